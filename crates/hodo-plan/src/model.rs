@@ -1,0 +1,131 @@
+//! What a plan is made of.
+
+use std::ops::Range;
+
+/// How a site is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tactic {
+    /// A site that the compiler made for it.
+    Site,
+    /// The long jump over whole instructions.
+    Jump,
+    /// The basic block is relocated whole.
+    Block,
+    /// A short jump to a place that holds the long jump.
+    Hop,
+    /// A long jump that shares bytes with the instructions behind it.
+    Pun,
+    /// A breakpoint.
+    Trap,
+}
+
+/// Why the exit of a function is not recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The stub calls the body: entry and exit are recorded.
+    Call,
+    /// The stub records the entry and jumps to the body.
+    EntryOnly(EntryOnlyReason),
+}
+
+/// Why the exit of a function is not recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EntryOnlyReason {
+    /// setjmp, vfork, getcontext and the like.
+    ReturnsTwice,
+    /// dlsym, dlopen and the like look at their return address.
+    ReadsReturnAddress,
+    /// The image's entry point and others that are not called.
+    NotCalled,
+    /// `ret imm16`.
+    PopsArguments,
+    /// It moves its own return address.
+    MovesReturnAddress,
+}
+
+/// One function and what is done with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedFunction {
+    /// Raw symbol name; made of the address where there is none.
+    pub name: String,
+    /// Link-time address.
+    pub addr: u64,
+    /// Bytes; 0 where unknown.
+    pub size: u64,
+    /// The site, or why there is none.
+    pub outcome: Result<SitePlan, String>,
+}
+
+/// One site in the code. All addresses are link-time addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SitePlan {
+    /// How the site is changed.
+    pub tactic: Tactic,
+    /// Entry and exit, or entry only.
+    pub mode: Mode,
+    /// Where the first patched byte is (behind an `endbr64`, if there is one and the site fits there).
+    pub patch: u64,
+    /// Bytes that the patch at `patch` writes (5 for a jump, 2 for a hop, 1 for a trap); the rest of the last displaced instruction stays.
+    pub patch_len: u8,
+    /// The instructions that run relocated in the stub, from `patch` (or from before it); they end where the stub jumps back to.
+    pub displaced: Range<u64>,
+    /// The tactic's second place.
+    pub extra: Extra,
+}
+
+/// What a tactic needs beside the bytes at the site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extra {
+    /// Nothing.
+    None,
+    /// A hop: the 5-byte jump to the stub goes here.
+    HopSlot(u64),
+    /// A pun: the jump's displacement has the fixed low-order bytes of memory at `patch + 1 + free`: `free` (0..=3) low bytes can be chosen.
+    Pun {
+        /// How many of the four displacement bytes, from the low end, the patch may write.
+        free: u8,
+    },
+}
+
+/// A call into a shared library: a PLT entry or an indirect call through the GOT.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LibcallSite {
+    /// Name of the function called (without version).
+    pub name: String,
+    /// Link-time address of the instruction to change.
+    pub patch: u64,
+    /// Bytes at `patch` that may be overwritten (at least 5).
+    pub patch_len: u8,
+    /// What the instruction is.
+    pub form: LibcallForm,
+    /// Link-time address of the GOT slot that holds the callee.
+    pub got: u64,
+    /// Entry and exit, or entry only (by the callee's name).
+    pub mode: Mode,
+}
+
+/// The instruction of a [`LibcallSite`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LibcallForm {
+    /// A PLT entry: `jmp *GOT(%rip)`, perhaps behind an `endbr64`.
+    Plt,
+    /// `call *GOT(%rip)` in a function (`-fno-plt`).
+    Call,
+    /// `jmp *GOT(%rip)` in a function (`-fno-plt`, a tail call).
+    Jump,
+}
+
+/// The plan of one ELF image.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Build id in hex, if the image has one.
+    pub build_id: Option<String>,
+    /// Sorted by address; one per address (aliases are in `aliases` of the symbol table, the best name is taken).
+    pub functions: Vec<PlannedFunction>,
+    /// Sorted by name, then address.
+    pub libcalls: Vec<LibcallSite>,
+    /// Places in the code to be overwritten whatever is traced: unwanted `call mcount`s become nops. Address and new bytes.
+    pub nops: Vec<(u64, Vec<u8>)>,
+    /// Remarks for the user: what was left out, and why.
+    pub remarks: Vec<String>,
+}

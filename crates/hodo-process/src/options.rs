@@ -1,0 +1,75 @@
+//! What a recording is asked to do.
+
+use std::path::PathBuf;
+
+/// How patterns in filters are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Match {
+    /// Regular expressions (uftrace's default). A pattern without regex characters must match the whole name.
+    #[default]
+    Regex,
+    /// Shell globs.
+    Glob,
+}
+
+/// The clock that reports are in; the counter itself is always the TSC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Clock {
+    /// `CLOCK_MONOTONIC`.
+    #[default]
+    Mono,
+    /// `CLOCK_MONOTONIC_RAW`.
+    MonoRaw,
+    /// `CLOCK_BOOTTIME`.
+    Boot,
+}
+
+/// Options of `hodo record`.
+#[derive(Debug, Clone, Default)]
+pub struct RecordOptions {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The trace directory.
+    pub data: PathBuf,
+    /// `-F` patterns in order.
+    pub filter: Vec<String>,
+    /// `-N` patterns in order.
+    pub notrace: Vec<String>,
+    /// `-D`.
+    pub depth: Option<u32>,
+    /// `-t` in nanoseconds.
+    pub time_filter: Option<u64>,
+    /// `-P` (true) and `-U` (false) patterns in the order given.
+    pub patch: Vec<(bool, String)>,
+    /// `-Z` in bytes: smaller functions are not traced.
+    pub size_filter: u64,
+    /// `-l`: trace inside libraries too.
+    pub nest_libcall: bool,
+    /// `--no-libcall`.
+    pub no_libcall: bool,
+    /// `--match`.
+    pub pattern: Match,
+    /// `--clock`.
+    pub clock: Clock,
+    /// `--no-time`.
+    pub no_time: bool,
+    /// `--no-follow`: children are left alone.
+    pub no_follow: bool,
+    /// `--keep-pid`: the program has the pid that `hodo` was started with.
+    pub keep_pid: bool,
+    /// `--check-frames`.
+    pub check_frames: bool,
+    /// How often `-v` was given.
+    pub verbose: u8,
+    /// The whole command line, for `info`.
+    pub cmdline: Vec<String>,
+}
+
+/// How the program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Exit status.
+    Code(i32),
+    /// Terminating signal.
+    Signal(i32),
+}

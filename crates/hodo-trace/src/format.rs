@@ -1,0 +1,134 @@
+//! The layout of the `events` file, shared by the code that runs in the target, the controller and the reader.
+//!
+//! `docs/trace-format.md` describes the whole trace directory in prose; this module is its machine-readable half.
+//! Everything is little endian.
+
+/// Version of the whole trace directory. The reader refuses any other.
+pub const FORMAT_VERSION: u32 = 1;
+/// Name of the format, the value of `"format"` in `info.json`.
+pub const FORMAT_NAME: &str = "hodoscope-trace";
+
+/// First eight bytes of the `events` file.
+pub const FILE_MAGIC: [u8; 8] = *b"HODOEVT\x01";
+/// Bytes of the control area at the start of the `events` file: the file header page and the thread control blocks.
+pub const CONTROL_SIZE: u64 = 4 << 20;
+/// Bytes of one chunk of records.
+pub const CHUNK_SIZE: u64 = 64 << 10;
+/// Bytes of a chunk's header; records follow it.
+pub const CHUNK_HEADER_SIZE: u64 = 64;
+/// First four bytes of a chunk that was handed to a thread.
+pub const CHUNK_MAGIC: u32 = u32::from_le_bytes(*b"HCHK");
+/// Bytes of one record.
+pub const RECORD_SIZE: u64 = 8;
+
+/// Byte offsets in the file header page.
+pub mod file_header {
+    /// `[u8; 8]`: [`super::FILE_MAGIC`].
+    pub const MAGIC: u64 = 0;
+    /// `u32`: [`super::FORMAT_VERSION`].
+    pub const VERSION: u64 = 8;
+    /// `u32`: [`super::CHUNK_SIZE`].
+    pub const CHUNK_SIZE: u64 = 12;
+    /// `u64`: [`super::CONTROL_SIZE`].
+    pub const CONTROL_SIZE: u64 = 16;
+    /// `u64`: number of chunks handed out so far; incremented atomically by any thread of any traced process.
+    pub const NEXT_CHUNK: u64 = 24;
+    /// `u64`: chunks there may be at most; lowered to zero by the controller to stop recording.
+    pub const MAX_CHUNKS: u64 = 32;
+    /// `u64`: bit 0: records carry timestamps.
+    pub const FLAGS: u64 = 40;
+}
+
+/// Byte offsets in a chunk header.
+pub mod chunk_header {
+    /// `u32`: [`super::CHUNK_MAGIC`].
+    pub const MAGIC: u64 = 0;
+    /// `u32`: running number of this chunk within its task, from 0.
+    pub const SEQ: u64 = 4;
+    /// `u32`: the task (index into the `task` lines of `log.jsonl`).
+    pub const TASK: u64 = 8;
+    /// `u32`: upper half of the time counter for the first records.
+    pub const EPOCH: u64 = 12;
+    /// `u64`: records this task had lost when the chunk was opened.
+    pub const LOST: u64 = 16;
+}
+
+/// Byte offsets in a thread control block (TCB). TCB number `n` (from 1) is at `n * TCB_SIZE` in the `events` file.
+pub mod tcb {
+    /// Bytes of one thread control block.
+    pub const SIZE: u64 = 256;
+    /// How many fit into the control area; number 0 would be the file header and is never used.
+    pub const COUNT: u64 = super::CONTROL_SIZE / SIZE;
+    /// First TCB behind the header page.
+    pub const FIRST: u64 = 4096 / SIZE;
+    /// `u64`: target address where the next record goes.
+    pub const CURSOR: u64 = 0;
+    /// `u64`: target address behind the last record slot of the chunk.
+    pub const LIMIT: u64 = 8;
+    /// `u32`: upper half of the time counter of the last record.
+    pub const EPOCH: u64 = 16;
+    /// `u32`: task number.
+    pub const TASK: u64 = 20;
+    /// `u64`: lowest stack address whose shadow is mapped.
+    pub const SHADOW_LO: u64 = 24;
+    /// `u64`: bytes of stack from there whose shadow is mapped.
+    pub const SHADOW_LEN: u64 = 32;
+    /// `u64`: start of the first island region.
+    pub const ISLAND0_LO: u64 = 40;
+    /// `u64`: bytes of the first island region.
+    pub const ISLAND0_LEN: u64 = 48;
+    /// `u64`: start of the second island region.
+    pub const ISLAND1_LO: u64 = 56;
+    /// `u64`: bytes of the second island region.
+    pub const ISLAND1_LEN: u64 = 64;
+    /// `u32`: number of the next chunk of this task.
+    pub const SEQ: u64 = 72;
+    /// `u32`: thread id, as the controller sees it.
+    pub const TID: u64 = 76;
+    /// `u64`: records lost because no chunk was to be had.
+    pub const LOST: u64 = 80;
+    /// `u64`: target address of the file header.
+    pub const BASE: u64 = 88;
+    /// `u64`: target address of the bucket, where records go once recording has stopped.
+    pub const BUCKET: u64 = 96;
+    /// `u64`: bit 0: the agent must make no system call in this thread (a seccomp filter is in place).
+    pub const FLAGS: u64 = 104;
+    /// `u64`: function entries recorded without an exit because their stack cannot have a shadow.
+    pub const UNSHADOWED: u64 = 112;
+    /// `u64`: frame-test failures (`--check-frames`).
+    pub const BAD_FRAMES: u64 = 120;
+}
+
+/// Bits of the upper half of a record. The lower half is the lower half of the time counter.
+pub mod record {
+    /// Bits of the function id.
+    pub const ID_BITS: u32 = 20;
+    /// Mask of the function id.
+    pub const ID_MASK: u32 = (1 << ID_BITS) - 1;
+    /// Shift of the two kind bits.
+    pub const KIND_SHIFT: u32 = ID_BITS;
+    /// A function was called.
+    pub const ENTRY: u32 = 0;
+    /// A function returned; closes the frame of the same id and stack bits, and all frames above it.
+    pub const EXIT: u32 = 1;
+    /// A function was entered by a jump from a traced function; it has no exit of its own.
+    pub const TAIL: u32 = 2;
+    /// Anything else: the id says what.
+    pub const SPECIAL: u32 = 3;
+    /// Shift of the stack bits: bits 4.. of the stack pointer at entry.
+    pub const SP_SHIFT: u32 = 22;
+    /// Number of stack bits kept.
+    pub const SP_BITS: u32 = 10;
+    /// `SPECIAL` id: the lower half is the new upper half of the time counter.
+    pub const SPECIAL_EPOCH: u32 = 1;
+    /// `SPECIAL` id: the lower half is a number of 8-byte words that follow and belong to this record (arguments; reserved).
+    pub const SPECIAL_PAYLOAD: u32 = 2;
+    /// `SPECIAL` id: the lower half is the number of records lost here.
+    pub const SPECIAL_LOST: u32 = 3;
+    /// The largest function id. Id 0 is never used, so a record of zero is a hole.
+    pub const MAX_FUNCTION_ID: u32 = ID_MASK;
+}
+
+/// Distance from a stack slot to its shadow. Not a multiple of 4096, or loads from the slot would falsely depend on
+/// stores to the shadow (measured: 28 ns a call instead of 5).
+pub const SHADOW_DISTANCE: u64 = 0x1000_0000_0840;

@@ -1,0 +1,2 @@
+//! The `hodo` command.
+fn main() {}
