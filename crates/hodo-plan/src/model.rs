@@ -2,6 +2,41 @@
 
 use std::ops::Range;
 
+/// What to plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// The functions of the image.
+    pub functions: bool,
+    /// The calls into shared libraries.
+    pub libcalls: bool,
+    /// Threads to plan with; 0: as many as there are processors.
+    pub threads: usize,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self {
+            functions: true,
+            libcalls: true,
+            threads: 0,
+        }
+    }
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The file is no readable ELF file.
+    #[error("{0}")]
+    Symbols(#[from] hodo_symbols::SymbolError),
+    /// The file is no readable ELF file.
+    #[error("not a readable ELF file: {0}")]
+    Elf(#[from] object::read::Error),
+    /// The file is not for this kind of processor.
+    #[error("not an x86-64 image")]
+    Machine,
+}
+
 /// How a site is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tactic {

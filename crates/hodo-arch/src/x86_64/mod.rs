@@ -1,0 +1,4 @@
+//! x86-64.
+
+pub mod relocate;
+pub mod scan;

@@ -1,0 +1,38 @@
+//! Functions of which only the entry can be recorded, known by name.
+
+use crate::model::{EntryOnlyReason, Mode};
+
+/// The mode of a function by one of its names.
+pub(crate) fn by_name(name: &str) -> Mode {
+    let bare = name.trim_start_matches('_');
+    let reason = match bare {
+        "setjmp" | "sigsetjmp" | "xsetjmp" | "vfork" | "libc_vfork" | "getcontext"
+        | "swapcontext" | "savectx" | "GI_vfork" => EntryOnlyReason::ReturnsTwice,
+        "dlsym" | "dlvsym" | "dlopen" | "dlmopen" | "libc_dlopen" | "libc_dlsym"
+        | "libc_dlopen_mode" | "dlerror_run" | "libc_dlvsym" | "dlmopen_rpl" | "dlinfo"
+        | "mcount" | "fentry" => EntryOnlyReason::ReadsReturnAddress,
+        "start" | "dl_start_user" | "dl_start" | "rt_sigreturn" | "clone" | "clone3"
+        | "clone_internal" | "tls_get_addr" | "tls_get_addr_slow" | "morestack" => {
+            EntryOnlyReason::NotCalled
+        }
+        _ if bare.starts_with("dl_runtime_resolve")
+            || bare.starts_with("dl_runtime_profile")
+            || bare.starts_with("dl_tlsdesc") =>
+        {
+            EntryOnlyReason::NotCalled
+        }
+        _ if bare.starts_with("x86_indirect_thunk") || bare.starts_with("llvm_retpoline") => {
+            EntryOnlyReason::MovesReturnAddress
+        }
+        _ => return Mode::Call,
+    };
+    Mode::EntryOnly(reason)
+}
+
+/// Functions that must stay as they are, and why.
+pub(crate) fn untouchable(name: &str) -> Option<&'static str> {
+    match name {
+        "__restore_rt" | "_restore_rt" => Some("unwinders know it by its bytes"),
+        _ => None,
+    }
+}
