@@ -1,1 +1,17 @@
-//! See ARCHITECTURE.md.
+//! What runs inside the target beside the stubs: the slow paths that every stub may call.
+//!
+//! Rules for code that lives in someone else's process:
+//! 1. It owes nothing to the target: no libc, no thread-local storage, no lock, no memory of its own but the thread
+//!    control block that the `gs` base points to.
+//! 2. It keeps every register that it does not return something in; it touches no vector register.
+//! 3. A signal may arrive between any two instructions and its handler may enter the same code in the same thread:
+//!    whatever is shared with it is changed by one instruction, or in an order in which each step is harmless.
+//! 4. It is position independent and is copied as bytes; it refers to nothing outside itself.
+//! 5. System calls are made in one place only, and not at all once the thread has a seccomp filter.
+#![no_std]
+
+#[cfg(target_arch = "x86_64")]
+#[path = "x86_64.rs"]
+mod arch;
+
+pub use arch::{Runtime, runtime};

@@ -1,13 +1,81 @@
-//! Launches programs, maps the agent into them, follows their threads and children.
+//! Launches programs, maps the agent into them, follows their threads and children. The only crate that knows ptrace.
 
+mod events;
+mod instrument;
+mod launch;
+mod maps;
+mod modules;
 mod options;
+mod remote;
+mod select;
+mod session;
+mod tracer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
 
 pub use options::{Clock, Exit, Match, RecordOptions};
+
+/// Chunks that are given their place on the disk ahead of the program: at first, and at most.
+const AHEAD: (u64, u64) = (4, 1024);
 
 /// Runs a program and records its calls. Returns how it ended.
 ///
 /// # Errors
 /// If the program or the trace directory is not to be had; nothing has run then.
-pub fn record(options: &RecordOptions) -> anyhow::Result<Exit> {
-    anyhow::bail!("cannot run {:?}", options.command)
+pub fn record(options: &RecordOptions) -> Result<Exit> {
+    let name = options
+        .command
+        .first()
+        .context("there is no program to run")?;
+    let program = launch::find_program(name)?;
+    let selection = select::Selection::new(options)?;
+    let mut session = session::Session::create(options, &program)?;
+    // Signals from the terminal are for the program; hodo ends when it does.
+    // SAFETY: ignoring a signal runs no code.
+    unsafe {
+        libc::signal(libc::SIGINT, libc::SIG_IGN);
+        libc::signal(libc::SIGQUIT, libc::SIG_IGN);
+    }
+    let child = launch::fork(&program, &options.command)?;
+    let events = Arc::clone(&session.events);
+    let tracer = tracer::Tracer::new(options, &mut session, selection, child.pid)?;
+    let done = Arc::new(AtomicBool::new(false));
+    let outcome = std::thread::scope(|scope| {
+        let populate = scope.spawn(|| populate(&events, &done));
+        let outcome = child.go().and_then(|failure| tracer.run(failure));
+        done.store(true, Ordering::Release);
+        populate.thread().unpark();
+        outcome
+    })?;
+    if let Some(error) = outcome.failure {
+        bail!("cannot run {}: {error}", program.display());
+    }
+    if outcome.lost > 0 {
+        eprintln!("hodo: {} records were lost", outcome.lost);
+    }
+    Ok(outcome.exit)
+}
+
+/// Keeps chunks ready ahead of the program, the more the faster it uses them.
+fn populate(events: &events::Events, done: &AtomicBool) {
+    let mut ready = 0;
+    let mut last = 0;
+    let mut ahead = AHEAD.0;
+    while !done.load(Ordering::Acquire) {
+        let used = events.chunks();
+        ahead = (ahead / 2).max((used - last) * 4).clamp(AHEAD.0, AHEAD.1);
+        last = used;
+        let want = used + ahead;
+        if want > ready {
+            if !events.populate(ready.max(used)..want) {
+                return;
+            }
+            ready = want;
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
 }

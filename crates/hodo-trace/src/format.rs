@@ -33,7 +33,7 @@ pub mod file_header {
     pub const CONTROL_SIZE: u64 = 16;
     /// `u64`: number of chunks handed out so far; incremented atomically by any thread of any traced process.
     pub const NEXT_CHUNK: u64 = 24;
-    /// `u64`: chunks there may be at most; lowered to zero by the controller to stop recording.
+    /// `u64`: chunks that fit into the file.
     pub const MAX_CHUNKS: u64 = 32;
     /// `u64`: bit 0: records carry timestamps.
     pub const FLAGS: u64 = 40;
@@ -57,8 +57,8 @@ pub mod chunk_header {
 pub mod tcb {
     /// Bytes of one thread control block.
     pub const SIZE: u64 = 256;
-    /// How many fit into the control area; number 0 would be the file header and is never used.
-    pub const COUNT: u64 = super::CONTROL_SIZE / SIZE;
+    /// The numbers below this one fit into the control area.
+    pub const COUNT: u64 = super::BUCKET / SIZE;
     /// First TCB behind the header page.
     pub const FIRST: u64 = 4096 / SIZE;
     /// `u64`: target address where the next record goes.
@@ -97,6 +97,10 @@ pub mod tcb {
     pub const UNSHADOWED: u64 = 112;
     /// `u64`: frame-test failures (`--check-frames`).
     pub const BAD_FRAMES: u64 = 120;
+    /// `u64`: chunks that this thread may reach; zero stops its recording.
+    pub const MAX_CHUNKS: u64 = 128;
+    /// `u64`: nonzero while this thread maps a part of the shadow.
+    pub const SHADOW_BUSY: u64 = 136;
 }
 
 /// Bits of the upper half of a record. The lower half is the lower half of the time counter.
@@ -128,6 +132,11 @@ pub mod record {
     /// The largest function id. Id 0 is never used, so a record of zero is a hole.
     pub const MAX_FUNCTION_ID: u32 = ID_MASK;
 }
+
+/// Bytes of the bucket, where records go once recording has stopped: the last page of the control area.
+pub const BUCKET_SIZE: u64 = 4096;
+/// Offset of the bucket in the `events` file.
+pub const BUCKET: u64 = CONTROL_SIZE - BUCKET_SIZE;
 
 /// Distance from a stack slot to its shadow. Not a multiple of 4096, or loads from the slot would falsely depend on
 /// stores to the shadow (measured: 28 ns a call instead of 5).

@@ -1,0 +1,279 @@
+//! The slow paths for x86-64, as a blob of position-independent code.
+//!
+//! Stubs call these with three registers (`rax`, `rdx`, `rcx`) saved on the stack, so that the address of the traced
+//! function's return address, S, is `rsp + 32` on entry here.
+
+use core::arch::global_asm;
+use hodo_trace::format::{
+    BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE, RECORD_SIZE,
+    SHADOW_DISTANCE, chunk_header, file_header, record, tcb,
+};
+
+/// Bytes of the shadow that are mapped at once.
+const SHADOW_STEP: u64 = 1 << 20;
+
+global_asm!(
+    r#"
+    .pushsection .rodata.hodo_agent, "a", @progbits
+    .p2align 6
+    .globl hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow
+    .globl hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end
+    .hidden hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow
+    .hidden hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end
+hodo_agent_start:
+
+    # The upper half of the time counter changed. In: edx = upper half, rax = lower half (kept). Clobbers rcx, rdx.
+hodo_agent_epoch:
+    mov gs:[{EPOCH}], edx
+    mov ecx, {RECORD_SIZE}
+    xadd gs:[{CURSOR}], rcx
+    cmp rcx, gs:[{LIMIT}]
+    jb 1f
+    call hodo_agent_chunk
+1:  mov dword ptr [rcx], edx
+    mov dword ptr [rcx + 4], {EPOCH_INFO}
+    ret
+
+    # The chunk is full. Out: rcx = a slot in a new one. Keeps everything else.
+    # The cursor is set before the limit: chunks come in ascending order, so a signal handler in between sees a cursor
+    # above the limit and opens a chunk of its own.
+    .p2align 4
+hodo_agent_chunk:
+    push rax
+    push rdx
+    push rbx
+    mov rbx, gs:[{BASE}]
+    mov rax, gs:[{MAX_CHUNKS}]
+    cmp rax, [rbx + {NEXT_CHUNK}]
+    jbe 2f
+    mov eax, 1
+    lock xadd [rbx + {NEXT_CHUNK}], rax
+    cmp rax, gs:[{MAX_CHUNKS}]
+    jae 2f
+    shl rax, {CHUNK_SHIFT}
+    lea rax, [rax + rbx + {CONTROL_SIZE}]
+    mov edx, 1
+    xadd gs:[{SEQ}], edx
+    mov [rax + {H_SEQ}], edx
+    mov edx, gs:[{TASK}]
+    mov [rax + {H_TASK}], edx
+    mov edx, gs:[{EPOCH}]
+    mov [rax + {H_EPOCH}], edx
+    mov rdx, gs:[{LOST}]
+    mov [rax + {H_LOST}], rdx
+    mov dword ptr [rax], {CHUNK_MAGIC}
+    lea rcx, [rax + {HEADER_AND_RECORD}]
+    mov gs:[{CURSOR}], rcx
+    lea rdx, [rax + {CHUNK_SIZE}]
+    mov gs:[{LIMIT}], rdx
+    lea rcx, [rax + {CHUNK_HEADER_SIZE}]
+    jmp 4f
+    # Recording has stopped: records go round in the bucket, and are counted.
+2:  mov rcx, gs:[{BUCKET}]
+    lea rdx, [rcx + {BUCKET_SIZE}]
+    cmp rdx, gs:[{LIMIT}]
+    jne 3f
+    add qword ptr gs:[{LOST}], {BUCKET_RECORDS}
+    # The bucket is below all chunks, so here the limit is set first.
+3:  mov gs:[{LIMIT}], rdx
+    lea rax, [rcx + {RECORD_SIZE}]
+    mov gs:[{CURSOR}], rax
+4:  pop rbx
+    pop rdx
+    pop rax
+    ret
+
+    # The shadow of the present stack is not known to be mapped. Keeps all registers. Out: carry set if there can be none.
+    .p2align 4
+hodo_agent_shadow:
+    push rax
+    push rcx
+    push rdx
+    push rsi
+    push rdi
+    push r8
+    push r9
+    push r10
+    push r11
+    lea rdi, [rsp + 32 + 72]
+    movabs rax, {SHADOW_DISTANCE}
+    sub rdi, rax
+    jc 9f
+    test byte ptr gs:[{FLAGS}], 1
+    jnz 9f
+    and rdi, -{SHADOW_STEP}
+    mov esi, {SHADOW_STEP}
+    mov edx, 3
+    mov r10d, 0x104022            # PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE
+    mov r8, -1
+    xor r9d, r9d
+    mov eax, 9                    # mmap
+    syscall
+    cmp rax, rdi
+    je 1f
+    cmp rax, -17                  # EEXIST: mapped earlier, by this or another thread
+    je 1f
+    cmp rax, -4096
+    jae 9f
+    # An old kernel ignored NOREPLACE and put it elsewhere: no shadow here.
+    mov rsi, {SHADOW_STEP}
+    mov rdi, rax
+    mov eax, 11                   # munmap
+    syscall
+    jmp 9f
+    # Keep the range [lo, lo + len) in the control block; neighbours are joined. A signal handler that comes in between
+    # leaves the range alone.
+1:  mov eax, 1
+    xchg rax, gs:[{SHADOW_BUSY}]
+    test eax, eax
+    jnz 8f
+    movabs rax, {SHADOW_DISTANCE}
+    add rdi, rax                  # lo of the new piece
+    mov rcx, gs:[{SHADOW_LO}]
+    mov rdx, gs:[{SHADOW_LEN}]
+    lea rax, [rdi + rsi]
+    cmp rax, rcx
+    je 2f
+    lea rax, [rcx + rdx]
+    cmp rax, rdi
+    je 3f
+    xor edx, edx
+    mov gs:[{SHADOW_LEN}], rdx
+2:  mov gs:[{SHADOW_LO}], rdi
+3:  add rdx, rsi
+    mov gs:[{SHADOW_LEN}], rdx
+    mov qword ptr gs:[{SHADOW_BUSY}], 0
+8:  clc
+    jmp 10f
+9:  inc qword ptr gs:[{UNSHADOWED}]
+    stc
+10: pop r11
+    pop r10
+    pop r9
+    pop r8
+    pop rdi
+    pop rsi
+    pop rdx
+    pop rcx
+    pop rax
+    ret
+
+    # One record. In: ecx = the record's upper half without the stack bits. Clobbers rax, rcx, rdx.
+    .p2align 4
+hodo_agent_record:
+    push rbx
+    mov ebx, ecx
+    rdtsc
+    cmp edx, gs:[{EPOCH}]
+    je 1f
+    call hodo_agent_epoch
+    jmp 1f
+hodo_agent_record_untimed:
+    push rbx
+    mov ebx, ecx
+    xor eax, eax
+1:  lea ecx, [rsp + 40]
+    shl ecx, {SP_UP}
+    and ecx, {SP_FIELD}
+    or ebx, ecx
+    shl rbx, 32
+    or rax, rbx
+    mov ecx, {RECORD_SIZE}
+    xadd gs:[{CURSOR}], rcx
+    cmp rcx, gs:[{LIMIT}]
+    jb 2f
+    call hodo_agent_chunk
+2:  mov [rcx], rax
+    pop rbx
+    ret
+
+    # The controller makes the target run single system calls here.
+    .p2align 4
+hodo_agent_syscall:
+    syscall
+    int3
+    .p2align 4
+hodo_agent_end:
+    .popsection
+    "#,
+    EPOCH = const tcb::EPOCH,
+    CURSOR = const tcb::CURSOR,
+    LIMIT = const tcb::LIMIT,
+    BASE = const tcb::BASE,
+    MAX_CHUNKS = const tcb::MAX_CHUNKS,
+    SEQ = const tcb::SEQ,
+    TASK = const tcb::TASK,
+    LOST = const tcb::LOST,
+    BUCKET = const tcb::BUCKET,
+    FLAGS = const tcb::FLAGS,
+    SHADOW_LO = const tcb::SHADOW_LO,
+    SHADOW_LEN = const tcb::SHADOW_LEN,
+    SHADOW_BUSY = const tcb::SHADOW_BUSY,
+    UNSHADOWED = const tcb::UNSHADOWED,
+    NEXT_CHUNK = const file_header::NEXT_CHUNK,
+    H_SEQ = const chunk_header::SEQ,
+    H_TASK = const chunk_header::TASK,
+    H_EPOCH = const chunk_header::EPOCH,
+    H_LOST = const chunk_header::LOST,
+    RECORD_SIZE = const RECORD_SIZE,
+    CHUNK_MAGIC = const CHUNK_MAGIC,
+    CHUNK_SIZE = const CHUNK_SIZE,
+    CHUNK_SHIFT = const CHUNK_SIZE.trailing_zeros(),
+    CHUNK_HEADER_SIZE = const CHUNK_HEADER_SIZE,
+    HEADER_AND_RECORD = const CHUNK_HEADER_SIZE + RECORD_SIZE,
+    CONTROL_SIZE = const CONTROL_SIZE,
+    BUCKET_SIZE = const BUCKET_SIZE,
+    BUCKET_RECORDS = const BUCKET_SIZE / RECORD_SIZE,
+    EPOCH_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_EPOCH,
+    SHADOW_DISTANCE = const SHADOW_DISTANCE,
+    SHADOW_STEP = const SHADOW_STEP,
+    SP_UP = const record::SP_SHIFT - 4,
+    SP_FIELD = const ((1u32 << record::SP_BITS) - 1) << record::SP_SHIFT,
+);
+
+unsafe extern "C" {
+    static hodo_agent_start: u8;
+    static hodo_agent_epoch: u8;
+    static hodo_agent_chunk: u8;
+    static hodo_agent_shadow: u8;
+    static hodo_agent_record: u8;
+    static hodo_agent_record_untimed: u8;
+    static hodo_agent_syscall: u8;
+    static hodo_agent_end: u8;
+}
+
+/// The blob and where its entries are, as offsets into it.
+#[derive(Debug, Clone, Copy)]
+pub struct Runtime {
+    /// Position-independent code.
+    pub code: &'static [u8],
+    /// In: `edx` = upper half of the counter. Keeps `rax`, clobbers `rcx`, `rdx`.
+    pub epoch: usize,
+    /// Out: `rcx` = slot of a new chunk. Keeps all else.
+    pub chunk: usize,
+    /// Out: carry if the stack cannot have a shadow. Keeps all else.
+    pub shadow: usize,
+    /// In: `ecx` = upper half of the record. Clobbers `rax`, `rcx`, `rdx`.
+    pub record: usize,
+    /// The same without the time.
+    pub record_untimed: usize,
+    /// A system call instruction.
+    pub syscall: usize,
+}
+
+/// The runtime, ready to be copied into a target.
+#[must_use]
+pub fn runtime() -> Runtime {
+    let start = &raw const hodo_agent_start;
+    let offset = |symbol: *const u8| symbol.addr() - start.addr();
+    Runtime {
+        // SAFETY: start and end bound one object in read-only data, laid out by the assembly above.
+        code: unsafe { core::slice::from_raw_parts(start, offset(&raw const hodo_agent_end)) },
+        epoch: offset(&raw const hodo_agent_epoch),
+        chunk: offset(&raw const hodo_agent_chunk),
+        shadow: offset(&raw const hodo_agent_shadow),
+        record: offset(&raw const hodo_agent_record),
+        record_untimed: offset(&raw const hodo_agent_record_untimed),
+        syscall: offset(&raw const hodo_agent_syscall),
+    }
+}

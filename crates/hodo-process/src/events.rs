@@ -1,0 +1,218 @@
+//! The `events` file while it is being written: chunks are filled by the targets, the control area is shared with them.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use hodo_trace::format::{
+    BUCKET, BUCKET_SIZE, CHUNK_SIZE, CONTROL_SIZE, FILE_MAGIC, FORMAT_VERSION, RECORD_SIZE,
+    file_header, tcb,
+};
+use memmap2::{MmapOptions, MmapRaw};
+
+/// Sizes of the sparse file that are tried, in bytes: not every file system takes the first.
+const SPANS: [u64; 4] = [256 << 30, 32 << 30, 4 << 30, 512 << 20];
+
+/// The `events` file, mapped.
+#[derive(Debug)]
+pub struct Events {
+    path: PathBuf,
+    file: File,
+    map: MmapRaw,
+}
+
+/// What a thread control block starts with. Addresses are the target's.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TcbInit {
+    /// Task number.
+    pub task: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Where the target has the file mapped.
+    pub base: u64,
+    /// How much of it.
+    pub span: u64,
+    /// Start and length of the island regions.
+    pub islands: [(u64, u64); 2],
+    /// Start and length of the stack whose shadow is mapped.
+    pub shadow: (u64, u64),
+    /// Upper half of the counter.
+    pub epoch: u32,
+}
+
+impl Events {
+    /// Makes the file in `directory`.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub fn create(directory: &Path, timed: bool) -> io::Result<Self> {
+        let path = directory.join("events");
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        let mut made = Err(io::Error::other("no size tried"));
+        for span in SPANS {
+            made = file.set_len(span).and_then(|()| {
+                let len = usize::try_from(span).expect("64-bit");
+                MmapOptions::new().len(len).map_raw(&file)
+            });
+            if made.is_ok() {
+                break;
+            }
+        }
+        let events = Self {
+            path: path.canonicalize()?,
+            file,
+            map: made?,
+        };
+        events.put_u64(
+            file_header::MAX_CHUNKS,
+            (events.span() - CONTROL_SIZE) / CHUNK_SIZE,
+        );
+        events.put_u64(file_header::MAGIC, u64::from_le_bytes(FILE_MAGIC));
+        events.put_u32(file_header::VERSION, FORMAT_VERSION);
+        events.put_u32(
+            file_header::CHUNK_SIZE,
+            u32::try_from(CHUNK_SIZE).expect("small"),
+        );
+        events.put_u64(file_header::CONTROL_SIZE, CONTROL_SIZE);
+        events.put_u64(file_header::FLAGS, u64::from(timed));
+        // The bucket has to be there when the disk is full.
+        events.put_u64(BUCKET, 0);
+        Ok(events)
+    }
+
+    /// Absolute path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of the sparse file.
+    pub fn span(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    fn u64_at(&self, offset: u64) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.span());
+        // SAFETY: in bounds and aligned (checked above; mappings are page-aligned); the memory is shared with other
+        // processes and is only touched by atomic operations here; it lives as long as `self`.
+        unsafe { &*self.map.as_mut_ptr().add(offset as usize).cast() }
+    }
+
+    fn u32_at(&self, offset: u64) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.span());
+        // SAFETY: as in `u64_at`.
+        unsafe { &*self.map.as_mut_ptr().add(offset as usize).cast() }
+    }
+
+    fn put_u64(&self, offset: u64, value: u64) {
+        self.u64_at(offset).store(value, Ordering::SeqCst);
+    }
+
+    fn put_u32(&self, offset: u64, value: u32) {
+        self.u32_at(offset).store(value, Ordering::SeqCst);
+    }
+
+    fn get_u64(&self, offset: u64) -> u64 {
+        self.u64_at(offset).load(Ordering::SeqCst)
+    }
+
+    /// Fills a thread control block.
+    pub fn init_tcb(&self, number: u64, init: &TcbInit) {
+        let at = number * tcb::SIZE;
+        for word in (0..tcb::SIZE).step_by(8) {
+            self.put_u64(at + word, 0);
+        }
+        self.put_u32(at + tcb::EPOCH, init.epoch);
+        self.put_u32(at + tcb::TASK, init.task);
+        self.put_u32(at + tcb::TID, init.tid);
+        self.put_u64(at + tcb::SHADOW_LO, init.shadow.0);
+        self.put_u64(at + tcb::SHADOW_LEN, init.shadow.1);
+        self.put_u64(at + tcb::ISLAND0_LO, init.islands[0].0);
+        self.put_u64(at + tcb::ISLAND0_LEN, init.islands[0].1);
+        self.put_u64(at + tcb::ISLAND1_LO, init.islands[1].0);
+        self.put_u64(at + tcb::ISLAND1_LEN, init.islands[1].1);
+        self.put_u64(at + tcb::BASE, init.base);
+        self.put_u64(at + tcb::BUCKET, init.base + BUCKET);
+        let chunks = init.span.saturating_sub(CONTROL_SIZE) / CHUNK_SIZE;
+        self.put_u64(at + tcb::MAX_CHUNKS, chunks);
+    }
+
+    /// The stack range whose shadow a thread has mapped.
+    pub fn shadow_range(&self, number: u64) -> (u64, u64) {
+        let at = number * tcb::SIZE;
+        (
+            self.get_u64(at + tcb::SHADOW_LO),
+            self.get_u64(at + tcb::SHADOW_LEN),
+        )
+    }
+
+    /// Lets a thread record no more.
+    pub fn stop_tcb(&self, number: u64) {
+        self.put_u64(number * tcb::SIZE + tcb::MAX_CHUNKS, 0);
+    }
+
+    /// Leads a thread's next records into the bucket.
+    pub fn divert_tcb(&self, number: u64) {
+        let at = number * tcb::SIZE;
+        let bucket = self.get_u64(at + tcb::BUCKET);
+        self.stop_tcb(number);
+        self.put_u64(at + tcb::LIMIT, bucket + BUCKET_SIZE);
+        self.put_u64(at + tcb::CURSOR, bucket);
+    }
+
+    /// Records that a thread has lost so far.
+    pub fn lost(&self, number: u64) -> u64 {
+        let at = number * tcb::SIZE;
+        let bucket = self.get_u64(at + tcb::BUCKET);
+        let cursor = self.get_u64(at + tcb::CURSOR);
+        let inside = cursor
+            .checked_sub(bucket)
+            .filter(|&bytes| bytes <= BUCKET_SIZE)
+            .unwrap_or(0);
+        self.get_u64(at + tcb::LOST) + inside / RECORD_SIZE
+    }
+
+    /// Entries of a thread that have no exit because their stack has no shadow.
+    pub fn unshadowed(&self, number: u64) -> u64 {
+        self.get_u64(number * tcb::SIZE + tcb::UNSHADOWED)
+    }
+
+    /// Chunks handed out so far.
+    pub fn chunks(&self) -> u64 {
+        let most = (self.span() - CONTROL_SIZE) / CHUNK_SIZE;
+        self.get_u64(file_header::NEXT_CHUNK).min(most)
+    }
+
+    /// Gives the chunks in `range` their place on the disk, so that the targets need not do so page by page.
+    /// Tells whether there was room.
+    pub fn populate(&self, range: std::ops::Range<u64>) -> bool {
+        let start = (CONTROL_SIZE + range.start * CHUNK_SIZE).min(self.span());
+        let end = (CONTROL_SIZE + range.end * CHUNK_SIZE).min(self.span());
+        if start >= end {
+            return true;
+        }
+        // SAFETY: the range is inside the mapping, which lives as long as `self`; populating changes no contents.
+        let done = unsafe {
+            libc::madvise(
+                self.map.as_mut_ptr().add(start as usize).cast(),
+                (end - start) as usize,
+                libc::MADV_POPULATE_WRITE,
+            )
+        };
+        done == 0
+    }
+
+    /// Cuts the file behind its last chunk.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub fn finish(&self) -> io::Result<()> {
+        self.file.set_len(CONTROL_SIZE + self.chunks() * CHUNK_SIZE)
+    }
+}

@@ -1,0 +1,127 @@
+//! Starting the program: a child that waits until it is traced, then executes.
+
+use std::ffi::CString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: pipe2 writes two ints.
+    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } == -1 {
+        return Err(io::Error::last_os_error()).context("making a pipe");
+    }
+    // SAFETY: both descriptors are new and nobody else's.
+    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
+}
+
+/// Finds a program as execvp does.
+///
+/// # Errors
+/// If there is no such program, or it cannot be executed.
+pub fn find_program(name: &str) -> Result<PathBuf> {
+    let executable = |path: &Path| {
+        let Ok(c) = CString::new(path.as_os_str().as_bytes()) else {
+            return false;
+        };
+        // SAFETY: access reads a C string.
+        path.is_file() && unsafe { libc::access(c.as_ptr(), libc::X_OK) } == 0
+    };
+    if name.contains('/') {
+        let path = PathBuf::from(name);
+        if !path.exists() {
+            bail!("cannot run {name}: no such file");
+        }
+        if path.is_dir() {
+            bail!("cannot run {name}: it is a directory");
+        }
+        if !executable(&path) {
+            bail!("cannot run {name}: it is not executable (chmod +x?)");
+        }
+        return Ok(path);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|path| executable(path))
+        .with_context(|| format!("cannot run {name}: there is no such program in PATH"))
+}
+
+/// A child that has not executed yet.
+#[derive(Debug)]
+pub struct Waiting {
+    /// Its process id.
+    pub pid: i32,
+    go: OwnedFd,
+    failed: OwnedFd,
+}
+
+/// Forks a child that waits for [`Waiting::go`].
+///
+/// # Errors
+/// If there can be no more processes.
+pub fn fork(program: &Path, command: &[String]) -> Result<Waiting> {
+    let (wait, go) = pipe()?;
+    let (failed, fail) = pipe()?;
+    let path = CString::new(program.as_os_str().as_bytes())?;
+    let args: Vec<CString> = command
+        .iter()
+        .map(|arg| CString::new(arg.as_str()))
+        .collect::<Result<_, _>>()?;
+    let mut argv: Vec<_> = args.iter().map(|arg| arg.as_ptr()).collect();
+    argv.push(std::ptr::null());
+    // SAFETY: the child calls nothing but async-signal-safe functions on memory prepared above, and then execs or exits.
+    unsafe {
+        let pid = libc::fork();
+        if pid == -1 {
+            return Err(io::Error::last_os_error()).context("forking");
+        }
+        if pid == 0 {
+            libc::close(go.as_raw_fd());
+            let mut byte = 0u8;
+            while libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1) == -1
+                && *libc::__errno_location() == libc::EINTR
+            {}
+            // Rust ignores SIGPIPE in this process; the program shall not inherit that.
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+            libc::execv(path.as_ptr(), argv.as_ptr());
+            let error = *libc::__errno_location();
+            libc::write(fail.as_raw_fd(), (&raw const error).cast(), 4);
+            libc::_exit(127);
+        }
+        Ok(Waiting { pid, go, failed })
+    }
+}
+
+impl Waiting {
+    /// Lets the child execute. The result tells later whether it could: see [`Failure::error`].
+    ///
+    /// # Errors
+    /// If the child is gone.
+    pub fn go(self) -> Result<Failure> {
+        std::fs::File::from(self.go)
+            .write_all(&[1])
+            .context("starting the program")?;
+        Ok(Failure(self.failed))
+    }
+}
+
+/// Where the child says that it could not execute.
+#[derive(Debug)]
+pub struct Failure(OwnedFd);
+
+impl Failure {
+    /// Why the program could not be executed, after the child has exited.
+    pub fn error(self) -> Option<io::Error> {
+        let mut error = [0; 4];
+        std::fs::File::from(self.0)
+            .read_exact(&mut error)
+            .ok()
+            .map(|()| io::Error::from_raw_os_error(i32::from_ne_bytes(error)))
+    }
+}

@@ -1,0 +1,237 @@
+//! Files that are mapped into targets: read once, planned once, numbered once.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use anyhow::{Context, Result, bail};
+use hodo_plan::model::{Mode, Plan};
+use hodo_trace::format::record;
+use memmap2::Mmap;
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use serde_json::json;
+
+use crate::select::Selection;
+use crate::session::Session;
+
+/// One loadable segment: link-time addresses and place in the file.
+#[derive(Debug, Clone, Copy)]
+pub struct Segment {
+    /// Link-time address.
+    pub addr: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes in the file.
+    pub size: u64,
+    /// Whether it is code.
+    pub executable: bool,
+}
+
+/// A file, mapped and parsed as far as loading goes.
+#[derive(Debug)]
+pub struct Image {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its contents.
+    pub bytes: Mmap,
+    /// Its loadable segments.
+    pub segments: Vec<Segment>,
+    /// Highest link-time address in memory.
+    pub end: u64,
+}
+
+/// A module with its plan and numbers.
+#[derive(Debug)]
+pub struct Module {
+    /// The file.
+    pub image: Rc<Image>,
+    /// Its plan.
+    pub plan: Plan,
+    /// Id of each function and libcall that is to be traced: index in the plan, id.
+    pub functions: Vec<(usize, u32)>,
+    /// The same for libcalls.
+    pub libcalls: Vec<(usize, u32)>,
+}
+
+impl Image {
+    /// Opens an ELF file. `real` is where to read it, `path` what it is called.
+    pub fn open(real: &Path, path: PathBuf) -> Result<Self> {
+        let file = File::open(real).with_context(|| format!("opening {}", path.display()))?;
+        // SAFETY: the file may be changed by others while it is mapped; all that is read from it is checked or is code
+        // bytes that are compared with the target's memory before they are used.
+        let bytes =
+            unsafe { Mmap::map(&file) }.with_context(|| format!("reading {}", path.display()))?;
+        if bytes.len() < 20 || bytes[..4] != *b"\x7fELF" {
+            bail!("{} is not an ELF file", path.display());
+        }
+        if bytes[4] != 2 || bytes[18..20] != [62, 0] {
+            bail!("{} is not an x86-64 program", path.display());
+        }
+        let elf: ElfFile64 =
+            ElfFile64::parse(&*bytes).with_context(|| format!("reading {}", path.display()))?;
+        let endian = elf.endian();
+        let mut segments = Vec::new();
+        let mut end = 0;
+        for header in elf
+            .elf_header()
+            .program_headers(endian, elf.data())
+            .with_context(|| format!("reading {}", path.display()))?
+        {
+            match header.p_type(endian) {
+                object::elf::PT_LOAD => {
+                    end = end.max(header.p_vaddr(endian) + header.p_memsz(endian));
+                    segments.push(Segment {
+                        addr: header.p_vaddr(endian),
+                        offset: header.p_offset(endian),
+                        size: header.p_filesz(endian),
+                        executable: header.p_flags(endian) & object::elf::PF_X != 0,
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(Self {
+            path,
+            bytes,
+            segments,
+            end,
+        })
+    }
+
+    /// The bytes at link-time addresses.
+    pub fn at(&self, range: Range<u64>) -> Option<&[u8]> {
+        let segment = self
+            .segments
+            .iter()
+            .find(|s| s.addr <= range.start && range.end <= s.addr + s.size)?;
+        let start = usize::try_from(segment.offset + (range.start - segment.addr)).ok()?;
+        let len = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
+        self.bytes.get(start..start.checked_add(len)?)
+    }
+
+    /// Runtime minus link-time address, when file offset `offset` is mapped at `start`.
+    pub fn bias(&self, offset: u64, start: u64) -> Option<u64> {
+        let page = |a: u64| a & !4095;
+        self.segments
+            .iter()
+            .find(|s| s.executable && page(s.offset) <= offset && offset < s.offset + s.size)
+            .map(|s| start.wrapping_sub(page(s.addr) + (offset - page(s.offset))))
+    }
+
+    /// Link-time address of a dynamic symbol.
+    pub fn dynamic_symbol(&self, name: &str) -> Option<u64> {
+        use object::{Object, ObjectSymbol};
+        let elf: ElfFile64 = ElfFile64::parse(&*self.bytes).ok()?;
+        elf.dynamic_symbols()
+            .chain(elf.symbols())
+            .find(|s| s.name() == Ok(name) && s.address() != 0)
+            .map(|s| s.address())
+    }
+
+    /// Link-time address of the entry point.
+    pub fn entry(&self) -> u64 {
+        use object::Object;
+        ElfFile64::<object::Endianness>::parse(&*self.bytes).map_or(0, |elf| elf.entry())
+    }
+}
+
+/// All files seen in this recording.
+#[derive(Debug)]
+pub struct Modules {
+    known: HashMap<(u64, u64, i64), Rc<Module>>,
+    next_id: u32,
+}
+
+impl Modules {
+    /// None yet.
+    pub fn new() -> Self {
+        Self {
+            known: HashMap::new(),
+            next_id: 1,
+        }
+    }
+
+    /// The module of a file, planned if it is new.
+    pub fn get(
+        &mut self,
+        real: &Path,
+        path: &Path,
+        selection: &Selection,
+        main: bool,
+        session: &mut Session,
+    ) -> Result<Rc<Module>> {
+        let meta =
+            std::fs::metadata(real).with_context(|| format!("reading {}", path.display()))?;
+        let key = (meta.dev(), meta.ino(), meta.mtime());
+        if let Some(module) = self.known.get(&key) {
+            return Ok(Rc::clone(module));
+        }
+        let image = Image::open(real, path.to_owned())?;
+        let plan = hodo_plan::plan(path, &image.bytes, &hodo_plan::PlanOptions::default())
+            .with_context(|| format!("planning {}", path.display()))?;
+        let module = self.number(image, plan, selection, main, session)?;
+        let module = Rc::new(module);
+        self.known.insert(key, Rc::clone(&module));
+        Ok(module)
+    }
+
+    fn number(
+        &mut self,
+        image: Image,
+        plan: Plan,
+        selection: &Selection,
+        main: bool,
+        session: &mut Session,
+    ) -> Result<Module> {
+        let id = u32::try_from(self.known.len()).context("too many modules")?;
+        let first = self.next_id;
+        let mut symbols = Vec::new();
+        let mut functions = Vec::new();
+        let mut libcalls = Vec::new();
+        for (index, function) in plan.functions.iter().enumerate() {
+            let number = self.next_id;
+            let wanted = selection.function(&image.path, main, &function.name, function.size);
+            let kind = match &function.outcome {
+                _ if number > record::MAX_FUNCTION_ID => '-',
+                Ok(site) if wanted => {
+                    functions.push((index, number));
+                    if site.mode == Mode::Call { 'T' } else { 'E' }
+                }
+                _ => '-',
+            };
+            symbols.push((function.addr, function.size, kind, function.name.as_str()));
+            self.next_id = self.next_id.saturating_add(1);
+        }
+        // All sites that call one library function have one id.
+        let mut by_name: HashMap<&str, u32> = HashMap::new();
+        for (index, libcall) in plan.libcalls.iter().enumerate() {
+            if !selection.libcall(main, &libcall.name) {
+                continue;
+            }
+            let number = *by_name.entry(&libcall.name).or_insert_with(|| {
+                let number = self.next_id;
+                symbols.push((libcall.patch, 0, 'P', libcall.name.as_str()));
+                self.next_id = self.next_id.saturating_add(1);
+                number
+            });
+            if number <= record::MAX_FUNCTION_ID {
+                libcalls.push((index, number));
+            }
+        }
+        let count = symbols.len();
+        let file = session.symbols(id, symbols.into_iter())?;
+        session.log(&json!({"module": {
+            "id": id, "path": image.path.to_string_lossy(), "build_id": plan.build_id,
+            "first_id": first, "count": count, "file": file,
+        }}))?;
+        Ok(Module {
+            image: Rc::new(image),
+            plan,
+            functions,
+            libcalls,
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! Doing things in a stopped thread of another process: memory, registers, system calls.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result, bail};
+
+/// General registers.
+pub type Regs = libc::user_regs_struct;
+
+fn check(result: libc::c_long, what: &str, tid: i32) -> Result<libc::c_long> {
+    if result == -1 {
+        let error = io::Error::last_os_error();
+        return Err(error).with_context(|| format!("{what} of thread {tid}"));
+    }
+    Ok(result)
+}
+
+/// One ptrace request that passes plain numbers.
+pub fn request(request: libc::c_uint, tid: i32, addr: u64, data: u64) -> Result<()> {
+    // SAFETY: the requests used with this function take no pointers into our memory.
+    let result = unsafe { libc::ptrace(request, tid, addr, data) };
+    check(result, "a ptrace request", tid).map(drop)
+}
+
+/// Is this the error of a thread that has died meanwhile?
+pub fn is_gone(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::raw_os_error)
+        == Some(libc::ESRCH)
+}
+
+/// Attaches without stopping; `options` are `PTRACE_O_*`.
+pub fn seize(tid: i32, options: i32) -> Result<()> {
+    request(libc::PTRACE_SEIZE, tid, 0, options as u64)
+}
+
+/// Lets a stopped thread run, delivering `signal` if it is not 0.
+pub fn cont(tid: i32, signal: i32) -> Result<()> {
+    request(libc::PTRACE_CONT, tid, 0, signal as u64)
+}
+
+/// The message of a ptrace event.
+pub fn event_message(tid: i32) -> Result<u64> {
+    let mut message: libc::c_ulong = 0;
+    // SAFETY: PTRACE_GETEVENTMSG writes one unsigned long to `data`.
+    let result = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message) };
+    check(result, "the event message", tid)?;
+    Ok(message)
+}
+
+/// Why a thread stopped: the signal's information.
+pub fn siginfo(tid: i32) -> Result<libc::siginfo_t> {
+    // SAFETY: all-zero is a valid siginfo_t.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: PTRACE_GETSIGINFO writes one siginfo_t to `data`.
+    let result = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, tid, 0, &raw mut info) };
+    check(result, "the signal", tid)?;
+    Ok(info)
+}
+
+/// Reads the registers.
+pub fn regs(tid: i32) -> Result<Regs> {
+    // SAFETY: all-zero is a valid user_regs_struct.
+    let mut regs: Regs = unsafe { std::mem::zeroed() };
+    // SAFETY: PTRACE_GETREGS writes one user_regs_struct to `data`.
+    let result = unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid, 0, &raw mut regs) };
+    check(result, "the registers", tid)?;
+    Ok(regs)
+}
+
+/// Writes the registers.
+pub fn set_regs(tid: i32, regs: &Regs) -> Result<()> {
+    // SAFETY: PTRACE_SETREGS reads one user_regs_struct from `data`.
+    let result = unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0, std::ptr::from_ref(regs)) };
+    check(result, "the registers", tid).map(drop)
+}
+
+/// Sets the `gs` base alone.
+pub fn set_gs_base(tid: i32, base: u64) -> Result<()> {
+    let offset = std::mem::offset_of!(Regs, gs_base) as u64;
+    request(libc::PTRACE_POKEUSER, tid, offset, base)
+}
+
+/// Another process's memory.
+#[derive(Debug)]
+pub struct Memory(File);
+
+impl Memory {
+    /// Opens the memory of the process that `tid` belongs to. It stays that process's memory across an exec: open anew.
+    pub fn open(tid: i32) -> Result<Self> {
+        let path = format!("/proc/{tid}/mem");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .with_context(|| path.clone())?;
+        Ok(Self(file))
+    }
+
+    /// Reads all of `buffer`.
+    pub fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
+        self.0
+            .read_exact_at(buffer, at)
+            .with_context(|| format!("reading the target's memory at {at:#x}"))
+    }
+
+    /// Writes all of `bytes`, also to read-only code (as a debugger does).
+    pub fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.0
+            .write_all_at(bytes, at)
+            .with_context(|| format!("writing the target's memory at {at:#x}"))
+    }
+
+    /// Reads a word.
+    pub fn read_u64(&self, at: u64) -> Result<u64> {
+        let mut word = [0; 8];
+        self.read(at, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+}
+
+/// Waits for the next stop of one thread.
+fn wait_stop(tid: i32) -> Result<i32> {
+    loop {
+        let mut status = 0;
+        // SAFETY: waitpid writes one int.
+        let got = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
+        if got == -1 {
+            let error = io::Error::last_os_error();
+            if error.kind() == io::ErrorKind::Interrupted {
+                continue;
+            }
+            return Err(error).with_context(|| format!("waiting for thread {tid}"));
+        }
+        if !libc::WIFSTOPPED(status) {
+            // Hand the death on as the error of a thread that is gone.
+            return Err(io::Error::from_raw_os_error(libc::ESRCH))
+                .with_context(|| format!("thread {tid} died"));
+        }
+        return Ok(status);
+    }
+}
+
+/// Lets a thread that is stopped inside execve come to that call's end, where its registers are its own.
+pub fn leave_exec(tid: i32) -> Result<()> {
+    request(libc::PTRACE_SYSCALL, tid, 0, 0)?;
+    let status = wait_stop(tid)?;
+    if libc::WSTOPSIG(status) != libc::SIGTRAP | 0x80 {
+        bail!("thread {tid} stopped with status {status:#x} at the end of execve");
+    }
+    Ok(())
+}
+
+/// Runs system calls in a stopped thread, at a `syscall` instruction in its memory. Signals wait meanwhile.
+#[derive(Debug)]
+pub struct Syscalls {
+    tid: i32,
+    at: u64,
+    saved: Regs,
+    mask: u64,
+}
+
+impl Syscalls {
+    /// `at`: the address of a `syscall` instruction.
+    pub fn begin(tid: i32, at: u64) -> Result<Self> {
+        let saved = regs(tid)?;
+        let mut mask = 0u64;
+        // SAFETY: PTRACE_GETSIGMASK writes 8 bytes (given as addr) to `data`.
+        let result = unsafe { libc::ptrace(PTRACE_GETSIGMASK, tid, 8, &raw mut mask) };
+        check(result, "the signal mask", tid)?;
+        let this = Self {
+            tid,
+            at,
+            saved,
+            mask,
+        };
+        this.set_mask(u64::MAX)?;
+        Ok(this)
+    }
+
+    /// The thread that runs them.
+    pub fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    fn set_mask(&self, mask: u64) -> Result<()> {
+        // SAFETY: PTRACE_SETSIGMASK reads 8 bytes (given as addr) from `data`.
+        let result = unsafe { libc::ptrace(PTRACE_SETSIGMASK, self.tid, 8, &raw const mask) };
+        check(result, "the signal mask", self.tid).map(drop)
+    }
+
+    /// One system call; the result is what the kernel returned, errors as negative numbers.
+    pub fn call(&self, number: i64, arguments: [u64; 6]) -> Result<i64> {
+        let mut regs = self.saved;
+        regs.rip = self.at;
+        regs.rax = number.cast_unsigned();
+        // No restart of the call in which the thread was stopped.
+        regs.orig_rax = u64::MAX;
+        [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = arguments;
+        set_regs(self.tid, &regs)?;
+        // A stop at its entry, a stop at its exit; neither involves a signal. The exit of the call that the thread was
+        // stopped in may come first.
+        let mut entered = false;
+        loop {
+            request(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
+            let status = wait_stop(self.tid)?;
+            if libc::WSTOPSIG(status) != libc::SIGTRAP | 0x80 {
+                bail!(
+                    "thread {} stopped with status {status:#x} in a system call of ours",
+                    self.tid
+                );
+            }
+            match syscall_stop(self.tid)? {
+                SYSCALL_ENTRY => entered = true,
+                _ if entered => break,
+                _ => {}
+            }
+        }
+        Ok(self::regs(self.tid)?.rax.cast_signed())
+    }
+
+    /// Puts registers and signal mask back.
+    pub fn end(self) -> Result<()> {
+        set_regs(self.tid, &self.saved)?;
+        self.set_mask(self.mask)
+    }
+}
+
+/// Which kind of system call stop this is.
+fn syscall_stop(tid: i32) -> Result<u8> {
+    let mut info = [0u8; 88];
+    // SAFETY: PTRACE_GET_SYSCALL_INFO writes at most the number of bytes given as addr to `data`.
+    let result =
+        unsafe { libc::ptrace(PTRACE_GET_SYSCALL_INFO, tid, info.len(), info.as_mut_ptr()) };
+    check(result, "the system call", tid)?;
+    Ok(info[0])
+}
+
+const SYSCALL_ENTRY: u8 = 1;
+const PTRACE_GET_SYSCALL_INFO: libc::c_uint = 0x420e;
+const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
+const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;

@@ -1,0 +1,252 @@
+//! The trace directory while it is being written: `info.json`, `log.jsonl`, the modules' symbol files.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use hodo_trace::format::{FORMAT_NAME, FORMAT_VERSION};
+use serde_json::{Value, json};
+
+use crate::events::Events;
+use crate::options::{Clock, Exit, Match, RecordOptions};
+
+/// A trace directory being written.
+#[derive(Debug)]
+pub struct Session {
+    directory: PathBuf,
+    log: File,
+    info: Value,
+    clock: libc::clockid_t,
+    started: std::time::Instant,
+    /// The file that the targets write.
+    pub events: std::sync::Arc<Events>,
+}
+
+/// The time counter of this processor.
+pub fn counter() -> u64 {
+    // SAFETY: rdtsc exists on every x86-64 processor and has no effect but its result.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// A counter value and the clock at the same time: the best of a few tries.
+fn sample(clock: libc::clockid_t) -> (u64, u64) {
+    let mut best = (u64::MAX, 0, 0);
+    for _ in 0..16 {
+        let before = counter();
+        let mut now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: clock_gettime writes one timespec.
+        unsafe { libc::clock_gettime(clock, &raw mut now) };
+        let after = counter();
+        if after - before < best.0 {
+            let ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
+            best = (after - before, before + (after - before) / 2, ns);
+        }
+    }
+    (best.1, best.2)
+}
+
+fn is_trace(directory: &Path) -> bool {
+    directory.join("info.json").is_file() && directory.join("events").is_file()
+}
+
+/// Moves an older trace out of the way, to NAME.old.
+fn keep_old(directory: &Path) -> Result<()> {
+    if !directory.exists() {
+        return Ok(());
+    }
+    let empty = fs::read_dir(directory)
+        .map(|mut entries| entries.next().is_none())
+        .with_context(|| format!("{} is in the way", directory.display()))?;
+    if !is_trace(directory) && !empty {
+        bail!(
+            "{} exists and is not a trace; choose another place with --data",
+            directory.display()
+        );
+    }
+    let mut old = directory.as_os_str().to_owned();
+    old.push(".old");
+    let old = PathBuf::from(old);
+    if old.exists() {
+        if !is_trace(&old) && fs::read_dir(&old)?.next().is_some() {
+            bail!(
+                "{} exists and is not a trace; move it out of the way",
+                old.display()
+            );
+        }
+        fs::remove_dir_all(&old).with_context(|| format!("removing {}", old.display()))?;
+    }
+    fs::rename(directory, &old)
+        .with_context(|| format!("renaming {} to {}", directory.display(), old.display()))
+}
+
+fn read_first(path: &str, key: &str) -> Option<String> {
+    fs::read_to_string(path)
+        .ok()?
+        .lines()
+        .find_map(|line| line.strip_prefix(key).map(str::to_owned))
+}
+
+fn host() -> Value {
+    let text = |path| {
+        fs::read_to_string(path)
+            .map(|s| s.trim().to_owned())
+            .unwrap_or_default()
+    };
+    let kb = |key| {
+        read_first("/proc/meminfo", key)
+            .and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok())
+            .map_or(0, |kb| kb << 10)
+    };
+    let load: Vec<f64> = text("/proc/loadavg")
+        .split_whitespace()
+        .take(3)
+        .filter_map(|s| s.parse().ok())
+        .collect();
+    // SAFETY: sysconf only returns a number.
+    let cpus = |name| unsafe { libc::sysconf(name) };
+    json!({
+        "os": format!("{} {}", text("/proc/sys/kernel/ostype"), text("/proc/sys/kernel/osrelease")),
+        "hostname": text("/proc/sys/kernel/hostname"),
+        "cpu": read_first("/proc/cpuinfo", "model name")
+            .map(|s| s.trim_start_matches([' ', '\t', ':']).to_owned()),
+        "cpus_online": cpus(libc::_SC_NPROCESSORS_ONLN),
+        "cpus_possible": cpus(libc::_SC_NPROCESSORS_CONF),
+        "distro": read_first("/etc/os-release", "PRETTY_NAME=").map(|s| s.trim_matches('"').to_owned()),
+        "mem_total": kb("MemTotal:"),
+        "mem_free": kb("MemFree:"),
+        "load": load,
+    })
+}
+
+impl Session {
+    /// Makes the directory and its first files. `exe` is the program's file.
+    pub fn create(options: &RecordOptions, exe: &Path) -> Result<Self> {
+        let directory = &options.data;
+        keep_old(directory)?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(directory)
+            .with_context(|| format!("making the trace directory {}", directory.display()))?;
+        let events = Events::create(directory, !options.no_time)
+            .with_context(|| format!("making the events file in {}", directory.display()))?;
+        let log = File::create(directory.join("log.jsonl"))
+            .with_context(|| format!("making the log in {}", directory.display()))?;
+        let (clock, clock_name) = match options.clock {
+            Clock::Mono => (libc::CLOCK_MONOTONIC, "mono"),
+            Clock::MonoRaw => (libc::CLOCK_MONOTONIC_RAW, "mono_raw"),
+            Clock::Boot => (libc::CLOCK_BOOTTIME, "boot"),
+        };
+        let (at, ns) = sample(clock);
+        let unix = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let info = json!({
+            "format": FORMAT_NAME,
+            "version": FORMAT_VERSION,
+            "arch": "x86-64",
+            "hodo": env!("CARGO_PKG_VERSION"),
+            "cmdline": options.cmdline,
+            "exe": exe.to_string_lossy(),
+            "args": options.command,
+            "timed": !options.no_time,
+            "clock": {"source": "tsc", "name": clock_name, "samples": [{"counter": at, "ns": ns}]},
+            "started": {"unix_ns": u64::try_from(unix.as_nanos()).unwrap_or(0)},
+            "host": host(),
+            "patterns": match options.pattern { Match::Regex => "regex", Match::Glob => "glob" },
+        });
+        let mut session = Self {
+            directory: directory.canonicalize()?,
+            log,
+            info,
+            clock,
+            started: std::time::Instant::now(),
+            events: events.into(),
+        };
+        // A second sample, so that a trace whose recorder was killed can still be converted.
+        std::thread::sleep(std::time::Duration::from_micros(500));
+        session.sample();
+        session.write_info()?;
+        Ok(session)
+    }
+
+    fn sample(&mut self) {
+        let (counter, ns) = sample(self.clock);
+        let samples = self.info["clock"]["samples"].as_array_mut();
+        if let Some(samples) = samples {
+            samples.truncate(1);
+            samples.push(json!({"counter": counter, "ns": ns}));
+        }
+    }
+
+    fn write_info(&self) -> Result<()> {
+        let new = self.directory.join("info.json.new");
+        let mut text = serde_json::to_vec_pretty(&self.info)?;
+        text.push(b'\n');
+        fs::write(&new, text)
+            .and_then(|()| fs::rename(&new, self.directory.join("info.json")))
+            .with_context(|| format!("writing {}", self.directory.join("info.json").display()))
+    }
+
+    /// Appends a line to the log.
+    pub fn log(&mut self, line: &Value) -> Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        self.log
+            .write_all(&text)
+            .with_context(|| format!("writing {}", self.directory.join("log.jsonl").display()))
+    }
+
+    /// Writes the functions of a module: address, size, kind, name.
+    pub fn symbols<'a>(
+        &mut self,
+        module: u32,
+        functions: impl Iterator<Item = (u64, u64, char, &'a str)>,
+    ) -> Result<String> {
+        let name = format!("module-{module}.sym");
+        let path = self.directory.join(&name);
+        let write = || -> std::io::Result<()> {
+            let mut out = BufWriter::new(File::create(&path)?);
+            writeln!(out, "# hodo-sym 1")?;
+            for (addr, size, kind, name) in functions {
+                writeln!(out, "{addr:x} {size:x} {kind} {}", name.replace('\n', "?"))?;
+            }
+            out.flush()
+        };
+        write().with_context(|| format!("writing {}", path.display()))?;
+        Ok(name)
+    }
+
+    /// Completes the trace.
+    pub fn finish(&mut self, exit: Exit, lost: u64, usage: &libc::rusage) -> Result<()> {
+        self.sample();
+        self.events.finish().context("cutting the events file")?;
+        let time = |t: libc::timeval| t.tv_sec * 1_000_000_000 + t.tv_usec * 1000;
+        self.info["finished"] = json!({
+            "elapsed_ns": u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            "exit": exit_json(exit),
+            "chunks": self.events.chunks(),
+            "lost": lost,
+            "usage": {
+                "utime_ns": time(usage.ru_utime), "stime_ns": time(usage.ru_stime),
+                "maxrss_kb": usage.ru_maxrss, "minflt": usage.ru_minflt, "majflt": usage.ru_majflt,
+                "nvcsw": usage.ru_nvcsw, "nivcsw": usage.ru_nivcsw,
+                "inblock": usage.ru_inblock, "oublock": usage.ru_oublock,
+            },
+        });
+        self.write_info()
+    }
+}
+
+/// How the log writes an exit.
+pub fn exit_json(exit: Exit) -> Value {
+    match exit {
+        Exit::Code(code) => json!({"code": code}),
+        Exit::Signal(signal) => json!({"signal": signal}),
+    }
+}

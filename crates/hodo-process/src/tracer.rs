@@ -1,0 +1,474 @@
+//! Following a program: its threads, its children, the programs that they execute.
+//!
+//! The tracer sees every new thread before its first instruction and gives it a thread control block (the `gs` base),
+//! so the agent needs no thread-local storage and no hook in any libc. It stops nothing but what the kernel stops for
+//! it: new threads and processes, execs, signals on their way, breakpoints.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+use hodo_patch::Recording;
+use hodo_trace::format::tcb;
+use serde_json::json;
+
+use crate::events::TcbInit;
+use crate::instrument::{self, Space, Work};
+use crate::launch::Failure;
+use crate::modules::Modules;
+use crate::options::{Exit, RecordOptions};
+use crate::remote;
+use crate::select::Selection;
+use crate::session::{Session, counter, exit_json};
+
+const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACESYSGOOD;
+
+type SharedSpace = Rc<RefCell<Space>>;
+
+#[derive(Debug)]
+struct Thread {
+    pid: i32,
+    task: u32,
+    tcb: Option<u64>,
+    space: Option<SharedSpace>,
+}
+
+/// Follows one program and all that comes of it.
+pub struct Tracer<'a> {
+    options: &'a RecordOptions,
+    session: &'a mut Session,
+    modules: Modules,
+    selection: Selection,
+    threads: HashMap<i32, Thread>,
+    /// New threads that stopped before their parent told of them.
+    early: Vec<i32>,
+    free_tcbs: Vec<u64>,
+    next_tcb: u64,
+    next_task: u32,
+    lost: u64,
+    unshadowed: u64,
+    first: i32,
+    exit: Option<Exit>,
+    failure: Option<Failure>,
+}
+
+/// How a recording went.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How the program ended.
+    pub exit: Exit,
+    /// Records lost.
+    pub lost: u64,
+    /// Why the program could not be executed.
+    pub failure: Option<io::Error>,
+}
+
+impl<'a> Tracer<'a> {
+    /// A tracer for the child `first`, which is seized here and has not executed yet.
+    pub fn new(
+        options: &'a RecordOptions,
+        session: &'a mut Session,
+        selection: Selection,
+        first: i32,
+    ) -> Result<Self> {
+        remote::seize(first, OPTIONS)?;
+        let mut this = Self {
+            options,
+            session,
+            modules: Modules::new(),
+            selection,
+            threads: HashMap::new(),
+            early: Vec::new(),
+            free_tcbs: Vec::new(),
+            next_tcb: tcb::FIRST,
+            next_task: 1,
+            lost: 0,
+            unshadowed: 0,
+            first,
+            exit: None,
+            failure: None,
+        };
+        this.threads.insert(
+            first,
+            Thread {
+                pid: first,
+                task: 0,
+                tcb: None,
+                space: None,
+            },
+        );
+        Ok(this)
+    }
+
+    /// Follows until nothing is left to follow.
+    pub fn run(mut self, failure: Failure) -> Result<Outcome> {
+        self.failure = Some(failure);
+        while !self.threads.is_empty() {
+            let mut status = 0;
+            // SAFETY: waitpid writes one int.
+            let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) };
+            if tid == -1 {
+                let error = io::Error::last_os_error();
+                match error.raw_os_error() {
+                    Some(libc::EINTR) => continue,
+                    Some(libc::ECHILD) => break,
+                    _ => return Err(error).context("waiting for the program"),
+                }
+            }
+            if let Err(error) = self.handle(tid, status) {
+                // A thread may be killed at any time; its end is reported by itself.
+                if !remote::is_gone(&error) {
+                    self.remark(tid, &format!("{error:#}"))?;
+                    let _ = remote::cont(tid, 0);
+                }
+            }
+        }
+        let lost = self.lost;
+        let exit = self.exit.unwrap_or(Exit::Code(0));
+        // SAFETY: all-zero is a valid rusage, and getrusage fills it.
+        let usage = unsafe {
+            let mut usage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+            usage
+        };
+        if self.unshadowed > 0 {
+            let text = format!(
+                "{} calls have no exit: their stack cannot have a shadow",
+                self.unshadowed
+            );
+            self.remark(self.first, &text)?;
+        }
+        self.session.finish(exit, lost, &usage)?;
+        Ok(Outcome {
+            exit,
+            lost,
+            failure: self.failure.and_then(Failure::error),
+        })
+    }
+
+    fn remark(&mut self, tid: i32, text: &str) -> Result<()> {
+        self.session
+            .log(&json!({"remark": {"pid": tid, "text": text}}))?;
+        if self.options.verbose > 0 {
+            eprintln!("hodo: {tid}: {text}");
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, tid: i32, status: i32) -> Result<()> {
+        if libc::WIFEXITED(status) {
+            return self.ended(tid, Exit::Code(libc::WEXITSTATUS(status)));
+        }
+        if libc::WIFSIGNALED(status) {
+            return self.ended(tid, Exit::Signal(libc::WTERMSIG(status)));
+        }
+        if !libc::WIFSTOPPED(status) {
+            return Ok(());
+        }
+        let signal = libc::WSTOPSIG(status);
+        let event = status >> 16;
+        if !self.threads.contains_key(&tid) {
+            self.early.push(tid);
+            return Ok(());
+        }
+        match event {
+            0 => self.signal(tid, signal),
+            libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
+                let child = i32::try_from(remote::event_message(tid)?)?;
+                self.child(tid, child, event)?;
+                remote::cont(tid, 0)
+            }
+            libc::PTRACE_EVENT_EXEC => self.exec(tid),
+            libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => {
+                // A stop of the whole group (SIGSTOP, ^Z): let it last.
+                remote::request(libc::PTRACE_LISTEN, tid, 0, 0)
+            }
+            _ => remote::cont(tid, 0),
+        }
+    }
+
+    fn signal(&mut self, tid: i32, signal: i32) -> Result<()> {
+        let space = self.threads.get(&tid).and_then(|t| t.space.clone());
+        if let Some(space) = space {
+            match signal {
+                libc::SIGTRAP => {
+                    let mut regs = remote::regs(tid)?;
+                    let at = regs.rip.wrapping_sub(1);
+                    if space.borrow().r_brk == Some(at) {
+                        self.libraries(tid, &space)?;
+                        // The function there does nothing: return from it.
+                        let memory = remote::Memory::open(tid)?;
+                        regs.rip = memory.read_u64(regs.rsp)?;
+                        regs.rsp += 8;
+                        remote::set_regs(tid, &regs)?;
+                        return remote::cont(tid, 0);
+                    }
+                    let stub = space.borrow().traps.get(&at).copied();
+                    if let Some(stub) = stub {
+                        regs.rip = stub;
+                        remote::set_regs(tid, &regs)?;
+                        return remote::cont(tid, 0);
+                    }
+                }
+                libc::SIGBUS => {
+                    let info = remote::siginfo(tid)?;
+                    // SAFETY: a SIGBUS carries an address.
+                    let address = unsafe { info.si_addr() } as u64;
+                    let (base, span) = space.borrow().events;
+                    if info.si_code > 0 && (base..base + span).contains(&address) {
+                        return self.disk_full(tid);
+                    }
+                }
+                _ => {}
+            }
+        }
+        remote::cont(tid, signal)
+    }
+
+    /// The disk is full: nobody records any more. The store that failed goes to the bucket.
+    fn disk_full(&mut self, tid: i32) -> Result<()> {
+        self.remark(
+            tid,
+            "the disk is full: recording has stopped; calls from here on are counted as lost",
+        )?;
+        eprintln!("hodo: the disk is full: recording has stopped, the program goes on");
+        let mut bucket = 0;
+        for thread in self.threads.values() {
+            if let Some(number) = thread.tcb {
+                self.session.events.stop_tcb(number);
+            }
+        }
+        if let Some(thread) = self.threads.get(&tid) {
+            if let Some(number) = thread.tcb {
+                self.session.events.divert_tcb(number);
+            }
+            if let Some(space) = &thread.space {
+                bucket = space.borrow().events.0 + hodo_trace::format::BUCKET;
+            }
+        }
+        // The stubs store through rcx, the slow path through rax (a chunk's header).
+        let mut regs = remote::regs(tid)?;
+        regs.rcx = bucket;
+        regs.rax = if regs.rax >= bucket && regs.rax < bucket + (1 << 40) {
+            bucket
+        } else {
+            regs.rax
+        };
+        remote::set_regs(tid, &regs)?;
+        remote::cont(tid, 0)
+    }
+
+    fn ended(&mut self, tid: i32, exit: Exit) -> Result<()> {
+        if tid == self.first {
+            self.exit = Some(exit);
+        }
+        if let Some(thread) = self.threads.remove(&tid) {
+            self.release(&thread, exit)?;
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, thread: &Thread, exit: Exit) -> Result<()> {
+        if let Some(number) = thread.tcb {
+            self.lost += self.session.events.lost(number);
+            self.unshadowed += self.session.events.unshadowed(number);
+            self.free_tcbs.push(number);
+            self.session.log(&json!({"task_end": {
+                "id": thread.task, "counter": counter(), "exit": exit_json(exit)}}))?;
+        }
+        Ok(())
+    }
+
+    fn alloc_tcb(&mut self) -> Result<u64> {
+        if let Some(number) = self.free_tcbs.pop() {
+            return Ok(number);
+        }
+        if self.next_tcb >= tcb::COUNT {
+            anyhow::bail!("more than {} threads at once", tcb::COUNT - tcb::FIRST);
+        }
+        self.next_tcb += 1;
+        Ok(self.next_tcb - 1)
+    }
+
+    /// Gives a stopped thread a control block. `shadow`: the stack range whose shadow is there.
+    fn begin_task(
+        &mut self,
+        tid: i32,
+        pid: i32,
+        kind: &str,
+        parent: u32,
+        space: &SharedSpace,
+        shadow: (u64, u64),
+    ) -> Result<()> {
+        let number = self.alloc_tcb()?;
+        let task = self.next_task;
+        self.next_task += 1;
+        let now = counter();
+        let (base, span) = space.borrow().events;
+        self.session.events.init_tcb(
+            number,
+            &TcbInit {
+                task,
+                tid: tid.cast_unsigned(),
+                base,
+                span,
+                islands: space.borrow().islands,
+                shadow,
+                epoch: (now >> 32) as u32,
+            },
+        );
+        remote::set_gs_base(tid, base + number * tcb::SIZE)?;
+        let status = |key: &str| {
+            std::fs::read_to_string(format!("/proc/{tid}/status"))
+                .ok()?
+                .lines()
+                .find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
+        };
+        self.session.log(&json!({"task": {
+            "id": task, "tid": tid, "pid": pid,
+            "ppid": status("PPid:").and_then(|s| s.parse::<i32>().ok()),
+            "comm": status("Name:"), "kind": kind, "parent": parent, "counter": now,
+        }}))?;
+        self.threads.insert(
+            tid,
+            Thread {
+                pid,
+                task,
+                tcb: Some(number),
+                space: Some(Rc::clone(space)),
+            },
+        );
+        Ok(())
+    }
+
+    /// A new thread or process.
+    fn child(&mut self, parent: i32, child: i32, event: i32) -> Result<()> {
+        // Its own first stop may already have been seen.
+        if let Some(at) = self.early.iter().position(|&tid| tid == child) {
+            self.early.swap_remove(at);
+        } else {
+            let mut status = 0;
+            // SAFETY: waitpid writes one int.
+            let got = unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) };
+            if got != child || !libc::WIFSTOPPED(status) {
+                return Ok(());
+            }
+        }
+        let flags = clone_flags(parent, event)?;
+        let shares_memory = flags & libc::CLONE_VM as u64 != 0;
+        let is_thread = flags & libc::CLONE_THREAD as u64 != 0;
+        let Some((pid, task, tcb, space)) = self
+            .threads
+            .get(&parent)
+            .map(|t| (t.pid, t.task, t.tcb, t.space.clone()))
+        else {
+            return remote::cont(child, 0);
+        };
+        let Some(space) = space else {
+            self.threads.insert(
+                child,
+                Thread {
+                    pid: if is_thread { pid } else { child },
+                    task: 0,
+                    tcb: None,
+                    space: None,
+                },
+            );
+            return remote::cont(child, 0);
+        };
+        let space = if shares_memory {
+            space
+        } else {
+            Rc::new(RefCell::new(space.borrow().clone()))
+        };
+        let shadow = tcb.map_or((0, 0), |n| self.session.events.shadow_range(n));
+        let (kind, child_pid) = if is_thread {
+            ("thread", pid)
+        } else {
+            ("fork", child)
+        };
+        self.begin_task(child, child_pid, kind, task, &space, shadow)?;
+        remote::cont(child, 0)
+    }
+
+    /// The process executes a new program. Its other threads are gone, and the address space with the agent.
+    fn exec(&mut self, tid: i32) -> Result<()> {
+        let pid = tid;
+        let before = remote::event_message(tid)? as i32;
+        let parent = self.threads.get(&before).map_or(0, |t| t.task);
+        let gone: Vec<i32> = self
+            .threads
+            .iter()
+            .filter(|(_, t)| t.pid == pid)
+            .map(|(&tid, _)| tid)
+            .collect();
+        for other in gone {
+            if let Some(thread) = self.threads.remove(&other) {
+                self.release(&thread, Exit::Code(0))?;
+            }
+        }
+        self.threads.insert(
+            tid,
+            Thread {
+                pid,
+                task: 0,
+                tcb: None,
+                space: None,
+            },
+        );
+        let mut work = Work {
+            modules: &mut self.modules,
+            session: &mut *self.session,
+            selection: &self.selection,
+            recording: Recording {
+                timed: !self.options.no_time,
+            },
+        };
+        match instrument::program(pid, &mut work) {
+            Ok(space) => {
+                let kind = if parent == 0 { "start" } else { "exec" };
+                let space = Rc::new(RefCell::new(space));
+                self.begin_task(tid, pid, kind, parent, &space, (0, 0))?;
+                self.libraries(tid, &space)?;
+            }
+            Err(error) => {
+                let text = format!("{error:#}; it runs untraced");
+                self.remark(tid, &text)?;
+                if self.options.verbose == 0 {
+                    eprintln!("hodo: {tid}: {text}");
+                }
+            }
+        }
+        remote::cont(tid, 0)
+    }
+
+    fn libraries(&mut self, tid: i32, space: &SharedSpace) -> Result<()> {
+        let mut work = Work {
+            modules: &mut self.modules,
+            session: &mut *self.session,
+            selection: &self.selection,
+            recording: Recording {
+                timed: !self.options.no_time,
+            },
+        };
+        instrument::libraries(tid, &mut space.borrow_mut(), &mut work)
+    }
+}
+
+/// The flags with which a thread or process was made, from the registers of the thread that made it.
+fn clone_flags(parent: i32, event: i32) -> Result<u64> {
+    let regs = remote::regs(parent)?;
+    Ok(match regs.orig_rax.cast_signed() {
+        libc::SYS_clone => regs.rdi,
+        libc::SYS_clone3 => remote::Memory::open(parent)?.read_u64(regs.rdi)?,
+        libc::SYS_vfork => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
+        _ if event == libc::PTRACE_EVENT_VFORK => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
+        _ => 0,
+    })
+}
