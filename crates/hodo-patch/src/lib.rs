@@ -4,7 +4,12 @@
 //! addresses (link-time plus bias) in everything that this crate returns.
 #![forbid(unsafe_code)]
 
+mod hook;
+
+pub use hook::Hook;
+
 use hodo_arch::x86_64::emit::Code;
+use hodo_arch::x86_64::frames::{self, Frames};
 use hodo_arch::x86_64::relocate::{RelocateError, relocate_mapped};
 use hodo_arch::x86_64::stub::{self, Layout, Records, Runtime};
 use hodo_plan::model::{Extra, LibcallForm, LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
@@ -20,6 +25,10 @@ pub struct Island {
     /// Content so far; the agent's runtime comes first.
     pub code: Vec<u8>,
     runtime: hodo_agent::Runtime,
+    /// Offsets in `code` of the parts of the frame tables.
+    frames: Frames,
+    /// Free room for hooks: offsets in `code`.
+    hooks: std::ops::Range<usize>,
 }
 
 /// What is to be written over the target's code.
@@ -93,12 +102,43 @@ impl Island {
     #[must_use]
     pub fn new(base: u64, capacity: u64) -> Self {
         let runtime = hodo_agent::runtime();
+        let mut code = runtime.code.to_vec();
+        code.resize(code.len().next_multiple_of(64), 0xCC);
+        let at = code.len();
+        let hooks = at + frames::SIZE..at + frames::SIZE + hook::ROOM;
+        let offset = |o: usize| u32::try_from(o).expect("the start of an island is small");
+        let size = u32::try_from(capacity).expect("an island is smaller than 4 GiB");
+        let hook_code = offset(hooks.start)..offset(hooks.end);
+        let mut tables = frames::build(offset(at), hook_code, size, SHADOW_DISTANCE);
+        code.append(&mut tables.bytes);
+        code.resize(hooks.end, 0xCC);
+        tables.header += at;
+        tables.program_headers += at;
+        tables.name += at;
         Self {
             base,
             capacity,
-            code: runtime.code.to_vec(),
+            code,
             runtime,
+            frames: tables,
+            hooks,
         }
+    }
+
+    /// The island as it was after an earlier use: `hooks` is where the next hook goes, `used` how many bytes it has.
+    /// The content of the stubs is not known any more; write only what is added.
+    #[must_use]
+    pub fn resume(base: u64, capacity: u64, used: usize, hooks: usize) -> Self {
+        let mut island = Self::new(base, capacity);
+        island.code.resize(used, 0xCC);
+        island.hooks.start = hooks;
+        island
+    }
+
+    /// The free room for hooks: offsets in `code`.
+    #[must_use]
+    pub fn hooks(&self) -> std::ops::Range<usize> {
+        self.hooks.clone()
     }
 
     /// Address of an instruction `syscall; int3` in the island.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{Island, Patches, Recording};
+use hodo_patch::{Hook, Island, Patches, Recording};
 
 use crate::maps::{self, Mapping};
 use crate::modules::{Image, Module, Modules};
@@ -39,8 +39,10 @@ pub struct Space {
     pub seen: Vec<(u64, u64)>,
     /// A `syscall` instruction of ours.
     pub syscall: u64,
-    /// Bytes used of each island.
-    pub used: [u64; 2],
+    /// Of each island: the bytes used, and where its next hook goes.
+    pub used: [(usize, usize); 2],
+    /// Whether `_dl_find_object` is hooked.
+    pub find_object: bool,
 }
 
 /// What an instrumentation needs to know and to change.
@@ -106,12 +108,13 @@ pub fn program(pid: i32, context: &mut Work<'_>) -> Result<Space> {
     let mut island = Island::new(space.islands[0].0, space.islands[0].1);
     space.syscall = island.syscall();
     patch(&memory, &module, bias, &mut island, context, &mut space)?;
+    hook(&memory, &module.image, bias, &mut island, &mut space)?;
     memory.write(island.base, &island.code)?;
-    space.used[0] = island.code.len() as u64;
+    space.used[0] = (island.code.len(), island.hooks().start);
     if space.islands[1].1 != 0 {
         let island = Island::new(space.islands[1].0, space.islands[1].1);
         memory.write(island.base, &island.code)?;
-        space.used[1] = island.code.len() as u64;
+        space.used[1] = (island.code.len(), island.hooks().start);
     }
     if let Some(base) = linker {
         arm_linker(pid, base, &memory, &maps, &mut space)?;
@@ -301,7 +304,7 @@ fn arm_linker(
         return Ok(());
     };
     let image = Image::open(&real_path(pid, &mapping.path), mapping.path.clone())?;
-    if let Some(symbol) = image.dynamic_symbol("_dl_debug_state") {
+    if let [Some((symbol, _))] = image.symbols(&["_dl_debug_state"]) {
         let at = base.wrapping_add(symbol);
         let mut original = vec![0];
         memory.read(at, &mut original)?;
@@ -322,27 +325,75 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         .collect();
     space.seen = file_mappings(&maps).map(|m| (m.start, m.inode)).collect();
     for mapping in new {
-        if !context.selection.module(&mapping.path, false) || space.islands[1].1 == 0 {
-            continue;
-        }
-        let real = real_path(pid, &mapping.path);
-        let module = context.modules.get(
-            &real,
-            &mapping.path,
-            context.selection,
-            false,
-            context.session,
-        )?;
-        let Some(bias) = module.image.bias(mapping.offset, mapping.start) else {
+        let Some((base, capacity)) = Some(space.islands[1]).filter(|island| island.1 != 0) else {
             continue;
         };
-        let (base, capacity) = space.islands[1];
-        let mut island = Island::new(base, capacity);
-        let used = usize::try_from(space.used[1])?;
-        island.code.resize(used, 0xCC);
-        patch(&memory, &module, bias, &mut island, context, space)?;
-        memory.write(base + space.used[1], &island.code[used..])?;
-        space.used[1] = island.code.len() as u64;
+        let real = real_path(pid, &mapping.path);
+        let (used, hooks) = space.used[1];
+        let mut island = Island::resume(base, capacity, used, hooks);
+        if context.selection.module(&mapping.path, false) {
+            let module = context.modules.get(
+                &real,
+                &mapping.path,
+                context.selection,
+                false,
+                context.session,
+            )?;
+            if let Some(bias) = module.image.bias(mapping.offset, mapping.start) {
+                patch(&memory, &module, bias, &mut island, context, space)?;
+            }
+        }
+        if let Ok(image) = Image::open(&real, mapping.path.clone())
+            && let Some(bias) = image.bias(mapping.offset, mapping.start)
+        {
+            hook(&memory, &image, bias, &mut island, space)?;
+        }
+        memory.write(base + used as u64, &island.code[used..])?;
+        memory.write(
+            base + hooks as u64,
+            &island.code[hooks..island.hooks().start],
+        )?;
+        space.used[1] = (island.code.len(), island.hooks().start);
     }
     Ok(())
+}
+
+/// Hooks the functions of a module that unwinders use.
+fn hook(
+    memory: &Memory,
+    image: &Image,
+    bias: u64,
+    island: &mut Island,
+    space: &mut Space,
+) -> Result<()> {
+    let mut patches = Patches::default();
+    let view = hodo_patch::Image {
+        bias,
+        code: &|range| image.at(range),
+    };
+    let symbols = image.symbols(&[
+        "_dl_find_object",
+        "dl_iterate_phdr",
+        "_Unwind_Backtrace",
+        "_Unwind_GetIP",
+    ]);
+    let range = |index: usize| symbols[index].map(|(addr, size)| addr..addr + size);
+    if let Some(function) = range(0)
+        && island
+            .add_hook(Hook::FindObject, function, view, &mut patches)
+            .is_ok()
+    {
+        space.find_object = true;
+    }
+    // Programs may list their modules: islands are shown only where unwinders have no better way.
+    if let Some(function) = range(1)
+        && !space.find_object
+    {
+        let _ = island.add_hook(Hook::IteratePhdr, function, view, &mut patches);
+    }
+    if let (Some(function), Some(get_ip)) = (range(2), range(3)) {
+        let get_ip = get_ip.start.wrapping_add(bias);
+        let _ = island.add_hook(Hook::Backtrace { get_ip }, function, view, &mut patches);
+    }
+    apply(memory, image, bias, patches, space)
 }

@@ -17,6 +17,9 @@ use serde_json::json;
 use crate::select::Selection;
 use crate::session::Session;
 
+/// Functions that are not traced because they are hooked.
+const HOOKED: [&str; 3] = ["_dl_find_object", "dl_iterate_phdr", "_Unwind_Backtrace"];
+
 /// One loadable segment: link-time addresses and place in the file.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment {
@@ -121,14 +124,25 @@ impl Image {
             .map(|s| start.wrapping_sub(page(s.addr) + (offset - page(s.offset))))
     }
 
-    /// Link-time address of a dynamic symbol.
-    pub fn dynamic_symbol(&self, name: &str) -> Option<u64> {
+    /// Link-time address and size of symbols, dynamic or static.
+    pub fn symbols<const N: usize>(&self, names: &[&str; N]) -> [Option<(u64, u64)>; N] {
         use object::{Object, ObjectSymbol};
-        let elf: ElfFile64 = ElfFile64::parse(&*self.bytes).ok()?;
-        elf.dynamic_symbols()
-            .chain(elf.symbols())
-            .find(|s| s.name() == Ok(name) && s.address() != 0)
-            .map(|s| s.address())
+        let mut found = [None; N];
+        let Ok(elf) = ElfFile64::<object::Endianness>::parse(&*self.bytes) else {
+            return found;
+        };
+        for symbol in elf.dynamic_symbols().chain(elf.symbols()) {
+            if symbol.address() == 0 || symbol.is_undefined() {
+                continue;
+            }
+            if let Some(index) = names
+                .iter()
+                .position(|name| symbol.name_bytes() == Ok(name.as_bytes()))
+            {
+                found[index] = Some((symbol.address(), symbol.size()));
+            }
+        }
+        found
     }
 
     /// Link-time address of the entry point.
@@ -193,7 +207,8 @@ impl Modules {
         let mut libcalls = Vec::new();
         for (index, function) in plan.functions.iter().enumerate() {
             let number = self.next_id;
-            let wanted = selection.function(&image.path, main, &function.name, function.size);
+            let wanted = selection.function(&image.path, main, &function.name, function.size)
+                && !HOOKED.contains(&function.name.as_str());
             let kind = match &function.outcome {
                 _ if number > record::MAX_FUNCTION_ID => '-',
                 Ok(site) if wanted => {

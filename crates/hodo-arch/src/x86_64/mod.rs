@@ -1,6 +1,9 @@
 //! x86-64.
 
 pub mod emit;
+pub mod entry;
+pub mod frames;
+pub mod hooks;
 pub mod relocate;
 pub mod scan;
 pub mod stub;

@@ -1,0 +1,97 @@
+//! Hooks on the functions that unwinders ask: see `hodo_arch::x86_64::hooks`.
+
+use hodo_arch::x86_64::emit::Code;
+use hodo_arch::x86_64::hooks::{self, IslandLayout};
+use hodo_arch::x86_64::relocate::relocate_mapped;
+use hodo_arch::x86_64::scan::{Flow, Sweep};
+use hodo_arch::x86_64::stub;
+
+use crate::{Image, Island, Patches, layout};
+
+/// Which function is hooked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hook {
+    /// glibc's `_dl_find_object`.
+    FindObject,
+    /// `dl_iterate_phdr` of any libc.
+    IteratePhdr,
+    /// `_Unwind_Backtrace` of any unwinder.
+    Backtrace {
+        /// Runtime address of the same unwinder's `_Unwind_GetIP`.
+        get_ip: u64,
+    },
+}
+
+/// Bytes for the hooks of one island.
+pub(crate) const ROOM: usize = 2048;
+
+/// Where the instructions end that a jump at the start of `code` displaces.
+fn window(code: &[u8], addr: u64) -> Result<u64, String> {
+    let mut end = addr;
+    for insn in Sweep::new(code, addr) {
+        if end >= addr + 5 {
+            break;
+        }
+        if insn.flow != Flow::Next {
+            return Err("a branch in its first five bytes".to_owned());
+        }
+        end = insn.addr + u64::from(insn.len);
+    }
+    if end < addr + 5 {
+        return Err("it is shorter than five bytes".to_owned());
+    }
+    let into = Sweep::new(code, addr).any(|insn| match insn.flow {
+        Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to) => addr < to && to < end,
+        _ => false,
+    });
+    if into {
+        return Err("a branch into its first five bytes".to_owned());
+    }
+    Ok(end)
+}
+
+impl Island {
+    /// Hooks a function at a link-time address.
+    ///
+    /// # Errors
+    /// Why the function cannot be hooked.
+    pub fn add_hook(
+        &mut self,
+        hook: Hook,
+        function: std::ops::Range<u64>,
+        image: Image<'_>,
+        patches: &mut Patches,
+    ) -> Result<(), String> {
+        let start = function.start;
+        let code = (image.code)(function).ok_or("it is not in the file")?;
+        let end = window(code, start)?;
+        let displaced = &code[..(end - start) as usize];
+        let from = start.wrapping_add(image.bias);
+        let mut bytes = Vec::new();
+        let at = self.base + self.hooks.start as u64;
+        let mut out = Code::new(&mut bytes, at);
+        let island = IslandLayout {
+            frame_header: self.frames.header as u32,
+            program_headers: self.frames.program_headers as u32,
+            name: self.frames.name as u32,
+        };
+        match hook {
+            Hook::FindObject => hooks::find_object(&mut out, &layout(), island),
+            Hook::IteratePhdr => hooks::iterate_phdr(&mut out, &layout(), island),
+            Hook::Backtrace { get_ip } => hooks::backtrace(&mut out, &layout(), get_ip),
+        }
+        let moved =
+            relocate_mapped(displaced, from, out.here()).map_err(|error| error.to_string())?;
+        out.raw(&moved.bytes);
+        if moved.falls_through {
+            out.branch(&[0xE9], end.wrapping_add(image.bias));
+        }
+        if self.hooks.len() < bytes.len() {
+            return Err("the room for hooks is full".to_owned());
+        }
+        self.code[self.hooks.start..][..bytes.len()].copy_from_slice(&bytes);
+        self.hooks.start = (self.hooks.start + bytes.len()).next_multiple_of(16);
+        patches.writes.push((from, stub::jump(from, at)));
+        Ok(())
+    }
+}
