@@ -1,0 +1,185 @@
+//! What a function does with its return address, as far as its first straight line of code tells.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
+
+/// What the straight line of code from a function's entry does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EntryFacts {
+    /// It reads the return address.
+    pub reads_return: bool,
+    /// It overwrites the return address or takes it off the stack.
+    pub moves_return: bool,
+    /// It makes a frame before its first branch, so that a jump to its entry can only be a tail call.
+    pub makes_frame: bool,
+    /// `push rbp; mov rbp, rsp`: the return address is at `[rbp+8]`.
+    pub frame_pointer: bool,
+}
+
+/// Looks at no more instructions than this.
+const LIMIT: usize = 64;
+
+/// Follows the straight line of code from the entry of a function, to the first jump or return.
+#[must_use]
+pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
+    let mut facts = EntryFacts::default();
+    let mut decoder = Decoder::with_ip(64, code, addr, DecoderOptions::NONE);
+    let mut raw = Instruction::default();
+    // Bytes between the stack pointer and the return address.
+    let mut depth = 0i64;
+    let mut pushed_frame = false;
+    let mut branched = false;
+    for _ in 0..LIMIT {
+        if !decoder.can_decode() {
+            break;
+        }
+        decoder.decode_out(&mut raw);
+        let on_stack = raw.memory_base() == Register::RSP && raw.memory_index() == Register::None;
+        let lea = raw.mnemonic() == Mnemonic::Lea;
+        if on_stack && !lea && raw.memory_displacement64() as i64 == depth {
+            // A push reads before it moves the stack pointer, a pop writes behind it.
+            if writes_memory(&raw) {
+                facts.moves_return = true;
+            } else {
+                facts.reads_return = true;
+            }
+        }
+        match raw.flow_control() {
+            FlowControl::Next | FlowControl::Interrupt => {}
+            FlowControl::Call | FlowControl::IndirectCall => continue,
+            FlowControl::ConditionalBranch => {
+                branched = true;
+                continue;
+            }
+            _ => break,
+        }
+        match raw.code() {
+            Code::Push_r64 | Code::Pushq_imm8 | Code::Pushq_imm32 | Code::Push_rm64 => {
+                depth += 8;
+                facts.makes_frame |= !branched;
+                if raw.code() == Code::Push_r64 && raw.op0_register() == Register::RBP {
+                    pushed_frame = depth == 8;
+                }
+            }
+            Code::Pop_r64 | Code::Pop_rm64 => {
+                if depth == 0 {
+                    facts.moves_return = true;
+                    break;
+                }
+                depth -= 8;
+            }
+            Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32 if raw.op0_register() == Register::RSP => {
+                depth += raw.immediate(1) as i64;
+                facts.makes_frame |= !branched;
+            }
+            Code::Add_rm64_imm8 | Code::Add_rm64_imm32 if raw.op0_register() == Register::RSP => {
+                depth -= raw.immediate(1) as i64;
+            }
+            Code::Lea_r64_m if raw.op0_register() == Register::RSP => {
+                if !on_stack {
+                    break;
+                }
+                depth -= raw.memory_displacement64() as i64;
+            }
+            Code::Mov_r64_rm64 | Code::Mov_rm64_r64
+                if raw.op0_register() == Register::RBP && raw.op1_register() == Register::RSP =>
+            {
+                facts.frame_pointer |= pushed_frame && depth == 8;
+            }
+            // Anything else that moves the stack pointer ends what we know.
+            _ if raw.op_count() > 0
+                && raw.op0_kind() == OpKind::Register
+                && raw.op0_register().full_register() == Register::RSP
+                && !matches!(raw.mnemonic(), Mnemonic::Cmp | Mnemonic::Test) =>
+            {
+                break;
+            }
+            _ if matches!(
+                raw.mnemonic(),
+                Mnemonic::Leave
+                    | Mnemonic::Enter
+                    | Mnemonic::Pushfq
+                    | Mnemonic::Popfq
+                    | Mnemonic::Push
+                    | Mnemonic::Pop
+            ) =>
+            {
+                break;
+            }
+            _ => {}
+        }
+        if depth < 0 {
+            facts.moves_return = true;
+            break;
+        }
+    }
+    facts
+}
+
+/// Whether the instruction at the start of `code` writes its memory operand.
+#[must_use]
+pub fn stores(code: &[u8]) -> bool {
+    let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
+    writes_memory(&decoder.decode())
+}
+
+fn writes_memory(raw: &Instruction) -> bool {
+    if raw.op_count() == 0 {
+        return false;
+    }
+    if raw.mnemonic() == Mnemonic::Xchg {
+        return true;
+    }
+    raw.op0_kind() == OpKind::Memory
+        && !matches!(
+            raw.mnemonic(),
+            Mnemonic::Cmp
+                | Mnemonic::Test
+                | Mnemonic::Push
+                | Mnemonic::Jmp
+                | Mnemonic::Call
+                | Mnemonic::Bt
+                | Mnemonic::Nop
+                | Mnemonic::Mul
+                | Mnemonic::Div
+                | Mnemonic::Idiv
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_prologues() {
+        // push rbp; mov rbp, rsp; sub rsp, 16; mov rax, [rsp+8]; ret
+        let facts = entry_facts(
+            &[
+                0x55, 0x48, 0x89, 0xE5, 0x48, 0x83, 0xEC, 0x10, 0x48, 0x8B, 0x44, 0x24, 8, 0xC3,
+            ],
+            0,
+        );
+        assert!(facts.frame_pointer && facts.makes_frame);
+        assert!(!facts.reads_return && !facts.moves_return);
+    }
+
+    #[test]
+    fn return_address_readers() {
+        // mov rax, [rsp]; ret
+        assert!(entry_facts(&[0x48, 0x8B, 0x04, 0x24, 0xC3], 0).reads_return);
+        // sub rsp, 24; mov rax, [rsp+24]
+        let code = [0x48, 0x83, 0xEC, 0x18, 0x48, 0x8B, 0x44, 0x24, 0x18];
+        assert!(entry_facts(&code, 0).reads_return);
+    }
+
+    #[test]
+    fn return_address_movers() {
+        // pop rcx; jmp rcx
+        assert!(entry_facts(&[0x59, 0xFF, 0xE1], 0).moves_return);
+        // mov [rsp], rax; ret
+        assert!(entry_facts(&[0x48, 0x89, 0x04, 0x24, 0xC3], 0).moves_return);
+        // add rsp, 8; ret
+        assert!(entry_facts(&[0x48, 0x83, 0xC4, 8, 0xC3], 0).moves_return);
+    }
+}
