@@ -96,6 +96,19 @@ hodo_agent_shadow:
     push r10
     push r11
     lea rdi, [rsp + 32 + 72]
+    # Mapped by the controller?
+    mov rcx, gs:[{REGION0_LO}]
+    mov rdx, gs:[{REGION0_LEN}]
+    mov rax, rdi
+    sub rax, rcx
+    cmp rax, rdx
+    jb 11f
+    mov rcx, gs:[{REGION1_LO}]
+    mov rdx, gs:[{REGION1_LEN}]
+    mov rax, rdi
+    sub rax, rcx
+    cmp rax, rdx
+    jb 11f
     movabs rax, {SHADOW_DISTANCE}
     sub rdi, rax
     jc 9f
@@ -122,7 +135,7 @@ hodo_agent_shadow:
     syscall
     jmp 9f
     # Keep the range [lo, lo + len) in the control block; neighbours are joined. A signal handler that comes in between
-    # leaves the range alone.
+    # leaves the range alone. The length is 0 while the start changes.
 1:  mov eax, 1
     xchg rax, gs:[{SHADOW_BUSY}]
     test eax, eax
@@ -145,6 +158,15 @@ hodo_agent_shadow:
     mov qword ptr gs:[{SHADOW_BUSY}], 0
 8:  clc
     jmp 10f
+11: mov eax, 1
+    xchg rax, gs:[{SHADOW_BUSY}]
+    test eax, eax
+    jnz 8b
+    mov gs:[{SHADOW_LEN}], rax
+    mov gs:[{SHADOW_LO}], rcx
+    mov gs:[{SHADOW_LEN}], rdx
+    mov qword ptr gs:[{SHADOW_BUSY}], 0
+    jmp 8b
 9:  inc qword ptr gs:[{UNSHADOWED}]
     stc
 10: pop r11
@@ -210,6 +232,10 @@ hodo_agent_end:
     SHADOW_LEN = const tcb::SHADOW_LEN,
     SHADOW_BUSY = const tcb::SHADOW_BUSY,
     UNSHADOWED = const tcb::UNSHADOWED,
+    REGION0_LO = const tcb::REGION0_LO,
+    REGION0_LEN = const tcb::REGION0_LEN,
+    REGION1_LO = const tcb::REGION1_LO,
+    REGION1_LEN = const tcb::REGION1_LEN,
     NEXT_CHUNK = const file_header::NEXT_CHUNK,
     H_SEQ = const chunk_header::SEQ,
     H_TASK = const chunk_header::TASK,

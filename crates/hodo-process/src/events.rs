@@ -38,8 +38,47 @@ pub struct TcbInit {
     pub islands: [(u64, u64); 2],
     /// Start and length of the stack whose shadow is mapped.
     pub shadow: (u64, u64),
+    /// Start and length of the ranges whose shadow is mapped as a whole.
+    pub regions: [(u64, u64); 2],
     /// Upper half of the counter.
     pub epoch: u32,
+    /// Nothing is recorded: all goes to the bucket.
+    pub silent: bool,
+}
+
+impl TcbInit {
+    /// The block's contents.
+    pub fn words(&self) -> [u64; tcb::SIZE as usize / 8] {
+        let mut words = [0; tcb::SIZE as usize / 8];
+        let mut put = |offset: u64, value: u64| words[offset as usize / 8] = value;
+        put(
+            tcb::EPOCH,
+            u64::from(self.epoch) | u64::from(self.task) << 32,
+        );
+        put(tcb::TID & !7, u64::from(self.tid) << (tcb::TID % 8 * 8));
+        put(tcb::SHADOW_LO, self.shadow.0);
+        put(tcb::SHADOW_LEN, self.shadow.1);
+        put(tcb::ISLAND0_LO, self.islands[0].0);
+        put(tcb::ISLAND0_LEN, self.islands[0].1);
+        put(tcb::ISLAND1_LO, self.islands[1].0);
+        put(tcb::ISLAND1_LEN, self.islands[1].1);
+        put(tcb::REGION0_LO, self.regions[0].0);
+        put(tcb::REGION0_LEN, self.regions[0].1);
+        put(tcb::REGION1_LO, self.regions[1].0);
+        put(tcb::REGION1_LEN, self.regions[1].1);
+        put(tcb::BASE, self.base);
+        put(tcb::BUCKET, self.base + BUCKET);
+        if self.silent {
+            put(tcb::CURSOR, self.base + BUCKET);
+            put(tcb::LIMIT, self.base + BUCKET + BUCKET_SIZE);
+        } else {
+            put(
+                tcb::MAX_CHUNKS,
+                self.span.saturating_sub(CONTROL_SIZE) / CHUNK_SIZE,
+            );
+        }
+        words
+    }
 }
 
 impl Events {
@@ -125,22 +164,26 @@ impl Events {
     /// Fills a thread control block.
     pub fn init_tcb(&self, number: u64, init: &TcbInit) {
         let at = number * tcb::SIZE;
-        for word in (0..tcb::SIZE).step_by(8) {
-            self.put_u64(at + word, 0);
+        for (index, &word) in init.words().iter().enumerate() {
+            self.put_u64(at + index as u64 * 8, word);
         }
-        self.put_u32(at + tcb::EPOCH, init.epoch);
-        self.put_u32(at + tcb::TASK, init.task);
-        self.put_u32(at + tcb::TID, init.tid);
-        self.put_u64(at + tcb::SHADOW_LO, init.shadow.0);
-        self.put_u64(at + tcb::SHADOW_LEN, init.shadow.1);
-        self.put_u64(at + tcb::ISLAND0_LO, init.islands[0].0);
-        self.put_u64(at + tcb::ISLAND0_LEN, init.islands[0].1);
-        self.put_u64(at + tcb::ISLAND1_LO, init.islands[1].0);
-        self.put_u64(at + tcb::ISLAND1_LEN, init.islands[1].1);
-        self.put_u64(at + tcb::BASE, init.base);
-        self.put_u64(at + tcb::BUCKET, init.base + BUCKET);
-        let chunks = init.span.saturating_sub(CONTROL_SIZE) / CHUNK_SIZE;
-        self.put_u64(at + tcb::MAX_CHUNKS, chunks);
+    }
+
+    /// The words of a range of a thread control block.
+    pub fn tcb_words(&self, number: u64, range: std::ops::Range<u64>) -> Vec<u64> {
+        let at = number * tcb::SIZE;
+        range
+            .step_by(8)
+            .map(|offset| self.get_u64(at + offset))
+            .collect()
+    }
+
+    /// Writes words into a thread control block.
+    pub fn put_tcb_words(&self, number: u64, offset: u64, words: &[u64]) {
+        let at = number * tcb::SIZE + offset;
+        for (index, &word) in words.iter().enumerate() {
+            self.put_u64(at + index as u64 * 8, word);
+        }
     }
 
     /// The stack range whose shadow a thread has mapped.

@@ -5,9 +5,11 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
 use hodo_patch::{Hook, Island, Patches, Recording};
+use hodo_trace::format::SHADOW_DISTANCE;
 
 use crate::maps::{self, Mapping};
 use crate::modules::{Image, Module, Modules};
@@ -29,20 +31,54 @@ pub struct Space {
     pub events: (u64, u64),
     /// Islands: for the program, for the libraries.
     pub islands: [(u64, u64); 2],
+    /// Address ranges whose shadow is mapped as a whole: start and length.
+    pub shadows: [(u64, u64); 2],
     /// Breakpoints and the stubs that they stand for.
     pub traps: HashMap<u64, u64>,
     /// Original bytes of everything that was written over code, by address.
     pub originals: Vec<(u64, Vec<u8>)>,
     /// The dynamic linker's breakpoint.
     pub r_brk: Option<u64>,
-    /// Files that were seen mapped, by start address and inode.
-    pub seen: Vec<(u64, u64)>,
+    /// Files that were seen mapped.
+    pub seen: Vec<Seen>,
+    /// What was written into libraries, by inode and bias: one that is loaded again gets its old stubs.
+    pub patched: HashMap<(u64, u64), Rc<Patches>>,
     /// A `syscall` instruction of ours.
     pub syscall: u64,
     /// Of each island: the bytes used, and where its next hook goes.
     pub used: [(usize, usize); 2],
     /// Whether `_dl_find_object` is hooked.
     pub find_object: bool,
+}
+
+/// A file's code in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// Inode.
+    pub inode: u64,
+}
+
+impl From<&Mapping> for Seen {
+    fn from(mapping: &Mapping) -> Self {
+        Self {
+            start: mapping.start,
+            end: mapping.end,
+            inode: mapping.inode,
+        }
+    }
+}
+
+impl Space {
+    /// Forgets what was written into code that is gone.
+    fn forget(&mut self, gone: Seen) {
+        let inside = |at: u64| (gone.start..gone.end).contains(&at);
+        self.traps.retain(|&at, _| !inside(at));
+        self.originals.retain(|&(at, _)| !inside(at));
+    }
 }
 
 /// What an instrumentation needs to know and to change.
@@ -107,8 +143,10 @@ pub fn program(pid: i32, context: &mut Work<'_>) -> Result<Space> {
 
     let mut island = Island::new(space.islands[0].0, space.islands[0].1);
     space.syscall = island.syscall();
-    patch(&memory, &module, bias, &mut island, context, &mut space)?;
-    hook(&memory, &module.image, bias, &mut island, &mut space)?;
+    let mut patches = Patches::default();
+    patch(&module, bias, &mut island, context, &mut patches);
+    hook(&module.image, bias, &mut island, &mut space, &mut patches);
+    apply(&memory, &module.image, bias, &patches, &mut space)?;
     memory.write(island.base, &island.code)?;
     space.used[0] = (island.code.len(), island.hooks().start);
     if space.islands[1].1 != 0 {
@@ -119,12 +157,12 @@ pub fn program(pid: i32, context: &mut Work<'_>) -> Result<Space> {
     if let Some(base) = linker {
         arm_linker(pid, base, &memory, &maps, &mut space)?;
     }
-    space.seen = file_mappings(&maps).map(|m| (m.start, m.inode)).collect();
+    space.seen = file_mappings(&maps).map(Seen::from).collect();
     if let Some(base) = linker {
         // The dynamic linker itself is looked at again, as a library.
         space
             .seen
-            .retain(|&(start, _)| start < base || start > base + (16 << 20));
+            .retain(|seen| seen.start < base || seen.start > base + (16 << 20));
     }
     Ok(space)
 }
@@ -193,6 +231,7 @@ fn map_all(
 
     let start = bias.wrapping_add(module.image.segments.first().map_or(0, |s| s.addr)) & !4095;
     let end = bias.wrapping_add(module.image.end);
+    space.shadows = map_shadows(calls, rsp, linker, start..end)?;
     let need = (module.functions.len() + module.libcalls.len()) as u64 * 512 + (1 << 20);
     let need = need.next_multiple_of(1 << 20);
     let reach = end.saturating_sub(0x7000_0000)..start.saturating_add(0x7000_0000);
@@ -215,6 +254,52 @@ fn map_all(
     Ok(())
 }
 
+/// Maps the shadow of all places where stacks usually are, so that no thread needs a system call for it: of the area
+/// from the libraries up to the first stack, and of the program with its heap. It costs address space only. What is
+/// refused here (a limit on address space, a crowded one) is mapped by the agent, piece by piece.
+fn map_shadows(
+    calls: &Syscalls,
+    rsp: u64,
+    linker: Option<u64>,
+    program: std::ops::Range<u64>,
+) -> Result<[(u64, u64); 2]> {
+    const ROOM: u64 = 1 << 40;
+    let top = 0x8000_0000_0000 - SHADOW_DISTANCE % 4096 - 8192;
+    let low = linker
+        .filter(|&base| base > 1 << 46)
+        .unwrap_or(0x7E00_0000_0000)
+        .min(rsp);
+    let wanted = [
+        (low - ROOM..top, true),
+        (
+            program.start..program.end + ROOM,
+            program.start > SHADOW_DISTANCE + (1 << 40),
+        ),
+    ];
+    let flags =
+        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE)
+            as u64;
+    let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let mut regions = [(0, 0); 2];
+    for (region, (range, useful)) in regions.iter_mut().zip(wanted) {
+        if !useful {
+            continue;
+        }
+        let at = (range.start - SHADOW_DISTANCE) & !0xF_FFFF;
+        let len = (range.end - SHADOW_DISTANCE - at).next_multiple_of(4096);
+        let got = calls.call(libc::SYS_mmap, [at, len, rw, flags, u64::MAX, 0])?;
+        if got.cast_unsigned() != at {
+            continue;
+        }
+        // Threads touch little of it each, and a core file has no use for it.
+        for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTDUMP] {
+            calls.call(libc::SYS_madvise, [at, len, advice as u64, 0, 0, 0])?;
+        }
+        *region = (at + SHADOW_DISTANCE, len - 4096);
+    }
+    Ok(regions)
+}
+
 fn map_island(calls: &Syscalls, place: u64, size: u64) -> Result<u64> {
     let flags =
         (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE)
@@ -227,16 +312,14 @@ fn map_island(calls: &Syscalls, place: u64, size: u64) -> Result<u64> {
     Ok(place)
 }
 
-/// Builds the stubs of a module and patches its sites.
+/// Builds the stubs of a module.
 fn patch(
-    memory: &Memory,
     module: &Module,
     bias: u64,
     island: &mut Island,
-    context: &mut Work<'_>,
-    space: &mut Space,
-) -> Result<()> {
-    let mut patches = Patches::default();
+    context: &Work<'_>,
+    patches: &mut Patches,
+) {
     let image = hodo_patch::Image {
         bias,
         code: &|range| module.image.at(range),
@@ -245,18 +328,17 @@ fn patch(
         .functions
         .iter()
         .map(|&(index, id)| (&module.plan.functions[index], id));
-    island.add_functions(functions, image, context.recording, &mut patches);
+    island.add_functions(functions, image, context.recording, patches);
     let libcalls = module
         .libcalls
         .iter()
         .map(|&(index, id)| (&module.plan.libcalls[index], id));
-    island.add_libcalls(libcalls, image, context.recording, &mut patches);
+    island.add_libcalls(libcalls, image, context.recording, patches);
     for (addr, bytes) in &module.plan.nops {
         patches
             .writes
             .push((addr.wrapping_add(bias), bytes.clone()));
     }
-    apply(memory, &module.image, bias, patches, space)
 }
 
 /// Writes patches, neighbours together.
@@ -264,12 +346,14 @@ fn apply(
     memory: &Memory,
     image: &Image,
     bias: u64,
-    mut patches: Patches,
+    patches: &Patches,
     space: &mut Space,
 ) -> Result<()> {
-    patches.writes.sort();
-    let mut writes = patches.writes.into_iter().peekable();
-    while let Some((start, mut bytes)) = writes.next() {
+    let mut writes: Vec<_> = patches.writes.iter().collect();
+    writes.sort();
+    let mut writes = writes.into_iter().peekable();
+    while let Some((start, first)) = writes.next() {
+        let (start, mut bytes) = (*start, first.clone());
         let original = |range: std::ops::Range<u64>| {
             image
                 .at(range.start.wrapping_sub(bias)..range.end.wrapping_sub(bias))
@@ -281,15 +365,57 @@ fn apply(
             .push((start, original(start..end)?.to_vec()));
         while let Some((next, more)) = writes.next_if(|(next, _)| *next >= end && *next - end < 256)
         {
-            bytes.extend_from_slice(original(end..next)?);
+            bytes.extend_from_slice(original(end..*next)?);
             end = next + more.len() as u64;
-            space.originals.push((next, original(next..end)?.to_vec()));
-            bytes.extend_from_slice(&more);
+            space
+                .originals
+                .push((*next, original(*next..end)?.to_vec()));
+            bytes.extend_from_slice(more);
         }
         memory.write(start, &bytes)?;
     }
-    space.traps.extend(patches.traps);
+    space.traps.extend(patches.traps.iter().copied());
     Ok(())
+}
+
+/// Puts the original bytes back into all code of a stopped process.
+pub fn revert(pid: i32, space: &Space) -> Result<()> {
+    const PAGE: u64 = 4096;
+    let memory = Memory::open(pid)?;
+    let mut originals: Vec<_> = space.originals.iter().collect();
+    // What was written last is what is put back first: the oldest bytes win.
+    originals.reverse();
+    originals.sort_by_key(|(at, _)| at / PAGE);
+    for page in originals.chunk_by(|a, b| a.0 / PAGE == b.0 / PAGE) {
+        let start = page[0].0 & !(PAGE - 1);
+        let end = page.iter().map(|(at, bytes)| at + bytes.len() as u64).max();
+        let end = end.unwrap_or(start).max(start + PAGE);
+        let mut content = vec![0; (end - start) as usize];
+        if memory.read(start, &mut content).is_err() {
+            // Unloaded meanwhile.
+            continue;
+        }
+        for (at, bytes) in page {
+            content[(at - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        memory.write(start, &content)?;
+    }
+    Ok(())
+}
+
+/// A page of a stopped thread's own memory; `syscall` is the address of a `syscall` instruction.
+pub fn private_page(tid: i32, syscall: u64) -> Result<u64> {
+    let calls = Syscalls::begin(tid, syscall)?;
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let got = calls.call(libc::SYS_mmap, [0, 4096, rw, flags, u64::MAX, 0]);
+    calls.end()?;
+    let got = got?;
+    if got < 0 {
+        let error = std::io::Error::from_raw_os_error(-got as i32);
+        return Err(error).context("a page for a thread's control block");
+    }
+    Ok(got.cast_unsigned())
 }
 
 /// Sets a breakpoint where the dynamic linker announces new libraries.
@@ -320,17 +446,34 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
     let maps = maps::read(pid)?;
     let memory = Memory::open(pid)?;
     let new: Vec<_> = file_mappings(&maps)
-        .filter(|m| !space.seen.contains(&(m.start, m.inode)))
+        .filter(|m| !space.seen.contains(&Seen::from(*m)))
         .cloned()
         .collect();
-    space.seen = file_mappings(&maps).map(|m| (m.start, m.inode)).collect();
+    let now: Vec<_> = file_mappings(&maps).map(Seen::from).collect();
+    for gone in std::mem::replace(&mut space.seen, now) {
+        if !space.seen.contains(&gone) {
+            space.forget(gone);
+        }
+    }
     for mapping in new {
         let Some((base, capacity)) = Some(space.islands[1]).filter(|island| island.1 != 0) else {
             continue;
         };
         let real = real_path(pid, &mapping.path);
+        let Ok(image) = Image::open(&real, mapping.path.clone()) else {
+            continue;
+        };
+        let Some(bias) = image.bias(mapping.offset, mapping.start) else {
+            continue;
+        };
+        let key = (mapping.inode, bias);
+        if let Some(patches) = space.patched.get(&key).cloned() {
+            apply(&memory, &image, bias, &patches, space)?;
+            continue;
+        }
         let (used, hooks) = space.used[1];
         let mut island = Island::resume(base, capacity, used, hooks);
+        let mut patches = Patches::default();
         if context.selection.module(&mapping.path, false) {
             let module = context.modules.get(
                 &real,
@@ -339,15 +482,11 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
                 false,
                 context.session,
             )?;
-            if let Some(bias) = module.image.bias(mapping.offset, mapping.start) {
-                patch(&memory, &module, bias, &mut island, context, space)?;
-            }
+            patch(&module, bias, &mut island, context, &mut patches);
         }
-        if let Ok(image) = Image::open(&real, mapping.path.clone())
-            && let Some(bias) = image.bias(mapping.offset, mapping.start)
-        {
-            hook(&memory, &image, bias, &mut island, space)?;
-        }
+        hook(&image, bias, &mut island, space, &mut patches);
+        apply(&memory, &image, bias, &patches, space)?;
+        space.patched.insert(key, Rc::new(patches));
         memory.write(base + used as u64, &island.code[used..])?;
         memory.write(
             base + hooks as u64,
@@ -359,14 +498,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
 }
 
 /// Hooks the functions of a module that unwinders use.
-fn hook(
-    memory: &Memory,
-    image: &Image,
-    bias: u64,
-    island: &mut Island,
-    space: &mut Space,
-) -> Result<()> {
-    let mut patches = Patches::default();
+fn hook(image: &Image, bias: u64, island: &mut Island, space: &mut Space, patches: &mut Patches) {
     let view = hodo_patch::Image {
         bias,
         code: &|range| image.at(range),
@@ -380,7 +512,7 @@ fn hook(
     let range = |index: usize| symbols[index].map(|(addr, size)| addr..addr + size);
     if let Some(function) = range(0)
         && island
-            .add_hook(Hook::FindObject, function, view, &mut patches)
+            .add_hook(Hook::FindObject, function, view, patches)
             .is_ok()
     {
         space.find_object = true;
@@ -389,11 +521,10 @@ fn hook(
     if let Some(function) = range(1)
         && !space.find_object
     {
-        let _ = island.add_hook(Hook::IteratePhdr, function, view, &mut patches);
+        let _ = island.add_hook(Hook::IteratePhdr, function, view, patches);
     }
     if let (Some(function), Some(get_ip)) = (range(2), range(3)) {
         let get_ip = get_ip.start.wrapping_add(bias);
-        let _ = island.add_hook(Hook::Backtrace { get_ip }, function, view, &mut patches);
+        let _ = island.add_hook(Hook::Backtrace { get_ip }, function, view, patches);
     }
-    apply(memory, image, bias, patches, space)
 }

@@ -9,6 +9,7 @@ mod options;
 mod remote;
 mod select;
 mod session;
+mod signals;
 mod tracer;
 
 use std::sync::Arc;
@@ -41,16 +42,19 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         libc::signal(libc::SIGQUIT, libc::SIG_IGN);
     }
     let child = launch::fork(&program, &options.command)?;
+    let done = Arc::new(AtomicBool::new(false));
+    let forward = signals::Forward::start(child.pid);
     let events = Arc::clone(&session.events);
     let tracer = tracer::Tracer::new(options, &mut session, selection, child.pid)?;
-    let done = Arc::new(AtomicBool::new(false));
     let outcome = std::thread::scope(|scope| {
         let populate = scope.spawn(|| populate(&events, &done));
         let outcome = child.go().and_then(|failure| tracer.run(failure));
         done.store(true, Ordering::Release);
         populate.thread().unpark();
         outcome
-    })?;
+    });
+    drop(forward);
+    let outcome = outcome?;
     if let Some(error) = outcome.failure {
         bail!("cannot run {}: {error}", program.display());
     }

@@ -83,17 +83,14 @@ impl Image {
             .program_headers(endian, elf.data())
             .with_context(|| format!("reading {}", path.display()))?
         {
-            match header.p_type(endian) {
-                object::elf::PT_LOAD => {
-                    end = end.max(header.p_vaddr(endian) + header.p_memsz(endian));
-                    segments.push(Segment {
-                        addr: header.p_vaddr(endian),
-                        offset: header.p_offset(endian),
-                        size: header.p_filesz(endian),
-                        executable: header.p_flags(endian) & object::elf::PF_X != 0,
-                    });
-                }
-                _ => {}
+            if header.p_type(endian) == object::elf::PT_LOAD {
+                end = end.max(header.p_vaddr(endian) + header.p_memsz(endian));
+                segments.push(Segment {
+                    addr: header.p_vaddr(endian),
+                    offset: header.p_offset(endian),
+                    size: header.p_filesz(endian),
+                    executable: header.p_flags(endian) & object::elf::PF_X != 0,
+                });
             }
         }
         Ok(Self {

@@ -42,6 +42,11 @@ pub fn cont(tid: i32, signal: i32) -> Result<()> {
     request(libc::PTRACE_CONT, tid, 0, signal as u64)
 }
 
+/// Lets a stopped thread run on untraced.
+pub fn detach(tid: i32) -> Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, 0)
+}
+
 /// The message of a ptrace event.
 pub fn event_message(tid: i32) -> Result<u64> {
     let mut message: libc::c_ulong = 0;

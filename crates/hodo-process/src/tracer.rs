@@ -34,9 +34,22 @@ type SharedSpace = Rc<RefCell<Space>>;
 #[derive(Debug)]
 struct Thread {
     pid: i32,
+    /// 0: nothing is recorded of it.
     task: u32,
     tcb: Option<u64>,
     space: Option<SharedSpace>,
+}
+
+impl Thread {
+    /// Followed for its children's sake, or because it must be let go later; nothing is recorded of it.
+    fn untraced(pid: i32) -> Self {
+        Self {
+            pid,
+            task: 0,
+            tcb: None,
+            space: None,
+        }
+    }
 }
 
 /// Follows one program and all that comes of it.
@@ -49,6 +62,10 @@ pub struct Tracer<'a> {
     /// New threads that stopped before their parent told of them.
     early: Vec<i32>,
     free_tcbs: Vec<u64>,
+    /// Control blocks for processes that are let go, by the address of the `events` file in them.
+    silent: HashMap<u64, u64>,
+    /// Threads of which nothing was recorded, because there was no control block left.
+    crowded: u64,
     next_tcb: u64,
     next_task: u32,
     lost: u64,
@@ -86,6 +103,8 @@ impl<'a> Tracer<'a> {
             threads: HashMap::new(),
             early: Vec::new(),
             free_tcbs: Vec::new(),
+            silent: HashMap::new(),
+            crowded: 0,
             next_tcb: tcb::FIRST,
             next_task: 1,
             lost: 0,
@@ -94,15 +113,7 @@ impl<'a> Tracer<'a> {
             exit: None,
             failure: None,
         };
-        this.threads.insert(
-            first,
-            Thread {
-                pid: first,
-                task: 0,
-                tcb: None,
-                space: None,
-            },
-        );
+        this.threads.insert(first, Thread::untraced(first));
         Ok(this)
     }
 
@@ -143,6 +154,15 @@ impl<'a> Tracer<'a> {
                 self.unshadowed
             );
             self.remark(self.first, &text)?;
+        }
+        if self.crowded > 0 {
+            let text = format!(
+                "{} threads were not recorded: more than {} lived at once",
+                self.crowded,
+                tcb::COUNT - tcb::FIRST
+            );
+            self.remark(self.first, &text)?;
+            eprintln!("hodo: {text}");
         }
         self.session.finish(exit, lost, &usage)?;
         Ok(Outcome {
@@ -276,24 +296,25 @@ impl<'a> Tracer<'a> {
 
     fn release(&mut self, thread: &Thread, exit: Exit) -> Result<()> {
         if let Some(number) = thread.tcb {
+            self.free_tcbs.push(number);
+            if thread.task == 0 {
+                return Ok(());
+            }
             self.lost += self.session.events.lost(number);
             self.unshadowed += self.session.events.unshadowed(number);
-            self.free_tcbs.push(number);
             self.session.log(&json!({"task_end": {
                 "id": thread.task, "counter": counter(), "exit": exit_json(exit)}}))?;
         }
         Ok(())
     }
 
-    fn alloc_tcb(&mut self) -> Result<u64> {
+    fn alloc_tcb(&mut self) -> Option<u64> {
         if let Some(number) = self.free_tcbs.pop() {
-            return Ok(number);
+            return Some(number);
         }
-        if self.next_tcb >= tcb::COUNT {
-            anyhow::bail!("more than {} threads at once", tcb::COUNT - tcb::FIRST);
-        }
-        self.next_tcb += 1;
-        Ok(self.next_tcb - 1)
+        let number = self.next_tcb;
+        (number < tcb::COUNT).then(|| self.next_tcb += 1)?;
+        Some(number)
     }
 
     /// Gives a stopped thread a control block. `shadow`: the stack range whose shadow is there.
@@ -304,25 +325,22 @@ impl<'a> Tracer<'a> {
         kind: &str,
         parent: u32,
         space: &SharedSpace,
-        shadow: (u64, u64),
+        inherited: Option<u64>,
     ) -> Result<()> {
-        let number = self.alloc_tcb()?;
-        let task = self.next_task;
+        let mut init = self.tcb_init(tid, space, inherited);
+        let Some(number) = self.alloc_tcb() else {
+            return self.crowded(tid, pid, space, init);
+        };
+        init.task = self.next_task;
         self.next_task += 1;
-        let now = counter();
-        let (base, span) = space.borrow().events;
-        self.session.events.init_tcb(
-            number,
-            &TcbInit {
-                task,
-                tid: tid.cast_unsigned(),
-                base,
-                span,
-                islands: space.borrow().islands,
-                shadow,
-                epoch: (now >> 32) as u32,
-            },
-        );
+        self.session.events.init_tcb(number, &init);
+        if let Some(from) = inherited.filter(|_| kind == "fork") {
+            // The frames that are open in the parent are open in the child.
+            let events = &self.session.events;
+            let inside = events.tcb_words(from, tcb::INSIDE..tcb::SIZE);
+            events.put_tcb_words(number, tcb::INSIDE, &inside);
+        }
+        let (base, _) = space.borrow().events;
         remote::set_gs_base(tid, base + number * tcb::SIZE)?;
         let status = |key: &str| {
             std::fs::read_to_string(format!("/proc/{tid}/status"))
@@ -331,20 +349,101 @@ impl<'a> Tracer<'a> {
                 .find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
         };
         self.session.log(&json!({"task": {
-            "id": task, "tid": tid, "pid": pid,
+            "id": init.task, "tid": tid, "pid": pid,
             "ppid": status("PPid:").and_then(|s| s.parse::<i32>().ok()),
-            "comm": status("Name:"), "kind": kind, "parent": parent, "counter": now,
+            "comm": status("Name:"), "kind": kind, "parent": parent, "counter": counter(),
         }}))?;
         self.threads.insert(
             tid,
             Thread {
                 pid,
-                task,
+                task: init.task,
                 tcb: Some(number),
                 space: Some(Rc::clone(space)),
             },
         );
         Ok(())
+    }
+
+    /// What the control block of a thread begins with.
+    fn tcb_init(&self, tid: i32, space: &SharedSpace, inherited: Option<u64>) -> TcbInit {
+        let space = space.borrow();
+        let known = inherited.map_or((0, 0), |number| self.session.events.shadow_range(number));
+        TcbInit {
+            task: 0,
+            tid: tid.cast_unsigned(),
+            base: space.events.0,
+            span: space.events.1,
+            islands: space.islands,
+            shadow: if known.1 == 0 {
+                space.shadows[0]
+            } else {
+                known
+            },
+            regions: space.shadows,
+            epoch: (counter() >> 32) as u32,
+            silent: false,
+        }
+    }
+
+    /// There are more threads than control blocks: this one gets one in its own memory, and its calls go unrecorded.
+    fn crowded(
+        &mut self,
+        tid: i32,
+        pid: i32,
+        space: &SharedSpace,
+        mut init: TcbInit,
+    ) -> Result<()> {
+        init.silent = true;
+        let at = instrument::private_page(tid, space.borrow().syscall)?;
+        let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
+        remote::Memory::open(tid)?.write(at, &bytes)?;
+        remote::set_gs_base(tid, at)?;
+        self.crowded += 1;
+        let thread = Thread {
+            space: Some(Rc::clone(space)),
+            ..Thread::untraced(pid)
+        };
+        self.threads.insert(tid, thread);
+        Ok(())
+    }
+
+    /// `--no-follow`: a child process goes its own way. It stays under control only while it shares its parent's memory.
+    fn let_go(
+        &mut self,
+        child: i32,
+        space: &SharedSpace,
+        shares_memory: bool,
+        inherited: Option<u64>,
+    ) -> Result<()> {
+        let mut init = self.tcb_init(child, space, inherited);
+        init.silent = true;
+        if shares_memory {
+            let Some(number) = self.alloc_tcb() else {
+                return self.crowded(child, child, space, init);
+            };
+            self.session.events.init_tcb(number, &init);
+            remote::set_gs_base(child, init.base + number * tcb::SIZE)?;
+            let thread = Thread {
+                tcb: Some(number),
+                space: Some(Rc::clone(space)),
+                ..Thread::untraced(child)
+            };
+            self.threads.insert(child, thread);
+            return remote::cont(child, 0);
+        }
+        // Its calls are not traced any more, but those that are open return through their stubs.
+        instrument::revert(child, &space.borrow())?;
+        let number = match self.silent.get(&init.base) {
+            Some(&number) => Some(number),
+            None => self.alloc_tcb(),
+        };
+        let number = number.context("there are too many threads")?;
+        if self.silent.insert(init.base, number).is_none() {
+            self.session.events.init_tcb(number, &init);
+        }
+        remote::set_gs_base(child, init.base + number * tcb::SIZE)?;
+        remote::detach(child)
     }
 
     /// A new thread or process.
@@ -371,15 +470,8 @@ impl<'a> Tracer<'a> {
             return remote::cont(child, 0);
         };
         let Some(space) = space else {
-            self.threads.insert(
-                child,
-                Thread {
-                    pid: if is_thread { pid } else { child },
-                    task: 0,
-                    tcb: None,
-                    space: None,
-                },
-            );
+            self.threads
+                .insert(child, Thread::untraced(if is_thread { pid } else { child }));
             return remote::cont(child, 0);
         };
         let space = if shares_memory {
@@ -387,13 +479,15 @@ impl<'a> Tracer<'a> {
         } else {
             Rc::new(RefCell::new(space.borrow().clone()))
         };
-        let shadow = tcb.map_or((0, 0), |n| self.session.events.shadow_range(n));
+        if self.options.no_follow && !is_thread {
+            return self.let_go(child, &space, shares_memory, tcb);
+        }
         let (kind, child_pid) = if is_thread {
             ("thread", pid)
         } else {
             ("fork", child)
         };
-        self.begin_task(child, child_pid, kind, task, &space, shadow)?;
+        self.begin_task(child, child_pid, kind, task, &space, tcb)?;
         remote::cont(child, 0)
     }
 
@@ -402,6 +496,9 @@ impl<'a> Tracer<'a> {
         let pid = tid;
         let before = remote::event_message(tid)? as i32;
         let parent = self.threads.get(&before).map_or(0, |t| t.task);
+        let leaves = self.options.no_follow
+            && pid != self.first
+            && self.threads.get(&before).is_some_and(|t| t.task == 0);
         let gone: Vec<i32> = self
             .threads
             .iter()
@@ -413,15 +510,10 @@ impl<'a> Tracer<'a> {
                 self.release(&thread, Exit::Code(0))?;
             }
         }
-        self.threads.insert(
-            tid,
-            Thread {
-                pid,
-                task: 0,
-                tcb: None,
-                space: None,
-            },
-        );
+        if leaves {
+            return remote::detach(tid);
+        }
+        self.threads.insert(tid, Thread::untraced(pid));
         let mut work = Work {
             modules: &mut self.modules,
             session: &mut *self.session,
@@ -434,7 +526,7 @@ impl<'a> Tracer<'a> {
             Ok(space) => {
                 let kind = if parent == 0 { "start" } else { "exec" };
                 let space = Rc::new(RefCell::new(space));
-                self.begin_task(tid, pid, kind, parent, &space, (0, 0))?;
+                self.begin_task(tid, pid, kind, parent, &space, None)?;
                 self.libraries(tid, &space)?;
             }
             Err(error) => {

@@ -11,7 +11,7 @@ pub const FORMAT_NAME: &str = "hodoscope-trace";
 /// First eight bytes of the `events` file.
 pub const FILE_MAGIC: [u8; 8] = *b"HODOEVT\x01";
 /// Bytes of the control area at the start of the `events` file: the file header page and the thread control blocks.
-pub const CONTROL_SIZE: u64 = 4 << 20;
+pub const CONTROL_SIZE: u64 = 16 << 20;
 /// Bytes of one chunk of records.
 pub const CHUNK_SIZE: u64 = 64 << 10;
 /// Bytes of a chunk's header; records follow it.
@@ -56,7 +56,7 @@ pub mod chunk_header {
 /// Byte offsets in a thread control block (TCB). TCB number `n` (from 1) is at `n * TCB_SIZE` in the `events` file.
 pub mod tcb {
     /// Bytes of one thread control block.
-    pub const SIZE: u64 = 256;
+    pub const SIZE: u64 = 1024;
     /// The numbers below this one fit into the control area.
     pub const COUNT: u64 = super::BUCKET / SIZE;
     /// First TCB behind the header page.
@@ -101,6 +101,22 @@ pub mod tcb {
     pub const MAX_CHUNKS: u64 = 128;
     /// `u64`: nonzero while this thread maps a part of the shadow.
     pub const SHADOW_BUSY: u64 = 136;
+    /// `u64`: start of the first stack range whose shadow the controller has mapped.
+    pub const REGION0_LO: u64 = 144;
+    /// `u64`: bytes of that range; 0: there is none.
+    pub const REGION0_LEN: u64 = 152;
+    /// `u64`: start of the second such range.
+    pub const REGION1_LO: u64 = 160;
+    /// `u64`: bytes of the second such range.
+    pub const REGION1_LEN: u64 = 168;
+    /// `u64`: frames of filter functions (`-F`) that this thread is in.
+    pub const INSIDE: u64 = 176;
+    /// `u64`: bytes of [`FRAMES`] in use.
+    pub const DEPTH: u64 = 184;
+    /// `[u64; MAX_DEPTH]`: the stack addresses of the open frames that count for `-D`.
+    pub const FRAMES: u64 = 256;
+    /// Largest `-D` that is applied while recording; readers apply any.
+    pub const MAX_DEPTH: u64 = (SIZE - FRAMES) / 8;
 }
 
 /// Bits of the upper half of a record. The lower half is the lower half of the time counter.
