@@ -11,7 +11,7 @@ pub use hook::Hook;
 use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::frames::{self, Frames};
 use hodo_arch::x86_64::relocate::{RelocateError, relocate_mapped};
-use hodo_arch::x86_64::stub::{self, Layout, Records, Runtime};
+use hodo_arch::x86_64::stub::{self, Layout, Records, Runtime, Scope};
 use hodo_plan::model::{Extra, LibcallForm, LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
 use hodo_trace::format::{RECORD_SIZE, SHADOW_DISTANCE, record, tcb};
 
@@ -60,10 +60,38 @@ impl std::fmt::Debug for Image<'_> {
 }
 
 /// How calls are recorded.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Recording {
     /// With timestamps.
     pub timed: bool,
+    /// Only while a filter function (`-F`) is open.
+    pub filtered: bool,
+    /// At most so many frames deep; no more than [`tcb::MAX_DEPTH`].
+    pub depth: Option<u32>,
+    /// Calls shorter than this, in units of the time counter, are left out.
+    pub shortest: Option<u32>,
+}
+
+/// A function that is to be traced.
+#[derive(Debug, Clone, Copy)]
+pub struct Traced<'p> {
+    /// Its plan.
+    pub function: &'p PlannedFunction,
+    /// Its id in the trace.
+    pub id: u32,
+    /// Whether it is a filter function (`-F`).
+    pub filter: bool,
+}
+
+/// A call into a shared library that is to be traced.
+#[derive(Debug, Clone, Copy)]
+pub struct TracedCall<'p> {
+    /// Its plan.
+    pub site: &'p LibcallSite,
+    /// The callee's id in the trace.
+    pub id: u32,
+    /// Whether the callee is a filter function (`-F`).
+    pub filter: bool,
 }
 
 /// Offsets that stubs use, taken from the trace format.
@@ -80,6 +108,9 @@ pub fn layout() -> Layout {
             (offset(tcb::ISLAND0_LO), offset(tcb::ISLAND0_LEN)),
             (offset(tcb::ISLAND1_LO), offset(tcb::ISLAND1_LEN)),
         ],
+        inside: offset(tcb::INSIDE),
+        depth: offset(tcb::DEPTH),
+        frames: offset(tcb::FRAMES),
         shadow_distance: SHADOW_DISTANCE,
         record_size: offset(RECORD_SIZE),
         sp_shift: (record::SP_SHIFT - 4) as u8,
@@ -88,12 +119,19 @@ pub fn layout() -> Layout {
 }
 
 /// The record halves of a function.
-fn records(id: u32, mode: Mode, recording: Recording) -> Records {
+fn records(id: u32, filter: bool, mode: Mode, recording: Recording) -> Records {
     Records {
         entry: id | record::ENTRY << record::KIND_SHIFT,
         exit: matches!(mode, Mode::Call).then_some(id | record::EXIT << record::KIND_SHIFT),
         tail: id | record::TAIL << record::KIND_SHIFT,
         timed: recording.timed,
+        scope: match (recording.filtered, filter) {
+            (false, _) => Scope::Any,
+            (true, false) => Scope::Inside,
+            (true, true) => Scope::Filter,
+        },
+        depth: recording.depth,
+        shortest: recording.shortest,
     }
 }
 
@@ -194,17 +232,18 @@ impl Island {
     /// Adds the stubs of functions and tells what to write over their sites.
     pub fn add_functions<'p>(
         &mut self,
-        functions: impl IntoIterator<Item = (&'p PlannedFunction, u32)>,
+        functions: impl IntoIterator<Item = Traced<'p>>,
         image: Image<'_>,
         recording: Recording,
         patches: &mut Patches,
     ) {
-        for (function, id) in functions {
-            let Ok(site) = &function.outcome else {
+        for traced in functions {
+            let Ok(site) = &traced.function.outcome else {
                 continue;
             };
-            if let Err(reason) = self.add_site(site, id, image, recording, patches) {
-                patches.failed.push((function.addr, reason));
+            let records = records(traced.id, traced.filter, site.mode, recording);
+            if let Err(reason) = self.add_site(site, &records, image, patches) {
+                patches.failed.push((traced.function.addr, reason));
             }
         }
     }
@@ -212,9 +251,8 @@ impl Island {
     fn add_site(
         &mut self,
         site: &SitePlan,
-        id: u32,
+        records: &Records,
         image: Image<'_>,
-        recording: Recording,
         patches: &mut Patches,
     ) -> Result<(), String> {
         if site.tactic == Tactic::Pun {
@@ -224,8 +262,7 @@ impl Island {
             .ok_or_else(|| "the displaced instructions are not in the file".to_owned())?;
         let from = site.displaced.start.wrapping_add(image.bias);
         let resume = site.displaced.end.wrapping_add(image.bias);
-        let records = records(id, site.mode, recording);
-        let stub = self.stub(&records, |at| {
+        let stub = self.stub(records, |at| {
             let moved = relocate_mapped(original, from, at)?;
             Ok((moved.bytes, moved.falls_through.then_some(resume)))
         })?;
@@ -250,17 +287,17 @@ impl Island {
     /// Adds the stubs of calls into shared libraries and tells what to write over the sites.
     pub fn add_libcalls<'p>(
         &mut self,
-        libcalls: impl IntoIterator<Item = (&'p LibcallSite, u32)>,
+        libcalls: impl IntoIterator<Item = TracedCall<'p>>,
         image: Image<'_>,
         recording: Recording,
         patches: &mut Patches,
     ) {
         // Call sites of one GOT slot share a stub.
         let mut shared = std::collections::HashMap::new();
-        for (site, id) in libcalls {
+        for TracedCall { site, id, filter } in libcalls {
             let at = site.patch.wrapping_add(image.bias);
             let got = site.got.wrapping_add(image.bias);
-            let records = records(id, site.mode, recording);
+            let records = records(id, filter, site.mode, recording);
             let stub = match shared.get(&(got, id)) {
                 Some(&stub) => Ok(stub),
                 None => self.stub(&records, |body| Ok((indirect_jump(body, got), None))),

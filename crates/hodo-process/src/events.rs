@@ -68,10 +68,10 @@ impl TcbInit {
         put(tcb::REGION1_LEN, self.regions[1].1);
         put(tcb::BASE, self.base);
         put(tcb::BUCKET, self.base + BUCKET);
-        if self.silent {
-            put(tcb::CURSOR, self.base + BUCKET);
-            put(tcb::LIMIT, self.base + BUCKET + BUCKET_SIZE);
-        } else {
+        // The first record asks for a chunk; the place before it can be read.
+        put(tcb::CURSOR, self.base + BUCKET);
+        put(tcb::LIMIT, self.base + BUCKET);
+        if !self.silent {
             put(
                 tcb::MAX_CHUNKS,
                 self.span.saturating_sub(CONTROL_SIZE) / CHUNK_SIZE,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{Hook, Island, Patches, Recording};
+use hodo_patch::{Hook, Island, Patches, Recording, Traced, TracedCall};
 use hodo_trace::format::SHADOW_DISTANCE;
 
 use crate::maps::{self, Mapping};
@@ -324,15 +324,17 @@ fn patch(
         bias,
         code: &|range| module.image.at(range),
     };
-    let functions = module
-        .functions
-        .iter()
-        .map(|&(index, id)| (&module.plan.functions[index], id));
+    let functions = module.functions.iter().map(|chosen| Traced {
+        function: &module.plan.functions[chosen.index],
+        id: chosen.id,
+        filter: chosen.filter,
+    });
     island.add_functions(functions, image, context.recording, patches);
-    let libcalls = module
-        .libcalls
-        .iter()
-        .map(|&(index, id)| (&module.plan.libcalls[index], id));
+    let libcalls = module.libcalls.iter().map(|chosen| TracedCall {
+        site: &module.plan.libcalls[chosen.index],
+        id: chosen.id,
+        filter: chosen.filter,
+    });
     island.add_libcalls(libcalls, image, context.recording, patches);
     for (addr, bytes) in &module.plan.nops {
         patches

@@ -6,6 +6,7 @@ mod launch;
 mod maps;
 mod modules;
 mod options;
+mod reach;
 mod remote;
 mod select;
 mod session;

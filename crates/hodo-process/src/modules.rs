@@ -14,6 +14,7 @@ use memmap2::Mmap;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use serde_json::json;
 
+use crate::reach;
 use crate::select::Selection;
 use crate::session::Session;
 
@@ -53,10 +54,21 @@ pub struct Module {
     pub image: Rc<Image>,
     /// Its plan.
     pub plan: Plan,
-    /// Id of each function and libcall that is to be traced: index in the plan, id.
-    pub functions: Vec<(usize, u32)>,
-    /// The same for libcalls.
-    pub libcalls: Vec<(usize, u32)>,
+    /// The functions that are to be traced.
+    pub functions: Vec<Chosen>,
+    /// The libcalls that are to be traced.
+    pub libcalls: Vec<Chosen>,
+}
+
+/// A function that is to be traced.
+#[derive(Debug, Clone, Copy)]
+pub struct Chosen {
+    /// Index in the plan.
+    pub index: usize,
+    /// Id in the trace.
+    pub id: u32,
+    /// Whether it is a filter function (`-F`).
+    pub filter: bool,
 }
 
 impl Image {
@@ -202,35 +214,50 @@ impl Modules {
         let mut symbols = Vec::new();
         let mut functions = Vec::new();
         let mut libcalls = Vec::new();
+        let left_out = left_out(&image, &plan, selection);
         for (index, function) in plan.functions.iter().enumerate() {
             let number = self.next_id;
-            let wanted = selection.function(&image.path, main, &function.name, function.size)
-                && !HOOKED.contains(&function.name.as_str());
+            let name = function.name.as_str();
+            let wanted = selection.function(&image.path, main, name, function.size)
+                && !HOOKED.contains(&name)
+                && !left_out[index];
             let kind = match &function.outcome {
                 _ if number > record::MAX_FUNCTION_ID => '-',
-                Ok(site) if wanted => {
-                    functions.push((index, number));
+                Ok(site) if wanted && (site.mode == Mode::Call || selection.entries()) => {
+                    functions.push(Chosen {
+                        index,
+                        id: number,
+                        filter: selection.filter(&image.path, name),
+                    });
                     if site.mode == Mode::Call { 'T' } else { 'E' }
                 }
                 _ => '-',
             };
-            symbols.push((function.addr, function.size, kind, function.name.as_str()));
+            symbols.push((function.addr, function.size, kind, name));
             self.next_id = self.next_id.saturating_add(1);
         }
         // All sites that call one library function have one id.
         let mut by_name: HashMap<&str, u32> = HashMap::new();
         for (index, libcall) in plan.libcalls.iter().enumerate() {
-            if !selection.libcall(main, &libcall.name) {
+            let name = libcall.name.as_str();
+            if !selection.libcall(main, name)
+                || selection.notrace(&image.path, name)
+                || (libcall.mode != Mode::Call && !selection.entries())
+            {
                 continue;
             }
-            let number = *by_name.entry(&libcall.name).or_insert_with(|| {
+            let number = *by_name.entry(name).or_insert_with(|| {
                 let number = self.next_id;
-                symbols.push((libcall.patch, 0, 'P', libcall.name.as_str()));
+                symbols.push((libcall.patch, 0, 'P', name));
                 self.next_id = self.next_id.saturating_add(1);
                 number
             });
             if number <= record::MAX_FUNCTION_ID {
-                libcalls.push((index, number));
+                libcalls.push(Chosen {
+                    index,
+                    id: number,
+                    filter: selection.filter(&image.path, name),
+                });
             }
         }
         let count = symbols.len();
@@ -246,4 +273,26 @@ impl Modules {
             libcalls,
         })
     }
+}
+
+/// The functions of which no call can pass the filters; the others are looked at when they are called, or by readers.
+fn left_out(image: &Image, plan: &Plan, selection: &Selection) -> Vec<bool> {
+    let names = || plan.functions.iter().map(|f| f.name.as_str()).enumerate();
+    let mut out = vec![false; plan.functions.len()];
+    if selection.is_filtered() && !selection.is_nested() {
+        let roots: Vec<_> = names()
+            .filter(|(_, name)| selection.filter(&image.path, name))
+            .map(|(index, _)| index)
+            .collect();
+        if let Some(reached) = reach::reachable(image, plan, &roots) {
+            out = reached.into_iter().map(|reached| !reached).collect();
+        }
+    }
+    for (index, name) in names() {
+        // One that calls others must be seen, for they are left out with it.
+        if selection.notrace(&image.path, name) && reach::is_leaf(image, plan, index) {
+            out[index] = true;
+        }
+    }
+    out
 }

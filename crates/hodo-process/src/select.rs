@@ -16,10 +16,21 @@ struct Rule {
     module: Option<String>,
 }
 
+/// One `-F` or `-N`.
+#[derive(Debug)]
+struct Pattern {
+    name: Regex,
+    /// `None`: any module.
+    module: Option<String>,
+}
+
 /// What is to be traced.
 #[derive(Debug)]
 pub struct Selection {
     rules: Vec<Rule>,
+    filter: Vec<Pattern>,
+    notrace: Vec<Pattern>,
+    entries: bool,
     nest_libcall: bool,
     libcalls: bool,
     size: u64,
@@ -60,38 +71,87 @@ impl Selection {
     /// If a pattern is malformed.
     pub fn new(options: &RecordOptions) -> Result<Self> {
         let mut rules = Vec::new();
-        for (trace, pattern) in &options.patch {
-            let (name, module) = match pattern.rsplit_once('@') {
-                Some((name, module)) => (name, Some(module.to_owned())),
-                None => (pattern.as_str(), None),
+        let split = |pattern: &'_ str| -> (String, Option<String>) {
+            match pattern.rsplit_once('@') {
+                Some((name, module)) => (name.to_owned(), Some(module.to_owned())),
+                None => (pattern.to_owned(), None),
+            }
+        };
+        let patterns = |texts: &[String]| -> Result<Vec<Pattern>> {
+            let pattern = |text: &String| {
+                let (name, module) = split(text);
+                let name = compile(&name, options.pattern)?;
+                Ok(Pattern { name, module })
             };
+            texts.iter().map(pattern).collect()
+        };
+        for (trace, pattern) in &options.patch {
+            let (name, module) = split(pattern);
             rules.push(Rule {
                 trace: *trace,
-                name: compile(name, options.pattern)?,
+                name: compile(&name, options.pattern)?,
                 module,
             });
         }
         Ok(Self {
             rules,
+            filter: patterns(&options.filter)?,
+            notrace: patterns(&options.notrace)?,
+            // What has no duration is left out with -t.
+            entries: options.time_filter.is_none(),
             nest_libcall: options.nest_libcall,
             libcalls: !options.no_libcall,
             size: options.size_filter,
         })
     }
 
+    fn is_called(path: &Path, module: &str) -> bool {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.strip_prefix(module))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+    }
+
     fn applies(rule: &Rule, path: &Path, main: bool) -> bool {
         match &rule.module {
             None => main,
-            Some(module) => path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .is_some_and(|name| {
-                    name == module
-                        || name
-                            .strip_prefix(module.as_str())
-                            .is_some_and(|rest| rest.starts_with(['.', '-']))
-                }),
+            Some(module) => Self::is_called(path, module),
         }
+    }
+
+    fn any(patterns: &[Pattern], path: &Path, name: &str) -> bool {
+        patterns.iter().any(|pattern| {
+            pattern.name.is_match(name)
+                && pattern
+                    .module
+                    .as_ref()
+                    .is_none_or(|module| Self::is_called(path, module))
+        })
+    }
+
+    /// Are there filter functions (`-F`) at all?
+    pub fn is_filtered(&self) -> bool {
+        !self.filter.is_empty()
+    }
+
+    /// Can functions of other modules than the program's call each other, traced?
+    pub fn is_nested(&self) -> bool {
+        self.nest_libcall || self.rules.iter().any(|rule| rule.module.is_some())
+    }
+
+    /// Is this a filter function?
+    pub fn filter(&self, path: &Path, name: &str) -> bool {
+        Self::any(&self.filter, path, name)
+    }
+
+    /// Is this function left out, with all that it calls?
+    pub fn notrace(&self, path: &Path, name: &str) -> bool {
+        Self::any(&self.notrace, path, name)
+    }
+
+    /// Are functions recorded of which only the entry is seen?
+    pub fn entries(&self) -> bool {
+        self.entries
     }
 
     /// Is anything of this module traced?

@@ -159,6 +159,16 @@ impl Session {
             "started": {"unix_ns": u64::try_from(unix.as_nanos()).unwrap_or(0)},
             "host": host(),
             "patterns": match options.pattern { Match::Regex => "regex", Match::Glob => "glob" },
+            "filters": {
+                "filter": options.filter,
+                "notrace": options.notrace,
+                "depth": options.depth,
+                "time_ns": options.time_filter,
+                "size": options.size_filter,
+                "patch": options.patch.iter()
+                    .map(|(trace, pattern)| json!({"trace": trace, "pattern": pattern}))
+                    .collect::<Vec<_>>(),
+            },
         });
         let mut session = Self {
             directory: directory.canonicalize()?,
@@ -191,6 +201,17 @@ impl Session {
         fs::write(&new, text)
             .and_then(|()| fs::rename(&new, self.directory.join("info.json")))
             .with_context(|| format!("writing {}", self.directory.join("info.json").display()))
+    }
+
+    /// Units of the time counter in so many nanoseconds; rather too few than too many, and no more than fit.
+    pub fn ticks(&self, ns: u64) -> u32 {
+        let samples = &self.info["clock"]["samples"];
+        let number = |index: usize, key: &str| samples[index][key].as_u64().unwrap_or(0);
+        let ticks = number(1, "counter").saturating_sub(number(0, "counter"));
+        let nanoseconds = number(1, "ns").saturating_sub(number(0, "ns")).max(1);
+        // The two samples are close together: their error is below one in two hundred.
+        let ticks = u128::from(ns) * u128::from(ticks) * 199 / 200 / u128::from(nanoseconds);
+        u32::try_from(ticks).unwrap_or(u32::MAX)
     }
 
     /// Appends a line to the log.

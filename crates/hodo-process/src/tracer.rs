@@ -58,6 +58,7 @@ pub struct Tracer<'a> {
     session: &'a mut Session,
     modules: Modules,
     selection: Selection,
+    recording: Recording,
     threads: HashMap<i32, Thread>,
     /// New threads that stopped before their parent told of them.
     early: Vec<i32>,
@@ -95,11 +96,24 @@ impl<'a> Tracer<'a> {
         first: i32,
     ) -> Result<Self> {
         remote::seize(first, OPTIONS)?;
+        let timed = !options.no_time;
+        let recording = Recording {
+            timed,
+            filtered: selection.is_filtered(),
+            depth: options
+                .depth
+                .filter(|&depth| 0 < depth && u64::from(depth) <= tcb::MAX_DEPTH),
+            shortest: options
+                .time_filter
+                .filter(|_| timed)
+                .map(|ns| session.ticks(ns)),
+        };
         let mut this = Self {
             options,
             session,
             modules: Modules::new(),
             selection,
+            recording,
             threads: HashMap::new(),
             early: Vec::new(),
             free_tcbs: Vec::new(),
@@ -518,9 +532,7 @@ impl<'a> Tracer<'a> {
             modules: &mut self.modules,
             session: &mut *self.session,
             selection: &self.selection,
-            recording: Recording {
-                timed: !self.options.no_time,
-            },
+            recording: self.recording,
         };
         match instrument::program(pid, &mut work) {
             Ok(space) => {
@@ -545,9 +557,7 @@ impl<'a> Tracer<'a> {
             modules: &mut self.modules,
             session: &mut *self.session,
             selection: &self.selection,
-            recording: Recording {
-                timed: !self.options.no_time,
-            },
+            recording: self.recording,
         };
         instrument::libraries(tid, &mut space.borrow_mut(), &mut work)
     }

@@ -26,6 +26,12 @@ pub struct Layout {
     pub shadow_len: u32,
     /// Offsets of start and length of the two island regions, `u64` each.
     pub islands: [(u32, u32); 2],
+    /// Offset of the number of open frames of filter functions, `u64`.
+    pub inside: u32,
+    /// Offset of the number of bytes in use of the frames that count, `u64`.
+    pub depth: u32,
+    /// Offset of the frames that count: their stack addresses, `u64` each.
+    pub frames: u32,
     /// Distance from a stack slot to its shadow.
     pub shadow_distance: u64,
     /// Bytes of a record.
@@ -60,6 +66,23 @@ pub struct Records {
     pub tail: u32,
     /// With the time counter, or without.
     pub timed: bool,
+    /// Whether the function belongs to the scope of filter functions.
+    pub scope: Scope,
+    /// At most so many frames are open at once, counted from the outermost filter function.
+    pub depth: Option<u32>,
+    /// Calls that took less than this, in units of the time counter, are taken back, if nothing came in between.
+    pub shortest: Option<u32>,
+}
+
+/// What filter functions (`-F`) mean for a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// There are none.
+    Any,
+    /// It is recorded while a filter function is open.
+    Inside,
+    /// It is one.
+    Filter,
 }
 
 const PUSH_SCRATCH: &[u8] = &[0x50, 0x52, 0x51]; // push rax; push rdx; push rcx
@@ -68,7 +91,9 @@ const CALL: &[u8] = &[0xE8];
 const JMP: &[u8] = &[0xE9];
 const JB: &[u8] = &[0x0F, 0x82];
 const JAE: &[u8] = &[0x0F, 0x83];
+const JE: &[u8] = &[0x0F, 0x84];
 const JNE: &[u8] = &[0x0F, 0x85];
+const JA: &[u8] = &[0x0F, 0x87];
 
 /// Slow paths of one stub, emitted behind its hot code: where they are entered and where they go back to.
 #[derive(Default)]
@@ -90,10 +115,12 @@ pub fn emit_stub<E>(
     body: impl FnOnce(u64) -> Result<(Vec<u8>, Option<u64>), E>,
 ) -> Result<u64, E> {
     let Some(exit) = records.exit else {
-        return emit_entry_only(code, runtime, records.entry, body);
+        return emit_entry_only(code, layout, runtime, records, body);
     };
     let mut slow = Slow::default();
+    let outside = emit_scope(code, layout, records);
     code.raw(PUSH_SCRATCH);
+    let cut = emit_depth(code, layout, records, true);
     code.raw(&[0x48, 0x8B, 0x44, 0x24, 0x18]); // mov rax, [rsp+24]: the return address
     // A return address in an island means that a traced function jumped here.
     let mut tail = Vec::new();
@@ -111,13 +138,21 @@ pub fn emit_stub<E>(
     code.op64(&[0x48, 0xBA], layout.shadow_distance.wrapping_neg()); // movabs rdx, -distance
     code.raw(&[0x48, 0x89, 0x44, 0x14, 0x18]); // mov [rsp+rdx+24], rax
     emit_record(code, layout, records.timed, records.entry, &mut slow);
+    if records.scope == Scope::Filter {
+        code.op32(&[0x65, 0x48, 0xFF, 0x04, 0x25], layout.inside); // inc qword gs:[inside]
+    }
     code.raw(POP_SCRATCH);
     code.raw(&[0x48, 0x8D, 0x64, 0x24, 0x08]); // lea rsp, [rsp+8]
     let call_body = code.forward(CALL);
 
     code.raw(&[0x48, 0x8D, 0x64, 0x24, 0xF8]); // lea rsp, [rsp-8]
     code.raw(PUSH_SCRATCH);
+    let dropped = emit_take_back(code, layout, records, &mut slow);
     emit_record(code, layout, records.timed, exit, &mut slow);
+    if let Some(dropped) = dropped {
+        code.bind(dropped);
+    }
+    emit_leave(code, layout, records);
     code.op64(&[0x48, 0xBA], layout.shadow_distance.wrapping_neg());
     code.raw(&[0x48, 0x8B, 0x44, 0x14, 0x18]); // mov rax, [rsp+rdx+24]
     code.raw(&[0x48, 0x89, 0x44, 0x24, 0x18]); // mov [rsp+24], rax
@@ -136,8 +171,14 @@ pub fn emit_stub<E>(
     code.op32(&[0xB9], records.tail); // mov ecx, tail
     code.bind(no_shadow);
     code.branch(CALL, runtime.record);
+    if let Some(cut) = cut {
+        code.bind(cut);
+    }
     code.raw(POP_SCRATCH);
     code.bind(call_body);
+    if let Some(outside) = outside {
+        code.bind(outside);
+    }
     let at = emit_body(code, body)?;
     for (pending, back) in slow.epoch {
         code.bind(pending);
@@ -154,15 +195,136 @@ pub fn emit_stub<E>(
 
 fn emit_entry_only<E>(
     code: &mut Code<'_>,
+    layout: &Layout,
     runtime: &Runtime,
-    entry: u32,
+    records: &Records,
     body: impl FnOnce(u64) -> Result<(Vec<u8>, Option<u64>), E>,
 ) -> Result<u64, E> {
+    let outside = emit_scope(code, layout, records);
     code.raw(PUSH_SCRATCH);
-    code.op32(&[0xB9], entry); // mov ecx, entry
+    let cut = emit_depth(code, layout, records, false);
+    code.op32(&[0xB9], records.entry); // mov ecx, entry
     code.branch(CALL, runtime.record);
+    if let Some(cut) = cut {
+        code.bind(cut);
+    }
     code.raw(POP_SCRATCH);
+    if let Some(outside) = outside {
+        code.bind(outside);
+    }
     emit_body(code, body)
+}
+
+/// Leaves out what is called outside of filter functions.
+fn emit_scope(code: &mut Code<'_>, layout: &Layout, records: &Records) -> Option<Pending> {
+    if records.scope != Scope::Inside {
+        return None;
+    }
+    code.op32(&[0x65, 0x48, 0x83, 0x3C, 0x25], layout.inside);
+    code.raw(&[0]); // cmp qword gs:[inside], 0
+    Some(code.forward(JE))
+}
+
+/// Leaves out what is called too deep. Frames that the stack has left are forgotten first; with `open`, this one is
+/// added. S is `rsp + 24`.
+fn emit_depth(
+    code: &mut Code<'_>,
+    layout: &Layout,
+    records: &Records,
+    open: bool,
+) -> Option<Pending> {
+    let depth = records.depth?;
+    code.raw(&[0x48, 0x8D, 0x54, 0x24, 0x18]); // lea rdx, [rsp+24]: S
+    if records.scope == Scope::Filter {
+        code.raw(&[0x31, 0xC9]); // xor ecx, ecx: the depth counts from here
+    } else {
+        emit_pop(code, layout);
+    }
+    code.op32(&[0x48, 0x81, 0xF9], depth * 8); // cmp rcx, depth * 8
+    let cut = code.forward(JAE);
+    if open {
+        code.op32(&[0x65, 0x48, 0x89, 0x91], layout.frames); // mov gs:[rcx+frames], rdx
+        code.raw(&[0x48, 0x83, 0xC1, 8]); // add rcx, 8
+        code.op32(&[0x65, 0x48, 0x89, 0x0C, 0x25], layout.depth); // mov gs:[depth], rcx
+    }
+    Some(cut)
+}
+
+/// `rcx` = bytes of the counting frames that lie above the stack address in `rdx`. Clobbers nothing else.
+fn emit_pop(code: &mut Code<'_>, layout: &Layout) {
+    code.op32(&[0x65, 0x48, 0x8B, 0x0C, 0x25], layout.depth); // mov rcx, gs:[depth]
+    let again = code.here();
+    code.raw(&[0x48, 0x85, 0xC9]); // test rcx, rcx
+    let none = code.forward(JE);
+    let below = layout.frames.wrapping_sub(8);
+    code.op32(&[0x65, 0x48, 0x39, 0x91], below); // cmp gs:[rcx+frames-8], rdx
+    let alive = code.forward(JA);
+    code.raw(&[0x48, 0x83, 0xE9, 8]); // sub rcx, 8
+    code.branch(JMP, again);
+    code.bind(none);
+    code.bind(alive);
+}
+
+/// The function returns: its frame counts no more.
+fn emit_leave(code: &mut Code<'_>, layout: &Layout, records: &Records) {
+    if records.scope == Scope::Filter {
+        // It may be below zero where a stack has moved from one thread to another: then it stays.
+        code.op32(&[0x65, 0x48, 0x83, 0x3C, 0x25], layout.inside);
+        code.raw(&[0]);
+        let none = code.forward(JE);
+        code.op32(&[0x65, 0x48, 0xFF, 0x0C, 0x25], layout.inside); // dec qword gs:[inside]
+        code.bind(none);
+    }
+    if records.depth.is_some() {
+        code.raw(&[0x48, 0x8D, 0x54, 0x24, 0x18]); // lea rdx, [rsp+24]
+        emit_pop(code, layout);
+        code.op32(&[0x65, 0x48, 0x89, 0x0C, 0x25], layout.depth);
+    }
+}
+
+/// A short call whose entry is the last record takes that record back, and has no exit. Returns the jump of that case.
+/// Single instructions change the cursor and the record, so that what a signal handler records in between is kept.
+fn emit_take_back(
+    code: &mut Code<'_>,
+    layout: &Layout,
+    records: &Records,
+    slow: &mut Slow,
+) -> Option<Pending> {
+    let shortest = records.shortest.filter(|_| records.timed)?;
+    let size = u8::try_from(layout.record_size).ok()?.wrapping_neg();
+    let again = code.here();
+    code.raw(&[0x0F, 0x31]); // rdtsc
+    code.op32(&[0x65, 0x3B, 0x14, 0x25], layout.epoch); // cmp edx, gs:[epoch]
+    let pending = code.forward(JNE);
+    slow.epoch.push((pending, code.here()));
+    code.raw(&[0x53]); // push rbx
+    code.op32(&[0x65, 0x48, 0x8B, 0x0C, 0x25], layout.cursor); // mov rcx, gs:[cursor]
+    code.raw(&[0x48, 0x8B, 0x59, size]); // mov rbx, [rcx-8]: the last record
+    code.raw(&[0x8D, 0x54, 0x24, 0x20]); // lea edx, [rsp+32]
+    code.raw(&[0xC1, 0xE2, layout.sp_shift]);
+    code.op32(&[0x81, 0xE2], layout.sp_mask);
+    code.op32(&[0x81, 0xCA], records.entry);
+    code.raw(&[0x48, 0xC1, 0xE2, 0x20]); // shl rdx, 32
+    code.raw(&[0x48, 0x31, 0xDA]); // xor rdx, rbx: if it is this call's entry, its time
+    code.raw(&[0x48, 0xF7, 0xDA]); // neg rdx
+    code.raw(&[0x48, 0x01, 0xC2]); // add rdx, rax: now - then, or something huge
+    code.op32(&[0x48, 0x81, 0xFA], shortest.min(i32::MAX as u32)); // cmp rdx, shortest
+    let keep = code.forward(JAE);
+    code.raw(&[0x48, 0x89, 0xC8]); // mov rax, rcx
+    code.raw(&[0x48, 0x8D, 0x51, size]); // lea rdx, [rcx-8]
+    code.op32(&[0x65, 0x48, 0x0F, 0xB1, 0x14, 0x25], layout.cursor); // cmpxchg gs:[cursor], rdx
+    let lost = code.forward(JNE);
+    code.raw(&[0x48, 0x89, 0xD8]); // mov rax, rbx
+    code.raw(&[0x31, 0xDB]); // xor ebx, ebx
+    code.raw(&[0x48, 0x0F, 0xB1, 0x1A]); // cmpxchg [rdx], rbx
+    code.raw(&[0x5B]); // pop rbx
+    let dropped = code.forward(JMP);
+    code.bind(lost);
+    code.raw(&[0x5B]);
+    code.branch(JMP, again);
+    code.bind(keep);
+    code.raw(&[0x5B]);
+    Some(dropped)
 }
 
 fn emit_body<E>(
