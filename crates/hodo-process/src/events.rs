@@ -44,6 +44,8 @@ pub struct TcbInit {
     pub epoch: u32,
     /// Nothing is recorded: all goes to the bucket.
     pub silent: bool,
+    /// The agent must make no system call.
+    pub confined: bool,
 }
 
 impl TcbInit {
@@ -66,6 +68,7 @@ impl TcbInit {
         put(tcb::REGION0_LEN, self.regions[0].1);
         put(tcb::REGION1_LO, self.regions[1].0);
         put(tcb::REGION1_LEN, self.regions[1].1);
+        put(tcb::FLAGS, u64::from(self.confined));
         put(tcb::BASE, self.base);
         put(tcb::BUCKET, self.base + BUCKET);
         // The first record asks for a chunk; the place before it can be read.
@@ -129,6 +132,11 @@ impl Events {
     /// Absolute path of the file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
     /// Bytes of the sparse file.

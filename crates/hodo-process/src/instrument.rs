@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use hodo_patch::{Hook, Island, Patches, Recording, Traced, TracedCall};
 use hodo_trace::format::SHADOW_DISTANCE;
 
+use crate::give;
 use crate::maps::{self, Mapping};
 use crate::modules::{Image, Module, Modules};
 use crate::remote::{self, Memory, Syscalls};
@@ -187,30 +188,8 @@ fn map_all(
     space: &mut Space,
 ) -> Result<()> {
     let rsp = remote::regs(calls.tid())?.rsp;
-    let mut name = context
-        .session
-        .events
-        .path()
-        .as_os_str()
-        .as_encoded_bytes()
-        .to_vec();
-    name.push(0);
-    let at = (rsp - 256 - name.len() as u64) & !15;
-    let mut saved = vec![0; name.len()];
-    memory.read(at, &mut saved)?;
-    memory.write(at, &name)?;
-    const O_RDWR_CLOEXEC: u64 = (libc::O_RDWR | libc::O_CLOEXEC) as u64;
-    let here = (libc::AT_FDCWD as i64).cast_unsigned();
-    let fd = calls.call(libc::SYS_openat, [here, at, O_RDWR_CLOEXEC, 0, 0, 0])?;
-    memory.write(at, &saved)?;
-    if fd < 0 {
-        bail!(
-            "the program cannot open {}: {}",
-            context.session.events.path().display(),
-            std::io::Error::from_raw_os_error(-fd as i32)
-        );
-    }
-    let fd = fd.cast_unsigned();
+    let events = &context.session.events;
+    let fd = give::file(calls, memory, events.file(), events.path())?;
     let mut span = context.session.events.span();
     let shared = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE) as u64;
     let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;

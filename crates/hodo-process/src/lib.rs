@@ -1,6 +1,7 @@
 //! Launches programs, maps the agent into them, follows their threads and children. The only crate that knows ptrace.
 
 mod events;
+mod give;
 mod instrument;
 mod launch;
 mod maps;

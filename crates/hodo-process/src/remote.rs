@@ -37,6 +37,27 @@ pub fn seize(tid: i32, options: i32) -> Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, options as u64)
 }
 
+/// Option for [`set_options`]: seccomp filters do not apply (Linux 4.3, needs privileges).
+pub const SUSPEND_SECCOMP: i32 = 1 << 21;
+
+/// Changes the `PTRACE_O_*` options of a stopped thread.
+pub fn set_options(tid: i32, options: i32) -> Result<()> {
+    request(libc::PTRACE_SETOPTIONS, tid, 0, options as u64)
+}
+
+/// The value of a line of `/proc/TID/status`; `key` ends in a colon.
+pub fn status(tid: i32, key: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{tid}/status"))
+        .ok()?
+        .lines()
+        .find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
+}
+
+/// Is the thread under a seccomp filter?
+pub fn is_confined(tid: i32) -> bool {
+    status(tid, "Seccomp:").is_some_and(|mode| mode != "0")
+}
+
 /// Lets a stopped thread run, delivering `signal` if it is not 0.
 pub fn cont(tid: i32, signal: i32) -> Result<()> {
     request(libc::PTRACE_CONT, tid, 0, signal as u64)

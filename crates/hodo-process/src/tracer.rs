@@ -250,6 +250,9 @@ impl<'a> Tracer<'a> {
                         return remote::cont(tid, 0);
                     }
                 }
+                libc::SIGSEGV if self.without_counter(tid, &space)? => {
+                    return remote::cont(tid, 0);
+                }
                 libc::SIGBUS => {
                     let info = remote::siginfo(tid)?;
                     // SAFETY: a SIGBUS carries an address.
@@ -263,6 +266,31 @@ impl<'a> Tracer<'a> {
             }
         }
         remote::cont(tid, signal)
+    }
+
+    /// The thread may not read the time counter any more (`PR_SET_TSC`, seccomp's strict mode), and a stub did: does it
+    /// in its place. Tells whether it was that.
+    fn without_counter(&self, tid: i32, space: &SharedSpace) -> Result<bool> {
+        let mut regs = remote::regs(tid)?;
+        let ours = space
+            .borrow()
+            .islands
+            .iter()
+            .any(|&(start, len)| (start..start + len).contains(&regs.rip));
+        if !ours {
+            return Ok(false);
+        }
+        let mut code = [0; 2];
+        remote::Memory::open(tid)?.read(regs.rip, &mut code)?;
+        if code != [0x0F, 0x31] {
+            return Ok(false);
+        }
+        let now = counter();
+        regs.rax = now & 0xFFFF_FFFF;
+        regs.rdx = now >> 32;
+        regs.rip += 2;
+        remote::set_regs(tid, &regs)?;
+        Ok(true)
     }
 
     /// The disk is full: nobody records any more. The store that failed goes to the bucket.
@@ -356,16 +384,10 @@ impl<'a> Tracer<'a> {
         }
         let (base, _) = space.borrow().events;
         remote::set_gs_base(tid, base + number * tcb::SIZE)?;
-        let status = |key: &str| {
-            std::fs::read_to_string(format!("/proc/{tid}/status"))
-                .ok()?
-                .lines()
-                .find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
-        };
         self.session.log(&json!({"task": {
             "id": init.task, "tid": tid, "pid": pid,
-            "ppid": status("PPid:").and_then(|s| s.parse::<i32>().ok()),
-            "comm": status("Name:"), "kind": kind, "parent": parent, "counter": counter(),
+            "ppid": remote::status(tid, "PPid:").and_then(|s| s.parse::<i32>().ok()),
+            "comm": remote::status(tid, "Name:"), "kind": kind, "parent": parent, "counter": counter(),
         }}))?;
         self.threads.insert(
             tid,
@@ -397,6 +419,7 @@ impl<'a> Tracer<'a> {
             regions: space.shadows,
             epoch: (counter() >> 32) as u32,
             silent: false,
+            confined: remote::is_confined(tid),
         }
     }
 
@@ -534,7 +557,19 @@ impl<'a> Tracer<'a> {
             selection: &self.selection,
             recording: self.recording,
         };
-        match instrument::program(pid, &mut work) {
+        // The filter that a program was given by its parent need not allow what we have to do here.
+        let confined = remote::is_confined(pid);
+        let free = if confined {
+            remote::set_options(pid, OPTIONS | remote::SUSPEND_SECCOMP)
+                .context("it starts under a seccomp filter, which only root may suspend")
+        } else {
+            Ok(())
+        };
+        let space = free.and_then(|()| instrument::program(pid, &mut work));
+        if confined {
+            let _ = remote::set_options(pid, OPTIONS);
+        }
+        match space {
             Ok(space) => {
                 let kind = if parent == 0 { "start" } else { "exec" };
                 let space = Rc::new(RefCell::new(space));
