@@ -1,6 +1,6 @@
 //! Starting the program: a child that waits until it is traced, then executes.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,8 @@ fn pipe() -> Result<(OwnedFd, OwnedFd)> {
 ///
 /// # Errors
 /// If there is no such program, or it cannot be executed.
-pub fn find_program(name: &str) -> Result<PathBuf> {
+pub fn find_program(name: &OsStr) -> Result<PathBuf> {
+    let shown = name.to_string_lossy();
     let executable = |path: &Path| {
         let Ok(c) = CString::new(path.as_os_str().as_bytes()) else {
             return false;
@@ -30,16 +31,16 @@ pub fn find_program(name: &str) -> Result<PathBuf> {
         // SAFETY: access reads a C string.
         path.is_file() && unsafe { libc::access(c.as_ptr(), libc::X_OK) } == 0
     };
-    if name.contains('/') {
+    if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
         if !path.exists() {
-            bail!("cannot run {name}: no such file");
+            bail!("cannot run {shown}: no such file");
         }
         if path.is_dir() {
-            bail!("cannot run {name}: it is a directory");
+            bail!("cannot run {shown}: it is a directory");
         }
         if !executable(&path) {
-            bail!("cannot run {name}: it is not executable (chmod +x?)");
+            bail!("cannot run {shown}: it is not executable (chmod +x?)");
         }
         return Ok(path);
     }
@@ -47,7 +48,7 @@ pub fn find_program(name: &str) -> Result<PathBuf> {
     std::env::split_paths(&path)
         .map(|dir| dir.join(name))
         .find(|path| executable(path))
-        .with_context(|| format!("cannot run {name}: there is no such program in PATH"))
+        .with_context(|| format!("cannot run {shown}: there is no such program in PATH"))
 }
 
 /// A child that has not executed yet.
@@ -63,13 +64,13 @@ pub struct Waiting {
 ///
 /// # Errors
 /// If there can be no more processes.
-pub fn fork(program: &Path, command: &[String]) -> Result<Waiting> {
+pub fn fork(program: &Path, command: &[OsString]) -> Result<Waiting> {
     let (wait, go) = pipe()?;
     let (failed, fail) = pipe()?;
     let path = CString::new(program.as_os_str().as_bytes())?;
     let args: Vec<CString> = command
         .iter()
-        .map(|arg| CString::new(arg.as_str()))
+        .map(|arg| CString::new(arg.as_bytes()))
         .collect::<Result<_, _>>()?;
     let mut argv: Vec<_> = args.iter().map(|arg| arg.as_ptr()).collect();
     argv.push(std::ptr::null());

@@ -248,7 +248,8 @@ impl Modules {
             }
             let number = *by_name.entry(name).or_insert_with(|| {
                 let number = self.next_id;
-                symbols.push((libcall.patch, 0, 'P', name));
+                let kind = if libcall.mode == Mode::Call { 'P' } else { 'p' };
+                symbols.push((libcall.patch, 0, kind, name));
                 self.next_id = self.next_id.saturating_add(1);
                 number
             });

@@ -1,5 +1,6 @@
 //! What a recording is asked to do.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// How patterns in filters are read.
@@ -28,7 +29,7 @@ pub enum Clock {
 #[derive(Debug, Clone, Default)]
 pub struct RecordOptions {
     /// The program and its arguments.
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
     /// The trace directory.
     pub data: PathBuf,
     /// `-F` patterns in order.

@@ -153,7 +153,7 @@ impl Session {
             "hodo": env!("CARGO_PKG_VERSION"),
             "cmdline": options.cmdline,
             "exe": exe.to_string_lossy(),
-            "args": options.command,
+            "args": options.command.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>(),
             "timed": !options.no_time,
             "clock": {"source": "tsc", "name": clock_name, "samples": [{"counter": at, "ns": ns}]},
             "started": {"unix_ns": u64::try_from(unix.as_nanos()).unwrap_or(0)},

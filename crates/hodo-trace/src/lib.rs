@@ -1,3 +1,20 @@
-//! The trace on disk: its format, how it is written, and how it is read back.
+//! The trace on disk: its layout, its reader, and the calls that its records tell of.
+//!
+//! `docs/trace-format.md` describes the directory. [`Trace::open`] reads all but the records; [`Trace::records`] streams
+//! the records of one task, and [`Calls`] makes calls of them. Memory does not grow with the length of a trace.
+#![forbid(unsafe_code)]
 
+pub mod calls;
+mod error;
 pub mod format;
+pub mod meta;
+pub mod records;
+#[doc(hidden)]
+pub mod testing;
+mod trace;
+
+pub use calls::{Calls, Frame, Left, Step};
+pub use error::TraceError;
+pub use meta::Info;
+pub use records::{Record, RecordKind, Records};
+pub use trace::{Chunk, Function, Kind, Module, Scale, Task, Trace};

@@ -1,1 +1,24 @@
-//! See ARCHITECTURE.md.
+//! From a trace to what people look at. The text layouts are uftrace's, so that habits and scripts carry over.
+#![forbid(unsafe_code)]
+
+mod dump;
+mod filter;
+mod format;
+mod graph;
+mod info;
+mod pattern;
+mod replay;
+mod report;
+mod source;
+mod stream;
+mod tree;
+
+pub use dump::{DumpFormat, DumpOptions, dump};
+pub use format::parse_time;
+pub use graph::{GraphOptions, graph};
+pub use hodo_symbols::Style;
+pub use info::{InfoOptions, info};
+pub use pattern::{Match, compile as compile_pattern};
+pub use replay::{ReplayOptions, replay};
+pub use report::{ReportFormat, ReportOptions, report};
+pub use source::{Range, SourceOptions};

@@ -1,0 +1,244 @@
+//! `info.json` and `log.jsonl`.
+
+use serde::Deserialize;
+
+/// `info.json`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Info {
+    /// Always [`crate::format::FORMAT_NAME`].
+    pub format: String,
+    /// Always [`crate::format::FORMAT_VERSION`].
+    pub version: u64,
+    /// The architecture's name, as `x86-64`.
+    #[serde(default)]
+    pub arch: String,
+    /// Version of the recorder.
+    #[serde(default)]
+    pub hodo: String,
+    /// The recorder's command line.
+    #[serde(default)]
+    pub cmdline: Vec<String>,
+    /// The program's file.
+    #[serde(default)]
+    pub exe: String,
+    /// The program's arguments, its name first.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// Whether records have timestamps.
+    pub timed: bool,
+    /// The clock.
+    pub clock: Clock,
+    /// When the recording began.
+    #[serde(default)]
+    pub started: Started,
+    /// The machine.
+    #[serde(default)]
+    pub host: Host,
+    /// How patterns are read: `regex` or `glob`.
+    #[serde(default)]
+    pub patterns: String,
+    /// What the recording was asked to leave out.
+    #[serde(default)]
+    pub filters: Filters,
+    /// How it ended; absent while it goes on.
+    #[serde(default)]
+    pub finished: Option<Finished>,
+}
+
+/// The clock and its calibration.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Clock {
+    /// The counter in the records.
+    #[serde(default)]
+    pub source: String,
+    /// The clock that times are reported in.
+    #[serde(default)]
+    pub name: String,
+    /// Pairs of counter and clock.
+    #[serde(default)]
+    pub samples: Vec<Sample>,
+    /// Counts per second, where there is one sample only.
+    #[serde(default)]
+    pub hz: Option<f64>,
+}
+
+/// A counter value and the clock at that time.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Sample {
+    /// The counter.
+    pub counter: u64,
+    /// Nanoseconds of the clock.
+    pub ns: u64,
+}
+
+/// When the recording began.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub struct Started {
+    /// Nanoseconds since 1970.
+    #[serde(default)]
+    pub unix_ns: u64,
+}
+
+/// The machine of a recording.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Host {
+    /// Kernel and its version.
+    pub os: String,
+    /// Its name.
+    pub hostname: String,
+    /// Its processor.
+    pub cpu: Option<String>,
+    /// Processors that were there.
+    pub cpus_online: u64,
+    /// Processors that could be there.
+    pub cpus_possible: u64,
+    /// The distribution.
+    pub distro: Option<String>,
+    /// Bytes of memory.
+    pub mem_total: u64,
+    /// Bytes of memory that were free.
+    pub mem_free: u64,
+    /// Load averages.
+    pub load: Vec<f64>,
+}
+
+/// The recording's own filters.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Filters {
+    /// `-F`.
+    pub filter: Vec<String>,
+    /// `-N`.
+    pub notrace: Vec<String>,
+    /// `-D`.
+    pub depth: Option<u32>,
+    /// `-t`, in nanoseconds.
+    pub time_ns: Option<u64>,
+}
+
+/// How a recording ended.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Finished {
+    /// Duration in nanoseconds.
+    #[serde(default)]
+    pub elapsed_ns: u64,
+    /// The program's end.
+    pub exit: Exit,
+    /// Chunks in use.
+    #[serde(default)]
+    pub chunks: u64,
+    /// Records that were lost.
+    #[serde(default)]
+    pub lost: u64,
+    /// Resources that the program used.
+    #[serde(default)]
+    pub usage: Usage,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Exit {
+    /// With this status.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// `struct rusage`.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+#[expect(
+    missing_docs,
+    reason = "the names of getrusage(2), times in nanoseconds"
+)]
+pub struct Usage {
+    pub utime_ns: u64,
+    pub stime_ns: u64,
+    pub maxrss_kb: u64,
+    pub minflt: u64,
+    pub majflt: u64,
+    pub nvcsw: u64,
+    pub nivcsw: u64,
+    pub inblock: u64,
+    pub oublock: u64,
+}
+
+/// One line of `log.jsonl`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// A file whose functions have ids.
+    Module(ModuleLine),
+    /// A thread began.
+    Task(TaskLine),
+    /// A thread ended.
+    TaskEnd(TaskEnd),
+    /// Something the user should know.
+    Remark(Remark),
+}
+
+/// A file whose functions have ids.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ModuleLine {
+    /// Its number.
+    pub id: u32,
+    /// Where it was.
+    pub path: String,
+    /// Its build id in hex.
+    #[serde(default)]
+    pub build_id: Option<String>,
+    /// Id of its first function.
+    pub first_id: u32,
+    /// Number of its functions.
+    pub count: u32,
+    /// Name of its symbol file in the trace directory.
+    pub file: String,
+}
+
+/// A thread began, or a new program in a thread.
+#[derive(Debug, Clone, Deserialize)]
+pub struct TaskLine {
+    /// Its number, from 1.
+    pub id: u32,
+    /// Thread id.
+    pub tid: i32,
+    /// Process id.
+    pub pid: i32,
+    /// Parent process.
+    #[serde(default)]
+    pub ppid: Option<i32>,
+    /// Its name.
+    #[serde(default)]
+    pub comm: Option<String>,
+    /// `start`, `thread`, `fork` or `exec`.
+    pub kind: String,
+    /// The task it came from.
+    #[serde(default)]
+    pub parent: u32,
+    /// When, in units of the counter.
+    pub counter: u64,
+}
+
+/// A thread ended.
+#[derive(Debug, Clone, Deserialize)]
+pub struct TaskEnd {
+    /// Its number.
+    pub id: u32,
+    /// When, in units of the counter.
+    pub counter: u64,
+    /// How.
+    #[serde(default)]
+    pub exit: Option<Exit>,
+}
+
+/// Something the user should know.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Remark {
+    /// The process.
+    #[serde(default)]
+    pub pid: i32,
+    /// What.
+    pub text: String,
+}

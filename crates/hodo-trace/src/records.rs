@@ -1,0 +1,150 @@
+//! The records of one task, decoded.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, record};
+use crate::trace::Chunk;
+
+/// What a record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordKind {
+    /// A function was called.
+    Entry,
+    /// A function returned.
+    Exit,
+    /// A function was jumped to.
+    Tail,
+    /// So many records were lost here; id and stack bits mean nothing.
+    Lost(u64),
+}
+
+/// One record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// The time counter; 0 in a trace without time.
+    pub time: u64,
+    /// Function id.
+    pub id: u32,
+    /// Bits 4… of the stack pointer at the function's entry.
+    pub sp: u16,
+    /// What happened.
+    pub kind: RecordKind,
+}
+
+/// An iterator over the records of one task; reads one chunk at a time.
+#[derive(Debug)]
+pub struct Records<'a> {
+    events: &'a File,
+    control_size: u64,
+    chunks: std::vec::IntoIter<Chunk>,
+    buffer: Vec<u8>,
+    at: usize,
+    epoch: u32,
+    last: u64,
+    lost: u64,
+    skip: u32,
+}
+
+const RECORD: usize = crate::format::RECORD_SIZE as usize;
+
+impl<'a> Records<'a> {
+    pub(crate) fn new(events: &'a File, control_size: u64, chunks: Vec<Chunk>, began: u64) -> Self {
+        Self {
+            events,
+            control_size,
+            chunks: chunks.into_iter(),
+            buffer: Vec::new(),
+            at: 0,
+            epoch: (began >> 32) as u32,
+            last: 0,
+            lost: 0,
+            skip: 0,
+        }
+    }
+
+    /// Reads the next chunk. `None`: there is none. `Some(n)`: `n` records were lost before it.
+    #[cold]
+    fn next_chunk(&mut self) -> Option<u64> {
+        let chunk = self.chunks.next()?;
+        let size = (CHUNK_SIZE - CHUNK_HEADER_SIZE) as usize;
+        self.buffer.resize(size, 0);
+        let start = self.control_size + chunk.index * CHUNK_SIZE + CHUNK_HEADER_SIZE;
+        let mut filled = 0;
+        while filled < size {
+            match self
+                .events
+                .read_at(&mut self.buffer[filled..], start + filled as u64)
+            {
+                Ok(0) | Err(_) => break,
+                Ok(n) => filled += n,
+            }
+        }
+        self.buffer.truncate(filled / RECORD * RECORD);
+        self.at = 0;
+        self.skip = 0;
+        self.epoch = chunk.epoch;
+        let lost = chunk.lost.saturating_sub(self.lost);
+        self.lost = self.lost.max(chunk.lost);
+        Some(lost)
+    }
+}
+
+impl Iterator for Records<'_> {
+    type Item = Record;
+
+    #[inline]
+    fn next(&mut self) -> Option<Record> {
+        loop {
+            let Some(bytes) = self.buffer.get(self.at..self.at + RECORD) else {
+                let lost = self.next_chunk()?;
+                if lost > 0 {
+                    return Some(Record {
+                        time: self.last,
+                        id: 0,
+                        sp: 0,
+                        kind: RecordKind::Lost(lost),
+                    });
+                }
+                continue;
+            };
+            self.at += RECORD;
+            let word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+            if self.skip > 0 {
+                self.skip -= 1;
+                continue;
+            }
+            if word == 0 {
+                continue;
+            }
+            let low = word as u32;
+            let high = (word >> 32) as u32;
+            let id = high & record::ID_MASK;
+            let kind = match high >> record::KIND_SHIFT & 3 {
+                record::ENTRY => RecordKind::Entry,
+                record::EXIT => RecordKind::Exit,
+                record::TAIL => RecordKind::Tail,
+                _ => match id {
+                    record::SPECIAL_EPOCH => {
+                        self.epoch = low;
+                        continue;
+                    }
+                    record::SPECIAL_PAYLOAD => {
+                        self.skip = low;
+                        continue;
+                    }
+                    record::SPECIAL_LOST => RecordKind::Lost(u64::from(low)),
+                    _ => continue,
+                },
+            };
+            // A signal handler that comes between a stub's reading of the clock and its record is recorded first.
+            self.last = self.last.max(u64::from(self.epoch) << 32 | u64::from(low));
+            return Some(Record {
+                time: self.last,
+                id,
+                sp: (high >> record::SP_SHIFT) as u16,
+                kind,
+            });
+        }
+    }
+}

@@ -1,0 +1,559 @@
+//! Opening a trace directory.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::calls::{Calls, Frame};
+use crate::error::TraceError;
+use crate::format::{self, chunk_header, file_header};
+use crate::meta::{Exit, Info, Line, Remark};
+use crate::records::Records;
+
+/// What is recorded of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Entry and exit.
+    Both,
+    /// The entry only.
+    Entry,
+    /// A call into a shared library: entry and exit.
+    Library,
+    /// A call into a shared library: the entry only.
+    LibraryEntry,
+    /// Nothing.
+    None,
+}
+
+impl Kind {
+    fn from_letter(letter: &str) -> Option<Self> {
+        Some(match letter {
+            "T" => Self::Both,
+            "E" => Self::Entry,
+            "P" => Self::Library,
+            "p" => Self::LibraryEntry,
+            "-" => Self::None,
+            _ => return None,
+        })
+    }
+
+    /// Is it a call into a shared library?
+    #[must_use]
+    pub fn is_library(self) -> bool {
+        matches!(self, Self::Library | Self::LibraryEntry)
+    }
+
+    /// Has it no exit?
+    #[must_use]
+    pub fn is_entry_only(self) -> bool {
+        matches!(self, Self::Entry | Self::LibraryEntry)
+    }
+}
+
+/// A function of a module.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// Link-time address.
+    pub addr: u64,
+    /// Bytes; 0 where unknown.
+    pub size: u64,
+    /// What is recorded of it.
+    pub kind: Kind,
+    /// Raw symbol name.
+    pub name: String,
+    /// Index in [`Trace::modules`].
+    pub module: usize,
+}
+
+/// A file of which functions were traced.
+#[derive(Debug, Clone)]
+pub struct Module {
+    /// Where it was.
+    pub path: String,
+    /// Its build id in hex.
+    pub build_id: Option<String>,
+}
+
+impl Module {
+    /// The file's name without its directories.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+}
+
+/// A chunk of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunk {
+    /// Its number in the file.
+    pub index: u64,
+    /// Its number within the task.
+    pub seq: u32,
+    /// Upper half of the counter at its start.
+    pub epoch: u32,
+    /// Records that the task had lost before it.
+    pub lost: u64,
+}
+
+/// A thread; one that executes a new program begins a new task.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// Its number, from 1.
+    pub id: u32,
+    /// Thread id.
+    pub tid: i32,
+    /// Process id.
+    pub pid: i32,
+    /// Process id of the parent.
+    pub ppid: Option<i32>,
+    /// Its name.
+    pub comm: String,
+    /// `start`, `thread`, `fork` or `exec`.
+    pub kind: String,
+    /// The task it came from; 0: none.
+    pub parent: u32,
+    /// When it began, in units of the counter.
+    pub began: u64,
+    /// When it ended, in units of the counter.
+    pub ended: Option<u64>,
+    /// How it ended.
+    pub exit: Option<Exit>,
+    /// Its records, in order.
+    pub chunks: Vec<Chunk>,
+}
+
+/// An open trace.
+#[derive(Debug)]
+pub struct Trace {
+    directory: PathBuf,
+    events: File,
+    control_size: u64,
+    /// What was recorded, and how.
+    pub info: Info,
+    /// The files.
+    pub modules: Vec<Module>,
+    /// The functions by id; the first id is 1, so the first place is never used.
+    pub functions: Vec<Option<Function>>,
+    /// The threads in the order of their beginning.
+    pub tasks: Vec<Task>,
+    /// What the recorder wants to be known.
+    pub remarks: Vec<Remark>,
+    /// What is wrong with the trace, and what was left out for it.
+    pub damage: Vec<String>,
+    /// Bytes of all files.
+    pub bytes: u64,
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> TraceError + '_ {
+    move |error| TraceError::Io {
+        path: path.to_owned(),
+        error,
+    }
+}
+
+fn damaged(path: &Path, what: impl ToString) -> TraceError {
+    TraceError::Damaged {
+        path: path.to_owned(),
+        what: what.to_string(),
+    }
+}
+
+impl Trace {
+    /// Opens the trace in a directory.
+    ///
+    /// # Errors
+    /// If it is none, is of another version, or its `info.json` or `events` header cannot be read. What is damaged
+    /// beyond that is left out and told in [`Trace::damage`].
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, TraceError> {
+        let directory = directory.as_ref();
+        if !directory.exists() {
+            return Err(TraceError::Missing(directory.to_owned()));
+        }
+        let info_path = directory.join("info.json");
+        if !info_path.is_file() {
+            return Err(TraceError::NotATrace(directory.to_owned()));
+        }
+        let info = read_info(&info_path)?;
+        let events_path = directory.join("events");
+        let events = File::open(&events_path).map_err(io(&events_path))?;
+        let mut trace = Self {
+            directory: directory.to_owned(),
+            events,
+            control_size: 0,
+            info,
+            modules: Vec::new(),
+            functions: vec![None],
+            tasks: Vec::new(),
+            remarks: Vec::new(),
+            damage: Vec::new(),
+            bytes: 0,
+        };
+        trace.read_log()?;
+        trace.read_chunks(&events_path)?;
+        Ok(trace)
+    }
+
+    fn read_log(&mut self) -> Result<(), TraceError> {
+        let path = self.directory.join("log.jsonl");
+        let text = std::fs::read(&path).map_err(io(&path))?;
+        self.bytes += text.len() as u64;
+        for (number, line) in text.split(|&b| b == b'\n').enumerate() {
+            if line.is_empty() {
+                continue;
+            }
+            match serde_json::from_slice(line) {
+                Ok(line) => self.read_line(line),
+                Err(error) => {
+                    self.damage
+                        .push(format!("{}, line {}: {error}", path.display(), number + 1))
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_line(&mut self, line: Line) {
+        match line {
+            Line::Module(module) => {
+                let index = self.modules.len();
+                self.modules.push(Module {
+                    path: module.path,
+                    build_id: module.build_id,
+                });
+                let path = self.directory.join(&module.file);
+                if let Err(error) = self.read_symbols(&path, module.first_id, module.count, index) {
+                    self.damage.push(error.to_string());
+                }
+            }
+            Line::Task(task) => {
+                if task.id as usize != self.tasks.len() + 1 {
+                    self.damage
+                        .push(format!("task {} is out of order: left out", task.id));
+                    return;
+                }
+                self.tasks.push(Task {
+                    id: task.id,
+                    tid: task.tid,
+                    pid: task.pid,
+                    ppid: task.ppid,
+                    comm: task.comm.unwrap_or_default(),
+                    kind: task.kind,
+                    parent: if task.parent < task.id {
+                        task.parent
+                    } else {
+                        0
+                    },
+                    began: task.counter,
+                    ended: None,
+                    exit: None,
+                    chunks: Vec::new(),
+                });
+            }
+            Line::TaskEnd(end) => {
+                if let Some(task) = self.task_mut(end.id) {
+                    task.ended = Some(end.counter);
+                    task.exit = end.exit;
+                }
+            }
+            Line::Remark(remark) => self.remarks.push(remark),
+        }
+    }
+
+    fn read_symbols(
+        &mut self,
+        path: &Path,
+        first: u32,
+        count: u32,
+        module: usize,
+    ) -> Result<(), TraceError> {
+        let text = std::fs::read(path).map_err(io(path))?;
+        self.bytes += text.len() as u64;
+        let text = String::from_utf8_lossy(&text);
+        let mut lines = text.lines();
+        if lines.next() != Some("# hodo-sym 1") {
+            return Err(damaged(path, "it does not begin with \"# hodo-sym 1\""));
+        }
+        if first == 0 || first > format::record::MAX_FUNCTION_ID || count as usize > text.len() {
+            return Err(damaged(path, "its function ids are out of range"));
+        }
+        let mut found = 0;
+        for (index, line) in lines.enumerate().take(count as usize) {
+            let mut fields = line.splitn(4, ' ');
+            let mut field = || fields.next().unwrap_or("");
+            let number = |text: &str| u64::from_str_radix(text, 16);
+            let (addr, size, kind, name) = (field(), field(), field(), field());
+            let (Ok(addr), Ok(size), Some(kind)) =
+                (number(addr), number(size), Kind::from_letter(kind))
+            else {
+                return Err(damaged(path, format!("line {} is no symbol", index + 2)));
+            };
+            let id = first as usize + index;
+            if id > format::record::MAX_FUNCTION_ID as usize {
+                break;
+            }
+            if self.functions.len() <= id {
+                self.functions.resize(id + 1, None);
+            }
+            self.functions[id] = Some(Function {
+                addr,
+                size,
+                kind,
+                name: name.to_owned(),
+                module,
+            });
+            found += 1;
+        }
+        if found < count && first + count <= format::record::MAX_FUNCTION_ID {
+            return Err(damaged(
+                path,
+                format!("it ends after {found} of {count} functions"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn read_chunks(&mut self, path: &Path) -> Result<(), TraceError> {
+        let len = self.events.metadata().map_err(io(path))?.len();
+        let mut header = [0; 64];
+        self.events
+            .read_exact_at(&mut header, 0)
+            .map_err(|_| damaged(path, "it is shorter than its header"))?;
+        let word = |at: u64| u64::from_le_bytes(header[at as usize..][..8].try_into().expect("8"));
+        let half = |at: u64| u32::from_le_bytes(header[at as usize..][..4].try_into().expect("4"));
+        if header[..8] != format::FILE_MAGIC {
+            return Err(damaged(path, "it does not begin with its magic number"));
+        }
+        if half(file_header::VERSION) != format::FORMAT_VERSION {
+            return Err(TraceError::Version {
+                path: path.to_owned(),
+                found: half(file_header::VERSION).into(),
+                known: format::FORMAT_VERSION,
+            });
+        }
+        self.control_size = word(file_header::CONTROL_SIZE);
+        if u64::from(half(file_header::CHUNK_SIZE)) != format::CHUNK_SIZE
+            || !(4096..1 << 32).contains(&self.control_size)
+        {
+            return Err(damaged(path, "the sizes in its header are out of range"));
+        }
+        let used = word(file_header::NEXT_CHUNK).min(word(file_header::MAX_CHUNKS));
+        let room = len.saturating_sub(self.control_size);
+        let whole = room.div_ceil(format::CHUNK_SIZE);
+        if whole < used {
+            self.damage.push(format!(
+                "{} ends early: {} of {used} chunks of records are missing",
+                path.display(),
+                used - whole
+            ));
+        }
+        // What it takes on the disk: it is sparse, and its end is only reserved while the recording goes on.
+        let on_disk = self.events.metadata().map_err(io(path))?.blocks() * 512;
+        self.bytes += on_disk.min(self.control_size + used.min(whole) * format::CHUNK_SIZE);
+        let mut strays = 0u64;
+        for index in 0..used.min(whole) {
+            let mut header = [0; format::CHUNK_HEADER_SIZE as usize];
+            let at = self.control_size + index * format::CHUNK_SIZE;
+            if self.events.read_exact_at(&mut header, at).is_err() {
+                break;
+            }
+            let half =
+                |at: u64| u32::from_le_bytes(header[at as usize..][..4].try_into().expect("4"));
+            if half(chunk_header::MAGIC) != format::CHUNK_MAGIC {
+                // Reserved and never begun, or overwritten.
+                strays += u64::from(header.iter().any(|&b| b != 0));
+                continue;
+            }
+            let lost =
+                u64::from(half(chunk_header::LOST)) | u64::from(half(chunk_header::LOST + 4)) << 32;
+            let chunk = Chunk {
+                index,
+                seq: half(chunk_header::SEQ),
+                epoch: half(chunk_header::EPOCH),
+                lost,
+            };
+            match self.task_mut(half(chunk_header::TASK)) {
+                Some(task) => task.chunks.push(chunk),
+                None => strays += 1,
+            }
+        }
+        if strays > 0 {
+            self.damage.push(format!(
+                "{}: {strays} chunks belong to no task: left out",
+                path.display()
+            ));
+        }
+        for task in &mut self.tasks {
+            task.chunks.sort_by_key(|chunk| chunk.seq);
+            if let Some(at) = task
+                .chunks
+                .iter()
+                .zip(0..)
+                .position(|(chunk, seq)| chunk.seq != seq)
+            {
+                self.damage.push(format!(
+                    "task {} ({}): chunk {at} is missing: its records end there",
+                    task.id, task.tid
+                ));
+                task.chunks.truncate(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn task_mut(&mut self, id: u32) -> Option<&mut Task> {
+        self.tasks.get_mut((id as usize).checked_sub(1)?)
+    }
+
+    /// The task of this number.
+    #[must_use]
+    pub fn task(&self, id: u32) -> Option<&Task> {
+        self.tasks.get((id as usize).checked_sub(1)?)
+    }
+
+    /// Where the trace is.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The function of this id.
+    #[must_use]
+    pub fn function(&self, id: u32) -> Option<&Function> {
+        self.functions.get(id as usize)?.as_ref()
+    }
+
+    /// The records of a task, in order.
+    #[must_use]
+    pub fn records(&self, task: &Task) -> Records<'_> {
+        Records::new(
+            &self.events,
+            self.control_size,
+            task.chunks.clone(),
+            task.began,
+        )
+    }
+
+    /// The state from which to make calls of the records of a task. `frames`: those open at its beginning, see
+    /// [`Trace::inherited`].
+    #[must_use]
+    pub fn calls(&self, frames: Vec<Frame>) -> Calls {
+        let entry_only = self
+            .functions
+            .iter()
+            .map(|f| f.as_ref().is_some_and(|f| f.kind.is_entry_only()))
+            .collect();
+        Calls::new(entry_only, frames)
+    }
+
+    /// For each task (by index) that is the copy of another: the frames that were open when it was made.
+    #[must_use]
+    pub fn inherited(&self) -> Vec<Vec<Frame>> {
+        let mut frames = vec![Vec::new(); self.tasks.len()];
+        for parent in 0..self.tasks.len() {
+            let mut children: Vec<_> = (parent + 1..self.tasks.len())
+                .filter(|&child| {
+                    self.tasks[child].kind == "fork"
+                        && self.tasks[child].parent as usize == parent + 1
+                })
+                .collect();
+            if children.is_empty() {
+                continue;
+            }
+            children.sort_by_key(|&child| self.tasks[child].began);
+            let mut children = children.into_iter().peekable();
+            let mut calls = self.calls(frames[parent].clone());
+            let mut copy = |calls: &Calls, child: usize| {
+                let began = self.tasks[child].began;
+                frames[child] = calls.frames().iter().map(|f| f.inherited(began)).collect();
+            };
+            for record in self.records(&self.tasks[parent]) {
+                while let Some(child) = children
+                    .next_if(|&child| self.info.timed && self.tasks[child].began < record.time)
+                {
+                    copy(&calls, child);
+                }
+                if children.peek().is_none() {
+                    break;
+                }
+                calls.feed(record, |_| ());
+            }
+            if self.info.timed {
+                for child in children {
+                    copy(&calls, child);
+                }
+            }
+        }
+        frames
+    }
+
+    /// Nanoseconds of the trace's clock at a value of the counter.
+    #[must_use]
+    pub fn nanoseconds(&self, counter: u64) -> u64 {
+        self.scale().nanoseconds(counter)
+    }
+
+    /// The conversion of counter values.
+    #[must_use]
+    pub fn scale(&self) -> Scale {
+        let samples = &self.info.clock.samples;
+        let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
+            return Scale::default();
+        };
+        let ratio = if last.counter > first.counter && last.ns > first.ns {
+            (last.ns - first.ns) as f64 / (last.counter - first.counter) as f64
+        } else {
+            1e9 / self.info.clock.hz.filter(|&hz| hz >= 1.0).unwrap_or(1e9)
+        };
+        Scale {
+            counter: first.counter,
+            ns: first.ns,
+            ratio,
+        }
+    }
+}
+
+/// From counter to nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Scale {
+    counter: u64,
+    ns: u64,
+    ratio: f64,
+}
+
+impl Scale {
+    /// Nanoseconds of a duration in units of the counter.
+    #[must_use]
+    pub fn duration(&self, counter: u64) -> u64 {
+        (counter as f64 * self.ratio).round() as u64
+    }
+
+    /// Nanoseconds of the trace's clock at a value of the counter.
+    #[must_use]
+    #[inline]
+    pub fn nanoseconds(&self, counter: u64) -> u64 {
+        let delta = counter.wrapping_sub(self.counter).cast_signed() as f64;
+        self.ns
+            .saturating_add_signed((delta * self.ratio).round() as i64)
+    }
+}
+
+fn read_info(path: &Path) -> Result<Info, TraceError> {
+    let text = std::fs::read(path).map_err(io(path))?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| damaged(path, error))?;
+    if value["format"] != format::FORMAT_NAME {
+        return Err(damaged(
+            path,
+            format!("its format is not {:?}", format::FORMAT_NAME),
+        ));
+    }
+    let version = value["version"].as_u64().unwrap_or(0);
+    if version != u64::from(format::FORMAT_VERSION) {
+        return Err(TraceError::Version {
+            path: path.to_owned(),
+            found: version,
+            known: format::FORMAT_VERSION,
+        });
+    }
+    serde_json::from_value(value).map_err(|error| damaged(path, error))
+}

@@ -1,0 +1,238 @@
+//! `dump`: the trace as other programs want it.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use hodo_trace::Step;
+
+use crate::format::timestamp;
+use crate::source::{Source, SourceOptions};
+use crate::stream::{Merged, TaskStream};
+use crate::tree::{Tree, sessions};
+
+/// The form of a dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DumpFormat {
+    /// A line for each entry and exit, task by task.
+    #[default]
+    Raw,
+    /// Chrome's trace event format, for Perfetto and chrome://tracing.
+    Chrome,
+    /// Folded stacks with the time in each, in microseconds.
+    FlameGraph,
+    /// A flame graph.
+    Svg,
+}
+
+/// What `dump` writes.
+#[derive(Debug, Clone, Default)]
+pub struct DumpOptions {
+    /// Which trace, and what of it.
+    pub source: SourceOptions,
+    /// The form.
+    pub format: DumpFormat,
+    /// `--sample-time`: nanoseconds that one count of a folded stack stands for; 0: a microsecond.
+    pub sample_time: u64,
+}
+
+/// Writes a trace in another form.
+///
+/// # Errors
+/// If the trace cannot be read or `out` cannot be written.
+pub fn dump(options: &DumpOptions, out: &mut dyn Write) -> Result<()> {
+    let source = Source::open(&options.source)?;
+    match options.format {
+        DumpFormat::Raw => raw(&source, out),
+        DumpFormat::Chrome => chrome(&source, out),
+        DumpFormat::FlameGraph => {
+            let unit = if options.sample_time == 0 {
+                1000
+            } else {
+                options.sample_time
+            };
+            for line in folded(&source, unit) {
+                writeln!(out, "{line}")?;
+            }
+            Ok(())
+        }
+        DumpFormat::Svg => svg(&source, out),
+    }
+}
+
+fn raw(source: &Source, out: &mut dyn Write) -> Result<()> {
+    let info = &source.trace.info;
+    writeln!(out, "hodoscope trace: version       = {}", info.version)?;
+    writeln!(out, "hodoscope trace: arch          = {}", info.arch)?;
+    writeln!(out, "hodoscope trace: timed         = {}", info.timed)?;
+    writeln!(
+        out,
+        "hodoscope trace: clock         = {} ({})",
+        info.clock.name, info.clock.source
+    )?;
+    writeln!(
+        out,
+        "hodoscope trace: tasks         = {}",
+        source.trace.tasks.len()
+    )?;
+    writeln!(
+        out,
+        "hodoscope trace: modules       = {}",
+        source.trace.modules.len()
+    )?;
+    for &index in &source.tasks {
+        let task = source.task(index);
+        writeln!(
+            out,
+            "\nreading task {} ({}, {})",
+            task.tid, task.comm, task.kind
+        )?;
+        for step in TaskStream::new(source, index) {
+            let ns = source.scale.nanoseconds(step.time());
+            if source.timed() && !(source.range.0..=source.range.1).contains(&ns) {
+                continue;
+            }
+            let (what, id, depth) = match step {
+                Step::Enter { depth, id, .. } => ("[entry]", id, depth),
+                Step::Instant { depth, id, .. } => ("[entry only]", id, depth),
+                Step::Leave { depth, frame, .. } => ("[exit ]", frame.id, depth),
+                Step::Lost { count, .. } => {
+                    writeln!(
+                        out,
+                        "{} {:6}: [lost ] {count} records",
+                        timestamp(ns),
+                        task.tid
+                    )?;
+                    continue;
+                }
+            };
+            let addr = source.trace.function(id).map_or(0, |f| f.addr);
+            writeln!(
+                out,
+                "{} {:6}: {what} {}({addr:x}) depth: {depth}",
+                timestamp(ns),
+                task.tid,
+                source.label(id)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn chrome(source: &Source, out: &mut dyn Write) -> Result<()> {
+    write!(out, "{{\"traceEvents\":[")?;
+    let mut first = true;
+    let mut event = |out: &mut dyn Write, text: std::fmt::Arguments<'_>| -> Result<()> {
+        out.write_all(if first { b"\n" } else { b",\n" })?;
+        first = false;
+        Ok(out.write_fmt(text)?)
+    };
+    let json = |text: &str| serde_json::to_string(text);
+    for &index in &source.tasks {
+        let task = source.task(index);
+        let (pid, tid) = (task.pid, task.tid);
+        let name = json(&format!("[{}] {}", pid, task.comm))?;
+        if pid == tid {
+            event(
+                out,
+                format_args!(
+                    "{{\"ts\":0,\"ph\":\"M\",\"pid\":{pid},\"name\":\"process_name\",\"args\":{{\"name\":{name}}}}}"
+                ),
+            )?;
+        }
+        let name = json(&format!("[{}] {}", tid, task.comm))?;
+        event(
+            out,
+            format_args!(
+                "{{\"ts\":0,\"ph\":\"M\",\"pid\":{pid},\"tid\":{tid},\"name\":\"thread_name\",\"args\":{{\"name\":{name}}}}}"
+            ),
+        )?;
+    }
+    let names: Vec<String> = source
+        .labels
+        .iter()
+        .map(|name| json(name))
+        .collect::<Result<_, _>>()?;
+    // In a trace without time, steps are a microsecond apart.
+    let timed = source.timed();
+    for (number, (at, step)) in Merged::new(source).enumerate() {
+        let ns = if timed {
+            source.scale.nanoseconds(step.time())
+        } else {
+            number as u64 * 1000
+        };
+        if timed && !(source.range.0..=source.range.1).contains(&ns) {
+            continue;
+        }
+        let task = source.task(source.tasks[at]);
+        let (pid, tid, us, part) = (task.pid, task.tid, ns / 1000, ns % 1000);
+        let (phase, name) = match step {
+            Step::Enter { id, .. } => ("\"B\"", names.get(id as usize)),
+            Step::Leave { frame, .. } => ("\"E\"", names.get(frame.id as usize)),
+            Step::Instant { id, .. } => ("\"i\",\"s\":\"t\"", names.get(id as usize)),
+            Step::Lost { .. } => ("\"i\",\"s\":\"t\"", None),
+        };
+        let name = name.map_or("\"lost records\"", String::as_str);
+        event(
+            out,
+            format_args!(
+                "{{\"ts\":{us}.{part:03},\"ph\":{phase},\"pid\":{pid},\"tid\":{tid},\"name\":{name}}}"
+            ),
+        )?;
+    }
+    let info = &source.trace.info;
+    let version = json(&format!("hodo {}", info.hodo))?;
+    let command = json(&info.cmdline.join(" "))?;
+    writeln!(
+        out,
+        "\n],\"displayTimeUnit\":\"ns\",\"metadata\":{{\n\"version\":{version},\n\"command_line\":{command},\n\"recorded_time_unix_ns\":{}\n}} }}",
+        info.started.unix_ns
+    )?;
+    Ok(())
+}
+
+/// Stacks with the time spent in each, in units of `unit` nanoseconds; without time, with the number of calls.
+fn folded(source: &Source, unit: u64) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut whole = Tree::default();
+    for session in sessions(source, false) {
+        whole.join(&session.tree, 0);
+    }
+    let mut todo: Vec<(u32, String)> = vec![(0, String::new())];
+    while let Some((index, path)) = todo.pop() {
+        let node = &whole.nodes[index as usize];
+        if index != 0 {
+            let count = if source.timed() {
+                (source.scale.duration(whole.own(index)) + unit / 2) / unit
+            } else {
+                node.calls
+            };
+            if count > 0 {
+                lines.push(format!("{path} {count}"));
+            }
+        }
+        for &child in node.children.iter().rev() {
+            // A semicolon separates frames: a name has none.
+            let name = source
+                .label(whole.nodes[child as usize].id)
+                .replace(';', ":");
+            let path = if path.is_empty() {
+                name
+            } else {
+                format!("{path};{name}")
+            };
+            todo.push((child, path));
+        }
+    }
+    lines
+}
+
+fn svg(source: &Source, out: &mut dyn Write) -> Result<()> {
+    let lines = folded(source, 1);
+    let mut options = inferno::flamegraph::Options::default();
+    options.title = source.trace.info.args.join(" ");
+    options.count_name = if source.timed() { "ns" } else { "calls" }.to_owned();
+    options.name_type = "Function:".to_owned();
+    options.hash = true;
+    inferno::flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out)
+        .context("drawing the flame graph")
+}

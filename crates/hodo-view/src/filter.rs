@@ -1,0 +1,262 @@
+//! What is shown of the calls: filters by name, depth and duration, with the meaning they have in uftrace.
+//!
+//! A [`Table`] holds the decisions by function, made once; a [`Gate`] follows one task. New kinds of decisions (triggers)
+//! are bits of a [`Table`] and state of a [`Gate`].
+
+use std::collections::VecDeque;
+
+use anyhow::Result;
+use hodo_trace::Scale;
+use hodo_trace::{Frame, Step, Trace};
+use regex::Regex;
+
+use crate::pattern::{Match, compile};
+
+const FILTER: u8 = 1;
+const NOTRACE: u8 = 2;
+const HIDDEN: u8 = 4;
+
+/// Filters as they are asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Filters {
+    /// `-F`: only these functions, and what they call.
+    pub filter: Vec<String>,
+    /// `-N`: not these functions, nor what they call.
+    pub notrace: Vec<String>,
+    /// `-H`: not these functions.
+    pub hide: Vec<String>,
+    /// `-D`: at most so deep, counted from the outermost function shown.
+    pub depth: Option<u32>,
+    /// `-t`: no shorter calls, in nanoseconds.
+    pub time: Option<u64>,
+    /// `-Z`: no smaller functions, in bytes.
+    pub size: u64,
+    /// `--no-libcall`: no calls into shared libraries.
+    pub no_libcall: bool,
+    /// How names are matched.
+    pub pattern: Match,
+}
+
+struct Rule {
+    name: Regex,
+    module: Option<String>,
+}
+
+impl Rule {
+    fn new(text: &str, kind: Match) -> Result<Self> {
+        let (name, module) = match text.rsplit_once('@') {
+            Some((name, module)) => (name, Some(module.to_owned())),
+            None => (text, None),
+        };
+        Ok(Self {
+            name: compile(name, kind)?,
+            module,
+        })
+    }
+
+    fn matches(&self, names: [&str; 2], module: &str) -> bool {
+        let module = self.module.as_ref().is_none_or(|wanted| {
+            module
+                .strip_prefix(wanted.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+        });
+        module && names.iter().any(|name| self.name.is_match(name))
+    }
+}
+
+/// What the filters say of each function.
+#[derive(Debug)]
+pub struct Table {
+    bits: Vec<u8>,
+    filtered: bool,
+    depth: u32,
+    time: u64,
+    /// Filters that match no function.
+    pub useless: Vec<String>,
+}
+
+impl Table {
+    /// Makes the decisions. `names`: the functions' names as shown, by id.
+    ///
+    /// # Errors
+    /// If a pattern is malformed.
+    pub fn new(trace: &Trace, names: &[String], filters: &Filters) -> Result<Self> {
+        let mut bits = vec![0u8; trace.functions.len()];
+        let mut useless = Vec::new();
+        let lists = [
+            (FILTER, "-F", &filters.filter),
+            (NOTRACE, "-N", &filters.notrace),
+            (HIDDEN, "-H", &filters.hide),
+        ];
+        for (bit, option, list) in lists {
+            for text in list {
+                let rule = Rule::new(text, filters.pattern)?;
+                let mut used = false;
+                for (id, function) in trace.functions.iter().enumerate() {
+                    let Some(function) = function else { continue };
+                    let module = trace.modules[function.module].name();
+                    if rule.matches([&names[id], &function.name], module) {
+                        bits[id] |= bit;
+                        used = true;
+                    }
+                }
+                if !used {
+                    useless.push(format!("{option} {text}"));
+                }
+            }
+        }
+        for (bits, function) in bits.iter_mut().zip(&trace.functions) {
+            let Some(function) = function else { continue };
+            if function.size < filters.size && !function.kind.is_library()
+                || filters.no_libcall && function.kind.is_library()
+            {
+                *bits |= HIDDEN;
+            }
+        }
+        Ok(Self {
+            bits,
+            filtered: !filters.filter.is_empty(),
+            depth: filters.depth.unwrap_or(u32::MAX),
+            time: filters.time.unwrap_or(0),
+            useless,
+        })
+    }
+
+    /// Does everything pass?
+    pub fn is_open(&self) -> bool {
+        !self.filtered
+            && self.depth == u32::MAX
+            && self.time == 0
+            && self.bits.iter().all(|&bits| bits == 0)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct State {
+    inside: u32,
+    outside: u32,
+    left: u32,
+}
+
+/// The filters at work on one task.
+#[derive(Debug)]
+pub struct Gate {
+    state: State,
+    /// By frame: the state before it, and whether it is shown.
+    saved: Vec<(State, bool)>,
+    shown: usize,
+    /// Frames that are shown if they last long enough.
+    pending: VecDeque<Step>,
+}
+
+impl Gate {
+    /// The gate of a task in which `frames` are open.
+    pub fn new(table: &Table, frames: &[Frame]) -> Self {
+        let mut gate = Self {
+            state: State {
+                inside: 0,
+                outside: 0,
+                left: table.depth,
+            },
+            saved: Vec::new(),
+            shown: 0,
+            pending: VecDeque::new(),
+        };
+        for frame in frames {
+            let shown = gate.enter(table, frame.id);
+            gate.shown += usize::from(shown);
+        }
+        gate
+    }
+
+    fn enter(&mut self, table: &Table, id: u32) -> bool {
+        let before = self.state;
+        let bits = table.bits.get(id as usize).copied().unwrap_or(0);
+        if bits & FILTER != 0 {
+            self.state.inside += 1;
+            self.state.left = table.depth;
+        }
+        self.state.outside += u32::from(bits & NOTRACE != 0);
+        let shown = (!table.filtered || self.state.inside > 0)
+            && self.state.outside == 0
+            && self.state.left > 0
+            && bits & HIDDEN == 0;
+        self.state.left -= u32::from(shown);
+        self.saved.push((before, shown));
+        shown
+    }
+
+    /// Takes a step, and gives those that are shown to `out`, with their depth among what is shown.
+    pub fn pass(&mut self, table: &Table, scale: &Scale, step: Step, mut out: impl FnMut(Step)) {
+        let pending = &mut self.pending;
+        if !pending.is_empty() {
+            let now = scale.nanoseconds(step.time());
+            let long = |step: &Step| now - scale.nanoseconds(step.time()).min(now) >= table.time;
+            while let Some(first) = pending.pop_front_if(|first| long(first)) {
+                out(first);
+            }
+        }
+        match step {
+            Step::Enter { id, time, .. } => {
+                if self.enter(table, id) {
+                    let depth = self.shown;
+                    self.shown += 1;
+                    let step = Step::Enter { depth, id, time };
+                    if table.time > 0 {
+                        self.pending.push_back(step);
+                    } else {
+                        out(step);
+                    }
+                }
+            }
+            Step::Instant { id, time, .. } => {
+                let shown = self.enter(table, id);
+                if let Some((before, _)) = self.saved.pop() {
+                    self.state = before;
+                }
+                if shown && table.time == 0 {
+                    let depth = self.shown;
+                    out(Step::Instant { depth, id, time });
+                }
+            }
+            Step::Leave {
+                frame, time, left, ..
+            } => {
+                let Some((before, shown)) = self.saved.pop() else {
+                    return;
+                };
+                self.state = before;
+                // What is still pending was too short.
+                if shown {
+                    self.shown -= 1;
+                    if self.pending.pop_back().is_none() {
+                        out(Step::Leave {
+                            depth: self.shown,
+                            frame,
+                            time,
+                            left,
+                        });
+                    }
+                }
+            }
+            Step::Lost { .. } => out(step),
+        }
+    }
+
+    /// The task is over at `time`: frames that are open and were long enough until then are shown.
+    pub fn finish(&mut self, table: &Table, scale: &Scale, time: u64, mut out: impl FnMut(Step)) {
+        let now = scale.nanoseconds(time);
+        while let Some(step) = self.pending.pop_front() {
+            if now - scale.nanoseconds(step.time()).min(now) < table.time {
+                self.pending.clear();
+                break;
+            }
+            out(step);
+        }
+    }
+
+    /// Which of the open frames are shown: by frame, outermost first.
+    pub fn shown(&self) -> impl Iterator<Item = bool> + '_ {
+        self.saved.iter().map(|&(_, shown)| shown)
+    }
+}

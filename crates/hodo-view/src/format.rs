@@ -1,0 +1,102 @@
+//! How times, names and colors are written.
+
+/// Escape sequences, or nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Color(pub bool);
+
+impl Color {
+    /// `text` in gray, as comments are.
+    pub fn gray(self, text: &str) -> String {
+        self.wrap("\x1b[90m", text)
+    }
+
+    fn wrap(self, start: &str, text: &str) -> String {
+        if self.0 {
+            format!("{start}{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// A duration in ten columns: `  1.234 us`. Zero is blank.
+pub fn duration(ns: u64, color: Color) -> String {
+    const UNITS: [&str; 5] = ["us", "ms", " s", " m", " h"];
+    const COLORS: [&str; 5] = ["", "\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[31m"];
+    const STEPS: [u64; 6] = [1000, 1000, 1000, 60, 60, u64::MAX];
+    if ns == 0 {
+        return " ".repeat(10);
+    }
+    let mut whole = ns;
+    let mut part = 0;
+    let mut unit = 0;
+    for (index, step) in STEPS[..5].iter().enumerate() {
+        part = whole % step;
+        whole /= step;
+        unit = index;
+        if whole < STEPS[index + 1] {
+            break;
+        }
+    }
+    if whole > 999 {
+        (whole, part) = (999, 999);
+    }
+    let unit = if COLORS[unit].is_empty() {
+        UNITS[unit].to_owned()
+    } else {
+        color.wrap(COLORS[unit], UNITS[unit])
+    };
+    format!("{whole:3}.{part:03} {unit}")
+}
+
+/// A timestamp: seconds and nanoseconds.
+pub fn timestamp(ns: u64) -> String {
+    format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+/// Reads a time: a number with `ns` (or nothing), `us`, `ms`, `s` or `m` behind it.
+pub fn parse_time(text: &str) -> Option<u64> {
+    let at = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let scale = match unit.trim() {
+        "" | "ns" | "nsec" => 1.0,
+        "us" | "usec" => 1e3,
+        "ms" | "msec" => 1e6,
+        "s" | "sec" => 1e9,
+        "m" | "min" => 6e10,
+        _ => return None,
+    };
+    let number: f64 = number.parse().ok()?;
+    Some((number * scale).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_three_places() {
+        let text = |ns| duration(ns, Color(false));
+        assert_eq!(text(0), "          ");
+        assert_eq!(text(40), "  0.040 us");
+        assert_eq!(text(999_999), "999.999 us");
+        assert_eq!(text(1_558_100), "  1.558 ms");
+        assert_eq!(text(2_003_000_000), "  2.003  s");
+        assert_eq!(text(65_000_000_000), "  1.005  m");
+        assert_eq!(text(3_600_000_000_000), "  1.000  h");
+        assert_eq!(
+            duration(1_558_100, Color(true)),
+            "  1.558 \x1b[32mms\x1b[0m"
+        );
+    }
+
+    #[test]
+    fn times_are_read_with_units() {
+        assert_eq!(parse_time("1500"), Some(1500));
+        assert_eq!(parse_time("10us"), Some(10_000));
+        assert_eq!(parse_time("1.5ms"), Some(1_500_000));
+        assert_eq!(parse_time("1parsec"), None);
+    }
+}

@@ -1,0 +1,327 @@
+//! `info`: the circumstances of a recording.
+
+use std::io::Write;
+
+use anyhow::Result;
+use hodo_trace::meta::Exit;
+use hodo_trace::{RecordKind, Trace};
+use serde_json::json;
+
+use crate::source::SourceOptions;
+
+/// What `info` shows.
+#[derive(Debug, Clone, Default)]
+pub struct InfoOptions {
+    /// Which trace.
+    pub source: SourceOptions,
+    /// JSON instead of text.
+    pub json: bool,
+    /// The tasks only.
+    pub task: bool,
+    /// The functions only, as a table.
+    pub symbols: bool,
+}
+
+/// Numbers of what was recorded.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Entries and exits.
+    events: u64,
+    /// Entries.
+    calls: u64,
+    lost: u64,
+}
+
+fn count(trace: &Trace) -> Counts {
+    let mut counts = Counts::default();
+    for task in &trace.tasks {
+        let mut lost = 0;
+        for record in trace.records(task) {
+            match record.kind {
+                RecordKind::Entry | RecordKind::Tail => {
+                    counts.calls += 1;
+                    counts.events += 1;
+                }
+                RecordKind::Exit => counts.events += 1,
+                RecordKind::Lost(n) => lost += n,
+            }
+        }
+        counts.lost += lost;
+    }
+    // What was lost at the very end is known to the recorder only.
+    let told = trace.info.finished.as_ref().map_or(0, |f| f.lost);
+    counts.lost = counts.lost.max(told);
+    counts
+}
+
+/// A date as `Sat Nov 21 06:03:08 2026`, in UTC.
+fn date(unix_ns: u64) -> String {
+    let seconds = unix_ns / 1_000_000_000;
+    let days = seconds / 86400;
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    // Days to civil date: the calendar repeats every 400 years of 146097 days; years begin in March here.
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day = shifted % 146_097;
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * year + year / 4 - year / 100);
+    let part = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * part + 2) / 5 + 1;
+    let month = (part + 2) % 12;
+    let year = year + era * 400 + u64::from(month < 2);
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    format!(
+        "{} {} {of_month:2} {hour:02}:{minute:02}:{second:02} {year} UTC",
+        DAYS[(days % 7) as usize],
+        MONTHS[month as usize]
+    )
+}
+
+fn exit_text(exit: Option<Exit>) -> String {
+    match exit {
+        None => "unknown: the recording did not end".to_owned(),
+        Some(Exit::Code(code)) => format!("exited with code: {code}"),
+        Some(Exit::Signal(signal)) => format!("terminated by signal: {signal}"),
+    }
+}
+
+/// Writes what is known of a recording.
+///
+/// # Errors
+/// If the trace cannot be read or `out` cannot be written.
+pub fn info(options: &InfoOptions, out: &mut dyn Write) -> Result<()> {
+    let trace = Trace::open(&options.source.data)?;
+    if options.json {
+        return write_json(&trace, out);
+    }
+    for damage in &trace.damage {
+        eprintln!("hodo: {damage}");
+    }
+    if options.symbols {
+        for (id, function) in trace.functions.iter().enumerate() {
+            let Some(f) = function else { continue };
+            let module = trace.modules[f.module].name();
+            writeln!(
+                out,
+                "{id:7} {:>12x} {:6} {:?} {} [{module}]",
+                f.addr, f.size, f.kind, f.name
+            )?;
+        }
+        return Ok(());
+    }
+    if options.task {
+        writeln!(
+            out,
+            "# TIMESTAMP         FLAGS    TID   TASK              KIND    PARENT"
+        )?;
+        for task in &trace.tasks {
+            let began = crate::format::timestamp(trace.nanoseconds(task.began));
+            writeln!(
+                out,
+                "{began:>18}  {:<6} {:6}  {:<16}  {:<6}  {}",
+                if task.pid == task.tid {
+                    "process"
+                } else {
+                    "thread"
+                },
+                task.tid,
+                task.comm,
+                task.kind,
+                task.parent
+            )?;
+        }
+        return Ok(());
+    }
+    text(&trace, out)
+}
+
+fn text(trace: &Trace, out: &mut dyn Write) -> Result<()> {
+    let info = &trace.info;
+    let counts = count(trace);
+    let gb = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let load: Vec<String> = info.host.load.iter().map(|l| format!("{l:.2}")).collect();
+    let finished = info.finished.as_ref();
+    let usage = finished.map(|f| f.usage).unwrap_or_default();
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let tasks: Vec<String> = trace
+        .tasks
+        .iter()
+        .map(|t| format!("{}({})", t.tid, t.comm))
+        .collect();
+    writeln!(out, "# system information\n# ==================")?;
+    let mut rows: Vec<(&str, String)> = vec![
+        (
+            "program version",
+            format!("hodo {} ( {} )", info.hodo, info.arch),
+        ),
+        ("recorded on", date(info.started.unix_ns)),
+        ("cmdline", info.cmdline.join(" ")),
+        ("cpu info", info.host.cpu.clone().unwrap_or_default()),
+        (
+            "number of cpus",
+            format!(
+                "{} / {} (online / possible)",
+                info.host.cpus_online, info.host.cpus_possible
+            ),
+        ),
+        (
+            "memory info",
+            format!(
+                "{:.1} / {:.1} GB (free / total)",
+                gb(info.host.mem_free),
+                gb(info.host.mem_total)
+            ),
+        ),
+        (
+            "system load",
+            format!("{} (1 / 5 / 15 min)", load.join(" / ")),
+        ),
+        ("kernel version", info.host.os.clone()),
+        ("hostname", info.host.hostname.clone()),
+        (
+            "distro",
+            format!("{:?}", info.host.distro.clone().unwrap_or_default()),
+        ),
+    ];
+    let system = rows.len();
+    rows.extend([
+        ("number of tasks", trace.tasks.len().to_string()),
+        ("task list", tasks.join(", ")),
+        ("exe image", info.exe.clone()),
+        (
+            "build id",
+            trace
+                .modules
+                .first()
+                .and_then(|m| m.build_id.clone())
+                .unwrap_or_default(),
+        ),
+        ("pattern", info.patterns.clone()),
+        ("exit status", exit_text(finished.map(|f| f.exit))),
+        (
+            "elapsed time",
+            format!("{:.9} sec", seconds(finished.map_or(0, |f| f.elapsed_ns))),
+        ),
+        (
+            "cpu time",
+            format!(
+                "{:.3} / {:.3} sec (sys / user)",
+                seconds(usage.stime_ns),
+                seconds(usage.utime_ns)
+            ),
+        ),
+        (
+            "context switch",
+            format!(
+                "{} / {} (voluntary / involuntary)",
+                usage.nvcsw, usage.nivcsw
+            ),
+        ),
+        ("max rss", format!("{} KB", usage.maxrss_kb)),
+        (
+            "page fault",
+            format!("{} / {} (major / minor)", usage.majflt, usage.minflt),
+        ),
+        (
+            "disk iops",
+            format!("{} / {} (read / write)", usage.inblock, usage.oublock),
+        ),
+    ]);
+    let process = rows.len();
+    rows.extend([
+        ("events", counts.events.to_string()),
+        ("calls", counts.calls.to_string()),
+        ("lost records", counts.lost.to_string()),
+        ("bytes", trace.bytes.to_string()),
+        (
+            "clock",
+            if info.timed {
+                format!("{} ({})", info.clock.name, info.clock.source)
+            } else {
+                "none (--no-time)".to_owned()
+            },
+        ),
+    ]);
+    for (index, (key, value)) in rows.iter().enumerate() {
+        if index == system {
+            writeln!(out, "#\n# process information\n# ===================")?;
+        } else if index == process {
+            writeln!(out, "#\n# trace information\n# =================")?;
+        }
+        writeln!(out, "# {key:<20}: {value}")?;
+    }
+    for remark in &trace.remarks {
+        writeln!(out, "# {:<20}: {} ({})", "remark", remark.text, remark.pid)?;
+    }
+    for damage in &trace.damage {
+        writeln!(out, "# {:<20}: {damage}", "damage")?;
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+fn write_json(trace: &Trace, out: &mut dyn Write) -> Result<()> {
+    let info = &trace.info;
+    let counts = count(trace);
+    let finished = info.finished.as_ref();
+    let exit = finished.map(|f| match f.exit {
+        Exit::Code(code) => json!({"code": code}),
+        Exit::Signal(signal) => json!({"signal": signal}),
+    });
+    let tasks: Vec<_> = trace
+        .tasks
+        .iter()
+        .map(|t| json!({"tid": t.tid, "pid": t.pid, "ppid": t.ppid, "name": t.comm, "kind": t.kind, "parent": t.parent}))
+        .collect();
+    let modules: Vec<_> = trace
+        .modules
+        .iter()
+        .map(|m| json!({"path": m.path, "build_id": m.build_id}))
+        .collect();
+    let value = json!({
+        "version": info.version,
+        "hodo": info.hodo,
+        "arch": info.arch,
+        "cmdline": info.cmdline,
+        "exe": info.exe,
+        "timed": info.timed,
+        "clock": {"name": info.clock.name, "source": info.clock.source},
+        "started_unix_ns": info.started.unix_ns,
+        "events": counts.events,
+        "calls": counts.calls,
+        "lost": counts.lost,
+        "bytes": trace.bytes,
+        "threads": trace.tasks.len(),
+        "tasks": tasks,
+        "modules": modules,
+        "finished": finished.is_some(),
+        "exit": exit,
+        "elapsed_ns": finished.map(|f| f.elapsed_ns),
+        "remarks": trace.remarks.iter().map(|r| json!({"pid": r.pid, "text": r.text})).collect::<Vec<_>>(),
+        "damage": trace.damage,
+    });
+    serde_json::to_writer_pretty(&mut *out, &value)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(date(0), "Thu Jan  1 00:00:00 1970 UTC");
+        assert_eq!(
+            date(951_782_400_000_000_000),
+            "Tue Feb 29 00:00:00 2000 UTC"
+        );
+        assert_eq!(
+            date(1_795_241_000_000_000_000),
+            "Sat Nov 21 06:03:20 2026 UTC"
+        );
+    }
+}

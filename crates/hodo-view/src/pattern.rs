@@ -1,0 +1,71 @@
+//! Name patterns, as in filters.
+
+use anyhow::{Context, Result};
+use regex::Regex;
+
+/// How patterns are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Match {
+    /// Regular expressions. A pattern without a special character is the whole name.
+    #[default]
+    Regex,
+    /// Shell globs.
+    Glob,
+}
+
+/// Compiles a name pattern the way uftrace reads it.
+///
+/// # Errors
+/// If the pattern is malformed.
+pub fn compile(pattern: &str, kind: Match) -> Result<Regex> {
+    const SPECIAL: [char; 11] = ['.', '*', '?', '+', '^', '$', '[', '(', '|', '\\', '{'];
+    let text = match kind {
+        Match::Glob => glob(pattern),
+        Match::Regex if pattern.contains(SPECIAL) => pattern.to_owned(),
+        Match::Regex => format!("^{}$", regex::escape(pattern)),
+    };
+    Regex::new(&text).with_context(|| format!("the pattern {pattern:?}"))
+}
+
+fn glob(pattern: &str) -> String {
+    let mut out = String::from("^");
+    let mut class = false;
+    for c in pattern.chars() {
+        match c {
+            '*' if !class => out.push_str(".*"),
+            '?' if !class => out.push('.'),
+            '[' => {
+                class = true;
+                out.push(c);
+            }
+            ']' => {
+                class = false;
+                out.push(c);
+            }
+            '!' if class && out.ends_with('[') => out.push('^'),
+            '-' if class => out.push(c),
+            _ => out.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
+        }
+    }
+    out.push('$');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_mean_what_they_mean_in_uftrace() {
+        let is = |pattern, kind, name: &str| compile(pattern, kind).unwrap().is_match(name);
+        assert!(is("main", Match::Regex, "main"));
+        assert!(!is("main", Match::Regex, "domain"));
+        assert!(is("^mem", Match::Regex, "memcpy"));
+        assert!(is("std::.*", Match::Regex, "std::sort"));
+        assert!(is("mem*", Match::Glob, "memcpy"));
+        assert!(!is("mem?", Match::Glob, "memcpy"));
+        assert!(is("m[a-f]x.y", Match::Glob, "mex.y"));
+        assert!(!is("m[!a-f]x.y", Match::Glob, "mexzy"));
+        assert!(compile("(", Match::Regex).is_err());
+    }
+}

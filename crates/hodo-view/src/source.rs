@@ -1,0 +1,279 @@
+//! What is common to all views: which trace, which part of it, and how names are written.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use hodo_symbols::{Style, demangle};
+use hodo_trace::{Frame, Scale, Task, Trace};
+
+use crate::filter::{Filters, Table};
+use crate::format;
+use crate::pattern::Match;
+
+/// Which trace, and what of it.
+#[derive(Debug, Clone, Default)]
+pub struct SourceOptions {
+    /// The trace directory.
+    pub data: PathBuf,
+    /// `-F`.
+    pub filter: Vec<String>,
+    /// `-N`.
+    pub notrace: Vec<String>,
+    /// `-H`.
+    pub hide: Vec<String>,
+    /// `-D`.
+    pub depth: Option<u32>,
+    /// `-t`, in nanoseconds.
+    pub time_filter: Option<u64>,
+    /// `-Z`, in bytes.
+    pub size_filter: u64,
+    /// `--match`; if it is absent, what the recording had.
+    pub pattern: Option<Match>,
+    /// `--no-libcall`.
+    pub no_libcall: bool,
+    /// `--libname`.
+    pub libname: bool,
+    /// `--demangle`.
+    pub demangle: Style,
+    /// `--tid`; empty: all.
+    pub tids: Vec<i32>,
+    /// `-r`.
+    pub range: Option<Range>,
+    /// Escape sequences for colors.
+    pub color: bool,
+}
+
+/// A part of the time: from, to. Times are nanoseconds since the trace's first event, or of its clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// From here on.
+    pub from: Option<Moment>,
+    /// Up to here.
+    pub to: Option<Moment>,
+}
+
+/// A point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Nanoseconds of the trace's clock.
+    Clock(u64),
+    /// Nanoseconds since the first event.
+    Elapsed(u64),
+}
+
+impl std::str::FromStr for Range {
+    type Err = anyhow::Error;
+
+    /// `FROM~TO`, either may be left out. A number with a unit is time since the start, one without a unit is a
+    /// timestamp in seconds, as `replay` prints it.
+    fn from_str(text: &str) -> Result<Self> {
+        let (from, to) = text
+            .split_once('~')
+            .with_context(|| format!("{text:?} is no time range: write FROM~TO"))?;
+        let moment = |text: &str| -> Result<Option<Moment>> {
+            if text.is_empty() {
+                return Ok(None);
+            }
+            if text.ends_with(|c: char| c.is_ascii_alphabetic()) {
+                let ns = format::parse_time(text)
+                    .with_context(|| format!("{text:?} is no time: write as 100us"))?;
+                return Ok(Some(Moment::Elapsed(ns)));
+            }
+            let (seconds, part) = text.split_once('.').unwrap_or((text, ""));
+            if part.len() > 9 {
+                bail!("{text:?} has more than nine places");
+            }
+            let number = |text: &str| {
+                text.parse::<u64>()
+                    .with_context(|| format!("{text:?} is no number"))
+            };
+            let part = number(&format!("{part:0<9}"))?;
+            let seconds = number(seconds)?;
+            let ns = seconds
+                .checked_mul(1_000_000_000)
+                .and_then(|s| s.checked_add(part));
+            Ok(Some(Moment::Clock(ns.context("the time is too large")?)))
+        };
+        Ok(Self {
+            from: moment(from)?,
+            to: moment(to)?,
+        })
+    }
+}
+
+/// An open trace and what is shown of it.
+#[derive(Debug)]
+pub struct Source {
+    /// The trace.
+    pub trace: Trace,
+    /// Names as they are shown, by function id.
+    pub names: Vec<String>,
+    /// Names with their library, by function id; as `names` unless asked for.
+    pub labels: Vec<String>,
+    /// The filters.
+    pub table: Table,
+    /// From counter to time.
+    pub scale: Scale,
+    /// Frames that tasks began with, by index.
+    pub inherited: Vec<Vec<Frame>>,
+    /// From and to, in nanoseconds of the trace's clock.
+    pub range: (u64, u64),
+    /// Indices of the tasks that are shown.
+    pub tasks: Vec<usize>,
+}
+
+impl Source {
+    /// Opens the trace; what is damaged, and filters that match nothing, are told on stderr.
+    pub fn open(options: &SourceOptions) -> Result<Self> {
+        let trace = Trace::open(&options.data)?;
+        for damage in &trace.damage {
+            eprintln!("hodo: {damage}");
+        }
+        let style = |name: &str| demangle(name, options.demangle);
+        let names: Vec<String> = trace
+            .functions
+            .iter()
+            .enumerate()
+            .map(|(id, function)| match function {
+                Some(function) => style(&function.name),
+                None => format!("<{id}>"),
+            })
+            .collect();
+        let labels = if options.libname {
+            names
+                .iter()
+                .zip(&trace.functions)
+                .map(|(name, function)| match function {
+                    Some(f) if f.module > 0 => format!("{name}@{}", trace.modules[f.module].name()),
+                    _ => name.clone(),
+                })
+                .collect()
+        } else {
+            names.clone()
+        };
+        let recorded = &trace.info.filters;
+        let recorded_pattern = if trace.info.patterns == "glob" {
+            Match::Glob
+        } else {
+            Match::Regex
+        };
+        let shallower = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
+        let longer = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).max();
+        let or = |asked: &[String], recorded: &[String]| {
+            if asked.is_empty() {
+                recorded.to_vec()
+            } else {
+                asked.to_vec()
+            }
+        };
+        let mut notrace = options.notrace.clone();
+        notrace.extend(recorded.notrace.iter().cloned());
+        let filters = Filters {
+            filter: or(&options.filter, &recorded.filter),
+            notrace,
+            hide: options.hide.clone(),
+            depth: shallower(options.depth, recorded.depth),
+            time: longer(options.time_filter, recorded.time_ns),
+            size: options.size_filter,
+            no_libcall: options.no_libcall,
+            pattern: options.pattern.unwrap_or(recorded_pattern),
+        };
+        let table = Table::new(&trace, &names, &filters)?;
+        for useless in &table.useless {
+            eprintln!("hodo: {useless} matches no function of this trace");
+        }
+        let tasks: Vec<usize> = (0..trace.tasks.len())
+            .filter(|&index| {
+                options.tids.is_empty() || options.tids.contains(&trace.tasks[index].tid)
+            })
+            .collect();
+        for tid in &options.tids {
+            if !trace.tasks.iter().any(|task| task.tid == *tid) {
+                eprintln!("hodo: there is no task {tid} in this trace");
+            }
+        }
+        let inherited = trace.inherited();
+        let scale = trace.scale();
+        let mut source = Self {
+            trace,
+            names,
+            labels,
+            table,
+            scale,
+            inherited,
+            range: (0, u64::MAX),
+            tasks,
+        };
+        if let Some(range) = options.range {
+            source.range = source.resolve(range);
+        }
+        Ok(source)
+    }
+
+    fn resolve(&self, range: Range) -> (u64, u64) {
+        let first = || {
+            let times = self.trace.tasks.iter().filter_map(|task| {
+                let record = self.trace.records(task).next()?;
+                Some(self.scale.nanoseconds(record.time))
+            });
+            times.min().unwrap_or(0)
+        };
+        let resolve = |moment: Option<Moment>, default| match moment {
+            None => default,
+            Some(Moment::Clock(ns)) => ns,
+            Some(Moment::Elapsed(ns)) => first().saturating_add(ns),
+        };
+        (resolve(range.from, 0), resolve(range.to, u64::MAX))
+    }
+
+    /// Whether records have time.
+    pub fn timed(&self) -> bool {
+        self.trace.info.timed
+    }
+
+    /// The name of a function as it is shown.
+    pub fn name(&self, id: u32) -> &str {
+        self.names
+            .get(id as usize)
+            .map_or("<unknown>", String::as_str)
+    }
+
+    /// The name of a function with its library, if that was asked for.
+    pub fn label(&self, id: u32) -> &str {
+        self.labels
+            .get(id as usize)
+            .map_or("<unknown>", String::as_str)
+    }
+
+    /// A task by index.
+    pub fn task(&self, index: usize) -> &Task {
+        &self.trace.tasks[index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read() {
+        let range = |text: &str| text.parse::<Range>().ok();
+        assert_eq!(
+            range("1.5~"),
+            Some(Range {
+                from: Some(Moment::Clock(1_500_000_000)),
+                to: None
+            })
+        );
+        assert_eq!(
+            range("~10us"),
+            Some(Range {
+                from: None,
+                to: Some(Moment::Elapsed(10_000))
+            })
+        );
+        assert_eq!(range("10us"), None);
+        assert_eq!(range("x~"), None);
+        assert_eq!(range("1.0000000001~"), None);
+    }
+}

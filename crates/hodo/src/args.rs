@@ -1,0 +1,388 @@
+//! The command line. Names, letters and meanings are uftrace's where it has the same option.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// See what a Linux program does while it runs
+#[derive(Debug, Parser)]
+#[command(
+    name = "hodo",
+    version,
+    disable_help_subcommand = true,
+    after_help = "`hodo PROGRAM` alone is `hodo live PROGRAM`."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program and record its function calls
+    Record(RecordArgs),
+    /// Run a program and show its function calls when it has ended
+    Live(LiveArgs),
+    /// Show the calls of a recording in the order of time
+    Replay(ReplayArgs),
+    /// Show where the time of a recording went
+    Report(ReportArgs),
+    /// Show who calls whom in a recording
+    Graph(GraphArgs),
+    /// Write a recording in another form
+    Dump(DumpArgs),
+    /// Show the circumstances of a recording
+    Info(InfoArgs),
+    /// Show what could be traced of a program or library, without running it
+    Plan(PlanArgs),
+    /// Write the completions for a shell to stdout
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a directory
+    Man {
+        /// The directory
+        directory: PathBuf,
+    },
+}
+
+/// How patterns are read.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum MatchArg {
+    /// Regular expressions; without a special character, the whole name
+    Regex,
+    /// Shell globs
+    Glob,
+}
+
+/// When to color.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ColorArg {
+    /// Always
+    #[value(alias = "on")]
+    Yes,
+    /// Never
+    #[value(alias = "off")]
+    No,
+    /// On a terminal
+    #[default]
+    Auto,
+}
+
+/// Which clock.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum ClockArg {
+    /// CLOCK_MONOTONIC
+    #[default]
+    Mono,
+    /// CLOCK_MONOTONIC_RAW
+    #[value(name = "mono_raw")]
+    MonoRaw,
+    /// CLOCK_BOOTTIME
+    Boot,
+}
+
+/// How names are shown.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum DemangleArg {
+    /// Without arguments and templates
+    #[default]
+    Simple,
+    /// With everything
+    Full,
+    /// As they are in the file
+    No,
+}
+
+/// Reads a time as `10us`.
+fn time(text: &str) -> Result<u64, String> {
+    hodo_view::parse_time(text)
+        .ok_or_else(|| format!("{text:?} is no time: write a number with ns, us, ms, s or m"))
+}
+
+/// Reads a size as `4k`.
+fn size(text: &str) -> Result<u64, String> {
+    let (number, scale) = match text.trim_end_matches(['B', 'b']) {
+        t if t.ends_with(['k', 'K']) => (&t[..t.len() - 1], 1 << 10),
+        t if t.ends_with(['m', 'M']) => (&t[..t.len() - 1], 1 << 20),
+        t => (t, 1),
+    };
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(scale))
+        .ok_or_else(|| format!("{text:?} is no size: write a number of bytes, or with k or m"))
+}
+
+/// Reads a depth.
+fn depth(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err(format!("{text:?} is no depth: write a number from 1 on")),
+        Ok(depth) => Ok(depth),
+    }
+}
+
+/// What all commands have.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// The trace directory
+    #[arg(short, long, value_name = "DIR", default_value = "hodo.data")]
+    pub data: PathBuf,
+    /// Only these functions and what they call; NAME@MODULE for one module
+    #[arg(short = 'F', long, value_name = "PATTERN")]
+    pub filter: Vec<String>,
+    /// Not these functions, nor what they call
+    #[arg(short = 'N', long, value_name = "PATTERN")]
+    pub notrace: Vec<String>,
+    /// Calls at most so deep
+    #[arg(short = 'D', long, value_name = "DEPTH", value_parser = depth)]
+    pub depth: Option<u32>,
+    /// No calls shorter than this (as 10us, 1ms)
+    #[arg(short = 't', long, value_name = "TIME", value_parser = time)]
+    pub time_filter: Option<u64>,
+    /// No functions smaller than this, in bytes
+    #[arg(short = 'Z', long, value_name = "SIZE", value_parser = size, default_value = "0", hide_default_value = true)]
+    pub size_filter: u64,
+    /// How patterns are read
+    #[arg(long = "match", value_name = "TYPE")]
+    pub pattern: Option<MatchArg>,
+    /// No calls into shared libraries
+    #[arg(long)]
+    pub no_libcall: bool,
+    /// Show the module of each function
+    #[arg(long)]
+    pub libname: bool,
+    /// Do not use a pager
+    #[arg(long)]
+    pub no_pager: bool,
+    /// Use colors
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub color: ColorArg,
+    /// Say more; twice: still more
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// What commands that read a recording have.
+#[derive(Debug, Args)]
+pub struct Reading {
+    #[command(flatten)]
+    pub common: Common,
+    /// Not these functions; what they call is shown
+    #[arg(short = 'H', long, value_name = "PATTERN")]
+    pub hide: Vec<String>,
+    /// Only these tasks
+    #[arg(long, value_name = "TID", value_delimiter = ',')]
+    pub tid: Vec<i32>,
+    /// Only this part of the time: FROM~TO, timestamps or times since the start (as 100us)
+    #[arg(short = 'r', long, value_name = "RANGE")]
+    pub time_range: Option<hodo_view::Range>,
+    /// How C++ and Rust names are shown
+    #[arg(long, value_name = "TYPE", default_value = "simple")]
+    pub demangle: DemangleArg,
+}
+
+/// What commands that run a program have.
+#[derive(Debug, Args)]
+pub struct Recording {
+    /// Trace these functions; PATTERN@LIB: inside of a library
+    #[arg(short = 'P', long, value_name = "PATTERN")]
+    pub patch: Vec<String>,
+    /// Do not trace these functions; with -P, the last one that matches counts
+    #[arg(short = 'U', long, value_name = "PATTERN")]
+    pub unpatch: Vec<String>,
+    /// Trace inside of libraries too
+    #[arg(short = 'l', long)]
+    pub nest_libcall: bool,
+    /// The clock of timestamps
+    #[arg(long, value_name = "CLOCK", default_value = "mono")]
+    pub clock: ClockArg,
+    /// Record without timestamps
+    #[arg(long)]
+    pub no_time: bool,
+    /// Do not trace child processes
+    #[arg(long)]
+    pub no_follow: bool,
+    /// The program gets the process id that hodo was started with
+    #[arg(long)]
+    pub keep_pid: bool,
+    /// Check at each exit that the stack is where it was at the entry
+    #[arg(long)]
+    pub check_frames: bool,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// `record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub recording: Recording,
+}
+
+/// How `replay` shows calls.
+#[derive(Debug, Args)]
+pub struct ReplayStyle {
+    /// Columns: duration,tid,addr,time,delta,elapsed,task,module, all, none; +NAME beside the usual ones
+    #[arg(short = 'f', long = "output-fields", value_name = "FIELDS")]
+    pub fields: Option<String>,
+    /// A line for each entry and exit
+    #[arg(long)]
+    pub flat: bool,
+    /// No names behind closing braces
+    #[arg(long)]
+    pub no_comment: bool,
+    /// Calls without calls in them are two lines too
+    #[arg(long)]
+    pub no_merge: bool,
+    /// Tasks beside each other
+    #[arg(long)]
+    pub column_view: bool,
+    /// Columns between tasks
+    #[arg(long, value_name = "COLUMNS", default_value = "8")]
+    pub column_offset: usize,
+    /// An empty line when the task changes
+    #[arg(long)]
+    pub task_newline: bool,
+}
+
+/// `live`.
+#[derive(Debug, Args)]
+pub struct LiveArgs {
+    #[command(flatten)]
+    pub reading: Reading,
+    #[command(flatten)]
+    pub style: ReplayStyle,
+    /// Show a report instead of the calls
+    #[arg(long)]
+    pub report: bool,
+    #[command(flatten)]
+    pub recording: Recording,
+}
+
+/// `replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    #[command(flatten)]
+    pub reading: Reading,
+    #[command(flatten)]
+    pub style: ReplayStyle,
+}
+
+/// Text or JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum FormatArg {
+    /// A table
+    #[default]
+    #[value(alias = "normal")]
+    Text,
+    /// JSON
+    Json,
+}
+
+/// `report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    #[command(flatten)]
+    pub reading: Reading,
+    /// Sort by these columns: total,self,call,size,func,total-avg,…
+    #[arg(short, long, value_name = "KEYS")]
+    pub sort: Option<String>,
+    /// By task
+    #[arg(long)]
+    pub task: bool,
+    /// Average, minimum and maximum of the total time
+    #[arg(long)]
+    pub avg_total: bool,
+    /// Average, minimum and maximum of the time in the function itself
+    #[arg(long)]
+    pub avg_self: bool,
+    /// Columns: total,total-avg,total-min,total-max,self,…,call,size, all, none
+    #[arg(short = 'f', long = "output-fields", value_name = "FIELDS")]
+    pub fields: Option<String>,
+    /// The form of the report
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: FormatArg,
+}
+
+/// `graph`.
+#[derive(Debug, Args)]
+pub struct GraphArgs {
+    #[command(flatten)]
+    pub reading: Reading,
+    /// A tree for each task
+    #[arg(long)]
+    pub task: bool,
+    /// Columns: total,self,addr, all, none
+    #[arg(short = 'f', long = "output-fields", value_name = "FIELDS")]
+    pub fields: Option<String>,
+    /// Only this function: who called it, and what it calls
+    pub function: Option<String>,
+}
+
+/// `dump`.
+#[derive(Debug, Args)]
+pub struct DumpArgs {
+    #[command(flatten)]
+    pub reading: Reading,
+    /// Chrome's trace format, for Perfetto and chrome://tracing
+    #[arg(long, group = "form")]
+    pub chrome: bool,
+    /// Folded stacks, for flame graphs
+    #[arg(long, group = "form")]
+    pub flame_graph: bool,
+    /// A flame graph as SVG
+    #[arg(long, group = "form")]
+    pub svg: bool,
+    /// Time that one count of a folded stack stands for
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "1us")]
+    pub sample_time: u64,
+}
+
+/// `info`.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// The trace directory
+    #[arg(short, long, value_name = "DIR", default_value = "hodo.data")]
+    pub data: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The tasks only
+    #[arg(long)]
+    pub task: bool,
+    /// The functions only
+    #[arg(long)]
+    pub symbols: bool,
+    /// Do not use a pager
+    #[arg(long)]
+    pub no_pager: bool,
+}
+
+/// `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// The program or library
+    pub file: PathBuf,
+    /// A line for each function
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Do not use a pager
+    #[arg(long)]
+    pub no_pager: bool,
+}

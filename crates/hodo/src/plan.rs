@@ -1,0 +1,136 @@
+//! `hodo plan`: what could be traced of a file.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use hodo_plan::model::{Mode, Plan, Tactic};
+use hodo_plan::{PlanOptions, plan as plan_image};
+use hodo_symbols::{Style, demangle};
+use serde_json::json;
+
+use crate::args::PlanArgs;
+use crate::output::with_output;
+
+const TACTICS: [(Tactic, &str); 6] = [
+    (Tactic::Site, "site"),
+    (Tactic::Jump, "jump"),
+    (Tactic::Block, "block"),
+    (Tactic::Hop, "hop"),
+    (Tactic::Pun, "pun"),
+    (Tactic::Trap, "trap"),
+];
+
+fn by_tactic(plan: &Plan, tactic: Tactic) -> usize {
+    let is = |f: &&hodo_plan::model::PlannedFunction| {
+        f.outcome.as_ref().is_ok_and(|site| site.tactic == tactic)
+    };
+    plan.functions.iter().filter(is).count()
+}
+
+/// `hodo plan`.
+pub fn plan(args: &PlanArgs) -> Result<ExitCode> {
+    let bytes = std::fs::read(&args.file)
+        .with_context(|| format!("cannot read {}", args.file.display()))?;
+    let plan = plan_image(&args.file, &bytes, &PlanOptions::default())
+        .with_context(|| format!("cannot plan {}", args.file.display()))?;
+    with_output(args.no_pager, |out| {
+        if args.json {
+            json(&plan, out)
+        } else {
+            text(args, &plan, out)
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json(plan: &Plan, out: &mut dyn Write) -> Result<()> {
+    let total = plan.functions.len();
+    let traced = plan.functions.iter().filter(|f| f.outcome.is_ok()).count();
+    let tactics: serde_json::Map<_, _> = TACTICS
+        .iter()
+        .map(|&(tactic, name)| (name.to_owned(), by_tactic(plan, tactic).into()))
+        .collect();
+    let refused: Vec<_> = plan
+        .functions
+        .iter()
+        .filter_map(|f| {
+            let reason = f.outcome.as_ref().err()?;
+            Some(json!({"name": f.name, "addr": f.addr, "reason": reason}))
+        })
+        .collect();
+    let value = json!({
+        "build_id": plan.build_id,
+        "functions": {"total": total, "traced": traced, "by_tactic": tactics, "refused": refused},
+        "libcalls": plan.libcalls.len(),
+        "remarks": plan.remarks,
+    });
+    serde_json::to_writer_pretty(&mut *out, &value)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+fn text(args: &PlanArgs, plan: &Plan, out: &mut dyn Write) -> Result<()> {
+    if args.verbose {
+        writeln!(out, "#      ADDRESS    SIZE  TACTIC   RECORDED    FUNCTION")?;
+        for function in &plan.functions {
+            let name = demangle(&function.name, Style::Simple);
+            let (tactic, mode) = match &function.outcome {
+                Ok(site) => {
+                    let tactic = TACTICS.iter().find(|t| t.0 == site.tactic);
+                    let mode = match site.mode {
+                        Mode::Call => "entry,exit",
+                        Mode::EntryOnly(_) => "entry",
+                    };
+                    (tactic.map_or("", |t| t.1), mode)
+                }
+                Err(_) => ("refused", "-"),
+            };
+            write!(
+                out,
+                "{:>14x} {:>7}  {tactic:<7}  {mode:<10}  {name}",
+                function.addr, function.size
+            )?;
+            match &function.outcome {
+                Err(reason) => writeln!(out, ": {reason}")?,
+                Ok(site) => match site.mode {
+                    Mode::EntryOnly(reason) => writeln!(out, ": {reason:?}")?,
+                    Mode::Call => writeln!(out)?,
+                },
+            }
+        }
+        writeln!(out)?;
+    }
+    let total = plan.functions.len();
+    let traced = plan.functions.iter().filter(|f| f.outcome.is_ok()).count();
+    let percent = |n: usize| 100.0 * n as f64 / total.max(1) as f64;
+    writeln!(out, "{}", args.file.display())?;
+    writeln!(out, "  functions {total:>8}")?;
+    writeln!(out, "  traced    {traced:>8}  {:6.2} %", percent(traced))?;
+    for (tactic, name) in TACTICS {
+        let n = by_tactic(plan, tactic);
+        writeln!(out, "    {name:<8}{n:>8}  {:6.2} %", percent(n))?;
+    }
+    writeln!(
+        out,
+        "  refused   {:>8}  {:6.2} %",
+        total - traced,
+        percent(total - traced)
+    )?;
+    let mut reasons = std::collections::BTreeMap::new();
+    for reason in plan
+        .functions
+        .iter()
+        .filter_map(|f| f.outcome.as_ref().err())
+    {
+        *reasons.entry(reason.as_str()).or_insert(0usize) += 1;
+    }
+    for (reason, n) in reasons {
+        writeln!(out, "    {n:>8}  {reason}")?;
+    }
+    writeln!(out, "  library calls {:>4}", plan.libcalls.len())?;
+    for remark in &plan.remarks {
+        writeln!(out, "  remark: {remark}")?;
+    }
+    Ok(())
+}

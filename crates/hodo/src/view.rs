@@ -1,0 +1,155 @@
+//! The commands that read a recording.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use hodo_view::{
+    DumpFormat, DumpOptions, GraphOptions, InfoOptions, Match, ReplayOptions, ReportFormat,
+    ReportOptions, SourceOptions, Style,
+};
+
+use crate::args::{
+    DemangleArg, DumpArgs, FormatArg, GraphArgs, InfoArgs, LiveArgs, MatchArg, Reading,
+    ReplayStyle, ReportArgs,
+};
+use crate::output::{colors, with_output};
+
+fn source(reading: &Reading) -> SourceOptions {
+    let common = &reading.common;
+    SourceOptions {
+        data: common.data.clone(),
+        filter: common.filter.clone(),
+        notrace: common.notrace.clone(),
+        hide: reading.hide.clone(),
+        depth: common.depth,
+        time_filter: common.time_filter,
+        size_filter: common.size_filter,
+        pattern: common.pattern.map(|pattern| match pattern {
+            MatchArg::Regex => Match::Regex,
+            MatchArg::Glob => Match::Glob,
+        }),
+        no_libcall: common.no_libcall,
+        libname: common.libname,
+        demangle: match reading.demangle {
+            DemangleArg::Simple => Style::Simple,
+            DemangleArg::Full => Style::Full,
+            DemangleArg::No => Style::Raw,
+        },
+        tids: reading.tid.clone(),
+        range: reading.time_range,
+        color: colors(common.color),
+    }
+}
+
+fn replay_options(reading: &Reading, style: &ReplayStyle) -> ReplayOptions {
+    ReplayOptions {
+        source: source(reading),
+        fields: style.fields.clone(),
+        flat: style.flat,
+        comments: !style.no_comment,
+        merge: !style.no_merge,
+        column_view: style.column_view,
+        column_offset: style.column_offset,
+        task_newline: style.task_newline,
+    }
+}
+
+/// `hodo replay`.
+pub fn replay(reading: &Reading, style: &ReplayStyle) -> Result<ExitCode> {
+    let options = replay_options(reading, style);
+    with_output(reading.common.no_pager, |out| {
+        hodo_view::replay(&options, out)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `hodo live` shows of the recording in `data`.
+pub fn after_recording(args: &LiveArgs, data: PathBuf) -> Result<()> {
+    let mut replay = replay_options(&args.reading, &args.style);
+    replay.source.data = data;
+    // The recording's own filters, which the trace has, are not applied twice.
+    replay.source.filter.clear();
+    replay.source.notrace.clear();
+    with_output(args.reading.common.no_pager, |out| {
+        if args.report {
+            let options = ReportOptions {
+                source: replay.source.clone(),
+                ..ReportOptions::default()
+            };
+            hodo_view::report(&options, out)
+        } else {
+            hodo_view::replay(&replay, out)
+        }
+    })
+}
+
+/// `hodo report`.
+pub fn report(args: &ReportArgs) -> Result<ExitCode> {
+    let options = ReportOptions {
+        source: source(&args.reading),
+        sort: args.sort.clone(),
+        task: args.task,
+        avg_total: args.avg_total,
+        avg_self: args.avg_self,
+        fields: args.fields.clone(),
+        format: match args.format {
+            FormatArg::Text => ReportFormat::Text,
+            FormatArg::Json => ReportFormat::Json,
+        },
+    };
+    with_output(args.reading.common.no_pager, |out| {
+        hodo_view::report(&options, out)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `hodo graph`.
+pub fn graph(args: GraphArgs) -> Result<ExitCode> {
+    let options = GraphOptions {
+        source: source(&args.reading),
+        function: args.function,
+        fields: args.fields,
+        task: args.task,
+    };
+    with_output(args.reading.common.no_pager, |out| {
+        hodo_view::graph(&options, out)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `hodo dump`.
+pub fn dump(args: &DumpArgs) -> Result<ExitCode> {
+    let options = DumpOptions {
+        source: source(&args.reading),
+        format: if args.chrome {
+            DumpFormat::Chrome
+        } else if args.flame_graph {
+            DumpFormat::FlameGraph
+        } else if args.svg {
+            DumpFormat::Svg
+        } else {
+            DumpFormat::Raw
+        },
+        sample_time: args.sample_time,
+    };
+    with_output(args.reading.common.no_pager, |out| {
+        hodo_view::dump(&options, out)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `hodo info`.
+pub fn info(args: InfoArgs) -> Result<ExitCode> {
+    let options = InfoOptions {
+        source: SourceOptions {
+            data: args.data,
+            ..SourceOptions::default()
+        },
+        json: args.json,
+        task: args.task,
+        symbols: args.symbols,
+    };
+    with_output(args.no_pager, |out| hodo_view::info(&options, out))?;
+    Ok(ExitCode::SUCCESS)
+}
