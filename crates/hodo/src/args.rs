@@ -3,15 +3,19 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 /// See what a Linux program does while it runs
+///
+/// Hodoscope records the function calls of programs that nobody prepared for it: it needs no source, no recompile and
+/// no special rights. `hodo record PROGRAM` writes a trace directory, the other commands read it.
 #[derive(Debug, Parser)]
 #[command(
     name = "hodo",
     version,
-    disable_help_subcommand = true,
-    after_help = "`hodo PROGRAM` alone is `hodo live PROGRAM`."
+    propagate_version = true,
+    args_override_self = true,
+    after_help = "`hodo PROGRAM` alone is `hodo live PROGRAM`. Options behind the program's name are the program's."
 )]
 pub struct Cli {
     /// What to do.
@@ -19,12 +23,19 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// What happens to the exit status of commands that run a program.
+const EXIT_STATUS: &str = "\
+Exit status: that of the program; if a signal ended it, hodo ends by the same signal. 2 if the command line is wrong, \
+127 if there is no such program, 126 if it cannot be executed, 125 if hodo itself fails.";
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a program and record its function calls
+    #[command(after_help = EXIT_STATUS)]
     Record(RecordArgs),
     /// Run a program and show its function calls when it has ended
+    #[command(after_help = EXIT_STATUS)]
     Live(LiveArgs),
     /// Show the calls of a recording in the order of time
     Replay(ReplayArgs),
@@ -44,11 +55,16 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a directory
-    Man {
-        /// The directory
+    #[command(hide = true)]
+    Manpages {
+        /// The directory; it is made if it is not there
+        #[arg(value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },
 }
+
+/// Where a trace is, unless the command line says otherwise.
+pub const DEFAULT_DATA: &str = "hodo.data";
 
 /// How patterns are read.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -80,7 +96,7 @@ pub enum ClockArg {
     #[default]
     Mono,
     /// CLOCK_MONOTONIC_RAW
-    #[value(name = "mono_raw")]
+    #[value(name = "mono_raw", alias = "mono-raw")]
     MonoRaw,
     /// CLOCK_BOOTTIME
     Boot,
@@ -104,18 +120,27 @@ fn time(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is no time: write a number with ns, us, ms, s or m"))
 }
 
-/// Reads a size as `4k`.
+/// Reads a size as `4k` or `0x40`.
 fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size: write a number of bytes, or with k or m");
+    if let Some(digits) = text.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).map_err(|_| wrong());
+    }
     let (number, scale) = match text.trim_end_matches(['B', 'b']) {
         t if t.ends_with(['k', 'K']) => (&t[..t.len() - 1], 1 << 10),
         t if t.ends_with(['m', 'M']) => (&t[..t.len() - 1], 1 << 20),
         t => (t, 1),
     };
-    number
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(scale))
-        .ok_or_else(|| format!("{text:?} is no size: write a number of bytes, or with k or m"))
+    let number: Option<u64> = number.parse().ok();
+    number.and_then(|n| n.checked_mul(scale)).ok_or_else(wrong)
+}
+
+/// Reads the path of a trace directory. `dir/` is `dir`: the older trace is kept beside it, as `dir.old`.
+fn directory(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("the name of the directory is empty".to_owned()),
+        _ => Ok(PathBuf::from(text).components().collect()),
+    }
 }
 
 /// Reads a depth.
@@ -126,12 +151,36 @@ fn depth(text: &str) -> Result<u32, String> {
     }
 }
 
-/// What all commands have.
+/// What all commands have that print something.
 #[derive(Debug, Args)]
-pub struct Common {
+#[command(next_help_heading = "Output")]
+pub struct Screen {
+    /// Do not use a pager
+    #[arg(long)]
+    pub no_pager: bool,
+    /// Use colors
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub color: ColorArg,
+    /// Say more; twice: still more
+    #[arg(short, long, alias = "debug", action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// Which trace.
+#[derive(Debug, Args)]
+pub struct Data {
     /// The trace directory
-    #[arg(short, long, value_name = "DIR", default_value = "hodo.data")]
+    #[arg(short, long, value_name = "DIR", default_value = DEFAULT_DATA, value_parser = directory,
+          value_hint = ValueHint::DirPath)]
     pub data: PathBuf,
+}
+
+/// What commands have that write or read a trace.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What is traced or shown")]
+pub struct Common {
+    #[command(flatten)]
+    pub place: Data,
     /// Only these functions and what they call; NAME@MODULE for one module
     #[arg(short = 'F', long, value_name = "PATTERN")]
     pub filter: Vec<String>,
@@ -156,19 +205,19 @@ pub struct Common {
     /// Show the module of each function
     #[arg(long)]
     pub libname: bool,
-    /// Do not use a pager
-    #[arg(long)]
-    pub no_pager: bool,
-    /// Use colors
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
-    pub color: ColorArg,
-    /// Say more; twice: still more
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    pub verbose: u8,
+    /// Accepted for the sake of scripts written for uftrace: hodo records no events of the kernel
+    #[arg(long, hide = true)]
+    pub no_event: bool,
+    /// As `no_event`.
+    #[arg(long, hide = true)]
+    pub no_sched: bool,
+    #[command(flatten)]
+    pub screen: Screen,
 }
 
 /// What commands that read a recording have.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "What is traced or shown")]
 pub struct Reading {
     #[command(flatten)]
     pub common: Common,
@@ -182,12 +231,18 @@ pub struct Reading {
     #[arg(short = 'r', long, value_name = "RANGE")]
     pub time_range: Option<hodo_view::Range>,
     /// How C++ and Rust names are shown
-    #[arg(long, value_name = "TYPE", default_value = "simple")]
+    #[arg(
+        long,
+        value_name = "TYPE",
+        default_value = "simple",
+        help_heading = "Output"
+    )]
     pub demangle: DemangleArg,
 }
 
 /// What commands that run a program have.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Recording")]
 pub struct Recording {
     /// Trace these functions; PATTERN@LIB: inside of a library
     #[arg(short = 'P', long, value_name = "PATTERN")]
@@ -213,12 +268,15 @@ pub struct Recording {
     /// Check at each exit that the stack is where it was at the entry
     #[arg(long)]
     pub check_frames: bool,
+    /// Accepted for the sake of scripts written for uftrace: hodo traces every program
+    #[arg(long, hide = true)]
+    pub force: bool,
     /// The program and its arguments
     #[arg(
         required = true,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
+        value_name = "PROGRAM",
+        value_hint = ValueHint::CommandWithArguments
     )]
     pub command: Vec<OsString>,
 }
@@ -234,6 +292,7 @@ pub struct RecordArgs {
 
 /// How `replay` shows calls.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
 pub struct ReplayStyle {
     /// Columns: duration,tid,addr,time,delta,elapsed,task,module, all, none; +NAME beside the usual ones
     #[arg(short = 'f', long = "output-fields", value_name = "FIELDS")]
@@ -354,9 +413,8 @@ pub struct DumpArgs {
 /// `info`.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
-    /// The trace directory
-    #[arg(short, long, value_name = "DIR", default_value = "hodo.data")]
-    pub data: PathBuf,
+    #[command(flatten)]
+    pub place: Data,
     /// As JSON
     #[arg(long)]
     pub json: bool,
@@ -366,23 +424,19 @@ pub struct InfoArgs {
     /// The functions only
     #[arg(long)]
     pub symbols: bool,
-    /// Do not use a pager
-    #[arg(long)]
-    pub no_pager: bool,
+    #[command(flatten)]
+    pub screen: Screen,
 }
 
 /// `plan`.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     /// The program or library
+    #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// A line for each function
-    #[arg(short, long)]
-    pub verbose: bool,
     /// As JSON
     #[arg(long)]
     pub json: bool,
-    /// Do not use a pager
-    #[arg(long)]
-    pub no_pager: bool,
+    #[command(flatten)]
+    pub screen: Screen,
 }

@@ -1,23 +1,26 @@
 //! The `hodo` command.
 
 mod args;
+mod interrupt;
 mod output;
 mod plan;
 mod run;
 mod view;
+mod words;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use args::{Cli, Command};
-use clap::{CommandFactory, FromArgMatches};
+use clap::error::ErrorKind;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 fn main() -> ExitCode {
-    let matches = Cli::command().get_matches_from(with_command(std::env::args_os().collect()));
-    let cli = match Cli::from_arg_matches(&matches) {
-        Ok(cli) => cli,
-        Err(error) => error.exit(),
+    let (cli, matches) = match parse(std::env::args_os().collect()) {
+        Ok(parsed) => parsed,
+        Err(error) => return usage(&error),
     };
     let order = matches
         .subcommand()
@@ -33,26 +36,34 @@ fn main() -> ExitCode {
     }
 }
 
-/// `hodo PROGRAM` is `hodo live PROGRAM`.
-fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let known = |word: &OsString| {
-        ["-h", "--help", "-V", "--version"]
-            .iter()
-            .any(|w| word == w)
-            || Cli::command()
-                .get_subcommands()
-                .any(|c| word == c.get_name())
-    };
-    if arguments.get(1).is_some_and(|first| !known(first)) {
-        arguments.insert(1, "live".into());
+fn parse(words: Vec<OsString>) -> Result<(Cli, ArgMatches), clap::Error> {
+    let matches = Cli::command().try_get_matches_from(words::with_command(words))?;
+    let cli = Cli::from_arg_matches(&matches)?;
+    Ok((cli, matches))
+}
+
+/// Prints help, the version, or what is wrong with the command line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        // A reader that went away needs no help.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
     }
-    arguments
+    let text = error.to_string();
+    match text.strip_prefix("error: ") {
+        Some(text) => eprint!("hodo: {text}"),
+        None => eprint!("{text}"),
+    }
+    ExitCode::from(2)
 }
 
 fn dispatch(cli: Cli, order: &[run::Patch]) -> Result<ExitCode> {
     match cli.command {
-        Command::Record(args) => run::record(&args.common, &args.recording, order),
-        Command::Live(args) => run::live(&args, order),
+        Command::Record(args) => Ok(run::record(&args.common, &args.recording, order)),
+        Command::Live(args) => Ok(run::live(&args, order)),
         Command::Replay(args) => view::replay(&args.reading, &args.style),
         Command::Report(args) => view::report(&args),
         Command::Graph(args) => view::graph(args),
@@ -60,12 +71,15 @@ fn dispatch(cli: Cli, order: &[run::Patch]) -> Result<ExitCode> {
         Command::Info(args) => view::info(args),
         Command::Plan(args) => plan::plan(&args),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "hodo", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "hodo", &mut script);
+            std::io::stdout().write_all(&script)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Man { directory } => {
+        Command::Manpages { directory } => {
+            let command = Cli::command().disable_help_subcommand(true);
             std::fs::create_dir_all(&directory)
-                .and_then(|()| clap_mangen::generate_to(Cli::command(), &directory))
+                .and_then(|()| clap_mangen::generate_to(command, &directory))
                 .with_context(|| format!("writing manual pages into {}", directory.display()))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -76,47 +90,103 @@ fn dispatch(cli: Cli, order: &[run::Patch]) -> Result<ExitCode> {
 mod tests {
     use super::*;
 
+    fn parsed(text: &str) -> Result<(Cli, ArgMatches), clap::Error> {
+        parse(text.split(' ').map(OsString::from).collect())
+    }
+
+    fn record(text: &str) -> args::RecordArgs {
+        match parsed(text).unwrap().0.command {
+            Command::Record(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn a_program_alone_is_live() {
-        let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
-        assert_eq!(with_command(words("hodo ls -l")), words("hodo live ls -l"));
-        assert_eq!(
-            with_command(words("hodo -F x ls")),
-            words("hodo live -F x ls")
-        );
-        assert_eq!(
-            with_command(words("hodo record ls")),
-            words("hodo record ls")
-        );
-        assert_eq!(with_command(words("hodo --help")), words("hodo --help"));
-        assert_eq!(with_command(vec!["hodo".into()]), ["hodo"]);
-    }
-
-    #[test]
     fn options_behind_the_program_are_the_programs() {
-        let parse = |text: &str| {
-            Cli::try_parse_from(with_command(text.split(' ').map(OsString::from).collect()))
-        };
-        use clap::Parser;
-        let cli = parse("hodo record -D 3 -t 1ms ls -D 5 --json").unwrap();
-        let Command::Record(args) = cli.command else {
-            panic!("not record")
-        };
+        let args = record("hodo record -D 3 -t 1ms ls -D 5 --json");
         assert_eq!(args.recording.command, ["ls", "-D", "5", "--json"]);
         assert_eq!(args.common.depth, Some(3));
         assert_eq!(args.common.time_filter, Some(1_000_000));
-        let cli = parse("hodo record -- ls --help").unwrap();
-        let Command::Record(args) = cli.command else {
-            panic!("not record")
+        let args = record("hodo record -- ls --help -- -V");
+        assert_eq!(args.recording.command, ["ls", "--help", "--", "-V"]);
+        let args = record("hodo record ls record -V");
+        assert_eq!(args.recording.command, ["ls", "record", "-V"]);
+    }
+
+    #[test]
+    fn wrong_values_are_refused() {
+        for text in [
+            "hodo record",
+            "hodo record -D 0 ls",
+            "hodo record -D -1 ls",
+            "hodo record -t soon ls",
+            "hodo record -Z big ls",
+            "hodo record --match=perl ls",
+            "hodo record --clock=sun ls",
+            "hodo record --frobnicate ls",
+            "hodo replay -r 5",
+            "hodo dump --chrome --svg",
+            "hodo report --format=xml",
+            "hodo plan",
+        ] {
+            let error = parsed(text).expect_err(text);
+            assert_eq!(error.exit_code(), 2, "{text}");
+        }
+    }
+
+    #[test]
+    fn values_have_units() {
+        let ns = |text: &str| {
+            record(&format!("hodo record -t {text} ls"))
+                .common
+                .time_filter
         };
-        assert_eq!(args.recording.command, ["ls", "--help"]);
-        assert!(parse("hodo record -D 0 ls").is_err());
-        assert!(parse("hodo record -t soon ls").is_err());
-        assert!(parse("hodo record").is_err());
+        assert_eq!(ns("1500"), Some(1500));
+        assert_eq!(ns("10us"), Some(10_000));
+        assert_eq!(ns("2ms"), Some(2_000_000));
+        assert_eq!(ns("1s"), Some(1_000_000_000));
+        let size = |text: &str| {
+            record(&format!("hodo record -Z {text} ls"))
+                .common
+                .size_filter
+        };
+        assert_eq!([size("64"), size("0x40"), size("4k")], [64, 64, 4096]);
+    }
+
+    #[test]
+    fn the_last_of_repeated_options_counts() {
+        let args = record("hodo record -D 3 --depth=5 --color=yes --color=no ls");
+        assert_eq!(args.common.depth, Some(5));
+        assert_eq!(args.common.screen.color, args::ColorArg::No);
+    }
+
+    #[test]
+    fn patches_keep_their_order() {
+        let (_, matches) =
+            parsed("hodo record -P . -U b --patch=c@libc.so.6 --unpatch d -P e ls").unwrap();
+        let order = run::patch_order(matches.subcommand().unwrap().1);
+        let order: Vec<_> = order
+            .iter()
+            .map(|(on, name)| (*on, name.as_str()))
+            .collect();
+        let expected = [
+            (true, "."),
+            (false, "b"),
+            (true, "c@libc.so.6"),
+            (false, "d"),
+            (true, "e"),
+        ];
+        assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn a_trailing_slash_is_no_part_of_the_trace_directory() {
+        let args = record("hodo record -d some/where/ ls");
+        assert_eq!(args.common.place.data.as_os_str(), "some/where");
     }
 }

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result};
 
 use crate::args::ColorArg;
+use crate::interrupt;
 
 /// Is this the error of a reader that went away?
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -44,16 +45,32 @@ fn pager() -> Option<Child> {
     pager.spawn().ok()
 }
 
+/// Ends with an error when a signal asks for it (see [`interrupt`]).
+struct Interruptible<W>(W);
+
+impl<W: Write> Write for Interruptible<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if interrupt::signal().is_some() {
+            return Err(io::Error::other("interrupted"));
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Runs `write` with stdout, or a pager in front of it.
 pub fn with_output(no_pager: bool, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let pager = if no_pager { None } else { pager() };
     let Some(mut pager) = pager else {
-        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let mut out = BufWriter::with_capacity(1 << 16, Interruptible(io::stdout().lock()));
         write(&mut out)?;
         return out.flush().context("writing the output");
     };
     let stdin = pager.stdin.take().context("the pager has no input")?;
-    let mut out = BufWriter::with_capacity(1 << 16, stdin);
+    let mut out = BufWriter::with_capacity(1 << 16, Interruptible(stdin));
     let written = write(&mut out).and_then(|()| out.flush().context("writing to the pager"));
     drop(out);
     pager.wait().context("waiting for the pager")?;

@@ -34,7 +34,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode> {
         .with_context(|| format!("cannot read {}", args.file.display()))?;
     let plan = plan_image(&args.file, &bytes, &PlanOptions::default())
         .with_context(|| format!("cannot plan {}", args.file.display()))?;
-    with_output(args.no_pager, |out| {
+    with_output(args.screen.no_pager, |out| {
         if args.json {
             json(&plan, out)
         } else {
@@ -60,10 +60,7 @@ fn json(plan: &Plan, out: &mut dyn Write) -> Result<()> {
         })
         .collect();
     let value = json!({
-        "build_id": plan.build_id,
         "functions": {"total": total, "traced": traced, "by_tactic": tactics, "refused": refused},
-        "libcalls": plan.libcalls.len(),
-        "remarks": plan.remarks,
     });
     serde_json::to_writer_pretty(&mut *out, &value)?;
     writeln!(out)?;
@@ -71,7 +68,7 @@ fn json(plan: &Plan, out: &mut dyn Write) -> Result<()> {
 }
 
 fn text(args: &PlanArgs, plan: &Plan, out: &mut dyn Write) -> Result<()> {
-    if args.verbose {
+    if args.screen.verbose > 0 {
         writeln!(out, "#      ADDRESS    SIZE  TACTIC   RECORDED    FUNCTION")?;
         for function in &plan.functions {
             let name = demangle(&function.name, Style::Simple);

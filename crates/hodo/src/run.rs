@@ -1,13 +1,16 @@
 //! `record` and `live`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
 use clap::ArgMatches;
 use hodo_process::{Clock, Exit, Match, RecordOptions};
 
 use crate::args::{ClockArg, Common, LiveArgs, MatchArg, Recording};
-use crate::view;
+use crate::{interrupt, view};
 
 /// A `-P` (true) or `-U` (false).
 pub type Patch = (bool, String);
@@ -38,7 +41,7 @@ pub fn patch_order(matches: &ArgMatches) -> Vec<Patch> {
 fn options(common: &Common, recording: &Recording, order: &[Patch]) -> RecordOptions {
     RecordOptions {
         command: recording.command.clone(),
-        data: common.data.clone(),
+        data: common.place.data.clone(),
         filter: common.filter.clone(),
         notrace: common.notrace.clone(),
         depth: common.depth,
@@ -60,7 +63,7 @@ fn options(common: &Common, recording: &Recording, order: &[Patch]) -> RecordOpt
         no_follow: recording.no_follow,
         keep_pid: recording.keep_pid,
         check_frames: recording.check_frames,
-        verbose: common.verbose,
+        verbose: common.screen.verbose,
         cmdline: std::env::args_os()
             .map(|word| word.to_string_lossy().into_owned())
             .collect(),
@@ -76,11 +79,16 @@ fn end(exit: Exit) -> ExitCode {
                 rlim_cur: 0,
                 rlim_max: 0,
             };
-            // SAFETY: none of these touches our memory but to read `none`; the signal ends this process, without a
-            // core file, which would only overwrite the program's own.
+            // SAFETY: these only read `none` and write `set`; the signal ends this process, without a core file, which
+            // would only overwrite the program's own (a pipe in core_pattern heeds no limit, therefore prctl).
             unsafe {
                 libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+                libc::prctl(libc::PR_SET_DUMPABLE, 0);
+                let mut set = std::mem::zeroed();
+                libc::sigemptyset(&raw mut set);
+                libc::sigaddset(&raw mut set, signal);
                 libc::signal(signal, libc::SIG_DFL);
+                libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
                 libc::raise(signal);
             }
             // A signal that does not end a process.
@@ -89,28 +97,72 @@ fn end(exit: Exit) -> ExitCode {
     }
 }
 
+/// Why there was no recording: an error, and the status to exit with, as of `env` and `timeout`.
+fn failed(error: &anyhow::Error, program: &OsStr) -> ExitCode {
+    eprintln!("hodo: {error:#}");
+    let candidates: Vec<PathBuf> = if program.as_bytes().contains(&b'/') {
+        vec![PathBuf::from(program)]
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .map(|dir| dir.join(program))
+            .collect()
+    };
+    let runs = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    ExitCode::from(if candidates.iter().any(|path| runs(path)) {
+        125
+    } else if candidates.iter().any(|path| path.exists()) {
+        126
+    } else {
+        127
+    })
+}
+
 /// `hodo record`.
-pub fn record(common: &Common, recording: &Recording, order: &[Patch]) -> Result<ExitCode> {
-    hodo_process::record(&options(common, recording, order)).map(end)
+pub fn record(common: &Common, recording: &Recording, order: &[Patch]) -> ExitCode {
+    match hodo_process::record(&options(common, recording, order)) {
+        Ok(exit) => end(exit),
+        Err(error) => failed(&error, &recording.command[0]),
+    }
 }
 
 /// `hodo live`: a recording that is not kept.
-pub fn live(args: &LiveArgs, order: &[Patch]) -> Result<ExitCode> {
-    let directory = tempfile::Builder::new()
-        .prefix("hodo-live-")
-        .tempdir()
-        .context("making a temporary directory")?;
-    let data = directory.path().join("hodo.data");
+pub fn live(args: &LiveArgs, order: &[Patch]) -> ExitCode {
+    let directory = match tempfile::Builder::new().prefix("hodo-live-").tempdir() {
+        Ok(directory) => directory,
+        Err(error) => {
+            let place = std::env::temp_dir();
+            eprintln!(
+                "hodo: making a temporary directory in {}: {error}; name another place in TMPDIR",
+                place.display()
+            );
+            return ExitCode::from(125);
+        }
+    };
+    let data = directory.path().join(crate::args::DEFAULT_DATA);
     let mut options = options(&args.reading.common, &args.recording, order);
     options.data.clone_from(&data);
-    let exit = hodo_process::record(&options)?;
+    let exit = match hodo_process::record(&options) {
+        Ok(exit) => exit,
+        Err(error) => return failed(&error, &args.recording.command[0]),
+    };
+    // From here on Ctrl-C is for us. It must not leave the directory behind.
+    interrupt::watch();
     let shown = view::after_recording(args, data);
     // The program's end is what counts, and the directory must be gone before a signal ends this process.
-    drop(directory);
+    if let Err(error) = directory.close() {
+        eprintln!("hodo: removing the temporary directory: {error}");
+    }
+    if let Some(signal) = interrupt::signal() {
+        return end(Exit::Signal(signal));
+    }
     if let Err(error) = shown
         && !crate::output::is_broken_pipe(&error)
     {
         eprintln!("hodo: {error:#}");
     }
-    Ok(end(exit))
+    end(exit)
 }

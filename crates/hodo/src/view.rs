@@ -1,6 +1,6 @@
 //! The commands that read a recording.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -10,15 +10,26 @@ use hodo_view::{
 };
 
 use crate::args::{
-    DemangleArg, DumpArgs, FormatArg, GraphArgs, InfoArgs, LiveArgs, MatchArg, Reading,
-    ReplayStyle, ReportArgs,
+    DEFAULT_DATA, Data, DemangleArg, DumpArgs, FormatArg, GraphArgs, InfoArgs, LiveArgs, MatchArg,
+    Reading, ReplayStyle, ReportArgs,
 };
 use crate::output::{colors, with_output};
+
+/// The trace directory that is meant: without `--data` inside of a trace directory, this one.
+fn found(place: &Data) -> PathBuf {
+    let here = Path::new(".");
+    let is_trace = |dir: &Path| dir.join("info.json").is_file() && dir.join("events").is_file();
+    if place.data == Path::new(DEFAULT_DATA) && !place.data.exists() && is_trace(here) {
+        here.to_owned()
+    } else {
+        place.data.clone()
+    }
+}
 
 fn source(reading: &Reading) -> SourceOptions {
     let common = &reading.common;
     SourceOptions {
-        data: common.data.clone(),
+        data: found(&common.place),
         filter: common.filter.clone(),
         notrace: common.notrace.clone(),
         hide: reading.hide.clone(),
@@ -38,7 +49,7 @@ fn source(reading: &Reading) -> SourceOptions {
         },
         tids: reading.tid.clone(),
         range: reading.time_range,
-        color: colors(common.color),
+        color: colors(common.screen.color),
     }
 }
 
@@ -58,7 +69,7 @@ fn replay_options(reading: &Reading, style: &ReplayStyle) -> ReplayOptions {
 /// `hodo replay`.
 pub fn replay(reading: &Reading, style: &ReplayStyle) -> Result<ExitCode> {
     let options = replay_options(reading, style);
-    with_output(reading.common.no_pager, |out| {
+    with_output(reading.common.screen.no_pager, |out| {
         hodo_view::replay(&options, out)
     })?;
     Ok(ExitCode::SUCCESS)
@@ -71,7 +82,7 @@ pub fn after_recording(args: &LiveArgs, data: PathBuf) -> Result<()> {
     // The recording's own filters, which the trace has, are not applied twice.
     replay.source.filter.clear();
     replay.source.notrace.clear();
-    with_output(args.reading.common.no_pager, |out| {
+    with_output(args.reading.common.screen.no_pager, |out| {
         if args.report {
             let options = ReportOptions {
                 source: replay.source.clone(),
@@ -98,7 +109,7 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode> {
             FormatArg::Json => ReportFormat::Json,
         },
     };
-    with_output(args.reading.common.no_pager, |out| {
+    with_output(args.reading.common.screen.no_pager, |out| {
         hodo_view::report(&options, out)
     })?;
     Ok(ExitCode::SUCCESS)
@@ -112,7 +123,7 @@ pub fn graph(args: GraphArgs) -> Result<ExitCode> {
         fields: args.fields,
         task: args.task,
     };
-    with_output(args.reading.common.no_pager, |out| {
+    with_output(args.reading.common.screen.no_pager, |out| {
         hodo_view::graph(&options, out)
     })?;
     Ok(ExitCode::SUCCESS)
@@ -133,7 +144,7 @@ pub fn dump(args: &DumpArgs) -> Result<ExitCode> {
         },
         sample_time: args.sample_time,
     };
-    with_output(args.reading.common.no_pager, |out| {
+    with_output(args.reading.common.screen.no_pager, |out| {
         hodo_view::dump(&options, out)
     })?;
     Ok(ExitCode::SUCCESS)
@@ -143,13 +154,13 @@ pub fn dump(args: &DumpArgs) -> Result<ExitCode> {
 pub fn info(args: InfoArgs) -> Result<ExitCode> {
     let options = InfoOptions {
         source: SourceOptions {
-            data: args.data,
+            data: found(&args.place),
             ..SourceOptions::default()
         },
         json: args.json,
         task: args.task,
         symbols: args.symbols,
     };
-    with_output(args.no_pager, |out| hodo_view::info(&options, out))?;
+    with_output(args.screen.no_pager, |out| hodo_view::info(&options, out))?;
     Ok(ExitCode::SUCCESS)
 }
