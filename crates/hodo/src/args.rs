@@ -170,6 +170,9 @@ pub struct Screen {
 #[derive(Debug, Args)]
 pub struct Data {
     /// The trace directory
+    ///
+    /// A recording keeps an older trace of the same name as DIR.old. Inside of a trace directory, the commands that read
+    /// one need no --data.
     #[arg(short, long, value_name = "DIR", default_value = DEFAULT_DATA, value_parser = directory,
           value_hint = ValueHint::DirPath)]
     pub data: PathBuf,
@@ -182,12 +185,17 @@ pub struct Common {
     #[command(flatten)]
     pub place: Data,
     /// Only these functions and what they call; NAME@MODULE for one module
+    ///
+    /// Can be given more than once. A pattern is a regular expression, or what --match says; without a special character
+    /// it is the whole name. MODULE is a file name without its version: main@bash, ^mem@libc.
     #[arg(short = 'F', long, value_name = "PATTERN")]
     pub filter: Vec<String>,
     /// Not these functions, nor what they call
     #[arg(short = 'N', long, value_name = "PATTERN")]
     pub notrace: Vec<String>,
     /// Calls at most so deep
+    ///
+    /// Counted from the functions of --filter, if there are any.
     #[arg(short = 'D', long, value_name = "DEPTH", value_parser = depth)]
     pub depth: Option<u32>,
     /// No calls shorter than this (as 10us, 1ms)
@@ -222,13 +230,28 @@ pub struct Reading {
     #[command(flatten)]
     pub common: Common,
     /// Not these functions; what they call is shown
-    #[arg(short = 'H', long, value_name = "PATTERN")]
+    #[arg(
+        short = 'H',
+        long,
+        value_name = "PATTERN",
+        help_heading = "What is traced or shown"
+    )]
     pub hide: Vec<String>,
     /// Only these tasks
-    #[arg(long, value_name = "TID", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "TID",
+        value_delimiter = ',',
+        help_heading = "What is traced or shown"
+    )]
     pub tid: Vec<i32>,
     /// Only this part of the time: FROM~TO, timestamps or times since the start (as 100us)
-    #[arg(short = 'r', long, value_name = "RANGE")]
+    #[arg(
+        short = 'r',
+        long,
+        value_name = "RANGE",
+        help_heading = "What is traced or shown"
+    )]
     pub time_range: Option<hodo_view::Range>,
     /// How C++ and Rust names are shown
     #[arg(
@@ -245,12 +268,17 @@ pub struct Reading {
 #[command(next_help_heading = "Recording")]
 pub struct Recording {
     /// Trace these functions; PATTERN@LIB: inside of a library
+    ///
+    /// Without it, all functions of the program are traced, and its calls into libraries. What is left out costs
+    /// nothing at run time.
     #[arg(short = 'P', long, value_name = "PATTERN")]
     pub patch: Vec<String>,
     /// Do not trace these functions; with -P, the last one that matches counts
     #[arg(short = 'U', long, value_name = "PATTERN")]
     pub unpatch: Vec<String>,
     /// Trace inside of libraries too
+    ///
+    /// Without it, only the program's own calls into libraries are seen.
     #[arg(short = 'l', long)]
     pub nest_libcall: bool,
     /// The clock of timestamps
@@ -276,6 +304,7 @@ pub struct Recording {
         required = true,
         trailing_var_arg = true,
         value_name = "PROGRAM",
+        help_heading = "Arguments",
         value_hint = ValueHint::CommandWithArguments
     )]
     pub command: Vec<OsString>,

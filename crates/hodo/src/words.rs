@@ -1,0 +1,103 @@
+//! The words of the command line, before they are parsed: finding the command.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::{ArgAction, Command, CommandFactory};
+
+use crate::args::Cli;
+
+/// Does the option want a value? `None` if no command has it.
+fn wants_value(cli: &Command, is: impl Fn(&clap::Arg) -> bool) -> Option<bool> {
+    cli.get_subcommands()
+        .flat_map(Command::get_arguments)
+        .find(|arg| is(arg))
+        .map(|arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append))
+}
+
+/// How many words an option takes, itself counted.
+fn length(cli: &Command, word: &[u8]) -> usize {
+    if let Some(name) = word.strip_prefix(b"--") {
+        let is = |arg: &clap::Arg| {
+            let mut names = arg.get_long_and_visible_aliases().into_iter().flatten();
+            names.any(|long| long.as_bytes() == name)
+        };
+        return 1 + usize::from(wants_value(cli, is) == Some(true));
+    }
+    // `-vD3`: the first letter that wants a value takes the rest of the word, or the next word.
+    for (at, &letter) in word.iter().enumerate().skip(1) {
+        let is = |arg: &clap::Arg| arg.get_short() == Some(letter.into());
+        if wants_value(cli, is) == Some(true) {
+            return 1 + usize::from(at + 1 == word.len());
+        }
+    }
+    1
+}
+
+/// Puts the command first. The first word that is neither an option nor an option's value is the command; if it is none,
+/// it is a program: `hodo PROGRAM` is `hodo live PROGRAM`.
+pub fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
+    let mut cli = Cli::command();
+    cli.build();
+    let is_command = |word: &OsStr| cli.get_subcommands().any(|c| word == c.get_name());
+    let mut at = 1;
+    while let Some(word) = words.get(at) {
+        match word.as_bytes() {
+            b"--" => break,
+            b"-h" | b"--help" | b"-V" | b"--version" if at == 1 => return words,
+            option if option.len() > 1 && option[0] == b'-' => at += length(&cli, option),
+            _ if is_command(word) => {
+                let command = words.remove(at);
+                words.insert(1, command);
+                return words;
+            }
+            _ => break,
+        }
+    }
+    if words.len() > 1 {
+        words.insert(1, "live".into());
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
+        assert_eq!(with_command(words(text)), words(expected));
+    }
+
+    #[test]
+    fn a_program_alone_is_live() {
+        check("hodo ls -l", "hodo live ls -l");
+        check("hodo -F main ls", "hodo live -F main ls");
+        check(
+            "hodo --depth 3 -vt 1us ls record",
+            "hodo live --depth 3 -vt 1us ls record",
+        );
+        check("hodo -D3 ls report", "hodo live -D3 ls report");
+        check("hodo -- report", "hodo live -- report");
+        check("hodo --report ls", "hodo live --report ls");
+    }
+
+    #[test]
+    fn options_may_stand_before_the_command() {
+        check("hodo record ls", "hodo record ls");
+        check("hodo -D 3 record ls", "hodo record -D 3 ls");
+        check("hodo -d x -s self report", "hodo report -d x -s self");
+        check("hodo --data=x report", "hodo report --data=x");
+        // A value is no command.
+        check("hodo -F report ls", "hodo live -F report ls");
+        check("hodo -d report replay", "hodo replay -d report");
+    }
+
+    #[test]
+    fn help_and_version_need_no_command() {
+        check("hodo --help", "hodo --help");
+        check("hodo -V", "hodo -V");
+        check("hodo help record", "hodo help record");
+        check("hodo", "hodo");
+    }
+}

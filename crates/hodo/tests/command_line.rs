@@ -1,0 +1,306 @@
+//! The `hodo` command from outside: what it prints, where, and how it ends.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// `hodo` with arguments, in a directory of its own.
+fn hodo(place: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hodo"));
+    command
+        .args(arguments)
+        .current_dir(place)
+        .stdin(Stdio::null())
+        .env_remove("PAGER");
+    command
+}
+
+fn run(place: &Path, arguments: &[&str]) -> Output {
+    hodo(place, arguments).output().expect("hodo starts")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the output is text")
+}
+
+fn place() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+/// A program of ours: what it does must be the same with and without hodo.
+fn shell(place: &Path, script: &str) -> (Output, Output) {
+    let alone = Command::new("/bin/sh")
+        .args(["-c", script])
+        .current_dir(place)
+        .stdin(Stdio::null())
+        .output()
+        .expect("sh starts");
+    let traced = run(place, &["record", "/bin/sh", "-c", script]);
+    (alone, traced)
+}
+
+#[test]
+fn a_missing_program_is_named_and_nothing_is_left_behind() {
+    let place = place();
+    for command in ["record", "live"] {
+        let output = run(place.path(), &[command, "no-such-program-at-all"]);
+        assert_eq!(output.status.code(), Some(127));
+        assert!(text(&output.stderr).starts_with("hodo: cannot run no-such-program-at-all: "));
+        assert_eq!(text(&output.stdout), "");
+    }
+    assert_eq!(place.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_that_is_no_program_is_refused() {
+    let place = place();
+    std::fs::write(place.path().join("text"), "some text\n").unwrap();
+    let output = run(place.path(), &["record", "./text"]);
+    assert_eq!(output.status.code(), Some(126));
+    assert!(text(&output.stderr).contains("./text: it is not executable"));
+    let output = run(place.path(), &["record", "/"]);
+    assert_eq!(output.status.code(), Some(126));
+}
+
+#[test]
+fn an_unknown_option_runs_nothing() {
+    let place = place();
+    let output = run(place.path(), &["record", "--frobnicate", "touch", "ran"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).starts_with("hodo: unexpected argument '--frobnicate'"));
+    assert!(!place.path().join("ran").exists());
+}
+
+#[test]
+fn a_directory_that_is_no_trace_is_not_overwritten() {
+    let place = place();
+    std::fs::create_dir(place.path().join("mine")).unwrap();
+    std::fs::write(place.path().join("mine/file"), "precious").unwrap();
+    let output = run(place.path(), &["record", "-d", "mine", "touch", "ran"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("mine exists and is not a trace"));
+    assert!(!place.path().join("ran").exists());
+    let kept = std::fs::read_to_string(place.path().join("mine/file")).unwrap();
+    assert_eq!(kept, "precious");
+}
+
+#[test]
+fn readers_say_what_to_do_without_a_trace() {
+    let place = place();
+    for command in ["replay", "report", "graph", "dump", "info"] {
+        let output = run(place.path(), &[command]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        assert_eq!(text(&output.stdout), "", "{command}");
+        let error = text(&output.stderr);
+        assert!(error.starts_with("hodo: "), "{command}: {error}");
+        assert!(error.contains("hodo.data"), "{command}: {error}");
+        assert!(error.contains("hodo record"), "{command}: {error}");
+    }
+}
+
+#[test]
+fn output_and_status_are_those_of_the_program() {
+    let place = place();
+    for script in ["echo out; echo err >&2", "exit 7", "exit 255"] {
+        let (alone, traced) = shell(place.path(), script);
+        assert_eq!(alone, traced, "{script}");
+    }
+}
+
+#[test]
+fn hodo_ends_by_the_signal_that_ended_the_program() {
+    let place = place();
+    for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGSEGV, libc::SIGINT] {
+        let (alone, traced) = shell(place.path(), &format!("kill -{signal} $$"));
+        assert_eq!(alone.status.signal(), Some(signal));
+        assert_eq!(traced.status.signal(), Some(signal), "{signal}");
+        assert_eq!(text(&traced.stderr), "");
+    }
+}
+
+#[test]
+fn readers_show_what_was_recorded() {
+    let place = place();
+    let output = run(place.path(), &["record", "/bin/ls", "/"]);
+    assert!(output.status.success());
+    let replay = run(place.path(), &["replay"]);
+    assert!(text(&replay.stdout).starts_with("# DURATION     TID     FUNCTION\n"));
+    assert!(text(&replay.stdout).lines().count() > 10);
+    let report = run(place.path(), &["report", "--format=json"]);
+    let rows: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    let row = &rows[0];
+    for key in ["name", "module"] {
+        assert!(row[key].is_string(), "{row}");
+    }
+    for key in ["calls", "total_ns", "self_ns"] {
+        assert!(row[key].is_u64(), "{row}");
+    }
+    let info = run(place.path(), &["info", "--json"]);
+    let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
+    assert!(info["events"].as_u64().unwrap() > 10, "{info}");
+    let svg = run(place.path(), &["dump", "--svg"]);
+    assert!(text(&svg.stdout).contains("</svg>"));
+    // Inside of the trace directory it needs no name.
+    let inside = run(&place.path().join("hodo.data"), &["replay"]);
+    assert_eq!(inside.stdout, replay.stdout);
+}
+
+#[test]
+fn an_older_trace_is_kept() {
+    let place = place();
+    // With and without the slash that shells complete.
+    for (data, program) in [("trace", "true"), ("trace/", "false")] {
+        run(place.path(), &["record", "-d", data, program]);
+    }
+    let program = |data| {
+        let output = run(place.path(), &["info", "-d", data]);
+        text(&output.stdout).to_owned()
+    };
+    assert!(program("trace.old").contains("/true"));
+    assert!(program("trace").contains("/false"));
+}
+
+#[test]
+fn a_program_alone_is_live_and_leaves_nothing() {
+    let place = place();
+    let tmp = place.path().join("tmp");
+    std::fs::create_dir(&tmp).unwrap();
+    let output = hodo(
+        place.path(),
+        &["--no-libcall", "/bin/sh", "-c", "echo hi; exit 3"],
+    )
+    .env("TMPDIR", &tmp)
+    .output()
+    .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stdout).starts_with("hi\n# DURATION     TID     FUNCTION\n"));
+    assert_eq!(tmp.read_dir().unwrap().count(), 0);
+    assert!(!place.path().join("hodo.data").exists());
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let place = place();
+    // More than a pipe holds.
+    run(
+        place.path(),
+        &[
+            "record",
+            "/bin/sh",
+            "-c",
+            "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done",
+        ],
+    );
+    for arguments in [
+        &["replay"][..],
+        &["dump"],
+        &["completions", "bash"],
+        &["--help"],
+    ] {
+        let mut child = hodo(place.path(), arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::with_capacity(16, child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let mut error = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut error)
+            .unwrap();
+        assert_eq!(error, "", "{arguments:?}");
+        assert!(child.wait().unwrap().success(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_plan_is_a_table_or_json() {
+    let place = place();
+    let table = run(place.path(), &["plan", env!("CARGO_BIN_EXE_hodo")]);
+    assert!(table.status.success());
+    assert!(text(&table.stdout).contains("traced"));
+    let json = run(
+        place.path(),
+        &["plan", "--json", env!("CARGO_BIN_EXE_hodo")],
+    );
+    let plan: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let functions = &plan["functions"];
+    let count = |value: &serde_json::Value| value.as_u64().unwrap();
+    let refused = functions["refused"].as_array().unwrap();
+    let tactics = functions["by_tactic"].as_object().unwrap();
+    assert_eq!(tactics.len(), 6);
+    assert!(count(&functions["traced"]) > 1000);
+    assert_eq!(
+        count(&functions["traced"]),
+        tactics.values().map(count).sum::<u64>()
+    );
+    assert_eq!(
+        count(&functions["total"]),
+        count(&functions["traced"]) + refused.len() as u64
+    );
+    let lines = run(place.path(), &["plan", "-v", env!("CARGO_BIN_EXE_hodo")]);
+    let lines = text(&lines.stdout).lines().count() as u64;
+    assert!(lines > count(&functions["total"]));
+}
+
+#[test]
+fn a_file_that_cannot_be_planned_is_an_error() {
+    let place = place();
+    std::fs::write(place.path().join("text"), "some text\n").unwrap();
+    for file in ["text", "missing", "."] {
+        let output = run(place.path(), &["plan", file]);
+        assert_eq!(output.status.code(), Some(1), "{file}");
+        let error = text(&output.stderr);
+        assert!(error.starts_with("hodo: cannot "), "{error}");
+        assert!(error.contains(file), "{error}");
+    }
+}
+
+#[test]
+fn manual_pages_and_completions_know_all_commands() {
+    let place = place();
+    let output = run(place.path(), &["manpages", "man"]);
+    assert!(output.status.success(), "{output:?}");
+    let commands = [
+        "record", "live", "replay", "report", "graph", "dump", "info", "plan",
+    ];
+    for command in commands {
+        let page = place.path().join(format!("man/hodo-{command}.1"));
+        let page = std::fs::read_to_string(&page).unwrap();
+        assert!(page.contains(".SH OPTIONS"), "{command}");
+    }
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = run(place.path(), &["completions", shell]);
+        assert!(output.status.success());
+        let script = text(&output.stdout);
+        assert!(commands.iter().all(|c| script.contains(c)), "{shell}");
+        assert!(script.contains("no-libcall"), "{shell}");
+    }
+}
+
+#[test]
+fn every_command_has_help_and_a_version() {
+    let place = place();
+    for command in [
+        "record", "live", "replay", "report", "graph", "dump", "info", "plan",
+    ] {
+        for option in ["-h", "--help"] {
+            let output = run(place.path(), &[command, option]);
+            assert!(output.status.success());
+            assert!(text(&output.stdout).contains(&format!("Usage: hodo {command}")));
+        }
+        let output = run(place.path(), &[command, "-V"]);
+        assert!(text(&output.stdout).contains(env!("CARGO_PKG_VERSION")));
+    }
+    let output = run(place.path(), &["-V"]);
+    assert_eq!(
+        text(&output.stdout),
+        format!("hodo {}\n", env!("CARGO_PKG_VERSION"))
+    );
+}
