@@ -6,6 +6,8 @@
 
 mod hook;
 
+use std::collections::{BTreeMap, HashMap};
+
 pub use hook::Hook;
 
 use hodo_arch::x86_64::emit::Code;
@@ -93,6 +95,20 @@ pub struct TracedCall<'p> {
     /// Whether the callee is a filter function (`-F`).
     pub filter: bool,
 }
+
+/// What of a module is to be changed.
+#[derive(Debug, Clone, Copy)]
+pub struct Sites<'p> {
+    /// Its functions that are to be traced.
+    pub functions: &'p [Traced<'p>],
+    /// Its calls into shared libraries that are to be traced.
+    pub libcalls: &'p [TracedCall<'p>],
+    /// What is to be written in any case: see [`hodo_plan::model::Plan::nops`].
+    pub nops: &'p [(u64, Vec<u8>)],
+}
+
+/// Finds executable memory for 14 bytes that begin in a range of runtime addresses.
+pub type Places<'a> = dyn FnMut(std::ops::Range<u64>) -> Option<u64> + 'a;
 
 /// Offsets that stubs use, taken from the trace format.
 #[must_use]
@@ -229,23 +245,82 @@ impl Island {
         }
     }
 
-    /// Adds the stubs of functions and tells what to write over their sites.
-    pub fn add_functions<'p>(
+    /// Adds the stubs of a module's functions and of its calls into shared libraries, and tells what to write over their
+    /// sites. `nops` are written too, wherever they are not among displaced instructions.
+    pub fn add_module(
         &mut self,
-        functions: impl IntoIterator<Item = Traced<'p>>,
+        sites: Sites<'_>,
         image: Image<'_>,
         recording: Recording,
+        places: &mut Places<'_>,
         patches: &mut Patches,
     ) {
+        let Sites {
+            functions,
+            libcalls,
+            nops,
+        } = sites;
+        // Calls that are displaced by a function's patch are changed in the copy that runs in the stub.
+        let mut calls = self.libcall_writes(libcalls, image, recording, patches);
+        let mut nops: BTreeMap<u64, Vec<u8>> = nops.iter().cloned().collect();
+        let mut punned = Vec::new();
         for traced in functions {
             let Ok(site) = &traced.function.outcome else {
                 continue;
             };
             let records = records(traced.id, traced.filter, site.mode, recording);
-            if let Err(reason) = self.add_site(site, &records, image, patches) {
-                patches.failed.push((traced.function.addr, reason));
+            match self.add_site(site, &records, image, &[&calls, &nops], patches) {
+                Ok(stub) => {
+                    if let Extra::Pun { free } = site.extra {
+                        punned.push((site, free, stub));
+                    }
+                    let patch_end = site.patch + u64::from(site.patch_len);
+                    for changes in [&mut calls, &mut nops] {
+                        let from = site.displaced.start.min(site.patch);
+                        let to = site.displaced.end.max(patch_end);
+                        let inside: Vec<u64> = changes.range(from..to).map(|(&at, _)| at).collect();
+                        for at in inside {
+                            changes.remove(&at);
+                        }
+                    }
+                }
+                Err(reason) => patches.failed.push((traced.function.addr, reason)),
             }
         }
+        for (at, bytes) in calls.into_iter().chain(nops) {
+            patches.writes.push((at.wrapping_add(image.bias), bytes));
+        }
+        // The bytes behind a punned site are part of its jump, so all others come first.
+        for (site, free, stub) in punned {
+            let at = site.patch.wrapping_add(image.bias);
+            match pun(site, free, image, patches, places) {
+                Some((entry, bytes)) => {
+                    patches.writes.push((at, bytes));
+                    patches.writes.push((entry, far_jump(stub)));
+                }
+                None => {
+                    patches.writes.push((at, vec![0xCC]));
+                    patches.traps.push((at, stub));
+                }
+            }
+        }
+    }
+
+    /// The displaced instructions of a site with the changes that belong to them.
+    fn displaced(
+        site: &SitePlan,
+        image: Image<'_>,
+        changes: &[&BTreeMap<u64, Vec<u8>>],
+    ) -> Result<Vec<u8>, String> {
+        let mut code = (image.code)(site.displaced.clone())
+            .ok_or_else(|| "the displaced instructions are not in the file".to_owned())?
+            .to_vec();
+        for (at, bytes) in changes.iter().flat_map(|c| c.range(site.displaced.clone())) {
+            let at = (at - site.displaced.start) as usize;
+            let len = bytes.len().min(code.len() - at);
+            code[at..at + len].copy_from_slice(&bytes[..len]);
+        }
+        Ok(code)
     }
 
     fn add_site(
@@ -253,55 +328,68 @@ impl Island {
         site: &SitePlan,
         records: &Records,
         image: Image<'_>,
+        changes: &[&BTreeMap<u64, Vec<u8>>],
         patches: &mut Patches,
-    ) -> Result<(), String> {
-        if site.tactic == Tactic::Pun {
-            return Err("punned sites are not built yet".to_owned());
-        }
-        let original = (image.code)(site.displaced.clone())
-            .ok_or_else(|| "the displaced instructions are not in the file".to_owned())?;
+    ) -> Result<u64, String> {
+        let code = Self::displaced(site, image, changes)?;
         let from = site.displaced.start.wrapping_add(image.bias);
         let resume = site.displaced.end.wrapping_add(image.bias);
+        let at = site.patch.wrapping_add(image.bias);
+        self.check_reach(at)?;
         let stub = self.stub(records, |at| {
-            let moved = relocate_mapped(original, from, at)?;
+            let moved = relocate_mapped(&code, from, at)?;
             Ok((moved.bytes, moved.falls_through.then_some(resume)))
         })?;
-        let at = site.patch.wrapping_add(image.bias);
-        match (site.tactic, &site.extra) {
-            (Tactic::Trap, _) => {
-                patches.writes.push((at, vec![0xCC]));
-                patches.traps.push((at, stub));
-            }
-            (Tactic::Hop, Extra::HopSlot(slot)) => {
+        if site.tactic == Tactic::Trap {
+            patches.writes.push((at, vec![0xCC]));
+            patches.traps.push((at, stub));
+            return Ok(stub);
+        }
+        match site.extra {
+            Extra::HopSlot(slot) => {
                 let slot = slot.wrapping_add(image.bias);
                 let hop = i8::try_from(slot.wrapping_sub(at + 2).cast_signed())
                     .map_err(|_| "the hop is too far".to_owned())?;
                 patches.writes.push((at, vec![0xEB, hop.cast_unsigned()]));
                 patches.writes.push((slot, stub::jump(slot, stub)));
             }
-            _ => patches.writes.push((at, stub::jump(at, stub))),
+            Extra::Pun { .. } => {}
+            Extra::None => patches.writes.push((at, stub::jump(at, stub))),
         }
-        Ok(())
+        Ok(stub)
     }
 
-    /// Adds the stubs of calls into shared libraries and tells what to write over the sites.
-    pub fn add_libcalls<'p>(
+    /// Can all of the island and an address reach each other?
+    fn check_reach(&self, at: u64) -> Result<(), String> {
+        const REACH: u64 = (1 << 31) - (1 << 16);
+        let end = self.base + self.capacity;
+        if at.abs_diff(self.base) < REACH && at.abs_diff(end) < REACH {
+            Ok(())
+        } else {
+            Err("there is no island within 2 GiB".to_owned())
+        }
+    }
+
+    /// What to write at the sites of calls into shared libraries, by link-time address.
+    fn libcall_writes(
         &mut self,
-        libcalls: impl IntoIterator<Item = TracedCall<'p>>,
+        libcalls: &[TracedCall<'_>],
         image: Image<'_>,
         recording: Recording,
         patches: &mut Patches,
-    ) {
+    ) -> BTreeMap<u64, Vec<u8>> {
+        let mut writes = BTreeMap::new();
         // Call sites of one GOT slot share a stub.
-        let mut shared = std::collections::HashMap::new();
-        for TracedCall { site, id, filter } in libcalls {
+        let mut shared = HashMap::new();
+        for &TracedCall { site, id, filter } in libcalls {
             let at = site.patch.wrapping_add(image.bias);
             let got = site.got.wrapping_add(image.bias);
             let records = records(id, filter, site.mode, recording);
-            let stub = match shared.get(&(got, id)) {
+            let reach = self.check_reach(at).and_then(|()| self.check_reach(got));
+            let stub = reach.and_then(|()| match shared.get(&(got, id)) {
                 Some(&stub) => Ok(stub),
                 None => self.stub(&records, |body| Ok((indirect_jump(body, got), None))),
-            };
+            });
             match stub {
                 Ok(stub) => {
                     shared.insert((got, id), stub);
@@ -310,12 +398,49 @@ impl Island {
                         LibcallForm::Call => [&[0x67], &stub::call(at + 1, stub)[..]].concat(),
                         LibcallForm::Plt | LibcallForm::Jump => stub::jump(at, stub),
                     };
-                    patches.writes.push((at, bytes));
+                    writes.insert(site.patch, bytes);
                 }
                 Err(reason) => patches.failed.push((site.patch, reason)),
             }
         }
+        writes
     }
+}
+
+/// A jump to anywhere: `jmp *0(%rip)` and the address.
+fn far_jump(to: u64) -> Vec<u8> {
+    [&[0xFF, 0x25, 0, 0, 0, 0], &to.to_le_bytes()[..]].concat()
+}
+
+/// The jump of a punned site: where it leads, and the bytes to write. The last bytes of its distance are those that
+/// stand behind the site, which are patched already.
+fn pun(
+    site: &SitePlan,
+    free: u8,
+    image: Image<'_>,
+    patches: &Patches,
+    places: &mut Places<'_>,
+) -> Option<(u64, Vec<u8>)> {
+    let at = site.patch.wrapping_add(image.bias);
+    let mut distance = [0; 4];
+    for (index, byte) in distance.iter_mut().enumerate().skip(usize::from(free)) {
+        let addr = site.patch + 1 + index as u64;
+        let runtime = addr.wrapping_add(image.bias);
+        let patched = patches.writes.iter().find_map(|(start, bytes)| {
+            let offset = usize::try_from(runtime.checked_sub(*start)?).ok()?;
+            bytes.get(offset).copied()
+        });
+        *byte = match patched {
+            Some(byte) => byte,
+            None => *(image.code)(addr..addr + 1)?.first()?,
+        };
+    }
+    let lowest = i32::from_le_bytes(distance);
+    let start = at.wrapping_add(5).checked_add_signed(i64::from(lowest))?;
+    let end = start.checked_add(1 << (8 * u32::from(free)))?;
+    let entry = places(start..end)?;
+    let jump = stub::jump(at, entry);
+    Some((entry, jump[..usize::from(site.patch_len)].to_vec()))
 }
 
 /// `jmp *slot(%rip)` at `at`.

@@ -3,18 +3,27 @@
 use crate::model::PlanError;
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Object, ObjectSection, SectionFlags};
+use object::{Object, ObjectSection, RelocationFlags, SectionFlags};
 
-/// A run of executable bytes.
+/// A run of bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Text<'a> {
     pub addr: u64,
     pub bytes: &'a [u8],
 }
 
-impl Text<'_> {
+impl<'a> Text<'a> {
     pub fn end(&self) -> u64 {
         self.addr + self.bytes.len() as u64
+    }
+
+    /// The bytes from `from` to `to`; none if that is not within this run.
+    pub fn slice(&self, from: u64, to: u64) -> &'a [u8] {
+        let at = |addr: u64| usize::try_from(addr.checked_sub(self.addr)?).ok();
+        at(from)
+            .zip(at(to))
+            .and_then(|(from, to)| self.bytes.get(from..to))
+            .unwrap_or_default()
     }
 }
 
@@ -22,76 +31,138 @@ pub(crate) struct Image<'a> {
     pub file: ElfFile64<'a>,
     /// Executable sections, sorted; whole segments where there are no section headers.
     pub text: Vec<Text<'a>>,
+    /// Other sections with content in memory, sorted.
+    pub data: Vec<Text<'a>>,
     pub entry: u64,
 }
 
 impl<'a> Image<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PlanError> {
         let file: ElfFile64<'a> = ElfFile64::parse(bytes)?;
-        if file.elf_header().e_machine(file.endian()) != elf::EM_X86_64 {
+        let endian = file.endian();
+        if file.elf_header().e_machine(endian) != elf::EM_X86_64 {
             return Err(PlanError::Machine);
         }
         let mut text = Vec::new();
+        let mut data = Vec::new();
         for section in file.sections() {
             let SectionFlags::Elf { sh_flags } = section.flags() else {
                 continue;
             };
-            if sh_flags & u64::from(elf::SHF_EXECINSTR) == 0
-                || sh_flags & u64::from(elf::SHF_ALLOC) == 0
-            {
+            let flag = |flag: u32| sh_flags & u64::from(flag) != 0;
+            let Ok(bytes) = section.data() else { continue };
+            if !flag(elf::SHF_ALLOC) || bytes.is_empty() {
                 continue;
             }
-            if let Ok(bytes) = section.data()
-                && !bytes.is_empty()
-                && section.address().checked_add(bytes.len() as u64).is_some()
-            {
-                text.push(Text {
-                    addr: section.address(),
-                    bytes,
-                });
+            let run = Text {
+                addr: section.address(),
+                bytes,
+            };
+            if flag(elf::SHF_EXECINSTR) {
+                text.push(run);
+            } else {
+                data.push(run);
             }
         }
         if text.is_empty() {
             for segment in file.elf_program_headers() {
-                let endian = file.endian();
-                if segment.p_type(endian) == elf::PT_LOAD
-                    && segment.p_flags(endian) & elf::PF_X != 0
-                    && let Ok(bytes) = segment.data(endian, bytes)
-                    && segment
-                        .p_vaddr(endian)
-                        .checked_add(bytes.len() as u64)
-                        .is_some()
-                {
-                    text.push(Text {
-                        addr: segment.p_vaddr(endian),
-                        bytes,
-                    });
+                if segment.p_type(endian) != elf::PT_LOAD {
+                    continue;
+                }
+                let Ok(bytes) = segment.data(endian, bytes) else {
+                    continue;
+                };
+                let run = Text {
+                    addr: segment.p_vaddr(endian),
+                    bytes,
+                };
+                if segment.p_flags(endian) & elf::PF_X != 0 {
+                    text.push(run);
+                } else {
+                    data.push(run);
                 }
             }
         }
-        text.sort_by_key(|t| t.addr);
-        // Overlapping sections are a broken file's: the first wins.
-        let mut end = 0;
-        text.retain(|t| {
-            let keep = t.addr >= end;
-            if keep {
-                end = t.end();
-            }
-            keep
-        });
+        for runs in [&mut text, &mut data] {
+            runs.sort_by_key(|t| t.addr);
+            // Overlapping runs are a broken file's: the first wins.
+            let mut end = 0;
+            runs.retain(|t| {
+                let keep = t.addr >= end
+                    && !t.bytes.is_empty()
+                    && t.addr
+                        .checked_add(t.bytes.len() as u64)
+                        .is_some_and(|end| end < 1 << 48);
+                if keep {
+                    end = t.end();
+                }
+                keep
+            });
+        }
         let entry = file.entry();
-        Ok(Self { file, text, entry })
+        Ok(Self {
+            file,
+            text,
+            data,
+            entry,
+        })
     }
 
     /// The run of executable bytes that holds `addr`.
     pub fn text_at(&self, addr: u64) -> Option<&Text<'a>> {
-        let at = self.text.partition_point(|t| t.addr <= addr);
-        let text = &self.text[at.checked_sub(1)?];
-        (addr < text.end()).then_some(text)
+        find(&self.text, addr)
+    }
+
+    /// The run of other bytes that holds `addr`.
+    pub fn data_at(&self, addr: u64) -> Option<&Text<'a>> {
+        find(&self.data, addr)
     }
 
     pub fn build_id(&self) -> Option<String> {
         let id = self.file.build_id().ok()??;
         Some(id.iter().map(|b| format!("{b:02x}")).collect())
     }
+
+    pub fn has_section(&self, name: &str) -> bool {
+        self.file.section_by_name(name).is_some()
+    }
+
+    /// The addends of relative relocations that lead into code.
+    pub fn relative_targets(&self, mut found: impl FnMut(u64)) {
+        let Some(relocations) = self.file.dynamic_relocations() else {
+            return;
+        };
+        for (_, relocation) in relocations {
+            if let RelocationFlags::Elf {
+                r_type: elf::R_X86_64_RELATIVE,
+            } = relocation.flags()
+            {
+                found(relocation.addend() as u64);
+            }
+        }
+    }
+
+    /// The words of the data that could be addresses in the code.
+    pub fn data_words(&self, mut found: impl FnMut(u64)) {
+        let (Some(first), Some(last)) = (self.text.first(), self.text.last()) else {
+            return;
+        };
+        let range = first.addr..last.end();
+        for data in &self.data {
+            let skip = (data.addr.next_multiple_of(8) - data.addr) as usize;
+            let words = data.bytes.get(skip..).unwrap_or_default();
+            for word in words.as_chunks::<8>().0 {
+                let word = u64::from_le_bytes(*word);
+                if range.contains(&word) {
+                    found(word);
+                }
+            }
+        }
+    }
+}
+
+fn find<'t, 'a>(runs: &'t [Text<'a>], addr: u64) -> Option<&'t Text<'a>> {
+    let at = runs.partition_point(|t| t.addr <= addr);
+    let run = &runs[at.checked_sub(1)?];
+    (addr < run.end()).then_some(run)
 }

@@ -1,11 +1,15 @@
 //! From an ELF image to the sites that can be patched.
 #![forbid(unsafe_code)]
 
+mod bits;
+mod hosts;
 mod image;
 mod libcalls;
 pub mod model;
 mod modes;
 mod planner;
+mod sites;
+mod sweep;
 
 pub use model::{PlanError, PlanOptions};
 pub use planner::plan;

@@ -1,14 +1,17 @@
 //! Calls into shared libraries.
 
-use crate::image::Image;
-use crate::model::{LibcallForm, LibcallSite};
-use crate::modes;
-use hodo_arch::x86_64::scan::got_jump;
+use std::collections::{HashMap, HashSet};
+
+use hodo_arch::x86_64::scan::got_jumps;
 use object::elf;
 use object::{
     Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget,
 };
-use std::collections::HashMap;
+
+use crate::image::Image;
+use crate::model::{LibcallForm, LibcallSite};
+use crate::modes;
+use crate::sweep::{Swept, Targets, To};
 
 /// GOT slots of functions: address to name.
 pub(crate) fn slots(image: &Image<'_>) -> HashMap<u64, String> {
@@ -32,6 +35,10 @@ pub(crate) fn slots(image: &Image<'_>) -> HashMap<u64, String> {
         let Ok(symbol) = symbols.symbol_by_index(index) else {
             continue;
         };
+        // Slots of variables hold no code.
+        if symbol.kind() == object::SymbolKind::Data || symbol.kind() == object::SymbolKind::Tls {
+            continue;
+        }
         if let Ok(name) = symbol.name()
             && !name.is_empty()
         {
@@ -41,28 +48,76 @@ pub(crate) fn slots(image: &Image<'_>) -> HashMap<u64, String> {
     slots
 }
 
-/// The PLT entries.
-pub(crate) fn plt(image: &Image<'_>, slots: &HashMap<u64, String>) -> Vec<LibcallSite> {
-    let mut sites = Vec::new();
+fn plt_jumps(image: &Image<'_>) -> Vec<(u64, u64, u8)> {
+    let mut jumps = Vec::new();
     for section in image.file.sections() {
         let Ok(name) = section.name() else { continue };
         if !name.starts_with(".plt") && name != ".iplt" {
             continue;
         }
-        let Ok(bytes) = section.data() else { continue };
-        for (jump, got, len) in got_jump(bytes, section.address()) {
-            if let Some(name) = slots.get(&got) {
-                sites.push(LibcallSite {
-                    name: name.clone(),
-                    patch: jump,
-                    patch_len: len,
-                    form: LibcallForm::Plt,
-                    got,
-                    mode: modes::by_name(name),
-                });
-            }
+        if let Ok(bytes) = section.data() {
+            jumps.extend(got_jumps(bytes, section.address()));
         }
     }
-    sites.sort_by(|a, b| (&a.name, a.patch).cmp(&(&b.name, b.patch)));
+    jumps
+}
+
+/// The PLT entries: where they are called, and their GOT slot.
+pub(crate) fn plt_entries(image: &Image<'_>) -> Vec<(u64, u64)> {
+    let entry = |(jump, slot, _): (u64, u64, u8)| {
+        // The jump may stand behind a landing instruction of four bytes, and a prefix.
+        [(jump, slot), (jump - 4, slot)]
+    };
+    plt_jumps(image).into_iter().flat_map(entry).collect()
+}
+
+/// The PLT entries that can be changed.
+pub(crate) fn plt(image: &Image<'_>, slots: &HashMap<u64, String>) -> Vec<LibcallSite> {
+    let mut sites = Vec::new();
+    for (jump, got, len) in plt_jumps(image) {
+        if let Some(name) = slots.get(&got) {
+            sites.push(LibcallSite {
+                name: name.clone(),
+                patch: jump,
+                patch_len: len,
+                form: LibcallForm::Plt,
+                got,
+                mode: modes::by_name(name),
+            });
+        }
+    }
+    sites
+}
+
+/// Calls and jumps through the GOT in the code itself (`-fno-plt`). Those of profiling functions become nops instead.
+pub(crate) fn direct(
+    swept: &Swept,
+    slots: &HashMap<u64, String>,
+    targets: &Targets,
+    profilers: &HashSet<u64>,
+) -> Vec<LibcallSite> {
+    let mut sites = Vec::new();
+    for transfer in &swept.transfers {
+        let To::Slot(got) = transfer.to else { continue };
+        let Some(name) = slots.get(&got) else {
+            continue;
+        };
+        let inside = transfer.addr + 1..transfer.addr + u64::from(transfer.len);
+        if profilers.contains(&got) || transfer.len < 6 || targets.any.any(inside) {
+            continue;
+        }
+        sites.push(LibcallSite {
+            name: name.clone(),
+            patch: transfer.addr,
+            patch_len: transfer.len,
+            form: if transfer.call {
+                LibcallForm::Call
+            } else {
+                LibcallForm::Jump
+            },
+            got,
+            mode: modes::by_name(name),
+        });
+    }
     sites
 }

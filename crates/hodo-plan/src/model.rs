@@ -76,6 +76,8 @@ pub enum EntryOnlyReason {
     PopsArguments,
     /// It moves its own return address.
     MovesReturnAddress,
+    /// It belongs to a runtime that walks the stack by return addresses.
+    WalksStack,
 }
 
 /// One function and what is done with it.
@@ -159,7 +161,8 @@ pub struct Plan {
     pub functions: Vec<PlannedFunction>,
     /// Sorted by name, then address.
     pub libcalls: Vec<LibcallSite>,
-    /// Places in the code to be overwritten whatever is traced: unwanted `call mcount`s become nops. Address and new bytes.
+    /// Places in the code to be overwritten whatever is traced: calls of profiling functions become nops, also among
+    /// displaced instructions. Address and new bytes, sorted.
     pub nops: Vec<(u64, Vec<u8>)>,
     /// Remarks for the user: what was left out, and why.
     pub remarks: Vec<String>,

@@ -21,6 +21,13 @@ pub(crate) fn by_name(name: &str) -> Mode {
         {
             EntryOnlyReason::NotCalled
         }
+        _ if bare.starts_with("Unwind_")
+            || bare.starts_with("uw_")
+            || bare.starts_with("unw_")
+            || bare.starts_with("ZN9libunwind") =>
+        {
+            EntryOnlyReason::WalksStack
+        }
         _ if bare.starts_with("x86_indirect_thunk") || bare.starts_with("llvm_retpoline") => {
             EntryOnlyReason::MovesReturnAddress
         }

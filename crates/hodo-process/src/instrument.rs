@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{Hook, Island, Patches, Recording, Traced, TracedCall};
+use hodo_patch::{Hook, Island, Patches, Places, Recording, Traced, TracedCall};
 use hodo_trace::format::SHADOW_DISTANCE;
 
 use crate::give;
@@ -17,6 +17,7 @@ use crate::modules::{Image, Module, Modules};
 use crate::remote::{self, Memory, Syscalls};
 use crate::select::Selection;
 use crate::session::Session;
+use crate::spots::Spots;
 
 /// Where the `events` file goes in targets: far from all that programs use, sanitizers included.
 const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_0000];
@@ -50,6 +51,8 @@ pub struct Space {
     pub used: [(usize, usize); 2],
     /// Whether `_dl_find_object` is hooked.
     pub find_object: bool,
+    /// Pages for the jumps of punned sites, and how many bytes of each are taken.
+    pub spots: Vec<(u64, u64)>,
 }
 
 /// A file's code in memory.
@@ -144,8 +147,19 @@ pub fn program(pid: i32, context: &mut Work<'_>) -> Result<Space> {
 
     let mut island = Island::new(space.islands[0].0, space.islands[0].1);
     space.syscall = island.syscall();
+    // The agent is there first: it has the instruction on which system calls are made from now on.
+    memory.write(island.base, &island.code)?;
     let mut patches = Patches::default();
-    patch(&module, bias, &mut island, context, &mut patches);
+    let mut spots = Spots::new(pid, space.syscall, &space);
+    patch(
+        &module,
+        bias,
+        &mut island,
+        context,
+        &mut |range| spots.find(range),
+        &mut patches,
+    );
+    space.spots = spots.finish()?;
     hook(&module.image, bias, &mut island, &mut space, &mut patches);
     apply(&memory, &module.image, bias, &patches, &mut space)?;
     memory.write(island.base, &island.code)?;
@@ -297,29 +311,37 @@ fn patch(
     bias: u64,
     island: &mut Island,
     context: &Work<'_>,
+    places: &mut Places<'_>,
     patches: &mut Patches,
 ) {
     let image = hodo_patch::Image {
         bias,
         code: &|range| module.image.at(range),
     };
-    let functions = module.functions.iter().map(|chosen| Traced {
-        function: &module.plan.functions[chosen.index],
-        id: chosen.id,
-        filter: chosen.filter,
-    });
-    island.add_functions(functions, image, context.recording, patches);
-    let libcalls = module.libcalls.iter().map(|chosen| TracedCall {
-        site: &module.plan.libcalls[chosen.index],
-        id: chosen.id,
-        filter: chosen.filter,
-    });
-    island.add_libcalls(libcalls, image, context.recording, patches);
-    for (addr, bytes) in &module.plan.nops {
-        patches
-            .writes
-            .push((addr.wrapping_add(bias), bytes.clone()));
-    }
+    let functions: Vec<_> = module
+        .functions
+        .iter()
+        .map(|chosen| Traced {
+            function: &module.plan.functions[chosen.index],
+            id: chosen.id,
+            filter: chosen.filter,
+        })
+        .collect();
+    let libcalls: Vec<_> = module
+        .libcalls
+        .iter()
+        .map(|chosen| TracedCall {
+            site: &module.plan.libcalls[chosen.index],
+            id: chosen.id,
+            filter: chosen.filter,
+        })
+        .collect();
+    let sites = hodo_patch::Sites {
+        functions: &functions,
+        libcalls: &libcalls,
+        nops: &module.plan.nops,
+    };
+    island.add_module(sites, image, context.recording, places, patches);
 }
 
 /// Writes patches, neighbours together.
@@ -341,11 +363,16 @@ fn apply(
                 .context("a site lies outside of the file")
         };
         let mut end = start + bytes.len() as u64;
-        space
-            .originals
-            .push((start, original(start..end)?.to_vec()));
-        while let Some((next, more)) = writes.next_if(|(next, _)| *next >= end && *next - end < 256)
-        {
+        let Ok(first) = original(start..end) else {
+            // A place of our own: nothing was there.
+            memory.write(start, &bytes)?;
+            continue;
+        };
+        space.originals.push((start, first.to_vec()));
+        let near = |end: u64, next: u64, len: usize| {
+            next >= end && next - end < 256 && original(next..next + len as u64).is_ok()
+        };
+        while let Some((next, more)) = writes.next_if(|(next, more)| near(end, *next, more.len())) {
             bytes.extend_from_slice(original(end..*next)?);
             end = next + more.len() as u64;
             space
@@ -463,7 +490,16 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
                 false,
                 context.session,
             )?;
-            patch(&module, bias, &mut island, context, &mut patches);
+            let mut spots = Spots::new(pid, space.syscall, space);
+            patch(
+                &module,
+                bias,
+                &mut island,
+                context,
+                &mut |range| spots.find(range),
+                &mut patches,
+            );
+            space.spots = spots.finish()?;
         }
         hook(&image, bias, &mut island, space, &mut patches);
         apply(&memory, &image, bias, &patches, space)?;

@@ -12,6 +12,7 @@ mod remote;
 mod select;
 mod session;
 mod signals;
+mod spots;
 mod tracer;
 
 use std::sync::Arc;
@@ -50,10 +51,12 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
     let tracer = tracer::Tracer::new(options, &mut session, selection, child.pid)?;
     let outcome = std::thread::scope(|scope| {
         let populate = scope.spawn(|| populate(&events, &done));
-        let outcome = child.go().and_then(|failure| tracer.run(failure));
-        done.store(true, Ordering::Release);
-        populate.thread().unpark();
-        outcome
+        // Whatever happens here, the other thread must end.
+        let _end = OnDrop(|| {
+            done.store(true, Ordering::Release);
+            populate.thread().unpark();
+        });
+        child.go().and_then(|failure| tracer.run(failure))
     });
     drop(forward);
     let outcome = outcome?;
@@ -64,6 +67,15 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         eprintln!("hodo: {} records were lost", outcome.lost);
     }
     Ok(outcome.exit)
+}
+
+/// Calls a function when it is dropped.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 /// Keeps chunks ready ahead of the program, the more the faster it uses them.

@@ -1,8 +1,10 @@
 //! The functions of an ELF file.
 
+use crate::unwind::Range;
+use crate::{debugdata, lsda, unwind};
 use object::elf;
-use object::read::elf::{ElfFile64, FileHeader, Sym};
-use object::{Object, ObjectSymbol, SymbolFlags};
+use object::read::elf::{ElfFile64, Sym};
+use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolFlags};
 
 /// Why a file's symbols cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +17,7 @@ pub enum SymbolError {
 /// One function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// Raw symbol name, the best of its aliases; made of the address where there is none.
+    /// Raw symbol name, the best of its aliases; `<1139>`, the address in hex, where there is none.
     pub name: String,
     /// Link-time address.
     pub addr: u64,
@@ -23,8 +25,36 @@ pub struct Function {
     pub size: u64,
     /// It returns the address of an implementation (`STT_GNU_IFUNC`).
     pub ifunc: bool,
+    /// It has no symbol: the unwind table alone knows it.
+    pub anonymous: bool,
+    /// The unwind table says that it is not entered by a call: the stack is laid out differently.
+    pub odd_entry: bool,
+    /// It is a signal handler's return code.
+    pub signal: bool,
     /// Other names of the same address.
     pub aliases: Vec<String>,
+}
+
+/// A piece of a function that lies apart from its entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fragment {
+    /// Link-time address.
+    pub addr: u64,
+    /// Bytes; 0 where unknown.
+    pub size: u64,
+}
+
+/// What a file tells about its code.
+#[derive(Debug, Clone, Default)]
+pub struct Symbols {
+    /// The functions, sorted by address, one per address.
+    pub functions: Vec<Function>,
+    /// Pieces of functions, sorted by address.
+    pub fragments: Vec<Fragment>,
+    /// Other addresses in the code that have a symbol or begin a range of the unwind table. Sorted.
+    pub labels: Vec<u64>,
+    /// Where functions go on after an exception. Sorted.
+    pub landing_pads: Vec<u64>,
 }
 
 /// All functions of an image, sorted by address, one per address.
@@ -32,15 +62,173 @@ pub struct Function {
 /// # Errors
 /// If the file is not a readable ELF file.
 pub fn functions(bytes: &[u8]) -> Result<Vec<Function>, SymbolError> {
+    symbols(bytes).map(|symbols| symbols.functions)
+}
+
+struct Found {
+    addr: u64,
+    rank: (bool, u8, usize, usize),
+    name: String,
+    size: u64,
+    kind: u8,
+}
+
+/// All that an image tells about its code.
+///
+/// # Errors
+/// If the file is not a readable ELF file.
+pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     let file: ElfFile64<'_> = ElfFile64::parse(bytes)?;
-    let _ = file.elf_header().e_type(file.endian());
+    let code = code_ranges(&file);
+    let is_code = |addr: u64| {
+        let at = code.partition_point(|r| r.0 <= addr);
+        at > 0 && addr < code[at - 1].1
+    };
     let mut found = Vec::new();
+    let mut labels = Vec::new();
+    from_table(&file, &mut found, &mut labels);
+    if let Some(bytes) = debugdata::extract(&file)
+        && let Ok(file) = ElfFile64::parse(&*bytes)
+    {
+        from_table(&file, &mut found, &mut labels);
+    }
+    found.retain(|f| is_code(f.addr));
+    found.sort_unstable_by(|a, b| {
+        (a.addr, a.rank, &a.name, a.size).cmp(&(b.addr, b.rank, &b.name, b.size))
+    });
+    let mut ranges = unwind::ranges(&file);
+    ranges.retain(|r| is_code(r.addr));
+
+    let mut symbols = Symbols::default();
+    for symbol in found {
+        match symbols.functions.last_mut() {
+            Some(last) if last.addr == symbol.addr => {
+                last.size = last.size.max(symbol.size);
+                last.ifunc |= symbol.kind == elf::STT_GNU_IFUNC;
+                if last.name != symbol.name && !last.aliases.contains(&symbol.name) {
+                    last.aliases.push(symbol.name);
+                }
+            }
+            _ => symbols.functions.push(Function {
+                name: symbol.name,
+                addr: symbol.addr,
+                size: symbol.size,
+                ifunc: symbol.kind == elf::STT_GNU_IFUNC,
+                anonymous: false,
+                odd_entry: false,
+                signal: false,
+                aliases: Vec::new(),
+            }),
+        }
+    }
+    merge(&mut symbols, &ranges);
+    labels.retain(|&addr| is_code(addr));
+    labels.extend(ranges.iter().map(|r| r.addr));
+    labels.sort_unstable();
+    labels.dedup();
+    symbols.labels = labels;
+    symbols.landing_pads = landing_pads(&file, &ranges);
+    Ok(symbols)
+}
+
+/// Joins the symbols with the unwind table: ranges without a symbol become functions or fragments.
+fn merge(symbols: &mut Symbols, ranges: &[Range]) {
+    let named = std::mem::take(&mut symbols.functions);
+    let mut named = named.into_iter().peekable();
+    let mut ranges = ranges.iter().peekable();
+    // The end of the last function with a symbol: ranges within it are its parts.
+    let mut covered = 0;
+    loop {
+        let symbol = named.peek().map_or(u64::MAX, |f| f.addr);
+        let range = ranges.peek().map_or(u64::MAX, |r| r.addr);
+        if symbol == u64::MAX && range == u64::MAX {
+            break;
+        }
+        if symbol <= range {
+            let Some(mut function) = named.next() else {
+                break;
+            };
+            if symbol == range
+                && let Some(range) = ranges.next()
+            {
+                if function.size == 0 {
+                    function.size = range.size;
+                }
+                function.odd_entry = !range.entry_like;
+                function.signal = range.signal;
+            }
+            covered = covered.max(function.addr.saturating_add(function.size));
+            let names = || std::iter::once(&function.name).chain(&function.aliases);
+            if names().all(|name| is_fragment(name)) {
+                symbols.fragments.push(Fragment {
+                    addr: function.addr,
+                    size: function.size,
+                });
+            } else {
+                symbols.functions.push(function);
+            }
+        } else if let Some(range) = ranges.next() {
+            if range.addr < covered {
+                continue;
+            }
+            if range.entry_like && !range.signal {
+                symbols.functions.push(Function {
+                    name: format!("<{:x}>", range.addr),
+                    addr: range.addr,
+                    size: range.size,
+                    ifunc: false,
+                    anonymous: true,
+                    odd_entry: false,
+                    signal: false,
+                    aliases: Vec::new(),
+                });
+            } else {
+                symbols.fragments.push(Fragment {
+                    addr: range.addr,
+                    size: range.size,
+                });
+            }
+        }
+    }
+}
+
+/// Executable sections but for the PLT; executable segments where there are no sections.
+fn code_ranges(file: &ElfFile64<'_>) -> Vec<(u64, u64)> {
+    let mut ranges = Vec::new();
+    for section in file.sections() {
+        let SectionFlags::Elf { sh_flags } = section.flags() else {
+            continue;
+        };
+        let wanted = u64::from(elf::SHF_EXECINSTR | elf::SHF_ALLOC);
+        let plt = section
+            .name()
+            .is_ok_and(|name| name.starts_with(".plt") || name == ".iplt");
+        if sh_flags & wanted == wanted && !plt {
+            let end = section.address().saturating_add(section.size());
+            ranges.push((section.address(), end));
+        }
+    }
+    if ranges.is_empty() {
+        ranges.push((1, u64::MAX));
+    }
+    ranges.sort_unstable();
+    ranges
+}
+
+fn from_table(file: &ElfFile64<'_>, found: &mut Vec<Found>, labels: &mut Vec<u64>) {
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         let SymbolFlags::Elf { st_info, .. } = symbol.flags() else {
             continue;
         };
         let kind = st_info & 15;
-        if !matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC) || symbol.is_undefined() {
+        let addr = symbol.address();
+        if symbol.is_undefined() || addr == 0 {
+            continue;
+        }
+        if !matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC) {
+            if kind == elf::STT_NOTYPE {
+                labels.push(addr);
+            }
             continue;
         }
         let Ok(name) = symbol.name_bytes() else {
@@ -48,53 +236,55 @@ pub fn functions(bytes: &[u8]) -> Result<Vec<Function>, SymbolError> {
         };
         let name = String::from_utf8_lossy(name);
         let name = name.split('@').next().unwrap_or_default();
-        if name.is_empty() || symbol.elf_symbol().st_value(file.endian()) == 0 {
+        if name.is_empty() {
             continue;
         }
-        found.push((
-            symbol.address(),
-            name_rank(name, st_info >> 4),
-            name.to_owned(),
-            symbol.size(),
-            kind == elf::STT_GNU_IFUNC,
-        ));
+        let bind = match st_info >> 4 {
+            elf::STB_GLOBAL | elf::STB_GNU_UNIQUE => 0,
+            elf::STB_WEAK => 1,
+            _ => 2,
+        };
+        let underscores = name.bytes().take_while(|&b| b == b'_').count();
+        found.push(Found {
+            addr,
+            rank: (is_fragment(name), bind, underscores, name.len()),
+            name: name.to_owned(),
+            size: symbol.elf_symbol().st_size(file.endian()),
+            kind,
+        });
     }
-    found.sort();
-    let mut functions: Vec<Function> = Vec::new();
-    for (addr, _, name, size, ifunc) in found {
-        match functions.last_mut() {
-            Some(last) if last.addr == addr => {
-                last.size = last.size.max(size);
-                last.ifunc |= ifunc;
-                if last.name != name && !last.aliases.contains(&name) {
-                    last.aliases.push(name);
-                }
-            }
-            _ => functions.push(Function {
-                name,
-                addr,
-                size,
-                ifunc,
-                aliases: Vec::new(),
-            }),
-        }
-    }
-    functions.retain(|f| !is_fragment(&f.name));
-    Ok(functions)
-}
-
-/// Lower is better: global names before weak and local ones, fewer leading underscores, shorter.
-fn name_rank(name: &str, bind: u8) -> (u8, usize, usize) {
-    let bind = match bind {
-        elf::STB_GLOBAL | elf::STB_GNU_UNIQUE => 0,
-        elf::STB_WEAK => 1,
-        _ => 2,
-    };
-    let underscores = name.bytes().take_while(|&b| b == b'_').count();
-    (bind, underscores, name.len())
 }
 
 /// Whether a name is that of a piece of a function which is never called.
 fn is_fragment(name: &str) -> bool {
     name.ends_with(".cold") || name.contains(".cold.")
+}
+
+fn landing_pads(file: &ElfFile64<'_>, ranges: &[Range]) -> Vec<u64> {
+    let mut tables: Vec<(u64, &[u8])> = Vec::new();
+    for section in file.sections() {
+        if section
+            .name()
+            .is_ok_and(|name| name.starts_with(".gcc_except_table"))
+            && let Ok(data) = section.data()
+        {
+            tables.push((section.address(), data));
+        }
+    }
+    let mut pads = Vec::new();
+    for range in ranges {
+        let Some(addr) = range.lsda else { continue };
+        for &(start, data) in &tables {
+            if let Some(data) = addr
+                .checked_sub(start)
+                .and_then(|offset| data.get(usize::try_from(offset).ok()?..))
+            {
+                lsda::landing_pads(data, addr, range.addr, &mut pads);
+                break;
+            }
+        }
+    }
+    pads.sort_unstable();
+    pads.dedup();
+    pads
 }

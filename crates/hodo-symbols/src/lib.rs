@@ -1,8 +1,11 @@
 //! Function names and addresses of ELF files.
 #![forbid(unsafe_code)]
 
+mod debugdata;
 mod demangle;
 mod functions;
+mod lsda;
+mod unwind;
 
 pub use demangle::{Style, demangle};
-pub use functions::{Function, SymbolError, functions};
+pub use functions::{Fragment, Function, SymbolError, Symbols, functions, symbols};

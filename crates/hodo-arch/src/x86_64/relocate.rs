@@ -3,6 +3,7 @@
 //! The moved code does what the original does, register for register and flag for flag. Its length does not depend on
 //! the addresses, so stubs can be laid out before their places are known.
 
+use super::scan::is_nop;
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
@@ -18,11 +19,6 @@ pub enum RelocateError {
     },
     /// A call that is not the last instruction.
     CallInside {
-        /// Offset of the instruction.
-        offset: usize,
-    },
-    /// Code behind an instruction that never goes on to the next.
-    DeadCode {
         /// Offset of the instruction.
         offset: usize,
     },
@@ -48,7 +44,6 @@ impl fmt::Display for RelocateError {
         let (what, offset) = match self {
             Self::Invalid { offset } => ("no valid instruction", offset),
             Self::CallInside { offset } => ("a call that is not the last instruction", offset),
-            Self::DeadCode { offset } => ("code behind an unconditional transfer", offset),
             Self::Unsupported { offset } => ("an instruction that cannot be moved", offset),
             Self::OutOfRange { offset } => ("a reference out of range", offset),
             Self::TargetInside { offset } => ("a branch into an instruction's middle", offset),
@@ -120,6 +115,7 @@ fn classify(instruction: &Instruction, offset: usize) -> Result<Kind, RelocateEr
         FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception => {
             match instruction.mnemonic() {
                 Mnemonic::Endbr64 => Kind::Drop,
+                _ if is_nop(instruction) => Kind::Drop,
                 Mnemonic::Ud0 | Mnemonic::Ud1 | Mnemonic::Ud2 if rip => Kind::StopRipRelative,
                 Mnemonic::Ud0 | Mnemonic::Ud1 | Mnemonic::Ud2 => Kind::Stop,
                 _ if rip => Kind::RipRelative,
@@ -205,14 +201,10 @@ fn pieces(code: &[u8], from: u64) -> Result<(Vec<Piece>, usize), RelocateError> 
     while decoder.can_decode() {
         let old = decoder.position();
         let instruction = decoder.decode();
-        match pieces.last().map(|p: &Piece| p.kind) {
-            Some(Kind::Call | Kind::IndirectCall | Kind::IndirectCallRsp) => {
-                return Err(RelocateError::CallInside { offset: old });
-            }
-            Some(Kind::Jmp | Kind::Stop | Kind::StopRipRelative) => {
-                return Err(RelocateError::DeadCode { offset: old });
-            }
-            _ => {}
+        if let Some(Kind::Call | Kind::IndirectCall | Kind::IndirectCallRsp) =
+            pieces.last().map(|p: &Piece| p.kind)
+        {
+            return Err(RelocateError::CallInside { offset: old });
         }
         let kind = classify(&instruction, old)?;
         let displacement = decoder
@@ -464,10 +456,6 @@ mod tests {
         assert_eq!(
             refused(&[0xE8, 0, 0, 0, 0, 0x90], 0),
             RelocateError::CallInside { offset: 5 }
-        );
-        assert_eq!(
-            refused(&[0xC3, 0x90], 0),
-            RelocateError::DeadCode { offset: 1 }
         );
         assert_eq!(refused(&[0x48], 0), RelocateError::Invalid { offset: 0 });
         assert_eq!(

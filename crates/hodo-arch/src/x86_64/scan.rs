@@ -1,6 +1,9 @@
-//! Reading code: what branches where, and how instructions lie.
+//! Reading code: what branches where, which addresses it forms, and how instructions lie.
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+
+/// The landing instruction for indirect branches, which may stand at the start of a function.
+pub const LANDING: [u8; 4] = [0xF3, 0x0F, 0x1E, 0xFA];
 
 /// What an instruction does with control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,12 +20,39 @@ pub enum Flow {
     IndirectJump,
     /// A call through a register or memory.
     IndirectCall,
-    /// A return.
-    Return,
+    /// A return; `pops` when it also drops arguments.
+    Return {
+        /// Whether it drops arguments.
+        pops: bool,
+    },
     /// An instruction that only faults.
     Fault,
     /// No instruction.
     Invalid,
+}
+
+impl Flow {
+    /// Whether control never goes on to the next instruction.
+    #[must_use]
+    pub fn is_end(self) -> bool {
+        matches!(
+            self,
+            Self::Jump(_) | Self::IndirectJump | Self::Return { .. } | Self::Fault
+        )
+    }
+}
+
+/// An address that an instruction holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reference {
+    /// None.
+    None,
+    /// It computes the address (`lea`), or has it as an immediate operand.
+    Forms(u64),
+    /// It uses the memory there.
+    Memory(u64),
+    /// It jumps through a table of addresses there.
+    Table(u64),
 }
 
 /// One instruction as the planner sees it.
@@ -34,13 +64,26 @@ pub struct Insn {
     pub len: u8,
     /// What it does with control.
     pub flow: Flow,
-    /// The decoded instruction.
-    pub raw: Instruction,
+    /// The address it holds.
+    pub reference: Reference,
+    /// It does nothing: padding.
+    pub padding: bool,
+    /// It uses the memory just above the saved frame pointer: the return address of a function with a frame pointer.
+    pub frame_return: bool,
+}
+
+impl Insn {
+    /// The address behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.addr + u64::from(self.len)
+    }
 }
 
 /// Goes through code, instruction by instruction; behind bytes that are none it goes on one byte later.
 pub struct Sweep<'a> {
     decoder: Decoder<'a>,
+    raw: Instruction,
 }
 
 impl<'a> Sweep<'a> {
@@ -48,102 +91,154 @@ impl<'a> Sweep<'a> {
     #[must_use]
     pub fn new(code: &'a [u8], addr: u64) -> Self {
         let decoder = Decoder::with_ip(64, code, addr, DecoderOptions::NONE);
-        Self { decoder }
-    }
-
-    /// The next instruction.
-    #[inline]
-    pub fn next_into(&mut self, raw: &mut Instruction) -> Option<Flow> {
-        if !self.decoder.can_decode() {
-            return None;
+        Self {
+            decoder,
+            raw: Instruction::default(),
         }
-        let position = self.decoder.position();
-        let ip = self.decoder.ip();
-        self.decoder.decode_out(raw);
-        if raw.is_invalid() {
-            let _ = self.decoder.set_position(position + 1);
-            self.decoder.set_ip(ip + 1);
-            raw.set_len(1);
-            raw.set_ip(ip);
-            raw.set_next_ip(ip + 1);
-        }
-        Some(flow(raw))
     }
 }
 
 impl Iterator for Sweep<'_> {
     type Item = Insn;
 
+    #[inline]
     fn next(&mut self) -> Option<Insn> {
-        let mut raw = Instruction::default();
-        let flow = self.next_into(&mut raw)?;
+        if !self.decoder.can_decode() {
+            return None;
+        }
+        let addr = self.decoder.ip();
+        let position = self.decoder.position();
+        let raw = &mut self.raw;
+        self.decoder.decode_out(raw);
+        if raw.code() == Code::INVALID {
+            let _ = self.decoder.set_position(position + 1);
+            self.decoder.set_ip(addr + 1);
+            return Some(Insn {
+                addr,
+                len: 1,
+                flow: Flow::Invalid,
+                reference: Reference::None,
+                padding: false,
+                frame_return: false,
+            });
+        }
+        let flow = flow(raw);
         Some(Insn {
-            addr: raw.ip(),
+            addr,
             len: raw.len() as u8,
             flow,
-            raw,
+            reference: reference(raw, flow),
+            padding: is_padding(raw),
+            frame_return: raw.memory_base() == Register::RBP
+                && raw.memory_displacement64() == 8
+                && raw.memory_index() == Register::None
+                && !raw.segment_prefix().is_segment_register()
+                && raw.code() != Code::Lea_r64_m,
         })
     }
 }
 
-/// What an instruction does with control.
 #[inline]
-#[must_use]
-pub fn flow(instruction: &Instruction) -> Flow {
-    match instruction.flow_control() {
+fn flow(raw: &Instruction) -> Flow {
+    let near = |make: fn(u64) -> Flow, other: Flow| match raw.op0_kind() {
+        OpKind::NearBranch64 => make(raw.near_branch64()),
+        _ => other,
+    };
+    match raw.flow_control() {
         FlowControl::Next | FlowControl::Interrupt => Flow::Next,
-        FlowControl::Exception if instruction.code() == Code::INVALID => Flow::Invalid,
         FlowControl::Exception => Flow::Fault,
-        FlowControl::ConditionalBranch => Flow::Branch(instruction.near_branch_target()),
-        FlowControl::UnconditionalBranch => match instruction.op0_kind() {
-            OpKind::NearBranch64 => Flow::Jump(instruction.near_branch64()),
-            _ => Flow::IndirectJump,
-        },
+        FlowControl::ConditionalBranch => Flow::Branch(raw.near_branch_target()),
+        FlowControl::UnconditionalBranch => near(Flow::Jump, Flow::IndirectJump),
         FlowControl::IndirectBranch => Flow::IndirectJump,
-        FlowControl::Call => match instruction.op0_kind() {
-            OpKind::NearBranch64 => Flow::Call(instruction.near_branch64()),
-            _ => Flow::Next,
-        },
+        FlowControl::Call => near(Flow::Call, Flow::Next),
         FlowControl::IndirectCall => Flow::IndirectCall,
-        FlowControl::Return => Flow::Return,
-        FlowControl::XbeginXabortXend => match instruction.op0_kind() {
-            OpKind::NearBranch64 => Flow::Branch(instruction.near_branch64()),
-            _ => Flow::Next,
+        FlowControl::Return => Flow::Return {
+            pops: raw.code() == Code::Retnq_imm16,
         },
+        FlowControl::XbeginXabortXend => near(Flow::Branch, Flow::Next),
     }
 }
 
-/// Whether all of `bytes` is padding: no-ops, breakpoints or zeros.
-#[must_use]
-pub fn is_padding(bytes: &[u8]) -> bool {
-    if bytes.iter().all(|&b| b == 0xCC || b == 0) {
-        return true;
+#[inline]
+fn reference(raw: &Instruction, flow: Flow) -> Reference {
+    if raw.is_ip_rel_memory_operand() {
+        let addr = raw.ip_rel_memory_address();
+        return if raw.code() == Code::Lea_r64_m {
+            Reference::Forms(addr)
+        } else {
+            Reference::Memory(addr)
+        };
     }
-    Sweep::new(bytes, 0).all(|insn| is_nop(&insn.raw) || insn.raw.code() == Code::Int3)
+    if raw.memory_base() == Register::None && raw.memory_displ_size() >= 4 {
+        let addr = raw.memory_displacement64();
+        return match flow {
+            Flow::IndirectJump => Reference::Table(addr),
+            _ => Reference::Memory(addr),
+        };
+    }
+    let last = match raw.op_count() {
+        1 => raw.op0_kind(),
+        2 => raw.op1_kind(),
+        _ => return Reference::None,
+    };
+    match last {
+        OpKind::Immediate32 | OpKind::Immediate64 | OpKind::Immediate32to64 => {
+            Reference::Forms(raw.immediate(raw.op_count() - 1))
+        }
+        _ => Reference::None,
+    }
 }
 
-/// Whether an instruction does nothing.
-#[must_use]
-pub fn is_nop(instruction: &Instruction) -> bool {
-    match instruction.code() {
+/// Whether an instruction is one of those that fill gaps between functions.
+#[inline]
+fn is_padding(raw: &Instruction) -> bool {
+    match raw.code() {
         Code::Nopw | Code::Nopd | Code::Nopq | Code::Nop_rm16 | Code::Nop_rm32 | Code::Nop_rm64 => {
             true
         }
-        // xchg ax, ax in the form 66 90 is Nopw; lea rsi, [rsi+0] is old padding.
-        Code::Lea_r64_m => {
-            instruction.op0_register() == instruction.memory_base()
-                && instruction.memory_index() == iced_x86::Register::None
-                && instruction.memory_displacement64() == 0
+        Code::Int3 => true,
+        Code::Lea_r64_m | Code::Xchg_rm16_r16 => is_nop(raw),
+        _ => false,
+    }
+}
+
+/// Whether an instruction does nothing at all.
+pub(crate) fn is_nop(raw: &Instruction) -> bool {
+    match raw.code() {
+        Code::Nopw | Code::Nopd | Code::Nopq | Code::Nop_rm16 | Code::Nop_rm32 | Code::Nop_rm64 => {
+            true
         }
-        Code::Xchg_rm16_r16 => instruction.op0_register() == instruction.op1_register(),
+        Code::Lea_r64_m => {
+            raw.op0_register() == raw.memory_base()
+                && raw.memory_index() == Register::None
+                && raw.memory_displacement64() == 0
+        }
+        Code::Xchg_rm16_r16 => raw.op0_register() == raw.op1_register(),
         _ => false,
     }
 }
 
 /// The `jmp *slot(%rip)` instructions in a PLT: address, slot, length.
-pub fn got_jump(bytes: &[u8], addr: u64) -> impl Iterator<Item = (u64, u64, u8)> {
-    Sweep::new(bytes, addr).filter_map(|insn| {
-        let jump = insn.raw.code() == Code::Jmp_rm64 && insn.raw.is_ip_rel_memory_operand();
-        jump.then(|| (insn.addr, insn.raw.ip_rel_memory_address(), insn.len))
+pub fn got_jumps(bytes: &[u8], addr: u64) -> impl Iterator<Item = (u64, u64, u8)> {
+    Sweep::new(bytes, addr).filter_map(|insn| match (insn.flow, insn.reference) {
+        (Flow::IndirectJump, Reference::Memory(slot)) => Some((insn.addr, slot, insn.len)),
+        _ => None,
     })
+}
+
+/// The recommended no-op of `len` bytes, for 1 to 9 bytes.
+#[must_use]
+pub fn nop(len: usize) -> &'static [u8] {
+    const NOPS: [&[u8]; 9] = [
+        &[0x90],
+        &[0x66, 0x90],
+        &[0x0F, 0x1F, 0x00],
+        &[0x0F, 0x1F, 0x40, 0x00],
+        &[0x0F, 0x1F, 0x44, 0x00, 0x00],
+        &[0x66, 0x0F, 0x1F, 0x44, 0x00, 0x00],
+        &[0x0F, 0x1F, 0x80, 0, 0, 0, 0],
+        &[0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0],
+        &[0x66, 0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0],
+    ];
+    NOPS[len.clamp(1, 9) - 1]
 }

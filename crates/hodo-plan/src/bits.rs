@@ -1,0 +1,51 @@
+//! One bit for each byte of code, set from several threads.
+
+use crate::image::Text;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A set of code addresses.
+pub(crate) struct Bits {
+    sections: Vec<(u64, u64, Box<[AtomicU64]>)>,
+}
+
+impl Bits {
+    pub fn new(text: &[Text<'_>]) -> Self {
+        let sections = text
+            .iter()
+            .map(|t| {
+                let words = t.bytes.len().div_ceil(64);
+                let bits = (0..words).map(|_| AtomicU64::new(0)).collect();
+                (t.addr, t.end(), bits)
+            })
+            .collect();
+        Self { sections }
+    }
+
+    fn find(&self, addr: u64) -> Option<(&AtomicU64, u64)> {
+        let at = self.sections.partition_point(|s| s.0 <= addr);
+        let (start, end, bits) = &self.sections[at.checked_sub(1)?];
+        if addr >= *end {
+            return None;
+        }
+        let offset = addr - start;
+        Some((&bits[(offset / 64) as usize], 1 << (offset % 64)))
+    }
+
+    pub fn set(&self, addr: u64) {
+        if let Some((word, bit)) = self.find(addr)
+            && word.load(Ordering::Relaxed) & bit == 0
+        {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    pub fn get(&self, addr: u64) -> bool {
+        self.find(addr)
+            .is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    }
+
+    /// Whether an address in the range is in the set.
+    pub fn any(&self, range: std::ops::Range<u64>) -> bool {
+        range.into_iter().any(|addr| self.get(addr))
+    }
+}

@@ -1,0 +1,186 @@
+//! What compilers leave in code for tracers: calls of profiling functions, nops at entries, sleds, and the tables of them.
+
+use std::collections::{HashMap, HashSet};
+
+use hodo_arch::x86_64::scan::nop;
+use hodo_symbols::Symbols;
+use object::{Object, ObjectSection, RelocationFlags};
+
+use crate::image::Image;
+use crate::libcalls;
+use crate::sweep::{Swept, To};
+
+/// Functions that compilers call at entries and exits.
+const NAMES: [&str; 6] = [
+    "mcount",
+    "_mcount",
+    "__mcount",
+    "__fentry__",
+    "__cyg_profile_func_enter",
+    "__cyg_profile_func_exit",
+];
+
+/// Where the profiling functions are that the image has from a library. One that a program brings along is its own
+/// affair, and is called as ever.
+#[derive(Debug, Default)]
+pub(crate) struct Profilers {
+    /// Addresses of their PLT entries, or of libc's own in a static program.
+    pub addresses: HashSet<u64>,
+    /// GOT slots that hold them.
+    pub slots: HashSet<u64>,
+}
+
+/// Finds the profiling functions.
+pub(crate) fn profilers(
+    image: &Image<'_>,
+    symbols: &Symbols,
+    slots: &HashMap<u64, String>,
+) -> Profilers {
+    let is = |name: &str| NAMES.contains(&name);
+    let mut found = Profilers::default();
+    for (&slot, name) in slots {
+        if is(name) {
+            found.slots.insert(slot);
+        }
+    }
+    if !found.slots.is_empty() {
+        for (entry, slot) in libcalls::plt_entries(image) {
+            if found.slots.contains(&slot) {
+                found.addresses.insert(entry);
+            }
+        }
+    }
+    // In a static program they are libc's if libc's own helper is there too.
+    let names = |f: &hodo_symbols::Function| {
+        std::iter::once(f.name.clone())
+            .chain(f.aliases.iter().cloned())
+            .collect::<Vec<_>>()
+    };
+    let internal = symbols
+        .functions
+        .iter()
+        .any(|f| f.name == "__mcount_internal");
+    if internal {
+        for function in &symbols.functions {
+            let of_libc = |name: &String| is(name) && !name.starts_with("__cyg");
+            if names(function).iter().any(of_libc) {
+                found.addresses.insert(function.addr);
+            }
+        }
+    }
+    found
+}
+
+/// The compiler-made sites of an image.
+#[derive(Debug, Default)]
+pub(crate) struct Sites {
+    /// Starts of functions that have one.
+    pub functions: HashSet<u64>,
+    /// What becomes a nop.
+    pub nops: Vec<(u64, Vec<u8>)>,
+    dropped: HashSet<u64>,
+}
+
+impl Sites {
+    /// Is the instruction here one that becomes a nop?
+    pub fn is_dropped(&self, addr: u64) -> bool {
+        self.dropped.contains(&addr)
+    }
+
+    /// The nops that begin in a range of addresses.
+    pub fn nops_in(&self, range: std::ops::Range<u64>) -> &[(u64, Vec<u8>)] {
+        let from = self.nops.partition_point(|(addr, _)| *addr < range.start);
+        let to = self.nops.partition_point(|(addr, _)| *addr < range.end);
+        &self.nops[from..to]
+    }
+
+    /// Finds them, by the calls in the code and by the tables in the file.
+    pub fn find(image: &Image<'_>, profilers: &Profilers, swept: &Swept) -> Self {
+        let mut sites = Self::default();
+        let mut marks = Vec::new();
+        for transfer in &swept.transfers {
+            let ours = match transfer.to {
+                To::Address(addr) => profilers.addresses.contains(&addr),
+                To::Slot(slot) => profilers.slots.contains(&slot),
+            };
+            if ours && transfer.call {
+                sites.dropped.insert(transfer.addr);
+                sites
+                    .nops
+                    .push((transfer.addr, nop(usize::from(transfer.len)).to_vec()));
+                marks.push(transfer.addr);
+            }
+        }
+        for section in ["__mcount_loc", "__patchable_function_entries"] {
+            marks.extend(table(image, section));
+        }
+        marks.extend(xray(image));
+        sites.nops.sort();
+        let mut starts: Vec<u64> = swept.starts.clone();
+        starts.sort_unstable();
+        for mark in marks {
+            // A site lies in the first bytes of its function, or its nops begin before it.
+            let at = starts.partition_point(|&start| start <= mark);
+            let before = at
+                .checked_sub(1)
+                .map(|at| starts[at])
+                .filter(|start| mark - start < 64);
+            let behind = starts.get(at).copied().filter(|start| start - mark <= 16);
+            sites.functions.extend(before.or(behind));
+            sites.functions.extend(behind);
+        }
+        sites
+    }
+}
+
+/// A table of addresses, as it is in the file or as relocations make it.
+fn table(image: &Image<'_>, name: &str) -> Vec<u64> {
+    let mut addresses = Vec::new();
+    for section in image.file.sections().filter(|s| s.name() == Ok(name)) {
+        let range = section.address()..section.address() + section.size();
+        if let Ok(data) = section.data() {
+            let words = data.as_chunks::<8>().0.iter();
+            addresses.extend(
+                words
+                    .map(|word| u64::from_le_bytes(*word))
+                    .filter(|&a| a != 0),
+            );
+        }
+        for (addr, relocation) in image.file.dynamic_relocations().into_iter().flatten() {
+            let relative = matches!(
+                relocation.flags(),
+                RelocationFlags::Elf {
+                    r_type: object::elf::R_X86_64_RELATIVE
+                }
+            );
+            if relative && range.contains(&addr) {
+                addresses.push(relocation.addend().cast_unsigned());
+            }
+        }
+    }
+    addresses
+}
+
+/// The entry sleds of XRay: `xray_instr_map` has 32 bytes for each, version 2 with relative addresses.
+fn xray(image: &Image<'_>) -> Vec<u64> {
+    let mut addresses = Vec::new();
+    let Some(section) = image.file.section_by_name("xray_instr_map") else {
+        return addresses;
+    };
+    let Ok(data) = section.data() else {
+        return addresses;
+    };
+    for (index, entry) in data.as_chunks::<32>().0.iter().enumerate() {
+        let at = section.address() + index as u64 * 32;
+        let word = u64::from_le_bytes(entry[..8].try_into().expect("eight bytes"));
+        let (kind, version) = (entry[16], entry[18]);
+        if kind == 0 {
+            addresses.push(if version >= 2 {
+                at.wrapping_add(word)
+            } else {
+                word
+            });
+        }
+    }
+    addresses
+}

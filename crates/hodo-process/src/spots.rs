@@ -1,0 +1,108 @@
+//! Places for single jumps, for sites whose own jump can only reach certain addresses.
+
+use anyhow::Result;
+
+use crate::instrument::Space;
+use crate::maps::{self, Mapping};
+use crate::remote::Syscalls;
+
+const PAGE: u64 = 4096;
+/// Bytes of a jump to anywhere.
+const JUMP: u64 = 14;
+/// No program gets more such pages.
+const MOST: usize = 4096;
+
+/// Finds places, and maps pages for them as they are needed.
+#[derive(Debug)]
+pub struct Spots {
+    pid: i32,
+    syscall: u64,
+    pages: Vec<(u64, u64)>,
+    maps: Option<Vec<Mapping>>,
+    calls: Option<Syscalls>,
+}
+
+impl Spots {
+    /// For the stopped thread `pid`; `syscall` is the address of a `syscall` instruction.
+    pub fn new(pid: i32, syscall: u64, space: &Space) -> Self {
+        Self {
+            pid,
+            syscall,
+            pages: space.spots.clone(),
+            maps: None,
+            calls: None,
+        }
+    }
+
+    /// An address in the range at which a jump can be put.
+    pub fn find(&mut self, range: std::ops::Range<u64>) -> Option<u64> {
+        for (page, used) in &mut self.pages {
+            let at = (*page + *used).max(range.start);
+            if at < range.end && at >= *page && at + JUMP <= *page + PAGE {
+                *used = at + JUMP - *page;
+                return Some(at);
+            }
+        }
+        if self.pages.len() >= MOST {
+            return None;
+        }
+        let page = self.map(&range)?;
+        let at = page.max(range.start);
+        if at >= range.end || at + JUMP > page + PAGE {
+            return None;
+        }
+        self.pages.push((page, at + JUMP - page));
+        Some(at)
+    }
+
+    /// Maps a page that reaches into the range.
+    fn map(&mut self, range: &std::ops::Range<u64>) -> Option<u64> {
+        const LOWEST: u64 = 1 << 16;
+        if self.maps.is_none() {
+            self.maps = Some(maps::read(self.pid).ok()?);
+        }
+        let maps = self.maps.as_mut()?;
+        let first = (range.start & !(PAGE - 1)).max(LOWEST);
+        let mut page = None;
+        let mut candidate = first;
+        while candidate < range.end {
+            match maps
+                .iter()
+                .find(|m| m.start < candidate + PAGE && candidate < m.end)
+            {
+                Some(mapping) => candidate = mapping.end,
+                None => {
+                    page = Some(candidate);
+                    break;
+                }
+            }
+        }
+        let page = page?;
+        if self.calls.is_none() {
+            self.calls = Some(Syscalls::begin(self.pid, self.syscall).ok()?);
+        }
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
+        let rx = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+        let calls = self.calls.as_ref()?;
+        let got = calls
+            .call(libc::SYS_mmap, [page, PAGE, rx, flags, u64::MAX, 0])
+            .ok()?;
+        maps.push(Mapping {
+            start: page,
+            end: page + PAGE,
+            executable: true,
+            offset: 0,
+            inode: 0,
+            path: std::path::PathBuf::new(),
+        });
+        (got.cast_unsigned() == page).then_some(page)
+    }
+
+    /// Puts the thread back, and tells which pages there are.
+    pub fn finish(self) -> Result<Vec<(u64, u64)>> {
+        if let Some(calls) = self.calls {
+            calls.end()?;
+        }
+        Ok(self.pages)
+    }
+}

@@ -1,0 +1,31 @@
+//! The symbol table that some distributions put into stripped files, compressed.
+
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection};
+
+/// No such table is near this size.
+const LIMIT: usize = 256 << 20;
+
+/// The ELF file in `.gnu_debugdata`, decompressed.
+pub(crate) fn extract(file: &ElfFile64<'_>) -> Option<Vec<u8>> {
+    let data = file.section_by_name(".gnu_debugdata")?.data().ok()?;
+    let mut out = Bounded(Vec::new());
+    lzma_rs::xz_decompress(&mut &*data, &mut out).ok()?;
+    Some(out.0)
+}
+
+struct Bounded(Vec<u8>);
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > LIMIT {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
