@@ -380,6 +380,10 @@ fn apply(
                 .push((*next, original(*next..end)?.to_vec()));
             bytes.extend_from_slice(more);
         }
+        // Between the sites there may be the linker's breakpoint.
+        if let Some(at) = space.r_brk.filter(|at| (start..end).contains(at)) {
+            bytes[(at - start) as usize] = 0xCC;
+        }
         memory.write(start, &bytes)?;
     }
     space.traps.extend(patches.traps.iter().copied());
