@@ -11,8 +11,8 @@ pub(crate) fn by_name(name: &str) -> Mode {
         "dlsym" | "dlvsym" | "dlopen" | "dlmopen" | "libc_dlopen" | "libc_dlsym"
         | "libc_dlopen_mode" | "dlerror_run" | "libc_dlvsym" | "dlmopen_rpl" | "dlinfo"
         | "mcount" | "fentry" => EntryOnlyReason::ReadsReturnAddress,
-        "start" | "dl_start_user" | "dl_start" | "rt_sigreturn" | "clone" | "clone3"
-        | "clone_internal" | "tls_get_addr" | "tls_get_addr_slow" | "morestack" => {
+        "start" | "start_context" | "dl_start_user" | "dl_start" | "rt_sigreturn" | "clone"
+        | "clone3" | "clone_internal" | "tls_get_addr" | "tls_get_addr_slow" | "morestack" => {
             EntryOnlyReason::NotCalled
         }
         _ if bare.starts_with("dl_runtime_resolve")

@@ -23,6 +23,7 @@ pub(crate) struct Range {
 }
 
 const RSP: Register = Register(7);
+const RETURN_ADDRESS: Register = Register(16);
 
 /// All ranges, sorted by address.
 pub(crate) fn ranges(file: &ElfFile64<'_>) -> Vec<Range> {
@@ -116,6 +117,10 @@ fn stack_offset<'a>(
                 offset.and(i64::try_from(new).ok())
             }
             CallFrameInstruction::DefCfaRegister { register } if register == RSP => offset,
+            // There is no return address: it is not entered by a call.
+            CallFrameInstruction::Undefined { register } if register == RETURN_ADDRESS => {
+                return None;
+            }
             CallFrameInstruction::DefCfa { .. }
             | CallFrameInstruction::DefCfaSf { .. }
             | CallFrameInstruction::DefCfaRegister { .. }

@@ -107,6 +107,9 @@ fn fields(options: &ReplayOptions) -> Result<Vec<Field>> {
     Ok(fields)
 }
 
+/// Calls deeper than this are not indented further: the text of a recursion would grow with the square of its depth.
+const DEEPEST: usize = 256;
+
 struct Line<'a> {
     duration: Option<u64>,
     time: u64,
@@ -196,9 +199,14 @@ impl Printer<'_> {
         } else {
             0
         };
-        let indent = column + line.depth * 2;
+        let depth = line.depth.min(DEEPEST);
+        let indent = column + depth * 2;
         out.write_all(self.prefix.as_bytes())?;
-        writeln!(out, "{:indent$}{}", "", line.text)?;
+        write!(out, "{:indent$}", "")?;
+        if line.depth > depth {
+            write!(out, "/* depth {} */ ", line.depth)?;
+        }
+        writeln!(out, "{}", line.text)?;
         Ok(())
     }
 }

@@ -87,6 +87,13 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
             {
                 facts.frame_pointer |= pushed_frame && depth == 8;
             }
+            // Another stack: whatever is called here does not return where it came from.
+            Code::Mov_r64_rm64 | Code::Mov_rm64_r64
+                if raw.op0_register() == Register::RSP && !facts.frame_pointer =>
+            {
+                facts.moves_return = true;
+                break;
+            }
             // Anything else that moves the stack pointer ends what we know.
             _ if raw.op_count() > 0
                 && raw.op0_kind() == OpKind::Register
@@ -179,6 +186,8 @@ mod tests {
         assert!(entry_facts(&[0x59, 0xFF, 0xE1], 0).moves_return);
         // mov [rsp], rax; ret
         assert!(entry_facts(&[0x48, 0x89, 0x04, 0x24, 0xC3], 0).moves_return);
+        // mov rsp, rbx; mov rdi, [rsp]
+        assert!(entry_facts(&[0x48, 0x89, 0xDC, 0x48, 0x8B, 0x3C, 0x24], 0).moves_return);
         // add rsp, 8; ret
         assert!(entry_facts(&[0x48, 0x83, 0xC4, 8, 0xC3], 0).moves_return);
     }
