@@ -16,5 +16,5 @@ mod trace;
 pub use calls::{Calls, Frame, Left, Step};
 pub use error::TraceError;
 pub use meta::Info;
-pub use records::{Record, RecordKind, Records};
+pub use records::{Record, RecordKind, Records, bytes_read};
 pub use trace::{Chunk, Function, Kind, Module, Scale, Task, Trace};

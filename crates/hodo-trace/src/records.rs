@@ -2,9 +2,18 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, record};
 use crate::trace::Chunk;
+
+/// Bytes of records read so far; see [`bytes_read`].
+static BYTES_READ: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of records that this process has read so far, of all traces: what a long read shows its progress by.
+pub fn bytes_read() -> u64 {
+    BYTES_READ.load(Ordering::Relaxed)
+}
 
 /// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +89,7 @@ impl<'a> Records<'a> {
                 Ok(n) => filled += n,
             }
         }
+        BYTES_READ.fetch_add(filled as u64, Ordering::Relaxed);
         self.buffer.truncate(filled / RECORD * RECORD);
         self.at = 0;
         self.skip = 0;

@@ -1,24 +1,54 @@
-//! Signals that end the viewing part of `live`, which has a directory to remove first.
+//! Signals that end the viewing part of a command: `live` has a directory to remove first, and a pager must have the
+//! terminal to itself until the user leaves it.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::os::fd::AsRawFd;
+use std::process::{Child, ChildStdin};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
+static WATCHED: AtomicBool = AtomicBool::new(false);
+/// The pager that the shell must not compete with for the terminal, and the descriptor that feeds it; 0 and -1: none.
+static PAGER: AtomicI32 = AtomicI32::new(0);
+static PIPE: AtomicI32 = AtomicI32::new(-1);
+
+const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 extern "C" fn remember(signal: i32) {
     SIGNAL.store(signal, Ordering::Relaxed);
 }
 
-/// Remembers signals that ask this process to end, instead of ending at once.
-pub fn watch() {
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+/// Lets the pager show what it has, and ends this process after it.
+extern "C" fn after_the_pager(signal: i32) {
+    // SAFETY: close, waitpid, signal and raise are async-signal-safe. Nothing is written to the descriptor afterwards, as
+    // the handler does not return while the signal ends processes.
+    unsafe {
+        libc::close(PIPE.load(Ordering::Relaxed));
+        libc::waitpid(PAGER.load(Ordering::Relaxed), std::ptr::null_mut(), 0);
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal);
+        libc::raise(signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+fn handle(action: libc::sighandler_t) {
+    for signal in SIGNALS {
         // SAFETY: an all-zero sigaction is valid: no flags (so that system calls are interrupted) and an empty mask. The
-        // handler is async-signal-safe: it stores to an atomic.
+        // handlers are async-signal-safe.
         unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = remember as extern "C" fn(i32) as libc::sighandler_t;
-            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = action;
+            libc::sigaction(signal, &raw const new, std::ptr::null_mut());
         }
     }
+}
+
+/// Remembers signals that ask this process to end, instead of ending at once.
+pub fn watch() {
+    WATCHED.store(true, Ordering::Relaxed);
+    handle(remember as extern "C" fn(i32) as libc::sighandler_t);
 }
 
 /// The signal that asked this process to end, if one did.
@@ -26,5 +56,21 @@ pub fn signal() -> Option<i32> {
     match SIGNAL.load(Ordering::Relaxed) {
         0 => None,
         signal => Some(signal),
+    }
+}
+
+/// From here on, a signal that asks this process to end has to wait for the pager. With [`watch`] it does so anyway.
+pub fn before_pager(pager: &Child, pipe: &ChildStdin) {
+    if !WATCHED.load(Ordering::Relaxed) {
+        PAGER.store(pager.id().cast_signed(), Ordering::Relaxed);
+        PIPE.store(pipe.as_raw_fd(), Ordering::Relaxed);
+        handle(after_the_pager as extern "C" fn(i32) as libc::sighandler_t);
+    }
+}
+
+/// The pager is gone.
+pub fn after_pager() {
+    if !WATCHED.load(Ordering::Relaxed) {
+        handle(libc::SIG_DFL);
     }
 }

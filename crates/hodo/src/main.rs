@@ -4,6 +4,7 @@ mod args;
 mod interrupt;
 mod output;
 mod plan;
+mod progress;
 mod run;
 mod view;
 mod words;

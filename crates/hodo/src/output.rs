@@ -1,12 +1,13 @@
 //! Where output goes: through a pager on a terminal.
 
-use std::io::{self, BufWriter, IsTerminal, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result};
 
 use crate::args::ColorArg;
 use crate::interrupt;
+use crate::progress::Progress;
 
 /// Is this the error of a reader that went away?
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -29,9 +30,6 @@ pub fn colors(choice: ColorArg) -> bool {
 }
 
 fn pager() -> Option<Child> {
-    if !io::stdout().is_terminal() {
-        return None;
-    }
     let command = std::env::var("PAGER").unwrap_or_else(|_| "less".to_owned());
     let mut words = command.split_whitespace();
     let program = words.next().filter(|&program| program != "cat")?;
@@ -45,34 +43,73 @@ fn pager() -> Option<Child> {
     pager.spawn().ok()
 }
 
-/// Ends with an error when a signal asks for it (see [`interrupt`]).
-struct Interruptible<W>(W);
+/// Standard output, or a pager in front of it, from the first byte on.
+struct Output {
+    wants_pager: bool,
+    pager: Option<(Child, ChildStdin)>,
+    stdout: StdoutLock<'static>,
+    progress: Option<Progress>,
+}
 
-impl<W: Write> Write for Interruptible<W> {
+impl Output {
+    fn new(no_pager: bool) -> Self {
+        Self {
+            wants_pager: !no_pager && io::stdout().is_terminal(),
+            pager: None,
+            stdout: io::stdout().lock(),
+            progress: Progress::reading(),
+        }
+    }
+
+    fn begin(&mut self) {
+        if io::stdout().is_terminal() {
+            self.progress = None;
+        }
+        if std::mem::take(&mut self.wants_pager)
+            && let Some(mut pager) = pager()
+            && let Some(stdin) = pager.stdin.take()
+        {
+            interrupt::before_pager(&pager, &stdin);
+            self.pager = Some((pager, stdin));
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        if let Some((mut pager, stdin)) = self.pager {
+            drop(stdin);
+            pager.wait().context("waiting for the pager")?;
+            interrupt::after_pager();
+        }
+        Ok(())
+    }
+}
+
+impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if interrupt::signal().is_some() {
             return Err(io::Error::other("interrupted"));
         }
-        self.0.write(bytes)
+        self.begin();
+        match &mut self.pager {
+            Some((_, stdin)) => stdin.write(bytes),
+            None => self.stdout.write(bytes),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        match &mut self.pager {
+            Some((_, stdin)) => stdin.flush(),
+            None => self.stdout.flush(),
+        }
     }
 }
 
 /// Runs `write` with stdout, or a pager in front of it.
 pub fn with_output(no_pager: bool, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    let pager = if no_pager { None } else { pager() };
-    let Some(mut pager) = pager else {
-        let mut out = BufWriter::with_capacity(1 << 16, Interruptible(io::stdout().lock()));
-        write(&mut out)?;
-        return out.flush().context("writing the output");
-    };
-    let stdin = pager.stdin.take().context("the pager has no input")?;
-    let mut out = BufWriter::with_capacity(1 << 16, Interruptible(stdin));
-    let written = write(&mut out).and_then(|()| out.flush().context("writing to the pager"));
-    drop(out);
-    pager.wait().context("waiting for the pager")?;
-    written
+    let mut out = BufWriter::with_capacity(1 << 16, Output::new(no_pager));
+    let written = write(&mut out).and_then(|()| out.flush().context("writing the output"));
+    // What could not be written is not tried again.
+    let (output, _) = out.into_parts();
+    let finished = output.finish();
+    written.and(finished)
 }

@@ -10,6 +10,7 @@ use clap::ArgMatches;
 use hodo_process::{Clock, Exit, Match, RecordOptions};
 
 use crate::args::{ClockArg, Common, LiveArgs, MatchArg, Recording};
+use crate::progress::Progress;
 use crate::{interrupt, view};
 
 /// A `-P` (true) or `-U` (false).
@@ -121,9 +122,15 @@ fn failed(error: &anyhow::Error, program: &OsStr) -> ExitCode {
     })
 }
 
+/// Records, and shows the progress.
+fn run(options: &RecordOptions) -> anyhow::Result<Exit> {
+    let _progress = Progress::recording(&options.data);
+    hodo_process::record(options)
+}
+
 /// `hodo record`.
 pub fn record(common: &Common, recording: &Recording, order: &[Patch]) -> ExitCode {
-    match hodo_process::record(&options(common, recording, order)) {
+    match run(&options(common, recording, order)) {
         Ok(exit) => end(exit),
         Err(error) => failed(&error, &recording.command[0]),
     }
@@ -145,7 +152,7 @@ pub fn live(args: &LiveArgs, order: &[Patch]) -> ExitCode {
     let data = directory.path().join(crate::args::DEFAULT_DATA);
     let mut options = options(&args.reading.common, &args.recording, order);
     options.data.clone_from(&data);
-    let exit = match hodo_process::record(&options) {
+    let exit = match run(&options) {
         Ok(exit) => exit,
         Err(error) => return failed(&error, &args.recording.command[0]),
     };

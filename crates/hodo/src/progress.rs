@@ -1,0 +1,187 @@
+//! What long records and reads show on a terminal, and nowhere else.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hodo_trace::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, RECORD_SIZE, file_header};
+
+/// What takes no longer than this shows nothing.
+const PATIENCE: Duration = Duration::from_millis(1500);
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Shows progress while it lives.
+#[derive(Debug)]
+pub struct Progress {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where it is shown.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// On a line of its own, which is cleared in the end.
+    Line,
+    /// In the title of the terminal's window: the screen belongs to the program.
+    Title,
+}
+
+impl Place {
+    fn show(self, text: &str) {
+        let text = match self {
+            Self::Line => format!("\r\x1b[K{text}"),
+            Self::Title => format!("\x1b]0;{text}\x07"),
+        };
+        // Who cannot be told needs no progress.
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+
+    fn begin(self) {
+        if matches!(self, Self::Title) {
+            // Keep the title that was there.
+            let _ = io::stderr().write_all(b"\x1b[22;0t");
+        }
+    }
+
+    fn end(self) {
+        let text: &[u8] = match self {
+            Self::Line => b"\r\x1b[K",
+            Self::Title => b"\x1b[23;0t",
+        };
+        let _ = io::stderr().write_all(text);
+    }
+}
+
+/// `bytes` of records, since `seconds`.
+fn text(what: &str, bytes: u64, seconds: u64) -> String {
+    let events = bytes / RECORD_SIZE;
+    let events = match events {
+        0..10_000 => events.to_string(),
+        10_000..10_000_000 => format!("{} k", events / 1000),
+        _ => format!("{} M", events / 1_000_000),
+    };
+    format!(
+        "hodo: {what} {events} events, {} MiB, {seconds} s",
+        bytes >> 20
+    )
+}
+
+fn is_pipe(stream: &impl AsRawFd) -> bool {
+    // SAFETY: all-zero is a valid stat, which fstat fills.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        libc::fstat(stream.as_raw_fd(), &raw mut stat) == 0
+            && matches!(stat.st_mode & libc::S_IFMT, libc::S_IFIFO | libc::S_IFSOCK)
+    }
+}
+
+/// Whether there is a terminal for it. In a pipe, what comes behind it may use the terminal.
+fn has_terminal() -> bool {
+    let terminal = std::env::var("TERM").unwrap_or_default();
+    io::stderr().is_terminal()
+        && !is_pipe(&io::stdout())
+        && !["", "dumb", "linux"].contains(&terminal.as_str())
+}
+
+/// Bytes of records in a trace that is being written.
+fn recorded(events: &Path) -> u64 {
+    let mut chunks = [0; 8];
+    let read = File::open(events)
+        .and_then(|file| file.read_exact_at(&mut chunks, file_header::NEXT_CHUNK));
+    match read {
+        Ok(()) => u64::from_le_bytes(chunks).saturating_mul(CHUNK_SIZE - CHUNK_HEADER_SIZE),
+        Err(_) => 0,
+    }
+}
+
+impl Progress {
+    /// The progress of a recording into `data`.
+    pub fn recording(data: &Path) -> Option<Self> {
+        let events = data.join("events");
+        let bytes = move || recorded(&events);
+        has_terminal().then(|| Self::start("recording up to", Place::Title, bytes))
+    }
+
+    /// The progress of reading.
+    pub fn reading() -> Option<Self> {
+        has_terminal().then(|| Self::start("reading", Place::Line, hodo_trace::bytes_read))
+    }
+
+    fn start(what: &'static str, place: Place, bytes: impl Fn() -> u64 + Send + 'static) -> Self {
+        let (stop, stopped) = channel();
+        let began = Instant::now();
+        let run = move || {
+            let mut pause = PATIENCE;
+            let mut shown = false;
+            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                if !shown {
+                    place.begin();
+                }
+                shown = true;
+                pause = INTERVAL;
+                place.show(&text(what, bytes(), began.elapsed().as_secs()));
+            }
+            if shown {
+                place.end();
+            }
+        };
+        // Signals are for the other threads: what is sent to a recorder is for its program.
+        // SAFETY: sigfillset and pthread_sigmask write the sets that they are given.
+        let thread = unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            let thread = std::thread::Builder::new().spawn(run);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+            thread
+        };
+        Self {
+            stop: Some(stop),
+            // Without a thread there is no progress to see.
+            thread: thread.ok(),
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It has ended or it has panicked: nothing is shown any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_names_events_bytes_and_seconds() {
+        assert_eq!(
+            text("reading", 8 * 1234, 2),
+            "hodo: reading 1234 events, 0 MiB, 2 s"
+        );
+        assert_eq!(
+            text("recording up to", 100 << 20, 12),
+            "hodo: recording up to 13 M events, 100 MiB, 12 s"
+        );
+    }
+
+    #[test]
+    fn the_bytes_of_a_recording_are_those_of_its_chunks() {
+        let place = tempfile::tempdir().unwrap();
+        let events = place.path().join("events");
+        assert_eq!(recorded(&events), 0);
+        let mut header = [0u8; 64];
+        header[file_header::NEXT_CHUNK as usize] = 3;
+        std::fs::write(&events, header).unwrap();
+        assert_eq!(recorded(&events), 3 * (CHUNK_SIZE - CHUNK_HEADER_SIZE));
+    }
+}
