@@ -44,7 +44,7 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         slots: &slots,
     };
     let swept = sweep(&image, &pieces, &targets, &wanted, threads);
-    let sites = Sites::find(&image, &profilers, &swept);
+    let sites = Sites::find(&image, &profilers, &pieces, &swept);
     let mut plan = Plan {
         build_id: image.build_id(),
         nops: sites.nops.clone(),

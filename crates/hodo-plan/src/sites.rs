@@ -8,7 +8,7 @@ use object::{Object, ObjectSection, RelocationFlags};
 
 use crate::image::Image;
 use crate::libcalls;
-use crate::sweep::{Swept, To};
+use crate::sweep::{Piece, Swept, To};
 
 /// Functions that compilers call at entries and exits.
 const NAMES: [&str; 6] = [
@@ -19,6 +19,9 @@ const NAMES: [&str; 6] = [
     "__cyg_profile_func_enter",
     "__cyg_profile_func_exit",
 ];
+
+/// Most bytes of nops in front of a function that belong to it (`-fpatchable-function-entry=N,M`).
+const NOPS_BEFORE: u64 = 256;
 
 /// Where the profiling functions are that the image has from a library. One that a program brings along is its own
 /// affair, and is called as ever.
@@ -95,7 +98,7 @@ impl Sites {
     }
 
     /// Finds them, by the calls in the code and by the tables in the file.
-    pub fn find(image: &Image<'_>, profilers: &Profilers, swept: &Swept) -> Self {
+    pub fn find(image: &Image<'_>, profilers: &Profilers, pieces: &[Piece], swept: &Swept) -> Self {
         let mut sites = Self::default();
         let mut marks = Vec::new();
         for transfer in &swept.transfers {
@@ -116,18 +119,22 @@ impl Sites {
         }
         marks.extend(xray(image));
         sites.nops.sort();
-        let mut starts: Vec<u64> = swept.starts.clone();
-        starts.sort_unstable();
+        let functions: Vec<&Piece> = pieces.iter().filter(|p| p.function.is_some()).collect();
         for mark in marks {
             // A site lies in the first bytes of its function, or its nops begin before it.
-            let at = starts.partition_point(|&start| start <= mark);
-            let before = at
+            let at = functions.partition_point(|piece| piece.start <= mark);
+            let inside = at
                 .checked_sub(1)
-                .map(|at| starts[at])
-                .filter(|start| mark - start < 64);
-            let behind = starts.get(at).copied().filter(|start| start - mark <= 16);
-            sites.functions.extend(before.or(behind));
-            sites.functions.extend(behind);
+                .map(|at| functions[at])
+                .filter(|p| mark < p.end);
+            let owner = match inside {
+                Some(piece) => Some(piece),
+                None => functions
+                    .get(at)
+                    .copied()
+                    .filter(|p| p.start - mark <= NOPS_BEFORE),
+            };
+            sites.functions.extend(owner.map(|piece| piece.start));
         }
         sites
     }

@@ -72,8 +72,6 @@ pub(crate) struct Swept {
     /// Unreachable padding, sorted.
     pub pads: Vec<Range<u64>>,
     pub transfers: Vec<Transfer>,
-    /// Starts of the functions.
-    pub starts: Vec<u64>,
 }
 
 /// The address sets that the sweep fills.
@@ -150,11 +148,6 @@ pub(crate) fn sweep(
     });
     // A worker that failed leaves its pieces without facts; nothing is planned for them.
     all.facts.resize(pieces.len(), PieceFacts::default());
-    all.starts = pieces
-        .iter()
-        .filter(|piece| piece.function.is_some())
-        .map(|piece| piece.start)
-        .collect();
     all
 }
 

@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 use crate::events::Events;
 use crate::options::{Clock, Exit, Match, RecordOptions};
 
+/// A file that keeps room on the disk while the recording goes on.
+const RESERVE: &str = "reserve";
+
 /// A trace directory being written.
 #[derive(Debug)]
 pub struct Session {
@@ -170,6 +173,9 @@ impl Session {
                     .collect::<Vec<_>>(),
             },
         });
+        // On a disk that has become full there is still room for the end of the trace.
+        fs::write(directory.join(RESERVE), vec![1; 64 << 10])
+            .with_context(|| format!("writing in {}", directory.display()))?;
         let mut session = Self {
             directory: directory.canonicalize()?,
             log,
@@ -245,6 +251,7 @@ impl Session {
 
     /// Completes the trace.
     pub fn finish(&mut self, exit: Exit, lost: u64, usage: &libc::rusage) -> Result<()> {
+        let _ = fs::remove_file(self.directory.join(RESERVE));
         self.sample();
         self.events.finish().context("cutting the events file")?;
         let time = |t: libc::timeval| t.tv_sec * 1_000_000_000 + t.tv_usec * 1000;

@@ -178,7 +178,10 @@ impl<'a> Tracer<'a> {
             self.remark(self.first, &text)?;
             eprintln!("hodo: {text}");
         }
-        self.session.finish(exit, lost, &usage)?;
+        // The program's end is told in any case.
+        if let Err(error) = self.session.finish(exit, lost, &usage) {
+            eprintln!("hodo: the trace is not complete: {error:#}");
+        }
         Ok(Outcome {
             exit,
             lost,
