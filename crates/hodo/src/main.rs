@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         // Whoever reads our output has seen enough.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("hodo: {error:#}");
+            output::complain(&error);
             ExitCode::FAILURE
         }
     }

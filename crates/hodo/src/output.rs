@@ -9,6 +9,26 @@ use crate::args::ColorArg;
 use crate::interrupt;
 use crate::progress::Progress;
 
+/// An error with its causes, none of them told twice.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // Some errors have their cause in their own text.
+        if !text.ends_with(&cause) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+/// Says on stderr what went wrong.
+pub fn complain(error: &anyhow::Error) {
+    eprintln!("hodo: {}", with_causes(error));
+}
+
 /// Is this the error of a reader that went away?
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
@@ -112,4 +132,17 @@ pub fn with_output(no_pager: bool, write: impl FnOnce(&mut dyn Write) -> Result<
     let (output, _) = out.into_parts();
     let finished = output.finish();
     written.and(finished)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = anyhow::anyhow!("no such page")
+            .context("the book: no such page")
+            .context("cannot read");
+        assert_eq!(with_causes(&error), "cannot read: the book: no such page");
+    }
 }

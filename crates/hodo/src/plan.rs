@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hodo_plan::model::{Mode, Plan, Tactic};
+use hodo_plan::model::{EntryOnlyReason, Mode, Plan, Tactic};
 use hodo_plan::{PlanOptions, plan as plan_image};
 use hodo_symbols::{Style, demangle};
 use serde_json::json;
@@ -20,6 +20,18 @@ const TACTICS: [(Tactic, &str); 6] = [
     (Tactic::Pun, "pun"),
     (Tactic::Trap, "trap"),
 ];
+
+/// Why only the entry of a function is recorded.
+fn entry_only(reason: EntryOnlyReason) -> &'static str {
+    match reason {
+        EntryOnlyReason::ReturnsTwice => "it can return twice",
+        EntryOnlyReason::ReadsReturnAddress => "it looks at its return address",
+        EntryOnlyReason::NotCalled => "it is not called, but jumped to",
+        EntryOnlyReason::PopsArguments => "it removes its arguments from the stack",
+        EntryOnlyReason::MovesReturnAddress => "it moves its return address",
+        EntryOnlyReason::WalksStack => "its runtime walks the stack by return addresses",
+    }
+}
 
 fn by_tactic(plan: &Plan, tactic: Tactic) -> usize {
     let is = |f: &&hodo_plan::model::PlannedFunction| {
@@ -91,7 +103,7 @@ fn text(args: &PlanArgs, plan: &Plan, out: &mut dyn Write) -> Result<()> {
             match &function.outcome {
                 Err(reason) => writeln!(out, ": {reason}")?,
                 Ok(site) => match site.mode {
-                    Mode::EntryOnly(reason) => writeln!(out, ": {reason:?}")?,
+                    Mode::EntryOnly(reason) => writeln!(out, ": {}", entry_only(reason))?,
                     Mode::Call => writeln!(out)?,
                 },
             }
@@ -107,6 +119,21 @@ fn text(args: &PlanArgs, plan: &Plan, out: &mut dyn Write) -> Result<()> {
     for (tactic, name) in TACTICS {
         let n = by_tactic(plan, tactic);
         writeln!(out, "    {name:<8}{n:>8}  {:6.2} %", percent(n))?;
+    }
+    let mut entries = std::collections::BTreeMap::new();
+    for site in plan
+        .functions
+        .iter()
+        .filter_map(|f| f.outcome.as_ref().ok())
+    {
+        if let Mode::EntryOnly(reason) = site.mode {
+            *entries.entry(entry_only(reason)).or_insert(0usize) += 1;
+        }
+    }
+    let without: usize = entries.values().sum();
+    writeln!(out, "  entry only{without:>8}  {:6.2} %", percent(without))?;
+    for (reason, n) in entries {
+        writeln!(out, "    {n:>8}  {reason}")?;
     }
     writeln!(
         out,

@@ -11,7 +11,7 @@ use hodo_process::{Clock, Exit, Match, RecordOptions};
 
 use crate::args::{ClockArg, Common, LiveArgs, MatchArg, Recording};
 use crate::progress::Progress;
-use crate::{interrupt, view};
+use crate::{interrupt, output, view};
 
 /// A `-P` (true) or `-U` (false).
 pub type Patch = (bool, String);
@@ -100,7 +100,7 @@ fn end(exit: Exit) -> ExitCode {
 
 /// Why there was no recording: an error, and the status to exit with, as of `env` and `timeout`.
 fn failed(error: &anyhow::Error, program: &OsStr) -> ExitCode {
-    eprintln!("hodo: {error:#}");
+    output::complain(error);
     let candidates: Vec<PathBuf> = if program.as_bytes().contains(&b'/') {
         vec![PathBuf::from(program)]
     } else {
@@ -167,9 +167,9 @@ pub fn live(args: &LiveArgs, order: &[Patch]) -> ExitCode {
         return end(Exit::Signal(signal));
     }
     if let Err(error) = shown
-        && !crate::output::is_broken_pipe(&error)
+        && !output::is_broken_pipe(&error)
     {
-        eprintln!("hodo: {error:#}");
+        output::complain(&error);
     }
     end(exit)
 }
