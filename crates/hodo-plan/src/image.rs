@@ -2,8 +2,10 @@
 
 use crate::model::PlanError;
 use object::elf;
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Object, ObjectSection, RelocationFlags, SectionFlags};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
+use object::{
+    Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SectionFlags,
+};
 
 /// A run of bytes.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +36,10 @@ pub(crate) struct Image<'a> {
     /// Other sections with content in memory, sorted.
     pub data: Vec<Text<'a>>,
     pub entry: u64,
+    /// It can only run at its link-time address.
+    pub fixed: bool,
+    /// It has section headers.
+    sections: bool,
 }
 
 impl<'a> Image<'a> {
@@ -64,7 +70,8 @@ impl<'a> Image<'a> {
                 data.push(run);
             }
         }
-        if text.is_empty() {
+        let sections = !text.is_empty();
+        if !sections {
             for segment in file.elf_program_headers() {
                 if segment.p_type(endian) != elf::PT_LOAD {
                     continue;
@@ -100,11 +107,14 @@ impl<'a> Image<'a> {
             });
         }
         let entry = file.entry();
+        let fixed = file.elf_header().e_type(endian) == elf::ET_EXEC;
         Ok(Self {
             file,
             text,
             data,
             entry,
+            fixed,
+            sections,
         })
     }
 
@@ -127,23 +137,32 @@ impl<'a> Image<'a> {
         self.file.section_by_name(name).is_some()
     }
 
-    /// The addends of relative relocations that lead into code.
-    pub fn relative_targets(&self, mut found: impl FnMut(u64)) {
-        let Some(relocations) = self.file.dynamic_relocations() else {
-            return;
-        };
-        for (_, relocation) in relocations {
-            if let RelocationFlags::Elf {
-                r_type: elf::R_X86_64_RELATIVE,
-            } = relocation.flags()
-            {
-                found(relocation.addend() as u64);
+    /// Every place in the code whose address is in the data, once the dynamic linker is done; perhaps more.
+    pub fn addresses(&self, mut found: impl FnMut(u64)) {
+        // Where the image can be loaded anywhere, relocations tell all addresses.
+        if self.fixed || !self.sections {
+            self.words(&mut found);
+        }
+        if let (Some(relocations), symbols) = (
+            self.file.dynamic_relocations(),
+            self.file.dynamic_symbol_table(),
+        ) {
+            for (_, relocation) in relocations {
+                let mut base = 0;
+                if let RelocationTarget::Symbol(index) = relocation.target()
+                    && let Some(symbols) = &symbols
+                    && let Ok(symbol) = symbols.symbol_by_index(index)
+                {
+                    base = symbol.address();
+                }
+                found(base.wrapping_add_signed(relocation.addend()));
             }
         }
+        self.packed(&mut found);
     }
 
     /// The words of the data that could be addresses in the code.
-    pub fn data_words(&self, mut found: impl FnMut(u64)) {
+    fn words(&self, found: &mut impl FnMut(u64)) {
         let (Some(first), Some(last)) = (self.text.first(), self.text.last()) else {
             return;
         };
@@ -159,7 +178,43 @@ impl<'a> Image<'a> {
             }
         }
     }
+
+    /// The words that packed relative relocations name (`SHT_RELR`).
+    fn packed(&self, found: &mut impl FnMut(u64)) {
+        let endian = self.file.endian();
+        for section in self.file.sections() {
+            let header = section.elf_section_header();
+            let (SHT_RELR, Ok(entries)) = (header.sh_type(endian), section.data()) else {
+                continue;
+            };
+            let mut word_at = |addr: u64| {
+                if let Some(data) = self.data_at(addr)
+                    && let [word] = data.slice(addr, addr.saturating_add(8)).as_chunks::<8>().0
+                {
+                    found(u64::from_le_bytes(*word));
+                }
+            };
+            let mut at = 0u64;
+            for entry in entries.as_chunks::<8>().0 {
+                let entry = u64::from_le_bytes(*entry);
+                if entry & 1 == 0 {
+                    word_at(entry);
+                    at = entry.wrapping_add(8);
+                    continue;
+                }
+                for bit in 1..64u64 {
+                    if entry >> bit & 1 == 1 {
+                        word_at(at.wrapping_add((bit - 1) * 8));
+                    }
+                }
+                at = at.wrapping_add(63 * 8);
+            }
+        }
+    }
 }
+
+/// Packed relative relocations, in the generic ABI since 2023.
+const SHT_RELR: u32 = 19;
 
 fn find<'t, 'a>(runs: &'t [Text<'a>], addr: u64) -> Option<&'t Text<'a>> {
     let at = runs.partition_point(|t| t.addr <= addr);

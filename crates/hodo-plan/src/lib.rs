@@ -10,6 +10,7 @@ mod modes;
 mod planner;
 mod sites;
 mod sweep;
+mod tables;
 
 pub use model::{PlanError, PlanOptions};
 pub use planner::plan;

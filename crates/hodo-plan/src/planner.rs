@@ -14,7 +14,7 @@ use crate::model::{
 };
 use crate::sites::{self, Sites};
 use crate::sweep::{HEAD, Near, Piece, Swept, Targets, Wanted, sweep};
-use crate::{hosts, libcalls, modes};
+use crate::{hosts, libcalls, modes, tables};
 
 /// Bytes of the long jump.
 const JUMP: u64 = 5;
@@ -43,7 +43,9 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         addresses: &profilers.addresses,
         slots: &slots,
     };
-    let swept = sweep(&image, &pieces, &targets, &wanted, threads);
+    let mut swept = sweep(&image, &pieces, &targets, &wanted, threads);
+    let tables = std::mem::take(&mut swept.tables);
+    tables::mark(&image, &pieces, tables, &targets);
     let sites = Sites::find(&image, &profilers, &pieces, &swept);
     let mut plan = Plan {
         build_id: image.build_id(),
@@ -134,9 +136,7 @@ fn mark_known(image: &Image<'_>, symbols: &Symbols, targets: &Targets) {
     for fragment in &symbols.fragments {
         targets.mark(fragment.addr);
     }
-    let mut mark = |addr| targets.mark(addr);
-    image.relative_targets(&mut mark);
-    image.data_words(&mut mark);
+    image.addresses(|addr| targets.mark(addr));
 }
 
 struct Planner<'a> {

@@ -27,7 +27,7 @@ pub(crate) struct Piece {
 pub(crate) struct Near {
     pub piece: usize,
     pub target: u64,
-    /// The branch instruction; empty where the source is unknown (a table).
+    /// The branch instruction.
     pub source: (u64, u64),
 }
 
@@ -72,6 +72,8 @@ pub(crate) struct Swept {
     /// Unreachable padding, sorted.
     pub pads: Vec<Range<u64>>,
     pub transfers: Vec<Transfer>,
+    /// Data addresses that code forms, with the piece that does: perhaps of jump tables.
+    pub tables: Vec<(u64, usize)>,
 }
 
 /// The address sets that the sweep fills.
@@ -144,6 +146,7 @@ pub(crate) fn sweep(
             all.near.extend(part.near);
             all.pads.extend(part.pads);
             all.transfers.extend(part.transfers);
+            all.tables.extend(part.tables);
         }
     });
     // A worker that failed leaves its pieces without facts; nothing is planned for them.
@@ -242,15 +245,17 @@ fn one(
             }
         }
         match insn.reference {
-            Reference::Forms(addr) => {
+            // Where the image can be loaded anywhere, no constant is an address.
+            Reference::Constant(_) if !image.fixed => {}
+            Reference::Forms(addr) | Reference::Constant(addr) => {
                 if image.text_at(addr).is_some() {
                     targets.mark(addr);
-                } else if let Some(data) = image.data_at(addr) {
-                    relative_table(image, data, addr, index, &head, targets, out);
+                } else if image.data_at(addr).is_some() {
+                    out.tables.push((addr, index));
                 }
             }
-            Reference::Table(addr) => absolute_table(image, addr, targets),
-            Reference::Memory(_) | Reference::None => {}
+            // Addresses in the data are found by other means.
+            Reference::Table(_) | Reference::Memory(_) | Reference::None => {}
         }
     }
     out.pads.extend(pad.take());
@@ -272,50 +277,5 @@ fn gap(text: &Text<'_>, piece: &Piece, out: &mut Swept) {
             }
             _ => out.pads.push(piece.end..piece.limit),
         }
-    }
-}
-
-/// No table has more entries.
-const TABLE_LIMIT: usize = 1 << 16;
-
-/// A table of 32-bit distances from its own start, if there is one at `base`.
-fn relative_table(
-    image: &Image<'_>,
-    data: &Text<'_>,
-    base: u64,
-    piece: usize,
-    head: &Range<u64>,
-    targets: &Targets,
-    out: &mut Swept,
-) {
-    let bytes = data.slice(base, data.end());
-    for entry in bytes.as_chunks::<4>().0.iter().take(TABLE_LIMIT) {
-        let target = base.wrapping_add(i64::from(i32::from_le_bytes(*entry)).cast_unsigned());
-        if image.text_at(target).is_none() {
-            break;
-        }
-        targets.mark(target);
-        if head.contains(&target) {
-            out.near.push(Near {
-                piece,
-                target,
-                source: (u64::MAX, u64::MAX),
-            });
-        }
-    }
-}
-
-/// A table of addresses.
-fn absolute_table(image: &Image<'_>, addr: u64, targets: &Targets) {
-    let Some(data) = image.data_at(addr) else {
-        return;
-    };
-    let bytes = data.slice(addr, data.end());
-    for entry in bytes.as_chunks::<8>().0.iter().take(TABLE_LIMIT) {
-        let target = u64::from_le_bytes(*entry);
-        if image.text_at(target).is_none() {
-            break;
-        }
-        targets.mark(target);
     }
 }

@@ -47,8 +47,10 @@ impl Flow {
 pub enum Reference {
     /// None.
     None,
-    /// It computes the address (`lea`), or has it as an immediate operand.
+    /// It computes the address (`lea`).
     Forms(u64),
+    /// It has it as an immediate operand, which may as well be a number.
+    Constant(u64),
     /// It uses the memory there.
     Memory(u64),
     /// It jumps through a table of addresses there.
@@ -183,7 +185,7 @@ fn reference(raw: &Instruction, flow: Flow) -> Reference {
     };
     match last {
         OpKind::Immediate32 | OpKind::Immediate64 | OpKind::Immediate32to64 => {
-            Reference::Forms(raw.immediate(raw.op_count() - 1))
+            Reference::Constant(raw.immediate(raw.op_count() - 1))
         }
         _ => Reference::None,
     }

@@ -1,0 +1,47 @@
+//! Jump tables in the data, of 32-bit distances from the table's own start.
+//!
+//! Tables of addresses need no reading: their entries are relocated, or are words of the data.
+
+use crate::image::Image;
+use crate::sweep::{Piece, Targets};
+
+/// Marks what the tables lead to. `bases` are the data addresses that code forms, with the piece that does.
+pub(crate) fn mark(
+    image: &Image<'_>,
+    pieces: &[Piece],
+    mut bases: Vec<(u64, usize)>,
+    targets: &Targets,
+) {
+    bases.sort_unstable();
+    bases.dedup();
+    let same = bases.chunk_by(|a, b| a.0 == b.0);
+    let mut groups = same.peekable();
+    while let Some(group) = groups.next() {
+        let base = group[0].0;
+        let Some(data) = image.data_at(base) else {
+            continue;
+        };
+        // What begins at the next address is most likely another thing. A table could go on there all the same, as long
+        // as its entries lead into the function that uses it.
+        let next = groups.peek().map_or(u64::MAX, |next| next[0].0);
+        let mut at = base;
+        for entry in data.slice(base, data.end()).as_chunks::<4>().0 {
+            let distance = i64::from(i32::from_le_bytes(*entry));
+            let target = base.wrapping_add_signed(distance);
+            if image.text_at(target).is_none() {
+                break;
+            }
+            let own = || {
+                group.iter().any(|&(_, piece)| {
+                    let piece = &pieces[piece];
+                    piece.start <= target && target < piece.limit
+                })
+            };
+            if at >= next && !own() {
+                break;
+            }
+            targets.mark(target);
+            at += 4;
+        }
+    }
+}
