@@ -1,0 +1,200 @@
+//! Compiling the programs.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// How a program is linked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Dynamic, position-independent.
+    Pie,
+    /// Dynamic, at a fixed address.
+    Fixed,
+    /// Static glibc at a fixed address.
+    Static,
+    /// Static glibc, position-independent.
+    StaticPie,
+    /// Dynamic without a symbol table.
+    Stripped,
+    /// Dynamic, with `endbr64` at every branch target.
+    Cet,
+    /// Dynamic musl.
+    Musl,
+    /// Static musl.
+    MuslStatic,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Pie,
+        Self::Fixed,
+        Self::Static,
+        Self::StaticPie,
+        Self::Stripped,
+        Self::Cet,
+        Self::Musl,
+        Self::MuslStatic,
+    ];
+    /// Those with glibc.
+    pub const GLIBC: [Self; 6] = [
+        Self::Pie,
+        Self::Fixed,
+        Self::Static,
+        Self::StaticPie,
+        Self::Stripped,
+        Self::Cet,
+    ];
+
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Pie | Self::Musl => &["-fPIE", "-pie"],
+            Self::Fixed => &["-fno-pie", "-no-pie"],
+            Self::Static => &["-fno-pie", "-static"],
+            Self::StaticPie => &["-fPIE", "-static-pie"],
+            Self::Stripped => &["-fPIE", "-pie", "-s"],
+            Self::Cet => &["-fPIE", "-pie", "-fcf-protection=full"],
+            Self::MuslStatic => &["-fno-pie", "-static"],
+        }
+    }
+
+    /// Whether functions can be told by name.
+    pub fn has_names(self) -> bool {
+        self != Self::Stripped
+    }
+
+    fn is_musl(self) -> bool {
+        matches!(self, Self::Musl | Self::MuslStatic)
+    }
+
+    /// Whether this machine can build it.
+    pub fn is_available(self) -> bool {
+        !self.is_musl() || has_tool("musl-gcc")
+    }
+}
+
+/// What compiles a source file, by its ending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    /// `.c`, `.S`
+    C,
+    /// `.cc`
+    Cpp,
+    /// `.rs`
+    Rust,
+    /// `.go`
+    Go,
+}
+
+impl Language {
+    fn of(source: &str) -> Self {
+        match source.rsplit('.').next() {
+            Some("c" | "S") => Self::C,
+            Some("cc") => Self::Cpp,
+            Some("rs") => Self::Rust,
+            Some("go") => Self::Go,
+            _ => panic!("no compiler for {source}"),
+        }
+    }
+}
+
+/// Whether a program of this name is in PATH.
+pub fn has_tool(name: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
+    })
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
+}
+
+/// The directory for what tests make: `target/tmp`.
+pub fn temporary() -> PathBuf {
+    let exe = std::env::current_exe().expect("this test has a file");
+    // target/debug/deps/test-1234
+    let target = exe.ancestors().nth(3).expect("the target directory");
+    let directory = target.join("tmp");
+    fs::create_dir_all(&directory).expect("target/tmp can be made");
+    directory
+}
+
+/// A new, empty directory of a test.
+pub fn scratch(test: &str) -> PathBuf {
+    let directory = temporary().join("runs").join(test);
+    if directory.exists() {
+        fs::remove_dir_all(&directory).expect("the last run's directory can be removed");
+    }
+    fs::create_dir_all(&directory).expect("a directory of the test's own can be made");
+    directory
+}
+
+/// Compiles a program of one or more source files as `kind`, with the language's usual compiler at -O2.
+pub fn build(source: &str, kind: Kind, flags: &[&str]) -> PathBuf {
+    let compiler = match Language::of(source) {
+        Language::C if kind.is_musl() => "musl-gcc",
+        Language::C => "gcc",
+        Language::Cpp => "g++",
+        Language::Rust => "rustc",
+        Language::Go => "go",
+    };
+    let mut all: Vec<&str> = match Language::of(source) {
+        Language::C | Language::Cpp => {
+            let mut all = vec!["-O2", "-g0", "-pthread", "-w"];
+            all.extend(kind.flags());
+            all
+        }
+        Language::Rust | Language::Go => Vec::new(),
+    };
+    all.extend(flags);
+    build_with(compiler, &[source], &all)
+}
+
+/// Compiles source files with this compiler and these flags. The result is kept for the next run.
+pub fn build_with(compiler: &str, files: &[&str], flags: &[&str]) -> PathBuf {
+    let mut key = DefaultHasher::new();
+    (compiler, flags).hash(&mut key);
+    for file in files {
+        let text = fs::read(sources().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+        (file, text).hash(&mut key);
+    }
+    let stem = files[0].split('.').next().unwrap_or_default();
+    let directory = temporary().join("programs");
+    fs::create_dir_all(&directory).expect("target/tmp/programs can be made");
+    let result = directory.join(format!("{stem}-{:016x}", key.finish()));
+    if result.exists() {
+        return result;
+    }
+    let unfinished = result.with_extension(format!("{}", std::process::id()));
+    let mut command = Command::new(compiler);
+    command.stdin(Stdio::null()).current_dir(sources());
+    match Language::of(files[0]) {
+        Language::Go => {
+            command.args(["build", "-o"]).arg(&unfinished).args(flags);
+            command
+                .env("GOFLAGS", "-buildvcs=false")
+                .env("GO111MODULE", "off");
+            command.env("GOCACHE", temporary().join("go"));
+            command.args(files);
+        }
+        // Libraries stand behind the files that need them.
+        _ => {
+            command.args(flags.iter().filter(|f| !f.starts_with("-l")));
+            command.arg("-o").arg(&unfinished).args(files);
+            command.args(flags.iter().filter(|f| f.starts_with("-l")));
+        }
+    }
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{compiler} cannot be run: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?}:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    fs::rename(&unfinished, &result).expect("the program can be put in place");
+    result
+}

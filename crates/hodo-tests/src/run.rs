@@ -1,0 +1,301 @@
+//! Running a program alone and traced.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::build::{scratch, temporary};
+use crate::trace::Trace;
+
+/// The `hodo` under test.
+pub fn hodo() -> &'static Path {
+    static HODO: OnceLock<PathBuf> = OnceLock::new();
+    HODO.get_or_init(|| {
+        if let Some(path) = std::env::var_os("HODO_BIN") {
+            return path.into();
+        }
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "hodo", "--target-dir"])
+            .arg(temporary().parent().expect("the target directory"))
+            .status()
+            .expect("cargo can be run");
+        assert!(status.success(), "hodo cannot be built");
+        temporary().with_file_name("debug").join("hodo")
+    })
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Exit status.
+    Code(i32),
+    /// Terminating signal.
+    Signal(i32),
+}
+
+impl From<ExitStatus> for Ended {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Code(code),
+            (None, Some(signal)) => Self::Signal(signal),
+            _ => unreachable!("a status that was waited for is one or the other"),
+        }
+    }
+}
+
+/// What a run shows to the outside.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+    /// Exit status or signal.
+    pub ended: Ended,
+}
+
+impl std::fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes);
+            match text.char_indices().nth(2000) {
+                Some((end, _)) => format!("{}… ({} bytes)", &text[..end], bytes.len()),
+                None => text.into_owned(),
+            }
+        };
+        writeln!(f, "{:?}", self.ended)?;
+        writeln!(f, "-- stdout:\n{}", text(&self.stdout))?;
+        write!(f, "-- stderr:\n{}", text(&self.stderr))
+    }
+}
+
+/// A traced run.
+#[derive(Debug)]
+pub struct Traced {
+    /// What the program showed; the lines that are hodo's own are not in it.
+    pub outcome: Outcome,
+    /// What hodo said on stderr, its `hodo: ` in front of each line.
+    pub remarks: String,
+    /// What it recorded.
+    pub trace: Trace,
+}
+
+/// One program and the circumstances to run it in.
+#[derive(Debug, Clone)]
+pub struct Run {
+    place: PathBuf,
+    command: Vec<OsString>,
+    input: Vec<u8>,
+    environment: Vec<(String, OsString)>,
+    around: Vec<OsString>,
+    stack: Option<u64>,
+    timeout: Duration,
+    kill_after: Option<Duration>,
+}
+
+impl Run {
+    /// A run for the test of this name, which must be unique.
+    pub fn new(test: &str, program: impl AsRef<OsStr>) -> Self {
+        let seconds = std::env::var("HODO_TEST_TIMEOUT")
+            .ok()
+            .and_then(|s| s.parse().ok())
+            .unwrap_or(90);
+        Self {
+            place: scratch(test),
+            command: vec![program.as_ref().to_owned()],
+            input: Vec::new(),
+            environment: Vec::new(),
+            around: Vec::new(),
+            stack: None,
+            timeout: Duration::from_secs(seconds),
+            kill_after: None,
+        }
+    }
+
+    /// The program's arguments.
+    #[must_use]
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.command
+            .extend(args.into_iter().map(|s| s.as_ref().to_owned()));
+        self
+    }
+
+    /// What the program reads from stdin.
+    #[must_use]
+    pub fn input(mut self, input: impl Into<Vec<u8>>) -> Self {
+        self.input = input.into();
+        self
+    }
+
+    /// An environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.environment
+            .push((name.to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// A command in whose arguments the whole run stands, hodo included: `unshare -m …`.
+    #[must_use]
+    pub fn inside<S: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
+        self.around = words.into_iter().map(|s| s.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// The limit of the stack's size, in bytes.
+    #[must_use]
+    pub fn stack(mut self, bytes: u64) -> Self {
+        self.stack = Some(bytes);
+        self
+    }
+
+    /// Sends SIGINT to the whole process group after this time, as a terminal would.
+    #[must_use]
+    pub fn interrupt_after(mut self, time: Duration) -> Self {
+        self.kill_after = Some(time);
+        self
+    }
+
+    /// The directory of the test. `alone/` and `traced/` in it are the working directories.
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// Runs the program by itself.
+    pub fn alone(&self) -> Outcome {
+        self.execute("alone", &self.command)
+    }
+
+    /// Runs the program under `hodo record` with these options.
+    pub fn traced(&self, options: &[&str]) -> Traced {
+        let data = self.place.join("data");
+        let mut command: Vec<OsString> = vec![hodo().into(), "record".into(), "-d".into()];
+        command.push(data.clone().into());
+        command.extend(options.iter().map(OsString::from));
+        command.push("--".into());
+        command.extend(self.command.iter().cloned());
+        let mut outcome = self.execute("traced", &command);
+        let mut remarks = String::new();
+        let mut rest = Vec::new();
+        for line in outcome.stderr.split_inclusive(|&b| b == b'\n') {
+            if line.starts_with(b"hodo: ") {
+                remarks.push_str(&String::from_utf8_lossy(line));
+            } else {
+                rest.extend_from_slice(line);
+            }
+        }
+        outcome.stderr = rest;
+        Traced {
+            outcome,
+            remarks,
+            trace: Trace::new(data),
+        }
+    }
+
+    /// Runs the program alone and traced: what they show must be the same, and hodo must have nothing to say.
+    pub fn same(&self, options: &[&str]) -> Trace {
+        let (alone, traced) = (self.alone(), self.traced(options));
+        assert_eq!(
+            alone, traced.outcome,
+            "alone and traced differ ({options:?}; hodo says: {})",
+            traced.remarks
+        );
+        assert_eq!(traced.remarks, "", "({options:?})");
+        traced.trace
+    }
+
+    fn execute(&self, name: &str, command: &[OsString]) -> Outcome {
+        let cwd = self.place.join(name);
+        if cwd.exists() {
+            fs::remove_dir_all(&cwd).expect("the last run's directory can be removed");
+        }
+        fs::create_dir(&cwd).expect("a working directory can be made");
+        let file = |what: &str| self.place.join(format!("{name}.{what}"));
+        let open = |what: &str| -> File {
+            let _ = fs::remove_file(file(what));
+            OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(file(what))
+                .expect("a file for the output can be made")
+        };
+        File::create(file("stdin"))
+            .and_then(|mut f| f.write_all(&self.input))
+            .expect("the input can be written");
+        let words: Vec<&OsString> = self.around.iter().chain(command).collect();
+        let mut child = Command::new(words[0]);
+        child
+            .args(&words[1..])
+            .current_dir(&cwd)
+            .stdin(Stdio::from(
+                File::open(file("stdin")).expect("the input is there"),
+            ))
+            .stdout(open("stdout"))
+            .stderr(open("stderr"))
+            .env("LC_ALL", "C")
+            .envs(self.environment.iter().map(|(k, v)| (k, v)))
+            .process_group(0);
+        let stack = self.stack;
+        // SAFETY: setrlimit and signal are async-signal-safe.
+        unsafe {
+            child.pre_exec(move || {
+                let limit = |which, bytes| {
+                    let limit = libc::rlimit {
+                        rlim_cur: bytes,
+                        rlim_max: bytes,
+                    };
+                    match libc::setrlimit(which, &raw const limit) {
+                        0 => Ok(()),
+                        _ => Err(std::io::Error::last_os_error()),
+                    }
+                };
+                limit(libc::RLIMIT_CORE, 0)?;
+                stack.map_or(Ok(()), |bytes| limit(libc::RLIMIT_STACK, bytes))
+            });
+        }
+        let mut child = child
+            .spawn()
+            .unwrap_or_else(|e| panic!("{words:?} cannot be run: {e}"));
+        let group = -child.id().cast_signed();
+        let started = Instant::now();
+        let mut interrupt = self.kill_after;
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("the child can be waited for") {
+                break Some(status);
+            }
+            if interrupt.is_some_and(|after| started.elapsed() > after) {
+                interrupt = None;
+                // SAFETY: the group is that of the child, which has not been waited for.
+                unsafe { libc::kill(group, libc::SIGINT) };
+            }
+            if started.elapsed() > self.timeout {
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        // What the program left running goes, too.
+        // SAFETY: as above; a group without members is an error that does not matter.
+        unsafe { libc::kill(group, libc::SIGKILL) };
+        let read = |what: &str| fs::read(file(what)).expect("the output can be read");
+        let (stdout, stderr) = (read("stdout"), read("stderr"));
+        let Some(status) = status else {
+            let _ = child.wait();
+            panic!(
+                "{name} hangs: {words:?} ran for {:?}\n-- stdout:\n{}\n-- stderr:\n{}",
+                self.timeout,
+                String::from_utf8_lossy(&stdout),
+                String::from_utf8_lossy(&stderr)
+            );
+        };
+        Outcome {
+            stdout,
+            stderr,
+            ended: status.into(),
+        }
+    }
+}

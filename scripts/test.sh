@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Runs everything that has to hold before a change lands: format, lints, tests, documentation.
+# Installs what is missing by apt-get, where it may. A step that fails ends the script.
+#
+#   scripts/test.sh              everything
+#   scripts/test.sh NAME…        only tests whose names contain one of these words
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() { printf '\n== %s\n' "$*"; }
+
+# Tools of the tests, and the package that has each. What is optional is said to be missing by the tests that need it.
+missing=()
+need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
+need gcc gcc
+need g++ g++
+need clang clang
+need musl-gcc musl-tools
+need sqlite3 sqlite3
+need redis-server redis-server
+need redis-cli redis-tools
+need lua5.4 lua5.4
+need perl perl
+need python3 python3
+need git git
+need go golang-go
+need node nodejs
+
+if [ ${#missing[@]} -gt 0 ]; then
+    step "install ${missing[*]}"
+    apt=()
+    if [ "$(id -u)" = 0 ]; then
+        apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        apt=(sudo -n env DEBIAN_FRONTEND=noninteractive apt-get)
+    fi
+    if [ ${#apt[@]} -gt 0 ] && command -v apt-get >/dev/null; then
+        "${apt[@]}" update -qq || echo "the package lists cannot be renewed"
+        # Together, or each alone where one of them is not to be had.
+        "${apt[@]}" install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
+            for package in "${missing[@]}"; do
+                "${apt[@]}" install -y -qq --no-install-recommends "$package" >/dev/null ||
+                    echo "$package is not to be had"
+            done
+    else
+        echo "cannot install: neither root nor sudo with apt-get"
+    fi
+    command -v gcc >/dev/null || { echo "there is no gcc: the tests cannot run" >&2; exit 1; }
+fi
+
+# Tests keep their files here; the trace directories of failed ones stay for a look.
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+
+if [ $# -eq 0 ]; then
+    step "format"
+    cargo fmt --all --check
+
+    step "lints"
+    cargo clippy --workspace --all-targets --quiet -- -D warnings
+fi
+
+if [ $# -eq 0 ]; then
+    step "documentation"
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+    cargo test --workspace --doc --quiet
+fi
+
+step "build"
+cargo build --quiet --package hodo
+# The tests run this hodo, and do not look themselves whether it is new.
+HODO_BIN="$(pwd)/target/debug/hodo"
+if [ -n "${CARGO_TARGET_DIR:-}" ]; then
+    HODO_BIN="$CARGO_TARGET_DIR/debug/hodo"
+fi
+export HODO_BIN
+
+step "tests"
+if command -v cargo-nextest >/dev/null; then
+    cargo nextest run --workspace --no-fail-fast --failure-output final --status-level fail "$@"
+else
+    cargo test --workspace --no-fail-fast --lib --bins --tests --examples -- "$@"
+fi
