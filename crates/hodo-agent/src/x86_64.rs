@@ -17,9 +17,9 @@ global_asm!(
     .pushsection .rodata.hodo_agent, "a", @progbits
     .p2align 6
     .globl hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow
-    .globl hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end
+    .globl hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end, hodo_agent_frame
     .hidden hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow
-    .hidden hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end
+    .hidden hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end, hodo_agent_frame
 hodo_agent_start:
 
     # The upper half of the time counter changed. In: edx = upper half, rax = lower half (kept). Clobbers rcx, rdx.
@@ -180,6 +180,49 @@ hodo_agent_shadow:
     pop rax
     ret
 
+    # The frame at exit is not that at entry. In: S is the frame at exit, rax = what its shadow has, ecx = function id,
+    # rdx = minus the shadow's distance. Out: rax = the return address. Clobbers rcx. The shadow of an open frame has its
+    # top bit set; the innermost such frame is the one that returns here.
+    .p2align 4
+hodo_agent_frame:
+    push rbx
+    push rsi
+    push rdi
+    lea rsi, [rsp + 32 + 24]
+    inc qword ptr gs:[{BAD_FRAMES}]
+    push rax
+    mov rdi, rsi
+    mov ebx, 512
+1:  sub rdi, 8
+    mov rax, [rdi + rdx]
+    btr rax, 63
+    jc 5f
+    dec ebx
+    jnz 1b
+    mov rdi, rsi
+    mov ebx, 512
+3:  add rdi, 8
+    mov rax, [rdi + rdx]
+    btr rax, 63
+    jc 5f
+    dec ebx
+    jnz 3b
+    pop rax
+    xor edi, edi
+    jmp 6f
+5:  mov qword ptr [rdi + rdx], 0
+    pop rbx
+6:  cmp qword ptr gs:[{BAD_ID}], 0
+    jne 7f
+    mov gs:[{BAD_ENTRY}], rdi
+    mov gs:[{BAD_EXIT}], rsi
+    mov ecx, ecx
+    mov gs:[{BAD_ID}], rcx
+7:  pop rdi
+    pop rsi
+    pop rbx
+    ret
+
     # One record. In: ecx = the record's upper half without the stack bits. Clobbers rax, rcx, rdx.
     .p2align 4
 hodo_agent_record:
@@ -236,6 +279,10 @@ hodo_agent_end:
     REGION0_LEN = const tcb::REGION0_LEN,
     REGION1_LO = const tcb::REGION1_LO,
     REGION1_LEN = const tcb::REGION1_LEN,
+    BAD_FRAMES = const tcb::BAD_FRAMES,
+    BAD_ID = const tcb::BAD_ID,
+    BAD_ENTRY = const tcb::BAD_ENTRY,
+    BAD_EXIT = const tcb::BAD_EXIT,
     NEXT_CHUNK = const file_header::NEXT_CHUNK,
     H_SEQ = const chunk_header::SEQ,
     H_TASK = const chunk_header::TASK,
@@ -264,6 +311,7 @@ unsafe extern "C" {
     static hodo_agent_shadow: u8;
     static hodo_agent_record: u8;
     static hodo_agent_record_untimed: u8;
+    static hodo_agent_frame: u8;
     static hodo_agent_syscall: u8;
     static hodo_agent_end: u8;
 }
@@ -283,6 +331,9 @@ pub struct Runtime {
     pub record: usize,
     /// The same without the time.
     pub record_untimed: usize,
+    /// In: `rax` = the shadow, `ecx` = function id, `rdx` = minus the shadow's distance. Out: `rax` = return address.
+    /// Clobbers `rcx`.
+    pub frame: usize,
     /// A system call instruction.
     pub syscall: usize,
 }
@@ -300,6 +351,7 @@ pub fn runtime() -> Runtime {
         shadow: offset(&raw const hodo_agent_shadow),
         record: offset(&raw const hodo_agent_record),
         record_untimed: offset(&raw const hodo_agent_record_untimed),
+        frame: offset(&raw const hodo_agent_frame),
         syscall: offset(&raw const hodo_agent_syscall),
     }
 }

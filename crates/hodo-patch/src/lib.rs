@@ -70,6 +70,8 @@ pub struct Recording {
     pub filtered: bool,
     /// At most so many frames deep; no more than [`tcb::MAX_DEPTH`].
     pub depth: Option<u32>,
+    /// Exits check that the frame is that of the entry.
+    pub check_frames: bool,
     /// Calls shorter than this, in units of the time counter, are left out.
     pub shortest: Option<u32>,
 }
@@ -147,6 +149,7 @@ fn records(id: u32, filter: bool, mode: Mode, recording: Recording) -> Records {
             (true, true) => Scope::Filter,
         },
         depth: recording.depth,
+        check: recording.check_frames.then_some(id),
         shortest: recording.shortest,
     }
 }
@@ -213,6 +216,7 @@ impl Island {
             epoch: at(self.runtime.epoch),
             chunk: at(self.runtime.chunk),
             shadow: at(self.runtime.shadow),
+            frame: at(self.runtime.frame),
             record: at(if timed {
                 self.runtime.record
             } else {

@@ -60,11 +60,12 @@ pub struct Waiting {
     failed: OwnedFd,
 }
 
-/// Forks a child that waits for [`Waiting::go`].
+/// Forks: one process becomes the program when [`Waiting::go`] is called, the other returns from here. That is the parent,
+/// or with `keep_pid` the child, and then the program has the process id that this process had.
 ///
 /// # Errors
 /// If there can be no more processes.
-pub fn fork(program: &Path, command: &[OsString]) -> Result<Waiting> {
+pub fn fork(program: &Path, command: &[OsString], keep_pid: bool) -> Result<Waiting> {
     let (wait, go) = pipe()?;
     let (failed, fail) = pipe()?;
     let path = CString::new(program.as_os_str().as_bytes())?;
@@ -76,11 +77,16 @@ pub fn fork(program: &Path, command: &[OsString]) -> Result<Waiting> {
     argv.push(std::ptr::null());
     // SAFETY: the child calls nothing but async-signal-safe functions on memory prepared above, and then execs or exits.
     unsafe {
+        let before = libc::getpid();
         let pid = libc::fork();
         if pid == -1 {
             return Err(io::Error::last_os_error()).context("forking");
         }
-        if pid == 0 {
+        if (pid == 0) != keep_pid {
+            if keep_pid {
+                // Where only ancestors may trace, this allows it to the recorder.
+                libc::prctl(libc::PR_SET_PTRACER, pid, 0, 0, 0);
+            }
             libc::close(go.as_raw_fd());
             let mut byte = 0u8;
             while libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1) == -1
@@ -95,6 +101,7 @@ pub fn fork(program: &Path, command: &[OsString]) -> Result<Waiting> {
             libc::write(fail.as_raw_fd(), (&raw const error).cast(), 4);
             libc::_exit(127);
         }
+        let pid = if keep_pid { before } else { pid };
         Ok(Waiting { pid, go, failed })
     }
 }

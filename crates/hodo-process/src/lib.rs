@@ -1,5 +1,6 @@
 //! Launches programs, maps the agent into them, follows their threads and children. The only crate that knows ptrace.
 
+mod check;
 mod events;
 mod give;
 mod instrument;
@@ -15,6 +16,7 @@ mod signals;
 mod spots;
 mod tracer;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -44,11 +46,27 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::signal(libc::SIGQUIT, libc::SIG_IGN);
     }
-    let child = launch::fork(&program, &options.command)?;
+    let mut modules = modules::Modules::new();
+    // A script has no functions of its own, and what cannot be read is told when it is executed.
+    if let Ok(module) = modules.get(
+        &program,
+        &canonical(&program),
+        &selection,
+        true,
+        &mut session,
+    ) {
+        for pattern in check::useless(&selection, &module, &program) {
+            eprintln!(
+                "hodo: {pattern} matches no function of {} or its libraries",
+                program.display()
+            );
+        }
+    }
+    let child = launch::fork(&program, &options.command, options.keep_pid)?;
     let done = Arc::new(AtomicBool::new(false));
-    let forward = signals::Forward::start(child.pid);
+    let forward = (!options.keep_pid).then(|| signals::Forward::start(child.pid));
     let events = Arc::clone(&session.events);
-    let tracer = tracer::Tracer::new(options, &mut session, selection, child.pid)?;
+    let tracer = tracer::Tracer::new(options, &mut session, modules, selection, child.pid)?;
     let outcome = std::thread::scope(|scope| {
         let populate = scope.spawn(|| populate(&events, &done));
         // Whatever happens here, the other thread must end.
@@ -67,6 +85,11 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         eprintln!("hodo: {} records were lost", outcome.lost);
     }
     Ok(outcome.exit)
+}
+
+/// A file's path as the kernel tells it.
+fn canonical(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// Calls a function when it is dropped.

@@ -182,6 +182,16 @@ impl Modules {
         }
     }
 
+    /// The name of a function by its id.
+    pub fn name(&self, id: u32) -> Option<&str> {
+        self.known.values().find_map(|module| {
+            let functions = module.functions.iter().find(|f| f.id == id);
+            let function = functions.map(|f| module.plan.functions[f.index].name.as_str());
+            let libcall = module.libcalls.iter().find(|call| call.id == id);
+            function.or_else(|| libcall.map(|call| module.plan.libcalls[call.index].name.as_str()))
+        })
+    }
+
     /// The module of a file, planned if it is new.
     pub fn get(
         &mut self,

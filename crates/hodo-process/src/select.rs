@@ -3,9 +3,17 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use hodo_symbols::{Style, demangle};
 use regex::Regex;
 
 use crate::options::{Match, RecordOptions};
+
+/// A name as it is in the file, or as people write it.
+fn is_match(pattern: &Regex, name: &str) -> bool {
+    pattern.is_match(name)
+        || (name.starts_with("_Z") || name.starts_with("_R"))
+            && pattern.is_match(&demangle(name, Style::Simple))
+}
 
 /// One `-P` or `-U`.
 #[derive(Debug)]
@@ -14,6 +22,35 @@ struct Rule {
     name: Regex,
     /// `None`: the program itself.
     module: Option<String>,
+    text: String,
+}
+
+/// A pattern of the command line.
+#[derive(Debug, Clone, Copy)]
+pub struct PatternRef<'a> {
+    option: &'static str,
+    text: &'a str,
+    name: &'a Regex,
+    module: Option<&'a str>,
+    /// Without a module, it is for the program only.
+    main_only: bool,
+}
+
+impl PatternRef<'_> {
+    /// Does it match this function?
+    pub fn matches(&self, path: &Path, main: bool, name: &str) -> bool {
+        let module = match self.module {
+            None => main || !self.main_only,
+            Some(module) => Selection::is_called(path, module),
+        };
+        module && is_match(self.name, name)
+    }
+}
+
+impl std::fmt::Display for PatternRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} '{}'", self.option, self.text)
+    }
 }
 
 /// One `-F` or `-N`.
@@ -22,6 +59,7 @@ struct Pattern {
     name: Regex,
     /// `None`: any module.
     module: Option<String>,
+    text: String,
 }
 
 /// What is to be traced.
@@ -81,7 +119,11 @@ impl Selection {
             let pattern = |text: &String| {
                 let (name, module) = split(text);
                 let name = compile(&name, options.pattern)?;
-                Ok(Pattern { name, module })
+                Ok(Pattern {
+                    name,
+                    module,
+                    text: text.clone(),
+                })
             };
             texts.iter().map(pattern).collect()
         };
@@ -91,6 +133,7 @@ impl Selection {
                 trace: *trace,
                 name: compile(&name, options.pattern)?,
                 module,
+                text: pattern.clone(),
             });
         }
         Ok(Self {
@@ -121,12 +164,38 @@ impl Selection {
 
     fn any(patterns: &[Pattern], path: &Path, name: &str) -> bool {
         patterns.iter().any(|pattern| {
-            pattern.name.is_match(name)
+            is_match(&pattern.name, name)
                 && pattern
                     .module
                     .as_ref()
                     .is_none_or(|module| Self::is_called(path, module))
         })
+    }
+
+    /// All patterns.
+    pub fn patterns(&self) -> Vec<PatternRef<'_>> {
+        fn filters<'a>(
+            option: &'static str,
+            list: &'a [Pattern],
+        ) -> impl Iterator<Item = PatternRef<'a>> {
+            list.iter().map(move |pattern| PatternRef {
+                option,
+                text: &pattern.text,
+                name: &pattern.name,
+                module: pattern.module.as_deref(),
+                main_only: false,
+            })
+        }
+        let mut all: Vec<_> = filters("-F", &self.filter).collect();
+        all.extend(filters("-N", &self.notrace));
+        all.extend(self.rules.iter().map(|rule| PatternRef {
+            option: if rule.trace { "-P" } else { "-U" },
+            text: &rule.text,
+            name: &rule.name,
+            module: rule.module.as_deref(),
+            main_only: !self.nest_libcall,
+        }));
+        all
     }
 
     /// Are there filter functions (`-F`) at all?
@@ -175,7 +244,7 @@ impl Selection {
                 .iter()
                 .any(|rule| rule.trace && Self::applies(rule, path, main));
         for rule in &self.rules {
-            if Self::applies(rule, path, main) && rule.name.is_match(name) {
+            if Self::applies(rule, path, main) && is_match(&rule.name, name) {
                 wanted = rule.trace;
             }
         }

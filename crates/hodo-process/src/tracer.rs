@@ -92,6 +92,7 @@ impl<'a> Tracer<'a> {
     pub fn new(
         options: &'a RecordOptions,
         session: &'a mut Session,
+        modules: Modules,
         selection: Selection,
         first: i32,
     ) -> Result<Self> {
@@ -100,6 +101,7 @@ impl<'a> Tracer<'a> {
         let recording = Recording {
             timed,
             filtered: selection.is_filtered(),
+            check_frames: options.check_frames,
             depth: options
                 .depth
                 .filter(|&depth| 0 < depth && u64::from(depth) <= tcb::MAX_DEPTH),
@@ -111,7 +113,7 @@ impl<'a> Tracer<'a> {
         let mut this = Self {
             options,
             session,
-            modules: Modules::new(),
+            modules,
             selection,
             recording,
             threads: HashMap::new(),
@@ -347,8 +349,38 @@ impl<'a> Tracer<'a> {
             }
             self.lost += self.session.events.lost(number);
             self.unshadowed += self.session.events.unshadowed(number);
+            self.bad_frames(thread, number)?;
             self.session.log(&json!({"task_end": {
                 "id": thread.task, "counter": counter(), "exit": exit_json(exit)}}))?;
+        }
+        Ok(())
+    }
+
+    /// Tells of exits that did not find the frame of their entry (`--check-frames`).
+    fn bad_frames(&mut self, thread: &Thread, number: u64) -> Result<()> {
+        let count = self
+            .session
+            .events
+            .tcb_words(number, tcb::BAD_FRAMES..tcb::BAD_FRAMES + 8)[0];
+        if count == 0 {
+            return Ok(());
+        }
+        let first = self
+            .session
+            .events
+            .tcb_words(number, tcb::BAD_ID..tcb::BAD_EXIT + 8);
+        let name = self.modules.name(first[0] as u32).unwrap_or("?").to_owned();
+        let entry = match first[1] {
+            0 => "a frame that is not known".to_owned(),
+            frame => format!("frame {frame:#x}"),
+        };
+        let text = format!(
+            "the frame test failed {count} times; first in {name}: entered with {entry}, left with frame {:#x}",
+            first[2]
+        );
+        self.remark(thread.pid, &text)?;
+        if self.options.verbose == 0 {
+            eprintln!("hodo: {}: {text}", thread.pid);
         }
         Ok(())
     }

@@ -113,6 +113,12 @@ pub mod tcb {
     pub const INSIDE: u64 = 176;
     /// `u64`: bytes of [`FRAMES`] in use.
     pub const DEPTH: u64 = 184;
+    /// `u64`: function id of the first frame-test failure; 0: there was none.
+    pub const BAD_ID: u64 = 192;
+    /// `u64`: its stack address at entry; 0: not found.
+    pub const BAD_ENTRY: u64 = 200;
+    /// `u64`: its stack address at exit.
+    pub const BAD_EXIT: u64 = 208;
     /// `[u64; MAX_DEPTH]`: the stack addresses of the open frames that count for `-D`.
     pub const FRAMES: u64 = 256;
     /// Largest `-D` that is applied while recording; readers apply any.

@@ -2,7 +2,7 @@
 //!
 //! At the return point of a stub the stack pointer is S + 8, and the real return address is in the shadow of S. One
 //! FDE covers all stubs: CFA = rsp − 8 (it must differ from the caller's, or libgcc takes the stub for the frame that
-//! handles an exception), rsp = CFA + 8, return address at CFA − distance. A second one covers the hooks.
+//! handles an exception), rsp = CFA + 8, return address in the word at CFA − distance. A second one covers the hooks.
 //! Encodings: DWARF 5, section 6.4; LSB 5.0, section 10.6 (`.eh_frame`, `.eh_frame_hdr`).
 
 use super::hooks::FRAME;
@@ -46,10 +46,12 @@ pub fn build(at: u32, hooks: std::ops::Range<u32>, size: u32, shadow_distance: u
     let mut stub_rules = vec![
         0x12, 7, 1, // DW_CFA_def_cfa_sf: rsp + 1 * -8
         0x16, 7, 2, 0x23, 8, // DW_CFA_val_expression: rsp = CFA + 8
-        0x10, 16, 10, 0x0E, // DW_CFA_expression: return address at CFA - distance
+        0x16, 16, 15,
+        0x0E, // DW_CFA_val_expression: return address = what is at CFA - distance
     ];
     stub_rules.extend(shadow_distance.to_le_bytes());
-    stub_rules.push(0x1C);
+    // minus, deref; without the top bit, which marks open frames: shl 1, shr 1.
+    stub_rules.extend([0x1C, 0x06, 0x31, 0x24, 0x31, 0x25]);
     let hook_rules = [
         0x0C,
         7,

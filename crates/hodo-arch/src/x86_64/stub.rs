@@ -53,6 +53,8 @@ pub struct Runtime {
     pub shadow: u64,
     /// One record, with all of the work (timed or not, as the stub is).
     pub record: u64,
+    /// The frame at exit is not that at entry.
+    pub frame: u64,
 }
 
 /// What is recorded.
@@ -70,6 +72,8 @@ pub struct Records {
     pub scope: Scope,
     /// At most so many frames are open at once, counted from the outermost filter function.
     pub depth: Option<u32>,
+    /// Function id, if exits check that the frame is that of the entry.
+    pub check: Option<u32>,
     /// Calls that took less than this, in units of the time counter, are taken back, if nothing came in between.
     pub shortest: Option<u32>,
 }
@@ -136,6 +140,10 @@ pub fn emit_stub<E>(
     let shadow = code.forward(JAE);
     let shadow_back = code.here();
     code.op64(&[0x48, 0xBA], layout.shadow_distance.wrapping_neg()); // movabs rdx, -distance
+    if records.check.is_some() {
+        // A frame is marked as long as it is open.
+        code.raw(&[0x48, 0x0F, 0xBA, 0xE8, 0x3F]); // bts rax, 63
+    }
     code.raw(&[0x48, 0x89, 0x44, 0x14, 0x18]); // mov [rsp+rdx+24], rax
     emit_record(code, layout, records.timed, records.entry, &mut slow);
     if records.scope == Scope::Filter {
@@ -155,9 +163,21 @@ pub fn emit_stub<E>(
     emit_leave(code, layout, records);
     code.op64(&[0x48, 0xBA], layout.shadow_distance.wrapping_neg());
     code.raw(&[0x48, 0x8B, 0x44, 0x14, 0x18]); // mov rax, [rsp+rdx+24]
+    let bad = records.check.map(|id| {
+        code.raw(&[0x48, 0xC7, 0x44, 0x14, 0x18, 0, 0, 0, 0]); // mov qword [rsp+rdx+24], 0
+        code.raw(&[0x48, 0x0F, 0xBA, 0xF0, 0x3F]); // btr rax, 63
+        (code.forward(JAE), id)
+    });
+    let go_back = code.here();
     code.raw(&[0x48, 0x89, 0x44, 0x24, 0x18]); // mov [rsp+24], rax
     code.raw(POP_SCRATCH);
     code.raw(&[0xC3]); // ret
+    if let Some((bad, id)) = bad {
+        code.bind(bad);
+        code.op32(&[0xB9], id); // mov ecx, id
+        code.branch(CALL, runtime.frame);
+        code.branch(JMP, go_back);
+    }
 
     // No shadow to be had: the entry alone is recorded.
     code.bind(shadow);

@@ -1,0 +1,61 @@
+//! Patterns that match nothing: said before the program runs, for the recording would only show that something is missing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hodo_plan::model::Plan;
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+
+use crate::modules::Module;
+use crate::select::Selection;
+
+/// The patterns of `-F`, `-N`, `-P` and `-U` that match no function of the program or of the libraries that it is linked
+/// with, as on the command line.
+pub fn useless(selection: &Selection, module: &Module, program: &Path) -> Vec<String> {
+    let mut open = selection.patterns();
+    let plan: &Plan = &module.plan;
+    let names = plan.functions.iter().map(|f| f.name.as_str());
+    let names = names.chain(plan.libcalls.iter().map(|call| call.name.as_str()));
+    for name in names {
+        open.retain(|pattern| !pattern.matches(&module.image.path, true, name));
+    }
+    if open.is_empty() {
+        return Vec::new();
+    }
+    for library in libraries(&module.image.bytes, program) {
+        let Ok(bytes) = std::fs::read(&library) else {
+            continue;
+        };
+        for function in hodo_symbols::functions(&bytes).unwrap_or_default() {
+            open.retain(|pattern| !pattern.matches(&library, false, &function.name));
+        }
+    }
+    open.iter().map(|pattern| pattern.to_string()).collect()
+}
+
+/// The libraries that the dynamic linker would load.
+fn libraries(bytes: &[u8], program: &Path) -> Vec<PathBuf> {
+    let Some(linker) = interpreter(bytes) else {
+        return Vec::new();
+    };
+    let Ok(output) = Command::new(linker).arg("--list").arg(program).output() else {
+        return Vec::new();
+    };
+    // `libc.so.6 => /lib/libc.so.6 (0x7f…)`, or the path alone.
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+        .map(PathBuf::from)
+        .collect()
+}
+
+/// The dynamic linker that a program asks for.
+fn interpreter(bytes: &[u8]) -> Option<PathBuf> {
+    let elf: ElfFile64 = ElfFile64::parse(bytes).ok()?;
+    let endian = elf.endian();
+    let headers = elf.elf_header().program_headers(endian, elf.data()).ok()?;
+    let path = headers
+        .iter()
+        .find_map(|header| header.interpreter(endian, elf.data()).ok()?)?;
+    Some(PathBuf::from(std::str::from_utf8(path).ok()?))
+}
