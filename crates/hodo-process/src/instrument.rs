@@ -257,7 +257,8 @@ fn map_shadows(
     program: std::ops::Range<u64>,
 ) -> Result<[(u64, u64); 2]> {
     const ROOM: u64 = 1 << 40;
-    let top = 0x8000_0000_0000 - SHADOW_DISTANCE % 4096 - 8192;
+    // Without address space randomization the first stack ends where the address space does.
+    let top = 0x8000_0000_0000;
     let low = linker
         .filter(|&base| base > 1 << 46)
         .unwrap_or(0x7E00_0000_0000)

@@ -92,10 +92,7 @@ pub fn fork(program: &Path, command: &[OsString], keep_pid: bool) -> Result<Wait
             while libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1) == -1
                 && *libc::__errno_location() == libc::EINTR
             {}
-            // Rust ignores SIGPIPE in this process; the program shall not inherit that.
-            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+            crate::inherited::restore();
             libc::execv(path.as_ptr(), argv.as_ptr());
             let error = *libc::__errno_location();
             libc::write(fail.as_raw_fd(), (&raw const error).cast(), 4);

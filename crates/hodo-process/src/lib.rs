@@ -3,6 +3,7 @@
 mod check;
 mod events;
 mod give;
+mod inherited;
 mod instrument;
 mod launch;
 mod maps;

@@ -1,7 +1,7 @@
 //! The `hodo` command from outside: what it prints, where, and how it ends.
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -117,6 +117,65 @@ fn hodo_ends_by_the_signal_that_ended_the_program() {
         assert_eq!(traced.status.signal(), Some(signal), "{signal}");
         assert_eq!(text(&traced.stderr), "");
     }
+}
+
+/// What a program tells about its signals and descriptors, started by `sh -c` with `around` put before it.
+fn circumstances(place: &Path, around: &str, traced: bool) -> (String, Option<i32>) {
+    const TELL: &str = "grep Sig /proc/self/status >&3; ls /proc/self/fd >&3; read x; echo $? >&3; echo x; exit $?";
+    let hodo = if traced {
+        env!("CARGO_BIN_EXE_hodo")
+    } else {
+        ""
+    };
+    let record = if traced { "record" } else { "" };
+    let status = Command::new("/bin/sh")
+        .args(["-c", around])
+        .env("PROGRAM", format!("{hodo} {record}"))
+        .env("TELL", TELL)
+        .current_dir(place)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    let told = std::fs::read_to_string(place.join("told")).unwrap();
+    (told, status.code())
+}
+
+#[test]
+fn the_program_inherits_signals_and_descriptors() {
+    let place = place();
+    for around in [
+        r#"$PROGRAM /bin/sh -c "$TELL" 3>told"#,
+        r#"trap '' PIPE INT QUIT; $PROGRAM /bin/sh -c "$TELL" 3>told"#,
+        r#"trap '' HUP TERM USR1; $PROGRAM /bin/sh -c "$TELL" 3>told"#,
+        r#"$PROGRAM /bin/sh -c "$TELL" 3>told <&-"#,
+        r#"$PROGRAM /bin/sh -c "$TELL" 3>told >&-"#,
+        r#"$PROGRAM /bin/sh -c "$TELL" 3>told <&- >&- 2>&-"#,
+    ] {
+        let alone = circumstances(place.path(), around, false);
+        let traced = circumstances(place.path(), around, true);
+        assert_eq!(alone, traced, "{around}");
+    }
+}
+
+#[test]
+fn programs_run_without_address_randomization() {
+    let place = place();
+    let mut command = hodo(
+        place.path(),
+        &["record", "/bin/sh", "-c", "echo $((6 * 7))"],
+    );
+    // SAFETY: personality is one system call, and touches no memory.
+    let output = unsafe {
+        command.pre_exec(|| {
+            libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+            Ok(())
+        })
+    }
+    .output()
+    .unwrap();
+    assert_eq!(text(&output.stdout), "42\n", "{output:?}");
 }
 
 #[test]
