@@ -51,6 +51,8 @@ pub struct Space {
     pub used: [(usize, usize); 2],
     /// Whether `_dl_find_object` is hooked.
     pub find_object: bool,
+    /// Whether the program uses `ptrace`.
+    pub debugger: bool,
     /// Pages for the jumps of punned sites, and how many bytes of each are taken.
     pub spots: Vec<(u64, u64)>,
 }
@@ -129,7 +131,14 @@ pub fn program(pid: i32, context: &mut Work<'_>) -> Result<Space> {
     let entry = auxv(pid, 9).context("no entry point in the auxiliary vector")?;
     let linker = auxv(pid, 7).filter(|&base| base != 0);
     let bias = entry.wrapping_sub(module.image.entry());
-    let mut space = Space::default();
+    let mut space = Space {
+        debugger: module
+            .plan
+            .libcalls
+            .iter()
+            .any(|call| call.name == "ptrace"),
+        ..Space::default()
+    };
 
     // The first system calls are made on the first instruction, for want of a better place.
     let regs = remote::regs(pid)?;

@@ -276,6 +276,10 @@ impl Modules {
                 });
             }
         }
+        for remark in &plan.remarks {
+            let text = format!("{}: {remark}", image.path.display());
+            session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
+        }
         let count = symbols.len();
         let file = session.symbols(id, symbols.into_iter())?;
         session.log(&json!({"module": {

@@ -496,6 +496,11 @@ impl<'a> Tracer<'a> {
             };
             self.session.events.init_tcb(number, &init);
             remote::set_gs_base(child, init.base + number * tcb::SIZE)?;
+            if space.borrow().debugger {
+                self.remark(child, "the child of a debugger: it is not traced")?;
+                // Its control block stays taken: nobody tells when it ends.
+                return remote::detach(child);
+            }
             let thread = Thread {
                 tcb: Some(number),
                 space: Some(Rc::clone(space)),
@@ -503,6 +508,9 @@ impl<'a> Tracer<'a> {
             };
             self.threads.insert(child, thread);
             return remote::cont(child, 0);
+        }
+        if space.borrow().debugger {
+            self.remark(child, "the child of a debugger: it is not traced")?;
         }
         // Its calls are not traced any more, but those that are open return through their stubs.
         instrument::revert(child, &space.borrow())?;
@@ -551,7 +559,9 @@ impl<'a> Tracer<'a> {
         } else {
             Rc::new(RefCell::new(space.borrow().clone()))
         };
-        if self.options.no_follow && !is_thread {
+        // A process has one tracer: what a debugger starts is the debugger's.
+        let debugger = space.borrow().debugger;
+        if (self.options.no_follow || debugger) && !is_thread {
             return self.let_go(child, &space, shares_memory, tcb);
         }
         let (kind, child_pid) = if is_thread {

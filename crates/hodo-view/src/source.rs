@@ -129,6 +129,9 @@ impl Source {
         for damage in &trace.damage {
             eprintln!("hodo: {damage}");
         }
+        for remark in &trace.remarks {
+            eprintln!("hodo: {}", remark.text);
+        }
         let style = |name: &str| demangle(name, options.demangle);
         let names: Vec<String> = trace
             .functions
