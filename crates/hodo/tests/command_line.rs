@@ -160,6 +160,52 @@ fn the_program_inherits_signals_and_descriptors() {
 }
 
 #[test]
+fn a_filter_that_matches_nothing_is_told_before_the_program_runs() {
+    let place = place();
+    let output = run(
+        place.path(),
+        &[
+            "record",
+            "-F",
+            "no_such_function",
+            "/bin/sh",
+            "-c",
+            "echo it runs >&2",
+        ],
+    );
+    assert!(output.status.success());
+    let lines: Vec<&str> = text(&output.stderr).lines().collect();
+    let [warning, program] = lines[..] else {
+        panic!("{lines:?}")
+    };
+    assert!(warning.starts_with("hodo: ") && warning.contains("no_such_function"));
+    assert_eq!(program, "it runs");
+    let replay = run(place.path(), &["replay", "-F", "neither_this"]);
+    assert!(replay.status.success());
+    assert!(text(&replay.stderr).contains("neither_this"));
+    let wrong = run(place.path(), &["record", "-F", "(", "touch", "ran"]);
+    assert_eq!(wrong.status.code(), Some(125));
+    assert!(text(&wrong.stderr).starts_with("hodo: "));
+    assert!(!place.path().join("ran").exists());
+}
+
+#[test]
+fn the_program_can_keep_the_process_id() {
+    let place = place();
+    let child = hodo(
+        place.path(),
+        &["record", "--keep-pid", "/bin/sh", "-c", "echo $$; exit 6"],
+    )
+    .stdout(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), format!("{pid}\n"));
+    assert_eq!(output.status.code(), Some(6));
+}
+
+#[test]
 fn programs_run_without_address_randomization() {
     let place = place();
     let mut command = hodo(
