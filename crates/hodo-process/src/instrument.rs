@@ -10,6 +10,7 @@ use std::rc::Rc;
 use anyhow::{Context, Result, bail};
 use hodo_patch::{Hook, Island, Patches, Places, Recording, Traced, TracedCall};
 use hodo_trace::format::SHADOW_DISTANCE;
+use serde_json::json;
 
 use crate::give;
 use crate::maps::{self, Mapping};
@@ -167,7 +168,7 @@ pub fn program(pid: i32, context: &mut Work<'_>) -> Result<Space> {
         context,
         &mut |range| spots.find(range),
         &mut patches,
-    );
+    )?;
     space.spots = spots.finish()?;
     hook(&module.image, bias, &mut island, &mut space, &mut patches);
     apply(&memory, &module.image, bias, &patches, &mut space)?;
@@ -320,10 +321,10 @@ fn patch(
     module: &Module,
     bias: u64,
     island: &mut Island,
-    context: &Work<'_>,
+    context: &mut Work<'_>,
     places: &mut Places<'_>,
     patches: &mut Patches,
-) {
+) -> Result<()> {
     let image = hodo_patch::Image {
         bias,
         code: &|range| module.image.at(range),
@@ -352,6 +353,17 @@ fn patch(
         nops: &module.plan.nops,
     };
     island.add_module(sites, image, context.recording, places, patches);
+    if let Some((addr, reason)) = patches.failed.first() {
+        let text = format!(
+            "{}: {} functions or calls are not traced after all; the first, at {addr:x}: {reason}",
+            module.image.path.display(),
+            patches.failed.len()
+        );
+        context
+            .session
+            .log(&json!({"remark": {"pid": 0, "text": text}}))?;
+    }
+    Ok(())
 }
 
 /// Writes patches, neighbours together.
@@ -512,7 +524,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
                 context,
                 &mut |range| spots.find(range),
                 &mut patches,
-            );
+            )?;
             space.spots = spots.finish()?;
         }
         hook(&image, bias, &mut island, space, &mut patches);
@@ -539,8 +551,15 @@ fn hook(image: &Image, bias: u64, island: &mut Island, space: &mut Space, patche
         "dl_iterate_phdr",
         "_Unwind_Backtrace",
         "_Unwind_GetIP",
+        "mlockall",
     ]);
     let range = |index: usize| symbols[index].map(|(addr, size)| addr..addr + size);
+    // All memory would be all of the trace's room and of the shadow. As with sanitizers, the call succeeds and does
+    // nothing: xor eax, eax; ret.
+    if let Some(function) = range(4) {
+        let at = function.start.wrapping_add(bias);
+        patches.writes.push((at, vec![0x31, 0xC0, 0xC3]));
+    }
     if let Some(function) = range(0)
         && island
             .add_hook(Hook::FindObject, function, view, patches)

@@ -19,11 +19,12 @@ use crate::select::Selection;
 use crate::session::Session;
 
 /// Functions that are not traced because they are hooked.
-const HOOKED: [&str; 4] = [
+const HOOKED: [&str; 5] = [
     "_dl_find_object",
     "dl_iterate_phdr",
     "_Unwind_Backtrace",
     "_dl_debug_state",
+    "mlockall",
 ];
 
 /// One loadable segment: link-time addresses and place in the file.
