@@ -1,10 +1,14 @@
-//! Calls that do not simply return: tail calls, deep recursion, longjmp, coroutines.
+//! Calls that do not simply return: tail calls, deep recursion, longjmp, coroutines, unwinding, exceptions.
 
-use hodo_tests::{Kind, Run, build};
+use hodo_tests::{Kind, Run, build, build_with};
+
+fn available(kinds: &[Kind]) -> impl Iterator<Item = Kind> {
+    kinds.iter().copied().filter(|kind| kind.is_available())
+}
 
 #[test]
 fn a_million_tail_calls() {
-    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_available()) {
+    for kind in available(&Kind::ALL) {
         let program = build("tail_calls.c", kind, &[]);
         let trace = Run::new(&format!("a_million_tail_calls-{kind:?}"), program).same(&[]);
         if kind.has_names() {
@@ -15,6 +19,138 @@ fn a_million_tail_calls() {
                 ("first", 500_001),
                 ("second", 500_000),
             ]);
+        }
+    }
+}
+
+#[test]
+fn recursion_a_million_deep_under_a_raised_stack_limit() {
+    for kind in available(&Kind::ALL) {
+        let program = build("deep_recursion.c", kind, &[]);
+        for options in [&[][..], &["-l"], &["--no-time"]] {
+            let trace = Run::new(&format!("recursion_a_million_deep-{kind:?}"), &program)
+                .args(["1000000"])
+                .stack(256 << 20)
+                .same(options);
+            if kind.has_names() {
+                trace.has_calls(&[("main", 1), ("descend", 1_000_001)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn recursion_that_overflows_the_stack_ends_as_alone() {
+    for kind in [Kind::Pie, Kind::Static] {
+        let program = build("deep_recursion.c", kind, &[]);
+        let run =
+            Run::new(&format!("recursion_that_overflows-{kind:?}"), program).args(["1000000000"]);
+        let trace = run.same(&[]);
+        assert!(trace.calls()["descend"] > 10_000);
+    }
+}
+
+#[test]
+fn longjmp_over_frames() {
+    for kind in available(&Kind::ALL) {
+        let program = build("jumps.c", kind, &[]);
+        for options in [&[][..], &["-l"]] {
+            let trace = Run::new(&format!("longjmp_over_frames-{kind:?}"), &program).same(options);
+            if kind.has_names() {
+                trace.has_calls(&[
+                    ("main", 1),
+                    ("attempt", 1000),
+                    ("sink", 25_500),
+                    ("leave", 1000),
+                ]);
+            }
+        }
+    }
+}
+
+#[test]
+fn coroutines_by_swapcontext() {
+    for kind in Kind::GLIBC {
+        let program = build("coroutines.c", kind, &[]);
+        for options in [&[][..], &["-l"]] {
+            let trace = Run::new(&format!("coroutines-{kind:?}"), &program).same(options);
+            if kind.has_names() {
+                trace.has_calls(&[
+                    ("main", 1),
+                    ("routine", 3),
+                    ("step", 3000),
+                    ("pause_in", 9000),
+                ]);
+            }
+        }
+    }
+}
+
+#[test]
+fn backtrace_sees_the_callers() {
+    for kind in Kind::GLIBC {
+        let program = build("unwinding.c", kind, &[]);
+        for options in [&[][..], &["-l"]] {
+            let run = Run::new(&format!("backtrace-{kind:?}"), &program);
+            let trace = run.same(options);
+            if kind.has_names() {
+                trace.has_calls(&[("main", 1), ("first", 3), ("second", 12), ("look", 3)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn cplusplus_exceptions_caught() {
+    for kind in Kind::GLIBC {
+        let program = build("exceptions.cc", kind, &[]);
+        for options in [&[][..], &["-l"], &["--no-time"]] {
+            let trace = Run::new(&format!("exceptions_caught-{kind:?}"), &program).same(options);
+            if kind.has_names() {
+                trace.has_calls(&[
+                    ("main", 1),
+                    ("catches", 5000),
+                    ("throws", 5000),
+                    ("deep", 30_000),
+                ]);
+            }
+        }
+    }
+}
+
+#[test]
+fn cplusplus_exceptions_uncaught() {
+    for kind in Kind::GLIBC {
+        let program = build("exceptions.cc", kind, &[]);
+        for number in ["3", "4"] {
+            let run = Run::new(&format!("exceptions_uncaught-{kind:?}-{number}"), &program)
+                .args([number]);
+            run.same(&[]);
+            run.same(&["-l"]);
+        }
+    }
+}
+
+#[test]
+fn cplusplus_exceptions_by_clang() {
+    let program = build_with("clang++", &["exceptions.cc"], &["-O1", "-pthread", "-w"]);
+    Run::new("exceptions_by_clang", program).same(&["-l"]);
+}
+
+#[test]
+fn rust_panics_caught_and_uncaught() {
+    for (name, flags) in [
+        ("debug", &["--edition=2024"][..]),
+        ("release", &["--edition=2024", "-O"]),
+        ("stripped", &["--edition=2024", "-O", "-Cstrip=symbols"]),
+        ("abort", &["--edition=2024", "-O", "-Cpanic=abort"]),
+    ] {
+        let program = build_with("rustc", &["panics.rs"], flags);
+        for options in [&[][..], &["-l"]] {
+            Run::new(&format!("panics-{name}"), &program).same(options);
+            Run::new(&format!("panics-{name}"), &program)
+                .args(["2"])
+                .same(options);
         }
     }
 }

@@ -1,0 +1,183 @@
+// Calls with every register filled: what the callee sees, and what the caller sees afterwards, goes to memory.
+// An image is 512 bytes of fxsave (x87, mxcsr, xmm), 16 ymm, then the general registers; 1152 bytes.
+
+.macro LOAD image
+    fxrstor64 \image(%rip)
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    vmovdqu \image + 512 + 32 * \n(%rip), %ymm\n
+    .endr
+    mov \image + 1024(%rip), %rax
+    mov \image + 1032(%rip), %rbx
+    mov \image + 1040(%rip), %rcx
+    mov \image + 1048(%rip), %rdx
+    mov \image + 1056(%rip), %rsi
+    mov \image + 1064(%rip), %rdi
+    mov \image + 1072(%rip), %rbp
+    mov \image + 1080(%rip), %r8
+    mov \image + 1088(%rip), %r9
+    mov \image + 1096(%rip), %r10
+    mov \image + 1104(%rip), %r11
+    mov \image + 1112(%rip), %r12
+    mov \image + 1120(%rip), %r13
+    mov \image + 1128(%rip), %r14
+    mov \image + 1136(%rip), %r15
+.endm
+
+.macro STORE image
+    mov %rax, \image + 1024(%rip)
+    mov %rbx, \image + 1032(%rip)
+    mov %rcx, \image + 1040(%rip)
+    mov %rdx, \image + 1048(%rip)
+    mov %rsi, \image + 1056(%rip)
+    mov %rdi, \image + 1064(%rip)
+    mov %rbp, \image + 1072(%rip)
+    mov %r8, \image + 1080(%rip)
+    mov %r9, \image + 1088(%rip)
+    mov %r10, \image + 1096(%rip)
+    mov %r11, \image + 1104(%rip)
+    mov %r12, \image + 1112(%rip)
+    mov %r13, \image + 1120(%rip)
+    mov %r14, \image + 1128(%rip)
+    mov %r15, \image + 1136(%rip)
+    mov %rsp, \image + 1144(%rip)
+    fxsave64 \image(%rip)
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    vmovdqu %ymm\n, \image + 512 + 32 * \n(%rip)
+    .endr
+.endm
+
+.macro FUNCTION name
+    .globl \name
+    .type \name, @function
+\name:
+.endm
+
+.macro END name
+    .size \name, . - \name
+.endm
+
+// One function that calls `callee` with all registers filled.
+.macro PROBE callee
+    .p2align 4
+FUNCTION probe_\callee
+    push %rbx
+    push %rbp
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+    sub $8, %rsp
+    fxsave64 kept(%rip)
+    LOAD given
+    mov %rsp, given + 1144(%rip)
+    call \callee
+    STORE after
+    fxrstor64 kept(%rip)
+    vzeroupper
+    add $8, %rsp
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %rbp
+    pop %rbx
+    ret
+END probe_\callee
+.endm
+
+    .text
+PROBE long_first
+PROBE short_first
+PROBE marked
+PROBE branch_first
+PROBE tests_memory
+PROBE jumps_on
+PROBE only_returns
+PROBE looping
+
+    .p2align 4
+FUNCTION long_first
+    STORE seen
+    LOAD returned
+    ret
+END long_first
+
+    .p2align 4
+FUNCTION short_first
+    push %rbx
+    push %r12
+    nop
+    pop %r12
+    pop %rbx
+    STORE seen
+    LOAD returned
+    ret
+END short_first
+
+    .p2align 4
+FUNCTION marked
+    endbr64
+    STORE seen
+    LOAD returned
+    ret
+END marked
+
+    .p2align 4
+FUNCTION branch_first
+    jmp 1f
+    .byte 0xcc
+1:  STORE seen
+    LOAD returned
+    ret
+END branch_first
+
+    .p2align 4
+FUNCTION tests_memory
+    cmpb $0, counter(%rip)
+    je 1f
+    nop
+1:  STORE seen
+    LOAD returned
+    ret
+END tests_memory
+
+    .p2align 4
+FUNCTION jumps_on
+    cmpb $0, counter(%rip)
+    jmp long_first
+END jumps_on
+
+// A loop whose first instruction is that of the function: one call, however often it goes round.
+    .p2align 4
+FUNCTION looping
+    decl counter(%rip)
+    jg looping
+    STORE seen
+    LOAD returned
+    ret
+END looping
+
+// One byte, and the next function right behind it.
+FUNCTION only_returns
+    ret
+END only_returns
+FUNCTION neighbour
+    mov $42, %eax
+    ret
+END neighbour
+
+    .data
+    .p2align 6
+    .globl given, seen, returned, after, counter
+given: .zero 1152
+    .p2align 6
+seen: .zero 1152
+    .p2align 6
+returned: .zero 1152
+    .p2align 6
+after: .zero 1152
+    .p2align 6
+kept: .zero 512
+counter: .long 0
+
+    .section .note.GNU-stack, "", @progbits

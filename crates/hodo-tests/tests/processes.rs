@@ -1,0 +1,150 @@
+//! Threads, children, signals, and how programs end.
+
+use hodo_tests::{Ended, Kind, Run, build};
+
+fn available(kinds: &[Kind]) -> impl Iterator<Item = Kind> {
+    kinds.iter().copied().filter(|kind| kind.is_available())
+}
+
+#[test]
+fn ten_thousand_short_lived_threads() {
+    for kind in available(&[Kind::Pie, Kind::Static, Kind::Musl]) {
+        let program = build("threads.c", kind, &[]);
+        let trace = Run::new(&format!("ten_thousand_threads-{kind:?}"), program).same(&[]);
+        trace.has_calls(&[("main", 1), ("run", 11_000), ("count", 11_000)]);
+        assert_eq!(trace.log("task").len(), 11_001);
+    }
+}
+
+#[test]
+fn threads_that_call_at_the_same_time() {
+    for kind in available(&Kind::ALL) {
+        let program = build("busy_threads.c", kind, &[]);
+        for options in [&[][..], &["-l"], &["--no-time"]] {
+            let trace = Run::new(&format!("busy_threads-{kind:?}"), &program).same(options);
+            if kind.has_names() {
+                trace.has_calls(&[
+                    ("main", 1),
+                    ("run", 8),
+                    ("middle", 400_000),
+                    ("leaf", 800_000),
+                ]);
+            }
+        }
+    }
+}
+
+#[test]
+fn cancelled_threads() {
+    for kind in available(&Kind::ALL) {
+        let program = build("cancel.c", kind, &[]);
+        for options in [&[][..], &["-l"]] {
+            Run::new(&format!("cancelled_threads-{kind:?}"), &program).same(options);
+        }
+    }
+}
+
+#[test]
+fn children_are_followed() {
+    for kind in available(&Kind::ALL) {
+        let program = build("children.c", kind, &[]);
+        for options in [&[][..], &["-l"]] {
+            let trace = Run::new(&format!("children_are_followed-{kind:?}"), &program)
+                .args(["20"])
+                .same(options);
+            if kind.has_names() {
+                trace.has_calls(&[
+                    ("forks", 20),
+                    ("vforks", 40),
+                    ("spawns", 20),
+                    ("in_child", 40),
+                    ("in_parent", 80),
+                    ("after_exec", 21),
+                    ("main", 22),
+                ]);
+            }
+        }
+    }
+}
+
+#[test]
+fn children_are_left_alone_if_asked() {
+    for kind in available(&Kind::ALL) {
+        let program = build("children.c", kind, &[]);
+        let trace = Run::new(&format!("children_left_alone-{kind:?}"), &program)
+            .args(["20"])
+            .same(&["--no-follow"]);
+        if kind.has_names() {
+            trace.has_calls(&[("forks", 20), ("in_parent", 80), ("in_child", 0)]);
+        }
+    }
+}
+
+#[test]
+fn signals_on_any_stack_with_own_handlers() {
+    for kind in available(&Kind::ALL) {
+        let program = build("signals.c", kind, &[]);
+        for options in [&[][..], &["-l"], &["--no-time"]] {
+            let trace = Run::new(&format!("signals-{kind:?}"), &program).same(options);
+            if kind.has_names() {
+                trace.has_calls(&[
+                    ("main", 1),
+                    ("on_fault", 100),
+                    ("on_trap", 2),
+                    ("on_illegal", 1),
+                ]);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_way_to_end() {
+    let program = build("ends.c", Kind::Pie, &[]);
+    for (how, ended) in [
+        ("_exit", Ended::Code(3)),
+        ("exit", Ended::Code(4)),
+        ("return", Ended::Code(0)),
+        ("abort", Ended::Signal(libc::SIGABRT)),
+        ("kill", Ended::Signal(libc::SIGKILL)),
+        ("term", Ended::Signal(libc::SIGTERM)),
+        ("fault", Ended::Signal(libc::SIGSEGV)),
+        ("trap", Ended::Signal(libc::SIGTRAP)),
+        ("illegal", Ended::Signal(libc::SIGILL)),
+        ("pipe", Ended::Signal(libc::SIGPIPE)),
+        ("thread", Ended::Code(11)),
+        ("main-thread", Ended::Code(9)),
+    ] {
+        for options in [&[][..], &["-l"]] {
+            let run = Run::new(&format!("every_way_to_end-{how}"), &program).args([how]);
+            assert_eq!(run.alone().ended, ended, "{how}");
+            let trace = run.same(options);
+            let steps = if how == "return" || how == "thread" || how == "main-thread" {
+                1001
+            } else {
+                1000
+            };
+            let steps = if how == "main-thread" { 1000 } else { steps };
+            trace.has_calls(&[("main", 1), ("outer", 1), ("end", 1), ("step", steps)]);
+            // Frames that were open are there, without an end.
+            if how == "kill" {
+                let replay = trace.view("replay", &["-F", "main", "-D", "3"]);
+                assert!(
+                    replay.contains("main() {") && replay.contains("outer() {"),
+                    "{replay}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn closing_every_descriptor() {
+    for kind in available(&Kind::ALL) {
+        let program = build("close_all.c", kind, &[]);
+        let trace = Run::new(&format!("close_all-{kind:?}"), program).same(&[]);
+        if kind.has_names() {
+            trace.has_calls(&[("main", 1), ("many", 2), ("next", 200_000)]);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! No register is disturbed, and values of every class pass.
+
+use hodo_tests::{Kind, Run, build, build_with, needs};
+
+/// What leads to different code in stubs.
+const OPTIONS: [&[&str]; 8] = [
+    &[],
+    &["-l"],
+    &["--no-time"],
+    &["--check-frames"],
+    &["-D", "2"],
+    &["-t", "1ms"],
+    &["-t", "1us", "--no-time"],
+    &["-F", "main"],
+];
+
+fn has_avx() -> bool {
+    std::arch::is_x86_feature_detected!("avx")
+}
+
+#[test]
+fn every_register_is_kept_at_entry_and_exit() {
+    needs!(has_avx(), "this processor has no AVX");
+    let flags = ["-O2", "-w"];
+    for link in ["-pie", "-no-pie", "-static"] {
+        let mut all = flags.to_vec();
+        all.extend(["-fPIE", link]);
+        let program = build_with("gcc", &["registers.c", "registers.S"], &all);
+        for (n, options) in OPTIONS.iter().enumerate() {
+            let trace = Run::new(&format!("every_register{link}-{n}"), &program).same(options);
+            if n < 4 {
+                trace.has_calls(&[
+                    ("long_first", 10_000),
+                    ("short_first", 5000),
+                    ("marked", 5000),
+                    ("branch_first", 5000),
+                    ("tests_memory", 5000),
+                    ("jumps_on", 5000),
+                    ("only_returns", 5000),
+                    ("looping", 5000),
+                    ("neighbour", 1),
+                ]);
+            }
+        }
+    }
+}
+
+#[test]
+fn values_of_every_class_pass() {
+    needs!(has_avx(), "this processor has no AVX");
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_available()) {
+        let program = build("values.c", kind, &[]);
+        for (n, options) in OPTIONS.iter().enumerate() {
+            let trace = Run::new(&format!("values-{kind:?}-{n}"), &program).same(options);
+            if kind.has_names() && n < 4 {
+                let names = [
+                    "give_two_doubles",
+                    "give_double_and_long",
+                    "give_two_longs",
+                    "give_three_floats",
+                    "give_large",
+                    "give_long_double",
+                    "give_int128",
+                    "give_complex",
+                    "give_long_complex",
+                    "give_m128",
+                    "give_m256",
+                    "take_eight",
+                    "sum",
+                    "many",
+                ];
+                trace.has_calls(&names.map(|name| (name, 20_000)));
+            }
+        }
+    }
+}
+
+#[test]
+fn callers_that_know_what_local_functions_leave_alone() {
+    for level in ["-O2", "-O3"] {
+        let program = build_with("gcc", &["own_registers.c"], &[level, "-fipa-ra", "-w"]);
+        for (n, options) in OPTIONS.iter().enumerate() {
+            let trace = Run::new(&format!("ipa_ra{level}-{n}"), &program).same(options);
+            if n < 4 {
+                trace.has_calls(&[("mix", 100_000), ("leaf", 200_000), ("leaf_with", 100_000)]);
+            }
+        }
+    }
+}
