@@ -75,6 +75,10 @@ pub fn fork(program: &Path, command: &[OsString], keep_pid: bool) -> Result<Wait
         .collect::<Result<_, _>>()?;
     let mut argv: Vec<_> = args.iter().map(|arg| arg.as_ptr()).collect();
     argv.push(std::ptr::null());
+    // What the kernel cannot execute is a script for the shell, as for execvp(3); but no broken program is.
+    let mut script: Vec<_> = [c"/bin/sh".as_ptr(), path.as_ptr()].to_vec();
+    script.extend(argv.iter().skip(1));
+    let is_elf = is_elf(program);
     // SAFETY: the child calls nothing but async-signal-safe functions on memory prepared above, and then execs or exits.
     unsafe {
         let before = libc::getpid();
@@ -94,6 +98,9 @@ pub fn fork(program: &Path, command: &[OsString], keep_pid: bool) -> Result<Wait
             {}
             crate::inherited::restore();
             libc::execv(path.as_ptr(), argv.as_ptr());
+            if *libc::__errno_location() == libc::ENOEXEC && !is_elf {
+                libc::execv(script[0], script.as_ptr());
+            }
             let error = *libc::__errno_location();
             libc::write(fail.as_raw_fd(), (&raw const error).cast(), 4);
             libc::_exit(127);
@@ -101,6 +108,13 @@ pub fn fork(program: &Path, command: &[OsString], keep_pid: bool) -> Result<Wait
         let pid = if keep_pid { before } else { pid };
         Ok(Waiting { pid, go, failed })
     }
+}
+
+fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    std::fs::File::open(path)
+        .and_then(|mut file| file.read_exact(&mut magic))
+        .is_ok_and(|()| magic == *b"\x7fELF")
 }
 
 impl Waiting {

@@ -44,6 +44,13 @@ fn by_tactic(plan: &Plan, tactic: Tactic) -> usize {
 pub fn plan(args: &PlanArgs) -> Result<ExitCode> {
     let bytes = std::fs::read(&args.file)
         .with_context(|| format!("cannot read {}", args.file.display()))?;
+    const RELOCATABLE: [u8; 2] = [1, 0];
+    if bytes.get(16..18) == Some(&RELOCATABLE) && bytes.starts_with(b"\x7fELF") {
+        anyhow::bail!(
+            "cannot plan {}: it is an object file; link it first",
+            args.file.display()
+        );
+    }
     let plan = plan_image(&args.file, &bytes, &PlanOptions::default())
         .with_context(|| format!("cannot plan {}", args.file.display()))?;
     with_output(args.screen.no_pager, |out| {
