@@ -1,5 +1,6 @@
 //! Prints how the functions of files are planned: `coverage [-v] FILE...`.
 
+use hodo_plan::model::{Mode, Tactic};
 use hodo_plan::{PlanOptions, plan};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -56,6 +57,13 @@ fn main() {
                 names.len(),
                 &names[..shown.min(names.len())]
             );
+        }
+        for function in plan.functions.iter().filter(|_| verbose) {
+            if let Ok(site) = &function.outcome
+                && (site.tactic != Tactic::Jump || !matches!(site.mode, Mode::Call))
+            {
+                println!("  {} {site:x?}", function.name);
+            }
         }
         for remark in &plan.remarks {
             println!("  remark: {remark}");

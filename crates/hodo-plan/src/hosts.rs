@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hodo_symbols::Symbols;
+use hodo_symbols::{Nature, Symbols};
 
 use crate::image::Image;
 use crate::model::EntryOnlyReason;
@@ -60,7 +60,7 @@ pub(crate) fn detect(image: &Image<'_>, symbols: &Symbols, path: &Path) -> Host 
     {
         return Host::Unwinder;
     }
-    let named = symbols.functions.iter().any(|f| !f.anonymous);
+    let named = symbols.functions.iter().any(|f| f.nature == Nature::Named);
     if !named && !image.has_section(".dynamic") && image.has_section(".gcc_except_table") {
         return Host::Unknown;
     }

@@ -137,8 +137,9 @@ impl<'a> Image<'a> {
         self.file.section_by_name(name).is_some()
     }
 
-    /// Every place in the code whose address is in the data, once the dynamic linker is done; perhaps more.
-    pub fn addresses(&self, mut found: impl FnMut(u64)) {
+    /// Every place in the code whose address is in the data, once the dynamic linker is done; perhaps more. `found` gets
+    /// the place in the data (0 where that is not told) and the address in the code.
+    pub fn addresses(&self, mut found: impl FnMut(u64, u64)) {
         // Where the image can be loaded anywhere, relocations tell all addresses.
         if self.fixed || !self.sections {
             self.words(&mut found);
@@ -147,7 +148,7 @@ impl<'a> Image<'a> {
             self.file.dynamic_relocations(),
             self.file.dynamic_symbol_table(),
         ) {
-            for (_, relocation) in relocations {
+            for (at, relocation) in relocations {
                 let mut base = 0;
                 if let RelocationTarget::Symbol(index) = relocation.target()
                     && let Some(symbols) = &symbols
@@ -155,14 +156,14 @@ impl<'a> Image<'a> {
                 {
                     base = symbol.address();
                 }
-                found(base.wrapping_add_signed(relocation.addend()));
+                found(at, base.wrapping_add_signed(relocation.addend()));
             }
         }
         self.packed(&mut found);
     }
 
     /// The words of the data that could be addresses in the code.
-    fn words(&self, found: &mut impl FnMut(u64)) {
+    fn words(&self, found: &mut impl FnMut(u64, u64)) {
         let (Some(first), Some(last)) = (self.text.first(), self.text.last()) else {
             return;
         };
@@ -170,17 +171,18 @@ impl<'a> Image<'a> {
         for data in &self.data {
             let skip = (data.addr.next_multiple_of(8) - data.addr) as usize;
             let words = data.bytes.get(skip..).unwrap_or_default();
-            for word in words.as_chunks::<8>().0 {
+            let places = (data.addr + skip as u64..).step_by(8);
+            for (word, at) in words.as_chunks::<8>().0.iter().zip(places) {
                 let word = u64::from_le_bytes(*word);
                 if range.contains(&word) {
-                    found(word);
+                    found(at, word);
                 }
             }
         }
     }
 
     /// The words that packed relative relocations name (`SHT_RELR`).
-    fn packed(&self, found: &mut impl FnMut(u64)) {
+    fn packed(&self, found: &mut impl FnMut(u64, u64)) {
         let endian = self.file.endian();
         for section in self.file.sections() {
             let header = section.elf_section_header();
@@ -191,7 +193,7 @@ impl<'a> Image<'a> {
                 if let Some(data) = self.data_at(addr)
                     && let [word] = data.slice(addr, addr.saturating_add(8)).as_chunks::<8>().0
                 {
-                    found(u64::from_le_bytes(*word));
+                    found(addr, u64::from_le_bytes(*word));
                 }
             };
             let mut at = 0u64;

@@ -7,10 +7,12 @@ mod image;
 mod libcalls;
 pub mod model;
 mod modes;
+mod pieces;
 mod planner;
 mod sites;
 mod sweep;
 mod tables;
+mod tactics;
 
 pub use model::{PlanError, PlanOptions};
 pub use planner::plan;

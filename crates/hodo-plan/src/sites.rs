@@ -8,7 +8,8 @@ use object::{Object, ObjectSection, RelocationFlags};
 
 use crate::image::Image;
 use crate::libcalls;
-use crate::sweep::{Piece, Swept, To};
+use crate::pieces::Piece;
+use crate::sweep::{Swept, To};
 
 /// Functions that compilers call at entries and exits.
 const NAMES: [&str; 6] = [

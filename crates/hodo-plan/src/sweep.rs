@@ -2,42 +2,35 @@
 
 use crate::bits::Bits;
 use crate::image::{Image, Text};
-use hodo_arch::x86_64::entry::stores;
-use hodo_arch::x86_64::scan::{Flow, Reference, Sweep};
+use crate::pieces::{Piece, is_padding};
+use hodo_arch::x86_64::entry::{entry_facts, stores};
+use hodo_arch::x86_64::scan::{Flow, Reference, Slot, Sweep};
+use hodo_symbols::{Cfa, Frames};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Branch targets are told apart by their source within so many bytes of a function's start.
 pub(crate) const HEAD: u64 = 64;
 
-/// A stretch of code that begins where something is known to begin.
-#[derive(Debug, Clone)]
-pub(crate) struct Piece {
-    pub start: u64,
-    /// Where the code ends, as far as known.
-    pub end: u64,
-    /// Where the next piece begins.
-    pub limit: u64,
-    /// Index of the function that begins here.
-    pub function: Option<usize>,
-}
-
 /// A branch within a piece to an address near its start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Near {
     pub piece: usize,
     pub target: u64,
-    /// The branch instruction.
-    pub source: (u64, u64),
 }
 
 /// What the sweep found out about one piece.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PieceFacts {
-    pub calls: bool,
     pub pops: bool,
-    pub frame_return_read: bool,
-    pub frame_return_written: bool,
+    /// It returns, or jumps to something that may.
+    pub leaves: bool,
+    /// It reads the return address, or takes the address of its place.
+    pub reads_return: bool,
+    /// It overwrites the return address.
+    pub writes_return: bool,
+    /// It uses memory below the stack pointer.
+    pub red_zone: bool,
     pub invalid: bool,
 }
 
@@ -62,6 +55,14 @@ pub(crate) struct Wanted<'w> {
     pub slots: &'w HashMap<u64, String>,
 }
 
+/// A branch from one piece to another, one of which is doubtful.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Crossing {
+    pub from: usize,
+    pub to: u64,
+    pub conditional: bool,
+}
+
 /// The result of the sweep.
 #[derive(Default)]
 pub(crate) struct Swept {
@@ -74,6 +75,9 @@ pub(crate) struct Swept {
     pub transfers: Vec<Transfer>,
     /// Data addresses that code forms, with the piece that does: perhaps of jump tables.
     pub tables: Vec<(u64, usize)>,
+    /// Data addresses that code jumps through, as tables of addresses.
+    pub absolute: Vec<u64>,
+    pub crossings: Vec<Crossing>,
 }
 
 /// The address sets that the sweep fills.
@@ -82,8 +86,12 @@ pub(crate) struct Targets {
     pub any: Bits,
     /// Targets whose source is unknown or in another piece.
     pub foreign: Bits,
-    /// Targets of conditional branches from another piece.
-    pub conditional: Bits,
+    /// Targets of direct calls.
+    pub called: Bits,
+    /// Addresses that code forms or data holds, jump tables left out.
+    pub taken: Bits,
+    /// Starts of pieces that may be functions or not; the caller fills it.
+    pub doubtful: Bits,
 }
 
 impl Targets {
@@ -91,13 +99,21 @@ impl Targets {
         Self {
             any: Bits::new(&image.text),
             foreign: Bits::new(&image.text),
-            conditional: Bits::new(&image.text),
+            called: Bits::new(&image.text),
+            taken: Bits::new(&image.text),
+            doubtful: Bits::new(&image.text),
         }
     }
 
     pub fn mark(&self, addr: u64) {
         self.any.set(addr);
         self.foreign.set(addr);
+    }
+
+    /// Marks an address that can come to any place.
+    pub fn take(&self, addr: u64) {
+        self.mark(addr);
+        self.taken.set(addr);
     }
 }
 
@@ -107,6 +123,7 @@ pub(crate) fn sweep(
     pieces: &[Piece],
     targets: &Targets,
     wanted: &Wanted<'_>,
+    frames: &Frames,
     threads: usize,
 ) -> Swept {
     let total: u64 = pieces.iter().map(|p| p.limit - p.start).sum();
@@ -126,7 +143,7 @@ pub(crate) fn sweep(
     let run = |chunk: Range<usize>| {
         let mut part = Swept::default();
         for index in chunk {
-            one(image, pieces, index, targets, wanted, &mut part);
+            one(image, pieces, index, targets, wanted, frames, &mut part);
         }
         part
     };
@@ -140,17 +157,20 @@ pub(crate) fn sweep(
             workers.push(scope.spawn(move || run(chunk)));
         }
         let parts = first.map(run).into_iter();
-        let parts = parts.chain(workers.into_iter().filter_map(|w| w.join().ok()));
+        let parts = parts.chain(workers.into_iter().map(|w| {
+            w.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        }));
         for part in parts {
             all.facts.extend(part.facts);
             all.near.extend(part.near);
             all.pads.extend(part.pads);
             all.transfers.extend(part.transfers);
             all.tables.extend(part.tables);
+            all.absolute.extend(part.absolute);
+            all.crossings.extend(part.crossings);
         }
     });
-    // A worker that failed leaves its pieces without facts; nothing is planned for them.
-    all.facts.resize(pieces.len(), PieceFacts::default());
     all
 }
 
@@ -160,6 +180,7 @@ fn one(
     index: usize,
     targets: &Targets,
     wanted: &Wanted<'_>,
+    frames: &Frames,
     out: &mut Swept,
 ) {
     let piece = &pieces[index];
@@ -169,7 +190,16 @@ fn one(
         return;
     };
     let head = piece.start..piece.limit.min(piece.start + HEAD);
+    let mut rows = frames.rows(piece.start);
+    // Without an unwind table, the first instructions tell whether there is a frame pointer.
+    let mut frame = None;
+    let mut framed = || {
+        *frame.get_or_insert_with(|| {
+            entry_facts(text.slice(piece.start, piece.end), piece.start).frame_pointer
+        })
+    };
     let mut dead = false;
+    let mut ends = false;
     let mut pad: Option<Range<u64>> = None;
     for insn in Sweep::new(text.slice(piece.start, piece.end), piece.start) {
         if dead && insn.padding {
@@ -181,6 +211,9 @@ fn one(
         }
         out.pads.extend(pad.take());
         dead = insn.flow.is_end();
+        // What a compiler ends a function with and is a call does not return.
+        let call = matches!(insn.flow, Flow::Call(_) | Flow::IndirectCall);
+        ends = dead || call && piece.function.is_some();
         match insn.flow {
             Flow::Branch(to) | Flow::Jump(to) => {
                 if to >= piece.start && to < piece.limit {
@@ -189,13 +222,17 @@ fn one(
                         out.near.push(Near {
                             piece: index,
                             target: to,
-                            source: (insn.addr, insn.end()),
                         });
                     }
                 } else {
                     targets.mark(to);
-                    if matches!(insn.flow, Flow::Branch(_)) {
-                        targets.conditional.set(to);
+                    facts.leaves = true;
+                    if targets.doubtful.get(to) || targets.doubtful.get(piece.start) {
+                        out.crossings.push(Crossing {
+                            from: index,
+                            to,
+                            conditional: matches!(insn.flow, Flow::Branch(_)),
+                        });
                     }
                 }
                 if matches!(insn.flow, Flow::Jump(_)) && wanted.addresses.contains(&to) {
@@ -208,8 +245,8 @@ fn one(
                 }
             }
             Flow::Call(to) => {
-                facts.calls = true;
                 targets.mark(to);
+                targets.called.set(to);
                 if !wanted.addresses.is_empty() && wanted.addresses.contains(&to) {
                     out.transfers.push(Transfer {
                         addr: insn.addr,
@@ -221,7 +258,7 @@ fn one(
             }
             Flow::IndirectCall | Flow::IndirectJump => {
                 let call = insn.flow == Flow::IndirectCall;
-                facts.calls |= call;
+                facts.leaves |= !call;
                 if let Reference::Memory(slot) = insn.reference
                     && wanted.slots.contains_key(&slot)
                 {
@@ -233,35 +270,66 @@ fn one(
                     });
                 }
             }
-            Flow::Return { pops } => facts.pops |= pops,
+            Flow::Return { pops } => {
+                facts.pops |= pops;
+                facts.leaves = true;
+            }
             Flow::Invalid => facts.invalid = true,
             Flow::Next | Flow::Fault => {}
         }
-        if insn.frame_return {
-            if stores(text.slice(insn.addr, insn.end())) {
-                facts.frame_return_written = true;
-            } else {
-                facts.frame_return_read = true;
+        if insn.slot != Slot::None {
+            while let [_, next, ..] = rows
+                && next.addr <= insn.addr
+            {
+                rows = &rows[1..];
             }
+            let distance = match (insn.slot, rows.first().map(|row| row.cfa)) {
+                (Slot::Stack(at), Some(Cfa::Stack(cfa))) => at.wrapping_sub(cfa),
+                (Slot::Frame(at), Some(Cfa::Frame(cfa))) => at.wrapping_sub(cfa),
+                // The frame was realigned; a copy of the return address lies above the old frame pointer.
+                (Slot::Frame(8), Some(Cfa::Other)) => -8,
+                (Slot::Frame(8), None) if framed() => -8,
+                _ => 0,
+            };
+            if distance == -8 {
+                if stores(text.slice(insn.addr, insn.end())) {
+                    facts.writes_return = true;
+                } else {
+                    facts.reads_return = true;
+                }
+            }
+            facts.red_zone |= matches!(insn.slot, Slot::Stack(..0));
         }
         match insn.reference {
             // Where the image can be loaded anywhere, no constant is an address.
             Reference::Constant(_) if !image.fixed => {}
             Reference::Forms(addr) | Reference::Constant(addr) => {
                 if image.text_at(addr).is_some() {
-                    targets.mark(addr);
+                    targets.take(addr);
                 } else if image.data_at(addr).is_some() {
                     out.tables.push((addr, index));
                 }
             }
-            // Addresses in the data are found by other means.
-            Reference::Table(_) | Reference::Memory(_) | Reference::None => {}
+            Reference::Table(addr) => out.absolute.push(addr),
+            // Data between the code.
+            Reference::Memory(addr) => {
+                if image.text_at(addr).is_some() {
+                    (addr..addr.saturating_add(LARGEST_OPERAND))
+                        .for_each(|addr| targets.mark(addr));
+                }
+            }
+            Reference::None => {}
         }
     }
     out.pads.extend(pad.take());
     out.facts.push(facts);
-    gap(text, piece, out);
+    if ends {
+        gap(text, piece, out);
+    }
 }
+
+/// Bytes that one instruction reads at most.
+const LARGEST_OPERAND: u64 = 64;
 
 /// Finds the padding between a function and the next.
 fn gap(text: &Text<'_>, piece: &Piece, out: &mut Swept) {
@@ -269,8 +337,7 @@ fn gap(text: &Text<'_>, piece: &Piece, out: &mut Swept) {
     if bytes.is_empty() {
         return;
     }
-    let zeros = bytes.iter().all(|&b| b == 0);
-    if zeros || Sweep::new(bytes, 0).all(|insn| insn.padding) {
+    if is_padding(text, piece.end, piece.limit) {
         match out.pads.last_mut() {
             Some(last) if last.end == piece.end && last.start >= piece.start => {
                 last.end = piece.limit;

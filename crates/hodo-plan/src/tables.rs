@@ -1,17 +1,23 @@
 //! Jump tables in the data, of 32-bit distances from the table's own start.
 //!
-//! Tables of addresses need no reading: their entries are relocated, or are words of the data.
+//! Tables of addresses need no reading: their entries are relocated, or are words of the data. They are read all the
+//! same to tell them from other data that holds addresses of code.
+
+use std::collections::HashSet;
 
 use crate::image::Image;
-use crate::sweep::{Piece, Targets};
+use crate::pieces::Piece;
+use crate::sweep::Targets;
 
-/// Marks what the tables lead to. `bases` are the data addresses that code forms, with the piece that does.
+/// Marks what the tables lead to. `bases` are the data addresses that code forms, with the piece that does. Returns the
+/// doubtful ones among the targets.
 pub(crate) fn mark(
     image: &Image<'_>,
     pieces: &[Piece],
     mut bases: Vec<(u64, usize)>,
     targets: &Targets,
-) {
+) -> HashSet<u64> {
+    let mut doubtful = HashSet::new();
     bases.sort_unstable();
     bases.dedup();
     let same = bases.chunk_by(|a, b| a.0 == b.0);
@@ -41,7 +47,35 @@ pub(crate) fn mark(
                 break;
             }
             targets.mark(target);
+            if targets.doubtful.get(target) {
+                doubtful.insert(target);
+            }
             at += 4;
         }
     }
+    doubtful
+}
+
+/// The places of the words of the tables of addresses that begin at `bases`.
+pub(crate) fn words(image: &Image<'_>, mut bases: Vec<u64>) -> HashSet<u64> {
+    bases.sort_unstable();
+    bases.dedup();
+    let mut words = HashSet::new();
+    for (index, &base) in bases.iter().enumerate() {
+        let Some(data) = image.data_at(base) else {
+            continue;
+        };
+        let next = bases.get(index + 1).copied().unwrap_or(u64::MAX);
+        let end = data.end().min(next);
+        for (at, word) in (base..)
+            .step_by(8)
+            .zip(data.slice(base, end).as_chunks::<8>().0)
+        {
+            if image.text_at(u64::from_le_bytes(*word)).is_none() {
+                break;
+            }
+            words.insert(at);
+        }
+    }
+    words
 }

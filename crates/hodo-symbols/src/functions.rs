@@ -1,6 +1,6 @@
 //! The functions of an ELF file.
 
-use crate::unwind::Range;
+use crate::unwind::{Frames, Range, Tables};
 use crate::{debugdata, lsda, unwind};
 use object::elf;
 use object::read::elf::{ElfFile64, Sym};
@@ -25,14 +25,25 @@ pub struct Function {
     pub size: u64,
     /// It returns the address of an implementation (`STT_GNU_IFUNC`).
     pub ifunc: bool,
-    /// It has no symbol: the unwind table alone knows it.
-    pub anonymous: bool,
+    /// How much is known of it.
+    pub nature: Nature,
     /// The unwind table says that it is not entered by a call: the stack is laid out differently.
     pub odd_entry: bool,
     /// It is a signal handler's return code.
     pub signal: bool,
     /// Other names of the same address.
     pub aliases: Vec<String>,
+}
+
+/// How it is known that there is a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nature {
+    /// It has a symbol.
+    Named,
+    /// The unwind table alone knows it. It may be a piece of a function that lies apart from its entry.
+    Anonymous,
+    /// Its symbol is that of a piece of a function (`foo.cold`), though some compilers make functions of these.
+    Part,
 }
 
 /// A piece of a function that lies apart from its entry.
@@ -55,6 +66,8 @@ pub struct Symbols {
     pub labels: Vec<u64>,
     /// Where functions go on after an exception. Sorted.
     pub landing_pads: Vec<u64>,
+    /// What the unwind tables tell.
+    pub frames: Frames,
 }
 
 /// All functions of an image, sorted by address, one per address.
@@ -96,8 +109,8 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     found.sort_unstable_by(|a, b| {
         (a.addr, a.rank, &a.name, a.size).cmp(&(b.addr, b.rank, &b.name, b.size))
     });
-    let mut ranges = unwind::ranges(&file);
-    ranges.retain(|r| is_code(r.addr));
+    let mut tables = unwind::tables(&file);
+    tables.ranges.retain(|r| is_code(r.addr));
 
     let mut symbols = Symbols::default();
     for symbol in found {
@@ -114,28 +127,32 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
                 addr: symbol.addr,
                 size: symbol.size,
                 ifunc: symbol.kind == elf::STT_GNU_IFUNC,
-                anonymous: false,
+                nature: Nature::Named,
                 odd_entry: false,
                 signal: false,
                 aliases: Vec::new(),
             }),
         }
     }
-    merge(&mut symbols, &ranges);
-    labels.retain(|&addr| is_code(addr));
+    labels.retain(|(addr, _)| is_code(*addr));
+    labels.sort_unstable();
+    merge(&mut symbols, &tables, &labels);
+    let mut labels: Vec<u64> = labels.into_iter().map(|(addr, _)| addr).collect();
+    let ranges = &tables.ranges;
     labels.extend(ranges.iter().map(|r| r.addr));
     labels.sort_unstable();
     labels.dedup();
     symbols.labels = labels;
-    symbols.landing_pads = landing_pads(&file, &ranges);
+    symbols.landing_pads = landing_pads(&file, ranges);
+    symbols.frames = tables.into_frames();
     Ok(symbols)
 }
 
 /// Joins the symbols with the unwind table: ranges without a symbol become functions or fragments.
-fn merge(symbols: &mut Symbols, ranges: &[Range]) {
+fn merge(symbols: &mut Symbols, tables: &Tables, labels: &[(u64, String)]) {
     let named = std::mem::take(&mut symbols.functions);
     let mut named = named.into_iter().peekable();
-    let mut ranges = ranges.iter().peekable();
+    let mut ranges = tables.ranges.iter().peekable();
     // The end of the last function with a symbol: ranges within it are its parts.
     let mut covered = 0;
     loop {
@@ -154,30 +171,35 @@ fn merge(symbols: &mut Symbols, ranges: &[Range]) {
                 if function.size == 0 {
                     function.size = range.size;
                 }
-                function.odd_entry = !range.entry_like;
+                function.odd_entry = !tables.is_entry_like(range);
                 function.signal = range.signal;
             }
             covered = covered.max(function.addr.saturating_add(function.size));
             let names = || std::iter::once(&function.name).chain(&function.aliases);
-            if names().all(|name| is_fragment(name)) {
-                symbols.fragments.push(Fragment {
-                    addr: function.addr,
-                    size: function.size,
-                });
-            } else {
-                symbols.functions.push(function);
+            if names().all(|name| is_part(name)) {
+                function.nature = Nature::Part;
             }
+            symbols.functions.push(function);
         } else if let Some(range) = ranges.next() {
             if range.addr < covered {
                 continue;
             }
-            if range.entry_like && !range.signal {
+            if tables.is_entry_like(range) && !range.signal {
+                // Hand-written functions may have a name but no type.
+                let at = labels.partition_point(|(addr, _)| *addr < range.addr);
+                let label = labels
+                    .get(at)
+                    .filter(|(addr, name)| *addr == range.addr && !name.is_empty())
+                    .map(|(_, name)| name);
                 symbols.functions.push(Function {
-                    name: format!("<{:x}>", range.addr),
+                    name: label.map_or_else(|| format!("<{:x}>", range.addr), Clone::clone),
                     addr: range.addr,
                     size: range.size,
                     ifunc: false,
-                    anonymous: true,
+                    nature: match label {
+                        Some(_) => Nature::Named,
+                        None => Nature::Anonymous,
+                    },
                     odd_entry: false,
                     signal: false,
                     aliases: Vec::new(),
@@ -215,7 +237,7 @@ fn code_ranges(file: &ElfFile64<'_>) -> Vec<(u64, u64)> {
     ranges
 }
 
-fn from_table(file: &ElfFile64<'_>, found: &mut Vec<Found>, labels: &mut Vec<u64>) {
+fn from_table(file: &ElfFile64<'_>, found: &mut Vec<Found>, labels: &mut Vec<(u64, String)>) {
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         let SymbolFlags::Elf { st_info, .. } = symbol.flags() else {
             continue;
@@ -227,7 +249,16 @@ fn from_table(file: &ElfFile64<'_>, found: &mut Vec<Found>, labels: &mut Vec<u64
         }
         if !matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC) {
             if kind == elf::STT_NOTYPE {
-                labels.push(addr);
+                let name = symbol.name().unwrap_or_default();
+                let local = name.starts_with(".L") || is_part(name);
+                labels.push((
+                    addr,
+                    if local {
+                        String::new()
+                    } else {
+                        name.to_owned()
+                    },
+                ));
             }
             continue;
         }
@@ -247,7 +278,7 @@ fn from_table(file: &ElfFile64<'_>, found: &mut Vec<Found>, labels: &mut Vec<u64
         let underscores = name.bytes().take_while(|&b| b == b'_').count();
         found.push(Found {
             addr,
-            rank: (is_fragment(name), bind, underscores, name.len()),
+            rank: (is_part(name), bind, underscores, name.len()),
             name: name.to_owned(),
             size: symbol.elf_symbol().st_size(file.endian()),
             kind,
@@ -256,7 +287,7 @@ fn from_table(file: &ElfFile64<'_>, found: &mut Vec<Found>, labels: &mut Vec<u64
 }
 
 /// Whether a name is that of a piece of a function which is never called.
-fn is_fragment(name: &str) -> bool {
+fn is_part(name: &str) -> bool {
     name.ends_with(".cold") || name.contains(".cold.")
 }
 

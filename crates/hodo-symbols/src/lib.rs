@@ -8,4 +8,5 @@ mod lsda;
 mod unwind;
 
 pub use demangle::{Style, demangle};
-pub use functions::{Fragment, Function, SymbolError, Symbols, functions, symbols};
+pub use functions::{Fragment, Function, Nature, SymbolError, Symbols, functions, symbols};
+pub use unwind::{Cfa, Frames, Row};

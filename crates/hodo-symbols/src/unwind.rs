@@ -11,22 +11,102 @@ use std::collections::HashMap;
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
 /// One range of the unwind tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Range {
     pub addr: u64,
     pub size: u64,
-    /// At its start the stack holds the return address and nothing else of its own.
-    pub entry_like: bool,
     /// It is a signal handler's return code.
     pub signal: bool,
     pub lsda: Option<u64>,
+    /// Where in `Tables::rows` its rows are.
+    rows: std::ops::Range<u32>,
+}
+
+/// Where the frame of a function is: the address above its return address (the CFA).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cfa {
+    /// So far above the stack pointer.
+    Stack(i32),
+    /// So far above `rbp`.
+    Frame(i32),
+    /// Not told in these terms, or there is no return address.
+    Other,
+}
+
+/// From an address on, the frame is found so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Link-time address of the first instruction that it is true for.
+    pub addr: u64,
+    /// Where the frame is.
+    pub cfa: Cfa,
+}
+
+/// What the unwind tables tell about frames.
+#[derive(Debug, Clone, Default)]
+pub struct Frames {
+    /// Sorted by address, without overlap: start, end, rows.
+    ranges: Vec<(u64, u64, std::ops::Range<u32>)>,
+    rows: Vec<Row>,
+}
+
+impl Frames {
+    /// The rows of the range that holds an address: the first is for its start. None where no range does.
+    #[must_use]
+    pub fn rows(&self, addr: u64) -> &[Row] {
+        let at = self.ranges.partition_point(|range| range.0 <= addr);
+        let Some((_, end, rows)) = at.checked_sub(1).map(|at| &self.ranges[at]) else {
+            return &[];
+        };
+        if addr >= *end {
+            return &[];
+        }
+        &self.rows[rows.start as usize..rows.end as usize]
+    }
+
+    /// Where the frame is at an instruction.
+    #[must_use]
+    pub fn at(&self, addr: u64) -> Option<Cfa> {
+        let rows = self.rows(addr);
+        let at = rows.partition_point(|row| row.addr <= addr);
+        Some(rows.get(at.checked_sub(1)?)?.cfa)
+    }
 }
 
 const RSP: Register = Register(7);
+const RBP: Register = Register(6);
 const RETURN_ADDRESS: Register = Register(16);
 
-/// All ranges, sorted by address.
-pub(crate) fn ranges(file: &ElfFile64<'_>) -> Vec<Range> {
+/// All ranges, sorted by address, and their rows.
+pub(crate) struct Tables {
+    pub ranges: Vec<Range>,
+    rows: Vec<Row>,
+}
+
+impl Tables {
+    /// At its start the stack holds the return address and nothing else of its own.
+    pub fn is_entry_like(&self, range: &Range) -> bool {
+        self.rows
+            .get(range.rows.start as usize)
+            .is_some_and(|row| row.cfa == Cfa::Stack(8))
+    }
+
+    /// The frames alone.
+    pub fn into_frames(self) -> Frames {
+        let mut ranges: Vec<_> = Vec::with_capacity(self.ranges.len());
+        for range in self.ranges {
+            let end = range.addr.saturating_add(range.size);
+            ranges.push((range.addr, end, range.rows));
+        }
+        Frames {
+            ranges,
+            rows: self.rows,
+        }
+    }
+}
+
+/// Reads the unwind tables of a file.
+pub(crate) fn tables(file: &ElfFile64<'_>) -> Tables {
     let addr = |name: &str| file.section_by_name(name).map(|s| s.address());
     let mut bases = BaseAddresses::default();
     for (name, set) in [
@@ -42,7 +122,10 @@ pub(crate) fn ranges(file: &ElfFile64<'_>) -> Vec<Range> {
             bases = set(bases, addr);
         }
     }
-    let mut found = Vec::new();
+    let mut found = Tables {
+        ranges: Vec::new(),
+        rows: Vec::new(),
+    };
     if let Some(section) = file.section_by_name(".eh_frame")
         && let Ok(data) = section.uncompressed_data()
     {
@@ -55,18 +138,20 @@ pub(crate) fn ranges(file: &ElfFile64<'_>) -> Vec<Range> {
         frame.set_address_size(8);
         collect(&frame, &bases, &mut found);
     }
-    found.sort_unstable_by_key(|r| (r.addr, r.lsda.is_none()));
-    found.dedup_by_key(|r| r.addr);
+    found
+        .ranges
+        .sort_unstable_by_key(|r| (r.addr, r.lsda.is_none()));
+    found.ranges.dedup_by_key(|r| r.addr);
     found
 }
 
-fn collect<'a, S>(section: &S, bases: &BaseAddresses, found: &mut Vec<Range>)
+fn collect<'a, S>(section: &S, bases: &BaseAddresses, found: &mut Tables)
 where
     S: UnwindSection<Reader<'a>>,
     S::Offset: std::hash::Hash + Eq,
 {
     let mut cies: HashMap<S::Offset, CommonInformationEntry<Reader<'a>>> = HashMap::new();
-    let mut initial: HashMap<usize, Option<i64>> = HashMap::new();
+    let mut initial: HashMap<usize, State> = HashMap::new();
     let mut entries = section.entries(bases);
     while let Ok(Some(entry)) = entries.next() {
         let gimli::CieOrFde::Fde(partial) = entry else {
@@ -85,49 +170,146 @@ where
             continue;
         }
         let cie = fde.cie();
-        // The stack offset after the instructions up to the first advance; `None` if it is no plain offset from rsp.
-        let start = *initial
-            .entry(cie.offset())
-            .or_insert_with(|| stack_offset(Some(0), cie.instructions(section, bases)));
-        let offset = stack_offset(start, fde.instructions(section, bases));
+        let state = *initial.entry(cie.offset()).or_insert_with(|| {
+            let mut state = State {
+                cfa: Cfa::Other,
+                returns: true,
+            };
+            let mut instructions = cie.instructions(section, bases);
+            while let Ok(Some(instruction)) = instructions.next() {
+                state.step(&instruction);
+            }
+            state
+        });
+        let first = found.rows.len() as u32;
+        let instructions = fde.instructions(section, bases);
+        rows(
+            state,
+            instructions,
+            fde.initial_address(),
+            cie.code_alignment_factor(),
+            &mut found.rows,
+        );
         let lsda = match fde.lsda() {
             Some(gimli::Pointer::Direct(addr)) if addr != 0 => Some(addr),
             _ => None,
         };
-        found.push(Range {
+        found.ranges.push(Range {
             addr: fde.initial_address(),
             size: fde.len(),
-            entry_like: offset == Some(8),
             signal: fde.is_signal_trampoline(),
             lsda,
+            rows: first..found.rows.len() as u32,
         });
     }
 }
 
-fn stack_offset<'a>(
-    mut offset: Option<i64>,
-    mut instructions: gimli::CallFrameInstructionIter<'_, Reader<'a>>,
-) -> Option<i64> {
-    while let Ok(Some(instruction)) = instructions.next() {
-        offset = match instruction {
-            CallFrameInstruction::DefCfa { register, offset } if register == RSP => {
-                i64::try_from(offset).ok()
-            }
-            CallFrameInstruction::DefCfaOffset { offset: new } => {
-                offset.and(i64::try_from(new).ok())
-            }
-            CallFrameInstruction::DefCfaRegister { register } if register == RSP => offset,
-            // There is no return address: it is not entered by a call.
-            CallFrameInstruction::Undefined { register } if register == RETURN_ADDRESS => {
-                return None;
-            }
-            CallFrameInstruction::DefCfa { .. }
-            | CallFrameInstruction::DefCfaSf { .. }
-            | CallFrameInstruction::DefCfaRegister { .. }
-            | CallFrameInstruction::DefCfaExpression { .. } => None,
-            CallFrameInstruction::AdvanceLoc { .. } | CallFrameInstruction::SetLoc { .. } => break,
-            _ => offset,
-        };
+/// What holds at one instruction.
+#[derive(Clone, Copy)]
+struct State {
+    cfa: Cfa,
+    /// There is a return address.
+    returns: bool,
+}
+
+impl State {
+    fn row(self, addr: u64) -> Row {
+        let cfa = if self.returns { self.cfa } else { Cfa::Other };
+        Row { addr, cfa }
     }
-    offset
+
+    fn step(&mut self, instruction: &CallFrameInstruction<usize>) {
+        let plain = |register: Register, offset: u64| {
+            let offset = i32::try_from(offset).ok();
+            match (register, offset) {
+                (RSP, Some(offset)) => Cfa::Stack(offset),
+                (RBP, Some(offset)) => Cfa::Frame(offset),
+                _ => Cfa::Other,
+            }
+        };
+        match *instruction {
+            CallFrameInstruction::DefCfa { register, offset } => {
+                self.cfa = plain(register, offset);
+            }
+            CallFrameInstruction::DefCfaOffset { offset } => {
+                self.cfa = match self.cfa {
+                    Cfa::Stack(_) => plain(RSP, offset),
+                    Cfa::Frame(_) => plain(RBP, offset),
+                    Cfa::Other => Cfa::Other,
+                };
+            }
+            CallFrameInstruction::DefCfaRegister { register } => {
+                self.cfa = match self.cfa {
+                    Cfa::Stack(offset) | Cfa::Frame(offset) => {
+                        plain(register, u64::try_from(offset).unwrap_or(u64::MAX))
+                    }
+                    Cfa::Other => Cfa::Other,
+                };
+            }
+            CallFrameInstruction::DefCfaSf { .. }
+            | CallFrameInstruction::DefCfaOffsetSf { .. }
+            | CallFrameInstruction::DefCfaExpression { .. } => self.cfa = Cfa::Other,
+            CallFrameInstruction::Undefined { register } if register == RETURN_ADDRESS => {
+                self.returns = false;
+            }
+            CallFrameInstruction::Offset { register, .. }
+            | CallFrameInstruction::Restore { register }
+                if register == RETURN_ADDRESS =>
+            {
+                self.returns = true;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The rows of one range: one for its start, and one for each place where something changes.
+fn rows(
+    mut state: State,
+    mut instructions: gimli::CallFrameInstructionIter<'_, Reader<'_>>,
+    start: u64,
+    factor: u64,
+    rows: &mut Vec<Row>,
+) {
+    let mut remembered = Vec::new();
+    let mut addr = start;
+    let first = rows.len();
+    while let Ok(Some(instruction)) = instructions.next() {
+        let next = match instruction {
+            CallFrameInstruction::AdvanceLoc { delta } => {
+                addr.saturating_add(u64::from(delta).saturating_mul(factor))
+            }
+            CallFrameInstruction::SetLoc { address } => address,
+            CallFrameInstruction::RememberState => {
+                remembered.push(state);
+                continue;
+            }
+            CallFrameInstruction::RestoreState => {
+                state = remembered.pop().unwrap_or(state);
+                continue;
+            }
+            _ => {
+                state.step(&instruction);
+                continue;
+            }
+        };
+        push(rows, first, state.row(addr));
+        addr = next.max(addr);
+    }
+    push(rows, first, state.row(addr));
+}
+
+fn push(rows: &mut Vec<Row>, first: usize, row: Row) {
+    if rows.len() > first
+        && let Some(last) = rows.last_mut()
+    {
+        if last.addr == row.addr {
+            *last = row;
+            return;
+        }
+        if last.cfa == row.cfa {
+            return;
+        }
+    }
+    rows.push(row);
 }

@@ -1,7 +1,7 @@
 //! What a function does with its return address, as far as its first straight line of code tells.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register, RflagsBits,
 };
 
 /// What the straight line of code from a function's entry does.
@@ -15,7 +15,19 @@ pub struct EntryFacts {
     pub makes_frame: bool,
     /// `push rbp; mov rbp, rsp`: the return address is at `[rbp+8]`.
     pub frame_pointer: bool,
+    /// It uses the status flags that it is entered with.
+    pub reads_flags: bool,
+    /// It reads memory below the stack pointer before it writes there.
+    pub reads_red_zone: bool,
 }
+
+/// The status flags.
+const STATUS: u32 = RflagsBits::OF
+    | RflagsBits::SF
+    | RflagsBits::ZF
+    | RflagsBits::AF
+    | RflagsBits::CF
+    | RflagsBits::PF;
 
 /// Looks at no more instructions than this.
 const LIMIT: usize = 64;
@@ -29,12 +41,22 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
     // Bytes between the stack pointer and the return address.
     let mut depth = 0i64;
     let mut pushed_frame = false;
+    // A register that holds the stack pointer as it was at a depth.
+    let mut copy: Option<(Register, i64)> = None;
     let mut branched = false;
+    let mut flags_known = false;
+    let mut red_zone_known = false;
     for _ in 0..LIMIT {
         if !decoder.can_decode() {
             break;
         }
         decoder.decode_out(&mut raw);
+        if !flags_known {
+            // A system call only copies them to a register.
+            let used = raw.code() != Code::Syscall && raw.rflags_read() & STATUS != 0;
+            facts.reads_flags |= used;
+            flags_known = branched || raw.rflags_modified() & STATUS != 0;
+        }
         let on_stack = raw.memory_base() == Register::RSP && raw.memory_index() == Register::None;
         let lea = raw.mnemonic() == Mnemonic::Lea;
         if on_stack && !lea && raw.memory_displacement64() as i64 == depth {
@@ -45,15 +67,29 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
                 facts.reads_return = true;
             }
         }
+        if on_stack && !red_zone_known && (raw.memory_displacement64() as i64) < 0 {
+            facts.reads_red_zone |= !lea && !writes_memory(&raw);
+            red_zone_known = true;
+        }
         match raw.flow_control() {
             FlowControl::Next | FlowControl::Interrupt => {}
-            FlowControl::Call | FlowControl::IndirectCall => continue,
+            FlowControl::Call | FlowControl::IndirectCall => {
+                flags_known = true;
+                continue;
+            }
             FlowControl::ConditionalBranch => {
                 branched = true;
+                red_zone_known = true;
                 continue;
             }
             _ => break,
         }
+        let overwrites = |register: Register| {
+            raw.op_count() > 0
+                && raw.op0_kind() == OpKind::Register
+                && raw.op0_register().full_register() == register
+        };
+        copy = copy.filter(|&(register, _)| !overwrites(register));
         match raw.code() {
             Code::Push_r64 | Code::Pushq_imm8 | Code::Pushq_imm32 | Code::Push_rm64 => {
                 depth += 8;
@@ -86,6 +122,21 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
                 if raw.op0_register() == Register::RBP && raw.op1_register() == Register::RSP =>
             {
                 facts.frame_pointer |= pushed_frame && depth == 8;
+            }
+            // A copy of the stack pointer, to come back to.
+            Code::Mov_r64_rm64 | Code::Mov_rm64_r64
+                if raw.op1_kind() == OpKind::Register
+                    && raw.op1_register() == Register::RSP
+                    && raw.op0_kind() == OpKind::Register =>
+            {
+                copy = Some((raw.op0_register(), depth));
+            }
+            Code::Mov_r64_rm64 | Code::Mov_rm64_r64
+                if raw.op0_register() == Register::RSP
+                    && raw.op1_kind() == OpKind::Register
+                    && copy.is_some_and(|(register, _)| register == raw.op1_register()) =>
+            {
+                depth = copy.map_or(depth, |(_, depth)| depth);
             }
             // Another stack: whatever is called here does not return where it came from.
             Code::Mov_r64_rm64 | Code::Mov_rm64_r64

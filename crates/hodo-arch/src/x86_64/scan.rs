@@ -57,6 +57,17 @@ pub enum Reference {
     Table(u64),
 }
 
+/// A place on the stack, by a distance alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    /// None.
+    None,
+    /// So far above the stack pointer.
+    Stack(i32),
+    /// So far above `rbp`.
+    Frame(i32),
+}
+
 /// One instruction as the planner sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Insn {
@@ -70,8 +81,8 @@ pub struct Insn {
     pub reference: Reference,
     /// It does nothing: padding.
     pub padding: bool,
-    /// It uses the memory just above the saved frame pointer: the return address of a function with a frame pointer.
-    pub frame_return: bool,
+    /// The place on the stack that it uses, or whose address it computes.
+    pub slot: Slot,
 }
 
 impl Insn {
@@ -121,7 +132,7 @@ impl Iterator for Sweep<'_> {
                 flow: Flow::Invalid,
                 reference: Reference::None,
                 padding: false,
-                frame_return: false,
+                slot: Slot::None,
             });
         }
         let flow = flow(raw);
@@ -131,13 +142,22 @@ impl Iterator for Sweep<'_> {
             flow,
             reference: reference(raw, flow),
             padding: is_padding(raw),
-            frame_return: raw.memory_base() == Register::RBP
-                && raw.memory_displacement64() == 8
-                && raw.memory_index() == Register::None
-                && !raw.segment_prefix().is_segment_register()
-                && raw.code() != Code::Lea_r64_m,
+            slot: slot(raw),
         })
     }
+}
+
+#[inline]
+fn slot(raw: &Instruction) -> Slot {
+    let make = match raw.memory_base() {
+        Register::RSP => Slot::Stack,
+        Register::RBP => Slot::Frame,
+        _ => return Slot::None,
+    };
+    if raw.memory_index() != Register::None || is_nop(raw) {
+        return Slot::None;
+    }
+    make(raw.memory_displacement64() as i32)
 }
 
 #[inline]

@@ -1,0 +1,293 @@
+//! How one site is changed: the ladder of tactics. Each takes the bytes of whole instructions into which nothing branches,
+//! or leaves all bytes but the first as they are.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use hodo_arch::x86_64::relocate::relocated_len;
+use hodo_arch::x86_64::scan::{Flow, LANDING, Sweep};
+
+use crate::model::{Extra, SitePlan, Tactic};
+use crate::planner::{Planner, Subject};
+use crate::sweep::Near;
+
+/// Bytes of the long jump.
+pub(crate) const JUMP: u64 = 5;
+/// Bytes of the short jump.
+const HOP: u64 = 2;
+/// No more than this of a function is moved as a whole.
+const BLOCK_LIMIT: u64 = 512;
+
+const TOO_SHORT: &str = "it is too short for a jump, and other code follows";
+const FROM_ELSEWHERE: &str = "a branch from elsewhere leads into its first instructions";
+const LOOP: &str = "a loop leads back into its first instructions";
+const RED_ZONE: &str = "a loop leads back to its start, and keeps values below the stack pointer, where a stub would put its own";
+
+/// What may be overwritten, and what is displaced by it.
+struct Room {
+    end: u64,
+    /// More is displaced than the patch needs.
+    block: bool,
+}
+
+impl<'a> Planner<'a> {
+    /// Where a patch may begin: behind the landing instruction, if there is one, or at the very start.
+    fn places(subject: &Subject<'_>) -> impl Iterator<Item = u64> {
+        let landing = subject
+            .text
+            .slice(subject.start, subject.end)
+            .starts_with(&LANDING);
+        let behind = landing.then_some(subject.start + LANDING.len() as u64);
+        behind.into_iter().chain([subject.start])
+    }
+
+    /// Branches from within the same piece to places near its start.
+    fn near(&self, piece: usize) -> &'a [Near] {
+        let from = self.swept.near.partition_point(|near| near.piece < piece);
+        let to = self.swept.near.partition_point(|near| near.piece <= piece);
+        &self.swept.near[from..to]
+    }
+
+    /// The long jump.
+    pub(crate) fn jump(&self, subject: &Subject<'_>) -> Result<SitePlan, String> {
+        let mut reason = None;
+        for patch in Self::places(subject) {
+            match self.room(subject, patch, JUMP) {
+                Ok(room) => {
+                    let tactic = match room.block {
+                        true => Tactic::Block,
+                        false => Tactic::Jump,
+                    };
+                    return Ok(site(subject, tactic, patch, JUMP, room.end, Extra::None));
+                }
+                Err(error) => reason = reason.or(Some(error)),
+            }
+        }
+        Err(reason.unwrap_or_default())
+    }
+
+    /// What a patch of `len` bytes at `patch` displaces.
+    fn room(&self, subject: &Subject<'_>, patch: u64, len: u64) -> Result<Room, String> {
+        let patch_end = patch + len;
+        if patch_end > self.pieces[subject.piece].limit {
+            return Err(TOO_SHORT.to_owned());
+        }
+        let end = self.window(subject, patch, patch_end)?;
+        if self.foreign(patch + 1..patch_end) {
+            return Err(FROM_ELSEWHERE.to_owned());
+        }
+        let near = self.near(subject.piece);
+        let into = near
+            .iter()
+            .any(|near| near.target > patch && near.target < patch_end);
+        // A branch to the very start runs the stub again, which takes it for a tail call of the function by itself. So it
+        // is, if there is a frame to leave before; else it is more likely a loop.
+        let again = near.iter().any(|near| near.target <= patch) && !subject.makes_frame;
+        if into || again {
+            if let Ok(end) = self.block(subject, patch, end.max(patch_end)) {
+                return Ok(Room { end, block: true });
+            }
+            if into {
+                return Err(LOOP.to_owned());
+            }
+            if subject.red_zone {
+                return Err(RED_ZONE.to_owned());
+            }
+        }
+        self.movable(subject, patch..end)?;
+        Ok(Room { end, block: false })
+    }
+
+    /// Is a byte of the range reached from elsewhere, or taken by another patch?
+    fn foreign(&self, range: Range<u64>) -> bool {
+        self.targets.foreign.any(range.clone()) || self.occupied.any(range)
+    }
+
+    /// Where the instructions end that a patch up to `patch_end` displaces.
+    fn window(&self, subject: &Subject<'_>, patch: u64, patch_end: u64) -> Result<u64, String> {
+        let mut end = patch;
+        for insn in Sweep::new(subject.text.slice(patch, subject.end), patch) {
+            if insn.flow == Flow::Invalid {
+                return Err("it has bytes that are no instruction".to_owned());
+            }
+            end = insn.end();
+            if end >= patch_end {
+                return Ok(end);
+            }
+            if insn.flow.is_end() {
+                break;
+            }
+            if matches!(insn.flow, Flow::Call(_) | Flow::IndirectCall)
+                && !self.sites.is_dropped(insn.addr)
+            {
+                return Err("a call in its first instructions".to_owned());
+            }
+        }
+        if end == patch {
+            return Err("it is empty".to_owned());
+        }
+        // Its code ends here; what follows must be of no use to anybody.
+        let at = self.swept.pads.partition_point(|pad| pad.start <= end);
+        let pad = at.checked_sub(1).map(|at| &self.swept.pads[at]);
+        match pad {
+            Some(pad) if pad.end >= patch_end => Ok(end),
+            _ => Err(TOO_SHORT.to_owned()),
+        }
+    }
+
+    /// The end of what must be displaced from `patch` on, up to `end` at least, so that no branch but from within leads
+    /// into it, and none back to the start from without.
+    fn block(&self, subject: &Subject<'_>, patch: u64, mut end: u64) -> Result<u64, String> {
+        let limit = subject.end.min(patch + BLOCK_LIMIT);
+        let mut branches = Vec::new();
+        let mut starts = Vec::new();
+        for insn in Sweep::new(subject.text.slice(patch, subject.end), patch) {
+            if insn.end() <= limit {
+                starts.push(insn.end());
+            }
+            if let Flow::Branch(to) | Flow::Jump(to) = insn.flow
+                && to < limit
+                && to >= subject.start
+            {
+                branches.push((insn.end(), to));
+            }
+        }
+        loop {
+            // Whole instructions, or all of them and the padding behind.
+            end = starts
+                .iter()
+                .copied()
+                .find(|&start| start >= end)
+                .unwrap_or(end);
+            let outside = branches
+                .iter()
+                .filter(|(source, to)| *source > end && *to < end)
+                .map(|(source, _)| *source)
+                .max();
+            match outside {
+                None => break,
+                Some(source) if source > limit => return Err(LOOP.to_owned()),
+                Some(source) => end = source,
+            }
+        }
+        if self.foreign(patch + 1..end) {
+            return Err(FROM_ELSEWHERE.to_owned());
+        }
+        let end = end.min(subject.end);
+        self.movable(subject, patch..end)?;
+        Ok(end)
+    }
+
+    /// Can the instructions run elsewhere? Those that become nops need not.
+    fn movable(&self, subject: &Subject<'_>, range: Range<u64>) -> Result<(), String> {
+        let code = subject.text.slice(range.start, range.end);
+        let mut code = Cow::Borrowed(code);
+        for (addr, nop) in self.sites.nops_in(range.clone()) {
+            let at = (addr - range.start) as usize;
+            let len = nop.len().min(code.len() - at);
+            code.to_mut()[at..at + len].copy_from_slice(&nop[..len]);
+        }
+        relocated_len(&code, range.start)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Padding that no patch has taken: address ranges, ascending.
+    pub(crate) fn free_pads(&self) -> Vec<Range<u64>> {
+        let mut free = Vec::new();
+        for pad in &self.swept.pads {
+            // From where a branch leads into it, it is executed.
+            let end = pad
+                .clone()
+                .find(|&addr| self.targets.any.get(addr))
+                .unwrap_or(pad.end);
+            let mut start = pad.start;
+            for addr in pad.start..end {
+                if self.occupied.get(addr) {
+                    if addr - start >= JUMP {
+                        free.push(start..addr);
+                    }
+                    start = addr + 1;
+                }
+            }
+            if end.saturating_sub(start) >= JUMP {
+                free.push(start..end);
+            }
+        }
+        free
+    }
+
+    /// A short jump to padding nearby, which has room for the long one.
+    pub(crate) fn hop(&self, subject: &Subject<'_>, pads: &mut [Range<u64>]) -> Option<SitePlan> {
+        for patch in Self::places(subject) {
+            let Ok(room) = self.room(subject, patch, HOP) else {
+                continue;
+            };
+            let from = patch + HOP;
+            let reach = from.saturating_sub(128)..from + 127;
+            let first = pads.partition_point(|pad| pad.end < reach.start + JUMP);
+            for pad in &mut pads[first..] {
+                if pad.start > reach.end {
+                    break;
+                }
+                let slot = pad.start.max(reach.start);
+                let inside = slot + JUMP <= pad.end && slot <= reach.end;
+                let own = slot < room.end.max(from) && slot + JUMP > patch;
+                if !inside || own || self.occupied.any(slot..slot + JUMP) {
+                    continue;
+                }
+                pad.start = slot + JUMP;
+                let extra = Extra::HopSlot(slot);
+                return Some(site(subject, Tactic::Hop, patch, HOP, room.end, extra));
+            }
+        }
+        None
+    }
+
+    /// A long jump whose last bytes are those of the instructions behind the first.
+    pub(crate) fn pun(&self, subject: &Subject<'_>) -> Option<SitePlan> {
+        let patch = Self::places(subject).next()?;
+        if patch + JUMP > subject.text.end() {
+            return None;
+        }
+        // The more bytes can be chosen, the more places the jump can lead to. With one byte there is but one place, which is
+        // free more often than not.
+        let (room, own) = (1..JUMP).rev().find_map(|len| {
+            let room = self.room(subject, patch, len).ok()?;
+            Some((room, len))
+        })?;
+        // The bytes of one pun must not depend on those of another.
+        if self.punned.any(patch..patch + JUMP) {
+            return None;
+        }
+        let extra = Extra::Pun {
+            free: (own - 1) as u8,
+        };
+        Some(site(subject, Tactic::Pun, patch, own, room.end, extra))
+    }
+
+    /// A breakpoint. All other bytes stay, so branches into the middle of what is displaced do no harm.
+    pub(crate) fn trap(&self, subject: &Subject<'_>) -> Result<SitePlan, String> {
+        let patch = Self::places(subject).next().unwrap_or(subject.start);
+        let room = self.room(subject, patch, 1)?;
+        Ok(site(subject, Tactic::Trap, patch, 1, room.end, Extra::None))
+    }
+}
+
+fn site(
+    subject: &Subject<'_>,
+    tactic: Tactic,
+    patch: u64,
+    len: u64,
+    end: u64,
+    extra: Extra,
+) -> SitePlan {
+    SitePlan {
+        tactic,
+        mode: subject.mode,
+        patch,
+        patch_len: len as u8,
+        displaced: patch..end,
+        extra,
+    }
+}
