@@ -75,6 +75,16 @@ fi
 export HODO_BIN
 
 step "tests"
+skipped="$(dirname "$(dirname "$HODO_BIN")")/tmp/skipped.txt"
+rm -f "$skipped"
+# Said in any case, and before the tests' own last lines.
+say_skipped() {
+    if [ -s "$skipped" ]; then
+        step "not run"
+        sort -u "$skipped"
+    fi
+}
+trap say_skipped EXIT
 if command -v cargo-nextest >/dev/null; then
     cargo nextest run --workspace --no-fail-fast --failure-output final --status-level fail "$@"
 else

@@ -8,6 +8,8 @@ mod build;
 mod run;
 mod trace;
 
+use std::io::Write;
+
 pub use build::{Kind, Language, build, build_with, has_tool, scratch};
 pub use run::{Ended, Outcome, Run, Traced, hodo};
 pub use trace::Trace;
@@ -18,12 +20,28 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Ends a test early, with the reason on stderr, if a condition does not hold.
+/// Notes that a test was not run: on stderr, and in `target/tmp/skipped.txt`, which `scripts/test.sh` shows.
+///
+/// # Panics
+/// If the file cannot be written.
+pub fn skip(reason: &str) {
+    let thread = std::thread::current();
+    let line = format!("{}: {reason}\n", thread.name().unwrap_or("?"));
+    eprint!("skipped: {line}");
+    std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(build::temporary().join("skipped.txt"))
+        .and_then(|mut file| file.write_all(line.as_bytes()))
+        .expect("target/tmp/skipped.txt can be written");
+}
+
+/// Ends a test early, with the reason, if a condition does not hold.
 #[macro_export]
 macro_rules! needs {
-    ($condition:expr, $reason:literal) => {
+    ($condition:expr, $reason:expr) => {
         if !$condition {
-            eprintln!("skipped: {}", $reason);
+            $crate::skip($reason);
             return;
         }
     };

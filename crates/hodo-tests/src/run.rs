@@ -95,7 +95,8 @@ pub struct Run {
     around: Vec<OsString>,
     stack: Option<u64>,
     timeout: Duration,
-    kill_after: Option<Duration>,
+    interrupt: Option<Duration>,
+    data: PathBuf,
 }
 
 impl Run {
@@ -105,15 +106,17 @@ impl Run {
             .ok()
             .and_then(|s| s.parse().ok())
             .unwrap_or(90);
+        let place = scratch(test);
         Self {
-            place: scratch(test),
+            data: place.join("data"),
+            place,
             command: vec![program.as_ref().to_owned()],
             input: Vec::new(),
             environment: Vec::new(),
             around: Vec::new(),
             stack: None,
             timeout: Duration::from_secs(seconds),
-            kill_after: None,
+            interrupt: None,
         }
     }
 
@@ -154,10 +157,17 @@ impl Run {
         self
     }
 
+    /// Where the trace goes: a name in the test's directory.
+    #[must_use]
+    pub fn data(mut self, name: &str) -> Self {
+        self.data = self.place.join(name);
+        self
+    }
+
     /// Sends SIGINT to the whole process group after this time, as a terminal would.
     #[must_use]
     pub fn interrupt_after(mut self, time: Duration) -> Self {
-        self.kill_after = Some(time);
+        self.interrupt = Some(time);
         self
     }
 
@@ -173,9 +183,8 @@ impl Run {
 
     /// Runs the program under `hodo record` with these options.
     pub fn traced(&self, options: &[&str]) -> Traced {
-        let data = self.place.join("data");
         let mut command: Vec<OsString> = vec![hodo().into(), "record".into(), "-d".into()];
-        command.push(data.clone().into());
+        command.push(self.data.clone().into());
         command.extend(options.iter().map(OsString::from));
         command.push("--".into());
         command.extend(self.command.iter().cloned());
@@ -193,7 +202,7 @@ impl Run {
         Traced {
             outcome,
             remarks,
-            trace: Trace::new(data),
+            trace: Trace::new(self.data.clone()),
         }
     }
 
@@ -263,7 +272,7 @@ impl Run {
             .unwrap_or_else(|e| panic!("{words:?} cannot be run: {e}"));
         let group = -child.id().cast_signed();
         let started = Instant::now();
-        let mut interrupt = self.kill_after;
+        let mut interrupt = self.interrupt;
         let status = loop {
             if let Some(status) = child.try_wait().expect("the child can be waited for") {
                 break Some(status);

@@ -1,0 +1,203 @@
+//! Programs that take rights away from themselves, or that run where there is little room.
+
+use hodo_tests::{Ended, Kind, Run, Trace, Traced, build, build_with, is_root, needs};
+
+fn available(kinds: &[Kind]) -> impl Iterator<Item = Kind> {
+    kinds.iter().copied().filter(|kind| kind.is_available())
+}
+
+#[test]
+fn a_system_call_filter_installed_after_the_start() {
+    for kind in available(&Kind::ALL) {
+        let program = build("sandbox.c", kind, &[]);
+        for (how, ended, calls) in [
+            ("kill", Ended::Code(7), 200_000),
+            ("errno", Ended::Code(7), 200_000),
+            ("strict", Ended::Code(7), 200_000),
+            ("threads", Ended::Code(7), 400_000),
+            ("forbidden", Ended::Signal(libc::SIGSYS), 200_000),
+        ] {
+            // There each read of the time counter is a fault that hodo makes good: seconds a run.
+            if how == "strict" && kind != Kind::Pie {
+                continue;
+            }
+            let run = Run::new(&format!("seccomp-{how}-{kind:?}"), &program).args([how]);
+            let trace = run.same(&[]);
+            assert_eq!(run.alone().ended, ended, "{how}");
+            if kind.has_names() {
+                trace.has_calls(&[
+                    ("main", 1),
+                    ("next", calls),
+                    ("descend", calls / 200_000 * 2001),
+                ]);
+            }
+        }
+    }
+}
+
+#[test]
+fn another_root_and_another_user() {
+    needs!(is_root(), "chroot and setuid need root");
+    for kind in available(&[Kind::Pie, Kind::Static, Kind::Musl]) {
+        let program = build("confined.c", kind, &[]);
+        for how in ["chroot", "setuid", "both"] {
+            for options in [&[][..], &["-l"]] {
+                let run = Run::new(&format!("confined-{how}-{kind:?}"), &program).args([how]);
+                let trace = run.same(options);
+                if kind.has_names() {
+                    trace.has_calls(&[("main", 1), ("many", 4), ("next", 800_000), ("thread", 1)]);
+                }
+            }
+        }
+    }
+}
+
+/// A run inside of a mount namespace where `disk`, in the test's directory, is a disk of one MiB. Afterwards the trace
+/// is in `kept`.
+fn on_a_small_disk(run: Run) -> Run {
+    let place = run.place().to_owned();
+    std::fs::create_dir_all(place.join("disk")).expect("a directory can be made");
+    let disk = place.join("disk").display().to_string();
+    let kept = place.join("kept").display().to_string();
+    run.data("disk/data").inside([
+        "unshare".to_owned(),
+        "-m".to_owned(),
+        "sh".to_owned(),
+        "-c".to_owned(),
+        format!(
+            "mount -t tmpfs -o size=1m none {disk} && {{ \"$@\"; status=$?; cp -r --sparse=always {disk}/data {kept}; \
+             rm -rf {disk}/data; exit $status; }}"
+        ),
+        "sh".to_owned(),
+    ])
+}
+
+fn can_mount() -> bool {
+    is_root()
+        && std::process::Command::new("unshare")
+            .args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"])
+            .output()
+            .is_ok_and(|output| output.status.success())
+}
+
+/// Runs alone and on the small disk; returns what was seen of a function's calls, and how many records were lost.
+fn fill_the_disk(
+    test: &str,
+    run: impl Fn(&str) -> Run,
+    options: &[&str],
+    function: &str,
+) -> (u64, u64) {
+    let alone = run(&format!("{test}-alone")).alone();
+    let run = on_a_small_disk(run(test));
+    let Traced {
+        outcome, remarks, ..
+    } = run.traced(options);
+    assert_eq!(alone, outcome, "{remarks}");
+    assert!(remarks.contains("disk is full"), "{remarks}");
+    let trace = Trace::new(run.place().join("kept"));
+    let lost = trace.info()["lost"].as_u64().expect("the loss is counted");
+    (trace.calls()[function], lost)
+}
+
+#[test]
+fn a_full_disk_stops_the_recording_and_not_the_program() {
+    needs!(
+        can_mount(),
+        "mounting a small disk needs root and the right to mount"
+    );
+    for kind in available(&Kind::ALL).filter(|kind| kind.has_names()) {
+        let program = build("deep_recursion.c", kind, &[]);
+        for options in [&[][..], &["-l"], &["--no-time"]] {
+            let run = |name: &str| Run::new(name, &program).args(["1000000"]).stack(256 << 20);
+            let (seen, lost) =
+                fill_the_disk(&format!("full_disk-{kind:?}"), run, options, "descend");
+            // Two records a call; the disk is full before the first return.
+            assert!(
+                seen > 1000 && seen + lost >= 2_000_002,
+                "{seen} seen, {lost} lost"
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "hodo dies of SIGBUS when there is no room for a new thread's control block"]
+fn a_full_disk_stops_the_recording_of_all_threads() {
+    needs!(
+        can_mount(),
+        "mounting a small disk needs root and the right to mount"
+    );
+    let program = build("busy_threads.c", Kind::Pie, &[]);
+    for options in [&[][..], &["-l"], &["--no-time"]] {
+        let run = |name: &str| Run::new(name, &program);
+        let (seen, lost) = fill_the_disk("full_disk-threads", run, options, "leaf");
+        assert!(seen > 1000 && lost > 1_000_000, "{seen} seen, {lost} lost");
+    }
+}
+
+#[test]
+fn no_room_near_a_library() {
+    let program = build("crowded.c", Kind::Pie, &["-ldl"]);
+    let plugin = build_with("gcc", &["plugin.c"], &["-O2", "-shared", "-fPIC"]);
+    let run = Run::new("no_room_near_a_library", program).args([plugin]);
+    let alone = run.alone();
+    assert_eq!(
+        String::from_utf8_lossy(&alone.stdout),
+        "998000 in the hole\n"
+    );
+    for options in [&[][..], &["-l"]] {
+        let Traced { outcome, trace, .. } = run.traced(options);
+        assert_eq!(alone, outcome);
+        trace.has_calls(&[("main", 1), ("around", 1000)]);
+    }
+}
+
+#[test]
+#[ignore = "nothing says that a library without room near it is not traced"]
+fn no_room_near_a_library_is_said() {
+    let program = build("crowded.c", Kind::Pie, &["-ldl"]);
+    let plugin = build_with("gcc", &["plugin.c"], &["-O2", "-shared", "-fPIC"]);
+    let traced = Run::new("no_room_is_said", program)
+        .args([plugin])
+        .traced(&["-l"]);
+    let calls = traced.trace.calls().get("inner").copied();
+    let said = traced
+        .trace
+        .log("remark")
+        .iter()
+        .any(|remark| remark.to_string().contains("plugin"));
+    assert!(calls == Some(1000) || said, "{calls:?}");
+}
+
+#[test]
+fn no_room_near_the_program() {
+    let program = build_with(
+        "gcc",
+        &["huge.c"],
+        &["-O2", "-w", "-mcmodel=large", "-no-pie", "-fno-pie"],
+    );
+    let run = Run::new("no_room_near_the_program", program);
+    let (alone, traced) = (run.alone(), run.traced(&[]));
+    assert_eq!(alone, traced.outcome);
+    let calls = traced.trace.calls().get("touch").copied();
+    assert!(
+        calls == Some(5000) || traced.remarks.contains("no room"),
+        "{calls:?} {}",
+        traced.remarks
+    );
+}
+
+#[test]
+fn low_limits_of_resources() {
+    let program = build("busy_threads.c", Kind::Pie, &[]);
+    for limit in [
+        "--data=100000000",
+        "--nofile=12",
+        "--nproc=4000",
+        "--memlock=0",
+    ] {
+        let run = Run::new(&format!("limits{limit}"), &program).inside(["prlimit", limit, "--"]);
+        let (alone, traced) = (run.alone(), run.traced(&[]));
+        assert_eq!(alone, traced.outcome, "{limit} {}", traced.remarks);
+    }
+}
