@@ -1,23 +1,50 @@
-//! Writing small traces, for tests of what reads them.
+//! Writing traces, for tests and benchmarks of what reads them.
 
-use std::fs;
-use std::io::Write;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
 
 use crate::format::{self, chunk_header, file_header, record};
 
-/// A trace being made.
+/// The records of a task that have no full chunk yet.
+#[derive(Debug, Default)]
+struct Open {
+    words: Vec<u64>,
+    /// Upper half of the time of the last record.
+    epoch: Option<u32>,
+    /// The same where the chunk begins.
+    start: u32,
+    seq: u32,
+    lost: u64,
+}
+
+/// A file of the trace with its functions.
+#[derive(Debug)]
+struct Module {
+    path: String,
+    first: u32,
+    symbols: Vec<String>,
+}
+
+/// A trace being made. It has one module, `/usr/bin/prog`, until [`Builder::module`] adds more.
 #[derive(Debug)]
 pub struct Builder {
     directory: PathBuf,
+    /// `info.json`, to be changed at will.
+    pub info: Value,
     log: String,
-    symbols: String,
-    count: u32,
-    tasks: u32,
-    chunks: Vec<Vec<u8>>,
-    open: Vec<(u32, Vec<u64>)>,
-    epoch: u32,
+    modules: Vec<Module>,
+    next_id: u32,
+    tasks: Vec<Open>,
+    events: BufWriter<File>,
+    chunks: u64,
 }
+
+const CONTROL: u64 = 4096;
+const PER_CHUNK: usize = ((format::CHUNK_SIZE - format::CHUNK_HEADER_SIZE) / 8) as usize;
 
 impl Builder {
     /// A trace in a new directory. Its counter runs in nanoseconds; `timed`: records have timestamps.
@@ -28,10 +55,11 @@ impl Builder {
     pub fn new(directory: &Path, timed: bool) -> Self {
         let _ = fs::remove_dir_all(directory);
         fs::create_dir_all(directory).expect("a directory");
-        let info = serde_json::json!({
+        let info = json!({
             "format": format::FORMAT_NAME, "version": format::FORMAT_VERSION, "arch": "x86-64", "hodo": "0.1.0",
             "cmdline": ["hodo", "record", "prog"], "exe": "/usr/bin/prog", "args": ["prog"], "timed": timed,
-            "clock": {"source": "tsc", "name": "mono", "samples": [{"counter": 0, "ns": 0}, {"counter": 1000, "ns": 1000}]},
+            "clock": {"source": "tsc", "name": "mono",
+                      "samples": [{"counter": 0, "ns": 0}, {"counter": 1000, "ns": 1000}]},
             "started": {"unix_ns": 1_790_000_000_000_000_000u64},
             "host": {"os": "Linux 6.18.0", "hostname": "vm", "cpu": "AMD EPYC", "cpus_online": 2, "cpus_possible": 2,
                      "distro": "Debian GNU/Linux 12 (bookworm)", "mem_total": 25_000_000_000u64,
@@ -41,55 +69,116 @@ impl Builder {
                          "usage": {"utime_ns": 1_000_000, "stime_ns": 2_000_000, "maxrss_kb": 3000, "minflt": 100,
                                    "majflt": 1, "nvcsw": 4, "nivcsw": 2, "inblock": 8, "oublock": 16}},
         });
-        fs::write(directory.join("info.json"), info.to_string()).expect("info.json");
-        Self {
+        let events = File::create(directory.join("events")).expect("events");
+        let mut events = BufWriter::with_capacity(1 << 20, events);
+        // The header comes last, when it is known.
+        events.write_all(&[0; CONTROL as usize]).expect("events");
+        let mut builder = Self {
             directory: directory.to_owned(),
+            info,
             log: String::new(),
-            symbols: "# hodo-sym 1\n".to_owned(),
-            count: 0,
-            tasks: 0,
-            chunks: Vec::new(),
-            open: Vec::new(),
-            epoch: 0,
-        }
+            modules: Vec::new(),
+            next_id: 1,
+            tasks: Vec::new(),
+            events,
+            chunks: 0,
+        };
+        builder.module("/usr/bin/prog");
+        builder
     }
 
-    /// A function of the one module; `kind` as in the symbol file. Returns its id.
+    /// Another module; the functions that follow are its.
+    pub fn module(&mut self, path: &str) {
+        self.modules.push(Module {
+            path: path.to_owned(),
+            first: self.next_id,
+            symbols: Vec::new(),
+        });
+    }
+
+    /// A function of the last module; `kind` as in the symbol file. Returns its id.
     pub fn function(&mut self, name: &str, kind: char) -> u32 {
-        self.count += 1;
-        let addr = 0x1000 + self.count * 0x10;
-        self.symbols
-            .push_str(&format!("{addr:x} 10 {kind} {name}\n"));
-        self.count
+        let addr = 0x1000 + u64::from(self.next_id) * 0x10;
+        self.function_at(name, kind, addr, 0x10)
     }
 
-    /// A task; `parent` 0: none. Returns its number.
+    /// A function of the last module at an address. Returns its id.
+    pub fn function_at(&mut self, name: &str, kind: char, addr: u64, size: u64) -> u32 {
+        let module = self.modules.last_mut().expect("there is a module");
+        module
+            .symbols
+            .push(format!("{addr:x} {size:x} {kind} {name}"));
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    /// A line of the log.
+    pub fn log(&mut self, line: &Value) {
+        writeln!(self.log, "{line}").expect("a string");
+    }
+
+    /// A task of the program `prog`; `parent` 0: none. Returns its number.
     pub fn task(&mut self, tid: i32, kind: &str, parent: u32, counter: u64) -> u32 {
-        self.tasks += 1;
         let pid = if kind == "thread" { 100 } else { tid };
-        let line = serde_json::json!({"task": {"id": self.tasks, "tid": tid, "pid": pid, "ppid": 1, "comm": "prog",
-            "kind": kind, "parent": parent, "counter": counter}});
-        self.log.push_str(&format!("{line}\n"));
-        self.open.push((self.tasks, Vec::new()));
-        self.tasks
+        self.task_named(tid, pid, "prog", kind, parent, counter)
+    }
+
+    /// A task. Returns its number.
+    pub fn task_named(
+        &mut self,
+        tid: i32,
+        pid: i32,
+        comm: &str,
+        kind: &str,
+        parent: u32,
+        counter: u64,
+    ) -> u32 {
+        let id = self.tasks.len() as u32 + 1;
+        self.log(
+            &json!({"task": {"id": id, "tid": tid, "pid": pid, "ppid": 1, "comm": comm, "kind": kind,
+                             "parent": parent, "counter": counter}}),
+        );
+        self.tasks.push(Open::default());
+        id
     }
 
     /// The end of a task.
     pub fn end(&mut self, task: u32, counter: u64) {
-        let line =
-            serde_json::json!({"task_end": {"id": task, "counter": counter, "exit": {"code": 0}}});
-        self.log.push_str(&format!("{line}\n"));
+        self.log(&json!({"task_end": {"id": task, "counter": counter, "exit": {"code": 0}}}));
     }
 
     /// One record, of a kind as in [`record`].
     pub fn record(&mut self, task: u32, kind: u32, id: u32, sp: u32, time: u64) {
+        let epoch = (time >> 32) as u32;
+        let open = &mut self.tasks[task as usize - 1];
+        if open.words.is_empty() {
+            open.start = epoch;
+        }
+        if open.epoch.replace(epoch).is_some_and(|last| last != epoch) && !open.words.is_empty() {
+            let special = record::SPECIAL_EPOCH | record::SPECIAL << record::KIND_SHIFT;
+            self.word(task, u64::from(special) << 32 | u64::from(epoch));
+            let open = &mut self.tasks[task as usize - 1];
+            if open.words.is_empty() {
+                open.start = epoch;
+            }
+        }
         let high = id | kind << record::KIND_SHIFT | (sp & 1023) << record::SP_SHIFT;
-        let word = u64::from(high) << 32 | time & 0xFFFF_FFFF;
-        self.open[task as usize - 1].1.push(word);
-        let per_chunk = ((format::CHUNK_SIZE - format::CHUNK_HEADER_SIZE) / 8) as usize;
-        if self.open[task as usize - 1].1.len() == per_chunk {
+        self.word(task, u64::from(high) << 32 | time & 0xFFFF_FFFF);
+    }
+
+    /// Eight bytes as they are.
+    pub fn word(&mut self, task: u32, word: u64) {
+        let open = &mut self.tasks[task as usize - 1];
+        open.words.push(word);
+        if open.words.len() == PER_CHUNK {
             self.flush(task);
         }
+    }
+
+    /// So many records of the task were lost before its next chunk, which begins here.
+    pub fn lose(&mut self, task: u32, count: u64) {
+        self.flush(task);
+        self.tasks[task as usize - 1].lost += count;
     }
 
     /// A call of a function without anything in it.
@@ -99,25 +188,26 @@ impl Builder {
     }
 
     fn flush(&mut self, task: u32) {
-        let seq = self
-            .chunks
-            .iter()
-            .filter(|c| c[chunk_header::TASK as usize..][..4] == task.to_le_bytes())
-            .count() as u32;
-        let words = std::mem::take(&mut self.open[task as usize - 1].1);
+        let open = &mut self.tasks[task as usize - 1];
+        if open.words.is_empty() {
+            return;
+        }
         let mut chunk = vec![0; format::CHUNK_HEADER_SIZE as usize];
         let mut put = |at: u64, value: u32| {
             chunk[at as usize..][..4].copy_from_slice(&value.to_le_bytes());
         };
         put(chunk_header::MAGIC, format::CHUNK_MAGIC);
-        put(chunk_header::SEQ, seq);
+        put(chunk_header::SEQ, open.seq);
         put(chunk_header::TASK, task);
-        put(chunk_header::EPOCH, self.epoch);
-        for word in words {
+        put(chunk_header::EPOCH, open.start);
+        put(chunk_header::LOST, open.lost as u32);
+        open.seq += 1;
+        for word in open.words.drain(..) {
             chunk.extend(word.to_le_bytes());
         }
         chunk.resize(format::CHUNK_SIZE as usize, 0);
-        self.chunks.push(chunk);
+        self.events.write_all(&chunk).expect("events");
+        self.chunks += 1;
     }
 
     /// Writes everything.
@@ -125,17 +215,27 @@ impl Builder {
     /// # Panics
     /// If the files cannot be written.
     pub fn finish(mut self) -> PathBuf {
-        for task in 1..=self.tasks {
-            if !self.open[task as usize - 1].1.is_empty() {
-                self.flush(task);
-            }
+        for task in 1..=self.tasks.len() as u32 {
+            self.flush(task);
         }
-        let module = serde_json::json!({"module": {"id": 0, "path": "/usr/bin/prog", "build_id": "ab12", "first_id": 1,
-            "count": self.count, "file": "module-0.sym"}});
         let path = |name: &str| self.directory.join(name);
-        fs::write(path("log.jsonl"), format!("{module}\n{}", self.log)).expect("log.jsonl");
-        fs::write(path("module-0.sym"), &self.symbols).expect("module-0.sym");
-        let mut header = vec![0; 4096];
+        let mut log = String::new();
+        for (id, module) in self.modules.iter().enumerate() {
+            let file = format!("module-{id}.sym");
+            let line = json!({"module": {"id": id, "path": module.path, "build_id": "ab12", "first_id": module.first,
+                                         "count": module.symbols.len(), "file": file}});
+            writeln!(log, "{line}").expect("a string");
+            let mut text = "# hodo-sym 1\n".to_owned();
+            for symbol in &module.symbols {
+                text.push_str(symbol);
+                text.push('\n');
+            }
+            fs::write(path(&file), text).expect("symbols");
+        }
+        log.push_str(&self.log);
+        fs::write(path("log.jsonl"), log).expect("log.jsonl");
+        fs::write(path("info.json"), self.info.to_string()).expect("info.json");
+        let mut header = vec![0; 64];
         let mut put =
             |at: u64, bytes: &[u8]| header[at as usize..][..bytes.len()].copy_from_slice(bytes);
         put(file_header::MAGIC, &format::FILE_MAGIC);
@@ -144,17 +244,11 @@ impl Builder {
             file_header::CHUNK_SIZE,
             &(format::CHUNK_SIZE as u32).to_le_bytes(),
         );
-        put(file_header::CONTROL_SIZE, &4096u64.to_le_bytes());
-        put(
-            file_header::NEXT_CHUNK,
-            &(self.chunks.len() as u64).to_le_bytes(),
-        );
+        put(file_header::CONTROL_SIZE, &CONTROL.to_le_bytes());
+        put(file_header::NEXT_CHUNK, &self.chunks.to_le_bytes());
         put(file_header::MAX_CHUNKS, &u64::MAX.to_le_bytes());
-        let mut events = fs::File::create(path("events")).expect("events");
-        events.write_all(&header).expect("events");
-        for chunk in &self.chunks {
-            events.write_all(chunk).expect("events");
-        }
+        let events = self.events.into_inner().expect("events");
+        std::os::unix::fs::FileExt::write_all_at(&events, &header, 0).expect("events");
         self.directory
     }
 }

@@ -1,0 +1,259 @@
+//! The calls made of records: random ones, and those of random programs whose calls are known.
+
+use hodo_trace::{Calls, Frame, Left, Record, RecordKind, Step};
+
+/// A small generator, so that every run tries the same.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % n
+    }
+}
+
+const FUNCTIONS: u64 = 12;
+
+fn calls(frames: Vec<Frame>) -> Calls {
+    // The last of the functions have no exits.
+    let entry_only = (0..=FUNCTIONS).map(|id| id > FUNCTIONS - 3).collect();
+    Calls::new(entry_only, frames)
+}
+
+/// Feeds records, and checks that the steps fit the frames and each other. Returns the steps.
+fn feed(calls: &mut Calls, records: &[Record]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut stack: Vec<Frame> = calls.frames().to_vec();
+    let mut time = 0;
+    for &record in records {
+        calls.feed(record, |step| {
+            assert!(step.time() >= time, "time ran back");
+            time = step.time();
+            match step {
+                Step::Enter { depth, id, time } => {
+                    assert_eq!(depth, stack.len());
+                    stack.push(Frame {
+                        id,
+                        origin: id,
+                        start: time,
+                        sp: 0,
+                        inherited: false,
+                    });
+                }
+                Step::Leave { depth, frame, .. } => {
+                    let open = stack.pop().expect("what is left was entered");
+                    assert_eq!((depth, frame.id), (stack.len(), open.id));
+                    assert_eq!(frame.start, open.start);
+                }
+                Step::Instant { depth, .. } => assert_eq!(depth, stack.len()),
+                Step::Lost { .. } => {}
+            }
+            steps.push(step);
+        });
+        let ids = |frames: &[Frame]| frames.iter().map(|f| f.id).collect::<Vec<_>>();
+        assert_eq!(ids(calls.frames()), ids(&stack));
+    }
+    steps
+}
+
+#[test]
+fn random_records_make_well_formed_calls() {
+    let mut random = Random(0x1234_5678_9ABC_DEF1);
+    for _ in 0..2000 {
+        let mut time = 0;
+        let mut entries = 0;
+        let records: Vec<Record> = (0..random.below(200))
+            .map(|_| {
+                time += random.below(3);
+                let kind = match random.below(9) {
+                    0..4 => RecordKind::Entry,
+                    4..7 => RecordKind::Exit,
+                    7 => RecordKind::Tail,
+                    _ => RecordKind::Lost(random.below(100)),
+                };
+                entries += usize::from(kind == RecordKind::Entry || kind == RecordKind::Tail);
+                Record {
+                    time,
+                    // Also ids that no function has.
+                    id: random.below(FUNCTIONS + 5) as u32,
+                    sp: random.below(6) as u16,
+                    kind,
+                }
+            })
+            .collect();
+        let mut calls = calls(Vec::new());
+        let steps = feed(&mut calls, &records);
+        assert!(calls.frames().len() <= entries);
+        let left = steps
+            .iter()
+            .filter(|step| matches!(step, Step::Leave { .. }))
+            .count();
+        let entered = steps
+            .iter()
+            .filter(|step| matches!(step, Step::Enter { .. }))
+            .count();
+        assert_eq!(entered, left + calls.frames().len());
+    }
+}
+
+/// A program that runs at random, what it records, and what the calls are.
+struct Program {
+    random: Random,
+    time: u64,
+    records: Vec<Record>,
+    expected: Vec<String>,
+}
+
+impl Program {
+    fn record(&mut self, kind: RecordKind, id: u32, sp: u16) {
+        self.time += 1;
+        self.records.push(Record {
+            time: self.time,
+            id,
+            sp: sp & 1023,
+            kind,
+        });
+    }
+
+    fn expect(&mut self, depth: usize, what: &str, id: u32) {
+        self.expected
+            .push(format!("{} {depth} {what} {id}", self.time));
+    }
+
+    /// Calls a function. `Some(n)`: it was left by a jump to the frame of depth `n`, which goes on.
+    fn call(&mut self, depth: usize, sp: u16) -> Option<usize> {
+        let mut id = 1 + self.random.below(FUNCTIONS) as u32;
+        self.record(RecordKind::Entry, id, sp);
+        if u64::from(id) > FUNCTIONS - 3 {
+            self.expect(depth, "only", id);
+            return None;
+        }
+        self.expect(depth, "enter", id);
+        let called = id;
+        loop {
+            while depth < 12 && self.random.below(5) < 2 {
+                let size = 1 + self.random.below(20) as u16;
+                if let Some(to) = self.call(depth + 1, sp.wrapping_sub(size)) {
+                    if to < depth {
+                        return Some(to);
+                    }
+                    // The jump ends here; nothing tells so before this function returns.
+                    break;
+                }
+            }
+            if self.random.below(6) > 0 {
+                break;
+            }
+            let next = 1 + self.random.below(FUNCTIONS - 3) as u32;
+            // Frames that were jumped over are still open: a tail call is not seen as one then.
+            if self.open_above(depth) > 0 {
+                break;
+            }
+            self.record(RecordKind::Tail, next, sp);
+            self.expect(depth, "leave Tail", id);
+            self.expect(depth, "enter", next);
+            id = next;
+        }
+        if depth > 1 && self.random.below(12) == 0 {
+            return Some(self.random.below(depth as u64 - 1) as usize);
+        }
+        self.record(RecordKind::Exit, called, sp);
+        self.close_above(depth);
+        self.expect(depth, "leave Returned", id);
+        None
+    }
+
+    /// The functions open above `depth` as far as the records tell: outermost first.
+    fn open(&self) -> Vec<(usize, u32)> {
+        let mut open: Vec<(usize, u32)> = Vec::new();
+        for line in &self.expected {
+            let mut words = line.split(' ').skip(1);
+            let depth: usize = words.next().and_then(|w| w.parse().ok()).expect("a depth");
+            let what = words.next().expect("a word");
+            let id: u32 = words.last().and_then(|w| w.parse().ok()).expect("an id");
+            match what {
+                "enter" => open.push((depth, id)),
+                "leave" => {
+                    open.pop();
+                }
+                _ => {}
+            }
+        }
+        open
+    }
+
+    fn open_above(&self, depth: usize) -> usize {
+        self.open().iter().filter(|open| open.0 > depth).count()
+    }
+
+    fn close_above(&mut self, depth: usize) {
+        for (at, id) in self.open().into_iter().rev() {
+            if at > depth {
+                self.expect(at, "leave Unwound", id);
+            }
+        }
+    }
+}
+
+#[test]
+fn random_programs_are_understood() {
+    let mut seen = [0; 3];
+    for seed in 1..300u64 {
+        let mut program = Program {
+            random: Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            time: 0,
+            records: Vec::new(),
+            expected: Vec::new(),
+        };
+        for _ in 0..10 {
+            program.call(0, 900);
+        }
+        let mut calls = calls(Vec::new());
+        let steps: Vec<String> = feed(&mut calls, &program.records)
+            .iter()
+            .map(|step| match *step {
+                Step::Enter { depth, id, time } => format!("{time} {depth} enter {id}"),
+                Step::Instant { depth, id, time } => format!("{time} {depth} only {id}"),
+                Step::Leave {
+                    depth,
+                    frame,
+                    time,
+                    left,
+                } => format!("{time} {depth} leave {left:?} {}", frame.id),
+                Step::Lost { .. } => unreachable!("nothing was lost"),
+            })
+            .collect();
+        assert_eq!(steps, program.expected, "seed {seed}");
+        assert!(calls.frames().is_empty());
+        for (seen, what) in seen.iter_mut().zip(["Tail", "Unwound", "Returned"]) {
+            *seen += steps.iter().filter(|step| step.contains(what)).count();
+        }
+    }
+    assert!(seen.iter().all(|&n| n > 300), "{seen:?}");
+}
+
+#[test]
+fn a_copied_process_goes_on_in_the_frames_of_its_parent() {
+    let frame = Frame {
+        id: 1,
+        origin: 1,
+        start: 5,
+        sp: 9,
+        inherited: false,
+    };
+    let mut calls = calls(vec![frame.inherited(40)]);
+    let exit = Record {
+        time: 50,
+        id: 1,
+        sp: 9,
+        kind: RecordKind::Exit,
+    };
+    let steps = feed(&mut calls, &[exit]);
+    let [Step::Leave { frame, left, .. }] = steps[..] else {
+        panic!("{steps:?}");
+    };
+    assert!(frame.inherited);
+    assert_eq!((frame.start, left), (40, Left::Returned));
+}
