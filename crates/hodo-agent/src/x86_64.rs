@@ -17,9 +17,9 @@ global_asm!(
     .pushsection .rodata.hodo_agent, "a", @progbits
     .p2align 6
     .globl hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow
-    .globl hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end, hodo_agent_frame
+    .globl hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails
     .hidden hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow
-    .hidden hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end, hodo_agent_frame
+    .hidden hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails
 hodo_agent_start:
 
     # The upper half of the time counter changed. In: edx = upper half, rax = lower half (kept). Clobbers rcx, rdx.
@@ -223,6 +223,61 @@ hodo_agent_frame:
     pop rbx
     ret
 
+    # A call that was short ends. In: rax = lower half of the counter, ecx = how long is short, edx = upper half of its
+    # entry record. If its entry and then only tail calls in its frame are the last records, they are taken back: carry is
+    # set. Keeps rax, clobbers rbx, rcx, rdx. The records become holes first: a signal handler that comes before the
+    # cursor has moved records behind them, and then they stay holes.
+    .p2align 4
+hodo_agent_tails:
+    push rsi
+    push rdi
+    push r8
+    push r9
+    push r10
+    mov r9, gs:[{CURSOR}]
+    mov rdi, r9
+    mov r8d, 64
+1:  sub rdi, {RECORD_SIZE}
+    mov rsi, [rdi]
+    mov r10, rsi
+    shr r10, 32
+    cmp r10d, edx
+    je 2f
+    mov ebx, r10d
+    xor ebx, edx
+    test ebx, {SP_FIELD}
+    jnz 4f
+    shr r10d, {KIND_SHIFT}
+    and r10d, 3
+    cmp r10d, {TAIL}
+    jne 4f
+    dec r8d
+    jnz 1b
+    jmp 4f
+2:  mov esi, esi
+    mov r10, rax
+    sub r10, rsi
+    cmp r10, rcx
+    jae 4f
+    mov rsi, rdi
+3:  mov qword ptr [rsi], 0
+    add rsi, {RECORD_SIZE}
+    cmp rsi, r9
+    jb 3b
+    mov rbx, rax
+    mov rax, r9
+    cmpxchg gs:[{CURSOR}], rdi
+    mov rax, rbx
+    stc
+    jmp 5f
+4:  clc
+5:  pop r10
+    pop r9
+    pop r8
+    pop rdi
+    pop rsi
+    ret
+
     # One record. In: ecx = the record's upper half without the stack bits. Clobbers rax, rcx, rdx.
     .p2align 4
 hodo_agent_record:
@@ -289,6 +344,8 @@ hodo_agent_end:
     H_EPOCH = const chunk_header::EPOCH,
     H_LOST = const chunk_header::LOST,
     RECORD_SIZE = const RECORD_SIZE,
+    KIND_SHIFT = const record::KIND_SHIFT,
+    TAIL = const record::TAIL,
     CHUNK_MAGIC = const CHUNK_MAGIC,
     CHUNK_SIZE = const CHUNK_SIZE,
     CHUNK_SHIFT = const CHUNK_SIZE.trailing_zeros(),
@@ -312,6 +369,7 @@ unsafe extern "C" {
     static hodo_agent_record: u8;
     static hodo_agent_record_untimed: u8;
     static hodo_agent_frame: u8;
+    static hodo_agent_tails: u8;
     static hodo_agent_syscall: u8;
     static hodo_agent_end: u8;
 }
@@ -334,6 +392,9 @@ pub struct Runtime {
     /// In: `rax` = the shadow, `ecx` = function id, `rdx` = minus the shadow's distance. Out: `rax` = return address.
     /// Clobbers `rcx`.
     pub frame: usize,
+    /// In: `rax` = lower half of the counter, `ecx` = a duration, `edx` = upper half of an entry record. Out: carry if the
+    /// call was taken back. Clobbers `rbx`, `rcx`, `rdx`.
+    pub tails: usize,
     /// A system call instruction.
     pub syscall: usize,
 }
@@ -352,6 +413,7 @@ pub fn runtime() -> Runtime {
         record: offset(&raw const hodo_agent_record),
         record_untimed: offset(&raw const hodo_agent_record_untimed),
         frame: offset(&raw const hodo_agent_frame),
+        tails: offset(&raw const hodo_agent_tails),
         syscall: offset(&raw const hodo_agent_syscall),
     }
 }

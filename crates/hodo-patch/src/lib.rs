@@ -217,6 +217,7 @@ impl Island {
             chunk: at(self.runtime.chunk),
             shadow: at(self.runtime.shadow),
             frame: at(self.runtime.frame),
+            tails: at(self.runtime.tails),
             record: at(if timed {
                 self.runtime.record
             } else {

@@ -55,6 +55,8 @@ pub struct Runtime {
     pub record: u64,
     /// The frame at exit is not that at entry.
     pub frame: u64,
+    /// A short call with jumps to other functions in it is taken back.
+    pub tails: u64,
 }
 
 /// What is recorded.
@@ -97,6 +99,8 @@ const JB: &[u8] = &[0x0F, 0x82];
 const JAE: &[u8] = &[0x0F, 0x83];
 const JE: &[u8] = &[0x0F, 0x84];
 const JNE: &[u8] = &[0x0F, 0x85];
+/// In a record, the upper of the two bits of the kind, which is set in tail calls.
+const KIND_TAIL_BIT: u8 = 53;
 const JA: &[u8] = &[0x0F, 0x87];
 
 /// Slow paths of one stub, emitted behind its hot code: where they are entered and where they go back to.
@@ -155,10 +159,10 @@ pub fn emit_stub<E>(
 
     code.raw(&[0x48, 0x8D, 0x64, 0x24, 0xF8]); // lea rsp, [rsp-8]
     code.raw(PUSH_SCRATCH);
-    let dropped = emit_take_back(code, layout, records, &mut slow);
+    let dropped = emit_take_back(code, layout, runtime, records, &mut slow);
     emit_record(code, layout, records.timed, exit, &mut slow);
-    if let Some(dropped) = dropped {
-        code.bind(dropped);
+    for pending in dropped.into_iter().flatten() {
+        code.bind(pending);
     }
     emit_leave(code, layout, records);
     code.op64(&[0x48, 0xBA], layout.shadow_distance.wrapping_neg());
@@ -302,15 +306,27 @@ fn emit_leave(code: &mut Code<'_>, layout: &Layout, records: &Records) {
     }
 }
 
+/// `edx` = upper half of the entry record. S is `rsp + 32`.
+fn emit_entry_info(code: &mut Code<'_>, layout: &Layout, records: &Records) {
+    code.raw(&[0x8D, 0x54, 0x24, 0x20]); // lea edx, [rsp+32]
+    code.raw(&[0xC1, 0xE2, layout.sp_shift]);
+    code.op32(&[0x81, 0xE2], layout.sp_mask);
+    code.op32(&[0x81, 0xCA], records.entry);
+}
+
 /// A short call whose entry is the last record takes that record back, and has no exit. Returns the jump of that case.
 /// Single instructions change the cursor and the record, so that what a signal handler records in between is kept.
 fn emit_take_back(
     code: &mut Code<'_>,
     layout: &Layout,
+    runtime: &Runtime,
     records: &Records,
     slow: &mut Slow,
-) -> Option<Pending> {
-    let shortest = records.shortest.filter(|_| records.timed)?;
+) -> Option<[Pending; 2]> {
+    let shortest = records
+        .shortest
+        .filter(|_| records.timed)?
+        .min(i32::MAX as u32);
     let size = u8::try_from(layout.record_size).ok()?.wrapping_neg();
     let again = code.here();
     code.raw(&[0x0F, 0x31]); // rdtsc
@@ -320,15 +336,12 @@ fn emit_take_back(
     code.raw(&[0x53]); // push rbx
     code.op32(&[0x65, 0x48, 0x8B, 0x0C, 0x25], layout.cursor); // mov rcx, gs:[cursor]
     code.raw(&[0x48, 0x8B, 0x59, size]); // mov rbx, [rcx-8]: the last record
-    code.raw(&[0x8D, 0x54, 0x24, 0x20]); // lea edx, [rsp+32]
-    code.raw(&[0xC1, 0xE2, layout.sp_shift]);
-    code.op32(&[0x81, 0xE2], layout.sp_mask);
-    code.op32(&[0x81, 0xCA], records.entry);
+    emit_entry_info(code, layout, records);
     code.raw(&[0x48, 0xC1, 0xE2, 0x20]); // shl rdx, 32
     code.raw(&[0x48, 0x31, 0xDA]); // xor rdx, rbx: if it is this call's entry, its time
     code.raw(&[0x48, 0xF7, 0xDA]); // neg rdx
     code.raw(&[0x48, 0x01, 0xC2]); // add rdx, rax: now - then, or something huge
-    code.op32(&[0x48, 0x81, 0xFA], shortest.min(i32::MAX as u32)); // cmp rdx, shortest
+    code.op32(&[0x48, 0x81, 0xFA], shortest); // cmp rdx, shortest
     let keep = code.forward(JAE);
     code.raw(&[0x48, 0x89, 0xC8]); // mov rax, rcx
     code.raw(&[0x48, 0x8D, 0x51, size]); // lea rdx, [rcx-8]
@@ -343,8 +356,19 @@ fn emit_take_back(
     code.raw(&[0x5B]);
     code.branch(JMP, again);
     code.bind(keep);
+    // Behind the entry there may be records of jumps to other functions.
+    code.raw(&[0x48, 0x0F, 0xBA, 0xE3, KIND_TAIL_BIT]); // bt rbx, 53
+    let other = code.forward(JAE);
+    emit_entry_info(code, layout, records);
+    code.op32(&[0xB9], shortest); // mov ecx, shortest
+    code.branch(CALL, runtime.tails);
+    let still = code.forward(JAE);
     code.raw(&[0x5B]);
-    Some(dropped)
+    let dropped_tails = code.forward(JMP);
+    code.bind(other);
+    code.bind(still);
+    code.raw(&[0x5B]);
+    Some([dropped, dropped_tails])
 }
 
 fn emit_body<E>(
