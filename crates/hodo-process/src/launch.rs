@@ -93,9 +93,16 @@ pub fn fork(program: &Path, command: &[OsString], keep_pid: bool) -> Result<Wait
             }
             libc::close(go.as_raw_fd());
             let mut byte = 0u8;
-            while libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1) == -1
-                && *libc::__errno_location() == libc::EINTR
-            {}
+            let got = loop {
+                let got = libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1);
+                if got != -1 || *libc::__errno_location() != libc::EINTR {
+                    break got;
+                }
+            };
+            if got != 1 {
+                // The recorder has given up, and has said why.
+                libc::_exit(125);
+            }
             crate::inherited::restore();
             libc::execv(path.as_ptr(), argv.as_ptr());
             if *libc::__errno_location() == libc::ENOEXEC && !is_elf {
