@@ -102,7 +102,7 @@ struct Piece {
 /// `push imm32; mov dword [rsp+4], imm32`
 const PUSH_RETURN: usize = 13;
 
-fn classify(instruction: &Instruction, offset: usize) -> Result<Kind, RelocateError> {
+fn classify(instruction: &Instruction, offset: usize, bytes: &[u8]) -> Result<Kind, RelocateError> {
     let unsupported = Err(RelocateError::Unsupported { offset });
     if instruction.is_invalid() {
         return Err(RelocateError::Invalid { offset });
@@ -111,6 +111,9 @@ fn classify(instruction: &Instruction, offset: usize) -> Result<Kind, RelocateEr
         return unsupported;
     }
     let rip = instruction.is_ip_rel_memory_operand();
+    if instruction.flow_control() != FlowControl::Next && is_narrow(bytes) {
+        return unsupported;
+    }
     Ok(match instruction.flow_control() {
         FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception => {
             match instruction.mnemonic() {
@@ -206,7 +209,8 @@ fn pieces(code: &[u8], from: u64) -> Result<(Vec<Piece>, usize), RelocateError> 
         {
             return Err(RelocateError::CallInside { offset: old });
         }
-        let kind = classify(&instruction, old)?;
+        let bytes = &code[old..old + instruction.len()];
+        let kind = classify(&instruction, old, bytes)?;
         let displacement = decoder
             .get_constant_offsets(&instruction)
             .displacement_offset();
@@ -382,6 +386,14 @@ fn opcode_at(bytes: &[u8]) -> Option<usize> {
             0x26 | 0x2E | 0x36 | 0x3E | 0x40..=0x4F | 0x64..=0x67 | 0xF0 | 0xF2 | 0xF3
         )
     })
+}
+
+/// Whether there is an operand size prefix, and nothing that overrules it. Makers of processors do not agree on what it
+/// does to branches.
+fn is_narrow(bytes: &[u8]) -> bool {
+    let prefixes = &bytes[..opcode_at(bytes).unwrap_or(bytes.len())];
+    let wide = prefixes.last().is_some_and(|last| last & 0xF8 == 0x48);
+    prefixes.contains(&0x66) && !wide
 }
 
 fn condition_bits(bytes: &[u8]) -> Option<u8> {
