@@ -51,6 +51,10 @@ fn values_of_every_class_pass() {
     for kind in Kind::ALL.into_iter().filter(|kind| kind.is_available()) {
         let program = build("values.c", kind, &[]);
         for (n, options) in OPTIONS.iter().enumerate() {
+            // Without names a filter matches nothing, and hodo says so.
+            if options.contains(&"-F") && !kind.has_names() {
+                continue;
+            }
             let trace = Run::new(&format!("values-{kind:?}-{n}"), &program).same(options);
             if kind.has_names() && n < 4 {
                 let names = [
