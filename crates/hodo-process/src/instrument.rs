@@ -22,6 +22,10 @@ use crate::spots::Spots;
 
 /// Where the `events` file goes in targets: far from all that programs use, sanitizers included.
 const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_0000];
+/// A program and its island lie within so many bytes: a little less than a jump can bridge.
+const REACH: u64 = 0x7000_0000;
+/// The lowest address that may be mapped, with the usual `vm.mmap_min_addr`.
+const LOWEST: u64 = 64 << 10;
 /// Distance between the dynamic linker and the island for libraries, which are mapped downwards from it.
 const LIBRARY_ROOM: u64 = 1 << 30;
 /// Bytes of the island for libraries.
@@ -237,13 +241,23 @@ fn map_all(
     space.shadows = map_shadows(calls, rsp, linker, start..end)?;
     let need = (module.functions.len() + module.libcalls.len()) as u64 * 512 + (1 << 20);
     let need = need.next_multiple_of(1 << 20);
-    let reach = end.saturating_sub(0x7000_0000)..start.saturating_add(0x7000_0000);
-    // Below a program that is loaded high, or else far above it, out of the way of its heap.
-    let place = if start > 1 << 32 {
-        maps::find_gap(maps, reach.start..start - (16 << 20), need)
+    // What is in the file has to be reached; of a large zeroed area the first part will do.
+    let content = module.image.segments.iter().map(|s| s.addr + s.size).max();
+    let content = bias.wrapping_add(content.unwrap_or(0));
+    let reach = content.saturating_sub(REACH)..start.saturating_add(REACH);
+    // Below a program that is loaded high, or else far above it, out of the way of its heap; or where there is room.
+    let below = reach.start.max(LOWEST)..start.saturating_sub(16 << 20);
+    let above = end.saturating_add(256 << 20)..reach.end;
+    let tight = reach.start.max(LOWEST)..start;
+    let places = if start > 1 << 32 {
+        [below, tight, above]
     } else {
-        maps::find_gap(maps, (end + (256 << 20))..reach.end, need)
+        [above, below, tight]
     };
+    let place = places
+        .into_iter()
+        .filter(|range| range.start < range.end)
+        .find_map(|range| maps::find_gap(maps, range, need));
     let place = place.context("there is no room for an island within 2 GiB of the program")?;
     space.islands[0] = (map_island(calls, place, need)?, need);
     if let Some(base) = linker {
