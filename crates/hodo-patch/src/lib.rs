@@ -399,9 +399,11 @@ impl Island {
                 Ok(stub) => {
                     shared.insert((got, id), stub);
                     let bytes = match site.form {
-                        // The return address must stay what it was: a prefix without effect makes up the sixth byte.
+                        // The return address must stay what it was, and nothing of a displaced instruction be left: a
+                        // prefix without effect makes up the sixth byte.
                         LibcallForm::Call => [&[0x67], &stub::call(at + 1, stub)[..]].concat(),
-                        LibcallForm::Plt | LibcallForm::Jump => stub::jump(at, stub),
+                        LibcallForm::Jump => [&[0x67], &stub::jump(at + 1, stub)[..]].concat(),
+                        LibcallForm::Plt => stub::jump(at, stub),
                     };
                     writes.insert(site.patch, bytes);
                 }

@@ -103,7 +103,7 @@ pub(crate) fn direct(
             continue;
         };
         let inside = transfer.addr + 1..transfer.addr + u64::from(transfer.len);
-        if profilers.contains(&got) || transfer.len < 6 || targets.any.any(inside) {
+        if profilers.contains(&got) || transfer.len != 6 || targets.any.any(inside) {
             continue;
         }
         sites.push(LibcallSite {
