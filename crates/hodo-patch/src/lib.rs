@@ -40,6 +40,10 @@ pub struct Patches {
     pub writes: Vec<(u64, Vec<u8>)>,
     /// Runtime address of each breakpoint and of the stub that stands for it.
     pub traps: Vec<(u64, u64)>,
+    /// Runtime address of each jump at a site and of its stub.
+    pub sites: Vec<(u64, u64)>,
+    /// Those of the writes that belong to hooks.
+    pub hooks: Vec<(u64, Vec<u8>)>,
     /// Sites that could not be built after all, by link-time address, and why.
     pub failed: Vec<(u64, String)>,
 }
@@ -361,6 +365,7 @@ impl Island {
             Extra::Pun { .. } => {}
             Extra::None => patches.writes.push((at, stub::jump(at, stub))),
         }
+        patches.sites.push((at, stub));
         Ok(stub)
     }
 

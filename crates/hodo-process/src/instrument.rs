@@ -42,6 +42,8 @@ pub struct Space {
     pub shadows: [(u64, u64); 2],
     /// Breakpoints and the stubs that they stand for.
     pub traps: HashMap<u64, u64>,
+    /// Jumps and the stubs that they lead to.
+    pub sites: Vec<(u64, u64)>,
     /// Original bytes of everything that was written over code, by address.
     pub originals: Vec<(u64, Vec<u8>)>,
     /// The dynamic linker's breakpoint.
@@ -56,6 +58,10 @@ pub struct Space {
     pub used: [(usize, usize); 2],
     /// Whether `_dl_find_object` is hooked.
     pub find_object: bool,
+    /// What hooks have written: it stays when tracing ends, for frames that are open still return through stubs.
+    pub hooks: Vec<(u64, Vec<u8>)>,
+    /// Whether tracing has ended in this process.
+    pub stopped: bool,
     /// Whether the program uses `ptrace`.
     pub debugger: bool,
     /// Pages for the jumps of punned sites, and how many bytes of each are taken.
@@ -88,6 +94,8 @@ impl Space {
     fn forget(&mut self, gone: Seen) {
         let inside = |at: u64| (gone.start..gone.end).contains(&at);
         self.traps.retain(|&at, _| !inside(at));
+        self.sites.retain(|&(at, _)| !inside(at));
+        self.hooks.retain(|(at, _)| !inside(*at));
         self.originals.retain(|&(at, _)| !inside(at));
     }
 }
@@ -423,10 +431,12 @@ fn apply(
         memory.write(start, &bytes)?;
     }
     space.traps.extend(patches.traps.iter().copied());
+    space.sites.extend(patches.sites.iter().copied());
+    space.hooks.extend(patches.hooks.iter().cloned());
     Ok(())
 }
 
-/// Puts the original bytes back into all code of a stopped process.
+/// Puts the original bytes back into the code of a process, but for the hooks.
 pub fn revert(pid: i32, space: &Space) -> Result<()> {
     const PAGE: u64 = 4096;
     let memory = Memory::open(pid)?;
@@ -448,6 +458,26 @@ pub fn revert(pid: i32, space: &Space) -> Result<()> {
         }
         memory.write(start, &content)?;
     }
+    for (at, bytes) in &space.hooks {
+        memory.write(*at, bytes)?;
+    }
+    Ok(())
+}
+
+/// Ends the tracing of a process while its threads run: every site becomes a breakpoint first, which leads to its stub
+/// as the jump did, and then gets its original bytes back.
+fn stop(pid: i32, space: &mut Space) -> Result<()> {
+    let memory = Memory::open(pid)?;
+    for &(site, stub) in &space.sites {
+        space.traps.insert(site, stub);
+        memory.write(site, &[0xCC])?;
+    }
+    revert(pid, space)?;
+    // The linker goes on telling of libraries; nothing is done about them.
+    if let Some(at) = space.r_brk {
+        memory.write(at, &[0xCC])?;
+    }
+    space.stopped = true;
     Ok(())
 }
 
@@ -489,6 +519,13 @@ fn arm_linker(
     Ok(())
 }
 
+/// Is this a library that moves frames about? Greenlet (of gevent, eventlet, SQLAlchemy) is the one in wide use.
+fn copies_stacks(path: &Path) -> bool {
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.contains("_greenlet") || name.starts_with("greenlet."))
+}
+
 /// Looks for libraries that have been mapped since the last time.
 pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<()> {
     let maps = maps::read(pid)?;
@@ -502,6 +539,21 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         if !space.seen.contains(&gone) {
             space.forget(gone);
         }
+    }
+    if space.stopped {
+        return Ok(());
+    }
+    if let Some(copier) = new.iter().find(|mapping| copies_stacks(&mapping.path)) {
+        stop(pid, space)?;
+        let text = format!(
+            "{} copies pieces of stacks away and back, which traced frames do not survive: the recording of this process \
+             ends here",
+            copier.path.display()
+        );
+        context
+            .session
+            .log(&json!({"remark": {"pid": pid, "text": text}}))?;
+        return Ok(());
     }
     for mapping in new {
         let Some((base, capacity)) = Some(space.islands[1]).filter(|island| island.1 != 0) else {
@@ -560,6 +612,7 @@ fn hook(image: &Image, bias: u64, island: &mut Island, space: &mut Space, patche
         bias,
         code: &|range| image.at(range),
     };
+    let before = patches.writes.len();
     let symbols = image.symbols(&[
         "_dl_find_object",
         "dl_iterate_phdr",
@@ -591,4 +644,6 @@ fn hook(image: &Image, bias: u64, island: &mut Island, space: &mut Space, patche
         let get_ip = get_ip.start.wrapping_add(bias);
         let _ = island.add_hook(Hook::Backtrace { get_ip }, function, view, patches);
     }
+    let hooks = patches.writes[before..].to_vec();
+    patches.hooks.extend(hooks);
 }
