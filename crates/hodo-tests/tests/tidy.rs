@@ -1,0 +1,287 @@
+//! Rules of the tree that no compiler checks. Each failure says what to do.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use iced_x86::{Decoder, DecoderOptions, OpKind};
+
+/// Lines of a source file, at most.
+const LONGEST: usize = 600;
+
+/// Files that are longer today, and what they must not exceed until they are split.
+const LONGER: [(&str, usize); 1] = [("crates/hodo-process/src/tracer.rs", 800)];
+
+/// Crates in which `unsafe` is needed: they call the kernel, run generated code, or are the agent.
+const UNSAFE: [&str; 6] = [
+    "hodo",
+    "hodo-agent",
+    "hodo-arch/tests",
+    "hodo-mcount",
+    "hodo-process",
+    "hodo-tests",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("the repository")
+        .to_owned()
+}
+
+fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(directory).expect("a directory of the tree can be read");
+    for path in entries.map(|entry| entry.expect("an entry of it, too").path()) {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if path.is_symlink()
+            || name == ".git"
+            || name.starts_with("target")
+            || name.starts_with("hodo.data")
+        {
+            continue;
+        }
+        if path.is_dir() {
+            walk(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+/// Every text of the tree, by its path from the root.
+fn texts() -> Vec<(String, String)> {
+    let root = root();
+    let mut files = Vec::new();
+    walk(&root, &mut files);
+    let texts: Vec<_> = files
+        .into_iter()
+        .filter_map(|path| {
+            let text = fs::read_to_string(&path).ok()?;
+            let name = path.strip_prefix(&root).ok()?.to_str()?.to_owned();
+            Some((name, text))
+        })
+        .collect();
+    assert!(
+        texts.len() > 100,
+        "the tree was not found: {} files",
+        texts.len()
+    );
+    texts
+}
+
+fn has_ending(name: &str, endings: &[&str]) -> bool {
+    endings.iter().any(|ending| name.ends_with(ending))
+}
+
+#[track_caller]
+fn none(wrong: &[String], advice: &str) {
+    assert!(wrong.is_empty(), "{advice}:\n  {}", wrong.join("\n  "));
+}
+
+#[test]
+fn files_are_short() {
+    let wrong: Vec<String> = texts()
+        .iter()
+        .filter(|(name, _)| has_ending(name, &[".rs", ".c", ".cc", ".S", ".go", ".sh"]))
+        .map(|(name, text)| (name, text.lines().count()))
+        .filter(|&(name, lines)| {
+            let longer = LONGER.iter().find(|(longer, _)| longer == name);
+            lines > longer.map_or(LONGEST, |&(_, limit)| limit)
+        })
+        .map(|(name, lines)| format!("{name}: {lines} lines"))
+        .collect();
+    none(
+        &wrong,
+        "split what is longer than 600 lines by what it does",
+    );
+}
+
+#[test]
+fn nothing_tells_of_the_machine_it_was_written_on() {
+    // Put together here, or this file would be its own first finding.
+    let forbidden = [
+        ["/wo", "rk/"].concat(),
+        ["/ro", "ot/"].concat(),
+        ["/ho", "me/"].concat(),
+        ["TO", "DO"].concat(),
+        ["FIX", "ME"].concat(),
+        ["todo", "!("].concat(),
+        ["unimpl", "emented!("].concat(),
+    ];
+    let mut wrong = Vec::new();
+    for (name, text) in texts()
+        .into_iter()
+        .filter(|(name, _)| !name.ends_with(".svg"))
+    {
+        for (number, line) in text.lines().enumerate() {
+            for word in forbidden.iter().filter(|word| line.contains(word.as_str())) {
+                // `/proc/PID/root/…` is the kernel's name for a directory.
+                if !line.contains("/proc/") {
+                    wrong.push(format!("{name}:{}: {word}", number + 1));
+                }
+            }
+        }
+    }
+    none(
+        &wrong,
+        "no paths of one machine, and nothing left for later, in the tree",
+    );
+}
+
+#[test]
+fn unsafe_code_is_where_it_is_needed() {
+    let word = ["uns", "afe "].concat();
+    let wrong: Vec<String> = texts()
+        .iter()
+        .filter(|(name, _)| name.starts_with("crates/") && name.ends_with(".rs"))
+        .filter(|(name, _)| {
+            !UNSAFE
+                .iter()
+                .any(|allowed| name.starts_with(&format!("crates/{allowed}/")))
+        })
+        .flat_map(|(name, text)| {
+            let word = &word;
+            text.lines()
+                .enumerate()
+                .filter(move |(_, line)| {
+                    line.contains(word.as_str()) && !line.trim_start().starts_with("//")
+                })
+                .map(move |(number, _)| format!("{name}:{}", number + 1))
+        })
+        .collect();
+    none(
+        &wrong,
+        "do it in safe code, or in one of the crates that have unsafe code",
+    );
+}
+
+/// The crates that may name a crate of ours as a dependency: dependencies point one way.
+#[test]
+fn dependencies_point_one_way() {
+    const ORDER: [(&str, &[&str]); 6] = [
+        ("hodo-arch", &[]),
+        ("hodo-symbols", &[]),
+        ("hodo-trace", &[]),
+        ("hodo-plan", &["hodo-arch", "hodo-symbols"]),
+        ("hodo-view", &["hodo-trace", "hodo-symbols"]),
+        ("hodo-agent", &["hodo-trace"]),
+    ];
+    let mut wrong = Vec::new();
+    for (name, allowed) in ORDER {
+        let manifest = root().join("crates").join(name).join("Cargo.toml");
+        let text = fs::read_to_string(&manifest).expect("the manifest can be read");
+        let mut section = "";
+        for line in text.lines().map(str::trim) {
+            if line.starts_with('[') {
+                section = line;
+            }
+            let dependency = line.split(['.', '=', ' ']).next().unwrap_or_default();
+            if section == "[dependencies]"
+                && dependency.starts_with("hodo-")
+                && !allowed.contains(&dependency)
+            {
+                wrong.push(format!("{name} depends on {dependency}"));
+            }
+        }
+    }
+    none(
+        &wrong,
+        "move the code that needs this to a crate above both",
+    );
+}
+
+#[test]
+fn every_program_has_a_test() {
+    let tests: String = texts()
+        .into_iter()
+        .filter(|(name, _)| {
+            name.starts_with("crates/hodo-tests/tests/") || name.starts_with("benches/")
+        })
+        .map(|(_, text)| text)
+        .collect();
+    let programs: BTreeSet<String> = fs::read_dir(root().join("crates/hodo-tests/programs"))
+        .expect("the programs are there")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    let wrong: Vec<String> = programs
+        .into_iter()
+        .filter(|program| !tests.contains(program))
+        .collect();
+    none(
+        &wrong,
+        "write a test that runs these programs, or take them away",
+    );
+}
+
+#[test]
+fn every_crate_takes_the_lints_of_the_workspace() {
+    let wrong: Vec<String> = texts()
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("crates/") && name.ends_with("Cargo.toml"))
+        .filter(|(_, text)| !text.contains("[lints]\nworkspace = true"))
+        .map(|(name, _)| name)
+        .collect();
+    none(&wrong, "add [lints] workspace = true");
+}
+
+#[test]
+fn the_agent_depends_on_nothing() {
+    let manifest =
+        fs::read_to_string(root().join("crates/hodo-agent/Cargo.toml")).expect("it is there");
+    let (_, dependencies) = manifest
+        .split_once("[dependencies]")
+        .expect("it has dependencies");
+    let dependencies: Vec<&str> = dependencies
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    assert_eq!(
+        dependencies,
+        ["hodo-trace.workspace = true"],
+        "the agent owes nothing to anybody"
+    );
+    let source =
+        fs::read_to_string(root().join("crates/hodo-agent/src/lib.rs")).expect("it is there");
+    assert!(source.contains("#![no_std]"));
+}
+
+/// The agent is copied into programs as bytes: no branch and no operand may lead out of them.
+#[test]
+fn the_agent_refers_to_nothing_outside_of_itself() {
+    let code = hodo_agent::runtime().code;
+    let start = 0x10_0000;
+    let inside = start..=start + code.len() as u64;
+    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let mut calls = 0;
+    for instruction in &mut decoder {
+        let at = instruction.ip() - start;
+        let near = (0..instruction.op_count())
+            .any(|n| matches!(instruction.op_kind(n), OpKind::NearBranch64));
+        if near {
+            assert!(
+                inside.contains(&instruction.near_branch64()),
+                "a branch at {at:#x} leads out"
+            );
+            calls += 1;
+        }
+        if instruction.is_ip_rel_memory_operand() {
+            let address = instruction.ip_rel_memory_address();
+            assert!(
+                inside.contains(&address),
+                "an operand at {at:#x} is outside"
+            );
+        }
+    }
+    assert!(calls > 10, "this is not the agent's code");
+}
