@@ -12,6 +12,7 @@ use hodo_patch::{Hook, Island, Patches, Places, Recording, Traced, TracedCall};
 use hodo_trace::format::SHADOW_DISTANCE;
 use serde_json::json;
 
+use crate::aside;
 use crate::give;
 use crate::maps::{self, Mapping};
 use crate::modules::{Image, Module, Modules};
@@ -128,6 +129,15 @@ fn real_path(pid: i32, path: &Path) -> PathBuf {
     } else {
         path.to_owned()
     }
+}
+
+/// Why the program that `pid` has just begun to execute must run without a tracer.
+pub fn set_aside(pid: i32, context: &mut Work<'_>) -> Option<&'static str> {
+    let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+    let path = std::fs::read_link(&exe).ok()?;
+    let (selection, session) = (context.selection, &mut *context.session);
+    let module = context.modules.get(&exe, &path, selection, true, session);
+    aside::reason(&*module.ok()?)
 }
 
 /// Prepares the program that `pid` has just begun to execute. `Ok(None)`: it cannot be traced, for the reason that was

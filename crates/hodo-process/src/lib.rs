@@ -1,5 +1,6 @@
 //! Launches programs, maps the agent into them, follows their threads and children. The only crate that knows ptrace.
 
+mod aside;
 mod check;
 mod events;
 mod give;

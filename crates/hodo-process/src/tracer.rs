@@ -602,6 +602,17 @@ impl<'a> Tracer<'a> {
             selection: &self.selection,
             recording: self.recording,
         };
+        if let Some(reason) = instrument::set_aside(pid, &mut work) {
+            let text = format!("{reason}; it runs untraced");
+            self.remark(tid, &text)?;
+            if self.options.verbose == 0 {
+                eprintln!("hodo: {tid}: {text}");
+            }
+            if pid != self.first {
+                self.threads.remove(&tid);
+            }
+            return remote::detach(tid);
+        }
         // The filter that a program was given by its parent need not allow what we have to do here.
         let confined = remote::is_confined(pid);
         let free = if confined {

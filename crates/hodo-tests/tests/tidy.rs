@@ -10,7 +10,10 @@ use iced_x86::{Decoder, DecoderOptions, OpKind};
 const LONGEST: usize = 600;
 
 /// Files that are longer today, and what they must not exceed until they are split.
-const LONGER: [(&str, usize); 1] = [("crates/hodo-process/src/tracer.rs", 800)];
+const LONGER: [(&str, usize); 2] = [
+    ("crates/hodo-process/src/instrument.rs", 700),
+    ("crates/hodo-process/src/tracer.rs", 800),
+];
 
 /// Crates in which `unsafe` is needed: they call the kernel, run generated code, or are the agent.
 const UNSAFE: [&str; 6] = [
