@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# hodo, uftrace and the untraced program side by side, in one run on this machine. Prints ratios; asserts nothing.
+# All times are CPU time, user and system together, and the least of some runs.
+#
+#   benches/run.sh [CALLS]      CALLS of a tiny function (10,000,000); the readers see twice as many records
+set -euo pipefail
+cd "$(dirname "$0")/.."
+calls="${1:-10000000}"
+
+if ! command -v uftrace >/dev/null && [ "$(id -u)" = 0 ]; then
+    apt-get update -qq && apt-get install -y -qq uftrace >/dev/null
+fi
+cargo build --release --quiet --package hodo
+hodo="${CARGO_TARGET_DIR:-$PWD/target}/release/hodo"
+place="$(mktemp -d "${CARGO_TARGET_DIR:-$PWD/target}/bench.XXXXXX")"
+trap 'rm -rf "$place"' EXIT
+gcc -O2 -o "$place/cpu" benches/cpu.c
+gcc -O2 -o "$place/calls" benches/calls.c
+gcc -O2 -pg -o "$place/calls-pg" benches/calls.c
+cd "$place"
+
+has() { command -v "$1" >/dev/null; }
+row() { printf '%-46s %12s %12s %12s   %s\n' "$@"; }
+divide() { awk -v a="$1" -v b="$2" 'BEGIN { if (a == "-" || b == "-" || b == 0) print "-"; else printf "%.2f", a / b }'; }
+minus() { awk -v a="$1" -v b="$2" 'BEGIN { if (a == "-") print "-"; else printf "%.2f", a - b }'; }
+# The least of three.
+least() { for _ in 1 2 3; do "$@" 2>/dev/null; done | sort -g | head -1; }
+cpu() { ./cpu "$@" | cut -d' ' -f1; }
+wall() { ./cpu "$@" | cut -d' ' -f2; }
+uftrace_or_nothing() { if has uftrace; then "$@"; else echo -; fi; }
+
+echo "== one call and return of a tiny function, ns above the untraced call ($calls calls)"
+bare=$(least ./calls "$calls")
+bare_pg=$bare
+row "" hodo uftrace ratio goal
+call() { # name, hodo's options, uftrace's options, goal
+    local ours theirs
+    # shellcheck disable=SC2086
+    ours=$(minus "$(least "$hodo" record -d trace $2 -- ./calls "$calls")" "$bare")
+    # shellcheck disable=SC2086
+    theirs=$(uftrace_or_nothing minus "$(least uftrace record -d utrace $3 ./calls-pg "$calls")" "$bare_pg")
+    row "$1" "$ours" "$theirs" "$(divide "$ours" "$theirs")" "$4"
+}
+row "untraced, for itself" "$bare" "" "" ""
+call "with timestamps" "" "" "ratio 0.25; 2 rdtsc + 8"
+call "without timestamps (--no-time)" "--no-time" "" "8"
+call "left out by -F other" "-F other" "-F other" "0"
+call "left out by -N tiny" "-N tiny" "-N tiny" "0"
+call "left out by -P other" "-P other" "-F other" "0"
+call "called by what -N leaves out" "-N calls" "-N calls" ""
+call "cut by -D 2" "-D 2" "-D 2" "8"
+call "cut by -t 1s" "-t 1s" "-t 1s" "no bytes"
+
+echo
+echo "== bytes of data for a call and return"
+"$hodo" record -d trace -- ./calls "$calls" >/dev/null
+bytes() { divide "$(du -s --block-size=1 "$1" | cut -f1)" "$calls"; }
+theirs=-
+if has uftrace; then
+    uftrace record -d utrace ./calls-pg "$calls" >/dev/null 2>&1
+    theirs=$(bytes utrace)
+fi
+row "everything" "$(bytes trace)" "$theirs" "$(divide "$(bytes trace)" "$theirs")" "16"
+"$hodo" record -d short -t 1s -- ./calls "$calls" >/dev/null
+row "-t 1s" "$(bytes short)" "" "" "0"
+rm -rf short
+
+echo
+echo "== reading that trace, million records a second (wall time, all cores)"
+rate() { awk -v n="$calls" -v ms="$1" 'BEGIN { if (ms == "-") print "-"; else printf "%.2f", 2 * n / ms / 1e3 }'; }
+for view in report graph replay; do
+    ours=$(rate "$(wall 3 "$hodo" "$view" -d trace --no-pager)")
+    theirs=$(rate "$(uftrace_or_nothing wall 1 uftrace "$view" -d utrace --no-pager)")
+    case $view in replay) goal="ratio 4" ;; *) goal="ratio 10" ;; esac
+    row "$view" "$ours" "$theirs" "$(divide "$ours" "$theirs")" "$goal"
+done
+rm -rf trace utrace
+
+echo
+echo "== starting: record -- /bin/true, ms above the bare run"
+bare=$(cpu 20 /bin/true)
+ours=$(minus "$(cpu 20 "$hodo" record -d trace -- /bin/true)" "$bare")
+theirs=$(uftrace_or_nothing minus "$(cpu 20 uftrace record --force -d utrace /bin/true)" "$bare")
+row "the program and its calls" "$ours" "$theirs" "$(divide "$ours" "$theirs")" "60 cold, 15 warm"
+ours=$(minus "$(cpu 20 "$hodo" record -l -d trace -- /bin/true)" "$bare")
+row "-l" "$ours" "" "" ""
+
+echo
+echo "== planning, MB of code a second (CPU)"
+plan() {
+    local file bytes
+    file=$(readlink -f "$1")
+    bytes=0
+    while read -r _ _ _ _ size _ flags rest; do
+        case "$flags $rest" in *E*) bytes=$((bytes + size)) ;; esac
+    done < <(LC_ALL=C readelf -lW "$file" | grep '^ *LOAD')
+    row "${file##*/}" "$(awk -v b="$bytes" -v ms="$(cpu 3 "$hodo" plan --json "$file")" 'BEGIN { printf "%.1f", b / ms / 1e3 }')" "" "" "100"
+}
+plan "$(gcc -print-prog-name=cc1)"
+plan /lib/x86_64-linux-gnu/libc.so.6
+plan "$(command -v bash)"
+if has gdb; then plan "$(command -v gdb)"; fi
+
+echo
+echo "== slowdown of programs with every function traced (CPU, the recorder's included)"
+row "" hodo "uftrace -P ." ratio goal
+program() { # name, library to trace inside of or nothing, command…
+    local name=$1 inside=() theirs_inside=() bare ours theirs
+    if [ -n "$2" ]; then
+        inside=(-P ".@$2")
+        theirs_inside=(-P ".@$2")
+    fi
+    shift 2
+    bare=$(cpu 3 "$@")
+    ours=$(divide "$(cpu 2 "$hodo" record -d trace "${inside[@]}" -- "$@")" "$bare")
+    theirs=$(divide "$(uftrace_or_nothing cpu 1 uftrace record --force -P . "${theirs_inside[@]}" -d utrace "$@")" "$bare")
+    row "$name ($bare ms alone)" "$ours" "$theirs" "$(divide "$ours" "$theirs")" "ratio 0.25"
+}
+sql='with recursive t(i) as (select 1 union all select i+1 from t where i<1500000) select count(*), sum(i) from t'
+lua='local function fib(n) if n < 2 then return n end return fib(n-1) + fib(n-2) end local t = {} for i = 1, 100000 do t[i] = tostring(i) end table.sort(t) print(fib(31), #table.concat(t))'
+if has sqlite3; then program sqlite3 libsqlite3.so.0 sqlite3 :memory: "$sql"; fi
+if has lua5.4; then program lua "" lua5.4 -e "$lua"; fi
+program bash "" bash -c 'for ((i = 0; i < 150000; i++)); do x=$((x + i)); done; echo $x'
