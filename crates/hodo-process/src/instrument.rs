@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::aside;
 use crate::give;
 use crate::maps::{self, Mapping};
-use crate::modules::{Image, Module, Modules};
+use crate::modules::{Image, Module, Modules, Version};
 use crate::remote::{self, Memory, Syscalls};
 use crate::select::Selection;
 use crate::session::Session;
@@ -51,8 +51,8 @@ pub struct Space {
     pub r_brk: Option<u64>,
     /// Files that were seen mapped.
     pub seen: Vec<Seen>,
-    /// What was written into libraries, by inode and bias: one that is loaded again gets its old stubs.
-    pub patched: HashMap<(u64, u64), Rc<Patches>>,
+    /// What was written into libraries, by file and bias: one that is loaded again gets its old stubs.
+    pub patched: HashMap<(Version, u64), Rc<Patches>>,
     /// A `syscall` instruction of ours.
     pub syscall: u64,
     /// Of each island: the bytes used, and where its next hook goes.
@@ -576,7 +576,10 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         let Some(bias) = image.bias(mapping.offset, mapping.start) else {
             continue;
         };
-        let key = (mapping.inode, bias);
+        let Ok(version) = Version::of(&real) else {
+            continue;
+        };
+        let key = (version, bias);
         if let Some(patches) = space.patched.get(&key).cloned() {
             apply(&memory, &image, bias, &patches, space)?;
             continue;

@@ -167,10 +167,32 @@ impl Image {
     }
 }
 
+/// One content of a file: numbers of files are used again, and files are written again, several times in a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Version {
+    file: (u64, u64),
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Version {
+    /// That of the file as it is now.
+    pub fn of(path: &Path) -> std::io::Result<Self> {
+        let meta = std::fs::metadata(path)?;
+        Ok(Self {
+            file: (meta.dev(), meta.ino()),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        })
+    }
+}
+
 /// All files seen in this recording.
 #[derive(Debug)]
 pub struct Modules {
-    known: HashMap<(u64, u64, i64), Rc<Module>>,
+    known: HashMap<Version, Rc<Module>>,
     next_id: u32,
 }
 
@@ -202,9 +224,7 @@ impl Modules {
         main: bool,
         session: &mut Session,
     ) -> Result<Rc<Module>> {
-        let meta =
-            std::fs::metadata(real).with_context(|| format!("reading {}", path.display()))?;
-        let key = (meta.dev(), meta.ino(), meta.mtime());
+        let key = Version::of(real).with_context(|| format!("reading {}", path.display()))?;
         if let Some(module) = self.known.get(&key) {
             return Ok(Rc::clone(module));
         }
