@@ -1,5 +1,6 @@
 //! Doing things in a stopped thread of another process: memory, registers, system calls.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -187,6 +188,7 @@ pub struct Syscalls {
     at: u64,
     saved: Regs,
     mask: u64,
+    stopped: Cell<bool>,
 }
 
 impl Syscalls {
@@ -202,6 +204,7 @@ impl Syscalls {
             at,
             saved,
             mask,
+            stopped: Cell::new(false),
         };
         this.set_mask(u64::MAX)?;
         Ok(this)
@@ -230,10 +233,22 @@ impl Syscalls {
         // A stop at its entry, a stop at its exit; neither involves a signal. The exit of the call that the thread was
         // stopped in may come first.
         let mut entered = false;
+        let mut signal = 0;
         loop {
-            request(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
+            request(libc::PTRACE_SYSCALL, self.tid, 0, signal)?;
             let status = wait_stop(self.tid)?;
-            if libc::WSTOPSIG(status) != libc::SIGTRAP | 0x80 {
+            let stop = libc::WSTOPSIG(status);
+            signal = 0;
+            // No mask holds SIGSTOP back: it takes effect on the process here, on this thread when we are done with it.
+            if status >> 16 == libc::PTRACE_EVENT_STOP {
+                self.stopped.set(true);
+                continue;
+            }
+            if status >> 16 == 0 && stop == libc::SIGSTOP {
+                signal = stop as u64;
+                continue;
+            }
+            if stop != libc::SIGTRAP | 0x80 {
                 bail!(
                     "thread {} stopped with status {status:#x} in a system call of ours",
                     self.tid
@@ -251,7 +266,12 @@ impl Syscalls {
     /// Puts registers and signal mask back.
     pub fn end(self) -> Result<()> {
         set_regs(self.tid, &self.saved)?;
-        self.set_mask(self.mask)
+        self.set_mask(self.mask)?;
+        if self.stopped.get() {
+            // It stops again as soon as it runs, and tells whether the process is to be stopped still.
+            request(libc::PTRACE_INTERRUPT, self.tid, 0, 0)?;
+        }
+        Ok(())
     }
 }
 
