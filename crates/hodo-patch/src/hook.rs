@@ -67,6 +67,7 @@ impl Island {
         let end = window(code, start)?;
         let displaced = &code[..(end - start) as usize];
         let from = start.wrapping_add(image.bias);
+        self.check_reach(from)?;
         let mut bytes = Vec::new();
         let at = self.base + self.hooks.start as u64;
         let mut out = Code::new(&mut bytes, at);
