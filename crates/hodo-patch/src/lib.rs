@@ -208,6 +208,14 @@ impl Island {
         self.base + self.runtime.syscall as u64
     }
 
+    /// Address of an instruction `ret` in the island.
+    #[must_use]
+    pub fn ret(&self) -> u64 {
+        let code = self.runtime.code;
+        let at = code.iter().position(|&byte| byte == 0xC3);
+        self.base + at.expect("the runtime returns") as u64
+    }
+
     /// Address of the next byte.
     #[must_use]
     pub fn end(&self) -> u64 {

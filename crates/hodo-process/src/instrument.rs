@@ -55,6 +55,8 @@ pub struct Space {
     pub patched: HashMap<(Version, u64), Rc<Patches>>,
     /// A `syscall` instruction of ours.
     pub syscall: u64,
+    /// A `ret` instruction of ours.
+    pub ret: u64,
     /// Of each island: the bytes used, and where its next hook goes.
     pub used: [(usize, usize); 2],
     /// Whether `_dl_find_object` is hooked.
@@ -179,6 +181,7 @@ pub fn program(pid: i32, context: &mut Work<'_>) -> Result<Space> {
 
     let mut island = Island::new(space.islands[0].0, space.islands[0].1);
     space.syscall = island.syscall();
+    space.ret = island.ret();
     // The agent is there first: it has the instruction on which system calls are made from now on.
     memory.write(island.base, &island.code)?;
     let mut patches = Patches::default();

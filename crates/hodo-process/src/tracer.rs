@@ -5,7 +5,7 @@
 //! it: new threads and processes, execs, signals on their way, breakpoints.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
@@ -31,7 +31,7 @@ const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
 
 type SharedSpace = Rc<RefCell<Space>>;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Thread {
     pid: i32,
     /// 0: nothing is recorded of it.
@@ -50,7 +50,17 @@ impl Thread {
             space: None,
         }
     }
+
+    /// Its `gs` base, which its children inherit.
+    fn gs_base(&self) -> Option<u64> {
+        let space = self.space.as_ref()?.borrow();
+        Some(space.events.0 + self.tcb? * tcb::SIZE)
+    }
 }
+
+/// So many control blocks and threads that have ended are remembered before they are used again or forgotten: a child may
+/// turn up after the end of the thread that made it.
+const REMEMBERED: usize = 16;
 
 /// Follows one program and all that comes of it.
 pub struct Tracer<'a> {
@@ -62,7 +72,9 @@ pub struct Tracer<'a> {
     threads: HashMap<i32, Thread>,
     /// New threads that stopped before their parent told of them.
     early: Vec<i32>,
-    free_tcbs: Vec<u64>,
+    free_tcbs: VecDeque<u64>,
+    /// Threads that have ended, the latest last.
+    ended: VecDeque<Thread>,
     /// Control blocks for processes that are let go, by the address of the `events` file in them.
     silent: HashMap<u64, u64>,
     /// Threads of which nothing was recorded, because there was no control block left.
@@ -118,7 +130,8 @@ impl<'a> Tracer<'a> {
             recording,
             threads: HashMap::new(),
             early: Vec::new(),
-            free_tcbs: Vec::new(),
+            free_tcbs: VecDeque::new(),
+            ended: VecDeque::new(),
             silent: HashMap::new(),
             crowded: 0,
             next_tcb: tcb::FIRST,
@@ -214,14 +227,15 @@ impl<'a> Tracer<'a> {
         let event = status >> 16;
         if !self.threads.contains_key(&tid) {
             self.early.push(tid);
-            return Ok(());
+            return self.orphans();
         }
         match event {
             0 => self.signal(tid, signal),
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
                 let child = i32::try_from(remote::event_message(tid)?)?;
-                self.child(tid, child, event)?;
-                remote::cont(tid, 0)
+                let made = self.child(tid, child, event);
+                remote::cont(tid, 0)?;
+                made
             }
             libc::PTRACE_EVENT_EXEC => self.exec(tid),
             libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => {
@@ -240,13 +254,17 @@ impl<'a> Tracer<'a> {
                     let mut regs = remote::regs(tid)?;
                     let at = regs.rip.wrapping_sub(1);
                     if space.borrow().r_brk == Some(at) {
-                        self.libraries(tid, &space)?;
+                        let looked = self.libraries(tid, &space);
                         // The function there does nothing: return from it.
-                        let memory = remote::Memory::open(tid)?;
-                        regs.rip = memory.read_u64(regs.rsp)?;
-                        regs.rsp += 8;
+                        regs.rip = space.borrow().ret;
                         remote::set_regs(tid, &regs)?;
-                        return remote::cont(tid, 0);
+                        remote::cont(tid, 0)?;
+                        return match looked {
+                            Err(error) if !remote::is_gone(&error) => {
+                                self.remark(tid, &format!("new libraries: {error:#}"))
+                            }
+                            _ => Ok(()),
+                        };
                     }
                     let stub = space.borrow().traps.get(&at).copied();
                     if let Some(stub) = stub {
@@ -335,15 +353,21 @@ impl<'a> Tracer<'a> {
         if tid == self.first {
             self.exit = Some(exit);
         }
+        self.early.retain(|&early| early != tid);
         if let Some(thread) = self.threads.remove(&tid) {
             self.release(&thread, exit)?;
+            self.orphans()?;
         }
         Ok(())
     }
 
     fn release(&mut self, thread: &Thread, exit: Exit) -> Result<()> {
         if let Some(number) = thread.tcb {
-            self.free_tcbs.push(number);
+            self.free_tcbs.push_back(number);
+            self.ended.push_back(thread.clone());
+            if self.ended.len() > REMEMBERED {
+                self.ended.pop_front();
+            }
             if thread.task == 0 {
                 return Ok(());
             }
@@ -386,11 +410,11 @@ impl<'a> Tracer<'a> {
     }
 
     fn alloc_tcb(&mut self) -> Option<u64> {
-        if let Some(number) = self.free_tcbs.pop() {
-            return Some(number);
-        }
         let number = self.next_tcb;
-        (number < tcb::COUNT).then(|| self.next_tcb += 1)?;
+        if self.free_tcbs.len() > REMEMBERED || number >= tcb::COUNT {
+            return self.free_tcbs.pop_front();
+        }
+        self.next_tcb += 1;
         Some(number)
     }
 
@@ -490,9 +514,12 @@ impl<'a> Tracer<'a> {
     ) -> Result<()> {
         let mut init = self.tcb_init(child, space, inherited);
         init.silent = true;
-        if shares_memory {
+        // Its calls are not traced any more, but those that are open return through their stubs. What forbids others to
+        // look at its memory stays under control.
+        if shares_memory || instrument::revert(child, &space.borrow()).is_err() {
             let Some(number) = self.alloc_tcb() else {
-                return self.crowded(child, child, space, init);
+                self.crowded(child, child, space, init)?;
+                return remote::cont(child, 0);
             };
             self.session.events.init_tcb(number, &init);
             remote::set_gs_base(child, init.base + number * tcb::SIZE)?;
@@ -512,8 +539,6 @@ impl<'a> Tracer<'a> {
         if space.borrow().debugger {
             self.remark(child, "the child of a debugger: it is not traced")?;
         }
-        // Its calls are not traced any more, but those that are open return through their stubs.
-        instrument::revert(child, &space.borrow())?;
         let number = match self.silent.get(&init.base) {
             Some(&number) => Some(number),
             None => self.alloc_tcb(),
@@ -528,6 +553,9 @@ impl<'a> Tracer<'a> {
 
     /// A new thread or process.
     fn child(&mut self, parent: i32, child: i32, event: i32) -> Result<()> {
+        if self.threads.contains_key(&child) {
+            return Ok(());
+        }
         // Its own first stop may already have been seen.
         if let Some(at) = self.early.iter().position(|&tid| tid == child) {
             self.early.swap_remove(at);
@@ -539,17 +567,63 @@ impl<'a> Tracer<'a> {
                 return Ok(());
             }
         }
-        let flags = clone_flags(parent, event)?;
+        let Ok(flags) = clone_flags(parent, child, event) else {
+            // The parent was killed; its end is reported by itself.
+            self.early.push(child);
+            return Ok(());
+        };
+        let maker = self.threads.get(&parent).cloned();
+        self.adopt(child, &maker.unwrap_or(Thread::untraced(parent)), flags)
+    }
+
+    /// Takes the children whose makers have been killed before they told of them.
+    fn orphans(&mut self) -> Result<()> {
+        for child in std::mem::take(&mut self.early) {
+            let Ok(gs_base) = remote::regs(child).map(|regs| regs.gs_base) else {
+                // It has been killed, too.
+                continue;
+            };
+            let made = |thread: &&Thread| thread.gs_base() == Some(gs_base);
+            if self.threads.values().any(|thread| made(&thread)) {
+                self.early.push(child);
+                continue;
+            }
+            let dead = self.ended.iter().rev().find(made).cloned();
+            let maker = match dead {
+                Some(maker) => maker,
+                None => {
+                    let number = |key| remote::status(child, key).and_then(|s| s.parse().ok());
+                    let process = number("Tgid:").filter(|&process| process != child);
+                    let parent: i32 = process.or_else(|| number("PPid:")).unwrap_or(0);
+                    if self.threads.values().any(|thread| thread.pid == parent) {
+                        self.early.push(child);
+                        continue;
+                    }
+                    Thread::untraced(child)
+                }
+            };
+            self.adopt(child, &maker, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a new thread or process, which is stopped, and lets it run in any case.
+    fn adopt(&mut self, child: i32, maker: &Thread, flags: u64) -> Result<()> {
+        let done = self.follow(child, maker, flags);
+        if done.is_err() {
+            self.threads
+                .entry(child)
+                .or_insert_with(|| Thread::untraced(child));
+            let _ = remote::cont(child, 0);
+        }
+        done
+    }
+
+    fn follow(&mut self, child: i32, maker: &Thread, flags: u64) -> Result<()> {
         let shares_memory = flags & libc::CLONE_VM as u64 != 0;
         let is_thread = flags & libc::CLONE_THREAD as u64 != 0;
-        let Some((pid, task, tcb, space)) = self
-            .threads
-            .get(&parent)
-            .map(|t| (t.pid, t.task, t.tcb, t.space.clone()))
-        else {
-            return remote::cont(child, 0);
-        };
-        let Some(space) = space else {
+        let &Thread { pid, task, tcb, .. } = maker;
+        let Some(space) = maker.space.clone() else {
             self.threads
                 .insert(child, Thread::untraced(if is_thread { pid } else { child }));
             return remote::cont(child, 0);
@@ -592,6 +666,7 @@ impl<'a> Tracer<'a> {
                 self.release(&thread, Exit::Code(0))?;
             }
         }
+        self.orphans()?;
         if leaves {
             return remote::detach(tid);
         }
@@ -655,13 +730,26 @@ impl<'a> Tracer<'a> {
 }
 
 /// The flags with which a thread or process was made, from the registers of the thread that made it.
-fn clone_flags(parent: i32, event: i32) -> Result<u64> {
+fn clone_flags(parent: i32, child: i32, event: i32) -> Result<u64> {
     let regs = remote::regs(parent)?;
+    let vfork = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
     Ok(match regs.orig_rax.cast_signed() {
         libc::SYS_clone => regs.rdi,
-        libc::SYS_clone3 => remote::Memory::open(parent)?.read_u64(regs.rdi)?,
-        libc::SYS_vfork => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
-        _ if event == libc::PTRACE_EVENT_VFORK => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
+        libc::SYS_clone3 => remote::Memory::open(parent)
+            .and_then(|memory| memory.read_u64(regs.rdi))
+            .unwrap_or_else(|_| {
+                // Not for us to see (`PR_SET_DUMPABLE`, a program that may be executed but not read).
+                let process = remote::status(child, "Tgid:");
+                if process.is_some_and(|process| process != child.to_string()) {
+                    (libc::CLONE_VM | libc::CLONE_THREAD) as u64
+                } else if event == libc::PTRACE_EVENT_VFORK {
+                    vfork
+                } else {
+                    0
+                }
+            }),
+        libc::SYS_vfork => vfork,
+        _ if event == libc::PTRACE_EVENT_VFORK => vfork,
         _ => 0,
     })
 }
