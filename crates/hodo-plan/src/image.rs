@@ -2,7 +2,7 @@
 
 use crate::model::PlanError;
 use object::elf;
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
+use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{
     Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SectionFlags,
 };
@@ -131,6 +131,26 @@ impl<'a> Image<'a> {
     pub fn build_id(&self) -> Option<String> {
         let id = self.file.build_id().ok()??;
         Some(id.iter().map(|b| format!("{b:02x}")).collect())
+    }
+
+    /// Whether the dynamic linker changes code (`DT_TEXTREL`, or that flag in `DT_FLAGS`).
+    pub fn relocates_code(&self) -> bool {
+        let endian = self.file.endian();
+        let data = self.file.data();
+        self.file.elf_program_headers().iter().any(|header| {
+            let Ok(Some(entries)) = header.dynamic(endian, data) else {
+                return false;
+            };
+            let known = entries
+                .iter()
+                .take_while(|entry| entry.d_tag(endian) != u64::from(elf::DT_NULL));
+            known.into_iter().any(|entry| {
+                let tag = entry.d_tag(endian);
+                tag == u64::from(elf::DT_TEXTREL)
+                    || tag == u64::from(elf::DT_FLAGS)
+                        && entry.d_val(endian) & u64::from(elf::DF_TEXTREL) != 0
+            })
+        })
     }
 
     pub fn has_section(&self, name: &str) -> bool {

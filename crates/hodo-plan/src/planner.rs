@@ -78,6 +78,16 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
     if options.functions {
         plan.functions = planner.functions();
     }
+    if image.relocates_code() {
+        // Moved instructions would miss their relocations, and the jumps to them would get them.
+        let reason = "its code is relocated when it is loaded";
+        for function in &mut plan.functions {
+            function.outcome = Err(reason.to_owned());
+        }
+        plan.nops.clear();
+        plan.remarks.push(format!("nothing is traced: {reason}"));
+        return Ok(plan);
+    }
     if options.libcalls {
         plan.libcalls = libcalls::plt(&image, &slots);
         plan.libcalls
