@@ -240,7 +240,11 @@ impl<'a> Tracer<'a> {
             libc::PTRACE_EVENT_EXEC => self.exec(tid),
             libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => {
                 // A stop of the whole group (SIGSTOP, ^Z): let it last.
-                remote::request(libc::PTRACE_LISTEN, tid, 0, 0)
+                remote::request(libc::PTRACE_LISTEN, tid, 0, 0)?;
+                if tid == self.first && signal == libc::SIGTSTP && !self.options.keep_pid {
+                    stop_in_foreground(tid);
+                }
+                Ok(())
             }
             _ => remote::cont(tid, 0),
         }
@@ -726,6 +730,21 @@ impl<'a> Tracer<'a> {
             recording: self.recording,
         };
         instrument::libraries(tid, &mut space.borrow_mut(), &mut work)
+    }
+}
+
+/// The program has stopped itself, as editors and pagers do at ^Z: the shell that waits for this process has to see that.
+fn stop_in_foreground(first: i32) {
+    use std::os::fd::AsRawFd;
+    let Ok(terminal) = std::fs::File::open("/dev/tty") else {
+        return;
+    };
+    // SAFETY: none of these touches memory. This process goes on when the shell continues the job.
+    unsafe {
+        let group = libc::getpgrp();
+        if libc::getpgid(first) == group && libc::tcgetpgrp(terminal.as_raw_fd()) == group {
+            libc::raise(libc::SIGTSTP);
+        }
     }
 }
 
