@@ -7,7 +7,7 @@
 //! 3. A signal may arrive between any two instructions and its handler may enter the same code in the same thread:
 //!    whatever is shared with it is changed by one instruction, or in an order in which each step is harmless.
 //! 4. It is position independent and is copied as bytes; it refers to nothing outside itself.
-//! 5. System calls are made in one place only, and not at all once the thread has a seccomp filter.
+//! 5. System calls are made in one place only, and not at all in a thread that began under a seccomp filter.
 #![no_std]
 
 #[cfg(target_arch = "x86_64")]
