@@ -222,9 +222,11 @@ impl Events {
         let at = number * tcb::SIZE;
         let bucket = self.get_u64(at + tcb::BUCKET);
         let cursor = self.get_u64(at + tcb::CURSOR);
+        // A thread that was killed on its way to its first chunk has a cursor there, too, but lost nothing.
+        let diverted = self.get_u64(at + tcb::LIMIT) == bucket + BUCKET_SIZE;
         let inside = cursor
             .checked_sub(bucket)
-            .filter(|&bytes| bytes <= BUCKET_SIZE)
+            .filter(|&bytes| diverted && bytes <= BUCKET_SIZE)
             .unwrap_or(0);
         self.get_u64(at + tcb::LOST) + inside / RECORD_SIZE
     }

@@ -45,6 +45,15 @@ fn cancelled_threads() {
 }
 
 #[test]
+fn threads_that_are_killed_while_they_start_lose_nothing() {
+    let program = build("killed_early.c", Kind::Pie, &[]);
+    for options in [&[][..], &["-l"]] {
+        let trace = Run::new("killed_early", &program).same(options);
+        assert_eq!(trace.info()["lost"].as_u64(), Some(0));
+    }
+}
+
+#[test]
 fn children_are_followed() {
     for kind in available(&Kind::ALL) {
         let program = build("children.c", kind, &[]);
