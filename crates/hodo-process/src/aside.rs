@@ -29,9 +29,10 @@ const SANITIZERS: [(&str, &str); 5] = [
 pub fn reason(module: &Module) -> Option<&'static str> {
     let find = |name: &str| SANITIZERS.iter().find(|(symbol, _)| *symbol == name);
     let functions = module.plan.functions.iter().map(|f| f.name.as_str());
-    let imports = module.plan.libcalls.iter().map(|call| call.name.as_str());
+    // Not all of them are called: some are only named in a table of what runs first.
+    let imports = module.image.imports();
     functions
-        .chain(imports)
+        .chain(imports.iter().map(String::as_str))
         .filter(|name| name.starts_with("__") && name.ends_with("san_init"))
         .find_map(find)
         .map(|(_, reason)| *reason)

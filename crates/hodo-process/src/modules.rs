@@ -160,6 +160,18 @@ impl Image {
         found
     }
 
+    /// Names of the dynamic symbols that it has from elsewhere.
+    pub fn imports(&self) -> Vec<String> {
+        use object::{Object, ObjectSymbol};
+        let Ok(elf) = ElfFile64::<object::Endianness>::parse(&*self.bytes) else {
+            return Vec::new();
+        };
+        elf.dynamic_symbols()
+            .filter(|symbol| symbol.is_undefined())
+            .filter_map(|symbol| symbol.name().ok().map(str::to_owned))
+            .collect()
+    }
+
     /// Link-time address of the entry point.
     pub fn entry(&self) -> u64 {
         use object::Object;

@@ -161,7 +161,7 @@ pub struct Screen {
     /// Use colors
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub color: ColorArg,
-    /// Say more; twice: still more
+    /// Say more: of a recording its remarks, of a plan every function
     #[arg(short, long, alias = "debug", action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
@@ -172,7 +172,7 @@ pub struct Data {
     /// The trace directory
     ///
     /// A recording keeps an older trace of the same name as DIR.old. Inside of a trace directory, the commands that read
-    /// one need no --data.
+    /// one need no --data. `hodo live` keeps no trace.
     #[arg(short, long, value_name = "DIR", default_value = DEFAULT_DATA, value_parser = directory,
           value_hint = ValueHint::DirPath)]
     pub data: PathBuf,
@@ -199,12 +199,18 @@ pub struct Common {
     #[arg(short = 'D', long, value_name = "DEPTH", value_parser = depth)]
     pub depth: Option<u32>,
     /// No calls shorter than this (as 10us, 1ms)
+    ///
+    /// Units are ns, us, ms, s and m, for minutes; without one it is nanoseconds.
     #[arg(short = 't', long, value_name = "TIME", value_parser = time)]
     pub time_filter: Option<u64>,
-    /// No functions smaller than this, in bytes
+    /// No functions smaller than this (bytes, as 64, 4k, 0x40)
+    ///
+    /// Calls into shared libraries stay: their size is not known.
     #[arg(short = 'Z', long, value_name = "SIZE", value_parser = size, default_value = "0", hide_default_value = true)]
     pub size_filter: u64,
     /// How patterns are read
+    ///
+    /// Without it, as regular expressions; commands that read a recording do as the recording did.
     #[arg(long = "match", value_name = "TYPE")]
     pub pattern: Option<MatchArg>,
     /// No calls into shared libraries
@@ -237,7 +243,7 @@ pub struct Reading {
         help_heading = "What is traced or shown"
     )]
     pub hide: Vec<String>,
-    /// Only these tasks
+    /// Only these threads, by thread id: as 1234,1235
     #[arg(
         long,
         value_name = "TID",
@@ -245,7 +251,10 @@ pub struct Reading {
         help_heading = "What is traced or shown"
     )]
     pub tid: Vec<i32>,
-    /// Only this part of the time: FROM~TO, timestamps or times since the start (as 100us)
+    /// Only this part of the time: FROM~TO
+    ///
+    /// A number with a unit is a time since the start (as 100us~2ms), one without is a timestamp in seconds (as
+    /// 1234.5~1234.6). What is left out is the start or the end of the recording.
     #[arg(
         short = 'r',
         long,
@@ -273,7 +282,9 @@ pub struct Recording {
     /// nothing at run time.
     #[arg(short = 'P', long, value_name = "PATTERN")]
     pub patch: Vec<String>,
-    /// Do not trace these functions; with -P, the last one that matches counts
+    /// Do not trace these functions; PATTERN@LIB: inside of a library
+    ///
+    /// Of the -P and -U that match a function, the last one counts.
     #[arg(short = 'U', long, value_name = "PATTERN")]
     pub unpatch: Vec<String>,
     /// Trace inside of libraries too
@@ -338,7 +349,7 @@ pub struct ReplayStyle {
     /// Tasks beside each other
     #[arg(long)]
     pub column_view: bool,
-    /// Columns between tasks
+    /// Characters between the columns of tasks
     #[arg(long, value_name = "COLUMNS", default_value = "8")]
     pub column_offset: usize,
     /// An empty line when the task changes
@@ -385,10 +396,13 @@ pub enum FormatArg {
 pub struct ReportArgs {
     #[command(flatten)]
     pub reading: Reading,
-    /// Sort by these columns: total,self,call,size,func,total-avg,…
+    /// Sort by these columns: total,self,call,size,func,…
+    ///
+    /// Also total-avg, total-min, total-max, self-avg, self-min, self-max; the first counts most. With --task: total, self,
+    /// tid, func, name.
     #[arg(short, long, value_name = "KEYS")]
     pub sort: Option<String>,
-    /// By task
+    /// A line for each task instead of each function
     #[arg(long)]
     pub task: bool,
     /// Average, minimum and maximum of the total time
@@ -397,7 +411,9 @@ pub struct ReportArgs {
     /// Average, minimum and maximum of the time in the function itself
     #[arg(long)]
     pub avg_self: bool,
-    /// Columns: total,total-avg,total-min,total-max,self,…,call,size, all, none
+    /// Columns: total,self,call,size,…, all, none; +NAME beside the usual ones
+    ///
+    /// Also total-avg, total-min, total-max, self-avg, self-min, self-max.
     #[arg(short = 'f', long = "output-fields", value_name = "FIELDS")]
     pub fields: Option<String>,
     /// The form of the report
@@ -413,7 +429,7 @@ pub struct GraphArgs {
     /// A tree for each task
     #[arg(long)]
     pub task: bool,
-    /// Columns: total,self,addr, all, none
+    /// Columns: total,self,addr, all, none; +NAME beside the usual ones
     #[arg(short = 'f', long = "output-fields", value_name = "FIELDS")]
     pub fields: Option<String>,
     /// Only this function: who called it, and what it calls
