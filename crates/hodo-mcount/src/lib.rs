@@ -1,5 +1,5 @@
-//! The agent's C interface: `mcount`, `_mcount`, `__fentry__`, `__cyg_profile_func_enter` and `__cyg_profile_func_exit`
-//! as a shared library, for programs that were built with `-pg`, `-mfentry` or `-finstrument-functions`.
+//! `mcount`, `_mcount`, `__fentry__`, `__cyg_profile_func_enter` and `__cyg_profile_func_exit` as a shared library, for
+//! programs that were built with `-pg`, `-mfentry` or `-finstrument-functions`.
 //!
 //! `hodo record` does not need it: it makes nops of these calls and patches the functions' entries itself. A program that
 //! is linked with this library (or has it preloaded) can have its own functions called at entries instead. Until it asks

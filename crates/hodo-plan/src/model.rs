@@ -54,7 +54,7 @@ pub enum Tactic {
     Trap,
 }
 
-/// Why the exit of a function is not recorded.
+/// What is recorded of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// The stub calls the body: entry and exit are recorded.
@@ -102,7 +102,8 @@ pub struct SitePlan {
     pub mode: Mode,
     /// Where the first patched byte is (behind an `endbr64`, if there is one and the site fits there).
     pub patch: u64,
-    /// Bytes that the patch at `patch` writes (5 for a jump, 2 for a hop, 1 for a trap); the rest of the last displaced instruction stays.
+    /// Bytes that the patch at `patch` writes (5 for a jump, 2 for a hop, 1 to 4 for a pun, 1 for a trap); the
+    /// rest of the last displaced instruction stays.
     pub patch_len: u8,
     /// The instructions that run relocated in the stub, from `patch` (or from before it); they end where the stub jumps back to.
     pub displaced: Range<u64>,

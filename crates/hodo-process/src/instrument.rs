@@ -142,8 +142,10 @@ pub fn set_aside(pid: i32, context: &mut Work<'_>) -> Option<&'static str> {
     aside::reason(&*module.ok()?)
 }
 
-/// Prepares the program that `pid` has just begun to execute. `Ok(None)`: it cannot be traced, for the reason that was
-/// logged; it runs as it is.
+/// Prepares the program that `pid` has just begun to execute.
+///
+/// # Errors
+/// Why it cannot be traced; it can run as it is.
 pub fn program(pid: i32, context: &mut Work<'_>) -> Result<Space> {
     remote::leave_exec(pid)?;
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));

@@ -1,4 +1,6 @@
 //! Launches programs, maps the agent into them, follows their threads and children. The only crate that knows ptrace.
+//!
+//! [`record`] does all of it, and writes a trace directory.
 
 mod aside;
 mod check;

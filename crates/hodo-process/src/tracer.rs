@@ -422,7 +422,7 @@ impl<'a> Tracer<'a> {
         Some(number)
     }
 
-    /// Gives a stopped thread a control block. `shadow`: the stack range whose shadow is there.
+    /// Gives a stopped thread a control block, and logs its task. `inherited`: the control block of the thread that made it.
     fn begin_task(
         &mut self,
         tid: i32,

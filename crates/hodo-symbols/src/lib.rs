@@ -1,4 +1,6 @@
-//! Function names and addresses of ELF files.
+//! Function names and addresses of ELF files, what their unwind tables tell, and demangling.
+//!
+//! A stripped file has functions, too: [`symbols`] takes those that the unwind tables know.
 #![forbid(unsafe_code)]
 
 mod debugdata;

@@ -45,7 +45,7 @@ pub mod chunk_header {
     pub const MAGIC: u64 = 0;
     /// `u32`: running number of this chunk within its task, from 0.
     pub const SEQ: u64 = 4;
-    /// `u32`: the task (index into the `task` lines of `log.jsonl`).
+    /// `u32`: the task (the `id` of a `task` line of `log.jsonl`).
     pub const TASK: u64 = 8;
     /// `u32`: upper half of the time counter for the first records.
     pub const EPOCH: u64 = 12;
@@ -53,7 +53,8 @@ pub mod chunk_header {
     pub const LOST: u64 = 16;
 }
 
-/// Byte offsets in a thread control block (TCB). TCB number `n` (from 1) is at `n * TCB_SIZE` in the `events` file.
+/// Byte offsets in a thread control block (TCB). TCB number `n` (from [`tcb::FIRST`] on) is at `n *` [`tcb::SIZE`] in the
+/// `events` file.
 pub mod tcb {
     /// Bytes of one thread control block.
     pub const SIZE: u64 = 1024;
