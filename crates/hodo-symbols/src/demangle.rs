@@ -46,8 +46,36 @@ pub fn demangle(name: &str, style: Style) -> String {
     match style {
         Style::Full if suffix.is_empty() => text,
         Style::Full => format!("{text} [{suffix}]"),
-        _ => without_templates(&text),
+        _ => as_uftrace(&without_templates(&text)),
     }
+}
+
+/// The names that uftrace gives to lambdas (`$_0`) and conversions, and none of the qualifiers of methods.
+fn as_uftrace(text: &str) -> String {
+    let mut text = text.to_owned();
+    for qualifier in [" &&", " &", " volatile", " const"] {
+        if let Some(rest) = text.strip_suffix(qualifier) {
+            text.truncate(rest.len());
+        }
+    }
+    while let Some(start) = text.find("{lambda(") {
+        let Some(end) = text[start..].find('}') else {
+            break;
+        };
+        let number = text[start..start + end].rsplit_once('#');
+        let number: u32 = number.and_then(|(_, n)| n.parse().ok()).unwrap_or(1);
+        text.replace_range(
+            start..=start + end,
+            &format!("$_{}", number.saturating_sub(1)),
+        );
+    }
+    if let Some((scope, to)) = text.rsplit_once("::operator ")
+        && !matches!(to, "new" | "new[]" | "delete" | "delete[]")
+        && !to.starts_with("\"\"")
+    {
+        text = format!("{scope}::operator(cast)");
+    }
+    text
 }
 
 /// Drops `<...>` but for operators and names such as `<lambda>`.
@@ -107,6 +135,10 @@ mod tests {
         );
         assert_eq!(simple("_ZN2ns3fooEi.part.0"), "ns::foo");
         assert_eq!(simple("_Zgarbage"), "_Zgarbage");
+        assert_eq!(simple("_ZZ4mainENKUliE_clEi"), "main::$_0::operator()");
+        assert_eq!(simple("_ZNK3BoxcvbEv"), "Box::operator(cast)");
+        assert_eq!(simple("_ZN3BoxnwEm"), "Box::operator new");
+        assert_eq!(simple("_ZNKR3Box3getEv"), "Box::get");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! From records to calls: which frames are open, and when each was entered and left.
 
+use std::sync::Arc;
+
 use crate::records::{Record, RecordKind};
 
 /// An open call.
@@ -97,14 +99,14 @@ impl Step {
 /// The open frames of a task while its records are read.
 #[derive(Debug, Clone)]
 pub struct Calls {
-    entry_only: Vec<bool>,
+    entry_only: Arc<[bool]>,
     frames: Vec<Frame>,
 }
 
 impl Calls {
     /// `entry_only`: by function id, whether exits are not recorded.
     #[must_use]
-    pub fn new(entry_only: Vec<bool>, frames: Vec<Frame>) -> Self {
+    pub fn new(entry_only: Arc<[bool]>, frames: Vec<Frame>) -> Self {
         Self { entry_only, frames }
     }
 
@@ -182,7 +184,7 @@ mod tests {
     use super::*;
 
     fn run(records: &[(RecordKind, u32, u16)]) -> (Vec<String>, usize) {
-        let mut calls = Calls::new(vec![false, false, false, false, false, true], Vec::new());
+        let mut calls = Calls::new([false, false, false, false, false, true].into(), Vec::new());
         let mut out = Vec::new();
         for (time, &(kind, id, sp)) in (1..).zip(records) {
             let record = Record { time, id, sp, kind };

@@ -96,6 +96,11 @@ impl Builder {
         });
     }
 
+    /// Where the last module was.
+    pub fn rename(&mut self, path: &str) {
+        self.modules.last_mut().expect("there is a module").path = path.to_owned();
+    }
+
     /// A function of the last module; `kind` as in the symbol file. Returns its id.
     pub fn function(&mut self, name: &str, kind: char) -> u32 {
         let addr = 0x1000 + u64::from(self.next_id) * 0x10;

@@ -1,12 +1,14 @@
 //! Opening a trace directory.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::calls::{Calls, Frame};
 use crate::error::TraceError;
-use crate::format::{self, chunk_header, file_header};
+use crate::format::{self, chunk_header, file_header, record};
 use crate::meta::{Exit, Info, Line, Remark};
 use crate::records::Records;
 
@@ -93,6 +95,8 @@ pub struct Chunk {
     pub epoch: u32,
     /// Records that the task had lost before it.
     pub lost: u64,
+    /// No record in it is earlier, in units of the counter.
+    pub begins: u64,
 }
 
 /// A thread; one that executes a new program begins a new task.
@@ -128,6 +132,8 @@ pub struct Trace {
     directory: PathBuf,
     events: File,
     control_size: u64,
+    /// By function id: exits are not recorded.
+    entry_only: Arc<[bool]>,
     /// What was recorded, and how.
     pub info: Info,
     /// The files.
@@ -180,6 +186,7 @@ impl Trace {
             directory: directory.to_owned(),
             events,
             control_size: 0,
+            entry_only: Arc::default(),
             info,
             modules: Vec::new(),
             functions: vec![None],
@@ -190,6 +197,10 @@ impl Trace {
         };
         trace.read_log()?;
         trace.read_chunks(&events_path)?;
+        let functions = trace.functions.iter();
+        trace.entry_only = functions
+            .map(|f| f.as_ref().is_some_and(|f| f.kind.is_entry_only()))
+            .collect();
         Ok(trace)
     }
 
@@ -351,7 +362,7 @@ impl Trace {
         self.bytes += on_disk.min(self.control_size + used.min(whole) * format::CHUNK_SIZE);
         let mut strays = 0u64;
         for index in 0..used.min(whole) {
-            let mut header = [0; format::CHUNK_HEADER_SIZE as usize];
+            let mut header = [0; (format::CHUNK_HEADER_SIZE + format::RECORD_SIZE) as usize];
             let at = self.control_size + index * format::CHUNK_SIZE;
             if self.events.read_exact_at(&mut header, at).is_err() {
                 break;
@@ -365,11 +376,19 @@ impl Trace {
             }
             let lost =
                 u64::from(half(chunk_header::LOST)) | u64::from(half(chunk_header::LOST + 4)) << 32;
+            // The first record, if it is one with a time.
+            let (low, high) = (
+                half(format::CHUNK_HEADER_SIZE),
+                half(format::CHUNK_HEADER_SIZE + 4),
+            );
+            let has_time = high != 0 && high >> record::KIND_SHIFT & 3 != record::SPECIAL;
+            let epoch = half(chunk_header::EPOCH);
             let chunk = Chunk {
                 index,
                 seq: half(chunk_header::SEQ),
-                epoch: half(chunk_header::EPOCH),
+                epoch,
                 lost,
+                begins: u64::from(epoch) << 32 | if has_time { u64::from(low) } else { 0 },
             };
             match self.task_mut(half(chunk_header::TASK)) {
                 Some(task) => task.chunks.push(chunk),
@@ -433,32 +452,54 @@ impl Trace {
         )
     }
 
+    /// A time before which a task has no records, in units of the counter; near to its first one.
+    #[must_use]
+    pub fn begins(&self, task: &Task) -> Option<u64> {
+        // Time may run back within a task, by a signal's interruption, but not far.
+        task.chunks.iter().take(2).map(|chunk| chunk.begins).min()
+    }
+
+    /// The time of the first and of the last record of a task, in units of the counter.
+    #[must_use]
+    pub fn span(&self, task: &Task) -> Option<(u64, u64)> {
+        let first = self.records(task).next()?;
+        let chunk = vec![*task.chunks.last()?];
+        let last = Records::new(&self.events, self.control_size, chunk, task.began).last();
+        Some((
+            first.time,
+            last.map_or(first.time, |last| last.time.max(first.time)),
+        ))
+    }
+
     /// The state from which to make calls of the records of a task. `frames`: those open at its beginning, see
     /// [`Trace::inherited`].
     #[must_use]
     pub fn calls(&self, frames: Vec<Frame>) -> Calls {
-        let entry_only = self
-            .functions
-            .iter()
-            .map(|f| f.as_ref().is_some_and(|f| f.kind.is_entry_only()))
-            .collect();
-        Calls::new(entry_only, frames)
+        Calls::new(Arc::clone(&self.entry_only), frames)
     }
 
     /// For each task (by index) that is the copy of another: the frames that were open when it was made.
     #[must_use]
     pub fn inherited(&self) -> Vec<Vec<Frame>> {
         let mut frames = vec![Vec::new(); self.tasks.len()];
-        for parent in 0..self.tasks.len() {
-            let mut children: Vec<_> = (parent + 1..self.tasks.len())
-                .filter(|&child| {
-                    self.tasks[child].kind == "fork"
-                        && self.tasks[child].parent as usize == parent + 1
-                })
-                .collect();
-            if children.is_empty() {
-                continue;
+        if !self.info.timed {
+            // When they were made is not known.
+            return frames;
+        }
+        let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (index, task) in self.tasks.iter().enumerate() {
+            if task.kind == "fork" && task.parent > 0 {
+                children
+                    .entry(task.parent as usize - 1)
+                    .or_default()
+                    .push(index);
             }
+        }
+        let mut parents: Vec<usize> = children.keys().copied().collect();
+        // The frames of a task are known before those of its children are asked for.
+        parents.sort_unstable();
+        for parent in parents {
+            let mut children = children.remove(&parent).unwrap_or_default();
             children.sort_by_key(|&child| self.tasks[child].began);
             let mut children = children.into_iter().peekable();
             let mut calls = self.calls(frames[parent].clone());
@@ -467,8 +508,8 @@ impl Trace {
                 frames[child] = calls.frames().iter().map(|f| f.inherited(began)).collect();
             };
             for record in self.records(&self.tasks[parent]) {
-                while let Some(child) = children
-                    .next_if(|&child| self.info.timed && self.tasks[child].began < record.time)
+                while let Some(child) =
+                    children.next_if(|&child| self.tasks[child].began < record.time)
                 {
                     copy(&calls, child);
                 }
@@ -477,10 +518,8 @@ impl Trace {
                 }
                 calls.feed(record, |_| ());
             }
-            if self.info.timed {
-                for child in children {
-                    copy(&calls, child);
-                }
+            for child in children {
+                copy(&calls, child);
             }
         }
         frames

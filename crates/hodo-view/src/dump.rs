@@ -61,32 +61,26 @@ pub fn dump(options: &DumpOptions, out: &mut dyn Write) -> Result<()> {
 
 fn raw(source: &Source, out: &mut dyn Write) -> Result<()> {
     let info = &source.trace.info;
-    writeln!(out, "hodoscope trace: version       = {}", info.version)?;
-    writeln!(out, "hodoscope trace: arch          = {}", info.arch)?;
-    writeln!(out, "hodoscope trace: timed         = {}", info.timed)?;
-    writeln!(
-        out,
-        "hodoscope trace: clock         = {} ({})",
-        info.clock.name, info.clock.source
-    )?;
-    writeln!(
-        out,
-        "hodoscope trace: tasks         = {}",
-        source.trace.tasks.len()
-    )?;
-    writeln!(
-        out,
-        "hodoscope trace: modules       = {}",
-        source.trace.modules.len()
-    )?;
+    let clock = format!("{} ({})", info.clock.name, info.clock.source);
+    let fields = [
+        ("version", info.version.to_string()),
+        ("arch", info.arch.clone()),
+        ("timed", info.timed.to_string()),
+        ("clock", clock),
+        ("tasks", source.trace.tasks.len().to_string()),
+        ("modules", source.trace.modules.len().to_string()),
+    ];
+    for (name, value) in fields {
+        writeln!(out, "hodo file header: {name:<13} = {value}")?;
+    }
+    writeln!(out)?;
+    let mut tid = None;
     for &index in &source.tasks {
         let task = source.task(index);
-        writeln!(
-            out,
-            "\nreading task {} ({}, {})",
-            task.tid, task.comm, task.kind
-        )?;
-        for step in TaskStream::new(source, index) {
+        if tid.replace(task.tid) != Some(task.tid) {
+            writeln!(out, "reading {}.dat", task.tid)?;
+        }
+        for step in TaskStream::new(source, index).keep_depth() {
             let ns = source.scale.nanoseconds(step.time());
             if source.timed() && !(source.range.0..=source.range.1).contains(&ns) {
                 continue;
@@ -194,7 +188,7 @@ fn chrome(source: &Source, out: &mut dyn Write) -> Result<()> {
 fn folded(source: &Source, unit: u64) -> Vec<String> {
     let mut lines = Vec::new();
     let mut whole = Tree::default();
-    for session in sessions(source, false) {
+    for session in sessions(source) {
         whole.join(&session.tree, 0);
     }
     let mut todo: Vec<(u32, String)> = vec![(0, String::new())];

@@ -15,6 +15,8 @@ use crate::pattern::{Match, compile};
 const FILTER: u8 = 1;
 const NOTRACE: u8 = 2;
 const HIDDEN: u8 = 4;
+const SMALL: u8 = 8;
+const RESTART: u8 = 16;
 
 /// Filters as they are asked for.
 #[derive(Debug, Clone, Default)]
@@ -65,7 +67,7 @@ impl Rule {
 }
 
 /// What the filters say of each function.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Table {
     bits: Vec<u8>,
     filtered: bool,
@@ -107,9 +109,10 @@ impl Table {
         }
         for (bits, function) in bits.iter_mut().zip(&trace.functions) {
             let Some(function) = function else { continue };
-            if function.size < filters.size && !function.kind.is_library()
-                || filters.no_libcall && function.kind.is_library()
-            {
+            if function.size < filters.size {
+                *bits |= SMALL;
+            }
+            if filters.no_libcall && function.kind.is_library() {
                 *bits |= HIDDEN;
             }
         }
@@ -122,6 +125,20 @@ impl Table {
         })
     }
 
+    /// Lets the depth (`-D`) count from these functions on.
+    pub fn restart_at(&mut self, is: impl Fn(u32) -> bool) {
+        if self.depth < u32::MAX {
+            for (bits, id) in self.bits.iter_mut().zip(0..) {
+                *bits |= if is(id) { RESTART } else { 0 };
+            }
+        }
+    }
+
+    /// `-t` in nanoseconds; 0: none.
+    pub fn time(&self) -> u64 {
+        self.time
+    }
+
     /// Does everything pass?
     pub fn is_open(&self) -> bool {
         !self.filtered
@@ -129,6 +146,17 @@ impl Table {
             && self.time == 0
             && self.bits.iter().all(|&bits| bits == 0)
     }
+}
+
+/// What the filters say of a call; `-t` is for those who know how long it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is shown.
+    Shown,
+    /// It is not shown; its time belongs to nobody.
+    Hidden,
+    /// It is too small to be shown; its time belongs to its caller.
+    Merged,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -142,11 +170,13 @@ struct State {
 #[derive(Debug)]
 pub struct Gate {
     state: State,
-    /// By frame: the state before it, and whether it is shown.
-    saved: Vec<(State, bool)>,
+    /// By frame: the state before it, and what was decided.
+    saved: Vec<(State, Verdict)>,
     shown: usize,
     /// Frames that are shown if they last long enough.
     pending: VecDeque<Step>,
+    /// Steps keep the depth they have among all calls.
+    keep_depth: bool,
 }
 
 impl Gate {
@@ -161,29 +191,55 @@ impl Gate {
             saved: Vec::new(),
             shown: 0,
             pending: VecDeque::new(),
+            keep_depth: false,
         };
         for frame in frames {
-            let shown = gate.enter(table, frame.id);
+            let shown = gate.enter(table, frame.id) == Verdict::Shown;
             gate.shown += usize::from(shown);
         }
         gate
     }
 
-    fn enter(&mut self, table: &Table, id: u32) -> bool {
+    /// Steps that are shown keep the depth they have among all calls.
+    pub fn keep_depth(&mut self) {
+        self.keep_depth = true;
+    }
+
+    /// A function is entered.
+    #[inline]
+    pub fn enter(&mut self, table: &Table, id: u32) -> Verdict {
         let before = self.state;
         let bits = table.bits.get(id as usize).copied().unwrap_or(0);
         if bits & FILTER != 0 {
             self.state.inside += 1;
+        }
+        if bits & (FILTER | RESTART) != 0 {
             self.state.left = table.depth;
         }
         self.state.outside += u32::from(bits & NOTRACE != 0);
-        let shown = (!table.filtered || self.state.inside > 0)
+        let seen = (!table.filtered || self.state.inside > 0)
             && self.state.outside == 0
-            && self.state.left > 0
-            && bits & HIDDEN == 0;
-        self.state.left -= u32::from(shown);
-        self.saved.push((before, shown));
-        shown
+            && self.state.left > 0;
+        let verdict = match seen {
+            true if bits & SMALL != 0 => Verdict::Merged,
+            true if bits & HIDDEN == 0 => Verdict::Shown,
+            _ => Verdict::Hidden,
+        };
+        self.state.left -= u32::from(verdict == Verdict::Shown);
+        self.saved.push((before, verdict));
+        verdict
+    }
+
+    /// The function that was entered last is left.
+    #[inline]
+    pub fn leave(&mut self) -> Verdict {
+        match self.saved.pop() {
+            Some((before, verdict)) => {
+                self.state = before;
+                verdict
+            }
+            None => Verdict::Hidden,
+        }
     }
 
     /// Takes a step, and gives those that are shown to `out`, with their depth among what is shown.
@@ -197,9 +253,9 @@ impl Gate {
             }
         }
         match step {
-            Step::Enter { id, time, .. } => {
-                if self.enter(table, id) {
-                    let depth = self.shown;
+            Step::Enter { id, time, depth } => {
+                if self.enter(table, id) == Verdict::Shown {
+                    let depth = if self.keep_depth { depth } else { self.shown };
                     self.shown += 1;
                     let step = Step::Enter { depth, id, time };
                     if table.time > 0 {
@@ -209,29 +265,27 @@ impl Gate {
                     }
                 }
             }
-            Step::Instant { id, time, .. } => {
-                let shown = self.enter(table, id);
-                if let Some((before, _)) = self.saved.pop() {
-                    self.state = before;
-                }
-                if shown && table.time == 0 {
-                    let depth = self.shown;
+            Step::Instant { id, time, depth } => {
+                let verdict = self.enter(table, id);
+                self.leave();
+                if verdict == Verdict::Shown && table.time == 0 {
+                    let depth = if self.keep_depth { depth } else { self.shown };
                     out(Step::Instant { depth, id, time });
                 }
             }
             Step::Leave {
-                frame, time, left, ..
+                frame,
+                time,
+                left,
+                depth,
             } => {
-                let Some((before, shown)) = self.saved.pop() else {
-                    return;
-                };
-                self.state = before;
-                // What is still pending was too short.
-                if shown {
+                if self.leave() == Verdict::Shown {
                     self.shown -= 1;
+                    let depth = if self.keep_depth { depth } else { self.shown };
+                    // What is still pending was too short.
                     if self.pending.pop_back().is_none() {
                         out(Step::Leave {
-                            depth: self.shown,
+                            depth,
                             frame,
                             time,
                             left,
@@ -243,20 +297,14 @@ impl Gate {
         }
     }
 
-    /// The task is over at `time`: frames that are open and were long enough until then are shown.
-    pub fn finish(&mut self, table: &Table, scale: &Scale, time: u64, mut out: impl FnMut(Step)) {
-        let now = scale.nanoseconds(time);
-        while let Some(step) = self.pending.pop_front() {
-            if now - scale.nanoseconds(step.time()).min(now) < table.time {
-                self.pending.clear();
-                break;
-            }
-            out(step);
-        }
+    /// The task is over: nobody knows how long the frames would have lasted that are open. They are shown.
+    pub fn finish(&mut self, out: impl FnMut(Step)) {
+        self.pending.drain(..).for_each(out);
     }
 
-    /// Which of the open frames are shown: by frame, outermost first.
-    pub fn shown(&self) -> impl Iterator<Item = bool> + '_ {
-        self.saved.iter().map(|&(_, shown)| shown)
+    /// Whether the open frame at a depth is shown.
+    pub fn is_shown(&self, depth: usize) -> bool {
+        let frame = self.saved.get(depth);
+        frame.is_some_and(|&(_, verdict)| verdict == Verdict::Shown)
     }
 }

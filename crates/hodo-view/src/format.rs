@@ -5,14 +5,19 @@
 pub struct Color(pub bool);
 
 impl Color {
-    /// `text` in gray, as comments are.
-    pub fn gray(self, text: &str) -> String {
-        self.wrap("\x1b[90m", text)
+    /// What to write before and after text in gray, as comments are.
+    pub fn gray(self) -> (&'static str, &'static str) {
+        if self.0 {
+            ("\x1b[90m", "\x1b[0m")
+        } else {
+            ("", "")
+        }
     }
 
-    fn wrap(self, start: &str, text: &str) -> String {
+    /// `text` in red.
+    pub fn red(self, text: &str) -> String {
         if self.0 {
-            format!("{start}{text}\x1b[0m")
+            format!("\x1b[31m{text}\x1b[0m")
         } else {
             text.to_owned()
         }
@@ -21,11 +26,20 @@ impl Color {
 
 /// A duration in ten columns: `  1.234 us`. Zero is blank.
 pub fn duration(ns: u64, color: Color) -> String {
-    const UNITS: [&str; 5] = ["us", "ms", " s", " m", " h"];
-    const COLORS: [&str; 5] = ["", "\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[31m"];
+    let mut text = Vec::with_capacity(20);
+    push_duration(&mut text, ns, color);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Appends a duration.
+#[inline]
+pub fn push_duration(text: &mut Vec<u8>, ns: u64, color: Color) {
+    const UNITS: [&[u8; 2]; 5] = [b"us", b"ms", b" s", b" m", b" h"];
+    const COLORS: [&[u8]; 5] = [b"", b"\x1b[32m", b"\x1b[33m", b"\x1b[35m", b"\x1b[31m"];
     const STEPS: [u64; 6] = [1000, 1000, 1000, 60, 60, u64::MAX];
     if ns == 0 {
-        return " ".repeat(10);
+        text.extend_from_slice(b"          ");
+        return;
     }
     let mut whole = ns;
     let mut part = 0;
@@ -41,12 +55,25 @@ pub fn duration(ns: u64, color: Color) -> String {
     if whole > 999 {
         (whole, part) = (999, 999);
     }
-    let unit = if COLORS[unit].is_empty() {
-        UNITS[unit].to_owned()
+    let digit = |n: u64| b'0' + (n % 10) as u8;
+    let leading = |n: u64| if whole < n { b' ' } else { digit(whole / n) };
+    text.extend_from_slice(&[
+        leading(100),
+        leading(10),
+        digit(whole),
+        b'.',
+        digit(part / 100),
+        digit(part / 10),
+        digit(part),
+        b' ',
+    ]);
+    if color.0 && !COLORS[unit].is_empty() {
+        text.extend_from_slice(COLORS[unit]);
+        text.extend_from_slice(UNITS[unit]);
+        text.extend_from_slice(b"\x1b[0m");
     } else {
-        color.wrap(COLORS[unit], UNITS[unit])
-    };
-    format!("{whole:3}.{part:03} {unit}")
+        text.extend_from_slice(UNITS[unit]);
+    }
 }
 
 /// A timestamp: seconds and nanoseconds.

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::format::{Color, duration};
 use crate::source::{Source, SourceOptions};
+use crate::tasks;
 use crate::tree::{Session, Tree, sessions};
 
 /// What `graph` shows.
@@ -17,7 +18,7 @@ pub struct GraphOptions {
     pub function: Option<String>,
     /// `-f`: `total`, `self`, `addr`, separated by commas; `all`, `none`.
     pub fields: Option<String>,
-    /// `--task`: a tree for each task.
+    /// `--task`: the tree of the tasks instead. Columns are `total`, `self` and `tid` then.
     pub task: bool,
 }
 
@@ -176,16 +177,23 @@ impl Printer<'_> {
 /// # Errors
 /// If the trace cannot be read, it has no such function, or `out` cannot be written.
 pub fn graph(options: &GraphOptions, out: &mut dyn Write) -> Result<()> {
+    if options.task {
+        return tasks::graph(options, out);
+    }
     let fields = fields(options.fields.as_deref())?;
-    let source = Source::open(&options.source)?;
+    let mut source = Source::open(&options.source)?;
+    if let Some(function) = &options.function {
+        source.restart_at(function);
+    }
     let printer = Printer {
         source: &source,
         fields,
         color: Color(options.source.color),
     };
-    let sessions = sessions(&source, options.task);
+    let sessions = sessions(&source);
     let mut found = false;
-    for session in &sessions {
+    // As in uftrace, the last program comes first.
+    for session in sessions.iter().rev() {
         found |= one(&printer, options, session, out)?;
     }
     if let Some(function) = &options.function
@@ -205,19 +213,11 @@ fn one(
     let task = printer.source.task(session.task);
     let tree = &session.tree;
     let header = |out: &mut dyn Write, name: &str| {
-        if options.task {
-            writeln!(
-                out,
-                "# Function Call Graph for '{name}' (task: {})",
-                task.tid
-            )
-        } else {
-            writeln!(
-                out,
-                "# Function Call Graph for '{name}' (session: {:016x})",
-                task.id
-            )
-        }
+        writeln!(
+            out,
+            "# Function Call Graph for '{name}' (session: {:016x})",
+            task.id
+        )
     };
     let Some(function) = &options.function else {
         if tree.nodes.len() == 1 {
@@ -229,29 +229,28 @@ fn one(
         return Ok(true);
     };
     let is = |node: u32| {
-        let id = tree.nodes[node as usize].id;
         node != 0
-            && (printer.source.name(id) == function.as_str()
-                || printer
-                    .source
-                    .trace
-                    .function(id)
-                    .is_some_and(|f| f.name == *function))
+            && printer
+                .source
+                .is_called(tree.nodes[node as usize].id, function)
     };
-    let nodes: Vec<u32> = (1..tree.nodes.len() as u32)
-        .filter(|&node| is(node) && tree.nodes[node as usize].calls > 0)
+    // A recursive call is inside of the outermost one already.
+    let outermost = |node: u32| {
+        let path = tree.path(node);
+        !path[..path.len() - 1].iter().any(|&above| is(above))
+    };
+    let mut nodes: Vec<u32> = (1..tree.nodes.len() as u32)
+        .filter(|&node| tree.nodes[node as usize].calls > 0 && is(node) && outermost(node))
         .collect();
     if nodes.is_empty() {
         return Ok(false);
     }
+    nodes.sort_by_key(|&node| tree.first(node));
     let mut below = Tree::default();
     for &node in &nodes {
-        // A recursive call is inside of the outermost one already.
-        let path = tree.path(node);
-        if !path[..path.len() - 1].iter().any(|&above| is(above)) {
-            below.join(&tree.below(node), 0);
-        }
+        below.join(&tree.below(node), 0);
     }
+    below.sort();
     header(out, function)?;
     printer.backtraces(out, tree, &nodes)?;
     writeln!(out, "========== FUNCTION CALL GRAPH ==========")?;

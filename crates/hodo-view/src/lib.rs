@@ -13,6 +13,8 @@ mod replay;
 mod report;
 mod source;
 mod stream;
+mod tally;
+mod tasks;
 mod tree;
 
 pub use dump::{DumpFormat, DumpOptions, dump};

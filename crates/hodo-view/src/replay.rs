@@ -1,13 +1,14 @@
 //! `replay`: the calls in the order of time, as a C program's text.
 
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 use anyhow::{Result, bail};
 use hodo_trace::{Left, Step};
 
-use crate::format::{Color, duration, timestamp};
-use crate::source::{Source, SourceOptions};
-use crate::stream::Merged;
+use crate::format::{Color, push_duration, timestamp};
+use crate::source::{Moment, Source, SourceOptions};
+use crate::stream::{Merged, open_at_first};
 
 /// What `replay` shows.
 #[derive(Debug, Clone)]
@@ -71,7 +72,12 @@ const FIELDS: [(Field, &str, &str); 8] = [
 
 fn fields(options: &ReplayOptions) -> Result<Vec<Field>> {
     let usual = [Field::Duration, Field::Tid];
-    let ranged = options.source.range.is_some();
+    // With a part of the time comes the field that it is told in.
+    let range = options.source.range;
+    let ranged = range.map(|range| match range.from.or(range.to) {
+        Some(Moment::Elapsed(_)) => Field::Elapsed,
+        _ => Field::Time,
+    });
     let (plus, names) = match options.fields.as_deref() {
         None => (true, ""),
         Some(text) => match text.strip_prefix('+') {
@@ -95,14 +101,16 @@ fn fields(options: &ReplayOptions) -> Result<Vec<Field>> {
     }
     if plus {
         chosen.extend(usual);
+        chosen.extend(ranged);
     }
     let mut fields: Vec<_> = FIELDS
         .iter()
         .map(|f| f.0)
         .filter(|f| chosen.contains(f))
         .collect();
-    if ranged && options.fields.is_none() {
-        fields.insert(0, Field::Time);
+    if let Some(ranged) = ranged.filter(|_| options.fields.is_none()) {
+        fields.retain(|&field| field != ranged);
+        fields.insert(0, ranged);
     }
     Ok(fields)
 }
@@ -110,13 +118,20 @@ fn fields(options: &ReplayOptions) -> Result<Vec<Field>> {
 /// Calls deeper than this are not indented further: the text of a recursion would grow with the square of its depth.
 const DEEPEST: usize = 256;
 
-struct Line<'a> {
-    duration: Option<u64>,
-    time: u64,
-    id: Option<u32>,
+/// Text is handed on in pieces of about this size.
+const PIECE: usize = 1 << 16;
+
+/// What the columns of a line tell.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    /// The task, as an index into the tasks that are shown.
     task: usize,
+    /// Nanoseconds that a call took.
+    took: Option<u64>,
+    /// Nanoseconds of the clock.
+    ns: u64,
+    id: Option<u32>,
     depth: usize,
-    text: std::fmt::Arguments<'a>,
 }
 
 struct Printer<'a> {
@@ -124,90 +139,198 @@ struct Printer<'a> {
     options: &'a ReplayOptions,
     fields: Vec<Field>,
     color: Color,
-    first: Option<u64>,
-    previous: Option<u64>,
-    last_task: Option<usize>,
-    prefix: String,
+    /// Nanoseconds at the trace's first record.
+    first: u64,
+    /// By thread: nanoseconds at its previous line.
+    previous: Vec<Option<u64>>,
+    /// By index of a task in the trace: its thread.
+    threads: Vec<usize>,
+    /// By thread: its place in `--column-view`.
+    places: HashMap<usize, usize>,
+    /// By task: its id as a column.
+    tids: Vec<String>,
+    last_thread: Option<usize>,
+    text: Vec<u8>,
+    begun: bool,
 }
 
-impl Printer<'_> {
-    fn header(&self, out: &mut dyn Write) -> Result<()> {
+impl<'a> Printer<'a> {
+    fn new(source: &'a Source, options: &'a ReplayOptions, fields: Vec<Field>) -> Self {
+        let tids = source.tasks.iter();
+        Self {
+            source,
+            options,
+            fields,
+            color: Color(options.source.color),
+            first: source.first(),
+            previous: vec![None; source.trace.tasks.len()],
+            threads: source.threads(),
+            places: HashMap::new(),
+            tids: tids
+                .map(|&at| format!("[{:6}]", source.task(at).tid))
+                .collect(),
+            last_thread: None,
+            text: Vec::with_capacity(2 * PIECE),
+            begun: false,
+        }
+    }
+
+    /// What comes before the first line.
+    #[cold]
+    fn begin(&mut self) {
+        self.begun = true;
         if !self.fields.is_empty() {
-            let titles: Vec<_> = self
-                .fields
+            let titles = self.fields.iter();
+            let titles =
+                titles.map(|field| FIELDS.iter().find(|f| f.0 == *field).map_or("", |f| f.2));
+            let titles = titles.collect::<Vec<_>>().join(" ");
+            self.text
+                .extend_from_slice(format!("#{titles}   FUNCTION\n").as_bytes());
+        }
+    }
+
+    /// The line between those of different tasks.
+    #[cold]
+    fn task_line(&mut self) {
+        let titles = self.fields.iter();
+        let widths = titles.map(|field| {
+            1 + FIELDS
                 .iter()
-                .map(|field| FIELDS.iter().find(|f| f.0 == *field).map_or("", |f| f.2))
-                .collect();
-            writeln!(out, "#{}   FUNCTION", titles.join(" "))?;
+                .find(|f| f.0 == *field)
+                .map_or(0, |f| f.2.len())
+        });
+        let width = widths.sum();
+        self.spaces(width);
+        self.text.extend_from_slice(b" | \n");
+    }
+
+    fn spaces(&mut self, count: usize) {
+        self.text.resize(self.text.len() + count, b' ');
+    }
+
+    /// All of a line but what is said in it.
+    fn columns(&mut self, line: Line) {
+        if !self.begun {
+            self.begin();
+        }
+        if self.options.task_newline {
+            let thread = self.threads[self.source.tasks[line.task]];
+            if self
+                .last_thread
+                .replace(thread)
+                .is_some_and(|last| last != thread)
+            {
+                self.task_line();
+            }
+        }
+        for at in 0..self.fields.len() {
+            self.text.push(b' ');
+            match self.fields[at] {
+                Field::Duration => {
+                    push_duration(&mut self.text, line.took.unwrap_or(0), self.color)
+                }
+                Field::Tid => self.text.extend_from_slice(self.tids[line.task].as_bytes()),
+                field => {
+                    let text = self.column(field, line);
+                    self.text.extend_from_slice(text.as_bytes());
+                }
+            }
+        }
+        let thread = self.threads[self.source.tasks[line.task]];
+        self.previous[thread] = Some(line.ns);
+        if !self.fields.is_empty() {
+            self.text.extend_from_slice(b" | ");
+        }
+        if self.options.column_view {
+            // As in uftrace, an offset counts levels of calls.
+            let place = self.place(line.task);
+            self.spaces(place * self.options.column_offset * 2);
+        }
+        self.spaces(line.depth.min(DEEPEST) * 2);
+        if line.depth > DEEPEST {
+            self.text
+                .extend_from_slice(format!("/* depth {} */ ", line.depth).as_bytes());
+        }
+    }
+
+    /// The place of a task in `--column-view`: threads have theirs in the order in which they are seen first.
+    fn place(&mut self, task: usize) -> usize {
+        let index = self.source.tasks[task];
+        let thread = self.threads[index];
+        let next = self.places.len();
+        *self.places.entry(thread).or_insert(next)
+    }
+
+    /// One of the less usual columns.
+    fn column(&self, field: Field, line: Line) -> String {
+        let function = line.id.and_then(|id| self.source.trace.function(id));
+        let duration = |ns| {
+            let mut text = Vec::new();
+            push_duration(&mut text, ns, self.color);
+            String::from_utf8(text).unwrap_or_default()
+        };
+        let task = self.source.task(self.source.tasks[line.task]);
+        match field {
+            Field::Duration | Field::Tid => String::new(),
+            Field::Addr => {
+                let addr = function.map(|f| format!("{:x}", f.addr));
+                format!("{:>12}", addr.unwrap_or_default())
+            }
+            Field::Time if self.source.timed() => format!("{:>18}", timestamp(line.ns)),
+            Field::Time => " ".repeat(18),
+            Field::Delta => {
+                let thread = self.threads[self.source.tasks[line.task]];
+                let previous = self.previous[thread].unwrap_or(line.ns);
+                duration(line.ns.saturating_sub(previous))
+            }
+            Field::Elapsed => duration(line.ns.saturating_sub(self.first)),
+            Field::Task => format!("{:>15}", task.comm),
+            Field::Module => {
+                let module = function.map(|f| self.source.trace.modules[f.module].name());
+                format!("{:>16}", module.unwrap_or_default())
+            }
+        }
+    }
+
+    /// A function's name with parentheses, which a name with arguments has already.
+    fn call(&mut self, id: u32) {
+        let name = self.source.label(id);
+        self.text.extend_from_slice(name.as_bytes());
+        if !name.ends_with(')') {
+            self.text.extend_from_slice(b"()");
+        }
+    }
+
+    fn end_line(&mut self, text: &str, out: &mut dyn Write) -> Result<()> {
+        self.text.extend_from_slice(text.as_bytes());
+        self.text.push(b'\n');
+        if self.text.len() >= PIECE {
+            self.flush(out)?;
         }
         Ok(())
     }
 
-    fn line(&mut self, out: &mut dyn Write, line: Line<'_>) -> Result<()> {
-        let task = self.source.task(self.source.tasks[line.task]);
-        if self.options.task_newline && self.last_task.is_some_and(|last| last != line.task) {
-            let width: usize = self
-                .fields
-                .iter()
-                .map(|field| {
-                    1 + FIELDS
-                        .iter()
-                        .find(|f| f.0 == *field)
-                        .map_or(0, |f| f.2.len())
-                })
-                .sum();
-            writeln!(out, "{:width$} | ", "")?;
-        }
-        self.last_task = Some(line.task);
-        let timed = self.source.timed();
-        let ns = self.source.scale.nanoseconds(line.time);
-        let first = *self.first.get_or_insert(ns);
-        self.prefix.clear();
-        for field in &self.fields {
-            self.prefix.push(' ');
-            let text = match field {
-                Field::Duration => duration(line.duration.unwrap_or(0), self.color),
-                Field::Tid => format!("[{:6}]", task.tid),
-                Field::Addr => {
-                    let function = line.id.and_then(|id| self.source.trace.function(id));
-                    let addr = function.map(|f| format!("{:x}", f.addr));
-                    format!("{:>12}", addr.unwrap_or_default())
-                }
-                Field::Time if timed => format!("{:>18}", timestamp(ns)),
-                Field::Time => " ".repeat(18),
-                Field::Delta => duration(
-                    self.previous
-                        .map_or(0, |previous| ns.saturating_sub(previous)),
-                    self.color,
-                ),
-                Field::Elapsed => duration(ns.saturating_sub(first), self.color),
-                Field::Task => format!("{:>15}", task.comm),
-                Field::Module => {
-                    let function = line.id.and_then(|id| self.source.trace.function(id));
-                    let module = function.map(|f| self.source.trace.modules[f.module].name());
-                    format!("{:>16}", module.unwrap_or_default())
-                }
-            };
-            self.prefix.push_str(&text);
-        }
-        if !self.fields.is_empty() {
-            self.prefix.push_str(" | ");
-        }
-        self.previous = Some(ns);
-        let column = if self.options.column_view {
-            line.task * self.options.column_offset
-        } else {
-            0
-        };
-        let depth = line.depth.min(DEEPEST);
-        let indent = column + depth * 2;
-        out.write_all(self.prefix.as_bytes())?;
-        write!(out, "{:indent$}", "")?;
-        if line.depth > depth {
-            write!(out, "/* depth {} */ ", line.depth)?;
-        }
-        writeln!(out, "{}", line.text)?;
+    fn flush(&mut self, out: &mut dyn Write) -> Result<()> {
+        out.write_all(&self.text)?;
+        self.text.clear();
         Ok(())
+    }
+
+    fn closing(&mut self, id: u32, left: Left, out: &mut dyn Write) -> Result<()> {
+        self.text.push(b'}');
+        if self.options.comments {
+            let (start, end) = self.color.gray();
+            let how = if left == Left::Tail {
+                ", tail call"
+            } else {
+                ""
+            };
+            let name = self.source.label(id);
+            for text in [start, " /* ", name, how, " */", end] {
+                self.text.extend_from_slice(text.as_bytes());
+            }
+        }
+        self.end_line("", out)
     }
 }
 
@@ -221,149 +344,105 @@ pub fn replay(options: &ReplayOptions, out: &mut dyn Write) -> Result<()> {
     if options.flat {
         return flat(&source, out);
     }
-    let color = Color(options.source.color);
-    let mut printer = Printer {
-        source: &source,
-        options,
-        fields,
-        color,
-        first: None,
-        previous: None,
-        last_task: None,
-        prefix: String::new(),
-    };
-    printer.header(out)?;
+    let mut printer = Printer::new(&source, options, fields);
     let (from, to) = source.range;
     let timed = source.timed();
     let mut merged = Merged::new(&source);
+    // The functions that are open and shown, by task.
+    let mut open: Vec<Vec<u32>> = source
+        .tasks
+        .iter()
+        .map(|&index| open_at_first(&source, index))
+        .collect();
     while let Some((task, step)) = merged.next() {
-        let time = step.time();
-        let ns = source.scale.nanoseconds(time);
+        let ns = source.scale.nanoseconds(step.time());
         if timed && ns > to {
             break;
+        }
+        match step {
+            Step::Enter { id, .. } => open[task].push(id),
+            Step::Leave { .. } => {
+                open[task].pop();
+            }
+            Step::Instant { .. } | Step::Lost { .. } => {}
         }
         if timed && ns < from {
             continue;
         }
-        let line = |duration, time, id, depth| Line {
-            duration,
-            time,
-            id: Some(id),
+        let line = |took, id, depth| Line {
             task,
+            took,
+            ns,
+            id,
             depth,
-            text: format_args!(""),
         };
         match step {
-            Step::Enter { depth, id, time } => {
-                let name = source.label(id);
+            Step::Enter { depth, id, .. } => {
+                // A function that is left next is a line by itself.
+                let mut took = None;
                 if options.merge
                     && let Some((
                         next,
                         Step::Leave {
-                            depth: d,
-                            frame,
-                            time: end,
-                            left: Left::Returned,
+                            time: end, left, ..
                         },
                     )) = merged.peek()
                     && next == task
-                    && d == depth
-                    && frame.id == id
+                    && left == Left::Returned
                 {
-                    merged.next();
-                    let took = source.scale.nanoseconds(end) - source.scale.nanoseconds(time);
-                    let base = line(timed.then_some(took), time, id, depth);
-                    printer.line(
-                        out,
-                        Line {
-                            text: format_args!("{name}();"),
-                            ..base
-                        },
-                    )?;
-                    continue;
+                    let end = source.scale.nanoseconds(end);
+                    took = (!timed || end <= to).then(|| end.saturating_sub(ns));
                 }
-                let base = line(None, time, id, depth);
-                printer.line(
-                    out,
-                    Line {
-                        text: format_args!("{name}() {{"),
-                        ..base
-                    },
-                )?;
+                printer.columns(line(took.filter(|_| timed), Some(id), depth));
+                printer.call(id);
+                if took.is_some() {
+                    merged.next();
+                    open[task].pop();
+                    printer.end_line(";", out)?;
+                } else {
+                    printer.end_line(" {", out)?;
+                }
             }
-            Step::Instant { depth, id, time } => {
-                let name = source.label(id);
-                let base = line(None, time, id, depth);
-                printer.line(
-                    out,
-                    Line {
-                        text: format_args!("{name}();"),
-                        ..base
-                    },
-                )?;
+            Step::Instant { depth, id, .. } => {
+                printer.columns(line(None, Some(id), depth));
+                printer.call(id);
+                printer.end_line(";", out)?;
             }
             Step::Leave {
-                depth,
-                frame,
-                time,
-                left,
+                depth, frame, left, ..
             } => {
-                let took = source
-                    .scale
-                    .nanoseconds(time)
-                    .saturating_sub(source.scale.nanoseconds(frame.start));
+                let took = ns.saturating_sub(source.scale.nanoseconds(frame.start));
                 let took = (timed && !frame.inherited).then_some(took);
-                let base = line(took, time, frame.id, depth);
-                let name = source.label(frame.id);
-                let how = if left == Left::Tail {
-                    ", tail call"
-                } else {
-                    ""
-                };
-                let comment = if options.comments {
-                    color.gray(&format!(" /* {name}{how} */"))
-                } else {
-                    String::new()
-                };
-                printer.line(
-                    out,
-                    Line {
-                        text: format_args!("}}{comment}"),
-                        ..base
-                    },
-                )?;
+                printer.columns(line(took, Some(frame.id), depth));
+                printer.closing(frame.id, left, out)?;
             }
-            Step::Lost { count, time } => {
-                let depth = merged.streams()[task].open().len();
-                let text = color.gray(&format!("/* LOST {count} records */"));
-                let base = line(None, time, 0, depth);
-                printer.line(
-                    out,
-                    Line {
-                        id: None,
-                        text: format_args!("{text}"),
-                        ..base
-                    },
-                )?;
+            Step::Lost { count, .. } => {
+                printer.columns(line(None, None, open[task].len()));
+                let text = printer.color.red(&format!("/* LOST {count} records!! */"));
+                printer.end_line(&text, out)?;
             }
         }
     }
-    remaining(&source, &merged, out)
+    printer.flush(out)?;
+    if !source.is_ranged() {
+        // Those that are not shown, too.
+        open = merged.finish();
+    }
+    remaining(&source, &open, out)
 }
 
-/// The frames that were open at the end.
-fn remaining(source: &Source, merged: &Merged<'_>, out: &mut dyn Write) -> Result<()> {
+/// The functions that were open at the end.
+fn remaining(source: &Source, open: &[Vec<u32>], out: &mut dyn Write) -> Result<()> {
+    // A program that was replaced by another one has not stopped in its functions.
+    let tasks = source.trace.tasks.iter();
+    let replaced: HashSet<u32> = tasks
+        .filter(|t| t.kind == "exec")
+        .map(|t| t.parent)
+        .collect();
     let mut any = false;
-    for (at, stream) in merged.streams().iter().enumerate() {
-        let open = stream.open();
-        let task = source.task(source.tasks[at]);
-        // A program that was replaced by another one has not stopped in its functions.
-        let replaced = source
-            .trace
-            .tasks
-            .iter()
-            .any(|other| other.kind == "exec" && other.parent == task.id);
-        if open.is_empty() || replaced {
+    for (open, &index) in open.iter().zip(&source.tasks) {
+        let task = source.task(index);
+        if open.is_empty() || replaced.contains(&task.id) {
             continue;
         }
         if !any {
@@ -372,8 +451,8 @@ fn remaining(source: &Source, merged: &Merged<'_>, out: &mut dyn Write) -> Resul
             any = true;
         }
         writeln!(out, "task: {}", task.tid)?;
-        for (depth, (id, _)) in open.iter().enumerate().rev() {
-            writeln!(out, "[{depth}] {}", source.label(*id))?;
+        for (depth, &id) in open.iter().enumerate().rev() {
+            writeln!(out, "[{depth}] {}", source.label(id))?;
         }
         writeln!(out)?;
     }
@@ -383,6 +462,7 @@ fn remaining(source: &Source, merged: &Merged<'_>, out: &mut dyn Write) -> Resul
 /// `--flat`: a line for each entry and exit.
 fn flat(source: &Source, out: &mut dyn Write) -> Result<()> {
     let (from, to) = source.range;
+    writeln!(out)?;
     for (number, (task, step)) in Merged::new(source).enumerate() {
         let tid = source.task(source.tasks[task]).tid;
         let ns = source.scale.nanoseconds(step.time());

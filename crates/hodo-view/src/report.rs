@@ -1,16 +1,14 @@
 //! `report`: where the time went, by function or by task.
 
+use std::collections::HashMap;
 use std::io::Write;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Result, bail};
-use hodo_trace::{Frame, Step};
 use serde_json::json;
 
-use crate::filter::Gate;
 use crate::format::{Color, duration};
 use crate::source::{Source, SourceOptions};
+use crate::tally::{self, Tally, Times};
 
 /// The form of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,239 +39,6 @@ pub struct ReportOptions {
     pub format: ReportFormat,
 }
 
-/// Minimum, maximum and sum of durations in nanoseconds.
-#[derive(Debug, Clone, Copy)]
-struct Times {
-    sum: u64,
-    min: u64,
-    max: u64,
-}
-
-impl Default for Times {
-    fn default() -> Self {
-        Self {
-            sum: 0,
-            min: u64::MAX,
-            max: 0,
-        }
-    }
-}
-
-impl Times {
-    #[inline]
-    fn add(&mut self, value: u64, counts: bool) {
-        if counts {
-            self.sum += value;
-        }
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-    }
-
-    fn join(&mut self, other: &Self) {
-        self.sum += other.sum;
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
-    }
-}
-
-/// What is known of a function, in units of the counter.
-#[derive(Debug, Clone, Copy, Default)]
-struct Entry {
-    calls: u64,
-    total: Times,
-    own: Times,
-    /// Open frames of this function in the task that is being read.
-    open: u32,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Tally {
-    functions: Vec<Entry>,
-    lost: u64,
-}
-
-/// A frame that is shown: when it began, and the time its callees took.
-#[derive(Debug, Clone, Copy)]
-struct Open {
-    id: u32,
-    start: u64,
-    children: u64,
-    inherited: bool,
-}
-
-impl Tally {
-    fn new(functions: usize) -> Self {
-        Self {
-            functions: vec![Entry::default(); functions],
-            lost: 0,
-        }
-    }
-
-    fn join(&mut self, other: &Self) {
-        self.lost += other.lost;
-        for (a, b) in self.functions.iter_mut().zip(&other.functions) {
-            a.calls += b.calls;
-            a.total.join(&b.total);
-            a.own.join(&b.own);
-        }
-    }
-
-    #[inline]
-    fn enter(&mut self, stack: &mut Vec<Open>, id: u32, time: u64) {
-        if let Some(entry) = self.functions.get_mut(id as usize) {
-            entry.open += 1;
-        }
-        stack.push(Open {
-            id,
-            start: time,
-            children: 0,
-            inherited: false,
-        });
-    }
-
-    #[inline]
-    fn leave(&mut self, stack: &mut Vec<Open>, time: u64) {
-        let Some(frame) = stack.pop() else { return };
-        let took = time.saturating_sub(frame.start);
-        if let Some(parent) = stack.last_mut() {
-            parent.children += took;
-        }
-        let Some(entry) = self.functions.get_mut(frame.id as usize) else {
-            return;
-        };
-        entry.open -= entry.open.min(1);
-        if frame.inherited {
-            return;
-        }
-        entry.calls += 1;
-        // Of a recursion, the outermost call has the time of all.
-        entry.total.add(took, entry.open == 0);
-        entry.own.add(took.saturating_sub(frame.children), true);
-    }
-
-    #[inline]
-    fn step(&mut self, stack: &mut Vec<Open>, step: Step) {
-        match step {
-            Step::Enter { id, time, .. } => self.enter(stack, id, time),
-            Step::Leave { time, .. } => self.leave(stack, time),
-            Step::Instant { id, time, .. } => {
-                self.enter(stack, id, time);
-                self.leave(stack, time);
-            }
-            Step::Lost { count, .. } => self.lost += count,
-        }
-    }
-}
-
-/// Counts one task. Returns when its frames that were open at its end were left: then.
-fn count(source: &Source, index: usize, tally: &mut Tally) {
-    for entry in &mut tally.functions {
-        entry.open = 0;
-    }
-    let task = source.task(index);
-    let frames = source.inherited[index].clone();
-    let mut stack: Vec<Open> = Vec::new();
-    let mut open = |frame: &Frame| {
-        stack.push(Open {
-            id: frame.id,
-            start: frame.start,
-            children: 0,
-            inherited: true,
-        });
-    };
-    let mut calls = source.trace.calls(frames.clone());
-    let mut last = task.began;
-    let ranged = source.range != (0, u64::MAX) && source.timed();
-    if source.table.is_open() && !ranged {
-        frames.iter().for_each(&mut open);
-        for record in source.trace.records(task) {
-            last = record.time;
-            calls.feed(record, |step| tally.step(&mut stack, step));
-        }
-    } else {
-        let mut gate = Gate::new(&source.table, &frames);
-        frames
-            .iter()
-            .zip(gate.shown())
-            .filter(|(_, shown)| *shown)
-            .for_each(|(frame, _)| open(frame));
-        let (from, to) = source.range;
-        for record in source.trace.records(task) {
-            last = record.time;
-            let ns = source.scale.nanoseconds(record.time);
-            if ranged && ns > to {
-                break;
-            }
-            calls.feed(record, |step| {
-                gate.pass(&source.table, &source.scale, step, |step| {
-                    tally.step(&mut stack, step);
-                });
-            });
-            if ranged && ns < from {
-                // What began before counts from there on only if it began inside: forget it.
-                for entry in &mut tally.functions {
-                    *entry = Entry {
-                        open: entry.open,
-                        ..Entry::default()
-                    };
-                }
-            }
-        }
-        let end = task.ended.unwrap_or(last).max(last);
-        gate.finish(&source.table, &source.scale, end, |step| {
-            tally.step(&mut stack, step)
-        });
-    }
-    let end = task
-        .ended
-        .filter(|_| source.timed())
-        .unwrap_or(last)
-        .max(last);
-    while !stack.is_empty() {
-        tally.leave(&mut stack, end);
-    }
-}
-
-/// Counts all tasks that are shown, on all processors; one tally for each task with `apart`.
-fn tallies(source: &Source, apart: bool) -> Vec<Tally> {
-    let size = source.trace.functions.len();
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new(Vec::new());
-    // Long tasks first, so that none is left for the end.
-    let mut order: Vec<_> = (0..source.tasks.len()).collect();
-    order.sort_by_key(|&at| std::cmp::Reverse(source.task(source.tasks[at]).chunks.len()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(source.tasks.len()) {
-            scope.spawn(|| {
-                let mut sum = Tally::new(size);
-                while let Some(&at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let mut tally = Tally::new(size);
-                    count(source, source.tasks[at], &mut tally);
-                    if apart {
-                        results.lock().expect("no panics").push((at, tally));
-                    } else {
-                        sum.join(&tally);
-                    }
-                }
-                if !apart {
-                    results.lock().expect("no panics").push((0, sum));
-                }
-            });
-        }
-    });
-    let mut results = results.into_inner().expect("no panics");
-    if apart {
-        results.sort_by_key(|(at, _)| *at);
-        return results.into_iter().map(|(_, tally)| tally).collect();
-    }
-    let mut all = Tally::new(size);
-    for (_, tally) in &results {
-        all.join(tally);
-    }
-    vec![all]
-}
-
 /// A line of the report; times in nanoseconds.
 #[derive(Debug, Clone)]
 struct Row {
@@ -285,9 +50,9 @@ struct Row {
     own: Times,
 }
 
-/// The functions by name: those of the same name in one module are one line.
-fn rows(source: &Source, tally: &Tally) -> Vec<Row> {
-    let mut rows: std::collections::HashMap<(&str, usize), Row> = std::collections::HashMap::new();
+/// The functions by name: those of the same name are one line, as in uftrace; with `apart`, those in one module.
+fn rows(source: &Source, tally: &Tally, apart: bool) -> Vec<Row> {
+    let mut rows: HashMap<(&str, usize), Row> = HashMap::new();
     for (id, entry) in tally.functions.iter().enumerate() {
         let Some(function) = source.trace.functions[id].as_ref() else {
             continue;
@@ -295,16 +60,16 @@ fn rows(source: &Source, tally: &Tally) -> Vec<Row> {
         if entry.calls == 0 {
             continue;
         }
-        let row = rows
-            .entry((source.label(id as u32), function.module))
-            .or_insert_with(|| Row {
-                name: source.label(id as u32).to_owned(),
-                module: source.trace.modules[function.module].path.clone(),
-                size: function.size,
-                calls: 0,
-                total: Times::default(),
-                own: Times::default(),
-            });
+        let name = source.label(id as u32);
+        let key = (name, if apart { function.module } else { 0 });
+        let row = rows.entry(key).or_insert_with(|| Row {
+            name: name.to_owned(),
+            module: source.trace.modules[function.module].path.clone(),
+            size: function.size,
+            calls: 0,
+            total: Times::default(),
+            own: Times::default(),
+        });
         row.calls += entry.calls;
         row.total.join(&entry.total);
         row.own.join(&entry.own);
@@ -313,6 +78,7 @@ fn rows(source: &Source, tally: &Tally) -> Vec<Row> {
         // Durations of the counter, not points in time.
         *times = Times {
             sum: source.scale.duration(times.sum),
+            all: source.scale.duration(times.all),
             min: source.scale.duration(times.min),
             max: source.scale.duration(times.max),
         };
@@ -357,11 +123,11 @@ fn value(row: &Row, column: Column) -> u64 {
     let average = |sum: u64| sum / row.calls.max(1);
     match column {
         Column::Total => row.total.sum,
-        Column::TotalAvg => average(row.total.sum),
+        Column::TotalAvg => average(row.total.all),
         Column::TotalMin => row.total.min,
         Column::TotalMax => row.total.max,
         Column::Own => row.own.sum,
-        Column::OwnAvg => average(row.own.sum),
+        Column::OwnAvg => average(row.own.all),
         Column::OwnMin => row.own.min,
         Column::OwnMax => row.own.max,
         Column::Calls => row.calls,
@@ -453,14 +219,14 @@ fn sort(rows: &mut [Row], keys: &[Option<Column>]) {
 /// # Errors
 /// If the trace cannot be read, an option is malformed, or `out` cannot be written.
 pub fn report(options: &ReportOptions, out: &mut dyn Write) -> Result<()> {
+    if options.task {
+        return by_task(options, out);
+    }
     let columns = columns(options)?;
     let keys = keys(options)?;
     let source = Source::open(&options.source)?;
-    if options.task {
-        return by_task(&source, options, out);
-    }
-    let tally = tallies(&source, false).pop().unwrap_or_default();
-    let mut rows = rows(&source, &tally);
+    let tally = tally::by_function(&source);
+    let mut rows = rows(&source, &tally, options.format == ReportFormat::Json);
     let lost = tally
         .lost
         .max(source.trace.info.finished.as_ref().map_or(0, |f| f.lost));
@@ -481,15 +247,17 @@ pub fn report(options: &ReportOptions, out: &mut dyn Write) -> Result<()> {
         return Ok(());
     }
     let color = Color(options.source.color);
-    for column in &columns {
-        let title = COLUMNS.iter().find(|c| c.0 == *column).map_or("", |c| c.2);
-        write!(out, "  {title}")?;
+    if !columns.is_empty() {
+        for column in &columns {
+            let title = COLUMNS.iter().find(|c| c.0 == *column).map_or("", |c| c.2);
+            write!(out, "  {title}")?;
+        }
+        writeln!(out, "  Function")?;
+        for _ in &columns {
+            write!(out, "  ==========")?;
+        }
+        writeln!(out, "  ====================")?;
     }
-    writeln!(out, "  Function")?;
-    for _ in &columns {
-        write!(out, "  ==========")?;
-    }
-    writeln!(out, "  ====================")?;
     for row in &rows {
         for &column in &columns {
             match column {
@@ -502,47 +270,112 @@ pub fn report(options: &ReportOptions, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// `--task`: a line for each task.
-fn by_task(source: &Source, options: &ReportOptions, out: &mut dyn Write) -> Result<()> {
-    struct TaskRow<'a> {
-        tid: i32,
-        name: &'a str,
-        total: u64,
-        own: u64,
-        functions: u64,
+/// A column of `--task`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TaskColumn {
+    Total,
+    Own,
+    Tid,
+    Functions,
+}
+
+const TASK_COLUMNS: [(TaskColumn, &str, &str, &str); 4] = [
+    (TaskColumn::Total, "total", "Total time", "=========="),
+    (TaskColumn::Own, "self", " Self time", "=========="),
+    (TaskColumn::Tid, "tid", "   TID", "======"),
+    (TaskColumn::Functions, "func", " Num funcs", "=========="),
+];
+
+struct TaskRow<'a> {
+    tid: i32,
+    name: &'a str,
+    /// Nanoseconds.
+    time: u64,
+    functions: u64,
+}
+
+fn task_columns(fields: Option<&str>) -> Result<Vec<TaskColumn>> {
+    let Some(fields) = fields else {
+        return Ok(TASK_COLUMNS.map(|c| c.0).to_vec());
+    };
+    let (mut chosen, fields) = match fields.strip_prefix('+') {
+        Some(rest) => (TASK_COLUMNS.map(|c| c.0).to_vec(), rest),
+        None => (Vec::new(), fields),
+    };
+    for name in fields.split(',').map(str::trim).filter(|n| !n.is_empty()) {
+        match name {
+            "all" => chosen.extend(TASK_COLUMNS.map(|c| c.0)),
+            "none" => return Ok(Vec::new()),
+            _ => match TASK_COLUMNS.iter().find(|c| c.1 == name) {
+                Some(column) => chosen.push(column.0),
+                None => bail!(
+                    "there is no field {name:?} of tasks; there are total, self, tid, func, all, none"
+                ),
+            },
+        }
     }
-    let mut rows: Vec<TaskRow<'_>> = tallies(source, true)
+    Ok(TASK_COLUMNS
         .iter()
-        .zip(&source.tasks)
-        .map(|(tally, &index)| {
-            let task = source.task(index);
-            let own: u64 = tally.functions.iter().map(|entry| entry.own.sum).sum();
-            TaskRow {
-                tid: task.tid,
-                name: &task.comm,
-                total: source.scale.duration(own),
-                own: source.scale.duration(own),
-                functions: tally.functions.iter().map(|entry| entry.calls).sum(),
-            }
-        })
-        .collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.total));
-    match options.sort.as_deref() {
-        None | Some("total") => {}
-        Some("self") => rows.sort_by_key(|row| std::cmp::Reverse(row.own)),
-        Some("tid") => rows.sort_by_key(|row| row.tid),
-        Some("func") => rows.sort_by_key(|row| std::cmp::Reverse(row.functions)),
-        Some("name") => rows.sort_by_key(|row| row.name),
-        Some(other) => bail!(
-            "there is no sort key {other:?} for tasks; there are total, self, tid, func, name"
-        ),
+        .map(|c| c.0)
+        .filter(|c| chosen.contains(c))
+        .collect())
+}
+
+fn sort_tasks(rows: &mut [TaskRow<'_>], keys: &str) -> Result<()> {
+    for key in keys
+        .split(',')
+        .map(str::trim)
+        .collect::<Vec<_>>()
+        .iter()
+        .rev()
+    {
+        match *key {
+            "total" | "self" => rows.sort_by_key(|row| std::cmp::Reverse(row.time)),
+            "tid" => rows.sort_by_key(|row| row.tid),
+            "func" => rows.sort_by_key(|row| std::cmp::Reverse(row.functions)),
+            "name" => rows.sort_by_key(|row| row.name),
+            other => bail!(
+                "there is no sort key {other:?} of tasks; there are total, self, tid, func, name"
+            ),
+        }
     }
+    Ok(())
+}
+
+/// `--task`: a line for each task.
+fn by_task(options: &ReportOptions, out: &mut dyn Write) -> Result<()> {
+    let columns = task_columns(options.fields.as_deref())?;
+    let keys = options.sort.as_deref().unwrap_or("total");
+    sort_tasks(&mut [], keys)?;
+    let source = Source::open(&options.source)?;
+    let summaries = tally::by_task(&source);
+    let mut rows: Vec<TaskRow<'_>> = Vec::new();
+    // A thread that executed another program is one line; it has the name that it had last.
+    let threads = source.threads();
+    let mut places: HashMap<usize, usize> = HashMap::new();
+    for (summary, &index) in summaries.iter().zip(&source.tasks) {
+        let task = source.task(index);
+        let place = *places.entry(threads[index]).or_insert(rows.len());
+        if place == rows.len() {
+            rows.push(TaskRow {
+                tid: task.tid,
+                name: "",
+                time: 0,
+                functions: 0,
+            });
+        }
+        let row = &mut rows[place];
+        row.name = &task.comm;
+        row.time += source.scale.duration(summary.time);
+        row.functions += summary.calls;
+    }
+    sort_tasks(&mut rows, keys)?;
     if options.format == ReportFormat::Json {
         let rows: Vec<_> = rows
             .iter()
             .map(|row| {
                 json!({"tid": row.tid, "name": row.name, "calls": row.functions,
-                       "total_ns": row.total, "self_ns": row.own})
+                       "total_ns": row.time, "self_ns": row.time})
             })
             .collect();
         serde_json::to_writer_pretty(&mut *out, &rows)?;
@@ -550,24 +383,28 @@ fn by_task(source: &Source, options: &ReportOptions, out: &mut dyn Write) -> Res
         return Ok(());
     }
     let color = Color(options.source.color);
-    writeln!(
-        out,
-        "  Total time   Self time     TID   Num funcs  Task name"
-    )?;
-    writeln!(
-        out,
-        "  ==========  ==========  ======  ==========  ===================="
-    )?;
+    if !columns.is_empty() {
+        let titles = || TASK_COLUMNS.iter().filter(|c| columns.contains(&c.0));
+        for column in titles() {
+            write!(out, "  {}", column.2)?;
+        }
+        writeln!(out, "  Task name")?;
+        for column in titles() {
+            write!(out, "  {}", column.3)?;
+        }
+        writeln!(out, "  ====================")?;
+    }
     for row in &rows {
-        writeln!(
-            out,
-            "  {}  {}  {:6}  {:10}  {:<16}",
-            duration(row.total, color),
-            duration(row.own, color),
-            row.tid,
-            row.functions,
-            row.name
-        )?;
+        for column in &columns {
+            match column {
+                TaskColumn::Total | TaskColumn::Own => {
+                    write!(out, "  {}", duration(row.time, color))?
+                }
+                TaskColumn::Tid => write!(out, "  {:6}", row.tid)?,
+                TaskColumn::Functions => write!(out, "  {:10}", row.functions)?,
+            }
+        }
+        writeln!(out, "  {:<16}", row.name)?;
     }
     Ok(())
 }

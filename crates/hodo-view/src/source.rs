@@ -213,18 +213,20 @@ impl Source {
         Ok(source)
     }
 
+    /// Nanoseconds of the trace's clock at its first record.
+    pub fn first(&self) -> u64 {
+        let times = self.trace.tasks.iter().filter_map(|task| {
+            let record = self.trace.records(task).next()?;
+            Some(self.scale.nanoseconds(record.time))
+        });
+        times.min().unwrap_or(0)
+    }
+
     fn resolve(&self, range: Range) -> (u64, u64) {
-        let first = || {
-            let times = self.trace.tasks.iter().filter_map(|task| {
-                let record = self.trace.records(task).next()?;
-                Some(self.scale.nanoseconds(record.time))
-            });
-            times.min().unwrap_or(0)
-        };
         let resolve = |moment: Option<Moment>, default| match moment {
             None => default,
             Some(Moment::Clock(ns)) => ns,
-            Some(Moment::Elapsed(ns)) => first().saturating_add(ns),
+            Some(Moment::Elapsed(ns)) => self.first().saturating_add(ns),
         };
         (resolve(range.from, 0), resolve(range.to, u64::MAX))
     }
@@ -232,6 +234,23 @@ impl Source {
     /// Whether records have time.
     pub fn timed(&self) -> bool {
         self.trace.info.timed
+    }
+
+    /// Whether a function has this name, as it is shown or as it is in its file.
+    pub fn is_called(&self, id: u32, name: &str) -> bool {
+        self.name(id) == name || self.trace.function(id).is_some_and(|f| f.name == name)
+    }
+
+    /// Lets the depth (`-D`) count from the functions of this name on.
+    pub fn restart_at(&mut self, name: &str) {
+        let mut table = std::mem::take(&mut self.table);
+        table.restart_at(|id| self.is_called(id, name));
+        self.table = table;
+    }
+
+    /// Whether a part of the time is left out.
+    pub fn is_ranged(&self) -> bool {
+        self.timed() && self.range != (0, u64::MAX)
     }
 
     /// The name of a function as it is shown.
@@ -246,6 +265,18 @@ impl Source {
         self.labels
             .get(id as usize)
             .map_or("<unknown>", String::as_str)
+    }
+
+    /// By index of a task: the index of the first task of the same thread, which may have executed other programs since.
+    pub fn threads(&self) -> Vec<usize> {
+        let mut threads: Vec<usize> = Vec::new();
+        for (index, task) in self.trace.tasks.iter().enumerate() {
+            let before = (task.parent as usize)
+                .checked_sub(1)
+                .filter(|_| task.kind == "exec");
+            threads.push(before.map_or(index, |before| threads[before]));
+        }
+        threads
     }
 
     /// A task by index.

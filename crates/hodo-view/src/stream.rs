@@ -16,8 +16,6 @@ pub struct TaskStream<'a> {
     calls: Calls,
     gate: Option<Gate>,
     queue: VecDeque<Step>,
-    last: u64,
-    ended: Option<u64>,
     over: bool,
 }
 
@@ -33,25 +31,19 @@ impl<'a> TaskStream<'a> {
             calls: source.trace.calls(frames),
             gate,
             queue: VecDeque::new(),
-            last: task.began,
-            ended: task.ended,
             over: false,
         }
     }
 
-    /// The frames that are open and shown, outermost first: function ids and the counter at their entry.
-    pub fn open(&self) -> Vec<(u32, u64)> {
-        let frames = self.calls.frames().iter();
-        match &self.gate {
-            None => frames.map(|f| (f.id, f.start)).collect(),
-            Some(gate) => frames
-                .zip(gate.shown())
-                .filter(|(_, shown)| *shown)
-                .map(|(f, _)| (f.id, f.start))
-                .collect(),
+    /// Lets the steps keep the depth they have among all calls.
+    pub fn keep_depth(mut self) -> Self {
+        if let Some(gate) = &mut self.gate {
+            gate.keep_depth();
         }
+        self
     }
 
+    #[inline]
     fn fill(&mut self) {
         let Self {
             source,
@@ -62,7 +54,6 @@ impl<'a> TaskStream<'a> {
         } = self;
         while queue.is_empty() && !self.over {
             if let Some(record) = self.records.next() {
-                self.last = record.time;
                 match gate {
                     None => calls.feed(record, |step| queue.push_back(step)),
                     Some(gate) => calls.feed(record, |step| {
@@ -72,14 +63,14 @@ impl<'a> TaskStream<'a> {
             } else {
                 self.over = true;
                 if let Some(gate) = gate {
-                    let end = self.ended.unwrap_or(self.last).max(self.last);
-                    gate.finish(&source.table, &source.scale, end, |s| queue.push_back(s));
+                    gate.finish(|step| queue.push_back(step));
                 }
             }
         }
     }
 
     /// The next step, left in place.
+    #[inline]
     pub fn peek(&mut self) -> Option<&Step> {
         self.fill();
         self.queue.front()
@@ -89,77 +80,134 @@ impl<'a> TaskStream<'a> {
 impl Iterator for TaskStream<'_> {
     type Item = Step;
 
+    #[inline]
     fn next(&mut self) -> Option<Step> {
         self.fill();
         self.queue.pop_front()
     }
 }
 
+/// The functions that were open when a task began, and are shown: outermost first.
+pub fn open_at_first(source: &Source, index: usize) -> Vec<u32> {
+    let frames = &source.inherited[index];
+    if frames.is_empty() {
+        return Vec::new();
+    }
+    let gate = Gate::new(&source.table, frames);
+    let frames = frames.iter().enumerate();
+    frames
+        .filter(|&(depth, _)| gate.is_shown(depth))
+        .map(|(_, frame)| frame.id)
+        .collect()
+}
+
 /// The steps of all tasks that are shown, in order of time.
 #[derive(Debug)]
 pub struct Merged<'a> {
-    streams: Vec<TaskStream<'a>>,
-    /// Tasks that have steps, by the time of their next.
+    source: &'a Source,
+    /// Those that have begun and are not over: a trace may have more tasks than their buffers fit into the memory.
+    streams: Vec<Option<Box<TaskStream<'a>>>>,
+    /// Tasks that have steps, by the time of their next. One that has not begun has its first record's.
     heap: BinaryHeap<Reverse<(u64, usize)>>,
     /// The task whose steps come next, until this time.
     current: Option<(usize, u64)>,
+    /// By task that is over: the functions that were open then.
+    left_open: Vec<Vec<u32>>,
 }
 
 impl<'a> Merged<'a> {
     /// All tasks that are shown.
     pub fn new(source: &'a Source) -> Self {
-        let mut streams: Vec<_> = source
+        let heap = source
             .tasks
             .iter()
-            .map(|&index| TaskStream::new(source, index))
-            .collect();
-        let heap = streams
-            .iter_mut()
             .enumerate()
-            .filter_map(|(at, stream)| Some(Reverse((stream.peek()?.time(), at))))
+            .filter_map(|(at, &index)| {
+                Some(Reverse((source.trace.begins(source.task(index))?, at)))
+            })
             .collect();
         Self {
-            streams,
+            source,
+            streams: source.tasks.iter().map(|_| None).collect(),
+            left_open: vec![Vec::new(); source.tasks.len()],
             heap,
             current: None,
         }
     }
 
+    /// The stream of a task, which begins now if it has not yet.
+    #[inline]
+    fn stream(&mut self, at: usize) -> &mut TaskStream<'a> {
+        let source = self.source;
+        self.streams[at].get_or_insert_with(|| Box::new(TaskStream::new(source, source.tasks[at])))
+    }
+
     /// Finds the task whose step is next.
+    #[inline]
     fn settle(&mut self) -> Option<usize> {
         if let Some((at, until)) = self.current {
-            match self.streams[at].peek() {
-                Some(step) if step.time() <= until => return Some(at),
-                Some(step) => self.heap.push(Reverse((step.time(), at))),
-                None => {}
+            match self.stream(at).peek().map(Step::time) {
+                Some(time) if time <= until => return Some(at),
+                next => self.change(at, next),
             }
         }
-        let Reverse((_, at)) = self.heap.pop()?;
-        let until = self
-            .heap
-            .peek()
-            .map_or(u64::MAX, |Reverse((time, _))| *time);
-        self.current = Some((at, until));
-        Some(at)
+        self.choose()
+    }
+
+    /// The current task's turn is over; its next step is at this time.
+    fn change(&mut self, at: usize, next: Option<u64>) {
+        self.current = None;
+        match next {
+            Some(time) => self.heap.push(Reverse((time, at))),
+            None => self.end(at),
+        }
+    }
+
+    fn choose(&mut self) -> Option<usize> {
+        loop {
+            let Reverse((time, at)) = self.heap.pop()?;
+            match self.stream(at).peek().map(Step::time) {
+                // What is not shown may come before what is.
+                Some(next) if next > time => self.heap.push(Reverse((next, at))),
+                Some(_) => {
+                    let until = self
+                        .heap
+                        .peek()
+                        .map_or(u64::MAX, |Reverse((time, _))| *time);
+                    self.current = Some((at, until));
+                    return Some(at);
+                }
+                None => self.end(at),
+            }
+        }
+    }
+
+    /// The functions that were open at the end of each task: outermost first. All steps have been taken.
+    pub fn finish(self) -> Vec<Vec<u32>> {
+        self.left_open
+    }
+
+    /// The task has no more steps.
+    fn end(&mut self, at: usize) {
+        if let Some(stream) = self.streams[at].take() {
+            self.left_open[at] = stream.calls.frames().iter().map(|f| f.id).collect();
+        }
     }
 
     /// The next step and the task it belongs to (an index into the source's tasks that are shown), left in place.
+    #[inline]
     pub fn peek(&mut self) -> Option<(usize, Step)> {
         let at = self.settle()?;
-        Some((at, *self.streams[at].peek()?))
-    }
-
-    /// The streams, by the same index.
-    pub fn streams(&self) -> &[TaskStream<'a>] {
-        &self.streams
+        Some((at, *self.stream(at).peek()?))
     }
 }
 
 impl Iterator for Merged<'_> {
     type Item = (usize, Step);
 
+    #[inline]
     fn next(&mut self) -> Option<(usize, Step)> {
         let at = self.settle()?;
-        Some((at, self.streams[at].next()?))
+        Some((at, self.stream(at).next()?))
     }
 }

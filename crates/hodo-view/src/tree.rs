@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hodo_trace::Step;
 
-use crate::filter::Gate;
+use crate::filter::{Gate, Verdict};
 use crate::source::Source;
 
 /// One place in the tree.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Node {
     /// Function id; the root's is 0.
     pub id: u32,
@@ -23,7 +23,12 @@ pub struct Node {
     pub children: Vec<u32>,
     /// Index of the node above it.
     pub parent: u32,
+    /// When it was first called, in units of the counter; [`NEVER`]: only its callees were, or are still to be.
+    first: u64,
 }
+
+/// No point in time.
+const NEVER: u64 = u64::MAX;
 
 /// Node numbers and function ids need no better hash than this.
 #[derive(Debug, Default, Clone, Copy)]
@@ -54,10 +59,23 @@ pub struct Tree {
     index: HashMap<u64, u32, BuildHasherDefault<Quick>>,
 }
 
+impl Node {
+    fn new(id: u32, parent: u32) -> Self {
+        Self {
+            id,
+            calls: 0,
+            total: 0,
+            children: Vec::new(),
+            parent,
+            first: NEVER,
+        }
+    }
+}
+
 impl Default for Tree {
     fn default() -> Self {
         Self {
-            nodes: vec![Node::default()],
+            nodes: vec![Node::new(0, 0)],
             index: HashMap::default(),
         }
     }
@@ -70,11 +88,7 @@ impl Tree {
         let new = self.nodes.len() as u32;
         let node = *self.index.entry(key).or_insert(new);
         if node == new {
-            self.nodes.push(Node {
-                id,
-                parent,
-                ..Node::default()
-            });
+            self.nodes.push(Node::new(id, parent));
             self.nodes[parent as usize].children.push(new);
         }
         node
@@ -90,6 +104,7 @@ impl Tree {
             let to = &mut self.nodes[places[index] as usize];
             to.calls += node.calls;
             to.total += node.total;
+            to.first = to.first.min(node.first);
         }
     }
 
@@ -101,6 +116,7 @@ impl Tree {
             let node = &self.nodes[old as usize];
             tree.nodes[new as usize].calls += node.calls;
             tree.nodes[new as usize].total += node.total;
+            tree.nodes[new as usize].first = node.first.min(tree.nodes[new as usize].first);
             let children: Vec<_> = node
                 .children
                 .iter()
@@ -133,10 +149,39 @@ impl Tree {
         path
     }
 
-    /// Gives the root the time of all that is below it.
+    /// When a node's function was first called.
+    pub fn first(&self, node: u32) -> u64 {
+        self.nodes[node as usize].first
+    }
+
+    /// Puts the children in the order of their first call.
+    pub fn sort(&mut self) {
+        for index in 0..self.nodes.len() {
+            let mut children = std::mem::take(&mut self.nodes[index].children);
+            children.sort_by_key(|&child| self.nodes[child as usize].first);
+            self.nodes[index].children = children;
+        }
+    }
+
+    /// Completes the tree: gives the root the time of all that is below it, drops what was not called, and puts the
+    /// children in the order of their first call.
     fn close(&mut self) {
-        let children = self.nodes[0].children.clone();
-        self.nodes[0].total = children
+        let mut called: Vec<bool> = self.nodes.iter().map(|n| n.first != NEVER).collect();
+        for index in (1..self.nodes.len()).rev() {
+            let node = &self.nodes[index];
+            let (parent, first) = (node.parent as usize, node.first);
+            if called[index] {
+                called[parent] = true;
+                // What was entered before there was anything to see comes where it is seen first.
+                self.nodes[parent].first = self.nodes[parent].first.min(first);
+            }
+        }
+        for node in &mut self.nodes {
+            node.children.retain(|&child| called[child as usize]);
+        }
+        self.sort();
+        self.nodes[0].total = self.nodes[0]
+            .children
             .iter()
             .map(|&child| self.nodes[child as usize].total)
             .sum();
@@ -144,91 +189,126 @@ impl Tree {
     }
 }
 
+/// An open frame: its place in the tree, and when it was entered.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    /// The node of the innermost frame that is shown.
+    node: u32,
+    verdict: Verdict,
+    start: u64,
+}
+
+/// The tree of one task that is being made.
+struct Growing<'a> {
+    tree: Tree,
+    stack: Vec<Open>,
+    source: &'a Source,
+    /// Whether every call is seen.
+    all: bool,
+}
+
+impl Growing<'_> {
+    #[inline]
+    fn enter(&mut self, id: u32, verdict: Verdict, start: u64) {
+        let above = self.stack.last().map_or(0, |open| open.node);
+        let node = match verdict {
+            Verdict::Shown => self.tree.child(above, id),
+            Verdict::Hidden | Verdict::Merged => above,
+        };
+        self.stack.push(Open {
+            node,
+            verdict,
+            start,
+        });
+    }
+
+    #[inline]
+    fn leave(&mut self, end: u64) {
+        let Some(open) = self.stack.pop() else { return };
+        if open.verdict != Verdict::Shown || open.start == NEVER {
+            return;
+        }
+        let mut took = Some(end.saturating_sub(open.start));
+        if !self.all {
+            let scale = &self.source.scale;
+            let (start, end) = (scale.nanoseconds(open.start), scale.nanoseconds(end));
+            let (from, to) = self.source.range;
+            if start < from || start > to || end.saturating_sub(start) < self.source.table.time() {
+                return;
+            }
+            // It is seen that it was called, but not how long it took.
+            took = took.filter(|_| end <= to);
+        }
+        let node = &mut self.tree.nodes[open.node as usize];
+        node.calls += 1;
+        node.total += took.unwrap_or(0);
+        node.first = node.first.min(open.start);
+    }
+}
+
 /// The tree of one task.
 fn of_task(source: &Source, index: usize) -> Tree {
     let task = source.task(index);
     let frames = &source.inherited[index];
-    let mut tree = Tree::default();
-    // Open frames: node, and when it was entered.
-    let mut stack: Vec<(u32, u64)> = Vec::new();
-    let mut calls = source.trace.calls(frames.clone());
     let mut gate = (!source.table.is_open()).then(|| Gate::new(&source.table, frames));
-    let shown: Vec<bool> = match &gate {
-        Some(gate) => gate.shown().collect(),
-        None => vec![true; frames.len()],
+    let mut growing = Growing {
+        tree: Tree::default(),
+        stack: Vec::new(),
+        source,
+        all: source.table.time() == 0 && !source.is_ranged(),
     };
-    // What was called in the parent is not called again here; its time here counts.
-    for (frame, _) in frames.iter().zip(shown).filter(|(_, shown)| *shown) {
-        let at = stack.last().map_or(0, |&(node, _)| node);
-        stack.push((tree.child(at, frame.id), u64::MAX));
+    // What was called in the parent is not called again here.
+    for (depth, frame) in frames.iter().enumerate() {
+        let verdict = match &gate {
+            Some(gate) if !gate.is_shown(depth) => Verdict::Hidden,
+            _ => Verdict::Shown,
+        };
+        growing.enter(frame.id, verdict, NEVER);
     }
+    let mut calls = source.trace.calls(frames.clone());
     let mut last = task.began;
-    let leave = |tree: &mut Tree, (node, start): (u32, u64), time: u64| {
-        if start != u64::MAX {
-            let node = &mut tree.nodes[node as usize];
-            node.calls += 1;
-            node.total += time.saturating_sub(start);
-        }
-    };
-    let (from, to) = source.range;
-    let ranged = source.timed() && source.range != (0, u64::MAX);
-    let mut apply = |step: Step| {
-        if ranged {
-            let ns = source.scale.nanoseconds(step.time());
-            if ns < from || ns > to {
-                // Out of range: keep the stack, count nothing.
-                match step {
-                    Step::Enter { id, .. } => {
-                        let at = stack.last().map_or(0, |&(node, _)| node);
-                        stack.push((tree.child(at, id), u64::MAX));
-                    }
-                    Step::Leave { .. } => {
-                        stack.pop();
-                    }
-                    _ => {}
-                }
-                return;
-            }
-        }
-        match step {
-            Step::Enter { id, time, .. } => {
-                let at = stack.last().map_or(0, |&(node, _)| node);
-                stack.push((tree.child(at, id), time));
-            }
-            Step::Leave { time, .. } => {
-                if let Some(open) = stack.pop() {
-                    leave(&mut tree, open, time);
-                }
-            }
-            Step::Instant { id, .. } => {
-                let at = stack.last().map_or(0, |&(node, _)| node);
-                let node = tree.child(at, id);
-                tree.nodes[node as usize].calls += 1;
-            }
-            Step::Lost { .. } => {}
-        }
-    };
     for record in source.trace.records(task) {
         last = record.time;
-        match &mut gate {
-            None => calls.feed(record, &mut apply),
-            Some(gate) => calls.feed(record, |step| {
-                gate.pass(&source.table, &source.scale, step, &mut apply);
-            }),
+        if source.is_ranged() && source.scale.nanoseconds(last) > source.range.1 {
+            break;
         }
+        calls.feed(record, |step| match step {
+            Step::Enter { id, time, .. } => {
+                let verdict = match &mut gate {
+                    None => Verdict::Shown,
+                    Some(gate) => gate.enter(&source.table, id),
+                };
+                growing.enter(id, verdict, time);
+            }
+            Step::Leave { time, .. } => {
+                if let Some(gate) = &mut gate {
+                    gate.leave();
+                }
+                growing.leave(time);
+            }
+            Step::Instant { id, time, .. } => {
+                let verdict = match &mut gate {
+                    None => Verdict::Shown,
+                    Some(gate) => {
+                        let verdict = gate.enter(&source.table, id);
+                        gate.leave();
+                        verdict
+                    }
+                };
+                growing.enter(id, verdict, time);
+                growing.leave(time);
+            }
+            Step::Lost { .. } => {}
+        });
     }
-    let end = task
-        .ended
-        .filter(|_| source.timed())
-        .unwrap_or(last)
-        .max(last);
-    if let Some(gate) = &mut gate {
-        gate.finish(&source.table, &source.scale, end, &mut apply);
+    let end = match task.ended {
+        Some(ended) if source.timed() => ended.max(last),
+        _ => last,
+    };
+    while !growing.stack.is_empty() {
+        growing.leave(end);
     }
-    while let Some(open) = stack.pop() {
-        leave(&mut tree, open, end);
-    }
-    tree
+    growing.tree
 }
 
 /// A program's run: the task that began it, and its tree.
@@ -254,8 +334,8 @@ pub fn programs(source: &Source) -> Vec<usize> {
     first
 }
 
-/// The call trees of a trace, one for each program that was executed; or, `by_task`, one for each task.
-pub fn sessions(source: &Source, by_task: bool) -> Vec<Session> {
+/// The call trees of a trace, one for each program that was executed.
+pub fn sessions(source: &Source) -> Vec<Session> {
     let next = AtomicUsize::new(0);
     let trees = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -274,7 +354,7 @@ pub fn sessions(source: &Source, by_task: bool) -> Vec<Session> {
     let first = programs(source);
     let mut sessions: Vec<Session> = Vec::new();
     for (index, tree) in trees {
-        let of = if by_task { index } else { first[index] };
+        let of = first[index];
         match sessions.iter_mut().find(|session| session.task == of) {
             Some(session) => session.tree.join(&tree, 0),
             None => sessions.push(Session { task: of, tree }),

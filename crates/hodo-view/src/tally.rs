@@ -1,0 +1,281 @@
+//! Calls and times by function: what `report` is made of.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hodo_trace::{Frame, Step};
+
+use crate::filter::{Gate, Verdict};
+use crate::source::Source;
+
+/// Minimum, maximum and sum of durations, in units of the counter.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// All together; of recursive calls, only the outermost.
+    pub sum: u64,
+    /// All together, with every call of a recursion.
+    pub all: u64,
+    /// The shortest.
+    pub min: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            sum: 0,
+            all: 0,
+            min: u64::MAX,
+            max: 0,
+        }
+    }
+}
+
+impl Times {
+    #[inline]
+    fn add(&mut self, value: u64, outermost: bool) {
+        self.all += value;
+        self.sum += if outermost { value } else { 0 };
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    /// Adds others.
+    pub fn join(&mut self, other: &Self) {
+        self.sum += other.sum;
+        self.all += other.all;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+}
+
+/// What is known of a function.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Entry {
+    /// Its calls.
+    pub calls: u64,
+    /// Times with what it called.
+    pub total: Times,
+    /// Times without.
+    pub own: Times,
+    /// Open frames of this function in the task that is being read.
+    open: u32,
+}
+
+/// Calls and times of all functions.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// By function id.
+    pub functions: Vec<Entry>,
+    /// Records that were lost.
+    pub lost: u64,
+}
+
+/// An open frame.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    id: u32,
+    /// What the filters say.
+    verdict: Verdict,
+    start: u64,
+    /// The time its callees took.
+    children: u64,
+}
+
+impl Tally {
+    fn new(functions: usize) -> Self {
+        Self {
+            functions: vec![Entry::default(); functions],
+            lost: 0,
+        }
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.lost += other.lost;
+        for (a, b) in self.functions.iter_mut().zip(&other.functions) {
+            a.calls += b.calls;
+            a.total.join(&b.total);
+            a.own.join(&b.own);
+        }
+    }
+
+    #[inline]
+    fn enter(&mut self, stack: &mut Vec<Open>, id: u32, verdict: Verdict, start: u64) {
+        if verdict == Verdict::Shown
+            && let Some(entry) = self.functions.get_mut(id as usize)
+        {
+            entry.open += 1;
+        }
+        stack.push(Open {
+            id,
+            verdict,
+            start,
+            children: 0,
+        });
+    }
+
+    /// A call is over. `counts` says of its beginning and end whether it is to be seen.
+    #[inline]
+    fn leave(&mut self, stack: &mut Vec<Open>, time: u64, counts: impl Fn(u64, u64) -> Verdict) {
+        let Some(frame) = stack.pop() else { return };
+        let took = time.saturating_sub(frame.start);
+        let mut verdict = frame.verdict;
+        if verdict == Verdict::Shown
+            && let Some(entry) = self.functions.get_mut(frame.id as usize)
+        {
+            entry.open = entry.open.saturating_sub(1);
+            verdict = counts(frame.start, time);
+            if verdict == Verdict::Shown {
+                entry.calls += 1;
+                // Of a recursion, the outermost call has the time of all.
+                entry.total.add(took, entry.open == 0);
+                entry.own.add(took.saturating_sub(frame.children), true);
+            }
+        }
+        if let Some(parent) = stack.last_mut() {
+            parent.children += match verdict {
+                Verdict::Merged => frame.children,
+                Verdict::Shown | Verdict::Hidden => took,
+            };
+        }
+    }
+}
+
+/// Counts one task. No frame is open when it returns.
+fn count(source: &Source, index: usize, tally: &mut Tally) {
+    let task = source.task(index);
+    let frames = &source.inherited[index];
+    // What was called in the parent is not called again here.
+    let mut stack: Vec<Open> = frames
+        .iter()
+        .map(|frame: &Frame| Open {
+            id: frame.id,
+            verdict: Verdict::Hidden,
+            start: frame.start,
+            children: 0,
+        })
+        .collect();
+    let mut calls = source.trace.calls(frames.clone());
+    let mut last = task.began;
+    let end = |last: u64| match task.ended {
+        Some(ended) if source.timed() => ended.max(last),
+        _ => last,
+    };
+    if source.table.is_open() && !source.is_ranged() {
+        let all = |_, _| Verdict::Shown;
+        for record in source.trace.records(task) {
+            last = record.time;
+            calls.feed(record, |step| match step {
+                Step::Enter { id, time, .. } => tally.enter(&mut stack, id, Verdict::Shown, time),
+                Step::Leave { time, .. } => tally.leave(&mut stack, time, all),
+                Step::Instant { id, time, .. } => {
+                    tally.enter(&mut stack, id, Verdict::Shown, time);
+                    tally.leave(&mut stack, time, all);
+                }
+                Step::Lost { count, .. } => tally.lost += count,
+            });
+        }
+        let end = end(last);
+        while !stack.is_empty() {
+            tally.leave(&mut stack, end, all);
+        }
+        return;
+    }
+    let least = source.table.time();
+    let counts = |start: u64, end: u64| {
+        let (start, end) = (
+            source.scale.nanoseconds(start),
+            source.scale.nanoseconds(end),
+        );
+        if start < source.range.0 || end > source.range.1 {
+            Verdict::Hidden
+        } else if end.saturating_sub(start) < least {
+            Verdict::Merged
+        } else {
+            Verdict::Shown
+        }
+    };
+    let mut gate = Gate::new(&source.table, frames);
+    for record in source.trace.records(task) {
+        last = record.time;
+        calls.feed(record, |step| match step {
+            Step::Enter { id, time, .. } => {
+                let verdict = gate.enter(&source.table, id);
+                tally.enter(&mut stack, id, verdict, time);
+            }
+            Step::Leave { time, .. } => {
+                gate.leave();
+                tally.leave(&mut stack, time, counts);
+            }
+            Step::Instant { id, time, .. } => {
+                let verdict = gate.enter(&source.table, id);
+                gate.leave();
+                tally.enter(&mut stack, id, verdict, time);
+                tally.leave(&mut stack, time, counts);
+            }
+            Step::Lost { count, .. } => tally.lost += count,
+        });
+        if source.is_ranged() && source.scale.nanoseconds(last) > source.range.1 {
+            break;
+        }
+    }
+    let end = end(last);
+    while !stack.is_empty() {
+        tally.leave(&mut stack, end, counts);
+    }
+}
+
+/// Calls and times of a task.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Summary {
+    /// Calls.
+    pub calls: u64,
+    /// Time in its functions, in units of the counter.
+    pub time: u64,
+}
+
+/// Counts all tasks that are shown, on all processors. `each` is given what was counted so far when a task is done,
+/// and its place among those that are shown.
+fn on_all(source: &Source, each: impl Fn(usize, &mut Tally) + Sync) -> Tally {
+    let size = source.trace.functions.len();
+    let next = AtomicUsize::new(0);
+    let all = Mutex::new(Tally::new(size));
+    // Long tasks first, so that none is left for the end.
+    let mut order: Vec<_> = (0..source.tasks.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(source.task(source.tasks[at]).chunks.len()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(source.tasks.len()) {
+            scope.spawn(|| {
+                let mut tally = Tally::new(size);
+                while let Some(&at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    count(source, source.tasks[at], &mut tally);
+                    each(at, &mut tally);
+                }
+                all.lock().expect("no panics").join(&tally);
+            });
+        }
+    });
+    all.into_inner().expect("no panics")
+}
+
+/// Calls and times by function.
+pub fn by_function(source: &Source) -> Tally {
+    on_all(source, |_, _| ())
+}
+
+/// Calls and times by task, in the order of the tasks that are shown.
+pub fn by_task(source: &Source) -> Vec<Summary> {
+    let summaries = Mutex::new(vec![Summary::default(); source.tasks.len()]);
+    on_all(source, |at, tally| {
+        let mut summary = Summary::default();
+        for entry in &mut tally.functions {
+            summary.calls += entry.calls;
+            summary.time += entry.own.sum;
+            *entry = Entry::default();
+        }
+        summaries.lock().expect("no panics")[at] = summary;
+    });
+    summaries.into_inner().expect("no panics")
+}
