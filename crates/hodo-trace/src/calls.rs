@@ -121,13 +121,53 @@ impl Calls {
     pub fn feed(&mut self, record: Record, mut step: impl FnMut(Step)) {
         let Record { time, id, sp, kind } = record;
         match kind {
+            RecordKind::Entry if self.entry_only.get(id as usize) == Some(&false) => {
+                let depth = self.frames.len();
+                self.frames.push(Frame {
+                    id,
+                    origin: id,
+                    start: time,
+                    sp,
+                    inherited: false,
+                });
+                step(Step::Enter { depth, id, time });
+            }
+            RecordKind::Exit
+                if let Some(top) = self.frames.last()
+                    && top.origin == id
+                    && top.sp == sp =>
+            {
+                // Not a copy of the frame: a processor waits where what was just written in parts is read as a whole.
+                let frame = Frame {
+                    id: top.id,
+                    origin: id,
+                    start: top.start,
+                    sp,
+                    inherited: top.inherited,
+                };
+                self.frames.pop();
+                step(Step::Leave {
+                    depth: self.frames.len(),
+                    frame,
+                    time,
+                    left: Left::Returned,
+                });
+            }
+            _ => self.feed_rare(record, &mut step),
+        }
+    }
+
+    /// What is neither an entry nor the exit of the last entered.
+    #[cold]
+    fn feed_rare(&mut self, record: Record, step: &mut dyn FnMut(Step)) {
+        let Record { time, id, sp, kind } = record;
+        match kind {
             RecordKind::Entry | RecordKind::Tail => {
                 let mut origin = id;
                 if kind == RecordKind::Tail
-                    && let Some(top) = self.frames.last()
-                    && top.sp == sp
+                    && let Some(&frame) = self.frames.last()
+                    && frame.sp == sp
                 {
-                    let frame = *top;
                     origin = frame.origin;
                     self.frames.pop();
                     step(Step::Leave {
@@ -153,7 +193,6 @@ impl Calls {
             }
             RecordKind::Exit => {
                 let closes = |frame: &Frame| frame.origin == id && frame.sp == sp;
-                // Nearly always it is the last one.
                 let Some(at) = self.frames.iter().rposition(closes) else {
                     return;
                 };

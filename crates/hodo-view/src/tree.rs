@@ -25,6 +25,8 @@ pub struct Node {
     pub parent: u32,
     /// When it was first called, in units of the counter; [`NEVER`]: only its callees were, or are still to be.
     first: u64,
+    /// The callee that was asked for last, and its node: most calls are the same as the one before. (0, 0): none yet.
+    last: (u32, u32),
 }
 
 /// No point in time.
@@ -68,6 +70,7 @@ impl Node {
             children: Vec::new(),
             parent,
             first: NEVER,
+            last: (0, 0),
         }
     }
 }
@@ -83,7 +86,18 @@ impl Default for Tree {
 
 impl Tree {
     /// The node of function `id` below `parent`, made if there is none.
+    #[inline]
     pub fn child(&mut self, parent: u32, id: u32) -> u32 {
+        let (last, node) = self.nodes[parent as usize].last;
+        if last == id && node != 0 {
+            return node;
+        }
+        let node = self.find(parent, id);
+        self.nodes[parent as usize].last = (id, node);
+        node
+    }
+
+    fn find(&mut self, parent: u32, id: u32) -> u32 {
         let key = u64::from(parent) << 32 | u64::from(id);
         let new = self.nodes.len() as u32;
         let node = *self.index.entry(key).or_insert(new);
@@ -244,6 +258,23 @@ impl Growing<'_> {
         node.total += took.unwrap_or(0);
         node.first = node.first.min(open.start);
     }
+
+    /// `gate` is told of the function that is entered and of one that is left, and says what of it is shown.
+    #[inline]
+    fn step(&mut self, step: Step, mut gate: impl FnMut(Option<u32>, bool) -> Verdict) {
+        match step {
+            Step::Enter { id, time, .. } => self.enter(id, gate(Some(id), false), time),
+            Step::Leave { time, .. } => {
+                gate(None, true);
+                self.leave(time);
+            }
+            Step::Instant { id, time, .. } => {
+                self.enter(id, gate(Some(id), true), time);
+                self.leave(time);
+            }
+            Step::Lost { .. } => {}
+        }
+    }
 }
 
 /// The tree of one task.
@@ -267,39 +298,24 @@ fn of_task(source: &Source, index: usize) -> Tree {
     }
     let mut calls = source.trace.calls(frames.clone());
     let mut last = task.began;
+    let ranged = source.is_ranged();
     for record in source.trace.records(task) {
         last = record.time;
-        if source.is_ranged() && source.scale.nanoseconds(last) > source.range.1 {
+        if ranged && source.scale.nanoseconds(last) > source.range.1 {
             break;
         }
-        calls.feed(record, |step| match step {
-            Step::Enter { id, time, .. } => {
-                let verdict = match &mut gate {
-                    None => Verdict::Shown,
-                    Some(gate) => gate.enter(&source.table, id),
-                };
-                growing.enter(id, verdict, time);
-            }
-            Step::Leave { time, .. } => {
-                if let Some(gate) = &mut gate {
-                    gate.leave();
-                }
-                growing.leave(time);
-            }
-            Step::Instant { id, time, .. } => {
-                let verdict = match &mut gate {
-                    None => Verdict::Shown,
-                    Some(gate) => {
-                        let verdict = gate.enter(&source.table, id);
+        match &mut gate {
+            None => calls.feed(record, |step| growing.step(step, |_, _| Verdict::Shown)),
+            Some(gate) => calls.feed(record, |step| {
+                growing.step(step, |id, leave| {
+                    let verdict = id.map_or(Verdict::Hidden, |id| gate.enter(&source.table, id));
+                    if leave {
                         gate.leave();
-                        verdict
                     }
-                };
-                growing.enter(id, verdict, time);
-                growing.leave(time);
-            }
-            Step::Lost { .. } => {}
-        });
+                    verdict
+                });
+            }),
+        }
     }
     let end = match task.ended {
         Some(ended) if source.timed() => ended.max(last),
