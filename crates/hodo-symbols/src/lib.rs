@@ -6,9 +6,11 @@
 mod debugdata;
 mod demangle;
 mod functions;
+mod imports;
 mod lsda;
 mod unwind;
 
 pub use demangle::{Style, demangle};
 pub use functions::{Fragment, Function, Nature, SymbolError, Symbols, functions, symbols};
+pub use imports::{build_id, imports};
 pub use unwind::{Cfa, Frames, Row};

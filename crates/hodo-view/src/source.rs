@@ -1,10 +1,11 @@
 //! What is common to all views: which trace, which part of it, and how names are written.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use hodo_symbols::{Style, demangle};
-use hodo_trace::{Frame, Scale, Task, Trace};
+use hodo_symbols::{Style, build_id, demangle, imports};
+use hodo_trace::{Frame, Function, Kind, Scale, Task, Trace};
 
 use crate::filter::{Filters, Table};
 use crate::format;
@@ -142,17 +143,9 @@ impl Source {
                 None => format!("<{id}>"),
             })
             .collect();
-        let labels = if options.libname {
-            names
-                .iter()
-                .zip(&trace.functions)
-                .map(|(name, function)| match function {
-                    Some(f) if f.module > 0 => format!("{name}@{}", trace.modules[f.module].name()),
-                    _ => name.clone(),
-                })
-                .collect()
-        } else {
-            names.clone()
+        let labels = match options.libname {
+            true => with_library(&trace, &names),
+            false => names.clone(),
         };
         let recorded = &trace.info.filters;
         let recorded_pattern = if trace.info.patterns == "glob" {
@@ -283,6 +276,39 @@ impl Source {
     pub fn task(&self, index: usize) -> &Task {
         &self.trace.tasks[index]
     }
+}
+
+/// Names with the library they are of, by function id: `getpid@libc.so.6`. Where calls into libraries go is known of the
+/// symbols that have a version, as long as the file is still there that was recorded.
+fn with_library(trace: &Trace, names: &[String]) -> Vec<String> {
+    let imports: Vec<_> = trace
+        .modules
+        .iter()
+        .map(|module| {
+            let bytes = std::fs::read(&module.path).unwrap_or_default();
+            let same = module.build_id == build_id(&bytes);
+            if same {
+                imports(&bytes)
+            } else {
+                HashMap::new()
+            }
+        })
+        .collect();
+    let library = |function: &Function| match function.kind {
+        Kind::Library | Kind::LibraryEntry => imports[function.module].get(&function.name).cloned(),
+        _ if function.module > 0 => Some(trace.modules[function.module].name().to_owned()),
+        _ => None,
+    };
+    names
+        .iter()
+        .zip(&trace.functions)
+        .map(
+            |(name, function)| match function.as_ref().and_then(library) {
+                Some(library) => format!("{name}@{library}"),
+                None => name.clone(),
+            },
+        )
+        .collect()
 }
 
 #[cfg(test)]
