@@ -426,7 +426,7 @@ pub struct ReportArgs {
 pub struct GraphArgs {
     #[command(flatten)]
     pub reading: Reading,
-    /// A tree for each task
+    /// The tasks instead: which made which, and their times
     #[arg(long)]
     pub task: bool,
     /// Columns: total,self,addr, all, none; +NAME beside the usual ones
