@@ -65,6 +65,12 @@ fn main() {
                 println!("  {} {site:x?}", function.name);
             }
         }
+        for call in plan.libcalls.iter().filter(|_| verbose) {
+            println!("  {call:x?}");
+        }
+        for (addr, bytes) in plan.nops.iter().filter(|_| verbose) {
+            println!("  nop {addr:x}: {bytes:02x?}");
+        }
         for remark in &plan.remarks {
             println!("  remark: {remark}");
         }

@@ -12,11 +12,20 @@ use object::{
 pub(crate) struct Text<'a> {
     pub addr: u64,
     pub bytes: &'a [u8],
+    /// How many of the bytes, at the end, are not the section's but padding behind it.
+    pub slack: usize,
+    /// It holds a PLT.
+    pub plt: bool,
 }
 
 impl<'a> Text<'a> {
     pub fn end(&self) -> u64 {
         self.addr + self.bytes.len() as u64
+    }
+
+    /// Where the code ends.
+    pub fn code_end(&self) -> u64 {
+        self.end() - self.slack as u64
     }
 
     /// The bytes from `from` to `to`; none if that is not within this run.
@@ -63,6 +72,8 @@ impl<'a> Image<'a> {
             let run = Text {
                 addr: section.address(),
                 bytes,
+                slack: 0,
+                plt: section.name().is_ok_and(is_plt),
             };
             if flag(elf::SHF_EXECINSTR) {
                 text.push(run);
@@ -82,6 +93,8 @@ impl<'a> Image<'a> {
                 let run = Text {
                     addr: segment.p_vaddr(endian),
                     bytes,
+                    slack: 0,
+                    plt: false,
                 };
                 if segment.p_flags(endian) & elf::PF_X != 0 {
                     text.push(run);
@@ -106,6 +119,7 @@ impl<'a> Image<'a> {
                 keep
             });
         }
+        extend(&file, bytes, &mut text, &data);
         let entry = file.entry();
         let fixed = file.elf_header().e_type(endian) == elf::ET_EXEC;
         Ok(Self {
@@ -237,6 +251,52 @@ impl<'a> Image<'a> {
 
 /// Packed relative relocations, in the generic ABI since 2023.
 const SHT_RELR: u32 = 19;
+
+/// Whether a section of this name holds a PLT.
+pub(crate) fn is_plt(name: &str) -> bool {
+    name.starts_with(".plt") || name == ".iplt"
+}
+
+/// No section is aligned to more than this because of its code.
+const SLACK: u64 = 16;
+
+/// Adds to executable sections the padding up to the next section: what lies there is of use to nobody.
+fn extend<'a>(
+    file: &ElfFile64<'a>,
+    bytes: &'a [u8],
+    text: &mut [Text<'a>],
+    data: &[Text<'a>],
+) -> Option<()> {
+    let endian = file.endian();
+    let starts: Vec<u64> = text.iter().chain(data).map(|run| run.addr).collect();
+    for run in text {
+        let end = run.end();
+        let segment = file.elf_program_headers().iter().find(|segment| {
+            segment.p_type(endian) == elf::PT_LOAD
+                && segment.p_flags(endian) & elf::PF_X != 0
+                && end.wrapping_sub(segment.p_vaddr(endian)) < segment.p_filesz(endian)
+        });
+        let Some(segment) = segment else { continue };
+        let segment_end = segment
+            .p_vaddr(endian)
+            .checked_add(segment.p_filesz(endian))?;
+        let next = starts.iter().copied().filter(|&start| start >= end).min();
+        let limit = next.unwrap_or(end).min(segment_end).min(end + SLACK);
+        let start = run.addr.checked_sub(segment.p_vaddr(endian))?;
+        let offset = usize::try_from(segment.p_offset(endian).checked_add(start)?).ok()?;
+        let len = usize::try_from(limit - run.addr).ok()?;
+        if let Some(longer) = bytes.get(offset..offset.saturating_add(len))
+            && longer.starts_with(run.bytes)
+            && longer[run.bytes.len()..]
+                .iter()
+                .all(|&b| matches!(b, 0 | 0x90 | 0xCC))
+        {
+            run.slack = longer.len() - run.bytes.len();
+            run.bytes = longer;
+        }
+    }
+    Some(())
+}
 
 fn find<'t, 'a>(runs: &'t [Text<'a>], addr: u64) -> Option<&'t Text<'a>> {
     let at = runs.partition_point(|t| t.addr <= addr);

@@ -8,7 +8,7 @@ use object::{
     Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget,
 };
 
-use crate::image::Image;
+use crate::image::{Image, is_plt};
 use crate::model::{LibcallForm, LibcallSite};
 use crate::modes;
 use crate::sweep::{Swept, Targets, To};
@@ -52,7 +52,7 @@ fn plt_jumps(image: &Image<'_>) -> Vec<(u64, u64, u8)> {
     let mut jumps = Vec::new();
     for section in image.file.sections() {
         let Ok(name) = section.name() else { continue };
-        if !name.starts_with(".plt") && name != ".iplt" {
+        if !is_plt(name) {
             continue;
         }
         if let Ok(bytes) = section.data() {
@@ -66,15 +66,22 @@ fn plt_jumps(image: &Image<'_>) -> Vec<(u64, u64, u8)> {
 pub(crate) fn plt_entries(image: &Image<'_>) -> Vec<(u64, u64)> {
     let entry = |(jump, slot, _): (u64, u64, u8)| {
         // The jump may stand behind a landing instruction of four bytes, and a prefix.
-        [(jump, slot), (jump - 4, slot)]
+        [(jump, slot), (jump.wrapping_sub(4), slot)]
     };
     plt_jumps(image).into_iter().flat_map(entry).collect()
 }
 
-/// The PLT entries that can be changed.
-pub(crate) fn plt(image: &Image<'_>, slots: &HashMap<u64, String>) -> Vec<LibcallSite> {
+/// The PLT entries that can be changed, but for those of profiling functions, which are not called any more.
+pub(crate) fn plt(
+    image: &Image<'_>,
+    slots: &HashMap<u64, String>,
+    profilers: &HashSet<u64>,
+) -> Vec<LibcallSite> {
     let mut sites = Vec::new();
     for (jump, got, len) in plt_jumps(image) {
+        if profilers.contains(&got) {
+            continue;
+        }
         if let Some(name) = slots.get(&got) {
             sites.push(LibcallSite {
                 name: name.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hodo_arch::x86_64::scan::Sweep;
+use hodo_arch::x86_64::scan::{Flow, Sweep};
 use hodo_symbols::{Nature, Symbols};
 
 use crate::image::{Image, Text};
@@ -34,20 +34,25 @@ pub(crate) fn cut(image: &Image<'_>, symbols: &Symbols) -> (Vec<Piece>, Vec<usiz
     let mut pieces = Vec::with_capacity(starts.len());
     let mut heads = vec![usize::MAX; symbols.functions.len()];
     for (at, &(start, size, function)) in starts.iter().enumerate() {
-        let Some(text) = image.text_at(start) else {
+        let Some(text) = image.text_at(start).filter(|text| !text.plt) else {
             continue;
         };
         let next = starts.get(at + 1).map_or(u64::MAX, |next| next.0);
         let limit = text.end().min(next);
         let end = match size {
-            0 => limit,
+            0 => limit.min(text.code_end()),
             size => start.saturating_add(size).min(limit),
         };
         if let Some(function) = function {
             heads[function] = pieces.len();
         }
-        // Code that no symbol covers may branch anywhere.
-        let covered = end == limit || is_padding(text, end, limit);
+        // Code that no symbol covers may branch anywhere. If a function runs into it, it is a part of the function.
+        let mut end = end;
+        let mut covered = end == limit || is_padding(text, end, limit);
+        if !covered && function.is_some() && runs_on(text, start, end) {
+            end = limit.min(text.code_end());
+            covered = true;
+        }
         pieces.push(Piece {
             start,
             end,
@@ -64,6 +69,12 @@ pub(crate) fn cut(image: &Image<'_>, symbols: &Symbols) -> (Vec<Piece>, Vec<usiz
         }
     }
     (pieces, heads)
+}
+
+/// Does control reach the end of a range by its last instruction?
+fn runs_on(text: &Text<'_>, start: u64, end: u64) -> bool {
+    let last = Sweep::new(text.slice(start, end), start).last();
+    last.is_some_and(|insn| matches!(insn.flow, Flow::Next | Flow::Branch(_)))
 }
 
 /// Is there nothing but padding in a range?

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hodo_arch::x86_64::entry::{EntryFacts, entry_facts};
+use hodo_arch::x86_64::entry::{EntryFacts, entry_facts, is_only_passed_on};
 use hodo_symbols::{Cfa, Function, Nature, Symbols};
 
 use crate::bits::Bits;
@@ -44,6 +44,18 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         true => targets.mark(addr),
         false => targets.take(addr),
     });
+    let sites = Sites::find(&image, &profilers, &pieces, &swept);
+    for (piece, addr) in std::mem::take(&mut swept.return_reads) {
+        // What is read for profiling functions alone, which are not called any more, does not matter.
+        let Piece { start, end, .. } = pieces[piece];
+        let excused = sites.has_dropped(start..end)
+            && image.text_at(start).is_some_and(|text| {
+                is_only_passed_on(text.slice(start, end), start, addr, |call| {
+                    sites.is_dropped(call)
+                })
+            });
+        swept.facts[piece].reads_return |= !excused;
+    }
     let crossings = std::mem::take(&mut swept.crossings);
     let verdicts = pieces::verdicts(
         &symbols,
@@ -54,7 +66,6 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         |addr| tabled.contains(&addr),
     );
     pieces::join(&pieces, &verdicts, &mut swept.facts, &crossings);
-    let sites = Sites::find(&image, &profilers, &pieces, &swept);
     let mut plan = Plan {
         build_id: image.build_id(),
         nops: sites.nops.clone(),
@@ -89,7 +100,7 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         return Ok(plan);
     }
     if options.libcalls {
-        plan.libcalls = libcalls::plt(&image, &slots);
+        plan.libcalls = libcalls::plt(&image, &slots, &profilers.slots);
         plan.libcalls
             .extend(libcalls::direct(&swept, &slots, &targets, &profilers.slots));
         plan.libcalls
@@ -273,7 +284,7 @@ impl<'a> Planner<'a> {
             EntryOnlyReason::PopsArguments
         } else if entry.moves_return || facts.writes_return {
             EntryOnlyReason::MovesReturnAddress
-        } else if entry.reads_return || facts.reads_return {
+        } else if facts.reads_return || entry.reads_return && cfa.is_none() {
             EntryOnlyReason::ReadsReturnAddress
         } else if let Some(reason) = self.host.mode() {
             reason

@@ -1,14 +1,15 @@
 //! What compilers leave in code for tracers: calls of profiling functions, nops at entries, sleds, and the tables of them.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use hodo_arch::x86_64::scan::nop;
 use hodo_symbols::Symbols;
-use object::{Object, ObjectSection, RelocationFlags};
+use object::{Object, ObjectSection, RelocationFlags, RelocationTarget};
 
 use crate::image::Image;
 use crate::libcalls;
-use crate::pieces::Piece;
+use crate::pieces::{Piece, is_padding};
 use crate::sweep::{Swept, To};
 
 /// Functions that compilers call at entries and exits.
@@ -23,6 +24,8 @@ const NAMES: [&str; 6] = [
 
 /// Most bytes of nops in front of a function that belong to it (`-fpatchable-function-entry=N,M`).
 const NOPS_BEFORE: u64 = 256;
+
+const RET: u8 = 0xC3;
 
 /// Where the profiling functions are that the image has from a library. One that a program brings along is its own
 /// affair, and is called as ever.
@@ -42,10 +45,11 @@ pub(crate) fn profilers(
 ) -> Profilers {
     let is = |name: &str| NAMES.contains(&name);
     let mut found = Profilers::default();
-    for (&slot, name) in slots {
-        if is(name) {
-            found.slots.insert(slot);
-        }
+    if slots.values().any(|name| is(name)) {
+        found.slots = glibc_slots(image);
+        found
+            .slots
+            .retain(|slot| slots.get(slot).is_some_and(|name| is(name)));
     }
     if !found.slots.is_empty() {
         for (entry, slot) in libcalls::plt_entries(image) {
@@ -75,6 +79,27 @@ pub(crate) fn profilers(
     found
 }
 
+/// The GOT slots of what comes from the GNU C library, whose profiling functions a tracer may take the place of. Those of
+/// another library are somebody's profiler.
+fn glibc_slots(image: &Image<'_>) -> HashSet<u64> {
+    let endian = image.file.endian();
+    let sections = image.file.elf_section_table();
+    let Ok(Some(versions)) = sections.versions(endian, image.file.data()) else {
+        return HashSet::new();
+    };
+    let relocations = image.file.dynamic_relocations().into_iter().flatten();
+    relocations
+        .filter_map(|(slot, relocation)| {
+            let RelocationTarget::Symbol(index) = relocation.target() else {
+                return None;
+            };
+            let version = versions.version(versions.version_index(endian, index));
+            let file = version.ok()??.file()?;
+            file.starts_with(b"libc.so.").then_some(slot)
+        })
+        .collect()
+}
+
 /// The compiler-made sites of an image.
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
@@ -91,8 +116,15 @@ impl Sites {
         self.dropped.contains(&addr)
     }
 
+    /// Is there one in a range of addresses?
+    pub fn has_dropped(&self, range: Range<u64>) -> bool {
+        self.nops_in(range)
+            .iter()
+            .any(|(addr, _)| self.is_dropped(*addr))
+    }
+
     /// The nops that begin in a range of addresses.
-    pub fn nops_in(&self, range: std::ops::Range<u64>) -> &[(u64, Vec<u8>)] {
+    pub fn nops_in(&self, range: Range<u64>) -> &[(u64, Vec<u8>)] {
         let from = self.nops.partition_point(|(addr, _)| *addr < range.start);
         let to = self.nops.partition_point(|(addr, _)| *addr < range.end);
         &self.nops[from..to]
@@ -107,13 +139,18 @@ impl Sites {
                 To::Address(addr) => profilers.addresses.contains(&addr),
                 To::Slot(slot) => profilers.slots.contains(&slot),
             };
-            if ours && transfer.call {
-                sites.dropped.insert(transfer.addr);
-                sites
-                    .nops
-                    .push((transfer.addr, nop(usize::from(transfer.len)).to_vec()));
-                marks.push(transfer.addr);
+            if !ours {
+                continue;
             }
+            let len = usize::from(transfer.len);
+            let bytes = match transfer.call {
+                true => nop(len).to_vec(),
+                // The last call of a function may be a jump.
+                false => [&[RET], nop(len - 1)].concat(),
+            };
+            sites.dropped.insert(transfer.addr);
+            sites.nops.push((transfer.addr, bytes));
+            marks.push(transfer.addr);
         }
         for section in ["__mcount_loc", "__patchable_function_entries"] {
             marks.extend(table(image, section));
@@ -127,14 +164,14 @@ impl Sites {
             let inside = at
                 .checked_sub(1)
                 .map(|at| functions[at])
-                .filter(|p| mark < p.end);
-            let owner = match inside {
-                Some(piece) => Some(piece),
-                None => functions
-                    .get(at)
-                    .copied()
-                    .filter(|p| p.start - mark <= NOPS_BEFORE),
-            };
+                .filter(|piece| mark < piece.end);
+            let before = functions.get(at).copied().filter(|piece| {
+                piece.start - mark <= NOPS_BEFORE
+                    && image.text_at(mark).is_some_and(|text| {
+                        piece.start < text.end() && is_padding(text, mark, piece.start)
+                    })
+            });
+            let owner = before.or(inside);
             sites.functions.extend(owner.map(|piece| piece.start));
         }
         sites

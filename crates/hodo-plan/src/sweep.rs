@@ -25,7 +25,7 @@ pub(crate) struct PieceFacts {
     pub pops: bool,
     /// It returns, or jumps to something that may.
     pub leaves: bool,
-    /// It reads the return address, or takes the address of its place.
+    /// It reads the return address, or takes the address of its place. The caller fills this by `Swept::return_reads`.
     pub reads_return: bool,
     /// It overwrites the return address.
     pub writes_return: bool,
@@ -78,6 +78,8 @@ pub(crate) struct Swept {
     /// Data addresses that code jumps through, as tables of addresses.
     pub absolute: Vec<u64>,
     pub crossings: Vec<Crossing>,
+    /// Instructions that read the return address, by piece.
+    pub return_reads: Vec<(usize, u64)>,
 }
 
 /// The address sets that the sweep fills.
@@ -169,6 +171,7 @@ pub(crate) fn sweep(
             all.tables.extend(part.tables);
             all.absolute.extend(part.absolute);
             all.crossings.extend(part.crossings);
+            all.return_reads.extend(part.return_reads);
         }
     });
     all
@@ -295,7 +298,7 @@ fn one(
                 if stores(text.slice(insn.addr, insn.end())) {
                     facts.writes_return = true;
                 } else {
-                    facts.reads_return = true;
+                    out.return_reads.push((index, insn.addr));
                 }
             }
             facts.red_zone |= matches!(insn.slot, Slot::Stack(..0));

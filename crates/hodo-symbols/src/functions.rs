@@ -136,6 +136,7 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     }
     labels.retain(|(addr, _)| is_code(*addr));
     labels.sort_unstable();
+    symbols.landing_pads = landing_pads(&file, &mut tables.ranges);
     merge(&mut symbols, &tables, &labels);
     let mut labels: Vec<u64> = labels.into_iter().map(|(addr, _)| addr).collect();
     let ranges = &tables.ranges;
@@ -143,7 +144,6 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     labels.sort_unstable();
     labels.dedup();
     symbols.labels = labels;
-    symbols.landing_pads = landing_pads(&file, ranges);
     symbols.frames = tables.into_frames();
     Ok(symbols)
 }
@@ -184,7 +184,7 @@ fn merge(symbols: &mut Symbols, tables: &Tables, labels: &[(u64, String)]) {
             if range.addr < covered {
                 continue;
             }
-            if tables.is_entry_like(range) && !range.signal {
+            if tables.is_entry_like(range) && !range.signal && !range.part {
                 // Hand-written functions may have a name but no type.
                 let at = labels.partition_point(|(addr, _)| *addr < range.addr);
                 let label = labels
@@ -291,7 +291,8 @@ fn is_part(name: &str) -> bool {
     name.ends_with(".cold") || name.contains(".cold.")
 }
 
-fn landing_pads(file: &ElfFile64<'_>, ranges: &[Range]) -> Vec<u64> {
+/// Reads all landing pads, and finds the ranges that begin with one or hold those of others: they are parts of functions.
+fn landing_pads(file: &ElfFile64<'_>, ranges: &mut [Range]) -> Vec<u64> {
     let mut tables: Vec<(u64, &[u8])> = Vec::new();
     for section in file.sections() {
         if section
@@ -302,8 +303,10 @@ fn landing_pads(file: &ElfFile64<'_>, ranges: &[Range]) -> Vec<u64> {
             tables.push((section.address(), data));
         }
     }
+    let mut all = Vec::new();
+    let mut parts = Vec::new();
     let mut pads = Vec::new();
-    for range in ranges {
+    for range in ranges.iter() {
         let Some(addr) = range.lsda else { continue };
         for &(start, data) in &tables {
             if let Some(data) = addr
@@ -314,8 +317,23 @@ fn landing_pads(file: &ElfFile64<'_>, ranges: &[Range]) -> Vec<u64> {
                 break;
             }
         }
+        for pad in pads.drain(..) {
+            all.push(pad);
+            // A part that begins with a landing pad has a nop before it, for an offset of zero means that there is none.
+            if pad.wrapping_sub(range.addr) >= range.size || pad == range.addr + 1 {
+                parts.push(pad);
+            }
+        }
     }
-    pads.sort_unstable();
-    pads.dedup();
-    pads
+    for pad in parts {
+        let at = ranges.partition_point(|range| range.addr <= pad);
+        if let Some(range) = at.checked_sub(1).map(|at| &mut ranges[at])
+            && pad - range.addr < range.size
+        {
+            range.part = true;
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
 }

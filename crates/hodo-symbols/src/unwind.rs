@@ -18,6 +18,8 @@ pub(crate) struct Range {
     /// It is a signal handler's return code.
     pub signal: bool,
     pub lsda: Option<u64>,
+    /// Functions go on here after an exception that begin elsewhere.
+    pub part: bool,
     /// Where in `Tables::rows` its rows are.
     rows: std::ops::Range<u32>,
 }
@@ -199,6 +201,7 @@ where
             size: fde.len(),
             signal: fde.is_signal_trampoline(),
             lsda,
+            part: false,
             rows: first..found.rows.len() as u32,
         });
     }

@@ -1,7 +1,8 @@
 //! What a function does with its return address, as far as its first straight line of code tells.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register, RflagsBits,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind, Register, RflagsBits,
 };
 
 /// What the straight line of code from a function's entry does.
@@ -175,6 +176,99 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
     facts
 }
 
+/// Whether the return address, which the instruction at `read` loads, goes nowhere but to calls that are dropped. `code` is
+/// the function's, from `addr` on.
+#[must_use]
+pub fn is_only_passed_on(
+    code: &[u8],
+    addr: u64,
+    read: u64,
+    is_dropped: impl Fn(u64) -> bool,
+) -> bool {
+    const VOLATILE: [Register; 9] = [
+        Register::RAX,
+        Register::RCX,
+        Register::RDX,
+        Register::RSI,
+        Register::RDI,
+        Register::R8,
+        Register::R9,
+        Register::R10,
+        Register::R11,
+    ];
+    let end = code.len() as u64;
+    let Some(code) = read
+        .checked_sub(addr)
+        .and_then(|at| code.get(usize::try_from(at).ok()?..))
+    else {
+        return false;
+    };
+    let mut decoder = Decoder::with_ip(64, code, read, DecoderOptions::NONE);
+    let mut info = InstructionInfoFactory::new();
+    let first = decoder.decode();
+    if first.code() != Code::Mov_r64_rm64 {
+        return false;
+    }
+    // Registers that hold it. Those that callees keep are taken to hold it to the function's end: blocks are not told apart.
+    let mut holders = vec![first.op0_register()];
+    for raw in decoder {
+        if holders.is_empty() {
+            return true;
+        }
+        if matches!(
+            raw.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        ) {
+            if !is_dropped(raw.ip()) && holders.iter().any(|r| VOLATILE.contains(r)) {
+                return false;
+            }
+            holders.retain(|r| !VOLATILE.contains(r));
+            continue;
+        }
+        if raw.mnemonic() == Mnemonic::Pop {
+            continue;
+        }
+        let registers = [raw.op0_register(), raw.op1_register()];
+        let copies = matches!(raw.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64)
+            && raw.op0_kind() == OpKind::Register
+            && raw.op1_kind() == OpKind::Register;
+        if copies && holders.contains(&registers[1]) {
+            holders.push(registers[0]);
+            continue;
+        }
+        for used in info.info(&raw).used_registers() {
+            let register = used.register().full_register();
+            if !holders.contains(&register) {
+                continue;
+            }
+            match used.access() {
+                OpAccess::Write if VOLATILE.contains(&register) => {
+                    holders.retain(|r| *r != register);
+                }
+                OpAccess::Write => {}
+                _ => return false,
+            }
+        }
+        match raw.flow_control() {
+            FlowControl::Return if holders.contains(&Register::RAX) => return false,
+            // A jump to another function, perhaps: it gets all registers.
+            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => {
+                let inside = raw.op0_kind() == OpKind::NearBranch64
+                    && raw.near_branch64().wrapping_sub(addr) < end;
+                if !inside && !is_dropped(raw.ip()) && holders.iter().any(|r| VOLATILE.contains(r))
+                {
+                    return false;
+                }
+                if !inside {
+                    holders.retain(|r| !VOLATILE.contains(r));
+                }
+            }
+            _ => {}
+        }
+    }
+    true
+}
+
 /// Whether the instruction at the start of `code` writes its memory operand.
 #[must_use]
 pub fn stores(code: &[u8]) -> bool {
@@ -241,5 +335,21 @@ mod tests {
         assert!(entry_facts(&[0x48, 0x89, 0xDC, 0x48, 0x8B, 0x3C, 0x24], 0).moves_return);
         // add rsp, 8; ret
         assert!(entry_facts(&[0x48, 0x83, 0xC4, 8, 0xC3], 0).moves_return);
+    }
+
+    #[test]
+    fn return_addresses_for_dropped_calls() {
+        // mov rbx, [rsp+8]; mov rsi, rbx; call +0; pop rbx; ret
+        let code = [
+            0x48, 0x8B, 0x5C, 0x24, 8, 0x48, 0x89, 0xDE, 0xE8, 0, 0, 0, 0, 0x5B, 0xC3,
+        ];
+        assert!(is_only_passed_on(&code, 0, 0, |call| call == 8));
+        assert!(!is_only_passed_on(&code, 0, 0, |_| false));
+        // The same, with mov rax, rbx before the return.
+        let code = [
+            0x48, 0x8B, 0x5C, 0x24, 8, 0x48, 0x89, 0xDE, 0xE8, 0, 0, 0, 0, 0x48, 0x89, 0xD8, 0x5B,
+            0xC3,
+        ];
+        assert!(!is_only_passed_on(&code, 0, 0, |call| call == 8));
     }
 }
