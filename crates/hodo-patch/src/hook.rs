@@ -2,6 +2,7 @@
 
 use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::hooks::{self, IslandLayout};
+pub use hodo_arch::x86_64::hooks::{LimitCall, Raise};
 use hodo_arch::x86_64::relocate::relocate_mapped;
 use hodo_arch::x86_64::scan::{Flow, Sweep};
 use hodo_arch::x86_64::stub;
@@ -20,6 +21,8 @@ pub enum Hook {
         /// Runtime address of the same unwinder's `_Unwind_GetIP`.
         get_ip: u64,
     },
+    /// `setrlimit`, `getrlimit` or `prlimit` of any libc.
+    Limits(LimitCall, Raise),
 }
 
 /// Bytes for the hooks of one island.
@@ -80,6 +83,7 @@ impl Island {
             Hook::FindObject => hooks::find_object(&mut out, &layout(), island),
             Hook::IteratePhdr => hooks::iterate_phdr(&mut out, &layout(), island),
             Hook::Backtrace { get_ip } => hooks::backtrace(&mut out, &layout(), get_ip),
+            Hook::Limits(call, extra) => hooks::limits(&mut out, call, extra),
         }
         let moved =
             relocate_mapped(displaced, from, out.here()).map_err(|error| error.to_string())?;

@@ -8,7 +8,7 @@ mod hook;
 
 use std::collections::{BTreeMap, HashMap};
 
-pub use hook::Hook;
+pub use hook::{Hook, LimitCall, Raise};
 
 use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::frames::{self, Frames};

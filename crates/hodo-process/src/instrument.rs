@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{Hook, Island, Patches, Places, Recording, Traced, TracedCall};
+use hodo_patch::{Hook, Island, LimitCall, Patches, Places, Raise, Recording, Traced, TracedCall};
 use hodo_trace::format::SHADOW_DISTANCE;
 use serde_json::json;
 
 use crate::aside;
 use crate::give;
+use crate::limits::Lifted;
 use crate::maps::{self, Mapping};
 use crate::modules::{Image, Module, Modules, Version};
 use crate::remote::{self, Memory, Syscalls};
@@ -27,6 +28,8 @@ const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_000
 const REACH: u64 = 0x7000_0000;
 /// The lowest address that may be mapped, with the usual `vm.mmap_min_addr`.
 const LOWEST: u64 = 64 << 10;
+/// Bytes of the trace that are mapped at least.
+const SMALLEST: u64 = 64 << 20;
 /// Distance between the dynamic linker and the island for libraries, which are mapped downwards from it.
 const LIBRARY_ROOM: u64 = 1 << 30;
 /// Bytes of the island for libraries.
@@ -69,6 +72,8 @@ pub struct Space {
     pub debugger: bool,
     /// Pages for the jumps of punned sites, and how many bytes of each are taken.
     pub spots: Vec<(u64, u64)>,
+    /// By how much limits are raised.
+    pub extra: Raise,
 }
 
 /// A file's code in memory.
@@ -142,12 +147,14 @@ pub fn set_aside(pid: i32, context: &mut Work<'_>) -> Option<&'static str> {
     aside::reason(&*module.ok()?)
 }
 
-/// Prepares the program that `pid` has just begun to execute.
+/// Prepares the program that `pid` has just begun to execute. `before`: by how much limits were raised in the process that
+/// executed.
 ///
 /// # Errors
 /// Why it cannot be traced; it can run as it is.
-pub fn program(pid: i32, context: &mut Work<'_>) -> Result<Space> {
+pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space> {
     remote::leave_exec(pid)?;
+    let limits = Lifted::new(pid, before);
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
     let path = std::fs::read_link(&exe).unwrap_or_else(|_| exe.clone());
     let module = context
@@ -173,13 +180,17 @@ pub fn program(pid: i32, context: &mut Work<'_>) -> Result<Space> {
     memory.read(regs.rip, &mut first)?;
     memory.write(regs.rip, &[0x0F, 0x05])?;
     let begun = Syscalls::begin(pid, regs.rip)?;
+    let budget = limits.budget();
     let mapped = map_all(
-        &begun, &memory, &maps, &module, bias, linker, context, &mut space,
+        &begun, &memory, &maps, &module, bias, linker, budget, context, &mut space,
     );
     let ended = begun.end();
     memory.write(regs.rip, &first)?;
     mapped?;
     ended?;
+    let shadows = space.shadows.iter().map(|shadow| shadow.1).sum();
+    let islands: u64 = space.islands.iter().map(|island| island.1).sum();
+    space.extra = limits.settle(space.events.1 + islands + shadows, shadows);
 
     let mut island = Island::new(space.islands[0].0, space.islands[0].1);
     space.syscall = island.syscall();
@@ -235,6 +246,7 @@ fn map_all(
     module: &Module,
     bias: u64,
     linker: Option<u64>,
+    budget: Option<u64>,
     context: &Work<'_>,
     space: &mut Space,
 ) -> Result<()> {
@@ -242,9 +254,12 @@ fn map_all(
     let events = &context.session.events;
     let fd = give::file(calls, memory, events.file(), events.path())?;
     let mut span = context.session.events.span();
+    while budget.is_some_and(|budget| span > budget.max(SMALLEST)) {
+        span /= 2;
+    }
     let shared = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE) as u64;
     let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    'found: while span >= 64 << 20 {
+    'found: while span >= SMALLEST {
         for place in EVENTS_AT {
             let got = calls.call(libc::SYS_mmap, [place, span, rw, shared, fd, 0])?;
             if got.cast_unsigned() == place {
@@ -285,10 +300,11 @@ fn map_all(
     space.islands[0] = (map_island(calls, place, need)?, need);
     if let Some(base) = linker {
         let top = base.saturating_sub(LIBRARY_ROOM);
-        if let Some(place) =
-            maps::find_gap(maps, top - (64 << 20) - LIBRARY_ISLAND..top, LIBRARY_ISLAND)
-        {
-            space.islands[1] = (map_island(calls, place, LIBRARY_ISLAND)?, LIBRARY_ISLAND);
+        let size = budget.map_or(LIBRARY_ISLAND, |budget| {
+            (budget & !0xF_FFFF).clamp(1 << 20, LIBRARY_ISLAND)
+        });
+        if let Some(place) = maps::find_gap(maps, top - (64 << 20) - size..top, size) {
+            space.islands[1] = (map_island(calls, place, size)?, size);
         }
     }
     Ok(())
@@ -637,6 +653,9 @@ fn hook(image: &Image, bias: u64, island: &mut Island, space: &mut Space, patche
         "_Unwind_Backtrace",
         "_Unwind_GetIP",
         "mlockall",
+        "setrlimit",
+        "getrlimit",
+        "prlimit",
     ]);
     let range = |index: usize| symbols[index].map(|(addr, size)| addr..addr + size);
     // All memory would be all of the trace's room and of the shadow. As with sanitizers, the call succeeds and does
@@ -661,6 +680,17 @@ fn hook(image: &Image, bias: u64, island: &mut Island, space: &mut Space, patche
     if let (Some(function), Some(get_ip)) = (range(2), range(3)) {
         let get_ip = get_ip.start.wrapping_add(bias);
         let _ = island.add_hook(Hook::Backtrace { get_ip }, function, view, patches);
+    }
+    if space.extra != Raise::default() {
+        for (index, call) in [
+            (5, LimitCall::Set),
+            (6, LimitCall::Get),
+            (7, LimitCall::Both),
+        ] {
+            if let Some(function) = range(index) {
+                let _ = island.add_hook(Hook::Limits(call, space.extra), function, view, patches);
+            }
+        }
     }
     let hooks = patches.writes[before..].to_vec();
     patches.hooks.extend(hooks);

@@ -9,6 +9,7 @@ mod give;
 mod inherited;
 mod instrument;
 mod launch;
+mod limits;
 mod maps;
 mod modules;
 mod options;

@@ -18,13 +18,16 @@ use crate::reach;
 use crate::select::Selection;
 use crate::session::Session;
 
-/// Functions that are not traced because they are hooked.
-const HOOKED: [&str; 5] = [
+/// Functions that are not traced because they are hooked, whatever other names they have.
+const HOOKED: [&str; 8] = [
     "_dl_find_object",
     "dl_iterate_phdr",
     "_Unwind_Backtrace",
     "_dl_debug_state",
     "mlockall",
+    "setrlimit",
+    "getrlimit",
+    "prlimit",
 ];
 
 /// One loadable segment: link-time addresses and place in the file.
@@ -263,11 +266,13 @@ impl Modules {
         let mut functions = Vec::new();
         let mut libcalls = Vec::new();
         let left_out = left_out(&image, &plan, selection);
+        let hooked = image.symbols(&HOOKED);
+        let is_hooked = |at: u64| hooked.iter().flatten().any(|&(addr, _)| addr == at);
         for (index, function) in plan.functions.iter().enumerate() {
             let number = self.next_id;
             let name = function.name.as_str();
             let wanted = selection.function(&image.path, main, name, function.size)
-                && !HOOKED.contains(&name)
+                && !is_hooked(function.addr)
                 && !left_out[index];
             let kind = match &function.outcome {
                 _ if number > record::MAX_FUNCTION_ID => '-',

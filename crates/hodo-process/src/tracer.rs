@@ -656,6 +656,8 @@ impl<'a> Tracer<'a> {
         let pid = tid;
         let before = remote::event_message(tid)? as i32;
         let parent = self.threads.get(&before).map_or(0, |t| t.task);
+        let space = self.threads.get(&before).and_then(|t| t.space.as_ref());
+        let extra = space.map(|space| space.borrow().extra).unwrap_or_default();
         let leaves = self.options.no_follow
             && pid != self.first
             && self.threads.get(&before).is_some_and(|t| t.task == 0);
@@ -700,7 +702,7 @@ impl<'a> Tracer<'a> {
         } else {
             Ok(())
         };
-        let space = free.and_then(|()| instrument::program(pid, &mut work));
+        let space = free.and_then(|()| instrument::program(pid, extra, &mut work));
         if confined {
             let _ = remote::set_options(pid, OPTIONS);
         }

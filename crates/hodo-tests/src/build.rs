@@ -5,6 +5,7 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How a program is linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -168,7 +169,10 @@ pub fn build_with(compiler: &str, files: &[&str], flags: &[&str]) -> PathBuf {
     if result.exists() {
         return result;
     }
-    let unfinished = result.with_extension(format!("{}", std::process::id()));
+    // Two tests may build the same program at the same time.
+    static BUILDS: AtomicU32 = AtomicU32::new(0);
+    let build = BUILDS.fetch_add(1, Ordering::Relaxed);
+    let unfinished = result.with_extension(format!("{}-{build}", std::process::id()));
     let mut command = Command::new(compiler);
     command.stdin(Stdio::null()).current_dir(sources());
     match Language::of(files[0]) {

@@ -201,3 +201,34 @@ fn low_limits_of_resources() {
         assert_eq!(alone, traced.outcome, "{limit} {}", traced.remarks);
     }
 }
+
+#[test]
+fn limits_on_memory_that_a_program_sets_itself() {
+    for kind in available(&[Kind::Pie, Kind::Static, Kind::Musl, Kind::MuslStatic]) {
+        let program = build("limits.c", kind, &[]);
+        for options in [&[][..], &["-l"]] {
+            let run = Run::new(&format!("own_limits-{kind:?}"), &program);
+            run.same(options).has_calls(&[("main", 2), ("leaf", 5000)]);
+        }
+        for limit in ["--as=1500000000:", "--as=6000000000", "--data=1500000000:"] {
+            let run = Run::new(&format!("given_limits-{kind:?}{limit}"), &program)
+                .args(["again"])
+                .inside(["prlimit", limit, "--"]);
+            let (alone, traced) = (run.alone(), run.traced(&[]));
+            assert_eq!(alone, traced.outcome, "{limit} {}", traced.remarks);
+            traced.trace.has_calls(&[("main", 1), ("leaf", 1000)]);
+        }
+    }
+}
+
+#[test]
+fn limits_that_a_shell_sets_for_others() {
+    let program = build("limits.c", Kind::Pie, &[]);
+    let script = "ulimit -v 2000000; ulimit -v; for i in 1 2; do \"$0\" again; bash -c 'ulimit -Hv; exec \"$0\" again' \"$0\"; done";
+    let run = Run::new("limits_by_a_shell", "bash").args([
+        "-c".as_ref(),
+        script.as_ref(),
+        program.as_os_str(),
+    ]);
+    run.same(&[]).has_calls(&[("leaf", 4000)]);
+}

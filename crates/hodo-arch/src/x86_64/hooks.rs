@@ -21,7 +21,34 @@ pub struct IslandLayout {
     pub name: u32,
 }
 
+/// What the address space and the data of a process have more than the program asked for, in bytes: its limits are
+/// raised by as much, and lowered when it asks for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Raise {
+    /// For `RLIMIT_AS`.
+    pub space: u64,
+    /// For `RLIMIT_DATA`.
+    pub data: u64,
+    /// For the hard limits of both.
+    pub hard: u64,
+}
+
+/// The functions of libc that set and get limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitCall {
+    /// `setrlimit(resource, new)`
+    Set,
+    /// `getrlimit(resource, old)`
+    Get,
+    /// `prlimit(pid, resource, new, old)`; other processes' limits are left alone.
+    Both,
+}
+
+const RLIMIT_DATA: u8 = 2;
+const RLIMIT_AS: u8 = 9;
+
 const JB: &[u8] = &[0x0F, 0x82];
+const JA: &[u8] = &[0x0F, 0x87];
 const JNE: &[u8] = &[0x0F, 0x85];
 const JE: &[u8] = &[0x0F, 0x84];
 const CALL: &[u8] = &[0xE8];
@@ -130,5 +157,100 @@ pub fn iterate_phdr(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) 
     }
     code.raw(&[0x48, 0x83, 0xC4, FRAME]); // add rsp, FRAME
     code.raw(&[0xC3]);
+    code.bind(body);
+}
+
+/// A function that stands for one of those that set or get limits. The function's own code, to be called, follows.
+pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
+    // The frame: a changed copy of the new limits, where the old ones go, how much is added.
+    const SAVE_OLD: u8 = 16;
+    const SAVE_EXTRA: u8 = 24;
+    let mut theirs = Vec::new();
+    if call == LimitCall::Both {
+        code.raw(&[0x85, 0xFF]); // test edi, edi
+        theirs.push(code.forward(JNE));
+    }
+    // edi, or esi
+    let resource = if call == LimitCall::Both { 0xFE } else { 0xFF };
+    code.op64(&[0x48, 0xB8], extra.space); // movabs rax, extra.space
+    code.raw(&[0x83, resource, RLIMIT_AS]); // cmp resource, RLIMIT_AS
+    let space = code.forward(JE);
+    code.op64(&[0x48, 0xB8], extra.data); // movabs rax, extra.data
+    code.raw(&[0x83, resource, RLIMIT_DATA]); // cmp resource, RLIMIT_DATA
+    theirs.push(code.forward(JNE));
+    code.bind(space);
+    if call == LimitCall::Get {
+        code.raw(&[0x48, 0x85, 0xF6]); // test rsi, rsi
+        theirs.push(code.forward(JE));
+    } else {
+        if call == LimitCall::Set {
+            code.raw(&[0x48, 0x89, 0xF2]); // mov rdx, rsi
+        }
+        code.raw(&[0x48, 0x85, 0xD2]); // test rdx, rdx
+        let none = code.forward(JE);
+        // A soft limit above the hard one stays that, and is refused.
+        code.raw(&[0x4C, 0x8B, 0x02]); // mov r8, [rdx]
+        code.raw(&[0x4C, 0x3B, 0x42, 0x08]); // cmp r8, [rdx+8]
+        theirs.push(code.forward(JA));
+        code.bind(none);
+    }
+    code.raw(&[0x48, 0x83, 0xEC, FRAME]); // sub rsp, FRAME
+    code.op64(&[0x49, 0xB9], extra.hard); // movabs r9, extra.hard
+    code.raw(&[0x48, 0x89, 0x44, 0x24, SAVE_EXTRA]); // mov [rsp+SAVE_EXTRA], rax
+    match call {
+        LimitCall::Set => {}
+        LimitCall::Get => code.raw(&[0x48, 0x89, 0x74, 0x24, SAVE_OLD]), // mov [rsp+SAVE_OLD], rsi
+        LimitCall::Both => code.raw(&[0x48, 0x89, 0x4C, 0x24, SAVE_OLD]), // mov [rsp+SAVE_OLD], rcx
+    }
+    if call != LimitCall::Get {
+        code.raw(&[0x48, 0x85, 0xD2]); // test rdx, rdx
+        let none = code.forward(JE);
+        // What becomes too large (infinity is the largest number) stays.
+        for at in [0, 8] {
+            code.raw(&[0x4C, 0x8B, 0x42, at]); // mov r8, [rdx+at]
+            code.raw(&[0x4D, 0x89, 0xC2]); // mov r10, r8
+            match at {
+                0 => code.raw(&[0x49, 0x01, 0xC2]), // add r10, rax
+                _ => code.raw(&[0x4D, 0x01, 0xCA]), // add r10, r9
+            }
+            code.raw(&[0x4D, 0x0F, 0x42, 0xD0]); // cmovb r10, r8
+            code.raw(&[0x4C, 0x89, 0x54, 0x24, at]); // mov [rsp+at], r10
+        }
+        match call {
+            LimitCall::Set => code.raw(&[0x48, 0x89, 0xE6]), // mov rsi, rsp
+            _ => code.raw(&[0x48, 0x89, 0xE2]),              // mov rdx, rsp
+        }
+        code.bind(none);
+    }
+    let body = code.forward(CALL);
+    if call != LimitCall::Set {
+        code.raw(&[0x85, 0xC0]); // test eax, eax
+        let failed = code.forward(JNE);
+        code.raw(&[0x48, 0x8B, 0x74, 0x24, SAVE_OLD]); // mov rsi, [rsp+SAVE_OLD]
+        code.raw(&[0x48, 0x85, 0xF6]); // test rsi, rsi
+        let none = code.forward(JE);
+        code.raw(&[0x48, 0x8B, 0x4C, 0x24, SAVE_EXTRA]); // mov rcx, [rsp+SAVE_EXTRA]
+        code.op64(&[0x49, 0xB9], extra.hard); // movabs r9, extra.hard
+        // What is too small, or infinite, was not changed.
+        for at in [0, 8] {
+            code.raw(&[0x48, 0x8B, 0x56, at]); // mov rdx, [rsi+at]
+            code.raw(&[0x48, 0x89, 0xD7]); // mov rdi, rdx
+            match at {
+                0 => code.raw(&[0x48, 0x29, 0xCF]), // sub rdi, rcx
+                _ => code.raw(&[0x4C, 0x29, 0xCF]), // sub rdi, r9
+            }
+            code.raw(&[0x48, 0x0F, 0x42, 0xFA]); // cmovb rdi, rdx
+            code.raw(&[0x48, 0x83, 0xFA, 0xFF]); // cmp rdx, -1
+            code.raw(&[0x48, 0x0F, 0x44, 0xFA]); // cmove rdi, rdx
+            code.raw(&[0x48, 0x89, 0x7E, at]); // mov [rsi+at], rdi
+        }
+        code.bind(failed);
+        code.bind(none);
+    }
+    code.raw(&[0x48, 0x83, 0xC4, FRAME]); // add rsp, FRAME
+    code.raw(&[0xC3]);
+    for pending in theirs {
+        code.bind(pending);
+    }
     code.bind(body);
 }
