@@ -65,6 +65,11 @@ if [ $# -eq 0 ]; then
     cargo test --workspace --doc --quiet
 fi
 
+if [ $# -eq 0 ]; then
+    step "fuzzing, some seconds"
+    scripts/fuzz.sh 10
+fi
+
 step "build"
 cargo build --quiet --package hodo
 # The tests run this hodo, and do not look themselves whether it is new.

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Runs the fuzz targets, each for so many seconds. Needs no nightly compiler and no cargo-fuzz: the coverage that
+# libFuzzer steers by comes from options that the stable compiler has.
+#
+#   scripts/fuzz.sh [SECONDS [TARGET…]]      60 seconds, all targets
+#
+# What is found is in fuzz/artifacts/TARGET/; `target/fuzz/…/TARGET FILE` runs it again. The corpus is in target/fuzz-corpus/.
+set -euo pipefail
+cd "$(dirname "$0")/../fuzz"
+seconds="${1:-60}"
+shift || true
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then
+    for file in fuzz_targets/*.rs; do
+        name="${file##*/}"
+        targets+=("${name%.rs}")
+    done
+fi
+target_dir="${CARGO_TARGET_DIR:-$(cd .. && pwd)/target}"
+triple="$(rustc -vV | sed -n 's/^host: //p')"
+
+export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks --cfg fuzzing"
+# With a target triple the flags do not reach build scripts.
+cargo build --quiet --release --target "$triple" --target-dir "$target_dir/fuzz"
+
+for target in "${targets[@]}"; do
+    corpus="$target_dir/fuzz-corpus/$target"
+    mkdir -p "$corpus" "artifacts/$target"
+    # Real files to begin with.
+    case "$target" in
+        plan*) find /bin/true /bin/echo -size -100k -exec cp -n {} "$corpus/" \; ;;
+    esac
+    echo "fuzz $target for $seconds s"
+    TMPDIR="${TMPDIR:-/dev/shm}" "$target_dir/fuzz/$triple/release/$target" "$corpus" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 \
+        -max_len=200000 -print_final_stats=1 -verbosity=0 -artifact_prefix="artifacts/$target/" 2>"$target_dir/fuzz-$target.log" ||
+        { tail -50 "$target_dir/fuzz-$target.log" >&2; exit 1; }
+    grep -E 'stat::(number_of_executed_units|average_exec_per_sec|new_units_added)' "$target_dir/fuzz-$target.log"
+done
