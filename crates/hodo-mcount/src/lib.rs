@@ -1,9 +1,9 @@
 //! `mcount`, `_mcount`, `__fentry__`, `__cyg_profile_func_enter` and `__cyg_profile_func_exit` as a shared library, for
 //! programs that were built with `-pg`, `-mfentry` or `-finstrument-functions`.
 //!
-//! `hodo record` does not need it: it makes nops of these calls and patches the functions' entries itself. A program that
-//! is linked with this library (or has it preloaded) can have its own functions called at entries instead. Until it asks
-//! for that, every call returns at once.
+//! `hodo record` does not need it: it makes nops of such calls of libc, and patches the functions' entries itself. A
+//! program that is linked with this library (or has it preloaded) can have its own functions called at entries instead.
+//! Until it asks for that, every call returns at once.
 //!
 //! What the hooks are told is what ftrace tells its tracers (Linux, `Documentation/trace/ftrace-design.rst`): `frompc` is
 //! the address to which the traced function will return, `selfpc` the address of the call in the traced function, that
