@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::build::{scratch, temporary};
@@ -85,10 +85,24 @@ pub struct Traced {
     pub trace: Trace,
 }
 
+/// The directory of a run. It goes when the last who needs it does, unless the test has failed: all traces of all tests
+/// together are gigabytes.
+#[derive(Debug)]
+pub(crate) struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // Another run of this name may have been here already.
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
 /// One program and the circumstances to run it in.
 #[derive(Debug, Clone)]
 pub struct Run {
-    place: PathBuf,
+    place: Arc<Place>,
     command: Vec<OsString>,
     input: Vec<u8>,
     environment: Vec<(String, OsString)>,
@@ -109,7 +123,7 @@ impl Run {
         let place = scratch(test);
         Self {
             data: place.join("data"),
-            place,
+            place: Arc::new(Place(place)),
             command: vec![program.as_ref().to_owned()],
             input: Vec::new(),
             environment: Vec::new(),
@@ -160,7 +174,7 @@ impl Run {
     /// Where the trace goes: a name in the test's directory.
     #[must_use]
     pub fn data(mut self, name: &str) -> Self {
-        self.data = self.place.join(name);
+        self.data = self.place().join(name);
         self
     }
 
@@ -173,7 +187,7 @@ impl Run {
 
     /// The directory of the test. `alone/` and `traced/` in it are the working directories.
     pub fn place(&self) -> &Path {
-        &self.place
+        &self.place.0
     }
 
     /// Runs the program by itself.
@@ -202,7 +216,7 @@ impl Run {
         Traced {
             outcome,
             remarks,
-            trace: Trace::new(self.data.clone()),
+            trace: Trace::of_run(self.data.clone(), self.place.clone()),
         }
     }
 
@@ -219,12 +233,12 @@ impl Run {
     }
 
     fn execute(&self, name: &str, command: &[OsString]) -> Outcome {
-        let cwd = self.place.join(name);
+        let cwd = self.place().join(name);
         if cwd.exists() {
             fs::remove_dir_all(&cwd).expect("the last run's directory can be removed");
         }
         fs::create_dir(&cwd).expect("a working directory can be made");
-        let file = |what: &str| self.place.join(format!("{name}.{what}"));
+        let file = |what: &str| self.place().join(format!("{name}.{what}"));
         let open = |what: &str| -> File {
             let _ = fs::remove_file(file(what));
             OpenOptions::new()

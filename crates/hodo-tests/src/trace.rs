@@ -4,21 +4,35 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::run::hodo;
+use crate::run::{Place, hodo};
 
 /// A trace directory.
 #[derive(Debug)]
 pub struct Trace {
     directory: PathBuf,
+    /// What keeps the directory.
+    _place: Option<Arc<Place>>,
 }
 
 impl Trace {
     /// The trace in this directory.
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory }
+        Self {
+            directory,
+            _place: None,
+        }
+    }
+
+    /// The trace that a run has left in this directory.
+    pub(crate) fn of_run(directory: PathBuf, place: Arc<Place>) -> Self {
+        Self {
+            directory,
+            _place: Some(place),
+        }
     }
 
     /// Where it is.
