@@ -2,7 +2,7 @@
 
 use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::hooks::{self, IslandLayout};
-pub use hodo_arch::x86_64::hooks::{LimitCall, Raise};
+pub use hodo_arch::x86_64::hooks::{LimitCall, Raise, Unwinder};
 use hodo_arch::x86_64::relocate::relocate_mapped;
 use hodo_arch::x86_64::scan::{Flow, Sweep};
 use hodo_arch::x86_64::stub;
@@ -17,10 +17,7 @@ pub enum Hook {
     /// `dl_iterate_phdr` of any libc.
     IteratePhdr,
     /// `_Unwind_Backtrace` of any unwinder.
-    Backtrace {
-        /// Runtime address of the same unwinder's `_Unwind_GetIP`.
-        get_ip: u64,
-    },
+    Backtrace(Unwinder),
     /// `setrlimit`, `getrlimit` or `prlimit` of any libc.
     Limits(LimitCall, Raise),
 }
@@ -78,11 +75,12 @@ impl Island {
             frame_header: self.frames.header as u32,
             program_headers: self.frames.program_headers as u32,
             name: self.frames.name as u32,
+            pairs: self.frames.pairs as u32,
         };
         match hook {
             Hook::FindObject => hooks::find_object(&mut out, &layout(), island),
             Hook::IteratePhdr => hooks::iterate_phdr(&mut out, &layout(), island),
-            Hook::Backtrace { get_ip } => hooks::backtrace(&mut out, &layout(), get_ip),
+            Hook::Backtrace(unwinder) => hooks::backtrace(&mut out, &layout(), unwinder, island),
             Hook::Limits(call, extra) => hooks::limits(&mut out, call, extra),
         }
         let moved =

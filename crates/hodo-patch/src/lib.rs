@@ -8,10 +8,11 @@ mod hook;
 
 use std::collections::{BTreeMap, HashMap};
 
-pub use hook::{Hook, LimitCall, Raise};
+pub use hook::{Hook, LimitCall, Raise, Unwinder};
 
 use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::frames::{self, Frames};
+use hodo_arch::x86_64::interrupted::{self, Found};
 use hodo_arch::x86_64::relocate::{RelocateError, relocate_mapped};
 use hodo_arch::x86_64::stub::{self, Layout, Records, Runtime, Scope};
 use hodo_plan::model::{Extra, LibcallForm, LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
@@ -31,7 +32,23 @@ pub struct Island {
     frames: Frames,
     /// Free room for hooks: offsets in `code`.
     hooks: std::ops::Range<usize>,
+    /// The stubs that were added, in ascending order.
+    pub stubs: Vec<Stub>,
 }
+
+/// Where a stub is: runtime addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stub {
+    /// Its first byte.
+    pub start: u64,
+    /// The instructions that it has displaced.
+    pub body: u64,
+    /// Where they stood; 0: it has none.
+    pub original: u64,
+}
+
+/// How many rules for single instructions an island holds.
+pub const RULES: usize = frames::SLOTS;
 
 /// What is to be written over the target's code.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -176,6 +193,11 @@ impl Island {
         tables.header += at;
         tables.program_headers += at;
         tables.name += at;
+        tables.slots += at;
+        tables.pairs += at;
+        for rules in &mut tables.rules {
+            *rules += at;
+        }
         Self {
             base,
             capacity,
@@ -183,6 +205,7 @@ impl Island {
             runtime,
             frames: tables,
             hooks,
+            stubs: Vec::new(),
         }
     }
 
@@ -194,6 +217,56 @@ impl Island {
         island.code.resize(used, 0xCC);
         island.hooks.start = hooks;
         island
+    }
+
+    /// What an unwinder needs to know at `pc`, at which a signal arrived: the instruction and the way back from it. `stub`
+    /// has the start of the stub and its code, for addresses that are not the agent's.
+    #[must_use]
+    pub fn rule(&self, pc: u64, stub: Option<(u64, &[u8])>) -> Option<Found> {
+        let runtime = self.runtime_addresses(true);
+        if self.is_agent(pc) {
+            let untimed = self.runtime_addresses(false).record;
+            let entries = [
+                runtime.epoch,
+                runtime.chunk,
+                runtime.shadow,
+                runtime.frame,
+                runtime.tails,
+                runtime.record,
+                untimed,
+            ];
+            return interrupted::rule(self.runtime.code, self.base, &entries, pc);
+        }
+        let (start, code) = stub?;
+        interrupted::rule(code, start, &[start], pc)
+    }
+
+    /// Is this address in the agent's runtime?
+    #[must_use]
+    pub fn is_agent(&self, pc: u64) -> bool {
+        (self.base..self.base + self.runtime.code.len() as u64).contains(&pc)
+    }
+
+    /// What to write into the island, in this order, so that unwinders find the rule: runtime addresses and bytes. `slot`
+    /// counts such rules from 0; behind [`RULES`] they begin to replace each other. `original` is the address of the
+    /// program's instruction for which this one stands.
+    #[must_use]
+    pub fn write_rule(
+        &self,
+        slot: usize,
+        found: &Found,
+        original: Option<u64>,
+    ) -> Vec<(u64, Vec<u8>)> {
+        let pair = original.map(|original| (found.at.start, original));
+        let offsets = Found {
+            at: found.at.start - self.base..found.at.end - self.base,
+            ..found.clone()
+        };
+        let writes = self.frames.interrupted(slot % RULES, &offsets, pair);
+        writes
+            .into_iter()
+            .map(|(at, bytes)| (self.base + at as u64, bytes))
+            .collect()
     }
 
     /// The free room for hooks: offsets in `code`.
@@ -238,10 +311,11 @@ impl Island {
         }
     }
 
-    /// Adds a stub with the given body and returns its address.
+    /// Adds a stub with the given body, which stood at `original`, and returns its address.
     fn stub(
         &mut self,
         records: &Records,
+        original: u64,
         body: impl FnOnce(u64) -> Result<(Vec<u8>, Option<u64>), RelocateError>,
     ) -> Result<u64, String> {
         if self.code.len() as u64 + 1024 > self.capacity {
@@ -254,7 +328,14 @@ impl Island {
         let at = code.here();
         let done = stub::emit_stub(&mut code, &layout(), &runtime, records, body);
         match done {
-            Ok(_) => Ok(at),
+            Ok(body) => {
+                self.stubs.push(Stub {
+                    start: at,
+                    body,
+                    original,
+                });
+                Ok(at)
+            }
             Err(error) => {
                 self.code.truncate(before);
                 Err(error.to_string())
@@ -353,7 +434,7 @@ impl Island {
         let resume = site.displaced.end.wrapping_add(image.bias);
         let at = site.patch.wrapping_add(image.bias);
         self.check_reach(at)?;
-        let stub = self.stub(records, |at| {
+        let stub = self.stub(records, from, |at| {
             let moved = relocate_mapped(&code, from, at)?;
             Ok((moved.bytes, moved.falls_through.then_some(resume)))
         })?;
@@ -406,7 +487,7 @@ impl Island {
             let reach = self.check_reach(at).and_then(|()| self.check_reach(got));
             let stub = reach.and_then(|()| match shared.get(&(got, id)) {
                 Some(&stub) => Ok(stub),
-                None => self.stub(&records, |body| Ok((indirect_jump(body, got), None))),
+                None => self.stub(&records, 0, |body| Ok((indirect_jump(body, got), None))),
             });
             match stub {
                 Ok(stub) => {

@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{Hook, Island, LimitCall, Patches, Places, Raise, Recording, Traced, TracedCall};
+use hodo_patch::{
+    Hook, Island, LimitCall, Patches, Places, Raise, Recording, Traced, TracedCall, Unwinder,
+};
 use hodo_trace::format::SHADOW_DISTANCE;
 use serde_json::json;
 
 use crate::aside;
 use crate::give;
+use crate::interrupted::Stubs;
 use crate::limits::Lifted;
 use crate::maps::{self, Mapping};
 use crate::modules::{Image, Module, Modules, Version};
@@ -74,6 +77,8 @@ pub struct Space {
     pub spots: Vec<(u64, u64)>,
     /// By how much limits are raised.
     pub extra: Raise,
+    /// The stubs in each island.
+    pub stubs: [Stubs; 2],
 }
 
 /// A file's code in memory.
@@ -212,6 +217,7 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     apply(&memory, &module.image, bias, &patches, &mut space)?;
     memory.write(island.base, &island.code)?;
     space.used[0] = (island.code.len(), island.hooks().start);
+    space.stubs[0].extend(&island);
     if space.islands[1].1 != 0 {
         let island = Island::new(space.islands[1].0, space.islands[1].1);
         memory.write(island.base, &island.code)?;
@@ -636,6 +642,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
             &island.code[hooks..island.hooks().start],
         )?;
         space.used[1] = (island.code.len(), island.hooks().start);
+        space.stubs[1].extend(&island);
     }
     Ok(())
 }
@@ -656,6 +663,7 @@ fn hook(image: &Image, bias: u64, island: &mut Island, space: &mut Space, patche
         "setrlimit",
         "getrlimit",
         "prlimit",
+        "_Unwind_SetIP",
     ]);
     let range = |index: usize| symbols[index].map(|(addr, size)| addr..addr + size);
     // All memory would be all of the trace's room and of the shadow. As with sanitizers, the call succeeds and does
@@ -677,9 +685,10 @@ fn hook(image: &Image, bias: u64, island: &mut Island, space: &mut Space, patche
     {
         let _ = island.add_hook(Hook::IteratePhdr, function, view, patches);
     }
-    if let (Some(function), Some(get_ip)) = (range(2), range(3)) {
-        let get_ip = get_ip.start.wrapping_add(bias);
-        let _ = island.add_hook(Hook::Backtrace { get_ip }, function, view, patches);
+    let at = |index: usize| range(index).map(|function| function.start.wrapping_add(bias));
+    if let (Some(function), Some(get_ip), Some(set_ip)) = (range(2), at(3), at(8)) {
+        let unwinder = Unwinder { get_ip, set_ip };
+        let _ = island.add_hook(Hook::Backtrace(unwinder), function, view, patches);
     }
     if space.extra != Raise::default() {
         for (index, call) in [

@@ -8,6 +8,7 @@ mod events;
 mod give;
 mod inherited;
 mod instrument;
+mod interrupted;
 mod launch;
 mod limits;
 mod maps;

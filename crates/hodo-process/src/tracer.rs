@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::events::TcbInit;
 use crate::instrument::{self, Space, Work};
+use crate::interrupted;
 use crate::launch::Failure;
 use crate::modules::Modules;
 use crate::options::{Exit, RecordOptions};
@@ -291,6 +292,8 @@ impl<'a> Tracer<'a> {
                 }
                 _ => {}
             }
+            // Its handler may want to know how the thread came here.
+            let _ = interrupted::prepare(tid, &mut space.borrow_mut());
         }
         remote::cont(tid, signal)
     }

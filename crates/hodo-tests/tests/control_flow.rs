@@ -154,3 +154,22 @@ fn rust_panics_caught_and_uncaught() {
         }
     }
 }
+
+#[test]
+fn handlers_unwind_from_wherever_the_signal_arrived() {
+    for kind in available(&[Kind::Pie, Kind::Static]) {
+        let program = build("interrupted.c", kind, &["-fno-ipa-icf"]);
+        for how in ["first", "second", "profile", "cancel", "exit"] {
+            let all = [&[][..], &["--check-frames"], &["--no-time"], &["-t", "1us"]];
+            let options = if kind == Kind::Pie {
+                &all[..]
+            } else {
+                &all[..1]
+            };
+            for options in options {
+                let run = Run::new(&format!("interrupted-{how}-{kind:?}"), &program).args([how]);
+                run.same(options);
+            }
+        }
+    }
+}
