@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{
-    Hook, Island, LimitCall, Patches, Places, Raise, Recording, Traced, TracedCall, Unwinder,
-};
+use hodo_patch::{Island, Patches, Places, Raise, Recording, Traced, TracedCall};
 use hodo_trace::format::SHADOW_DISTANCE;
 use serde_json::json;
 
 use crate::aside;
 use crate::give;
+use crate::hooks;
 use crate::interrupted::Stubs;
 use crate::limits::Lifted;
 use crate::maps::{self, Mapping};
@@ -213,7 +212,7 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
         &mut patches,
     )?;
     space.spots = spots.finish()?;
-    hook(&module.image, bias, &mut island, &mut space, &mut patches);
+    hooks::add(&module.image, bias, &mut island, &mut space, &mut patches);
     apply(&memory, &module.image, bias, &patches, &mut space)?;
     memory.write(island.base, &island.code)?;
     space.used[0] = (island.code.len(), island.hooks().start);
@@ -633,7 +632,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
             )?;
             space.spots = spots.finish()?;
         }
-        hook(&image, bias, &mut island, space, &mut patches);
+        hooks::add(&image, bias, &mut island, space, &mut patches);
         apply(&memory, &image, bias, &patches, space)?;
         space.patched.insert(key, Rc::new(patches));
         memory.write(base + used as u64, &island.code[used..])?;
@@ -645,62 +644,4 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         space.stubs[1].extend(&island);
     }
     Ok(())
-}
-
-/// Hooks the functions of a module that unwinders use.
-fn hook(image: &Image, bias: u64, island: &mut Island, space: &mut Space, patches: &mut Patches) {
-    let view = hodo_patch::Image {
-        bias,
-        code: &|range| image.at(range),
-    };
-    let before = patches.writes.len();
-    let symbols = image.symbols(&[
-        "_dl_find_object",
-        "dl_iterate_phdr",
-        "_Unwind_Backtrace",
-        "_Unwind_GetIP",
-        "mlockall",
-        "setrlimit",
-        "getrlimit",
-        "prlimit",
-        "_Unwind_SetIP",
-    ]);
-    let range = |index: usize| symbols[index].map(|(addr, size)| addr..addr + size);
-    // All memory would be all of the trace's room and of the shadow. As with sanitizers, the call succeeds and does
-    // nothing: xor eax, eax; ret.
-    if let Some(function) = range(4) {
-        let at = function.start.wrapping_add(bias);
-        patches.writes.push((at, vec![0x31, 0xC0, 0xC3]));
-    }
-    if let Some(function) = range(0)
-        && island
-            .add_hook(Hook::FindObject, function, view, patches)
-            .is_ok()
-    {
-        space.find_object = true;
-    }
-    // Programs may list their modules: islands are shown only where unwinders have no better way.
-    if let Some(function) = range(1)
-        && !space.find_object
-    {
-        let _ = island.add_hook(Hook::IteratePhdr, function, view, patches);
-    }
-    let at = |index: usize| range(index).map(|function| function.start.wrapping_add(bias));
-    if let (Some(function), Some(get_ip), Some(set_ip)) = (range(2), at(3), at(8)) {
-        let unwinder = Unwinder { get_ip, set_ip };
-        let _ = island.add_hook(Hook::Backtrace(unwinder), function, view, patches);
-    }
-    if space.extra != Raise::default() {
-        for (index, call) in [
-            (5, LimitCall::Set),
-            (6, LimitCall::Get),
-            (7, LimitCall::Both),
-        ] {
-            if let Some(function) = range(index) {
-                let _ = island.add_hook(Hook::Limits(call, space.extra), function, view, patches);
-            }
-        }
-    }
-    let hooks = patches.writes[before..].to_vec();
-    patches.hooks.extend(hooks);
 }

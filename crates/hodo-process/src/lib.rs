@@ -6,6 +6,7 @@ mod aside;
 mod check;
 mod events;
 mod give;
+mod hooks;
 mod inherited;
 mod instrument;
 mod interrupted;

@@ -1,0 +1,71 @@
+//! The functions of libraries that have to behave differently in a traced program: those that unwinders use, and those that
+//! deal with all of its memory.
+
+use hodo_patch::{Hook, Island, LimitCall, Patches, Raise, Unwinder};
+
+use crate::instrument::Space;
+use crate::modules::Image;
+
+/// Hooks those functions of a module.
+pub fn add(
+    image: &Image,
+    bias: u64,
+    island: &mut Island,
+    space: &mut Space,
+    patches: &mut Patches,
+) {
+    let view = hodo_patch::Image {
+        bias,
+        code: &|range| image.at(range),
+    };
+    let before = patches.writes.len();
+    let symbols = image.symbols(&[
+        "_dl_find_object",
+        "dl_iterate_phdr",
+        "_Unwind_Backtrace",
+        "_Unwind_GetIP",
+        "mlockall",
+        "setrlimit",
+        "getrlimit",
+        "prlimit",
+        "_Unwind_SetIP",
+    ]);
+    let range = |index: usize| symbols[index].map(|(addr, size)| addr..addr + size);
+    // All memory would be all of the trace's room and of the shadow. As with sanitizers, the call succeeds and does
+    // nothing: xor eax, eax; ret.
+    if let Some(function) = range(4) {
+        let at = function.start.wrapping_add(bias);
+        patches.writes.push((at, vec![0x31, 0xC0, 0xC3]));
+    }
+    if let Some(function) = range(0)
+        && island
+            .add_hook(Hook::FindObject, function, view, patches)
+            .is_ok()
+    {
+        space.find_object = true;
+    }
+    // Programs may list their modules: islands are shown only where unwinders have no better way.
+    if let Some(function) = range(1)
+        && !space.find_object
+    {
+        let _ = island.add_hook(Hook::IteratePhdr, function, view, patches);
+    }
+    let at = |index: usize| range(index).map(|function| function.start.wrapping_add(bias));
+    if let (Some(function), Some(get_ip), Some(set_ip)) = (range(2), at(3), at(8)) {
+        let unwinder = Unwinder { get_ip, set_ip };
+        let _ = island.add_hook(Hook::Backtrace(unwinder), function, view, patches);
+    }
+    if space.extra != Raise::default() {
+        for (index, call) in [
+            (5, LimitCall::Set),
+            (6, LimitCall::Get),
+            (7, LimitCall::Both),
+        ] {
+            if let Some(function) = range(index) {
+                let _ = island.add_hook(Hook::Limits(call, space.extra), function, view, patches);
+            }
+        }
+    }
+    let hooks = patches.writes[before..].to_vec();
+    patches.hooks.extend(hooks);
+}
