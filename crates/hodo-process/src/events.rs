@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -167,6 +167,19 @@ impl Events {
 
     fn get_u64(&self, offset: u64) -> u64 {
         self.u64_at(offset).load(Ordering::SeqCst)
+    }
+
+    /// Gives a thread control block its place on the disk, so that it can be filled.
+    ///
+    /// # Errors
+    /// If there is no room. The block must not be touched then: a store to it would be a SIGBUS.
+    pub fn reserve_tcb(&self, number: u64) -> io::Result<()> {
+        // A page holds some. The first of them has it made, with a byte that is 0 in all blocks that nobody has used.
+        let at = number * tcb::SIZE;
+        if at.is_multiple_of(4096) {
+            self.file.write_all_at(&[0], at)?;
+        }
+        Ok(())
     }
 
     /// Fills a thread control block.

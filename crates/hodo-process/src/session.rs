@@ -1,8 +1,8 @@
 //! The trace directory while it is being written: `info.json`, `log.jsonl`, the modules' symbol files.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,11 +16,19 @@ use crate::options::{Clock, Exit, Match, RecordOptions};
 /// A file that keeps room on the disk while the recording goes on.
 const RESERVE: &str = "reserve";
 
+/// Bytes of it, and how many of them the log must leave for the end of the trace.
+const RESERVED: u64 = 64 << 10;
+const RESERVED_FOR_END: u64 = 16 << 10;
+
 /// A trace directory being written.
 #[derive(Debug)]
 pub struct Session {
     directory: PathBuf,
     log: File,
+    /// Bytes of the log: whole lines.
+    logged: u64,
+    /// Lines for which there was no room.
+    unlogged: u64,
     info: Value,
     clock: libc::clockid_t,
     started: std::time::Instant,
@@ -174,11 +182,13 @@ impl Session {
             },
         });
         // On a disk that has become full there is still room for the end of the trace.
-        fs::write(directory.join(RESERVE), vec![1; 64 << 10])
+        fs::write(directory.join(RESERVE), vec![1; RESERVED as usize])
             .with_context(|| format!("writing in {}", directory.display()))?;
         let mut session = Self {
             directory: directory.canonicalize()?,
             log,
+            logged: 0,
+            unlogged: 0,
             info,
             clock,
             started: std::time::Instant::now(),
@@ -224,9 +234,35 @@ impl Session {
     pub fn log(&mut self, line: &Value) -> Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        self.log
-            .write_all(&text)
-            .with_context(|| format!("writing {}", self.directory.join("log.jsonl").display()))
+        let mut done = self.append(&text);
+        if done.is_err() && self.unlogged == 0 {
+            // A part of what was kept; the rest is for the end.
+            let reserve = OpenOptions::new()
+                .write(true)
+                .open(self.directory.join(RESERVE));
+            let _ = reserve.and_then(|reserve| reserve.set_len(RESERVED_FOR_END));
+            done = self.append(&text);
+        }
+        match done {
+            Ok(()) => self.logged += text.len() as u64,
+            Err(error) => {
+                if self.unlogged == 0 {
+                    let log = self.directory.join("log.jsonl");
+                    eprintln!("hodo: writing {}: {error}", log.display());
+                }
+                self.unlogged += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a whole line or nothing.
+    fn append(&mut self, text: &[u8]) -> std::io::Result<()> {
+        let written = self.log.write_all_at(text, self.logged);
+        if written.is_err() {
+            self.log.set_len(self.logged)?;
+        }
+        written
     }
 
     /// Writes the functions of a module: address, size, kind, name.
@@ -260,6 +296,7 @@ impl Session {
             "exit": exit_json(exit),
             "chunks": self.events.chunks(),
             "lost": lost,
+            "unlogged": self.unlogged,
             "usage": {
                 "utime_ns": time(usage.ru_utime), "stime_ns": time(usage.ru_stime),
                 "maxrss_kb": usage.ru_maxrss, "minflt": usage.ru_minflt, "majflt": usage.ru_majflt,

@@ -80,6 +80,8 @@ pub struct Tracer<'a> {
     silent: HashMap<u64, u64>,
     /// Threads of which nothing was recorded, because there was no control block left.
     crowded: u64,
+    /// The disk is full: nothing is recorded any more.
+    full: bool,
     next_tcb: u64,
     next_task: u32,
     lost: u64,
@@ -135,6 +137,7 @@ impl<'a> Tracer<'a> {
             ended: VecDeque::new(),
             silent: HashMap::new(),
             crowded: 0,
+            full: false,
             next_tcb: tcb::FIRST,
             next_task: 1,
             lost: 0,
@@ -187,7 +190,7 @@ impl<'a> Tracer<'a> {
         }
         if self.crowded > 0 {
             let text = format!(
-                "{} threads were not recorded: more than {} lived at once",
+                "{} threads were not recorded: more than {} lived at once, or the disk was full",
                 self.crowded,
                 tcb::COUNT - tcb::FIRST
             );
@@ -325,11 +328,13 @@ impl<'a> Tracer<'a> {
 
     /// The disk is full: nobody records any more. The store that failed goes to the bucket.
     fn disk_full(&mut self, tid: i32) -> Result<()> {
-        self.remark(
-            tid,
-            "the disk is full: recording has stopped; calls from here on are counted as lost",
-        )?;
-        eprintln!("hodo: the disk is full: recording has stopped, the program goes on");
+        if !std::mem::replace(&mut self.full, true) {
+            self.remark(
+                tid,
+                "the disk is full: recording has stopped; calls from here on are counted as lost",
+            )?;
+            eprintln!("hodo: the disk is full: recording has stopped, the program goes on");
+        }
         let mut bucket = 0;
         for thread in self.threads.values() {
             if let Some(number) = thread.tcb {
@@ -418,7 +423,10 @@ impl<'a> Tracer<'a> {
 
     fn alloc_tcb(&mut self) -> Option<u64> {
         let number = self.next_tcb;
-        if self.free_tcbs.len() > REMEMBERED || number >= tcb::COUNT {
+        if self.free_tcbs.len() > REMEMBERED
+            || number >= tcb::COUNT
+            || self.session.events.reserve_tcb(number).is_err()
+        {
             return self.free_tcbs.pop_front();
         }
         self.next_tcb += 1;
@@ -484,7 +492,7 @@ impl<'a> Tracer<'a> {
             },
             regions: space.shadows,
             epoch: (counter() >> 32) as u32,
-            silent: false,
+            silent: self.full,
             confined: remote::is_confined(tid),
         }
     }
@@ -550,7 +558,11 @@ impl<'a> Tracer<'a> {
             Some(&number) => Some(number),
             None => self.alloc_tcb(),
         };
-        let number = number.context("there are too many threads")?;
+        let Some(number) = number else {
+            self.crowded(child, child, space, init)?;
+            self.threads.remove(&child);
+            return remote::detach(child);
+        };
         if self.silent.insert(init.base, number).is_none() {
             self.session.events.init_tcb(number, &init);
         }

@@ -121,7 +121,6 @@ fn a_full_disk_stops_the_recording_and_not_the_program() {
 }
 
 #[test]
-#[ignore = "hodo dies of SIGBUS when there is no room for a new thread's control block"]
 fn a_full_disk_stops_the_recording_of_all_threads() {
     needs!(
         can_mount(),
@@ -131,8 +130,22 @@ fn a_full_disk_stops_the_recording_of_all_threads() {
     for options in [&[][..], &["-l"], &["--no-time"]] {
         let run = |name: &str| Run::new(name, &program);
         let (seen, lost) = fill_the_disk("full_disk-threads", run, options, "leaf");
-        assert!(seen > 1000 && lost > 1_000_000, "{seen} seen, {lost} lost");
+        // Each of the threads makes 300,000 records; for three of them at least there is a control block.
+        assert!(seen > 1000 && lost > 500_000, "{seen} seen, {lost} lost");
     }
+}
+
+#[test]
+fn a_full_disk_has_no_room_for_threads() {
+    needs!(
+        can_mount(),
+        "mounting a small disk needs root and the right to mount"
+    );
+    // Their control blocks and their lines in the log take more than the disk has.
+    let program = build("threads.c", Kind::Pie, &[]);
+    let run = |name: &str| Run::new(name, &program);
+    let (seen, lost) = fill_the_disk("full_disk-many", run, &[], "count");
+    assert!(seen > 0 && lost > 0, "{seen} seen, {lost} lost");
 }
 
 #[test]
@@ -153,7 +166,6 @@ fn no_room_near_a_library() {
 }
 
 #[test]
-#[ignore = "nothing says that a library without room near it is not traced"]
 fn no_room_near_a_library_is_said() {
     let program = build("crowded.c", Kind::Pie, &["-ldl"]);
     let plugin = build_with("gcc", &["plugin.c"], &["-O2", "-shared", "-fPIC"]);

@@ -128,6 +128,9 @@ pub struct Finished {
     /// Chunks in use.
     #[serde(default)]
     pub chunks: u64,
+    /// Lines of the log for which there was no room on the disk.
+    #[serde(default)]
+    pub unlogged: u64,
     /// Records that were lost.
     #[serde(default)]
     pub lost: u64,

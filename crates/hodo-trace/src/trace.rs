@@ -220,6 +220,13 @@ impl Trace {
                 }
             }
         }
+        let unlogged = self.info.finished.as_ref().map_or(0, |f| f.unlogged);
+        if unlogged > 0 {
+            let path = path.display();
+            self.damage.push(format!(
+                "{path}: {unlogged} lines are missing, the disk was full"
+            ));
+        }
         Ok(())
     }
 
