@@ -37,7 +37,6 @@ const RUNTIMES: [(&str, &str); 9] = [
 
 /// Finds out about an image.
 pub(crate) fn detect(image: &Image<'_>, symbols: &Symbols, path: &Path) -> Host {
-    let _ = path;
     let go = [
         ".gopclntab",
         ".go.buildinfo",

@@ -1,6 +1,8 @@
 //! The functions of libraries that have to behave differently in a traced program: those that unwinders use, and those that
 //! deal with all of its memory.
 
+use std::ops::Range;
+
 use hodo_patch::{Hook, Island, LimitCall, Patches, Raise, Unwinder};
 
 use crate::instrument::Space;
@@ -37,23 +39,27 @@ pub fn add(
         let at = function.start.wrapping_add(bias);
         patches.writes.push((at, vec![0x31, 0xC0, 0xC3]));
     }
-    if let Some(function) = range(0)
-        && island
-            .add_hook(Hook::FindObject, function, view, patches)
-            .is_ok()
-    {
-        space.find_object = true;
+    let mut hook = |hook: Hook, function: Range<u64>| {
+        let at = function.start;
+        let added = island.add_hook(hook, function, view, patches);
+        let done = added.is_ok();
+        if let Err(reason) = added {
+            patches.failed.push((at, reason));
+        }
+        done
+    };
+    if let Some(function) = range(0) {
+        space.find_object |= hook(Hook::FindObject, function);
     }
     // Programs may list their modules: islands are shown only where unwinders have no better way.
     if let Some(function) = range(1)
         && !space.find_object
     {
-        let _ = island.add_hook(Hook::IteratePhdr, function, view, patches);
+        hook(Hook::IteratePhdr, function);
     }
     let at = |index: usize| range(index).map(|function| function.start.wrapping_add(bias));
     if let (Some(function), Some(get_ip), Some(set_ip)) = (range(2), at(3), at(8)) {
-        let unwinder = Unwinder { get_ip, set_ip };
-        let _ = island.add_hook(Hook::Backtrace(unwinder), function, view, patches);
+        hook(Hook::Backtrace(Unwinder { get_ip, set_ip }), function);
     }
     if space.extra != Raise::default() {
         for (index, call) in [
@@ -62,7 +68,7 @@ pub fn add(
             (7, LimitCall::Both),
         ] {
             if let Some(function) = range(index) {
-                let _ = island.add_hook(Hook::Limits(call, space.extra), function, view, patches);
+                hook(Hook::Limits(call, space.extra), function);
             }
         }
     }

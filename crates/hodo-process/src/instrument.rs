@@ -213,6 +213,7 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     )?;
     space.spots = spots.finish()?;
     hooks::add(&module.image, bias, &mut island, &mut space, &mut patches);
+    tell_failures(&module.image, &patches, context)?;
     apply(&memory, &module.image, bias, &patches, &mut space)?;
     memory.write(island.base, &island.code)?;
     space.used[0] = (island.code.len(), island.hooks().start);
@@ -308,9 +309,10 @@ fn map_all(
         let size = budget.map_or(LIBRARY_ISLAND, |budget| {
             (budget & !0xF_FFFF).clamp(1 << 20, LIBRARY_ISLAND)
         });
-        if let Some(place) = maps::find_gap(maps, top - (64 << 20) - size..top, size) {
-            space.islands[1] = (map_island(calls, place, size)?, size);
-        }
+        // Without it, libraries could not be told about the program's stubs, and exceptions would not find their way.
+        let place = maps::find_gap(maps, top - (64 << 20) - size..top, size)
+            .context("there is no room for an island near the libraries")?;
+        space.islands[1] = (map_island(calls, place, size)?, size);
     }
     Ok(())
 }
@@ -411,10 +413,15 @@ fn patch(
         nops: &module.plan.nops,
     };
     island.add_module(sites, image, context.recording, places, patches);
+    Ok(())
+}
+
+/// Tells of what could not be changed in a module.
+fn tell_failures(image: &Image, patches: &Patches, context: &mut Work<'_>) -> Result<()> {
     if let Some((addr, reason)) = patches.failed.first() {
         let text = format!(
-            "{}: {} functions or calls are not traced after all; the first, at {addr:x}: {reason}",
-            module.image.path.display(),
+            "{}: {} functions or calls are not changed after all; the first, at {addr:x}: {reason}",
+            image.path.display(),
             patches.failed.len()
         );
         context
@@ -633,6 +640,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
             space.spots = spots.finish()?;
         }
         hooks::add(&image, bias, &mut island, space, &mut patches);
+        tell_failures(&image, &patches, context)?;
         apply(&memory, &image, bias, &patches, space)?;
         space.patched.insert(key, Rc::new(patches));
         memory.write(base + used as u64, &island.code[used..])?;

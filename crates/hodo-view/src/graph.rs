@@ -251,6 +251,7 @@ fn one(
         below.join(&tree.below(node), 0);
     }
     below.sort();
+    below.nodes[0].id = tree.nodes[nodes[0] as usize].id;
     header(out, function)?;
     printer.backtraces(out, tree, &nodes)?;
     writeln!(out, "========== FUNCTION CALL GRAPH ==========")?;

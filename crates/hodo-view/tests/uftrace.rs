@@ -1,6 +1,6 @@
 //! The views show what uftrace shows of the same calls, byte for byte. `tests/uftrace/regenerate.py` wrote down both.
 //!
-//! What differs on purpose is in `tests/uftrace/PROGRAM.differs`, with the reasons; `BLESS=1` writes it anew. `ONLY='replay
+//! What differs on purpose is in `tests/uftrace/PROGRAM.differs`, with the reasons; `HODO_BLESS=1` writes it anew. `ONLY='replay
 //! -D 1'` tries one command line, and shows all differences.
 
 use std::collections::HashMap;
@@ -244,7 +244,7 @@ fn compare(program: &str) {
             let _ = writeln!(report, "\n$ {line}\n{}", difference(expected, actual, most));
         }
     }
-    if std::env::var_os("BLESS").is_some() && only.is_none() {
+    if std::env::var_os("HODO_BLESS").is_some() && only.is_none() {
         let path = format!("tests/uftrace/{program}.differs");
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
         std::fs::write(path, blessed).expect("the file of differences");

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use args::{Cli, Command};
 use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 fn main() -> ExitCode {
@@ -26,7 +27,10 @@ fn main() -> ExitCode {
     let order = matches
         .subcommand()
         .map(|(_, matches)| run::patch_order(matches));
-    match dispatch(cli, &order.unwrap_or_default()) {
+    let named = matches.subcommand().is_some_and(|(name, matches)| {
+        name == "live" && matches.value_source("data") == Some(ValueSource::CommandLine)
+    });
+    match dispatch(cli, &order.unwrap_or_default(), named) {
         Ok(code) => code,
         // Whoever reads our output has seen enough.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -61,10 +65,11 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn dispatch(cli: Cli, order: &[run::Patch]) -> Result<ExitCode> {
+/// `named`: the trace directory is given on the command line.
+fn dispatch(cli: Cli, order: &[run::Patch], named: bool) -> Result<ExitCode> {
     match cli.command {
         Command::Record(args) => Ok(run::record(&args.common, &args.recording, order)),
-        Command::Live(args) => Ok(run::live(&args, order)),
+        Command::Live(args) => Ok(run::live(&args, order, named)),
         Command::Replay(args) => view::replay(&args.reading, &args.style),
         Command::Report(args) => view::report(&args),
         Command::Graph(args) => view::graph(args),

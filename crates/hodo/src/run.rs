@@ -136,31 +136,35 @@ pub fn record(common: &Common, recording: &Recording, order: &[Patch]) -> ExitCo
     }
 }
 
-/// `hodo live`: a recording that is not kept.
-pub fn live(args: &LiveArgs, order: &[Patch]) -> ExitCode {
-    let directory = match tempfile::Builder::new().prefix("hodo-live-").tempdir() {
-        Ok(directory) => directory,
-        Err(error) => {
-            let place = std::env::temp_dir();
-            eprintln!(
-                "hodo: making a temporary directory in {}: {error}; name another place in TMPDIR",
-                place.display()
-            );
-            return ExitCode::from(125);
-        }
-    };
-    let data = directory.path().join(crate::args::DEFAULT_DATA);
+/// `hodo live`: a recording that is kept only if there is a place `named` for it.
+pub fn live(args: &LiveArgs, order: &[Patch], named: bool) -> ExitCode {
     let mut options = options(&args.reading.common, &args.recording, order);
-    options.data.clone_from(&data);
+    let mut temporary = None;
+    if !named {
+        match tempfile::Builder::new().prefix("hodo-live-").tempdir() {
+            Ok(directory) => {
+                options.data = directory.path().join(crate::args::DEFAULT_DATA);
+                temporary = Some(directory);
+            }
+            Err(error) => {
+                let place = std::env::temp_dir();
+                eprintln!(
+                    "hodo: making a temporary directory in {}: {error}; name another place in TMPDIR",
+                    place.display()
+                );
+                return ExitCode::from(125);
+            }
+        }
+    }
     let exit = match run(&options) {
         Ok(exit) => exit,
         Err(error) => return failed(&error, &args.recording.command[0]),
     };
-    // From here on Ctrl-C is for us. It must not leave the directory behind.
+    // From here on Ctrl-C is for us. It must not leave a temporary directory behind.
     interrupt::watch();
-    let shown = view::after_recording(args, data);
+    let shown = view::after_recording(args, options.data);
     // The program's end is what counts, and the directory must be gone before a signal ends this process.
-    if let Err(error) = directory.close() {
+    if let Some(Err(error)) = temporary.map(tempfile::TempDir::close) {
         eprintln!("hodo: removing the temporary directory: {error}");
     }
     if let Some(signal) = interrupt::signal() {

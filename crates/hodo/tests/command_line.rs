@@ -285,6 +285,16 @@ fn a_program_alone_is_live_and_leaves_nothing() {
 }
 
 #[test]
+fn live_keeps_its_trace_where_it_is_told_to() {
+    let place = place();
+    let live = run(place.path(), &["live", "-d", "kept", "/bin/true"]);
+    assert_eq!(live.status.code(), Some(0));
+    let replay = run(place.path(), &["replay", "-d", "kept"]);
+    assert_eq!(text(&live.stdout), text(&replay.stdout));
+    assert!(text(&replay.stdout).contains("__cxa_finalize"));
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_error() {
     let place = place();
     // More than a pipe holds.
