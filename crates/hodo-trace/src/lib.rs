@@ -8,6 +8,7 @@ pub mod calls;
 mod error;
 pub mod format;
 pub mod meta;
+mod model;
 pub mod records;
 #[doc(hidden)]
 pub mod testing;
@@ -16,5 +17,6 @@ mod trace;
 pub use calls::{Calls, Frame, Left, Step};
 pub use error::TraceError;
 pub use meta::Info;
+pub use model::{Chunk, Function, Kind, Module, Task};
 pub use records::{Record, RecordKind, Records, bytes_read};
-pub use trace::{Chunk, Function, Kind, Module, Scale, Task, Trace};
+pub use trace::{Scale, Trace};

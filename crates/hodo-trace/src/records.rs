@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, record};
-use crate::trace::Chunk;
+use crate::model::Chunk;
 
 /// Bytes of records read so far; see [`bytes_read`].
 static BYTES_READ: AtomicU64 = AtomicU64::new(0);

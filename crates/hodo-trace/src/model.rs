@@ -1,0 +1,117 @@
+//! What a trace is made of.
+
+use crate::meta::Exit;
+
+/// What is recorded of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Entry and exit.
+    Both,
+    /// The entry only.
+    Entry,
+    /// A call into a shared library: entry and exit.
+    Library,
+    /// A call into a shared library: the entry only.
+    LibraryEntry,
+    /// Nothing.
+    None,
+}
+
+impl Kind {
+    pub(crate) fn from_letter(letter: &str) -> Option<Self> {
+        Some(match letter {
+            "T" => Self::Both,
+            "E" => Self::Entry,
+            "P" => Self::Library,
+            "p" => Self::LibraryEntry,
+            "-" => Self::None,
+            _ => return None,
+        })
+    }
+
+    /// Is it a call into a shared library?
+    #[must_use]
+    pub fn is_library(self) -> bool {
+        matches!(self, Self::Library | Self::LibraryEntry)
+    }
+
+    /// Has it no exit?
+    #[must_use]
+    pub fn is_entry_only(self) -> bool {
+        matches!(self, Self::Entry | Self::LibraryEntry)
+    }
+}
+
+/// A function of a module.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// Link-time address.
+    pub addr: u64,
+    /// Bytes; 0 where unknown.
+    pub size: u64,
+    /// What is recorded of it.
+    pub kind: Kind,
+    /// Raw symbol name.
+    pub name: String,
+    /// Index in [`Trace::modules`](crate::Trace::modules).
+    pub module: usize,
+}
+
+/// A file of which functions were traced.
+#[derive(Debug, Clone)]
+pub struct Module {
+    /// Where it was.
+    pub path: String,
+    /// Its build id in hex.
+    pub build_id: Option<String>,
+}
+
+impl Module {
+    /// The file's name without its directories.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+}
+
+/// A chunk of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunk {
+    /// Its number in the file.
+    pub index: u64,
+    /// Its number within the task.
+    pub seq: u32,
+    /// Upper half of the counter at its start.
+    pub epoch: u32,
+    /// Records that the task had lost before it.
+    pub lost: u64,
+    /// No record in it is earlier, in units of the counter.
+    pub begins: u64,
+}
+
+/// A thread; one that executes a new program begins a new task.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// Its number, from 1.
+    pub id: u32,
+    /// Thread id.
+    pub tid: i32,
+    /// Process id.
+    pub pid: i32,
+    /// Process id of the parent.
+    pub ppid: Option<i32>,
+    /// Its name.
+    pub comm: String,
+    /// `start`, `thread`, `fork` or `exec`.
+    pub kind: String,
+    /// The task it came from; 0: none.
+    pub parent: u32,
+    /// When it began, in units of the counter.
+    pub began: u64,
+    /// When it ended, in units of the counter.
+    pub ended: Option<u64>,
+    /// How it ended.
+    pub exit: Option<Exit>,
+    /// Its records, in order.
+    pub chunks: Vec<Chunk>,
+}
