@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Signals that the runtime or this program treats in its own way, and that the program gets back as they were.
-const OURS: [i32; 3] = [libc::SIGPIPE, libc::SIGINT, libc::SIGQUIT];
+const OURS: [i32; 4] = [libc::SIGPIPE, libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP];
 /// The kernel's signals, those that libc keeps for itself included.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 

@@ -47,11 +47,13 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
     let program = launch::find_program(name)?;
     let selection = select::Selection::new(options)?;
     let mut session = session::Session::create(options, &program)?;
-    // Signals from the terminal are for the program; hodo ends when it does.
+    // Signals from the terminal are for the program; hodo ends when it does, and stops when it does: if it stopped first,
+    // the program could not tidy up the terminal before.
     // SAFETY: ignoring a signal runs no code.
     unsafe {
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::signal(libc::SIGQUIT, libc::SIG_IGN);
+        libc::signal(libc::SIGTSTP, libc::SIG_IGN);
     }
     let mut modules = modules::Modules::new();
     // A script has no functions of its own, and what cannot be read is told when it is executed.

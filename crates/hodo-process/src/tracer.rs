@@ -750,7 +750,7 @@ impl<'a> Tracer<'a> {
     }
 }
 
-/// The program has stopped itself, as editors and pagers do at ^Z: the shell that waits for this process has to see that.
+/// The program has stopped at ^Z, or has stopped itself then, as editors and pagers do: the shell that waits for this process has to see that.
 fn stop_in_foreground(first: i32) {
     use std::os::fd::AsRawFd;
     let Ok(terminal) = std::fs::File::open("/dev/tty") else {
@@ -760,7 +760,9 @@ fn stop_in_foreground(first: i32) {
     unsafe {
         let group = libc::getpgrp();
         if libc::getpgid(first) == group && libc::tcgetpgrp(terminal.as_raw_fd()) == group {
+            libc::signal(libc::SIGTSTP, libc::SIG_DFL);
             libc::raise(libc::SIGTSTP);
+            libc::signal(libc::SIGTSTP, libc::SIG_IGN);
         }
     }
 }

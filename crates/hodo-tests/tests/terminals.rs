@@ -1,0 +1,155 @@
+//! Programs that an interactive shell runs in a terminal.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use hodo_tests::{Kind, build, has_tool, hodo, needs, scratch};
+
+/// A shell in a terminal of its own.
+struct Terminal {
+    script: Child,
+    keys: ChildStdin,
+    shown: Arc<Mutex<Vec<u8>>>,
+    seen: usize,
+}
+
+impl Terminal {
+    fn new() -> Self {
+        let mut script = Command::new("script")
+            .args(["-qec", "bash --norc --noprofile -i", "/dev/null"])
+            .env("TERM", "dumb")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("script can be run");
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let (mut out, all) = (script.stdout.take().expect("piped"), Arc::clone(&shown));
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = out.read(&mut buffer) {
+                all.lock()
+                    .expect("nobody panics")
+                    .extend_from_slice(&buffer[..count]);
+            }
+        });
+        let keys = script.stdin.take().expect("piped");
+        let mut terminal = Self {
+            script,
+            keys,
+            shown,
+            seen: 0,
+        };
+        // What is typed is shown, too.
+        terminal.press("PS1='[pro''mpt]'\n");
+        terminal.see("[prompt]");
+        terminal
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys
+            .write_all(keys.as_bytes())
+            .expect("the terminal is there");
+    }
+
+    /// Waits until this is shown, behind what was seen before.
+    #[track_caller]
+    fn see(&mut self, text: &str) {
+        let started = Instant::now();
+        loop {
+            let shown = self.shown.lock().expect("nobody panics").clone();
+            let new = String::from_utf8_lossy(&shown[self.seen..]).into_owned();
+            if let Some(at) = new.find(text) {
+                self.seen += at + text.len();
+                return;
+            }
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "{text} is not shown: {new:?}"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.keys.write_all(b"\x03\nkill -9 %1\nexit\n\nexit\n");
+        std::thread::sleep(Duration::from_millis(100));
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+/// The program by itself, and recorded with these options.
+fn commands(test: &str, options: &[&str]) -> Vec<String> {
+    let program = build("terminal.c", Kind::Pie, &[]).display().to_string();
+    let mut commands = vec![program.clone()];
+    for (index, option) in options.iter().enumerate() {
+        let data = scratch(&format!("{test}-{index}")).join("data");
+        let (hodo, data) = (hodo().display(), data.display());
+        commands.push(format!("{hodo} record -d {data} {option} {program}"));
+    }
+    commands
+}
+
+#[test]
+fn a_program_that_tidies_up_before_it_stops() {
+    needs!(has_tool("script"), "no script (bsdutils)");
+    for command in commands("tidies_up", &["", "--keep-pid", "-l"]) {
+        let mut terminal = Terminal::new();
+        terminal.press(&format!("{command}\n"));
+        terminal.see("[ready]");
+        for _ in 0..2 {
+            terminal.press("\x1a");
+            terminal.see("[tidied]");
+            terminal.see("Stopped");
+            terminal.see("[prompt]");
+            terminal.press("fg\n");
+            terminal.see("[back]");
+        }
+        terminal.press("\x03");
+        terminal.see("[prompt]");
+        terminal.press("echo status $?\n");
+        terminal.see("status 130");
+    }
+}
+
+#[test]
+fn a_program_that_stops_and_goes_on_in_the_background() {
+    needs!(has_tool("script"), "no script (bsdutils)");
+    for command in commands("in_the_background", &["", "--keep-pid"]) {
+        let mut terminal = Terminal::new();
+        terminal.press(&format!("{command} plain\n"));
+        terminal.see("[ready]");
+        terminal.press("\x1a");
+        terminal.see("Stopped");
+        terminal.see("[prompt]");
+        terminal.press("bg\n");
+        terminal.see("[prompt]");
+        terminal.press("jobs\n");
+        terminal.see("Running");
+        terminal.press("kill %1; wait %1; echo status $?\n");
+        terminal.see("status 143");
+    }
+}
+
+#[test]
+fn a_program_that_does_not_want_to_stop() {
+    needs!(has_tool("script"), "no script (bsdutils)");
+    for command in commands("does_not_stop", &["", "--keep-pid"]) {
+        let mut terminal = Terminal::new();
+        terminal.press(&format!("{command} ignores\n"));
+        terminal.see("[ready]");
+        terminal.press("\x1a");
+        terminal.see("[asked]");
+        terminal.press("\x1a");
+        terminal.see("[asked]");
+        terminal.press("\x03");
+        terminal.see("[prompt]");
+        terminal.press("echo status $?\n");
+        terminal.see("status 130");
+    }
+}
