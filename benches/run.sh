@@ -5,6 +5,7 @@
 #   benches/run.sh [CALLS]      CALLS of a tiny function (10,000,000); the readers see twice as many records
 set -euo pipefail
 cd "$(dirname "$0")/.."
+root=$PWD
 calls="${1:-10000000}"
 
 if ! command -v uftrace >/dev/null && [ "$(id -u)" = 0 ]; then
@@ -102,22 +103,49 @@ plan "$(command -v bash)"
 if has gdb; then plan "$(command -v gdb)"; fi
 
 echo
-echo "== slowdown of programs with every function traced (CPU, the recorder's included)"
-row "" hodo "uftrace -P ." ratio goal
+echo "== slowdown of interpreters with every function traced (CPU of all, the recorder's included)"
+# uftrace needs them built for it; hodo takes them as they are.
+row "" hodo uftrace ratio goal
+source_of() { # crate
+    cargo metadata --quiet --format-version 1 --manifest-path "$root/benches/interpreters/Cargo.toml" |
+        grep -o "\"manifest_path\":\"[^\"]*/$1-[0-9][^\"]*/Cargo.toml\"" | head -1 | cut -d'"' -f4 | xargs dirname
+}
+interpreter() { # name, its work, what to compile…
+    local name=$1 work=$2 bare ours theirs
+    shift 2
+    gcc -O2 -o "$name" "$root/benches/interpreters/$name.c" "$@" -lm
+    gcc -O2 -pg -o "$name-pg" "$root/benches/interpreters/$name.c" "$@" -lm
+    bare=$(cpu 5 "./$name" "$work")
+    ours=$(divide "$(cpu 3 "$hodo" record -d trace -- "./$name" "$work")" "$bare")
+    theirs=$(divide "$(uftrace_or_nothing cpu 1 uftrace record -d utrace "./$name-pg" "$work")" "$bare")
+    row "$name ($bare ms alone)" "$ours" "$theirs" "$(divide "$ours" "$theirs")" "ratio 0.25"
+    rm -rf trace* utrace*
+}
+sql='with recursive t(i) as (select 1 union all select i+1 from t where i<1500000) select count(*), sum(i) from t'
+lua=$(source_of lua-src)/lua-5.4.7
+interpreter lua "$root/benches/interpreters/work.lua" -DLUA_USE_POSIX -I"$lua" "$lua"/*.c
+sqlite=$(source_of libsqlite3-sys)/sqlite3
+interpreter sqlite "$sql" -DSQLITE_THREADSAFE=0 -DSQLITE_OMIT_LOAD_EXTENSION -I"$sqlite" "$sqlite/sqlite3.c"
+
+echo
+echo "== slowdown of programs that nobody has prepared; uftrace -P . patches what it can"
+row "" hodo "uftrace -P ." "calls seen" "by uftrace"
+calls_of() { # what shows them
+    "$@" 2>/dev/null | awk 'NR > 2 { n += $(NF - 1) } END { printf "%d", n }'
+}
 program() { # name, library to trace inside of or nothing, command…
-    local name=$1 inside=() theirs_inside=() bare ours theirs
+    local name=$1 inside=() bare ours theirs seen
     if [ -n "$2" ]; then
         inside=(-P ".@$2")
-        theirs_inside=(-P ".@$2")
     fi
     shift 2
     bare=$(cpu 3 "$@")
     ours=$(divide "$(cpu 2 "$hodo" record -d trace "${inside[@]}" -- "$@")" "$bare")
-    theirs=$(divide "$(uftrace_or_nothing cpu 1 uftrace record --force -P . "${theirs_inside[@]}" -d utrace "$@")" "$bare")
-    row "$name ($bare ms alone)" "$ours" "$theirs" "$(divide "$ours" "$theirs")" "ratio 0.25"
+    theirs=$(divide "$(uftrace_or_nothing cpu 1 uftrace record --force -P . "${inside[@]}" -d utrace "$@")" "$bare")
+    seen=$(uftrace_or_nothing calls_of uftrace report --no-pager -d utrace)
+    row "$name ($bare ms alone)" "$ours" "$theirs" "$(calls_of "$hodo" report --no-pager -d trace)" "$seen"
+    rm -rf trace* utrace*
 }
-sql='with recursive t(i) as (select 1 union all select i+1 from t where i<1500000) select count(*), sum(i) from t'
-lua='local function fib(n) if n < 2 then return n end return fib(n-1) + fib(n-2) end local t = {} for i = 1, 100000 do t[i] = tostring(i) end table.sort(t) print(fib(31), #table.concat(t))'
 if has sqlite3; then program sqlite3 libsqlite3.so.0 sqlite3 :memory: "$sql"; fi
-if has lua5.4; then program lua "" lua5.4 -e "$lua"; fi
+if has lua5.4; then program lua "" lua5.4 "$root/benches/interpreters/work.lua"; fi
 program bash "" bash -c 'for ((i = 0; i < 150000; i++)); do x=$((x + i)); done; echo $x'
