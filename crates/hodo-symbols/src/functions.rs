@@ -1,5 +1,6 @@
 //! The functions of an ELF file.
 
+use crate::startup;
 use crate::unwind::{Frames, Range, Tables};
 use crate::{debugdata, lsda, unwind};
 use object::elf;
@@ -138,6 +139,7 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     labels.sort_unstable();
     symbols.landing_pads = landing_pads(&file, &mut tables.ranges);
     merge(&mut symbols, &tables, &labels);
+    startup::name(&file, &mut symbols);
     let mut labels: Vec<u64> = labels.into_iter().map(|(addr, _)| addr).collect();
     let ranges = &tables.ranges;
     labels.extend(ranges.iter().map(|r| r.addr));

@@ -8,6 +8,7 @@ mod demangle;
 mod functions;
 mod imports;
 mod lsda;
+mod startup;
 mod unwind;
 
 pub use demangle::{Style, demangle};
