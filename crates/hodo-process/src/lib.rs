@@ -73,9 +73,11 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
     }
     let child = launch::fork(&program, &options.command, options.keep_pid)?;
     let done = Arc::new(AtomicBool::new(false));
-    let forward = (!options.keep_pid).then(|| signals::Forward::start(child.pid));
+    // A program that has hodo's own process id gets what is sent to that.
+    let forward = signals::Forward::start((!options.keep_pid).then_some(child.pid));
     let events = Arc::clone(&session.events);
-    let tracer = tracer::Tracer::new(options, &mut session, modules, selection, child.pid)?;
+    let mut tracer = tracer::Tracer::new(options, &mut session, modules, selection, child.pid)?;
+    tracer.tell_signals(forward.seen());
     let outcome = std::thread::scope(|scope| {
         let populate = scope.spawn(|| populate(&events, &done));
         // Whatever happens here, the other thread must end.

@@ -1,10 +1,48 @@
 //! Signals that are sent to the recorder but meant for the program.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Signals that are handed on to the program, which then ends or not as it would have.
 const FORWARDED: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+/// What is sent to a process group (by a shell's `kill %1`, by a terminal that hangs up) reaches the program without help,
+/// and within this time.
+const TOGETHER: Duration = Duration::from_millis(40);
+
+/// For each of the forwarded signals, by whom it was last sent to the program itself, and how often it was.
+#[derive(Debug, Default)]
+pub struct Seen([AtomicU64; FORWARDED.len()]);
+
+impl Seen {
+    fn slot(&self, signal: i32) -> Option<&AtomicU64> {
+        let index = FORWARDED
+            .iter()
+            .position(|&forwarded| forwarded == signal)?;
+        Some(&self.0[index])
+    }
+
+    /// Whether a signal is one of those that are handed on.
+    pub fn counts(&self, signal: i32) -> bool {
+        self.slot(signal).is_some()
+    }
+
+    /// The program gets this signal from that process.
+    pub fn note(&self, signal: i32, sender: i32) {
+        if let Some(slot) = self.slot(signal) {
+            let count = (slot.load(Ordering::Acquire) >> 32) + 1;
+            slot.store(
+                count << 32 | u64::from(sender.cast_unsigned()),
+                Ordering::Release,
+            );
+        }
+    }
+
+    fn get(&self, signal: i32) -> u64 {
+        self.slot(signal)
+            .map_or(0, |slot| slot.load(Ordering::Acquire))
+    }
+}
 
 /// The set of forwarded signals.
 fn set() -> libc::sigset_t {
@@ -19,46 +57,97 @@ fn set() -> libc::sigset_t {
     }
 }
 
+/// Waits for one of the signals: which, and who sent it.
+fn next(time: Duration) -> Option<(i32, i32)> {
+    let set = set();
+    let pause = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    // SAFETY: all-zero is a valid siginfo_t.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set and the time are initialized, and the call fills the information.
+    let signal = unsafe { libc::sigtimedwait(&raw const set, &raw mut info, &raw const pause) };
+    // SAFETY: signals that come from a process or the kernel carry the sender's id or zero.
+    (signal > 0).then(|| (signal, unsafe { info.si_pid() }))
+}
+
 /// Hands signals on while it lives.
 #[derive(Debug)]
 pub struct Forward {
     done: Arc<AtomicBool>,
+    seen: Arc<Seen>,
 }
 
 impl Forward {
     /// To be called in the thread that starts all others, after the program was forked: the signals are blocked here
-    /// and waited for in a thread of their own.
-    pub fn start(pid: i32) -> Self {
+    /// and waited for in a thread of their own, which hands them on to `pid`, if there is one.
+    pub fn start(pid: Option<i32>) -> Self {
         let set = set();
         // SAFETY: the set is initialized; the old one is not asked for.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
-        let done = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&done);
+        let this = Self {
+            done: Arc::default(),
+            seen: Arc::default(),
+        };
+        let (done, seen) = (Arc::clone(&this.done), Arc::clone(&this.seen));
         std::thread::spawn(move || {
-            let pause = libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 300_000_000,
-            };
-            while !flag.load(Ordering::Acquire) {
-                // SAFETY: the set and the time are initialized; the signal's information is not asked for.
-                let signal = unsafe {
-                    libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const pause)
+            let mut before = [0; FORWARDED.len()];
+            while !done.load(Ordering::Acquire) {
+                let Some((signal, sender)) = next(Duration::from_millis(300)) else {
+                    continue;
                 };
-                if signal > 0 && !flag.load(Ordering::Acquire) {
-                    // SAFETY: kill touches no memory. The program is our child and is not reaped before `flag` is set.
-                    unsafe { libc::kill(pid, signal) };
+                let Some(pid) = pid else {
+                    continue;
+                };
+                std::thread::sleep(TOGETHER);
+                if done.load(Ordering::Acquire) {
+                    break;
                 }
+                // One that came to both is not handed on.
+                let now = seen.get(signal);
+                let index = FORWARDED.iter().position(|&forwarded| forwarded == signal);
+                let before = &mut before[index.unwrap_or(0)];
+                if std::mem::replace(before, now) != now && now as u32 == sender.cast_unsigned() {
+                    continue;
+                }
+                // SAFETY: kill touches no memory. The program is our child and is not reaped before `done` is set.
+                unsafe { libc::kill(pid, signal) };
             }
         });
-        Self { done }
+        this
+    }
+
+    /// Where to tell of signals that the program gets itself.
+    pub fn seen(&self) -> Arc<Seen> {
+        Arc::clone(&self.seen)
     }
 }
 
 impl Drop for Forward {
     fn drop(&mut self) {
         self.done.store(true, Ordering::Release);
+        // Those that came last were for the program, too.
+        while next(Duration::ZERO).is_some() {}
         let set = set();
         // SAFETY: as in `start`.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
+    }
+}
+
+/// The program has stopped at ^Z, or has stopped itself then, as editors and pagers do: the shell that waits for this process has to see that.
+pub fn stop_in_foreground(first: i32) {
+    use std::os::fd::AsRawFd;
+    let Ok(terminal) = std::fs::File::open("/dev/tty") else {
+        return;
+    };
+    // SAFETY: none of these touches memory. This process goes on when the shell continues the job.
+    unsafe {
+        let group = libc::getpgrp();
+        if libc::getpgid(first) == group && libc::tcgetpgrp(terminal.as_raw_fd()) == group {
+            libc::signal(libc::SIGTSTP, libc::SIG_DFL);
+            libc::raise(libc::SIGTSTP);
+            libc::signal(libc::SIGTSTP, libc::SIG_IGN);
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use hodo_patch::Recording;
@@ -23,6 +24,7 @@ use crate::options::{Exit, RecordOptions};
 use crate::remote;
 use crate::select::Selection;
 use crate::session::{Session, counter, exit_json};
+use crate::signals::{self, Seen};
 
 const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEFORK
@@ -87,6 +89,8 @@ pub struct Tracer<'a> {
     lost: u64,
     unshadowed: u64,
     first: i32,
+    /// Where to tell of signals that are sent to the program.
+    signals: Option<Arc<Seen>>,
     exit: Option<Exit>,
     failure: Option<Failure>,
 }
@@ -143,11 +147,17 @@ impl<'a> Tracer<'a> {
             lost: 0,
             unshadowed: 0,
             first,
+            signals: None,
             exit: None,
             failure: None,
         };
         this.threads.insert(first, Thread::untraced(first));
         Ok(this)
+    }
+
+    /// Tells of signals that are sent to the program.
+    pub fn tell_signals(&mut self, seen: Arc<Seen>) {
+        self.signals = Some(seen);
     }
 
     /// Follows until nothing is left to follow.
@@ -246,7 +256,7 @@ impl<'a> Tracer<'a> {
                 // A stop of the whole group (SIGSTOP, ^Z): let it last.
                 remote::request(libc::PTRACE_LISTEN, tid, 0, 0)?;
                 if tid == self.first && signal == libc::SIGTSTP && !self.options.keep_pid {
-                    stop_in_foreground(tid);
+                    signals::stop_in_foreground(tid);
                 }
                 Ok(())
             }
@@ -255,6 +265,15 @@ impl<'a> Tracer<'a> {
     }
 
     fn signal(&mut self, tid: i32, signal: i32) -> Result<()> {
+        if let Some(seen) = self.signals.as_ref().filter(|seen| seen.counts(signal))
+            && self
+                .threads
+                .get(&tid)
+                .is_some_and(|thread| thread.pid == self.first)
+        {
+            // SAFETY: signals that come from a process or the kernel carry the sender's id or zero.
+            seen.note(signal, unsafe { remote::siginfo(tid)?.si_pid() });
+        }
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
         if let Some(space) = space {
             match signal {
@@ -747,23 +766,6 @@ impl<'a> Tracer<'a> {
             recording: self.recording,
         };
         instrument::libraries(tid, &mut space.borrow_mut(), &mut work)
-    }
-}
-
-/// The program has stopped at ^Z, or has stopped itself then, as editors and pagers do: the shell that waits for this process has to see that.
-fn stop_in_foreground(first: i32) {
-    use std::os::fd::AsRawFd;
-    let Ok(terminal) = std::fs::File::open("/dev/tty") else {
-        return;
-    };
-    // SAFETY: none of these touches memory. This process goes on when the shell continues the job.
-    unsafe {
-        let group = libc::getpgrp();
-        if libc::getpgid(first) == group && libc::tcgetpgrp(terminal.as_raw_fd()) == group {
-            libc::signal(libc::SIGTSTP, libc::SIG_DFL);
-            libc::raise(libc::SIGTSTP);
-            libc::signal(libc::SIGTSTP, libc::SIG_IGN);
-        }
     }
 }
 

@@ -157,3 +157,20 @@ fn closing_every_descriptor() {
         }
     }
 }
+
+#[test]
+fn signals_to_the_process_group_come_once() {
+    let program = build("told.c", Kind::Pie, &[]);
+    // The shell gets its own signals, too.
+    let script = "trap : TERM HUP USR1 USR2 INT; \"$@\" > out & job=$!; until grep -qs ready out; do sleep 0.05; done; \
+                  for s in TERM USR1 HUP USR2; do kill -$s 0; sleep 0.1; done; kill -TERM $job; sleep 0.1; kill -USR2 $job; \
+                  while kill -0 $job 2> /dev/null; do wait $job; done; cat out";
+    for options in [&[][..], &["--keep-pid"]] {
+        let run = Run::new("signals_come_once", &program).inside(["bash", "-c", script, "sh"]);
+        assert_eq!(
+            String::from_utf8_lossy(&run.alone().stdout),
+            "ready\n15: 2\n1: 1\n10: 1\n12: 2\n2: 0\n"
+        );
+        run.same(options).has_calls(&[("main", 1), ("count", 6)]);
+    }
+}
