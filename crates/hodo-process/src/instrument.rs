@@ -214,17 +214,18 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     space.spots = spots.finish()?;
     hooks::add(&module.image, bias, &mut island, &mut space, &mut patches);
     tell_failures(&module.image, &patches, context)?;
-    apply(&memory, &module.image, bias, &patches, &mut space)?;
+    // Unwinders in libraries that nobody tells of would not find their way through traced frames.
+    if let Some(base) = linker {
+        arm_linker(pid, base, &memory, &maps, &mut space)?;
+    }
     memory.write(island.base, &island.code)?;
+    apply(&memory, &module.image, bias, &patches, &mut space)?;
     space.used[0] = (island.code.len(), island.hooks().start);
     space.stubs[0].extend(&island);
     if space.islands[1].1 != 0 {
         let island = Island::new(space.islands[1].0, space.islands[1].1);
         memory.write(island.base, &island.code)?;
         space.used[1] = (island.code.len(), island.hooks().start);
-    }
-    if let Some(base) = linker {
-        arm_linker(pid, base, &memory, &maps, &mut space)?;
     }
     space.seen = file_mappings(&maps).map(Seen::from).collect();
     if let Some(base) = linker {
@@ -551,14 +552,15 @@ fn arm_linker(
         return Ok(());
     };
     let image = Image::open(&real_path(pid, &mapping.path), mapping.path.clone())?;
-    if let [Some((symbol, _))] = image.symbols(&["_dl_debug_state"]) {
-        let at = base.wrapping_add(symbol);
-        let mut original = vec![0];
-        memory.read(at, &mut original)?;
-        memory.write(at, &[0xCC])?;
-        space.originals.push((at, original));
-        space.r_brk = Some(at);
-    }
+    let [symbol] = image.symbols(&["_dl_debug_state"]);
+    let (symbol, _) =
+        symbol.with_context(|| format!("{} does not tell of libraries", mapping.path.display()))?;
+    let at = base.wrapping_add(symbol);
+    let mut original = vec![0];
+    memory.read(at, &mut original)?;
+    memory.write(at, &[0xCC])?;
+    space.originals.push((at, original));
+    space.r_brk = Some(at);
     Ok(())
 }
 
@@ -603,8 +605,16 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
             continue;
         };
         let real = real_path(pid, &mapping.path);
-        let Ok(image) = Image::open(&real, mapping.path.clone()) else {
-            continue;
+        let image = match Image::open(&real, mapping.path.clone()) {
+            Ok(image) => image,
+            Err(error) if context.selection.module(&mapping.path, false) => {
+                let text = format!("{}: {error:#}; it is not traced", mapping.path.display());
+                context
+                    .session
+                    .log(&json!({"remark": {"pid": pid, "text": text}}))?;
+                continue;
+            }
+            Err(_) => continue,
         };
         let Some(bias) = image.bias(mapping.offset, mapping.start) else {
             continue;
@@ -620,34 +630,37 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         let (used, hooks) = space.used[1];
         let mut island = Island::resume(base, capacity, used, hooks);
         let mut patches = Patches::default();
-        if context.selection.module(&mapping.path, false) {
-            let module = context.modules.get(
-                &real,
-                &mapping.path,
-                context.selection,
-                false,
-                context.session,
-            )?;
-            let mut spots = Spots::new(pid, space.syscall, space);
-            patch(
-                &module,
-                bias,
-                &mut island,
-                context,
-                &mut |range| spots.find(range),
-                &mut patches,
-            )?;
-            space.spots = spots.finish()?;
+        let chosen = context.selection.module(&mapping.path, false).then(|| {
+            let (selection, session) = (context.selection, &mut *context.session);
+            let modules = &mut *context.modules;
+            modules.get(&real, &mapping.path, selection, false, session)
+        });
+        match chosen {
+            Some(Ok(module)) => {
+                let mut spots = Spots::new(pid, space.syscall, space);
+                patch(
+                    &module,
+                    bias,
+                    &mut island,
+                    context,
+                    &mut |range| spots.find(range),
+                    &mut patches,
+                )?;
+                space.spots = spots.finish()?;
+            }
+            Some(Err(error)) => context.session.log(&json!({"remark": {"pid": pid, "text":
+                format!("{}: {error:#}; it is not traced", mapping.path.display())}}))?,
+            None => {}
         }
         hooks::add(&image, bias, &mut island, space, &mut patches);
         tell_failures(&image, &patches, context)?;
-        apply(&memory, &image, bias, &patches, space)?;
-        space.patched.insert(key, Rc::new(patches));
         memory.write(base + used as u64, &island.code[used..])?;
         memory.write(
             base + hooks as u64,
             &island.code[hooks..island.hooks().start],
         )?;
+        apply(&memory, &image, bias, &patches, space)?;
+        space.patched.insert(key, Rc::new(patches));
         space.used[1] = (island.code.len(), island.hooks().start);
         space.stubs[1].extend(&island);
     }

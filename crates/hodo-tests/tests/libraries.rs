@@ -1,6 +1,6 @@
 //! Shared libraries: found at the start, loaded later, traced inside.
 
-use hodo_tests::{Kind, Run, build, build_with};
+use hodo_tests::{Kind, Run, build, build_with, needs, scratch};
 
 fn plugin() -> std::path::PathBuf {
     build_with("gcc", &["plugin.c"], &["-O2", "-shared", "-fPIC"])
@@ -30,4 +30,42 @@ fn libraries_loaded_and_unloaded_while_it_runs() {
             trace.has_calls(&[("main", 1), ("use", 100), ("plugin", 100), ("inner", 100)]);
         }
     }
+}
+
+/// A copy of an ELF file whose section headers are nowhere: it can be loaded, but not be read by those who look for symbols.
+fn without_sections(from: &str, to: &std::path::Path) {
+    let mut bytes = std::fs::read(from).expect("the file can be read");
+    // e_shoff
+    bytes[40..48].copy_from_slice(&(1u64 << 47).to_le_bytes());
+    std::fs::write(to, bytes).expect("the copy can be written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(to, mode).expect("the copy can be made executable");
+}
+
+#[test]
+fn a_dynamic_linker_that_cannot_be_read() {
+    const LINKER: &str = "/lib64/ld-linux-x86-64.so.2";
+    needs!(std::path::Path::new(LINKER).exists(), "no glibc");
+    let linker = scratch("unreadable_linker_files").join("ld.so");
+    without_sections(LINKER, &linker);
+    let flag = format!("-Wl,--dynamic-linker={}", linker.display());
+    let program = build("ends.c", Kind::Pie, &[&flag]);
+    let run = Run::new("unreadable_linker", program).args(["exit"]);
+    let (alone, traced) = (run.alone(), run.traced(&[]));
+    assert_eq!(alone, traced.outcome, "{}", traced.remarks);
+    assert!(traced.remarks.contains("untraced"), "{}", traced.remarks);
+}
+
+#[test]
+fn a_library_that_cannot_be_read() {
+    let plugin = plugin();
+    let broken = scratch("unreadable_library_files").join("broken.so");
+    without_sections(&plugin.display().to_string(), &broken);
+    let program = build("libraries.c", Kind::Pie, &["-ldl"]);
+    let run = Run::new("unreadable_library", program).args([&broken]);
+    let traced = run.traced(&["-l"]);
+    assert_eq!(run.alone(), traced.outcome, "{}", traced.remarks);
+    let remarks = traced.trace.log("remark");
+    let said = remarks.iter().any(|r| r.to_string().contains("broken.so"));
+    assert!(said, "{remarks:?}");
 }
