@@ -1,6 +1,6 @@
 //! The name of a stripped program's main function: the C library's startup code says where it is.
 
-use object::read::elf::ElfFile64;
+use object::read::elf::{ElfFile64, ElfSection64};
 use object::{Endianness, Object, ObjectSection};
 
 use crate::functions::{Nature, Symbols};
@@ -11,15 +11,17 @@ const LENGTH: u64 = 64;
 /// Gives `main` its name if no symbol did.
 pub(crate) fn name(file: &ElfFile64<'_, Endianness>, symbols: &mut Symbols) {
     let entry = file.entry();
+    let end = |section: &ElfSection64<'_, '_, Endianness>| {
+        section.address().saturating_add(section.size())
+    };
     let section = file
         .sections()
-        .find(|section| (section.address()..section.address() + section.size()).contains(&entry));
-    let Some(code) = section.and_then(|section| {
-        let left = section.address() + section.size() - entry;
-        section.data_range(entry, left.min(LENGTH)).ok().flatten()
-    }) else {
-        return;
-    };
+        .find(|section| (section.address()..end(section)).contains(&entry));
+    let code = section.and_then(|section| {
+        let length = (end(&section) - entry).min(LENGTH);
+        section.data_range(entry, length).ok().flatten()
+    });
+    let Some(code) = code else { return };
     let Some(main) = main_of(code, entry) else {
         return;
     };
@@ -47,7 +49,11 @@ fn main_of(code: &[u8], entry: u64) -> Option<u64> {
         }
         match code[at..at + 3] {
             // lea rdi, [rip + number]
-            [0x48, 0x8D, 0x3D] => Some((entry + at as u64 + 7).wrapping_add_signed(number.into())),
+            [0x48, 0x8D, 0x3D] => Some(
+                entry
+                    .wrapping_add(at as u64 + 7)
+                    .wrapping_add_signed(number.into()),
+            ),
             // mov rdi, number
             [0x48, 0xC7, 0xC7] => Some(i64::from(number).cast_unsigned()),
             _ => None,

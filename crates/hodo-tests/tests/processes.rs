@@ -69,7 +69,6 @@ fn children_are_followed() {
                     ("in_child", 40),
                     ("in_parent", 80),
                     ("after_exec", 21),
-                    ("main", 22),
                 ]);
             }
         }
