@@ -11,6 +11,8 @@ use hodo_trace::format::{
 
 /// Bytes of the shadow that are mapped at once.
 const SHADOW_STEP: u64 = 1 << 20;
+/// Pieces of the shadow that are mapped by the agent at most: as many as a page can list.
+const PIECES: u64 = 4096 / 8;
 
 global_asm!(
     r#"
@@ -84,6 +86,8 @@ hodo_agent_chunk:
     ret
 
     # The shadow of the present stack is not known to be mapped. Keeps all registers. Out: carry set if there can be none.
+    # The pieces that are mapped here are listed behind the first range that the controller has mapped; without one, what
+    # is found mapped is taken for such a piece.
     .p2align 4
 hodo_agent_shadow:
     push rax
@@ -112,21 +116,61 @@ hodo_agent_shadow:
     movabs rax, {SHADOW_DISTANCE}
     sub rdi, rax
     jc 9f
-    test byte ptr gs:[{FLAGS}], 1
-    jnz 9f
     and rdi, -{SHADOW_STEP}
+    jz 9f
     mov esi, {SHADOW_STEP}
+    # Is it in the list of pieces that were mapped here?
+    mov rcx, gs:[{REGION0_LEN}]
+    mov r8, gs:[{REGION0_LO}]
+    add r8, rcx
+    sub r8, rax
+    test rcx, rcx
+    cmovz r8, rcx
+    jz 13f
+    mov ecx, {PIECES}
+12: cmp [r8 + rcx * 8 - 8], rdi
+    je 1f
+    dec ecx
+    jnz 12b
+13: test byte ptr gs:[{FLAGS}], 1
+    jnz 9f
+    # It is listed first, so that other threads know whose it is as soon as it is mapped.
+    xor edx, edx
+    test r8, r8
+    jz 15f
+    lea rdx, [r8 + {PIECES} * 8]
+14: sub rdx, 8
+    cmp rdx, r8
+    jb 9f
+    xor eax, eax
+    lock cmpxchg [rdx], rdi
+    jne 14b
+15: push rdx
+    push r8
     mov edx, 3
     mov r10d, 0x104022            # PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE
     mov r8, -1
     xor r9d, r9d
     mov eax, 9                    # mmap
     syscall
+    pop r8
+    pop rdx
     cmp rax, rdi
     je 1f
-    cmp rax, -17                  # EEXIST: mapped earlier, by this or another thread
+    test rdx, rdx
+    jz 16f
+    mov qword ptr [rdx], 0
+16: cmp rax, -17                  # EEXIST: mapped by another thread meanwhile, or by the program
+    jne 17f
+    test r8, r8
+    jz 1f
+    mov ecx, {PIECES}
+18: cmp [r8 + rcx * 8 - 8], rdi
     je 1f
-    cmp rax, -4096
+    dec ecx
+    jnz 18b
+    jmp 9f
+17: cmp rax, -4096
     jae 9f
     # An old kernel ignored NOREPLACE and put it elsewhere: no shadow here.
     mov rsi, {SHADOW_STEP}
@@ -357,6 +401,7 @@ hodo_agent_end:
     EPOCH_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_EPOCH,
     SHADOW_DISTANCE = const SHADOW_DISTANCE,
     SHADOW_STEP = const SHADOW_STEP,
+    PIECES = const PIECES,
     SP_UP = const record::SP_SHIFT - 4,
     SP_FIELD = const ((1u32 << record::SP_BITS) - 1) << record::SP_SHIFT,
 );

@@ -360,6 +360,7 @@ fn map_shadows(
         for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTDUMP] {
             calls.call(libc::SYS_madvise, [at, len, advice as u64, 0, 0, 0])?;
         }
+        // The last page of the first range is the agent's: there it lists what it maps itself.
         *region = (at + SHADOW_DISTANCE, len - 4096);
     }
     Ok(regions)

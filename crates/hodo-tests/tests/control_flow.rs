@@ -173,3 +173,16 @@ fn handlers_unwind_from_wherever_the_signal_arrived() {
         }
     }
 }
+
+#[test]
+fn stacks_in_all_kinds_of_memory() {
+    // musl has no contexts.
+    for kind in [Kind::Pie, Kind::Static] {
+        let program = build("odd_stacks.c", kind, &[]);
+        for options in [&[][..], &["-l"], &["--check-frames"], &["--no-time"]] {
+            let run = Run::new(&format!("odd_stacks-{kind:?}"), &program);
+            let trace = run.same(options);
+            trace.has_calls(&[("main", 1), ("deep", 15 * 5 * 51), ("leaf", 15 * 5)]);
+        }
+    }
+}
