@@ -63,11 +63,13 @@ static void on_sample(int signal) {
 static void cleanup(void *count) { ++*(long *)count; }
 
 static long cleaned;
+static volatile int begun;
 
 static void *spin(void *argument) {
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, 0);
     struct item item = {1};
     pthread_cleanup_push(cleanup, &cleaned);
+    begun = 1;
     for (;;)
         outer(&item, 0);
     pthread_cleanup_pop(0);
@@ -78,6 +80,7 @@ static void on_end(int signal) { pthread_exit(0); }
 static void *until_signal(void *argument) {
     struct item item = {1};
     pthread_cleanup_push(cleanup, &cleaned);
+    begun = 1;
     for (;;)
         outer(&item, 1);
     pthread_cleanup_pop(0);
@@ -107,12 +110,14 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 100; i++) {
             pthread_t thread;
             pthread_create(&thread, 0, cancel ? spin : until_signal, 0);
-            usleep(200 + i % 7 * 50);
+            while (!begun)
+                usleep(10);
+            usleep(i % 7 * 50);
             cancel ? pthread_cancel(thread) : pthread_kill(thread, SIGUSR1);
             pthread_join(thread, 0);
+            begun = 0;
         }
-        // A thread that had not begun had nothing to clean.
-        printf("%d\n", cleaned > 50);
+        printf("%ld cleaned\n", cleaned);
     }
     return 5;
 }
