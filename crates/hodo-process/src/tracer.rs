@@ -32,6 +32,9 @@ const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEEXEC
     | libc::PTRACE_O_TRACESYSGOOD;
 
+/// `si_code` of a signal that the kernel sent by itself (`asm-generic/siginfo.h`).
+const SI_KERNEL: i32 = 0x80;
+
 type SharedSpace = Rc<RefCell<Space>>;
 
 #[derive(Debug, Clone)]
@@ -277,7 +280,8 @@ impl<'a> Tracer<'a> {
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
         if let Some(space) = space {
             match signal {
-                libc::SIGTRAP => {
+                // From a breakpoint instruction, not from a processor that single-steps or from another process.
+                libc::SIGTRAP if remote::siginfo(tid)?.si_code == SI_KERNEL => {
                     let mut regs = remote::regs(tid)?;
                     let at = regs.rip.wrapping_sub(1);
                     if space.borrow().r_brk == Some(at) {
