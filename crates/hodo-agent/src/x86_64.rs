@@ -11,6 +11,9 @@ use hodo_trace::format::{
 
 /// Bytes of the shadow that are mapped at once.
 const SHADOW_STEP: u64 = 1 << 20;
+/// Records at the end of a chunk that only interrupted code uses: it has taken its place behind the limit when a signal
+/// handler opens the next chunk and so raises the limit. With every handler that is interrupted there, too, it is one more.
+const SPARE: u64 = 8;
 /// Pieces of the shadow that are mapped by the agent at most: as many as a page can list.
 const PIECES: u64 = 4096 / 8;
 
@@ -66,7 +69,7 @@ hodo_agent_chunk:
     mov dword ptr [rax], {CHUNK_MAGIC}
     lea rcx, [rax + {HEADER_AND_RECORD}]
     mov gs:[{CURSOR}], rcx
-    lea rdx, [rax + {CHUNK_SIZE}]
+    lea rdx, [rax + {CHUNK_LIMIT}]
     mov gs:[{LIMIT}], rdx
     lea rcx, [rax + {CHUNK_HEADER_SIZE}]
     jmp 4f
@@ -391,7 +394,7 @@ hodo_agent_end:
     KIND_SHIFT = const record::KIND_SHIFT,
     TAIL = const record::TAIL,
     CHUNK_MAGIC = const CHUNK_MAGIC,
-    CHUNK_SIZE = const CHUNK_SIZE,
+    CHUNK_LIMIT = const CHUNK_SIZE - SPARE * RECORD_SIZE,
     CHUNK_SHIFT = const CHUNK_SIZE.trailing_zeros(),
     CHUNK_HEADER_SIZE = const CHUNK_HEADER_SIZE,
     HEADER_AND_RECORD = const CHUNK_HEADER_SIZE + RECORD_SIZE,

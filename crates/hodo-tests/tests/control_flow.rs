@@ -186,3 +186,32 @@ fn stacks_in_all_kinds_of_memory() {
         }
     }
 }
+
+#[test]
+fn a_signal_between_any_two_instructions() {
+    let program = build("stepped.c", Kind::Pie, &["-mno-red-zone"]);
+    // A little more than the records of a chunk, with and without those that are kept for such a case.
+    for (period, options) in [
+        ("8186", &[][..]),
+        ("8178", &[]),
+        ("8178", &["--no-time"]),
+        ("8178", &["--check-frames"]),
+        ("8178", &["-D", "100"]),
+    ] {
+        let run = Run::new("stepped", &program).args([period]);
+        let traced = run.traced(options);
+        assert_eq!(run.alone().stdout, traced.outcome.stdout);
+        let counts: Vec<u64> = traced
+            .remarks
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let [calls, handled] = counts[..] else {
+            panic!("{}", traced.remarks);
+        };
+        assert!(handled >= 2400, "{handled}");
+        traced
+            .trace
+            .has_calls(&[("leaf", calls), ("in_handler", handled)]);
+    }
+}
