@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
     struct sigaction action = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO};
     sigaction(SIGTRAP, &action, 0);
     int wrong = 0;
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 100; round++) {
         // A call makes two records, and with those of the handler six.
         long fill = round == 0 ? period - 80 : period - 4 * 6;
         for (long i = 0; i < fill / 2; i++, calls++)

@@ -199,7 +199,9 @@ fn a_signal_between_any_two_instructions() {
         ("8178", &["-D", "100"]),
     ] {
         let run = Run::new("stepped", &program).args([period]);
-        let traced = run.traced(options);
+        // The handler runs at every instruction; its own records would be nearly all there are.
+        let options = [&["-U", "on_step"], options].concat();
+        let traced = run.traced(&options);
         assert_eq!(run.alone().stdout, traced.outcome.stdout);
         let counts: Vec<u64> = traced
             .remarks
@@ -209,7 +211,7 @@ fn a_signal_between_any_two_instructions() {
         let [calls, handled] = counts[..] else {
             panic!("{}", traced.remarks);
         };
-        assert!(handled >= 2400, "{handled}");
+        assert!(handled >= 800, "{handled}");
         traced
             .trace
             .has_calls(&[("leaf", calls), ("in_handler", handled)]);
