@@ -6,6 +6,7 @@ pub use hodo_arch::x86_64::hooks::{LimitCall, Raise, Unwinder};
 use hodo_arch::x86_64::relocate::relocate_mapped;
 use hodo_arch::x86_64::scan::{Flow, Sweep};
 use hodo_arch::x86_64::stub;
+use hodo_arch::x86_64::track::{self, State};
 
 use crate::{Image, Island, Patches, layout};
 
@@ -21,9 +22,6 @@ pub enum Hook {
     /// `setrlimit`, `getrlimit` or `prlimit` of any libc.
     Limits(LimitCall, Raise),
 }
-
-/// Bytes for the hooks of one island.
-pub(crate) const ROOM: usize = 2048;
 
 /// Where the instructions end that a jump at the start of `code` displaces.
 fn window(code: &[u8], addr: u64) -> Result<u64, String> {
@@ -68,14 +66,14 @@ impl Island {
         let displaced = &code[..(end - start) as usize];
         let from = start.wrapping_add(image.bias);
         self.check_reach(from)?;
+        self.check_room(4096)?;
         let mut bytes = Vec::new();
-        let at = self.base + self.hooks.start as u64;
+        let at = self.end().next_multiple_of(16);
         let mut out = Code::new(&mut bytes, at);
         let island = IslandLayout {
-            frame_header: self.frames.header as u32,
-            program_headers: self.frames.program_headers as u32,
-            name: self.frames.name as u32,
-            pairs: self.frames.pairs as u32,
+            program_headers: self.frames.program_headers,
+            name: self.frames.name,
+            pairs: self.frames.pairs,
         };
         match hook {
             Hook::FindObject => hooks::find_object(&mut out, &layout(), island),
@@ -89,11 +87,14 @@ impl Island {
         if moved.falls_through {
             out.branch(&[0xE9], end.wrapping_add(image.bias));
         }
-        if self.hooks.len() < bytes.len() {
-            return Err("the room for hooks is full".to_owned());
+        let offset = (at - self.base) as usize;
+        self.code.resize(offset, 0xCC);
+        self.rows = track::code_rows(&bytes, at, &[(0, State::ENTRY)]);
+        for row in &mut self.rows {
+            row.at += offset as u32;
         }
-        self.code[self.hooks.start..][..bytes.len()].copy_from_slice(&bytes);
-        self.hooks.start = (self.hooks.start + bytes.len()).next_multiple_of(16);
+        self.code.extend(bytes);
+        self.close_group();
         patches.writes.push((from, stub::jump(from, at)));
         Ok(())
     }

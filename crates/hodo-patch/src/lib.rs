@@ -7,14 +7,15 @@
 mod hook;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::OnceLock;
 
 pub use hook::{Hook, LimitCall, Raise, Unwinder};
 
 use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::frames::{self, Frames};
-use hodo_arch::x86_64::interrupted::{self, Found};
 use hodo_arch::x86_64::relocate::{RelocateError, relocate_mapped};
-use hodo_arch::x86_64::stub::{self, Layout, Records, Runtime, Scope};
+use hodo_arch::x86_64::stub::{self, Body, Layout, Records, Runtime, Scope};
+use hodo_arch::x86_64::track::{self, Row, Rule, State};
 use hodo_plan::model::{Extra, LibcallForm, LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
 use hodo_trace::format::{RECORD_SIZE, SHADOW_DISTANCE, record, tcb};
 
@@ -28,12 +29,24 @@ pub struct Island {
     /// Content so far; the agent's runtime comes first.
     pub code: Vec<u8>,
     runtime: hodo_agent::Runtime,
-    /// Offsets in `code` of the parts of the frame tables.
+    /// Where the parts of the frame tables are.
     frames: Frames,
-    /// Free room for hooks: offsets in `code`.
-    hooks: std::ops::Range<usize>,
     /// The stubs that were added, in ascending order.
     pub stubs: Vec<Stub>,
+    /// Where frames are in the code that has no FDE yet.
+    rows: Vec<Row>,
+    /// Entries of the search table for the FDEs that were added, and how many there were before.
+    table: Vec<[u8; 8]>,
+    earlier: u32,
+}
+
+/// How much of an island is in use.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Used {
+    /// Bytes of code and what stands between it, from the start on.
+    bytes: usize,
+    /// FDEs.
+    frames: u32,
 }
 
 /// Where a stub is: runtime addresses.
@@ -43,12 +56,14 @@ pub struct Stub {
     pub start: u64,
     /// The instructions that it has displaced.
     pub body: u64,
+    /// What stands behind them.
+    pub slow: u64,
     /// Where they stood; 0: it has none.
     pub original: u64,
 }
 
-/// How many rules for single instructions an island holds.
-pub const RULES: usize = frames::SLOTS;
+/// How many instructions an island can name the program's address for.
+pub const PAIRS: usize = frames::PAIRS;
 
 /// What is to be written over the target's code.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -181,98 +196,96 @@ impl Island {
     pub fn new(base: u64, capacity: u64) -> Self {
         let runtime = hodo_agent::runtime();
         let mut code = runtime.code.to_vec();
+        let agent = code.len() as u32;
         code.resize(code.len().next_multiple_of(64), 0xCC);
-        let at = code.len();
-        let hooks = at + frames::SIZE..at + frames::SIZE + hook::ROOM;
-        let offset = |o: usize| u32::try_from(o).expect("the start of an island is small");
+        let at = u32::try_from(code.len()).expect("the agent is small");
         let size = u32::try_from(capacity).expect("an island is smaller than 4 GiB");
-        let hook_code = offset(hooks.start)..offset(hooks.end);
-        let mut tables = frames::build(offset(at), hook_code, size, SHADOW_DISTANCE);
-        code.append(&mut tables.bytes);
-        code.resize(hooks.end, 0xCC);
-        tables.header += at;
-        tables.program_headers += at;
-        tables.name += at;
-        tables.slots += at;
-        tables.pairs += at;
-        for rules in &mut tables.rules {
-            *rules += at;
-        }
-        Self {
+        let mut frames = frames::build(at, size, SHADOW_DISTANCE);
+        code.append(&mut frames.bytes);
+        let mut island = Self {
             base,
             capacity,
             code,
             runtime,
-            frames: tables,
-            hooks,
+            frames,
+            rows: agent_rows(&runtime).to_vec(),
+            table: Vec::new(),
+            earlier: 0,
             stubs: Vec::new(),
-        }
-    }
-
-    /// The island as it was after an earlier use: `hooks` is where the next hook goes, `used` how many bytes it has.
-    /// The content of the stubs is not known any more; write only what is added.
-    #[must_use]
-    pub fn resume(base: u64, capacity: u64, used: usize, hooks: usize) -> Self {
-        let mut island = Self::new(base, capacity);
-        island.code.resize(used, 0xCC);
-        island.hooks.start = hooks;
+        };
+        island.rows.push(Row {
+            at: agent,
+            rule: Rule::Unknown,
+        });
+        island.close_group();
         island
     }
 
-    /// What an unwinder needs to know at `pc`, at which a signal arrived: the instruction and the way back from it. `stub`
-    /// has the start of the stub and its code, for addresses that are not the agent's.
+    /// The island as it was after an earlier use. The content of the stubs is not known any more.
     #[must_use]
-    pub fn rule(&self, pc: u64, stub: Option<(u64, &[u8])>) -> Option<Found> {
-        let runtime = self.runtime_addresses(true);
-        if self.is_agent(pc) {
-            let untimed = self.runtime_addresses(false).record;
-            let entries = [
-                runtime.epoch,
-                runtime.chunk,
-                runtime.shadow,
-                runtime.frame,
-                runtime.tails,
-                runtime.record,
-                untimed,
-            ];
-            return interrupted::rule(self.runtime.code, self.base, &entries, pc);
+    pub fn resume(base: u64, capacity: u64, used: Used) -> Self {
+        let mut island = Self::new(base, capacity);
+        island.code.resize(used.bytes, 0xCC);
+        island.table.clear();
+        island.earlier = used.frames;
+        island
+    }
+
+    /// What to write into the island, in this order, so that backtraces show an address of the program in place of the
+    /// instruction at `pc`. `slot` counts such pairs from 0; behind [`PAIRS`] they begin to replace each other.
+    #[must_use]
+    pub fn write_pair(&self, slot: usize, pc: u64, original: u64) -> [(u64, u64); 3] {
+        let at = self.base + u64::from(self.frames.pairs) + (slot % PAIRS) as u64 * 16;
+        // While they are changed they stand for no instruction; nor are they the end of the list.
+        [(at, 1), (at + 8, original), (at, pc)]
+    }
+
+    /// How much is in use now.
+    #[must_use]
+    pub fn used(&self) -> Used {
+        Used {
+            bytes: self.code.len(),
+            frames: self.earlier + self.table.len() as u32,
         }
-        let (start, code) = stub?;
-        interrupted::rule(code, start, &[start], pc)
     }
 
-    /// Is this address in the agent's runtime?
+    /// What is to be written since then, which was [`Self::resume`]'s state or the very beginning: runtime addresses and
+    /// bytes. In this order threads that run may unwind meanwhile.
     #[must_use]
-    pub fn is_agent(&self, pc: u64) -> bool {
-        (self.base..self.base + self.runtime.code.len() as u64).contains(&pc)
+    pub fn added(&self, since: Used) -> [(u64, Vec<u8>); 3] {
+        let header = self.base + u64::from(self.frames.header);
+        let count = self.used().frames;
+        [
+            (
+                self.base + since.bytes as u64,
+                self.code[since.bytes..].to_vec(),
+            ),
+            (
+                header + 12 + u64::from(self.earlier) * 8,
+                self.table.concat(),
+            ),
+            (header, frames::header(&self.frames, count).to_vec()),
+        ]
     }
 
-    /// What to write into the island, in this order, so that unwinders find the rule: runtime addresses and bytes. `slot`
-    /// counts such rules from 0; behind [`RULES`] they begin to replace each other. `original` is the address of the
-    /// program's instruction for which this one stands.
-    #[must_use]
-    pub fn write_rule(
-        &self,
-        slot: usize,
-        found: &Found,
-        original: Option<u64>,
-    ) -> Vec<(u64, Vec<u8>)> {
-        let pair = original.map(|original| (found.at.start, original));
-        let offsets = Found {
-            at: found.at.start - self.base..found.at.end - self.base,
-            ..found.clone()
-        };
-        let writes = self.frames.interrupted(slot % RULES, &offsets, pair);
-        writes
-            .into_iter()
-            .map(|(at, bytes)| (self.base + at as u64, bytes))
-            .collect()
+    /// Describes the frames of what was added since the last time.
+    fn close_group(&mut self) {
+        if !self.rows.is_empty() {
+            let entry = frames::group(&mut self.code, &self.frames, &self.rows);
+            self.table.push(entry);
+            self.rows.clear();
+        }
     }
 
-    /// The free room for hooks: offsets in `code`.
-    #[must_use]
-    pub fn hooks(&self) -> std::ops::Range<usize> {
-        self.hooks.clone()
+    /// Whether so many more bytes of code, and FDEs for it, have room.
+    fn check_room(&self, bytes: usize) -> Result<(), String> {
+        let table = 12 + (self.used().frames as usize + 2) * 8;
+        let room = self.capacity as usize - self.frames.header as usize;
+        let limit = self.frames.header as usize;
+        if self.code.len() + bytes > limit || table > room {
+            return Err("the island is full".to_owned());
+        }
+        Ok(())
     }
 
     /// Address of an instruction `syscall; int3` in the island.
@@ -316,31 +329,34 @@ impl Island {
         &mut self,
         records: &Records,
         original: u64,
-        body: impl FnOnce(u64) -> Result<(Vec<u8>, Option<u64>), RelocateError>,
+        body: impl FnOnce(u64) -> Result<Body, RelocateError>,
     ) -> Result<u64, String> {
-        if self.code.len() as u64 + 1024 > self.capacity {
-            return Err("the island is full".to_owned());
-        }
+        self.check_room(4096)?;
         let runtime = self.runtime_addresses(records.timed);
-        let before = self.code.len();
+        let before = (self.code.len(), self.rows.len());
         let mut code = Code::new(&mut self.code, self.base);
         code.align(16);
         let at = code.here();
-        let done = stub::emit_stub(&mut code, &layout(), &runtime, records, body);
+        let rows = &mut self.rows;
+        let done = stub::emit_stub(&mut code, &layout(), &runtime, records, rows, body);
         match done {
-            Ok(body) => {
-                self.stubs.push(Stub {
-                    start: at,
-                    body,
-                    original,
-                });
-                Ok(at)
-            }
+            Ok(body) => self.stubs.push(Stub {
+                start: at,
+                body: body.start,
+                slow: body.end,
+                original,
+            }),
             Err(error) => {
-                self.code.truncate(before);
-                Err(error.to_string())
+                self.code.truncate(before.0);
+                self.rows.truncate(before.1);
+                return Err(error.to_string());
             }
         }
+        let group = self.rows.first().map_or(0, |row| row.at);
+        if self.code.len() as u32 - group >= frames::GROUP {
+            self.close_group();
+        }
+        Ok(at)
     }
 
     /// Adds the stubs of a module's functions and of its calls into shared libraries, and tells what to write over their
@@ -385,6 +401,7 @@ impl Island {
                 Err(reason) => patches.failed.push((traced.function.addr, reason)),
             }
         }
+        self.close_group();
         for (at, bytes) in calls.into_iter().chain(nops) {
             patches.writes.push((at.wrapping_add(image.bias), bytes));
         }
@@ -436,7 +453,11 @@ impl Island {
         self.check_reach(at)?;
         let stub = self.stub(records, from, |at| {
             let moved = relocate_mapped(&code, from, at)?;
-            Ok((moved.bytes, moved.falls_through.then_some(resume)))
+            Ok(Body {
+                bytes: moved.bytes,
+                resume: moved.falls_through.then_some(resume),
+                rows: moved.rows,
+            })
         })?;
         if site.tactic == Tactic::Trap {
             patches.writes.push((at, vec![0xCC]));
@@ -487,7 +508,7 @@ impl Island {
             let reach = self.check_reach(at).and_then(|()| self.check_reach(got));
             let stub = reach.and_then(|()| match shared.get(&(got, id)) {
                 Some(&stub) => Ok(stub),
-                None => self.stub(&records, 0, |body| Ok((indirect_jump(body, got), None))),
+                None => self.stub(&records, 0, |body| Ok(indirect_jump(body, got))),
             });
             match stub {
                 Ok(stub) => {
@@ -545,8 +566,31 @@ fn pun(
 }
 
 /// `jmp *slot(%rip)` at `at`.
-fn indirect_jump(at: u64, slot: u64) -> Vec<u8> {
+fn indirect_jump(at: u64, slot: u64) -> Body {
     let mut bytes = Vec::with_capacity(6);
     Code::new(&mut bytes, at).branch(&[0xFF, 0x25], slot);
-    bytes
+    let rule = Rule::pushed(0);
+    Body {
+        bytes,
+        resume: None,
+        rows: vec![Row { at: 0, rule }],
+    }
+}
+
+/// Where the frames of the agent's functions are.
+fn agent_rows(runtime: &hodo_agent::Runtime) -> &'static [Row] {
+    static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
+    ROWS.get_or_init(|| {
+        let entries = [
+            runtime.epoch,
+            runtime.chunk,
+            runtime.shadow,
+            runtime.record,
+            runtime.record_untimed,
+            runtime.frame,
+            runtime.tails,
+        ];
+        let entries = entries.map(|at| (at as u32, State::ENTRY));
+        track::code_rows(runtime.code, 0, &entries)
+    })
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{Island, Patches, Places, Raise, Recording, Traced, TracedCall};
+use hodo_patch::{Island, Patches, Places, Raise, Recording, Traced, TracedCall, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 use serde_json::json;
 
@@ -62,8 +62,8 @@ pub struct Space {
     pub syscall: u64,
     /// A `ret` instruction of ours.
     pub ret: u64,
-    /// Of each island: the bytes used, and where its next hook goes.
-    pub used: [(usize, usize); 2],
+    /// How much of each island is in use.
+    pub used: [Used; 2],
     /// Whether `_dl_find_object` is hooked.
     pub find_object: bool,
     /// What hooks have written: it stays when tracing ends, for frames that are open still return through stubs.
@@ -218,14 +218,12 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     if let Some(base) = linker {
         arm_linker(pid, base, &memory, &maps, &mut space)?;
     }
-    memory.write(island.base, &island.code)?;
+    space.used[0] = write_island(&memory, &island, Used::default())?;
     apply(&memory, &module.image, bias, &patches, &mut space)?;
-    space.used[0] = (island.code.len(), island.hooks().start);
     space.stubs[0].extend(&island);
     if space.islands[1].1 != 0 {
         let island = Island::new(space.islands[1].0, space.islands[1].1);
-        memory.write(island.base, &island.code)?;
-        space.used[1] = (island.code.len(), island.hooks().start);
+        space.used[1] = write_island(&memory, &island, Used::default())?;
     }
     space.seen = file_mappings(&maps).map(Seen::from).collect();
     if let Some(base) = linker {
@@ -376,6 +374,14 @@ fn map_island(calls: &Syscalls, place: u64, size: u64) -> Result<u64> {
         bail!("an island of {size:#x} bytes at {place:#x} was refused ({got})");
     }
     Ok(place)
+}
+
+/// Writes what an island has more than earlier.
+fn write_island(memory: &Memory, island: &Island, since: Used) -> Result<Used> {
+    for (at, bytes) in island.added(since) {
+        memory.write(at, &bytes)?;
+    }
+    Ok(island.used())
 }
 
 /// Builds the stubs of a module.
@@ -628,8 +634,8 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
             apply(&memory, &image, bias, &patches, space)?;
             continue;
         }
-        let (used, hooks) = space.used[1];
-        let mut island = Island::resume(base, capacity, used, hooks);
+        let used = space.used[1];
+        let mut island = Island::resume(base, capacity, used);
         let mut patches = Patches::default();
         let chosen = context.selection.module(&mapping.path, false).then(|| {
             let (selection, session) = (context.selection, &mut *context.session);
@@ -655,14 +661,9 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         }
         hooks::add(&image, bias, &mut island, space, &mut patches);
         tell_failures(&image, &patches, context)?;
-        memory.write(base + used as u64, &island.code[used..])?;
-        memory.write(
-            base + hooks as u64,
-            &island.code[hooks..island.hooks().start],
-        )?;
+        space.used[1] = write_island(&memory, &island, used)?;
         apply(&memory, &image, bias, &patches, space)?;
         space.patched.insert(key, Rc::new(patches));
-        space.used[1] = (island.code.len(), island.hooks().start);
         space.stubs[1].extend(&island);
     }
     Ok(())

@@ -1,10 +1,12 @@
-//! Signals that arrive while a thread is in a stub: their handlers may unwind, and find a rule for that instruction.
+//! Signals that arrive while a thread is in a stub: their handlers may take a backtrace, and find an address of the program
+//! in place of that instruction's. (Unwinders find their way without this.)
 
 use std::rc::Rc;
 
 use anyhow::Result;
+use hodo_arch::x86_64::interrupted::before_return;
 use hodo_arch::x86_64::scan::{Flow, Sweep};
-use hodo_patch::{Island, RULES, Stub};
+use hodo_patch::{Island, PAIRS, Stub};
 
 use crate::instrument::Space;
 use crate::remote::{self, Memory};
@@ -13,16 +15,14 @@ use crate::remote::{self, Memory};
 const LONGEST: u64 = 1024;
 /// No stub displaces more bytes.
 const DISPLACED: usize = 64;
-/// The agent's routines call each other, but not deeper.
-const DEEPEST: usize = 4;
 
 /// What is known of the stubs of one island.
 #[derive(Debug, Clone, Default)]
 pub struct Stubs {
     /// In ascending order. Children have them in common with their parents.
     all: Rc<Vec<Stub>>,
-    /// The instructions that have their own rules.
-    ruled: Vec<u64>,
+    /// The instructions for which the island has the program's address.
+    paired: Vec<u64>,
 }
 
 impl Stubs {
@@ -46,8 +46,8 @@ impl Stubs {
 
 /// The program's instruction for which the one at `pc` in a stub stands: until the function begins, its first.
 fn original(memory: &Memory, space: &Space, pc: u64, stub: Stub, code: &[u8]) -> Option<u64> {
-    if stub.original == 0 || pc < stub.body {
-        return Some(stub.original).filter(|&original| original != 0);
+    if !(stub.body..stub.slow).contains(&pc) {
+        return Some(stub.original);
     }
     // The displaced instructions and what became of them, side by side.
     let mut bytes = [0; DISPLACED];
@@ -74,44 +74,38 @@ fn original(memory: &Memory, space: &Space, pc: u64, stub: Stub, code: &[u8]) ->
     None
 }
 
-/// Sees to it that a handler of the signal that is about to be delivered to a stopped thread can unwind.
+/// Sees to it that backtraces show the right address in handlers of the signal that is about to be delivered to a stopped
+/// thread.
 pub fn prepare(tid: i32, space: &mut Space) -> Result<()> {
-    let regs = remote::regs(tid)?;
-    let (mut pc, mut rsp) = (regs.rip, regs.rsp);
-    for _ in 0..DEEPEST {
-        let inside = |&(base, size): &(u64, u64)| (base..base + size).contains(&pc);
-        let Some(index) = space.islands.iter().position(inside) else {
-            break;
-        };
-        let (base, size) = space.islands[index];
-        let island = Island::new(base, size);
-        let memory = Memory::open(tid)?;
-        let stub = space.stubs[index].around(&memory, pc, base + size);
-        let code = stub.as_ref().map(|(stub, code)| (stub.start, &code[..]));
-        let Some(found) = island.rule(pc, code) else {
-            break;
-        };
-        if !space.stubs[index].ruled.contains(&found.at.start) {
-            // A return address leads to the end of a call, and stands for nothing in the program.
-            let original = stub
-                .filter(|_| found.before_return && pc == regs.rip)
-                .and_then(|(stub, code)| original(&memory, space, pc, stub, &code));
-            let stubs = &mut space.stubs[index];
-            if stubs.ruled.len() == RULES {
-                stubs.ruled.clear();
-            }
-            for (at, bytes) in island.write_rule(stubs.ruled.len(), &found, original) {
-                memory.write(at, &bytes)?;
-            }
-            stubs.ruled.push(found.at.start);
+    let pc = remote::regs(tid)?.rip;
+    let inside = |&(base, size): &(u64, u64)| (base..base + size).contains(&pc);
+    let Some(index) = space.islands.iter().position(inside) else {
+        return Ok(());
+    };
+    let (base, size) = space.islands[index];
+    if space.stubs[index].paired.contains(&pc) {
+        return Ok(());
+    }
+    let memory = Memory::open(tid)?;
+    // A stub of a libcall stands for nothing in the program.
+    let Some((stub, code)) = space.stubs[index]
+        .around(&memory, pc, base + size)
+        .filter(|(stub, _)| stub.original != 0)
+    else {
+        return Ok(());
+    };
+    if !before_return(&code, stub.start, stub.body..stub.slow, pc) {
+        return Ok(());
+    }
+    if let Some(original) = original(&memory, space, pc, stub, &code) {
+        let stubs = &mut space.stubs[index];
+        if stubs.paired.len() == PAIRS {
+            stubs.paired.clear();
         }
-        if !island.is_agent(pc) {
-            break;
+        for (at, word) in Island::new(base, size).write_pair(stubs.paired.len(), pc, original) {
+            memory.write(at, &word.to_le_bytes())?;
         }
-        // The agent was called by a stub, or by itself.
-        rsp += u64::from(found.rule.depth);
-        pc = memory.read_u64(rsp)?.wrapping_sub(1);
-        rsp += 8;
+        stubs.paired.push(pc);
     }
     Ok(())
 }

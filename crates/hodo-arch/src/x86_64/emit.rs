@@ -25,6 +25,12 @@ impl<'a> Code<'a> {
         self.base + self.bytes.len() as u64
     }
 
+    /// Offset of the next byte in the buffer.
+    #[must_use]
+    pub fn offset(&self) -> u32 {
+        u32::try_from(self.bytes.len()).expect("an island is smaller than 4 GiB")
+    }
+
     /// Appends bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);

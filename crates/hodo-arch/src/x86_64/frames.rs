@@ -1,249 +1,312 @@
-//! Frame information for an island: how unwinders get from a stub's return point to the traced function's caller.
+//! Frame information for an island: how unwinders get from any instruction of it to the traced function's caller.
 //!
-//! At the return point of a stub the stack pointer is S + 8, and the real return address is in the shadow of S. One
-//! FDE covers all stubs: CFA = rsp − 8 (it must differ from the caller's, or libgcc takes the stub for the frame that
-//! handles an exception), rsp = CFA + 8, return address in the word at CFA − distance. A second one covers the hooks.
-//! In front of them there is room for others, of single instructions at which a signal arrived (see `interrupted`): they
-//! are written while the program runs, so the table has no index, and unwinders go through it from its start.
+//! Nearly all instructions of a stub have the return address at S in the stack and three scratch registers below it.
+//! Where it is otherwise the instruction itself tells: a push, a pop, a return, the call of the body. So one rule, which
+//! reads the code that is executed, serves all stubs, and only what does not follow from it is in tables: displaced
+//! instructions, the agent, hooks. The rule has an exception, the point to which bodies return. There the return address
+//! is in the shadow of S, CFA = S (it must differ from the caller's, or libgcc takes the stub for the frame that handles an
+//! exception), rsp = CFA + 8. Elsewhere CFA = S + 8, and the return address is what is at S. If that is one in an island,
+//! for the frame was taken over by a jump or is about to be left, then it leads to that point of a stub.
+//!
+//! One FDE describes a group of neighbours and stands behind them. The search table is at the end of the island; islands
+//! grow upwards, so it grows at its end, and is good at any time.
 //! Encodings: DWARF 5, section 6.4; LSB 5.0, section 10.6 (`.eh_frame`, `.eh_frame_hdr`).
 
-use super::hooks::FRAME;
-use super::interrupted::Found;
+use super::track::{CALLEE_SAVED, RSP, Row, Rule};
 
-/// Bytes that [`build`] needs at most.
-pub const SIZE: usize = 512 + SLOTS * SLOT + (SLOTS + 1) * PAIR;
-/// How many instructions at which signals arrived can have their entry at once.
-pub const SLOTS: usize = 128;
-/// Bytes of such an entry.
-const SLOT: usize = 48;
-/// Bytes of an instruction's address and of the one it stands for.
-const PAIR: usize = 16;
+/// Bytes of stubs after which an FDE for them is due. Unwinders read half of it for each frame.
+pub const GROUP: u32 = 2048;
 
-/// The tables of one island.
+/// How many instructions there may be for which the program's address is known.
+pub const PAIRS: usize = 128;
+
+/// The second to fifth byte of the instruction to which bodies return: `lea rsp, [rsp-8]`.
+pub const RETURN_POINT: [u8; 4] = [0x8D, 0x64, 0x24, 0xF8];
+/// The same of `lea rsp, [rsp+8]`.
+const RELEASE: [u8; 4] = [0x8D, 0x64, 0x24, 0x08];
+/// Length of the call of the body; the return point is behind it.
+const CALL_SIZE: u8 = 5;
+/// For each of the opcodes 0x50…0x5F, from the lowest digit on: the words pushed when it is executed.
+const PUSHED: u64 = 0x3333_4231_3333_3120;
+
+/// What is at the start of an island for unwinders. Offsets are from the island's start.
 #[derive(Debug, Clone)]
 pub struct Frames {
-    /// The bytes; position independent except for their distance to the code.
+    /// The bytes; position independent.
     pub bytes: Vec<u8>,
-    /// Offset in `bytes` of the `.eh_frame_hdr`.
-    pub header: usize,
-    /// Offset in `bytes` of two program headers: the island, and its `.eh_frame_hdr`.
-    pub program_headers: usize,
-    /// Offset in `bytes` of an empty string.
-    pub name: usize,
-    /// Offsets in `bytes` of the rules of stubs and of functions.
-    pub rules: [usize; 2],
-    /// Offset in `bytes` of the room for instructions at which signals arrived.
-    pub slots: usize,
-    /// Offset in `bytes` of a list of instructions at which signals arrived: address in the island and address in the
-    /// program, or 1 and 0; a pair of zeros is its end.
-    pub pairs: usize,
+    /// Offset of the CIE.
+    pub cie: u32,
+    /// Offset of the `.eh_frame_hdr`.
+    pub header: u32,
+    /// Offset of two program headers: the island, and its `.eh_frame_hdr`.
+    pub program_headers: u32,
+    /// Offset of an empty string.
+    pub name: u32,
+    /// Offset of a list of instructions at which signals arrived: address in the island and address in the program that it
+    /// stands for; or 1 and anything. A pair of zeros is its end.
+    pub pairs: u32,
 }
 
-fn entry(body: &[u8]) -> Vec<u8> {
-    let mut body = body.to_vec();
-    while !(body.len() + 4).is_multiple_of(8) {
-        body.push(0); // DW_CFA_nop
+/// A DWARF expression that is being written.
+#[derive(Default)]
+struct Expression(Vec<u8>);
+
+impl Expression {
+    fn ops(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend(bytes);
+        self
     }
-    let mut out = (body.len() as u32).to_le_bytes().to_vec();
-    out.extend(body);
-    out
+
+    /// Whether the code at the executed instruction + `offset` is this.
+    fn code_is(&mut self, offset: u8, code: [u8; 4]) -> &mut Self {
+        // breg16 offset; deref_size 4; const4u; eq
+        self.ops(&[0x80, offset, 0x94, 4, 0x0C])
+            .ops(&code)
+            .ops(&[0x29])
+    }
+
+    /// The executed instruction's first byte.
+    fn opcode(&mut self) -> &mut Self {
+        self.ops(&[0x80, 0, 0x94, 1]) // breg16 0; deref_size 1
+    }
+
+    /// A jump if the top is not 0.
+    fn branch(&mut self) -> usize {
+        self.ops(&[0x28, 0, 0]).0.len() // bra
+    }
+
+    fn skip(&mut self) -> usize {
+        self.ops(&[0x2F, 0, 0]).0.len() // skip
+    }
+
+    fn bind(&mut self, jumps: impl IntoIterator<Item = usize>) -> &mut Self {
+        for jump in jumps {
+            let distance = (self.0.len() - jump) as u16;
+            self.0[jump - 2..jump].copy_from_slice(&distance.to_le_bytes());
+        }
+        self
+    }
 }
 
-fn cie(rules: &[u8]) -> Vec<u8> {
+/// CFA of a stub's frame.
+fn frame_address() -> Vec<u8> {
+    let mut e = Expression::default();
+    let returned = e.code_is(1, RETURN_POINT).branch();
+    let call = e.code_is(CALL_SIZE + 1, RETURN_POINT).branch();
+    let release = e.code_is(1, RELEASE).branch();
+    let leave = e.opcode().ops(&[0x08, 0xC3, 0x29]).branch(); // const1u 0xC3; eq
+    let stack = e.opcode().ops(&[0x34, 0x25, 0x35, 0x29]).branch(); // lit4; shr; lit5; eq
+    let usual = e.ops(&[0x08, 32]).skip(); // const1u 32
+    e.bind([stack]).ops(&[0x0E]).ops(&PUSHED.to_le_bytes()); // const8u
+    e.opcode().ops(&[0x3F, 0x1A, 0x32, 0x24, 0x25, 0x3F, 0x1A]); // lit15; and; lit2; shl; shr; lit15; and
+    let pushed = e.ops(&[0x31, 0x22, 0x33, 0x24]).skip(); // lit1; plus; lit3; shl
+    let at_return = e.bind([returned]).ops(&[0x09, 0xF8]).skip(); // const1s -8
+    let at_call = e.bind([call]).ops(&[0x30]).skip(); // lit0
+    e.bind([release, leave]).ops(&[0x38]); // lit8
+    e.bind([usual, pushed, at_return, at_call])
+        .ops(&[0x77, 0, 0x22]); // breg7 0; plus
+    e.0
+}
+
+/// The return address; the CFA is on the expression's stack.
+fn return_address(shadow_distance: u64) -> Vec<u8> {
+    let mut e = Expression::default();
+    let returned = e.code_is(1, RETURN_POINT).branch();
+    let usual = e.ops(&[0x38, 0x1C, 0x06]).skip(); // lit8; minus; deref
+    e.bind([returned])
+        .ops(&[0x0E])
+        .ops(&shadow_distance.to_le_bytes());
+    // minus; deref; without the top bit, which marks open frames: lit1; shl; lit1; shr.
+    e.ops(&[0x1C, 0x06, 0x31, 0x24, 0x31, 0x25]);
+    e.bind([usual]);
+    e.0
+}
+
+/// The stack pointer; the CFA is on the expression's stack.
+fn stack_pointer() -> Vec<u8> {
+    let mut e = Expression::default();
+    e.code_is(1, RETURN_POINT).ops(&[0x33, 0x24, 0x22]); // lit3; shl; plus
+    e.0
+}
+
+fn uleb(out: &mut Vec<u8>, mut value: u32) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn entry(out: &mut Vec<u8>, body: &[u8]) {
+    let len = (body.len() + 4).next_multiple_of(4);
+    out.extend(((len - 4) as u32).to_le_bytes());
+    out.extend(body);
+    out.resize(out.len() + len - 4 - body.len(), 0); // DW_CFA_nop
+}
+
+fn cie(shadow_distance: u64) -> Vec<u8> {
     // id 0; version 1; "zR"; code alignment 1; data alignment -8; return address in column 16; pointers pc-relative.
     let mut body = vec![0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1B];
-    body.extend(rules);
-    entry(&body)
+    let mut rule = |start: &[u8], expression: &[u8]| {
+        body.extend(start);
+        uleb(&mut body, expression.len() as u32);
+        body.extend(expression);
+    };
+    rule(&[0x0F], &frame_address()); // DW_CFA_def_cfa_expression
+    rule(&[0x16, RSP], &stack_pointer()); // DW_CFA_val_expression
+    rule(&[0x16, 16], &return_address(shadow_distance));
+    body
 }
 
-/// Offsets are from the island's start: `at` of the tables, `hooks` of the hooks' code, `size` of the island.
+/// Bytes at the end of an island of `size` bytes that its search table may need.
 #[must_use]
-pub fn build(at: u32, hooks: std::ops::Range<u32>, size: u32, shadow_distance: u64) -> Frames {
-    let mut stub_rules = vec![
-        0x12, 7, 1, // DW_CFA_def_cfa_sf: rsp + 1 * -8
-        0x16, 7, 2, 0x23, 8, // DW_CFA_val_expression: rsp = CFA + 8
-        0x16, 16, 15,
-        0x0E, // DW_CFA_val_expression: return address = what is at CFA - distance
-    ];
-    stub_rules.extend(shadow_distance.to_le_bytes());
-    // minus, deref; without the top bit, which marks open frames: shl 1, shr 1.
-    stub_rules.extend([0x1C, 0x06, 0x31, 0x24, 0x31, 0x25]);
-    let hook_rules = [
-        0x0C,
-        7,
-        FRAME + 8, // DW_CFA_def_cfa: rsp + frame + 8
-        0x90,
-        1, // DW_CFA_offset: return address at CFA - 8
-    ];
-    let ranges = [
-        (0..hooks.start, 0),
-        (hooks.clone(), 1),
-        (hooks.end..size, 0),
-    ];
-    let cies = [cie(&stub_rules), cie(&hook_rules)];
-    let cie_at = [0, cies[0].len()];
-    let mut frames = cies.concat();
-    let slots = frames.len();
-    // What unwinders have no use for and skip: rules that nothing refers to.
-    frames.extend(unused(SLOTS));
-    frames.resize(slots + SLOTS * SLOT, 0);
-    // The header: version, encodings (no count, no index), pointer.
-    let header_size = 8;
-    let header = 0usize;
-    let frames_at = header_size;
-    let relative = |target: i64, from: i64| ((target - from) as i32).to_le_bytes();
-    for (range, kind) in &ranges {
-        let fde_at = frames.len();
-        let mut body = ((fde_at + 4 - cie_at[*kind]) as u32).to_le_bytes().to_vec();
-        let field = i64::from(at) + (frames_at + fde_at + 8) as i64;
-        body.extend(relative(i64::from(range.start), field));
-        body.extend((range.end - range.start).to_le_bytes());
-        body.push(0);
-        frames.extend(entry(&body));
-    }
-    frames.extend([0; 4]);
-    let mut bytes = vec![1, 0x1B, 0xFF, 0xFF];
-    bytes.extend(((frames_at - 4) as u32).to_le_bytes());
-    bytes.extend(frames);
+pub fn table_room(size: u32) -> u32 {
+    // Groups are not much smaller than GROUP, but for the last one of each module, and hooks.
+    (size / GROUP * 8).next_multiple_of(4096) + 4096
+}
+
+/// What begins at the offset `at` of an island of `size` bytes.
+#[must_use]
+pub fn build(at: u32, size: u32, shadow_distance: u64) -> Frames {
+    let header = size - table_room(size);
+    let mut bytes = Vec::new();
+    entry(&mut bytes, &cie(shadow_distance));
+    bytes.extend([0; 4]); // for those who read FDEs one by one: there are none
     bytes.resize(bytes.len().next_multiple_of(8), 0);
-    let program_headers = bytes.len();
-    for (kind, start, len) in [
-        (1u32, 0u64, u64::from(size)),
-        (0x6474_E550, u64::from(at), header_size as u64),
-    ] {
+    let program_headers = at + bytes.len() as u32;
+    for (kind, start, len) in [(1u32, 0, size), (0x6474_E550, header, size - header)] {
         bytes.extend(kind.to_le_bytes());
         bytes.extend(5u32.to_le_bytes());
         for word in [start, start, start, len, len, 8] {
-            bytes.extend(word.to_le_bytes());
+            bytes.extend(u64::from(word).to_le_bytes());
         }
     }
-    let name = bytes.len();
+    let name = at + bytes.len() as u32;
     bytes.extend([0; 8]);
-    let pairs = bytes.len();
-    bytes.resize(pairs + (SLOTS + 1) * PAIR, 0);
-    assert!(bytes.len() <= SIZE, "frame tables of {} bytes", bytes.len());
+    let pairs = at + bytes.len() as u32;
+    bytes.resize(bytes.len() + (PAIRS + 1) * 16, 0);
     Frames {
         bytes,
+        cie: at,
         header,
         program_headers,
         name,
-        rules: cie_at.map(|cie| frames_at + cie),
-        slots: frames_at + slots,
         pairs,
     }
 }
 
-/// The start of an entry that covers so many slots and says nothing.
-fn unused(slots: usize) -> [u8; 8] {
-    let mut start = [0; 8];
-    start[..4].copy_from_slice(&((slots * SLOT) as u32 - 4).to_le_bytes());
-    start
+/// The `.eh_frame_hdr` of `count` FDEs, without its table.
+#[must_use]
+pub fn header(frames: &Frames, count: u32) -> [u8; 12] {
+    // version; how the pointer, the count and the table are encoded
+    let mut bytes = [1, 0x1B, 0x03, 0x3B, 0, 0, 0, 0, 0, 0, 0, 0];
+    let to_cie = frames.cie.wrapping_sub(frames.header + 4);
+    bytes[4..8].copy_from_slice(&to_cie.to_le_bytes());
+    bytes[8..].copy_from_slice(&count.to_le_bytes());
+    bytes
 }
 
-impl Frames {
-    /// What to write, in this order, so that an instruction has its own entry: offsets as in `self` and bytes. `slot` is the
-    /// number of entries there are; the instruction's addresses are relative to what the offsets are relative to. `pair` has
-    /// the instruction's runtime address and that of the program's instruction for which it stands, if there is one.
-    #[must_use]
-    pub fn interrupted(
-        &self,
-        slot: usize,
-        found: &Found,
-        pair: Option<(u64, u64)>,
-    ) -> Vec<(usize, Vec<u8>)> {
-        let at = self.slots + slot * SLOT;
-        let rules = self.rules[usize::from(!found.rule.shadow)];
-        let mut body = ((at + 4 - rules) as u32).to_le_bytes().to_vec();
-        body.extend((found.at.start as i64 - (at + 8) as i64).to_le_bytes()[..4].iter());
-        body.extend(((found.at.end - found.at.start) as u32).to_le_bytes());
-        body.push(0);
-        body.extend(found.rule.instructions());
-        body.resize(SLOT - 4, 0);
-        let mut whole = (SLOT as u32 - 4).to_le_bytes().to_vec();
-        whole.extend(body);
-        let (start, rest) = whole.split_at(8);
-        let mut writes = vec![(at + 8, rest.to_vec())];
-        if slot + 1 < SLOTS {
-            writes.push((at + SLOT, unused(SLOTS - slot - 1).to_vec()));
+/// Appends the FDE of the code from the first of the rows on to the end of what the island has. Returns its entry in the
+/// search table.
+#[must_use]
+pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
+    let start = rows.first().map_or(0, |row| row.at);
+    let end = island.len() as u32;
+    island.resize(island.len().next_multiple_of(4), 0xCC);
+    let at = island.len() as u32;
+    let mut body = (at + 4 - frames.cie).to_le_bytes().to_vec();
+    body.extend(start.wrapping_sub(at + 8).to_le_bytes());
+    body.extend((end - start).to_le_bytes());
+    body.push(0);
+    let mut place = start;
+    let mut now = Rule::Stub;
+    for row in rows.iter().filter(|row| row.at < end) {
+        if row.rule == now {
+            continue;
         }
-        // Until now whoever reads the table sees unused room here.
-        writes.push((at, start.to_vec()));
-        let (from, to) = pair.unwrap_or((1, 0));
-        let pair = self.pairs + slot * PAIR;
-        writes.push((pair + 8, to.to_le_bytes().to_vec()));
-        writes.push((pair, from.to_le_bytes().to_vec()));
-        writes
+        advance(&mut body, row.at - place);
+        place = row.at;
+        change(&mut body, now, row.rule);
+        now = row.rule;
+    }
+    entry(island, &body);
+    let mut table = [0; 8];
+    table[..4].copy_from_slice(&start.wrapping_sub(frames.header).to_le_bytes());
+    table[4..].copy_from_slice(&at.wrapping_sub(frames.header).to_le_bytes());
+    table
+}
+
+fn advance(out: &mut Vec<u8>, distance: u32) {
+    match distance {
+        0 => {}
+        1..=0x3F => out.push(0x40 | distance as u8), // DW_CFA_advance_loc
+        0x40..=0xFF => out.extend([0x02, distance as u8]),
+        0x100..=0xFFFF => {
+            out.push(0x03);
+            out.extend((distance as u16).to_le_bytes());
+        }
+        _ => {
+            out.push(0x04);
+            out.extend(distance.to_le_bytes());
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn word(bytes: &[u8], at: usize) -> u32 {
-        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
-    }
-
-    /// Goes through the entries as unwinders do: start and length of the first that has this address.
-    fn find(frames: &Frames, tables: usize, pc: i64) -> Option<(i64, u32)> {
-        let bytes = &frames.bytes;
-        let mut at = 4 + word(bytes, 4) as usize;
-        loop {
-            let len = word(bytes, at) as usize;
-            if len == 0 {
-                return None;
-            }
-            if word(bytes, at + 4) != 0 {
-                let rules = at + 4 - word(bytes, at + 4) as usize;
-                assert!(frames.rules.contains(&rules));
-                let start = i64::from(word(bytes, at + 8).cast_signed()) + (tables + at + 8) as i64;
-                let size = word(bytes, at + 12);
-                if (start..start + i64::from(size)).contains(&pc) {
-                    return Some((start, size));
+/// From one rule to another, different one.
+fn change(out: &mut Vec<u8>, now: Rule, next: Rule) {
+    const REMEMBER: u8 = 0x0A;
+    const RESTORE: u8 = 0x0B;
+    let (
+        Rule::Frame {
+            base,
+            offset,
+            saved,
+        },
+        false,
+    ) = (next, now == Rule::Unknown)
+    else {
+        if now != Rule::Stub && next != Rule::Unknown {
+            out.push(RESTORE);
+        }
+        match next {
+            Rule::Stub => {}
+            Rule::Unknown => {
+                if now == Rule::Stub {
+                    out.push(REMEMBER);
                 }
+                out.extend([0x07, 16]); // DW_CFA_undefined: return address
             }
-            at += 4 + len;
+            Rule::Frame { .. } => change(out, Rule::Stub, next),
         }
+        return;
+    };
+    let (old_base, old_offset, old_saved) = match now {
+        Rule::Frame {
+            base,
+            offset,
+            saved,
+        } => (Some(base), offset, saved),
+        _ => {
+            out.push(REMEMBER);
+            (None, 0, [0; 6])
+        }
+    };
+    if old_base != Some(base) {
+        out.extend([0x0C, base]); // DW_CFA_def_cfa
+        uleb(out, offset.cast_unsigned());
+    } else if old_offset != offset {
+        out.push(0x0E); // DW_CFA_def_cfa_offset
+        uleb(out, offset.cast_unsigned());
     }
-
-    #[test]
-    fn every_address_has_an_entry_and_interrupted_ones_their_own() {
-        let tables = 256;
-        let hooks = (tables + SIZE) as u32..(tables + SIZE + 2048) as u32;
-        let mut frames = build(tables as u32, hooks.clone(), 1 << 20, 0x1000_0000_0840);
-        let end = i64::from(hooks.end);
-        let rest = (end, (1 << 20) - hooks.end);
-        assert_eq!(find(&frames, tables, 5), Some((0, hooks.start)));
-        assert_eq!(
-            find(&frames, tables, i64::from(hooks.start)).unwrap().1,
-            2048
-        );
-        assert_eq!(find(&frames, tables, 0xF_FFFF), Some(rest));
-        for slot in 0..SLOTS {
-            let start = 0x1_0000 + slot as u64 * 8;
-            let rule = super::super::interrupted::Rule {
-                depth: 24,
-                shadow: slot % 2 == 1,
-                pushed: [Some(8); 6],
-            };
-            let found = Found {
-                at: start..start + 3,
-                rule,
-                before_return: true,
-            };
-            let mut moved = frames.clone();
-            moved.slots += tables;
-            moved.pairs += tables;
-            moved.rules = moved.rules.map(|rules| rules + tables);
-            for (at, bytes) in moved.interrupted(slot, &found, Some((start, 7))) {
-                frames.bytes[at - tables..][..bytes.len()].copy_from_slice(&bytes);
-            }
-            assert_eq!(
-                find(&frames, tables, start as i64 + 2),
-                Some((start as i64, 3))
-            );
-            assert_eq!(find(&frames, tables, start as i64 + 3), Some(rest));
+    for ((register, old), new) in CALLEE_SAVED.into_iter().zip(old_saved).zip(saved) {
+        if old == new {
+            continue;
         }
-        assert_eq!(find(&frames, tables, 0x1_0000), Some((0x1_0000, 3)));
+        if new == 0 {
+            out.push(0xC0 | register); // DW_CFA_restore
+        } else {
+            out.push(0x80 | register); // DW_CFA_offset
+            uleb(out, u32::from(new));
+        }
     }
 }

@@ -7,15 +7,13 @@
 use super::emit::{Code, Pending};
 use super::stub::Layout;
 
-/// Bytes of the stack frame of every hook that calls; [`super::frames`] describes it.
-pub const FRAME: u8 = 88;
+/// Bytes of the stack frame of every hook that calls.
+const FRAME: u8 = 88;
 
-/// Offsets in an island that the hooks hand out.
+/// Offsets in every island of what the hooks hand out.
 #[derive(Debug, Clone, Copy)]
 pub struct IslandLayout {
-    /// Of the `.eh_frame_hdr`.
-    pub frame_header: u32,
-    /// Of two program headers.
+    /// Of two program headers: of the island, and of its `.eh_frame_hdr`.
     pub program_headers: u32,
     /// Of an empty string.
     pub name: u32,
@@ -82,7 +80,9 @@ pub fn find_object(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) {
         code.raw(&[0x48, 0x89, 0x56, 0x08]); // mov [rsi+8], rdx: start
         code.raw(&[0x48, 0x89, 0x4E, 0x10]); // mov [rsi+16], rcx: end
         code.raw(&[0x48, 0x89, 0x46, 0x18]); // mov [rsi+24], rax: no link map
-        code.op32(&[0x48, 0x8D, 0x8A], island.frame_header); // lea rcx, [rdx+frame_header]
+        // The second program header's address, which is relative to the island.
+        code.op32(&[0x48, 0x8B, 0x8A], island.program_headers + 56 + 16); // mov rcx, [rdx+…]
+        code.raw(&[0x48, 0x01, 0xD1]); // add rcx, rdx
         code.raw(&[0x48, 0x89, 0x4E, 0x20]); // mov [rsi+32], rcx
         code.raw(&[0xC3]); // ret
     }

@@ -8,3 +8,4 @@ pub mod interrupted;
 pub mod relocate;
 pub mod scan;
 pub mod stub;
+pub mod track;

@@ -4,6 +4,7 @@
 //! the addresses, so stubs can be laid out before their places are known.
 
 use super::scan::is_nop;
+use super::track::{self, Row, State, Step, Then};
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
@@ -70,6 +71,8 @@ pub struct Relocated {
     pub bytes: Vec<u8>,
     /// One entry for each original instruction, in order.
     pub map: Vec<Moved>,
+    /// Where the frame is, from the function's entry on.
+    pub rows: Vec<Row>,
     /// Whether control can reach the end, so that a jump back must follow. Not so behind a jump or return, nor behind a
     /// call: the callee returns to the original code.
     pub falls_through: bool,
@@ -101,6 +104,8 @@ struct Piece {
 
 /// `push imm32; mov dword [rsp+4], imm32`
 const PUSH_RETURN: usize = 13;
+/// The first of these.
+const PUSH_IMM: u8 = 5;
 
 fn classify(instruction: &Instruction, offset: usize, bytes: &[u8]) -> Result<Kind, RelocateError> {
     let unsupported = Err(RelocateError::Unsupported { offset });
@@ -374,8 +379,32 @@ pub fn relocate_mapped(code: &[u8], from: u64, to: u64) -> Result<Relocated, Rel
     Ok(Relocated {
         bytes,
         map,
+        rows: frame_rows(&pieces, len),
         falls_through,
     })
+}
+
+/// The pieces as steps of code that a function begins with.
+fn frame_rows(pieces: &[Piece], len: usize) -> Vec<Row> {
+    let inside = |piece: &Piece| {
+        let target = piece.instruction.near_branch_target();
+        pieces.iter().position(|p| p.instruction.ip() == target)
+    };
+    let steps: Vec<_> = pieces
+        .iter()
+        .map(|piece| Step {
+            at: piece.new as u32,
+            instruction: &piece.instruction,
+            then: match piece.kind {
+                Kind::Jcc | Kind::ShortOnly => Then::Next(inside(piece)),
+                Kind::Jmp => Then::Stop(inside(piece)),
+                Kind::Stop | Kind::StopRipRelative => Then::Stop(None),
+                Kind::Call | Kind::IndirectCall | Kind::IndirectCallRsp => Then::Call(PUSH_IMM),
+                Kind::Copy | Kind::RipRelative | Kind::Drop | Kind::Xbegin => Then::Next(None),
+            },
+        })
+        .collect();
+    track::rows(&steps, len as u32, &[(0, State::ENTRY)])
 }
 
 /// Offset of the opcode behind legacy and REX prefixes.

@@ -9,7 +9,11 @@
 //! S below is the address of the return address when the function is entered. Three registers are pushed below it; at
 //! entry and after return nothing lives there.
 
+use std::ops::Range;
+
 use super::emit::{Code, Pending};
+use super::frames::RETURN_POINT;
+use super::track::{RSP, Row, Rule};
 
 /// Offsets into the thread control block (`gs` base) and bits of a record, given by the trace format.
 #[derive(Debug, Clone, Copy)]
@@ -103,6 +107,17 @@ const JNE: &[u8] = &[0x0F, 0x85];
 const KIND_TAIL_BIT: u8 = 53;
 const JA: &[u8] = &[0x0F, 0x87];
 
+/// What a stub does for its function.
+#[derive(Debug, Clone, Default)]
+pub struct Body {
+    /// Code.
+    pub bytes: Vec<u8>,
+    /// Address of what is executed then, unless the code never comes to its end.
+    pub resume: Option<u64>,
+    /// Where the frame is; offsets in `bytes`.
+    pub rows: Vec<Row>,
+}
+
 /// Slow paths of one stub, emitted behind its hot code: where they are entered and where they go back to.
 #[derive(Default)]
 struct Slow {
@@ -110,8 +125,8 @@ struct Slow {
     chunk: Vec<(Pending, u64)>,
 }
 
-/// Emits one stub at `code.here()`, calling `body` with the address of the body to get its relocated code.
-/// Returns the body's address.
+/// Emits one stub at `code.here()`, calling `body` with the address of the body to get its relocated code, and adds to
+/// `rows` where its frame is; offsets are those in the buffer. Returns where the body is.
 ///
 /// # Errors
 /// What `body` returns.
@@ -120,13 +135,14 @@ pub fn emit_stub<E>(
     layout: &Layout,
     runtime: &Runtime,
     records: &Records,
-    body: impl FnOnce(u64) -> Result<(Vec<u8>, Option<u64>), E>,
-) -> Result<u64, E> {
+    rows: &mut Vec<Row>,
+    body: impl FnOnce(u64) -> Result<Body, E>,
+) -> Result<Range<u64>, E> {
     let Some(exit) = records.exit else {
-        return emit_entry_only(code, layout, runtime, records, body);
+        return emit_entry_only(code, layout, runtime, records, rows, body);
     };
     let mut slow = Slow::default();
-    let outside = emit_scope(code, layout, records);
+    let outside = emit_scope(code, layout, records, rows);
     code.raw(PUSH_SCRATCH);
     let cut = emit_depth(code, layout, records, true);
     code.raw(&[0x48, 0x8B, 0x44, 0x24, 0x18]); // mov rax, [rsp+24]: the return address
@@ -159,7 +175,7 @@ pub fn emit_stub<E>(
 
     code.raw(&[0x48, 0x8D, 0x64, 0x24, 0xF8]); // lea rsp, [rsp-8]
     code.raw(PUSH_SCRATCH);
-    let dropped = emit_take_back(code, layout, runtime, records, &mut slow);
+    let dropped = emit_take_back(code, layout, runtime, records, rows, &mut slow);
     emit_record(code, layout, records.timed, exit, &mut slow);
     for pending in dropped.into_iter().flatten() {
         code.bind(pending);
@@ -168,12 +184,15 @@ pub fn emit_stub<E>(
     code.op64(&[0x48, 0xBA], layout.shadow_distance.wrapping_neg());
     code.raw(&[0x48, 0x8B, 0x44, 0x14, 0x18]); // mov rax, [rsp+rdx+24]
     let bad = records.check.map(|id| {
-        code.raw(&[0x48, 0xC7, 0x44, 0x14, 0x18, 0, 0, 0, 0]); // mov qword [rsp+rdx+24], 0
         code.raw(&[0x48, 0x0F, 0xBA, 0xF0, 0x3F]); // btr rax, 63
         (code.forward(JAE), id)
     });
     let go_back = code.here();
     code.raw(&[0x48, 0x89, 0x44, 0x24, 0x18]); // mov [rsp+24], rax
+    if records.check.is_some() {
+        // Not earlier: the return address must be somewhere for unwinders.
+        code.raw(&[0x48, 0xC7, 0x44, 0x14, 0x18, 0, 0, 0, 0]); // mov qword [rsp+rdx+24], 0
+    }
     code.raw(POP_SCRATCH);
     code.raw(&[0xC3]); // ret
     if let Some((bad, id)) = bad {
@@ -203,7 +222,7 @@ pub fn emit_stub<E>(
     if let Some(outside) = outside {
         code.bind(outside);
     }
-    let at = emit_body(code, body)?;
+    let at = emit_body(code, rows, body)?;
     for (pending, back) in slow.epoch {
         code.bind(pending);
         code.branch(CALL, runtime.epoch);
@@ -222,9 +241,10 @@ fn emit_entry_only<E>(
     layout: &Layout,
     runtime: &Runtime,
     records: &Records,
-    body: impl FnOnce(u64) -> Result<(Vec<u8>, Option<u64>), E>,
-) -> Result<u64, E> {
-    let outside = emit_scope(code, layout, records);
+    rows: &mut Vec<Row>,
+    body: impl FnOnce(u64) -> Result<Body, E>,
+) -> Result<Range<u64>, E> {
+    let outside = emit_scope(code, layout, records, rows);
     code.raw(PUSH_SCRATCH);
     let cut = emit_depth(code, layout, records, false);
     code.op32(&[0xB9], records.entry); // mov ecx, entry
@@ -236,17 +256,34 @@ fn emit_entry_only<E>(
     if let Some(outside) = outside {
         code.bind(outside);
     }
-    emit_body(code, body)
+    emit_body(code, rows, body)
 }
 
 /// Leaves out what is called outside of filter functions.
-fn emit_scope(code: &mut Code<'_>, layout: &Layout, records: &Records) -> Option<Pending> {
+fn emit_scope(
+    code: &mut Code<'_>,
+    layout: &Layout,
+    records: &Records,
+    rows: &mut Vec<Row>,
+) -> Option<Pending> {
     if records.scope != Scope::Inside {
+        row(rows, code, Rule::Stub);
         return None;
     }
+    row(rows, code, Rule::pushed(0));
     code.op32(&[0x65, 0x48, 0x83, 0x3C, 0x25], layout.inside);
     code.raw(&[0]); // cmp qword gs:[inside], 0
-    Some(code.forward(JE))
+    let outside = code.forward(JE);
+    row(rows, code, Rule::Stub);
+    Some(outside)
+}
+
+/// From here on this tells where the frame is.
+fn row(rows: &mut Vec<Row>, code: &Code<'_>, rule: Rule) {
+    rows.push(Row {
+        at: code.offset(),
+        rule,
+    });
 }
 
 /// Leaves out what is called too deep. Frames that the stack has left are forgotten first; with `open`, this one is
@@ -321,8 +358,15 @@ fn emit_take_back(
     layout: &Layout,
     runtime: &Runtime,
     records: &Records,
+    rows: &mut Vec<Row>,
     slow: &mut Slow,
 ) -> Option<[Pending; 2]> {
+    // rbx is saved below the scratch registers.
+    let saved = Rule::Frame {
+        base: RSP,
+        offset: 32 + 8,
+        saved: [5, 0, 0, 0, 0, 0],
+    };
     let shortest = records
         .shortest
         .filter(|_| records.timed)?
@@ -334,6 +378,7 @@ fn emit_take_back(
     let pending = code.forward(JNE);
     slow.epoch.push((pending, code.here()));
     code.raw(&[0x53]); // push rbx
+    row(rows, code, saved);
     code.op32(&[0x65, 0x48, 0x8B, 0x0C, 0x25], layout.cursor); // mov rcx, gs:[cursor]
     code.raw(&[0x48, 0x8B, 0x59, size]); // mov rbx, [rcx-8]: the last record
     emit_entry_info(code, layout, records);
@@ -351,11 +396,15 @@ fn emit_take_back(
     code.raw(&[0x31, 0xDB]); // xor ebx, ebx
     code.raw(&[0x48, 0x0F, 0xB1, 0x1A]); // cmpxchg [rdx], rbx
     code.raw(&[0x5B]); // pop rbx
+    row(rows, code, Rule::Stub);
     let dropped = code.forward(JMP);
     code.bind(lost);
+    row(rows, code, saved);
     code.raw(&[0x5B]);
+    row(rows, code, Rule::Stub);
     code.branch(JMP, again);
     code.bind(keep);
+    row(rows, code, saved);
     // Behind the entry there may be records of jumps to other functions.
     code.raw(&[0x48, 0x0F, 0xBA, 0xE3, KIND_TAIL_BIT]); // bt rbx, 53
     let other = code.forward(JAE);
@@ -364,24 +413,39 @@ fn emit_take_back(
     code.branch(CALL, runtime.tails);
     let still = code.forward(JAE);
     code.raw(&[0x5B]);
+    row(rows, code, Rule::Stub);
     let dropped_tails = code.forward(JMP);
     code.bind(other);
     code.bind(still);
+    row(rows, code, saved);
     code.raw(&[0x5B]);
+    row(rows, code, Rule::Stub);
     Some([dropped, dropped_tails])
 }
 
 fn emit_body<E>(
     code: &mut Code<'_>,
-    body: impl FnOnce(u64) -> Result<(Vec<u8>, Option<u64>), E>,
-) -> Result<u64, E> {
+    rows: &mut Vec<Row>,
+    body: impl FnOnce(u64) -> Result<Body, E>,
+) -> Result<Range<u64>, E> {
     let at = code.here();
-    let (bytes, resume) = body(at)?;
-    code.raw(&bytes);
-    if let Some(resume) = resume {
+    let body = body(at)?;
+    if body.bytes.windows(4).any(|code| code == RETURN_POINT) {
+        // It would be taken for what it is not.
+        row(rows, code, Rule::Unknown);
+    } else {
+        let start = code.offset();
+        rows.extend(body.rows.iter().map(|row| Row {
+            at: start + row.at,
+            rule: row.rule,
+        }));
+    }
+    code.raw(&body.bytes);
+    if let Some(resume) = body.resume {
         code.branch(JMP, resume);
     }
-    Ok(at)
+    row(rows, code, Rule::Stub);
+    Ok(at..code.here())
 }
 
 /// Appends a record. `rax`, `rdx`, `rcx` are free; S is `rsp + 24`.
