@@ -217,3 +217,37 @@ fn a_signal_between_any_two_instructions() {
             .has_calls(&[("leaf", calls), ("in_handler", handled)]);
     }
 }
+
+#[test]
+fn unwinding_from_each_instruction() {
+    for kind in [Kind::Pie, Kind::Static, Kind::Cet] {
+        for level in ["-O2", "-O0"] {
+            let flags = [level, "-mno-red-zone", "-fnon-call-exceptions"];
+            let program = build("stepped_unwinding.cc", kind, &flags);
+            for how in ["step", "timer", "throw"] {
+                let all: [&[&str]; 7] = [
+                    &[],
+                    &["-l"],
+                    &["--check-frames"],
+                    &["--no-time"],
+                    &["-t", "1us"],
+                    &["-D", "3"],
+                    &["-F", "outer", "-D", "2", "-t", "100ns"],
+                ];
+                let options = if (kind, level) == (Kind::Pie, "-O2") {
+                    &all[..]
+                } else {
+                    &all[..1]
+                };
+                for options in options {
+                    let name = format!("unwinding_from_each_instruction-{how}-{kind:?}{level}");
+                    let run = Run::new(&name, &program).args([how]);
+                    let traced = run.traced(options);
+                    let alone = run.alone();
+                    assert_eq!(alone.stdout, traced.outcome.stdout, "{name} {options:?}");
+                    assert_eq!(alone.ended, traced.outcome.ended, "{name} {options:?}");
+                }
+            }
+        }
+    }
+}
