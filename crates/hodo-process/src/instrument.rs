@@ -3,6 +3,8 @@
 //! At exec the program has one thread, stopped before its first instruction. Libraries are patched when the dynamic
 //! linker says that they are mapped, before any of their code has run.
 
+mod libraries;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -11,6 +13,8 @@ use anyhow::{Context, Result, bail};
 use hodo_patch::{Island, Patches, Places, Raise, Recording, Traced, TracedCall, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 use serde_json::json;
+
+pub use libraries::libraries;
 
 use crate::aside;
 use crate::give;
@@ -216,7 +220,7 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     tell_failures(&module.image, &patches, context)?;
     // Unwinders in libraries that nobody tells of would not find their way through traced frames.
     if let Some(base) = linker {
-        arm_linker(pid, base, &memory, &maps, &mut space)?;
+        libraries::arm_linker(pid, base, &memory, &maps, &mut space)?;
     }
     space.used[0] = write_island(&memory, &island, Used::default())?;
     apply(&memory, &module.image, bias, &patches, &mut space)?;
@@ -545,126 +549,4 @@ pub fn private_page(tid: i32, syscall: u64) -> Result<u64> {
         return Err(error).context("a page for a thread's control block");
     }
     Ok(got.cast_unsigned())
-}
-
-/// Sets a breakpoint where the dynamic linker announces new libraries.
-fn arm_linker(
-    pid: i32,
-    base: u64,
-    memory: &Memory,
-    maps: &[Mapping],
-    space: &mut Space,
-) -> Result<()> {
-    let Some(mapping) = maps.iter().find(|m| m.start <= base && base < m.end) else {
-        return Ok(());
-    };
-    let image = Image::open(&real_path(pid, &mapping.path), mapping.path.clone())?;
-    let [symbol] = image.symbols(&["_dl_debug_state"]);
-    let (symbol, _) =
-        symbol.with_context(|| format!("{} does not tell of libraries", mapping.path.display()))?;
-    let at = base.wrapping_add(symbol);
-    let mut original = vec![0];
-    memory.read(at, &mut original)?;
-    memory.write(at, &[0xCC])?;
-    space.originals.push((at, original));
-    space.r_brk = Some(at);
-    Ok(())
-}
-
-/// Is this a library that moves frames about? Greenlet (of gevent, eventlet, SQLAlchemy) is the one in wide use.
-fn copies_stacks(path: &Path) -> bool {
-    path.file_name()
-        .and_then(|name| name.to_str())
-        .is_some_and(|name| name.contains("_greenlet") || name.starts_with("greenlet."))
-}
-
-/// Looks for libraries that have been mapped since the last time.
-pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<()> {
-    let maps = maps::read(pid)?;
-    let memory = Memory::open(pid)?;
-    let new: Vec<_> = file_mappings(&maps)
-        .filter(|m| !space.seen.contains(&Seen::from(*m)))
-        .cloned()
-        .collect();
-    let now: Vec<_> = file_mappings(&maps).map(Seen::from).collect();
-    for gone in std::mem::replace(&mut space.seen, now) {
-        if !space.seen.contains(&gone) {
-            space.forget(gone);
-        }
-    }
-    if space.stopped {
-        return Ok(());
-    }
-    if let Some(copier) = new.iter().find(|mapping| copies_stacks(&mapping.path)) {
-        stop(pid, space)?;
-        let text = format!(
-            "{} copies pieces of stacks away and back, which traced frames do not survive: the recording of this process \
-             ends here",
-            copier.path.display()
-        );
-        context
-            .session
-            .log(&json!({"remark": {"pid": pid, "text": text}}))?;
-        return Ok(());
-    }
-    for mapping in new {
-        let Some((base, capacity)) = Some(space.islands[1]).filter(|island| island.1 != 0) else {
-            continue;
-        };
-        let real = real_path(pid, &mapping.path);
-        let image = match Image::open(&real, mapping.path.clone()) {
-            Ok(image) => image,
-            Err(error) if context.selection.module(&mapping.path, false) => {
-                let text = format!("{}: {error:#}; it is not traced", mapping.path.display());
-                context
-                    .session
-                    .log(&json!({"remark": {"pid": pid, "text": text}}))?;
-                continue;
-            }
-            Err(_) => continue,
-        };
-        let Some(bias) = image.bias(mapping.offset, mapping.start) else {
-            continue;
-        };
-        let Ok(version) = Version::of(&real) else {
-            continue;
-        };
-        let key = (version, bias);
-        if let Some(patches) = space.patched.get(&key).cloned() {
-            apply(&memory, &image, bias, &patches, space)?;
-            continue;
-        }
-        let used = space.used[1];
-        let mut island = Island::resume(base, capacity, used);
-        let mut patches = Patches::default();
-        let chosen = context.selection.module(&mapping.path, false).then(|| {
-            let (selection, session) = (context.selection, &mut *context.session);
-            let modules = &mut *context.modules;
-            modules.get(&real, &mapping.path, selection, false, session)
-        });
-        match chosen {
-            Some(Ok(module)) => {
-                let mut spots = Spots::new(pid, space.syscall, space);
-                patch(
-                    &module,
-                    bias,
-                    &mut island,
-                    context,
-                    &mut |range| spots.find(range),
-                    &mut patches,
-                )?;
-                space.spots = spots.finish()?;
-            }
-            Some(Err(error)) => context.session.log(&json!({"remark": {"pid": pid, "text":
-                format!("{}: {error:#}; it is not traced", mapping.path.display())}}))?,
-            None => {}
-        }
-        hooks::add(&image, bias, &mut island, space, &mut patches);
-        tell_failures(&image, &patches, context)?;
-        space.used[1] = write_island(&memory, &island, used)?;
-        apply(&memory, &image, bias, &patches, space)?;
-        space.patched.insert(key, Rc::new(patches));
-        space.stubs[1].extend(&island);
-    }
-    Ok(())
 }

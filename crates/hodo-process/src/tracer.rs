@@ -4,6 +4,9 @@
 //! so the agent needs no thread-local storage and no hook in any libc. It stops nothing but what the kernel stops for
 //! it: new threads and processes, execs, signals on their way, breakpoints.
 
+mod family;
+mod tasks;
+
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -15,7 +18,6 @@ use hodo_patch::Recording;
 use hodo_trace::format::tcb;
 use serde_json::json;
 
-use crate::events::TcbInit;
 use crate::instrument::{self, Space, Work};
 use crate::interrupted;
 use crate::launch::Failure;
@@ -23,7 +25,7 @@ use crate::modules::Modules;
 use crate::options::{Exit, RecordOptions};
 use crate::remote;
 use crate::select::Selection;
-use crate::session::{Session, counter, exit_json};
+use crate::session::{Session, counter};
 use crate::signals::{self, Seen};
 
 const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
@@ -384,311 +386,6 @@ impl<'a> Tracer<'a> {
         remote::cont(tid, 0)
     }
 
-    fn ended(&mut self, tid: i32, exit: Exit) -> Result<()> {
-        if tid == self.first {
-            self.exit = Some(exit);
-        }
-        self.early.retain(|&early| early != tid);
-        if let Some(thread) = self.threads.remove(&tid) {
-            self.release(&thread, exit)?;
-            self.orphans()?;
-        }
-        Ok(())
-    }
-
-    fn release(&mut self, thread: &Thread, exit: Exit) -> Result<()> {
-        if let Some(number) = thread.tcb {
-            self.free_tcbs.push_back(number);
-            self.ended.push_back(thread.clone());
-            if self.ended.len() > REMEMBERED {
-                self.ended.pop_front();
-            }
-            if thread.task == 0 {
-                return Ok(());
-            }
-            self.lost += self.session.events.lost(number);
-            self.unshadowed += self.session.events.unshadowed(number);
-            self.bad_frames(thread, number)?;
-            self.session.log(&json!({"task_end": {
-                "id": thread.task, "counter": counter(), "exit": exit_json(exit)}}))?;
-        }
-        Ok(())
-    }
-
-    /// Tells of exits that did not find the frame of their entry (`--check-frames`).
-    fn bad_frames(&mut self, thread: &Thread, number: u64) -> Result<()> {
-        let count = self
-            .session
-            .events
-            .tcb_words(number, tcb::BAD_FRAMES..tcb::BAD_FRAMES + 8)[0];
-        if count == 0 {
-            return Ok(());
-        }
-        let first = self
-            .session
-            .events
-            .tcb_words(number, tcb::BAD_ID..tcb::BAD_EXIT + 8);
-        let name = self.modules.name(first[0] as u32).unwrap_or("?").to_owned();
-        let entry = match first[1] {
-            0 => "a frame that is not known".to_owned(),
-            frame => format!("frame {frame:#x}"),
-        };
-        let text = format!(
-            "the frame test failed {count} times; first in {name}: entered with {entry}, left with frame {:#x}",
-            first[2]
-        );
-        self.remark(thread.pid, &text)?;
-        if self.options.verbose == 0 {
-            eprintln!("hodo: {}: {text}", thread.pid);
-        }
-        Ok(())
-    }
-
-    fn alloc_tcb(&mut self) -> Option<u64> {
-        let number = self.next_tcb;
-        if self.free_tcbs.len() > REMEMBERED
-            || number >= tcb::COUNT
-            || self.session.events.reserve_tcb(number).is_err()
-        {
-            return self.free_tcbs.pop_front();
-        }
-        self.next_tcb += 1;
-        Some(number)
-    }
-
-    /// Gives a stopped thread a control block, and logs its task. `inherited`: the control block of the thread that made it.
-    fn begin_task(
-        &mut self,
-        tid: i32,
-        pid: i32,
-        kind: &str,
-        parent: u32,
-        space: &SharedSpace,
-        inherited: Option<u64>,
-    ) -> Result<()> {
-        let mut init = self.tcb_init(tid, space, inherited);
-        let Some(number) = self.alloc_tcb() else {
-            return self.crowded(tid, pid, space, init);
-        };
-        init.task = self.next_task;
-        self.next_task += 1;
-        self.session.events.init_tcb(number, &init);
-        if let Some(from) = inherited.filter(|_| kind == "fork") {
-            // The frames that are open in the parent are open in the child.
-            let events = &self.session.events;
-            let inside = events.tcb_words(from, tcb::INSIDE..tcb::SIZE);
-            events.put_tcb_words(number, tcb::INSIDE, &inside);
-        }
-        let (base, _) = space.borrow().events;
-        remote::set_gs_base(tid, base + number * tcb::SIZE)?;
-        self.session.log(&json!({"task": {
-            "id": init.task, "tid": tid, "pid": pid,
-            "ppid": remote::status(tid, "PPid:").and_then(|s| s.parse::<i32>().ok()),
-            "comm": remote::status(tid, "Name:"), "kind": kind, "parent": parent, "counter": counter(),
-        }}))?;
-        self.threads.insert(
-            tid,
-            Thread {
-                pid,
-                task: init.task,
-                tcb: Some(number),
-                space: Some(Rc::clone(space)),
-            },
-        );
-        Ok(())
-    }
-
-    /// What the control block of a thread begins with.
-    fn tcb_init(&self, tid: i32, space: &SharedSpace, inherited: Option<u64>) -> TcbInit {
-        let space = space.borrow();
-        let known = inherited.map_or((0, 0), |number| self.session.events.shadow_range(number));
-        TcbInit {
-            task: 0,
-            tid: tid.cast_unsigned(),
-            base: space.events.0,
-            span: space.events.1,
-            islands: space.islands,
-            shadow: if known.1 == 0 {
-                space.shadows[0]
-            } else {
-                known
-            },
-            regions: space.shadows,
-            epoch: (counter() >> 32) as u32,
-            silent: self.full,
-            confined: remote::is_confined(tid),
-        }
-    }
-
-    /// There are more threads than control blocks: this one gets one in its own memory, and its calls go unrecorded.
-    fn crowded(
-        &mut self,
-        tid: i32,
-        pid: i32,
-        space: &SharedSpace,
-        mut init: TcbInit,
-    ) -> Result<()> {
-        init.silent = true;
-        let at = instrument::private_page(tid, space.borrow().syscall)?;
-        let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
-        remote::Memory::open(tid)?.write(at, &bytes)?;
-        remote::set_gs_base(tid, at)?;
-        self.crowded += 1;
-        let thread = Thread {
-            space: Some(Rc::clone(space)),
-            ..Thread::untraced(pid)
-        };
-        self.threads.insert(tid, thread);
-        Ok(())
-    }
-
-    /// `--no-follow`: a child process goes its own way. It stays under control only while it shares its parent's memory.
-    fn let_go(
-        &mut self,
-        child: i32,
-        space: &SharedSpace,
-        shares_memory: bool,
-        inherited: Option<u64>,
-    ) -> Result<()> {
-        let mut init = self.tcb_init(child, space, inherited);
-        init.silent = true;
-        // Its calls are not traced any more, but those that are open return through their stubs. What forbids others to
-        // look at its memory stays under control.
-        if shares_memory || instrument::revert(child, &space.borrow()).is_err() {
-            let Some(number) = self.alloc_tcb() else {
-                self.crowded(child, child, space, init)?;
-                return remote::cont(child, 0);
-            };
-            self.session.events.init_tcb(number, &init);
-            remote::set_gs_base(child, init.base + number * tcb::SIZE)?;
-            if space.borrow().debugger {
-                self.remark(child, "the child of a debugger: it is not traced")?;
-                // Its control block stays taken: nobody tells when it ends.
-                return remote::detach(child);
-            }
-            let thread = Thread {
-                tcb: Some(number),
-                space: Some(Rc::clone(space)),
-                ..Thread::untraced(child)
-            };
-            self.threads.insert(child, thread);
-            return remote::cont(child, 0);
-        }
-        if space.borrow().debugger {
-            self.remark(child, "the child of a debugger: it is not traced")?;
-        }
-        let number = match self.silent.get(&init.base) {
-            Some(&number) => Some(number),
-            None => self.alloc_tcb(),
-        };
-        let Some(number) = number else {
-            self.crowded(child, child, space, init)?;
-            self.threads.remove(&child);
-            return remote::detach(child);
-        };
-        if self.silent.insert(init.base, number).is_none() {
-            self.session.events.init_tcb(number, &init);
-        }
-        remote::set_gs_base(child, init.base + number * tcb::SIZE)?;
-        remote::detach(child)
-    }
-
-    /// A new thread or process.
-    fn child(&mut self, parent: i32, child: i32, event: i32) -> Result<()> {
-        if self.threads.contains_key(&child) {
-            return Ok(());
-        }
-        // Its own first stop may already have been seen.
-        if let Some(at) = self.early.iter().position(|&tid| tid == child) {
-            self.early.swap_remove(at);
-        } else {
-            let mut status = 0;
-            // SAFETY: waitpid writes one int.
-            let got = unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) };
-            if got != child || !libc::WIFSTOPPED(status) {
-                return Ok(());
-            }
-        }
-        let Ok(flags) = clone_flags(parent, child, event) else {
-            // The parent was killed; its end is reported by itself.
-            self.early.push(child);
-            return Ok(());
-        };
-        let maker = self.threads.get(&parent).cloned();
-        self.adopt(child, &maker.unwrap_or(Thread::untraced(parent)), flags)
-    }
-
-    /// Takes the children whose makers have been killed before they told of them.
-    fn orphans(&mut self) -> Result<()> {
-        for child in std::mem::take(&mut self.early) {
-            let Ok(gs_base) = remote::regs(child).map(|regs| regs.gs_base) else {
-                // It has been killed, too.
-                continue;
-            };
-            let made = |thread: &&Thread| thread.gs_base() == Some(gs_base);
-            if self.threads.values().any(|thread| made(&thread)) {
-                self.early.push(child);
-                continue;
-            }
-            let dead = self.ended.iter().rev().find(made).cloned();
-            let maker = match dead {
-                Some(maker) => maker,
-                None => {
-                    let number = |key| remote::status(child, key).and_then(|s| s.parse().ok());
-                    let process = number("Tgid:").filter(|&process| process != child);
-                    let parent: i32 = process.or_else(|| number("PPid:")).unwrap_or(0);
-                    if self.threads.values().any(|thread| thread.pid == parent) {
-                        self.early.push(child);
-                        continue;
-                    }
-                    Thread::untraced(child)
-                }
-            };
-            self.adopt(child, &maker, 0)?;
-        }
-        Ok(())
-    }
-
-    /// Takes a new thread or process, which is stopped, and lets it run in any case.
-    fn adopt(&mut self, child: i32, maker: &Thread, flags: u64) -> Result<()> {
-        let done = self.follow(child, maker, flags);
-        if done.is_err() {
-            self.threads
-                .entry(child)
-                .or_insert_with(|| Thread::untraced(child));
-            let _ = remote::cont(child, 0);
-        }
-        done
-    }
-
-    fn follow(&mut self, child: i32, maker: &Thread, flags: u64) -> Result<()> {
-        let shares_memory = flags & libc::CLONE_VM as u64 != 0;
-        let is_thread = flags & libc::CLONE_THREAD as u64 != 0;
-        let &Thread { pid, task, tcb, .. } = maker;
-        let Some(space) = maker.space.clone() else {
-            self.threads
-                .insert(child, Thread::untraced(if is_thread { pid } else { child }));
-            return remote::cont(child, 0);
-        };
-        let space = if shares_memory {
-            space
-        } else {
-            Rc::new(RefCell::new(space.borrow().clone()))
-        };
-        // A process has one tracer: what a debugger starts is the debugger's.
-        let debugger = space.borrow().debugger;
-        if (self.options.no_follow || debugger) && !is_thread {
-            return self.let_go(child, &space, shares_memory, tcb);
-        }
-        let (kind, child_pid) = if is_thread {
-            ("thread", pid)
-        } else {
-            ("fork", child)
-        };
-        self.begin_task(child, child_pid, kind, task, &space, tcb)?;
-        remote::cont(child, 0)
-    }
-
     /// The process executes a new program. Its other threads are gone, and the address space with the agent.
     fn exec(&mut self, tid: i32) -> Result<()> {
         let pid = tid;
@@ -771,29 +468,4 @@ impl<'a> Tracer<'a> {
         };
         instrument::libraries(tid, &mut space.borrow_mut(), &mut work)
     }
-}
-
-/// The flags with which a thread or process was made, from the registers of the thread that made it.
-fn clone_flags(parent: i32, child: i32, event: i32) -> Result<u64> {
-    let regs = remote::regs(parent)?;
-    let vfork = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
-    Ok(match regs.orig_rax.cast_signed() {
-        libc::SYS_clone => regs.rdi,
-        libc::SYS_clone3 => remote::Memory::open(parent)
-            .and_then(|memory| memory.read_u64(regs.rdi))
-            .unwrap_or_else(|_| {
-                // Not for us to see (`PR_SET_DUMPABLE`, a program that may be executed but not read).
-                let process = remote::status(child, "Tgid:");
-                if process.is_some_and(|process| process != child.to_string()) {
-                    (libc::CLONE_VM | libc::CLONE_THREAD) as u64
-                } else if event == libc::PTRACE_EVENT_VFORK {
-                    vfork
-                } else {
-                    0
-                }
-            }),
-        libc::SYS_vfork => vfork,
-        _ if event == libc::PTRACE_EVENT_VFORK => vfork,
-        _ => 0,
-    })
 }

@@ -1,0 +1,185 @@
+//! New threads and processes: which are followed, and which are let go.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use anyhow::Result;
+use hodo_trace::format::tcb;
+
+use super::{SharedSpace, Thread, Tracer};
+use crate::instrument;
+use crate::remote;
+
+impl Tracer<'_> {
+    /// `--no-follow`: a child process goes its own way. It stays under control only while it shares its parent's memory.
+    pub(super) fn let_go(
+        &mut self,
+        child: i32,
+        space: &SharedSpace,
+        shares_memory: bool,
+        inherited: Option<u64>,
+    ) -> Result<()> {
+        let mut init = self.tcb_init(child, space, inherited);
+        init.silent = true;
+        // Its calls are not traced any more, but those that are open return through their stubs. What forbids others to
+        // look at its memory stays under control.
+        if shares_memory || instrument::revert(child, &space.borrow()).is_err() {
+            let Some(number) = self.alloc_tcb() else {
+                self.crowded(child, child, space, init)?;
+                return remote::cont(child, 0);
+            };
+            self.session.events.init_tcb(number, &init);
+            remote::set_gs_base(child, init.base + number * tcb::SIZE)?;
+            if space.borrow().debugger {
+                self.remark(child, "the child of a debugger: it is not traced")?;
+                // Its control block stays taken: nobody tells when it ends.
+                return remote::detach(child);
+            }
+            let thread = Thread {
+                tcb: Some(number),
+                space: Some(Rc::clone(space)),
+                ..Thread::untraced(child)
+            };
+            self.threads.insert(child, thread);
+            return remote::cont(child, 0);
+        }
+        if space.borrow().debugger {
+            self.remark(child, "the child of a debugger: it is not traced")?;
+        }
+        let number = match self.silent.get(&init.base) {
+            Some(&number) => Some(number),
+            None => self.alloc_tcb(),
+        };
+        let Some(number) = number else {
+            self.crowded(child, child, space, init)?;
+            self.threads.remove(&child);
+            return remote::detach(child);
+        };
+        if self.silent.insert(init.base, number).is_none() {
+            self.session.events.init_tcb(number, &init);
+        }
+        remote::set_gs_base(child, init.base + number * tcb::SIZE)?;
+        remote::detach(child)
+    }
+
+    /// A new thread or process.
+    pub(super) fn child(&mut self, parent: i32, child: i32, event: i32) -> Result<()> {
+        if self.threads.contains_key(&child) {
+            return Ok(());
+        }
+        // Its own first stop may already have been seen.
+        if let Some(at) = self.early.iter().position(|&tid| tid == child) {
+            self.early.swap_remove(at);
+        } else {
+            let mut status = 0;
+            // SAFETY: waitpid writes one int.
+            let got = unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) };
+            if got != child || !libc::WIFSTOPPED(status) {
+                return Ok(());
+            }
+        }
+        let Ok(flags) = clone_flags(parent, child, event) else {
+            // The parent was killed; its end is reported by itself.
+            self.early.push(child);
+            return Ok(());
+        };
+        let maker = self.threads.get(&parent).cloned();
+        self.adopt(child, &maker.unwrap_or(Thread::untraced(parent)), flags)
+    }
+
+    /// Takes the children whose makers have been killed before they told of them.
+    pub(super) fn orphans(&mut self) -> Result<()> {
+        for child in std::mem::take(&mut self.early) {
+            let Ok(gs_base) = remote::regs(child).map(|regs| regs.gs_base) else {
+                // It has been killed, too.
+                continue;
+            };
+            let made = |thread: &&Thread| thread.gs_base() == Some(gs_base);
+            if self.threads.values().any(|thread| made(&thread)) {
+                self.early.push(child);
+                continue;
+            }
+            let dead = self.ended.iter().rev().find(made).cloned();
+            let maker = match dead {
+                Some(maker) => maker,
+                None => {
+                    let number = |key| remote::status(child, key).and_then(|s| s.parse().ok());
+                    let process = number("Tgid:").filter(|&process| process != child);
+                    let parent: i32 = process.or_else(|| number("PPid:")).unwrap_or(0);
+                    if self.threads.values().any(|thread| thread.pid == parent) {
+                        self.early.push(child);
+                        continue;
+                    }
+                    Thread::untraced(child)
+                }
+            };
+            self.adopt(child, &maker, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a new thread or process, which is stopped, and lets it run in any case.
+    pub(super) fn adopt(&mut self, child: i32, maker: &Thread, flags: u64) -> Result<()> {
+        let done = self.follow(child, maker, flags);
+        if done.is_err() {
+            self.threads
+                .entry(child)
+                .or_insert_with(|| Thread::untraced(child));
+            let _ = remote::cont(child, 0);
+        }
+        done
+    }
+
+    pub(super) fn follow(&mut self, child: i32, maker: &Thread, flags: u64) -> Result<()> {
+        let shares_memory = flags & libc::CLONE_VM as u64 != 0;
+        let is_thread = flags & libc::CLONE_THREAD as u64 != 0;
+        let &Thread { pid, task, tcb, .. } = maker;
+        let Some(space) = maker.space.clone() else {
+            self.threads
+                .insert(child, Thread::untraced(if is_thread { pid } else { child }));
+            return remote::cont(child, 0);
+        };
+        let space = if shares_memory {
+            space
+        } else {
+            Rc::new(RefCell::new(space.borrow().clone()))
+        };
+        // A process has one tracer: what a debugger starts is the debugger's.
+        let debugger = space.borrow().debugger;
+        if (self.options.no_follow || debugger) && !is_thread {
+            return self.let_go(child, &space, shares_memory, tcb);
+        }
+        let (kind, child_pid) = if is_thread {
+            ("thread", pid)
+        } else {
+            ("fork", child)
+        };
+        self.begin_task(child, child_pid, kind, task, &space, tcb)?;
+        remote::cont(child, 0)
+    }
+}
+
+/// The flags with which a thread or process was made, from the registers of the thread that made it.
+fn clone_flags(parent: i32, child: i32, event: i32) -> Result<u64> {
+    let regs = remote::regs(parent)?;
+    let vfork = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
+    Ok(match regs.orig_rax.cast_signed() {
+        libc::SYS_clone => regs.rdi,
+        libc::SYS_clone3 => remote::Memory::open(parent)
+            .and_then(|memory| memory.read_u64(regs.rdi))
+            .unwrap_or_else(|_| {
+                // Not for us to see (`PR_SET_DUMPABLE`, a program that may be executed but not read).
+                let process = remote::status(child, "Tgid:");
+                if process.is_some_and(|process| process != child.to_string()) {
+                    (libc::CLONE_VM | libc::CLONE_THREAD) as u64
+                } else if event == libc::PTRACE_EVENT_VFORK {
+                    vfork
+                } else {
+                    0
+                }
+            }),
+        libc::SYS_vfork => vfork,
+        _ if event == libc::PTRACE_EVENT_VFORK => vfork,
+        _ => 0,
+    })
+}

@@ -1,0 +1,179 @@
+//! The tracer's threads as tasks of the trace: their control blocks, how they begin and end.
+
+use std::rc::Rc;
+
+use anyhow::Result;
+use hodo_trace::format::tcb;
+use serde_json::json;
+
+use super::{REMEMBERED, SharedSpace, Thread, Tracer};
+use crate::events::TcbInit;
+use crate::instrument;
+use crate::options::Exit;
+use crate::remote;
+use crate::session::{counter, exit_json};
+
+impl Tracer<'_> {
+    pub(super) fn ended(&mut self, tid: i32, exit: Exit) -> Result<()> {
+        if tid == self.first {
+            self.exit = Some(exit);
+        }
+        self.early.retain(|&early| early != tid);
+        if let Some(thread) = self.threads.remove(&tid) {
+            self.release(&thread, exit)?;
+            self.orphans()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn release(&mut self, thread: &Thread, exit: Exit) -> Result<()> {
+        if let Some(number) = thread.tcb {
+            self.free_tcbs.push_back(number);
+            self.ended.push_back(thread.clone());
+            if self.ended.len() > REMEMBERED {
+                self.ended.pop_front();
+            }
+            if thread.task == 0 {
+                return Ok(());
+            }
+            self.lost += self.session.events.lost(number);
+            self.unshadowed += self.session.events.unshadowed(number);
+            self.bad_frames(thread, number)?;
+            self.session.log(&json!({"task_end": {
+                "id": thread.task, "counter": counter(), "exit": exit_json(exit)}}))?;
+        }
+        Ok(())
+    }
+
+    /// Tells of exits that did not find the frame of their entry (`--check-frames`).
+    pub(super) fn bad_frames(&mut self, thread: &Thread, number: u64) -> Result<()> {
+        let count = self
+            .session
+            .events
+            .tcb_words(number, tcb::BAD_FRAMES..tcb::BAD_FRAMES + 8)[0];
+        if count == 0 {
+            return Ok(());
+        }
+        let first = self
+            .session
+            .events
+            .tcb_words(number, tcb::BAD_ID..tcb::BAD_EXIT + 8);
+        let name = self.modules.name(first[0] as u32).unwrap_or("?").to_owned();
+        let entry = match first[1] {
+            0 => "a frame that is not known".to_owned(),
+            frame => format!("frame {frame:#x}"),
+        };
+        let text = format!(
+            "the frame test failed {count} times; first in {name}: entered with {entry}, left with frame {:#x}",
+            first[2]
+        );
+        self.remark(thread.pid, &text)?;
+        if self.options.verbose == 0 {
+            eprintln!("hodo: {}: {text}", thread.pid);
+        }
+        Ok(())
+    }
+
+    pub(super) fn alloc_tcb(&mut self) -> Option<u64> {
+        let number = self.next_tcb;
+        if self.free_tcbs.len() > REMEMBERED
+            || number >= tcb::COUNT
+            || self.session.events.reserve_tcb(number).is_err()
+        {
+            return self.free_tcbs.pop_front();
+        }
+        self.next_tcb += 1;
+        Some(number)
+    }
+
+    /// Gives a stopped thread a control block, and logs its task. `inherited`: the control block of the thread that made it.
+    pub(super) fn begin_task(
+        &mut self,
+        tid: i32,
+        pid: i32,
+        kind: &str,
+        parent: u32,
+        space: &SharedSpace,
+        inherited: Option<u64>,
+    ) -> Result<()> {
+        let mut init = self.tcb_init(tid, space, inherited);
+        let Some(number) = self.alloc_tcb() else {
+            return self.crowded(tid, pid, space, init);
+        };
+        init.task = self.next_task;
+        self.next_task += 1;
+        self.session.events.init_tcb(number, &init);
+        if let Some(from) = inherited.filter(|_| kind == "fork") {
+            // The frames that are open in the parent are open in the child.
+            let events = &self.session.events;
+            let inside = events.tcb_words(from, tcb::INSIDE..tcb::SIZE);
+            events.put_tcb_words(number, tcb::INSIDE, &inside);
+        }
+        let (base, _) = space.borrow().events;
+        remote::set_gs_base(tid, base + number * tcb::SIZE)?;
+        self.session.log(&json!({"task": {
+            "id": init.task, "tid": tid, "pid": pid,
+            "ppid": remote::status(tid, "PPid:").and_then(|s| s.parse::<i32>().ok()),
+            "comm": remote::status(tid, "Name:"), "kind": kind, "parent": parent, "counter": counter(),
+        }}))?;
+        self.threads.insert(
+            tid,
+            Thread {
+                pid,
+                task: init.task,
+                tcb: Some(number),
+                space: Some(Rc::clone(space)),
+            },
+        );
+        Ok(())
+    }
+
+    /// What the control block of a thread begins with.
+    pub(super) fn tcb_init(
+        &self,
+        tid: i32,
+        space: &SharedSpace,
+        inherited: Option<u64>,
+    ) -> TcbInit {
+        let space = space.borrow();
+        let known = inherited.map_or((0, 0), |number| self.session.events.shadow_range(number));
+        TcbInit {
+            task: 0,
+            tid: tid.cast_unsigned(),
+            base: space.events.0,
+            span: space.events.1,
+            islands: space.islands,
+            shadow: if known.1 == 0 {
+                space.shadows[0]
+            } else {
+                known
+            },
+            regions: space.shadows,
+            epoch: (counter() >> 32) as u32,
+            silent: self.full,
+            confined: remote::is_confined(tid),
+        }
+    }
+
+    /// There are more threads than control blocks: this one gets one in its own memory, and its calls go unrecorded.
+    pub(super) fn crowded(
+        &mut self,
+        tid: i32,
+        pid: i32,
+        space: &SharedSpace,
+        mut init: TcbInit,
+    ) -> Result<()> {
+        init.silent = true;
+        let at = instrument::private_page(tid, space.borrow().syscall)?;
+        let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
+        remote::Memory::open(tid)?.write(at, &bytes)?;
+        remote::set_gs_base(tid, at)?;
+        self.crowded += 1;
+        let thread = Thread {
+            space: Some(Rc::clone(space)),
+            ..Thread::untraced(pid)
+        };
+        self.threads.insert(tid, thread);
+        Ok(())
+    }
+}
