@@ -1,0 +1,56 @@
+//! The language of probe definitions, and what they say: [`Definition`].
+//!
+//! ```text
+//! DEF      := ("p"|"r") [":" [GROUP "/"] [NAME]] SPACE PATH ":" PLACE {FETCHARG} ["if" EXPR] {ACTION}
+//!           | PATH ":" PLACE …                                  an entry probe, as with "p"
+//! PATH     := characters without space and ":"; these with "\" before them; or the whole in '…' or "…"
+//! PLACE    := SYMBOL ["+" BYTES | "+*"] ["%return"]             "+*": every instruction
+//!           | NUMBER ["%return"]                                offset in the file
+//!           | FILE ":" LINE
+//! SYMBOL   := a name; with "*", "?" or "[…]" in it a pattern; in '…' or "…" a name as it is
+//! FETCHARG := [NAME "="] SOURCE [":" TYPE]
+//! SOURCE   := "%" REGISTER | "$arg" N | "$retval" | "$stack" | "$stack" N | "$comm" | "@" ADDRESS | "@+" OFFSET
+//!           | ("+"|"-") ["u"] BYTES "(" SOURCE ")" | "\" NUMBER | "\" STRING | VARIABLE
+//! VARIABLE := NAME {"." NAME | "->" NAME | "[" N "]" | "::" NAME}
+//! TYPE     := SCALAR ["[" N "]"] | "b" WIDTH "@" OFFSET "/" CONTAINER
+//! SCALAR   := u8 … u64, s8 … s64, x8 … x64, char, string, ustring, symbol
+//! EXPR     := as in C: || && | ^ & == != ~ < <= > >= << >> + - * / % ! ~ - ( ), integers, 'c', "strings",
+//!             names of fetch arguments, pid, tid, cpu, comm
+//! ACTION   := print | count | stacktrace | snapshot [":" N | "of" N "bytes"] | traceon | traceoff
+//!           | enable (":"|SPACE) PROBE | disable (":"|SPACE) PROBE | return (":"|SPACE) NUMBER
+//!           | hist:keys=KEY,…[:vals=NAME,…][:sort=NAME[.descending],…][:size=N]
+//! ```
+//!
+//! A word that could be an action is one: the variable `count` is fetched by `count=count`.
+
+mod model;
+
+pub use model::{
+    Action, BinaryOp, Bucket, Container, Definition, Expr, FetchArg, HistKey, HistSort, Histogram,
+    Kind, Offset, Place, ProbeName, Scalar, SortBy, Source, Symbol, Type, UnaryOp,
+};
+
+/// Bytes of a definition, at most.
+pub const MAX_TEXT: usize = 16384;
+/// Fetch arguments of a probe, at most: as many as the kernel has.
+pub const MAX_ARGS: usize = 128;
+/// Elements of an array, at most.
+pub const MAX_ELEMENTS: u16 = 64;
+/// Parentheses, dereferences and unary operators inside each other, at most.
+pub const MAX_NESTING: usize = 64;
+/// Operators on the way from the root of an expression to a leaf, at most.
+pub const MAX_HEIGHT: usize = 256;
+/// The last `$arg`.
+pub const MAX_ARGUMENT: u16 = 128;
+/// The last `$stack` entry.
+pub const MAX_STACK: u16 = 2047;
+/// Keys of a histogram, at most.
+pub const MAX_KEYS: usize = 3;
+/// Entries of a histogram whose definition tells no size.
+pub const HIST_SIZE: u32 = 2048;
+/// Entries of a histogram, at most.
+pub const MAX_HIST_SIZE: u32 = 1 << 20;
+/// Bytes of a snapshot whose definition tells no size.
+pub const SNAPSHOT_SIZE: u32 = 256;
+/// Bytes of a snapshot, at most.
+pub const MAX_SNAPSHOT_SIZE: u32 = 1 << 16;
