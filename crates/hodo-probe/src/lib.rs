@@ -1,5 +1,19 @@
 //! Probes on any instruction of a program: the language in which users define them.
 //!
+//! ```
+//! let probe = hodo_probe::parse("p:io/open /bin/cat:open_file+4 path=+0(%di):string if pid > 1 count")?;
+//! assert_eq!((probe.group.as_str(), probe.name.as_str()), ("io", "open"));
+//! assert_eq!(probe.args[0].name, "path");
+//! assert_eq!(probe.actions, [hodo_probe::Action::Count]);
+//!
+//! let error = hodo_probe::parse("p:x /bin/bash:main %rex").unwrap_err();
+//! assert_eq!(
+//!     error.to_string(),
+//!     "in probe definition:\n  p:x /bin/bash:main %rex\n                     ^ there is no register rex; did you mean rax?"
+//! );
+//! # Ok::<(), hodo_probe::ParseError>(())
+//! ```
+//!
 //! Nothing here knows a program: whether a symbol, a line or a variable exists is for those to find out who have the file.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -11,6 +25,7 @@ pub mod registers;
 
 pub use definition::{
     Action, BinaryOp, Bucket, Container, Definition, Expr, FetchArg, HistKey, HistSort, Histogram,
-    Kind, Offset, Place, ProbeName, Scalar, SortBy, Source, Symbol, Type, UnaryOp,
+    Kind, Offset, ParseError, Place, ProbeName, Scalar, SortBy, Source, Symbol, Type, UnaryOp,
+    parse,
 };
 pub use registers::Register;

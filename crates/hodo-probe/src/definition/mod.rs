@@ -1,4 +1,4 @@
-//! The language of probe definitions, and what they say: [`Definition`].
+//! The language of probe definitions: [`parse`] makes a [`Definition`] of a text, `Display` a text of a [`Definition`].
 //!
 //! ```text
 //! DEF      := ("p"|"r") [":" [GROUP "/"] [NAME]] SPACE PATH ":" PLACE {FETCHARG} ["if" EXPR] {ACTION}
@@ -23,12 +23,22 @@
 //!
 //! A word that could be an action is one: the variable `count` is fetched by `count=count`.
 
+mod action;
+mod error;
+mod expr;
+mod fetch;
+mod lexer;
 mod model;
+mod parse;
+mod place;
+mod print;
 
+pub use error::ParseError;
 pub use model::{
     Action, BinaryOp, Bucket, Container, Definition, Expr, FetchArg, HistKey, HistSort, Histogram,
     Kind, Offset, Place, ProbeName, Scalar, SortBy, Source, Symbol, Type, UnaryOp,
 };
+pub use parse::parse;
 
 /// Bytes of a definition, at most.
 pub const MAX_TEXT: usize = 16384;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::registers::Register;
 
-/// A probe as the user defined it. `parse` makes only those that make sense without knowing the program;
+/// A probe as the user defined it. [`parse`](super::parse) makes only those that make sense without knowing the program;
 /// `Display` gives a text that parses to the same value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Definition {
@@ -31,7 +31,7 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Whether the place must be the first instruction of a function. `parse` refuses places
+    /// Whether the place must be the first instruction of a function. [`parse`](super::parse) refuses places
     /// that cannot be; at a [`Place::FileOffset`] it is left to those who have the file.
     #[must_use]
     pub fn needs_function(&self) -> bool {

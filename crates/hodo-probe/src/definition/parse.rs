@@ -1,0 +1,160 @@
+//! A definition as a whole.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::fetch::{At, fetch_arg};
+use super::lexer::{Cursor, Result};
+use super::model::{Definition, FetchArg, Kind};
+use super::{MAX_ARGS, MAX_TEXT, action, expr, place};
+
+/// Reads a definition.
+///
+/// # Errors
+///
+/// If the text does not follow the [grammar](super), or if what it says makes no sense whatever the program is: an argument of
+/// a function in the middle of it, a text compared with a number.
+pub fn parse(text: &str) -> Result<Definition> {
+    let mut cursor = Cursor::new(text);
+    if text.len() > MAX_TEXT {
+        let mut end = MAX_TEXT;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let message = format!("a definition has at most {MAX_TEXT} bytes");
+        let error = super::ParseError::wrong(&text[..end], end, message);
+        return Err(error);
+    }
+    cursor.spaces();
+    let head = head(&mut cursor)?;
+    let path = place::path(&mut cursor)?;
+    let (place, kind) = place::place(&mut cursor, head.kind)?;
+    cursor.spaces();
+    let at = At {
+        kind,
+        place: &place,
+    };
+    let args = args(&mut cursor, at)?;
+    let mut condition = None;
+    if begins_condition(&cursor) {
+        cursor.word();
+        cursor.spaces();
+        condition = Some(expr::condition(&mut cursor, &args)?);
+    }
+    if condition.is_some() || !args.is_empty() {
+        action::separator(&mut cursor)?;
+    }
+    let actions = action::actions(&mut cursor, at, &args)?;
+    let named = head.name.is_some();
+    Ok(Definition {
+        kind,
+        group: head.group.unwrap_or_else(|| place::default_group(&path)),
+        name: (head.name).unwrap_or_else(|| place::default_name(&path, &place, kind)),
+        named,
+        path,
+        place,
+        args,
+        condition,
+        actions,
+    })
+}
+
+/// What is before the path.
+struct Head {
+    kind: Kind,
+    group: Option<String>,
+    name: Option<String>,
+}
+
+fn head(cursor: &mut Cursor) -> Result<Head> {
+    let mut head = Head {
+        kind: Kind::Entry,
+        group: None,
+        name: None,
+    };
+    let start = cursor.at;
+    let kind = match cursor.peek() {
+        Some('p') => Kind::Entry,
+        Some('r') => Kind::Return,
+        Some('-') => {
+            return Err(cursor
+                .wrong(start, "probes are defined here, not removed")
+                .hint("a file whose name begins with - is written with ./"));
+        }
+        None => return Err(cursor.expected("a probe: p PATH:FUNCTION or r PATH:FUNCTION")),
+        // It begins with the path.
+        Some(_) => return Ok(head),
+    };
+    let mut ahead = *cursor;
+    ahead.next();
+    if ahead.peek() != Some(':') && !ahead.peek().is_some_and(|c| c.is_ascii_whitespace()) {
+        return Ok(head);
+    }
+    *cursor = ahead;
+    head.kind = kind;
+    if cursor.eat(":") {
+        let name = cursor.identifier("the name of the probe")?.to_string();
+        if cursor.eat("/") {
+            head.group = Some(name);
+            if !cursor.is_gap() {
+                head.name = Some(cursor.identifier("the name of the probe")?.to_string());
+            }
+        } else {
+            head.name = Some(name);
+        }
+    }
+    if !cursor.spaces() {
+        let letter = &cursor.text[start..=start];
+        let hint = format!("a file called {letter} is written ./{letter}");
+        let error = cursor.expected("a space and PATH:PLACE");
+        return Err(if cursor.is_end() {
+            error.hint(hint)
+        } else {
+            error.hint("names have letters, digits and _")
+        });
+    }
+    Ok(head)
+}
+
+fn begins_condition(cursor: &Cursor) -> bool {
+    let follows = cursor.rest().strip_prefix("if");
+    follows.is_some_and(|rest| {
+        rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_whitespace() || c == '(')
+    })
+}
+
+fn args(cursor: &mut Cursor, at: At) -> Result<Vec<FetchArg>> {
+    let mut args: Vec<FetchArg> = Vec::new();
+    while !cursor.is_end()
+        && cursor.peek() != Some(',')
+        && !begins_condition(cursor)
+        && !action::begins(cursor)
+    {
+        let start = cursor.at;
+        let word = cursor.peek_word();
+        let arg = fetch_arg(cursor, at, args.len()).map_err(|error| {
+            // Without a condition before it, an action with a wrong name looks like a variable.
+            match action::meant(word) {
+                Some(near) if error.position > start => {
+                    error.hint(format!("did you mean the action {near}?"))
+                }
+                _ => error,
+            }
+        })?;
+        if args.iter().any(|other| other.name == arg.name) {
+            return Err(cursor
+                .wrong(
+                    start,
+                    format!("there are two arguments called {}", arg.name),
+                )
+                .hint("give one another name, NAME=…"));
+        }
+        if args.len() == MAX_ARGS {
+            return Err(cursor.wrong(start, format!("a probe has at most {MAX_ARGS} arguments")));
+        }
+        args.push(arg);
+        cursor.spaces();
+    }
+    Ok(args)
+}
