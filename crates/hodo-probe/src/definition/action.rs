@@ -99,6 +99,9 @@ fn action(cursor: &mut Cursor, at: At, args: &[FetchArg]) -> Result<Action> {
         "return" => returned(cursor, start, at),
         "hist" => histogram(cursor, args),
         "if" => Err(cursor.wrong(start, "the condition is before the actions")),
+        "" if matches!(cursor.peek(), Some('%' | '$' | '+' | '-' | '@' | '\\')) => Err(cursor
+            .expected("an action")
+            .hint("arguments are before the condition and the actions, with spaces between")),
         "" => Err(cursor.expected("an action").hint(all())),
         word => {
             let error = cursor.wrong(start, format!("there is no action {word}"));

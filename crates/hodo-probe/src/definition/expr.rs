@@ -125,7 +125,7 @@ impl Parser<'_, '_, '_> {
                 .find(|(text, ..)| ahead.rest().starts_with(text));
             let Some(&(text, op, strength)) = operator.filter(|(.., strength)| *strength >= least)
             else {
-                if ahead.peek() == Some('=') {
+                if operator.is_none() && ahead.peek() == Some('=') {
                     return Err(ahead
                         .expected("an operator")
                         .hint("values are compared by =="));

@@ -224,7 +224,7 @@ pub(super) fn quote(text: &str, quote: char) -> String {
             '\n' => quoted.push_str("\\n"),
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
-            '\0' => quoted.push_str("\\0"),
+            c if c.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
             c if c == quote || c == '\\' => quoted.extend(['\\', c]),
             c => quoted.push(c),
         }

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use super::fetch::{At, fetch_arg};
 use super::lexer::{Cursor, Result};
-use super::model::{Definition, FetchArg, Kind};
-use super::{MAX_ARGS, MAX_TEXT, action, expr, place};
+use super::model::{Definition, FetchArg, Kind, Source};
+use super::{MAX_ARGS, MAX_TEXT, ParseError, action, expr, place};
 
 /// Reads a definition.
 ///
@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Result<Definition> {
             end -= 1;
         }
         let message = format!("a definition has at most {MAX_TEXT} bytes");
-        let error = super::ParseError::wrong(&text[..end], end, message);
+        let error = ParseError::wrong(&text[..end], end, message);
         return Err(error);
     }
     cursor.spaces();
@@ -94,6 +94,10 @@ fn head(cursor: &mut Cursor) -> Result<Head> {
     *cursor = ahead;
     head.kind = kind;
     if cursor.eat(":") {
+        if cursor.peek() == Some('/') {
+            let error = cursor.expected("the name of the probe");
+            return Err(error.hint("without a name there is a space, not a colon, before the path"));
+        }
         let name = cursor.identifier("the name of the probe")?.to_string();
         if cursor.eat("/") {
             head.group = Some(name);
@@ -133,15 +137,8 @@ fn args(cursor: &mut Cursor, at: At) -> Result<Vec<FetchArg>> {
     {
         let start = cursor.at;
         let word = cursor.peek_word();
-        let arg = fetch_arg(cursor, at, args.len()).map_err(|error| {
-            // Without a condition before it, an action with a wrong name looks like a variable.
-            match action::meant(word) {
-                Some(near) if error.position > start => {
-                    error.hint(format!("did you mean the action {near}?"))
-                }
-                _ => error,
-            }
-        })?;
+        let arg = fetch_arg(cursor, at, args.len())
+            .map_err(|error| with_action(error, start, word, args.last()))?;
         if args.iter().any(|other| other.name == arg.name) {
             return Err(cursor
                 .wrong(
@@ -157,4 +154,28 @@ fn args(cursor: &mut Cursor, at: At) -> Result<Vec<FetchArg>> {
         cursor.spaces();
     }
     Ok(args)
+}
+
+/// Without a condition before it, an action that is not written as it should be looks like a variable: says so if `word`, with
+/// which the argument at `start` begins, may be one, or the variable before.
+fn with_action(
+    error: ParseError,
+    start: usize,
+    word: &str,
+    before: Option<&FetchArg>,
+) -> ParseError {
+    let before = match before.map(|arg| (&arg.source, arg.ty)) {
+        Some((Source::Variable(text), None)) if error.position == start => text,
+        _ => "",
+    };
+    let word = if error.position == start {
+        before
+    } else {
+        word
+    };
+    match action::meant(word) {
+        Some(near) if near == word => error.hint(format!("the action {near} has no parameter")),
+        Some(near) => error.hint(format!("did you mean the action {near}?")),
+        None => error,
+    }
 }

@@ -61,8 +61,11 @@ impl Display for Place {
                 write!(f, "{symbol}")?;
                 match offset {
                     Offset::EveryInstruction => f.write_str("+*"),
-                    // The last + is the one before the offset.
-                    Offset::Bytes(0) if is_plain(symbol) || !symbol.text().contains('+') => Ok(()),
+                    // In a pattern, the last + is the one before the offset.
+                    Offset::Bytes(0) => match symbol {
+                        Symbol::Pattern(text) if text.contains('+') => f.write_str("+0"),
+                        _ => Ok(()),
+                    },
                     Offset::Bytes(offset) => write!(f, "+{offset:#x}"),
                 }
             }
