@@ -30,6 +30,7 @@ for target in "${targets[@]}"; do
     mkdir -p "$corpus" "artifacts/$target"
     # Real files to begin with.
     case "$target" in
+        definition*) grep '^  ' ../crates/hodo-probe/tests/good.txt | split -l 1 -a 3 - "$corpus/good-" ;;
         plan*) find /bin/true /bin/echo -size -100k -exec cp -n {} "$corpus/" \; ;;
     esac
     echo "fuzz $target for $seconds s"

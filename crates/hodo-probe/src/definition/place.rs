@@ -143,26 +143,27 @@ fn line(cursor: &mut Cursor, start: usize, file: String, kind: Kind) -> Result<(
 fn symbol_length(cursor: &Cursor, start: usize, word: &str) -> Result<usize> {
     let operator = word.contains("operator");
     let mut length = word.len();
-    if let Some(percent) = word.rfind('%') {
-        let suffix = &word[percent..];
-        if suffix == RETURN {
-            length = percent;
-            if word[..length].ends_with(RETURN) {
-                return Err(cursor.wrong(start + percent, "%return is there twice"));
-            }
-        } else if !operator {
-            let error = ParseError::expected(cursor.text, start + percent, "%return or a space");
-            return Err(error.suggest(suffix, [RETURN]));
+    if let Some(symbol) = word.strip_suffix(RETURN) {
+        length = symbol.len();
+        if symbol.ends_with(RETURN) {
+            return Err(cursor.wrong(start + length, "%return is there twice"));
         }
+    }
+    if let Some(percent) = word[..length].find('%').filter(|_| !operator) {
+        let error = ParseError::expected(cursor.text, start + percent, "%return or a space");
+        return Err(error.suggest(&word[percent..length], [RETURN]));
     }
     let Some(plus) = word[..length].rfind('+') else {
         return Ok(length);
     };
     let offset = &word[plus + 1..length];
-    if offset == "*"
-        || offset.starts_with(|c: char| c.is_ascii_digit()) && offset.chars().all(is_name)
-    {
-        if !operator && word[..plus].contains('+') {
+    let is_offset = |text: &str| {
+        let number = text.starts_with(|c: char| c.is_ascii_digit());
+        text == "*" || number && text.chars().all(is_name)
+    };
+    if is_offset(offset) {
+        let before = word[..plus].rsplit_once('+');
+        if !operator && before.is_some_and(|(_, before)| is_offset(before)) {
             return Err(cursor.wrong(start + plus, "there are two offsets"));
         }
         return Ok(plus);

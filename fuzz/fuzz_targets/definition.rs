@@ -1,0 +1,22 @@
+//! Any text as a definition of a probe: an error that can be shown, or a definition that is read again from what it prints.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let text = String::from_utf8_lossy(input);
+    match hodo_probe::parse(&text) {
+        Ok(definition) => {
+            let printed = definition.to_string();
+            // What is printed is in general longer than what was read, and may be too long.
+            if printed.len() <= hodo_probe::definition::MAX_TEXT {
+                let again = hodo_probe::parse(&printed).expect("what is printed can be read");
+                assert_eq!(again, definition, "{printed}");
+            }
+        }
+        Err(error) => {
+            assert!(error.text.is_char_boundary(error.position));
+            assert!(error.to_string().contains(&*error.message));
+        }
+    }
+});
