@@ -366,6 +366,11 @@ fn there_are_limits() {
     let row = |n: usize| format!("p x:f if pid{}", " + 1".repeat(n));
     good(&row(255));
     assert_eq!(&*bad(&row(256)).message, "more than 256 operators in a row");
+    // All operators of each strength, in as many parentheses as there may be: the stack is large enough to refuse it.
+    let level = "1 || 1 && 1 | 1 ^ 1 & 1 == 1 < 1 << 1 + 1 * !(";
+    let deep = |n: usize| format!("p x:f if {}1{}", level.repeat(n), ")".repeat(n));
+    good(&deep(20));
+    assert_eq!(&*bad(&deep(32)).message, "more than 256 operators in a row");
     let many = |n: usize| format!("p x:f{}", " %di".repeat(n));
     assert_eq!(good(&many(128)).args.len(), 128);
     assert_eq!(
