@@ -44,6 +44,24 @@ impl Bits {
             .is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
+    /// The first address in the range that is in the set; the range must lie within one run of code.
+    pub fn first(&self, range: std::ops::Range<u64>) -> Option<u64> {
+        let at = self.sections.partition_point(|s| s.0 <= range.start);
+        let (start, end, bits) = &self.sections[at.checked_sub(1)?];
+        let end = range.end.min(*end);
+        let mut addr = range.start;
+        while addr < end {
+            let offset = addr - start;
+            let word = bits[(offset / 64) as usize].load(Ordering::Relaxed) >> (offset % 64);
+            if word != 0 {
+                let found = addr + u64::from(word.trailing_zeros());
+                return (found < end).then_some(found);
+            }
+            addr += 64 - offset % 64;
+        }
+        None
+    }
+
     /// Whether an address in the range is in the set.
     pub fn any(&self, range: std::ops::Range<u64>) -> bool {
         range.into_iter().any(|addr| self.get(addr))

@@ -2,17 +2,21 @@
 //!
 //! [`plan`] is a function of a file's bytes and needs no process. A [`model::Plan`] has for each function a site, with the
 //! [`model::Tactic`] by which it is changed and the [`model::Mode`] in which it is recorded, or the reason why there is none;
-//! and the calls into shared libraries. All addresses are link-time addresses.
+//! and the calls into shared libraries. [`plan_probes`] does it for probes on single instructions. All addresses are link-time addresses.
 #![forbid(unsafe_code)]
 
 mod bits;
 mod hosts;
 mod image;
+mod ladder;
 mod libcalls;
 pub mod model;
 mod modes;
 mod pieces;
 mod planner;
+mod probes;
+mod regions;
+mod restarts;
 mod sites;
 mod sweep;
 mod tables;
@@ -20,3 +24,4 @@ mod tactics;
 
 pub use model::{PlanError, PlanOptions};
 pub use planner::plan;
+pub use probes::plan_probes;

@@ -168,3 +168,62 @@ pub struct Plan {
     /// Remarks for the user: what was left out, and why.
     pub remarks: Vec<String>,
 }
+
+/// Which instructions are to be probed.
+#[derive(Debug, Clone, Copy)]
+pub enum Wanted<'a> {
+    /// All of the code that is known to be of functions.
+    Every,
+    /// Those at these link-time addresses, in any order.
+    At(&'a [u64]),
+}
+
+/// One region of code that is moved into an island; its first bytes lead there. All addresses are link-time addresses.
+///
+/// Nothing but its own branches leads to one of its instructions behind the first, so all that is executed of it is
+/// executed in the island. A call can only be its last instruction. The bytes of that call stay as they are, also for
+/// other sites' hop slots, if the patch does not reach them: an island may jump back to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeSite {
+    /// How the region's first bytes are changed: all but [`Tactic::Site`].
+    pub tactic: Tactic,
+    /// Where the first patched byte is: the region's start.
+    pub patch: u64,
+    /// Bytes that the patch writes (5 for a jump, 2 for a hop, 1 to 4 for a pun, 1 for a trap).
+    pub patch_len: u8,
+    /// The instructions that run relocated, from `patch` on. They can be fewer bytes than `patch_len` where padding
+    /// follows; behind them, the original code goes on.
+    pub displaced: Range<u64>,
+    /// The tactic's second place. A hop's slot can lie in the displaced bytes of another site, behind its patch.
+    pub extra: Extra,
+    /// Addresses of the instructions in `displaced` that carry probes, ascending.
+    pub probes: Vec<u64>,
+    /// For each of `probes`: are the arithmetic flags (CF PF AF ZF SF OF) dead before it?
+    pub flags_dead: Vec<bool>,
+}
+
+/// An instruction that cannot be probed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedProbe {
+    /// Link-time address.
+    pub addr: u64,
+    /// The instruction as text, in Intel's syntax; the one that holds `addr` where that is a middle; empty outside of code.
+    pub insn: String,
+    /// Why it cannot be probed.
+    pub reason: String,
+}
+
+/// The plan of the probes on one ELF image.
+#[derive(Debug, Clone, Default)]
+pub struct ProbePlan {
+    /// Build id in hex, if the image has one.
+    pub build_id: Option<String>,
+    /// The instructions asked for, each once: probes and refusals.
+    pub total: usize,
+    /// Sorted by address.
+    pub sites: Vec<ProbeSite>,
+    /// Sorted by address.
+    pub refused: Vec<RefusedProbe>,
+    /// Remarks for the user.
+    pub remarks: Vec<String>,
+}

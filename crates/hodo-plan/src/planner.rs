@@ -1,5 +1,7 @@
 //! The planner: which bytes of each function are changed, and how.
 
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::Path;
 
 use hodo_arch::x86_64::entry::{EntryFacts, entry_facts, is_only_passed_on};
@@ -11,39 +13,28 @@ use crate::model::{
     EntryOnlyReason, Extra, Mode, Plan, PlanError, PlanOptions, PlannedFunction, SitePlan, Tactic,
 };
 use crate::pieces::{self, Piece, Verdict};
-use crate::sites::{self, Sites};
+use crate::sites::{self, Profilers, Sites};
 use crate::sweep::{HEAD, PieceFacts, Swept, Targets, Wanted, sweep};
 use crate::tactics::JUMP;
-use crate::{hosts, libcalls, modes, tables};
+use crate::{hosts, libcalls, modes, restarts, tables};
 
 /// Plans the image in `bytes`, which is the content of the file `path`.
 ///
 /// # Errors
 /// If the file is no readable x86-64 ELF image.
 pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, PlanError> {
-    let image = Image::parse(bytes)?;
-    let symbols = hodo_symbols::symbols(bytes)?;
-    let threads = match options.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    };
-    let slots = libcalls::slots(&image);
-    let (pieces, heads) = pieces::cut(&image, &symbols);
-    let targets = Targets::new(&image);
-    mark_known(&symbols, &targets);
-    let profilers = sites::profilers(&image, &symbols, &slots);
-    let wanted = Wanted {
-        addresses: &profilers.addresses,
-        slots: &slots,
-    };
-    let mut swept = sweep(&image, &pieces, &targets, &wanted, &symbols.frames, threads);
-    let bases = std::mem::take(&mut swept.tables);
-    let tabled = tables::mark(&image, &pieces, bases, &targets);
-    let words = tables::words(&image, std::mem::take(&mut swept.absolute));
-    image.addresses(|at, addr| match words.contains(&at) {
-        true => targets.mark(addr),
-        false => targets.take(addr),
-    });
+    let Survey {
+        image,
+        symbols,
+        slots,
+        pieces,
+        heads,
+        targets,
+        profilers,
+        mut swept,
+        tabled,
+        restarted: _,
+    } = Survey::new(bytes, options.threads)?;
     let sites = Sites::find(&image, &profilers, &pieces, &swept);
     for (piece, addr) in std::mem::take(&mut swept.return_reads) {
         // What is read for profiling functions alone, which are not called any more, does not matter.
@@ -107,6 +98,74 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
             .sort_by(|a, b| (&a.name, a.patch).cmp(&(&b.name, b.patch)));
     }
     Ok(plan)
+}
+
+/// What is known of an image's code: where it branches to, and where from.
+pub(crate) struct Survey<'a> {
+    pub image: Image<'a>,
+    pub symbols: Symbols,
+    /// GOT slots and what they hold.
+    slots: HashMap<u64, String>,
+    pub pieces: Vec<Piece>,
+    /// By function the index of its piece.
+    pub heads: Vec<usize>,
+    pub targets: Targets,
+    profilers: Profilers,
+    pub swept: Swept,
+    /// Doubtful starts of functions that jump tables lead to.
+    tabled: HashSet<u64>,
+    /// Sequences that the kernel restarts.
+    pub restarted: Vec<Range<u64>>,
+}
+
+impl<'a> Survey<'a> {
+    /// Reads all code in the file `bytes` with so many threads (0: as many as there are processors).
+    ///
+    /// # Errors
+    /// If the file is no readable x86-64 ELF image.
+    pub fn new(bytes: &'a [u8], threads: usize) -> Result<Self, PlanError> {
+        let image = Image::parse(bytes)?;
+        let symbols = hodo_symbols::symbols(bytes)?;
+        let slots = libcalls::slots(&image);
+        let (pieces, heads) = pieces::cut(&image, &symbols);
+        let targets = Targets::new(&image);
+        mark_known(&symbols, &targets);
+        let profilers = sites::profilers(&image, &symbols, &slots);
+        let wanted = Wanted {
+            addresses: &profilers.addresses,
+            slots: &slots,
+        };
+        let threads = processors(threads);
+        let mut swept = sweep(&image, &pieces, &targets, &wanted, &symbols.frames, threads);
+        let bases = std::mem::take(&mut swept.tables);
+        let tabled = tables::mark(&image, &pieces, bases, &targets);
+        let words = tables::words(&image, std::mem::take(&mut swept.absolute));
+        image.addresses(|at, addr| match words.contains(&at) {
+            true => targets.mark(addr),
+            false => targets.take(addr),
+        });
+        let restarted = restarts::find(&image, &targets);
+        Ok(Self {
+            restarted,
+            image,
+            symbols,
+            slots,
+            pieces,
+            heads,
+            targets,
+            profilers,
+            swept,
+            tabled,
+        })
+    }
+}
+
+/// How many threads are meant by a number of them, where 0 means as many as there are processors.
+pub(crate) fn processors(threads: usize) -> usize {
+    match threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    }
 }
 
 /// Marks what can be reached from elsewhere than by a direct branch, and what may be a function or not.

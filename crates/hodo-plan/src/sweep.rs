@@ -94,6 +94,10 @@ pub(crate) struct Targets {
     pub taken: Bits,
     /// Starts of pieces that may be functions or not; the caller fills it.
     pub doubtful: Bits,
+    /// Bytes of the code that are read or written as data; perhaps more.
+    pub data: Bits,
+    /// Targets of direct calls behind which the flags are used.
+    pub returns_flags: Bits,
 }
 
 impl Targets {
@@ -104,6 +108,8 @@ impl Targets {
             called: Bits::new(&image.text),
             taken: Bits::new(&image.text),
             doubtful: Bits::new(&image.text),
+            data: Bits::new(&image.text),
+            returns_flags: Bits::new(&image.text),
         }
     }
 
@@ -204,6 +210,7 @@ fn one(
     let mut dead = false;
     let mut ends = false;
     let mut pad: Option<Range<u64>> = None;
+    let mut called = None;
     for insn in Sweep::new(text.slice(piece.start, piece.end), piece.start) {
         if dead && insn.padding {
             match &mut pad {
@@ -217,6 +224,13 @@ fn one(
         // What a compiler ends a function with and is a call does not return.
         let call = matches!(insn.flow, Flow::Call(_) | Flow::IndirectCall);
         ends = dead || call && piece.function.is_some();
+        if let (Some(called), Flow::Branch(_)) = (called, insn.flow) {
+            targets.returns_flags.set(called);
+        }
+        called = match insn.flow {
+            Flow::Call(to) => Some(to),
+            _ => None,
+        };
         match insn.flow {
             Flow::Branch(to) | Flow::Jump(to) => {
                 if to >= piece.start && to < piece.limit {
@@ -309,6 +323,10 @@ fn one(
             Reference::Forms(addr) | Reference::Constant(addr) => {
                 if image.text_at(addr).is_some() {
                     targets.take(addr);
+                    // Perhaps the table lies between the code.
+                    if matches!(insn.reference, Reference::Forms(_)) {
+                        out.tables.push((addr, index));
+                    }
                 } else if image.data_at(addr).is_some() {
                     out.tables.push((addr, index));
                 }
@@ -317,8 +335,10 @@ fn one(
             // Data between the code.
             Reference::Memory(addr) => {
                 if image.text_at(addr).is_some() {
-                    (addr..addr.saturating_add(LARGEST_OPERAND))
-                        .for_each(|addr| targets.mark(addr));
+                    for addr in addr..addr.saturating_add(LARGEST_OPERAND) {
+                        targets.mark(addr);
+                        targets.data.set(addr);
+                    }
                 }
             }
             Reference::None => {}

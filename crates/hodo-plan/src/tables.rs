@@ -24,7 +24,8 @@ pub(crate) fn mark(
     let mut groups = same.peekable();
     while let Some(group) = groups.next() {
         let base = group[0].0;
-        let Some(data) = image.data_at(base) else {
+        let between_code = image.text_at(base);
+        let Some(data) = image.data_at(base).or(between_code) else {
             continue;
         };
         // What begins at the next address is most likely another thing. A table could go on there all the same, as long
@@ -43,8 +44,11 @@ pub(crate) fn mark(
                     piece.start <= target && target < piece.limit
                 })
             };
-            if at >= next && !own() {
+            if (at >= next || between_code.is_some()) && !own() {
                 break;
+            }
+            if between_code.is_some() {
+                (at..at + 4).for_each(|addr| targets.data.set(addr));
             }
             targets.mark(target);
             if targets.doubtful.get(target) {

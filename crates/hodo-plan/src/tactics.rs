@@ -14,7 +14,7 @@ use crate::sweep::Near;
 /// Bytes of the long jump.
 pub(crate) const JUMP: u64 = 5;
 /// Bytes of the short jump.
-const HOP: u64 = 2;
+pub(crate) const HOP: u64 = 2;
 /// No more than this of a function is moved as a whole.
 const BLOCK_LIMIT: u64 = 512;
 

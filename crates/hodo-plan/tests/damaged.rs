@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hodo_plan::{PlanOptions, plan};
+use hodo_plan::model::Wanted;
+use hodo_plan::{PlanOptions, plan, plan_probes};
 
 /// SplitMix64.
 struct Random(u64);
@@ -95,7 +96,15 @@ fn damaged_files_never_panic() {
         let bytes = damage(&seeds[random.below(seeds.len())], &mut random);
         let began = Instant::now();
         match plan(Path::new("damaged"), &bytes, &options) {
-            Ok(_) => planned += 1,
+            Ok(_) => {
+                planned += 1;
+                let probes = plan_probes(Path::new("damaged"), &bytes, Wanted::Every, 1);
+                let mut end = 0;
+                for site in probes.expect("a plan of probes").sites {
+                    assert!(site.patch >= end, "round {round}: {site:x?}");
+                    end = site.displaced.end;
+                }
+            }
             Err(_) => rejected += 1,
         }
         let took = began.elapsed();

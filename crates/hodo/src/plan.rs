@@ -1,11 +1,11 @@
-//! `hodo plan`: what could be traced of a file.
+//! `hodo plan`: what could be traced or probed of a file.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hodo_plan::model::{EntryOnlyReason, Mode, Plan, Tactic};
-use hodo_plan::{PlanOptions, plan as plan_image};
+use hodo_plan::model::{EntryOnlyReason, Mode, Plan, ProbePlan, Tactic, Wanted};
+use hodo_plan::{PlanOptions, plan as plan_image, plan_probes};
 use hodo_symbols::{Style, demangle};
 use serde_json::json;
 
@@ -51,8 +51,19 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode> {
             args.file.display()
         );
     }
-    let plan = plan_image(&args.file, &bytes, &PlanOptions::default())
-        .with_context(|| format!("cannot plan {}", args.file.display()))?;
+    let error = || format!("cannot plan {}", args.file.display());
+    if args.every_instruction {
+        let plan = plan_probes(&args.file, &bytes, Wanted::Every, 0).with_context(error)?;
+        with_output(args.screen.no_pager, |out| {
+            if args.json {
+                instructions_json(&plan, out)
+            } else {
+                instructions_text(args, &plan, out)
+            }
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let plan = plan_image(&args.file, &bytes, &PlanOptions::default()).with_context(error)?;
     with_output(args.screen.no_pager, |out| {
         if args.json {
             json(&plan, out)
@@ -160,6 +171,92 @@ fn text(args: &PlanArgs, plan: &Plan, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "    {n:>8}  {reason}")?;
     }
     writeln!(out, "  library calls {:>4}", plan.libcalls.len())?;
+    for remark in &plan.remarks {
+        writeln!(out, "  remark: {remark}")?;
+    }
+    Ok(())
+}
+
+/// The tactics of probes: no compiler makes sites in the middle of functions.
+fn probe_tactics() -> impl Iterator<Item = (Tactic, &'static str)> {
+    TACTICS
+        .into_iter()
+        .filter(|(tactic, _)| *tactic != Tactic::Site)
+}
+
+/// How many instructions are probed by a tactic.
+fn probed_by(plan: &ProbePlan, tactic: Tactic) -> usize {
+    let sites = plan.sites.iter().filter(|site| site.tactic == tactic);
+    sites.map(|site| site.probes.len()).sum()
+}
+
+fn instructions_json(plan: &ProbePlan, out: &mut dyn Write) -> Result<()> {
+    let tactics: serde_json::Map<_, _> = probe_tactics()
+        .map(|(tactic, name)| (name.to_owned(), probed_by(plan, tactic).into()))
+        .collect();
+    let probed: usize = plan.sites.iter().map(|site| site.probes.len()).sum();
+    let refused = plan.refused.iter();
+    let refused: Vec<_> = refused
+        .map(|r| json!({"addr": r.addr, "insn": r.insn, "reason": r.reason}))
+        .collect();
+    let value = json!({
+        "instructions": {"total": plan.total, "probed": probed, "by_tactic": tactics, "refused": refused},
+    });
+    serde_json::to_writer_pretty(&mut *out, &value)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+fn instructions_text(args: &PlanArgs, plan: &ProbePlan, out: &mut dyn Write) -> Result<()> {
+    if args.screen.verbose > 0 {
+        writeln!(out, "#      ADDRESS   BYTES  TACTIC   PROBES  FLAGS DEAD")?;
+        for site in &plan.sites {
+            let tactic = TACTICS.iter().find(|t| t.0 == site.tactic);
+            let dead = site.flags_dead.iter().filter(|dead| **dead).count();
+            writeln!(
+                out,
+                "{:>14x} {:>7}  {:<7} {:>7} {dead:>11}",
+                site.patch,
+                site.displaced.end - site.displaced.start,
+                tactic.map_or("", |t| t.1),
+                site.probes.len(),
+            )?;
+        }
+        for refused in &plan.refused {
+            writeln!(
+                out,
+                "{:>14x}       -  refused        -           -  {}: {}",
+                refused.addr, refused.insn, refused.reason
+            )?;
+        }
+        writeln!(out)?;
+    }
+    let percent = |n: usize| 100.0 * n as f64 / plan.total.max(1) as f64;
+    let probed: usize = plan.sites.iter().map(|site| site.probes.len()).sum();
+    let dead = plan.sites.iter().flat_map(|site| &site.flags_dead);
+    let dead = dead.filter(|dead| **dead).count();
+    writeln!(out, "{}", args.file.display())?;
+    writeln!(out, "  instructions {:>9}", plan.total)?;
+    writeln!(out, "  probed       {probed:>9}  {:6.2} %", percent(probed))?;
+    for (tactic, name) in probe_tactics() {
+        let n = probed_by(plan, tactic);
+        writeln!(out, "    {name:<11}{n:>9}  {:6.2} %", percent(n))?;
+    }
+    writeln!(out, "  flags dead   {dead:>9}  {:6.2} %", percent(dead))?;
+    let refused = plan.refused.len();
+    writeln!(
+        out,
+        "  refused      {refused:>9}  {:6.2} %",
+        percent(refused)
+    )?;
+    let mut reasons = std::collections::BTreeMap::new();
+    for refused in &plan.refused {
+        *reasons.entry(refused.reason.as_str()).or_insert(0usize) += 1;
+    }
+    for (reason, n) in reasons {
+        writeln!(out, "    {n:>9}  {reason}")?;
+    }
+    writeln!(out, "  sites        {:>9}", plan.sites.len())?;
     for remark in &plan.remarks {
         writeln!(out, "  remark: {remark}")?;
     }

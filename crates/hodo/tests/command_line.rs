@@ -365,6 +365,105 @@ fn a_plan_is_a_table_or_json() {
 }
 
 #[test]
+fn a_plan_of_instructions_is_a_table_or_json() {
+    let place = place();
+    let source =
+        "int main(int c, char **v) { while (--c) if (**++v == 'x') return 1; return 0; }\n";
+    std::fs::write(place.path().join("small.c"), source).unwrap();
+    let built = std::process::Command::new("gcc")
+        .args(["-O1", "small.c", "-o", "small"])
+        .current_dir(place.path())
+        .status();
+    assert!(built.unwrap().success());
+    let arguments = ["plan", "--every-instruction", "--json", "small"];
+    let json = run(place.path(), &arguments);
+    assert!(json.status.success(), "{json:?}");
+    let plan: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(plan.as_object().unwrap().len(), 1);
+    let instructions = plan["instructions"].as_object().unwrap();
+    let count = |value: &serde_json::Value| value.as_u64().unwrap();
+    let tactics = instructions["by_tactic"].as_object().unwrap();
+    let mut names: Vec<_> = tactics.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["block", "hop", "jump", "pun", "trap"]);
+    let probed = count(&instructions["probed"]);
+    assert!(probed > 15, "{instructions:?}");
+    assert_eq!(probed, tactics.values().map(count).sum::<u64>());
+    let refused = instructions["refused"].as_array().unwrap();
+    assert_eq!(count(&instructions["total"]), probed + refused.len() as u64);
+
+    let table = run(place.path(), &["plan", "--every-instruction", "small"]);
+    let table = text(&table.stdout);
+    let lines: Vec<_> = table.lines().collect();
+    assert_eq!(lines[0], "small");
+    assert_eq!(
+        lines[1],
+        format!(
+            "  instructions {:>9}",
+            instructions["total"].as_u64().unwrap()
+        )
+    );
+    assert!(
+        lines[2].starts_with(&format!("  probed       {probed:>9}  ")),
+        "{table}"
+    );
+    let starts = [
+        "    jump ",
+        "    block ",
+        "    hop ",
+        "    pun ",
+        "    trap ",
+        "  flags dead ",
+        "  refused ",
+    ];
+    for (line, start) in lines[3..].iter().zip(starts) {
+        assert!(line.starts_with(start), "{line}");
+    }
+    let verbose = run(
+        place.path(),
+        &["plan", "--every-instruction", "-v", "small"],
+    );
+    let verbose = text(&verbose.stdout);
+    let sites = verbose.lines().skip(1).take_while(|line| !line.is_empty());
+    let probes = sites.map(|line| {
+        line.split_whitespace()
+            .nth(3)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    });
+    assert_eq!(probes.sum::<u64>(), probed, "{verbose}");
+}
+
+#[test]
+fn refused_instructions_are_listed_with_their_reasons() {
+    let place = place();
+    let source = "__asm__(\".text\\n.type far, @function\\nfar: lretl\\n.size far, 1\\n\"); int main() { return 0; }\n";
+    std::fs::write(place.path().join("far.c"), source).unwrap();
+    let built = std::process::Command::new("gcc")
+        .args(["far.c", "-o", "far"])
+        .current_dir(place.path())
+        .status();
+    assert!(built.unwrap().success());
+    let json = run(
+        place.path(),
+        &["plan", "--every-instruction", "--json", "far"],
+    );
+    let plan: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let refused = plan["instructions"]["refused"].as_array().unwrap();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(refused[0]["addr"].as_u64().unwrap() > 0);
+    assert_eq!(refused[0]["insn"], "retf");
+    assert_eq!(refused[0]["reason"], "it cannot be moved: a far return");
+    let table = run(place.path(), &["plan", "--every-instruction", "far"]);
+    let table = text(&table.stdout);
+    assert!(
+        table.contains("        1  it cannot be moved: a far return\n"),
+        "{table}"
+    );
+}
+
+#[test]
 fn a_file_that_cannot_be_planned_is_an_error() {
     let place = place();
     std::fs::write(place.path().join("text"), "some text\n").unwrap();

@@ -7,5 +7,6 @@ pub mod hooks;
 pub mod interrupted;
 pub mod relocate;
 pub mod scan;
+pub mod steps;
 pub mod stub;
 pub mod track;

@@ -231,6 +231,12 @@ fn pieces(code: &[u8], from: u64) -> Result<(Vec<Piece>, usize), RelocateError> 
     Ok((pieces, new))
 }
 
+/// Whether a single instruction can be moved.
+#[inline]
+pub(super) fn is_movable(instruction: &Instruction, bytes: &[u8]) -> bool {
+    classify(instruction, 0, bytes).is_ok()
+}
+
 /// The length of the moved code, wherever it goes.
 ///
 /// # Errors

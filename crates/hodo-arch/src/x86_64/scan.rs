@@ -161,7 +161,7 @@ fn slot(raw: &Instruction) -> Slot {
 }
 
 #[inline]
-fn flow(raw: &Instruction) -> Flow {
+pub(super) fn flow(raw: &Instruction) -> Flow {
     let near = |make: fn(u64) -> Flow, other: Flow| match raw.op0_kind() {
         OpKind::NearBranch64 => make(raw.near_branch64()),
         _ => other,
@@ -213,7 +213,7 @@ fn reference(raw: &Instruction, flow: Flow) -> Reference {
 
 /// Whether an instruction is one of those that fill gaps between functions.
 #[inline]
-fn is_padding(raw: &Instruction) -> bool {
+pub(super) fn is_padding(raw: &Instruction) -> bool {
     match raw.code() {
         Code::Nopw | Code::Nopd | Code::Nopq | Code::Nop_rm16 | Code::Nop_rm32 | Code::Nop_rm64 => {
             true

@@ -1,0 +1,458 @@
+//! Probes on single instructions: which regions of the code are moved for them, and how their first bytes lead there.
+//!
+//! The code of a function is divided into regions that nothing enters but at their first byte: neither a branch from
+//! outside nor a return. A region runs elsewhere as a whole, so one jump serves all probes in it, and what its
+//! jump does not overwrite of it is free for the jumps of regions that have no room for one.
+
+use std::ops::Range;
+use std::path::Path;
+
+use hodo_arch::x86_64::steps::{Step, immovable, text as insn_text};
+
+use crate::bits::Bits;
+use crate::hosts;
+use crate::image::Text;
+use crate::ladder::{self, Region, unused};
+use crate::model::{PlanError, ProbePlan, RefusedProbe, Wanted};
+use crate::modes;
+use crate::pieces::{self, Piece};
+use crate::planner::{Survey, processors};
+use crate::regions::{Code, Span, State, asking};
+use crate::tactics::JUMP;
+
+const RELOCATED: &str = "its code is relocated when it is loaded";
+const STACK_MAPS: &str =
+    "Go looks up the addresses at which its functions are, and knows none outside of its code";
+const SIGNAL: &str = "it belongs to a signal handler's return, which unwinders know by its bytes";
+const DATA: &str = "it is data between code";
+const UNREACHED: &str = "nothing is known to lead to it: it may be data";
+const TRANSACTION: &str = "it is in a hardware transaction, which a probe may abort, and whose end undoes what a probe has done";
+const RESTARTABLE: &str =
+    "it is in a restartable sequence, which the kernel knows by its addresses";
+const PADDING: &str = "it is padding, which is not executed";
+const UNKNOWN: &str = "it is not in code that is known to be a function's";
+const PLT: &str = "it is in a procedure linkage table";
+const NO_CODE: &str = "it is not in executable code";
+
+/// The result for some of the pieces.
+#[derive(Default)]
+struct Part {
+    total: usize,
+    regions: Vec<Region>,
+    refused: Vec<RefusedProbe>,
+}
+
+/// Plans probes on instructions of the image in `bytes`, which is the content of the file `path`, with so many threads (0:
+/// as many as there are processors).
+///
+/// # Errors
+/// If the file is no readable x86-64 ELF image.
+pub fn plan_probes(
+    path: &Path,
+    bytes: &[u8],
+    wanted: Wanted<'_>,
+    threads: usize,
+) -> Result<ProbePlan, PlanError> {
+    let survey = Survey::new(bytes, threads)?;
+    let host = hosts::detect(&survey.image, &survey.symbols, path);
+    let all = if survey.image.relocates_code() {
+        Some(RELOCATED)
+    } else {
+        host.refuses().map(|_| STACK_MAPS)
+    };
+    let planner = Planner {
+        asking: asking(&survey),
+        known: known(&survey),
+        survey: &survey,
+        all,
+    };
+    let mut plan = ProbePlan {
+        build_id: survey.image.build_id(),
+        ..ProbePlan::default()
+    };
+    let part = match wanted {
+        Wanted::Every => planner.every(processors(threads)),
+        Wanted::At(addresses) => planner.at(addresses),
+    };
+    plan.total = part.total;
+    plan.refused = part.refused;
+    ladder::choose(&survey, part.regions, &mut plan);
+    plan.sites.sort_by_key(|site| site.patch);
+    plan.refused.sort_by_key(|refused| refused.addr);
+    if let Some(reason) = all {
+        plan.remarks.push(format!("nothing is probed: {reason}"));
+    }
+    Ok(plan)
+}
+
+/// What is known of each piece.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Nothing says that it is code.
+    No,
+    /// It is a function or a part of one.
+    Code,
+    /// A signal handler's return.
+    Signal,
+}
+
+fn known(survey: &Survey<'_>) -> Vec<Known> {
+    let Survey {
+        symbols, pieces, ..
+    } = survey;
+    let mut fragments = symbols.fragments.iter().peekable();
+    let of = |piece: &Piece| {
+        if signal_return(survey, piece).is_some() {
+            return Known::Signal;
+        }
+        let Some(function) = piece.function else {
+            while fragments.next_if(|f| f.addr < piece.start).is_some() {}
+            return match fragments.peek() {
+                Some(fragment) if fragment.addr == piece.start => Known::Code,
+                _ => Known::No,
+            };
+        };
+        let function = &symbols.functions[function];
+        let mut names = std::iter::once(&function.name).chain(&function.aliases);
+        match function.signal || names.any(|name| modes::untouchable(name).is_some()) {
+            true => Known::Signal,
+            false => Known::Code,
+        }
+    };
+    pieces.iter().map(of).collect()
+}
+
+/// Where the code of a signal handler's return begins, if a piece is one: unwinders know it by these bytes. Its range in the
+/// unwind table begins one byte early.
+fn signal_return(survey: &Survey<'_>, piece: &Piece) -> Option<u64> {
+    // mov rax, 15; syscall, and the same with eax
+    const LONG: [u8; 9] = [0x48, 0xC7, 0xC0, 15, 0, 0, 0, 0x0F, 0x05];
+    const SHORT: [u8; 7] = [0xB8, 15, 0, 0, 0, 0x0F, 0x05];
+    let text = survey.image.text_at(piece.start)?;
+    [piece.start, piece.start + 1].into_iter().find(|&start| {
+        let code = text.slice(start, piece.end);
+        code.starts_with(&LONG) || code.starts_with(&SHORT)
+    })
+}
+
+struct Planner<'s> {
+    survey: &'s Survey<'s>,
+    known: Vec<Known>,
+    /// Starts of pieces that use the flags that they are entered with.
+    asking: Bits,
+    /// Why no instruction can be probed.
+    all: Option<&'static str>,
+}
+
+impl Planner<'_> {
+    /// Every instruction of known code.
+    fn every(&self, threads: usize) -> Part {
+        let pieces = &self.survey.pieces;
+        let size = |piece: &Piece| piece.end - piece.start;
+        let share = pieces.iter().map(size).sum::<u64>() / threads as u64;
+        let mut chunks = Vec::new();
+        let mut start = 0;
+        let mut sum = 0;
+        for (index, piece) in pieces.iter().enumerate() {
+            sum += size(piece);
+            if sum > share {
+                chunks.push(start..index + 1);
+                start = index + 1;
+                sum = 0;
+            }
+        }
+        chunks.push(start..pieces.len());
+        let run = |chunk: Range<usize>| {
+            let mut part = Part::default();
+            let mut code = Code::default();
+            for index in chunk {
+                self.piece(index, &mut code, &mut part);
+            }
+            part
+        };
+        let mut all = Part::default();
+        std::thread::scope(|scope| {
+            let run = &run;
+            let workers: Vec<_> = chunks
+                .into_iter()
+                .map(|chunk| scope.spawn(move || run(chunk)))
+                .collect();
+            for worker in workers {
+                let part = worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                all.total += part.total;
+                all.regions.extend(part.regions);
+                all.refused.extend(part.refused);
+            }
+        });
+        all
+    }
+
+    /// The code of a piece.
+    fn code_of(&self, index: usize) -> Piece {
+        let mut piece = self.survey.pieces[index].clone();
+        if self.known[index] == Known::Signal
+            && let Some(start) = signal_return(self.survey, &piece)
+        {
+            piece.start = start;
+        }
+        piece
+    }
+
+    /// Every instruction of a piece.
+    fn piece(&self, index: usize, code: &mut Code, out: &mut Part) {
+        let piece = &self.code_of(index);
+        let known = self.known[index];
+        let Some(text) = self.survey.image.text_at(piece.start) else {
+            return;
+        };
+        if known == Known::No {
+            return;
+        }
+        code.read(self.survey, piece, text, &self.asking);
+        let mut at = 0;
+        while at < code.steps.len() {
+            if code.states[at] == State::Padding {
+                at += 1;
+                continue;
+            }
+            if let Err(reason) = self.probed(code, at, known, text) {
+                out.total += 1;
+                out.refused.push(refused(text, &code.steps[at], reason));
+                at += 1;
+                continue;
+            }
+            let span = code.grow(at, |_| false);
+            out.total += span.end - span.first;
+            out.regions
+                .push(self.region(code, span, span.first..span.end));
+            at = span.end;
+        }
+    }
+
+    /// Whether an instruction can be probed.
+    ///
+    /// # Errors
+    /// Why not.
+    fn probed(
+        &self,
+        code: &Code,
+        index: usize,
+        known: Known,
+        text: &Text<'_>,
+    ) -> Result<(), &'static str> {
+        if let Some(reason) = self.all {
+            return Err(reason);
+        }
+        if known == Known::Signal {
+            return Err(SIGNAL);
+        }
+        let step = &code.steps[index];
+        match code.states[index] {
+            State::Good => Ok(()),
+            State::Padding => Err(PADDING),
+            State::Data => Err(DATA),
+            State::Transaction => Err(TRANSACTION),
+            State::Restartable => Err(RESTARTABLE),
+            State::Immovable => {
+                let code = text.slice(step.addr, step.end());
+                Err(immovable(code, step.addr).unwrap_or("it branches into its own middle"))
+            }
+            State::Unreached => Err(UNREACHED),
+        }
+    }
+
+    /// The instructions at some addresses.
+    fn at(&self, addresses: &[u64]) -> Part {
+        let mut part = Part {
+            total: addresses.len(),
+            ..Part::default()
+        };
+        let mut addresses: Vec<u64> = addresses.to_vec();
+        addresses.sort_unstable();
+        let mut code = Code::default();
+        let mut rest = &addresses[..];
+        while let [addr, ..] = *rest {
+            let Some(index) = pieces::find(&self.survey.pieces, addr) else {
+                let text = self.survey.image.text_at(addr);
+                let reason = match text {
+                    Some(text) if text.plt => PLT,
+                    Some(_) => UNKNOWN,
+                    None => NO_CODE,
+                };
+                part.refused.push(at_address(text, addr, reason));
+                rest = &rest[1..];
+                continue;
+            };
+            let piece = &self.survey.pieces[index];
+            let count = rest.partition_point(|&addr| addr < piece.limit);
+            let mut here = rest[..count].to_vec();
+            rest = &rest[count..];
+            let repeated = here.len();
+            here.dedup();
+            part.total -= repeated - here.len();
+            self.some(index, &here, &mut code, &mut part);
+        }
+        part
+    }
+
+    /// Instructions of a piece.
+    fn some(&self, index: usize, addresses: &[u64], code: &mut Code, out: &mut Part) {
+        let piece = &self.code_of(index);
+        let known = self.known[index];
+        let text = self.survey.image.text_at(piece.start);
+        let Some(text) = text.filter(|_| known != Known::No) else {
+            let refused = addresses.iter();
+            out.refused
+                .extend(refused.map(|&addr| at_address(text, addr, UNKNOWN)));
+            return;
+        };
+        code.read(self.survey, piece, text, &self.asking);
+        let mut probes = Vec::new();
+        for &addr in addresses {
+            match code.at(addr) {
+                Some(at) => match self.probed(code, at, known, text) {
+                    Ok(()) => probes.push(at),
+                    Err(reason) => out.refused.push(refused(text, &code.steps[at], reason)),
+                },
+                None => {
+                    let at = code.steps.partition_point(|step| step.addr <= addr);
+                    let inside = at.checked_sub(1).map(|at| &code.steps[at]);
+                    out.refused
+                        .push(match inside.filter(|step| addr < step.end()) {
+                            Some(step) => middle(text, step, addr),
+                            None => at_address(Some(text), addr, PADDING),
+                        });
+                }
+            }
+        }
+        let mut at = 0;
+        let mut rest = &probes[..];
+        while let [first, ..] = *rest {
+            // The regions are those that probes on all instructions would have.
+            let span = match self.probed(code, at, known, text) {
+                Ok(()) => code.grow(at, |_| false),
+                Err(_) => Span {
+                    first: at,
+                    end: at + 1,
+                },
+            };
+            at = span.end;
+            if first >= span.end {
+                continue;
+            }
+            let count = rest.partition_point(|&probe| probe < span.end);
+            let (here, behind) = rest.split_at(count);
+            rest = behind;
+            for small in self.narrow(code, span, here) {
+                let from = here.partition_point(|&probe| probe < small.first);
+                let to = here.partition_point(|&probe| probe < small.end);
+                out.regions
+                    .push(self.region(code, small, here[from..to].iter().copied()));
+            }
+        }
+    }
+
+    /// The parts of a region that serve some of its instructions.
+    fn narrow(&self, code: &Code, whole: Span, probes: &[usize]) -> Vec<Span> {
+        if self.room(code, whole) < JUMP {
+            return vec![whole];
+        }
+        let mut spans: Vec<Span> = Vec::new();
+        for &probe in probes {
+            let last = spans.last().copied();
+            if last.is_some_and(|last| probe < last.end) {
+                continue;
+            }
+            let serves = |first: usize| {
+                let enough =
+                    |end: usize| end > probe && self.room(code, Span { first, end }) >= JUMP;
+                let span = code.grow(first, enough);
+                let serves = span.end <= whole.end && enough(span.end);
+                serves.then_some(span)
+            };
+            let lowest = last.map_or(whole.first, |last| last.end);
+            let own = (lowest..=probe).rev().find_map(serves);
+            if let Some(span) = own {
+                spans.push(span);
+            } else if let Some(span) = last.and_then(|last| serves(last.first)) {
+                spans.pop();
+                spans.push(span);
+            } else {
+                return vec![whole];
+            }
+        }
+        spans
+    }
+
+    fn region(
+        &self,
+        code: &Code,
+        span: Span,
+        probes: impl Iterator<Item = usize> + Clone,
+    ) -> Region {
+        let (start, end) = (code.start(span), code.end(span));
+        let last = &code.steps[span.end - 1];
+        let room = self.room(code, span);
+        Region {
+            start,
+            end,
+            call: if last.is_call() { last.addr } else { end },
+            room,
+            block: room >= JUMP && code.loops(span, JUMP),
+            used: code.middle(span.first).is_some(),
+            flags_dead: probes.clone().map(|probe| code.flags_dead(probe)).collect(),
+            probes: probes.map(|probe| code.steps[probe].addr).collect(),
+        }
+    }
+
+    /// How many bytes at the start of a region a patch may overwrite; `JUMP` or more is enough.
+    fn room(&self, code: &Code, span: Span) -> u64 {
+        let (start, end) = (code.start(span), code.end(span));
+        if let Some(middle) = code.middle(span.first) {
+            return middle - start;
+        }
+        // A call that nothing follows may return all the same.
+        if end - start >= JUMP || !code.steps[span.end - 1].flow.is_end() {
+            return end - start;
+        }
+        let pads = &self.survey.swept.pads;
+        let at = pads.partition_point(|pad| pad.start <= end);
+        match at.checked_sub(1).map(|at| &pads[at]) {
+            Some(pad) if pad.end > end => unused(self.survey, pad).end.max(end) - start,
+            _ => end - start,
+        }
+    }
+}
+
+fn refused(text: &Text<'_>, step: &Step, reason: &str) -> RefusedProbe {
+    RefusedProbe {
+        addr: step.addr,
+        insn: insn_text(text.slice(step.addr, step.end()), step.addr),
+        reason: reason.to_owned(),
+    }
+}
+
+/// A refusal where nothing tells where instructions begin.
+fn at_address(text: Option<&Text<'_>>, addr: u64, reason: &str) -> RefusedProbe {
+    const LONGEST: u64 = 15;
+    let code = text.map_or(&[][..], |text| {
+        text.slice(addr, text.end().min(addr + LONGEST))
+    });
+    let insn = match code {
+        [] => String::new(),
+        code => insn_text(code, addr),
+    };
+    RefusedProbe {
+        addr,
+        insn,
+        reason: reason.to_owned(),
+    }
+}
+
+fn middle(text: &Text<'_>, step: &Step, addr: u64) -> RefusedProbe {
+    let insn = insn_text(text.slice(step.addr, step.end()), step.addr);
+    let reason = format!("it is the middle of `{insn}` at {:#x}", step.addr);
+    RefusedProbe { addr, insn, reason }
+}
