@@ -5,19 +5,24 @@
 #![forbid(unsafe_code)]
 
 mod hook;
+mod lead;
+mod probe;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
 pub use hook::{Hook, LimitCall, Raise, Unwinder};
+pub use probe::{Probe, Region};
 
 use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::frames::{self, Frames};
 use hodo_arch::x86_64::relocate::{RelocateError, relocate_mapped};
 use hodo_arch::x86_64::stub::{self, Body, Layout, Records, Runtime, Scope};
 use hodo_arch::x86_64::track::{self, Row, Rule, State};
-use hodo_plan::model::{Extra, LibcallForm, LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
+use hodo_plan::model::{Extra, LibcallForm, LibcallSite, Mode, PlannedFunction, SitePlan};
 use hodo_trace::format::{RECORD_SIZE, SHADOW_DISTANCE, record, tcb};
+
+use crate::lead::{lead, write_puns};
 
 /// The runtime code address of an island being filled, and its content so far.
 #[derive(Debug)]
@@ -74,6 +79,8 @@ pub struct Patches {
     pub traps: Vec<(u64, u64)>,
     /// Runtime address of each jump at a site and of its stub.
     pub sites: Vec<(u64, u64)>,
+    /// Instructions of ours that read what may not be there, and where to go on then: runtime addresses.
+    pub faults: Vec<(u64, u64)>,
     /// Those of the writes that belong to hooks.
     pub hooks: Vec<(u64, Vec<u8>)>,
     /// Sites that could not be built after all, by link-time address, and why.
@@ -405,20 +412,7 @@ impl Island {
         for (at, bytes) in calls.into_iter().chain(nops) {
             patches.writes.push((at.wrapping_add(image.bias), bytes));
         }
-        // The bytes behind a punned site are part of its jump, so all others come first.
-        for (site, free, stub) in punned {
-            let at = site.patch.wrapping_add(image.bias);
-            match pun(site, free, image, patches, places) {
-                Some((entry, bytes)) => {
-                    patches.writes.push((at, bytes));
-                    patches.writes.push((entry, far_jump(stub)));
-                }
-                None => {
-                    patches.writes.push((at, vec![0xCC]));
-                    patches.traps.push((at, stub));
-                }
-            }
-        }
+        write_puns(punned, image, places, patches);
     }
 
     /// The displaced instructions of a site with the changes that belong to them.
@@ -459,23 +453,7 @@ impl Island {
                 rows: moved.rows,
             })
         })?;
-        if site.tactic == Tactic::Trap {
-            patches.writes.push((at, vec![0xCC]));
-            patches.traps.push((at, stub));
-            return Ok(stub);
-        }
-        match site.extra {
-            Extra::HopSlot(slot) => {
-                let slot = slot.wrapping_add(image.bias);
-                let hop = i8::try_from(slot.wrapping_sub(at + 2).cast_signed())
-                    .map_err(|_| "the hop is too far".to_owned())?;
-                patches.writes.push((at, vec![0xEB, hop.cast_unsigned()]));
-                patches.writes.push((slot, stub::jump(slot, stub)));
-            }
-            Extra::Pun { .. } => {}
-            Extra::None => patches.writes.push((at, stub::jump(at, stub))),
-        }
-        patches.sites.push((at, stub));
+        lead(site, at, stub, patches)?;
         Ok(stub)
     }
 
@@ -527,42 +505,6 @@ impl Island {
         }
         writes
     }
-}
-
-/// A jump to anywhere: `jmp *0(%rip)` and the address.
-fn far_jump(to: u64) -> Vec<u8> {
-    [&[0xFF, 0x25, 0, 0, 0, 0], &to.to_le_bytes()[..]].concat()
-}
-
-/// The jump of a punned site: where it leads, and the bytes to write. The last bytes of its distance are those that
-/// stand behind the site, which are patched already.
-fn pun(
-    site: &SitePlan,
-    free: u8,
-    image: Image<'_>,
-    patches: &Patches,
-    places: &mut Places<'_>,
-) -> Option<(u64, Vec<u8>)> {
-    let at = site.patch.wrapping_add(image.bias);
-    let mut distance = [0; 4];
-    for (index, byte) in distance.iter_mut().enumerate().skip(usize::from(free)) {
-        let addr = site.patch + 1 + index as u64;
-        let runtime = addr.wrapping_add(image.bias);
-        let patched = patches.writes.iter().find_map(|(start, bytes)| {
-            let offset = usize::try_from(runtime.checked_sub(*start)?).ok()?;
-            bytes.get(offset).copied()
-        });
-        *byte = match patched {
-            Some(byte) => byte,
-            None => *(image.code)(addr..addr + 1)?.first()?,
-        };
-    }
-    let lowest = i32::from_le_bytes(distance);
-    let start = at.wrapping_add(5).checked_add_signed(i64::from(lowest))?;
-    let end = start.checked_add(1 << (8 * u32::from(free)))?;
-    let entry = places(start..end)?;
-    let jump = stub::jump(at, entry);
-    Some((entry, jump[..usize::from(site.patch_len)].to_vec()))
 }
 
 /// `jmp *slot(%rip)` at `at`.

@@ -119,15 +119,15 @@ impl Code {
             .filter(|r| r.start < piece.end && piece.start < r.end);
         let restarted: Vec<_> = restarted.collect();
         for (index, step) in self.steps.iter().enumerate() {
+            let is_data = step.flow == Flow::Invalid
+                || data && targets.data.first(step.addr..step.end()).is_some();
             if dead && targets.any.get(step.addr) {
                 dead = false;
             }
             if step.transaction == Transaction::Begin {
                 transaction = true;
             }
-            self.states[index] = if step.flow == Flow::Invalid
-                || data && targets.data.first(step.addr..step.end()).is_some()
-            {
+            self.states[index] = if is_data {
                 State::Data
             } else if dead && step.padding {
                 State::Padding
@@ -142,7 +142,8 @@ impl Code {
             } else {
                 State::Good
             };
-            dead |= step.flow.is_end();
+            // Behind data, code is where something leads.
+            dead |= step.flow.is_end() || is_data;
             if step.transaction == Transaction::End {
                 transaction = false;
             }

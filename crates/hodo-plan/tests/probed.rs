@@ -215,3 +215,34 @@ fn single_instructions_take_no_more_than_they_need() {
         assert_eq!(plan.sites[0].probes, [addr]);
     }
 }
+
+#[test]
+fn sequences_that_the_kernel_restarts_stay() {
+    let program = Program::build();
+    let plan = program.every();
+    for offset in [5, 7] {
+        let addr = program.addr("restarted", offset);
+        let refused = plan.refused.iter().find(|refused| refused.addr == addr);
+        let reason = refused.map_or("", |refused| &refused.reason);
+        assert!(reason.contains("restartable"), "{offset}: {reason}");
+    }
+    // What is before and behind it can be probed, but not what the kernel compares.
+    assert_eq!(
+        program.site(&plan, "restarted", 0),
+        (Tactic::Jump, 0, 5, vec![0])
+    );
+    let (_, start, end, _) = program.site(&plan, "restarted", 17);
+    assert_eq!((start, end), (17, 23));
+    let compared = program.addr("restarted", 13)..program.addr("restarted", 17);
+    for site in &plan.sites {
+        let slot = match site.extra {
+            Extra::HopSlot(slot) => slot..slot + 5,
+            _ => 0..0,
+        };
+        let written = [site.patch..site.patch + u64::from(site.patch_len), slot];
+        for range in written {
+            let apart = range.end <= compared.start || compared.end <= range.start;
+            assert!(apart, "{site:x?}");
+        }
+    }
+}

@@ -393,10 +393,13 @@ fn coverage() {
             plan.total
         );
         assert!(plan.total > 1000, "{name}");
+        // Rust programs without optimization have many of these, which are executed once at most.
+        let refused = plan.refused.iter().filter(|r| r.insn != "ud2").count();
         assert!(
-            share(plan.refused.len()) < 0.001,
-            "{name}: {:x?}",
-            plan.refused
+            share(refused) < 0.001,
+            "{name}: {refused} of {}: {:x?}",
+            plan.total,
+            plan.refused.first()
         );
         assert!(share(traps) < 0.005, "{name}: {traps} of {}", plan.total);
     }

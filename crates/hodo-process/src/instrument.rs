@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
 use hodo_patch::{Island, Patches, Places, Raise, Recording, Traced, TracedCall, Used};
-use hodo_trace::format::SHADOW_DISTANCE;
+use hodo_trace::format::{SHADOW_DISTANCE, counters};
 use serde_json::json;
 
 pub use libraries::libraries;
@@ -52,6 +52,8 @@ pub struct Space {
     pub shadows: [(u64, u64); 2],
     /// Breakpoints and the stubs that they stand for.
     pub traps: HashMap<u64, u64>,
+    /// Instructions of ours that read what may not be there, and where to go on then.
+    pub faults: HashMap<u64, u64>,
     /// Jumps and the stubs that they lead to.
     pub sites: Vec<(u64, u64)>,
     /// Original bytes of everything that was written over code, by address.
@@ -282,11 +284,21 @@ fn map_all(
     if space.events.1 == 0 {
         bail!("there is no room in the address space for the trace");
     }
+    if let Some((file, path)) = &context.session.counters {
+        let at = space.events.0 - counters::SIZE;
+        let fd = give::file(calls, memory, file, path)?;
+        let got = calls.call(libc::SYS_mmap, [at, counters::SIZE, rw, shared, fd, 0])?;
+        calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        if got.cast_unsigned() != at {
+            bail!("there is no room in the address space for the counters");
+        }
+    }
 
     let start = bias.wrapping_add(module.image.segments.first().map_or(0, |s| s.addr)) & !4095;
     let end = bias.wrapping_add(module.image.end);
     space.shadows = map_shadows(calls, rsp, linker, start..end)?;
     let need = (module.functions.len() + module.libcalls.len()) as u64 * 512 + (1 << 20);
+    let need = need + module.probed.room();
     let need = need.next_multiple_of(1 << 20);
     // What is in the file has to be reached; of a large zeroed area the first part will do.
     let content = module.image.segments.iter().map(|s| s.addr + s.size).max();
@@ -422,9 +434,21 @@ fn patch(
     let sites = hodo_patch::Sites {
         functions: &functions,
         libcalls: &libcalls,
-        nops: &module.plan.nops,
+        // Probes stand where the calls of profiling functions are called as ever.
+        nops: match module.probed.sites.is_empty() {
+            true => &module.plan.nops,
+            false => &[],
+        },
     };
     island.add_module(sites, image, context.recording, places, patches);
+    let regions: Vec<_> = module
+        .probed
+        .sites
+        .iter()
+        .map(|(site, probes)| hodo_patch::Region { site, probes })
+        .collect();
+    let timed = context.recording.timed;
+    island.add_probes(&regions, image, timed, places, patches);
     Ok(())
 }
 
@@ -486,6 +510,7 @@ fn apply(
         memory.write(start, &bytes)?;
     }
     space.traps.extend(patches.traps.iter().copied());
+    space.faults.extend(patches.faults.iter().copied());
     space.sites.extend(patches.sites.iter().copied());
     space.hooks.extend(patches.hooks.iter().cloned());
     Ok(())
@@ -536,17 +561,18 @@ fn stop(pid: i32, space: &mut Space) -> Result<()> {
     Ok(())
 }
 
-/// A page of a stopped thread's own memory; `syscall` is the address of a `syscall` instruction.
-pub fn private_page(tid: i32, syscall: u64) -> Result<u64> {
+/// A page of a stopped thread's own memory, with so many bytes before it; `syscall` is the address of a `syscall` instruction.
+pub fn private_page(tid: i32, syscall: u64, below: u64) -> Result<u64> {
     let calls = Syscalls::begin(tid, syscall)?;
-    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
     let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    let got = calls.call(libc::SYS_mmap, [0, 4096, rw, flags, u64::MAX, 0]);
+    let size = below + 4096;
+    let got = calls.call(libc::SYS_mmap, [0, size, rw, flags, u64::MAX, 0]);
     calls.end()?;
     let got = got?;
     if got < 0 {
         let error = std::io::Error::from_raw_os_error(-got as i32);
         return Err(error).context("a page for a thread's control block");
     }
-    Ok(got.cast_unsigned())
+    Ok(got.cast_unsigned() + below)
 }

@@ -15,6 +15,7 @@ mod limits;
 mod maps;
 mod modules;
 mod options;
+mod probes;
 mod reach;
 mod remote;
 mod select;
@@ -55,7 +56,11 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         libc::signal(libc::SIGQUIT, libc::SIG_IGN);
         libc::signal(libc::SIGTSTP, libc::SIG_IGN);
     }
-    let mut modules = modules::Modules::new();
+    let probes = probes::Probes::new(&options.probes, !options.no_time)?;
+    if probes.count() {
+        session.make_counters()?;
+    }
+    let mut modules = modules::Modules::new(probes);
     // A script has no functions of its own, and what cannot be read is told when it is executed.
     if let Ok(module) = modules.get(
         &program,
@@ -69,6 +74,13 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
                 "hodo: {pattern} matches no function of {} or its libraries",
                 program.display()
             );
+        }
+    }
+    // What can be known of probes is told before anything runs.
+    for (definition, path) in modules.probes.files(&canonical(&program)) {
+        modules.get(&path, &path, &selection, false, &mut session)?;
+        if modules.probes.placed(definition) == 0 {
+            bail!("{}: {}", path.display(), modules.probes.why(definition));
         }
     }
     let child = launch::fork(&program, &options.command, options.keep_pid)?;

@@ -14,12 +14,13 @@ use memmap2::Mmap;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use serde_json::json;
 
+use crate::probes::{Probed, Probes};
 use crate::reach;
 use crate::select::Selection;
 use crate::session::Session;
 
 /// Functions that are not traced because they are hooked, whatever other names they have.
-const HOOKED: [&str; 8] = [
+pub const HOOKED: [&str; 8] = [
     "_dl_find_object",
     "dl_iterate_phdr",
     "_Unwind_Backtrace",
@@ -67,6 +68,8 @@ pub struct Module {
     pub functions: Vec<Chosen>,
     /// The libcalls that are to be traced.
     pub libcalls: Vec<Chosen>,
+    /// Its probes.
+    pub probed: Probed,
 }
 
 /// A function that is to be traced.
@@ -209,14 +212,17 @@ impl Version {
 pub struct Modules {
     known: HashMap<Version, Rc<Module>>,
     next_id: u32,
+    /// The probes of the recording.
+    pub probes: Probes,
 }
 
 impl Modules {
     /// None yet.
-    pub fn new() -> Self {
+    pub fn new(probes: Probes) -> Self {
         Self {
             known: HashMap::new(),
             next_id: 1,
+            probes,
         }
     }
 
@@ -318,6 +324,17 @@ impl Modules {
             let text = format!("{}: {remark}", image.path.display());
             session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
         }
+        let mut hits = Vec::new();
+        let probed = match self.probes.concern(&image.path) {
+            true => self
+                .probes
+                .module(&image, &mut self.next_id, &mut hits, session)?,
+            false => Probed::default(),
+        };
+        let hits = hits
+            .iter()
+            .map(|(addr, name)| (*addr, 0, 'B', name.as_str()));
+        symbols.extend(hits);
         let count = symbols.len();
         let file = session.symbols(id, symbols.into_iter())?;
         session.log(&json!({"module": {
@@ -329,6 +346,7 @@ impl Modules {
             plan,
             functions,
             libcalls,
+            probed,
         })
     }
 }

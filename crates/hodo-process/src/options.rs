@@ -60,6 +60,8 @@ pub struct RecordOptions {
     pub keep_pid: bool,
     /// `--check-frames`.
     pub check_frames: bool,
+    /// Definitions of probes. If there are any, functions are not traced.
+    pub probes: Vec<String>,
     /// How often `-v` was given.
     pub verbose: u8,
     /// The whole command line, for `info`.

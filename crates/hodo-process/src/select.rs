@@ -72,6 +72,8 @@ pub struct Selection {
     nest_libcall: bool,
     libcalls: bool,
     size: u64,
+    /// Probes only.
+    nothing: bool,
 }
 
 fn glob_to_regex(glob: &str) -> String {
@@ -86,6 +88,15 @@ fn glob_to_regex(glob: &str) -> String {
     }
     out.push('$');
     out
+}
+
+/// A shell glob, which must match a whole name.
+///
+/// # Errors
+/// If it is malformed.
+pub fn glob(pattern: &str) -> Result<Regex> {
+    let text = glob_to_regex(&pattern.replace("[!", "[^"));
+    Regex::new(&text).with_context(|| format!("the pattern {pattern:?}"))
 }
 
 /// Compiles a name pattern the way uftrace reads it: without a special character it is the whole name.
@@ -145,6 +156,7 @@ impl Selection {
             nest_libcall: options.nest_libcall,
             libcalls: !options.no_libcall,
             size: options.size_filter,
+            nothing: !options.probes.is_empty(),
         })
     }
 
@@ -234,7 +246,7 @@ impl Selection {
 
     /// Is this function traced?
     pub fn function(&self, path: &Path, main: bool, name: &str, size: u64) -> bool {
-        if size < self.size {
+        if size < self.size || self.nothing {
             return false;
         }
         // Without a -P of its own the program is traced whole, a library only with -l.
@@ -254,6 +266,6 @@ impl Selection {
     /// Are calls to this library function traced?
     pub fn libcall(&self, main: bool, name: &str) -> bool {
         // The whole program is one call of `__libc_start_main`: that is no news.
-        self.libcalls && main && name != "__libc_start_main"
+        self.libcalls && !self.nothing && main && name != "__libc_start_main"
     }
 }

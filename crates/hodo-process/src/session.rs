@@ -2,12 +2,13 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{BufWriter, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use hodo_trace::format::{FORMAT_NAME, FORMAT_VERSION};
+use hodo_trace::format::{FORMAT_NAME, FORMAT_VERSION, counters, tcb};
 use serde_json::{Value, json};
 
 use crate::events::Events;
@@ -32,6 +33,8 @@ pub struct Session {
     info: Value,
     clock: libc::clockid_t,
     started: std::time::Instant,
+    /// The file in which probes count, and where it is.
+    pub counters: Option<(File, PathBuf)>,
     /// The file that the targets write.
     pub events: std::sync::Arc<Events>,
 }
@@ -192,6 +195,7 @@ impl Session {
             info,
             clock,
             started: std::time::Instant::now(),
+            counters: None,
             events: events.into(),
         };
         // A second sample, so that a trace whose recorder was killed can still be converted.
@@ -199,6 +203,71 @@ impl Session {
         session.sample();
         session.write_info()?;
         Ok(session)
+    }
+
+    /// Makes the file in which probes count. It is in memory: pages of a file on a disk are made read-only whenever they have
+    /// been written back, and each next hit would be a page fault.
+    ///
+    /// # Errors
+    /// Whatever the kernel says.
+    pub fn make_counters(&mut self) -> Result<()> {
+        // SAFETY: the name is a string with an end; the descriptor that comes back is nobody else's.
+        let made = unsafe {
+            match libc::memfd_create(c"hodo-counters".as_ptr(), libc::MFD_CLOEXEC) {
+                -1 => Err(std::io::Error::last_os_error()),
+                fd => Ok(File::from_raw_fd(fd)),
+            }
+        };
+        let made = made
+            .and_then(|file| file.set_len(counters::SIZE).map(|()| file))
+            .context("making memory for counters")?;
+        let path = format!("/proc/{}/fd/{}", std::process::id(), made.as_raw_fd());
+        self.counters = Some((made, path.into()));
+        Ok(())
+    }
+
+    /// The hits of the first `count` counters, in which threads with TCB numbers up to `tcbs` have counted.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn take_counts(&mut self, count: u64, tcbs: u64) -> Result<Vec<u64>> {
+        let Some((file, path)) = self.counters.take() else {
+            return Ok(Vec::new());
+        };
+        let read = |at: u64, size: u64| -> Result<Vec<u64>> {
+            let mut bytes = vec![0; size as usize];
+            file.read_exact_at(&mut bytes, at)
+                .with_context(|| format!("reading {}", path.display()))?;
+            let word = |word: &[u8]| u64::from_le_bytes(word.try_into().unwrap_or_default());
+            Ok(bytes.chunks_exact(8).map(word).collect())
+        };
+        let mut counts = vec![0u64; count as usize];
+        let own = count.min(counters::PER_THREAD);
+        for row in 0..own.div_ceil(counters::IN_ROW) {
+            let words = read(row * counters::ROW, tcbs.min(counters::THREADS) * tcb::SIZE)?;
+            let row = &mut counts[(row * counters::IN_ROW) as usize..];
+            for thread in words.chunks(counters::IN_ROW as usize) {
+                for (sum, word) in row.iter_mut().zip(thread) {
+                    *sum = sum.wrapping_add(*word);
+                }
+            }
+        }
+        if count > counters::PER_THREAD {
+            let at = counters::shared_offset(counters::PER_THREAD);
+            let words = read(at, (count - counters::PER_THREAD) * 8)?;
+            counts[counters::PER_THREAD as usize..].copy_from_slice(&words);
+        }
+        Ok(counts)
+    }
+
+    /// Writes `counts.json`.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub fn write_counts(&self, counts: &Value) -> Result<()> {
+        let path = self.directory.join("counts.json");
+        let text = serde_json::to_vec(counts)?;
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
     }
 
     fn sample(&mut self) {

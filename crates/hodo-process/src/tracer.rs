@@ -207,11 +207,12 @@ impl<'a> Tracer<'a> {
             let text = format!(
                 "{} threads were not recorded: more than {} lived at once, or the disk was full",
                 self.crowded,
-                tcb::COUNT - tcb::FIRST
+                self.most_tcbs() - tcb::FIRST
             );
             self.remark(self.first, &text)?;
             eprintln!("hodo: {text}");
         }
+        self.counts()?;
         // The program's end is told in any case.
         if let Err(error) = self.session.finish(exit, lost, &usage) {
             eprintln!("hodo: the trace is not complete: {error:#}");
@@ -221,6 +222,20 @@ impl<'a> Tracer<'a> {
             lost,
             failure: self.failure.and_then(Failure::error),
         })
+    }
+
+    /// Writes down what the probes have counted, and tells of probes that were never placed.
+    fn counts(&mut self) -> Result<()> {
+        let probes = &self.modules.probes;
+        let count = probes.counted().len() as u64;
+        let counts = self.session.take_counts(count, self.next_tcb)?;
+        if !counts.is_empty() {
+            self.session.write_counts(&probes.describe(&counts))?;
+        }
+        for text in probes.unplaced() {
+            self.remark(self.first, &text)?;
+        }
+        Ok(())
     }
 
     fn remark(&mut self, tid: i32, text: &str) -> Result<()> {
@@ -305,6 +320,9 @@ impl<'a> Tracer<'a> {
                         remote::set_regs(tid, &regs)?;
                         return remote::cont(tid, 0);
                     }
+                }
+                libc::SIGSEGV | libc::SIGBUS if skip_fetch(tid, &space)? => {
+                    return remote::cont(tid, 0);
                 }
                 libc::SIGSEGV if self.without_counter(tid, &space)? => {
                     return remote::cont(tid, 0);
@@ -468,4 +486,18 @@ impl<'a> Tracer<'a> {
         };
         instrument::libraries(tid, &mut space.borrow_mut(), &mut work)
     }
+}
+
+/// If a probe's fetch has faulted: lets it go on without the value.
+fn skip_fetch(tid: i32, space: &SharedSpace) -> Result<bool> {
+    if space.borrow().faults.is_empty() {
+        return Ok(false);
+    }
+    let mut regs = remote::regs(tid)?;
+    let Some(&next) = space.borrow().faults.get(&regs.rip) else {
+        return Ok(false);
+    };
+    regs.rip = next;
+    remote::set_regs(tid, &regs)?;
+    Ok(true)
 }

@@ -53,6 +53,59 @@ pub mod chunk_header {
     pub const LOST: u64 = 16;
 }
 
+/// The `counters` file, in which probes count their hits: as long as the half of the address space that one instruction
+/// reaches, and mapped into targets so that it ends where the events file begins. Sparse.
+///
+/// Counters 0 to [`counters::PER_THREAD`] exist once for each thread: 128 of them make a row, in which the thread with
+/// TCB number `n` has the 1 KiB at `n * tcb::SIZE`. So a thread's counter is at a constant distance from its TCB. The others
+/// exist once.
+pub mod counters {
+    use super::tcb;
+
+    /// Bytes of the file.
+    pub const SIZE: u64 = 1 << 31;
+    /// Bytes of it for the counters that exist once, at the end.
+    pub const SHARED_SIZE: u64 = 64 << 20;
+    /// TCB numbers below this one have counters of their own.
+    pub const THREADS: u64 = 1024;
+    /// Bytes from one row to the next: a little more than a row has, so that a thread's rows do not all lie in the same sets
+    /// of the processor's cache.
+    pub const ROW: u64 = (THREADS + 1) * tcb::SIZE;
+    /// Counters of a thread in a row.
+    pub const IN_ROW: u64 = tcb::SIZE / 8;
+    /// Counters that exist once for each thread.
+    pub const PER_THREAD: u64 = (SIZE - SHARED_SIZE) / ROW * IN_ROW;
+    /// Counters in all.
+    pub const COUNT: u64 = PER_THREAD + SHARED_SIZE / 8;
+
+    /// Distance of a counter from a thread's TCB; `None`: it exists once.
+    #[must_use]
+    pub fn of_thread(counter: u64) -> Option<i32> {
+        let at = offset(counter, 0)?.cast_signed() - SIZE.cast_signed();
+        i32::try_from(at).ok()
+    }
+
+    /// Distance of a counter that exists once from the address of the events file.
+    #[must_use]
+    pub fn shared(counter: u64) -> i32 {
+        let at = ((counter - PER_THREAD) * 8).cast_signed() - SHARED_SIZE.cast_signed();
+        i32::try_from(at).unwrap_or_default()
+    }
+
+    /// Offset in the file of a thread's counter; `None`: it exists once.
+    #[must_use]
+    pub fn offset(counter: u64, tcb: u64) -> Option<u64> {
+        let (row, column) = (counter / IN_ROW, counter % IN_ROW);
+        (counter < PER_THREAD).then_some(row * ROW + tcb * tcb::SIZE + column * 8)
+    }
+
+    /// Offset in the file of a counter that exists once.
+    #[must_use]
+    pub fn shared_offset(counter: u64) -> u64 {
+        SIZE - SHARED_SIZE + (counter - PER_THREAD) * 8
+    }
+}
+
 /// Byte offsets in a thread control block (TCB). TCB number `n` (from [`tcb::FIRST`] on) is at `n *` [`tcb::SIZE`] in the
 /// `events` file.
 pub mod tcb {
@@ -148,7 +201,7 @@ pub mod record {
     pub const SP_BITS: u32 = 10;
     /// `SPECIAL` id: the lower half is the new upper half of the time counter.
     pub const SPECIAL_EPOCH: u32 = 1;
-    /// `SPECIAL` id: the lower half is a number of 8-byte words that follow and belong to this record (arguments; reserved).
+    /// `SPECIAL` id: the lower half is a number of 8-byte words that follow and belong to the record before.
     pub const SPECIAL_PAYLOAD: u32 = 2;
     /// `SPECIAL` id: the lower half is the number of records lost here.
     pub const SPECIAL_LOST: u32 = 3;

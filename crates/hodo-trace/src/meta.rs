@@ -180,6 +180,57 @@ pub enum Line {
     TaskEnd(TaskEnd),
     /// Something the user should know.
     Remark(Remark),
+    /// A probe that makes events.
+    Probe(Probe),
+}
+
+/// A probe that makes events.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Probe {
+    /// Its id among the functions.
+    pub id: u32,
+    /// Group of its name.
+    pub group: String,
+    /// Its name.
+    pub name: String,
+    /// Raw name of the function it is in.
+    pub symbol: String,
+    /// Bytes from that function's beginning.
+    pub offset: u64,
+    /// What its events tell.
+    #[serde(default)]
+    pub args: Vec<Arg>,
+}
+
+/// A value of an event. It is in the payload (`word`), or always the same (`text`, `number`), or the task's name (`comm`).
+#[derive(Debug, Clone, Deserialize)]
+pub struct Arg {
+    /// Its name.
+    pub name: String,
+    /// Its type as in the probe's definition: `x64`, `s32`, `string`, …
+    #[serde(rename = "type")]
+    pub ty: String,
+    /// The first of its words among the values of the payload.
+    #[serde(default)]
+    pub word: Option<usize>,
+    /// Its number among the values of the payload: bit of the first word that says that it could not be read.
+    #[serde(default)]
+    pub value: u32,
+    /// The lowest of its bits in the word.
+    #[serde(default)]
+    pub shift: u32,
+    /// How many bits it has in the word.
+    #[serde(default)]
+    pub bits: u32,
+    /// A text that is always the same.
+    #[serde(default)]
+    pub text: Option<String>,
+    /// A number that is always the same.
+    #[serde(default)]
+    pub number: Option<u64>,
+    /// It is the name of the task.
+    #[serde(default)]
+    pub comm: bool,
 }
 
 /// A file whose functions have ids.

@@ -13,6 +13,8 @@ pub enum Kind {
     Library,
     /// A call into a shared library: the entry only.
     LibraryEntry,
+    /// Not a function but a probe on an instruction: its hits.
+    Probe,
     /// Nothing.
     None,
 }
@@ -24,6 +26,7 @@ impl Kind {
             "E" => Self::Entry,
             "P" => Self::Library,
             "p" => Self::LibraryEntry,
+            "B" => Self::Probe,
             "-" => Self::None,
             _ => return None,
         })
@@ -38,7 +41,7 @@ impl Kind {
     /// Has it no exit?
     #[must_use]
     pub fn is_entry_only(self) -> bool {
-        matches!(self, Self::Entry | Self::LibraryEntry)
+        matches!(self, Self::Entry | Self::LibraryEntry | Self::Probe)
     }
 }
 

@@ -100,6 +100,27 @@ impl<'a> Records<'a> {
     }
 }
 
+impl Records<'_> {
+    /// The payload of the record that was returned last: whole words of eight bytes, none if it has no payload.
+    pub fn payload(&mut self) -> &[u8] {
+        let word = |at: usize| {
+            let bytes = self.buffer.get(at..at + RECORD)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        let payload = record::SPECIAL << record::KIND_SHIFT | record::SPECIAL_PAYLOAD;
+        match word(self.at) {
+            Some(word) if (word >> 32) as u32 == payload => {
+                let start = self.at + RECORD;
+                let length = (word as u32 as usize).saturating_mul(RECORD);
+                let end = start.saturating_add(length).min(self.buffer.len());
+                self.at = end;
+                &self.buffer[start..end]
+            }
+            _ => &[],
+        }
+    }
+}
+
 impl Iterator for Records<'_> {
     type Item = Record;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::calls::{Calls, Frame};
 use crate::error::TraceError;
 use crate::format::{self, chunk_header, file_header, record};
-use crate::meta::{Info, Line, Remark};
+use crate::meta::{Info, Line, Probe, Remark};
 use crate::model::{Chunk, Function, Kind, Module, Task};
 use crate::records::Records;
 
@@ -29,6 +29,8 @@ pub struct Trace {
     pub functions: Vec<Option<Function>>,
     /// The threads in the order of their beginning.
     pub tasks: Vec<Task>,
+    /// The probes that make events.
+    pub probes: Vec<Probe>,
     /// What the recorder wants to be known.
     pub remarks: Vec<Remark>,
     /// What is wrong with the trace, and what was left out for it.
@@ -78,6 +80,7 @@ impl Trace {
             modules: Vec::new(),
             functions: vec![None],
             tasks: Vec::new(),
+            probes: Vec::new(),
             remarks: Vec::new(),
             damage: Vec::new(),
             bytes: 0,
@@ -119,6 +122,7 @@ impl Trace {
 
     fn read_line(&mut self, line: Line) {
         match line {
+            Line::Probe(probe) => self.probes.push(probe),
             Line::Module(module) => {
                 let index = self.modules.len();
                 self.modules.push(Module {

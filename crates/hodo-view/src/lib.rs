@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod dump;
+mod events;
 mod filter;
 mod format;
 mod graph;
@@ -18,6 +19,7 @@ mod tasks;
 mod tree;
 
 pub use dump::{DumpFormat, DumpOptions, dump};
+pub use events::{EventFormat, EventOptions, counts, events};
 pub use format::parse_time;
 pub use graph::{GraphOptions, graph};
 pub use hodo_symbols::Style;

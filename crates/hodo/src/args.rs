@@ -28,6 +28,18 @@ const EXIT_STATUS: &str = "\
 Exit status: that of the program; if a signal ended it, hodo ends by the same signal. 2 if the command line is wrong, \
 127 if there is no such program, 126 if it cannot be executed, 125 if hodo itself fails.";
 
+/// How probes are defined.
+const PROBES: &str = "\
+A definition is p[:[GROUP/]NAME] FILE:PLACE [VALUES] [ACTIONS], as in the kernel's uprobe_events.
+  FILE     a path, or the name of the program or of a library
+  PLACE    FUNCTION, FUNCTION+OFFSET, FUNCTION+* (each of its instructions), 0xOFFSET in the file;
+           FUNCTION may be a pattern with * and ?
+  VALUES   [NAME=]SOURCE[:TYPE]; SOURCE is %rdi, $arg1 … $arg6, $stack, $stack0, +8(SOURCE) for memory,
+           @ADDRESS, $comm, \\NUMBER; TYPE is u8 … u64, s8 … s64, x8 … x64, char, string
+  ACTIONS  print (also without any), count
+
+Example: hodo probe -e 'p:open libc.so.6:openat file=+0($arg2):string flags=$arg3:x32' -- ls";
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -47,6 +59,9 @@ pub enum Command {
     Dump(DumpArgs),
     /// Show the circumstances of a recording
     Info(InfoArgs),
+    /// Run a program and show what its probes say: count or print whenever an instruction is executed
+    #[command(after_help = PROBES)]
+    Probe(ProbeArgs),
     /// Show what could be traced of a program or library, without running it
     Plan(PlanArgs),
     /// Write the completions for a shell to stdout
@@ -369,6 +384,44 @@ pub struct LiveArgs {
     pub report: bool,
     #[command(flatten)]
     pub recording: Recording,
+}
+
+/// `probe`.
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    #[command(flatten)]
+    pub place: Data,
+    #[command(flatten)]
+    pub screen: Screen,
+    /// A probe
+    #[arg(
+        short = 'e',
+        long = "event",
+        value_name = "DEFINITION",
+        required = true
+    )]
+    pub events: Vec<String>,
+    /// How events and counts are written
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: FormatArg,
+    /// The clock of timestamps
+    #[arg(long, value_name = "CLOCK", default_value = "mono")]
+    pub clock: ClockArg,
+    /// Events without timestamps
+    #[arg(long)]
+    pub no_time: bool,
+    /// Do not follow child processes
+    #[arg(long)]
+    pub no_follow: bool,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "PROGRAM",
+        help_heading = "Arguments",
+        value_hint = ValueHint::CommandWithArguments
+    )]
+    pub command: Vec<OsString>,
 }
 
 /// `replay`.

@@ -28,7 +28,8 @@ fn main() -> ExitCode {
         .subcommand()
         .map(|(_, matches)| run::patch_order(matches));
     let named = matches.subcommand().is_some_and(|(name, matches)| {
-        name == "live" && matches.value_source("data") == Some(ValueSource::CommandLine)
+        matches!(name, "live" | "probe")
+            && matches.value_source("data") == Some(ValueSource::CommandLine)
     });
     match dispatch(cli, &order.unwrap_or_default(), named) {
         Ok(code) => code,
@@ -75,6 +76,7 @@ fn dispatch(cli: Cli, order: &[run::Patch], named: bool) -> Result<ExitCode> {
         Command::Graph(args) => view::graph(args),
         Command::Dump(args) => view::dump(&args),
         Command::Info(args) => view::info(args),
+        Command::Probe(args) => Ok(run::probe(&args, named)),
         Command::Plan(args) => plan::plan(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use hodo_process::{Clock, Exit, Match, RecordOptions};
 
-use crate::args::{ClockArg, Common, LiveArgs, MatchArg, Recording};
+use crate::args::{ClockArg, Common, LiveArgs, MatchArg, ProbeArgs, Recording};
 use crate::progress::Progress;
 use crate::{interrupt, output, view};
 
@@ -55,20 +55,29 @@ fn options(common: &Common, recording: &Recording, order: &[Patch]) -> RecordOpt
             Some(MatchArg::Glob) => Match::Glob,
             _ => Match::Regex,
         },
-        clock: match recording.clock {
-            ClockArg::Mono => Clock::Mono,
-            ClockArg::MonoRaw => Clock::MonoRaw,
-            ClockArg::Boot => Clock::Boot,
-        },
+        clock: clock(recording.clock),
         no_time: recording.no_time,
         no_follow: recording.no_follow,
         keep_pid: recording.keep_pid,
         check_frames: recording.check_frames,
         verbose: common.screen.verbose,
-        cmdline: std::env::args_os()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect(),
+        cmdline: command_line(),
+        probes: Vec::new(),
     }
+}
+
+fn clock(arg: ClockArg) -> Clock {
+    match arg {
+        ClockArg::Mono => Clock::Mono,
+        ClockArg::MonoRaw => Clock::MonoRaw,
+        ClockArg::Boot => Clock::Boot,
+    }
+}
+
+fn command_line() -> Vec<String> {
+    std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// Ends as the program did: with its status, or by its signal.
@@ -139,30 +148,49 @@ pub fn record(common: &Common, recording: &Recording, order: &[Patch]) -> ExitCo
 /// `hodo live`: a recording that is kept only if there is a place `named` for it.
 pub fn live(args: &LiveArgs, order: &[Patch], named: bool) -> ExitCode {
     let mut options = options(&args.reading.common, &args.recording, order);
-    let mut temporary = None;
-    if !named {
-        match tempfile::Builder::new().prefix("hodo-live-").tempdir() {
-            Ok(directory) => {
-                options.data = directory.path().join(crate::args::DEFAULT_DATA);
-                temporary = Some(directory);
-            }
-            Err(error) => {
-                let place = std::env::temp_dir();
-                eprintln!(
-                    "hodo: making a temporary directory in {}: {error}; name another place in TMPDIR",
-                    place.display()
-                );
-                return ExitCode::from(125);
-            }
-        }
-    }
+    let temporary = match place(&mut options, named) {
+        Ok(temporary) => temporary,
+        Err(code) => return code,
+    };
     let exit = match run(&options) {
         Ok(exit) => exit,
         Err(error) => return failed(&error, &args.recording.command[0]),
     };
+    show(exit, temporary, || {
+        view::after_recording(args, options.data.clone())
+    })
+}
+
+/// Gives a recording a temporary directory, unless there is a place `named` for it.
+fn place(options: &mut RecordOptions, named: bool) -> Result<Option<tempfile::TempDir>, ExitCode> {
+    if named {
+        return Ok(None);
+    }
+    match tempfile::Builder::new().prefix("hodo-live-").tempdir() {
+        Ok(directory) => {
+            options.data = directory.path().join(crate::args::DEFAULT_DATA);
+            Ok(Some(directory))
+        }
+        Err(error) => {
+            let place = std::env::temp_dir();
+            eprintln!(
+                "hodo: making a temporary directory in {}: {error}; name another place in TMPDIR",
+                place.display()
+            );
+            Err(ExitCode::from(125))
+        }
+    }
+}
+
+/// Shows a recording, and ends as the program did.
+fn show(
+    exit: Exit,
+    temporary: Option<tempfile::TempDir>,
+    view: impl FnOnce() -> anyhow::Result<()>,
+) -> ExitCode {
     // From here on Ctrl-C is for us. It must not leave a temporary directory behind.
     interrupt::watch();
-    let shown = view::after_recording(args, options.data);
+    let shown = view();
     // The program's end is what counts, and the directory must be gone before a signal ends this process.
     if let Some(Err(error)) = temporary.map(tempfile::TempDir::close) {
         eprintln!("hodo: removing the temporary directory: {error}");
@@ -176,4 +204,30 @@ pub fn live(args: &LiveArgs, order: &[Patch], named: bool) -> ExitCode {
         output::complain(&error);
     }
     end(exit)
+}
+
+/// `hodo probe`: a recording of probes only.
+pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
+    let mut options = RecordOptions {
+        command: args.command.clone(),
+        data: args.place.data.clone(),
+        clock: clock(args.clock),
+        no_time: args.no_time,
+        no_follow: args.no_follow,
+        probes: args.events.clone(),
+        verbose: args.screen.verbose,
+        cmdline: command_line(),
+        ..RecordOptions::default()
+    };
+    let temporary = match place(&mut options, named) {
+        Ok(temporary) => temporary,
+        Err(code) => return code,
+    };
+    let exit = match run(&options) {
+        Ok(exit) => exit,
+        Err(error) => return failed(&error, &args.command[0]),
+    };
+    show(exit, temporary, || {
+        view::after_probes(args, options.data.clone())
+    })
 }

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use hodo_view::{
-    DumpFormat, DumpOptions, GraphOptions, InfoOptions, Match, ReplayOptions, ReportFormat,
-    ReportOptions, SourceOptions, Style,
+    DumpFormat, DumpOptions, EventFormat, EventOptions, GraphOptions, InfoOptions, Match,
+    ReplayOptions, ReportFormat, ReportOptions, SourceOptions, Style,
 };
 
 use crate::args::{
     DEFAULT_DATA, Data, DemangleArg, DumpArgs, FormatArg, GraphArgs, InfoArgs, LiveArgs, MatchArg,
-    Reading, ReplayStyle, ReportArgs,
+    ProbeArgs, Reading, ReplayStyle, ReportArgs,
 };
 use crate::output::{colors, with_output};
 
@@ -92,6 +92,25 @@ pub fn after_recording(args: &LiveArgs, data: PathBuf) -> Result<()> {
         } else {
             hodo_view::replay(&replay, out)
         }
+    })
+}
+
+/// What `hodo probe` shows of the recording in `data`: events, and then counts.
+pub fn after_probes(args: &ProbeArgs, data: PathBuf) -> Result<()> {
+    let format = match args.format {
+        FormatArg::Text => EventFormat::Text,
+        FormatArg::Json => EventFormat::Json,
+    };
+    let options = EventOptions {
+        source: SourceOptions {
+            data,
+            ..SourceOptions::default()
+        },
+        format,
+    };
+    with_output(args.screen.no_pager, |out| {
+        hodo_view::events(&options, out)?;
+        hodo_view::counts(&options, out)
     })
 }
 

@@ -1,5 +1,6 @@
 //! x86-64.
 
+pub mod detour;
 pub mod emit;
 pub mod entry;
 pub mod frames;

@@ -260,8 +260,32 @@ pub fn relocate(code: &[u8], from: u64, to: u64) -> Result<Vec<u8>, RelocateErro
 /// # Errors
 /// If the code cannot be moved, or not there.
 pub fn relocate_mapped(code: &[u8], from: u64, to: u64) -> Result<Relocated, RelocateError> {
-    let (pieces, len) = pieces(code, from)?;
-    let mut bytes = Vec::with_capacity(len);
+    relocate_apart(code, from, to, &[])
+}
+
+/// [`relocate_mapped`] with room between the instructions: each gap is the offset of an original instruction and so many
+/// bytes before the moved one, which are filled with breakpoints. Branches within the code lead to the start of the gap.
+/// `map` has the offsets of the gaps, too, where there are any.
+///
+/// # Errors
+/// If the code cannot be moved, or not there.
+pub fn relocate_apart(
+    code: &[u8],
+    from: u64,
+    to: u64,
+    gaps: &[(usize, usize)],
+) -> Result<Relocated, RelocateError> {
+    let (mut pieces, len) = pieces(code, from)?;
+    let gap = |piece: &Piece| {
+        let gap = gaps.iter().find(|(offset, _)| *offset == piece.old);
+        gap.map_or(0, |(_, len)| *len)
+    };
+    let mut room = 0;
+    for piece in &mut pieces {
+        piece.new += room;
+        room += gap(piece);
+    }
+    let mut bytes = Vec::with_capacity(len + room);
     for piece in &pieces {
         let instruction = &piece.instruction;
         let offset = piece.old;
@@ -297,6 +321,7 @@ pub fn relocate_mapped(code: &[u8], from: u64, to: u64) -> Result<Relocated, Rel
             bytes[start + piece.displacement..][..4].copy_from_slice(&displacement);
             Ok(())
         };
+        bytes.resize(bytes.len() + gap(piece), 0xCC);
         let start = bytes.len();
         match piece.kind {
             Kind::Drop => {}
@@ -513,6 +538,21 @@ mod tests {
             refused(&[0xFF, 0xD4], 0),
             RelocateError::Unsupported { offset: 0 }
         );
+    }
+
+    #[test]
+    fn gaps_come_before_their_instructions() {
+        // dec ecx; jnz to the start: the loop passes the gap each time
+        let code = [0xFF, 0xC9, 0x75, 0xFC];
+        let moved = relocate_apart(&code, 0x1000, 0x9000, &[(0, 3), (2, 1)]).unwrap();
+        assert_eq!(
+            moved.bytes,
+            [
+                0xCC, 0xCC, 0xCC, 0xFF, 0xC9, 0xCC, 0x0F, 0x85, 0xF4, 0xFF, 0xFF, 0xFF
+            ]
+        );
+        let map: Vec<_> = moved.map.iter().map(|m| (m.old, m.new)).collect();
+        assert_eq!(map, [(0, 0), (2, 5)]);
     }
 
     #[test]

@@ -133,6 +133,24 @@ slide:  add $1, %esi
         lretl
         end far
 
+        # A sequence that the kernel restarts, and what it goes on with then, behind the bytes that it compares.
+        .balign 16, 0x90
+        function restarted
+        mov $1, %eax
+1:      mov (%rdi), %eax
+        mov %eax, (%rsi)
+2:      ret
+        .byte 0x0f, 0xb9, 0x3d
+        .long 0x53053053
+3:      mov $2, %eax
+        ret
+        end restarted
+
+        .section __rseq_cs, "aw"
+        .balign 32
+        .long 0, 0
+        .quad 1b, 2b - 1b, 3b
+
         .section .rodata
         .balign 4
 entries:

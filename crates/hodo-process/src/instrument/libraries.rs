@@ -106,7 +106,9 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         let used = space.used[1];
         let mut island = Island::resume(base, capacity, used);
         let mut patches = Patches::default();
-        let chosen = context.selection.module(&mapping.path, false).then(|| {
+        let probed = context.modules.probes.concern(&mapping.path);
+        let wanted = probed || context.selection.module(&mapping.path, false);
+        let chosen = wanted.then(|| {
             let (selection, session) = (context.selection, &mut *context.session);
             let modules = &mut *context.modules;
             modules.get(&real, &mapping.path, selection, false, session)

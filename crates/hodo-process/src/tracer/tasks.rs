@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use anyhow::Result;
-use hodo_trace::format::tcb;
+use hodo_trace::format::{counters, tcb};
 use serde_json::json;
 
 use super::{REMEMBERED, SharedSpace, Thread, Tracer};
@@ -74,10 +74,19 @@ impl Tracer<'_> {
         Ok(())
     }
 
+    /// TCB numbers below this one can be used.
+    pub(super) fn most_tcbs(&self) -> u64 {
+        match self.session.counters {
+            // A thread behind them would count for another probe.
+            Some(_) => counters::THREADS,
+            None => tcb::COUNT,
+        }
+    }
+
     pub(super) fn alloc_tcb(&mut self) -> Option<u64> {
         let number = self.next_tcb;
         if self.free_tcbs.len() > REMEMBERED
-            || number >= tcb::COUNT
+            || number >= self.most_tcbs()
             || self.session.events.reserve_tcb(number).is_err()
         {
             return self.free_tcbs.pop_front();
@@ -164,7 +173,13 @@ impl Tracer<'_> {
         mut init: TcbInit,
     ) -> Result<()> {
         init.silent = true;
-        let at = instrument::private_page(tid, space.borrow().syscall)?;
+        let at = {
+            let below = match self.session.counters {
+                Some(_) => counters::SIZE,
+                None => 0,
+            };
+            instrument::private_page(tid, space.borrow().syscall, below)?
+        };
         let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
         remote::Memory::open(tid)?.write(at, &bytes)?;
         remote::set_gs_base(tid, at)?;

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Probes of hodo, of the kernel (uprobes by tracefs, as root) and no probe side by side, in one run on this machine. Prints
+# ratios; asserts nothing.
+#
+#   benches/probe.sh [CALLS]      CALLS of a tiny function (10,000,000; the kernel gets a hundredth)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+calls="${1:-10000000}"
+
+cargo build --release --quiet --package hodo
+hodo="${CARGO_TARGET_DIR:-$PWD/target}/release/hodo"
+place="$(mktemp -d "${CARGO_TARGET_DIR:-$PWD/target}/bench.XXXXXX")"
+tracing=/sys/kernel/tracing
+tidy() {
+    echo 0 >"$tracing/events/hodo_bench/enable" 2>/dev/null || true
+    echo '-:hodo_bench/tiny' >>"$tracing/uprobe_events" 2>/dev/null || true
+    rm -rf "$place"
+}
+trap tidy EXIT
+gcc -O2 -o "$place/cpu" benches/cpu.c
+gcc -O2 -o "$place/calls" benches/calls.c
+file="$place/calls"
+cd "$place"
+
+row() { printf '%-52s %12s   %s\n' "$@"; }
+minus() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a - b }'; }
+divide() { awk -v a="$1" -v b="$2" 'BEGIN { if (b == 0) print "-"; else printf "%.1f", a / b }'; }
+# The first line is what the program says: CPU nanoseconds of a call.
+least() { for _ in 1 2 3; do "$@" 2>/dev/null | head -1; done | sort -g | head -1; }
+cpu() { ./cpu "$@" | cut -d' ' -f1; }
+
+echo "== one hit, ns above the call without probe ($calls calls)"
+bare=$(least ./calls "$calls")
+row "no probe, for itself" "$bare" ""
+count=$(minus "$(least "$hodo" probe -e "$file:tiny count" -- ./calls "$calls")" "$bare")
+row "count at a function's entry" "$count" "goal 3"
+both=$(minus "$(least "$hodo" probe -e "$file:tiny+* count" -- ./calls "$calls")" "$bare")
+row "count at both of its instructions" "$both" ""
+row "event with two registers and the time" \
+    "$(minus "$(least "$hodo" probe -d trace -e "$file:tiny %di %si" -- ./calls "$((calls / 10))")" "$bare")" "goal rdtsc + 6"
+if [ -w "$tracing/uprobe_events" ]; then
+    offset=$(nm "$file" | awk '$3 == "tiny" { print "0x" $1 }')
+    # The program's code is at the same offset in its file as in memory.
+    if echo "p:hodo_bench/tiny $file:$offset" >>"$tracing/uprobe_events" 2>/dev/null; then
+        echo 1 >"$tracing/events/hodo_bench/enable"
+        kernel=$(minus "$(least ./calls "$((calls / 100))")" "$bare")
+        echo 0 >"$tracing/events/hodo_bench/enable"
+        row "a uprobe of the kernel, at the same place" "$kernel" "$(divide "$kernel" "$count") times count"
+    fi
+else
+    echo "the kernel's uprobes need root and tracefs: left out"
+fi
+
+echo
+echo "== every instruction of bash counted (CPU of all)"
+work='for ((i = 0; i < 150000; i++)); do x=$((x + i)); done; echo $x'
+bare=$(cpu 3 bash -c "$work")
+start=$(cpu 3 "$hodo" probe -d trace -e "$(command -v bash):*+* count" -- bash -c true)
+all=$(cpu 2 "$hodo" probe -d trace -e "$(command -v bash):*+* count" -- bash -c "$work")
+row "its time, with the start ($bare ms alone)" "$all ms" "$(divide "$all" "$bare") times"
+row "without the start" "$(minus "$all" "$start") ms" "$(divide "$(minus "$all" "$start")" "$bare") times; goal 8"
+row "the start" "$start ms" "goal 1000"

@@ -1,0 +1,470 @@
+//! The detour of probes: moved instructions, and before each that has a probe the code that does the probe's work.
+//!
+//! A probe may be anywhere in a function, so all registers and the red zone below the stack pointer (System V ABI,
+//! x86-64 supplement, 3.2.2) are live, and the flags unless the planner knows better. What a probe needs it pushes below
+//! the red zone. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again finds room of
+//! its own, because the thread's cursor moves by one instruction.
+
+use super::emit::{Code, Pending};
+use super::relocate::{RelocateError, relocate_apart};
+use super::stub::{Layout, Runtime};
+
+/// Bytes that a fetched string has at most, with its end.
+pub const STRING: usize = 128;
+
+/// The general registers in the processor's numbering: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
+pub type Register = u8;
+
+const RAX: Register = 0;
+const RCX: Register = 1;
+const RDX: Register = 2;
+const RSP: Register = 4;
+const R8: Register = 8;
+const R9: Register = 9;
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A register, whole.
+    Register(Register),
+    /// A number.
+    Number(u64),
+    /// The address of the instruction.
+    Here,
+    /// Eight bytes in memory at a value plus an offset.
+    Memory(Box<Source>, i32),
+}
+
+/// One value of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fetch {
+    /// A word of eight bytes.
+    Word(Source),
+    /// So many bytes (1, 2, 4, 8) in memory at a value plus an offset, extended by zeros to a word.
+    Load(Source, i32, u8),
+    /// A string of bytes in memory at a value plus an offset; [`STRING`] bytes of the event.
+    Text(Source, i32),
+}
+
+impl Fetch {
+    /// Words of eight bytes that it takes in the event.
+    #[must_use]
+    pub fn words(&self) -> usize {
+        match self {
+            Self::Word(_) | Self::Load(..) => 1,
+            Self::Text(..) => STRING / 8,
+        }
+    }
+}
+
+/// A counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counter {
+    /// Each thread has its own, so far from its control block.
+    Thread(i32),
+    /// One for all threads.
+    Shared {
+        /// Where the control block has an address.
+        base: u32,
+        /// How far from that address the counter is.
+        at: i32,
+    },
+}
+
+/// What a probe does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Counts its hits.
+    Count(Counter),
+    /// Writes an event.
+    Record(Event),
+}
+
+/// An event: a record, and a payload of which the first word has the processor in its upper half and a bit for each value
+/// that could not be fetched in its lower.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Upper half of the record.
+    pub info: u32,
+    /// Upper half of the payload's record.
+    pub payload: u32,
+    /// With the time counter.
+    pub timed: bool,
+    /// The processor has `rdpid`.
+    pub rdpid: bool,
+    /// The values, 32 at most.
+    pub values: Vec<Fetch>,
+}
+
+/// No processor is known.
+pub const NO_PROCESSOR: u32 = u32::MAX;
+
+/// A probe in the moved code.
+#[derive(Debug, Clone)]
+pub struct Probe<'a> {
+    /// Offset of its instruction.
+    pub offset: usize,
+    /// Whether the flags are dead there.
+    pub flags_dead: bool,
+    /// What it does.
+    pub action: &'a Action,
+}
+
+/// What was emitted. All addresses are those of the detour's place.
+#[derive(Debug, Clone, Default)]
+pub struct Detour {
+    /// Loads that may fault, and where to go on then.
+    pub faults: Vec<(u64, u64)>,
+    /// Offset of each original instruction, and the address of the moved one behind its probe.
+    pub map: Vec<(usize, u64)>,
+}
+
+/// Why a detour cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DetourError {
+    /// An instruction cannot be moved.
+    #[error("{0}")]
+    Relocate(#[from] RelocateError),
+    /// A probe stands at no instruction of the code.
+    #[error("no instruction begins at offset {0}")]
+    NoInstruction(usize),
+    /// An event is larger than there is room for.
+    #[error("its event has more than {MOST_WORDS} words")]
+    TooLarge,
+}
+
+/// Words that the values of an event may have.
+pub const MOST_WORDS: usize = 256;
+
+/// Slow paths, emitted behind the hot code.
+#[derive(Default)]
+struct Cold {
+    epoch: Vec<(Pending, u64)>,
+    chunk: Vec<(Pending, u64)>,
+    /// Where the value is stored that could not be fetched, its number, and the faulting instruction.
+    fault: Vec<(u64, u32, u64)>,
+}
+
+/// Emits the detour of `displaced`, which stands at `from`, at `code.here()`; `resume` is where it goes on.
+///
+/// # Errors
+/// If that cannot be done; what was emitted then is to be thrown away.
+pub fn emit(
+    code: &mut Code<'_>,
+    layout: &Layout,
+    runtime: &Runtime,
+    displaced: &[u8],
+    from: u64,
+    resume: u64,
+    probes: &[Probe<'_>],
+) -> Result<Detour, DetourError> {
+    let at = code.here();
+    let mut gaps: Vec<(usize, usize)> = Vec::with_capacity(probes.len());
+    for probe in probes {
+        let mut bytes = Vec::new();
+        // The length is the same everywhere.
+        emit_probe(
+            &mut Code::new(&mut bytes, at),
+            layout,
+            probe,
+            from,
+            &mut Cold::default(),
+        )?;
+        match gaps.iter_mut().find(|gap| gap.0 == probe.offset) {
+            Some(gap) => gap.1 += bytes.len(),
+            None => gaps.push((probe.offset, bytes.len())),
+        }
+    }
+    let moved = relocate_apart(displaced, from, at, &gaps)?;
+    if let Some((offset, _)) = gaps
+        .iter()
+        .find(|(offset, _)| !moved.map.iter().any(|piece| piece.old == *offset))
+    {
+        return Err(DetourError::NoInstruction(*offset));
+    }
+    let mut cold = Cold::default();
+    let mut detour = Detour::default();
+    for (index, piece) in moved.map.iter().enumerate() {
+        for probe in probes.iter().filter(|probe| probe.offset == piece.old) {
+            emit_probe(code, layout, probe, from, &mut cold)?;
+        }
+        let gap = gaps.iter().find(|gap| gap.0 == piece.old);
+        let start = piece.new + gap.map_or(0, |gap| gap.1);
+        let end = moved.map.get(index + 1);
+        let end = end.map_or(moved.bytes.len(), |next| next.new);
+        debug_assert_eq!(code.here(), at + start as u64);
+        detour.map.push((piece.old, code.here()));
+        code.raw(&moved.bytes[start..end]);
+    }
+    if moved.falls_through {
+        code.branch(JMP, resume);
+    }
+    for (pending, back) in cold.epoch {
+        code.bind(pending);
+        code.branch(CALL, runtime.epoch);
+        code.branch(JMP, back);
+    }
+    for (pending, again) in cold.chunk {
+        code.bind(pending);
+        // The place that it gives stays a hole: an event wants more.
+        code.branch(CALL, runtime.chunk);
+        code.branch(JMP, again);
+    }
+    for (store, value, load) in cold.fault {
+        detour.faults.push((load, code.here()));
+        code.op32(&[0x81, 0x49, 0x10], 1 << value); // or dword [rcx+16], bit
+        code.raw(&[0x31, 0xC0]); // xor eax, eax
+        code.branch(JMP, store);
+    }
+    Ok(detour)
+}
+
+const CALL: &[u8] = &[0xE8];
+const JMP: &[u8] = &[0xE9];
+const JNE: &[u8] = &[0x0F, 0x85];
+const JA: &[u8] = &[0x0F, 0x87];
+
+/// What a probe has pushed, from the top of the red zone down.
+struct Saved {
+    /// Registers and the flags (`None`).
+    slots: Vec<Option<Register>>,
+}
+
+impl Saved {
+    fn push(&mut self, code: &mut Code<'_>, register: Register) {
+        push(code, register);
+        self.slots.push(Some(register));
+    }
+
+    /// Pushes `rax`, and the flags unless they are dead.
+    fn begin(code: &mut Code<'_>, flags_dead: bool) -> Self {
+        let mut saved = Self { slots: Vec::new() };
+        code.raw(&[0x48, 0x8D, 0x64, 0x24, 0x80]); // lea rsp, [rsp-128]
+        saved.push(code, RAX);
+        if !flags_dead {
+            // pushf and popf would take seven times as long. lahf has all flags but one.
+            code.raw(&[0x9F, 0x0F, 0x90, 0xC0]); // lahf; seto al
+            push(code, RAX);
+            saved.slots.push(None);
+        }
+        saved
+    }
+
+    fn end(self, code: &mut Code<'_>) {
+        for slot in self.slots.into_iter().rev() {
+            match slot {
+                Some(register) => pop(code, register),
+                None => {
+                    pop(code, RAX);
+                    code.raw(&[0x04, 0x7F, 0x9E]); // add al, 127; sahf
+                }
+            }
+        }
+        code.raw(&[0x48, 0x8D, 0xA4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp+128]
+    }
+
+    /// Where a register was pushed, from the stack pointer.
+    fn slot(&self, register: Register) -> Option<u32> {
+        let at = self.slots.iter().position(|slot| *slot == Some(register))?;
+        Some(((self.slots.len() - 1 - at) * 8) as u32)
+    }
+
+    /// How far the program's stack pointer is above ours.
+    fn depth(&self) -> u32 {
+        (self.slots.len() * 8) as u32 + 128
+    }
+}
+
+fn push(code: &mut Code<'_>, register: Register) {
+    if register >= 8 {
+        code.raw(&[0x41]);
+    }
+    code.raw(&[0x50 | register & 7]);
+}
+
+fn pop(code: &mut Code<'_>, register: Register) {
+    if register >= 8 {
+        code.raw(&[0x41]);
+    }
+    code.raw(&[0x58 | register & 7]);
+}
+
+fn emit_probe(
+    code: &mut Code<'_>,
+    layout: &Layout,
+    probe: &Probe<'_>,
+    from: u64,
+    cold: &mut Cold,
+) -> Result<(), DetourError> {
+    let here = from + probe.offset as u64;
+    match probe.action {
+        Action::Count(Counter::Thread(at)) if probe.flags_dead => emit_count(code, *at),
+        Action::Count(Counter::Thread(at)) => {
+            let saved = Saved::begin(code, false);
+            emit_count(code, *at);
+            saved.end(code);
+        }
+        Action::Count(Counter::Shared { base, at }) => {
+            let saved = Saved::begin(code, probe.flags_dead);
+            code.op32(&[0x65, 0x48, 0x8B, 0x04, 0x25], *base); // mov rax, gs:[base]
+            code.op32(&[0xF0, 0x48, 0xFF, 0x80], at.cast_unsigned()); // lock inc qword [rax+at]
+            saved.end(code);
+        }
+        Action::Record(event) => {
+            emit_event(code, layout, probe.flags_dead, event, here, cold)?;
+        }
+    }
+    Ok(())
+}
+
+/// `inc qword gs:[at]`
+fn emit_count(code: &mut Code<'_>, at: i32) {
+    code.op32(&[0x65, 0x48, 0xFF, 0x04, 0x25], at.cast_unsigned());
+}
+
+/// Bytes of an event before its values: the record, the payload's, and the payload's first word.
+const HEAD: u32 = 24;
+
+fn emit_event(
+    code: &mut Code<'_>,
+    layout: &Layout,
+    flags_dead: bool,
+    event: &Event,
+    here: u64,
+    cold: &mut Cold,
+) -> Result<(), DetourError> {
+    let words: usize = event.values.iter().map(Fetch::words).sum();
+    if words > MOST_WORDS || event.values.len() > 32 {
+        return Err(DetourError::TooLarge);
+    }
+    let size = HEAD + 8 * words as u32;
+    let mut saved = Saved::begin(code, flags_dead);
+    saved.push(code, RCX);
+    saved.push(code, RDX);
+    if event
+        .values
+        .iter()
+        .any(|value| matches!(value, Fetch::Text(..)))
+    {
+        saved.push(code, R8);
+        saved.push(code, R9);
+    }
+    let again = code.here();
+    if event.timed {
+        code.raw(&[0x0F, 0x31]); // rdtsc
+        code.op32(&[0x65, 0x3B, 0x14, 0x25], layout.epoch); // cmp edx, gs:[epoch]
+        let pending = code.forward(JNE);
+        cold.epoch.push((pending, code.here()));
+    } else {
+        code.raw(&[0x31, 0xC0]); // xor eax, eax
+    }
+    code.op32(&[0xB9], size); // mov ecx, size
+    code.op32(&[0x65, 0x48, 0x0F, 0xC1, 0x0C, 0x25], layout.cursor); // xadd gs:[cursor], rcx
+    code.op32(&[0x48, 0x8D, 0x91], size); // lea rdx, [rcx+size]
+    code.op32(&[0x65, 0x48, 0x3B, 0x14, 0x25], layout.limit); // cmp rdx, gs:[limit]
+    let pending = code.forward(JA);
+    cold.chunk.push((pending, again));
+    code.op32(&[0xBA], event.info); // mov edx, info
+    code.raw(&[0x48, 0xC1, 0xE2, 0x20, 0x48, 0x09, 0xC2]); // shl rdx, 32; or rdx, rax
+    push(code, RDX);
+    saved.slots.push(Some(RSP)); // nobody's register: not to be found
+    // The payload comes before its record: a reader must never take it for records.
+    let payload = u64::from(event.payload) << 32 | u64::from(size / 8 - 2);
+    code.op64(&[0x48, 0xB8], payload); // movabs rax, payload
+    code.raw(&[0x48, 0x89, 0x41, 0x08]); // mov [rcx+8], rax
+    if event.rdpid {
+        code.raw(&[0xF3, 0x0F, 0xC7, 0xF8]); // rdpid rax
+        code.raw(&[0x48, 0xC1, 0xE0, 0x20]); // shl rax, 32
+    } else {
+        code.op64(&[0x48, 0xB8], u64::from(NO_PROCESSOR) << 32);
+    }
+    code.raw(&[0x48, 0x89, 0x41, 0x10]); // mov [rcx+16], rax
+    let mut at = HEAD;
+    for (number, value) in event.values.iter().enumerate() {
+        emit_value(code, (&saved, here), value, at, number as u32, cold);
+        at += 8 * value.words() as u32;
+    }
+    saved.slots.pop();
+    pop(code, RDX);
+    code.raw(&[0x48, 0x89, 0x11]); // mov [rcx], rdx
+    saved.end(code);
+    Ok(())
+}
+
+/// Stores a value at `rcx + at`. `rax` is free, `r8` and `r9` for strings, too.
+fn emit_value(
+    code: &mut Code<'_>,
+    saved: (&Saved, u64),
+    value: &Fetch,
+    at: u32,
+    number: u32,
+    cold: &mut Cold,
+) {
+    let mut loads = Vec::new();
+    match value {
+        Fetch::Word(source) => emit_source(code, saved, source, &mut loads),
+        Fetch::Load(source, offset, size) => {
+            emit_source(code, saved, source, &mut loads);
+            loads.push(code.here());
+            let opcode: &[u8] = match size {
+                1 => &[0x0F, 0xB6, 0x80], // movzx eax, byte [rax+offset]
+                2 => &[0x0F, 0xB7, 0x80], // movzx eax, word [rax+offset]
+                4 => &[0x8B, 0x80],       // mov eax, [rax+offset]
+                _ => &[0x48, 0x8B, 0x80], // mov rax, [rax+offset]
+            };
+            code.op32(opcode, offset.cast_unsigned());
+        }
+        Fetch::Text(source, offset) => {
+            emit_source(code, saved, source, &mut loads);
+            code.op32(&[0x48, 0x8D, 0x80], offset.cast_unsigned()); // lea rax, [rax+offset]
+            code.raw(&[0x45, 0x31, 0xC0]); // xor r8d, r8d
+            let next = code.here();
+            loads.push(next);
+            code.raw(&[0x46, 0x8A, 0x0C, 0x00]); // mov r9b, [rax+r8]
+            code.op32(&[0x46, 0x88, 0x8C, 0x01], at); // mov [rcx+r8+at], r9b
+            code.raw(&[0x45, 0x84, 0xC9]); // test r9b, r9b
+            code.raw(&[0x74, 0x0C]); // je over the rest
+            code.raw(&[0x41, 0xFF, 0xC0]); // inc r8d
+            code.op32(&[0x41, 0x81, 0xF8], STRING as u32); // cmp r8d, STRING
+            let back = next.wrapping_sub(code.here() + 2).cast_signed() as i8;
+            code.raw(&[0x72, back.cast_unsigned()]); // jb next
+            let done = code.here();
+            cold.fault
+                .extend(loads.into_iter().map(|load| (done, number, load)));
+            return;
+        }
+    }
+    let store = code.here();
+    code.op32(&[0x48, 0x89, 0x81], at); // mov [rcx+at], rax
+    cold.fault
+        .extend(loads.into_iter().map(|load| (store, number, load)));
+}
+
+/// Brings a value into `rax`.
+fn emit_source(
+    code: &mut Code<'_>,
+    (saved, here): (&Saved, u64),
+    source: &Source,
+    loads: &mut Vec<u64>,
+) {
+    match source {
+        Source::Here => code.op64(&[0x48, 0xB8], here),
+        Source::Number(number) => code.op64(&[0x48, 0xB8], *number),
+        Source::Register(RSP) => code.op32(&[0x48, 0x8D, 0x84, 0x24], saved.depth()),
+        Source::Register(register) => match saved.slot(*register) {
+            Some(slot) => code.op32(&[0x48, 0x8B, 0x84, 0x24], slot), // mov rax, [rsp+slot]
+            None => {
+                let rex = 0x48 | (register >> 3) << 2;
+                code.raw(&[rex, 0x89, 0xC0 | (register & 7) << 3]); // mov rax, register
+            }
+        },
+        Source::Memory(base, offset) => {
+            emit_source(code, (saved, here), base, loads);
+            loads.push(code.here());
+            code.op32(&[0x48, 0x8B, 0x80], offset.cast_unsigned()); // mov rax, [rax+offset]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

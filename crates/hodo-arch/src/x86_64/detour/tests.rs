@@ -1,0 +1,139 @@
+use super::*;
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+
+fn layout() -> Layout {
+    Layout {
+        cursor: 8,
+        limit: 16,
+        epoch: 24,
+        shadow_lo: 0,
+        shadow_len: 0,
+        islands: [(0, 0); 2],
+        inside: 0,
+        depth: 0,
+        frames: 0,
+        shadow_distance: 0,
+        record_size: 8,
+        sp_shift: 0,
+        sp_mask: 0,
+    }
+}
+
+fn emitted(displaced: &[u8], probes: &[Probe<'_>]) -> Result<(Vec<u8>, Detour), DetourError> {
+    let runtime = Runtime {
+        epoch: 0x10_0000,
+        chunk: 0x10_0010,
+        shadow: 0,
+        record: 0,
+        frame: 0,
+        tails: 0,
+    };
+    let mut bytes = Vec::new();
+    let mut code = Code::new(&mut bytes, 0x20_0000);
+    let resume = 0x40_1000 + displaced.len() as u64;
+    let detour = emit(
+        &mut code,
+        &layout(),
+        &runtime,
+        displaced,
+        0x40_1000,
+        resume,
+        probes,
+    )?;
+    Ok((bytes, detour))
+}
+
+fn event() -> Action {
+    let rdi = Source::Register(7);
+    Action::Record(Event {
+        info: 5,
+        payload: 0x0030_0002,
+        timed: true,
+        rdpid: true,
+        values: vec![
+            Fetch::Word(Source::Register(RAX)),
+            Fetch::Word(Source::Register(RSP)),
+            Fetch::Word(Source::Register(13)),
+            Fetch::Load(Source::Memory(Box::new(rdi.clone()), 8), -4, 2),
+            Fetch::Text(rdi, 16),
+            Fetch::Word(Source::Number(0x1234_5678_9ABC)),
+        ],
+    })
+}
+
+/// What is pushed is popped, in every detour, wherever its code is left.
+#[test]
+fn the_stack_is_balanced() {
+    let event = event();
+    let count = Action::Count(Counter::Thread(-64));
+    let shared = Action::Count(Counter::Shared { base: 32, at: -8 });
+    for action in [&event, &count, &shared] {
+        for flags_dead in [false, true] {
+            // mov eax, 1; nop
+            let probe = Probe {
+                offset: 0,
+                flags_dead,
+                action,
+            };
+            let (bytes, detour) = emitted(&[0xB8, 1, 0, 0, 0], &[probe]).expect("a detour");
+            let (offset, behind) = detour.map[0];
+            assert_eq!(offset, 0);
+            let mut depth = 0i64;
+            let mut decoder = Decoder::with_ip(64, &bytes, 0x20_0000, DecoderOptions::NONE);
+            for instruction in &mut decoder {
+                assert!(!instruction.is_invalid());
+                if instruction.ip() == behind {
+                    break;
+                }
+                depth += match instruction.mnemonic() {
+                    Mnemonic::Push => 8,
+                    Mnemonic::Pop => -8,
+                    Mnemonic::Lea if instruction.op0_register() == iced_x86::Register::RSP => {
+                        -(instruction.memory_displacement64() as i64)
+                    }
+                    _ => 0,
+                };
+            }
+            assert_eq!(depth, 0);
+        }
+    }
+}
+
+#[test]
+fn every_load_has_a_way_out() {
+    let action = event();
+    let probe = Probe {
+        offset: 0,
+        flags_dead: false,
+        action: &action,
+    };
+    let (bytes, detour) = emitted(&[0xB8, 1, 0, 0, 0], &[probe]).expect("a detour");
+    // One of the pointer, one of the value, one of the string.
+    assert_eq!(detour.faults.len(), 3);
+    for (load, recover) in detour.faults {
+        let at = (load - 0x20_0000) as usize;
+        let mut decoder = Decoder::with_ip(64, &bytes[at..], load, DecoderOptions::NONE);
+        assert_eq!(decoder.decode().op1_kind(), iced_x86::OpKind::Memory);
+        assert_eq!(bytes[(recover - 0x20_0000) as usize], 0x81);
+    }
+}
+
+#[test]
+fn probes_come_before_their_instructions() {
+    let count = Action::Count(Counter::Thread(-64));
+    let probe = |offset| Probe {
+        offset,
+        flags_dead: true,
+        action: &count,
+    };
+    // push rbp; mov rbp, rsp; ret: two probes at the second, one at the third
+    let code = [0x55, 0x48, 0x89, 0xE5, 0xC3];
+    let (bytes, detour) = emitted(&code, &[probe(1), probe(1), probe(4)]).expect("a detour");
+    let inc = [0x65, 0x48, 0xFF, 0x04, 0x25, 0xC0, 0xFF, 0xFF, 0xFF];
+    let expected = [&[0x55][..], &inc, &inc, &[0x48, 0x89, 0xE5], &inc, &[0xC3]].concat();
+    assert_eq!(bytes, expected);
+    let map: Vec<_> = detour.map.iter().map(|m| (m.0, m.1 - 0x20_0000)).collect();
+    assert_eq!(map, [(0, 0), (1, 19), (4, 31)]);
+    let error = emitted(&code, &[probe(2)]).expect_err("not an instruction");
+    assert_eq!(error, DetourError::NoInstruction(2));
+}

@@ -1,0 +1,520 @@
+//! Probes on instructions: from definitions to detours, counters and what the trace says of them.
+
+mod values;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use hodo_arch::x86_64::detour::{Action, Counter, Event};
+use hodo_arch::x86_64::scan::{Flow, Sweep};
+use hodo_patch::Probe;
+use hodo_plan::model::{Mode, ProbeSite, SitePlan, Wanted};
+use hodo_plan::plan_probes;
+use hodo_probe::{Definition, Offset, Place, Symbol};
+use hodo_symbols::{Style, demangle};
+use hodo_trace::format::{counters, record, tcb};
+use serde_json::{Value, json};
+
+use crate::modules::{HOOKED, Image};
+use crate::session::Session;
+use values::{fetches, possible};
+
+/// A function as definitions name it.
+struct Named {
+    name: String,
+    addr: u64,
+    end: u64,
+}
+
+/// A counter and what it counts.
+#[derive(Debug, Clone)]
+pub struct Counted {
+    /// Index in [`Probes::definitions`].
+    pub definition: usize,
+    /// What it is called.
+    pub name: String,
+    /// Function and distance from its beginning.
+    pub place: (String, u64),
+    /// Link-time address.
+    pub addr: u64,
+    /// The file.
+    pub path: String,
+}
+
+/// All probes of a recording.
+#[derive(Debug, Default)]
+pub struct Probes {
+    definitions: Vec<Definition>,
+    /// The definitions as they were written.
+    texts: Vec<String>,
+    /// By definition: how many instructions have its probe.
+    placed: Vec<u64>,
+    /// By definition: why an instruction does not.
+    refused: Vec<Option<String>>,
+    counted: Vec<Counted>,
+    rdpid: bool,
+    timed: bool,
+}
+
+/// A module's probes.
+#[derive(Debug, Default)]
+pub struct Probed {
+    /// Regions that are moved, with their probes.
+    pub sites: Vec<(SitePlan, Vec<Probe>)>,
+}
+
+impl Probed {
+    /// Bytes of an island that the detours take, at most.
+    pub fn room(&self) -> u64 {
+        let probe = |probe: &Probe| match &probe.action {
+            Action::Count(_) => 64,
+            Action::Record(event) => 320 + 128 * event.values.len() as u64,
+        };
+        let site = |(site, probes): &(SitePlan, Vec<Probe>)| {
+            // A moved instruction grows by thirteen bytes at most.
+            let moved = 64 + 8 * (site.displaced.end - site.displaced.start);
+            moved + probes.iter().map(probe).sum::<u64>()
+        };
+        self.sites.iter().map(site).sum()
+    }
+}
+
+/// A place that a definition names.
+#[derive(Debug, Clone)]
+struct Spot {
+    definition: usize,
+    symbol: String,
+    offset: u64,
+}
+
+impl Probes {
+    /// # Errors
+    /// If a definition asks for something that cannot be done yet.
+    pub fn new(texts: &[String], timed: bool) -> Result<Self> {
+        let mut definitions = Vec::new();
+        for text in texts {
+            let definition = hodo_probe::parse(text).map_err(|error| anyhow::anyhow!("{error}"))?;
+            possible(&definition).with_context(|| format!("the probe {text:?}"))?;
+            definitions.push(definition);
+        }
+        Ok(Self {
+            placed: vec![0; definitions.len()],
+            refused: vec![None; definitions.len()],
+            texts: texts.to_vec(),
+            definitions,
+            counted: Vec::new(),
+            rdpid: std::fs::read_to_string("/proc/cpuinfo")
+                .is_ok_and(|text| text.split_whitespace().any(|word| word == "rdpid")),
+            timed,
+        })
+    }
+
+    /// Does one of them count?
+    pub fn count(&self) -> bool {
+        let counts = |d: &Definition| d.actions.contains(&hodo_probe::Action::Count);
+        self.definitions.iter().any(counts)
+    }
+
+    /// The files that definitions name by their paths, and the program where they name it, with the numbers of the
+    /// definitions. Where libraries are is not known yet.
+    pub fn files(&self, program: &Path) -> Vec<(usize, PathBuf)> {
+        let file = |definition: &Definition| match definition.path.contains('/') {
+            true => Some(Path::new(&definition.path).canonicalize())
+                .map(|real| real.unwrap_or_else(|_| PathBuf::from(&definition.path))),
+            false => is_file(definition, program).then(|| program.to_owned()),
+        };
+        let files = self.definitions.iter().map(file).enumerate();
+        files
+            .filter_map(|(index, file)| Some((index, file?)))
+            .collect()
+    }
+
+    /// How many instructions have the probe of a definition.
+    pub fn placed(&self, definition: usize) -> u64 {
+        self.placed[definition]
+    }
+
+    /// What to say of definitions that found no place.
+    pub fn unplaced(&self) -> Vec<String> {
+        let none = |index: &usize| self.placed[*index] == 0;
+        let indices = (0..self.texts.len()).filter(none);
+        indices
+            .map(|index| match self.refused[index] {
+                Some(_) => self.why(index),
+                None => format!("the probe '{}' was never placed", self.texts[index]),
+            })
+            .collect()
+    }
+
+    /// Why a definition has no place in its file.
+    pub fn why(&self, definition: usize) -> String {
+        let text = &self.texts[definition];
+        match &self.refused[definition] {
+            Some(reason) => format!("the probe '{text}' cannot be: {reason}"),
+            None => format!("the probe '{text}' names no function of the file"),
+        }
+    }
+
+    /// `counts.json`: all counters with their hits.
+    pub fn describe(&self, counts: &[u64]) -> Value {
+        let one = |(counted, hits): (&Counted, &u64)| {
+            json!({
+                "group": self.definitions[counted.definition].group, "name": counted.name,
+                "symbol": counted.place.0, "offset": counted.place.1, "addr": counted.addr,
+                "path": counted.path, "hits": hits,
+            })
+        };
+        self.counted.iter().zip(counts).map(one).collect()
+    }
+
+    /// The counters, by their numbers.
+    pub fn counted(&self) -> &[Counted] {
+        &self.counted
+    }
+
+    /// Does a probe belong to this file?
+    pub fn concern(&self, path: &Path) -> bool {
+        self.definitions
+            .iter()
+            .any(|definition| is_file(definition, path))
+    }
+
+    /// Finds the places of a module's probes, plans them, and logs them. `next_id` is the next function id.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or the trace not be written.
+    pub fn module(
+        &mut self,
+        image: &Image,
+        next_id: &mut u32,
+        hits: &mut Vec<(u64, String)>,
+        session: &mut Session,
+    ) -> Result<Probed> {
+        let functions = functions(image)?;
+        let mut places: BTreeMap<u64, Vec<Spot>> = BTreeMap::new();
+        for (index, definition) in self.definitions.iter().enumerate() {
+            if !is_file(definition, &image.path) {
+                continue;
+            }
+            for (addr, symbol, offset) in spots(definition, image, &functions)? {
+                places.entry(addr).or_default().push(Spot {
+                    definition: index,
+                    symbol,
+                    offset,
+                });
+            }
+        }
+        let wanted: Vec<u64> = places.keys().copied().collect();
+        // Where every instruction has a probe, larger regions can be moved. All of them are needed then: one may use bytes
+        // of another.
+        let every = self.definitions.iter().any(|definition| {
+            let all = Symbol::Pattern("*".to_owned());
+            let offset = Offset::EveryInstruction;
+            is_file(definition, &image.path)
+                && definition.place
+                    == (Place::Symbol {
+                        symbol: all,
+                        offset,
+                    })
+        });
+        let which = match every {
+            true => Wanted::Every,
+            false => Wanted::At(&wanted),
+        };
+        let plan = plan_probes(&image.path, &image.bytes, which, 0)
+            .with_context(|| format!("planning {}", image.path.display()))?;
+        let mut refused = BTreeMap::new();
+        for refusal in plan.refused {
+            refused.insert(
+                refusal.addr,
+                format!("{} ({})", refusal.reason, refusal.insn),
+            );
+        }
+        let hooked = image.symbols(&HOOKED);
+        let mut probed = Probed::default();
+        for site in plan.sites {
+            let clash = hooked.iter().flatten().any(|&(addr, _)| {
+                site.displaced.start < addr + HOOK_LENGTH && addr < site.displaced.end
+            });
+            if clash {
+                for &addr in &site.probes {
+                    refused.insert(addr, "hodo itself changes this function".to_owned());
+                }
+                continue;
+            }
+            let mut probes = Vec::new();
+            for (&addr, &flags_dead) in site.probes.iter().zip(&site.flags_dead) {
+                for spot in places.get(&addr).into_iter().flatten() {
+                    let actions = self.actions(spot, addr, image, next_id, hits, session)?;
+                    probes.extend(actions.into_iter().map(|action| Probe {
+                        addr,
+                        flags_dead,
+                        action,
+                    }));
+                }
+            }
+            probed.sites.push((site_plan(&site), probes));
+        }
+        self.refuse(&refused, &places, image, session)?;
+        Ok(probed)
+    }
+
+    /// Tells of the places that cannot have a probe: of each that was named, and of some that a pattern fits.
+    fn refuse(
+        &mut self,
+        refused: &BTreeMap<u64, String>,
+        places: &BTreeMap<u64, Vec<Spot>>,
+        image: &Image,
+        session: &mut Session,
+    ) -> Result<()> {
+        let path = image.path.display();
+        let mut by_pattern = 0;
+        for (addr, reason) in refused {
+            for spot in places.get(addr).into_iter().flatten() {
+                if is_many(&self.definitions[spot.definition]) {
+                    by_pattern += 1;
+                    if by_pattern > SHOWN {
+                        continue;
+                    }
+                }
+                let place = at(&spot.symbol, spot.offset);
+                let text = format!("{path}: no probe at {place}: {reason}");
+                session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
+                self.refused[spot.definition] = Some(format!("{place}: {reason}"));
+            }
+        }
+        if by_pattern > SHOWN {
+            let text = format!(
+                "{path}: no probe at {} more places; `hodo plan --every-instruction` tells why",
+                by_pattern - SHOWN
+            );
+            session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
+        }
+        Ok(())
+    }
+
+    /// What a probe does at one place.
+    fn actions(
+        &mut self,
+        spot: &Spot,
+        addr: u64,
+        image: &Image,
+        next_id: &mut u32,
+        hits: &mut Vec<(u64, String)>,
+        session: &mut Session,
+    ) -> Result<Vec<Action>> {
+        let definition = &self.definitions[spot.definition];
+        let name = name_of(definition, spot);
+        let mut actions = Vec::new();
+        self.placed[spot.definition] += 1;
+        if definition.actions.contains(&hodo_probe::Action::Count) {
+            actions.push(Action::Count(counter(self.counted.len() as u64)));
+            self.counted.push(Counted {
+                definition: spot.definition,
+                name: name.clone(),
+                place: (spot.symbol.clone(), spot.offset),
+                addr,
+                path: image.path.display().to_string(),
+            });
+        }
+        let prints = definition.actions.is_empty()
+            || definition.actions.contains(&hodo_probe::Action::Print);
+        if prints {
+            let id = *next_id;
+            if id > record::MAX_FUNCTION_ID {
+                bail!(
+                    "there are more than {} probes that print",
+                    record::MAX_FUNCTION_ID
+                );
+            }
+            *next_id += 1;
+            hits.push((addr, name.clone()));
+            let (values, described) = fetches(definition);
+            session.log(&json!({"probe": {
+                "id": id, "group": definition.group, "name": name, "symbol": spot.symbol,
+                "offset": spot.offset, "args": described,
+            }}))?;
+            actions.push(Action::Record(Event {
+                info: id | record::ENTRY << record::KIND_SHIFT,
+                payload: record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT,
+                timed: self.timed,
+                rdpid: self.rdpid,
+                values,
+            }));
+        }
+        Ok(actions)
+    }
+}
+
+/// Refusals of places that a pattern fits which are told one by one.
+const SHOWN: usize = 3;
+
+/// Bytes at the beginning of a hooked function that may be changed.
+const HOOK_LENGTH: u64 = 32;
+
+/// A counter by its number.
+fn counter(number: u64) -> Counter {
+    match counters::of_thread(number) {
+        Some(at) => Counter::Thread(at),
+        None => Counter::Shared {
+            base: tcb::BASE as u32,
+            at: counters::shared(number),
+        },
+    }
+}
+
+fn at(symbol: &str, offset: u64) -> String {
+    match offset {
+        0 => symbol.to_owned(),
+        offset => format!("{symbol}+{offset:#x}"),
+    }
+}
+
+/// Does it name many places?
+fn is_many(definition: &Definition) -> bool {
+    match &definition.place {
+        Place::Symbol { symbol, offset } => {
+            matches!(symbol, Symbol::Pattern(_)) || *offset == Offset::EveryInstruction
+        }
+        _ => false,
+    }
+}
+
+/// What the events of a definition at one place are called. Patterns name many places.
+fn name_of(definition: &Definition, spot: &Spot) -> String {
+    if definition.named || !is_many(definition) {
+        return definition.name.clone();
+    }
+    let letters = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let name = demangle(&spot.symbol, Style::Simple);
+    // What has no name is called `<ADDRESS>`.
+    let name = match name.strip_prefix('<') {
+        Some(addr) => format!("sub_{}", addr.trim_end_matches('>')),
+        None => name.chars().map(letters).collect(),
+    };
+    match spot.offset {
+        0 => name,
+        offset => format!("{name}_{offset:x}"),
+    }
+}
+
+fn site_plan(site: &ProbeSite) -> SitePlan {
+    SitePlan {
+        tactic: site.tactic,
+        mode: Mode::Call,
+        patch: site.patch,
+        patch_len: site.patch_len,
+        displaced: site.displaced.clone(),
+        extra: site.extra.clone(),
+    }
+}
+
+/// Is this what the definition means by its path? A name without slash is that of a file in any directory, with or
+/// without version.
+pub fn is_file(definition: &Definition, path: &Path) -> bool {
+    let wanted = &definition.path;
+    if wanted.contains('/') {
+        let real = Path::new(wanted).canonicalize();
+        return path == Path::new(wanted) || real.is_ok_and(|real| real == path);
+    }
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(|name| name.strip_prefix(wanted.as_str()))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+}
+
+/// The functions of a file under all their names.
+fn functions(image: &Image) -> Result<Vec<Named>> {
+    let symbols = hodo_symbols::symbols(&image.bytes)
+        .with_context(|| format!("reading {}", image.path.display()))?;
+    let mut named = Vec::new();
+    for function in &symbols.functions {
+        for name in std::iter::once(&function.name).chain(&function.aliases) {
+            named.push(Named {
+                name: name.clone(),
+                addr: function.addr,
+                end: function.addr + function.size,
+            });
+        }
+    }
+    Ok(named)
+}
+
+/// The places that a definition names: link-time address, symbol, distance from its beginning. None if nothing fits.
+fn spots(
+    definition: &Definition,
+    image: &Image,
+    functions: &[Named],
+) -> Result<Vec<(u64, String, u64)>> {
+    let mut spots = Vec::new();
+    match &definition.place {
+        Place::Symbol { symbol, offset } => {
+            let fits = fitting(symbol)?;
+            let mut seen = std::collections::HashSet::new();
+            for function in functions.iter().filter(|function| fits(&function.name)) {
+                // One place has one probe of a definition, under the first of its names.
+                if !seen.insert(function.addr) {
+                    continue;
+                }
+                match *offset {
+                    Offset::Bytes(offset) => {
+                        spots.push((function.addr + offset, function.name.clone(), offset));
+                    }
+                    Offset::EveryInstruction => {
+                        let code = image.at(function.addr..function.end).unwrap_or_default();
+                        for insn in Sweep::new(code, function.addr) {
+                            if insn.flow == Flow::Invalid || insn.padding {
+                                continue;
+                            }
+                            let offset = insn.addr - function.addr;
+                            spots.push((insn.addr, function.name.clone(), offset));
+                        }
+                    }
+                }
+            }
+        }
+        Place::FileOffset(offset) => {
+            let segment = image
+                .segments
+                .iter()
+                .find(|s| s.executable && (s.offset..s.offset + s.size).contains(offset));
+            if let Some(segment) = segment {
+                let addr = segment.addr + (offset - segment.offset);
+                let function = functions
+                    .iter()
+                    .find(|function| (function.addr..function.end).contains(&addr));
+                let (name, distance) = match function {
+                    Some(function) => (function.name.clone(), addr - function.addr),
+                    None => (format!("<{addr:x}>"), 0),
+                };
+                spots.push((addr, name, distance));
+            }
+        }
+        Place::Line { .. } => {}
+    }
+    Ok(spots)
+}
+
+/// Tells whether a name is meant.
+type Fits = Box<dyn Fn(&str) -> bool>;
+
+/// Whether a name is one of those that a definition means: as it is in the file, or as people write it.
+fn fitting(symbol: &Symbol) -> Result<Fits> {
+    Ok(match symbol {
+        Symbol::Name(wanted) => {
+            let wanted = wanted.clone();
+            Box::new(move |name| {
+                name == wanted
+                    || name.starts_with(['_', '<'])
+                        && (demangle(name, Style::Simple) == wanted
+                            || demangle(name, Style::Full) == wanted)
+            })
+        }
+        Symbol::Pattern(pattern) => {
+            let regex = crate::select::glob(pattern)?;
+            Box::new(move |name| {
+                regex.is_match(name) || regex.is_match(&demangle(name, Style::Simple))
+            })
+        }
+    })
+}
