@@ -187,7 +187,7 @@ pub struct Data {
     /// The trace directory
     ///
     /// A recording keeps an older trace of the same name as DIR.old. Inside of a trace directory, the commands that read
-    /// one need no --data. `hodo live` keeps its trace only if this option names a place for it.
+    /// one need no --data. `hodo live` and `hodo probe` keep their trace only if this option names a place for it.
     #[arg(short, long, value_name = "DIR", default_value = DEFAULT_DATA, value_parser = directory,
           value_hint = ValueHint::DirPath)]
     pub data: PathBuf,
