@@ -1,31 +1,26 @@
 //! Probes on instructions: from definitions to detours, counters and what the trace says of them.
 
+mod actions;
+mod places;
 mod values;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use hodo_arch::x86_64::detour::{Action, Counter, Event};
-use hodo_arch::x86_64::scan::{Flow, Sweep};
+use anyhow::{Context, Result};
+use hodo_arch::x86_64::detour::Action;
 use hodo_patch::Probe;
 use hodo_plan::model::{Mode, ProbeSite, SitePlan, Wanted};
 use hodo_plan::plan_probes;
 use hodo_probe::{Definition, Offset, Place, Symbol};
 use hodo_symbols::{Style, demangle};
-use hodo_trace::format::{counters, record, tcb};
 use serde_json::{Value, json};
 
 use crate::modules::{HOOKED, Image};
 use crate::session::Session;
-use values::{fetches, possible};
-
-/// A function as definitions name it.
-struct Named {
-    name: String,
-    addr: u64,
-    end: u64,
-}
+pub use places::is_file;
+use places::{functions, spots};
+use values::possible;
 
 /// A counter and what it counts.
 #[derive(Debug, Clone)]
@@ -293,58 +288,6 @@ impl Probes {
         }
         Ok(())
     }
-
-    /// What a probe does at one place.
-    fn actions(
-        &mut self,
-        spot: &Spot,
-        addr: u64,
-        image: &Image,
-        next_id: &mut u32,
-        hits: &mut Vec<(u64, String)>,
-        session: &mut Session,
-    ) -> Result<Vec<Action>> {
-        let definition = &self.definitions[spot.definition];
-        let name = name_of(definition, spot);
-        let mut actions = Vec::new();
-        self.placed[spot.definition] += 1;
-        if definition.actions.contains(&hodo_probe::Action::Count) {
-            actions.push(Action::Count(counter(self.counted.len() as u64)));
-            self.counted.push(Counted {
-                definition: spot.definition,
-                name: name.clone(),
-                place: (spot.symbol.clone(), spot.offset),
-                addr,
-                path: image.path.display().to_string(),
-            });
-        }
-        let prints = definition.actions.is_empty()
-            || definition.actions.contains(&hodo_probe::Action::Print);
-        if prints {
-            let id = *next_id;
-            if id > record::MAX_FUNCTION_ID {
-                bail!(
-                    "there are more than {} probes that print",
-                    record::MAX_FUNCTION_ID
-                );
-            }
-            *next_id += 1;
-            hits.push((addr, name.clone()));
-            let (values, described) = fetches(definition);
-            session.log(&json!({"probe": {
-                "id": id, "group": definition.group, "name": name, "symbol": spot.symbol,
-                "offset": spot.offset, "args": described,
-            }}))?;
-            actions.push(Action::Record(Event {
-                info: id | record::ENTRY << record::KIND_SHIFT,
-                payload: record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT,
-                timed: self.timed,
-                rdpid: self.rdpid,
-                values,
-            }));
-        }
-        Ok(actions)
-    }
 }
 
 /// Refusals of places that a pattern fits which are told one by one.
@@ -352,17 +295,6 @@ const SHOWN: usize = 3;
 
 /// Bytes at the beginning of a hooked function that may be changed.
 const HOOK_LENGTH: u64 = 32;
-
-/// A counter by its number.
-fn counter(number: u64) -> Counter {
-    match counters::of_thread(number) {
-        Some(at) => Counter::Thread(at),
-        None => Counter::Shared {
-            base: tcb::BASE as u32,
-            at: counters::shared(number),
-        },
-    }
-}
 
 fn at(symbol: &str, offset: u64) -> String {
     match offset {
@@ -408,113 +340,4 @@ fn site_plan(site: &ProbeSite) -> SitePlan {
         displaced: site.displaced.clone(),
         extra: site.extra.clone(),
     }
-}
-
-/// Is this what the definition means by its path? A name without slash is that of a file in any directory, with or
-/// without version.
-pub fn is_file(definition: &Definition, path: &Path) -> bool {
-    let wanted = &definition.path;
-    if wanted.contains('/') {
-        let real = Path::new(wanted).canonicalize();
-        return path == Path::new(wanted) || real.is_ok_and(|real| real == path);
-    }
-    let name = path.file_name().and_then(|name| name.to_str());
-    name.and_then(|name| name.strip_prefix(wanted.as_str()))
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
-}
-
-/// The functions of a file under all their names.
-fn functions(image: &Image) -> Result<Vec<Named>> {
-    let symbols = hodo_symbols::symbols(&image.bytes)
-        .with_context(|| format!("reading {}", image.path.display()))?;
-    let mut named = Vec::new();
-    for function in &symbols.functions {
-        for name in std::iter::once(&function.name).chain(&function.aliases) {
-            named.push(Named {
-                name: name.clone(),
-                addr: function.addr,
-                end: function.addr + function.size,
-            });
-        }
-    }
-    Ok(named)
-}
-
-/// The places that a definition names: link-time address, symbol, distance from its beginning. None if nothing fits.
-fn spots(
-    definition: &Definition,
-    image: &Image,
-    functions: &[Named],
-) -> Result<Vec<(u64, String, u64)>> {
-    let mut spots = Vec::new();
-    match &definition.place {
-        Place::Symbol { symbol, offset } => {
-            let fits = fitting(symbol)?;
-            let mut seen = std::collections::HashSet::new();
-            for function in functions.iter().filter(|function| fits(&function.name)) {
-                // One place has one probe of a definition, under the first of its names.
-                if !seen.insert(function.addr) {
-                    continue;
-                }
-                match *offset {
-                    Offset::Bytes(offset) => {
-                        spots.push((function.addr + offset, function.name.clone(), offset));
-                    }
-                    Offset::EveryInstruction => {
-                        let code = image.at(function.addr..function.end).unwrap_or_default();
-                        for insn in Sweep::new(code, function.addr) {
-                            if insn.flow == Flow::Invalid || insn.padding {
-                                continue;
-                            }
-                            let offset = insn.addr - function.addr;
-                            spots.push((insn.addr, function.name.clone(), offset));
-                        }
-                    }
-                }
-            }
-        }
-        Place::FileOffset(offset) => {
-            let segment = image
-                .segments
-                .iter()
-                .find(|s| s.executable && (s.offset..s.offset + s.size).contains(offset));
-            if let Some(segment) = segment {
-                let addr = segment.addr + (offset - segment.offset);
-                let function = functions
-                    .iter()
-                    .find(|function| (function.addr..function.end).contains(&addr));
-                let (name, distance) = match function {
-                    Some(function) => (function.name.clone(), addr - function.addr),
-                    None => (format!("<{addr:x}>"), 0),
-                };
-                spots.push((addr, name, distance));
-            }
-        }
-        Place::Line { .. } => {}
-    }
-    Ok(spots)
-}
-
-/// Tells whether a name is meant.
-type Fits = Box<dyn Fn(&str) -> bool>;
-
-/// Whether a name is one of those that a definition means: as it is in the file, or as people write it.
-fn fitting(symbol: &Symbol) -> Result<Fits> {
-    Ok(match symbol {
-        Symbol::Name(wanted) => {
-            let wanted = wanted.clone();
-            Box::new(move |name| {
-                name == wanted
-                    || name.starts_with(['_', '<'])
-                        && (demangle(name, Style::Simple) == wanted
-                            || demangle(name, Style::Full) == wanted)
-            })
-        }
-        Symbol::Pattern(pattern) => {
-            let regex = crate::select::glob(pattern)?;
-            Box::new(move |name| {
-                regex.is_match(name) || regex.is_match(&demangle(name, Style::Simple))
-            })
-        }
-    })
 }

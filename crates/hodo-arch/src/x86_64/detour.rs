@@ -5,9 +5,14 @@
 //! the red zone. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again finds room of
 //! its own, because the thread's cursor moves by one instruction.
 
+mod event;
+mod saved;
+
 use super::emit::{Code, Pending};
 use super::relocate::{RelocateError, relocate_apart};
 use super::stub::{Layout, Runtime};
+use event::emit_event;
+use saved::Saved;
 
 /// Bytes that a fetched string has at most, with its end.
 pub const STRING: usize = 128;
@@ -224,71 +229,6 @@ const JMP: &[u8] = &[0xE9];
 const JNE: &[u8] = &[0x0F, 0x85];
 const JA: &[u8] = &[0x0F, 0x87];
 
-/// What a probe has pushed, from the top of the red zone down.
-struct Saved {
-    /// Registers and the flags (`None`).
-    slots: Vec<Option<Register>>,
-}
-
-impl Saved {
-    fn push(&mut self, code: &mut Code<'_>, register: Register) {
-        push(code, register);
-        self.slots.push(Some(register));
-    }
-
-    /// Pushes `rax`, and the flags unless they are dead.
-    fn begin(code: &mut Code<'_>, flags_dead: bool) -> Self {
-        let mut saved = Self { slots: Vec::new() };
-        code.raw(&[0x48, 0x8D, 0x64, 0x24, 0x80]); // lea rsp, [rsp-128]
-        saved.push(code, RAX);
-        if !flags_dead {
-            // pushf and popf would take seven times as long. lahf has all flags but one.
-            code.raw(&[0x9F, 0x0F, 0x90, 0xC0]); // lahf; seto al
-            push(code, RAX);
-            saved.slots.push(None);
-        }
-        saved
-    }
-
-    fn end(self, code: &mut Code<'_>) {
-        for slot in self.slots.into_iter().rev() {
-            match slot {
-                Some(register) => pop(code, register),
-                None => {
-                    pop(code, RAX);
-                    code.raw(&[0x04, 0x7F, 0x9E]); // add al, 127; sahf
-                }
-            }
-        }
-        code.raw(&[0x48, 0x8D, 0xA4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp+128]
-    }
-
-    /// Where a register was pushed, from the stack pointer.
-    fn slot(&self, register: Register) -> Option<u32> {
-        let at = self.slots.iter().position(|slot| *slot == Some(register))?;
-        Some(((self.slots.len() - 1 - at) * 8) as u32)
-    }
-
-    /// How far the program's stack pointer is above ours.
-    fn depth(&self) -> u32 {
-        (self.slots.len() * 8) as u32 + 128
-    }
-}
-
-fn push(code: &mut Code<'_>, register: Register) {
-    if register >= 8 {
-        code.raw(&[0x41]);
-    }
-    code.raw(&[0x50 | register & 7]);
-}
-
-fn pop(code: &mut Code<'_>, register: Register) {
-    if register >= 8 {
-        code.raw(&[0x41]);
-    }
-    code.raw(&[0x58 | register & 7]);
-}
-
 fn emit_probe(
     code: &mut Code<'_>,
     layout: &Layout,
@@ -320,150 +260,6 @@ fn emit_probe(
 /// `inc qword gs:[at]`
 fn emit_count(code: &mut Code<'_>, at: i32) {
     code.op32(&[0x65, 0x48, 0xFF, 0x04, 0x25], at.cast_unsigned());
-}
-
-/// Bytes of an event before its values: the record, the payload's, and the payload's first word.
-const HEAD: u32 = 24;
-
-fn emit_event(
-    code: &mut Code<'_>,
-    layout: &Layout,
-    flags_dead: bool,
-    event: &Event,
-    here: u64,
-    cold: &mut Cold,
-) -> Result<(), DetourError> {
-    let words: usize = event.values.iter().map(Fetch::words).sum();
-    if words > MOST_WORDS || event.values.len() > 32 {
-        return Err(DetourError::TooLarge);
-    }
-    let size = HEAD + 8 * words as u32;
-    let mut saved = Saved::begin(code, flags_dead);
-    saved.push(code, RCX);
-    saved.push(code, RDX);
-    if event
-        .values
-        .iter()
-        .any(|value| matches!(value, Fetch::Text(..)))
-    {
-        saved.push(code, R8);
-        saved.push(code, R9);
-    }
-    let again = code.here();
-    if event.timed {
-        code.raw(&[0x0F, 0x31]); // rdtsc
-        code.op32(&[0x65, 0x3B, 0x14, 0x25], layout.epoch); // cmp edx, gs:[epoch]
-        let pending = code.forward(JNE);
-        cold.epoch.push((pending, code.here()));
-    } else {
-        code.raw(&[0x31, 0xC0]); // xor eax, eax
-    }
-    code.op32(&[0xB9], size); // mov ecx, size
-    code.op32(&[0x65, 0x48, 0x0F, 0xC1, 0x0C, 0x25], layout.cursor); // xadd gs:[cursor], rcx
-    code.op32(&[0x48, 0x8D, 0x91], size); // lea rdx, [rcx+size]
-    code.op32(&[0x65, 0x48, 0x3B, 0x14, 0x25], layout.limit); // cmp rdx, gs:[limit]
-    let pending = code.forward(JA);
-    cold.chunk.push((pending, again));
-    code.op32(&[0xBA], event.info); // mov edx, info
-    code.raw(&[0x48, 0xC1, 0xE2, 0x20, 0x48, 0x09, 0xC2]); // shl rdx, 32; or rdx, rax
-    push(code, RDX);
-    saved.slots.push(Some(RSP)); // nobody's register: not to be found
-    // The payload comes before its record: a reader must never take it for records.
-    let payload = u64::from(event.payload) << 32 | u64::from(size / 8 - 2);
-    code.op64(&[0x48, 0xB8], payload); // movabs rax, payload
-    code.raw(&[0x48, 0x89, 0x41, 0x08]); // mov [rcx+8], rax
-    if event.rdpid {
-        code.raw(&[0xF3, 0x0F, 0xC7, 0xF8]); // rdpid rax
-        code.raw(&[0x48, 0xC1, 0xE0, 0x20]); // shl rax, 32
-    } else {
-        code.op64(&[0x48, 0xB8], u64::from(NO_PROCESSOR) << 32);
-    }
-    code.raw(&[0x48, 0x89, 0x41, 0x10]); // mov [rcx+16], rax
-    let mut at = HEAD;
-    for (number, value) in event.values.iter().enumerate() {
-        emit_value(code, (&saved, here), value, at, number as u32, cold);
-        at += 8 * value.words() as u32;
-    }
-    saved.slots.pop();
-    pop(code, RDX);
-    code.raw(&[0x48, 0x89, 0x11]); // mov [rcx], rdx
-    saved.end(code);
-    Ok(())
-}
-
-/// Stores a value at `rcx + at`. `rax` is free, `r8` and `r9` for strings, too.
-fn emit_value(
-    code: &mut Code<'_>,
-    saved: (&Saved, u64),
-    value: &Fetch,
-    at: u32,
-    number: u32,
-    cold: &mut Cold,
-) {
-    let mut loads = Vec::new();
-    match value {
-        Fetch::Word(source) => emit_source(code, saved, source, &mut loads),
-        Fetch::Load(source, offset, size) => {
-            emit_source(code, saved, source, &mut loads);
-            loads.push(code.here());
-            let opcode: &[u8] = match size {
-                1 => &[0x0F, 0xB6, 0x80], // movzx eax, byte [rax+offset]
-                2 => &[0x0F, 0xB7, 0x80], // movzx eax, word [rax+offset]
-                4 => &[0x8B, 0x80],       // mov eax, [rax+offset]
-                _ => &[0x48, 0x8B, 0x80], // mov rax, [rax+offset]
-            };
-            code.op32(opcode, offset.cast_unsigned());
-        }
-        Fetch::Text(source, offset) => {
-            emit_source(code, saved, source, &mut loads);
-            code.op32(&[0x48, 0x8D, 0x80], offset.cast_unsigned()); // lea rax, [rax+offset]
-            code.raw(&[0x45, 0x31, 0xC0]); // xor r8d, r8d
-            let next = code.here();
-            loads.push(next);
-            code.raw(&[0x46, 0x8A, 0x0C, 0x00]); // mov r9b, [rax+r8]
-            code.op32(&[0x46, 0x88, 0x8C, 0x01], at); // mov [rcx+r8+at], r9b
-            code.raw(&[0x45, 0x84, 0xC9]); // test r9b, r9b
-            code.raw(&[0x74, 0x0C]); // je over the rest
-            code.raw(&[0x41, 0xFF, 0xC0]); // inc r8d
-            code.op32(&[0x41, 0x81, 0xF8], STRING as u32); // cmp r8d, STRING
-            let back = next.wrapping_sub(code.here() + 2).cast_signed() as i8;
-            code.raw(&[0x72, back.cast_unsigned()]); // jb next
-            let done = code.here();
-            cold.fault
-                .extend(loads.into_iter().map(|load| (done, number, load)));
-            return;
-        }
-    }
-    let store = code.here();
-    code.op32(&[0x48, 0x89, 0x81], at); // mov [rcx+at], rax
-    cold.fault
-        .extend(loads.into_iter().map(|load| (store, number, load)));
-}
-
-/// Brings a value into `rax`.
-fn emit_source(
-    code: &mut Code<'_>,
-    (saved, here): (&Saved, u64),
-    source: &Source,
-    loads: &mut Vec<u64>,
-) {
-    match source {
-        Source::Here => code.op64(&[0x48, 0xB8], here),
-        Source::Number(number) => code.op64(&[0x48, 0xB8], *number),
-        Source::Register(RSP) => code.op32(&[0x48, 0x8D, 0x84, 0x24], saved.depth()),
-        Source::Register(register) => match saved.slot(*register) {
-            Some(slot) => code.op32(&[0x48, 0x8B, 0x84, 0x24], slot), // mov rax, [rsp+slot]
-            None => {
-                let rex = 0x48 | (register >> 3) << 2;
-                code.raw(&[rex, 0x89, 0xC0 | (register & 7) << 3]); // mov rax, register
-            }
-        },
-        Source::Memory(base, offset) => {
-            emit_source(code, (saved, here), base, loads);
-            loads.push(code.here());
-            code.op32(&[0x48, 0x8B, 0x80], offset.cast_unsigned()); // mov rax, [rax+offset]
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,126 @@
+//! From what a definition names to addresses in a file.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use hodo_arch::x86_64::scan::{Flow, Sweep};
+use hodo_probe::{Definition, Offset, Place, Symbol};
+use hodo_symbols::{Style, demangle};
+
+use crate::modules::Image;
+
+/// A function as definitions name it.
+pub(super) struct Named {
+    name: String,
+    addr: u64,
+    end: u64,
+}
+
+/// Is this what the definition means by its path? A name without slash is that of a file in any directory, with or
+/// without version.
+pub fn is_file(definition: &Definition, path: &Path) -> bool {
+    let wanted = &definition.path;
+    if wanted.contains('/') {
+        let real = Path::new(wanted).canonicalize();
+        return path == Path::new(wanted) || real.is_ok_and(|real| real == path);
+    }
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(|name| name.strip_prefix(wanted.as_str()))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+}
+
+/// The functions of a file under all their names.
+pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
+    let symbols = hodo_symbols::symbols(&image.bytes)
+        .with_context(|| format!("reading {}", image.path.display()))?;
+    let mut named = Vec::new();
+    for function in &symbols.functions {
+        for name in std::iter::once(&function.name).chain(&function.aliases) {
+            named.push(Named {
+                name: name.clone(),
+                addr: function.addr,
+                end: function.addr + function.size,
+            });
+        }
+    }
+    Ok(named)
+}
+
+/// The places that a definition names: link-time address, symbol, distance from its beginning. None if nothing fits.
+pub(super) fn spots(
+    definition: &Definition,
+    image: &Image,
+    functions: &[Named],
+) -> Result<Vec<(u64, String, u64)>> {
+    let mut spots = Vec::new();
+    match &definition.place {
+        Place::Symbol { symbol, offset } => {
+            let fits = fitting(symbol)?;
+            let mut seen = std::collections::HashSet::new();
+            for function in functions.iter().filter(|function| fits(&function.name)) {
+                // One place has one probe of a definition, under the first of its names.
+                if !seen.insert(function.addr) {
+                    continue;
+                }
+                match *offset {
+                    Offset::Bytes(offset) => {
+                        spots.push((function.addr + offset, function.name.clone(), offset));
+                    }
+                    Offset::EveryInstruction => {
+                        let code = image.at(function.addr..function.end).unwrap_or_default();
+                        for insn in Sweep::new(code, function.addr) {
+                            if insn.flow == Flow::Invalid || insn.padding {
+                                continue;
+                            }
+                            let offset = insn.addr - function.addr;
+                            spots.push((insn.addr, function.name.clone(), offset));
+                        }
+                    }
+                }
+            }
+        }
+        Place::FileOffset(offset) => {
+            let segment = image
+                .segments
+                .iter()
+                .find(|s| s.executable && (s.offset..s.offset + s.size).contains(offset));
+            if let Some(segment) = segment {
+                let addr = segment.addr + (offset - segment.offset);
+                let function = functions
+                    .iter()
+                    .find(|function| (function.addr..function.end).contains(&addr));
+                let (name, distance) = match function {
+                    Some(function) => (function.name.clone(), addr - function.addr),
+                    None => (format!("<{addr:x}>"), 0),
+                };
+                spots.push((addr, name, distance));
+            }
+        }
+        Place::Line { .. } => {}
+    }
+    Ok(spots)
+}
+
+/// Tells whether a name is meant.
+type Fits = Box<dyn Fn(&str) -> bool>;
+
+/// Whether a name is one of those that a definition means: as it is in the file, or as people write it.
+fn fitting(symbol: &Symbol) -> Result<Fits> {
+    Ok(match symbol {
+        Symbol::Name(wanted) => {
+            let wanted = wanted.clone();
+            Box::new(move |name| {
+                name == wanted
+                    || name.starts_with(['_', '<'])
+                        && (demangle(name, Style::Simple) == wanted
+                            || demangle(name, Style::Full) == wanted)
+            })
+        }
+        Symbol::Pattern(pattern) => {
+            let regex = crate::select::glob(pattern)?;
+            Box::new(move |name| {
+                regex.is_match(name) || regex.is_match(&demangle(name, Style::Simple))
+            })
+        }
+    })
+}
