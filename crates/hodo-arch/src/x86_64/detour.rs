@@ -5,6 +5,8 @@
 //! the red zone. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again finds room of
 //! its own, because the thread's cursor moves by one instruction.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 mod event;
 mod saved;
 

@@ -1,5 +1,6 @@
 //! A buffer of machine code with forward references inside one stub.
 
+use alloc::vec::Vec;
 /// Machine code being written for a known address.
 #[derive(Debug)]
 pub struct Code<'a> {

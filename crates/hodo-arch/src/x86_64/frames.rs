@@ -13,6 +13,7 @@
 //! Encodings: DWARF 5, section 6.4; LSB 5.0, section 10.6 (`.eh_frame`, `.eh_frame_hdr`).
 
 use super::track::{CALLEE_SAVED, RSP, Row, Rule};
+use alloc::vec::Vec;
 
 /// Bytes of stubs after which an FDE for them is due. Unwinders read half of it for each frame.
 pub const GROUP: u32 = 2048;

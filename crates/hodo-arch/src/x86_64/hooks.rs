@@ -6,6 +6,7 @@
 
 use super::emit::{Code, Pending};
 use super::stub::Layout;
+use alloc::vec::Vec;
 
 /// Bytes of the stack frame of every hook that calls.
 const FRAME: u8 = 88;

@@ -1,6 +1,7 @@
 //! Which half of a stub an instruction belongs to, for signals that arrive there.
 
-use std::ops::Range;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::scan::{Flow, Sweep};
 

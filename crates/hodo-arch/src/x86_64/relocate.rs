@@ -5,10 +5,11 @@
 
 use super::scan::is_nop;
 use super::track::{self, Row, State, Step, Then};
+use alloc::vec::Vec;
+use core::fmt;
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
-use std::fmt;
 
 /// Why code cannot be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl fmt::Display for RelocateError {
     }
 }
 
-impl std::error::Error for RelocateError {}
+impl core::error::Error for RelocateError {}
 
 /// Where one instruction went. Offsets are from the starts of the original and of the moved code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

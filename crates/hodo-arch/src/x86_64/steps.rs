@@ -1,6 +1,7 @@
 //! Instructions as a planner of probes sees them: what they do with control and with the arithmetic flags, and whether they
 //! can be moved.
 
+use alloc::string::String;
 use iced_x86::{
     Code, Decoder, DecoderOptions, FastFormatter, FlowControl, Instruction, Mnemonic, OpKind,
     Register, RflagsBits,
@@ -327,6 +328,8 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     fn step(code: &[u8]) -> Step {

@@ -9,7 +9,8 @@
 //! S below is the address of the return address when the function is entered. Three registers are pushed below it; at
 //! entry and after return nothing lives there.
 
-use std::ops::Range;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::emit::{Code, Pending};
 use super::frames::RETURN_POINT;

@@ -3,6 +3,7 @@
 //! Starts where the return address is on top of the stack and follows what moves the stack pointer or saves registers
 //! that belong to the caller. What it cannot follow it calls unknown.
 
+use alloc::vec::Vec;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// The column of the stack pointer in frame tables.

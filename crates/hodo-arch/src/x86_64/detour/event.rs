@@ -7,6 +7,7 @@ use super::{
 };
 use crate::x86_64::emit::Code;
 use crate::x86_64::stub::Layout;
+use alloc::vec::Vec;
 
 /// Bytes of an event before its values: the record, the payload's, and the payload's first word.
 const HEAD: u32 = 24;

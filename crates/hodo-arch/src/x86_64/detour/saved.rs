@@ -2,6 +2,7 @@
 
 use super::{RAX, Register};
 use crate::x86_64::emit::Code;
+use alloc::vec::Vec;
 
 /// What a probe has pushed, from the top of the red zone down.
 pub(super) struct Saved {
