@@ -34,7 +34,7 @@ pub fn useless(selection: &Selection, module: &Module, program: &Path) -> Vec<St
 }
 
 /// The libraries that the dynamic linker would load.
-fn libraries(bytes: &[u8], program: &Path) -> Vec<PathBuf> {
+pub fn libraries(bytes: &[u8], program: &Path) -> Vec<PathBuf> {
     let Some(linker) = interpreter(bytes) else {
         return Vec::new();
     };

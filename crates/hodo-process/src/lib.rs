@@ -31,6 +31,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+pub use probes::{Changed, Examined, ExaminedPlace, dry_run};
+
 pub use options::{Clock, Exit, Match, RecordOptions};
 
 /// Chunks that are given their place on the disk ahead of the program: at first, and at most.

@@ -1,7 +1,9 @@
 //! Probes on instructions: from definitions to detours, counters and what the trace says of them.
 
 mod actions;
+mod dry;
 mod places;
+mod planned;
 mod values;
 
 use std::collections::BTreeMap;
@@ -10,16 +12,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use hodo_arch::x86_64::detour::Action;
 use hodo_patch::Probe;
-use hodo_plan::model::{Mode, ProbeSite, SitePlan, Wanted};
-use hodo_plan::plan_probes;
+use hodo_plan::model::{Mode, ProbeSite, SitePlan};
 use hodo_probe::{Definition, Offset, Place, Symbol};
 use hodo_symbols::{Style, demangle};
 use serde_json::{Value, json};
 
-use crate::modules::{HOOKED, Image};
+use crate::modules::Image;
 use crate::session::Session;
+pub use dry::{Changed, Examined, ExaminedPlace, dry_run};
 pub use places::is_file;
-use places::{functions, spots};
+use planned::Planned;
 use values::possible;
 
 /// A counter and what it counts.
@@ -186,58 +188,13 @@ impl Probes {
         hits: &mut Vec<(u64, String)>,
         session: &mut Session,
     ) -> Result<Probed> {
-        let functions = functions(image)?;
-        let mut places: BTreeMap<u64, Vec<Spot>> = BTreeMap::new();
-        for (index, definition) in self.definitions.iter().enumerate() {
-            if !is_file(definition, &image.path) {
-                continue;
-            }
-            for (addr, symbol, offset) in spots(definition, image, &functions)? {
-                places.entry(addr).or_default().push(Spot {
-                    definition: index,
-                    symbol,
-                    offset,
-                });
-            }
-        }
-        let wanted: Vec<u64> = places.keys().copied().collect();
-        // Where every instruction has a probe, larger regions can be moved. All of them are needed then: one may use bytes
-        // of another.
-        let every = self.definitions.iter().any(|definition| {
-            let all = Symbol::Pattern("*".to_owned());
-            let offset = Offset::EveryInstruction;
-            is_file(definition, &image.path)
-                && definition.place
-                    == (Place::Symbol {
-                        symbol: all,
-                        offset,
-                    })
-        });
-        let which = match every {
-            true => Wanted::Every,
-            false => Wanted::At(&wanted),
-        };
-        let plan = plan_probes(&image.path, &image.bytes, which, 0)
-            .with_context(|| format!("planning {}", image.path.display()))?;
-        let mut refused = BTreeMap::new();
-        for refusal in plan.refused {
-            refused.insert(
-                refusal.addr,
-                format!("{} ({})", refusal.reason, refusal.insn),
-            );
-        }
-        let hooked = image.symbols(&HOOKED);
+        let Planned {
+            places,
+            sites,
+            refused,
+        } = self.planned(image)?;
         let mut probed = Probed::default();
-        for site in plan.sites {
-            let clash = hooked.iter().flatten().any(|&(addr, _)| {
-                site.displaced.start < addr + HOOK_LENGTH && addr < site.displaced.end
-            });
-            if clash {
-                for &addr in &site.probes {
-                    refused.insert(addr, "hodo itself changes this function".to_owned());
-                }
-                continue;
-            }
+        for site in sites {
             let mut probes = Vec::new();
             for (&addr, &flags_dead) in site.probes.iter().zip(&site.flags_dead) {
                 for spot in places.get(&addr).into_iter().flatten() {
@@ -292,9 +249,6 @@ impl Probes {
 
 /// Refusals of places that a pattern fits which are told one by one.
 const SHOWN: usize = 3;
-
-/// Bytes at the beginning of a hooked function that may be changed.
-const HOOK_LENGTH: u64 = 32;
 
 fn at(symbol: &str, offset: u64) -> String {
     match offset {

@@ -1,9 +1,12 @@
 //! The command line. Names, letters and meanings are uftrace's where it has the same option.
 
+mod looking;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use looking::Looking;
 
 /// See what a Linux program does while it runs
 ///
@@ -413,9 +416,11 @@ pub struct ProbeArgs {
     /// Do not follow child processes
     #[arg(long)]
     pub no_follow: bool,
+    #[command(flatten)]
+    pub looking: Looking,
     /// The program and its arguments
     #[arg(
-        required = true,
+        required_unless_present = "looking",
         trailing_var_arg = true,
         value_name = "PROGRAM",
         help_heading = "Arguments",

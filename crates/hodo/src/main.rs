@@ -2,6 +2,7 @@
 
 mod args;
 mod interrupt;
+mod looking;
 mod output;
 mod plan;
 mod progress;
@@ -76,6 +77,7 @@ fn dispatch(cli: Cli, order: &[run::Patch], named: bool) -> Result<ExitCode> {
         Command::Graph(args) => view::graph(args),
         Command::Dump(args) => view::dump(&args),
         Command::Info(args) => view::info(args),
+        Command::Probe(args) if args.looking.dry_run => looking::dry_run(&args),
         Command::Probe(args) => Ok(run::probe(&args, named)),
         Command::Plan(args) => plan::plan(&args),
         Command::Completions { shell } => {

@@ -21,6 +21,12 @@ const TACTICS: [(Tactic, &str); 6] = [
     (Tactic::Trap, "trap"),
 ];
 
+/// What a tactic is called.
+pub fn tactic_name(tactic: Tactic) -> &'static str {
+    let named = TACTICS.iter().find(|named| named.0 == tactic);
+    named.map_or("", |named| named.1)
+}
+
 /// Why only the entry of a function is recorded.
 fn entry_only(reason: EntryOnlyReason) -> &'static str {
     match reason {

@@ -1,0 +1,197 @@
+//! What probes would do to files, without running anything.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use hodo_arch::x86_64::scan::Sweep;
+use hodo_arch::x86_64::steps::text;
+use hodo_plan::model::{Extra, ProbeSite, Tactic};
+
+use super::{Probes, is_many};
+use crate::modules::Image;
+use crate::{canonical, check, launch};
+
+/// A definition, and the places that it names.
+#[derive(Debug, Clone)]
+pub struct Examined {
+    /// The definition as it was written.
+    pub definition: String,
+    /// Whether it may name many places: it is a pattern, or means every instruction.
+    pub many: bool,
+    /// The places, by file and address.
+    pub places: Vec<ExaminedPlace>,
+    /// Why there is no place that can have its probe, if so.
+    pub failure: Option<String>,
+}
+
+/// A place that a definition names.
+#[derive(Debug, Clone)]
+pub struct ExaminedPlace {
+    /// The file.
+    pub path: PathBuf,
+    /// Function.
+    pub symbol: String,
+    /// Bytes from the function's beginning.
+    pub offset: u64,
+    /// Link-time address.
+    pub addr: u64,
+    /// What would be changed, or why it cannot have a probe.
+    pub outcome: Result<Changed, String>,
+}
+
+/// How code is changed for a probe. Addresses are link-time addresses.
+#[derive(Debug, Clone)]
+pub struct Changed {
+    /// By which tactic.
+    pub tactic: Tactic,
+    /// The bytes that are overwritten, and where: at the site, and, of a hop, at the place of the long jump.
+    pub writes: Vec<(u64, Vec<u8>)>,
+    /// Instructions that are executed elsewhere: addresses, bytes, and texts in Intel's syntax.
+    pub displaced: Vec<(u64, Vec<u8>, String)>,
+    /// Whether the probe need not keep the arithmetic flags: nothing reads them.
+    pub flags_dead: bool,
+}
+
+/// Looks for the places of definitions: in `file`, a program or library, and if it is a program in its libraries too; and
+/// in the files that definitions name by their paths. Nothing is run but the dynamic linker, to find libraries.
+///
+/// # Errors
+/// If a definition is none, or a file cannot be read.
+pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Examined>> {
+    let probes = Probes::new(definitions, false)?;
+    let mut images = Images::default();
+    let given = file.map(found).transpose()?;
+    let mut libraries: Option<Vec<PathBuf>> = None;
+    for (index, definition) in probes.definitions.iter().enumerate() {
+        let path = if definition.path.contains('/') {
+            canonical(Path::new(&definition.path))
+        } else {
+            let Some(given) = &given else {
+                bail!(
+                    "the probe '{}' names no path: say in which FILE to look",
+                    probes.texts[index]
+                );
+            };
+            let is = |path: &Path| super::is_file(definition, path);
+            let main = canonical(given);
+            if is(&main) {
+                main
+            } else {
+                let libraries = libraries.get_or_insert_with(|| {
+                    let bytes = std::fs::read(&main).unwrap_or_default();
+                    check::libraries(&bytes, &main)
+                });
+                let library = libraries.iter().map(|path| canonical(path));
+                match library.into_iter().find(|path| is(path)) {
+                    Some(library) => library,
+                    None => bail!(
+                        "the probe '{}': {} is not {}, nor linked with such a library",
+                        probes.texts[index],
+                        given.display(),
+                        definition.path
+                    ),
+                }
+            }
+        };
+        images.add(path)?;
+    }
+    let mut examined: Vec<Examined> = (0..probes.definitions.len())
+        .map(|index| Examined {
+            definition: probes.texts[index].clone(),
+            many: is_many(&probes.definitions[index]),
+            places: Vec::new(),
+            failure: None,
+        })
+        .collect();
+    for image in &images.0 {
+        let planned = probes.planned(image)?;
+        let mut site_of = std::collections::HashMap::new();
+        for site in &planned.sites {
+            let probed = site.probes.iter().zip(&site.flags_dead);
+            site_of.extend(probed.map(|(addr, dead)| (*addr, (site, *dead))));
+        }
+        for (&addr, spots) in &planned.places {
+            for spot in spots {
+                let outcome = match (site_of.get(&addr), planned.refused.get(&addr)) {
+                    (Some((site, dead)), _) => Ok(changed(image, site, *dead)),
+                    (None, Some(reason)) => Err(reason.clone()),
+                    (None, None) => Err("this is not code of a function".to_owned()),
+                };
+                examined[spot.definition].places.push(ExaminedPlace {
+                    path: image.path.clone(),
+                    symbol: spot.symbol.clone(),
+                    offset: spot.offset,
+                    addr,
+                    outcome,
+                });
+            }
+        }
+    }
+    for (index, one) in examined.iter_mut().enumerate() {
+        if !one.places.iter().any(|place| place.outcome.is_ok()) {
+            let refusal = one.places.iter().find_map(|place| {
+                let reason = place.outcome.as_ref().err()?;
+                Some(format!(
+                    "the probe '{}' cannot be: {}: {reason}",
+                    one.definition,
+                    super::at(&place.symbol, place.offset)
+                ))
+            });
+            one.failure = Some(refusal.unwrap_or_else(|| probes.why(index)));
+        }
+    }
+    Ok(examined)
+}
+
+/// Files, each once.
+#[derive(Default)]
+struct Images(Vec<Image>);
+
+impl Images {
+    fn add(&mut self, path: PathBuf) -> Result<()> {
+        if !self.0.iter().any(|image| image.path == path) {
+            self.0.push(Image::open(&path.clone(), path)?);
+        }
+        Ok(())
+    }
+}
+
+/// A file by its path; or a program by its name, as a shell finds it.
+pub(crate) fn found(name: &OsStr) -> Result<PathBuf> {
+    let path = Path::new(name);
+    if path.exists() {
+        return Ok(path.to_owned());
+    }
+    let shown = name.to_string_lossy();
+    if shown.contains('/') {
+        bail!("there is no file {shown}");
+    }
+    launch::find_program(name).with_context(|| format!("there is no file {shown}"))
+}
+
+/// What a site does to the code.
+fn changed(image: &Image, site: &ProbeSite, flags_dead: bool) -> Changed {
+    let bytes = |start: u64, len: u64| {
+        let bytes = image.at(start..start + len).unwrap_or_default();
+        (start, bytes.to_vec())
+    };
+    let mut writes = vec![bytes(site.patch, u64::from(site.patch_len))];
+    if let Extra::HopSlot(slot) = site.extra {
+        writes.push(bytes(slot, 5));
+    }
+    let code = image.at(site.displaced.clone()).unwrap_or_default();
+    let displaced = Sweep::new(code, site.displaced.start)
+        .map(|insn| {
+            let at = (insn.addr - site.displaced.start) as usize;
+            let insn_bytes = &code[at..(at + usize::from(insn.len)).min(code.len())];
+            (insn.addr, insn_bytes.to_vec(), text(insn_bytes, insn.addr))
+        })
+        .collect();
+    Changed {
+        tactic: site.tactic,
+        writes,
+        displaced,
+        flags_dead,
+    }
+}

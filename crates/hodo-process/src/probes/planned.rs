@@ -1,0 +1,91 @@
+//! Where the probes of a file are, and how each of these places is changed.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use hodo_plan::model::{ProbeSite, Wanted};
+use hodo_plan::plan_probes;
+use hodo_probe::{Offset, Place, Symbol};
+
+use super::places::{functions, is_file, spots};
+use super::{Probes, Spot};
+use crate::modules::{HOOKED, Image};
+
+/// The probes of a file.
+pub(super) struct Planned {
+    /// What the definitions name, by link-time address.
+    pub places: BTreeMap<u64, Vec<Spot>>,
+    /// Regions with the instructions that can have probes. There can be more of these than places.
+    pub sites: Vec<ProbeSite>,
+    /// Why other places cannot have a probe.
+    pub refused: BTreeMap<u64, String>,
+}
+
+/// Bytes at the beginning of a hooked function that may be changed.
+const HOOK_LENGTH: u64 = 32;
+
+impl Probes {
+    /// Finds the places of a file's probes, and plans them.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub(super) fn planned(&self, image: &Image) -> Result<Planned> {
+        let functions = functions(image)?;
+        let mut places: BTreeMap<u64, Vec<Spot>> = BTreeMap::new();
+        for (index, definition) in self.definitions.iter().enumerate() {
+            if !is_file(definition, &image.path) {
+                continue;
+            }
+            for (addr, symbol, offset) in spots(definition, image, &functions)? {
+                places.entry(addr).or_default().push(Spot {
+                    definition: index,
+                    symbol,
+                    offset,
+                });
+            }
+        }
+        let wanted: Vec<u64> = places.keys().copied().collect();
+        // Where every instruction has a probe, larger regions can be moved. All of them are needed then: one may use bytes
+        // of another.
+        let every = self.definitions.iter().any(|definition| {
+            let all = Symbol::Pattern("*".to_owned());
+            let offset = Offset::EveryInstruction;
+            is_file(definition, &image.path)
+                && definition.place
+                    == (Place::Symbol {
+                        symbol: all,
+                        offset,
+                    })
+        });
+        let which = match every {
+            true => Wanted::Every,
+            false => Wanted::At(&wanted),
+        };
+        let plan = plan_probes(&image.path, &image.bytes, which, 0)
+            .with_context(|| format!("planning {}", image.path.display()))?;
+        let mut refused = BTreeMap::new();
+        for refusal in plan.refused {
+            // Some reasons tell of the instruction themselves.
+            let reason = match refusal.reason.contains(&refusal.insn) {
+                true => refusal.reason,
+                false => format!("{} ({})", refusal.reason, refusal.insn),
+            };
+            refused.insert(refusal.addr, reason);
+        }
+        let hooked = image.symbols(&HOOKED);
+        let clashes = |site: &ProbeSite| {
+            hooked.iter().flatten().any(|&(addr, _)| {
+                site.displaced.start < addr + HOOK_LENGTH && addr < site.displaced.end
+            })
+        };
+        let (clashing, sites) = plan.sites.into_iter().partition::<Vec<_>, _>(clashes);
+        for addr in clashing.iter().flat_map(|site| &site.probes) {
+            refused.insert(*addr, "hodo itself changes this function".to_owned());
+        }
+        Ok(Planned {
+            places,
+            sites,
+            refused,
+        })
+    }
+}

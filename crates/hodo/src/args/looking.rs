@@ -1,0 +1,18 @@
+//! The options of `hodo probe` that run nothing.
+
+use clap::Args;
+
+/// What could be probed, and how.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Without running the program")]
+pub struct Looking {
+    /// Show where the probes would be and what would be changed for them, or why they cannot be
+    ///
+    /// Only one file is named behind the options: the program or library in which to look. It is not needed if the definitions
+    /// name paths. -v lists all places of patterns. The exit status is 1 if a definition has no place.
+    #[arg(long, group = "looking")]
+    pub dry_run: bool,
+    /// As JSON
+    #[arg(long, requires = "looking")]
+    pub json: bool,
+}
