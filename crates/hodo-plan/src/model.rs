@@ -80,6 +80,21 @@ pub enum EntryOnlyReason {
     WalksStack,
 }
 
+impl EntryOnlyReason {
+    /// The reason in words, of a function as "it".
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReturnsTwice => "it can return twice",
+            Self::ReadsReturnAddress => "it looks at its return address",
+            Self::NotCalled => "it is not called, but jumped to",
+            Self::PopsArguments => "it removes its arguments from the stack",
+            Self::MovesReturnAddress => "it moves its return address",
+            Self::WalksStack => "its runtime walks the stack by return addresses",
+        }
+    }
+}
+
 /// One function and what is done with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedFunction {

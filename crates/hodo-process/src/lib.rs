@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-pub use probes::{Changed, Examined, ExaminedPlace, dry_run};
+pub use probes::{Changed, Examined, ExaminedPlace, Listed, dry_run, list};
 
 pub use options::{Clock, Exit, Match, RecordOptions};
 

@@ -2,6 +2,7 @@
 
 mod actions;
 mod dry;
+mod list;
 mod places;
 mod planned;
 mod values;
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use crate::modules::Image;
 use crate::session::Session;
 pub use dry::{Changed, Examined, ExaminedPlace, dry_run};
+pub use list::{Listed, list};
 pub use places::is_file;
 use planned::Planned;
 use values::possible;

@@ -153,3 +153,62 @@ fn a_dry_run_fails_if_a_definition_has_no_place() {
     let output = probe(&["--dry-run", "-e", &good, "-e", &middle]);
     assert!(text(&output.stdout).contains("work+0x0 at"));
 }
+
+#[test]
+fn functions_that_can_be_probed_are_listed() {
+    let program = build("probed.c", Kind::Pie, &[]);
+    let file = path(&program);
+    let output = probe(&["--list", "--json", file]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let all = json(&output);
+    let function = |name: &str| {
+        let mut all = all.as_array().expect("functions").iter();
+        all.find(|f| f["name"] == name)
+            .expect("the function")
+            .clone()
+    };
+    let work = function("work");
+    assert_eq!(work["addr"], address(&program, "work"));
+    assert_eq!(
+        (&work["entry"], &work["return"]),
+        (&"jump".into(), &true.into())
+    );
+    // What is listed can be probed, and what is not cannot.
+    for one in all.as_array().expect("functions") {
+        let name = one["name"].as_str().expect("a name");
+        let definition = format!("{file}:{name}");
+        let output = probe(&["--dry-run", "-e", &definition]);
+        let refused = one["entry"] == Value::Null;
+        assert_eq!(
+            output.status.code(),
+            Some(i32::from(refused)),
+            "{name}: {output:?}"
+        );
+    }
+    assert_eq!(function("_start")["return"], false);
+    let output = probe(&["-v", "--list", file, "lo*", "_start"]);
+    let lines: Vec<&str> = text(&output.stdout).lines().collect();
+    assert_eq!(lines.len(), 3, "{output:?}");
+    assert!(lines[0].starts_with("#      ADDRESS    SIZE  ENTRY    RETURN  FUNCTION"));
+    assert!(lines[1].contains("_start: no return: ") || lines[2].contains("_start: no return: "));
+}
+
+#[test]
+fn a_list_of_nothing_tells_why() {
+    let program = build("probed.c", Kind::Pie, &[]);
+    let file = path(&program);
+    for (words, message) in [
+        (vec![file, "nowhere", "no*"], "is named nowhere or no*"),
+        (vec!["/etc/passwd"], "is not an ELF file"),
+        (vec!["/no/such/file"], "there is no file /no/such/file"),
+        (vec!["no-such-program"], "there is no file no-such-program"),
+    ] {
+        let output = probe(&[&["--list"], &words[..]].concat());
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(message), "{words:?}: {said}");
+    }
+    let output = probe(&["--list"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("hodo probe --list FILE [FUNCTION…]"));
+}

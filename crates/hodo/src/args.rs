@@ -401,7 +401,7 @@ pub struct ProbeArgs {
         short = 'e',
         long = "event",
         value_name = "DEFINITION",
-        required = true
+        required_unless_present = "list"
     )]
     pub events: Vec<String>,
     /// How events and counts are written

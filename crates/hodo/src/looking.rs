@@ -1,11 +1,11 @@
-//! `hodo probe --dry-run`: what probes would do, without running anything.
+//! `hodo probe --dry-run` and `--list`: what probes would do, and what can be probed, without running anything.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use hodo_plan::model::Tactic;
-use hodo_process::{Changed, Examined, ExaminedPlace};
+use hodo_process::{Changed, Examined, ExaminedPlace, Listed};
 use hodo_symbols::{Style, demangle};
 use serde_json::{Value, json};
 
@@ -34,6 +34,83 @@ pub fn dry_run(args: &ProbeArgs) -> Result<ExitCode> {
         code = ExitCode::FAILURE;
     }
     Ok(code)
+}
+
+/// How `--list` is used.
+const LIST: &str = "\
+hodo probe --list FILE [FUNCTION…] lists the functions of a program or library that can be probed.
+  FILE      a path, or the name of a program in PATH
+  FUNCTION  a name, or a pattern with *, ? and […]; without any, all functions
+Each line tells the function's address and size, how a probe at its entry would be made (by a jump, a hop, …, or not at all),
+whether its return can be probed, and its name, which is what a definition names: hodo probe -e 'FILE:FUNCTION' PROGRAM.
+To see where a definition would put probes, and what would be changed: hodo probe --dry-run -e DEFINITION FILE.
+";
+
+/// `hodo probe --list`.
+pub fn list(args: &ProbeArgs) -> Result<ExitCode> {
+    let Some((file, patterns)) = args.command.split_first() else {
+        print!("{LIST}");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let patterns: Vec<String> = (patterns.iter())
+        .map(|pattern| pattern.to_string_lossy().into_owned())
+        .collect();
+    let (path, listed) = hodo_process::list(file, &patterns)?;
+    if listed.is_empty() {
+        match patterns[..] {
+            [] => bail!("{} has no functions", path.display()),
+            _ => bail!(
+                "no function of {} is named {}",
+                path.display(),
+                patterns.join(" or ")
+            ),
+        }
+    }
+    with_output(args.screen.no_pager, |out| {
+        if args.looking.json {
+            let all: Value = listed.iter().map(listed_json).collect();
+            serde_json::to_writer_pretty(&mut *out, &all)?;
+            writeln!(out)?;
+            return Ok(());
+        }
+        writeln!(out, "#      ADDRESS    SIZE  ENTRY    RETURN  FUNCTION")?;
+        for function in &listed {
+            let entry = function.entry.as_ref().map(|tactic| tactic_name(*tactic));
+            write!(
+                out,
+                "{:>14x} {:>7}  {:<7}  {:<6}  {}",
+                function.addr,
+                function.size,
+                entry.as_ref().unwrap_or(&"-"),
+                if function.no_return.is_none() {
+                    "yes"
+                } else {
+                    "-"
+                },
+                demangle(&function.name, Style::Simple),
+            )?;
+            if args.screen.verbose > 0 {
+                let reason = function.no_return.as_deref();
+                match (entry.err(), reason) {
+                    (Some(entry), _) => write!(out, ": {entry}")?,
+                    (None, Some(reason)) => write!(out, ": no return: {reason}")?,
+                    (None, None) => {}
+                }
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn listed_json(function: &Listed) -> Value {
+    json!({
+        "name": function.name, "aliases": function.aliases, "addr": function.addr, "size": function.size,
+        "entry": function.entry.as_ref().ok().map(|tactic| tactic_name(*tactic)),
+        "refused": function.entry.as_ref().err(),
+        "return": function.no_return.is_none(), "no_return": function.no_return,
+    })
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -78,6 +78,7 @@ fn dispatch(cli: Cli, order: &[run::Patch], named: bool) -> Result<ExitCode> {
         Command::Dump(args) => view::dump(&args),
         Command::Info(args) => view::info(args),
         Command::Probe(args) if args.looking.dry_run => looking::dry_run(&args),
+        Command::Probe(args) if args.looking.list => looking::list(&args),
         Command::Probe(args) => Ok(run::probe(&args, named)),
         Command::Plan(args) => plan::plan(&args),
         Command::Completions { shell } => {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hodo_plan::model::{EntryOnlyReason, Mode, Plan, ProbePlan, Tactic, Wanted};
+use hodo_plan::model::{Mode, Plan, ProbePlan, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan as plan_image, plan_probes};
 use hodo_symbols::{Style, demangle};
 use serde_json::json;
@@ -25,18 +25,6 @@ const TACTICS: [(Tactic, &str); 6] = [
 pub fn tactic_name(tactic: Tactic) -> &'static str {
     let named = TACTICS.iter().find(|named| named.0 == tactic);
     named.map_or("", |named| named.1)
-}
-
-/// Why only the entry of a function is recorded.
-fn entry_only(reason: EntryOnlyReason) -> &'static str {
-    match reason {
-        EntryOnlyReason::ReturnsTwice => "it can return twice",
-        EntryOnlyReason::ReadsReturnAddress => "it looks at its return address",
-        EntryOnlyReason::NotCalled => "it is not called, but jumped to",
-        EntryOnlyReason::PopsArguments => "it removes its arguments from the stack",
-        EntryOnlyReason::MovesReturnAddress => "it moves its return address",
-        EntryOnlyReason::WalksStack => "its runtime walks the stack by return addresses",
-    }
 }
 
 fn by_tactic(plan: &Plan, tactic: Tactic) -> usize {
@@ -127,7 +115,7 @@ fn text(args: &PlanArgs, plan: &Plan, out: &mut dyn Write) -> Result<()> {
             match &function.outcome {
                 Err(reason) => writeln!(out, ": {reason}")?,
                 Ok(site) => match site.mode {
-                    Mode::EntryOnly(reason) => writeln!(out, ": {}", entry_only(reason))?,
+                    Mode::EntryOnly(reason) => writeln!(out, ": {}", reason.as_str())?,
                     Mode::Call => writeln!(out)?,
                 },
             }
@@ -151,7 +139,7 @@ fn text(args: &PlanArgs, plan: &Plan, out: &mut dyn Write) -> Result<()> {
         .filter_map(|f| f.outcome.as_ref().ok())
     {
         if let Mode::EntryOnly(reason) = site.mode {
-            *entries.entry(entry_only(reason)).or_insert(0usize) += 1;
+            *entries.entry(reason.as_str()).or_insert(0usize) += 1;
         }
     }
     let without: usize = entries.values().sum();

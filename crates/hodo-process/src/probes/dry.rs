@@ -167,7 +167,9 @@ pub(crate) fn found(name: &OsStr) -> Result<PathBuf> {
     if shown.contains('/') {
         bail!("there is no file {shown}");
     }
-    launch::find_program(name).with_context(|| format!("there is no file {shown}"))
+    launch::find_program(name)
+        .ok()
+        .with_context(|| format!("there is no file {shown}, nor such a program in PATH"))
 }
 
 /// What a site does to the code.

@@ -102,10 +102,10 @@ pub(super) fn spots(
 }
 
 /// Tells whether a name is meant.
-type Fits = Box<dyn Fn(&str) -> bool>;
+pub(super) type Fits = Box<dyn Fn(&str) -> bool>;
 
 /// Whether a name is one of those that a definition means: as it is in the file, or as people write it.
-fn fitting(symbol: &Symbol) -> Result<Fits> {
+pub(super) fn fitting(symbol: &Symbol) -> Result<Fits> {
     Ok(match symbol {
         Symbol::Name(wanted) => {
             let wanted = wanted.clone();

@@ -12,6 +12,12 @@ pub struct Looking {
     /// name paths. -v lists all places of patterns. The exit status is 1 if a definition has no place.
     #[arg(long, group = "looking")]
     pub dry_run: bool,
+    /// List what can be probed of a file: `--list FILE [FUNCTION…]`
+    ///
+    /// Of each function: its address, its size, how its entry can be probed, whether its return can be, and its name.
+    /// FUNCTION may be a pattern with * and ?. -v tells why a probe cannot be.
+    #[arg(short, long, group = "looking")]
+    pub list: bool,
     /// As JSON
     #[arg(long, requires = "looking")]
     pub json: bool,

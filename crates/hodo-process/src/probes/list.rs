@@ -1,0 +1,99 @@
+//! The functions of a file, and whether these can be probed.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use hodo_arch::x86_64::steps::text;
+use hodo_plan::model::{Mode, Tactic, Wanted};
+use hodo_plan::{PlanOptions, plan, plan_probes};
+use hodo_probe::Symbol;
+
+use super::dry::found;
+use super::places::fitting;
+use crate::canonical;
+use crate::modules::Image;
+
+/// A function of a file.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Raw symbol name; made of the address where there is none.
+    pub name: String,
+    /// Other names of the same address.
+    pub aliases: Vec<String>,
+    /// Link-time address.
+    pub addr: u64,
+    /// Bytes; 0 where unknown.
+    pub size: u64,
+    /// How its first instruction can be probed, or why not.
+    pub entry: Result<Tactic, String>,
+    /// Why its return cannot be probed, if so.
+    pub no_return: Option<String>,
+}
+
+/// The functions of a file, by address. With patterns those that fit one of them: a name, or a pattern with `*`, `?`, `[…]`.
+///
+/// # Errors
+/// If there is no such file, it is no program or library, or a pattern is malformed.
+pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)> {
+    let path = canonical(&found(file)?);
+    let image = Image::open(&path, path.clone())?;
+    let symbols = hodo_symbols::symbols(&image.bytes)
+        .with_context(|| format!("reading {}", path.display()))?;
+    let mut fits = Vec::new();
+    for pattern in patterns {
+        fits.push(fitting(&match pattern.contains(['*', '?', '[']) {
+            true => Symbol::Pattern(pattern.clone()),
+            false => Symbol::Name(pattern.clone()),
+        })?);
+    }
+    let mut functions = symbols.functions;
+    functions.retain(|function| {
+        let mut names = std::iter::once(&function.name).chain(&function.aliases);
+        fits.is_empty() || names.any(|name| fits.iter().any(|fits| fits(name)))
+    });
+    let wanted: Vec<u64> = functions.iter().map(|function| function.addr).collect();
+    let planning = || format!("planning {}", path.display());
+    let probes = plan_probes(&path, &image.bytes, Wanted::At(&wanted), 0).with_context(planning)?;
+    let options = PlanOptions {
+        libcalls: false,
+        ..PlanOptions::default()
+    };
+    let calls = plan(&path, &image.bytes, &options).with_context(planning)?;
+    let mut entries: HashMap<u64, Result<Tactic, String>> = HashMap::new();
+    for site in &probes.sites {
+        entries.extend(site.probes.iter().map(|addr| (*addr, Ok(site.tactic))));
+    }
+    for refused in probes.refused {
+        entries.insert(refused.addr, Err(refused.reason));
+    }
+    let mut returns: HashMap<u64, Option<String>> = HashMap::new();
+    for function in calls.functions {
+        let reason = match function.outcome {
+            Ok(site) => match site.mode {
+                Mode::Call => None,
+                Mode::EntryOnly(reason) => Some(reason.as_str().to_owned()),
+            },
+            Err(reason) => Some(reason),
+        };
+        returns.insert(function.addr, reason);
+    }
+    let listed = functions.into_iter().map(|function| Listed {
+        entry: entries.remove(&function.addr).unwrap_or_else(|| {
+            let code = image.at(function.addr..function.addr + 1);
+            Err(match code {
+                Some(code) => format!("it cannot be decoded: {}", text(code, function.addr)),
+                None => "it has no code in the file".to_owned(),
+            })
+        }),
+        no_return: returns
+            .remove(&function.addr)
+            .unwrap_or_else(|| Some("it is a part of another function".to_owned())),
+        name: function.name,
+        aliases: function.aliases,
+        addr: function.addr,
+        size: function.size,
+    });
+    Ok((path.clone(), listed.collect()))
+}
