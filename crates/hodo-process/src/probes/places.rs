@@ -1,5 +1,6 @@
 //! From what a definition names to addresses in a file.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -34,16 +35,51 @@ pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
     let symbols = hodo_symbols::symbols(&image.bytes)
         .with_context(|| format!("reading {}", image.path.display()))?;
     let mut named = Vec::new();
-    for function in &symbols.functions {
+    for (index, function) in symbols.functions.iter().enumerate() {
+        // What is written in assembly often has no size: it goes up to the next.
+        let end = match function.size {
+            0 => {
+                let next = symbols.functions.get(index + 1);
+                let segment = image.segments.iter().find(|segment| {
+                    (segment.addr..segment.addr + segment.size).contains(&function.addr)
+                });
+                let end = segment.map_or(function.addr, |s| s.addr + s.size);
+                next.map_or(end, |next| next.addr.min(end))
+            }
+            size => function.addr + size,
+        };
         for name in std::iter::once(&function.name).chain(&function.aliases) {
             named.push(Named {
                 name: name.clone(),
                 addr: function.addr,
-                end: function.addr + function.size,
+                end,
             });
         }
     }
     Ok(named)
+}
+
+/// The instructions of a function that may be executed: all but the padding that nothing leads to.
+fn instructions(code: &[u8], addr: u64) -> Vec<u64> {
+    let targets: HashSet<u64> = Sweep::new(code, addr)
+        .filter_map(|insn| match insn.flow {
+            Flow::Branch(to) | Flow::Jump(to) => Some(to),
+            _ => None,
+        })
+        .collect();
+    let mut found = Vec::new();
+    let mut dead = false;
+    for insn in Sweep::new(code, addr) {
+        if insn.flow == Flow::Invalid {
+            continue;
+        }
+        dead &= insn.padding && !targets.contains(&insn.addr);
+        if !dead {
+            found.push(insn.addr);
+            dead = insn.flow.is_end();
+        }
+    }
+    found
 }
 
 /// The places that a definition names: link-time address, symbol, distance from its beginning. None if nothing fits.
@@ -68,13 +104,11 @@ pub(super) fn spots(
                     }
                     Offset::EveryInstruction => {
                         let code = image.at(function.addr..function.end).unwrap_or_default();
-                        for insn in Sweep::new(code, function.addr) {
-                            if insn.flow == Flow::Invalid || insn.padding {
-                                continue;
-                            }
-                            let offset = insn.addr - function.addr;
-                            spots.push((insn.addr, function.name.clone(), offset));
-                        }
+                        spots.extend(
+                            instructions(code, function.addr)
+                                .into_iter()
+                                .map(|addr| (addr, function.name.clone(), addr - function.addr)),
+                        );
                     }
                 }
             }
