@@ -13,5 +13,9 @@
 #[cfg(target_arch = "x86_64")]
 #[path = "x86_64.rs"]
 mod arch;
+#[cfg(target_arch = "x86_64")]
+#[path = "x86_64_syscalls.rs"]
+mod arch_syscalls;
 
 pub use arch::{Runtime, runtime};
+pub use arch_syscalls::{Syscalls, syscalls};

@@ -405,6 +405,7 @@ fn at_each_instruction_of_each_stub() {
         record: RUNTIME,
         frame: RUNTIME,
         tails: RUNTIME,
+        syscalls: None,
     };
     let mut stubs = Vec::new();
     let mut table = Vec::new();

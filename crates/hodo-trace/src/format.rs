@@ -173,8 +173,11 @@ pub mod tcb {
     pub const BAD_ENTRY: u64 = 200;
     /// `u64`: its stack address at exit.
     pub const BAD_EXIT: u64 = 208;
+    /// `[(u64, u64); 4]`: the stack pointers of system calls that the thread is in, and their numbers as the table of
+    /// what is fetched has them. A call is kept in the pair that two bits of its stack pointer (4 and 5) name.
+    pub const SYSCALLS: u64 = 256;
     /// `[u64; MAX_DEPTH]`: the stack addresses of the open frames that count for `-D`.
-    pub const FRAMES: u64 = 256;
+    pub const FRAMES: u64 = 320;
     /// Largest `-D` that is applied while recording; readers apply any.
     pub const MAX_DEPTH: u64 = (SIZE - FRAMES) / 8;
 }

@@ -10,6 +10,7 @@ pub mod format;
 pub mod meta;
 mod model;
 pub mod records;
+pub mod syscalls;
 #[doc(hidden)]
 pub mod testing;
 mod trace;

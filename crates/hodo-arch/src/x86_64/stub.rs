@@ -62,6 +62,8 @@ pub struct Runtime {
     pub frame: u64,
     /// A short call with jumps to other functions in it is taken back.
     pub tails: u64,
+    /// What is called before a system call and behind it, where system calls are recorded.
+    pub syscalls: Option<(u64, u64)>,
 }
 
 /// What is recorded.

@@ -27,6 +27,7 @@ fn emitted(displaced: &[u8], probes: &[Probe<'_>]) -> Result<(Vec<u8>, Detour), 
         record: 0,
         frame: 0,
         tails: 0,
+        syscalls: None,
     };
     let mut bytes = Vec::new();
     let mut code = Code::new(&mut bytes, 0x20_0000);

@@ -1,0 +1,251 @@
+//! What an event of a system call has: made by the code around `syscall` instructions, read by readers.
+//!
+//! The event before the call has the number, as many arguments as there are, and pieces of memory; the one behind it has the
+//! result and pieces. A piece is a word and its bytes, filled up to whole words: the lower 16 bits of the word are the number
+//! of bytes, bits 16 to 23 the number of the argument, bits 24 to 31 [`piece`].
+//!
+//! What is fetched is told to that code by a table: two words for each number, [`ENTRY_SIZE`] bytes. The first has four
+//! descriptors of 16 bits for before the call. The second has three for behind it, the number of arguments from bit 48 on,
+//! and in its top bit whether the call is left out.
+
+mod table;
+
+/// Numbers that have an entry of their own. The next one is for all others, the one behind that for results of which the
+/// call is not known.
+pub const NUMBERS: u64 = table::ALL.len() as u64;
+/// Bytes of an entry.
+pub const ENTRY_SIZE: u64 = 16;
+/// Bytes before the first entry: addresses of the slow paths, upper halves of the two records, bits: timed, `rdpid`.
+pub const HEADER: u64 = 32;
+/// Bytes that an event has at most, its records included.
+pub const MOST: u64 = 2560;
+/// The top bit of an entry's second word: no event.
+pub const LEFT_OUT: u64 = 1 << 63;
+/// What the events are called.
+pub const NAMES: [&str; 2] = ["sys_enter", "sys_exit"];
+/// The group of both.
+pub const GROUP: &str = "syscalls";
+/// Bytes of a buffer that are kept.
+pub const BUFFER: usize = 32;
+
+/// What is fetched: three bits of a descriptor. The next three are the number of the argument, the others a parameter.
+pub mod kind {
+    /// A string of at most so many bytes.
+    pub const TEXT: u64 = 1;
+    /// So many bytes.
+    pub const FIXED: u64 = 2;
+    /// As many elements as an argument says (three bits), each of two to the power of three bits, 16 times four bits at
+    /// most in bytes.
+    pub const SIZED: u64 = 3;
+    /// The same, as many as the result says.
+    pub const RESULT: u64 = 4;
+    /// A list of addresses that ends with zero: so many strings, and how many others there are.
+    pub const TEXTS: u64 = 5;
+    /// As many pairs of address and length as an argument says (three bits), and so many bytes of each at most.
+    pub const PARTS: u64 = 6;
+    /// Directory entries: how many there are in the result.
+    pub const ENTRIES: u64 = 7;
+}
+
+/// What is known of a piece.
+pub mod piece {
+    /// The rest could not be read.
+    pub const FAULT: u8 = 1;
+    /// A string that ends here.
+    pub const ENDS: u8 = 2;
+    /// A number: how many more there are.
+    pub const MORE: u8 = 4;
+}
+
+/// A system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Syscall {
+    /// Its name.
+    pub name: &'static str,
+    /// Its arguments.
+    args: &'static str,
+}
+
+impl Syscall {
+    /// What its arguments are. `None`: nothing is known, and there may be six.
+    pub fn args(self) -> Option<impl Iterator<Item = &'static str>> {
+        (self.args != "...").then(|| self.args.split_whitespace())
+    }
+}
+
+/// The system call of a number.
+#[must_use]
+pub fn by_number(number: u64) -> Option<Syscall> {
+    let &(name, args) = table::ALL.get(usize::try_from(number).ok()?)?;
+    (!name.is_empty()).then_some(Syscall { name, args })
+}
+
+/// The number of a system call.
+#[must_use]
+pub fn number(name: &str) -> Option<u64> {
+    let mut names = table::ALL.iter();
+    let at = names.position(|call| call.0 == name && !name.is_empty())?;
+    Some(at as u64)
+}
+
+/// All numbers with their calls.
+pub fn all() -> impl Iterator<Item = (u64, Syscall)> {
+    (0..NUMBERS).filter_map(|number| Some((number, by_number(number)?)))
+}
+
+fn descriptor(kind: u64, argument: usize, parameter: u64) -> u64 {
+    kind | (argument as u64) << 3 | parameter << 6
+}
+
+/// A parameter of [`kind::SIZED`] and [`kind::RESULT`].
+const fn sized(by: u64, shift: u64, most: u64) -> u64 {
+    by | shift << 3 | most.div_ceil(16) << 6
+}
+
+/// What is fetched for an argument, before the call and behind it.
+fn fetches(argument: usize, word: &str) -> (Option<u64>, Option<u64>) {
+    let (word, by) = match word.split_once('.') {
+        Some((word, by)) => (word, by.parse().unwrap_or(0)),
+        None => (word, 0),
+    };
+    let fixed = |bytes| Some(descriptor(kind::FIXED, argument, bytes));
+    let from = |shift, most| Some(descriptor(kind::SIZED, argument, sized(by, shift, most)));
+    let result = |shift, most| Some(descriptor(kind::RESULT, argument, sized(0, shift, most)));
+    let buffer = BUFFER as u64;
+    match word {
+        "path" => (Some(descriptor(kind::TEXT, argument, 400)), None),
+        "argv" | "envp" => {
+            let strings = if word == "argv" { 32 } else { 0 };
+            (Some(descriptor(kind::TEXTS, argument, strings)), None)
+        }
+        "in" => (from(0, buffer), None),
+        "out" => (None, result(0, buffer)),
+        "cwd" => (None, result(0, 240)),
+        "dents" => (None, Some(descriptor(kind::ENTRIES, argument, 0))),
+        "iov" | "iovr" => {
+            let parts = descriptor(kind::PARTS, argument, by | buffer << 3);
+            match word {
+                "iov" => (Some(parts), None),
+                _ => (None, Some(parts)),
+            }
+        }
+        "stat" => (None, fixed(144)),
+        "statfs" => (None, fixed(120)),
+        "statx" => (None, fixed(256)),
+        "uname" => (None, fixed(390)),
+        "poll" => (from(3, 128), from(3, 128)),
+        "fdset" => (fixed(128), fixed(128)),
+        "epoll" => (fixed(12), None),
+        "epollo" => (None, result(4, 240)),
+        "timeval" | "tspec" | "tspec_f" | "rlim" => (fixed(16), None),
+        "itimer" => (None, None),
+        "tspeco" | "timevalo" | "rlimo" => (None, fixed(16)),
+        "sigset" => (fixed(8), None),
+        "sigseto" => (None, fixed(8)),
+        "sigact" => (fixed(32), None),
+        "sigacto" => (None, fixed(32)),
+        "altstack" => (fixed(24), None),
+        "altstacko" => (None, fixed(24)),
+        "pipe" => (None, fixed(8)),
+        "wstatus" => (None, fixed(4)),
+        "lenp" => (fixed(4), fixed(4)),
+        "sa" => (from(0, 112), None),
+        "sao" => (None, fixed(112)),
+        "optin" => (from(0, 16), None),
+        "optout" => (None, fixed(4)),
+        "msg" => (fixed(56), None),
+        "msgo" => (None, fixed(56)),
+        "cpuset" => (from(0, 128), None),
+        "cpuseto" => (None, result(0, 128)),
+        "clone3" => (fixed(88), fixed(88)),
+        _ => (None, None),
+    }
+}
+
+/// The table, without its header. `wanted` tells which numbers are recorded; `bare`: only numbers and results are.
+#[must_use]
+pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool) -> Vec<u64> {
+    let mut words = Vec::new();
+    for number in 0..=NUMBERS {
+        let (mut before, mut behind, mut counts) = (0, 0, (0, 0));
+        let mut arguments = 6;
+        if let Some(args) = by_number(number).and_then(|call| call.args()) {
+            arguments = 0;
+            for (argument, word) in args.enumerate() {
+                arguments = argument as u64 + 1;
+                let (enter, exit) = fetches(argument, word);
+                if let Some(descriptor) = enter.filter(|_| counts.0 < 4) {
+                    before |= descriptor << (16 * counts.0);
+                    counts.0 += 1;
+                }
+                if let Some(descriptor) = exit.filter(|_| counts.1 < 3) {
+                    behind |= descriptor << (16 * counts.1);
+                    counts.1 += 1;
+                }
+            }
+        }
+        if bare {
+            (before, behind, arguments) = (0, 0, 0);
+        }
+        let out = if wanted(number) { 0 } else { LEFT_OUT };
+        words.extend([before, behind | arguments << 48 | out]);
+    }
+    words.extend([0, 0]);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_kernel() {
+        for (number, name) in [
+            (0, "read"),
+            (59, "execve"),
+            (257, "openat"),
+            (435, "clone3"),
+        ] {
+            assert_eq!(super::number(name), Some(number));
+            assert_eq!(by_number(number).map(|call| call.name), Some(name));
+        }
+        assert_eq!(by_number(400), None);
+        assert_eq!(by_number(1 << 40), None);
+        assert_eq!(super::number(""), None);
+    }
+
+    #[test]
+    fn descriptors_are_not_lost() {
+        for (_, call) in all() {
+            let Some(args) = call.args() else { continue };
+            let fetched: Vec<_> = args
+                .enumerate()
+                .map(|(at, word)| fetches(at, word))
+                .collect();
+            assert!(fetched.len() <= 6, "{}", call.name);
+            assert!(
+                fetched.iter().filter(|f| f.0.is_some()).count() <= 4,
+                "{}",
+                call.name
+            );
+            assert!(
+                fetched.iter().filter(|f| f.1.is_some()).count() <= 3,
+                "{}",
+                call.name
+            );
+            for descriptor in fetched.iter().flat_map(|f| [f.0, f.1]).flatten() {
+                assert!(descriptor < 1 << 16, "{}", call.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_marked() {
+        let table = table(&|number| number == 1, true);
+        assert_eq!(table.len() as u64, 2 * (NUMBERS + 2));
+        assert_eq!(table[1], LEFT_OUT);
+        assert_eq!(table[3], 0);
+        assert_eq!(table[2 * NUMBERS as usize + 1], LEFT_OUT);
+        assert_eq!(table[2 * NUMBERS as usize + 3], 0);
+    }
+}
