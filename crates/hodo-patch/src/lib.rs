@@ -7,12 +7,14 @@
 mod hook;
 mod lead;
 mod probe;
+mod syscalls;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
 pub use hook::{Hook, LimitCall, Raise, Unwinder};
 pub use probe::{Probe, Region};
+pub use syscalls::SyscallEvents;
 
 use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::frames::{self, Frames};
@@ -43,6 +45,8 @@ pub struct Island {
     /// Entries of the search table for the FDEs that were added, and how many there were before.
     table: Vec<[u8; 8]>,
     earlier: u32,
+    /// What is called around system calls, if it was added.
+    syscalls: Option<(u64, u64)>,
 }
 
 /// How much of an island is in use.
@@ -218,6 +222,7 @@ impl Island {
             rows: agent_rows(&runtime).to_vec(),
             table: Vec::new(),
             earlier: 0,
+            syscalls: None,
             stubs: Vec::new(),
         };
         island.rows.push(Row {
@@ -323,6 +328,7 @@ impl Island {
             shadow: at(self.runtime.shadow),
             frame: at(self.runtime.frame),
             tails: at(self.runtime.tails),
+            syscalls: self.syscalls,
             record: at(if timed {
                 self.runtime.record
             } else {

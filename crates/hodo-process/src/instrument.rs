@@ -237,6 +237,10 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
         space
             .seen
             .retain(|seen| seen.start < base || seen.start > base + (16 << 20));
+        // Of its own system calls most come before it tells of libraries.
+        if context.modules.probes.records_syscalls() {
+            libraries(pid, &mut space, context)?;
+        }
     }
     Ok(space)
 }
@@ -448,6 +452,11 @@ fn patch(
         .map(|(site, probes)| hodo_patch::Region { site, probes })
         .collect();
     let timed = context.recording.timed;
+    if let Some(events) = &module.probed.syscalls
+        && let Err(reason) = island.add_syscalls(events, timed, patches)
+    {
+        bail!("{}: {reason}", module.image.path.display());
+    }
     island.add_probes(&regions, image, timed, places, patches);
     Ok(())
 }

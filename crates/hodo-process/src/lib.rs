@@ -33,7 +33,7 @@ use anyhow::{Context, Result, bail};
 
 pub use probes::{Changed, Examined, ExaminedPlace, Listed, dry_run, list};
 
-pub use options::{Clock, Exit, Match, RecordOptions};
+pub use options::{Clock, Exit, Match, RecordOptions, SyscallOptions};
 
 /// Chunks that are given their place on the disk ahead of the program: at first, and at most.
 const AHEAD: (u64, u64) = (4, 1024);
@@ -58,7 +58,10 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         libc::signal(libc::SIGQUIT, libc::SIG_IGN);
         libc::signal(libc::SIGTSTP, libc::SIG_IGN);
     }
-    let probes = probes::Probes::new(&options.probes, !options.no_time)?;
+    let mut probes = probes::Probes::new(&options.probes, !options.no_time)?;
+    if let Some(syscalls) = &options.syscalls {
+        probes.record_syscalls(syscalls);
+    }
     if probes.count() {
         session.make_counters()?;
     }

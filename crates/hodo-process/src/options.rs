@@ -62,10 +62,21 @@ pub struct RecordOptions {
     pub check_frames: bool,
     /// Definitions of probes. If there are any, functions are not traced.
     pub probes: Vec<String>,
+    /// System calls are recorded, and neither functions nor probes.
+    pub syscalls: Option<SyscallOptions>,
     /// How often `-v` was given.
     pub verbose: u8,
     /// The whole command line, for `info`.
     pub cmdline: Vec<String>,
+}
+
+/// What is recorded of system calls.
+#[derive(Debug, Clone, Default)]
+pub struct SyscallOptions {
+    /// Only these numbers; `None`: all.
+    pub only: Option<Vec<u64>>,
+    /// Only which calls there were, their times and their results; not their arguments.
+    pub bare: bool,
 }
 
 /// How the program ended.

@@ -5,14 +5,16 @@ mod dry;
 mod list;
 mod places;
 mod planned;
+mod syscalls;
 mod values;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use hodo_arch::x86_64::detour::Action;
-use hodo_patch::Probe;
+use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::model::{Mode, ProbeSite, SitePlan};
 use hodo_probe::{Definition, Offset, Place, Symbol};
 use hodo_symbols::{Style, demangle};
@@ -54,6 +56,8 @@ pub struct Probes {
     counted: Vec<Counted>,
     rdpid: bool,
     timed: bool,
+    /// System calls are recorded, and nothing else.
+    syscalls: Option<syscalls::Syscalls>,
 }
 
 /// A module's probes.
@@ -61,6 +65,8 @@ pub struct Probes {
 pub struct Probed {
     /// Regions that are moved, with their probes.
     pub sites: Vec<(SitePlan, Vec<Probe>)>,
+    /// How system calls are recorded, if they are.
+    pub syscalls: Option<Rc<SyscallEvents>>,
 }
 
 impl Probed {
@@ -69,13 +75,18 @@ impl Probed {
         let probe = |probe: &Probe| match &probe.action {
             Action::Count(_) => 64,
             Action::Record(event) => 320 + 128 * event.values.len() as u64,
+            Action::Syscall => 64,
         };
         let site = |(site, probes): &(SitePlan, Vec<Probe>)| {
             // A moved instruction grows by thirteen bytes at most.
             let moved = 64 + 8 * (site.displaced.end - site.displaced.start);
             moved + probes.iter().map(probe).sum::<u64>()
         };
-        self.sites.iter().map(site).sum()
+        let table = self
+            .syscalls
+            .as_ref()
+            .map_or(0, |events| events.table.len() as u64 * 8 + 4096);
+        self.sites.iter().map(site).sum::<u64>() + table
     }
 }
 
@@ -106,7 +117,18 @@ impl Probes {
             rdpid: std::fs::read_to_string("/proc/cpuinfo")
                 .is_ok_and(|text| text.split_whitespace().any(|word| word == "rdpid")),
             timed,
+            syscalls: None,
         })
+    }
+
+    /// System calls are recorded, and nothing else.
+    pub fn record_syscalls(&mut self, options: &crate::options::SyscallOptions) {
+        self.syscalls = Some(syscalls::Syscalls::new(options));
+    }
+
+    /// Are system calls recorded?
+    pub fn records_syscalls(&self) -> bool {
+        self.syscalls.is_some()
     }
 
     /// Does one of them count?
@@ -174,9 +196,11 @@ impl Probes {
 
     /// Does a probe belong to this file?
     pub fn concern(&self, path: &Path) -> bool {
-        self.definitions
-            .iter()
-            .any(|definition| is_file(definition, path))
+        self.syscalls.is_some()
+            || self
+                .definitions
+                .iter()
+                .any(|definition| is_file(definition, path))
     }
 
     /// Finds the places of a module's probes, plans them, and logs them. `next_id` is the next function id.
@@ -190,6 +214,9 @@ impl Probes {
         hits: &mut Vec<(u64, String)>,
         session: &mut Session,
     ) -> Result<Probed> {
+        if self.syscalls.is_some() {
+            return self.syscalls(image, next_id, hits, session);
+        }
         let Planned {
             places,
             sites,

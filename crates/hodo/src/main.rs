@@ -7,6 +7,7 @@ mod output;
 mod plan;
 mod progress;
 mod run;
+mod syscalls;
 mod view;
 mod words;
 
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         .subcommand()
         .map(|(_, matches)| run::patch_order(matches));
     let named = matches.subcommand().is_some_and(|(name, matches)| {
-        matches!(name, "live" | "probe")
+        matches!(name, "live" | "probe" | "syscalls")
             && matches.value_source("data") == Some(ValueSource::CommandLine)
     });
     match dispatch(cli, &order.unwrap_or_default(), named) {
@@ -80,6 +81,7 @@ fn dispatch(cli: Cli, order: &[run::Patch], named: bool) -> Result<ExitCode> {
         Command::Probe(args) if args.looking.dry_run => looking::dry_run(&args),
         Command::Probe(args) if args.looking.list => looking::list(&args),
         Command::Probe(args) => Ok(run::probe(&args, named)),
+        Command::Syscalls(args) => syscalls::syscalls(&args, named),
         Command::Plan(args) => plan::plan(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -63,6 +63,7 @@ fn options(common: &Common, recording: &Recording, order: &[Patch]) -> RecordOpt
         verbose: common.screen.verbose,
         cmdline: command_line(),
         probes: Vec::new(),
+        syscalls: None,
     }
 }
 
@@ -74,7 +75,7 @@ fn clock(arg: ClockArg) -> Clock {
     }
 }
 
-fn command_line() -> Vec<String> {
+pub fn command_line() -> Vec<String> {
     std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
         .collect()
@@ -108,7 +109,7 @@ fn end(exit: Exit) -> ExitCode {
 }
 
 /// Why there was no recording: an error, and the status to exit with, as of `env` and `timeout`.
-fn failed(error: &anyhow::Error, program: &OsStr) -> ExitCode {
+pub fn failed(error: &anyhow::Error, program: &OsStr) -> ExitCode {
     output::complain(error);
     let candidates: Vec<PathBuf> = if program.as_bytes().contains(&b'/') {
         vec![PathBuf::from(program)]
@@ -132,7 +133,7 @@ fn failed(error: &anyhow::Error, program: &OsStr) -> ExitCode {
 }
 
 /// Records, and shows the progress.
-fn run(options: &RecordOptions) -> anyhow::Result<Exit> {
+pub fn run(options: &RecordOptions) -> anyhow::Result<Exit> {
     let _progress = Progress::recording(&options.data);
     hodo_process::record(options)
 }
@@ -162,7 +163,10 @@ pub fn live(args: &LiveArgs, order: &[Patch], named: bool) -> ExitCode {
 }
 
 /// Gives a recording a temporary directory, unless there is a place `named` for it.
-fn place(options: &mut RecordOptions, named: bool) -> Result<Option<tempfile::TempDir>, ExitCode> {
+pub fn place(
+    options: &mut RecordOptions,
+    named: bool,
+) -> Result<Option<tempfile::TempDir>, ExitCode> {
     if named {
         return Ok(None);
     }
@@ -183,7 +187,7 @@ fn place(options: &mut RecordOptions, named: bool) -> Result<Option<tempfile::Te
 }
 
 /// Shows a recording, and ends as the program did.
-fn show(
+pub fn show(
     exit: Exit,
     temporary: Option<tempfile::TempDir>,
     view: impl FnOnce() -> anyhow::Result<()>,

@@ -9,12 +9,14 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 mod event;
 mod saved;
+mod syscall;
 
 use super::emit::{Code, Pending};
 use super::relocate::{RelocateError, relocate_apart};
 use super::stub::{Layout, Runtime};
 use event::emit_event;
 use saved::Saved;
+use syscall::without_syscalls;
 
 /// Bytes that a fetched string has at most, with its end.
 pub const STRING: usize = 128;
@@ -85,6 +87,8 @@ pub enum Action {
     Count(Counter),
     /// Writes an event.
     Record(Event),
+    /// Records the system call that the instruction makes, which is a `syscall`. The last action of its instruction.
+    Syscall,
 }
 
 /// An event: a record, and a payload of which the first word has the processor in its upper half and a bit for each value
@@ -172,7 +176,7 @@ pub fn emit(
         // The length is the same everywhere.
         emit_probe(
             &mut Code::new(&mut bytes, at),
-            layout,
+            (layout, runtime),
             probe,
             from,
             &mut Cold::default(),
@@ -182,7 +186,8 @@ pub fn emit(
             None => gaps.push((probe.offset, bytes.len())),
         }
     }
-    let moved = relocate_apart(displaced, from, at, &gaps)?;
+    let replaced = without_syscalls(displaced, probes);
+    let moved = relocate_apart(&replaced, from, at, &gaps)?;
     if let Some((offset, _)) = gaps
         .iter()
         .find(|(offset, _)| !moved.map.iter().any(|piece| piece.old == *offset))
@@ -193,7 +198,7 @@ pub fn emit(
     let mut detour = Detour::default();
     for (index, piece) in moved.map.iter().enumerate() {
         for probe in probes.iter().filter(|probe| probe.offset == piece.old) {
-            emit_probe(code, layout, probe, from, &mut cold)?;
+            emit_probe(code, (layout, runtime), probe, from, &mut cold)?;
         }
         let gap = gaps.iter().find(|gap| gap.0 == piece.old);
         let start = piece.new + gap.map_or(0, |gap| gap.1);
@@ -233,7 +238,7 @@ const JA: &[u8] = &[0x0F, 0x87];
 
 fn emit_probe(
     code: &mut Code<'_>,
-    layout: &Layout,
+    (layout, runtime): (&Layout, &Runtime),
     probe: &Probe<'_>,
     from: u64,
     cold: &mut Cold,
@@ -255,6 +260,7 @@ fn emit_probe(
         Action::Record(event) => {
             emit_event(code, layout, probe.flags_dead, event, here, cold)?;
         }
+        Action::Syscall => syscall::emit(code, runtime, here),
     }
     Ok(())
 }

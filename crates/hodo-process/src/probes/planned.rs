@@ -22,7 +22,7 @@ pub(super) struct Planned {
 }
 
 /// Bytes at the beginning of a hooked function that may be changed.
-const HOOK_LENGTH: u64 = 32;
+pub(super) const HOOK_LENGTH: u64 = 32;
 
 impl Probes {
     /// Finds the places of a file's probes, and plans them.

@@ -1,0 +1,42 @@
+//! A system call, with an event before it and one behind it.
+
+use super::{Action, CALL, Probe};
+use crate::x86_64::emit::Code;
+use crate::x86_64::stub::Runtime;
+use alloc::borrow::Cow;
+
+/// `syscall`
+const SYSCALL: [u8; 2] = [0x0F, 0x05];
+/// A nop of the same length.
+const NOP: [u8; 2] = [0x66, 0x90];
+
+/// Emits the system call of the instruction at `here`. The instruction itself becomes a nop: what branches to the one behind
+/// it must not come to the second event. A child that begins behind the call comes there, too; nothing of ours is on the
+/// stack meanwhile.
+pub(super) fn emit(code: &mut Code<'_>, runtime: &Runtime, here: u64) {
+    let (enter, exit) = runtime.syscalls.unwrap_or_default();
+    around(code, enter);
+    code.raw(&SYSCALL);
+    around(code, exit);
+    // The system call leaves the address behind it.
+    code.op64(&[0x48, 0xB9], here + SYSCALL.len() as u64); // movabs rcx, next
+}
+
+/// A call below the red zone, which leaves the flags alone.
+fn around(code: &mut Code<'_>, to: u64) {
+    code.raw(&[0x48, 0x8D, 0x64, 0x24, 0x80]); // lea rsp, [rsp-128]
+    code.branch(CALL, to);
+    code.raw(&[0x48, 0x8D, 0xA4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp+128]
+}
+
+/// The code without the system calls that probes make in their stead.
+pub(super) fn without_syscalls<'c>(displaced: &'c [u8], probes: &[Probe<'_>]) -> Cow<'c, [u8]> {
+    let mut code = Cow::Borrowed(displaced);
+    for probe in probes.iter().filter(|p| *p.action == Action::Syscall) {
+        let range = probe.offset..probe.offset + SYSCALL.len();
+        if code.get(range.clone()) == Some(&SYSCALL[..]) {
+            code.to_mut()[range].copy_from_slice(&NOP);
+        }
+    }
+    code
+}

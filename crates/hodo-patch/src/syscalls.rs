@@ -1,0 +1,60 @@
+//! System calls: the code that is called around them, and its table.
+
+use hodo_arch::x86_64::emit::Code;
+use hodo_trace::format::record;
+use hodo_trace::syscalls::HEADER;
+
+use crate::{Island, Patches};
+
+/// How system calls are recorded.
+#[derive(Debug, Clone)]
+pub struct SyscallEvents {
+    /// The function ids of the events before a call and behind it.
+    pub ids: (u32, u32),
+    /// The processor has `rdpid`.
+    pub rdpid: bool,
+    /// See [`hodo_trace::syscalls::table`].
+    pub table: Vec<u64>,
+}
+
+impl Island {
+    /// Adds the code that is called around system calls. It serves the probes that are added afterwards.
+    ///
+    /// # Errors
+    /// If the island is full.
+    pub fn add_syscalls(
+        &mut self,
+        events: &SyscallEvents,
+        timed: bool,
+        patches: &mut Patches,
+    ) -> Result<(), String> {
+        let agent = hodo_agent::syscalls();
+        let bytes = agent.code.len() + HEADER as usize + events.table.len() * 8;
+        if (self.code.len() + bytes + 64) as u64 > self.capacity {
+            return Err("the island is full".to_owned());
+        }
+        let runtime = self.runtime_addresses(timed);
+        let mut out = Code::new(&mut self.code, self.base);
+        out.align(64);
+        let start = out.here();
+        out.raw(agent.code);
+        let info = |id: u32| u64::from(id | record::ENTRY << record::KIND_SHIFT);
+        let header = [
+            runtime.epoch,
+            runtime.chunk,
+            info(events.ids.0) | info(events.ids.1) << 32,
+            u64::from(timed) | u64::from(events.rdpid) << 1,
+        ];
+        for word in header.iter().chain(&events.table) {
+            out.raw(&word.to_le_bytes());
+        }
+        let at = |offset: u32| start + u64::from(offset);
+        let faults = agent
+            .faults
+            .iter()
+            .map(|&[load, next]| (at(load), at(next)));
+        patches.faults.extend(faults);
+        self.syscalls = Some((start + agent.enter as u64, start + agent.exit as u64));
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! `hodo syscalls`: events around each `syscall` instruction.
+
+use std::rc::Rc;
+
+use anyhow::{Context, Result, bail};
+use hodo_arch::x86_64::detour::Action;
+use hodo_patch::{Probe, SyscallEvents};
+use hodo_plan::model::Wanted;
+use hodo_plan::plan_probes;
+use hodo_trace::format::record;
+use hodo_trace::syscalls::{GROUP, NAMES, table};
+use serde_json::json;
+
+use super::planned::HOOK_LENGTH;
+use super::{Probed, Probes, site_plan};
+use crate::modules::{HOOKED, Image};
+use crate::options::SyscallOptions;
+use crate::session::Session;
+
+/// `syscall`
+const SYSCALL: [u8; 2] = [0x0F, 0x05];
+
+/// What is recorded of system calls.
+#[derive(Debug)]
+pub(super) struct Syscalls {
+    table: Vec<u64>,
+    /// Once there is a module: the ids of the events.
+    events: Option<Rc<SyscallEvents>>,
+}
+
+impl Syscalls {
+    pub(super) fn new(options: &SyscallOptions) -> Self {
+        let wanted = |number: u64| match &options.only {
+            None => true,
+            Some(only) => only.contains(&number),
+        };
+        Self {
+            table: table(&wanted, options.bare),
+            events: None,
+        }
+    }
+}
+
+impl Probes {
+    /// The `syscall` instructions of a module.
+    pub(super) fn syscalls(
+        &mut self,
+        image: &Image,
+        next_id: &mut u32,
+        hits: &mut Vec<(u64, String)>,
+        session: &mut Session,
+    ) -> Result<Probed> {
+        let places = places(image);
+        let Some(syscalls) = &mut self.syscalls else {
+            return Ok(Probed::default());
+        };
+        if places.is_empty() {
+            return Ok(Probed::default());
+        }
+        let events = match &syscalls.events {
+            Some(events) => Rc::clone(events),
+            None => {
+                let ids = (*next_id, *next_id + 1);
+                if ids.1 > record::MAX_FUNCTION_ID {
+                    bail!("there are no more ids for events");
+                }
+                *next_id += 2;
+                for (id, name) in [ids.0, ids.1].into_iter().zip(NAMES) {
+                    hits.push((places[0], name.to_owned()));
+                    session.log(&json!({"probe": {
+                        "id": id, "group": GROUP, "name": name, "symbol": name, "offset": 0, "args": [],
+                    }}))?;
+                }
+                let table = std::mem::take(&mut syscalls.table);
+                let events = SyscallEvents {
+                    ids,
+                    rdpid: self.rdpid,
+                    table,
+                };
+                Rc::clone(syscalls.events.insert(Rc::new(events)))
+            }
+        };
+        let plan = plan_probes(&image.path, &image.bytes, Wanted::At(&places), 0)
+            .with_context(|| format!("planning {}", image.path.display()))?;
+        let mut left: Vec<_> = plan
+            .refused
+            .into_iter()
+            .filter(|r| !is_no_instruction(&r.reason))
+            .collect();
+        let hooked = image.symbols(&HOOKED);
+        let mut probed = Probed {
+            syscalls: Some(events),
+            ..Probed::default()
+        };
+        let mut clashes = 0;
+        for site in plan.sites {
+            let clash = hooked.iter().flatten().any(|&(addr, _)| {
+                site.displaced.start < addr + HOOK_LENGTH && addr < site.displaced.end
+            });
+            if clash {
+                clashes += site.probes.len();
+                continue;
+            }
+            let probes = site.probes.iter().zip(&site.flags_dead);
+            let probes = probes.map(|(&addr, &flags_dead)| Probe {
+                addr,
+                flags_dead,
+                action: Action::Syscall,
+            });
+            probed.sites.push((site_plan(&site), probes.collect()));
+        }
+        left.sort_by_key(|refused| refused.addr);
+        let count = left.len() + clashes;
+        if count > 0 {
+            let first = left
+                .first()
+                .map(|refused| format!("; the first, at {:#x}: {}", refused.addr, refused.reason));
+            let text = format!(
+                "{}: of {} `syscall` instructions {count} are not watched{}",
+                image.path.display(),
+                count + probed.sites.iter().map(|site| site.1.len()).sum::<usize>(),
+                first.unwrap_or_default()
+            );
+            session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
+        }
+        Ok(probed)
+    }
+}
+
+/// Does the planner say that there is no such instruction, or one that is left alone on purpose (a signal handler's return)?
+fn is_no_instruction(reason: &str) -> bool {
+    [
+        "it is the middle of",
+        "it is data",
+        "it belongs to a signal handler's return",
+    ]
+    .iter()
+    .any(|start| reason.starts_with(start))
+}
+
+/// Where the bytes of `syscall` stand in the code: link-time addresses.
+fn places(image: &Image) -> Vec<u64> {
+    let mut places = Vec::new();
+    for segment in image.segments.iter().filter(|segment| segment.executable) {
+        let Some(code) = image.at(segment.addr..segment.addr + segment.size) else {
+            continue;
+        };
+        let found = code
+            .windows(2)
+            .enumerate()
+            .filter(|(_, bytes)| *bytes == SYSCALL);
+        let found: Vec<usize> = found.map(|(at, _)| at).collect();
+        for &at in &found {
+            let leads_on = |at: usize| ends_thread(&code[at + SYSCALL.len()..]);
+            // The one behind it belongs to the same.
+            let before = found
+                .iter()
+                .any(|&first| first < at && at - first < 16 && leads_on(first));
+            if !leads_on(at) && !before {
+                places.push(segment.addr + at as u64);
+            }
+        }
+    }
+    places
+}
+
+/// Is what follows a system call the end of a thread, which has just unmapped its own stack (musl's `__unmapself`)?
+/// There is no stack to save anything on, then.
+fn ends_thread(code: &[u8]) -> bool {
+    // xor rdi, rdi (or edi, edi); mov al (or eax), 60; syscall
+    const CLEAR: [&[u8]; 3] = [&[0x48, 0x31, 0xFF], &[0x31, 0xFF], &[0x48, 0x33, 0xFF]];
+    const EXIT: [&[u8]; 2] = [&[0xB0, 60], &[0xB8, 60, 0, 0, 0]];
+    let clear = CLEAR.iter().find_map(|clear| code.strip_prefix(*clear));
+    let exit = clear.and_then(|code| EXIT.iter().find_map(|exit| code.strip_prefix(*exit)));
+    exit.is_some_and(|code| code.starts_with(&SYSCALL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_that_is_gone_is_known() {
+        // musl 1.2, src/thread/x86_64/__unmapself.s, behind the first system call
+        assert!(ends_thread(&[0x48, 0x31, 0xFF, 0xB0, 60, 0x0F, 0x05]));
+        assert!(!ends_thread(&[0x48, 0x31, 0xFF, 0xB0, 61, 0x0F, 0x05]));
+        assert!(!ends_thread(&[]));
+    }
+}

@@ -1,0 +1,129 @@
+//! Which system calls are meant: `openat,read`, `trace=file`, `!read`.
+
+use anyhow::{Result, bail};
+use hodo_trace::syscalls::{all, by_number, number};
+
+/// Calls of a group beyond those that their arguments tell of.
+const NETWORK: &str = "socket connect accept accept4 sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg shutdown bind listen \
+    getsockname getpeername socketpair setsockopt getsockopt sendfile";
+const PROCESS: &str = "clone clone3 fork vfork execve execveat exit exit_group wait4 waitid kill tkill tgkill rt_sigqueueinfo \
+    pidfd_open pidfd_send_signal unshare";
+const MEMORY: &str = "brk mmap munmap mremap mprotect msync mincore madvise mlock mlock2 munlock mlockall munlockall shmat \
+    shmdt remap_file_pages mbind pkey_mprotect process_madvise";
+const SIGNAL: &str = "rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend \
+    sigaltstack kill tkill tgkill pause signalfd signalfd4 pidfd_send_signal";
+
+/// Has a system call an argument like one of these?
+fn has(number: u64, words: &[&str]) -> bool {
+    by_number(number)
+        .and_then(|call| call.args())
+        .is_some_and(|mut args| args.any(|arg| words.contains(&arg)))
+}
+
+fn group(name: &str) -> Option<Vec<u64>> {
+    let named = |names: &str| names.split_whitespace().filter_map(number).collect();
+    let with = |words: &[&str], more: &str| {
+        let found = all()
+            .map(|(number, _)| number)
+            .filter(|&number| has(number, words));
+        found
+            .chain(more.split_whitespace().filter_map(number))
+            .collect()
+    };
+    Some(match name {
+        "file" | "%file" => with(&["path"], "getcwd"),
+        "desc" | "%desc" => with(
+            &["fd", "at"],
+            "epoll_create epoll_create1 eventfd eventfd2 inotify_init inotify_init1 \
+            memfd_create mmap pipe pipe2 poll ppoll select pselect6 signalfd timerfd_create",
+        ),
+        "network" | "%network" | "net" | "%net" => named(NETWORK),
+        "process" | "%process" => named(PROCESS),
+        "memory" | "%memory" => named(MEMORY),
+        "signal" | "%signal" => named(SIGNAL),
+        _ => return None,
+    })
+}
+
+/// The numbers that filters choose; `None`: all. A filter is names and groups with commas between, after `trace=` or not, and
+/// after `!` or not. Those of several are joined; what a `!` names is taken away from them.
+///
+/// # Errors
+/// If a name is that of no system call.
+pub fn chosen_syscalls(filters: &[String]) -> Result<Option<Vec<u64>>> {
+    if filters.is_empty() {
+        return Ok(None);
+    }
+    let (mut chosen, mut but) = (Vec::new(), Vec::new());
+    let mut any = false;
+    for filter in filters {
+        let names = filter
+            .strip_prefix("trace=")
+            .or_else(|| filter.strip_prefix("t="))
+            .unwrap_or(filter);
+        let (list, names) = match names.strip_prefix('!') {
+            Some(names) => (&mut but, names),
+            None => {
+                any = true;
+                (&mut chosen, names)
+            }
+        };
+        for name in names.split(',') {
+            match (name, number(name), group(name)) {
+                (_, Some(number), _) => list.push(number),
+                (_, _, Some(group)) => list.extend(group),
+                ("all", ..) => list.extend(all().map(|(number, _)| number)),
+                ("none", ..) => {}
+                _ => bail!(
+                    "there is no system call {name:?}, and no group of that name (file, desc, network, process, memory, signal)"
+                ),
+            }
+        }
+    }
+    if !any {
+        chosen.extend(all().map(|(number, _)| number));
+    }
+    chosen.retain(|number| !but.contains(number));
+    chosen.sort_unstable();
+    chosen.dedup();
+    Ok(Some(chosen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(filters: &[&str]) -> Vec<&'static str> {
+        let filters: Vec<String> = filters.iter().map(|&f| f.to_owned()).collect();
+        let chosen = chosen_syscalls(&filters).unwrap().unwrap();
+        chosen
+            .into_iter()
+            .filter_map(by_number)
+            .map(|call| call.name)
+            .collect()
+    }
+
+    #[test]
+    fn names_and_groups_choose() {
+        assert_eq!(names(&["openat,read"]), ["read", "openat"]);
+        assert_eq!(names(&["trace=read", "write"]), ["read", "write"]);
+        assert!(names(&["trace=file"]).contains(&"openat"));
+        assert!(!names(&["%file"]).contains(&"read"));
+        assert!(names(&["desc"]).contains(&"read"));
+        let others = names(&["!read,write"]);
+        assert!(!others.contains(&"read") && others.contains(&"openat"));
+        assert!(!names(&["memory", "!mmap"]).contains(&"mmap"));
+        assert_eq!(chosen_syscalls(&[]).unwrap(), None);
+    }
+
+    #[test]
+    fn a_wrong_name_is_refused() {
+        let error = chosen_syscalls(&["reed".to_owned()])
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "there is no system call \"reed\", and no group of that name (file, desc, network, process, memory, signal)"
+        );
+    }
+}

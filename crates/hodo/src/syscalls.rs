@@ -1,0 +1,76 @@
+//! `syscalls`.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use hodo_process::{RecordOptions, SyscallOptions};
+use hodo_view::{SourceOptions, SyscallsFormat, SyscallsOptions};
+
+use crate::args::{FormatArg, SyscallsArgs};
+use crate::run;
+
+/// `hodo syscalls`: a recording of system calls only. `named`: there is a place for it.
+///
+/// # Errors
+/// If the arguments are wrong, or the output file cannot be made.
+pub fn syscalls(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
+    if args.pid.is_some() {
+        bail!("hodo syscalls cannot attach to a process yet (-p): name a program to run");
+    }
+    let Some(program) = args.command.first() else {
+        bail!("there is no program to run");
+    };
+    let only = hodo_view::chosen_syscalls(&args.events)?;
+    let output = args
+        .output
+        .as_ref()
+        .map(|path| File::create(path).with_context(|| format!("writing {}", path.display())));
+    let output = output.transpose()?;
+    let mut options = RecordOptions {
+        command: args.command.clone(),
+        data: args.place.data.clone(),
+        no_follow: args.no_follow,
+        syscalls: Some(SyscallOptions {
+            only,
+            bare: args.summary,
+        }),
+        verbose: args.screen.verbose,
+        cmdline: run::command_line(),
+        ..RecordOptions::default()
+    };
+    let temporary = match run::place(&mut options, named) {
+        Ok(temporary) => temporary,
+        Err(code) => return Ok(code),
+    };
+    let exit = match run::run(&options) {
+        Ok(exit) => exit,
+        Err(error) => return Ok(run::failed(&error, program)),
+    };
+    Ok(run::show(exit, temporary, || {
+        view(args, options.data.clone(), output)
+    }))
+}
+
+fn view(args: &SyscallsArgs, data: PathBuf, output: Option<File>) -> Result<()> {
+    let options = SyscallsOptions {
+        source: SourceOptions {
+            data,
+            ..SourceOptions::default()
+        },
+        format: match args.format {
+            FormatArg::Text => SyscallsFormat::Text,
+            FormatArg::Json => SyscallsFormat::Json,
+        },
+        summary: args.summary,
+    };
+    let out: Box<dyn Write> = match output {
+        Some(file) => Box::new(file),
+        None => Box::new(std::io::stderr().lock()),
+    };
+    let mut out = BufWriter::with_capacity(1 << 16, out);
+    hodo_view::syscalls(&options, &mut out)?;
+    out.flush().context("writing the output")
+}
