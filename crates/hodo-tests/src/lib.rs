@@ -5,6 +5,7 @@
 //! is built); `HODO_TEST_TIMEOUT` the seconds after which a run counts as hanging.
 
 mod build;
+pub mod perfetto;
 mod run;
 mod trace;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use hodo_tests::{Kind, build, hodo};
+use hodo_tests::{Kind, build, hodo, perfetto};
 use serde_json::Value;
 
 /// Runs `hodo probe`.
@@ -211,4 +211,112 @@ fn a_list_of_nothing_tells_why() {
     let output = probe(&["--list"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output.stdout).contains("hodo probe --list FILE [FUNCTION…]"));
+}
+
+#[test]
+fn events_are_written_as_perfetto_reads_them() {
+    let program = build("probed.c", Kind::Pie, &[]);
+    let file = path(&program);
+    let scratch = hodo_tests::scratch("perfetto");
+    let written = scratch.join("probes.pftrace");
+    let definition = format!("my/worked {file}:work n=$arg2:s32 text=+0($arg3):string p=$arg1");
+    let definition = format!("p:{definition}");
+    let count = format!("{file}:loop count");
+    let words = ["-e", &definition, "-e", &count, "--format", "perfetto"];
+    let output = probe(&[&words[..], &["-o", path(&written), "--", file]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    // The program's output is its own.
+    assert_eq!(text(&output.stdout).lines().count(), 1);
+    let packets = perfetto::packets(&std::fs::read(&written).expect("a trace"));
+    let threads = packets.iter().filter(|packet| packet.thread.is_some());
+    assert_eq!(threads.count(), 9);
+    let hits: Vec<_> = packets.iter().filter(|p| p.kind == Some(3)).collect();
+    assert_eq!(hits.len(), 8001);
+    let mut seen = vec![0; 1000];
+    for hit in &hits {
+        assert_eq!((hit.name.as_str(), hit.category.as_str()), ("worked", "my"));
+        assert!(hit.time.is_some());
+        let value = |name: &str| hit.annotations.get(name).expect("a value").as_str();
+        if value("text") == "text" {
+            seen[value("n").parse::<usize>().expect("a number")] += 1;
+        } else {
+            assert_eq!((value("text"), value("p")), ("null", "0"));
+        }
+        assert_eq!(value("place"), "work+0x0");
+    }
+    assert!(seen.iter().all(|&times| times == 8));
+    let counted = packets.iter().find_map(|packet| packet.counter);
+    assert_eq!(counted, Some(1));
+    // Without a place for it, it would be mixed with the program's output.
+    let output = probe(&["-e", &count, "--format", "perfetto", "--", file]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("--output <FILE>"),
+        "{output:?}"
+    );
+    let output = probe(&["-e", &count, "-o", "/no/such/place", "--", file]);
+    assert_eq!(output.status.code(), Some(125));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("writing /no/such/place: No such file"),
+        "{said}"
+    );
+    assert!(output.stdout.is_empty(), "it ran");
+}
+
+/// Runs another command of hodo.
+fn run(words: &[&str]) -> Output {
+    Command::new("timeout")
+        .args(["-s", "KILL", "120"])
+        .arg(hodo())
+        .args(words)
+        .output()
+        .expect("hodo can be run")
+}
+
+#[test]
+fn dumps_for_perfetto_have_all_calls() {
+    let program = build("threads.c", Kind::Pie, &[]);
+    let data = hodo_tests::scratch("perfetto-dump").join("data");
+    let script = format!("{} >/dev/null; exec {0} >/dev/null", path(&program));
+    let output = run(&["record", "-d", path(&data), "--", "sh", "-c", &script]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let chrome = json(&run(&["dump", "-d", path(&data), "--chrome"]));
+    let packets = perfetto::packets(&run(&["dump", "-d", path(&data), "--perfetto"]).stdout);
+    let chrome = chrome["traceEvents"].as_array().expect("events");
+    let begins = |event: &&Value| event["ph"] == "B" || event["ph"] == "i";
+    let expected: Vec<_> = (chrome.iter().filter(begins))
+        .map(|event| {
+            (
+                event["name"].as_str().expect("a name"),
+                event["tid"].as_u64(),
+            )
+        })
+        .collect();
+    assert!(expected.len() > 1000, "{}", expected.len());
+    let threads: std::collections::HashMap<u64, u64> = (packets.iter())
+        .filter_map(|packet| Some((packet.track, packet.thread.as_ref()?.1)))
+        .collect();
+    let found: Vec<_> = packets
+        .iter()
+        .filter(|packet| matches!(packet.kind, Some(1 | 3)))
+        .map(|packet| (packet.name.as_str(), threads.get(&packet.track).copied()))
+        .collect();
+    assert!(found == expected);
+    // Calls end in their order, also those of a program that executes another one.
+    let mut open: std::collections::HashMap<u64, i64> = std::collections::HashMap::new();
+    let mut time = 0;
+    for packet in packets.iter().filter(|packet| packet.kind.is_some()) {
+        assert!(packet.time >= Some(time), "packets are not in order");
+        time = packet.time.expect("a time");
+        let depth = open.entry(packet.track).or_default();
+        match packet.kind {
+            Some(1) => *depth += 1,
+            Some(2) => *depth -= 1,
+            _ => {}
+        }
+        assert!(*depth >= 0, "more calls end than begin");
+    }
+    let processes = packets.iter().filter_map(|p| p.process.as_ref());
+    assert_eq!(processes.count(), 2);
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use hodo_trace::Step;
 
 use crate::format::timestamp;
+use crate::perfetto;
 use crate::source::{Source, SourceOptions};
 use crate::stream::{Merged, TaskStream};
 use crate::tree::{Tree, sessions};
@@ -18,6 +19,8 @@ pub enum DumpFormat {
     Raw,
     /// Chrome's trace event format, for Perfetto and chrome://tracing.
     Chrome,
+    /// Perfetto's own trace format: binary.
+    Perfetto,
     /// Folded stacks with the time in each, in microseconds.
     FlameGraph,
     /// A flame graph.
@@ -44,6 +47,7 @@ pub fn dump(options: &DumpOptions, out: &mut dyn Write) -> Result<()> {
     match options.format {
         DumpFormat::Raw => raw(&source, out),
         DumpFormat::Chrome => chrome(&source, out),
+        DumpFormat::Perfetto => perfetto::calls(&source, &options.source, out),
         DumpFormat::FlameGraph => {
             let unit = if options.sample_time == 0 {
                 1000

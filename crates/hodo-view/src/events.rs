@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use hodo_trace::meta::{Arg, Probe};
@@ -10,6 +11,7 @@ use hodo_trace::{RecordKind, Records, Task};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::perfetto;
 use crate::source::{Source, SourceOptions};
 
 /// How events are written.
@@ -20,6 +22,8 @@ pub enum EventFormat {
     Text,
     /// An object for each event, one in a line.
     Json,
+    /// Perfetto's trace format, counters included: binary.
+    Perfetto,
 }
 
 /// What of a trace.
@@ -33,7 +37,7 @@ pub struct EventOptions {
 
 /// What an event tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Shown {
+pub(crate) enum Shown {
     Number(u64),
     Signed(i64),
     Hex(u64),
@@ -47,7 +51,21 @@ enum Shown {
 /// # Errors
 /// If the trace cannot be read or `out` cannot be written.
 pub fn events(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
+    if options.format == EventFormat::Perfetto {
+        return perfetto::probes(&options.source, out);
+    }
     let source = Source::open(&options.source)?;
+    walk(&source, |_, line| match options.format {
+        EventFormat::Text => line.text(out),
+        _ => line.json(out),
+    })
+}
+
+/// Goes through the hits of all probes in the order of time, with the indices of the tasks that made them.
+pub(crate) fn walk(
+    source: &Source,
+    mut each: impl FnMut(usize, &mut Line<'_>) -> Result<()>,
+) -> Result<()> {
     let probes: HashMap<u32, &Probe> = source.trace.probes.iter().map(|p| (p.id, p)).collect();
     let mut streams: HashMap<usize, Records<'_>> = HashMap::new();
     // Tasks by the time of their next event; those of which nothing was read yet, by that of their first record.
@@ -72,17 +90,14 @@ pub fn events(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
             if let Some(probe) = probes.get(&id)
                 && ns >= source.range.0
             {
-                let line = Line {
-                    source: &source,
+                let mut line = Line {
+                    source,
                     task,
                     ns,
                     probe,
                     payload: &payload,
                 };
-                match options.format {
-                    EventFormat::Text => line.text(out)?,
-                    EventFormat::Json => line.json(out)?,
-                }
+                each(index, &mut line)?;
             }
         }
         let records = streams
@@ -123,18 +138,46 @@ struct Count {
     hits: u64,
 }
 
+/// What probes have counted.
+#[derive(Debug)]
+pub(crate) struct Counters(Vec<Count>);
+
+impl Counters {
+    /// Those of the trace in a directory; none if nothing counts.
+    pub fn read(data: &Path) -> Result<Self> {
+        let path = data.join("counts.json");
+        let counts = match std::fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)
+                .with_context(|| format!("{} is damaged", path.display()))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+        };
+        Ok(Self(counts))
+    }
+
+    /// Their names with their hits.
+    pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
+        self.0.iter().map(|count| {
+            let symbol = hodo_symbols::demangle(&count.symbol, hodo_symbols::Style::Simple);
+            let name = format!("{}: ({symbol}+{:#x})", count.name, count.offset);
+            (name, count.hits)
+        })
+    }
+}
+
 /// Shows what probes have counted. Nothing, if none does.
 ///
 /// # Errors
 /// If the counts cannot be read or `out` cannot be written.
 pub fn counts(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
-    let path = options.source.data.join("counts.json");
-    let counts: Vec<Count> = match std::fs::read(&path) {
-        Ok(text) => serde_json::from_slice(&text)
-            .with_context(|| format!("{} is damaged", path.display()))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
-    };
+    if options.format == EventFormat::Perfetto {
+        // They are among the events.
+        return Ok(());
+    }
+    let Counters(counts) = Counters::read(&options.source.data)?;
+    if counts.is_empty() {
+        return Ok(());
+    }
     if options.format == EventFormat::Json {
         for count in counts {
             let line = json!({
@@ -146,12 +189,8 @@ pub fn counts(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
         return Ok(());
     }
     writeln!(out, "        HITS  PROBE")?;
-    for count in counts {
-        let symbol = hodo_symbols::demangle(&count.symbol, hodo_symbols::Style::Simple);
-        let Count {
-            hits, name, offset, ..
-        } = count;
-        writeln!(out, "{hits:>12}  {name}: ({symbol}+{offset:#x})")?;
+    for (name, hits) in Counters(counts).named() {
+        writeln!(out, "{hits:>12}  {name}")?;
     }
     Ok(())
 }
@@ -162,19 +201,29 @@ struct Event {
     payload: Vec<u64>,
 }
 
-struct Line<'a> {
+/// The hit of a probe.
+pub(crate) struct Line<'a> {
     source: &'a Source,
     task: &'a Task,
-    ns: u64,
-    probe: &'a Probe,
+    /// When, in nanoseconds of the trace's clock.
+    pub ns: u64,
+    /// Which probe.
+    pub probe: &'a Probe,
     payload: &'a [u64],
 }
 
 impl Line<'_> {
-    fn cpu(&self) -> Option<u32> {
+    /// The processor, if it was recorded.
+    pub fn cpu(&self) -> Option<u32> {
         let upper = (self.payload.first()? >> 32) as u32;
         // The lower bits of TSC_AUX, as Linux sets it; the others are the node.
         (upper != u32::MAX).then_some(upper & 0xFFF)
+    }
+
+    /// Function and distance from its beginning.
+    pub fn place(&self) -> String {
+        let symbol = hodo_symbols::demangle(&self.probe.symbol, hodo_symbols::Style::Simple);
+        format!("{symbol}+{:#x}", self.probe.offset)
     }
 
     fn text(&self, out: &mut dyn Write) -> Result<()> {
@@ -188,12 +237,7 @@ impl Line<'_> {
             let us = self.ns / 1000;
             write!(out, "{:5}.{:06}: ", us / 1_000_000, us % 1_000_000)?;
         }
-        let symbol = hodo_symbols::demangle(&self.probe.symbol, hodo_symbols::Style::Simple);
-        write!(
-            out,
-            "{}: ({symbol}+{:#x})",
-            self.probe.name, self.probe.offset
-        )?;
+        write!(out, "{}: ({})", self.probe.name, self.place())?;
         for arg in &self.probe.args {
             write!(out, " {}=", arg.name)?;
             match self.value(arg) {
@@ -230,7 +274,8 @@ impl Line<'_> {
         Ok(())
     }
 
-    fn value(&self, arg: &Arg) -> Shown {
+    /// The value of one of the probe's arguments.
+    pub fn value(&self, arg: &Arg) -> Shown {
         if arg.comm {
             return Shown::Text(self.task.comm.clone().into_bytes());
         }

@@ -10,6 +10,7 @@ mod format;
 mod graph;
 mod info;
 mod pattern;
+mod perfetto;
 mod replay;
 mod report;
 mod source;

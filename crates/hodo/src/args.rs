@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use looking::Looking;
+pub use looking::EventFormatArg;
+use looking::{Looking, Written};
 
 /// See what a Linux program does while it runs
 ///
@@ -409,9 +410,8 @@ pub struct ProbeArgs {
         required_unless_present = "list"
     )]
     pub events: Vec<String>,
-    /// How events and counts are written
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub format: FormatArg,
+    #[command(flatten)]
+    pub written: Written,
     /// The clock of timestamps
     #[arg(long, value_name = "CLOCK", default_value = "mono")]
     pub clock: ClockArg,
@@ -548,6 +548,9 @@ pub struct DumpArgs {
     /// Chrome's trace format, for Perfetto and chrome://tracing
     #[arg(long, group = "form")]
     pub chrome: bool,
+    /// Perfetto's own trace format, for ui.perfetto.dev: binary, with the values of probes
+    #[arg(long, group = "form")]
+    pub perfetto: bool,
     /// Folded stacks, for flame graphs
     #[arg(long, group = "form")]
     pub flame_graph: bool,

@@ -212,6 +212,13 @@ pub fn show(
 
 /// `hodo probe`: a recording of probes only.
 pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
+    // Said before the program runs, not when all is lost.
+    if let Some(path) = &args.written.output
+        && let Err(error) = std::fs::File::create(path)
+    {
+        eprintln!("hodo: writing {}: {error}", path.display());
+        return ExitCode::from(125);
+    }
     let mut options = RecordOptions {
         command: args.command.clone(),
         data: args.place.data.clone(),

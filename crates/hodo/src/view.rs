@@ -1,17 +1,19 @@
 //! The commands that read a recording.
 
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use hodo_view::{
     DumpFormat, DumpOptions, EventFormat, EventOptions, GraphOptions, InfoOptions, Match,
     ReplayOptions, ReportFormat, ReportOptions, SourceOptions, Style,
 };
 
 use crate::args::{
-    DEFAULT_DATA, Data, DemangleArg, DumpArgs, FormatArg, GraphArgs, InfoArgs, LiveArgs, MatchArg,
-    ProbeArgs, Reading, ReplayStyle, ReportArgs,
+    DEFAULT_DATA, Data, DemangleArg, DumpArgs, EventFormatArg, FormatArg, GraphArgs, InfoArgs,
+    LiveArgs, MatchArg, ProbeArgs, Reading, ReplayStyle, ReportArgs,
 };
 use crate::output::{colors, with_output};
 
@@ -97,9 +99,10 @@ pub fn after_recording(args: &LiveArgs, data: PathBuf) -> Result<()> {
 
 /// What `hodo probe` shows of the recording in `data`: events, and then counts.
 pub fn after_probes(args: &ProbeArgs, data: PathBuf) -> Result<()> {
-    let format = match args.format {
-        FormatArg::Text => EventFormat::Text,
-        FormatArg::Json => EventFormat::Json,
+    let format = match args.written.format {
+        EventFormatArg::Text => EventFormat::Text,
+        EventFormatArg::Json => EventFormat::Json,
+        EventFormatArg::Perfetto => EventFormat::Perfetto,
     };
     let options = EventOptions {
         source: SourceOptions {
@@ -108,10 +111,21 @@ pub fn after_probes(args: &ProbeArgs, data: PathBuf) -> Result<()> {
         },
         format,
     };
-    with_output(args.screen.no_pager, |out| {
+    let write = |out: &mut dyn Write| {
         hodo_view::events(&options, out)?;
         hodo_view::counts(&options, out)
-    })
+    };
+    match &args.written.output {
+        None => with_output(args.screen.no_pager, write),
+        Some(path) => {
+            let writing = || format!("writing {}", path.display());
+            let file = File::create(path).with_context(writing)?;
+            let mut out = BufWriter::with_capacity(1 << 16, file);
+            write(&mut out)
+                .and_then(|()| Ok(out.flush()?))
+                .with_context(writing)
+        }
+    }
 }
 
 /// `hodo report`.
@@ -150,10 +164,15 @@ pub fn graph(args: GraphArgs) -> Result<ExitCode> {
 
 /// `hodo dump`.
 pub fn dump(args: &DumpArgs) -> Result<ExitCode> {
+    if args.perfetto && std::io::stdout().is_terminal() {
+        bail!("this form is binary: write it to a file, as hodo dump --perfetto > hodo.pftrace");
+    }
     let options = DumpOptions {
         source: source(&args.reading),
         format: if args.chrome {
             DumpFormat::Chrome
+        } else if args.perfetto {
+            DumpFormat::Perfetto
         } else if args.flame_graph {
             DumpFormat::FlameGraph
         } else if args.svg {

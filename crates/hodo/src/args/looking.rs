@@ -1,6 +1,38 @@
-//! The options of `hodo probe` that run nothing.
+//! The options of `hodo probe` that run nothing, and those of its output.
 
-use clap::Args;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+/// How events are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum EventFormatArg {
+    /// Lines as ftrace has them
+    #[default]
+    #[value(alias = "normal")]
+    Text,
+    /// JSON: an object in each line
+    Json,
+    /// Perfetto's trace format, for ui.perfetto.dev; into a file
+    Perfetto,
+}
+
+/// How and where events and counts are written.
+#[derive(Debug, Args)]
+pub struct Written {
+    /// How events and counts are written
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: EventFormatArg,
+    /// Write events and counts to this file, not to stdout
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        required_if_eq("format", "perfetto"),
+        value_hint = ValueHint::FilePath
+    )]
+    pub output: Option<PathBuf>,
+}
 
 /// What could be probed, and how.
 #[derive(Debug, Args)]
