@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Probes of hodo, of the kernel (uprobes by tracefs, as root) and no probe side by side, in one run on this machine. Prints
-# ratios; asserts nothing.
+# Probes of hodo, of the kernel (uprobes by tracefs, as root), of Frida (from PyPI) and no probe side by side, in one run on
+# this machine. Prints ratios; asserts nothing.
 #
 #   benches/probe.sh [CALLS]      CALLS of a tiny function (10,000,000; the kernel gets a hundredth)
 set -euo pipefail
@@ -49,6 +49,13 @@ if [ -w "$tracing/uprobe_events" ]; then
     fi
 else
     echo "the kernel's uprobes need root and tracefs: left out"
+fi
+if python3 -m venv frida >/dev/null 2>&1 && frida/bin/pip install --quiet frida >/dev/null 2>&1; then
+    offset=$(nm "$file" | awk '$3 == "tiny" { print "0x" $1 }')
+    frida=$(minus "$(least frida/bin/python "$OLDPWD/benches/frida_calls.py" "$file" "$offset" "$((calls / 10))")" "$bare")
+    row "a callback of Frida's, in C, at the same place" "$frida" "$(divide "$frida" "$count") times count"
+else
+    echo "Frida cannot be installed (python3-venv, pip): left out"
 fi
 
 echo
