@@ -16,11 +16,17 @@
 //!
 //! Nothing here knows a program: whether a symbol, a line or a variable exists is for those to find out who have the file.
 #![no_std]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+#[macro_use]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 pub mod definition;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+pub mod engine;
 pub mod registers;
 
 pub use definition::{

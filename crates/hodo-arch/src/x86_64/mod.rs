@@ -8,6 +8,7 @@ pub mod hooks;
 pub mod interrupted;
 pub mod relocate;
 pub mod scan;
+pub mod simulate;
 pub mod steps;
 pub mod stub;
 pub mod track;

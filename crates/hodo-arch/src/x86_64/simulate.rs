@@ -1,0 +1,382 @@
+//! Instructions done on saved registers, without running them: those that use the instruction pointer, and some that are
+//! frequent where probes are. Made ready once, so that doing it takes no decoder, no memory of ours and no lock.
+
+use iced_x86::{
+    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
+    Register,
+};
+
+use super::scan::is_nop;
+
+const RSP: usize = 4;
+const RCX: usize = 1;
+
+const CARRY: u64 = 1;
+const PARITY: u64 = 1 << 2;
+const ZERO: u64 = 1 << 6;
+const SIGN: u64 = 1 << 7;
+const OVERFLOW: u64 = 1 << 11;
+
+/// An access to memory that faults: the instruction has then done nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault;
+
+/// The memory on which instructions work.
+pub trait Memory {
+    /// Reads.
+    ///
+    /// # Errors
+    /// If that faults.
+    fn read(&mut self, addr: u64, into: &mut [u8]) -> Result<(), Fault>;
+
+    /// Writes.
+    ///
+    /// # Errors
+    /// If that faults.
+    fn write(&mut self, addr: u64, from: &[u8]) -> Result<(), Fault>;
+}
+
+/// An operand of eight bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operand {
+    Register(u8),
+    Memory(Address),
+}
+
+/// A place in memory: base and index by their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Address {
+    base: Option<u8>,
+    index: Option<u8>,
+    scale: u8,
+    displacement: u64,
+    /// Of 32 bits.
+    narrow: bool,
+}
+
+impl Address {
+    fn of(&self, registers: &[u64; 16]) -> u64 {
+        let register =
+            |number: Option<u8>| number.map_or(0, |number| registers[usize::from(number)]);
+        let index = register(self.index).wrapping_mul(u64::from(self.scale));
+        let whole = register(self.base)
+            .wrapping_add(index)
+            .wrapping_add(self.displacement);
+        if self.narrow {
+            whole & 0xFFFF_FFFF
+        } else {
+            whole
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Nothing,
+    Jump(u64),
+    Branch(ConditionCode, u64),
+    /// By `rcx`, or `ecx`: decreased first, and then also by the zero flag.
+    Count {
+        wide: bool,
+        decreases: bool,
+        zero: Option<bool>,
+        target: u64,
+    },
+    Call(u64),
+    JumpTo(Operand),
+    CallTo(Operand),
+    Return(u16),
+    Set(u8, u64),
+    Load {
+        to: u8,
+        size: u8,
+        from: Address,
+    },
+    Store {
+        from: u8,
+        size: u8,
+        to: Address,
+    },
+    Push(u8),
+    Pop(u8),
+}
+
+/// An instruction that can be simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Simulation {
+    kind: Kind,
+    next: u64,
+}
+
+impl Simulation {
+    /// Makes ready the instruction at the start of `code`, whose address is `addr`; nothing if it is none that can be
+    /// simulated.
+    #[must_use]
+    pub fn new(code: &[u8], addr: u64) -> Option<Self> {
+        let raw = Decoder::with_ip(64, code, addr, DecoderOptions::NONE).decode();
+        if raw.is_invalid() {
+            return None;
+        }
+        let next = raw.next_ip();
+        kind(&raw).map(|kind| Self { kind, next })
+    }
+
+    /// Whether control may go on elsewhere than at the next instruction.
+    #[must_use]
+    pub fn branches(&self) -> bool {
+        !matches!(
+            self.kind,
+            Kind::Nothing
+                | Kind::Set(..)
+                | Kind::Load { .. }
+                | Kind::Store { .. }
+                | Kind::Push(_)
+                | Kind::Pop(_)
+        )
+    }
+
+    /// Does it. The registers are in the order of the processor's numbers; `pc` becomes the address of the next instruction.
+    ///
+    /// # Errors
+    /// If an access to memory faults; nothing is changed then.
+    pub fn run(
+        &self,
+        registers: &mut [u64; 16],
+        flags: &mut u64,
+        pc: &mut u64,
+        memory: &mut impl Memory,
+    ) -> Result<(), Fault> {
+        let mut next = self.next;
+        match self.kind {
+            Kind::Nothing => {}
+            Kind::Jump(target) => next = target,
+            Kind::Branch(condition, target) => {
+                if holds(condition, *flags) {
+                    next = target;
+                }
+            }
+            Kind::Count {
+                wide,
+                decreases,
+                zero,
+                target,
+            } => {
+                let mask = if wide { u64::MAX } else { 0xFFFF_FFFF };
+                let count = registers[RCX].wrapping_sub(u64::from(decreases)) & mask;
+                if decreases {
+                    registers[RCX] = count;
+                }
+                let flag = zero.is_none_or(|zero| zero == (*flags & ZERO != 0));
+                if (count != 0) == decreases && flag {
+                    next = target;
+                }
+            }
+            Kind::Call(target) => {
+                push(registers, memory, self.next)?;
+                next = target;
+            }
+            Kind::JumpTo(operand) => next = word(operand, registers, memory)?,
+            Kind::CallTo(operand) => {
+                let target = word(operand, registers, memory)?;
+                push(registers, memory, self.next)?;
+                next = target;
+            }
+            Kind::Return(more) => {
+                next = load(memory, registers[RSP], 8)?;
+                registers[RSP] = registers[RSP].wrapping_add(8 + u64::from(more));
+            }
+            Kind::Set(to, value) => registers[usize::from(to)] = value,
+            Kind::Load { to, size, from } => {
+                registers[usize::from(to)] = load(memory, from.of(registers), size)?;
+            }
+            Kind::Store { from, size, to } => {
+                let value = registers[usize::from(from)].to_le_bytes();
+                memory.write(to.of(registers), &value[..usize::from(size)])?;
+            }
+            Kind::Push(from) => push(registers, memory, registers[usize::from(from)])?,
+            Kind::Pop(to) => {
+                let value = load(memory, registers[RSP], 8)?;
+                registers[RSP] = registers[RSP].wrapping_add(8);
+                registers[usize::from(to)] = value;
+            }
+        }
+        *pc = next;
+        Ok(())
+    }
+}
+
+fn load(memory: &mut impl Memory, addr: u64, size: u8) -> Result<u64, Fault> {
+    let mut value = [0; 8];
+    memory.read(addr, &mut value[..usize::from(size)])?;
+    Ok(u64::from_le_bytes(value))
+}
+
+fn push(registers: &mut [u64; 16], memory: &mut impl Memory, value: u64) -> Result<(), Fault> {
+    let to = registers[RSP].wrapping_sub(8);
+    memory.write(to, &value.to_le_bytes())?;
+    registers[RSP] = to;
+    Ok(())
+}
+
+fn word(operand: Operand, registers: &[u64; 16], memory: &mut impl Memory) -> Result<u64, Fault> {
+    match operand {
+        Operand::Register(number) => Ok(registers[usize::from(number)]),
+        Operand::Memory(address) => load(memory, address.of(registers), 8),
+    }
+}
+
+/// Whether a condition holds.
+fn holds(condition: ConditionCode, flags: u64) -> bool {
+    let set = |flag: u64| flags & flag != 0;
+    let less = set(SIGN) != set(OVERFLOW);
+    match condition {
+        ConditionCode::None => true,
+        ConditionCode::o => set(OVERFLOW),
+        ConditionCode::no => !set(OVERFLOW),
+        ConditionCode::b => set(CARRY),
+        ConditionCode::ae => !set(CARRY),
+        ConditionCode::e => set(ZERO),
+        ConditionCode::ne => !set(ZERO),
+        ConditionCode::be => set(CARRY | ZERO),
+        ConditionCode::a => !set(CARRY | ZERO),
+        ConditionCode::s => set(SIGN),
+        ConditionCode::ns => !set(SIGN),
+        ConditionCode::p => set(PARITY),
+        ConditionCode::np => !set(PARITY),
+        ConditionCode::l => less,
+        ConditionCode::ge => !less,
+        ConditionCode::le => less || set(ZERO),
+        ConditionCode::g => !less && !set(ZERO),
+    }
+}
+
+fn number(register: Register) -> Option<u8> {
+    register
+        .is_gpr()
+        .then(|| register.full_register().number() as u8)
+}
+
+/// The place that a memory operand has; nothing if a segment, a vector register or the size is in the way.
+fn address(raw: &Instruction) -> Option<Address> {
+    let plain = [Register::DS, Register::SS, Register::CS, Register::ES];
+    if !plain.contains(&raw.memory_segment()) {
+        return None;
+    }
+    if raw.is_ip_rel_memory_operand() {
+        let displacement = raw.ip_rel_memory_address();
+        return Some(Address {
+            base: None,
+            index: None,
+            scale: 1,
+            displacement,
+            narrow: false,
+        });
+    }
+    let of = |register: Register| match register {
+        Register::None => Some(None),
+        _ => number(register).map(Some),
+    };
+    let narrow = [raw.memory_base(), raw.memory_index()]
+        .iter()
+        .any(|register| register.is_gpr32())
+        || raw.memory_displ_size() == 4
+            && raw.memory_base() == Register::None
+            && raw.memory_index() == Register::None;
+    Some(Address {
+        base: of(raw.memory_base())?,
+        index: of(raw.memory_index())?,
+        scale: raw.memory_index_scale() as u8,
+        displacement: raw.memory_displacement64(),
+        narrow,
+    })
+}
+
+fn operand(raw: &Instruction) -> Option<Operand> {
+    match raw.op0_kind() {
+        OpKind::Register => number(raw.op0_register()).map(Operand::Register),
+        OpKind::Memory => address(raw).map(Operand::Memory),
+        _ => None,
+    }
+}
+
+fn kind(raw: &Instruction) -> Option<Kind> {
+    let near = raw.op0_kind() == OpKind::NearBranch64;
+    if near && raw.near_branch64() == 0 {
+        return None;
+    }
+    match raw.flow_control() {
+        FlowControl::UnconditionalBranch if near => return Some(Kind::Jump(raw.near_branch64())),
+        FlowControl::ConditionalBranch if near => {
+            let target = raw.near_branch64();
+            let count = |wide, decreases, zero| {
+                Some(Kind::Count {
+                    wide,
+                    decreases,
+                    zero,
+                    target,
+                })
+            };
+            return match raw.code() {
+                Code::Jrcxz_rel8_64 => count(true, false, None),
+                Code::Jecxz_rel8_64 => count(false, false, None),
+                Code::Loop_rel8_64_RCX => count(true, true, None),
+                Code::Loop_rel8_64_ECX => count(false, true, None),
+                Code::Loope_rel8_64_RCX => count(true, true, Some(true)),
+                Code::Loope_rel8_64_ECX => count(false, true, Some(true)),
+                Code::Loopne_rel8_64_RCX => count(true, true, Some(false)),
+                Code::Loopne_rel8_64_ECX => count(false, true, Some(false)),
+                _ if raw.is_jcc_short_or_near() => Some(Kind::Branch(raw.condition_code(), target)),
+                _ => None,
+            };
+        }
+        FlowControl::Call if raw.code() == Code::Call_rel32_64 => {
+            return Some(Kind::Call(raw.near_branch64()));
+        }
+        FlowControl::IndirectCall if raw.code() == Code::Call_rm64 => {
+            return operand(raw).map(Kind::CallTo);
+        }
+        FlowControl::IndirectBranch if raw.code() == Code::Jmp_rm64 => {
+            return operand(raw).map(Kind::JumpTo);
+        }
+        FlowControl::Return => {
+            return match raw.code() {
+                Code::Retnq => Some(Kind::Return(0)),
+                Code::Retnq_imm16 => Some(Kind::Return(raw.immediate16())),
+                _ => None,
+            };
+        }
+        FlowControl::Next => {}
+        _ => return None,
+    }
+    match raw.code() {
+        Code::Endbr64 => Some(Kind::Nothing),
+        _ if is_nop(raw) => Some(Kind::Nothing),
+        Code::Lea_r64_m if raw.is_ip_rel_memory_operand() => Some(Kind::Set(
+            number(raw.op0_register())?,
+            raw.ip_rel_memory_address(),
+        )),
+        Code::Lea_r32_m if raw.is_ip_rel_memory_operand() => {
+            let value = raw.ip_rel_memory_address() & 0xFFFF_FFFF;
+            Some(Kind::Set(number(raw.op0_register())?, value))
+        }
+        Code::Mov_r64_rm64 | Code::Mov_r32_rm32 if raw.op1_kind() == OpKind::Memory => {
+            Some(Kind::Load {
+                to: number(raw.op0_register())?,
+                size: raw.op0_register().size() as u8,
+                from: address(raw)?,
+            })
+        }
+        Code::Mov_rm64_r64 | Code::Mov_rm32_r32 if raw.op0_kind() == OpKind::Memory => {
+            Some(Kind::Store {
+                from: number(raw.op1_register())?,
+                size: raw.op1_register().size() as u8,
+                to: address(raw)?,
+            })
+        }
+        Code::Push_r64 => Some(Kind::Push(number(raw.op0_register())?)),
+        Code::Pop_r64 if raw.mnemonic() == Mnemonic::Pop => {
+            Some(Kind::Pop(number(raw.op0_register())?))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,189 @@
+//! What happens at a breakpoint. Runs in the handler of SIGTRAP: no lock, no allocation.
+
+use core::sync::atomic::Ordering;
+
+use super::islands;
+use super::layout::{Handler, Node, Registers, Thread};
+use super::memory::Own;
+use super::signals::{self, Context, Info};
+use super::site::{INSIDE, Site};
+use super::{Execution, common, sys, threads};
+
+/// Deals with a breakpoint if it is one of the engine's.
+pub(super) fn trapped(context: &mut Context) -> bool {
+    let addr = context.rip.wrapping_sub(1);
+    let site = Site::at(addr);
+    if let Some(site) = site.filter(|site| site.head.armed.load(Ordering::Acquire) != 0) {
+        hit(site, context);
+        return true;
+    }
+    if let Some(copy) = INSIDE.get(addr) {
+        context.rip = copy;
+        return true;
+    }
+    if site.is_some() {
+        // It was taken away meanwhile.
+        context.rip = addr;
+        return true;
+    }
+    let Some(piece) = islands::piece(addr).filter(|piece| piece.trap == Some(addr)) else {
+        return false;
+    };
+    stepped(piece.site, context);
+    true
+}
+
+/// Calls handlers: those before the instruction, or those after it. Returns whether that was possible.
+fn call(thread: &Thread, site: &Site, registers: &mut Registers, after: bool) {
+    for node in site.nodes() {
+        let handler = if after { node.after } else { node.before };
+        if node.enabled.load(Ordering::Acquire) == 0 {
+            continue;
+        }
+        if handler == 0 {
+            if !after && node.after == 0 {
+                node.counts.fetch_add(1, Ordering::Relaxed);
+            }
+            continue;
+        }
+        thread
+            .probe
+            .store(core::ptr::from_ref(node).cast_mut(), Ordering::Relaxed);
+        // SAFETY: (1) it is a handler, whose registration says that it is sound here; (2) the thread is busy.
+        unsafe {
+            let handler: Handler = core::mem::transmute(handler);
+            common::guarded(thread, handler, registers, node.data);
+        }
+    }
+}
+
+fn miss(node: &Node) {
+    if node.enabled.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    match (node.before, node.after) {
+        (0, 0) => node.counts.fetch_add(1, Ordering::Relaxed),
+        _ => node.missed.fetch_add(1, Ordering::Relaxed),
+    };
+}
+
+fn begin(thread: &Thread) {
+    thread.busy.store(1, Ordering::Relaxed);
+    thread.sequence.fetch_add(1, Ordering::SeqCst);
+}
+
+fn end(thread: &Thread) {
+    thread.busy.store(0, Ordering::Release);
+}
+
+fn hit(site: &Site, context: &mut Context) {
+    let mut registers = context.registers();
+    registers.pc = site.addr();
+    let Some(thread) = threads::current() else {
+        threads::UNKNOWN.fetch_add(1, Ordering::Relaxed);
+        go_on(site, None, registers, context);
+        return;
+    };
+    if thread.busy.load(Ordering::Relaxed) != 0 {
+        // The list stays: what made the thread busy keeps it.
+        site.nodes().for_each(miss);
+        go_on(site, None, registers, context);
+        return;
+    }
+    begin(thread);
+    call(thread, site, &mut registers, false);
+    if registers.pc == site.addr() {
+        go_on(site, Some(thread), registers, context);
+    } else {
+        context.set(&registers);
+    }
+    end(thread);
+}
+
+/// Executes the instruction: on the registers, or by going to a copy of it. With a thread, handlers are called after it.
+fn go_on(site: &Site, thread: Option<&Thread>, mut registers: Registers, context: &mut Context) {
+    let after = thread.is_some() && site.after.load(Ordering::Acquire) != 0;
+    let forced = site.forced.load(Ordering::Acquire);
+    let simulated = match forced {
+        0 => true,
+        _ => forced == Execution::Simulated as u32 || site.boosted().is_none(),
+    };
+    if simulated && let Some(simulation) = &site.simulation {
+        let before = registers;
+        let (mut flags, mut pc) = (registers.flags, registers.pc);
+        let result = simulation.run(registers.general(), &mut flags, &mut pc, &mut Own);
+        (registers.flags, registers.pc) = (flags, pc);
+        if result.is_err() {
+            fault(&before, context);
+            return;
+        }
+        if let Some(thread) = thread.filter(|_| after) {
+            call(thread, site, &mut registers, true);
+        }
+        context.set(&registers);
+        return;
+    }
+    let piece = match site
+        .stepped()
+        .filter(|_| thread.is_some() && (after || forced == Execution::OutOfLine as u32))
+    {
+        Some(piece) => Some(piece),
+        None => site.boosted(),
+    };
+    if let Some(piece) = piece {
+        registers.pc = piece.range.start;
+    }
+    context.set(&registers);
+}
+
+/// A simulated instruction has faulted: the program's handler sees that at the instruction.
+fn fault(registers: &Registers, context: &mut Context) {
+    context.set(registers);
+    let Some(thread) = threads::current() else {
+        return;
+    };
+    let [signal, code, addr] = [0, 1, 2].map(|at: usize| thread.fault[at].load(Ordering::Relaxed));
+    // The program's handler may leave by `longjmp`.
+    end(thread);
+    let mut info = Info::new(signal as i32, code as i32, addr);
+    signals::chain(signal as i32, &mut info, context);
+    if signals::is_default(signal as i32) {
+        let _ = sys::signal_thread(sys::thread(), signal as i32);
+    }
+}
+
+/// Behind an instruction that was executed out of line.
+fn stepped(site: &Site, context: &mut Context) {
+    context.rip = site.next();
+    let Some(thread) = threads::current() else {
+        return;
+    };
+    let mut registers = context.registers();
+    if thread.busy.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    begin(thread);
+    call(thread, site, &mut registers, true);
+    context.set(&registers);
+    end(thread);
+}
+
+/// What a place in an island stands for.
+pub(super) struct Place {
+    /// The program's instruction.
+    pub addr: u64,
+    /// Bytes that the copy has pushed already when it faults, and the original would not have.
+    pub pushed: u64,
+}
+
+/// The program's instruction that an instruction of an island was moved from.
+pub(super) fn original(addr: u64) -> Option<Place> {
+    let piece = islands::piece(addr)?;
+    let at = piece.map.partition_point(|(_, new)| *new <= addr);
+    let (old, new) = *piece.map.get(at.checked_sub(1)?)?;
+    let call = piece.calls.is_some_and(|call| call == old);
+    Some(Place {
+        addr: old,
+        pushed: if call && addr > new { 8 } else { 0 },
+    })
+}

@@ -1,0 +1,149 @@
+//! Executable memory of the engine, near the code that is probed. What is put there stays: a thread may be in it.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use super::maps::{self, Mapping};
+use super::site::Site;
+use super::{common, sys, text, threads};
+
+/// Bytes of an island.
+const SIZE: u64 = 1 << 18;
+/// Pieces begin at multiples of this.
+const UNIT: u64 = 16;
+/// An island is no further from what it serves, so that what that refers to is in reach, too, mostly.
+const REACH: u64 = 1 << 30;
+const MOST: usize = 4096;
+
+/// Code of ours for one site.
+pub(super) struct Piece {
+    pub site: &'static Site,
+    pub range: Range<u64>,
+    /// Addresses of moved instructions: in the program, and here.
+    pub map: Vec<(u64, u64)>,
+    /// The last instruction, if it is a call: its copy pushes first.
+    pub calls: Option<u64>,
+    /// The breakpoint at its end, if it has one.
+    pub trap: Option<u64>,
+}
+
+struct Island {
+    range: Range<u64>,
+    /// Where the next piece may begin.
+    free: AtomicUsize,
+    /// For each unit, its piece.
+    owners: Vec<AtomicPtr<Piece>>,
+}
+
+static ISLANDS: [AtomicPtr<Island>; MOST] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn islands() -> impl Iterator<Item = &'static Island> {
+    let count = COUNT.load(Ordering::Acquire);
+    // SAFETY: those below the count are set, and islands stay.
+    ISLANDS[..count]
+        .iter()
+        .filter_map(|island| unsafe { island.load(Ordering::Acquire).as_ref() })
+}
+
+/// Whether an address is in one of our islands.
+pub(super) fn contains(addr: u64) -> bool {
+    islands().any(|island| island.range.contains(&addr))
+}
+
+/// The piece that an address is in.
+pub(super) fn piece(addr: u64) -> Option<&'static Piece> {
+    let island = islands().find(|island| island.range.contains(&addr))?;
+    let unit = ((addr - island.range.start) / UNIT) as usize;
+    // SAFETY: pieces stay.
+    unsafe { island.owners[unit].load(Ordering::Acquire).as_ref() }
+}
+
+/// Room for a piece.
+pub(super) struct Room {
+    island: &'static Island,
+    /// Where the piece begins.
+    pub at: u64,
+}
+
+/// Finds room of `size` bytes near an address.
+pub(super) fn room(memory: &text::Memory, near: u64, size: u64) -> Result<Room, sys::Errno> {
+    let fits = |island: &Island| {
+        let far = island
+            .range
+            .start
+            .abs_diff(near)
+            .max(island.range.end.abs_diff(near))
+            > REACH;
+        !far && island.free.load(Ordering::Relaxed) as u64 + size <= SIZE
+    };
+    let island = match islands().find(|island| fits(island)) {
+        Some(island) => island,
+        None => add(memory, near)?,
+    };
+    let at = island.range.start + island.free.load(Ordering::Relaxed) as u64;
+    Ok(Room { island, at })
+}
+
+fn add(memory: &text::Memory, near: u64) -> Result<&'static Island, sys::Errno> {
+    const ENOMEM: sys::Errno = 12;
+    let count = COUNT.load(Ordering::Relaxed);
+    if count == MOST {
+        return Err(ENOMEM);
+    }
+    let maps = maps::read()?;
+    let module = module(&maps, near);
+    let place = maps::free(&maps, module, SIZE, REACH - (1 << 26))
+        .or_else(|| maps::free(&maps, near, SIZE, REACH))
+        .ok_or(ENOMEM)?;
+    let start = sys::map(place, SIZE as usize, sys::PROT_READ | sys::PROT_EXEC, 0)?;
+    let code = common::code(threads::claim, threads::UNKNOWN.as_ptr()).ok_or(ENOMEM)?;
+    memory.write(start, &code)?;
+    let island = Box::leak(Box::new(Island {
+        range: start..start + SIZE,
+        free: AtomicUsize::new(code.len().next_multiple_of(UNIT as usize)),
+        owners: (0..SIZE / UNIT)
+            .map(|_| AtomicPtr::new(core::ptr::null_mut()))
+            .collect(),
+    }));
+    ISLANDS[count].store(island, Ordering::Release);
+    COUNT.store(count + 1, Ordering::Release);
+    Ok(island)
+}
+
+/// The start of the mappings without a gap that an address is in: a module's data is close to its code.
+fn module(maps: &[Mapping], addr: u64) -> u64 {
+    let at = maps.partition_point(|map| map.range.end <= addr);
+    let mut start = maps.get(at).map_or(addr, |map| map.range.start);
+    for map in maps[..at.min(maps.len())].iter().rev() {
+        if map.range.end != start {
+            break;
+        }
+        start = map.range.start;
+    }
+    start
+}
+
+impl Room {
+    /// Puts a piece there. `code` is what `room` was asked for, at most.
+    pub(super) fn put(
+        self,
+        memory: &text::Memory,
+        code: &[u8],
+        piece: Piece,
+    ) -> Result<&'static Piece, sys::Errno> {
+        memory.write(self.at, code)?;
+        let piece: &'static Piece = Box::leak(Box::new(piece));
+        let first = ((self.at - self.island.range.start) / UNIT) as usize;
+        let units = code.len().div_ceil(UNIT as usize);
+        for owner in &self.island.owners[first..first + units] {
+            owner.store(core::ptr::from_ref(piece).cast_mut(), Ordering::Release);
+        }
+        self.island
+            .free
+            .store((first + units) * UNIT as usize, Ordering::Relaxed);
+        Ok(piece)
+    }
+}

@@ -1,0 +1,73 @@
+//! Why the engine does not do something.
+
+use alloc::string::String;
+use core::fmt;
+
+/// Why a probe cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Nothing that runs is mapped at the address.
+    NotCode,
+    /// The code is memory that is shared with others, who would run into the breakpoint.
+    Shared,
+    /// No unwind table tells in which function the address is, so nothing tells where instructions begin.
+    NoFunction,
+    /// The address is not in the function that was given.
+    OutsideFunction,
+    /// An instruction begins before the address and ends behind it.
+    Middle {
+        /// That instruction, in Intel's syntax.
+        instruction: String,
+        /// Its address.
+        addr: u64,
+    },
+    /// The instruction cannot be probed.
+    Instruction {
+        /// The instruction, in Intel's syntax.
+        instruction: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// The code belongs to the engine.
+    Engine,
+    /// The instruction cannot be executed in the way that was asked for.
+    Execution(super::Execution),
+    /// There is no handler, and it is not to be counted.
+    Nothing,
+    /// A handler is the place to register a probe from: it would wait for itself.
+    InHandler,
+    /// The kernel refused something: what, and the number of `errno.h`.
+    Kernel(&'static str, i32),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotCode => f.write_str("there is no code at this address"),
+            Self::Shared => f.write_str(
+                "the code is in shared memory, where other processes would run into the probe",
+            ),
+            Self::NoFunction => {
+                f.write_str("no unwind table has a function here; give the function's range")
+            }
+            Self::OutsideFunction => f.write_str("the address is outside of the function's range"),
+            Self::Middle { instruction, addr } => {
+                write!(f, "it is the middle of `{instruction}` at {addr:#x}")
+            }
+            Self::Instruction {
+                instruction,
+                reason,
+            } => write!(f, "`{instruction}`: {reason}"),
+            Self::Engine => f.write_str("the code belongs to the engine of probes"),
+            Self::Execution(way) => write!(f, "the instruction cannot be executed {way}"),
+            Self::Nothing => {
+                f.write_str("the probe would do nothing: it has no handler, and does not count")
+            }
+            Self::InHandler => f.write_str("probes cannot be changed from a handler of a probe"),
+            Self::Kernel(what, number) => write!(f, "{what}: error {number}"),
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}

@@ -1,0 +1,323 @@
+//! Registering and unregistering: one thread at a time.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use super::layout::{KEEP_ALL, KEEP_NONE, Node};
+use super::patch::{self, Want};
+use super::refusal::Refusal;
+use super::site::Site;
+use super::text::Memory;
+use super::{Execution, Probe, Request, analyze, signals, sys, threads};
+
+/// What the engine has while it works.
+struct Inner {
+    memory: Memory,
+    /// A word that is 1 in the process that wrote it, and 0 in a child that `fork` made of it.
+    marker: u64,
+}
+
+struct Registry {
+    /// The process that holds it, or 0: a child of `fork` does not wait for a thread that it does not have.
+    holder: AtomicUsize,
+    inner: UnsafeCell<Option<Inner>>,
+}
+
+// SAFETY: `inner` is used by the holder only.
+unsafe impl Sync for Registry {}
+
+static REGISTRY: Registry = Registry {
+    holder: AtomicUsize::new(0),
+    inner: UnsafeCell::new(None),
+};
+
+struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        REGISTRY.holder.store(0, Ordering::Release);
+    }
+}
+
+fn lock() -> Result<Guard, Refusal> {
+    if threads::in_handler() {
+        return Err(Refusal::InHandler);
+    }
+    let process = sys::process();
+    loop {
+        match REGISTRY
+            .holder
+            .compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire)
+        {
+            Ok(_) => return Ok(Guard),
+            Err(holder) if holder != process => {
+                let _ = REGISTRY.holder.compare_exchange(
+                    holder,
+                    0,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
+            }
+            Err(_) => sys::yield_now(),
+        }
+    }
+}
+
+fn kernel(what: &'static str) -> impl Fn(sys::Errno) -> Refusal {
+    move |error| Refusal::Kernel(what, error)
+}
+
+const WRITE: &str = "code cannot be written";
+
+/// Starts the engine, if it is not.
+pub(super) fn start() -> Result<(), Refusal> {
+    let _guard = lock()?;
+    // SAFETY: the lock is held.
+    let inner = unsafe { &mut *REGISTRY.inner.get() };
+    if inner.is_none() {
+        sys::register_sync_core().map_err(kernel("membarrier is not possible"))?;
+        threads::start().map_err(kernel("there is no memory for the table of threads"))?;
+        let memory = Memory::open().map_err(kernel("/proc/self/mem cannot be opened"))?;
+        let marker = sys::map(0, 4096, sys::PROT_READ | sys::PROT_WRITE, 0)
+            .map_err(kernel("there is no memory"))?;
+        sys::wipe_on_fork(marker, 4096).map_err(kernel("fork cannot be noticed"))?;
+        // SAFETY: it was mapped just now.
+        unsafe { (marker as *mut u64).write(1) };
+        *inner = Some(Inner { memory, marker });
+    }
+    signals::install().map_err(kernel("signals cannot be handled"))
+}
+
+/// The engine's memory, in this process.
+fn inner(_: &Guard) -> Result<&Inner, Refusal> {
+    // SAFETY: the lock is held.
+    let inner = unsafe { (*REGISTRY.inner.get()).as_mut() };
+    let inner = inner.ok_or(Refusal::Nothing)?;
+    let marker = inner.marker as *mut u64;
+    // SAFETY: it is a page of our own.
+    unsafe {
+        if marker.read_volatile() == 0 {
+            // The file that is open is the parent's memory.
+            inner.memory = Memory::open().map_err(kernel("/proc/self/mem cannot be opened"))?;
+            threads::forked();
+            marker.write_volatile(1);
+        }
+    }
+    if threads::in_use() > threads::THREADS / 2 {
+        threads::sweep();
+    }
+    Ok(inner)
+}
+
+/// Puts a list of probes at a site. Returns the one that was there; it is freed when nobody reads it any more.
+fn publish(site: &Site, nodes: &[*const Node]) -> *mut *const Node {
+    let new = match nodes {
+        [] => analyze::empty(),
+        nodes => {
+            let list: Box<[*const Node]> =
+                nodes.iter().copied().chain([core::ptr::null()]).collect();
+            Box::into_raw(list).cast()
+        }
+    };
+    // SAFETY: nodes of a list live.
+    let of = || nodes.iter().map(|node| unsafe { &**node });
+    let handles = of().any(|node| node.before != 0);
+    let keep = if handles { KEEP_ALL } else { KEEP_NONE };
+    site.head.keep.store(
+        keep.max(site.head.keep.load(Ordering::Relaxed)),
+        Ordering::Release,
+    );
+    let after = of().filter(|node| node.after != 0).count();
+    site.after.store(after as u32, Ordering::Release);
+    let forced = of().map(|node| node.execution).max().unwrap_or(0);
+    site.forced.store(forced, Ordering::Release);
+    let old = site.head.list.swap(new, Ordering::AcqRel);
+    site.head.keep.store(keep, Ordering::Release);
+    old
+}
+
+/// Frees lists that nobody reads any more.
+fn free(lists: Vec<*mut *const Node>) {
+    for list in lists.into_iter().filter(|list| *list != analyze::empty()) {
+        let mut len = 1;
+        // SAFETY: (1) it is a list that `publish` made, as long as its null says; (2) nobody has it any more.
+        unsafe {
+            while !(*list.add(len - 1)).is_null() {
+                len += 1;
+            }
+            drop(Box::from_raw(core::ptr::slice_from_raw_parts_mut(
+                list, len,
+            )));
+        }
+    }
+}
+
+/// What should be at a site.
+fn want(site: &Site) -> Want {
+    match site
+        .nodes()
+        .any(|node| node.enabled.load(Ordering::Relaxed) != 0)
+    {
+        true => Want::Breakpoint,
+        false => Want::Nothing,
+    }
+}
+
+fn wanted(sites: &[&'static Site]) -> Vec<(&'static Site, Want)> {
+    sites.iter().map(|site| (*site, want(site))).collect()
+}
+
+/// Registers probes.
+pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
+    let guard = match lock() {
+        Ok(guard) => guard,
+        Err(refusal) => return requests.iter().map(|_| Err(refusal.clone())).collect(),
+    };
+    let inner = match inner(&guard) {
+        Ok(inner) => inner,
+        Err(refusal) => return requests.iter().map(|_| Err(refusal.clone())).collect(),
+    };
+    let mut old = Vec::new();
+    let mut results: Vec<_> = requests
+        .iter()
+        .map(|request| one(inner, request, &mut old))
+        .collect();
+    let sites: Vec<_> = results.iter().flatten().map(|probe| probe.site).collect();
+    let result = patch::apply(&inner.memory, &wanted(&sites)).map_err(kernel(WRITE));
+    if old.iter().any(|list| *list != analyze::empty()) {
+        threads::wait();
+        free(old);
+    }
+    drop(guard);
+    if let Err(refusal) = result {
+        results = results
+            .into_iter()
+            .map(|result| result.and(Err(refusal.clone())))
+            .collect();
+    }
+    results
+}
+
+fn one(
+    inner: &Inner,
+    request: &Request,
+    old: &mut Vec<*mut *const Node>,
+) -> Result<Probe, Refusal> {
+    if request.before.is_none() && request.after.is_none() && !request.counts {
+        return Err(Refusal::Nothing);
+    }
+    let site = analyze::site(&inner.memory, request.addr, request.function.clone())?;
+    let possible = match request.execution {
+        Some(Execution::Simulated) => site.simulation.is_some(),
+        Some(Execution::Boosted) => site.boosted().is_some(),
+        Some(Execution::OutOfLine) => analyze::stepped(&inner.memory, site).map(|()| true)?,
+        _ => true,
+    };
+    if let Some(execution) = request.execution.filter(|_| !possible) {
+        return Err(Refusal::Execution(execution));
+    }
+    if request.after.is_some() && site.simulation.is_none() {
+        analyze::stepped(&inner.memory, site)?;
+    }
+    let handler = |handler: Option<super::Handler>| {
+        handler.map_or(0, |handler| handler as *const () as usize)
+    };
+    let node = Box::new(Node {
+        before: handler(request.before),
+        data: request.data,
+        enabled: AtomicU32::new(u32::from(!request.disabled)),
+        faulted: AtomicU32::new(0),
+        missed: AtomicU64::new(0),
+        faults: AtomicU64::new(0),
+        after: handler(request.after),
+        counts: AtomicU64::new(0),
+        execution: request.execution.map_or(0, |execution| execution as u32),
+    });
+    let node = NonNull::from(Box::leak(node));
+    let mut nodes: Vec<*const Node> = site.nodes().map(core::ptr::from_ref).collect();
+    nodes.push(node.as_ptr());
+    old.push(publish(site, &nodes));
+    Ok(Probe { site, node })
+}
+
+/// Takes a probe away.
+pub(super) fn forget(site: &'static Site, node: NonNull<Node>) -> Result<(), Refusal> {
+    remove(&[(site, node)])
+}
+
+/// Takes probes away.
+pub(super) fn unregister(probes: Vec<Probe>) -> Result<(), Refusal> {
+    let probes: Vec<_> = probes
+        .into_iter()
+        .map(|probe| {
+            let probe = core::mem::ManuallyDrop::new(probe);
+            (probe.site, probe.node)
+        })
+        .collect();
+    remove(&probes)
+}
+
+fn remove(probes: &[(&'static Site, NonNull<Node>)]) -> Result<(), Refusal> {
+    for (_, node) in probes {
+        // SAFETY: nodes live until they are freed below.
+        unsafe { node.as_ref() }.enabled.store(0, Ordering::Release);
+    }
+    let guard = lock()?;
+    let inner = inner(&guard)?;
+    let sites: Vec<_> = probes.iter().map(|(site, _)| *site).collect();
+    patch::apply(&inner.memory, &wanted(&sites)).map_err(kernel(WRITE))?;
+    let mut old = Vec::new();
+    for (site, node) in probes {
+        let nodes: Vec<*const Node> = site
+            .nodes()
+            .map(core::ptr::from_ref)
+            .filter(|other| !core::ptr::eq(*other, node.as_ptr()))
+            .collect();
+        old.push(publish(site, &nodes));
+    }
+    threads::wait();
+    free(old);
+    for (_, node) in probes {
+        // SAFETY: (1) it was made by a box; (2) no list has it, and no handler runs that was called by one.
+        unsafe { drop(Box::from_raw(node.as_ptr())) };
+    }
+    Ok(())
+}
+
+/// Enables or disables probes.
+pub(super) fn enable(probes: &[&Probe], enabled: bool) -> Result<(), Refusal> {
+    let guard = lock()?;
+    let inner = inner(&guard)?;
+    for probe in probes {
+        let node = probe.node();
+        node.faulted.store(0, Ordering::Relaxed);
+        node.enabled.store(u32::from(enabled), Ordering::Release);
+    }
+    let sites: Vec<_> = probes.iter().map(|probe| probe.site).collect();
+    patch::apply(&inner.memory, &wanted(&sites)).map_err(kernel(WRITE))
+}
+
+/// How the instruction of a site is executed at present.
+pub(super) fn execution(site: &Site) -> Execution {
+    if site.jumped.load(Ordering::Acquire) != 0 {
+        return Execution::Optimized;
+    }
+    let forced = site.forced.load(Ordering::Acquire);
+    let simulated =
+        forced == 0 || forced == Execution::Simulated as u32 || site.boosted().is_none();
+    if simulated && site.simulation.is_some() {
+        Execution::Simulated
+    } else if forced == Execution::OutOfLine as u32 || site.after.load(Ordering::Acquire) != 0 {
+        Execution::OutOfLine
+    } else {
+        Execution::Boosted
+    }
+}
+
+/// Hits that a probe has counted.
+pub(super) fn count(probe: &Probe) -> u64 {
+    probe.node().counts.load(Ordering::Relaxed)
+}

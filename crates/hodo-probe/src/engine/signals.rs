@@ -1,0 +1,297 @@
+//! Handlers of the signals that breakpoints and faults make, before those of the program, which are called with what they
+//! would see without the engine.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::hit;
+use super::islands;
+use super::layout::{Registers, Thread};
+use super::site::INSIDE;
+use super::sys::{self, Action};
+use super::{common, memory};
+
+/// The signals of faults.
+const FAULTS: [i32; 4] = [sys::SIGSEGV, sys::SIGBUS, sys::SIGILL, sys::SIGFPE];
+
+/// `ucontext_t` as the kernel has it, up to the mask.
+#[repr(C)]
+pub(super) struct Context {
+    flags: u64,
+    link: u64,
+    stack: [u64; 3],
+    r8_to_r15: [u64; 8],
+    rdi: u64,
+    rsi: u64,
+    rbp: u64,
+    rbx: u64,
+    rdx: u64,
+    rax: u64,
+    rcx: u64,
+    pub rsp: u64,
+    pub rip: u64,
+    eflags: u64,
+    segments: u64,
+    error: u64,
+    trap: u64,
+    old_mask: u64,
+    cr2: u64,
+    floating: u64,
+    reserved: [u64; 8],
+    mask: u64,
+}
+
+impl Context {
+    /// The registers; the program counter as it is in the context.
+    pub(super) fn registers(&self) -> Registers {
+        let [r8, r9, r10, r11, r12, r13, r14, r15] = self.r8_to_r15;
+        Registers {
+            rax: self.rax,
+            rcx: self.rcx,
+            rdx: self.rdx,
+            rbx: self.rbx,
+            rsp: self.rsp,
+            rbp: self.rbp,
+            rsi: self.rsi,
+            rdi: self.rdi,
+            r8,
+            r9,
+            r10,
+            r11,
+            r12,
+            r13,
+            r14,
+            r15,
+            flags: self.eflags,
+            pc: self.rip,
+        }
+    }
+
+    /// Sets them.
+    pub(super) fn set(&mut self, registers: &Registers) {
+        let r = registers;
+        self.r8_to_r15 = [r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15];
+        (self.rdi, self.rsi, self.rbp, self.rbx) = (r.rdi, r.rsi, r.rbp, r.rbx);
+        (self.rdx, self.rax, self.rcx) = (r.rdx, r.rax, r.rcx);
+        (self.rsp, self.rip, self.eflags) = (r.rsp, r.pc, r.flags);
+    }
+}
+
+/// The start of `siginfo_t` of a fault.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Info {
+    signal: i32,
+    error: i32,
+    code: i32,
+    pad: i32,
+    addr: u64,
+    rest: [u64; 13],
+}
+
+impl Info {
+    /// Of a fault that a handler of ours had in the program's stead.
+    pub(super) fn new(signal: i32, code: i32, addr: u64) -> Self {
+        Self {
+            signal,
+            error: 0,
+            code,
+            pad: 0,
+            addr,
+            rest: [0; 13],
+        }
+    }
+}
+
+/// What the program wants of a signal.
+struct Earlier {
+    action: UnsafeCell<Action>,
+    /// It was to be called once, and was.
+    used: AtomicBool,
+}
+
+// SAFETY: it is written before the engine's handler is installed, and read by that only.
+unsafe impl Sync for Earlier {}
+
+static EARLIER: [Earlier; 32] = [const {
+    Earlier {
+        action: UnsafeCell::new(Action {
+            handler: 0,
+            flags: 0,
+            restorer: 0,
+            mask: 0,
+        }),
+        used: AtomicBool::new(false),
+    }
+}; 32];
+static INSTALLED: AtomicU32 = AtomicU32::new(0);
+
+/// All signals but those of faults and breakpoints: they wait while a breakpoint is dealt with.
+fn others() -> u64 {
+    FAULTS
+        .iter()
+        .chain([&sys::SIGTRAP])
+        .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)))
+}
+
+/// Installs the handlers, once.
+///
+/// # Errors
+/// The kernel's number.
+pub(super) fn install() -> Result<(), sys::Errno> {
+    for signal in [sys::SIGTRAP].into_iter().chain(FAULTS) {
+        let bit = 1 << signal;
+        if INSTALLED.load(Ordering::Acquire) & bit != 0 {
+            continue;
+        }
+        let trap = signal == sys::SIGTRAP;
+        let handler = if trap { on_trap } else { on_fault };
+        let action = Action {
+            handler: handler as *const () as usize,
+            flags: sys::SA_SIGINFO | sys::SA_ONSTACK | sys::SA_NODEFER,
+            restorer: 0,
+            mask: if trap { others() } else { 0 },
+        };
+        // SAFETY: (1) the handlers are ours; (2) the earlier action is stored before, and by the engine's lock alone.
+        unsafe {
+            let earlier = sys::sigaction(signal, None)?;
+            *EARLIER[signal as usize].action.get() = earlier;
+            sys::sigaction(signal, Some(&action))?;
+        }
+        INSTALLED.fetch_or(bit, Ordering::AcqRel);
+    }
+    Ok(())
+}
+
+/// Whether all the handlers are still those of the engine: programs that set their own later take them away.
+pub(super) fn intact() -> bool {
+    [sys::SIGTRAP].into_iter().chain(FAULTS).all(|signal| {
+        let ours = if signal == sys::SIGTRAP {
+            on_trap
+        } else {
+            on_fault
+        };
+        // SAFETY: nothing is set.
+        let found = unsafe { sys::sigaction(signal, None) };
+        found.is_ok_and(|action| action.handler == ours as *const () as usize)
+    })
+}
+
+extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
+    // SAFETY: the kernel's pointers are good while the handler runs.
+    let (info, context) = unsafe { (&mut *info, &mut *context) };
+    // A breakpoint: SI_KERNEL.
+    if info.code != 0x80 || !hit::trapped(context) {
+        chain(signal, info, context);
+    }
+}
+
+extern "C" fn on_fault(signal: i32, info: *mut Info, context: *mut Context) {
+    // SAFETY: the kernel's pointers are good while the handler runs.
+    let (info, context) = unsafe { (&mut *info, &mut *context) };
+    // Others come from a process, and not from what the thread did.
+    let made_here = info.code > 0;
+    if made_here && (memory::faulted(signal, info.code, info.addr, context) || recovered(context)) {
+        return;
+    }
+    if made_here && islands::contains(context.rip) {
+        moved(signal, info, context);
+    } else {
+        chain(signal, info, context);
+    }
+}
+
+/// Leaves a handler of a probe that faulted.
+fn recovered(context: &mut Context) -> bool {
+    const DIRECTION: u64 = 0x400;
+    // SAFETY: the pointer is null or leads into the table.
+    let thread: Option<&Thread> = unsafe { common::thread_pointer().as_ref() };
+    let Some(thread) = thread.filter(|thread| thread.busy.load(Ordering::Relaxed) != 0) else {
+        return false;
+    };
+    let to = thread.recover_pc.load(Ordering::Relaxed);
+    if to == 0 {
+        return false;
+    }
+    // SAFETY: the probe whose handler runs is there.
+    if let Some(node) = unsafe { thread.probe.load(Ordering::Relaxed).as_ref() } {
+        node.faults.fetch_add(1, Ordering::Relaxed);
+        node.faulted.store(1, Ordering::Relaxed);
+        node.enabled.store(0, Ordering::Release);
+    }
+    context.rip = to;
+    context.rsp = thread.recover_sp.load(Ordering::Relaxed);
+    context.eflags &= !DIRECTION;
+    true
+}
+
+/// A fault of a moved instruction: the program's handler sees it where the program has it.
+fn moved(signal: i32, info: &mut Info, context: &mut Context) {
+    let here = context.rip;
+    let Some(place) = hit::original(here) else {
+        chain(signal, info, context);
+        return;
+    };
+    if is_default(signal) {
+        // Nobody looks. It faults again, and ends the process.
+        reset(signal);
+        return;
+    }
+    context.rip = place.addr;
+    context.rsp = context.rsp.wrapping_add(place.pushed);
+    chain(signal, info, context);
+    if context.rip == place.addr {
+        // To be tried again, which is no further hit.
+        context.rip = here;
+        context.rsp = context.rsp.wrapping_sub(place.pushed);
+    } else if let Some(copy) = INSIDE.get(context.rip) {
+        context.rip = copy;
+    }
+}
+
+pub(super) fn is_default(signal: i32) -> bool {
+    let earlier = &EARLIER[signal as usize];
+    // SAFETY: it is not written any more.
+    let handler = unsafe { (*earlier.action.get()).handler };
+    handler <= 1 || earlier.used.load(Ordering::Relaxed)
+}
+
+fn reset(signal: i32) {
+    // SAFETY: the default is no handler.
+    let _ = unsafe { sys::sigaction(signal, Some(&Action::default())) };
+}
+
+/// Does with a signal what the program would have done with it.
+pub(super) fn chain(signal: i32, info: &mut Info, context: &mut Context) {
+    let earlier = &EARLIER[signal as usize];
+    if is_default(signal) {
+        reset(signal);
+        // A fault happens again. What was sent by somebody, or comes behind an instruction, does not.
+        if info.code <= 0 || signal == sys::SIGTRAP {
+            let _ = sys::signal_thread(sys::thread(), signal);
+        }
+        return;
+    }
+    // SAFETY: it is not written any more.
+    let action = unsafe { *earlier.action.get() };
+    if action.flags & sys::SA_RESETHAND != 0 {
+        earlier.used.store(true, Ordering::Relaxed);
+    }
+    let own = match action.flags & sys::SA_NODEFER {
+        0 => 1 << (signal - 1),
+        _ => 0,
+    };
+    sys::set_mask(context.mask | action.mask | own);
+    // SAFETY: (1) this is the handler that the program has given to the kernel; (2) the arguments are those of the kernel.
+    unsafe {
+        if action.flags & sys::SA_SIGINFO != 0 {
+            let handler: extern "C" fn(i32, *mut Info, *mut c_void) =
+                core::mem::transmute(action.handler);
+            handler(signal, info, (&raw mut *context).cast());
+        } else {
+            let handler: extern "C" fn(i32) = core::mem::transmute(action.handler);
+            handler(signal);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A place in the code that has, or had, a probe. Sites stay: signals may come late.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use hodo_arch::x86_64::simulate::Simulation;
+
+use super::index::Index;
+use super::islands::Piece;
+use super::layout::{Head, Node};
+
+/// Sites by their addresses.
+pub(super) static SITES: Index = Index::new();
+/// For instructions that a jump has overwritten in part: the address of the moved copy.
+pub(super) static INSIDE: Index = Index::new();
+
+/// The breakpoint.
+pub(super) const INT3: u8 = 0xCC;
+
+/// What a jump at a site leads to.
+pub(super) struct Detour {
+    /// The jump.
+    pub jump: [u8; 5],
+    /// Offsets of instructions that it overwrites, but for the first.
+    pub inside: Vec<u8>,
+}
+
+/// A site. [`Head`] is first: detours know it by the same address.
+#[repr(C)]
+pub(super) struct Site {
+    pub head: Head,
+    /// The bytes of the instruction, and some behind it, as the program has them.
+    pub original: [u8; 16],
+    /// How many bytes of it are known.
+    pub known: u8,
+    /// Length of the instruction.
+    pub len: u8,
+    /// How it is done on the saved registers, if it can be.
+    pub simulation: Option<Simulation>,
+    /// The instruction moved, with a jump behind it; or null.
+    pub boosted: AtomicPtr<Piece>,
+    /// The instruction moved, with a breakpoint behind it; or null.
+    pub stepped: AtomicPtr<Piece>,
+    /// What a jump at the site leads to, once that was made; or null.
+    pub detour: AtomicPtr<Detour>,
+    /// 1 while a jump is at the site, or is being written.
+    pub jumped: AtomicU32,
+    /// Probes of the list that have a handler after the instruction.
+    pub after: AtomicU32,
+    /// Probes of the list that ask for a certain way of executing it, one of `Execution` as a number.
+    pub forced: AtomicU32,
+}
+
+impl core::fmt::Debug for Site {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Site({:#x})", self.head.addr)
+    }
+}
+
+impl Site {
+    /// The site at an address.
+    pub(super) fn at(addr: u64) -> Option<&'static Self> {
+        // SAFETY: the index has pointers to sites, which stay.
+        SITES
+            .get(addr)
+            .map(|site| unsafe { &*(site as *const Self) })
+    }
+
+    /// The address of the site.
+    pub(super) fn addr(&self) -> u64 {
+        self.head.addr
+    }
+
+    /// The address behind its instruction.
+    pub(super) fn next(&self) -> u64 {
+        self.head.addr + u64::from(self.len)
+    }
+
+    /// How many bytes of the program are overwritten while the site is armed.
+    pub(super) fn patched(&self) -> usize {
+        match self.jumped.load(Ordering::Acquire) {
+            0 => 1,
+            _ => 5,
+        }
+    }
+
+    /// The bytes of its instruction.
+    pub(super) fn code(&self) -> &[u8] {
+        &self.original[..usize::from(self.len)]
+    }
+
+    /// The probes. They are there as long as the thread is marked as busy, or the engine's lock is held.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        let mut at = self.head.list.load(Ordering::Acquire);
+        core::iter::from_fn(move || {
+            // SAFETY: (1) lists end with null, so that this is within one; (2) they and their nodes live as said above.
+            unsafe {
+                let node = (*at).as_ref()?;
+                at = at.add(1);
+                Some(node)
+            }
+        })
+    }
+
+    pub(super) fn boosted(&self) -> Option<&'static Piece> {
+        // SAFETY: pieces stay.
+        unsafe { self.boosted.load(Ordering::Acquire).as_ref() }
+    }
+
+    pub(super) fn stepped(&self) -> Option<&'static Piece> {
+        // SAFETY: pieces stay.
+        unsafe { self.stepped.load(Ordering::Acquire).as_ref() }
+    }
+}

@@ -1,0 +1,150 @@
+//! The table of threads: who runs a handler. No libc is asked: a thread finds its entry by eight bytes of thread-local
+//! memory, which begin as zeros.
+
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use super::common;
+use super::layout::Thread;
+use super::sys;
+
+/// Threads at once that can have an entry. Further ones miss all hits, which are counted together.
+pub(super) const THREADS: usize = 16384;
+
+static TABLE: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
+/// Hits of threads for which there was no entry.
+pub(super) static UNKNOWN: AtomicU64 = AtomicU64::new(0);
+
+/// Makes the table.
+pub(super) fn start() -> Result<(), sys::Errno> {
+    if TABLE.load(Ordering::Acquire).is_null() {
+        let size = THREADS * size_of::<Thread>();
+        let table = sys::map(
+            0,
+            size,
+            sys::PROT_READ | sys::PROT_WRITE,
+            sys::MAP_NORESERVE,
+        )?;
+        TABLE.store(table as *mut Thread, Ordering::Release);
+    }
+    Ok(())
+}
+
+/// Entries that have been used are below this.
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+fn used() -> &'static [Thread] {
+    table(HIGHEST.load(Ordering::Acquire))
+}
+
+fn table(entries: usize) -> &'static [Thread] {
+    let table = TABLE.load(Ordering::Acquire);
+    if table.is_null() {
+        return &[];
+    }
+    // SAFETY: the mapping has that many entries, of which all zeros are valid, and stays.
+    unsafe { core::slice::from_raw_parts(table, entries) }
+}
+
+/// The running thread's entry, made if need be; nothing if there is no room.
+pub(super) fn current() -> Option<&'static Thread> {
+    // SAFETY: the pointer is null or leads into the table.
+    unsafe { claim().as_ref() }
+}
+
+/// The same, for assembly.
+pub(super) extern "C" fn claim() -> *const Thread {
+    let known = common::thread_pointer();
+    if !known.is_null() {
+        return known;
+    }
+    let tid = sys::thread();
+    for (index, thread) in table(THREADS).iter().enumerate() {
+        let free = thread.tid.load(Ordering::Relaxed) == 0
+            && thread
+                .tid
+                .compare_exchange(0, tid, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok();
+        if free {
+            HIGHEST.fetch_max(index + 1, Ordering::AcqRel);
+            // A signal handler that interrupted this may have been faster.
+            let known = common::thread_pointer();
+            if !known.is_null() {
+                thread.tid.store(0, Ordering::Release);
+                return known;
+            }
+            // SAFETY: the entry is ours, and entries stay.
+            unsafe { common::set_thread_pointer(thread) };
+            return thread;
+        }
+    }
+    core::ptr::null()
+}
+
+/// Whether the running thread is in a handler.
+pub(super) fn in_handler() -> bool {
+    current().is_some_and(|thread| thread.busy.load(Ordering::Relaxed) != 0)
+}
+
+/// Waits until all handlers that run now have ended: what was taken away from the lists before is then unused.
+pub(super) fn wait() {
+    // After this a thread that is not seen to be busy will see the lists as they are now.
+    sys::sync_core();
+    let mine = common::thread_pointer();
+    for thread in used() {
+        if thread.tid.load(Ordering::Acquire) == 0 || core::ptr::eq(thread, mine) {
+            continue;
+        }
+        let sequence = thread.sequence.load(Ordering::Acquire);
+        let mut tries = 0u32;
+        while thread.busy.load(Ordering::Acquire) != 0
+            && thread.sequence.load(Ordering::Acquire) == sequence
+        {
+            tries += 1;
+            if tries > 100 {
+                // A thread that was ended in a handler never comes back.
+                let tid = thread.tid.load(Ordering::Relaxed);
+                if tries.is_multiple_of(1000) && sys::signal_thread(tid, 0).is_err() {
+                    thread.busy.store(0, Ordering::Release);
+                }
+                sys::yield_now();
+            }
+        }
+    }
+}
+
+/// Takes entries back from threads that have ended. Costs a system call for each entry in use.
+pub(super) fn sweep() {
+    let mine = common::thread_pointer();
+    for thread in used() {
+        let tid = thread.tid.load(Ordering::Acquire);
+        if tid != 0 && !core::ptr::eq(thread, mine) && sys::signal_thread(tid, 0).is_err() {
+            clear(thread);
+        }
+    }
+}
+
+/// In a child of `fork`, which has one thread: the entries of all others are free.
+pub(super) fn forked() {
+    let mine = common::thread_pointer();
+    for thread in used() {
+        if core::ptr::eq(thread, mine) {
+            thread.tid.store(sys::thread(), Ordering::Release);
+        } else if thread.tid.load(Ordering::Acquire) != 0 {
+            clear(thread);
+        }
+    }
+}
+
+fn clear(thread: &Thread) {
+    thread.busy.store(0, Ordering::Release);
+    thread.recover_pc.store(0, Ordering::Release);
+    thread.tid.store(0, Ordering::Release);
+}
+
+/// Entries in use.
+pub(super) fn in_use() -> usize {
+    used()
+        .iter()
+        .filter(|thread| thread.tid.load(Ordering::Relaxed) != 0)
+        .count()
+}

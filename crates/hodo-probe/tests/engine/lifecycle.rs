@@ -1,0 +1,114 @@
+//! Registered, armed, hit, disarmed, unregistered.
+
+use std::ffi::c_void;
+
+use hodo_probe::engine::{Execution, Registers};
+
+use crate::code::{alone, counter, counting, engine, of, register, request};
+
+function! { sum:
+    "lea rax, [rdi + rsi]"
+    "add rax, 1"
+    "ret"
+}
+
+unsafe extern "C" {
+    fn test_sum(a: u64, b: u64) -> u64;
+}
+
+fn sum(a: u64, b: u64) -> u64 {
+    // SAFETY: a function of two numbers.
+    unsafe { test_sum(a, b) }
+}
+
+fn bytes(at: u64, len: usize) -> Vec<u8> {
+    // SAFETY: code of the test.
+    unsafe { std::slice::from_raw_parts(at as *const u8, len) }.to_vec()
+}
+
+#[test]
+fn a_probe_lives_from_registration_to_the_end() {
+    let _alone = alone();
+    let at = test_sum as *const () as u64;
+    let before = bytes(at, 9);
+    for execution in [None, Some(Execution::Boosted), Some(Execution::OutOfLine)] {
+        let hits = counter();
+        let mut wish = counting(at + 4, hits);
+        if let Some(execution) = execution {
+            wish = wish.execution(execution);
+        }
+        let probe = register(&wish).expect("it can be probed");
+        if let Some(execution) = execution {
+            assert_eq!(probe.execution(), execution);
+        }
+        assert_eq!(sum(3, 4), 8);
+        assert_eq!(sum(5, 6), 12);
+        assert_eq!(of(hits), 2);
+        probe.set_enabled(false).expect("it can be disabled");
+        assert!(!probe.is_enabled());
+        assert_eq!(bytes(at, 9), before);
+        assert_eq!(sum(3, 4), 8);
+        assert_eq!(of(hits), 2);
+        probe.set_enabled(true).expect("it can be enabled");
+        assert_ne!(bytes(at, 9), before);
+        assert_eq!(sum(3, 4), 8);
+        assert_eq!((of(hits), probe.missed(), probe.faults()), (3, 0, 0));
+        probe.unregister().expect("it can be unregistered");
+        assert_eq!(bytes(at, 9), before);
+        assert_eq!(sum(3, 4), 8);
+        assert_eq!(of(hits), 3);
+    }
+    assert!(engine().is_intact());
+}
+
+extern "C" fn after(registers: &mut Registers, data: *mut c_void) {
+    // SAFETY: the test gives a number.
+    unsafe { *data.cast::<u64>() = registers.rax };
+    registers.rax += 100;
+}
+
+#[test]
+fn a_handler_behind_the_instruction_sees_what_it_did() {
+    let _alone = alone();
+    let at = test_sum as *const () as u64;
+    let seen = Box::leak(Box::new(0u64));
+    let probe = register(&request(at + 4).after(after).data((&raw mut *seen).cast()));
+    let probe = probe.expect("it can be probed");
+    assert_eq!(probe.execution(), Execution::OutOfLine);
+    assert_eq!(sum(3, 4), 108);
+    assert_eq!(*seen, 8);
+}
+
+#[test]
+fn many_probes_at_one_instruction_are_called_in_order() {
+    let _alone = alone();
+    extern "C" fn append(registers: &mut Registers, data: *mut c_void) {
+        registers.rdi = registers.rdi * 10 + data as u64;
+    }
+    let at = test_sum as *const () as u64;
+    let [a, b, c] = [1, 2, 3].map(|digit| {
+        let wish = request(at).before(append).data(digit as *mut c_void);
+        register(&wish).expect("it can be probed")
+    });
+    assert_eq!(sum(0, 0), 124);
+    b.set_enabled(false).expect("it can be disabled");
+    assert_eq!(sum(0, 0), 14);
+    drop(a);
+    assert_eq!(sum(0, 0), 4);
+    drop((b, c));
+    assert_eq!(sum(0, 0), 1);
+}
+
+#[test]
+fn a_handler_may_return_for_the_function() {
+    let _alone = alone();
+    extern "C" fn instead(registers: &mut Registers, _: *mut c_void) {
+        // SAFETY: the probe is at the function's start.
+        unsafe { registers.return_now(77) };
+    }
+    let at = test_sum as *const () as u64;
+    let probe = register(&request(at).before(instead)).expect("it can be probed");
+    assert_eq!(sum(3, 4), 77);
+    drop(probe);
+    assert_eq!(sum(3, 4), 8);
+}
