@@ -30,6 +30,10 @@ pub struct TcbInit {
     pub task: u32,
     /// Thread id.
     pub tid: u32,
+    /// Process id.
+    pub pid: u32,
+    /// The thread's name, with a byte 0 at its end.
+    pub comm: [u8; 16],
     /// Where the target has the file mapped.
     pub base: u64,
     /// How much of it.
@@ -58,6 +62,11 @@ impl TcbInit {
             u64::from(self.epoch) | u64::from(self.task) << 32,
         );
         put(tcb::TID & !7, u64::from(self.tid) << (tcb::TID % 8 * 8));
+        put(tcb::PID, u64::from(self.pid));
+        let (low, high) = self.comm.split_at(8);
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        put(tcb::COMM, word(low));
+        put(tcb::COMM + 8, word(high));
         put(tcb::SHADOW_LO, self.shadow.0);
         put(tcb::SHADOW_LEN, self.shadow.1);
         put(tcb::ISLAND0_LO, self.islands[0].0);

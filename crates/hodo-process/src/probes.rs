@@ -1,6 +1,7 @@
 //! Probes on instructions: from definitions to detours, counters and what the trace says of them.
 
 mod actions;
+mod conditions;
 mod dry;
 mod list;
 mod places;
@@ -76,6 +77,7 @@ impl Probed {
             Action::Count(_) => 64,
             Action::Record(event) => 320 + 128 * event.values.len() as u64,
             Action::Syscall => 64,
+            Action::Block(block) => hodo_arch::x86_64::detour::size(block, &hodo_patch::layout()),
         };
         let site = |(site, probes): &(SitePlan, Vec<Probe>)| {
             // A moved instruction grows by thirteen bytes at most.

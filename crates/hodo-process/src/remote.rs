@@ -46,6 +46,16 @@ pub fn set_options(tid: i32, options: i32) -> Result<()> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, options as u64)
 }
 
+/// The name of a thread, with a byte 0 at its end; nothing, if it is gone.
+pub fn comm(tid: i32) -> [u8; 16] {
+    let mut name = [0; 16];
+    let text = std::fs::read(format!("/proc/{tid}/comm")).unwrap_or_default();
+    let text = text.strip_suffix(b"\n").unwrap_or(&text);
+    let length = text.len().min(name.len() - 1);
+    name[..length].copy_from_slice(&text[..length]);
+    name
+}
+
 /// The value of a line of `/proc/TID/status`; `key` ends in a colon.
 pub fn status(tid: i32, key: &str) -> Option<String> {
     std::fs::read_to_string(format!("/proc/{tid}/status"))

@@ -212,10 +212,6 @@ fn what_cannot_be_done_is_said_before_anything_runs() {
             "return probes are not supported yet",
         ),
         (
-            format!("{file}:work if 1 == 1"),
-            "conditions are not supported yet",
-        ),
-        (
             format!("{file}:probed.c:12"),
             "lines of the source are not supported yet",
         ),

@@ -173,6 +173,10 @@ pub mod tcb {
     pub const BAD_ENTRY: u64 = 200;
     /// `u64`: its stack address at exit.
     pub const BAD_EXIT: u64 = 208;
+    /// `u32`: process id, as the controller sees it.
+    pub const PID: u64 = 216;
+    /// `[u8; 16]`: the thread's name, with a byte 0 at its end.
+    pub const COMM: u64 = 224;
     /// `[(u64, u64); 4]`: the stack pointers of system calls that the thread is in, and their numbers as the table of
     /// what is fetched has them. A call is kept in the pair that two bits of its stack pointer (4 and 5) name.
     pub const SYSCALLS: u64 = 256;

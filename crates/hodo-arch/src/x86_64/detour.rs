@@ -5,18 +5,25 @@
 //! the red zone. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again finds room of
 //! its own, because the thread's cursor moves by one instruction.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
+mod block;
+mod condition;
 mod event;
 mod saved;
 mod syscall;
+mod text;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use super::emit::{Code, Pending};
 use super::relocate::{RelocateError, relocate_apart};
 use super::stub::{Layout, Runtime};
+pub use block::{Block, Deed, MOST_VALUES, size};
+pub use condition::{Arithmetic, Bits, Comparison, Test};
 use event::emit_event;
 use saved::Saved;
 use syscall::without_syscalls;
+pub use text::{Atom, Text};
 
 /// Bytes that a fetched string has at most, with its end.
 pub const STRING: usize = 128;
@@ -89,6 +96,8 @@ pub enum Action {
     Record(Event),
     /// Records the system call that the instruction makes, which is a `syscall`. The last action of its instruction.
     Syscall,
+    /// Does several things, under a condition.
+    Block(Box<Block>),
 }
 
 /// An event: a record, and a payload of which the first word has the processor in its upper half and a bit for each value
@@ -142,6 +151,9 @@ pub enum DetourError {
     /// An event is larger than there is room for.
     #[error("its event has more than {MOST_WORDS} words")]
     TooLarge,
+    /// It has more values than there are bits for faults.
+    #[error("it has more than {MOST_VALUES} values")]
+    TooManyValues,
 }
 
 /// Words that the values of an event may have.
@@ -154,6 +166,8 @@ struct Cold {
     chunk: Vec<(Pending, u64)>,
     /// Where the value is stored that could not be fetched, its number, and the faulting instruction.
     fault: Vec<(u64, u32, u64)>,
+    /// Loads of conditions, and where to go on if they fault.
+    leave: Vec<(u64, u64)>,
 }
 
 /// Emits the detour of `displaced`, which stands at `from`, at `code.here()`; `resume` is where it goes on.
@@ -222,6 +236,7 @@ pub fn emit(
         code.branch(CALL, runtime.chunk);
         code.branch(JMP, again);
     }
+    detour.faults.append(&mut cold.leave);
     for (store, value, load) in cold.fault {
         detour.faults.push((load, code.here()));
         code.op32(&[0x81, 0x49, 0x10], 1 << value); // or dword [rcx+16], bit
@@ -261,6 +276,9 @@ fn emit_probe(
             emit_event(code, layout, probe.flags_dead, event, here, cold)?;
         }
         Action::Syscall => syscall::emit(code, runtime, here),
+        Action::Block(block) => {
+            block::emit_block(code, layout, probe.flags_dead, block, here, cold)?;
+        }
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! What a probe does at one place: counters and events.
 
 use anyhow::{Result, bail};
-use hodo_arch::x86_64::detour::{Action, Counter, Event};
+use hodo_arch::x86_64::detour::{Action, Block, Counter, Deed, Event};
 use hodo_trace::format::{counters, record, tcb};
 use serde_json::json;
 
+use super::conditions::Arguments;
 use super::values::fetches;
 use super::{Counted, Probes, Spot, name_of};
 use crate::modules::Image;
@@ -23,10 +24,11 @@ impl Probes {
     ) -> Result<Vec<Action>> {
         let definition = &self.definitions[spot.definition];
         let name = name_of(definition, spot);
-        let mut actions = Vec::new();
+        let fetched = fetches(definition);
+        let mut deeds = Vec::new();
         self.placed[spot.definition] += 1;
         if definition.actions.contains(&hodo_probe::Action::Count) {
-            actions.push(Action::Count(counter(self.counted.len() as u64)));
+            deeds.push(Deed::Count(counter(self.counted.len() as u64)));
             self.counted.push(Counted {
                 definition: spot.definition,
                 name: name.clone(),
@@ -47,20 +49,38 @@ impl Probes {
             }
             *next_id += 1;
             hits.push((addr, name.clone()));
-            let (values, described) = fetches(definition);
             session.log(&json!({"probe": {
                 "id": id, "group": definition.group, "name": name, "symbol": spot.symbol,
-                "offset": spot.offset, "args": described,
+                "offset": spot.offset, "args": fetched.described,
             }}))?;
-            actions.push(Action::Record(Event {
+            deeds.push(Deed::Record(Event {
                 info: id | record::ENTRY << record::KIND_SHIFT,
                 payload: record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT,
                 timed: self.timed,
                 rdpid: self.rdpid,
-                values,
+                values: fetched.values.clone(),
             }));
         }
-        Ok(actions)
+        let Some(condition) = &definition.condition else {
+            let simple = |deed| match deed {
+                Deed::Count(counter) => Action::Count(counter),
+                Deed::Record(event) => Action::Record(event),
+            };
+            return Ok(deeds.into_iter().map(simple).collect());
+        };
+        let arguments = Arguments {
+            known: &fetched.known,
+            types: &fetched.types,
+            rdpid: self.rdpid,
+        };
+        let block = Block {
+            base: tcb::BASE as u32,
+            switch: None,
+            condition: Some(arguments.test(condition)?),
+            values: fetched.values,
+            deeds,
+        };
+        Ok(vec![Action::Block(Box::new(block))])
     }
 }
 

@@ -6,6 +6,8 @@ use hodo_probe::registers::{Register, x86_64::Part, x86_64::Whole};
 use hodo_probe::{Definition, Kind, Place, Scalar, Source, Type};
 use serde_json::{Value, json};
 
+use super::conditions::{Known, bits};
+
 /// Registers of the arguments, in the processor's numbering (System V ABI, x86-64 supplement, 3.2.3).
 const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
@@ -16,9 +18,6 @@ pub(super) fn possible(definition: &Definition) -> Result<()> {
     }
     if matches!(definition.place, Place::Line { .. }) {
         bail!("lines of the source are not supported yet; name a function and an offset");
-    }
-    if definition.condition.is_some() {
-        bail!("conditions are not supported yet");
     }
     for action in &definition.actions {
         if !matches!(
@@ -64,19 +63,46 @@ pub(super) fn possible(definition: &Definition) -> Result<()> {
     Ok(())
 }
 
-/// What is fetched at a hit, and how a reader makes the values of it.
-pub(super) fn fetches(definition: &Definition) -> (Vec<Fetch>, Vec<Value>) {
-    let mut values = Vec::new();
-    let mut described = Vec::new();
+/// What a definition fetches.
+#[derive(Debug, Default)]
+pub(super) struct Fetched {
+    /// What is fetched at a hit.
+    pub(super) values: Vec<Fetch>,
+    /// How a reader makes the arguments of it.
+    pub(super) described: Vec<Value>,
+    /// What each argument is in a condition.
+    pub(super) known: Vec<Known>,
+    /// The type of each argument.
+    pub(super) types: Vec<Type>,
+}
+
+/// What is fetched at a hit, and what that means.
+pub(super) fn fetches(definition: &Definition) -> Fetched {
+    let mut fetched = Fetched::default();
+    let Fetched {
+        values,
+        described,
+        known,
+        types,
+    } = &mut fetched;
     let mut word = 0;
     for arg in &definition.args {
         let ty = arg.effective_type().unwrap_or(Type::Scalar(Scalar::X(64)));
         let mut part = (0, 64);
         let mut text = json!({"name": arg.name, "type": ty.to_string()});
         match &arg.source {
-            Source::Comm => text["comm"] = true.into(),
-            Source::Text(fixed) => text["text"] = fixed.as_str().into(),
-            Source::Immediate(number) => text["number"] = number.cast_unsigned().into(),
+            Source::Comm => {
+                text["comm"] = true.into();
+                known.push(Known::Comm);
+            }
+            Source::Text(fixed) => {
+                text["text"] = fixed.as_str().into();
+                known.push(Known::Fixed(fixed.clone().into_bytes()));
+            }
+            Source::Immediate(number) => {
+                text["number"] = number.cast_unsigned().into();
+                known.push(Known::Number(number.cast_unsigned()));
+            }
             source => {
                 let fetch = match (source, ty) {
                     (Source::Memory { offset, address }, Type::Scalar(Scalar::String)) => {
@@ -95,13 +121,18 @@ pub(super) fn fetches(definition: &Definition) -> (Vec<Fetch>, Vec<Value>) {
                 text["value"] = values.len().into();
                 text["shift"] = part.0.into();
                 text["bits"] = part.1.into();
+                known.push(match fetch {
+                    Fetch::Text(..) => Known::Text(values.len()),
+                    _ => Known::Value(values.len(), bits(ty, part)),
+                });
                 word += fetch.words();
                 values.push(fetch);
             }
         }
+        types.push(ty);
         described.push(text);
     }
-    (values, described)
+    fetched
 }
 
 fn bytes_of(ty: Type) -> u8 {

@@ -106,6 +106,7 @@ impl Tracer<'_> {
         inherited: Option<u64>,
     ) -> Result<()> {
         let mut init = self.tcb_init(tid, space, inherited);
+        init.pid = pid.cast_unsigned();
         let Some(number) = self.alloc_tcb() else {
             return self.crowded(tid, pid, space, init);
         };
@@ -115,8 +116,10 @@ impl Tracer<'_> {
         if let Some(from) = inherited.filter(|_| kind == "fork") {
             // The frames that are open in the parent are open in the child.
             let events = &self.session.events;
-            let inside = events.tcb_words(from, tcb::INSIDE..tcb::SIZE);
-            events.put_tcb_words(number, tcb::INSIDE, &inside);
+            for words in [tcb::INSIDE..tcb::BAD_ID, tcb::SYSCALLS..tcb::SIZE] {
+                let inside = events.tcb_words(from, words.clone());
+                events.put_tcb_words(number, words.start, &inside);
+            }
         }
         let (base, _) = space.borrow().events;
         remote::set_gs_base(tid, base + number * tcb::SIZE)?;
@@ -149,6 +152,8 @@ impl Tracer<'_> {
         TcbInit {
             task: 0,
             tid: tid.cast_unsigned(),
+            pid: tid.cast_unsigned(),
+            comm: remote::comm(tid),
             base: space.events.0,
             span: space.events.1,
             islands: space.islands,

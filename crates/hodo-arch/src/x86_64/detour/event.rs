@@ -20,21 +20,36 @@ pub(super) fn emit_event(
     here: u64,
     cold: &mut Cold,
 ) -> Result<(), DetourError> {
+    let mut saved = Saved::begin(code, flags_dead);
+    emit_record(code, layout, &mut saved, event, (here, &|_| None), cold)?;
+    saved.end(code);
+    Ok(())
+}
+
+/// Where a value of an event was put before, as the number of a slot; `None`: it is to be fetched.
+pub(super) type Kept<'a> = dyn Fn(usize) -> Option<usize> + 'a;
+
+/// Writes the event. What has been pushed has `rax` and the flags.
+pub(super) fn emit_record(
+    code: &mut Code<'_>,
+    layout: &Layout,
+    saved: &mut Saved,
+    event: &Event,
+    (here, kept): (u64, &Kept<'_>),
+    cold: &mut Cold,
+) -> Result<(), DetourError> {
     let words: usize = event.values.iter().map(Fetch::words).sum();
     if words > MOST_WORDS || event.values.len() > 32 {
         return Err(DetourError::TooLarge);
     }
     let size = HEAD + 8 * words as u32;
-    let mut saved = Saved::begin(code, flags_dead);
-    saved.push(code, RCX);
-    saved.push(code, RDX);
-    if event
-        .values
-        .iter()
-        .any(|value| matches!(value, Fetch::Text(..)))
-    {
-        saved.push(code, R8);
-        saved.push(code, R9);
+    let mark = saved.slots.len();
+    saved.need(code, RCX);
+    saved.need(code, RDX);
+    let texts = |value: &Fetch| matches!(value, Fetch::Text(..));
+    if event.values.iter().any(texts) {
+        saved.need(code, R8);
+        saved.need(code, R9);
     }
     let again = code.here();
     if event.timed {
@@ -68,14 +83,49 @@ pub(super) fn emit_event(
     code.raw(&[0x48, 0x89, 0x41, 0x10]); // mov [rcx+16], rax
     let mut at = HEAD;
     for (number, value) in event.values.iter().enumerate() {
-        emit_value(code, (&saved, here), value, at, number as u32, cold);
+        match kept(number) {
+            Some(slot) => {
+                let slot = ((saved.slots.len() - 1 - slot) * 8) as u32;
+                code.op32(&[0x48, 0x8B, 0x84, 0x24], slot); // mov rax, [rsp+slot]
+                code.op32(&[0x48, 0x89, 0x81], at); // mov [rcx+at], rax
+            }
+            None => emit_value(code, (saved, here), value, at, number as u32, cold),
+        }
         at += 8 * value.words() as u32;
     }
     saved.slots.pop();
     pop(code, RDX);
     code.raw(&[0x48, 0x89, 0x11]); // mov [rcx], rdx
-    saved.end(code);
+    saved.back(code, mark);
     Ok(())
+}
+
+/// Brings a value of one word into `rax`, as it is stored. Nothing else is changed.
+pub(super) fn emit_word(
+    code: &mut Code<'_>,
+    saved: (&Saved, u64),
+    value: &Fetch,
+    loads: &mut Vec<u64>,
+) {
+    match value {
+        Fetch::Word(source) => emit_source(code, saved, source, loads),
+        Fetch::Load(source, offset, size) => {
+            emit_source(code, saved, source, loads);
+            loads.push(code.here());
+            let opcode: &[u8] = match size {
+                1 => &[0x0F, 0xB6, 0x80], // movzx eax, byte [rax+offset]
+                2 => &[0x0F, 0xB7, 0x80], // movzx eax, word [rax+offset]
+                4 => &[0x8B, 0x80],       // mov eax, [rax+offset]
+                _ => &[0x48, 0x8B, 0x80], // mov rax, [rax+offset]
+            };
+            code.op32(opcode, offset.cast_unsigned());
+        }
+        // The address of the text.
+        Fetch::Text(source, offset) => {
+            emit_source(code, saved, source, loads);
+            code.op32(&[0x48, 0x8D, 0x80], offset.cast_unsigned()); // lea rax, [rax+offset]
+        }
+    }
 }
 
 /// Stores a value at `rcx + at`. `rax` is free, `r8` and `r9` for strings, too.
@@ -88,38 +138,23 @@ fn emit_value(
     cold: &mut Cold,
 ) {
     let mut loads = Vec::new();
-    match value {
-        Fetch::Word(source) => emit_source(code, saved, source, &mut loads),
-        Fetch::Load(source, offset, size) => {
-            emit_source(code, saved, source, &mut loads);
-            loads.push(code.here());
-            let opcode: &[u8] = match size {
-                1 => &[0x0F, 0xB6, 0x80], // movzx eax, byte [rax+offset]
-                2 => &[0x0F, 0xB7, 0x80], // movzx eax, word [rax+offset]
-                4 => &[0x8B, 0x80],       // mov eax, [rax+offset]
-                _ => &[0x48, 0x8B, 0x80], // mov rax, [rax+offset]
-            };
-            code.op32(opcode, offset.cast_unsigned());
-        }
-        Fetch::Text(source, offset) => {
-            emit_source(code, saved, source, &mut loads);
-            code.op32(&[0x48, 0x8D, 0x80], offset.cast_unsigned()); // lea rax, [rax+offset]
-            code.raw(&[0x45, 0x31, 0xC0]); // xor r8d, r8d
-            let next = code.here();
-            loads.push(next);
-            code.raw(&[0x46, 0x8A, 0x0C, 0x00]); // mov r9b, [rax+r8]
-            code.op32(&[0x46, 0x88, 0x8C, 0x01], at); // mov [rcx+r8+at], r9b
-            code.raw(&[0x45, 0x84, 0xC9]); // test r9b, r9b
-            code.raw(&[0x74, 0x0C]); // je over the rest
-            code.raw(&[0x41, 0xFF, 0xC0]); // inc r8d
-            code.op32(&[0x41, 0x81, 0xF8], STRING as u32); // cmp r8d, STRING
-            let back = next.wrapping_sub(code.here() + 2).cast_signed() as i8;
-            code.raw(&[0x72, back.cast_unsigned()]); // jb next
-            let done = code.here();
-            cold.fault
-                .extend(loads.into_iter().map(|load| (done, number, load)));
-            return;
-        }
+    emit_word(code, saved, value, &mut loads);
+    if matches!(value, Fetch::Text(..)) {
+        code.raw(&[0x45, 0x31, 0xC0]); // xor r8d, r8d
+        let next = code.here();
+        loads.push(next);
+        code.raw(&[0x46, 0x8A, 0x0C, 0x00]); // mov r9b, [rax+r8]
+        code.op32(&[0x46, 0x88, 0x8C, 0x01], at); // mov [rcx+r8+at], r9b
+        code.raw(&[0x45, 0x84, 0xC9]); // test r9b, r9b
+        code.raw(&[0x74, 0x0C]); // je over the rest
+        code.raw(&[0x41, 0xFF, 0xC0]); // inc r8d
+        code.op32(&[0x41, 0x81, 0xF8], STRING as u32); // cmp r8d, STRING
+        let back = next.wrapping_sub(code.here() + 2).cast_signed() as i8;
+        code.raw(&[0x72, back.cast_unsigned()]); // jb next
+        let done = code.here();
+        cold.fault
+            .extend(loads.into_iter().map(|load| (done, number, load)));
+        return;
     }
     let store = code.here();
     code.op32(&[0x48, 0x89, 0x81], at); // mov [rcx+at], rax
@@ -128,7 +163,7 @@ fn emit_value(
 }
 
 /// Brings a value into `rax`.
-fn emit_source(
+pub(super) fn emit_source(
     code: &mut Code<'_>,
     (saved, here): (&Saved, u64),
     source: &Source,

@@ -30,7 +30,52 @@ impl Saved {
         saved
     }
 
-    pub(super) fn end(self, code: &mut Code<'_>) {
+    /// Pushes a register that is not there yet.
+    pub(super) fn need(&mut self, code: &mut Code<'_>, register: Register) {
+        if self.slot(register).is_none() {
+            self.push(code, register);
+        }
+    }
+
+    /// Makes room for so many words; tells the number of the lowest, for [`Self::word`].
+    pub(super) fn frame(&mut self, code: &mut Code<'_>, words: usize) -> usize {
+        if words > 0 {
+            let size = 8 * words as u32;
+            code.op32(&[0x48, 0x8D, 0xA4, 0x24], size.wrapping_neg()); // lea rsp, [rsp-size]
+            // Nobody's register: not to be found.
+            self.slots
+                .resize(self.slots.len() + words, Some(super::RSP));
+        }
+        self.slots.len()
+    }
+
+    /// Where a word of a frame is, from the stack pointer. `frame` is what [`Self::frame`] told.
+    pub(super) fn word(&self, frame: usize, number: usize) -> u32 {
+        ((self.slots.len() - frame + number) * 8) as u32
+    }
+
+    /// Pops down to so many slots, with all flags kept.
+    pub(super) fn back(&mut self, code: &mut Code<'_>, slots: usize) {
+        while self.slots.len() > slots {
+            if self.slots.last() == Some(&Some(super::RSP)) {
+                let mut words = 0;
+                while self.slots.len() > slots && self.slots.last() == Some(&Some(super::RSP)) {
+                    self.slots.pop();
+                    words += 1;
+                }
+                code.op32(&[0x48, 0x8D, 0xA4, 0x24], 8 * words); // lea rsp, [rsp+8*words]
+            } else if let Some(Some(register)) = self.slots.pop() {
+                pop(code, register);
+            }
+        }
+    }
+
+    pub(super) fn end(mut self, code: &mut Code<'_>) {
+        let kept = self
+            .slots
+            .len()
+            .min(1 + usize::from(self.slots.get(1) == Some(&None)));
+        self.back(code, kept);
         for slot in self.slots.into_iter().rev() {
             match slot {
                 Some(register) => pop(code, register),
