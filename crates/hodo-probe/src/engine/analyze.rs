@@ -19,6 +19,8 @@ use super::{functions, maps};
 
 /// A jump, or a breakpoint and what fills the place.
 const JUMP: usize = 5;
+/// Bytes that are kept of each site.
+const KNOWN: usize = 24;
 /// No function is decoded further than this.
 const LONGEST: u64 = 1 << 22;
 
@@ -59,7 +61,7 @@ pub(super) fn site(
     addr: u64,
     function: Option<Range<u64>>,
 ) -> Result<&'static Site, Refusal> {
-    let bytes = code(memory, addr..addr.saturating_add(16));
+    let bytes = code(memory, addr..addr.saturating_add(KNOWN as u64));
     if let Some(site) = Site::at(addr) {
         let len = usize::from(site.len);
         if bytes.get(..len) == Some(site.code()) {
@@ -82,12 +84,10 @@ pub(super) fn site(
         Some(_) => return Err(Refusal::OutsideFunction),
         None => functions::around(memory, &maps, addr).ok_or(Refusal::NoFunction)?,
     };
-    let whole = code(
-        memory,
-        function.start..function.end.min(function.start + LONGEST),
-    );
+    let function = function.start..function.end.min(function.start.saturating_add(LONGEST));
+    let whole = code(memory, function.clone());
     let step = step(&whole, function.start, addr)?;
-    new(memory, &bytes, &step)
+    new(memory, &bytes, &step, function)
 }
 
 /// The instruction that begins at an address of a function.
@@ -125,7 +125,12 @@ fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> {
     Err(Refusal::NotCode)
 }
 
-fn new(memory: &Memory, bytes: &[u8], step: &Step) -> Result<&'static Site, Refusal> {
+fn new(
+    memory: &Memory,
+    bytes: &[u8],
+    step: &Step,
+    function: Range<u64>,
+) -> Result<&'static Site, Refusal> {
     let len = usize::from(step.len);
     let code = bytes.get(..len).ok_or(Refusal::NotCode)?;
     let refused = |reason| Refusal::Instruction {
@@ -148,7 +153,7 @@ fn new(memory: &Memory, bytes: &[u8], step: &Step) -> Result<&'static Site, Refu
     {
         return Err(refused(reason));
     }
-    let mut original = [0; 16];
+    let mut original = [0; KNOWN];
     original[..bytes.len()].copy_from_slice(bytes);
     let site: &'static Site = Box::leak(Box::new(Site {
         head: Head {
@@ -165,6 +170,8 @@ fn new(memory: &Memory, bytes: &[u8], step: &Step) -> Result<&'static Site, Refu
         stepped: AtomicPtr::default(),
         detour: AtomicPtr::default(),
         jumped: AtomicU32::new(0),
+        function,
+        hopeless: AtomicU32::new(0),
         after: AtomicU32::new(0),
         forced: AtomicU32::new(0),
     }));

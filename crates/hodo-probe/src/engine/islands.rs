@@ -66,6 +66,8 @@ pub(super) struct Room {
     island: &'static Island,
     /// Where the piece begins.
     pub at: u64,
+    /// Where the shared code is.
+    pub common: u64,
 }
 
 /// Finds room of `size` bytes near an address.
@@ -84,7 +86,11 @@ pub(super) fn room(memory: &text::Memory, near: u64, size: u64) -> Result<Room, 
         None => add(memory, near)?,
     };
     let at = island.range.start + island.free.load(Ordering::Relaxed) as u64;
-    Ok(Room { island, at })
+    Ok(Room {
+        island,
+        at,
+        common: island.range.start,
+    })
 }
 
 fn add(memory: &text::Memory, near: u64) -> Result<&'static Island, sys::Errno> {
@@ -127,7 +133,7 @@ fn module(maps: &[Mapping], addr: u64) -> u64 {
 }
 
 impl Room {
-    /// Puts a piece there. `code` is what `room` was asked for, at most.
+    /// Puts a piece there. `code` is not longer than what `room` was asked for.
     pub(super) fn put(
         self,
         memory: &text::Memory,
@@ -135,15 +141,20 @@ impl Room {
         piece: Piece,
     ) -> Result<&'static Piece, sys::Errno> {
         memory.write(self.at, code)?;
+        Ok(self.reserve(code.len(), piece))
+    }
+
+    /// Says that a piece of `len` bytes is there, which somebody writes.
+    pub(super) fn reserve(self, len: usize, piece: Piece) -> &'static Piece {
         let piece: &'static Piece = Box::leak(Box::new(piece));
         let first = ((self.at - self.island.range.start) / UNIT) as usize;
-        let units = code.len().div_ceil(UNIT as usize);
+        let units = len.div_ceil(UNIT as usize);
         for owner in &self.island.owners[first..first + units] {
             owner.store(core::ptr::from_ref(piece).cast_mut(), Ordering::Release);
         }
         self.island
             .free
             .store((first + units) * UNIT as usize, Ordering::Relaxed);
-        Ok(piece)
+        piece
     }
 }

@@ -24,72 +24,79 @@ pub(super) enum Want {
 
 /// Makes sites what they should be. All are changed together; none of them may overlap with another that is armed.
 pub(super) fn apply(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno> {
-    let now = |site: &Site| match (
-        site.head.armed.load(Ordering::Acquire),
-        site.jumped.load(Ordering::Acquire),
-    ) {
-        (0, _) => Want::Nothing,
-        (_, 0) => Want::Breakpoint,
-        _ => Want::Jump,
-    };
     let mut work: Vec<_> = wanted
         .iter()
-        .filter(|(site, want)| now(site) != *want)
+        .filter(|(site, want)| was(site) != *want)
         .copied()
         .collect();
-    work.sort_by_key(|(site, _)| site.addr());
-    work.dedup_by_key(|(site, _)| site.addr());
-    // A jump that is to be taken away, or written, begins as a breakpoint.
-    let mut heads: Vec<Change> = Vec::new();
-    let mut middles: [Vec<Change>; 2] = Default::default();
-    let mut lasts: Vec<Change> = Vec::new();
-    for (site, want) in &work {
-        let was = now(site);
-        let (addr, original) = (site.addr(), &site.original);
-        // SAFETY: detours stay.
-        let detour = unsafe { site.detour.load(Ordering::Acquire).as_ref() };
-        heads.push((addr, vec![INT3]));
-        let inside = detour.map_or(&[][..], |detour| &detour.inside);
-        if was == Want::Jump {
-            // The starts of instructions come last.
-            let mut bytes = original[1..5].to_vec();
-            for at in inside {
-                bytes[usize::from(*at) - 1] = INT3;
-            }
-            middles[0].push((addr + 1, bytes));
-            middles[1].push((addr + 1, original[1..5].to_vec()));
-        }
-        if *want == Want::Jump
-            && let Some(detour) = detour
-        {
-            let mut bytes = original[1..5].to_vec();
-            for at in inside {
-                bytes[usize::from(*at) - 1] = INT3;
-            }
-            if !inside.is_empty() {
-                middles[0].push((addr + 1, bytes));
-            }
-            middles[1].push((addr + 1, detour.jump[1..].to_vec()));
-            lasts.push((addr, vec![detour.jump[0]]));
-        }
-        if *want == Want::Nothing {
-            lasts.push((addr, vec![original[0]]));
-        }
-    }
     if work.is_empty() {
         return Ok(());
     }
+    work.sort_by_key(|(site, _)| site.addr());
     for (site, want) in &work {
         // Who comes to a breakpoint from now on finds the site.
+        if *want == Want::Breakpoint {
+            site.head.armed.store(1, Ordering::Release);
+        }
+    }
+    let mut steps: [Vec<Change>; 4] = Default::default();
+    let mut covered = 0;
+    for (site, want) in &work {
+        let was = was(site);
+        let addr = site.addr();
+        // SAFETY: detours stay.
+        let detour = unsafe { site.detour.load(Ordering::Acquire).as_ref() };
+        let inside = detour.map_or(&[][..], |detour| &detour.inside);
+        let [heads, firsts, seconds, lasts] = &mut steps;
+        heads.push((addr, vec![INT3]));
+        let original = || site.original[1..5].to_vec();
+        let stopped = || {
+            let mut bytes = original();
+            inside
+                .iter()
+                .for_each(|at| bytes[usize::from(*at) - 1] = INT3);
+            bytes
+        };
+        match (was, *want) {
+            (Want::Jump, _) => {
+                // The starts of instructions come last, and stay breakpoints where another probe is.
+                firsts.push((addr + 1, stopped()));
+                let mut bytes = original();
+                for at in inside {
+                    let other = addr + u64::from(*at);
+                    let armed = Site::at(other)
+                        .is_some_and(|site| site.head.armed.load(Ordering::Acquire) != 0);
+                    if armed {
+                        bytes[usize::from(*at) - 1] = INT3;
+                    }
+                }
+                seconds.push((addr + 1, bytes));
+            }
+            (_, Want::Jump) => {
+                let Some(detour) = detour else { continue };
+                if !inside.is_empty() {
+                    firsts.push((addr + 1, stopped()));
+                }
+                seconds.push((addr + 1, detour.jump[1..].to_vec()));
+                lasts.push((addr, vec![detour.jump[0]]));
+                covered = addr + 5;
+            }
+            _ => {}
+        }
+        // A jump may be written over it in the same go.
+        if *want == Want::Nothing && addr >= covered {
+            lasts.push((addr, vec![site.original[0]]));
+        }
+    }
+    for (site, want) in &work {
         site.head.armed.store(1, Ordering::Release);
         if *want == Want::Jump {
             site.jumped.store(1, Ordering::Release);
         }
     }
-    let [first, second] = middles;
-    for changes in [heads, first, second, lasts] {
+    for changes in &steps {
         if !changes.is_empty() {
-            memory.change(&changes)?;
+            memory.change(changes)?;
             sys::sync_core();
         }
     }
@@ -102,4 +109,15 @@ pub(super) fn apply(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result
         }
     }
     Ok(())
+}
+
+/// What is at a site.
+fn was(site: &Site) -> Want {
+    if site.jumped.load(Ordering::Acquire) != 0 {
+        Want::Jump
+    } else if site.head.armed.load(Ordering::Acquire) != 0 {
+        Want::Breakpoint
+    } else {
+        Want::Nothing
+    }
 }

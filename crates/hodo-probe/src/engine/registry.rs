@@ -10,12 +10,14 @@ use super::layout::{KEEP_ALL, KEEP_NONE, Node};
 use super::patch::{self, Want};
 use super::refusal::Refusal;
 use super::site::Site;
+use super::spots::Spots;
 use super::text::Memory;
-use super::{Execution, Probe, Request, analyze, signals, sys, threads};
+use super::{Execution, Probe, Request, analyze, optimize, signals, sys, threads};
 
 /// What the engine has while it works.
 struct Inner {
     memory: Memory,
+    spots: Spots,
     /// A word that is 1 in the process that wrote it, and 0 in a child that `fork` made of it.
     marker: u64,
 }
@@ -86,13 +88,17 @@ pub(super) fn start() -> Result<(), Refusal> {
         sys::wipe_on_fork(marker, 4096).map_err(kernel("fork cannot be noticed"))?;
         // SAFETY: it was mapped just now.
         unsafe { (marker as *mut u64).write(1) };
-        *inner = Some(Inner { memory, marker });
+        *inner = Some(Inner {
+            memory,
+            spots: Spots::default(),
+            marker,
+        });
     }
     signals::install().map_err(kernel("signals cannot be handled"))
 }
 
 /// The engine's memory, in this process.
-fn inner(_: &Guard) -> Result<&Inner, Refusal> {
+fn inner(_: &Guard) -> Result<&mut Inner, Refusal> {
     // SAFETY: the lock is held.
     let inner = unsafe { (*REGISTRY.inner.get()).as_mut() };
     let inner = inner.ok_or(Refusal::Nothing)?;
@@ -155,19 +161,51 @@ fn free(lists: Vec<*mut *const Node>) {
     }
 }
 
-/// What should be at a site.
-fn want(site: &Site) -> Want {
-    match site
-        .nodes()
+/// Whether a site is to be armed.
+fn is_wanted(site: &Site) -> bool {
+    site.nodes()
         .any(|node| node.enabled.load(Ordering::Relaxed) != 0)
-    {
-        true => Want::Breakpoint,
-        false => Want::Nothing,
-    }
 }
 
-fn wanted(sites: &[&'static Site]) -> Vec<(&'static Site, Want)> {
-    sites.iter().map(|site| (*site, want(site))).collect()
+/// Whether the probes of a site leave the way of execution open to a detour.
+fn may_jump(site: &Site) -> bool {
+    let forced = site.forced.load(Ordering::Acquire);
+    site.after.load(Ordering::Acquire) == 0
+        && (forced == 0 || forced == Execution::Optimized as u32)
+}
+
+/// Makes sites what their probes want: with their neighbours, for a jump may not overwrite another site.
+fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
+    let mut all: Vec<&'static Site> = Vec::with_capacity(sites.len());
+    for site in sites {
+        let addr = site.addr();
+        all.extend((addr.saturating_sub(4)..addr + 5).filter_map(Site::at));
+    }
+    all.sort_by_key(|site| site.addr());
+    all.dedup_by_key(|site| site.addr());
+    let mut wanted = Vec::with_capacity(all.len());
+    let mut code = Vec::new();
+    for site in all {
+        let alone = || {
+            !(site.addr() + 1..site.addr() + 5)
+                .filter_map(Site::at)
+                .any(is_wanted)
+        };
+        let want = if !is_wanted(site) {
+            Want::Nothing
+        } else if may_jump(site)
+            && alone()
+            && optimize::prepare(&inner.memory, &mut inner.spots, site, &mut code).is_some()
+        {
+            Want::Jump
+        } else {
+            Want::Breakpoint
+        };
+        wanted.push((site, want));
+    }
+    code.sort();
+    inner.memory.change(&code).map_err(kernel(WRITE))?;
+    patch::apply(&inner.memory, &wanted).map_err(kernel(WRITE))
 }
 
 /// Registers probes.
@@ -186,7 +224,7 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
         .map(|request| one(inner, request, &mut old))
         .collect();
     let sites: Vec<_> = results.iter().flatten().map(|probe| probe.site).collect();
-    let result = patch::apply(&inner.memory, &wanted(&sites)).map_err(kernel(WRITE));
+    let result = arm(inner, &sites);
     if old.iter().any(|list| *list != analyze::empty()) {
         threads::wait();
         free(old);
@@ -268,7 +306,7 @@ fn remove(probes: &[(&'static Site, NonNull<Node>)]) -> Result<(), Refusal> {
     let guard = lock()?;
     let inner = inner(&guard)?;
     let sites: Vec<_> = probes.iter().map(|(site, _)| *site).collect();
-    patch::apply(&inner.memory, &wanted(&sites)).map_err(kernel(WRITE))?;
+    arm(inner, &sites)?;
     let mut old = Vec::new();
     for (site, node) in probes {
         let nodes: Vec<*const Node> = site
@@ -297,7 +335,7 @@ pub(super) fn enable(probes: &[&Probe], enabled: bool) -> Result<(), Refusal> {
         node.enabled.store(u32::from(enabled), Ordering::Release);
     }
     let sites: Vec<_> = probes.iter().map(|probe| probe.site).collect();
-    patch::apply(&inner.memory, &wanted(&sites)).map_err(kernel(WRITE))
+    arm(inner, &sites)
 }
 
 /// How the instruction of a site is executed at present.

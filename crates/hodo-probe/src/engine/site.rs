@@ -1,6 +1,7 @@
 //! A place in the code that has, or had, a probe. Sites stay: signals may come late.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use hodo_arch::x86_64::simulate::Simulation;
@@ -30,7 +31,7 @@ pub(super) struct Detour {
 pub(super) struct Site {
     pub head: Head,
     /// The bytes of the instruction, and some behind it, as the program has them.
-    pub original: [u8; 16],
+    pub original: [u8; 24],
     /// How many bytes of it are known.
     pub known: u8,
     /// Length of the instruction.
@@ -45,6 +46,10 @@ pub(super) struct Site {
     pub detour: AtomicPtr<Detour>,
     /// 1 while a jump is at the site, or is being written.
     pub jumped: AtomicU32,
+    /// The function that it is in.
+    pub function: Range<u64>,
+    /// 1 if no detour is possible.
+    pub hopeless: AtomicU32,
     /// Probes of the list that have a handler after the instruction.
     pub after: AtomicU32,
     /// Probes of the list that ask for a certain way of executing it, one of `Execution` as a number.

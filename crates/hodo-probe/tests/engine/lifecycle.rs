@@ -31,16 +31,19 @@ fn a_probe_lives_from_registration_to_the_end() {
     let _alone = alone();
     let at = test_sum as *const () as u64;
     let before = bytes(at, 9);
-    for execution in [None, Some(Execution::Boosted), Some(Execution::OutOfLine)] {
+    for execution in [
+        None,
+        Some(Execution::Boosted),
+        Some(Execution::OutOfLine),
+        Some(Execution::Optimized),
+    ] {
         let hits = counter();
         let mut wish = counting(at + 4, hits);
         if let Some(execution) = execution {
             wish = wish.execution(execution);
         }
         let probe = register(&wish).expect("it can be probed");
-        if let Some(execution) = execution {
-            assert_eq!(probe.execution(), execution);
-        }
+        assert_eq!(probe.execution(), execution.unwrap_or(Execution::Optimized));
         assert_eq!(sum(3, 4), 8);
         assert_eq!(sum(5, 6), 12);
         assert_eq!(of(hits), 2);

@@ -3,3 +3,4 @@
 #[macro_use]
 mod code;
 mod lifecycle;
+mod survive;
