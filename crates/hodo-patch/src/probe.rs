@@ -1,7 +1,8 @@
 //! Probes: the detours of regions of code.
 
-use hodo_arch::x86_64::detour::{self, Action, Detour};
+use hodo_arch::x86_64::detour::{self, Action, Detour, When};
 use hodo_arch::x86_64::emit::Code;
+use hodo_arch::x86_64::frames;
 use hodo_plan::model::{Extra, SitePlan};
 
 use crate::{Image, Island, Patches, Places, layout, lead, write_puns};
@@ -13,6 +14,8 @@ pub struct Probe {
     pub addr: u64,
     /// Whether the flags are dead before it.
     pub flags_dead: bool,
+    /// When it does its work.
+    pub when: When,
     /// What it does.
     pub action: Action,
 }
@@ -27,7 +30,7 @@ pub struct Region<'p> {
 }
 
 /// Bytes that must be free in an island for a detour to be begun: more than the largest has.
-const LARGEST: u64 = 256 << 10;
+const LARGEST: usize = 256 << 10;
 
 impl Island {
     /// Adds the detours of a module's regions, and tells what to write over their sites.
@@ -59,6 +62,7 @@ impl Island {
                 Err(reason) => patches.failed.push((site.patch, reason)),
             }
         }
+        self.close_group();
         write_puns(punned, image, places, patches);
     }
 
@@ -73,13 +77,12 @@ impl Island {
         let code = (image.code)(displaced.clone())
             .ok_or_else(|| "the displaced instructions are not in the file".to_owned())?;
         self.check_reach(region.site.patch.wrapping_add(image.bias))?;
-        if self.code.len() as u64 + LARGEST > self.capacity {
-            return Err("the island is full".to_owned());
-        }
+        self.check_room(LARGEST)?;
         let probes: Vec<_> = region
             .probes
             .iter()
             .map(|probe| detour::Probe {
+                when: probe.when,
                 offset: (probe.addr - displaced.start) as usize,
                 flags_dead: probe.flags_dead,
                 action: &probe.action,
@@ -94,7 +97,14 @@ impl Island {
         let resume = displaced.end.wrapping_add(image.bias);
         let emitted = detour::emit(&mut out, &layout(), &runtime, code, from, resume, &probes);
         match emitted {
-            Ok(detour) => Ok((start, detour)),
+            Ok(detour) => {
+                self.rows.extend(&detour.rows);
+                let group = self.rows.first().map_or(0, |row| row.at);
+                if !self.rows.is_empty() && self.code.len() as u32 - group >= frames::GROUP {
+                    self.close_group();
+                }
+                Ok((start, detour))
+            }
             Err(error) => {
                 self.code.truncate(before);
                 Err(error.to_string())

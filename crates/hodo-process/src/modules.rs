@@ -328,7 +328,7 @@ impl Modules {
         let probed = match self.probes.concern(&image.path) {
             true => self
                 .probes
-                .module(&image, &mut self.next_id, &mut hits, session)?,
+                .module(&image, &plan, &mut self.next_id, &mut hits, session)?,
             false => Probed::default(),
         };
         let hits = hits

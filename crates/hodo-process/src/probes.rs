@@ -6,23 +6,24 @@ mod dry;
 mod list;
 mod places;
 mod planned;
+mod returns;
 mod syscalls;
 mod values;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use hodo_arch::x86_64::detour::Action;
+use hodo_arch::x86_64::detour::{Action, When};
 use hodo_patch::{Probe, SyscallEvents};
-use hodo_plan::model::{Mode, ProbeSite, SitePlan};
-use hodo_probe::{Definition, Offset, Place, Symbol};
+use hodo_plan::model::{Mode, Plan, ProbeSite, SitePlan};
+use hodo_probe::{Definition, Kind, Offset, Place, Symbol};
 use hodo_symbols::{Style, demangle};
 use serde_json::{Value, json};
 
 use crate::modules::Image;
 use crate::session::Session;
+use actions::counter;
 pub use dry::{Changed, Examined, ExaminedPlace, dry_run};
 pub use list::{Listed, list};
 pub use places::is_file;
@@ -42,6 +43,8 @@ pub struct Counted {
     pub addr: u64,
     /// The file.
     pub path: String,
+    /// It counts what a return probe misses, not the hits of a probe.
+    pub missed: bool,
 }
 
 /// All probes of a recording.
@@ -84,11 +87,16 @@ impl Probed {
             let moved = 64 + 8 * (site.displaced.end - site.displaced.start);
             moved + probes.iter().map(probe).sum::<u64>()
         };
+        // What a return probe needs beside.
+        let returns = |(_, probes): &(SitePlan, Vec<Probe>)| {
+            let first = |probe: &&Probe| probe.when == When::Return;
+            256 * probes.iter().filter(first).count() as u64
+        };
         let table = self
             .syscalls
             .as_ref()
             .map_or(0, |events| events.table.len() as u64 * 8 + 4096);
-        self.sites.iter().map(site).sum::<u64>() + table
+        self.sites.iter().map(|s| site(s) + returns(s)).sum::<u64>() + table
     }
 }
 
@@ -98,6 +106,8 @@ struct Spot {
     definition: usize,
     symbol: String,
     offset: u64,
+    /// It is the function's return, not the instruction.
+    returns: bool,
 }
 
 impl Probes {
@@ -136,7 +146,9 @@ impl Probes {
     /// Does one of them count?
     pub fn count(&self) -> bool {
         let counts = |d: &Definition| d.actions.contains(&hodo_probe::Action::Count);
-        self.definitions.iter().any(counts)
+        self.definitions
+            .iter()
+            .any(|d| counts(d) || d.kind == Kind::Return)
     }
 
     /// The files that definitions name by their paths, and the program where they name it, with the numbers of the
@@ -182,13 +194,29 @@ impl Probes {
     /// `counts.json`: all counters with their hits.
     pub fn describe(&self, counts: &[u64]) -> Value {
         let one = |(counted, hits): (&Counted, &u64)| {
+            let key = if counted.missed { "nmissed" } else { "hits" };
             json!({
                 "group": self.definitions[counted.definition].group, "name": counted.name,
                 "symbol": counted.place.0, "offset": counted.place.1, "addr": counted.addr,
-                "path": counted.path, "hits": hits,
+                "path": counted.path, key: hits,
             })
         };
-        self.counted.iter().zip(counts).map(one).collect()
+        let mut all: Vec<Value> = Vec::with_capacity(counts.len());
+        for (index, (counted, hits)) in self.counted.iter().zip(counts).enumerate() {
+            // The hits of a return probe, if it counts them, come right before what it has missed.
+            let before = index.checked_sub(1).map(|before| &self.counted[before]);
+            let same = |before: &Counted| {
+                let key = |c: &Counted| (c.definition, c.addr, c.path.clone());
+                !before.missed && key(before) == key(counted)
+            };
+            match all.last_mut() {
+                Some(last) if counted.missed && before.is_some_and(same) => {
+                    last["nmissed"] = (*hits).into();
+                }
+                _ => all.push(one((counted, hits))),
+            }
+        }
+        all.into()
     }
 
     /// The counters, by their numbers.
@@ -212,6 +240,7 @@ impl Probes {
     pub fn module(
         &mut self,
         image: &Image,
+        functions_plan: &Plan,
         next_id: &mut u32,
         hits: &mut Vec<(u64, String)>,
         session: &mut Session,
@@ -223,49 +252,64 @@ impl Probes {
             places,
             sites,
             refused,
-        } = self.planned(image)?;
+            no_returns,
+        } = self.planned(image, Some(functions_plan))?;
         let mut probed = Probed::default();
         for site in sites {
             let mut probes = Vec::new();
             for (&addr, &flags_dead) in site.probes.iter().zip(&site.flags_dead) {
                 for spot in places.get(&addr).into_iter().flatten() {
                     let actions = self.actions(spot, addr, image, next_id, hits, session)?;
-                    probes.extend(actions.into_iter().map(|action| Probe {
+                    let probe = |action, when| Probe {
                         addr,
-                        flags_dead,
+                        flags_dead: flags_dead || when != When::Hit,
+                        when,
                         action,
-                    }));
+                    };
+                    let when = if spot.returns {
+                        When::Return
+                    } else {
+                        When::Hit
+                    };
+                    probes.extend(actions.into_iter().map(|action| probe(action, when)));
+                    if spot.returns {
+                        let missed = counter(self.missed(spot, addr, image));
+                        probes.push(probe(Action::Count(missed), When::Missed));
+                    }
                 }
             }
             probed.sites.push((site_plan(&site), probes));
         }
-        self.refuse(&refused, &places, image, session)?;
+        let refused = refused.into_iter().flat_map(|(addr, reason)| {
+            let spots = places.get(&addr).cloned().unwrap_or_default();
+            spots
+                .into_iter()
+                .map(move |spot| (addr, spot, reason.clone()))
+        });
+        self.refuse(no_returns.into_iter().chain(refused), image, session)?;
         Ok(probed)
     }
 
     /// Tells of the places that cannot have a probe: of each that was named, and of some that a pattern fits.
     fn refuse(
         &mut self,
-        refused: &BTreeMap<u64, String>,
-        places: &BTreeMap<u64, Vec<Spot>>,
+        refused: impl Iterator<Item = (u64, Spot, String)>,
         image: &Image,
         session: &mut Session,
     ) -> Result<()> {
         let path = image.path.display();
         let mut by_pattern = 0;
-        for (addr, reason) in refused {
-            for spot in places.get(addr).into_iter().flatten() {
-                if is_many(&self.definitions[spot.definition]) {
-                    by_pattern += 1;
-                    if by_pattern > SHOWN {
-                        continue;
-                    }
+        for (_, spot, reason) in refused {
+            if is_many(&self.definitions[spot.definition]) {
+                by_pattern += 1;
+                if by_pattern > SHOWN {
+                    continue;
                 }
-                let place = at(&spot.symbol, spot.offset);
-                let text = format!("{path}: no probe at {place}: {reason}");
-                session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
-                self.refused[spot.definition] = Some(format!("{place}: {reason}"));
             }
+            let place = at(&spot.symbol, spot.offset);
+            let text = format!("{path}: no probe at {place}: {reason}");
+            session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
+            self.refused[spot.definition] = Some(format!("{place}: {reason}"));
         }
         if by_pattern > SHOWN {
             let text = format!(

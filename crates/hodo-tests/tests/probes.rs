@@ -208,10 +208,6 @@ fn what_cannot_be_done_is_said_before_anything_runs() {
     for (definition, message) in [
         (format!("{file}:nowhere"), "names no function"),
         (
-            format!("r {file}:work $retval"),
-            "return probes are not supported yet",
-        ),
-        (
             format!("{file}:probed.c:12"),
             "lines of the source are not supported yet",
         ),

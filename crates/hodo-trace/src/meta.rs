@@ -197,6 +197,9 @@ pub struct Probe {
     pub symbol: String,
     /// Bytes from that function's beginning.
     pub offset: u64,
+    /// Of a return probe: the word behind the first of the payload that has where the function returns to.
+    #[serde(default)]
+    pub caller: Option<usize>,
     /// What its events tell.
     #[serde(default)]
     pub args: Vec<Arg>,

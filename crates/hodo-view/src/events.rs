@@ -135,7 +135,26 @@ struct Count {
     offset: u64,
     addr: u64,
     path: String,
-    hits: u64,
+    #[serde(default)]
+    hits: Option<u64>,
+    #[serde(default)]
+    nmissed: Option<u64>,
+}
+
+impl Count {
+    /// Of a probe that only prints, there is something to tell if it has missed anything.
+    fn tells(&self) -> bool {
+        self.hits.is_some() || self.nmissed != Some(0)
+    }
+
+    /// Name and place.
+    fn title(&self) -> String {
+        let symbol = hodo_symbols::demangle(&self.symbol, hodo_symbols::Style::Simple);
+        match self.nmissed {
+            Some(_) => format!("{}: (<- {symbol})", self.name),
+            None => format!("{}: ({symbol}+{:#x})", self.name, self.offset),
+        }
+    }
 }
 
 /// What probes have counted.
@@ -157,11 +176,8 @@ impl Counters {
 
     /// Their names with their hits.
     pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
-        self.0.iter().map(|count| {
-            let symbol = hodo_symbols::demangle(&count.symbol, hodo_symbols::Style::Simple);
-            let name = format!("{}: ({symbol}+{:#x})", count.name, count.offset);
-            (name, count.hits)
-        })
+        let hits = |count: &Count| Some((count.title(), count.hits?));
+        self.0.iter().filter_map(hits)
     }
 }
 
@@ -178,19 +194,32 @@ pub fn counts(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
     if counts.is_empty() {
         return Ok(());
     }
+    let counts: Vec<Count> = counts.into_iter().filter(Count::tells).collect();
     if options.format == EventFormat::Json {
         for count in counts {
-            let line = json!({
+            let mut line = json!({
                 "group": count.group, "name": count.name, "symbol": count.symbol, "offset": count.offset,
-                "addr": count.addr, "path": count.path, "hits": count.hits,
+                "addr": count.addr, "path": count.path,
             });
+            for (key, number) in [("hits", count.hits), ("nmissed", count.nmissed)] {
+                if let Some(number) = number {
+                    line[key] = number.into();
+                }
+            }
             writeln!(out, "{line}")?;
         }
         return Ok(());
     }
-    writeln!(out, "        HITS  PROBE")?;
-    for (name, hits) in Counters(counts).named() {
-        writeln!(out, "{hits:>12}  {name}")?;
+    if counts.iter().any(|count| count.hits.is_some()) {
+        writeln!(out, "        HITS  PROBE")?;
+    }
+    for count in counts {
+        let hits = count.hits.map_or(String::new(), |hits| hits.to_string());
+        write!(out, "{hits:>12}  {}", count.title())?;
+        match count.nmissed {
+            None | Some(0) => writeln!(out)?,
+            Some(missed) => writeln!(out, ", missed: {missed}")?,
+        }
     }
     Ok(())
 }
@@ -220,10 +249,18 @@ impl Line<'_> {
         (upper != u32::MAX).then_some(upper & 0xFFF)
     }
 
-    /// Function and distance from its beginning.
+    /// Function and distance from its beginning; of a return, whence it came and whither it went.
     pub fn place(&self) -> String {
         let symbol = hodo_symbols::demangle(&self.probe.symbol, hodo_symbols::Style::Simple);
-        format!("{symbol}+{:#x}", self.probe.offset)
+        match self.caller() {
+            Some(caller) => format!("{caller:#x} <- {symbol}"),
+            None => format!("{symbol}+{:#x}", self.probe.offset),
+        }
+    }
+
+    /// Where the function returns to, if this is its return.
+    fn caller(&self) -> Option<u64> {
+        self.payload.get(1 + self.probe.caller?).copied()
     }
 
     fn text(&self, out: &mut dyn Write) -> Result<()> {
@@ -265,11 +302,14 @@ impl Line<'_> {
             };
             args.insert(arg.name.clone(), value);
         }
-        let line = json!({
+        let mut line = json!({
             "time_ns": self.source.timed().then_some(self.ns), "comm": self.task.comm, "pid": self.task.pid,
             "tid": self.task.tid, "cpu": self.cpu(), "group": self.probe.group, "name": self.probe.name,
             "symbol": self.probe.symbol, "offset": self.probe.offset, "args": args,
         });
+        if let Some(caller) = self.caller() {
+            line["caller"] = caller.into();
+        }
         writeln!(out, "{line}")?;
         Ok(())
     }

@@ -34,11 +34,12 @@ Exit status: that of the program; if a signal ended it, hodo ends by the same si
 
 /// How probes are defined.
 const PROBES: &str = "\
-A definition is p[:[GROUP/]NAME] FILE:PLACE [VALUES] [if CONDITION] [ACTIONS], as in the kernel's uprobe_events.
+A definition is p[:[GROUP/]NAME] FILE:PLACE [VALUES] [if CONDITION] [ACTIONS], as in the kernel's uprobe_events;
+with r in place of p, or %return behind FUNCTION, it is about the function's return.
   FILE     a path, or the name of the program or of a library
   PLACE    FUNCTION, FUNCTION+OFFSET, FUNCTION+* (each of its instructions), 0xOFFSET in the file;
            FUNCTION may be a pattern with * and ?
-  VALUES   [NAME=]SOURCE[:TYPE]; SOURCE is %rdi, $arg1 … $arg6, $stack, $stack0, +8(SOURCE) for memory,
+  VALUES   [NAME=]SOURCE[:TYPE]; SOURCE is %rdi, $arg1 … $arg6, $retval, $stack, $stack0, +8(SOURCE) for memory,
            @ADDRESS, $comm, \\NUMBER; TYPE is u8 … u64, s8 … s64, x8 … x64, char, string
   CONDITION as in C, over the names of values, pid, tid, cpu and comm; TEXT ~ \"PATTERN\" with * ? [abc];
            a value that cannot be read makes it false

@@ -8,6 +8,7 @@
 mod block;
 mod condition;
 mod event;
+mod returns;
 mod saved;
 mod syscall;
 mod text;
@@ -18,9 +19,11 @@ use alloc::vec::Vec;
 use super::emit::{Code, Pending};
 use super::relocate::{RelocateError, relocate_apart};
 use super::stub::{Layout, Runtime};
+use super::track::Row;
 pub use block::{Block, Deed, MOST_VALUES, size};
 pub use condition::{Arithmetic, Bits, Comparison, Test};
 use event::emit_event;
+use returns::emit_returns;
 use saved::Saved;
 use syscall::without_syscalls;
 pub use text::{Atom, Text};
@@ -47,6 +50,8 @@ pub enum Source {
     Number(u64),
     /// The address of the instruction.
     Here,
+    /// Where the function returns to; only in return probes. So far below the stack is its shadow.
+    Caller(u64),
     /// Eight bytes in memory at a value plus an offset.
     Memory(Box<Source>, i32),
 }
@@ -119,11 +124,25 @@ pub struct Event {
 /// No processor is known.
 pub const NO_PROCESSOR: u32 = u32::MAX;
 
+/// When a probe does its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum When {
+    /// Before its instruction is executed.
+    #[default]
+    Hit,
+    /// When the function returns that begins with its instruction, the first of the code.
+    Return,
+    /// When that function is entered, but its return will not be seen.
+    Missed,
+}
+
 /// A probe in the moved code.
 #[derive(Debug, Clone)]
 pub struct Probe<'a> {
     /// Offset of its instruction.
     pub offset: usize,
+    /// When it does its work.
+    pub when: When,
     /// Whether the flags are dead there.
     pub flags_dead: bool,
     /// What it does.
@@ -137,6 +156,8 @@ pub struct Detour {
     pub faults: Vec<(u64, u64)>,
     /// Offset of each original instruction, and the address of the moved one behind its probe.
     pub map: Vec<(usize, u64)>,
+    /// Where the frame is, if there are return probes: offsets in the buffer.
+    pub rows: Vec<Row>,
 }
 
 /// Why a detour cannot be made.
@@ -148,6 +169,9 @@ pub enum DetourError {
     /// A probe stands at no instruction of the code.
     #[error("no instruction begins at offset {0}")]
     NoInstruction(usize),
+    /// A return probe does not stand at the first instruction.
+    #[error("a return probe is not at the function's beginning")]
+    NotFirst,
     /// An event is larger than there is room for.
     #[error("its event has more than {MOST_WORDS} words")]
     TooLarge,
@@ -183,9 +207,20 @@ pub fn emit(
     resume: u64,
     probes: &[Probe<'_>],
 ) -> Result<Detour, DetourError> {
+    let mut cold = Cold::default();
+    let mut detour = Detour::default();
+    let mut to_body = None;
+    if probes.iter().any(|probe| probe.when != When::Hit) {
+        if probes.iter().any(|p| p.when != When::Hit && p.offset != 0) {
+            return Err(DetourError::NotFirst);
+        }
+        let out = (&mut cold, &mut detour.rows);
+        to_body = Some(emit_returns(code, layout, runtime, probes, from, out)?);
+    }
     let at = code.here();
     let mut gaps: Vec<(usize, usize)> = Vec::with_capacity(probes.len());
-    for probe in probes {
+    let hits = || probes.iter().filter(|probe| probe.when == When::Hit);
+    for probe in hits() {
         let mut bytes = Vec::new();
         // The length is the same everywhere.
         emit_probe(
@@ -208,10 +243,8 @@ pub fn emit(
     {
         return Err(DetourError::NoInstruction(*offset));
     }
-    let mut cold = Cold::default();
-    let mut detour = Detour::default();
     for (index, piece) in moved.map.iter().enumerate() {
-        for probe in probes.iter().filter(|probe| probe.offset == piece.old) {
+        for probe in hits().filter(|probe| probe.offset == piece.old) {
             emit_probe(code, (layout, runtime), probe, from, &mut cold)?;
         }
         let gap = gaps.iter().find(|gap| gap.0 == piece.old);
@@ -220,8 +253,14 @@ pub fn emit(
         let end = end.map_or(moved.bytes.len(), |next| next.new);
         debug_assert_eq!(code.here(), at + start as u64);
         detour.map.push((piece.old, code.here()));
+        if piece.old == 0 {
+            for pending in to_body.take().into_iter().flatten() {
+                code.bind(pending);
+            }
+        }
         code.raw(&moved.bytes[start..end]);
     }
+    debug_assert!(to_body.is_none());
     if moved.falls_through {
         code.branch(JMP, resume);
     }

@@ -32,6 +32,12 @@ impl<'a> Code<'a> {
         u32::try_from(self.bytes.len()).expect("an island is smaller than 4 GiB")
     }
 
+    /// What was appended from an offset on.
+    #[must_use]
+    pub fn from(&self, offset: u32) -> &[u8] {
+        &self.bytes[offset as usize..]
+    }
+
     /// Appends bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);

@@ -35,6 +35,7 @@ impl Probes {
                 place: (spot.symbol.clone(), spot.offset),
                 addr,
                 path: image.path.display().to_string(),
+                missed: false,
             });
         }
         let prints = definition.actions.is_empty()
@@ -49,10 +50,14 @@ impl Probes {
             }
             *next_id += 1;
             hits.push((addr, name.clone()));
-            session.log(&json!({"probe": {
+            let mut line = json!({
                 "id": id, "group": definition.group, "name": name, "symbol": spot.symbol,
                 "offset": spot.offset, "args": fetched.described,
-            }}))?;
+            });
+            if let Some(word) = fetched.caller {
+                line["caller"] = word.into();
+            }
+            session.log(&json!({"probe": line}))?;
             deeds.push(Deed::Record(Event {
                 info: id | record::ENTRY << record::KIND_SHIFT,
                 payload: record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT,
@@ -85,7 +90,7 @@ impl Probes {
 }
 
 /// A counter by its number.
-fn counter(number: u64) -> Counter {
+pub(super) fn counter(number: u64) -> Counter {
     match counters::of_thread(number) {
         Some(at) => Counter::Thread(at),
         None => Counter::Shared {

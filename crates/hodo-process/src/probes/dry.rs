@@ -105,7 +105,16 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
         })
         .collect();
     for image in &images.0 {
-        let planned = probes.planned(image)?;
+        let planned = probes.planned(image, None)?;
+        for (addr, spot, reason) in planned.no_returns {
+            examined[spot.definition].places.push(ExaminedPlace {
+                path: image.path.clone(),
+                symbol: spot.symbol,
+                offset: spot.offset,
+                addr,
+                outcome: Err(reason),
+            });
+        }
         let mut site_of = std::collections::HashMap::new();
         for site in &planned.sites {
             let probed = site.probes.iter().zip(&site.flags_dead);

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use hodo_plan::model::{ProbeSite, Wanted};
+use hodo_plan::PlanOptions;
+use hodo_plan::model::{Plan, ProbeSite, Wanted};
 use hodo_plan::plan_probes;
-use hodo_probe::{Offset, Place, Symbol};
+use hodo_probe::{Kind, Offset, Place, Symbol};
 
 use super::places::{functions, is_file, spots};
+use super::returns::take_refused;
 use super::{Probes, Spot};
 use crate::modules::{HOOKED, Image};
 
@@ -19,17 +21,19 @@ pub(super) struct Planned {
     pub sites: Vec<ProbeSite>,
     /// Why other places cannot have a probe.
     pub refused: BTreeMap<u64, String>,
+    /// Return probes that cannot be, and why: they are not among the places.
+    pub no_returns: Vec<(u64, Spot, String)>,
 }
 
 /// Bytes at the beginning of a hooked function that may be changed.
 pub(super) const HOOK_LENGTH: u64 = 32;
 
 impl Probes {
-    /// Finds the places of a file's probes, and plans them.
+    /// Finds the places of a file's probes, and plans them. `plan` is that of the file's functions, if it is known.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub(super) fn planned(&self, image: &Image) -> Result<Planned> {
+    pub(super) fn planned(&self, image: &Image, plan: Option<&Plan>) -> Result<Planned> {
         let functions = functions(image)?;
         let mut places: BTreeMap<u64, Vec<Spot>> = BTreeMap::new();
         for (index, definition) in self.definitions.iter().enumerate() {
@@ -41,9 +45,20 @@ impl Probes {
                     definition: index,
                     symbol,
                     offset,
+                    returns: definition.kind == Kind::Return,
                 });
             }
         }
+        let returns = places.values().flatten().any(|spot| spot.returns);
+        let no_returns = match plan {
+            _ if !returns => Vec::new(),
+            Some(plan) => take_refused(&mut places, plan),
+            None => {
+                let plan = hodo_plan::plan(&image.path, &image.bytes, &PlanOptions::default());
+                let plan = plan.with_context(|| format!("planning {}", image.path.display()))?;
+                take_refused(&mut places, &plan)
+            }
+        };
         let wanted: Vec<u64> = places.keys().copied().collect();
         // Where every instruction has a probe, larger regions can be moved. All of them are needed then: one may use bytes
         // of another.
@@ -86,6 +101,7 @@ impl Probes {
             places,
             sites,
             refused,
+            no_returns,
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_arch::x86_64::detour::Action;
+use hodo_arch::x86_64::detour::{Action, When};
 use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::model::Wanted;
 use hodo_plan::plan_probes;
@@ -103,6 +103,7 @@ impl Probes {
             }
             let probes = site.probes.iter().zip(&site.flags_dead);
             let probes = probes.map(|(&addr, &flags_dead)| Probe {
+                when: When::Hit,
                 addr,
                 flags_dead,
                 action: Action::Syscall,

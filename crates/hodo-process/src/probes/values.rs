@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use hodo_arch::x86_64::detour::{Fetch, Source as From};
 use hodo_probe::registers::{Register, x86_64::Part, x86_64::Whole};
 use hodo_probe::{Definition, Kind, Place, Scalar, Source, Type};
+use hodo_trace::format::SHADOW_DISTANCE;
 use serde_json::{Value, json};
 
 use super::conditions::{Known, bits};
@@ -13,9 +14,6 @@ const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
 /// Refuses what cannot be done yet.
 pub(super) fn possible(definition: &Definition) -> Result<()> {
-    if definition.kind == Kind::Return {
-        bail!("return probes are not supported yet");
-    }
     if matches!(definition.place, Place::Line { .. }) {
         bail!("lines of the source are not supported yet; name a function and an offset");
     }
@@ -74,6 +72,8 @@ pub(super) struct Fetched {
     pub(super) known: Vec<Known>,
     /// The type of each argument.
     pub(super) types: Vec<Type>,
+    /// Of a return probe: the word that has where the function returns to.
+    pub(super) caller: Option<usize>,
 }
 
 /// What is fetched at a hit, and what that means.
@@ -84,6 +84,7 @@ pub(super) fn fetches(definition: &Definition) -> Fetched {
         described,
         known,
         types,
+        caller,
     } = &mut fetched;
     let mut word = 0;
     for arg in &definition.args {
@@ -117,6 +118,10 @@ pub(super) fn fetches(definition: &Definition) -> Fetched {
                     (Source::Address(at), ty) => Fetch::Load(From::Number(*at), 0, bytes_of(ty)),
                     (source, _) => Fetch::Word(from(source, &mut part)),
                 };
+                let fetch = match definition.kind {
+                    Kind::Entry => fetch,
+                    Kind::Return => returned(fetch),
+                };
                 text["word"] = word.into();
                 text["value"] = values.len().into();
                 text["shift"] = part.0.into();
@@ -132,7 +137,27 @@ pub(super) fn fetches(definition: &Definition) -> Fetched {
         types.push(ty);
         described.push(text);
     }
+    if definition.kind == Kind::Return {
+        *caller = Some(word);
+        values.push(Fetch::Word(From::Caller(SHADOW_DISTANCE)));
+    }
     fetched
+}
+
+/// A fetch when a function has returned: the next instruction is the caller's.
+fn returned(fetch: Fetch) -> Fetch {
+    fn source(from: From) -> From {
+        match from {
+            From::Here => From::Caller(SHADOW_DISTANCE),
+            From::Memory(base, offset) => From::Memory(Box::new(source(*base)), offset),
+            other => other,
+        }
+    }
+    match fetch {
+        Fetch::Word(from) => Fetch::Word(source(from)),
+        Fetch::Load(from, offset, size) => Fetch::Load(source(from), offset, size),
+        Fetch::Text(from, offset) => Fetch::Text(source(from), offset),
+    }
 }
 
 fn bytes_of(ty: Type) -> u8 {

@@ -180,6 +180,12 @@ pub(super) fn emit_source(
                 code.raw(&[rex, 0x89, 0xC0 | (register & 7) << 3]); // mov rax, register
             }
         },
+        Source::Caller(distance) => {
+            // It is in the shadow of the word below the stack pointer.
+            let at = u64::from(saved.depth()).wrapping_sub(8 + distance);
+            code.op64(&[0x48, 0xB8], at); // movabs rax, at
+            code.raw(&[0x48, 0x8B, 0x04, 0x04]); // mov rax, [rsp+rax]
+        }
         Source::Memory(base, offset) => {
             emit_source(code, (saved, here), base, loads);
             loads.push(code.here());

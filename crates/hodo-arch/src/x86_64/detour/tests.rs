@@ -73,6 +73,7 @@ fn the_stack_is_balanced() {
             // mov eax, 1; nop
             let probe = Probe {
                 offset: 0,
+                when: When::Hit,
                 flags_dead,
                 action,
             };
@@ -105,6 +106,7 @@ fn every_load_has_a_way_out() {
     let action = event();
     let probe = Probe {
         offset: 0,
+        when: When::Hit,
         flags_dead: false,
         action: &action,
     };
@@ -124,6 +126,7 @@ fn probes_come_before_their_instructions() {
     let count = Action::Count(Counter::Thread(-64));
     let probe = |offset| Probe {
         offset,
+        when: When::Hit,
         flags_dead: true,
         action: &count,
     };

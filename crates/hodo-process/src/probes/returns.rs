@@ -1,0 +1,61 @@
+//! Return probes: which functions can have one, and what belongs to each beside its actions.
+
+use std::collections::BTreeMap;
+
+use hodo_plan::model::{Mode, Plan};
+
+use super::{Counted, Probes, Spot, name_of};
+use crate::modules::Image;
+
+/// Why no probe can see the function at an address return.
+fn refusal(plan: &Plan, addr: u64) -> Option<String> {
+    let function = plan
+        .functions
+        .binary_search_by_key(&addr, |function| function.addr)
+        .map(|index| &plan.functions[index].outcome);
+    match function {
+        Err(_) => Some("it is not known to be a function".to_owned()),
+        Ok(Err(reason)) => Some(reason.clone()),
+        Ok(Ok(site)) => match site.mode {
+            Mode::Call => None,
+            Mode::EntryOnly(reason) => {
+                Some(format!("its return cannot be seen: {}", reason.as_str()))
+            }
+        },
+    }
+}
+
+/// The return probes that cannot be: they are taken from `places`, and given with the reasons.
+pub(super) fn take_refused(
+    places: &mut BTreeMap<u64, Vec<Spot>>,
+    plan: &Plan,
+) -> Vec<(u64, Spot, String)> {
+    let mut refused = Vec::new();
+    for (&addr, spots) in places.iter_mut() {
+        if !spots.iter().any(|spot| spot.returns) {
+            continue;
+        }
+        if let Some(reason) = refusal(plan, addr) {
+            let taken = spots.extract_if(.., |spot| spot.returns);
+            refused.extend(taken.map(|spot| (addr, spot, reason.clone())));
+        }
+    }
+    places.retain(|_, spots| !spots.is_empty());
+    refused
+}
+
+impl Probes {
+    /// The number of the counter for what a return probe misses.
+    pub(super) fn missed(&mut self, spot: &Spot, addr: u64, image: &Image) -> u64 {
+        let name = name_of(&self.definitions[spot.definition], spot);
+        self.counted.push(Counted {
+            definition: spot.definition,
+            name,
+            place: (spot.symbol.clone(), spot.offset),
+            addr,
+            path: image.path.display().to_string(),
+            missed: true,
+        });
+        self.counted.len() as u64 - 1
+    }
+}

@@ -1,0 +1,103 @@
+// Functions whose returns are probed, and that count them: ordinary, recursive, left by longjmp, left by a jump to another
+// function, in threads and in children. Prints the counts by name.
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FUNCTION __attribute__((noipa))
+
+struct pair {
+    long a, b;
+};
+
+static jmp_buf place;
+static volatile int sink;
+
+FUNCTION int negative(int n) { return -n; }
+FUNCTION signed char small(int n) { return (signed char)n; }
+FUNCTION struct pair both(long n) { return (struct pair){n, ~n}; }
+FUNCTION double half(double x) { return x / 2; }
+FUNCTION const char *text(int n) { return n ? "yes" : NULL; }
+
+FUNCTION long deep(long n) {
+    long below = n ? deep(n - 1) : 0;
+    __asm__ volatile("" : "+r"(below));
+    return below + 1;
+}
+
+FUNCTION int leaves(int n) {
+    if (n % 4 == 3)
+        longjmp(place, 1);
+    sink = n;
+    return n;
+}
+
+FUNCTION int last(int n) { return n + 1; }
+
+// These jump to what they call last, with -O2.
+FUNCTION int middle(int n) {
+    sink = n;
+    return last(n * 2);
+}
+FUNCTION int first(int n) {
+    sink = n;
+    return middle(n + 7);
+}
+
+FUNCTION long in_thread(long n) {
+    sink = (int)n;
+    return n;
+}
+
+// A loop whose head is the function's first instruction.
+__attribute__((naked, noipa)) long begins_with_a_loop(long n) {
+    __asm__("dec %rdi; lea 1(%rax), %rax; jg begins_with_a_loop; ret");
+}
+
+static void *thread(void *unused) {
+    (void)unused;
+    for (long i = 0; i < 1000; i++)
+        in_thread(i);
+    return NULL;
+}
+
+int main(void) {
+    long sum = 0;
+    volatile int left = 0;
+    for (int i = 0; i < 300; i++) {
+        sum += negative(i - 100) + small(i) + (long)half(i) + (text(i % 2) != NULL);
+        struct pair pair = both(i);
+        sum += pair.a ^ pair.b;
+        sum += first(i);
+    }
+    sum += last(3);
+    for (volatile int i = 0; i < 100; i++) {
+        if (setjmp(place) == 0)
+            sum += leaves(i);
+        else
+            left++;
+    }
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, thread, NULL);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    sum += deep(20000);
+    sum += begins_with_a_loop(50) > 0;
+    fflush(stdout);
+    for (int i = 0; i < 10; i++) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit((int)in_thread(i) & 0);
+        int status;
+        waitpid(child, &status, 0);
+        sum += status;
+    }
+    printf("%ld %d\n", sum, left);
+    return 0;
+}

@@ -1,0 +1,284 @@
+//! Return probes: what they count and print, and that programs do what they do alone.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use hodo_tests::{Kind, build, build_with, hodo};
+use serde_json::Value;
+
+fn available() -> impl Iterator<Item = Kind> {
+    Kind::ALL.into_iter().filter(|kind| kind.is_available())
+}
+
+/// Runs a command under `hodo probe`.
+fn probe(options: &[&str], command: &[&str]) -> Output {
+    Command::new("timeout")
+        .args(["-s", "KILL", "120"])
+        .arg(hodo())
+        .arg("probe")
+        .args(options)
+        .arg("--")
+        .args(command)
+        .env("LC_ALL", "C")
+        .output()
+        .expect("hodo can be run")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+/// The lines of a run with `--format json` behind the `own` lines of the program.
+fn objects(output: &Output, own: usize) -> Vec<Value> {
+    let lines = text(&output.stdout).lines().skip(own);
+    lines
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}")))
+        .collect()
+}
+
+fn path(program: &Path) -> &str {
+    program.to_str().expect("a path of text")
+}
+
+#[test]
+fn counts_are_exact() {
+    for kind in available().filter(|kind| kind.has_names()) {
+        let program = build("returns.c", kind, &[]);
+        let file = path(&program);
+        let every = format!("r {file}:* count");
+        let output = probe(&["--format", "json", "-e", &every], &[file]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let counts: HashMap<String, (u64, u64)> = objects(&output, 1)
+            .iter()
+            .map(|count| {
+                let number = |key: &str| count[key].as_u64().expect("a number");
+                let symbol = count["symbol"].as_str().expect("a name").to_owned();
+                (symbol, (number("hits"), number("nmissed")))
+            })
+            .collect();
+        let expected = [
+            ("negative", 300),
+            ("small", 300),
+            ("both", 300),
+            ("half", 300),
+            ("text", 300),
+            ("deep", 20_001),
+            // Every fourth is left by longjmp.
+            ("leaves", 75),
+            ("first", 300),
+            ("in_thread", 4010),
+            ("begins_with_a_loop", 1),
+            ("main", 1),
+        ];
+        for (name, hits) in expected {
+            assert_eq!(counts[name], (hits, 0), "{kind:?}: {name}");
+        }
+        // What a function jumps to returns from that function's frame.
+        assert_eq!(counts["middle"].0 + counts["middle"].1, 300, "{kind:?}");
+        assert_eq!(counts["last"].0 + counts["last"].1, 301, "{kind:?}");
+    }
+}
+
+#[test]
+fn events_have_the_values_at_the_return() {
+    for kind in available().filter(|kind| kind.has_names()) {
+        let program = build("returns.c", kind, &[]);
+        let file = path(&program);
+        let negative = format!("r:my/negative {file}:negative $retval:s32 b=%al:x8 ip=%ip sp=%sp");
+        let both = format!("{file}:both%return a=$retval:s64 b=%rdx:s64");
+        let string = format!("r {file}:text s=+0($retval):string");
+        let entry = format!("{file}:negative sp=%sp at=$stack0");
+        let events = ["-e", &negative, "-e", &both, "-e", &string, "-e", &entry];
+        let output = probe(&[&["--format", "json"], &events[..]].concat(), &[file]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let events = objects(&output, 1);
+        assert_eq!(events.len(), 1200, "{kind:?}");
+        let mut n: HashMap<&str, i64> = HashMap::new();
+        let mut entered = (0, 0);
+        for event in &events {
+            let args = &event["args"];
+            let name = event["name"].as_str().expect("a name");
+            let i = *n.entry(name).and_modify(|n| *n += 1).or_insert(0);
+            match name {
+                "negative" if event["group"] == "my" => {
+                    // Both probes have this name, so each call has two events: at its entry, and at its return.
+                    let value = 100 - i / 2;
+                    assert_eq!(args["arg1"], value, "{event}");
+                    assert_eq!(args["b"], value & 0xFF);
+                    assert_eq!(args["ip"], event["caller"]);
+                    assert_eq!(args["ip"], entered.1);
+                    assert_eq!(args["sp"], entered.0 + 8, "{event}");
+                }
+                "negative" => {
+                    let word = |name: &str| args[name].as_u64().expect("a number");
+                    entered = (word("sp"), word("at"));
+                    assert!(event.get("caller").is_none());
+                }
+                "both__return" => assert_eq!((&args["a"], &args["b"]), (&i.into(), &(!i).into())),
+                "text__return" if i % 2 == 1 => assert_eq!(args["s"], "yes"),
+                "text__return" => assert_eq!(args["s"], Value::Null),
+                _ => panic!("{event}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn conditions_know_the_value_that_is_returned() {
+    let program = build("returns.c", Kind::Pie, &[]);
+    let file = path(&program);
+    let count = format!("r {file}:negative v=$retval:s32 if v < 0 count");
+    let print = format!("r {file}:both a=$retval:s64 b=%rdx:s64 if a == 7 && b == -8");
+    let output = probe(&["--format", "json", "-e", &count, "-e", &print], &[file]);
+    let told = objects(&output, 1);
+    assert_eq!(told.len(), 2, "{output:?}");
+    assert_eq!(told[0]["args"]["a"], 7);
+    assert!(told[0]["caller"].is_u64());
+    assert_eq!(
+        (&told[1]["hits"], &told[1]["nmissed"]),
+        (&199.into(), &0.into())
+    );
+}
+
+#[test]
+fn functions_whose_return_cannot_be_seen_are_refused() {
+    let program = build("jumps.c", Kind::Static, &[]);
+    let file = path(&program);
+    for (definition, message) in [
+        (
+            format!("r {file}:_setjmp"),
+            "_setjmp: its return cannot be seen: it can return twice",
+        ),
+        (
+            format!("r {file}:_start"),
+            "it is not called, but jumped to",
+        ),
+        (format!("r {file}:main $arg1"), "not when it returns"),
+        (format!("r {file}:main+4"), "return"),
+    ] {
+        let output = probe(&["-e", &definition], &[file]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{definition}: {output:?}");
+        assert!(said.contains(message), "{definition}: {said}");
+        assert!(output.stdout.is_empty(), "{definition}: it ran");
+    }
+}
+
+#[test]
+fn lines_are_those_of_ftrace() {
+    let program = build("returns.c", Kind::Fixed, &[]);
+    let file = path(&program);
+    let definition = format!("r {file}:deep n=$retval:u64 print count");
+    let output = probe(&["-e", &definition], &[file]);
+    let lines: Vec<&str> = text(&output.stdout).lines().collect();
+    assert_eq!(lines.len(), 1 + 20_001 + 2, "{output:?}");
+    let first = lines[1].split_once(": deep__return: (").expect("a line").1;
+    assert!(first.contains(" <- deep) n=1"), "{}", lines[1]);
+    assert!(lines[20_001].ends_with(" <- deep) n=20001"));
+    assert_eq!(
+        lines[20_002..],
+        [
+            "        HITS  PROBE",
+            "       20001  deep__return: (<- deep)"
+        ]
+    );
+}
+
+/// Probes the returns of all functions of a file while a command runs: it must show what it shows alone.
+fn same(file: &str, actions: &str, command: &[&str]) {
+    let alone = Command::new(command[0])
+        .args(&command[1..])
+        .env("LC_ALL", "C")
+        .output()
+        .expect("the program can be run");
+    let definition = format!("r {file}:* $retval {actions}");
+    let output = probe(&["-e", &definition], command);
+    let what = || format!("{file}: {command:?} {actions}");
+    assert_eq!(alone.status, output.status, "{}", what());
+    assert!(
+        output.stdout.starts_with(&alone.stdout),
+        "{}: {}",
+        what(),
+        text(&output.stdout[..output.stdout.len().min(2000)])
+    );
+    let own = |line: &&str| !line.starts_with("hodo: ");
+    let errors: Vec<&str> = text(&output.stderr).lines().filter(own).collect();
+    let alone_errors: Vec<&str> = text(&alone.stderr).lines().collect();
+    assert_eq!(errors, alone_errors, "{}", what());
+    let told = text(&output.stdout[alone.stdout.len()..]).lines().skip(1);
+    let hit = told.filter(|line| !line.trim_start().starts_with("0 "));
+    // Of the unwinder's functions nearly none can have one.
+    let least = if file.starts_with("libgcc") { 0 } else { 2 };
+    assert!(hit.count() >= least, "{}", what());
+}
+
+#[test]
+fn exceptions_jumps_and_signals_pass_through() {
+    for kind in available() {
+        for source in [
+            "exceptions.cc",
+            "jumps.c",
+            "signals.c",
+            "tail_calls.c",
+            "threads.c",
+        ] {
+            let program = build(source, kind, &[]);
+            same(path(&program), "count", &[path(&program)]);
+        }
+    }
+    for source in ["exceptions.cc", "jumps.c", "tail_calls.c"] {
+        let program = build(source, Kind::Pie, &[]);
+        same(path(&program), "print", &[path(&program)]);
+    }
+    let program = build("exceptions.cc", Kind::Pie, &[]);
+    same("libstdc++.so.6", "count", &[path(&program)]);
+    // Nobody catches it.
+    same(path(&program), "count", &[path(&program), "1"]);
+    same("libgcc_s.so.1", "count", &[path(&program)]);
+}
+
+#[test]
+fn values_and_registers_are_kept() {
+    for kind in available() {
+        let program = build("values.c", kind, &[]);
+        for actions in ["count", "print"] {
+            same(path(&program), actions, &[path(&program)]);
+        }
+    }
+    let program = build_with(
+        "gcc",
+        &["registers.c", "registers.S"],
+        &["-O2", "-w", "-fPIE", "-pie"],
+    );
+    for actions in ["count", "print"] {
+        same(path(&program), actions, &[path(&program)]);
+    }
+}
+
+#[test]
+fn returns_of_real_programs() {
+    let script = "f() { local x=$1; [ $x -gt 0 ] && f $((x-1)); }; f 50; declare -A m; m[a]=1; echo ${m[@]}; \
+                  for i in 1 2 3; do echo $i; done | tac; trap 'echo bye' EXIT; echo a | sed s/a/b/; (exit 3); echo $?";
+    for file in ["bash", "libc.so.6", "ld-linux-x86-64.so.2"] {
+        same(file, "count", &["bash", "-c", script]);
+    }
+    let sql = "with recursive t(i) as (select 1 union all select i+1 from t where i<3000) select count(*), sum(i) from t";
+    if Path::new("/usr/bin/sqlite3").exists() {
+        for file in ["sqlite3", "libsqlite3.so.0"] {
+            same(file, "count", &["/usr/bin/sqlite3", ":memory:", sql]);
+        }
+    }
+    let python = "import json, re\ntry:\n    raise ValueError('x')\nexcept ValueError as e:\n    print(e)\n\
+                  print(json.dumps({'a': [1, 2.5]}), re.sub('a', 'b', 'banana'))";
+    // What is in the path may be a script that looks for one.
+    let found = Command::new("python3")
+        .args([
+            "-c",
+            "import os, sys; print(os.path.realpath(sys.executable))",
+        ])
+        .output();
+    if let Ok(found) = found.as_ref().map(|found| text(&found.stdout).trim()) {
+        same(found, "count", &[found, "-c", python]);
+    }
+}
