@@ -1,5 +1,6 @@
 //! Files that are mapped into targets: read once, planned once, numbered once.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
@@ -9,6 +10,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
 use hodo_plan::model::{Mode, Plan};
+use hodo_symbols::{Debug, DebugError};
 use hodo_trace::format::record;
 use memmap2::Mmap;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -55,6 +57,8 @@ pub struct Image {
     pub segments: Vec<Segment>,
     /// Highest link-time address in memory.
     pub end: u64,
+    /// Its debugging information, once it was asked for.
+    debug: OnceCell<Result<Debug, DebugError>>,
 }
 
 /// A module with its plan and numbers.
@@ -122,7 +126,19 @@ impl Image {
             bytes,
             segments,
             end,
+            debug: OnceCell::new(),
         })
+    }
+
+    /// Its debugging information.
+    ///
+    /// # Errors
+    /// If there is none, or it is damaged.
+    pub fn debug(&self) -> Result<&Debug, &DebugError> {
+        let debug = self
+            .debug
+            .get_or_init(|| Debug::open(&self.path, &self.bytes));
+        debug.as_ref()
     }
 
     /// The bytes at link-time addresses.

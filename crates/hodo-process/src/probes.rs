@@ -253,7 +253,13 @@ impl Probes {
             sites,
             refused,
             no_returns,
+            failed,
         } = self.planned(image, Some(functions_plan))?;
+        for (definition, reason) in failed {
+            let text = format!("{}: no probe: {reason}", image.path.display());
+            session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
+            self.refused[definition] = Some(reason);
+        }
         let mut probed = Probed::default();
         for site in sites {
             let mut probes = Vec::new();

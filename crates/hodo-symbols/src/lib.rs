@@ -5,6 +5,7 @@
 
 mod debugdata;
 mod demangle;
+mod dwarf;
 mod functions;
 mod imports;
 mod lsda;
@@ -12,6 +13,7 @@ mod startup;
 mod unwind;
 
 pub use demangle::{Style, demangle};
+pub use dwarf::{Debug, DebugError, LineError};
 pub use functions::{Fragment, Function, Nature, SymbolError, Symbols, functions, symbols};
 pub use imports::{build_id, imports};
 pub use unwind::{Cfa, Frames, Row};

@@ -320,3 +320,139 @@ fn dumps_for_perfetto_have_all_calls() {
     let processes = packets.iter().filter_map(|p| p.process.as_ref());
     assert_eq!(processes.count(), 2);
 }
+
+/// The number of the line that ends with a mark.
+fn line_of(mark: &str) -> u32 {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/sources.c");
+    let source = std::fs::read_to_string(source).expect("the source");
+    let mark = format!("// line: {mark}");
+    let line = source.lines().position(|line| line.ends_with(&mark));
+    line.expect("the line") as u32 + 1
+}
+
+/// How often lines are executed: counters by definition.
+fn hits_of_lines(program: &Path, lines: &[u32]) -> Vec<Vec<u64>> {
+    let file = path(program);
+    let definition = |line: &u32| format!("p:line_{line} {file}:sources.c:{line} count");
+    let definitions: Vec<String> = lines.iter().map(definition).collect();
+    let mut words = vec!["--format", "json"];
+    definitions
+        .iter()
+        .for_each(|definition| words.extend(["-e", definition.as_str()]));
+    let output = probe(&[&words[..], &["--", file]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let counts: Vec<Value> = (text(&output.stdout).lines())
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .filter(Value::is_object)
+        .collect();
+    let of = |line: &u32| {
+        let name = format!("line_{line}");
+        let mine = counts.iter().filter(|count| count["name"] == name.as_str());
+        mine.map(|count| count["hits"].as_u64().expect("hits"))
+            .collect()
+    };
+    lines.iter().map(of).collect()
+}
+
+#[test]
+fn lines_are_probed_in_all_copies_of_inlined_functions() {
+    let lines = ["inlined", "called", "shown", "body"].map(line_of);
+    for optimized in ["-O0", "-O1", "-O2", "-O3"] {
+        let program = build("sources.c", Kind::Pie, &["-g", optimized]);
+        let hits = hits_of_lines(&program, &lines);
+        let sum = |at: usize| hits[at].iter().sum::<u64>();
+        assert_eq!((sum(1), sum(2)), (2, 2), "{optimized}: {hits:?}");
+        // Two functions have a copy.
+        assert_eq!((hits[0].len(), sum(0)), (2, 102), "{optimized}: {hits:?}");
+        assert_eq!(sum(3), 100, "{optimized}: {hits:?}");
+    }
+}
+
+#[test]
+fn debugging_information_is_found_in_separate_files() {
+    let program = build("sources.c", Kind::Pie, &["-g", "-Wl,--build-id=none"]);
+    let directory = hodo_tests::scratch("separate");
+    let tool = |words: &[&str]| {
+        let status = Command::new("objcopy")
+            .args(words)
+            .current_dir(&directory)
+            .status();
+        assert!(status.expect("objcopy").success(), "{words:?}");
+    };
+    tool(&["--only-keep-debug", path(&program), "sources.debug"]);
+    tool(&["--compress-debug-sections=zlib", "sources.debug"]);
+    let link = "--add-gnu-debuglink=sources.debug";
+    tool(&["--strip-debug", link, path(&program), "stripped"]);
+    let stripped = directory.join("stripped");
+    let line = line_of("shown");
+    let definition = format!("{}:sources.c:{line}", path(&stripped));
+    let places = |output: &Output| json(output)[0]["places"].clone();
+    let words = ["--dry-run", "--json", "-e"];
+    let found = probe(&[&words[..], &[&definition]].concat());
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    let original = format!("{}:sources.c:{line}", path(&program));
+    let original = places(&probe(&[&words[..], &[&original]].concat()));
+    assert_eq!(places(&found)[0]["addr"], original[0]["addr"]);
+    // By the build id, among those that debuginfod has fetched.
+    let program = build(
+        "sources.c",
+        Kind::Pie,
+        &["-g", "-Wl,--build-id=0x1234567890abcdef"],
+    );
+    let cached = directory.join("1234567890abcdef");
+    std::fs::create_dir(&cached).expect("a directory");
+    std::fs::copy(&program, cached.join("debuginfo")).expect("a copy");
+    tool(&["--strip-debug", path(&program), "with-id"]);
+    let with_id = format!("{}:sources.c:{line}", path(&directory.join("with-id")));
+    let found = Command::new(hodo())
+        .args(["probe", "--dry-run", "--json", "-e", &with_id])
+        .env("DEBUGINFOD_CACHE_PATH", &directory)
+        .output()
+        .expect("hodo can be run");
+    assert_eq!(places(&found)[0]["addr"], original[0]["addr"]);
+    // Another file of that name is not taken for it.
+    std::fs::write(directory.join("sources.debug"), b"something else").expect("a file");
+    let output = probe(&[&words[..], &[&definition]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("has no debugging information"), "{said}");
+}
+
+#[test]
+fn lines_without_code_name_those_with_code() {
+    let program = build("sources.c", Kind::Pie, &["-g"]);
+    let file = path(&program);
+    for (place, message) in [
+        ("sources.c:2", "line 2 of sources.c has no code; line "),
+        (
+            "sources.c:9999",
+            "line 9999 of sources.c has no code; line ",
+        ),
+        ("nowhere.c:5", "there is no source file nowhere.c"),
+        (
+            "Sources.h:5",
+            "there is no source file Sources.h; there are ",
+        ),
+    ] {
+        let definition = format!("{file}:{place}");
+        let output = probe(&["--dry-run", "-e", &definition]);
+        assert_eq!(output.status.code(), Some(1), "{place}: {output:?}");
+        assert!(
+            text(&output.stderr).contains(message),
+            "{place}: {output:?}"
+        );
+        let output = probe(&["-e", &definition, "--", file]);
+        assert_eq!(output.status.code(), Some(125), "{place}: {output:?}");
+        assert!(
+            text(&output.stderr).contains(message),
+            "{place}: {output:?}"
+        );
+        assert!(output.stdout.is_empty(), "{place}: it ran");
+    }
+    // Functions are listed with their lines.
+    let output = probe(&["--list", file, "loop"]);
+    assert!(
+        text(&output.stdout).contains("  loop  sources.c:"),
+        "{output:?}"
+    );
+}

@@ -209,7 +209,7 @@ fn what_cannot_be_done_is_said_before_anything_runs() {
         (format!("{file}:nowhere"), "names no function"),
         (
             format!("{file}:probed.c:12"),
-            "lines of the source are not supported yet",
+            "has no debugging information: compile it with -g, or install its debug package",
         ),
         (
             format!("{file}:work x=y"),

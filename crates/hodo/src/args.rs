@@ -38,7 +38,7 @@ A definition is p[:[GROUP/]NAME] FILE:PLACE [VALUES] [if CONDITION] [ACTIONS], a
 with r in place of p, or %return behind FUNCTION, it is about the function's return.
   FILE     a path, or the name of the program or of a library
   PLACE    FUNCTION, FUNCTION+OFFSET, FUNCTION+* (each of its instructions), 0xOFFSET in the file;
-           FUNCTION may be a pattern with * and ?
+           FUNCTION may be a pattern with * and ?; SOURCE.c:LINE where there is debugging information
   VALUES   [NAME=]SOURCE[:TYPE]; SOURCE is %rdi, $arg1 … $arg6, $retval, $stack, $stack0, +8(SOURCE) for memory,
            @ADDRESS, $comm, \\NUMBER; TYPE is u8 … u64, s8 … s64, x8 … x64, char, string
   CONDITION as in C, over the names of values, pid, tid, cpu and comm; TEXT ~ \"PATTERN\" with * ? [abc];

@@ -89,6 +89,11 @@ pub fn list(args: &ProbeArgs) -> Result<ExitCode> {
                 },
                 demangle(&function.name, Style::Simple),
             )?;
+            if let Some((file, line)) = &function.source {
+                // As a definition names it.
+                let name = file.rsplit('/').next().unwrap_or(file);
+                write!(out, "  {name}:{line}")?;
+            }
             if args.screen.verbose > 0 {
                 let reason = function.no_return.as_deref();
                 match (entry.err(), reason) {
@@ -109,6 +114,7 @@ fn listed_json(function: &Listed) -> Value {
         "name": function.name, "aliases": function.aliases, "addr": function.addr, "size": function.size,
         "entry": function.entry.as_ref().ok().map(|tactic| tactic_name(*tactic)),
         "refused": function.entry.as_ref().err(),
+        "file": function.source.as_ref().map(|source| &source.0), "line": function.source.as_ref().map(|source| source.1),
         "return": function.no_return.is_none(), "no_return": function.no_return,
     })
 }

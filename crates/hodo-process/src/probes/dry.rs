@@ -115,6 +115,10 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
                 outcome: Err(reason),
             });
         }
+        for (definition, reason) in &planned.failed {
+            let text = &probes.texts[*definition];
+            examined[*definition].failure = Some(format!("the probe '{text}' cannot be: {reason}"));
+        }
         let mut site_of = std::collections::HashMap::new();
         for site in &planned.sites {
             let probed = site.probes.iter().zip(&site.flags_dead);
@@ -138,7 +142,7 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
         }
     }
     for (index, one) in examined.iter_mut().enumerate() {
-        if !one.places.iter().any(|place| place.outcome.is_ok()) {
+        if one.failure.is_none() && !one.places.iter().any(|place| place.outcome.is_ok()) {
             let refusal = one.places.iter().find_map(|place| {
                 let reason = place.outcome.as_ref().err()?;
                 Some(format!(

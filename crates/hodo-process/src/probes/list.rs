@@ -30,6 +30,8 @@ pub struct Listed {
     pub entry: Result<Tactic, String>,
     /// Why its return cannot be probed, if so.
     pub no_return: Option<String>,
+    /// Source file and line where it begins, if there is debugging information.
+    pub source: Option<(String, u32)>,
 }
 
 /// The functions of a file, by address. With patterns those that fit one of them: a name, or a pattern with `*`, `?`, `[…]`.
@@ -79,6 +81,9 @@ pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)>
         };
         returns.insert(function.addr, reason);
     }
+    let begins = wanted.iter().copied().collect();
+    let debug = image.debug().ok();
+    let mut sources = debug.map_or_else(HashMap::new, |debug| debug.lines_at(&begins));
     let listed = functions.into_iter().map(|function| Listed {
         entry: entries.remove(&function.addr).unwrap_or_else(|| {
             let code = image.at(function.addr..function.addr + 1);
@@ -90,6 +95,7 @@ pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)>
         no_return: returns
             .remove(&function.addr)
             .unwrap_or_else(|| Some("it is a part of another function".to_owned())),
+        source: sources.remove(&function.addr),
         name: function.name,
         aliases: function.aliases,
         addr: function.addr,

@@ -120,19 +120,44 @@ pub(super) fn spots(
                 .find(|s| s.executable && (s.offset..s.offset + s.size).contains(offset));
             if let Some(segment) = segment {
                 let addr = segment.addr + (offset - segment.offset);
-                let function = functions
-                    .iter()
-                    .find(|function| (function.addr..function.end).contains(&addr));
-                let (name, distance) = match function {
-                    Some(function) => (function.name.clone(), addr - function.addr),
-                    None => (format!("<{addr:x}>"), 0),
-                };
+                let (name, distance) = named(addr, functions);
                 spots.push((addr, name, distance));
             }
         }
+        // It needs debugging information: see `lines`.
         Place::Line { .. } => {}
     }
     Ok(spots)
+}
+
+/// The places of a line of the source.
+///
+/// # Errors
+/// If there is no debugging information, or no such line in it.
+pub(super) fn lines(
+    image: &Image,
+    file: &str,
+    line: u32,
+    functions: &[Named],
+) -> Result<Vec<(u64, String, u64)>> {
+    let addrs = image
+        .debug()
+        .map_err(|error| anyhow::anyhow!("{error}"))?
+        .line(file, line)?;
+    let spots = addrs.into_iter().map(|addr| {
+        let (name, distance) = named(addr, functions);
+        (addr, name, distance)
+    });
+    Ok(spots.collect())
+}
+
+/// The function in which an address lies, and the distance from its beginning.
+fn named(addr: u64, functions: &[Named]) -> (String, u64) {
+    let mut at = functions.iter();
+    match at.find(|function| (function.addr..function.end).contains(&addr)) {
+        Some(function) => (function.name.clone(), addr - function.addr),
+        None => (format!("<{addr:x}>"), 0),
+    }
 }
 
 /// Tells whether a name is meant.

@@ -8,7 +8,7 @@ use hodo_plan::model::{Plan, ProbeSite, Wanted};
 use hodo_plan::plan_probes;
 use hodo_probe::{Kind, Offset, Place, Symbol};
 
-use super::places::{functions, is_file, spots};
+use super::places::{functions, is_file, lines, spots};
 use super::returns::take_refused;
 use super::{Probes, Spot};
 use crate::modules::{HOOKED, Image};
@@ -23,6 +23,8 @@ pub(super) struct Planned {
     pub refused: BTreeMap<u64, String>,
     /// Return probes that cannot be, and why: they are not among the places.
     pub no_returns: Vec<(u64, Spot, String)>,
+    /// Definitions with the reasons why they name no place of this file.
+    pub failed: Vec<(usize, String)>,
 }
 
 /// Bytes at the beginning of a hooked function that may be changed.
@@ -36,11 +38,22 @@ impl Probes {
     pub(super) fn planned(&self, image: &Image, plan: Option<&Plan>) -> Result<Planned> {
         let functions = functions(image)?;
         let mut places: BTreeMap<u64, Vec<Spot>> = BTreeMap::new();
+        let mut failed = Vec::new();
         for (index, definition) in self.definitions.iter().enumerate() {
             if !is_file(definition, &image.path) {
                 continue;
             }
-            for (addr, symbol, offset) in spots(definition, image, &functions)? {
+            let spots = match &definition.place {
+                Place::Line { file, line } => match lines(image, file, *line, &functions) {
+                    Ok(spots) => spots,
+                    Err(error) => {
+                        failed.push((index, error.to_string()));
+                        continue;
+                    }
+                },
+                _ => spots(definition, image, &functions)?,
+            };
+            for (addr, symbol, offset) in spots {
                 places.entry(addr).or_default().push(Spot {
                     definition: index,
                     symbol,
@@ -102,6 +115,7 @@ impl Probes {
             sites,
             refused,
             no_returns,
+            failed,
         })
     }
 }

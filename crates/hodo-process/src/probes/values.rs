@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use hodo_arch::x86_64::detour::{Fetch, Source as From};
 use hodo_probe::registers::{Register, x86_64::Part, x86_64::Whole};
-use hodo_probe::{Definition, Kind, Place, Scalar, Source, Type};
+use hodo_probe::{Definition, Kind, Scalar, Source, Type};
 use hodo_trace::format::SHADOW_DISTANCE;
 use serde_json::{Value, json};
 
@@ -14,9 +14,6 @@ const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
 /// Refuses what cannot be done yet.
 pub(super) fn possible(definition: &Definition) -> Result<()> {
-    if matches!(definition.place, Place::Line { .. }) {
-        bail!("lines of the source are not supported yet; name a function and an offset");
-    }
     for action in &definition.actions {
         if !matches!(
             action,

@@ -1,0 +1,147 @@
+//! Debugging information: which code a line of the source has, and where variables are.
+//!
+//! It is in the file itself or in a separate one, which distributions keep below `/usr/lib/debug`.
+
+mod find;
+mod lines;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use gimli::{EndianArcSlice, LittleEndian, Unit, UnitHeader};
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection};
+
+pub use lines::LineError;
+
+pub(crate) type Reader = EndianArcSlice<LittleEndian>;
+
+/// Why there is no debugging information.
+#[derive(Debug, thiserror::Error)]
+pub enum DebugError {
+    /// The file has none, and there is no other one that has it.
+    #[error(
+        "{} has no debugging information: compile it with -g, or install its debug package{}",
+        .path.display(),
+        .separate.as_ref().map(|file| format!(" ({})", file.display())).unwrap_or_default()
+    )]
+    None {
+        /// The file.
+        path: PathBuf,
+        /// Where a separate file would be, if the file has a build id.
+        separate: Option<PathBuf>,
+    },
+    /// It is there, but cannot be read.
+    #[error("the debugging information in {} cannot be read: {reason}", .path.display())]
+    Damaged {
+        /// The file that has it.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// The debugging information of a program or library. Addresses are link-time addresses.
+pub struct Debug {
+    pub(crate) dwarf: gimli::Dwarf<Reader>,
+    /// The file that has it.
+    path: PathBuf,
+    units: Vec<LazyUnit>,
+}
+
+impl std::fmt::Debug for Debug {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { path, units, .. } = self;
+        write!(f, "Debug({}, {} units)", path.display(), units.len())
+    }
+}
+
+/// A unit that is parsed when it is needed.
+struct LazyUnit {
+    header: UnitHeader<Reader>,
+    unit: OnceLock<Option<Unit<Reader>>>,
+}
+
+impl Debug {
+    /// That of an ELF file with these contents. It is searched for in the file itself, by its build id below
+    /// `/usr/lib/debug` and among those that debuginfod has fetched, and by the name that the file tells (`.gnu_debuglink`).
+    ///
+    /// # Errors
+    /// If there is none, or it is damaged.
+    pub fn open(path: &Path, bytes: &[u8]) -> Result<Self, DebugError> {
+        Self::open_in(path, bytes, &find::roots())
+    }
+
+    fn open_in(path: &Path, bytes: &[u8], roots: &[PathBuf]) -> Result<Self, DebugError> {
+        let found = find::debug_file(path, bytes, roots);
+        let Some((place, content)) = found else {
+            return Err(DebugError::None {
+                path: path.to_owned(),
+                separate: find::by_build_id(bytes).map(|id| Path::new(find::ROOT).join(id)),
+            });
+        };
+        let damaged = |reason: String| DebugError::Damaged {
+            path: place.clone(),
+            reason,
+        };
+        let content = content.as_deref().unwrap_or(bytes);
+        let mut dwarf = load(content).map_err(|error| damaged(error.to_string()))?;
+        match find::shared_file(&place, content, roots) {
+            Ok(None) => {}
+            Ok(Some(other)) => {
+                dwarf.set_sup(load(&other).map_err(|error| damaged(error.to_string()))?);
+            }
+            Err(missing) => return Err(damaged(missing)),
+        }
+        let units = all_units(&dwarf).map_err(|error| damaged(error.to_string()))?;
+        Ok(Self {
+            dwarf,
+            path: place,
+            units,
+        })
+    }
+
+    /// The file that has it: the one it was asked for, or a separate one.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A unit of the file's own.
+    pub(crate) fn unit(&self, index: usize) -> Option<&Unit<Reader>> {
+        let lazy = self.units.get(index)?;
+        let parsed = lazy
+            .unit
+            .get_or_init(|| self.dwarf.unit(lazy.header.clone()).ok());
+        parsed.as_ref()
+    }
+
+    /// All units of the file's own that can be read.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &Unit<Reader>)> {
+        (0..self.units.len()).filter_map(|index| Some((index, self.unit(index)?)))
+    }
+}
+
+fn all_units(dwarf: &gimli::Dwarf<Reader>) -> gimli::Result<Vec<LazyUnit>> {
+    let mut units = Vec::new();
+    let mut headers = dwarf.units();
+    while let Some(header) = headers.next()? {
+        units.push(LazyUnit {
+            header,
+            unit: OnceLock::new(),
+        });
+    }
+    Ok(units)
+}
+
+/// The sections of a file, decompressed.
+fn load(bytes: &[u8]) -> object::read::Result<gimli::Dwarf<Reader>> {
+    let file: ElfFile64<'_> = ElfFile64::parse(bytes)?;
+    gimli::Dwarf::load(|id| {
+        let data = match file.section_by_name(id.name()) {
+            Some(section) => section.uncompressed_data()?,
+            None => Default::default(),
+        };
+        Ok(Reader::new(Arc::from(&*data), LittleEndian))
+    })
+}

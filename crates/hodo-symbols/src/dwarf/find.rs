@@ -1,0 +1,146 @@
+//! Which file has the debugging information of another one.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection};
+
+/// Where separate files are.
+pub const ROOT: &str = "/usr/lib/debug";
+
+/// The directories in which separate files are, and are cached.
+pub fn roots() -> Vec<PathBuf> {
+    vec![PathBuf::from(ROOT)]
+}
+
+/// Below such a directory: where the separate file of an ELF file is.
+pub fn by_build_id(bytes: &[u8]) -> Option<PathBuf> {
+    Some(by_id(&crate::build_id(bytes)?))
+}
+
+fn by_id(id: &str) -> PathBuf {
+    let (first, rest) = id.split_at_checked(2).unwrap_or((id, ""));
+    PathBuf::from(format!(".build-id/{first}/{rest}.debug"))
+}
+
+/// Where debuginfod's client keeps what it has fetched.
+fn fetched(id: &str) -> Option<PathBuf> {
+    let cache = std::env::var_os("DEBUGINFOD_CACHE_PATH").map(PathBuf::from);
+    let cache = cache.or_else(|| {
+        let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+        let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        Some(base.or_else(home)?.join("debuginfod_client"))
+    })?;
+    Some(cache.join(id).join("debuginfo"))
+}
+
+fn parse(bytes: &[u8]) -> Option<ElfFile64<'_>> {
+    ElfFile64::parse(bytes).ok()
+}
+
+fn has_information(bytes: &[u8]) -> bool {
+    parse(bytes).is_some_and(|file| {
+        let section = file.section_by_name(".debug_info");
+        section.is_some_and(|section| section.size() > 0 && section.file_range().is_some())
+    })
+}
+
+/// The file that has the debugging information; its contents, if it is another one.
+pub fn debug_file(
+    path: &Path,
+    bytes: &[u8],
+    roots: &[PathBuf],
+) -> Option<(PathBuf, Option<Vec<u8>>)> {
+    if has_information(bytes) {
+        return Some((path.to_owned(), None));
+    }
+    let id = crate::build_id(bytes);
+    let mut candidates: Vec<PathBuf> = Vec::new();
+    if let Some(id) = &id {
+        candidates.extend(roots.iter().map(|root| root.join(by_id(id))));
+        candidates.extend(fetched(id));
+    }
+    let link = parse(bytes).and_then(|file| {
+        let (name, sum) = file.gnu_debuglink().ok()??;
+        Some((OsStr::from_bytes(name).to_owned(), sum))
+    });
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if let (Some((name, _)), Some(directory)) = (&link, real.parent()) {
+        candidates.push(directory.join(name));
+        candidates.push(directory.join(".debug").join(name));
+        let below = directory.strip_prefix("/").unwrap_or(directory);
+        candidates.extend(roots.iter().map(|root| root.join(below).join(name)));
+    }
+    candidates.into_iter().find_map(|candidate| {
+        let content = std::fs::read(&candidate).ok()?;
+        let same = match (&id, crate::build_id(&content), &link) {
+            (Some(id), Some(other), _) => *id == other,
+            (_, _, Some((_, sum))) => checksum(&content) == *sum,
+            _ => false,
+        };
+        (same && has_information(&content)).then_some((candidate, Some(content)))
+    })
+}
+
+/// The contents of the file that holds what several separate files have in common (`.gnu_debugaltlink`, made by dwz).
+///
+/// # Errors
+/// If it is not there: tells which one.
+pub fn shared_file(
+    path: &Path,
+    bytes: &[u8],
+    roots: &[PathBuf],
+) -> Result<Option<Vec<u8>>, String> {
+    let Some(Ok(Some((name, id)))) = parse(bytes).map(|file| {
+        let link = file.gnu_debugaltlink();
+        link.map(|link| link.map(|(name, id)| (OsStr::from_bytes(name).to_owned(), id.to_vec())))
+    }) else {
+        return Ok(None);
+    };
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let beside = real.parent().map(|directory| directory.join(&name));
+    let candidates = beside
+        .into_iter()
+        .chain(roots.iter().map(|root| root.join(by_id(&id))));
+    for candidate in candidates {
+        if let Ok(content) = std::fs::read(candidate)
+            && crate::build_id(&content).as_ref() == Some(&id)
+        {
+            return Ok(Some(content));
+        }
+    }
+    Err(format!(
+        "a part of it is in {}, which is not there",
+        name.display()
+    ))
+}
+
+/// The checksum that `.gnu_debuglink` has: CRC-32 (IEEE 802.3).
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut table = [0u32; 256];
+    for (value, entry) in (0u32..).zip(&mut table) {
+        *entry = (0..8).fold(value, |rest, _| {
+            rest >> 1 ^ if rest & 1 == 1 { 0xEDB8_8320 } else { 0 }
+        });
+    }
+    let step = |sum: u32, byte: &u8| table[usize::from(sum as u8 ^ byte)] ^ sum >> 8;
+    !bytes.iter().fold(!0, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_the_usual_one() {
+        assert_eq!(checksum(b"123456789"), 0xCBF4_3926);
+    }
+
+    #[test]
+    fn separate_files_are_named_by_build_ids() {
+        assert_eq!(by_id("abcdef"), Path::new(".build-id/ab/cdef.debug"));
+    }
+}

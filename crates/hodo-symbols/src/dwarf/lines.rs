@@ -1,0 +1,343 @@
+//! Lines of the source: where their code begins.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+use gimli::{AttributeValue, Unit};
+
+use super::{Debug, Reader};
+
+/// Why a line has no place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// No source file has this name.
+    #[error("there is no source file {file}{}", near(.similar))]
+    File {
+        /// The name.
+        file: String,
+        /// Some that there are.
+        similar: Vec<String>,
+    },
+    /// The line has no code.
+    #[error("line {line} of {file} has no code; {}", others(.nearest))]
+    Line {
+        /// The source file.
+        file: String,
+        /// The line.
+        line: u32,
+        /// The nearest lines that have code, ascending.
+        nearest: Vec<u32>,
+    },
+}
+
+fn near(similar: &[String]) -> String {
+    match similar {
+        [] => String::new(),
+        _ => format!("; there are {}", similar.join(", ")),
+    }
+}
+
+fn others(nearest: &[u32]) -> String {
+    let lines: Vec<String> = nearest.iter().map(u32::to_string).collect();
+    match &lines[..] {
+        [] => "no line of it has".to_owned(),
+        [line] => format!("line {line} has"),
+        [first @ .., last] => format!("lines {} and {last} have", first.join(", ")),
+    }
+}
+
+/// One line's beginning in the code.
+struct Row {
+    addr: u64,
+    line: u32,
+}
+
+/// Names of source files that are told if one is not found.
+const SIMILAR: usize = 5;
+
+impl Debug {
+    /// Where the code of a line begins: in the function that has the line, in each part of it that lies apart, and in each
+    /// place where a function with that line was inlined. `file` is the name of a source file, or the last parts of its path.
+    ///
+    /// # Errors
+    /// If there is no such file, or the line has no code.
+    pub fn line(&self, file: &str, line: u32) -> Result<Vec<u64>, LineError> {
+        let mut found = BTreeSet::new();
+        let mut lines = BTreeSet::new();
+        let mut files = BTreeSet::new();
+        let mut known = false;
+        for (_, unit) in self.all() {
+            let wanted = self.files(unit, |path| {
+                files.insert(path.to_owned());
+                is_path(path, file)
+            });
+            if wanted.is_empty() {
+                continue;
+            }
+            known = true;
+            let mut rows = Vec::new();
+            self.rows(unit, |_, index, row| {
+                if wanted.contains_key(&index) {
+                    lines.insert(row.line);
+                    if row.line == line {
+                        rows.push(row.addr);
+                    }
+                }
+            });
+            found.extend(self.beginnings(unit, rows));
+        }
+        if !known {
+            return Err(LineError::File {
+                similar: similar(&files, file),
+                file: file.to_owned(),
+            });
+        }
+        if found.is_empty() {
+            let before = lines.range(..line).next_back();
+            let behind = lines.range(line + 1..).next();
+            return Err(LineError::Line {
+                file: file.to_owned(),
+                line,
+                nearest: before.into_iter().chain(behind).copied().collect(),
+            });
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// The source files and lines of these addresses, where rows of the line table begin at them.
+    #[must_use]
+    pub fn lines_at(&self, addrs: &BTreeSet<u64>) -> HashMap<u64, (String, u32)> {
+        let mut found = HashMap::new();
+        for (_, unit) in self.all() {
+            let mut places = Vec::new();
+            self.rows(unit, |_, index, row| {
+                if addrs.contains(&row.addr) {
+                    places.push((row.addr, index, row.line));
+                }
+            });
+            if places.is_empty() {
+                continue;
+            }
+            let files = self.files(unit, |_| true);
+            for (addr, index, line) in places {
+                if let Some(file) = files.get(&index) {
+                    found.entry(addr).or_insert_with(|| (file.clone(), line));
+                }
+            }
+        }
+        found
+    }
+
+    /// The source files of a unit that are wanted, by their numbers.
+    fn files(
+        &self,
+        unit: &Unit<Reader>,
+        mut wanted: impl FnMut(&str) -> bool,
+    ) -> BTreeMap<u64, String> {
+        let mut files = BTreeMap::new();
+        let Some(program) = &unit.line_program else {
+            return files;
+        };
+        let header = program.header();
+        let text = |value: AttributeValue<Reader>| {
+            let bytes = self.dwarf.attr_string(unit, value).ok()?;
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        // Before version 5, files are counted from 1.
+        let count = header.file_names().len() as u64;
+        for index in 0..=count {
+            let Some(file) = header.file(index) else {
+                continue;
+            };
+            let Some(name) = text(file.path_name()) else {
+                continue;
+            };
+            let directory = file.directory(header).and_then(text).unwrap_or_default();
+            let path = match name.starts_with('/') || directory.is_empty() {
+                true => name,
+                false => format!("{directory}/{name}"),
+            };
+            let path = plain(&path);
+            if wanted(&path) {
+                files.insert(index, path);
+            }
+        }
+        files
+    }
+
+    /// Calls `each` with the places in a unit where a statement begins: the sequence, the file's number, the place.
+    fn rows(&self, unit: &Unit<Reader>, mut each: impl FnMut(u32, u64, Row)) {
+        let Some(program) = unit.line_program.clone() else {
+            return;
+        };
+        let mut rows = program.rows();
+        let mut sequence = 0;
+        let mut begins = true;
+        let mut kept = true;
+        while let Ok(Some((_, row))) = rows.next_row() {
+            if begins {
+                // Code that the linker has left out has lines at the beginning of memory, or at its end.
+                kept = row.address() != 0 && row.address() < u64::MAX >> 1;
+                begins = false;
+            }
+            if row.end_sequence() {
+                sequence += 1;
+                begins = true;
+            } else if kept
+                && row.is_stmt()
+                && let Some(line) = row.line()
+            {
+                let place = Row {
+                    addr: row.address(),
+                    line: u32::try_from(line.get()).unwrap_or(u32::MAX),
+                };
+                each(sequence, row.file_index(), place);
+            }
+        }
+    }
+
+    /// Of the places of one line: the first one in each part of a function, and in each copy that is inlined.
+    fn beginnings(&self, unit: &Unit<Reader>, mut places: Vec<u64>) -> Vec<u64> {
+        places.sort_unstable();
+        places.dedup();
+        let scopes = self.scopes(unit, &places);
+        let mut seen = BTreeSet::new();
+        places.retain(|addr| match scopes.get(addr) {
+            Some(scope) => seen.insert(*scope),
+            None => true,
+        });
+        places
+    }
+
+    /// For each address: the innermost function, inlined or not, and the part of the outermost one that it is in.
+    fn scopes(&self, unit: &Unit<Reader>, addrs: &[u64]) -> HashMap<u64, (usize, u64)> {
+        let mut scopes: HashMap<u64, (usize, u64)> = HashMap::new();
+        if addrs.is_empty() {
+            return scopes;
+        }
+        let mut entries = unit.entries();
+        while let Ok(Some((_, entry))) = entries.next_dfs() {
+            let outer = entry.tag() == gimli::DW_TAG_subprogram;
+            if !outer && entry.tag() != gimli::DW_TAG_inlined_subroutine {
+                continue;
+            }
+            for range in self.ranges(unit, entry) {
+                let first = addrs.partition_point(|&addr| addr < range.start);
+                for addr in addrs[first..].iter().take_while(|&&addr| addr < range.end) {
+                    let part = match scopes.get(addr) {
+                        Some(&(_, part)) if !outer => part,
+                        _ => range.start,
+                    };
+                    // Those inside come behind those outside.
+                    scopes.insert(*addr, (entry.offset().0, part));
+                }
+            }
+        }
+        scopes
+    }
+
+    /// The code of a function, inlined function or block.
+    pub(crate) fn ranges(
+        &self,
+        unit: &Unit<Reader>,
+        entry: &gimli::DebuggingInformationEntry<'_, '_, Reader>,
+    ) -> Vec<Range<u64>> {
+        let mut all = Vec::new();
+        if let Ok(mut ranges) = self.dwarf.die_ranges(unit, entry) {
+            while let Ok(Some(range)) = ranges.next() {
+                if range.begin < range.end && range.begin != 0 {
+                    all.push(range.begin..range.end);
+                }
+            }
+        }
+        all
+    }
+}
+
+/// A path without `.` and `..`.
+fn plain(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "." => {}
+            ".." if parts
+                .last()
+                .is_some_and(|last| !last.is_empty() && *last != "..") =>
+            {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// Is it the file, or do its last parts say so?
+fn is_path(path: &str, wanted: &str) -> bool {
+    let wanted = plain(wanted);
+    let rest = path.strip_suffix(wanted.as_str());
+    rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/') || wanted.starts_with('/'))
+}
+
+/// Some source files for one that is not there: those of its name with another ending or case, or else the first ones.
+fn similar(files: &BTreeSet<String>, wanted: &str) -> Vec<String> {
+    let stem = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let stem = name.split('.').next().unwrap_or(name);
+        stem.to_lowercase()
+    };
+    let alike = |path: &&String| stem(path) == stem(wanted);
+    let names = |paths: Vec<&String>| paths.into_iter().take(SIMILAR).cloned().collect();
+    let alike: Vec<&String> = files.iter().filter(alike).collect();
+    match alike.is_empty() {
+        // Not those of the system's headers.
+        true => names(
+            files
+                .iter()
+                .filter(|path| !path.starts_with("/usr/"))
+                .collect(),
+        ),
+        false => names(alike),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_by_the_last_parts_of_their_paths() {
+        assert!(is_path("/src/a/b.c", "b.c"));
+        assert!(is_path("/src/a/b.c", "a/b.c"));
+        assert!(is_path("/src/a/b.c", "/src/a/b.c"));
+        assert!(is_path("b.c", "./b.c"));
+        assert!(!is_path("/src/a/bb.c", "b.c"));
+        assert!(!is_path("/src/a/b.c", "c"));
+        assert_eq!(plain("/src/./a/../b.c"), "/src/b.c");
+        assert_eq!(plain("../b.c"), "../b.c");
+    }
+
+    #[test]
+    fn errors_tell_what_there_is() {
+        let line = |nearest: &[u32]| LineError::Line {
+            file: "a.c".to_owned(),
+            line: 5,
+            nearest: nearest.to_vec(),
+        };
+        assert_eq!(
+            line(&[4, 7]).to_string(),
+            "line 5 of a.c has no code; lines 4 and 7 have"
+        );
+        assert_eq!(
+            line(&[4]).to_string(),
+            "line 5 of a.c has no code; line 4 has"
+        );
+        assert_eq!(
+            line(&[]).to_string(),
+            "line 5 of a.c has no code; no line of it has"
+        );
+        let files: BTreeSet<String> = ["/x/main.c", "/x/util.h"].map(str::to_owned).into();
+        assert_eq!(similar(&files, "Main.cc"), ["/x/main.c"]);
+        assert_eq!(similar(&files, "other.c"), ["/x/main.c", "/x/util.h"]);
+    }
+}
