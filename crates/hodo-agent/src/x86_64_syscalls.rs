@@ -245,8 +245,8 @@ hodo_sys_piece:
     je hodo_sys_texts
     cmp r15d, {PARTS}
     je hodo_sys_parts
-    cmp r15d, {ENTRIES}
-    je hodo_sys_entries
+    cmp r15d, {SPECIAL}
+    je hodo_sys_special
 9:  ret
     # As many bytes as another argument says.
 1:  mov eax, r10d
@@ -409,11 +409,21 @@ hodo_sys_texts_fault:
 hodo_sys_parts:
     lea rax, [rdi + 160]
     cmp rax, r14
-    ja hodo_sys_no_entries
+    ja hodo_sys_nothing
     mov eax, r10d
     and eax, 7
     mov rdx, [rbp + rax * 8]
-    cmp rdx, 8
+    cmp eax, {MESSAGE}
+    jne 6f
+    # A struct msghdr has them.
+    mov rax, rsi
+    shr rax, 12
+    jz hodo_sys_nothing
+hodo_sys_load_message:
+    mov rdx, [rsi + 24]
+hodo_sys_load_message2:
+    mov rsi, [rsi + 16]
+6:  cmp rdx, 8
     jbe 1f
     mov edx, 8
 1:  shl edx, 4
@@ -447,9 +457,14 @@ hodo_sys_parts:
     pop rbx
     ret
 
-    # How many directory entries the result has.
+    # What depends on another argument.
     .p2align 4
-hodo_sys_entries:
+hodo_sys_special:
+    cmp r10d, {WAIT}
+    je 3f
+    cmp r10d, {NAME}
+    je 5f
+    # How many directory entries the result has.
     mov rdx, [rbp + 112]
     xor r10d, r10d
     xor r11d, r11d
@@ -469,8 +484,23 @@ hodo_sys_load_entry:
     mov [rdi], rax
     add rdi, 16
     ret
-hodo_sys_no_entries:
+hodo_sys_nothing:
     ret
+    # The time limit of a futex operation that waits.
+3:  mov eax, [rbp + 8]
+    and eax, 0x7F
+    mov edx, {WAITING}
+    bt edx, eax
+    jnc hodo_sys_nothing
+    cmp eax, 31
+    ja hodo_sys_nothing
+    mov edx, 16
+    jmp hodo_sys_bytes
+    # The name that a thread gives itself.
+5:  cmp dword ptr [rbp], 15
+    jne hodo_sys_nothing
+    mov r10d, 16
+    jmp hodo_sys_text
 
     .p2align 3
 hodo_sys_end:
@@ -480,7 +510,9 @@ hodo_sys_faults:
     .long hodo_sys_load_text - hodo_sys_start, hodo_sys_fault - hodo_sys_start
     .long hodo_sys_load_pointer - hodo_sys_start, hodo_sys_texts_fault - hodo_sys_start
     .long hodo_sys_load_other - hodo_sys_start, hodo_sys_texts_fault - hodo_sys_start
-    .long hodo_sys_load_entry - hodo_sys_start, hodo_sys_no_entries - hodo_sys_start
+    .long hodo_sys_load_message - hodo_sys_start, hodo_sys_nothing - hodo_sys_start
+    .long hodo_sys_load_message2 - hodo_sys_start, hodo_sys_nothing - hodo_sys_start
+    .long hodo_sys_load_entry - hodo_sys_start, hodo_sys_nothing - hodo_sys_start
 hodo_sys_faults_end:
     .popsection
     "#,
@@ -501,7 +533,12 @@ hodo_sys_faults_end:
     RESULT = const kind::RESULT,
     TEXTS = const kind::TEXTS,
     PARTS = const kind::PARTS,
-    ENTRIES = const kind::ENTRIES,
+    SPECIAL = const kind::SPECIAL,
+    MESSAGE = const kind::MESSAGE,
+    WAIT = const kind::WAIT,
+    NAME = const kind::NAME,
+    // FUTEX_WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
+    WAITING = const 1 << 0 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13,
 );
 
 unsafe extern "C" {

@@ -168,6 +168,7 @@ impl Session {
             "cmdline": options.cmdline,
             "exe": exe.to_string_lossy(),
             "args": options.command.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>(),
+            "variables": std::env::vars_os().count(),
             "timed": !options.no_time,
             "clock": {"source": "tsc", "name": clock_name, "samples": [{"counter": at, "ns": ns}]},
             "started": {"unix_ns": u64::try_from(unix.as_nanos()).unwrap_or(0)},

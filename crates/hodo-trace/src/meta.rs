@@ -24,6 +24,9 @@ pub struct Info {
     /// The program's arguments, its name first.
     #[serde(default)]
     pub args: Vec<String>,
+    /// How many environment variables it had.
+    #[serde(default)]
+    pub variables: Option<u64>,
     /// Whether records have timestamps.
     pub timed: bool,
     /// The clock.

@@ -43,8 +43,14 @@ pub mod kind {
     pub const TEXTS: u64 = 5;
     /// As many pairs of address and length as an argument says (three bits), and so many bytes of each at most.
     pub const PARTS: u64 = 6;
-    /// Directory entries: how many there are in the result.
-    pub const ENTRIES: u64 = 7;
+    /// In place of an argument: a `struct msghdr` has the pairs.
+    pub const MESSAGE: u64 = 7;
+    /// What the parameter says: 0, how many directory entries there are in the result.
+    pub const SPECIAL: u64 = 7;
+    /// Parameter: 16 bytes if the futex operation waits.
+    pub const WAIT: u64 = 1;
+    /// Parameter: a string if `prctl` sets the thread's name.
+    pub const NAME: u64 = 2;
 }
 
 /// What is known of a piece.
@@ -103,63 +109,63 @@ const fn sized(by: u64, shift: u64, most: u64) -> u64 {
 }
 
 /// What is fetched for an argument, before the call and behind it.
-fn fetches(argument: usize, word: &str) -> (Option<u64>, Option<u64>) {
+fn fetches(argument: usize, word: &str) -> [Vec<u64>; 2] {
     let (word, by) = match word.split_once('.') {
         Some((word, by)) => (word, by.parse().unwrap_or(0)),
         None => (word, 0),
     };
-    let fixed = |bytes| Some(descriptor(kind::FIXED, argument, bytes));
-    let from = |shift, most| Some(descriptor(kind::SIZED, argument, sized(by, shift, most)));
-    let result = |shift, most| Some(descriptor(kind::RESULT, argument, sized(0, shift, most)));
+    let one = |kind, parameter| vec![descriptor(kind, argument, parameter)];
+    let fixed = |bytes| one(kind::FIXED, bytes);
+    let from = |shift, most| one(kind::SIZED, sized(by, shift, most));
+    let result = |shift, most| one(kind::RESULT, sized(0, shift, most));
     let buffer = BUFFER as u64;
-    match word {
-        "path" => (Some(descriptor(kind::TEXT, argument, 400)), None),
-        "argv" | "envp" => {
-            let strings = if word == "argv" { 32 } else { 0 };
-            (Some(descriptor(kind::TEXTS, argument, strings)), None)
-        }
-        "in" => (from(0, buffer), None),
-        "out" => (None, result(0, buffer)),
-        "cwd" => (None, result(0, 240)),
-        "dents" => (None, Some(descriptor(kind::ENTRIES, argument, 0))),
-        "iov" | "iovr" => {
-            let parts = descriptor(kind::PARTS, argument, by | buffer << 3);
-            match word {
-                "iov" => (Some(parts), None),
-                _ => (None, Some(parts)),
-            }
-        }
-        "stat" => (None, fixed(144)),
-        "statfs" => (None, fixed(120)),
-        "statx" => (None, fixed(256)),
-        "uname" => (None, fixed(390)),
-        "poll" => (from(3, 128), from(3, 128)),
-        "fdset" => (fixed(128), fixed(128)),
-        "epoll" => (fixed(12), None),
-        "epollo" => (None, result(4, 240)),
-        "timeval" | "tspec" | "tspec_f" | "rlim" => (fixed(16), None),
-        "itimer" => (None, None),
-        "tspeco" | "timevalo" | "rlimo" => (None, fixed(16)),
-        "sigset" => (fixed(8), None),
-        "sigseto" => (None, fixed(8)),
-        "sigact" => (fixed(32), None),
-        "sigacto" => (None, fixed(32)),
-        "altstack" => (fixed(24), None),
-        "altstacko" => (None, fixed(24)),
-        "pipe" => (None, fixed(8)),
-        "wstatus" => (None, fixed(4)),
-        "lenp" => (fixed(4), fixed(4)),
-        "sa" => (from(0, 112), None),
-        "sao" => (None, fixed(112)),
-        "optin" => (from(0, 16), None),
-        "optout" => (None, fixed(4)),
-        "msg" => (fixed(56), None),
-        "msgo" => (None, fixed(56)),
-        "cpuset" => (from(0, 128), None),
-        "cpuseto" => (None, result(0, 128)),
-        "clone3" => (fixed(88), fixed(88)),
-        _ => (None, None),
-    }
+    let parts = |by| one(kind::PARTS, by | buffer << 3);
+    let before = match word {
+        "path" => one(kind::TEXT, 400),
+        "argv" => one(kind::TEXTS, 32),
+        "envp" => one(kind::TEXTS, 0),
+        "in" => from(0, buffer),
+        "iov" => parts(by),
+        "poll" => from(3, 128),
+        "fdset" | "cpuset" => fixed(128),
+        "epoll" => fixed(12),
+        "timeval" | "tspec" | "rlim" => fixed(16),
+        "tspec_f" => one(kind::SPECIAL, kind::WAIT),
+        "prarg" => one(kind::SPECIAL, kind::NAME),
+        "sigset" => fixed(8),
+        "sigact" => fixed(32),
+        "altstack" => fixed(24),
+        "lenp" => fixed(4),
+        "sa" => from(0, 112),
+        "optin" => from(0, 16),
+        "msg" => [fixed(56), parts(kind::MESSAGE)].concat(),
+        "clone3" => fixed(88),
+        _ => Vec::new(),
+    };
+    let behind = match word {
+        "out" => result(0, buffer),
+        "cwd" => result(0, 240),
+        "dents" => one(kind::SPECIAL, 0),
+        "iovr" => parts(by),
+        "stat" => fixed(144),
+        "statfs" => fixed(120),
+        "statx" => fixed(256),
+        "uname" => fixed(390),
+        "usage" => fixed(32),
+        "poll" => from(3, 128),
+        "fdset" => fixed(128),
+        "epollo" => result(4, 240),
+        "tspeco" | "timevalo" | "rlimo" => fixed(16),
+        "sigseto" | "pipe" => fixed(8),
+        "sigacto" => fixed(32),
+        "altstacko" => fixed(24),
+        "wstatus" | "lenp" | "optout" => fixed(4),
+        "sao" => fixed(112),
+        "msgo" => [fixed(56), parts(kind::MESSAGE)].concat(),
+        "cpuseto" => result(0, 128),
+        _ => Vec::new(),
+    };
+    [before, behind]
 }
 
 /// The table, without its header. `wanted` tells which numbers are recorded; `bare`: only numbers and results are.
@@ -167,23 +173,22 @@ fn fetches(argument: usize, word: &str) -> (Option<u64>, Option<u64>) {
 pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool) -> Vec<u64> {
     let mut words = Vec::new();
     for number in 0..=NUMBERS {
-        let (mut before, mut behind, mut counts) = (0, 0, (0, 0));
+        let mut descriptors = [Vec::new(), Vec::new()];
         let mut arguments = 6;
         if let Some(args) = by_number(number).and_then(|call| call.args()) {
             arguments = 0;
             for (argument, word) in args.enumerate() {
                 arguments = argument as u64 + 1;
-                let (enter, exit) = fetches(argument, word);
-                if let Some(descriptor) = enter.filter(|_| counts.0 < 4) {
-                    before |= descriptor << (16 * counts.0);
-                    counts.0 += 1;
-                }
-                if let Some(descriptor) = exit.filter(|_| counts.1 < 3) {
-                    behind |= descriptor << (16 * counts.1);
-                    counts.1 += 1;
+                for (all, more) in descriptors.iter_mut().zip(fetches(argument, word)) {
+                    all.extend(more);
                 }
             }
         }
+        let packed = |descriptors: &[u64]| {
+            let shifted = descriptors.iter().enumerate();
+            shifted.fold(0, |word, (at, descriptor)| word | descriptor << (16 * at))
+        };
+        let (mut before, mut behind) = (packed(&descriptors[0]), packed(&descriptors[1]));
         if bare {
             (before, behind, arguments) = (0, 0, 0);
         }
@@ -223,18 +228,10 @@ mod tests {
                 .map(|(at, word)| fetches(at, word))
                 .collect();
             assert!(fetched.len() <= 6, "{}", call.name);
-            assert!(
-                fetched.iter().filter(|f| f.0.is_some()).count() <= 4,
-                "{}",
-                call.name
-            );
-            assert!(
-                fetched.iter().filter(|f| f.1.is_some()).count() <= 3,
-                "{}",
-                call.name
-            );
-            for descriptor in fetched.iter().flat_map(|f| [f.0, f.1]).flatten() {
-                assert!(descriptor < 1 << 16, "{}", call.name);
+            let count = |phase: usize| fetched.iter().map(|f| f[phase].len()).sum::<usize>();
+            assert!(count(0) <= 4 && count(1) <= 3, "{}", call.name);
+            for descriptor in fetched.iter().flatten().flatten() {
+                assert!(*descriptor < 1 << 16, "{}", call.name);
             }
         }
     }

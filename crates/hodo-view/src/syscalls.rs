@@ -1,16 +1,23 @@
 //! System calls, as strace shows them.
 
+mod args;
+mod errors;
 mod filter;
+mod json;
+mod lines;
+mod names;
 mod read;
+mod result;
+mod structs;
+mod summary;
+mod text;
 
 use std::io::Write;
 
 use anyhow::Result;
-use hodo_trace::syscalls::by_number;
 
 use crate::source::{Source, SourceOptions};
 pub use filter::chosen_syscalls;
-use read::{Event, Events};
 
 /// How system calls are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,12 +32,16 @@ pub enum SyscallsFormat {
 /// What of a trace.
 #[derive(Debug, Clone, Default)]
 pub struct SyscallsOptions {
-    /// Which trace, and what of it: `tids` and `range` count.
+    /// Which trace, and what of it: `tids` counts.
     pub source: SourceOptions,
     /// The form.
     pub format: SyscallsFormat,
     /// A table instead of the calls.
     pub summary: bool,
+    /// Each line begins with a thread id, and not only while there are more threads than one.
+    pub numbered: bool,
+    /// The numbers that are recorded; `None`: all. It says whether the program's own start is shown.
+    pub only: Option<Vec<u64>>,
 }
 
 /// Shows the system calls of a trace.
@@ -39,22 +50,14 @@ pub struct SyscallsOptions {
 /// If the trace cannot be read or `out` cannot be written.
 pub fn syscalls(options: &SyscallsOptions, out: &mut dyn Write) -> Result<()> {
     let source = Source::open(&options.source)?;
-    for event in Events::new(&source) {
-        match event {
-            Event::Enter(call) => {
-                let name = by_number(call.number).map_or("?", |c| c.name);
-                writeln!(
-                    out,
-                    "{} {name}({:x?}) {:?}",
-                    call.task, call.args, call.pieces
-                )?;
-            }
-            Event::Exit(result) => writeln!(
-                out,
-                "{} = {:#x} {:?}",
-                result.task, result.value, result.pieces
-            )?,
-        }
+    let execve = hodo_trace::syscalls::number("execve");
+    let first = match (&options.only, execve) {
+        (Some(only), Some(execve)) => only.contains(&execve),
+        _ => true,
+    };
+    match (options.summary, options.format) {
+        (true, format) => summary::summary(&source, format, first, out),
+        (false, SyscallsFormat::Json) => json::json(&source, out),
+        (false, SyscallsFormat::Text) => lines::lines(&source, options.numbered, first, out),
     }
-    Ok(())
 }

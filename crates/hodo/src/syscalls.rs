@@ -34,7 +34,7 @@ pub fn syscalls(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         data: args.place.data.clone(),
         no_follow: args.no_follow,
         syscalls: Some(SyscallOptions {
-            only,
+            only: only.clone(),
             bare: args.summary,
         }),
         verbose: args.screen.verbose,
@@ -50,11 +50,16 @@ pub fn syscalls(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         Err(error) => return Ok(run::failed(&error, program)),
     };
     Ok(run::show(exit, temporary, || {
-        view(args, options.data.clone(), output)
+        view(args, options.data.clone(), output, only)
     }))
 }
 
-fn view(args: &SyscallsArgs, data: PathBuf, output: Option<File>) -> Result<()> {
+fn view(
+    args: &SyscallsArgs,
+    data: PathBuf,
+    output: Option<File>,
+    only: Option<Vec<u64>>,
+) -> Result<()> {
     let options = SyscallsOptions {
         source: SourceOptions {
             data,
@@ -65,6 +70,8 @@ fn view(args: &SyscallsArgs, data: PathBuf, output: Option<File>) -> Result<()> 
             FormatArg::Json => SyscallsFormat::Json,
         },
         summary: args.summary,
+        numbered: output.is_some() && !args.no_follow,
+        only,
     };
     let out: Box<dyn Write> = match output {
         Some(file) => Box::new(file),

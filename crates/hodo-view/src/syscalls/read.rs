@@ -50,8 +50,14 @@ pub(super) struct Exit {
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
+    /// A task begins; its index.
+    Begin(usize),
+    /// A system call begins.
     Enter(Enter),
+    /// A system call ends.
     Exit(Exit),
+    /// A task ends; its index.
+    End(usize),
 }
 
 /// All events in the order of time.
@@ -72,17 +78,21 @@ impl<'s> Events<'s> {
                 .find(|probe| probe.name == name)
                 .map(|probe| probe.id)
         };
-        let begins = |&index: &usize| {
-            Some(Reverse((
-                source.trace.begins(source.task(index))?,
-                index,
-                None,
-            )))
-        };
+        let mut heap = BinaryHeap::new();
+        for &index in &source.tasks {
+            let task = source.task(index);
+            heap.push(Reverse((task.began, index, Some(Event::Begin(index)))));
+            if let Some(ended) = task.ended {
+                heap.push(Reverse((ended, index, Some(Event::End(index)))));
+            }
+            if let Some(begins) = source.trace.begins(task) {
+                heap.push(Reverse((begins, index, None)));
+            }
+        }
         Self {
             source,
             streams: HashMap::new(),
-            heap: source.tasks.iter().filter_map(begins).collect(),
+            heap,
             ids: NAMES.map(id),
         }
     }
@@ -121,7 +131,9 @@ impl Iterator for Events<'_> {
     fn next(&mut self) -> Option<Event> {
         loop {
             let Reverse((_, index, event)) = self.heap.pop()?;
-            if let Some((time, next)) = self.next_of(index) {
+            if !matches!(event, Some(Event::Begin(_) | Event::End(_)))
+                && let Some((time, next)) = self.next_of(index)
+            {
                 self.heap.push(Reverse((time, index, Some(next))));
             }
             if event.is_some() {

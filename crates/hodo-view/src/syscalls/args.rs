@@ -1,0 +1,680 @@
+//! The arguments of a system call, as strace writes them.
+
+use hodo_trace::syscalls::{BUFFER, by_number, piece};
+
+use super::errors::sig;
+use super::names::{
+    ACCESS, ARCH, AT, CLOCK, CLONE, EPOLLFLAGS, EPOLLOP, EVENTFLAGS, FAMILY, FCNTL, FLOCK, FUTEX,
+    GRND, HOW, INETPROTO, IOCTL, LEVEL, MADVISE, MAP, MREMAP, MSGFLAGS, MSYNC, Names, OPEN, PIPE,
+    POLL, PR, PROT, RLIMIT, SHUT, SOCKFLAGS, SOCKOPT, SOCKTYPE, STATX, TCPOPT, TIMERFLAGS, WAIT,
+    WHENCE, WHO,
+};
+use super::read::{Enter, Exit, Piece};
+use super::structs;
+use super::text::{
+    address, flags, hex, name, number, octal, one, quoted, quoted_hex, signals, with_flags,
+};
+
+/// Most elements of an array that are shown.
+const ELEMENTS: usize = 32;
+
+/// An argument as it is known before the call, and what is only known behind it. The latter ends what can be written before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub before: String,
+    pub behind: Option<String>,
+}
+
+/// A call of which the end may not be known yet.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'c> {
+    pub enter: &'c Enter,
+    pub exit: Option<&'c Exit>,
+}
+
+impl<'c> Call<'c> {
+    /// The name.
+    pub fn name(self) -> String {
+        match by_number(self.enter.number) {
+            Some(call) => call.name.to_owned(),
+            None => format!("syscall_{:#x}", self.enter.number),
+        }
+    }
+
+    pub fn value(self, argument: usize) -> u64 {
+        self.enter.args.get(argument).copied().unwrap_or(0)
+    }
+
+    /// The result, if it is no error.
+    pub fn success(self) -> Option<u64> {
+        let value = self.exit?.value;
+        (value.cast_signed() >= 0 || value < 4096u64.wrapping_neg()).then_some(value)
+    }
+
+    fn before(self, argument: usize) -> Option<&'c Piece> {
+        find(&self.enter.pieces, argument)
+    }
+
+    fn behind(self, argument: usize) -> Option<&'c Piece> {
+        find(&self.exit?.pieces, argument)
+    }
+
+    /// All pieces of an argument.
+    fn pieces(self, argument: usize, behind: bool) -> impl Iterator<Item = &'c Piece> {
+        let none: &[Piece] = &[];
+        let all = match (behind, self.exit) {
+            (false, _) => &self.enter.pieces,
+            (true, Some(exit)) => &exit.pieces,
+            (true, None) => none,
+        };
+        all.iter()
+            .filter(move |piece| usize::from(piece.argument) == argument)
+    }
+
+    /// The bytes of a structure, if all of it could be read.
+    fn whole(piece: Option<&'c Piece>, size: usize) -> Option<&'c [u8]> {
+        piece
+            .filter(|piece| piece.bytes.len() >= size)
+            .map(|piece| &piece.bytes[..])
+    }
+
+    /// A structure that the program has filled, or its address.
+    fn given(self, argument: usize, size: usize, show: impl FnOnce(&[u8]) -> String) -> String {
+        let bytes = Self::whole(self.before(argument), size);
+        bytes.map_or_else(|| address(self.value(argument)), show)
+    }
+
+    /// A structure that the kernel has filled, or its address.
+    fn filled(self, argument: usize, size: usize, show: impl FnOnce(&[u8]) -> String) -> String {
+        let bytes = Self::whole(self.behind(argument), size).filter(|_| self.success().is_some());
+        bytes.map_or_else(|| address(self.value(argument)), show)
+    }
+
+    /// How many of its arguments mean something.
+    fn count(self) -> usize {
+        let all = self.enter.args.len();
+        let Some(call) = by_number(self.enter.number) else {
+            return all;
+        };
+        let shown = match call.name {
+            "open" if self.value(1) & 0o20_000_100 == 0 => 2,
+            "openat" if self.value(2) & 0o20_000_100 == 0 => 3,
+            "mremap" if self.value(3) & 6 == 0 => 4,
+            "fcntl" if matches!(self.value(1), 1 | 3 | 9 | 11 | 1025 | 1032 | 1034) => 2,
+            "prctl" => match self.value(0) {
+                2 | 3 | 7 | 11 | 14 | 15 | 16 | 21 | 25 | 30 | 37 | 40 => match self.value(0) {
+                    15 | 16 | 2 | 37 | 25 | 40 => 2,
+                    _ => 1,
+                },
+                1 | 4 | 8 | 23 | 24 | 26 | 29 | 36 => 2,
+                _ => all,
+            },
+            "futex" => match self.value(1) & 0x7F {
+                1 => 3,
+                0 | 13 => 4,
+                7 | 8 => 2,
+                _ => all,
+            },
+            "ioctl" if matches!(self.value(1), 0x5450 | 0x5451) => 2,
+            _ => all,
+        };
+        shown.min(all)
+    }
+
+    /// All arguments.
+    pub fn arguments(self) -> Vec<Shown> {
+        let Some(args) = by_number(self.enter.number).and_then(|call| call.args()) else {
+            let all = self.enter.args.iter();
+            return all
+                .map(|&value| Shown {
+                    before: format!("{value:#x}"),
+                    behind: None,
+                })
+                .collect();
+        };
+        let words: Vec<&str> = args.take(self.count()).collect();
+        if words.first() == Some(&"clone") && self.name() == "clone" {
+            return vec![Shown {
+                before: self.clone_arguments(),
+                behind: None,
+            }];
+        }
+        words
+            .iter()
+            .enumerate()
+            .map(|(at, word)| self.argument(at, word))
+            .collect()
+    }
+
+    fn argument(self, at: usize, word: &str) -> Shown {
+        let (word, by) = match word.split_once('.') {
+            Some((word, by)) => (word, by.parse().unwrap_or(0)),
+            None => (word, 0),
+        };
+        if word == "clone3" {
+            let parent = self
+                .before(at)
+                .is_some_and(|piece| number(&piece.bytes, 0, 8) & 0x0010_0000 != 0);
+            let behind = match self.success().filter(|&tid| tid != 0 && parent) {
+                Some(tid) => format!(" => {{parent_tid=[{tid}]}}"),
+                None => String::new(),
+            };
+            return Shown {
+                before: self.given(at, 64, structs::clone_args),
+                behind: Some(behind),
+            };
+        }
+        match self.filled_argument(at, word, by) {
+            Some(behind) => Shown {
+                before: String::new(),
+                behind: Some(behind),
+            },
+            None => Shown {
+                before: self.given_argument(at, word, by),
+                behind: None,
+            },
+        }
+    }
+
+    /// An argument that is known before the call.
+    fn given_argument(self, at: usize, word: &str, by: usize) -> String {
+        let value = self.value(at);
+        let int = value as u32;
+        let short = u64::from(int);
+        let named = |names: &Names, what: &str| flags(short, names, what);
+        match word {
+            "fd" | "int" => int.cast_signed().to_string(),
+            "id" => match int.cast_signed() {
+                -1 => "-1".to_owned(),
+                _ => int.to_string(),
+            },
+            "uint" => int.to_string(),
+            "size" => value.to_string(),
+            "off" => value.cast_signed().to_string(),
+            "hex" | "prarg" if self.before(at).is_none() => hex(value),
+            "at" => match int.cast_signed() {
+                -100 => "AT_FDCWD".to_owned(),
+                fd => fd.to_string(),
+            },
+            "mode" => octal(value & 0xFFFF),
+            "path" | "prarg" => self.path(at),
+            "argv" => self.strings(at),
+            "envp" => match self.before(at) {
+                Some(piece) if piece.flags & piece::MORE != 0 => {
+                    let count = number(&piece.bytes, 0, 8);
+                    let plural = if count == 1 { "" } else { "s" };
+                    format!("{value:#x} /* {count} var{plural} */")
+                }
+                _ => address(value),
+            },
+            "in" => self.buffer(at, self.value(by)),
+            "iov" => self.vectors(at, false, self.value(by), u64::MAX),
+            "msg" => self.message(at, false),
+            "oflags" => self.open_flags(short),
+            "pipeflags" => named(PIPE, "O_???"),
+            "access" => match short {
+                0 => "F_OK".to_owned(),
+                _ => named(ACCESS, "?_OK"),
+            },
+            "prot" => match short {
+                0 => "PROT_NONE".to_owned(),
+                _ => named(PROT, "PROT_???"),
+            },
+            "mapflags" => match short & 3 {
+                3 => with_flags("MAP_SHARED_VALIDATE", short & !3, MAP),
+                _ => named(MAP, "MAP_???"),
+            },
+            "mremap" => named(MREMAP, "MREMAP_???"),
+            "msync" => named(MSYNC, "MS_???"),
+            "madvise" => one(short, MADVISE, "MADV_???"),
+            "whence" => one(short, WHENCE, "SEEK_???"),
+            "how" => one(short, HOW, "SIG_???"),
+            "sig" => match short {
+                0 => "0".to_owned(),
+                signal => sig(signal),
+            },
+            "sigact" => self.given(at, 32, structs::action),
+            "sigset" => self.given(at, 8, |bytes| signals(number(bytes, 0, 8))),
+            "altstack" => self.given(at, 24, structs::alternate_stack),
+            "ioctl" => match name(short, IOCTL) {
+                Some(name) => name.to_owned(),
+                None => ioctl(short),
+            },
+            "fcntl" => one(short, FCNTL, "F_???"),
+            "fcarg" => match self.value(at - 1) {
+                0 | 1030 => int.cast_signed().to_string(),
+                2 => flags(short, &[(1, "FD_CLOEXEC")], "FD_???"),
+                4 => self.open_flags(short),
+                8 | 10 | 1024 | 1026 | 1031 | 1033 => int.to_string(),
+                _ => address(value),
+            },
+            "flock" => named(FLOCK, "LOCK_???"),
+            "futex" => {
+                let operation = one(short & 0x7F, FUTEX, "FUTEX_???");
+                let private = if short & 128 != 0 { "_PRIVATE" } else { "" };
+                let clock = if short & 256 != 0 {
+                    "|FUTEX_CLOCK_REALTIME"
+                } else {
+                    ""
+                };
+                format!("{operation}{private}{clock}")
+            }
+            "futexval" => int.to_string(),
+            "tspec_f" => match self.value(1) & 0x7F {
+                3 | 4 | 5 | 12 => int.to_string(),
+                _ => self.given(at, 16, |bytes| structs::time(bytes, "nsec")),
+            },
+            "tspec" => self.given(at, 16, |bytes| structs::time(bytes, "nsec")),
+            "timeval" => self.given(at, 16, |bytes| structs::time(bytes, "usec")),
+            "rlim" => self.given(at, 16, structs::limits),
+            "rlimit" => one(short, RLIMIT, "RLIMIT_???"),
+            "who" => match int.cast_signed() {
+                -1 => "RUSAGE_CHILDREN".to_owned(),
+                _ => one(short, WHO, "RUSAGE_???"),
+            },
+            "prio" => one(
+                short,
+                &[(0, "PRIO_PROCESS"), (1, "PRIO_PGRP"), (2, "PRIO_USER")],
+                "PRIO_???",
+            ),
+            "clone" => named(CLONE, "CLONE_???"),
+            "wait" => named(WAIT, "W???"),
+            "af" => one(short, FAMILY, "AF_???"),
+            "socktype" => {
+                let first =
+                    name(short & 0xF, SOCKTYPE).map_or_else(|| hex(short & 0xF), str::to_owned);
+                with_flags(&first, short & !0xF, SOCKFLAGS)
+            }
+            "sockproto" => match self.value(0) {
+                2 | 10 => one(short, INETPROTO, "IPPROTO_???"),
+                16 if short == 0 => "NETLINK_ROUTE".to_owned(),
+                _ => hex(short),
+            },
+            "sockflags" => named(SOCKFLAGS, "SOCK_???"),
+            "msgflags" => named(MSGFLAGS, "MSG_???"),
+            "shut" => one(short, SHUT, "SHUT_???"),
+            "sol" => one(short, LEVEL, "SOL_???"),
+            "so" => match self.value(at - 1) {
+                1 => one(short, SOCKOPT, "SO_???"),
+                6 => one(short, TCPOPT, "TCP_???"),
+                _ => hex(short),
+            },
+            "optin" => match (self.before(at), self.value(by)) {
+                (Some(piece), 4) if piece.bytes.len() == 4 => {
+                    format!("[{}]", number(&piece.bytes, 0, 4) as i32)
+                }
+                (Some(piece), len) if piece.flags & piece::FAULT == 0 => {
+                    quoted(&piece.bytes, 16, len > piece.bytes.len() as u64)
+                }
+                _ => address(value),
+            },
+            "sa" => self.given(at, 0, |bytes| {
+                structs::socket_address(bytes, self.value(by) as usize)
+            }),
+            "poll" => self.polled(at, self.value(by)),
+            "fdset" => self.given(at, 8, |bytes| {
+                structs::bits(bytes, self.value(0).min(1024) as usize)
+            }),
+            "cpuset" => self.given(at, 8, |bytes| structs::bits(bytes, bytes.len() * 8)),
+            "epollop" => one(short, EPOLLOP, "EPOLL_CTL_???"),
+            "epoll" if self.value(1) != 2 => self.given(at, 12, structs::epoll_event),
+            "epollflags" => named(EPOLLFLAGS, "EPOLL_???"),
+            "eventflags" => named(EVENTFLAGS, "EFD_???"),
+            "timerflags" => named(TIMERFLAGS, "TFD_???"),
+            "clockid" => one(short, CLOCK, "CLOCK_???"),
+            "cnflags" => flags(short, &[(1, "TIMER_ABSTIME")], "TIMER_???"),
+            "atflags" => match self.name().as_str() {
+                "unlinkat" => flags(short, &[(0x200, "AT_REMOVEDIR")], "AT_???"),
+                "faccessat" | "faccessat2" => flags(
+                    short,
+                    &[
+                        (0x100, "AT_SYMLINK_NOFOLLOW"),
+                        (0x200, "AT_EACCESS"),
+                        (0x1000, "AT_EMPTY_PATH"),
+                    ],
+                    "AT_???",
+                ),
+                "statx" => match short & 0x6000 {
+                    0x2000 => with_flags("AT_STATX_FORCE_SYNC", short & !0x6000, AT),
+                    0x4000 => with_flags("AT_STATX_DONT_SYNC", short & !0x6000, AT),
+                    _ => with_flags("AT_STATX_SYNC_AS_STAT", short & !0x6000, AT),
+                },
+                _ => named(AT, "AT_???"),
+            },
+            "statxmask" => match short & 0x7FF {
+                0x7FF => with_flags("STATX_BASIC_STATS", short & !0x7FF, STATX),
+                _ => named(STATX, "STATX_???"),
+            },
+            "grnd" => named(GRND, "GRND_???"),
+            "prctl" => one(short, PR, "PR_???"),
+            "arch" => one(short, ARCH, "ARCH_???"),
+            "archarg" => hex(value),
+            _ => address(value),
+        }
+    }
+
+    /// An argument that the kernel fills; `None`: it does not. What it points to is only known behind the call.
+    fn filled_argument(self, at: usize, word: &str, by: usize) -> Option<String> {
+        let value = self.value(at);
+        Some(match word {
+            "out" => self.out(at),
+            "cwd" => self.filled(at, 1, |bytes| {
+                let end = bytes.iter().position(|&byte| byte == 0);
+                quoted(
+                    &bytes[..end.unwrap_or(bytes.len())],
+                    usize::MAX,
+                    end.is_none(),
+                )
+            }),
+            "dents" => self.filled(at, 8, |bytes| {
+                format!("{value:#x} /* {} entries */", number(bytes, 0, 8))
+            }),
+            "iovr" => match self.success() {
+                Some(got) => self.vectors(at, true, self.value(by), got),
+                None => address(value),
+            },
+            "msgo" => match self.success() {
+                Some(_) => self.message(at, true),
+                None => address(value),
+            },
+            "stat" => self.filled(at, 144, structs::stat),
+            "statx" => self.filled(at, 256, structs::statx),
+            "statfs" => self.filled(at, 120, structs::statfs),
+            "uname" => self.filled(at, 390, structs::uname),
+            "usage" => self.filled(at, 32, structs::usage),
+            "timevalo" => self.filled(at, 16, |bytes| structs::time(bytes, "usec")),
+            "tspeco" => self.filled(at, 16, |bytes| structs::time(bytes, "nsec")),
+            "tspec_rem" => address(value),
+            "rlimo" => self.filled(at, 16, structs::limits),
+            "sigseto" => self.filled(at, 8, |bytes| signals(number(bytes, 0, 8))),
+            "sigacto" => self.filled(at, 32, structs::action),
+            "altstacko" => self.filled(at, 24, structs::alternate_stack),
+            "pipe" => self.filled(at, 8, |bytes| {
+                format!(
+                    "[{}, {}]",
+                    number(bytes, 0, 4) as i32,
+                    number(bytes, 4, 4) as i32
+                )
+            }),
+            "wstatus" => match self.success() {
+                Some(0) => address(value),
+                _ => self.filled(at, 4, |bytes| structs::wait_status(number(bytes, 0, 4))),
+            },
+            "lenp" => {
+                let len = |piece: Option<&Piece>| piece.map(|piece| number(&piece.bytes, 0, 4));
+                match (len(self.before(at)), len(self.behind(at))) {
+                    (Some(before), Some(behind)) if before != behind => {
+                        format!("[{before} => {behind}]")
+                    }
+                    (Some(before), _) => format!("[{before}]"),
+                    _ => address(value),
+                }
+            }
+            "optout" => self.filled(at, 4, |bytes| format!("[{}]", number(bytes, 0, 4) as i32)),
+            "sao" => {
+                let len = self
+                    .behind(by)
+                    .map_or(0, |piece| number(&piece.bytes, 0, 4) as usize);
+                match self.behind(at).filter(|_| self.success().is_some()) {
+                    Some(piece) if len > 0 => structs::socket_address(&piece.bytes, len),
+                    _ => address(value),
+                }
+            }
+            "cpuseto" => self.filled(at, 1, |bytes| structs::bits(bytes, bytes.len() * 8)),
+            "epollo" => match self.success() {
+                Some(0) => "[]".to_owned(),
+                Some(count) => self.filled(at, 12, |bytes| {
+                    let events = bytes.chunks_exact(12).take(count as usize).take(ELEMENTS);
+                    let shown: Vec<String> = events.map(structs::epoll_event).collect();
+                    let more = if (shown.len() as u64) < count {
+                        ", ..."
+                    } else {
+                        ""
+                    };
+                    format!("[{}{more}]", shown.join(", "))
+                }),
+                None => address(value),
+            },
+            _ => return None,
+        })
+    }
+
+    fn open_flags(self, value: u64) -> String {
+        const MODES: [&str; 4] = ["O_RDONLY", "O_WRONLY", "O_RDWR", "O_ACCMODE"];
+        // O_SYNC has the bit of O_DSYNC, and O_TMPFILE that of O_DIRECTORY.
+        with_flags(MODES[(value & 3) as usize], value & !3, OPEN)
+    }
+
+    fn path(self, at: usize) -> String {
+        match self.before(at) {
+            Some(piece) if piece.flags & piece::FAULT == 0 => {
+                quoted(&piece.bytes, usize::MAX, piece.flags & piece::ENDS == 0)
+            }
+            _ => address(self.value(at)),
+        }
+    }
+
+    fn strings(self, at: usize) -> String {
+        let mut shown = Vec::new();
+        for piece in self.pieces(at, false) {
+            if piece.flags & piece::MORE != 0 {
+                shown.push("...".to_owned());
+                continue;
+            }
+            shown.push(quoted(&piece.bytes, BUFFER, piece.flags & piece::ENDS == 0));
+        }
+        match (shown.is_empty(), self.value(at)) {
+            (true, value) => address(value),
+            _ => format!("[{}]", shown.join(", ")),
+        }
+    }
+
+    /// Bytes that the program gives.
+    fn buffer(self, at: usize, len: u64) -> String {
+        match self.before(at) {
+            Some(piece) if piece.flags & piece::FAULT == 0 => {
+                quoted(&piece.bytes, BUFFER, len > piece.bytes.len() as u64)
+            }
+            _ => address(self.value(at)),
+        }
+    }
+
+    /// Bytes that the kernel gives.
+    fn out(self, at: usize) -> String {
+        match (self.success(), self.behind(at)) {
+            (Some(0), _) if self.value(at) != 0 => "\"\"".to_owned(),
+            (Some(len), Some(piece)) if piece.flags & piece::FAULT == 0 => {
+                let more = len > piece.bytes.len() as u64;
+                match self.name().as_str() {
+                    "getrandom" => quoted_hex(&piece.bytes, BUFFER, more),
+                    _ => quoted(&piece.bytes, BUFFER, more),
+                }
+            }
+            _ => address(self.value(at)),
+        }
+    }
+
+    /// Pairs of address and length, and what they point to, of which `valid` bytes mean something.
+    fn vectors(self, at: usize, behind: bool, count: u64, valid: u64) -> String {
+        let mut pieces = self.pieces(at, behind);
+        match pieces.next() {
+            Some(list) => elements(list, pieces, count, valid),
+            None => address(self.value(at)),
+        }
+    }
+
+    /// `struct msghdr`
+    fn message(self, at: usize, behind: bool) -> String {
+        let mut pieces = self.pieces(at, behind);
+        let Some(header) = pieces.next().filter(|piece| piece.bytes.len() == 56) else {
+            return address(self.value(at));
+        };
+        let word = |at| number(&header.bytes, at, 8);
+        let valid = if behind {
+            self.success().unwrap_or(0)
+        } else {
+            u64::MAX
+        };
+        let vectors = match pieces.next() {
+            Some(list) => elements(list, pieces, word(24), valid),
+            None => address(word(16)),
+        };
+        let control = match word(40) {
+            0 => String::new(),
+            _ => format!(", msg_control={}", address(word(32))),
+        };
+        format!(
+            "{{msg_name={}, msg_namelen={}, msg_iov={vectors}, msg_iovlen={}{control}, msg_controllen={}, msg_flags={}}}",
+            address(word(0)),
+            number(&header.bytes, 8, 4),
+            word(24),
+            word(40),
+            flags(number(&header.bytes, 48, 4), MSGFLAGS, "MSG_???")
+        )
+    }
+
+    fn polled(self, at: usize, count: u64) -> String {
+        let Some(piece) = self
+            .before(at)
+            .filter(|piece| piece.flags & piece::FAULT == 0)
+        else {
+            return address(self.value(at));
+        };
+        let entries = piece.bytes.chunks_exact(8).map(|entry| {
+            let events = flags(number(entry, 4, 2), POLL, "POLL???");
+            format!("{{fd={}, events={events}}}", number(entry, 0, 4) as i32)
+        });
+        let shown: Vec<String> = entries.collect();
+        let more = if (shown.len() as u64) < count {
+            ", ..."
+        } else {
+            ""
+        };
+        format!("[{}{more}]", shown.join(", "))
+    }
+
+    /// What `poll` has found.
+    pub fn poll_result(self) -> Option<String> {
+        let piece = self.behind(0)?;
+        let ready = piece
+            .bytes
+            .chunks_exact(8)
+            .filter(|entry| number(entry, 6, 2) != 0);
+        let shown: Vec<String> = ready
+            .map(|entry| {
+                let events = flags(number(entry, 6, 2), POLL, "POLL???");
+                format!("{{fd={}, revents={events}}}", number(entry, 0, 4) as i32)
+            })
+            .collect();
+        Some(format!("[{}]", shown.join(", ")))
+    }
+
+    /// What `select` has found.
+    pub fn select_result(self) -> String {
+        let mut shown = Vec::new();
+        for (at, set) in [(1, "in"), (2, "out"), (3, "except")] {
+            if let Some(piece) = self.behind(at)
+                && piece.bytes.iter().any(|&byte| byte != 0)
+            {
+                let bits = structs::bits(&piece.bytes, self.value(0).min(1024) as usize);
+                if bits != "[]" {
+                    shown.push(format!("{set} {bits}"));
+                }
+            }
+        }
+        shown.join(", ")
+    }
+
+    fn clone_arguments(self) -> String {
+        let given = self.value(0);
+        let signal = given & 0xFF;
+        let mut names = match given & !0xFF {
+            0 => String::new(),
+            bits => flags(bits, CLONE, "CLONE_???"),
+        };
+        if signal != 0 || names.is_empty() {
+            let text = if signal == 0 {
+                "0".to_owned()
+            } else {
+                sig(signal)
+            };
+            names = if names.is_empty() {
+                text
+            } else {
+                format!("{names}|{text}")
+            };
+        }
+        let mut text = format!("child_stack={}, flags={names}", address(self.value(1)));
+        if given & 0x0010_1000 != 0 {
+            text += &match self.success() {
+                Some(tid) if given & 0x0010_0000 != 0 => format!(", parent_tid=[{tid}]"),
+                _ => format!(", parent_tid={}", address(self.value(2))),
+            };
+        }
+        if given & 0x0008_0000 != 0 {
+            text += &format!(", tls={}", address(self.value(4)));
+        }
+        if given & 0x0120_0000 != 0 {
+            text += &format!(", child_tidptr={}", address(self.value(3)));
+        }
+        text
+    }
+}
+
+fn find(pieces: &[Piece], argument: usize) -> Option<&Piece> {
+    pieces
+        .iter()
+        .find(|piece| usize::from(piece.argument) == argument)
+}
+
+/// The elements of a list of pairs.
+fn elements<'p>(
+    list: &Piece,
+    mut pieces: impl Iterator<Item = &'p Piece>,
+    count: u64,
+    valid: u64,
+) -> String {
+    let mut left = valid;
+    let mut shown = Vec::new();
+    for pair in list.bytes.chunks_exact(16) {
+        let (base, len) = (number(pair, 0, 8), number(pair, 8, 8));
+        let content = match len {
+            0 => None,
+            _ => pieces.next(),
+        };
+        let len_here = len.min(left);
+        left -= len_here;
+        let base = match content {
+            Some(piece) if piece.flags & piece::FAULT == 0 => {
+                let known = &piece.bytes[..piece.bytes.len().min(len_here as usize)];
+                quoted(known, BUFFER, len_here > known.len() as u64)
+            }
+            None if len == 0 && base != 0 => "\"\"".to_owned(),
+            _ => address(base),
+        };
+        shown.push(format!("{{iov_base={base}, iov_len={len}}}"));
+    }
+    let more = if (shown.len() as u64) < count {
+        ", ..."
+    } else {
+        ""
+    };
+    format!("[{}{more}]", shown.join(", "))
+}
+
+/// A request of `ioctl` that has no name here.
+fn ioctl(request: u64) -> String {
+    let direction = match request >> 30 {
+        0 => "_IOC_NONE",
+        1 => "_IOC_WRITE",
+        2 => "_IOC_READ",
+        _ => "_IOC_READ|_IOC_WRITE",
+    };
+    let part = |shift: u32, mask: u64| hex(request >> shift & mask);
+    format!(
+        "_IOC({direction}, {}, {}, {})",
+        part(8, 0xFF),
+        part(0, 0xFF),
+        part(16, 0x3FFF)
+    )
+}

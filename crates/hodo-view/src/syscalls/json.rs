@@ -1,0 +1,75 @@
+//! System calls as JSON: an object for each, when it ends.
+
+use std::io::Write;
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::args::Call;
+use super::errors::error;
+use super::lines::{Open, Pending, executed_by};
+use super::read::{Event, Events, Exit};
+use super::result::result;
+use crate::source::Source;
+
+/// Writes all calls in the order of their ends. Those that never return have no `result`.
+pub(super) fn json(source: &Source, out: &mut dyn Write) -> Result<()> {
+    let mut open = Open::default();
+    for event in Events::new(source) {
+        match event {
+            Event::Enter(enter) => open.begin(enter),
+            Event::Exit(exit) => {
+                if let Some(pending) = open.end(exit.task) {
+                    object(source, &pending, Some(&exit), out)?;
+                }
+            }
+            Event::Begin(task) => {
+                if let Some(pending) = executed_by(source, task).and_then(|before| open.end(before))
+                {
+                    let ns = source.scale.nanoseconds(source.task(task).began);
+                    let exit = Exit {
+                        task,
+                        ns,
+                        value: 0,
+                        pieces: Vec::new(),
+                    };
+                    object(source, &pending, Some(&exit), out)?;
+                }
+            }
+            Event::End(task) => {
+                while let Some(pending) = open.end(task) {
+                    object(source, &pending, None, out)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn object(
+    source: &Source,
+    pending: &Pending,
+    exit: Option<&Exit>,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let enter = &pending.enter;
+    let task = source.task(enter.task);
+    let call = Call { enter, exit };
+    let args: Vec<String> = call
+        .arguments()
+        .into_iter()
+        .map(|shown| shown.before + shown.behind.as_deref().unwrap_or_default())
+        .collect();
+    let failed = exit
+        .filter(|_| call.success().is_none())
+        .map(|exit| exit.value.wrapping_neg());
+    let line = json!({
+        "time_ns": enter.ns, "duration_ns": exit.map(|exit| exit.ns.saturating_sub(enter.ns)),
+        "comm": task.comm, "pid": task.pid, "tid": task.tid,
+        "name": call.name(), "number": enter.number, "values": enter.args, "args": args,
+        "result": exit.map(|exit| exit.value.cast_signed()),
+        "error": failed.and_then(error).map(|(name, _)| name), "shown": result(call),
+    });
+    writeln!(out, "{line}")?;
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! What a system call has returned.
+
+use super::args::Call;
+use super::errors::error;
+use super::names::OPEN;
+use super::text::{flags, hex, octal, with_flags};
+
+/// The result as strace writes it, without `= `. `?`: it never returned.
+pub(super) fn result(call: Call<'_>) -> String {
+    let Some(exit) = call.exit else {
+        return "?".to_owned();
+    };
+    let value = exit.value;
+    if call.success().is_none() {
+        let number = value.wrapping_neg();
+        return match error(number) {
+            Some((name, text)) => format!("-1 {name} ({text})"),
+            None => format!("-1 (errno {number})"),
+        };
+    }
+    let signed = value.cast_signed();
+    match call.name().as_str() {
+        "mmap" | "brk" | "mremap" | "shmat" => hex(value),
+        "umask" => octal(value),
+        "fcntl" => match call.value(1) {
+            1 if value != 0 => format!(
+                "{value:#x} (flags {})",
+                flags(value, &[(1, "FD_CLOEXEC")], "FD_???")
+            ),
+            3 => {
+                let modes = ["O_RDONLY", "O_WRONLY", "O_RDWR", "O_ACCMODE"];
+                let names = with_flags(modes[(value & 3) as usize], value & !3, OPEN);
+                format!("{} (flags {names})", hex(value))
+            }
+            _ => signed.to_string(),
+        },
+        "poll" | "ppoll" => match (value, call.poll_result()) {
+            (0, _) => "0 (Timeout)".to_owned(),
+            (_, Some(ready)) => format!("{value} ({ready})"),
+            _ => value.to_string(),
+        },
+        "select" | "pselect6" => match (value, call.select_result()) {
+            (0, _) => "0 (Timeout)".to_owned(),
+            (_, ready) if !ready.is_empty() => format!("{value} ({ready})"),
+            _ => value.to_string(),
+        },
+        "prctl" if call.value(0) == 3 => {
+            let names = ["SUID_DUMP_DISABLE", "SUID_DUMP_USER", "SUID_DUMP_ROOT"];
+            match names.get(value as usize) {
+                Some(name) => format!("{value} ({name})"),
+                None => value.to_string(),
+            }
+        }
+        _ => signed.to_string(),
+    }
+}

@@ -1,0 +1,364 @@
+//! What arguments point to: structures of the kernel on x86-64.
+
+use super::errors;
+use super::names::{self, CLONE, EPOLL, FAMILY, MAGIC, SA, STATX, STFLAGS};
+use super::text::{address, flags, hex, name, number, octal, one, quoted, signals};
+
+/// The type and the permissions of a file.
+pub(super) fn mode(mode: u64) -> String {
+    const TYPES: &names::Names = &[
+        (0o010_000, "S_IFIFO"),
+        (0o020_000, "S_IFCHR"),
+        (0o040_000, "S_IFDIR"),
+        (0o060_000, "S_IFBLK"),
+        (0o100_000, "S_IFREG"),
+        (0o120_000, "S_IFLNK"),
+        (0o140_000, "S_IFSOCK"),
+    ];
+    let kind = name(mode & 0o170_000, TYPES);
+    let mut text = kind.map_or_else(String::new, |kind| format!("{kind}|"));
+    for (bit, name) in [
+        (0o4000, "S_ISUID|"),
+        (0o2000, "S_ISGID|"),
+        (0o1000, "S_ISVTX|"),
+    ] {
+        if mode & bit != 0 {
+            text.push_str(name);
+        }
+    }
+    text + &octal(mode & 0o777)
+}
+
+fn device(major: u64, minor: u64) -> String {
+    format!("makedev({}, {})", hex(major), hex(minor))
+}
+
+/// `struct stat`
+pub(super) fn stat(bytes: &[u8]) -> String {
+    let st_mode = number(bytes, 24, 4);
+    let what = match st_mode & 0o170_000 {
+        0o020_000 | 0o060_000 => {
+            let dev = number(bytes, 40, 8);
+            let major = dev >> 8 & 0xFFF | dev >> 32 & !0xFFF;
+            let minor = dev & 0xFF | dev >> 12 & 0xFFFF_FF00;
+            format!("st_rdev={}", device(major, minor))
+        }
+        _ => format!("st_size={}", number(bytes, 48, 8).cast_signed()),
+    };
+    format!("{{st_mode={}, {what}, ...}}", mode(st_mode))
+}
+
+/// `struct statx`
+pub(super) fn statx(bytes: &[u8]) -> String {
+    let mask = number(bytes, 0, 4);
+    let shown = match mask & 0x7FF {
+        0x7FF => super::text::with_flags("STATX_BASIC_STATS", mask & !0x7FF, STATX),
+        _ => flags(mask, STATX, "STATX_???"),
+    };
+    let attributes = number(bytes, 8, 8);
+    let stx_mode = number(bytes, 28, 2);
+    let what = match stx_mode & 0o170_000 {
+        0o020_000 | 0o060_000 => {
+            format!(
+                "stx_rdev={}",
+                device(number(bytes, 128, 4), number(bytes, 132, 4))
+            )
+        }
+        _ => format!("stx_size={}", number(bytes, 40, 8)),
+    };
+    format!(
+        "{{stx_mask={shown}, stx_attributes={}, stx_mode={}, {what}, ...}}",
+        hex(attributes),
+        mode(stx_mode)
+    )
+}
+
+/// `struct statfs`
+pub(super) fn statfs(bytes: &[u8]) -> String {
+    let word = |at| number(bytes, at, 8);
+    let kind = name(word(0), MAGIC).map_or_else(|| hex(word(0)), str::to_owned);
+    let mut text = format!("{{f_type={kind}");
+    for (at, field) in [
+        (8, "f_bsize"),
+        (16, "f_blocks"),
+        (24, "f_bfree"),
+        (32, "f_bavail"),
+        (40, "f_files"),
+        (48, "f_ffree"),
+    ] {
+        text += &format!(", {field}={}", word(at));
+    }
+    let id = |at| hex(number(bytes, at, 4));
+    text += &format!(", f_fsid={{val=[{}, {}]}}", id(56), id(60));
+    text += &format!(", f_namelen={}, f_frsize={}", word(64), word(72));
+    text + &format!(", f_flags={}}}", flags(word(80), STFLAGS, "ST_???"))
+}
+
+/// `struct utsname`
+pub(super) fn uname(bytes: &[u8]) -> String {
+    let field = |at: usize| {
+        let text: Vec<u8> = bytes
+            .iter()
+            .skip(at)
+            .take(65)
+            .copied()
+            .take_while(|&b| b != 0)
+            .collect();
+        quoted(&text, 65, false)
+    };
+    format!("{{sysname={}, nodename={}, ...}}", field(0), field(65))
+}
+
+/// `struct timespec` (`nsec`) or `struct timeval` (`usec`).
+pub(super) fn time(bytes: &[u8], unit: &str) -> String {
+    let part = |at| number(bytes, at, 8).cast_signed();
+    format!("{{tv_sec={}, tv_{unit}={}}}", part(0), part(8))
+}
+
+/// `struct rusage`
+pub(super) fn usage(bytes: &[u8]) -> String {
+    let part = |at: usize| time(bytes.get(at..).unwrap_or_default(), "usec");
+    format!("{{ru_utime={}, ru_stime={}, ...}}", part(0), part(16))
+}
+
+/// `struct rlimit64`
+pub(super) fn limits(bytes: &[u8]) -> String {
+    let limit = |at| match number(bytes, at, 8) {
+        u64::MAX => "RLIM64_INFINITY".to_owned(),
+        value if value > 1024 && value % 1024 == 0 => format!("{}*1024", value / 1024),
+        value => value.to_string(),
+    };
+    format!("{{rlim_cur={}, rlim_max={}}}", limit(0), limit(8))
+}
+
+/// The kernel's `struct sigaction`
+pub(super) fn action(bytes: &[u8]) -> String {
+    let word = |at| number(bytes, at, 8);
+    let handler = match word(0) {
+        0 => "SIG_DFL".to_owned(),
+        1 => "SIG_IGN".to_owned(),
+        value => hex(value),
+    };
+    let restorer = match word(8) & 0x0400_0000 {
+        0 => String::new(),
+        _ => format!(", sa_restorer={}", address(word(16))),
+    };
+    let member = if word(8) & 4 != 0 {
+        "sa_sigaction"
+    } else {
+        "sa_handler"
+    };
+    format!(
+        "{{{member}={handler}, sa_mask={}, sa_flags={}{restorer}}}",
+        signals(word(24)),
+        flags(word(8), SA, "SA_???")
+    )
+}
+
+/// `stack_t`
+pub(super) fn alternate_stack(bytes: &[u8]) -> String {
+    let names: &names::Names = &[
+        (1, "SS_ONSTACK"),
+        (2, "SS_DISABLE"),
+        (1 << 31, "SS_AUTODISARM"),
+    ];
+    format!(
+        "{{ss_sp={}, ss_flags={}, ss_size={}}}",
+        address(number(bytes, 0, 8)),
+        flags(number(bytes, 8, 4), names, "SS_???"),
+        number(bytes, 16, 8)
+    )
+}
+
+/// What `wait` says of a child's end.
+pub(super) fn wait_status(status: u64) -> String {
+    let signal = |number| errors::sig(number);
+    let low = status & 0x7F;
+    match low {
+        0 => format!(
+            "[{{WIFEXITED(s) && WEXITSTATUS(s) == {}}}]",
+            status >> 8 & 0xFF
+        ),
+        0x7F if status & 0xFFFF == 0xFFFF => "[{WIFCONTINUED(s)}]".to_owned(),
+        0x7F => {
+            let event = match status >> 16 {
+                0 => String::new(),
+                event => format!(" | {event:#x} << 16"),
+            };
+            format!(
+                "[{{WIFSTOPPED(s) && WSTOPSIG(s) == {}}}{event}]",
+                signal(status >> 8 & 0xFF)
+            )
+        }
+        _ => {
+            let core = if status & 0x80 != 0 {
+                " && WCOREDUMP(s)"
+            } else {
+                ""
+            };
+            format!(
+                "[{{WIFSIGNALED(s) && WTERMSIG(s) == {}{core}}}]",
+                signal(low)
+            )
+        }
+    }
+}
+
+/// `struct sockaddr`, of which so many bytes are valid.
+pub(super) fn socket_address(bytes: &[u8], len: usize) -> String {
+    let bytes = &bytes[..bytes.len().min(len)];
+    let family = number(bytes, 0, 2);
+    let port = || u16::from_be_bytes([bytes[2], bytes[3]]);
+    match family {
+        1 if len <= 2 => "{sa_family=AF_UNIX}".to_owned(),
+        1 => {
+            let path = &bytes[2..];
+            let text = match path.split_first() {
+                // The name of an abstract socket has a zero in front and all of the rest.
+                Some((0, name)) => format!("@{}", quoted(name, 108, false)),
+                _ => {
+                    let end = path.iter().position(|&b| b == 0).unwrap_or(path.len());
+                    quoted(&path[..end], 108, false)
+                }
+            };
+            format!("{{sa_family=AF_UNIX, sun_path={text}}}")
+        }
+        2 if bytes.len() >= 8 => {
+            let ip = std::net::Ipv4Addr::from([bytes[4], bytes[5], bytes[6], bytes[7]]);
+            format!(
+                "{{sa_family=AF_INET, sin_port=htons({}), sin_addr=inet_addr(\"{ip}\")}}",
+                port()
+            )
+        }
+        10 if bytes.len() >= 24 => {
+            let ip: [u8; 16] = bytes[8..24].try_into().unwrap_or_default();
+            let flow = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+            format!(
+                "{{sa_family=AF_INET6, sin6_port=htons({}), sin6_flowinfo=htonl({flow}), inet_pton(AF_INET6, \"{}\", \
+                 &sin6_addr), sin6_scope_id={}}}",
+                port(),
+                std::net::Ipv6Addr::from(ip),
+                number(bytes, 24, 4)
+            )
+        }
+        16 if bytes.len() >= 12 => format!(
+            "{{sa_family=AF_NETLINK, nl_pid={}, nl_groups={:08x}}}",
+            number(bytes, 4, 4) as i32,
+            number(bytes, 8, 4)
+        ),
+        _ => format!(
+            "{{sa_family={}, sa_data={}}}",
+            one(family, FAMILY, "AF_???"),
+            quoted(bytes.get(2..).unwrap_or_default(), 14, false)
+        ),
+    }
+}
+
+/// `struct epoll_event`
+pub(super) fn epoll_event(bytes: &[u8]) -> String {
+    format!(
+        "{{events={}, data={{u32={}, u64={}}}}}",
+        flags(number(bytes, 0, 4), EPOLL, "EPOLL???"),
+        number(bytes, 4, 4),
+        number(bytes, 4, 8)
+    )
+}
+
+/// `struct clone_args`
+pub(super) fn clone_args(bytes: &[u8]) -> String {
+    let word = |at| number(bytes, at, 8);
+    let given = word(0);
+    let mut text = format!("{{flags={}", flags(given, CLONE, "CLONE_???"));
+    let fields = [
+        (8, "pidfd", given & 0x1000 != 0),
+        (16, "child_tid", given & 0x0120_0000 != 0),
+        (24, "parent_tid", given & 0x0010_0000 != 0),
+    ];
+    for (at, field, shown) in fields {
+        if shown {
+            text += &format!(", {field}={}", address(word(at)));
+        }
+    }
+    let signal = match word(32) {
+        0 => "0".to_owned(),
+        number => errors::sig(number),
+    };
+    text += &format!(
+        ", exit_signal={signal}, stack={}, stack_size={}",
+        address(word(40)),
+        hex(word(48))
+    );
+    if given & 0x0008_0000 != 0 {
+        text += &format!(", tls={}", address(word(56)));
+    }
+    text + "}"
+}
+
+/// The bits of a set, as those of descriptors and processors.
+pub(super) fn bits(bytes: &[u8], most: usize) -> String {
+    let set = |bit: &usize| {
+        bytes
+            .get(bit / 8)
+            .is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
+    };
+    let bits: Vec<String> = (0..most).filter(set).map(|bit| bit.to_string()).collect();
+    format!("[{}]", bits.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_children() {
+        assert_eq!(
+            wait_status(3 << 8),
+            "[{WIFEXITED(s) && WEXITSTATUS(s) == 3}]"
+        );
+        assert_eq!(
+            wait_status(9),
+            "[{WIFSIGNALED(s) && WTERMSIG(s) == SIGKILL}]"
+        );
+        assert_eq!(
+            wait_status(0x8B),
+            "[{WIFSIGNALED(s) && WTERMSIG(s) == SIGSEGV && WCOREDUMP(s)}]"
+        );
+        assert_eq!(
+            wait_status(0x137F),
+            "[{WIFSTOPPED(s) && WSTOPSIG(s) == SIGSTOP}]"
+        );
+        assert_eq!(wait_status(0xFFFF), "[{WIFCONTINUED(s)}]");
+    }
+
+    #[test]
+    fn addresses_of_sockets() {
+        let path = b"\x01\0/run/x\0yz";
+        assert_eq!(
+            socket_address(path, path.len()),
+            "{sa_family=AF_UNIX, sun_path=\"/run/x\"}"
+        );
+        assert_eq!(
+            socket_address(b"\x01\0\0name", 7),
+            "{sa_family=AF_UNIX, sun_path=@\"name\"}"
+        );
+        assert_eq!(
+            socket_address(&[2, 0, 0, 80, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], 16),
+            "{sa_family=AF_INET, sin_port=htons(80), sin_addr=inet_addr(\"127.0.0.1\")}"
+        );
+        assert_eq!(
+            socket_address(&[2, 0], 2),
+            "{sa_family=AF_INET, sa_data=\"\"}"
+        );
+        assert_eq!(
+            socket_address(&[], 0),
+            "{sa_family=AF_UNSPEC, sa_data=\"\"}"
+        );
+    }
+
+    #[test]
+    fn modes_of_files() {
+        assert_eq!(mode(0o100_644), "S_IFREG|0644");
+        assert_eq!(mode(0o041_777), "S_IFDIR|S_ISVTX|0777");
+        assert_eq!(mode(0o104_755), "S_IFREG|S_ISUID|0755");
+    }
+}

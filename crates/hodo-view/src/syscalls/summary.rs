@@ -1,0 +1,122 @@
+//! How often each system call was made, how long it took, and how often it failed.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use anyhow::Result;
+use hodo_trace::syscalls::by_number;
+use serde_json::json;
+
+use super::SyscallsFormat;
+use super::lines::{Open, executed_by};
+use super::read::{Event, Events};
+use crate::source::Source;
+
+/// The calls of one number.
+#[derive(Debug, Default, Clone, Copy)]
+struct Sum {
+    calls: u64,
+    errors: u64,
+    /// Nanoseconds between the beginning and the end of calls.
+    ns: u64,
+}
+
+/// Writes the table. `first`: the program's own start counts.
+pub(super) fn summary(
+    source: &Source,
+    format: SyscallsFormat,
+    first: bool,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let mut sums: HashMap<u64, Sum> = HashMap::new();
+    let mut open = Open::default();
+    let execve = hodo_trace::syscalls::number("execve").unwrap_or_default();
+    for event in Events::new(source) {
+        match event {
+            Event::Enter(enter) => open.begin(enter),
+            Event::Exit(exit) => {
+                let Some(pending) = open.end(exit.task) else {
+                    continue;
+                };
+                let sum = sums.entry(pending.enter.number).or_default();
+                sum.calls += 1;
+                sum.errors += u64::from(exit.value > 4096u64.wrapping_neg());
+                sum.ns += exit.ns.saturating_sub(pending.enter.ns);
+            }
+            Event::Begin(task) => {
+                let start = first && source.task(task).kind == "start";
+                let pending = executed_by(source, task).and_then(|before| open.end(before));
+                if start || pending.is_some() {
+                    sums.entry(pending.map_or(execve, |pending| pending.enter.number))
+                        .or_default()
+                        .calls += 1;
+                }
+            }
+            Event::End(_) => {}
+        }
+    }
+    let mut rows: Vec<(u64, Sum)> = sums.into_iter().collect();
+    rows.sort_by_key(|&(number, sum)| (std::cmp::Reverse(sum.ns), number));
+    let name = |number: u64| match by_number(number) {
+        Some(call) => call.name.to_owned(),
+        None => format!("syscall_{number:#x}"),
+    };
+    if format == SyscallsFormat::Json {
+        for (number, sum) in rows {
+            let line = json!({
+                "syscall": name(number), "number": number, "calls": sum.calls, "errors": sum.errors, "ns": sum.ns,
+            });
+            writeln!(out, "{line}")?;
+        }
+        return Ok(());
+    }
+    let all = rows.iter().fold(Sum::default(), |all, (_, sum)| Sum {
+        calls: all.calls + sum.calls,
+        errors: all.errors + sum.errors,
+        ns: all.ns + sum.ns,
+    });
+    let line = "------ ----------- ----------- --------- --------- ----------------";
+    writeln!(
+        out,
+        "% time     seconds  usecs/call     calls    errors syscall\n{line}"
+    )?;
+    let mut row = |sum: Sum, name: &str| {
+        let share = if all.ns == 0 {
+            0.0
+        } else {
+            sum.ns as f64 * 100.0 / all.ns as f64
+        };
+        let errors = if sum.errors == 0 {
+            String::new()
+        } else {
+            sum.errors.to_string()
+        };
+        writeln!(
+            out,
+            "{share:6.2} {:>4}.{:06} {:11} {:9} {errors:>9} {name}",
+            sum.ns / 1_000_000_000,
+            sum.ns / 1000 % 1_000_000,
+            sum.ns / 1000 / sum.calls.max(1),
+            sum.calls,
+        )
+    };
+    for &(number, sum) in &rows {
+        row(sum, &name(number))?;
+    }
+    drop(row);
+    writeln!(out, "{line}")?;
+    let errors = if all.errors == 0 {
+        String::new()
+    } else {
+        all.errors.to_string()
+    };
+    writeln!(
+        out,
+        "100.00 {:>4}.{:06} {:11} {:9} {errors:>9} total",
+        all.ns / 1_000_000_000,
+        all.ns / 1000 % 1_000_000,
+        all.ns / 1000 / all.calls.max(1),
+        all.calls,
+    )?;
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! Pieces of text as strace writes them: strings, addresses, flags.
+
+use std::fmt::Write;
+
+use super::names::Names;
+
+/// An address.
+pub(super) fn address(value: u64) -> String {
+    match value {
+        0 => "NULL".to_owned(),
+        value => format!("{value:#x}"),
+    }
+}
+
+/// A number in hex; 0 is `0`.
+pub(super) fn hex(value: u64) -> String {
+    match value {
+        0 => "0".to_owned(),
+        value => format!("{value:#x}"),
+    }
+}
+
+/// A number in octal, as modes are written: with a zero in front, and three digits at least.
+pub(super) fn octal(value: u64) -> String {
+    format!("{:0>3}", format!("0{value:o}"))
+}
+
+/// A string in quotes, of at most `most` bytes; `more`: there are others behind it.
+pub(super) fn quoted(bytes: &[u8], most: usize, more: bool) -> String {
+    let cut = &bytes[..bytes.len().min(most)];
+    let mut text = String::with_capacity(cut.len() + 5);
+    text.push('"');
+    for (at, &byte) in cut.iter().enumerate() {
+        match byte {
+            b'"' => text.push_str("\\\""),
+            b'\\' => text.push_str("\\\\"),
+            b'\t' => text.push_str("\\t"),
+            b'\n' => text.push_str("\\n"),
+            0x0B => text.push_str("\\v"),
+            0x0C => text.push_str("\\f"),
+            b'\r' => text.push_str("\\r"),
+            b' '..=b'~' => text.push(char::from(byte)),
+            _ => {
+                let digit = cut.get(at + 1).is_some_and(u8::is_ascii_digit);
+                let _ = match digit {
+                    true => write!(text, "\\{byte:03o}"),
+                    false => write!(text, "\\{byte:o}"),
+                };
+            }
+        }
+    }
+    text.push('"');
+    if more || cut.len() < bytes.len() {
+        text.push_str("...");
+    }
+    text
+}
+
+/// Bytes in quotes, each in hex.
+pub(super) fn quoted_hex(bytes: &[u8], most: usize, more: bool) -> String {
+    let mut text = String::from('"');
+    for byte in bytes.iter().take(most) {
+        let _ = write!(text, "\\x{byte:02x}");
+    }
+    text.push('"');
+    if more || bytes.len() > most {
+        text.push_str("...");
+    }
+    text
+}
+
+/// Names of the bits of a number with `|` between; what has no name in hex. `None`: the number is 0.
+fn named_bits(value: u64, names: &Names) -> Option<String> {
+    let mut rest = value;
+    let mut text = String::new();
+    for &(bits, name) in names {
+        if bits != 0 && rest & bits == bits {
+            rest &= !bits;
+            if !text.is_empty() {
+                text.push('|');
+            }
+            text.push_str(name);
+        }
+    }
+    if rest != 0 {
+        if !text.is_empty() {
+            text.push('|');
+        }
+        let _ = write!(text, "{rest:#x}");
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+/// Flags; `0` if there are none. What has no name at all is followed by what it might have been.
+pub(super) fn flags(value: u64, names: &Names, what: &str) -> String {
+    match named_bits(value, names) {
+        None => "0".to_owned(),
+        Some(text) if text.starts_with("0x") => format!("{text} /* {what} */"),
+        Some(text) => text,
+    }
+}
+
+/// Flags behind a name, for what is 0 has a name of its own.
+pub(super) fn with_flags(first: &str, value: u64, names: &Names) -> String {
+    match named_bits(value, names) {
+        None => first.to_owned(),
+        Some(text) => format!("{first}|{text}"),
+    }
+}
+
+/// The name of a number.
+pub(super) fn name(value: u64, names: &Names) -> Option<&'static str> {
+    names
+        .iter()
+        .find(|(number, _)| *number == value)
+        .map(|found| found.1)
+}
+
+/// The name of a number, or the number and what it might have been.
+pub(super) fn one(value: u64, names: &Names, what: &str) -> String {
+    match name(value, names) {
+        Some(name) => name.to_owned(),
+        None => format!("{} /* {what} */", hex(value)),
+    }
+}
+
+/// A set of signals, in which bit 0 is signal 1.
+pub(super) fn signals(set: u64) -> String {
+    let inverted = set.count_ones() >= 64 * 2 / 3;
+    let shown = if inverted { !set } else { set };
+    let names = (0..64).filter(|bit| shown >> bit & 1 == 1);
+    let names: Vec<String> = names.map(|bit| super::errors::signal(bit + 1)).collect();
+    format!("{}[{}]", if inverted { "~" } else { "" }, names.join(" "))
+}
+
+/// A little-endian number at an offset; 0 if it is not there.
+pub(super) fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
+    let mut word = [0; 8];
+    if let Some(part) = bytes.get(at..at + size) {
+        word[..size].copy_from_slice(part);
+    }
+    u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::syscalls::names::{ACCESS, PROT};
+
+    #[test]
+    fn strings_are_escaped() {
+        assert_eq!(
+            quoted(b"a\tb\"\\\n\x01\x012\x80\0", 32, false),
+            r#""a\tb\"\\\n\1\0012\200\0""#
+        );
+        assert_eq!(quoted(&[b'x'; 40], 3, false), "\"xxx\"...");
+        assert_eq!(quoted(b"x", 32, true), "\"x\"...");
+    }
+
+    #[test]
+    fn flags_have_names() {
+        assert_eq!(flags(3, PROT, "PROT_???"), "PROT_READ|PROT_WRITE");
+        assert_eq!(flags(0x101, PROT, "PROT_???"), "PROT_READ|0x100");
+        assert_eq!(flags(0x100, PROT, "PROT_???"), "0x100 /* PROT_??? */");
+        assert_eq!(flags(0, ACCESS, "?_OK"), "0");
+        assert_eq!(
+            [octal(0o644), octal(0), octal(0o2), octal(0o1777)],
+            ["0644", "000", "002", "01777"]
+        );
+    }
+
+    #[test]
+    fn large_sets_of_signals_are_inverted() {
+        assert_eq!(signals(0x10200), "[USR1 CHLD]");
+        assert_eq!(signals(!0), "~[]");
+        assert_eq!(signals(!(1 << 8 | 1 << 31)), "~[KILL RTMIN]");
+    }
+}
