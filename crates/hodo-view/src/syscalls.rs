@@ -6,6 +6,7 @@ mod filter;
 mod json;
 mod lines;
 mod names;
+mod pointed;
 mod read;
 mod result;
 mod structs;

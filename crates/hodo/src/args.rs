@@ -73,7 +73,7 @@ pub enum Command {
     ///
     /// As strace does, but the program is not stopped for them: their `syscall` instructions are probed. They are shown on
     /// standard error when the program has ended, or in the file that -o names.
-    Syscalls(SyscallsArgs),
+    Syscalls(crate::syscalls::SyscallsArgs),
     /// Show what could be traced of a program or library, without running it
     Plan(PlanArgs),
     /// Write the completions for a shell to stdout
@@ -429,47 +429,6 @@ pub struct ProbeArgs {
     /// The program and its arguments
     #[arg(
         required_unless_present = "looking",
-        trailing_var_arg = true,
-        value_name = "PROGRAM",
-        help_heading = "Arguments",
-        value_hint = ValueHint::CommandWithArguments
-    )]
-    pub command: Vec<OsString>,
-}
-
-/// `syscalls`.
-#[derive(Debug, Args)]
-pub struct SyscallsArgs {
-    #[command(flatten)]
-    pub place: Data,
-    #[command(flatten)]
-    pub screen: Screen,
-    /// A process that runs
-    #[arg(short, long, value_name = "PID")]
-    pub pid: Option<i32>,
-    /// A table of the calls, their times and errors
-    #[arg(short = 'c', long)]
-    pub summary: bool,
-    /// Which calls: NAME,NAME,…, !NAME,… for all others, file, network, process, memory, desc, signal for groups
-    ///
-    /// `trace=` may stand before it, as strace has it. Others are not recorded and cost next to nothing.
-    #[arg(short = 'e', long, value_name = "FILTER")]
-    pub events: Vec<String>,
-    /// Follow child processes; this is so without it
-    #[arg(short = 'f', long)]
-    pub follow: bool,
-    /// Do not follow child processes
-    #[arg(long, conflicts_with = "follow")]
-    pub no_follow: bool,
-    /// How calls are written
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub format: FormatArg,
-    /// Where to write
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: Option<PathBuf>,
-    /// The program and its arguments
-    #[arg(
-        required_unless_present = "pid",
         trailing_var_arg = true,
         value_name = "PROGRAM",
         help_heading = "Arguments",

@@ -1,16 +1,59 @@
 //! `syscalls`.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use clap::{Args, ValueHint};
 use hodo_process::{RecordOptions, SyscallOptions};
 use hodo_view::{SourceOptions, SyscallsFormat, SyscallsOptions};
 
-use crate::args::{FormatArg, SyscallsArgs};
+use crate::args::{Data, FormatArg, Screen};
 use crate::run;
+
+/// `syscalls`.
+#[derive(Debug, Args)]
+pub struct SyscallsArgs {
+    #[command(flatten)]
+    pub place: Data,
+    #[command(flatten)]
+    pub screen: Screen,
+    /// A process that runs
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Option<i32>,
+    /// A table of the calls, their times and errors
+    #[arg(short = 'c', long)]
+    pub summary: bool,
+    /// Which calls: NAME,NAME,…, !NAME,… for all others, file, network, process, memory, desc, signal for groups
+    ///
+    /// `trace=` may stand before it, as strace has it. Others are not recorded and cost next to nothing.
+    #[arg(short = 'e', long, value_name = "FILTER")]
+    pub events: Vec<String>,
+    /// Follow child processes; this is so without it
+    #[arg(short = 'f', long)]
+    pub follow: bool,
+    /// Do not follow child processes
+    #[arg(long, conflicts_with = "follow")]
+    pub no_follow: bool,
+    /// How calls are written
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: FormatArg,
+    /// Where to write
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        required_unless_present = "pid",
+        trailing_var_arg = true,
+        value_name = "PROGRAM",
+        help_heading = "Arguments",
+        value_hint = ValueHint::CommandWithArguments
+    )]
+    pub command: Vec<OsString>,
+}
 
 /// `hodo syscalls`: a recording of system calls only. `named`: there is a place for it.
 ///

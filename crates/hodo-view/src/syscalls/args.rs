@@ -1,19 +1,17 @@
 //! The arguments of a system call, as strace writes them.
 
-use hodo_trace::syscalls::{BUFFER, by_number, piece};
+use hodo_trace::syscalls::{by_number, piece};
 
 use super::errors::sig;
 use super::names::{
     ACCESS, ARCH, AT, CLOCK, CLONE, EPOLLFLAGS, EPOLLOP, EVENTFLAGS, FAMILY, FCNTL, FLOCK, FUTEX,
     GRND, HOW, INETPROTO, IOCTL, LEVEL, MADVISE, MAP, MREMAP, MSGFLAGS, MSYNC, Names, OPEN, PIPE,
-    POLL, PR, PROT, RLIMIT, SHUT, SOCKFLAGS, SOCKOPT, SOCKTYPE, STATX, TCPOPT, TIMERFLAGS, WAIT,
-    WHENCE, WHO,
+    PR, PROT, RLIMIT, SHUT, SOCKFLAGS, SOCKOPT, SOCKTYPE, STATX, TCPOPT, TIMERFLAGS, WAIT, WHENCE,
+    WHO,
 };
 use super::read::{Enter, Exit, Piece};
 use super::structs;
-use super::text::{
-    address, flags, hex, name, number, octal, one, quoted, quoted_hex, signals, with_flags,
-};
+use super::text::{address, flags, hex, name, number, octal, one, quoted, signals, with_flags};
 
 /// Most elements of an array that are shown.
 const ELEMENTS: usize = 32;
@@ -51,16 +49,16 @@ impl<'c> Call<'c> {
         (value.cast_signed() >= 0 || value < 4096u64.wrapping_neg()).then_some(value)
     }
 
-    fn before(self, argument: usize) -> Option<&'c Piece> {
+    pub(super) fn before(self, argument: usize) -> Option<&'c Piece> {
         find(&self.enter.pieces, argument)
     }
 
-    fn behind(self, argument: usize) -> Option<&'c Piece> {
+    pub(super) fn behind(self, argument: usize) -> Option<&'c Piece> {
         find(&self.exit?.pieces, argument)
     }
 
     /// All pieces of an argument.
-    fn pieces(self, argument: usize, behind: bool) -> impl Iterator<Item = &'c Piece> {
+    pub(super) fn pieces(self, argument: usize, behind: bool) -> impl Iterator<Item = &'c Piece> {
         let none: &[Piece] = &[];
         let all = match (behind, self.exit) {
             (false, _) => &self.enter.pieces,
@@ -445,146 +443,6 @@ impl<'c> Call<'c> {
         with_flags(MODES[(value & 3) as usize], value & !3, OPEN)
     }
 
-    fn path(self, at: usize) -> String {
-        match self.before(at) {
-            Some(piece) if piece.flags & piece::FAULT == 0 => {
-                quoted(&piece.bytes, usize::MAX, piece.flags & piece::ENDS == 0)
-            }
-            _ => address(self.value(at)),
-        }
-    }
-
-    fn strings(self, at: usize) -> String {
-        let mut shown = Vec::new();
-        for piece in self.pieces(at, false) {
-            if piece.flags & piece::MORE != 0 {
-                shown.push("...".to_owned());
-                continue;
-            }
-            shown.push(quoted(&piece.bytes, BUFFER, piece.flags & piece::ENDS == 0));
-        }
-        match (shown.is_empty(), self.value(at)) {
-            (true, value) => address(value),
-            _ => format!("[{}]", shown.join(", ")),
-        }
-    }
-
-    /// Bytes that the program gives.
-    fn buffer(self, at: usize, len: u64) -> String {
-        match self.before(at) {
-            Some(piece) if piece.flags & piece::FAULT == 0 => {
-                quoted(&piece.bytes, BUFFER, len > piece.bytes.len() as u64)
-            }
-            _ => address(self.value(at)),
-        }
-    }
-
-    /// Bytes that the kernel gives.
-    fn out(self, at: usize) -> String {
-        match (self.success(), self.behind(at)) {
-            (Some(0), _) if self.value(at) != 0 => "\"\"".to_owned(),
-            (Some(len), Some(piece)) if piece.flags & piece::FAULT == 0 => {
-                let more = len > piece.bytes.len() as u64;
-                match self.name().as_str() {
-                    "getrandom" => quoted_hex(&piece.bytes, BUFFER, more),
-                    _ => quoted(&piece.bytes, BUFFER, more),
-                }
-            }
-            _ => address(self.value(at)),
-        }
-    }
-
-    /// Pairs of address and length, and what they point to, of which `valid` bytes mean something.
-    fn vectors(self, at: usize, behind: bool, count: u64, valid: u64) -> String {
-        let mut pieces = self.pieces(at, behind);
-        match pieces.next() {
-            Some(list) => elements(list, pieces, count, valid),
-            None => address(self.value(at)),
-        }
-    }
-
-    /// `struct msghdr`
-    fn message(self, at: usize, behind: bool) -> String {
-        let mut pieces = self.pieces(at, behind);
-        let Some(header) = pieces.next().filter(|piece| piece.bytes.len() == 56) else {
-            return address(self.value(at));
-        };
-        let word = |at| number(&header.bytes, at, 8);
-        let valid = if behind {
-            self.success().unwrap_or(0)
-        } else {
-            u64::MAX
-        };
-        let vectors = match pieces.next() {
-            Some(list) => elements(list, pieces, word(24), valid),
-            None => address(word(16)),
-        };
-        let control = match word(40) {
-            0 => String::new(),
-            _ => format!(", msg_control={}", address(word(32))),
-        };
-        format!(
-            "{{msg_name={}, msg_namelen={}, msg_iov={vectors}, msg_iovlen={}{control}, msg_controllen={}, msg_flags={}}}",
-            address(word(0)),
-            number(&header.bytes, 8, 4),
-            word(24),
-            word(40),
-            flags(number(&header.bytes, 48, 4), MSGFLAGS, "MSG_???")
-        )
-    }
-
-    fn polled(self, at: usize, count: u64) -> String {
-        let Some(piece) = self
-            .before(at)
-            .filter(|piece| piece.flags & piece::FAULT == 0)
-        else {
-            return address(self.value(at));
-        };
-        let entries = piece.bytes.chunks_exact(8).map(|entry| {
-            let events = flags(number(entry, 4, 2), POLL, "POLL???");
-            format!("{{fd={}, events={events}}}", number(entry, 0, 4) as i32)
-        });
-        let shown: Vec<String> = entries.collect();
-        let more = if (shown.len() as u64) < count {
-            ", ..."
-        } else {
-            ""
-        };
-        format!("[{}{more}]", shown.join(", "))
-    }
-
-    /// What `poll` has found.
-    pub fn poll_result(self) -> Option<String> {
-        let piece = self.behind(0)?;
-        let ready = piece
-            .bytes
-            .chunks_exact(8)
-            .filter(|entry| number(entry, 6, 2) != 0);
-        let shown: Vec<String> = ready
-            .map(|entry| {
-                let events = flags(number(entry, 6, 2), POLL, "POLL???");
-                format!("{{fd={}, revents={events}}}", number(entry, 0, 4) as i32)
-            })
-            .collect();
-        Some(format!("[{}]", shown.join(", ")))
-    }
-
-    /// What `select` has found.
-    pub fn select_result(self) -> String {
-        let mut shown = Vec::new();
-        for (at, set) in [(1, "in"), (2, "out"), (3, "except")] {
-            if let Some(piece) = self.behind(at)
-                && piece.bytes.iter().any(|&byte| byte != 0)
-            {
-                let bits = structs::bits(&piece.bytes, self.value(0).min(1024) as usize);
-                if bits != "[]" {
-                    shown.push(format!("{set} {bits}"));
-                }
-            }
-        }
-        shown.join(", ")
-    }
-
     fn clone_arguments(self) -> String {
         let given = self.value(0);
         let signal = given & 0xFF;
@@ -625,41 +483,6 @@ fn find(pieces: &[Piece], argument: usize) -> Option<&Piece> {
     pieces
         .iter()
         .find(|piece| usize::from(piece.argument) == argument)
-}
-
-/// The elements of a list of pairs.
-fn elements<'p>(
-    list: &Piece,
-    mut pieces: impl Iterator<Item = &'p Piece>,
-    count: u64,
-    valid: u64,
-) -> String {
-    let mut left = valid;
-    let mut shown = Vec::new();
-    for pair in list.bytes.chunks_exact(16) {
-        let (base, len) = (number(pair, 0, 8), number(pair, 8, 8));
-        let content = match len {
-            0 => None,
-            _ => pieces.next(),
-        };
-        let len_here = len.min(left);
-        left -= len_here;
-        let base = match content {
-            Some(piece) if piece.flags & piece::FAULT == 0 => {
-                let known = &piece.bytes[..piece.bytes.len().min(len_here as usize)];
-                quoted(known, BUFFER, len_here > known.len() as u64)
-            }
-            None if len == 0 && base != 0 => "\"\"".to_owned(),
-            _ => address(base),
-        };
-        shown.push(format!("{{iov_base={base}, iov_len={len}}}"));
-    }
-    let more = if (shown.len() as u64) < count {
-        ", ..."
-    } else {
-        ""
-    };
-    format!("[{}{more}]", shown.join(", "))
 }
 
 /// A request of `ioctl` that has no name here.

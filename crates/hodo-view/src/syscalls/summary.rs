@@ -103,7 +103,6 @@ pub(super) fn summary(
     for &(number, sum) in &rows {
         row(sum, &name(number))?;
     }
-    drop(row);
     writeln!(out, "{line}")?;
     let errors = if all.errors == 0 {
         String::new()

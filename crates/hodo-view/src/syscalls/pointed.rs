@@ -1,0 +1,186 @@
+//! What arguments point to, where that is more than one structure of a known size: strings, buffers, lists.
+
+use hodo_trace::syscalls::{BUFFER, piece};
+
+use super::args::Call;
+use super::names::{MSGFLAGS, POLL};
+use super::read::Piece;
+use super::structs;
+use super::text::{address, flags, number, quoted, quoted_hex};
+
+impl Call<'_> {
+    pub(super) fn path(self, at: usize) -> String {
+        match self.before(at) {
+            Some(piece) if piece.flags & piece::FAULT == 0 => {
+                quoted(&piece.bytes, usize::MAX, piece.flags & piece::ENDS == 0)
+            }
+            _ => address(self.value(at)),
+        }
+    }
+
+    pub(super) fn strings(self, at: usize) -> String {
+        let mut shown = Vec::new();
+        for piece in self.pieces(at, false) {
+            if piece.flags & piece::MORE != 0 {
+                shown.push("...".to_owned());
+                continue;
+            }
+            shown.push(quoted(&piece.bytes, BUFFER, piece.flags & piece::ENDS == 0));
+        }
+        match (shown.is_empty(), self.value(at)) {
+            (true, value) => address(value),
+            _ => format!("[{}]", shown.join(", ")),
+        }
+    }
+
+    /// Bytes that the program gives.
+    pub(super) fn buffer(self, at: usize, len: u64) -> String {
+        match self.before(at) {
+            Some(piece) if piece.flags & piece::FAULT == 0 => {
+                quoted(&piece.bytes, BUFFER, len > piece.bytes.len() as u64)
+            }
+            _ => address(self.value(at)),
+        }
+    }
+
+    /// Bytes that the kernel gives.
+    pub(super) fn out(self, at: usize) -> String {
+        match (self.success(), self.behind(at)) {
+            (Some(0), _) if self.value(at) != 0 => "\"\"".to_owned(),
+            (Some(len), Some(piece)) if piece.flags & piece::FAULT == 0 => {
+                let more = len > piece.bytes.len() as u64;
+                match self.name().as_str() {
+                    "getrandom" => quoted_hex(&piece.bytes, BUFFER, more),
+                    _ => quoted(&piece.bytes, BUFFER, more),
+                }
+            }
+            _ => address(self.value(at)),
+        }
+    }
+
+    /// Pairs of address and length, and what they point to, of which `valid` bytes mean something.
+    pub(super) fn vectors(self, at: usize, behind: bool, count: u64, valid: u64) -> String {
+        let mut pieces = self.pieces(at, behind);
+        match pieces.next() {
+            Some(list) => elements(list, pieces, count, valid),
+            None => address(self.value(at)),
+        }
+    }
+
+    /// `struct msghdr`
+    pub(super) fn message(self, at: usize, behind: bool) -> String {
+        let mut pieces = self.pieces(at, behind);
+        let Some(header) = pieces.next().filter(|piece| piece.bytes.len() == 56) else {
+            return address(self.value(at));
+        };
+        let word = |at| number(&header.bytes, at, 8);
+        let valid = if behind {
+            self.success().unwrap_or(0)
+        } else {
+            u64::MAX
+        };
+        let vectors = match pieces.next() {
+            Some(list) => elements(list, pieces, word(24), valid),
+            None => address(word(16)),
+        };
+        let control = match word(40) {
+            0 => String::new(),
+            _ => format!(", msg_control={}", address(word(32))),
+        };
+        format!(
+            "{{msg_name={}, msg_namelen={}, msg_iov={vectors}, msg_iovlen={}{control}, msg_controllen={}, msg_flags={}}}",
+            address(word(0)),
+            number(&header.bytes, 8, 4),
+            word(24),
+            word(40),
+            flags(number(&header.bytes, 48, 4), MSGFLAGS, "MSG_???")
+        )
+    }
+
+    pub(super) fn polled(self, at: usize, count: u64) -> String {
+        let Some(piece) = self
+            .before(at)
+            .filter(|piece| piece.flags & piece::FAULT == 0)
+        else {
+            return address(self.value(at));
+        };
+        let entries = piece.bytes.chunks_exact(8).map(|entry| {
+            let events = flags(number(entry, 4, 2), POLL, "POLL???");
+            format!("{{fd={}, events={events}}}", number(entry, 0, 4) as i32)
+        });
+        let shown: Vec<String> = entries.collect();
+        let more = if (shown.len() as u64) < count {
+            ", ..."
+        } else {
+            ""
+        };
+        format!("[{}{more}]", shown.join(", "))
+    }
+
+    /// What `poll` has found.
+    pub(super) fn poll_result(self) -> Option<String> {
+        let piece = self.behind(0)?;
+        let ready = piece
+            .bytes
+            .chunks_exact(8)
+            .filter(|entry| number(entry, 6, 2) != 0);
+        let shown: Vec<String> = ready
+            .map(|entry| {
+                let events = flags(number(entry, 6, 2), POLL, "POLL???");
+                format!("{{fd={}, revents={events}}}", number(entry, 0, 4) as i32)
+            })
+            .collect();
+        Some(format!("[{}]", shown.join(", ")))
+    }
+
+    /// What `select` has found.
+    pub(super) fn select_result(self) -> String {
+        let mut shown = Vec::new();
+        for (at, set) in [(1, "in"), (2, "out"), (3, "except")] {
+            if let Some(piece) = self.behind(at)
+                && piece.bytes.iter().any(|&byte| byte != 0)
+            {
+                let bits = structs::bits(&piece.bytes, self.value(0).min(1024) as usize);
+                if bits != "[]" {
+                    shown.push(format!("{set} {bits}"));
+                }
+            }
+        }
+        shown.join(", ")
+    }
+}
+
+/// The elements of a list of pairs.
+fn elements<'p>(
+    list: &Piece,
+    mut pieces: impl Iterator<Item = &'p Piece>,
+    count: u64,
+    valid: u64,
+) -> String {
+    let mut left = valid;
+    let mut shown = Vec::new();
+    for pair in list.bytes.chunks_exact(16) {
+        let (base, len) = (number(pair, 0, 8), number(pair, 8, 8));
+        let content = match len {
+            0 => None,
+            _ => pieces.next(),
+        };
+        let len_here = len.min(left);
+        left -= len_here;
+        let base = match content {
+            Some(piece) if piece.flags & piece::FAULT == 0 => {
+                let known = &piece.bytes[..piece.bytes.len().min(len_here as usize)];
+                quoted(known, BUFFER, len_here > known.len() as u64)
+            }
+            None if len == 0 && base != 0 => "\"\"".to_owned(),
+            _ => address(base),
+        };
+        shown.push(format!("{{iov_base={base}, iov_len={len}}}"));
+    }
+    let more = if (shown.len() as u64) < count {
+        ", ..."
+    } else {
+        ""
+    };
+    format!("[{}{more}]", shown.join(", "))
+}
