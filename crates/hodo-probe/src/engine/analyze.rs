@@ -175,7 +175,9 @@ fn new(
         after: AtomicU32::new(0),
         forced: AtomicU32::new(0),
     }));
-    if step.movable {
+    // A copy that branches to itself would be hit once.
+    let own = matches!(step.flow, Flow::Branch(to) | Flow::Jump(to) if to == step.addr);
+    if step.movable && !own {
         let piece = alone(memory, site, false);
         match piece {
             Ok(piece) => site

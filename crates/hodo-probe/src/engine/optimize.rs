@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use hodo_arch::x86_64::relocate::{relocate_mapped, relocated_len};
+use hodo_arch::x86_64::relocate::{relocate_apart, relocated_len};
 use hodo_arch::x86_64::scan::Flow;
 use hodo_arch::x86_64::steps::{Steps, Transaction};
 
@@ -71,7 +71,8 @@ fn make(
     let size = prologue + relocated_len(code, addr).ok()? + JUMP as usize + 16;
     let room = islands::room(memory, addr, size as u64).ok()?;
     let start = room.at;
-    let moved = relocate_mapped(code, addr, start + prologue as u64).ok()?;
+    // A branch back to the site is a hit, too: it leads to the start.
+    let moved = relocate_apart(code, addr, start, &[(0, prologue)]).ok()?;
     let end = prologue
         + moved.bytes.len()
         + if moved.falls_through {
@@ -90,7 +91,7 @@ fn make(
         };
         bytes.extend(distance(start + bytes.len() as u64 + 4, to)?);
     }
-    bytes.extend_from_slice(&moved.bytes);
+    bytes.extend_from_slice(&moved.bytes[prologue..]);
     if moved.falls_through {
         bytes.push(0xE9);
         bytes.extend(distance(
@@ -115,7 +116,7 @@ fn make(
         .map(|piece| {
             (
                 addr + piece.old as u64,
-                start + (prologue + piece.new) as u64,
+                start + piece.new.max(prologue) as u64,
             )
         })
         .collect();

@@ -22,8 +22,17 @@ pub(super) enum Want {
     Jump,
 }
 
-/// Makes sites what they should be. All are changed together; none of them may overlap with another that is armed.
+/// Makes sites what they should be. All are changed together, in two goes: jumps are taken away before what they overlap
+/// with is written.
 pub(super) fn apply(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno> {
+    let (away, other): (Vec<_>, Vec<_>) =
+        wanted.iter().partition(|(site, _)| was(site) == Want::Jump);
+    change(memory, &away)?;
+    change(memory, &other)
+}
+
+/// Makes changes that do not overlap.
+fn change(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno> {
     let mut work: Vec<_> = wanted
         .iter()
         .filter(|(site, want)| was(site) != *want)
@@ -33,12 +42,6 @@ pub(super) fn apply(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result
         return Ok(());
     }
     work.sort_by_key(|(site, _)| site.addr());
-    for (site, want) in &work {
-        // Who comes to a breakpoint from now on finds the site.
-        if *want == Want::Breakpoint {
-            site.head.armed.store(1, Ordering::Release);
-        }
-    }
     let mut steps: [Vec<Change>; 4] = Default::default();
     let mut covered = 0;
     for (site, want) in &work {
@@ -59,18 +62,9 @@ pub(super) fn apply(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result
         };
         match (was, *want) {
             (Want::Jump, _) => {
-                // The starts of instructions come last, and stay breakpoints where another probe is.
+                // The starts of instructions come last.
                 firsts.push((addr + 1, stopped()));
-                let mut bytes = original();
-                for at in inside {
-                    let other = addr + u64::from(*at);
-                    let armed = Site::at(other)
-                        .is_some_and(|site| site.head.armed.load(Ordering::Acquire) != 0);
-                    if armed {
-                        bytes[usize::from(*at) - 1] = INT3;
-                    }
-                }
-                seconds.push((addr + 1, bytes));
+                seconds.push((addr + 1, original()));
             }
             (_, Want::Jump) => {
                 let Some(detour) = detour else { continue };

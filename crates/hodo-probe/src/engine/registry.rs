@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::{KEEP_ALL, KEEP_NONE, Node};
 use super::patch::{self, Want};
@@ -35,6 +35,9 @@ static REGISTRY: Registry = Registry {
     holder: AtomicUsize::new(0),
     inner: UnsafeCell::new(None),
 };
+
+/// The engine is there.
+static STARTED: AtomicBool = AtomicBool::new(false);
 
 struct Guard;
 
@@ -76,6 +79,9 @@ const WRITE: &str = "code cannot be written";
 
 /// Starts the engine, if it is not.
 pub(super) fn start() -> Result<(), Refusal> {
+    if STARTED.load(Ordering::Acquire) {
+        return Ok(());
+    }
     let _guard = lock()?;
     // SAFETY: the lock is held.
     let inner = unsafe { &mut *REGISTRY.inner.get() };
@@ -94,11 +100,13 @@ pub(super) fn start() -> Result<(), Refusal> {
             marker,
         });
     }
-    signals::install().map_err(kernel("signals cannot be handled"))
+    signals::install().map_err(kernel("signals cannot be handled"))?;
+    STARTED.store(true, Ordering::Release);
+    Ok(())
 }
 
 /// The engine's memory, in this process.
-fn inner(_: &Guard) -> Result<&mut Inner, Refusal> {
+fn inner(_: &mut Guard) -> Result<&mut Inner, Refusal> {
     // SAFETY: the lock is held.
     let inner = unsafe { (*REGISTRY.inner.get()).as_mut() };
     let inner = inner.ok_or(Refusal::Nothing)?;
@@ -210,11 +218,11 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
 
 /// Registers probes.
 pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
-    let guard = match lock() {
+    let mut guard = match lock() {
         Ok(guard) => guard,
         Err(refusal) => return requests.iter().map(|_| Err(refusal.clone())).collect(),
     };
-    let inner = match inner(&guard) {
+    let inner = match inner(&mut guard) {
         Ok(inner) => inner,
         Err(refusal) => return requests.iter().map(|_| Err(refusal.clone())).collect(),
     };
@@ -303,8 +311,8 @@ fn remove(probes: &[(&'static Site, NonNull<Node>)]) -> Result<(), Refusal> {
         // SAFETY: nodes live until they are freed below.
         unsafe { node.as_ref() }.enabled.store(0, Ordering::Release);
     }
-    let guard = lock()?;
-    let inner = inner(&guard)?;
+    let mut guard = lock()?;
+    let inner = inner(&mut guard)?;
     let sites: Vec<_> = probes.iter().map(|(site, _)| *site).collect();
     arm(inner, &sites)?;
     let mut old = Vec::new();
@@ -327,8 +335,8 @@ fn remove(probes: &[(&'static Site, NonNull<Node>)]) -> Result<(), Refusal> {
 
 /// Enables or disables probes.
 pub(super) fn enable(probes: &[&Probe], enabled: bool) -> Result<(), Refusal> {
-    let guard = lock()?;
-    let inner = inner(&guard)?;
+    let mut guard = lock()?;
+    let inner = inner(&mut guard)?;
     for probe in probes {
         let node = probe.node();
         node.faulted.store(0, Ordering::Relaxed);

@@ -149,7 +149,8 @@ pub(super) fn install() -> Result<(), sys::Errno> {
         let handler = if trap { on_trap } else { on_fault };
         let action = Action {
             handler: handler as *const () as usize,
-            flags: sys::SA_SIGINFO | sys::SA_ONSTACK | sys::SA_NODEFER,
+            // Handlers of probes may need more than an alternate stack has. Stacks that overflow need one.
+            flags: sys::SA_SIGINFO | sys::SA_NODEFER | if trap { 0 } else { sys::SA_ONSTACK },
             restorer: 0,
             mask: if trap { others() } else { 0 },
         };

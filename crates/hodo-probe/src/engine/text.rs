@@ -48,7 +48,7 @@ impl Memory {
             let mut count = 0;
             for (at, bytes) in rest {
                 // Not across a page, which may be another mapping's.
-                if count > 0 && (at - end > NEAR || at >> 12 != first >> 12) {
+                if count > 0 && (at.saturating_sub(end) > NEAR || at >> 12 != first >> 12) {
                     break;
                 }
                 end = at + bytes.len() as u64;

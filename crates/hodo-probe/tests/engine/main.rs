@@ -2,5 +2,7 @@
 
 #[macro_use]
 mod code;
+mod hard;
 mod lifecycle;
 mod survive;
+mod threads;

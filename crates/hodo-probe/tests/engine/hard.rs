@@ -1,0 +1,453 @@
+//! Places and circumstances in which probes of others fail.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hodo_probe::engine::{Execution, Refusal, Registers};
+
+use crate::code::{alone, counter, counting, engine, of, register, request};
+
+function! { fib:
+    "push rbx"
+    "mov rbx, rdi"
+    "mov rax, rdi"
+    "cmp rdi, 2"
+    "jb 2f"
+    "lea rdi, [rbx - 1]"
+    "call test_fib"
+    "push rax"
+    "lea rdi, [rbx - 2]"
+    "call test_fib"
+    "pop rcx"
+    "add rax, rcx"
+    "2: pop rbx"
+    "ret"
+}
+
+function! { looped:
+    "xor eax, eax"
+    "mov ecx, edi"
+    "2: inc eax"
+    "dec ecx"
+    "jnz 2b"
+    "mov ecx, edi"
+    "3: dec rax"
+    "loop 3b"
+    "jrcxz 4f"
+    "ud2"
+    "4: ret"
+}
+
+function! { one: "ret" }
+function! { load: "mov rax, [rdi]" "add rax, 1" "ret" }
+function! { leaf: "mov rax, rdi" "ret" }
+function! { via: "call [rdi]" "ret" }
+
+function! { refused: "mov rax, rdi" "int3" "ud2" "ret" }
+
+unsafe extern "C" {
+    fn test_refused();
+    fn test_fib(n: u64) -> u64;
+    fn test_looped(n: u64) -> u64;
+    fn test_one();
+    fn test_load(at: *const u64) -> u64;
+    fn test_leaf(n: u64) -> u64;
+    fn test_via(at: *const u64) -> u64;
+}
+
+const WAYS: [Execution; 4] = [
+    Execution::OutOfLine,
+    Execution::Simulated,
+    Execution::Boosted,
+    Execution::Optimized,
+];
+
+#[test]
+fn recursion() {
+    let _alone = alone();
+    let start = test_fib as *const () as u64;
+    // SAFETY: a function of a number.
+    let fib = |n| unsafe { test_fib(n) };
+    assert_eq!(fib(15), 610);
+    let calls = 1973;
+    let mut seen = 0;
+    for way in WAYS {
+        let hits = counter();
+        let Ok(probe) = register(&counting(start, hits).execution(way)) else {
+            continue;
+        };
+        assert_eq!(fib(15), 610);
+        assert_eq!((of(hits), probe.missed()), (calls, 0), "{way}");
+        seen += 1;
+    }
+    assert!(seen >= 3);
+    // All instructions, the calls among them.
+    // SAFETY: the test's own code.
+    let code = unsafe { std::slice::from_raw_parts(start as *const u8, 64) }.to_vec();
+    for step in hodo_arch::x86_64::steps::Steps::new(&code, start) {
+        for way in [None, Some(Execution::Boosted), Some(Execution::Simulated)] {
+            let hits = counter();
+            let mut wish = counting(step.addr, hits);
+            if let Some(way) = way {
+                wish = wish.execution(way);
+            }
+            let Ok(_probe) = register(&wish) else {
+                assert!(way.is_some());
+                continue;
+            };
+            assert_eq!(fib(15), 610);
+            assert!(
+                [calls, calls / 2].contains(&of(hits)),
+                "{} at {:#x}",
+                of(hits),
+                step.addr - start
+            );
+        }
+        if step.flow.is_end() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn targets_of_loops_and_short_branches() {
+    let _alone = alone();
+    let start = test_looped as *const () as u64;
+    // SAFETY: the test's own code.
+    let code = unsafe { std::slice::from_raw_parts(start as *const u8, 64) }.to_vec();
+    let expected = [1, 1, 100, 100, 100, 1, 100, 100, 1, 0, 1];
+    for (step, expected) in hodo_arch::x86_64::steps::Steps::new(&code, start).zip(expected) {
+        for way in [None, Some(Execution::Boosted), Some(Execution::Simulated)] {
+            let hits = counter();
+            let mut wish = counting(step.addr, hits);
+            if let Some(way) = way {
+                wish = wish.execution(way);
+            }
+            let Ok(_probe) = register(&wish) else {
+                assert!(way.is_some() || expected == 0);
+                continue;
+            };
+            // SAFETY: a function of a number.
+            assert_eq!(unsafe { test_looped(100) }, 0);
+            assert_eq!(of(hits), expected, "at {:#x}", step.addr - start);
+        }
+    }
+}
+
+#[test]
+fn a_function_of_one_byte() {
+    let _alone = alone();
+    let at = test_one as *const () as u64;
+    for way in [
+        Execution::Simulated,
+        Execution::Boosted,
+        Execution::Optimized,
+    ] {
+        let hits = counter();
+        let probe = register(&counting(at, hits).execution(way)).expect("it can be probed");
+        assert_eq!(probe.execution(), way);
+        for _ in 0..10 {
+            // SAFETY: it returns.
+            unsafe { test_one() };
+        }
+        assert_eq!(of(hits), 10);
+    }
+}
+
+#[test]
+fn sites_that_overlap() {
+    let _alone = alone();
+    let at = test_leaf as *const () as u64;
+    // SAFETY: a function of a number.
+    let leaf = |n| unsafe { test_leaf(n) };
+    let (first, second) = (counter(), counter());
+    let a = register(&counting(at, first)).expect("it can be probed");
+    assert_eq!(a.execution(), Execution::Optimized);
+    assert_eq!(leaf(5), 5);
+    let b = register(&counting(at + 3, second)).expect("it can be probed");
+    assert_ne!(a.execution(), Execution::Optimized);
+    assert_eq!((leaf(6), of(first), of(second)), (6, 2, 1));
+    a.set_enabled(false).expect("it can be disabled");
+    assert_eq!((leaf(7), of(first), of(second)), (7, 2, 2));
+    a.set_enabled(true).expect("it can be enabled");
+    drop(b);
+    assert_eq!(a.execution(), Execution::Optimized);
+    assert_eq!((leaf(8), of(first), of(second)), (8, 3, 2));
+}
+
+#[test]
+fn a_handler_that_faults_is_left_and_disabled() {
+    extern "C" fn wild(registers: &mut Registers, _: *mut c_void) {
+        registers.rdi += 1;
+        // SAFETY: none; this is the fault that the test wants.
+        unsafe { core::arch::asm!("mov r12, 0", "std", "mov [r12], r12", out("r12") _) };
+        registers.rdi += 1000;
+    }
+    let _alone = alone();
+    let at = test_leaf as *const () as u64;
+    // SAFETY: a function of a number.
+    let leaf = |n| unsafe { test_leaf(n) };
+    for way in [Execution::Boosted, Execution::Optimized] {
+        let hits = counter();
+        let bad = register(&request(at).before(wild).execution(way)).expect("it can be probed");
+        let good = register(&counting(at, hits)).expect("it can be probed");
+        assert_eq!(bad.execution(), way);
+        assert_eq!(leaf(5), 6);
+        assert_eq!((bad.faults(), bad.is_enabled(), of(hits)), (1, false, 1));
+        assert_eq!(leaf(5), 5);
+        assert_eq!((bad.faults(), good.faults(), of(hits)), (1, 0, 2));
+        bad.set_enabled(true).expect("it can be enabled");
+        assert_eq!((leaf(5), bad.faults()), (6, 2));
+    }
+}
+
+#[test]
+fn hits_in_a_handler_are_counted_exactly() {
+    extern "C" fn calls(_: &mut Registers, data: *mut c_void) {
+        for n in 0..7 {
+            // SAFETY: a function of a number; a counter.
+            unsafe {
+                assert_eq!(test_leaf(n), n);
+                (*data.cast::<AtomicU64>()).fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        assert_eq!(
+            register(&request(test_leaf as *const () as u64).count()).unwrap_err(),
+            Refusal::InHandler
+        );
+    }
+    let _alone = alone();
+    let leaf = test_leaf as *const () as u64;
+    for outer in [Execution::Boosted, Execution::Optimized] {
+        for inner in [
+            Execution::Boosted,
+            Execution::Optimized,
+            Execution::OutOfLine,
+        ] {
+            let (ran, hits) = (counter(), counter());
+            let wish = request(test_load as *const () as u64)
+                .before(calls)
+                .execution(outer);
+            let a = register(&wish.data(std::ptr::from_ref(ran).cast_mut().cast()))
+                .expect("it can be probed");
+            let b = register(&counting(leaf, hits).execution(inner)).expect("it can be probed");
+            assert_eq!((a.execution(), b.execution()), (outer, inner));
+            for _ in 0..3 {
+                // SAFETY: a number to read; a function of a number.
+                assert_eq!(unsafe { (test_load(&5), test_leaf(9)) }, (6, 9));
+            }
+            assert_eq!((of(ran), of(hits)), (21, 3));
+            assert_eq!((a.missed(), b.missed()), (0, 21), "{outer}, {inner}");
+        }
+    }
+}
+
+static SEEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+/// The program's own handler: notes where and makes the pointer good.
+extern "C" fn mend(_: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel's pointers.
+    unsafe {
+        let context = &mut *context.cast::<libc::ucontext_t>();
+        let registers = &mut context.uc_mcontext.gregs;
+        let values = [
+            registers[libc::REG_RIP as usize] as u64,
+            registers[libc::REG_RSP as usize] as u64,
+            (*info).si_addr() as u64,
+        ];
+        for (place, value) in SEEN.iter().zip(values) {
+            place.store(value, Ordering::Relaxed);
+        }
+        registers[libc::REG_RDI as usize] = GOOD.as_ptr() as i64;
+    }
+}
+
+static GOOD: [AtomicU64; 1] = [AtomicU64::new(0)];
+
+#[test]
+fn a_fault_of_the_program_is_seen_where_the_program_has_it() {
+    let _alone = alone();
+    // SAFETY: the handler is one.
+    let set = |signal| unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = mend as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        assert_eq!(
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut()),
+            0
+        );
+    };
+    // Before the engine begins: the program's handler is the earlier one. Only where each test is a process of its own.
+    if std::env::var_os("NEXTEST").is_none() {
+        return;
+    }
+    set(libc::SIGSEGV);
+    let load = test_load as *const () as u64;
+    let via = test_via as *const () as u64;
+    let target = test_leaf as *const () as u64;
+    let address = 0x1234_5678 as *const u64;
+    for way in [
+        None,
+        Some(Execution::Boosted),
+        Some(Execution::OutOfLine),
+        Some(Execution::Simulated),
+    ] {
+        for (at, is_call) in [(load, false), (via, true)] {
+            let hits = counter();
+            let mut wish = counting(at, hits);
+            if let Some(way) = way {
+                wish = wish.execution(way);
+            }
+            let Ok(_probe) = register(&wish) else {
+                assert!(is_call);
+                continue;
+            };
+            GOOD[0].store(if is_call { target } else { 41 }, Ordering::Relaxed);
+            let stack = SEEN[1].swap(0, Ordering::Relaxed);
+            // SAFETY: the handler above mends the pointer.
+            let result = unsafe {
+                if is_call {
+                    test_via(address)
+                } else {
+                    test_load(address)
+                }
+            };
+            let expected = if is_call { GOOD.as_ptr() as u64 } else { 42 };
+            assert_eq!(result, expected);
+            assert_eq!(SEEN[0].load(Ordering::Relaxed), at, "{way:?}");
+            assert_eq!(SEEN[2].load(Ordering::Relaxed), address as u64, "{way:?}");
+            assert_eq!(
+                SEEN[1].load(Ordering::Relaxed) % 16,
+                8,
+                "{way:?} after {stack:#x}"
+            );
+            assert!((1..=2).contains(&of(hits)));
+        }
+    }
+}
+
+static IN_SIGNAL: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn on_signal(_: i32) {
+    // SAFETY: a function of a number.
+    IN_SIGNAL.fetch_add(unsafe { test_leaf(1) }, Ordering::Relaxed);
+}
+
+#[test]
+fn a_probe_in_a_signal_handler() {
+    let _alone = alone();
+    let handler: extern "C" fn(i32) = on_signal;
+    // SAFETY: the handler is one.
+    unsafe { libc::signal(libc::SIGUSR1, handler as usize) };
+    for way in [
+        Execution::Boosted,
+        Execution::Optimized,
+        Execution::OutOfLine,
+    ] {
+        let hits = counter();
+        let before = of(&IN_SIGNAL);
+        let probe = register(&counting(test_leaf as *const () as u64, hits).execution(way))
+            .expect("it can be probed");
+        for _ in 0..20 {
+            // SAFETY: a plain call.
+            unsafe { libc::raise(libc::SIGUSR1) };
+        }
+        assert_eq!(
+            (of(&IN_SIGNAL) - before, of(hits), probe.missed()),
+            (20, 20, 0)
+        );
+    }
+}
+
+#[test]
+fn fork_keeps_probes_and_the_child_may_change_them() {
+    let _alone = alone();
+    let hits = counter();
+    let probe = register(&counting(test_leaf as *const () as u64, hits)).expect("it can be probed");
+    // SAFETY: the child calls nothing that another thread may have locked, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: a function of a number.
+        let mut good = unsafe { test_leaf(3) } == 3 && of(hits) == 1;
+        good &= probe.set_enabled(false).is_ok();
+        // SAFETY: as above.
+        good &= unsafe { test_leaf(3) } == 3 && of(hits) == 1;
+        good &= probe.unregister().is_ok();
+        // SAFETY: the child ends at once.
+        unsafe { libc::_exit(if good { 7 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is ours.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(libc::WEXITSTATUS(status), 7);
+    // SAFETY: a function of a number.
+    assert_eq!((unsafe { test_leaf(4) }, of(hits)), (4, 1));
+    assert!(probe.is_enabled());
+}
+
+#[test]
+fn a_child_of_vfork_shares_probes() {
+    let _alone = alone();
+    for way in [Execution::Boosted, Execution::Optimized] {
+        let hits = counter();
+        let probe = register(&counting(test_leaf as *const () as u64, hits).execution(way))
+            .expect("it can be probed");
+        // SAFETY: the child only calls the function, and ends.
+        #[allow(deprecated)]
+        let child = unsafe { libc::vfork() };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe {
+                let result = test_leaf(3);
+                libc::_exit(result as i32);
+            }
+        }
+        let mut status = 0;
+        // SAFETY: the child is ours.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(
+            (libc::WEXITSTATUS(status), of(hits), probe.missed()),
+            (3, 1, 0)
+        );
+    }
+}
+
+#[test]
+fn refusals_say_why() {
+    let _alone = alone();
+    let at = test_refused as *const () as u64;
+    let text = |addr: u64| register(&request(addr).count()).unwrap_err().to_string();
+    assert_eq!(
+        text(at + 1),
+        format!("it is the middle of `mov rax, rdi` at {at:#x}")
+    );
+    assert_eq!(
+        text(at + 3),
+        "`int3`: it is a breakpoint or interrupt of the program's own"
+    );
+    assert_eq!(
+        text(at + 4),
+        "`ud2`: it only faults, and the program's handler would see another address"
+    );
+    let data = Box::new(5u64);
+    assert_eq!(
+        text(&raw const *data as u64),
+        "there is no code at this address"
+    );
+    assert_eq!(text(8), "there is no code at this address");
+    let wish = request(at).count().function(at + 1..at + 2);
+    assert_eq!(
+        register(&wish).unwrap_err().to_string(),
+        "the address is outside of the function's range"
+    );
+    assert_eq!(
+        register(&request(at)).unwrap_err().to_string(),
+        "the probe would do nothing: it has no handler, and does not count"
+    );
+    let wish = request(at).count().execution(Execution::Simulated);
+    assert_eq!(
+        register(&wish).unwrap_err().to_string(),
+        "the instruction cannot be executed by simulation"
+    );
+    assert!(engine().is_intact());
+}
