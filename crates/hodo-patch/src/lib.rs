@@ -22,7 +22,7 @@ use hodo_arch::x86_64::relocate::{RelocateError, relocate_mapped};
 use hodo_arch::x86_64::stub::{self, Body, Layout, Records, Runtime, Scope};
 use hodo_arch::x86_64::track::{self, Row, Rule, State};
 use hodo_plan::model::{Extra, LibcallForm, LibcallSite, Mode, PlannedFunction, SitePlan};
-use hodo_trace::format::{RECORD_SIZE, SHADOW_DISTANCE, record, tcb};
+use hodo_trace::format::{RECORD_SIZE, SHADOW_DISTANCE, counters, record, tcb};
 
 use crate::lead::{lead, write_puns};
 
@@ -176,6 +176,9 @@ pub fn layout() -> Layout {
         inside: offset(tcb::INSIDE),
         depth: offset(tcb::DEPTH),
         frames: offset(tcb::FRAMES),
+        chain_top: offset(tcb::CHAIN_TOP),
+        chain_lo: offset(tcb::CHAIN_LO),
+        chain_size: offset(counters::CHAIN_SIZE),
         shadow_distance: SHADOW_DISTANCE,
         record_size: offset(RECORD_SIZE),
         sp_shift: (record::SP_SHIFT - 4) as u8,

@@ -77,6 +77,8 @@ impl TcbInit {
         put(tcb::REGION0_LEN, self.regions[0].1);
         put(tcb::REGION1_LO, self.regions[1].0);
         put(tcb::REGION1_LEN, self.regions[1].1);
+        // No list for return probes.
+        put(tcb::CHAIN_TOP, u64::MAX);
         put(tcb::FLAGS, u64::from(self.confined));
         put(tcb::BASE, self.base);
         put(tcb::BUCKET, self.base + BUCKET);

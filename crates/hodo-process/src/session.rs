@@ -227,6 +227,37 @@ impl Session {
         Ok(())
     }
 
+    /// Makes the list empty in which a thread's return probes keep return addresses, or gives it what that of another thread
+    /// has. Tells its place in the file, and the bytes in use, which are to be put into the control block.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn begin_chain(&self, number: u64, from: Option<(u64, u64)>) -> Result<Option<u64>> {
+        let Some((file, path)) = &self.counters else {
+            return Ok(None);
+        };
+        if number >= counters::THREADS {
+            return Ok(None);
+        }
+        let at = counters::chain_offset(number);
+        // SAFETY: the descriptor is open, and the call changes nothing but the file.
+        unsafe {
+            libc::fallocate(
+                file.as_raw_fd(),
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                at.cast_signed(),
+                counters::CHAIN_SIZE.cast_signed(),
+            );
+        }
+        if let Some((other, used)) = from {
+            let mut bytes = vec![0; used.min(counters::CHAIN_SIZE) as usize];
+            file.read_exact_at(&mut bytes, counters::chain_offset(other))
+                .and_then(|()| file.write_all_at(&bytes, at))
+                .with_context(|| format!("copying in {}", path.display()))?;
+        }
+        Ok(Some(at))
+    }
+
     /// The hits of the first `count` counters, in which threads with TCB numbers up to `tcbs` have counted.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use hodo_tests::{Kind, build, build_with, hodo};
+use hodo_tests::{Kind, build, build_with, has_tool, hodo};
 use serde_json::Value;
 
 fn available() -> impl Iterator<Item = Kind> {
@@ -67,6 +67,9 @@ fn counts_are_exact() {
             // Every fourth is left by longjmp.
             ("leaves", 75),
             ("first", 300),
+            // Those are jumped to, and return to what jumped there.
+            ("middle", 300),
+            ("last", 301),
             ("in_thread", 4010),
             ("begins_with_a_loop", 1),
             ("main", 1),
@@ -74,9 +77,6 @@ fn counts_are_exact() {
         for (name, hits) in expected {
             assert_eq!(counts[name], (hits, 0), "{kind:?}: {name}");
         }
-        // What a function jumps to returns from that function's frame.
-        assert_eq!(counts["middle"].0 + counts["middle"].1, 300, "{kind:?}");
-        assert_eq!(counts["last"].0 + counts["last"].1, 301, "{kind:?}");
     }
 }
 
@@ -208,9 +208,10 @@ fn same(file: &str, actions: &str, command: &[&str]) {
     assert_eq!(errors, alone_errors, "{}", what());
     let told = text(&output.stdout[alone.stdout.len()..]).lines().skip(1);
     let hit = told.filter(|line| !line.trim_start().starts_with("0 "));
-    // Of the unwinder's functions nearly none can have one.
-    let least = if file.starts_with("libgcc") { 0 } else { 2 };
-    assert!(hit.count() >= least, "{}", what());
+    // Of the unwinder's functions nearly none can have one, and some programs never return from main.
+    if command.len() > 1 {
+        assert!(hit.count() > 3, "{}", what());
+    }
 }
 
 #[test]
@@ -236,6 +237,73 @@ fn exceptions_jumps_and_signals_pass_through() {
     // Nobody catches it.
     same(path(&program), "count", &[path(&program), "1"]);
     same("libgcc_s.so.1", "count", &[path(&program)]);
+}
+
+#[test]
+fn what_is_missed_is_counted() {
+    let numbers = |program: &Path, names: &[&str]| {
+        let file = path(program);
+        let definition = format!("r {file}:* count");
+        let entries = format!("p {file}:* count");
+        let output = probe(
+            &["--format", "json", "-e", &definition, "-e", &entries],
+            &[file],
+        );
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let told: Vec<Value> = text(&output.stdout)
+            .lines()
+            .filter(|line| line.starts_with('{'))
+            .map(|line| serde_json::from_str(line).expect("an object"))
+            .collect();
+        let sum = |key: &str, returns: bool| -> u64 {
+            told.iter()
+                .filter(|count| names.iter().any(|name| count["symbol"] == *name))
+                .filter(|count| count.get("nmissed").is_some() == returns)
+                .map(|count| count[key].as_u64().expect("a number"))
+                .sum()
+        };
+        (sum("hits", true), sum("nmissed", true), sum("hits", false))
+    };
+    for kind in available().filter(|kind| kind.has_names()) {
+        // A chain of jumps is longer than what can be kept of it: 4096 frames, the first of which is not one of a jump.
+        let program = build("tail_calls.c", kind, &[]);
+        for names in [["even", "odd"], ["first", "second"]] {
+            let (hits, missed, entries) = numbers(&program, &names);
+            assert_eq!(entries, 1_000_001, "{kind:?}: {names:?}");
+            assert!((4000..=4097).contains(&hits), "{kind:?}: {hits}");
+            // One of these jumps to itself at last, which is a loop.
+            let loops = u64::from(names[0] == "first");
+            assert_eq!(hits + missed + loops, entries, "{kind:?}: {names:?}");
+        }
+        let program = build("deep_recursion.c", kind, &[]);
+        same(path(&program), "count", &[path(&program)]);
+    }
+    // Where the program has memory of its own at the place of the shadow.
+    let program = build("odd_stacks.c", Kind::Pie, &[]);
+    let (hits, missed, entries) = numbers(&program, &["deep", "leaf"]);
+    assert!(
+        missed > 0 && hits + missed == entries,
+        "{hits} {missed} {entries}"
+    );
+}
+
+#[test]
+fn unwinders_find_their_way() {
+    for kind in available() {
+        let all = ["children.c", "cancel.c"];
+        // musl has no backtraces and no contexts.
+        let glibc = ["unwinding.c", "coroutines.c"];
+        let more = Kind::GLIBC.contains(&kind).then_some(glibc);
+        for source in all.into_iter().chain(more.into_iter().flatten()) {
+            let program = build(source, kind, &[]);
+            same(path(&program), "count", &[path(&program)]);
+        }
+    }
+    if has_tool("rustc") {
+        let flags = ["-O", "-Cdebuginfo=0", "--edition=2021"];
+        let program = build_with("rustc", &["panics.rs"], &flags);
+        same(path(&program), "count", &[path(&program)]);
+    }
 }
 
 #[test]

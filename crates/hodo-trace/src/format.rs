@@ -66,6 +66,11 @@ pub mod counters {
     pub const SIZE: u64 = 1 << 31;
     /// Bytes of it for the counters that exist once, at the end.
     pub const SHARED_SIZE: u64 = 64 << 20;
+    /// Bytes before that for the lists of threads in which return probes keep where a function returns to that was jumped to:
+    /// [`CHAIN_SIZE`] for each of [`THREADS`].
+    pub const CHAINS_SIZE: u64 = THREADS * CHAIN_SIZE;
+    /// Bytes of such a list: entries of a stack address (0: free, 1: not in use any more) and a return address.
+    pub const CHAIN_SIZE: u64 = 64 << 10;
     /// TCB numbers below this one have counters of their own.
     pub const THREADS: u64 = 1024;
     /// Bytes from one row to the next: a little more than a row has, so that a thread's rows do not all lie in the same sets
@@ -74,7 +79,7 @@ pub mod counters {
     /// Counters of a thread in a row.
     pub const IN_ROW: u64 = tcb::SIZE / 8;
     /// Counters that exist once for each thread.
-    pub const PER_THREAD: u64 = (SIZE - SHARED_SIZE) / ROW * IN_ROW;
+    pub const PER_THREAD: u64 = (SIZE - SHARED_SIZE - CHAINS_SIZE) / ROW * IN_ROW;
     /// Counters in all.
     pub const COUNT: u64 = PER_THREAD + SHARED_SIZE / 8;
 
@@ -97,6 +102,12 @@ pub mod counters {
     pub fn offset(counter: u64, tcb: u64) -> Option<u64> {
         let (row, column) = (counter / IN_ROW, counter % IN_ROW);
         (counter < PER_THREAD).then_some(row * ROW + tcb * tcb::SIZE + column * 8)
+    }
+
+    /// Offset in the file of the list of a thread.
+    #[must_use]
+    pub fn chain_offset(tcb: u64) -> u64 {
+        SIZE - SHARED_SIZE - CHAINS_SIZE + tcb * CHAIN_SIZE
     }
 
     /// Offset in the file of a counter that exists once.
@@ -177,6 +188,10 @@ pub mod tcb {
     pub const PID: u64 = 216;
     /// `[u8; 16]`: the thread's name, with a byte 0 at its end.
     pub const COMM: u64 = 224;
+    /// `u64`: target address behind the entries in use of the list of return probes (see `counters::CHAIN_SIZE`).
+    pub const CHAIN_TOP: u64 = 240;
+    /// `u64`: target address of that list; more than its size below [`CHAIN_TOP`]: there is none.
+    pub const CHAIN_LO: u64 = 248;
     /// `[(u64, u64); 4]`: the stack pointers of system calls that the thread is in, and their numbers as the table of
     /// what is fetched has them. A call is kept in the pair that two bits of its stack pointer (4 and 5) name.
     pub const SYSCALLS: u64 = 256;

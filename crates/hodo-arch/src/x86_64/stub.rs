@@ -37,6 +37,12 @@ pub struct Layout {
     pub depth: u32,
     /// Offset of the frames that count: their stack addresses, `u64` each.
     pub frames: u32,
+    /// Offset of the address behind the entries of the thread's list of return probes, `u64`.
+    pub chain_top: u32,
+    /// Offset of that list's address, `u64`.
+    pub chain_lo: u32,
+    /// Bytes that the list has.
+    pub chain_size: u32,
     /// Distance from a stack slot to its shadow.
     pub shadow_distance: u64,
     /// Bytes of a record.

@@ -13,6 +13,9 @@ use crate::options::Exit;
 use crate::remote;
 use crate::session::{counter, exit_json};
 
+/// Where the control block has its list for return probes.
+const CHAIN: std::ops::Range<u64> = tcb::CHAIN_TOP..tcb::CHAIN_LO + 8;
+
 impl Tracer<'_> {
     pub(super) fn ended(&mut self, tid: i32, exit: Exit) -> Result<()> {
         if tid == self.first {
@@ -122,6 +125,20 @@ impl Tracer<'_> {
             }
         }
         let (base, _) = space.borrow().events;
+        let (inherited, used) = match inherited.filter(|_| kind == "fork") {
+            Some(from) => {
+                let words = self.session.events.tcb_words(from, CHAIN);
+                let used = words[0].wrapping_sub(words[1]);
+                let used = Some(used).filter(|used| *used <= counters::CHAIN_SIZE);
+                (used.map(|used| (from, used)), used.unwrap_or(0))
+            }
+            None => (None, 0),
+        };
+        if let Some(at) = self.session.begin_chain(number, inherited)? {
+            let at = base - counters::SIZE + at;
+            let events = &self.session.events;
+            events.put_tcb_words(number, tcb::CHAIN_TOP, &[at + used, at]);
+        }
         remote::set_gs_base(tid, base + number * tcb::SIZE)?;
         self.session.log(&json!({"task": {
             "id": init.task, "tid": tid, "pid": pid,

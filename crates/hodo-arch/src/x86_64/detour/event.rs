@@ -185,6 +185,7 @@ pub(super) fn emit_source(
             let at = u64::from(saved.depth()).wrapping_sub(8 + distance);
             code.op64(&[0x48, 0xB8], at); // movabs rax, at
             code.raw(&[0x48, 0x8B, 0x04, 0x04]); // mov rax, [rsp+rax]
+            code.raw(&[0x48, 0x0F, 0xBA, 0xF0, 0x3F]); // btr rax, 63: `--check-frames` marks it
         }
         Source::Memory(base, offset) => {
             emit_source(code, (saved, here), base, loads);
