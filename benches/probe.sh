@@ -36,6 +36,7 @@ count=$(minus "$(least "$hodo" probe -e "$file:tiny count" -- ./calls "$calls")"
 row "count at a function's entry" "$count" "goal 3"
 both=$(minus "$(least "$hodo" probe -e "$file:tiny+* count" -- ./calls "$calls")" "$bare")
 row "count at both of its instructions" "$both" ""
+row "count its returns" "$(minus "$(least "$hodo" probe --no-time -e "r $file:tiny count" -- ./calls "$calls")" "$bare")" "goal 10"
 row "event with two registers and the time" \
     "$(minus "$(least "$hodo" probe -d trace -e "$file:tiny %di %si" -- ./calls "$((calls / 10))")" "$bare")" "goal rdtsc + 6"
 if [ -w "$tracing/uprobe_events" ]; then

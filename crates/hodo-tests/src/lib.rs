@@ -11,7 +11,7 @@ mod trace;
 
 use std::io::Write;
 
-pub use build::{Kind, Language, build, build_with, has_tool, scratch};
+pub use build::{Kind, Language, build, build_with, has_tool, scratch, temporary};
 pub use run::{Ended, Outcome, Run, Traced, hodo};
 pub use trace::Trace;
 

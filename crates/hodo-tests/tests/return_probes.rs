@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use hodo_tests::{Kind, build, build_with, has_tool, hodo};
+use hodo_tests::{Kind, build, build_with, has_tool, hodo, temporary};
 use serde_json::Value;
 
 fn available() -> impl Iterator<Item = Kind> {
@@ -21,6 +21,8 @@ fn probe(options: &[&str], command: &[&str]) -> Output {
         .arg("--")
         .args(command)
         .env("LC_ALL", "C")
+        // Some programs make files.
+        .current_dir(temporary())
         .output()
         .expect("hodo can be run")
 }
@@ -190,6 +192,7 @@ fn same(file: &str, actions: &str, command: &[&str]) {
     let alone = Command::new(command[0])
         .args(&command[1..])
         .env("LC_ALL", "C")
+        .current_dir(temporary())
         .output()
         .expect("the program can be run");
     let definition = format!("r {file}:* $retval {actions}");
