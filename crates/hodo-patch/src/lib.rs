@@ -22,7 +22,7 @@ use hodo_arch::x86_64::relocate::{RelocateError, relocate_mapped};
 use hodo_arch::x86_64::stub::{self, Body, Layout, Records, Runtime, Scope};
 use hodo_arch::x86_64::track::{self, Row, Rule, State};
 use hodo_plan::model::{Extra, LibcallForm, LibcallSite, Mode, PlannedFunction, SitePlan};
-use hodo_trace::format::{RECORD_SIZE, SHADOW_DISTANCE, counters, record, tcb};
+use hodo_trace::format::{BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, counters, record, tcb};
 
 use crate::lead::{lead, write_puns};
 
@@ -183,6 +183,9 @@ pub fn layout() -> Layout {
         record_size: offset(RECORD_SIZE),
         sp_shift: (record::SP_SHIFT - 4) as u8,
         sp_mask: ((1 << record::SP_BITS) - 1) << record::SP_SHIFT,
+        bucket: offset(tcb::BUCKET),
+        bucket_size: offset(BUCKET_SIZE),
+        lost: offset(tcb::LOST),
     }
 }
 

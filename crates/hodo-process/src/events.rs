@@ -134,6 +134,9 @@ impl Events {
             u32::try_from(CHUNK_SIZE).expect("small"),
         );
         events.put_u64(file_header::CONTROL_SIZE, CONTROL_SIZE);
+        for at in (file_header::SWITCHES..file_header::SWITCHES_END).step_by(8) {
+            events.put_u64(at, u64::from_le_bytes([1; 8]));
+        }
         events.put_u64(file_header::FLAGS, u64::from(timed));
         // The bucket has to be there when the disk is full.
         events.put_u64(BUCKET, 0);

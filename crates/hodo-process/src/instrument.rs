@@ -297,6 +297,15 @@ fn map_all(
             bail!("there is no room in the address space for the counters");
         }
     }
+    if let Some((file, path, size)) = &context.session.histograms {
+        let at = space.events.0 - counters::SIZE - size;
+        let fd = give::file(calls, memory, file, path)?;
+        let got = calls.call(libc::SYS_mmap, [at, *size, rw, shared, fd, 0])?;
+        calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        if got.cast_unsigned() != at {
+            bail!("there is no room in the address space for the histograms");
+        }
+    }
 
     let start = bias.wrapping_add(module.image.segments.first().map_or(0, |s| s.addr)) & !4095;
     let end = bias.wrapping_add(module.image.end);

@@ -65,6 +65,9 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
     if probes.count() {
         session.make_counters()?;
     }
+    if probes.histogram_bytes() > 0 {
+        session.make_histograms(probes.histogram_bytes())?;
+    }
     let mut modules = modules::Modules::new(probes);
     // A script has no functions of its own, and what cannot be read is told when it is executed.
     if let Ok(module) = modules.get(

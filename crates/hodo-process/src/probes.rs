@@ -3,10 +3,12 @@
 mod actions;
 mod conditions;
 mod dry;
+mod histograms;
 mod list;
 mod places;
 mod planned;
 mod returns;
+mod switches;
 mod syscalls;
 mod values;
 
@@ -24,10 +26,13 @@ use serde_json::{Value, json};
 use crate::modules::Image;
 use crate::session::Session;
 use actions::counter;
+use conditions::Arguments;
 pub use dry::{Changed, Examined, ExaminedPlace, dry_run};
+use histograms::Histograms;
 pub use list::{Listed, list};
 pub use places::is_file;
 use planned::Planned;
+use switches::Switches;
 use values::possible;
 
 /// A counter and what it counts.
@@ -58,6 +63,8 @@ pub struct Probes {
     /// By definition: why an instruction does not.
     refused: Vec<Option<String>>,
     counted: Vec<Counted>,
+    switches: Switches,
+    histograms: Histograms,
     rdpid: bool,
     timed: bool,
     /// System calls are recorded, and nothing else.
@@ -122,14 +129,30 @@ impl Probes {
             possible(&definition).with_context(|| format!("the probe {text:?}"))?;
             definitions.push(definition);
         }
+        let rdpid = std::fs::read_to_string("/proc/cpuinfo")
+            .is_ok_and(|text| text.split_whitespace().any(|word| word == "rdpid"));
+        let mut histograms = Histograms::default();
+        for (index, definition) in definitions.iter().enumerate() {
+            let context = || format!("the probe {:?}", texts[index]);
+            let fetched = values::fetches(definition, &|_| Some(0)).with_context(context)?;
+            let arguments = Arguments {
+                known: &fetched.known,
+                types: &fetched.types,
+                rdpid,
+            };
+            histograms
+                .add(index, definition, &arguments)
+                .with_context(context)?;
+        }
         Ok(Self {
+            switches: Switches::new(&definitions)?,
+            histograms,
             placed: vec![0; definitions.len()],
             refused: vec![None; definitions.len()],
             texts: texts.to_vec(),
             definitions,
             counted: Vec::new(),
-            rdpid: std::fs::read_to_string("/proc/cpuinfo")
-                .is_ok_and(|text| text.split_whitespace().any(|word| word == "rdpid")),
+            rdpid,
             timed,
             syscalls: None,
         })
@@ -151,6 +174,23 @@ impl Probes {
         self.definitions
             .iter()
             .any(|d| counts(d) || d.kind == Kind::Return)
+    }
+
+    /// Bytes of the tables of histograms.
+    pub fn histogram_bytes(&self) -> u64 {
+        self.histograms.size()
+    }
+
+    /// `hists.json`: what is in the histograms, whose words `memory` tells by place and length in bytes.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn describe_histograms(
+        &self,
+        memory: &dyn Fn(u64, u64) -> Result<Vec<u64>>,
+    ) -> Result<Value> {
+        self.histograms
+            .describe(&self.definitions, &self.texts, memory)
     }
 
     /// The files that definitions name by their paths, and the program where they name it, with the numbers of the
@@ -268,6 +308,9 @@ impl Probes {
             for (&addr, &flags_dead) in site.probes.iter().zip(&site.flags_dead) {
                 for spot in places.get(&addr).into_iter().flatten() {
                     let actions = self.actions(spot, addr, image, next_id, hits, session)?;
+                    // Who asks for the flags wants them as they are.
+                    let asked = self.definitions[spot.definition].reads_flags();
+                    let flags_dead = flags_dead && !asked;
                     let probe = |action, when| Probe {
                         addr,
                         flags_dead: flags_dead || when != When::Hit,

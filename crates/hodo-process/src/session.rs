@@ -35,6 +35,8 @@ pub struct Session {
     started: std::time::Instant,
     /// The file in which probes count, and where it is.
     pub counters: Option<(File, PathBuf)>,
+    /// The file with the tables of histograms, where it is, and its bytes.
+    pub histograms: Option<(File, PathBuf, u64)>,
     /// The file that the targets write.
     pub events: std::sync::Arc<Events>,
 }
@@ -197,6 +199,7 @@ impl Session {
             clock,
             started: std::time::Instant::now(),
             counters: None,
+            histograms: None,
             events: events.into(),
         };
         // A second sample, so that a trace whose recorder was killed can still be converted.
@@ -212,18 +215,7 @@ impl Session {
     /// # Errors
     /// Whatever the kernel says.
     pub fn make_counters(&mut self) -> Result<()> {
-        // SAFETY: the name is a string with an end; the descriptor that comes back is nobody else's.
-        let made = unsafe {
-            match libc::memfd_create(c"hodo-counters".as_ptr(), libc::MFD_CLOEXEC) {
-                -1 => Err(std::io::Error::last_os_error()),
-                fd => Ok(File::from_raw_fd(fd)),
-            }
-        };
-        let made = made
-            .and_then(|file| file.set_len(counters::SIZE).map(|()| file))
-            .context("making memory for counters")?;
-        let path = format!("/proc/{}/fd/{}", std::process::id(), made.as_raw_fd());
-        self.counters = Some((made, path.into()));
+        self.counters = Some(memory(c"hodo-counters", counters::SIZE)?);
         Ok(())
     }
 
@@ -258,6 +250,37 @@ impl Session {
         Ok(Some(at))
     }
 
+    /// Makes the file of the tables of histograms, in memory as well.
+    ///
+    /// # Errors
+    /// Whatever the kernel says.
+    pub fn make_histograms(&mut self, bytes: u64) -> Result<()> {
+        let (file, path) = memory(c"hodo-histograms", bytes)?;
+        self.histograms = Some((file, path, bytes));
+        Ok(())
+    }
+
+    /// The words at a place of that file.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn histogram_words(&self, at: u64, bytes: u64) -> Result<Vec<u64>> {
+        match &self.histograms {
+            Some((file, path, _)) => words(file, path, at, bytes),
+            None => Ok(vec![0; (bytes / 8) as usize]),
+        }
+    }
+
+    /// Writes `hists.json`.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub fn write_histograms(&self, histograms: &Value) -> Result<()> {
+        let path = self.directory.join("hists.json");
+        let text = serde_json::to_vec(histograms)?;
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+    }
+
     /// The hits of the first `count` counters, in which threads with TCB numbers up to `tcbs` have counted.
     ///
     /// # Errors
@@ -266,13 +289,7 @@ impl Session {
         let Some((file, path)) = self.counters.take() else {
             return Ok(Vec::new());
         };
-        let read = |at: u64, size: u64| -> Result<Vec<u64>> {
-            let mut bytes = vec![0; size as usize];
-            file.read_exact_at(&mut bytes, at)
-                .with_context(|| format!("reading {}", path.display()))?;
-            let word = |word: &[u8]| u64::from_le_bytes(word.try_into().unwrap_or_default());
-            Ok(bytes.chunks_exact(8).map(word).collect())
-        };
+        let read = |at: u64, size: u64| words(&file, &path, at, size);
         let mut counts = vec![0u64; count as usize];
         let own = count.min(counters::PER_THREAD);
         for row in 0..own.div_ceil(counters::IN_ROW) {
@@ -407,6 +424,30 @@ impl Session {
         });
         self.write_info()
     }
+}
+
+/// A file in memory, and where it is.
+fn memory(name: &std::ffi::CStr, bytes: u64) -> Result<(File, PathBuf)> {
+    // SAFETY: the name is a string with an end; the descriptor that comes back is nobody else's.
+    let made = unsafe {
+        match libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) {
+            -1 => Err(std::io::Error::last_os_error()),
+            fd => Ok(File::from_raw_fd(fd)),
+        }
+    };
+    let made = made
+        .and_then(|file| file.set_len(bytes).map(|()| file))
+        .with_context(|| format!("making memory for {}", name.to_string_lossy()))?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), made.as_raw_fd());
+    Ok((made, path.into()))
+}
+
+fn words(file: &File, path: &Path, at: u64, size: u64) -> Result<Vec<u64>> {
+    let mut bytes = vec![0; size as usize];
+    file.read_exact_at(&mut bytes, at)
+        .with_context(|| format!("reading {}", path.display()))?;
+    let word = |word: &[u8]| u64::from_le_bytes(word.try_into().unwrap_or_default());
+    Ok(bytes.chunks_exact(8).map(word).collect())
 }
 
 /// How the log writes an exit.

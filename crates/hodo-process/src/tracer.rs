@@ -232,6 +232,11 @@ impl<'a> Tracer<'a> {
         if !counts.is_empty() {
             self.session.write_counts(&probes.describe(&counts))?;
         }
+        if probes.histogram_bytes() > 0 {
+            let memory = |at, bytes| self.session.histogram_words(at, bytes);
+            let histograms = probes.describe_histograms(&memory)?;
+            self.session.write_histograms(&histograms)?;
+        }
         for text in probes.unplaced() {
             self.remark(self.first, &text)?;
         }

@@ -1,10 +1,9 @@
-//! Conditions and actions of probes: what they say against what the same program's events say.
+//! Actions of probes and values: what they say against what the same program's events say.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use hodo_probe::{BinaryOp, Expr, Scalar, Type, UnaryOp};
 use hodo_tests::{Kind, build, hodo};
 use serde_json::Value;
 
@@ -44,280 +43,344 @@ fn objects(definitions: &[String], command: &[&str], own: usize) -> Vec<Value> {
         .collect()
 }
 
-/// The arguments that conditions are about, in `values.c`.
-const ARGS: &str = "a=$arg1 b=$arg2:s64 c=%dl:u8 d=%ecx:s32 e=+0($arg5):u16 f=+2($arg5):s8 g=+8($arg5) s=+0($arg6):string \
-                    t=+16($arg5):string w=%r8w:b5@3/16 k=\\-3:s8";
-
-/// A number of a condition, with the rules of C for 64 bits; `None`: the condition is false as a whole.
-#[derive(Clone, Copy, Debug)]
-struct Number {
-    bits: u64,
-    unsigned: bool,
+/// What a histogram has, as its keys and then hits and sums.
+fn table(histogram: &Value) -> BTreeMap<String, (u64, Value)> {
+    let entries = histogram["hist"].as_array().expect("entries").iter();
+    entries
+        .map(|entry| {
+            let hits = entry["hitcount"].as_u64().expect("hits");
+            (entry["key"].to_string(), (hits, entry["sums"].clone()))
+        })
+        .collect()
 }
 
-fn signed(bits: u64) -> Option<Number> {
-    let unsigned = false;
-    Some(Number { bits, unsigned })
-}
-
-/// What an event says of the arguments.
-struct Hit<'a> {
-    event: &'a Value,
-    definition: &'a hodo_probe::Definition,
-}
-
-impl Hit<'_> {
-    fn arg(&self, index: usize) -> (&Value, Option<Type>) {
-        let arg = &self.definition.args[index];
-        (&self.event["args"][&arg.name], arg.effective_type())
-    }
-
-    fn text(&self, expr: &Expr) -> Option<Option<String>> {
-        match expr {
-            Expr::Text(text) => Some(Some(text.clone())),
-            Expr::Comm => Some(self.event["comm"].as_str().map(str::to_owned)),
-            Expr::Arg(index) => match self.arg(*index) {
-                (value, Some(Type::Scalar(Scalar::String))) => {
-                    Some(value.as_str().map(str::to_owned))
-                }
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    fn number(&self, expr: &Expr) -> Option<Number> {
-        match expr {
-            Expr::Number(bits) => Some(Number {
-                bits: *bits,
-                unsigned: *bits > i64::MAX as u64,
-            }),
-            Expr::Arg(index) => {
-                let (value, ty) = self.arg(*index);
-                let number = value.as_u64();
-                let bits = number.or_else(|| value.as_i64().map(i64::cast_unsigned))?;
-                let unsigned = matches!(ty, Some(Type::Scalar(Scalar::U(64) | Scalar::X(64))));
-                Some(Number { bits, unsigned })
-            }
-            Expr::Pid => signed(self.event["pid"].as_u64()?),
-            Expr::Tid => signed(self.event["tid"].as_u64()?),
-            Expr::Cpu => signed(self.event["cpu"].as_u64()?),
-            Expr::Unary(op, operand) => {
-                let Number { bits, unsigned } = self.number(operand)?;
-                match op {
-                    UnaryOp::Not => signed(u64::from(bits == 0)),
-                    UnaryOp::Complement => Some(Number {
-                        bits: !bits,
-                        unsigned,
-                    }),
-                    UnaryOp::Negate => Some(Number {
-                        bits: bits.wrapping_neg(),
-                        unsigned,
-                    }),
-                }
-            }
-            Expr::Binary(op, left, right) => self.binary(*op, left, right),
-            Expr::Text(_) | Expr::Comm => panic!("a text is no number"),
-        }
-    }
-
-    fn binary(&self, op: BinaryOp, left: &Expr, right: &Expr) -> Option<Number> {
-        if let (Some(left), Some(right)) = (self.text(left), self.text(right)) {
-            let (left, right) = (left?, right?);
-            return signed(u64::from(match op {
-                BinaryOp::Equal => left == right,
-                BinaryOp::NotEqual => left != right,
-                _ => fits(right.as_bytes(), left.as_bytes()),
-            }));
-        }
-        if matches!(op, BinaryOp::And | BinaryOp::Or) {
-            let first = self.number(left)?.bits != 0;
-            if first == (op == BinaryOp::Or) {
-                return signed(u64::from(first));
-            }
-            return signed(u64::from(self.number(right)?.bits != 0));
-        }
-        let (left, right) = (self.number(left)?, self.number(right)?);
-        let unsigned = left.unsigned || right.unsigned;
-        let (x, y) = (left.bits, right.bits);
-        let (sx, sy) = (x.cast_signed(), y.cast_signed());
-        let less = if unsigned { x < y } else { sx < sy };
-        let shift = (y & 63) as u32;
-        let compared = |truth: bool| signed(u64::from(truth));
-        let bits = match op {
-            BinaryOp::Equal => return compared(x == y),
-            BinaryOp::NotEqual => return compared(x != y),
-            BinaryOp::Less => return compared(less),
-            BinaryOp::LessEqual => return compared(less || x == y),
-            BinaryOp::Greater => return compared(!less && x != y),
-            BinaryOp::GreaterEqual => return compared(!less),
-            BinaryOp::ShiftLeft => {
-                return Some(Number {
-                    bits: x << shift,
-                    unsigned: left.unsigned,
-                });
-            }
-            BinaryOp::ShiftRight => {
-                let bits = match left.unsigned {
-                    true => x >> shift,
-                    false => (sx >> shift).cast_unsigned(),
-                };
-                return Some(Number {
-                    bits,
-                    unsigned: left.unsigned,
-                });
-            }
-            BinaryOp::BitOr => x | y,
-            BinaryOp::BitXor => x ^ y,
-            BinaryOp::BitAnd => x & y,
-            BinaryOp::Add => x.wrapping_add(y),
-            BinaryOp::Subtract => x.wrapping_sub(y),
-            BinaryOp::Multiply => x.wrapping_mul(y),
-            BinaryOp::Divide | BinaryOp::Remainder if y == 0 => return None,
-            BinaryOp::Divide if unsigned => x / y,
-            BinaryOp::Divide => sx.wrapping_div(sy).cast_unsigned(),
-            BinaryOp::Remainder if unsigned => x % y,
-            BinaryOp::Remainder => sx.wrapping_rem(sy).cast_unsigned(),
-            BinaryOp::And | BinaryOp::Or | BinaryOp::Matches => panic!("done above"),
-        };
-        Some(Number { bits, unsigned })
-    }
-}
-
-/// Patterns with `*` and `?` and classes of single characters.
-fn fits(pattern: &[u8], text: &[u8]) -> bool {
-    let Some((&first, rest)) = pattern.split_first() else {
-        return text.is_empty();
-    };
-    if first == b'*' {
-        return (0..=text.len()).any(|skipped| fits(rest, &text[skipped..]));
-    }
-    let Some((&byte, behind)) = text.split_first() else {
-        return false;
-    };
-    match first {
-        b'?' => fits(rest, behind),
-        b'[' => {
-            let end = rest.iter().position(|&c| c == b']').expect("a class ends");
-            let (inside, after) = (&rest[..end], &rest[end + 1..]);
-            let (none, inside) = match inside.strip_prefix(b"!") {
-                Some(inside) => (true, inside),
-                None => (false, inside),
-            };
-            inside.contains(&byte) != none && fits(after, behind)
-        }
-        first => first == byte && fits(rest, behind),
-    }
-}
-
-/// Numbers that look random, the same ones in each run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        (self.next() >> 32) % limit
-    }
-
-    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.below(of.len() as u64) as usize]
-    }
-
-    /// The text of a condition.
-    fn expression(&mut self, depth: u32) -> String {
-        const OPERATORS: [&str; 18] = [
-            "||", "&&", "==", "!=", "<<", ">>", "<=", ">=", "<", ">", "|", "^", "&", "+", "-", "*",
-            "/", "%",
-        ];
-        match self.below(if depth == 0 { 6 } else { 20 }) {
-            0 => self.below(300).to_string(),
-            1 => match self.below(2) {
-                0 => format!("{:#x}", self.next()),
-                _ => (1u64 << self.below(64)).to_string(),
-            },
-            2..=3 => self.one(&["a", "b", "c", "d", "e", "f", "g"]).to_owned(),
-            4 => self.one(&["w", "k", "pid", "tid", "'x'"]).to_owned(),
-            5 => self.texts(),
-            6..=8 => {
-                let operator = self.one(&["!", "~", "-"]);
-                format!("{operator}{}", self.expression(depth - 1))
-            }
-            _ => {
-                let operator = self.one(&OPERATORS);
-                let (left, right) = (self.expression(depth - 1), self.expression(depth - 1));
-                format!("({left} {operator} {right})")
-            }
-        }
-    }
-
-    fn texts(&mut self) -> String {
-        const WORDS: [&str; 7] = ["\"\"", "\"ab\"", "\"abab\"", "\"text\"", "s", "t", "s"];
-        const PARTS: [&str; 9] = ["*", "?", "a", "b", "ab", "[ab]", "[!a]", "x", "*"];
-        let left = self.one(&WORDS);
-        match self.below(3) {
-            0 => format!("({left} == {})", self.one(&WORDS)),
-            1 => format!("({left} != {})", self.one(&WORDS)),
-            _ => {
-                let parts: String = (0..self.below(5)).map(|_| self.one(&PARTS)).collect();
-                format!("({left} ~ \"{parts}\")")
-            }
-        }
-    }
-}
-
-/// One run with a probe that prints all arguments, and with one for each of many conditions: those have the hits for which
-/// the condition is true by the arguments that were printed.
 #[test]
-fn random_conditions_hold_when_they_should() {
+fn histograms_are_what_the_events_say() {
+    let program = build("probed.c", Kind::Pie, &[]);
+    let file = path(&program);
+    let args = format!("{file}:work n=$arg2:s32 m=%esi:u8 t=+0($arg3):string p=$arg1");
+    let definitions = [
+        format!("p:all {args}"),
+        format!("p:h1 {args} hist:keys=n:vals=n,m"),
+        format!("p:h2 {args} hist:keys=n.buckets=7,t,tid:sort=hitcount.descending"),
+        format!("p:h3 {args} hist:keys=m.log2:vals=m:sort=m if"),
+        format!("p:h4 {args} if n % 3 == 1 hist:keys=comm,pid:vals=n"),
+        format!("p:h5 {args} hist:keys=n:size=100"),
+        format!("p:h6 {file}:work x=+0($arg1):s32 hist:keys=x"),
+    ];
+    let definitions = definitions.map(|text| text.trim_end_matches(" if").to_owned());
+    let lines = objects(&definitions, &[file], 1);
+    let (events, histograms): (Vec<_>, Vec<_>) =
+        lines.iter().partition(|line| line.get("hist").is_none());
+    assert_eq!((events.len(), histograms.len()), (8001, 6));
+    type Keys = fn(&Value) -> Value;
+    let expect = |histogram: &Value, keys: Keys, sums: &[&str], which: fn(&Value) -> bool| {
+        let mut expected: BTreeMap<String, (u64, Value)> = BTreeMap::new();
+        for event in events.iter().filter(|event| which(event)) {
+            let none = (0, serde_json::json!({}));
+            let entry = expected.entry(keys(event).to_string()).or_insert(none);
+            entry.0 += 1;
+            for &sum in sums {
+                let before = entry.1[sum].as_i64().unwrap_or(0);
+                entry.1[sum] = (before + event["args"][sum].as_i64().expect("a number")).into();
+            }
+        }
+        assert_eq!(table(histogram), expected);
+        assert_eq!(
+            (&histogram["lost"], &histogram["unread"]),
+            (&0.into(), &0.into())
+        );
+    };
+    use serde_json::json;
+    expect(
+        histograms[0],
+        |e| json!({"n": e["args"]["n"]}),
+        &["n", "m"],
+        |_| true,
+    );
+    expect(
+        histograms[1],
+        |e| {
+            let n = e["args"]["n"].as_i64().expect("a number");
+            json!({"n": n.div_euclid(7) * 7, "t": e["args"]["t"], "tid": e["tid"]})
+        },
+        &[],
+        |_| true,
+    );
+    expect(
+        histograms[2],
+        |e| {
+            let m = e["args"]["m"].as_u64().expect("a number");
+            json!({"m": if m == 0 { 0 } else { 1u64 << m.ilog2() }})
+        },
+        &["m"],
+        |_| true,
+    );
+    expect(
+        histograms[3],
+        |e| json!({"comm": e["comm"], "pid": e["pid"]}),
+        &["n"],
+        |e| e["args"]["n"].as_i64().is_some_and(|n| n % 3 == 1),
+    );
+    // The order that was asked for.
+    let hits = |histogram: &Value| -> Vec<u64> {
+        let entries = histogram["hist"].as_array().expect("entries");
+        entries
+            .iter()
+            .filter_map(|entry| entry["hitcount"].as_u64())
+            .collect()
+    };
+    assert!(hits(histograms[1]).is_sorted_by(|a, b| a >= b));
+    assert!(hits(histograms[0]).is_sorted());
+    // What has no room is lost, and counted.
+    let full = histograms[4];
+    assert!((90..=100).contains(&table(full).len()));
+    assert_eq!(
+        full["hits"]
+            .as_u64()
+            .zip(full["lost"].as_u64())
+            .map(|(a, b)| a + b),
+        Some(8001)
+    );
+    // What cannot be read is counted, too.
+    assert_eq!(
+        (&histograms[5]["unread"], &histograms[5]["hits"]),
+        (&1.into(), &8000.into())
+    );
+}
+
+#[test]
+fn histograms_are_written_as_the_kernel_does() {
+    let program = build("probed.c", Kind::Pie, &[]);
+    let file = path(&program);
+    let definition = format!("{file}:loop n=%di:u64 h=%di:x16 hist:keys=n,h,comm:vals=n:size=16");
+    let output = probe(&["-e", &definition], &[file]);
+    let shown = text(&output.stdout);
+    let name = program
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("a name");
+    let name = &name[..name.len().min(15)];
+    assert!(
+        shown.contains(&format!("# trigger info: {definition}")),
+        "{shown}"
+    );
+    let line = format!(
+        "{{ n:       1000, h:        3e8, comm: {name:<50} }} hitcount:          1  n:       1000\n"
+    );
+    assert!(shown.contains(&line), "{shown}");
+    assert!(
+        shown.contains("\nTotals:\n    Hits: 1\n    Entries: 1\n    Dropped: 0\n"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn probes_switch_each_other_and_events() {
     let program = build("values.c", Kind::Pie, &[]);
     let file = path(&program);
-    let mut random = Random(0x1234_5678_9ABC_DEF1);
-    let (mut yes, mut no) = (0, 0);
-    for _ in 0..4 {
-        let all = format!("p:all {file}:values {ARGS}");
-        let conditions = (0..60).map(|number| {
-            let expression = random.expression(4);
-            format!("p:c{number} {file}:values {ARGS} if {expression}")
-        });
-        let definitions: Vec<String> = std::iter::once(all)
-            .chain(conditions)
-            .filter(|text| hodo_probe::parse(text).is_ok())
-            .collect();
-        assert!(definitions.len() > 30);
-        let parsed: BTreeMap<String, _> = definitions
-            .iter()
-            .map(|text| hodo_probe::parse(text).expect("a definition"))
-            .map(|definition| (definition.name.clone(), definition))
-            .collect();
-        let events = objects(&definitions, &[file], 1);
-        let hits: Vec<&[Value]> = events.chunk_by(|_, next| next["name"] != "all").collect();
-        assert_eq!(hits.len(), 120);
-        for hit in hits {
-            for (name, definition) in &parsed {
-                let Some(condition) = &definition.condition else {
-                    continue;
-                };
-                let event = &hit[0];
-                let here = Hit { event, definition };
-                let is = here.number(condition).is_some_and(|n| n.bits != 0);
-                let mut shown = hit.iter().filter(|event| event["name"] == **name);
-                let first = shown.next();
-                assert_eq!(first.is_some(), is, "{definition}: {event}");
-                if let Some(first) = first {
-                    assert_eq!(first["args"], event["args"], "{definition}");
-                }
-                match is {
-                    true => yes += 1,
-                    false => no += 1,
-                }
-            }
+    let place = format!("{file}:values c=%dx:u32");
+    // The main thread has c = 37 i for i below 60, then the other thread the same.
+    let run = |definitions: &[String]| -> Vec<(String, u64)> {
+        let lines = objects(definitions, &[file], 1);
+        let one = |line: &Value| {
+            let number = line["args"]["c"].as_u64().or(line["hits"].as_u64());
+            let name = line["name"].as_str().expect("a name").to_owned();
+            (name, number.expect("a number"))
+        };
+        lines.iter().map(one).collect()
+    };
+    let hits = |lines: &[(String, u64)], name: &str| -> Vec<u64> {
+        let named = lines.iter().filter(|(n, _)| n == name);
+        named.map(|(_, c)| c / 37).collect()
+    };
+    let lines = run(&[
+        format!("p:a {place}"),
+        format!("p:mygroup/off {place} if c == 370 disable:a"),
+        format!("p:on {place} if c == 740 enable:probe_values/a"),
+        format!("p:once {place} print disable:once"),
+        format!("p:n {place} count"),
+    ]);
+    let usual = (0..=10).chain(21..60).chain(0..=10).chain(21..60);
+    assert_eq!(hits(&lines, "a"), usual.collect::<Vec<u64>>());
+    assert_eq!(hits(&lines, "once"), [0]);
+    assert!(lines.contains(&("n".to_owned(), 120)));
+    let lines = run(&[
+        format!("p:before {place}"),
+        format!("p:off {place} if c == 370 traceoff"),
+        format!("p:on {place} if c == 740 traceon"),
+        format!("p:after {place}"),
+        format!("p:n {place} count"),
+    ]);
+    let before = (0..=10).chain(21..60).chain(0..=10).chain(21..60);
+    assert_eq!(hits(&lines, "before"), before.collect::<Vec<u64>>());
+    let after = (0..10).chain(20..60).chain(0..10).chain(20..60);
+    assert_eq!(hits(&lines, "after"), after.collect::<Vec<u64>>());
+    assert!(lines.contains(&("n".to_owned(), 120)));
+}
+
+#[test]
+fn functions_return_what_a_probe_says() {
+    for kind in Kind::ALL {
+        if !kind.is_available() || !kind.has_names() {
+            continue;
+        }
+        let program = build("probed.c", kind, &[]);
+        let file = path(&program);
+        let alone = Command::new(file).output().expect("it can be run");
+        let usual = text(&alone.stdout)
+            .split(' ')
+            .nth(1)
+            .expect("a number")
+            .to_owned();
+        let definition = format!("{file}:work n=$arg2:s32 if n >= 500 count return:-3");
+        let output = probe(&["-e", &definition], &[file]);
+        // The sum of n + 4 + 1 - 5 for those below 500, and -3 for the others; in eight threads.
+        let sum: i64 = 8 * ((0..500).sum::<i64>() - 1500);
+        let lines: Vec<&str> = text(&output.stdout).lines().collect();
+        assert_eq!(
+            lines[0],
+            format!("{sum} {}", usual.trim_end()),
+            "{output:?}"
+        );
+        assert!(lines[2].trim_start().starts_with("4000 "), "{output:?}");
+    }
+}
+
+#[test]
+fn snapshots_have_the_bytes_of_the_stack() {
+    let program = build("probed.c", Kind::Pie, &[]);
+    let file = path(&program);
+    for bytes in [1, 8, 70, 256, 3000, 32000, 65536] {
+        let definition =
+            format!("{file}:loop a=$stack0 b=$stack1 c=$stack8 print snapshot of {bytes} bytes");
+        let mut options = vec!["--format", "json", "-e", &definition];
+        if bytes == 65536 {
+            let output = probe(&options, &[file]);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(125));
+            assert!(
+                said.contains("snapshot: 32752 bytes can be kept at most"),
+                "{said}"
+            );
+            continue;
+        }
+        options.truncate(2);
+        let lines = objects(std::slice::from_ref(&definition), &[file], 1);
+        let stack = lines[1]["args"]["stack"].as_str().expect("bytes");
+        // Above the stack there may be less.
+        assert!(
+            stack.len() == 2 * bytes || bytes >= 3000 && stack.len() > 2000,
+            "{}",
+            stack.len()
+        );
+        for (name, word) in [("a", 0), ("b", 1), ("c", 8)] {
+            let Some(hex) = stack.get(word * 16..word * 16 + 16) else {
+                continue;
+            };
+            let value = u64::from_str_radix(hex, 16).expect("hex").swap_bytes();
+            assert_eq!(lines[0]["args"][name], value, "{name}");
         }
     }
-    assert!(yes > 1000 && no > 1000, "{yes} {no}");
+    let definition = format!("{file}:loop snapshot:20");
+    let output = probe(&["-e", &definition], &[file]);
+    let lines: Vec<&str> = text(&output.stdout).lines().collect();
+    assert!(
+        lines[1].ends_with(": (loop+0x0) <snapshot of 20 bytes>"),
+        "{output:?}"
+    );
+    assert!(
+        lines[2].starts_with("    +0000: ") && lines[3].starts_with("    +0010: "),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn all_kinds_of_values_are_fetched() {
+    let program = build("values.c", Kind::Pie, &[]);
+    let file = path(&program);
+    let far = "far=+0x7ffffffff000($arg5):u16";
+    let definition = format!(
+        "{file}:values %flags %cs %ss elf=@+0:x8[4] name=@+1:char[3] m=+0($arg5):u16[2] e=+0($arg5):u16 \
+         top=+0(%sp):x64[2] top0=$stack0 top1=$stack1 seventh=$arg7 {far} t=+0(%sp):string[2] c=$comm"
+    );
+    let events = objects(&[definition], &[file], 1);
+    assert_eq!(events.len(), 120);
+    for event in &events {
+        let args = &event["args"];
+        // Bits 1 and 9 of the flags (always, and interrupts) are set, direction and trap are not.
+        let flags = args["arg1"].as_u64().expect("flags");
+        assert_eq!(flags & 0x702, 0x202, "{flags:#x}");
+        assert_eq!((&args["arg2"], &args["arg3"]), (&0x33.into(), &0x2b.into()));
+        assert_eq!(args["elf"], serde_json::json!([0x7f, 0x45, 0x4c, 0x46]));
+        assert_eq!(args["name"], serde_json::json!(["E", "L", "F"]));
+        assert_eq!(args["m"][0], args["e"]);
+        assert_eq!(
+            (&args["top"][0], &args["top"][1]),
+            (&args["top0"], &args["top1"])
+        );
+        assert_eq!(args["seventh"], args["top1"]);
+        assert_eq!(args["far"], Value::Null);
+        assert!(args["t"][0].is_string(), "{args}");
+    }
+}
+
+/// The offset in the file of the program's entry point, which is that of the address in a PIE.
+fn entry(file: &str) -> u64 {
+    let bytes = std::fs::read(file).expect("the program");
+    u64::from_le_bytes(bytes[24..32].try_into().expect("eight bytes"))
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let program = build("values.c", Kind::Pie, &[]);
+    let file = path(&program);
+    for (definition, message) in [
+        (
+            format!("p:a {file}:values enable:b"),
+            "enable b: no probe has this name; there is a",
+        ),
+        (
+            format!("p:a {file}:values disable:other/a"),
+            "disable other/a: no probe has this name; there is a",
+        ),
+        (
+            format!(
+                "{file}:values a=+0(%di):x64[64] {}",
+                (0..70)
+                    .map(|n| format!("b{n}=+0(%di):x64[64] "))
+                    .collect::<String>()
+            ),
+            "the values are too much for one event",
+        ),
+        (
+            format!(
+                "{file}:values a=+0(%di):string hist:keys=a:size=1048576 hist:keys=a,tid:size=1048576 \
+                     hist:keys=a,pid:size=1048576 hist:keys=a,cpu:size=1048576 hist:keys=a,comm:size=1048576 \
+                     hist:keys=tid,a:size=1048576 hist:keys=pid,a:size=1048576 hist:keys=comm,a:size=1048576 \
+                     hist:keys=cpu,a:size=1048576 hist:keys=a,tid,pid:size=1048576 hist:keys=a,pid,tid:size=1048576 \
+                     hist:keys=a,pid,cpu:size=1048576 hist:keys=a,cpu,pid:size=1048576 hist:keys=a,cpu,tid:size=1048576 \
+                     hist:keys=cpu,a,tid:size=1048576 hist:keys=tid,a,cpu:size=1048576"
+            ),
+            "the histograms need more than 4 GiB; give them a smaller size=",
+        ),
+        (
+            format!("{file}:values x=+0(%dil):u8"),
+            "only a whole register is an address",
+        ),
+        (
+            format!("{file}:values x=@+0x7fffffff:u8"),
+            "no byte 0x7fffffff of the file is in memory",
+        ),
+        (
+            format!("{file}:{:#x} return:1", entry(file) + 1),
+            "is not the first instruction of a function",
+        ),
+    ] {
+        let output = probe(&["-e", &definition], &[file]);
+        let said = text(&output.stderr);
+        assert!(said.contains(message), "{definition}: {said}");
+        assert_eq!(output.status.code(), Some(125), "{definition}: {output:?}");
+        assert!(output.stdout.is_empty(), "{definition}: it ran");
+    }
 }

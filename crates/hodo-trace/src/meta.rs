@@ -203,6 +203,9 @@ pub struct Probe {
     /// Of a return probe: the word behind the first of the payload that has where the function returns to.
     #[serde(default)]
     pub caller: Option<usize>,
+    /// `snapshot` or `stacktrace`, if its events are that.
+    #[serde(default)]
+    pub kind: Option<String>,
     /// What its events tell.
     #[serde(default)]
     pub args: Vec<Arg>,

@@ -9,10 +9,11 @@ use anyhow::{Context, Result};
 use hodo_trace::meta::{Arg, Probe};
 use hodo_trace::{RecordKind, Records, Task};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use crate::perfetto;
 use crate::source::{Source, SourceOptions};
+use crate::values::{self, Shown};
 
 /// How events are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,17 +34,6 @@ pub struct EventOptions {
     pub source: SourceOptions,
     /// The form.
     pub format: EventFormat,
-}
-
-/// What an event tells.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Shown {
-    Number(u64),
-    Signed(i64),
-    Hex(u64),
-    Char(u8),
-    Text(Vec<u8>),
-    Fault,
 }
 
 /// Shows the events of all probes.
@@ -275,16 +265,13 @@ impl Line<'_> {
             write!(out, "{:5}.{:06}: ", us / 1_000_000, us % 1_000_000)?;
         }
         write!(out, "{}: ({})", self.probe.name, self.place())?;
+        if let Some(bytes) = self.snapshot() {
+            writeln!(out, " <snapshot of {} bytes>", bytes.len())?;
+            return dump(&bytes, out);
+        }
         for arg in &self.probe.args {
             write!(out, " {}=", arg.name)?;
-            match self.value(arg) {
-                Shown::Number(number) => write!(out, "{number}")?,
-                Shown::Signed(number) => write!(out, "{number}")?,
-                Shown::Hex(number) => write!(out, "{number:#x}")?,
-                Shown::Char(byte) => write!(out, "'{}'", byte.escape_ascii())?,
-                Shown::Text(bytes) => write!(out, "\"{}\"", bytes.escape_ascii())?,
-                Shown::Fault => write!(out, "(fault)")?,
-            }
+            self.value(arg).text(out)?;
         }
         writeln!(out)?;
         Ok(())
@@ -292,15 +279,13 @@ impl Line<'_> {
 
     fn json(&self, out: &mut dyn Write) -> Result<()> {
         let mut args = Map::new();
-        for arg in &self.probe.args {
-            let value = match self.value(arg) {
-                Shown::Number(number) | Shown::Hex(number) => number.into(),
-                Shown::Signed(number) => number.into(),
-                Shown::Char(byte) => char::from(byte).to_string().into(),
-                Shown::Text(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
-                Shown::Fault => Value::Null,
-            };
-            args.insert(arg.name.clone(), value);
+        if let Some(bytes) = self.snapshot() {
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            args.insert("stack".to_owned(), hex.into());
+        } else {
+            for arg in &self.probe.args {
+                args.insert(arg.name.clone(), self.value(arg).json());
+            }
         }
         let mut line = json!({
             "time_ns": self.source.timed().then_some(self.ns), "comm": self.task.comm, "pid": self.task.pid,
@@ -316,81 +301,31 @@ impl Line<'_> {
 
     /// The value of one of the probe's arguments.
     pub fn value(&self, arg: &Arg) -> Shown {
-        if arg.comm {
-            return Shown::Text(self.task.comm.clone().into_bytes());
-        }
-        if let Some(text) = &arg.text {
-            return Shown::Text(text.clone().into_bytes());
-        }
-        let word = match (arg.number, arg.word) {
-            (Some(number), _) => number,
-            (None, Some(word)) => {
-                let faults = self.payload.first().copied().unwrap_or(0) as u32;
-                if faults >> arg.value & 1 == 1 {
-                    return Shown::Fault;
-                }
-                let Some(words) = self.payload.get(1 + word..) else {
-                    return Shown::Fault;
-                };
-                if arg.ty == "string" {
-                    let bytes = words.iter().take(TEXT_WORDS).flat_map(|w| w.to_le_bytes());
-                    return Shown::Text(bytes.take_while(|&byte| byte != 0).collect());
-                }
-                let Some(&word) = words.first() else {
-                    return Shown::Fault;
-                };
-                let bits = arg.bits.clamp(1, 64);
-                word >> arg.shift.min(63) & u64::MAX >> (64 - bits)
-            }
-            (None, None) => return Shown::Fault,
+        let shown = values::value(arg, self.payload, &|_| None);
+        shown.unwrap_or_else(|| match arg.comm {
+            true => Shown::Text(self.task.comm.clone().into_bytes()),
+            false => Shown::Fault,
+        })
+    }
+
+    /// The bytes of the stack, if this is a snapshot.
+    fn snapshot(&self) -> Option<Vec<u8>> {
+        let is = self.probe.kind.as_deref() == Some("snapshot");
+        let arg = self.probe.args.first().filter(|_| is)?;
+        Some(values::bytes(arg, self.payload))
+    }
+}
+
+/// Lines of sixteen bytes.
+fn dump(bytes: &[u8], out: &mut dyn Write) -> Result<()> {
+    for (line, bytes) in bytes.chunks(16).enumerate() {
+        let hex: String = bytes.iter().map(|byte| format!(" {byte:02x}")).collect();
+        let shown = |&byte: &u8| match byte {
+            b' '..=b'~' => char::from(byte),
+            _ => '.',
         };
-        typed(word, &arg.ty)
+        let text: String = bytes.iter().map(shown).collect();
+        writeln!(out, "    +{:04x}:{hex:<48}  |{text}|", line * 16)?;
     }
-}
-
-/// Words of a text in a payload.
-const TEXT_WORDS: usize = 16;
-
-/// A word as its type says: `u8`, `s32`, `x64`, `char`, `b4@0/32`.
-fn typed(word: u64, ty: &str) -> Shown {
-    if ty == "char" {
-        return Shown::Char(word as u8);
-    }
-    let number = |text: &str| {
-        text.parse::<u32>()
-            .ok()
-            .filter(|bits| (1..=64).contains(bits))
-    };
-    if let Some((width, rest)) = ty.strip_prefix('b').and_then(|ty| ty.split_once('@'))
-        && let Some(width) = number(width)
-    {
-        let offset = rest.split('/').next().and_then(|text| text.parse().ok());
-        return Shown::Number(word >> offset.unwrap_or(0u32).min(63) & u64::MAX >> (64 - width));
-    }
-    let Some((kind, bits)) = ty.split_at_checked(1) else {
-        return Shown::Hex(word);
-    };
-    let unused = 64 - number(bits).unwrap_or(64);
-    match kind {
-        "u" => Shown::Number(word << unused >> unused),
-        "s" => Shown::Signed((word << unused).cast_signed() >> unused),
-        _ => Shown::Hex(word << unused >> unused),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_shown_by_their_types() {
-        assert_eq!(typed(0x1FF, "u8"), Shown::Number(255));
-        assert_eq!(typed(0xFF, "s8"), Shown::Signed(-1));
-        assert_eq!(typed(0xFFFF_FFFF, "s32"), Shown::Signed(-1));
-        assert_eq!(typed(0xFFFF_FFFF, "s64"), Shown::Signed(0xFFFF_FFFF));
-        assert_eq!(typed(0x1_0000_0001, "x32"), Shown::Hex(1));
-        assert_eq!(typed(0x41, "char"), Shown::Char(b'A'));
-        assert_eq!(typed(0xABCD, "b4@8/32"), Shown::Number(0xB));
-        assert_eq!(typed(7, "b64@0/64"), Shown::Number(7));
-    }
+    Ok(())
 }

@@ -9,9 +9,10 @@ use std::io::Write;
 use anyhow::Result;
 use hodo_trace::{Kind, Step};
 
-use crate::events::{Counters, Line, Shown, walk};
+use crate::events::{Counters, Line, walk};
 use crate::source::{Source, SourceOptions};
 use crate::stream::Merged;
+use crate::values::Shown;
 
 /// Numbers of the fields that are written, as in the format's definition.
 mod field {
@@ -303,6 +304,14 @@ fn annotation(name: &str, value: &Shown) -> Message {
         Shown::Hex(number) => message.number(field::POINTER, *number),
         Shown::Char(byte) => message.string(field::STRING, &[*byte]),
         Shown::Text(bytes) => message.string(field::STRING, bytes),
+        Shown::Symbol(number, None) => message.number(field::POINTER, *number),
+        Shown::Symbol(_, Some(symbol)) => message.string(field::STRING, symbol.as_bytes()),
+        Shown::List(_) => {
+            let mut text = Vec::new();
+            // Writing to memory does not fail.
+            let _ = value.text(&mut text);
+            message.string(field::STRING, &text)
+        }
         Shown::Fault => message.string(field::STRING, b"(fault)"),
     };
     message

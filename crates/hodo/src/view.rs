@@ -113,7 +113,8 @@ pub fn after_probes(args: &ProbeArgs, data: PathBuf) -> Result<()> {
     };
     let write = |out: &mut dyn Write| {
         hodo_view::events(&options, out)?;
-        hodo_view::counts(&options, out)
+        hodo_view::counts(&options, out)?;
+        hodo_view::histograms(&options, out)
     };
     match &args.written.output {
         None => with_output(args.screen.no_pager, write),

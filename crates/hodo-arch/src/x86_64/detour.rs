@@ -8,6 +8,7 @@
 mod block;
 mod condition;
 mod event;
+mod hist;
 mod returns;
 mod saved;
 mod syscall;
@@ -20,9 +21,10 @@ use super::emit::{Code, Pending};
 use super::relocate::{RelocateError, relocate_apart};
 use super::stub::{Layout, Runtime};
 use super::track::Row;
-pub use block::{Block, Deed, MOST_VALUES, size};
+pub use block::{Block, Deed, size};
 pub use condition::{Arithmetic, Bits, Comparison, Test};
 use event::emit_event;
+pub use hist::{Histogram, Key, Part, Words};
 use returns::emit_returns;
 use saved::Saved;
 use syscall::without_syscalls;
@@ -52,8 +54,16 @@ pub enum Source {
     Here,
     /// Where the function returns to; only in return probes. So far below the stack is its shadow.
     Caller(u64),
+    /// An address so far from the instruction's.
+    Near(i64),
     /// Eight bytes in memory at a value plus an offset.
     Memory(Box<Source>, i32),
+    /// A value plus a number.
+    Plus(Box<Source>, i64),
+    /// The flags. The probe must keep them.
+    Flags,
+    /// A segment register by its number: es, cs, ss, ds, fs, gs.
+    Segment(u8),
 }
 
 /// One value of an event.
@@ -65,6 +75,10 @@ pub enum Fetch {
     Load(Source, i32, u8),
     /// A string of bytes in memory at a value plus an offset; [`STRING`] bytes of the event.
     Text(Source, i32),
+    /// So many bytes in memory at a value plus an offset: a word with the number of those that could be read, and these.
+    Bytes(Source, i32, u32),
+    /// So many words of the thread's control block from an offset on.
+    Thread(u32, u8),
 }
 
 impl Fetch {
@@ -74,6 +88,8 @@ impl Fetch {
         match self {
             Self::Word(_) | Self::Load(..) => 1,
             Self::Text(..) => STRING / 8,
+            Self::Bytes(_, _, bytes) => 1 + bytes.div_ceil(8) as usize,
+            Self::Thread(_, words) => usize::from(*words),
         }
     }
 }
@@ -117,7 +133,7 @@ pub struct Event {
     pub timed: bool,
     /// The processor has `rdpid`.
     pub rdpid: bool,
-    /// The values, 32 at most.
+    /// The values. A bit for each of the first 32 is in the payload's first word, for the others in words behind it.
     pub values: Vec<Fetch>,
 }
 
@@ -175,19 +191,29 @@ pub enum DetourError {
     /// An event is larger than there is room for.
     #[error("its event has more than {MOST_WORDS} words")]
     TooLarge,
-    /// It has more values than there are bits for faults.
+    /// It has more values than there is room for.
     #[error("it has more than {MOST_VALUES} values")]
     TooManyValues,
 }
 
 /// Words that the values of an event may have.
-pub const MOST_WORDS: usize = 256;
+pub const MOST_WORDS: usize = 4096;
+/// Values that an event may have.
+pub const MOST_VALUES: usize = 512;
+
+/// Words in front of an event's values for the faults of so many.
+#[must_use]
+pub fn fault_words(values: usize) -> usize {
+    values.saturating_sub(32).div_ceil(64)
+}
 
 /// Slow paths, emitted behind the hot code.
 #[derive(Default)]
 struct Cold {
     epoch: Vec<(Pending, u64)>,
     chunk: Vec<(Pending, u64)>,
+    /// Events for which the bucket is too small: the jump, where they begin again, where they end.
+    large: Vec<(Pending, u64, u64)>,
     /// Where the value is stored that could not be fetched, its number, and the faulting instruction.
     fault: Vec<(u64, u32, u64)>,
     /// Loads of conditions, and where to go on if they fault.
@@ -275,10 +301,26 @@ pub fn emit(
         code.branch(CALL, runtime.chunk);
         code.branch(JMP, again);
     }
+    for (pending, again, done) in cold.large {
+        code.bind(pending);
+        code.branch(CALL, runtime.chunk);
+        code.op32(&[0x65, 0x48, 0x8B, 0x0C, 0x25], layout.bucket); // mov rcx, gs:[bucket]
+        code.op32(&[0x48, 0x81, 0xC1], layout.bucket_size); // add rcx, size
+        code.op32(&[0x65, 0x48, 0x3B, 0x0C, 0x25], layout.limit); // cmp rcx, gs:[limit]
+        code.branch(JNE, again);
+        code.op32(&[0x65, 0x48, 0xFF, 0x04, 0x25], layout.lost); // inc qword gs:[lost]
+        code.branch(JMP, done);
+    }
     detour.faults.append(&mut cold.leave);
     for (store, value, load) in cold.fault {
         detour.faults.push((load, code.here()));
-        code.op32(&[0x81, 0x49, 0x10], 1 << value); // or dword [rcx+16], bit
+        let word = match value {
+            0..32 => 0x10,
+            // Behind the first word of the payload.
+            _ => 0x18 + (value / 32 - 1) * 4,
+        };
+        code.op32(&[0x81, 0x89], word); // or dword [rcx+word], bit
+        code.raw(&(1u32 << (value % 32)).to_le_bytes());
         code.raw(&[0x31, 0xC0]); // xor eax, eax
         code.branch(JMP, store);
     }

@@ -51,6 +51,12 @@ pub struct Layout {
     pub sp_shift: u8,
     /// Mask of that field.
     pub sp_mask: u32,
+    /// Offset of the address of the bucket, `u64`, where records go once recording has stopped.
+    pub bucket: u32,
+    /// Bytes of the bucket.
+    pub bucket_size: u32,
+    /// Offset of the number of lost records, `u64`.
+    pub lost: u32,
 }
 
 /// Addresses of the runtime's slow paths.

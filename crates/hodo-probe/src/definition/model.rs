@@ -39,6 +39,18 @@ impl Definition {
             || self.args.iter().any(|arg| arg.source.needs_function())
             || (self.actions.iter()).any(|action| matches!(action, Action::Return(_)))
     }
+
+    /// Whether the flags are fetched.
+    #[must_use]
+    pub fn reads_flags(&self) -> bool {
+        let flags = |arg: &FetchArg| match &arg.source {
+            Source::Register(Register::X86_64(register)) => {
+                register.whole == crate::registers::x86_64::Whole::Flags
+            }
+            _ => false,
+        };
+        self.args.iter().any(flags)
+    }
 }
 
 /// When a probe is hit.

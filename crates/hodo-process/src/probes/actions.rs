@@ -1,9 +1,11 @@
 //! What a probe does at one place: counters and events.
 
 use anyhow::{Result, bail};
-use hodo_arch::x86_64::detour::{Action, Block, Counter, Deed, Event};
+use hodo_arch::x86_64::detour::{Action, Block, Counter, Deed, Event, Fetch, Source};
+use hodo_probe::Action as Wanted;
+use hodo_probe::registers::x86_64::Whole;
 use hodo_trace::format::{counters, record, tcb};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::conditions::Arguments;
 use super::values::fetches;
@@ -22,71 +24,145 @@ impl Probes {
         hits: &mut Vec<(u64, String)>,
         session: &mut Session,
     ) -> Result<Vec<Action>> {
-        let definition = &self.definitions[spot.definition];
-        let name = name_of(definition, spot);
-        let fetched = fetches(definition);
-        let mut deeds = Vec::new();
-        self.placed[spot.definition] += 1;
-        if definition.actions.contains(&hodo_probe::Action::Count) {
-            deeds.push(Deed::Count(counter(self.counted.len() as u64)));
-            self.counted.push(Counted {
-                definition: spot.definition,
-                name: name.clone(),
-                place: (spot.symbol.clone(), spot.offset),
-                addr,
-                path: image.path.display().to_string(),
-                missed: false,
-            });
-        }
-        let prints = definition.actions.is_empty()
-            || definition.actions.contains(&hodo_probe::Action::Print);
-        if prints {
-            let id = *next_id;
-            if id > record::MAX_FUNCTION_ID {
-                bail!(
-                    "there are more than {} probes that print",
-                    record::MAX_FUNCTION_ID
-                );
-            }
-            *next_id += 1;
-            hits.push((addr, name.clone()));
-            let mut line = json!({
-                "id": id, "group": definition.group, "name": name, "symbol": spot.symbol,
-                "offset": spot.offset, "args": fetched.described,
-            });
-            if let Some(word) = fetched.caller {
-                line["caller"] = word.into();
-            }
-            session.log(&json!({"probe": line}))?;
-            deeds.push(Deed::Record(Event {
-                info: id | record::ENTRY << record::KIND_SHIFT,
-                payload: record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT,
-                timed: self.timed,
-                rdpid: self.rdpid,
-                values: fetched.values.clone(),
-            }));
-        }
-        let Some(condition) = &definition.condition else {
-            let simple = |deed| match deed {
-                Deed::Count(counter) => Action::Count(counter),
-                Deed::Record(event) => Action::Record(event),
-            };
-            return Ok(deeds.into_iter().map(simple).collect());
+        let index = spot.definition;
+        self.placed[index] += 1;
+        let name = name_of(&self.definitions[index], spot);
+        let near = |offset: u64| {
+            let mut segments = image.segments.iter();
+            let inside = segments.find(|s| (s.offset..s.offset + s.size).contains(&offset))?;
+            let at = inside.addr + (offset - inside.offset);
+            Some(at.wrapping_sub(addr).cast_signed())
         };
+        let fetched = fetches(&self.definitions[index], &near)?;
+        let mut actions = self.definitions[index].actions.clone();
+        if actions.is_empty() {
+            actions.push(Wanted::Print);
+        }
+        let gate = self.switches.trace();
+        let mut deeds = Vec::new();
+        for (number, action) in actions.iter().enumerate() {
+            match action {
+                Wanted::Count => {
+                    deeds.push(Deed::Count(counter(self.counted.len() as u64)));
+                    self.counted.push(Counted {
+                        definition: index,
+                        name: name.clone(),
+                        place: (spot.symbol.clone(), spot.offset),
+                        addr,
+                        path: image.path.display().to_string(),
+                        missed: false,
+                    });
+                }
+                Wanted::Print | Wanted::Snapshot(_) | Wanted::StackTrace => {
+                    let (values, args, kind) = match action {
+                        Wanted::Print => {
+                            (fetched.values.clone(), fetched.described.clone(), "print")
+                        }
+                        Wanted::Snapshot(bytes) => {
+                            let (values, args) = snapshot(*bytes);
+                            (values, args, "snapshot")
+                        }
+                        _ => {
+                            let (values, args) = stack();
+                            (values, args, "stacktrace")
+                        }
+                    };
+                    let id = *next_id;
+                    if id > record::MAX_FUNCTION_ID {
+                        bail!(
+                            "there are more than {} probes that print",
+                            record::MAX_FUNCTION_ID
+                        );
+                    }
+                    *next_id += 1;
+                    hits.push((addr, name.clone()));
+                    let mut line = json!({"probe": {
+                        "id": id, "group": self.definitions[index].group, "name": name,
+                        "symbol": spot.symbol, "offset": spot.offset, "args": args,
+                    }});
+                    if kind != "print" {
+                        line["probe"]["kind"] = kind.into();
+                    } else if let Some(word) = fetched.caller {
+                        line["probe"]["caller"] = word.into();
+                    }
+                    session.log(&line)?;
+                    let event = Event {
+                        info: id | record::ENTRY << record::KIND_SHIFT,
+                        payload: record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT,
+                        timed: self.timed,
+                        rdpid: self.rdpid,
+                        values,
+                    };
+                    let shared = kind == "print";
+                    deeds.push(Deed::Record(event, gate, shared));
+                }
+                Wanted::Hist(_) => {
+                    deeds.extend(self.histograms.get(index, number).map(Deed::Histogram))
+                }
+                Wanted::Enable(name) | Wanted::Disable(name) => {
+                    let on = matches!(action, Wanted::Enable(_));
+                    let bytes = self.switches.named(&self.definitions, name).into_iter();
+                    deeds.extend(bytes.map(|byte| Deed::Switch(byte, on)));
+                }
+                Wanted::TraceOn | Wanted::TraceOff => {
+                    let on = *action == Wanted::TraceOn;
+                    deeds.extend(gate.map(|byte| Deed::Switch(byte, on)));
+                }
+                Wanted::Return(value) => deeds.push(Deed::Return(value.cast_unsigned())),
+            }
+        }
+        let condition = &self.definitions[index].condition;
+        let switch = self.switches.of(index);
+        let simple = |deed: &Deed| matches!(deed, Deed::Count(_) | Deed::Record(_, None, _));
+        if condition.is_none() && switch.is_none() && deeds.iter().all(simple) {
+            let simple = |deed| match deed {
+                Deed::Count(counter) => Some(Action::Count(counter)),
+                Deed::Record(event, ..) => Some(Action::Record(event)),
+                _ => None,
+            };
+            return Ok(deeds.into_iter().filter_map(simple).collect());
+        }
         let arguments = Arguments {
             known: &fetched.known,
             types: &fetched.types,
             rdpid: self.rdpid,
         };
+        let condition = condition.as_ref();
         let block = Block {
             base: tcb::BASE as u32,
-            switch: None,
-            condition: Some(arguments.test(condition)?),
+            switch,
+            condition: condition.map(|expr| arguments.test(expr)).transpose()?,
             values: fetched.values,
             deeds,
         };
         Ok(vec![Action::Block(Box::new(block))])
     }
+}
+
+/// The name of a snapshot in its event.
+const STACK: &str = "stack";
+/// Bytes of the stack that are kept for a chain of callers.
+const KEPT_STACK: u32 = 8192;
+
+/// Bytes of the stack, and what they are called.
+fn snapshot(bytes: u32) -> (Vec<Fetch>, Vec<Value>) {
+    let values = vec![Fetch::Bytes(Source::Register(Whole::Rsp as u8), 0, bytes)];
+    let described = json!({
+        "name": STACK, "type": format!("x8[{bytes}]"), "word": 0, "value": 0, "shift": 0, "bits": 64,
+    });
+    (values, vec![described])
+}
+
+/// All registers in the processor's numbering, the instruction's address, and the stack: what callers are found by.
+fn stack() -> (Vec<Fetch>, Vec<Value>) {
+    let registers = (0..16).map(|register| Fetch::Word(Source::Register(register)));
+    let mut values: Vec<_> = registers.collect();
+    values.push(Fetch::Word(Source::Here));
+    let (mut bytes, mut described) = snapshot(KEPT_STACK);
+    described[0]["word"] = values.len().into();
+    described[0]["value"] = values.len().into();
+    values.append(&mut bytes);
+    (values, described)
 }
 
 /// A counter by its number.

@@ -22,6 +22,8 @@ pub(super) enum Known {
     Fixed(Vec<u8>),
     /// The name of the thread.
     Comm,
+    /// Several values.
+    Array,
 }
 
 /// How the bits of a word are meant. `part` are those that count in a register, shift and width.
@@ -78,6 +80,7 @@ impl Arguments<'_> {
                         Test::Number(bits(self.types[*index], (0, 64)).of(*number))
                     }
                     Known::Text(_) | Known::Fixed(_) | Known::Comm => bail!("a text is no number"),
+                    Known::Array => bail!("an array is no number"),
                 };
                 (test, is_unsigned(self.types[*index]))
             }
@@ -164,7 +167,7 @@ impl Arguments<'_> {
                 Known::Text(value) => Some(Text::Value(*value)),
                 Known::Fixed(text) => Some(Text::Fixed(text.clone())),
                 Known::Comm => Some(Text::Thread(tcb::COMM as u32)),
-                Known::Value(..) | Known::Number(_) => None,
+                Known::Value(..) | Known::Number(_) | Known::Array => None,
             },
             _ => None,
         }

@@ -54,6 +54,13 @@ impl Probes {
                 _ => spots(definition, image, &functions)?,
             };
             for (addr, symbol, offset) in spots {
+                if definition.needs_function() && (offset != 0 || symbol.starts_with('<')) {
+                    let error = format!(
+                        "{addr:#x} is not the first instruction of a function, where arguments are known and it can be left"
+                    );
+                    failed.push((index, error));
+                    continue;
+                }
                 places.entry(addr).or_default().push(Spot {
                     definition: index,
                     symbol,

@@ -1,10 +1,10 @@
 //! The values of events: which can be fetched, and how.
 
 use anyhow::{Result, bail};
-use hodo_arch::x86_64::detour::{Fetch, Source as From};
+use hodo_arch::x86_64::detour::{Fetch, MOST_VALUES, MOST_WORDS, Source as From, fault_words};
 use hodo_probe::registers::{Register, x86_64::Part, x86_64::Whole};
 use hodo_probe::{Definition, Kind, Scalar, Source, Type};
-use hodo_trace::format::SHADOW_DISTANCE;
+use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 use serde_json::{Value, json};
 
 use super::conditions::{Known, bits};
@@ -14,18 +14,18 @@ const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
 /// Refuses what cannot be done yet.
 pub(super) fn possible(definition: &Definition) -> Result<()> {
+    const MOST: u32 = (MOST_WORDS as u32 - 2) * 8;
     for action in &definition.actions {
-        if !matches!(
-            action,
-            hodo_probe::Action::Print | hodo_probe::Action::Count
-        ) {
-            bail!("of the actions only print and count are supported yet");
+        if matches!(action, hodo_probe::Action::Snapshot(bytes) if *bytes > MOST) {
+            bail!("snapshot: {MOST} bytes can be kept at most");
         }
+    }
+    if definition.actions.contains(&hodo_probe::Action::StackTrace) {
+        bail!("stacktrace is not supported yet");
     }
     for arg in &definition.args {
         let name = &arg.name;
         match arg.effective_type() {
-            Some(Type::Array(..)) => bail!("arrays are not supported yet ({name})"),
             None => bail!("variables are not supported yet ({name}); name a register"),
             Some(Type::Scalar(Scalar::String)) if !arg.source.is_memory() => {
                 if !matches!(arg.source, Source::Comm | Source::Text(_)) {
@@ -38,21 +38,13 @@ pub(super) fn possible(definition: &Definition) -> Result<()> {
             Some(_) => {}
         }
         let mut source = &arg.source;
-        while let Source::Memory { address, offset } = source {
-            if i32::try_from(*offset).is_err() {
-                bail!("the offset {offset:#x} of {name} is out of range");
-            }
+        while let Source::Memory { address, .. } = source {
             source = address;
         }
-        match source {
-            Source::Register(Register::X86_64(register))
-                if !matches!(register.whole, Whole::Flags | Whole::Cs | Whole::Ss) => {}
-            Source::Register(register) => bail!("the register {register} is not supported yet"),
-            Source::FileOffset(_) => bail!("@+OFFSET is not supported yet ({name})"),
-            Source::Argument(number) if usize::from(*number) > ARGUMENTS.len() => {
-                bail!("${name} is on the stack: write +8($stack) for the seventh argument");
-            }
-            _ => {}
+        if let Source::Register(register) = source
+            && !matches!(register, Register::X86_64(_))
+        {
+            bail!("{register} is a register of another processor");
         }
     }
     Ok(())
@@ -73,8 +65,12 @@ pub(super) struct Fetched {
     pub(super) caller: Option<usize>,
 }
 
-/// What is fetched at a hit, and what that means.
-pub(super) fn fetches(definition: &Definition) -> Fetched {
+/// What is fetched at a hit, and what that means. `near` tells how far the memory to which a byte of the file is mapped is
+/// from the probed instruction.
+pub(super) fn fetches(
+    definition: &Definition,
+    near: &dyn Fn(u64) -> Option<i64>,
+) -> Result<Fetched> {
     let mut fetched = Fetched::default();
     let Fetched {
         values,
@@ -88,11 +84,12 @@ pub(super) fn fetches(definition: &Definition) -> Fetched {
         let ty = arg.effective_type().unwrap_or(Type::Scalar(Scalar::X(64)));
         let mut part = (0, 64);
         let mut text = json!({"name": arg.name, "type": ty.to_string()});
+        let number = values.len();
+        let from = Sources {
+            near,
+            name: &arg.name,
+        };
         match &arg.source {
-            Source::Comm => {
-                text["comm"] = true.into();
-                known.push(Known::Comm);
-            }
             Source::Text(fixed) => {
                 text["text"] = fixed.as_str().into();
                 known.push(Known::Fixed(fixed.clone().into_bytes()));
@@ -101,59 +98,98 @@ pub(super) fn fetches(definition: &Definition) -> Fetched {
                 text["number"] = number.cast_unsigned().into();
                 known.push(Known::Number(number.cast_unsigned()));
             }
-            source => {
-                let fetch = match (source, ty) {
-                    (Source::Memory { offset, address }, Type::Scalar(Scalar::String)) => {
-                        Fetch::Text(from(address, &mut (0, 64)), *offset as i32)
-                    }
-                    (Source::Address(at), Type::Scalar(Scalar::String)) => {
-                        Fetch::Text(From::Number(*at), 0)
-                    }
-                    (Source::Memory { offset, address }, ty) => {
-                        Fetch::Load(from(address, &mut (0, 64)), *offset as i32, bytes_of(ty))
-                    }
-                    (Source::Address(at), ty) => Fetch::Load(From::Number(*at), 0, bytes_of(ty)),
-                    (source, _) => Fetch::Word(from(source, &mut part)),
-                };
-                let fetch = match definition.kind {
-                    Kind::Entry => fetch,
-                    Kind::Return => returned(fetch),
-                };
-                text["word"] = word.into();
-                text["value"] = values.len().into();
-                text["shift"] = part.0.into();
-                text["bits"] = part.1.into();
-                known.push(match fetch {
-                    Fetch::Text(..) => Known::Text(values.len()),
-                    _ => Known::Value(values.len(), bits(ty, part)),
-                });
-                word += fetch.words();
-                values.push(fetch);
+            Source::Comm => {
+                text["comm"] = true.into();
+                known.push(Known::Comm);
+                values.push(Fetch::Thread(tcb::COMM as u32, 2));
             }
+            source if source.is_memory() => {
+                let (address, offset) = from.address(source)?;
+                match ty {
+                    Type::Scalar(Scalar::String) => {
+                        known.push(Known::Text(number));
+                        values.push(Fetch::Text(address, offset));
+                    }
+                    Type::Array(Scalar::String, count) => {
+                        known.push(Known::Array);
+                        for index in 0..i32::from(count) {
+                            let pointer = From::Plus(address.clone().into(), offset.into());
+                            let pointer = From::Memory(Box::new(pointer), index * 8);
+                            values.push(Fetch::Text(pointer, 0));
+                        }
+                    }
+                    Type::Array(_, count) => {
+                        known.push(Known::Array);
+                        let bytes = u32::from(count) * u32::from(bytes_of(ty));
+                        values.push(Fetch::Bytes(address, offset, bytes));
+                    }
+                    ty => {
+                        known.push(Known::Value(number, bits(ty, part)));
+                        values.push(Fetch::Load(address, offset, bytes_of(ty)));
+                    }
+                }
+            }
+            source => {
+                values.push(Fetch::Word(from.value(source, &mut part)?));
+                known.push(Known::Value(number, bits(ty, part)));
+            }
+        }
+        if values.len() > number {
+            text["word"] = word.into();
+            text["value"] = number.into();
+            text["shift"] = part.0.into();
+            text["bits"] = part.1.into();
+            word += values[number..].iter().map(Fetch::words).sum::<usize>();
         }
         types.push(ty);
         described.push(text);
     }
     if definition.kind == Kind::Return {
+        for fetch in values.iter_mut() {
+            returned(fetch);
+        }
         *caller = Some(word);
+        word += 1;
         values.push(Fetch::Word(From::Caller(SHADOW_DISTANCE)));
     }
-    fetched
+    let faults = fault_words(values.len());
+    if values.len() > MOST_VALUES || word + faults > MOST_WORDS {
+        bail!(
+            "the values are too much for one event: {} values with {} bytes; {MOST_VALUES} and {} can be",
+            values.len(),
+            word * 8,
+            (MOST_WORDS - faults) * 8
+        );
+    }
+    for text in described.iter_mut().filter(|_| faults > 0) {
+        if let Some(word) = text["word"].as_u64() {
+            text["word"] = (word + faults as u64).into();
+        }
+    }
+    if let Some(word) = caller {
+        *word += faults;
+    }
+    Ok(fetched)
 }
 
 /// A fetch when a function has returned: the next instruction is the caller's.
-fn returned(fetch: Fetch) -> Fetch {
-    fn source(from: From) -> From {
-        match from {
-            From::Here => From::Caller(SHADOW_DISTANCE),
-            From::Memory(base, offset) => From::Memory(Box::new(source(*base)), offset),
-            other => other,
+fn returned(fetch: &mut Fetch) {
+    let mut source = match fetch {
+        Fetch::Word(source)
+        | Fetch::Load(source, ..)
+        | Fetch::Text(source, _)
+        | Fetch::Bytes(source, ..) => source,
+        Fetch::Thread(..) => return,
+    };
+    loop {
+        match source {
+            From::Here => {
+                *source = From::Caller(SHADOW_DISTANCE);
+                return;
+            }
+            From::Memory(base, _) | From::Plus(base, _) => source = base,
+            _ => return,
         }
-    }
-    match fetch {
-        Fetch::Word(from) => Fetch::Word(source(from)),
-        Fetch::Load(from, offset, size) => Fetch::Load(source(from), offset, size),
-        Fetch::Text(from, offset) => Fetch::Text(source(from), offset),
     }
 }
 
@@ -164,31 +200,75 @@ fn bytes_of(ty: Type) -> u8 {
     }
 }
 
-/// A source as a detour evaluates it. `part` becomes the bits that count, if it is a part of a register.
-fn from(source: &Source, part: &mut (u32, u32)) -> From {
-    const STACK_POINTER: u8 = Whole::Rsp as u8;
-    match source {
-        Source::Register(Register::X86_64(register)) => {
-            *part = match register.part {
-                Part::All => (0, 64),
-                other => (other.shift(), other.bits()),
-            };
-            match register.whole {
-                Whole::Rip => From::Here,
-                whole => From::Register(whole as u8),
+/// Makes sources for detours.
+struct Sources<'a> {
+    near: &'a dyn Fn(u64) -> Option<i64>,
+    name: &'a str,
+}
+
+impl Sources<'_> {
+    /// A value. `part` becomes the bits that count, if it is a part of a register.
+    fn value(&self, source: &Source, part: &mut (u32, u32)) -> Result<From> {
+        const STACK_POINTER: u8 = Whole::Rsp as u8;
+        let stack =
+            |entry: usize| From::Memory(Box::new(From::Register(STACK_POINTER)), entry as i32 * 8);
+        Ok(match source {
+            Source::Register(Register::X86_64(register)) => {
+                *part = match register.part {
+                    Part::All => (0, 64),
+                    other => (other.shift(), other.bits()),
+                };
+                match register.whole {
+                    Whole::Rip => From::Here,
+                    Whole::Flags => From::Flags,
+                    Whole::Cs => From::Segment(1),
+                    Whole::Ss => From::Segment(2),
+                    whole => From::Register(whole as u8),
+                }
             }
-        }
-        Source::Argument(number) => From::Register(ARGUMENTS[usize::from(*number) - 1]),
-        Source::ReturnValue => From::Register(0),
-        Source::Stack(number) => From::Memory(
-            Box::new(From::Register(STACK_POINTER)),
-            i32::from(*number) * 8,
-        ),
-        Source::Memory { offset, address } => {
-            From::Memory(Box::new(from(address, &mut (0, 64))), *offset as i32)
-        }
-        Source::Address(at) => From::Memory(Box::new(From::Number(*at)), 0),
-        Source::Immediate(number) => From::Number(number.cast_unsigned()),
-        _ => From::Register(STACK_POINTER),
+            Source::Argument(number) => match ARGUMENTS.get(usize::from(*number) - 1) {
+                Some(register) => From::Register(*register),
+                // Above the return address.
+                None => stack(usize::from(*number) - ARGUMENTS.len()),
+            },
+            Source::ReturnValue => From::Register(0),
+            Source::Stack(entry) => stack(usize::from(*entry)),
+            Source::Immediate(number) => From::Number(number.cast_unsigned()),
+            source if source.is_memory() => {
+                let (address, offset) = self.address(source)?;
+                From::Memory(Box::new(address), offset)
+            }
+            _ => From::Register(STACK_POINTER),
+        })
+    }
+
+    /// Where something in memory is.
+    fn address(&self, source: &Source) -> Result<(From, i32)> {
+        Ok(match source {
+            Source::Memory { offset, address } => {
+                // What an address is computed of is taken whole, but parts of registers.
+                let mut part = (0, 64);
+                let address = self.value(address, &mut part)?;
+                if part != (0, 64) {
+                    bail!("{}: only a whole register is an address", self.name);
+                }
+                match i32::try_from(*offset) {
+                    Ok(offset) => (address, offset),
+                    Err(_) => (From::Plus(Box::new(address), *offset), 0),
+                }
+            }
+            Source::Address(at) => (From::Number(*at), 0),
+            Source::FileOffset(offset) => match (self.near)(*offset) {
+                Some(distance) => (From::Near(distance), 0),
+                None => bail!(
+                    "{}: no byte {offset:#x} of the file is in memory",
+                    self.name
+                ),
+            },
+            _ => bail!(
+                "variables are not supported yet ({}); name a register",
+                self.name
+            ),
+        })
     }
 }

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::condition::{Label, Needs, Test, Writer, kept_at};
 use super::event::emit_record;
+use super::hist::{Histogram, emit_histogram};
 use super::saved::Saved;
 use super::{Cold, Counter, DetourError, Event, Fetch, RCX, RDX, Register, emit_count};
 use crate::x86_64::emit::Code;
@@ -29,12 +30,16 @@ pub struct Block {
 pub enum Deed {
     /// The hit is counted.
     Count(Counter),
-    /// An event is written. Its values are the block's.
-    Record(Event),
+    /// An event is written: with a byte of the events file, only if that is not 0. If its values are the block's (`true`),
+    /// those that the condition has fetched are not fetched again.
+    Record(Event, Option<u32>, bool),
+    /// The hit is counted by its values.
+    Histogram(Histogram),
+    /// A byte of the events file becomes 0 or 1.
+    Switch(u32, bool),
+    /// The function is not run, but returns this: done at last.
+    Return(u64),
 }
-
-/// Values that a block can have.
-pub const MOST_VALUES: usize = 32;
 
 /// Bytes of machine code that a block takes at most.
 #[must_use]
@@ -44,7 +49,7 @@ pub fn size(block: &Block, layout: &Layout) -> u64 {
     let mut code = Code::new(&mut bytes, 0);
     // What fails takes no room: its place is refused later.
     let _ = emit_block(&mut code, layout, false, block, 0, &mut cold);
-    let slow = cold.epoch.len() + cold.chunk.len() + cold.fault.len();
+    let slow = cold.epoch.len() + cold.chunk.len() + cold.fault.len() + 4 * cold.large.len();
     bytes.len() as u64 + 16 * slow as u64 + 16
 }
 
@@ -56,15 +61,12 @@ pub(super) fn emit_block(
     here: u64,
     cold: &mut Cold,
 ) -> Result<(), DetourError> {
-    if block.values.len() > MOST_VALUES {
-        return Err(DetourError::TooManyValues);
-    }
     let needs = needs(block);
     let mut saved = Saved::begin(code, flags_dead);
     let begun = saved.slots.len();
     let mut off = Label::new();
     if let Some(switch) = block.switch {
-        let mut writer = writer(code, &saved, block, here, Needs::default(), 0);
+        let mut writer = writing(code, &saved, block, here, Needs::default(), 0);
         writer.switch(block.base, switch, &mut off);
     }
     if needs.registers {
@@ -72,7 +74,7 @@ pub(super) fn emit_block(
         saved.push(code, RDX);
     }
     let frame = saved.frame(code, needs.words());
-    let mut writer = writer(code, &saved, block, here, needs, frame);
+    let mut writer = writing(code, &saved, block, here, needs, frame);
     let mut out = Label::new();
     if let Some(condition) = &block.condition {
         writer.jump(condition, false, &mut out);
@@ -87,19 +89,47 @@ pub(super) fn emit_block(
     for deed in &block.deeds {
         match deed {
             Deed::Count(counter) => emit_counter(code, *counter),
-            Deed::Record(event) => {
+            Deed::Record(event, gate, shared) => {
+                let mut closed = Label::new();
+                if let Some(gate) = gate {
+                    let mut writer = writing(code, &saved, block, here, needs, frame);
+                    writer.switch(block.base, *gate, &mut closed);
+                }
+                let kept = |value: usize| shared.then(|| kept(value)).flatten();
                 emit_record(code, layout, &mut saved, event, (here, &kept), cold)?;
+                writing(code, &saved, block, here, needs, frame).bind(closed);
             }
+            Deed::Switch(at, on) => emit_switch(code, block.base, *at, *on),
+            Deed::Histogram(histogram) => {
+                let at = Given {
+                    block,
+                    here,
+                    needs,
+                    frame,
+                    fetched,
+                };
+                emit_histogram(code, &mut saved, histogram, at, cold);
+            }
+            Deed::Return(_) => {}
         }
     }
+    let returned = block.deeds.iter().find_map(|deed| match deed {
+        Deed::Return(value) => Some(*value),
+        _ => None,
+    });
+    if let Some(value) = returned {
+        saved.clone().drop_flags(code);
+        code.op64(&[0x48, 0xB8], value); // mov rax, value
+        code.raw(&[0xC3]); // ret
+    }
     let exit = code.here();
-    let mut writer = self::writer(code, &saved, block, here, needs, frame);
+    let mut writer = writing(code, &saved, block, here, needs, frame);
     writer.bind(out);
     writer.bind(failed);
     cold.leave
         .extend(loads.into_iter().map(|load| (load, exit)));
     saved.back(code, begun);
-    let mut writer = self::writer(code, &saved, block, here, needs, frame);
+    let mut writer = writing(code, &saved, block, here, needs, frame);
     writer.bind(off);
     saved.end(code);
     Ok(())
@@ -112,7 +142,7 @@ fn needs(block: &Block) -> Needs {
     let saved = Saved {
         slots: Vec::<Option<Register>>::new(),
     };
-    let mut writer = writer(&mut code, &saved, block, 0, Needs::default(), 0);
+    let mut writer = writing(&mut code, &saved, block, 0, Needs::default(), 0);
     if let Some(condition) = &block.condition {
         let mut out = Label::new();
         writer.jump(condition, false, &mut out);
@@ -120,7 +150,35 @@ fn needs(block: &Block) -> Needs {
     writer.needs
 }
 
-fn writer<'a, 'c>(
+/// What a deed finds.
+pub(super) struct Given<'a> {
+    pub(super) block: &'a Block,
+    pub(super) here: u64,
+    needs: Needs,
+    frame: usize,
+    fetched: u64,
+}
+
+impl<'a> Given<'a> {
+    /// A writer that knows what has been fetched.
+    pub(super) fn writer<'c>(&self, code: &'a mut Code<'c>, saved: &'a Saved) -> Writer<'a, 'c> {
+        let mut writer = writing(code, saved, self.block, self.here, self.needs, self.frame);
+        writer.fetched = self.fetched;
+        writer
+    }
+}
+
+/// Makes a byte of the events file 0 or 1, if it is not yet: then no other processor's cache loses it.
+fn emit_switch(code: &mut Code<'_>, base: u32, at: u32, on: bool) {
+    code.op32(&[0x65, 0x48, 0x8B, 0x04, 0x25], base); // mov rax, gs:[base]
+    code.op32(&[0x80, 0xB8], at); // cmp byte [rax+at], on
+    code.raw(&[u8::from(on)]);
+    code.raw(&[0x74, 7]); // je over the next
+    code.op32(&[0xC6, 0x80], at); // mov byte [rax+at], on
+    code.raw(&[u8::from(on)]);
+}
+
+fn writing<'a, 'c>(
     code: &'a mut Code<'c>,
     saved: &'a Saved,
     block: &'a Block,

@@ -435,7 +435,7 @@ impl Writer<'_, '_> {
         let fetch = &self.values[value];
         let Some(slot) = self.slot(value) else {
             let at = (self.saved, self.here);
-            if is_kept(fetch) {
+            if is_kept(fetch) && value < 64 {
                 self.needs.kept |= 1 << value;
             }
             emit_word(self.code, at, fetch, &mut self.loads);
@@ -481,12 +481,15 @@ fn is_kept(fetch: &Fetch) -> bool {
     match fetch {
         Fetch::Word(source) => matches!(source, Source::Memory(..)),
         Fetch::Load(..) => true,
-        Fetch::Text(..) => false,
+        Fetch::Text(..) | Fetch::Bytes(..) | Fetch::Thread(..) => false,
     }
 }
 
 /// The number of the word in the frame where a value is kept.
 pub(super) fn kept_at(keeps: u64, value: usize) -> Option<usize> {
+    if value >= 64 {
+        return None;
+    }
     let below = keeps & ((1 << value) - 1);
     (keeps >> value & 1 == 1).then_some(below.count_ones() as usize)
 }

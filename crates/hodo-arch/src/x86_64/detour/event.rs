@@ -2,8 +2,8 @@
 
 use super::saved::{Saved, pop, push};
 use super::{
-    Cold, DetourError, Event, Fetch, JA, JNE, MOST_WORDS, NO_PROCESSOR, R8, R9, RCX, RDX, RSP,
-    STRING, Source,
+    Cold, DetourError, Event, Fetch, JA, JNE, MOST_VALUES, MOST_WORDS, NO_PROCESSOR, R8, R9, RCX,
+    RDX, RSP, STRING, Source, fault_words,
 };
 use crate::x86_64::emit::Code;
 use crate::x86_64::stub::Layout;
@@ -39,14 +39,18 @@ pub(super) fn emit_record(
     cold: &mut Cold,
 ) -> Result<(), DetourError> {
     let words: usize = event.values.iter().map(Fetch::words).sum();
-    if words > MOST_WORDS || event.values.len() > 32 {
+    if words > MOST_WORDS {
         return Err(DetourError::TooLarge);
     }
-    let size = HEAD + 8 * words as u32;
+    if event.values.len() > MOST_VALUES {
+        return Err(DetourError::TooManyValues);
+    }
+    let faults = fault_words(event.values.len()) as u32;
+    let size = HEAD + 8 * (faults + words as u32);
     let mark = saved.slots.len();
     saved.need(code, RCX);
     saved.need(code, RDX);
-    let texts = |value: &Fetch| matches!(value, Fetch::Text(..));
+    let texts = |value: &Fetch| matches!(value, Fetch::Text(..) | Fetch::Bytes(..));
     if event.values.iter().any(texts) {
         saved.need(code, R8);
         saved.need(code, R9);
@@ -64,8 +68,7 @@ pub(super) fn emit_record(
     code.op32(&[0x65, 0x48, 0x0F, 0xC1, 0x0C, 0x25], layout.cursor); // xadd gs:[cursor], rcx
     code.op32(&[0x48, 0x8D, 0x91], size); // lea rdx, [rcx+size]
     code.op32(&[0x65, 0x48, 0x3B, 0x14, 0x25], layout.limit); // cmp rdx, gs:[limit]
-    let pending = code.forward(JA);
-    cold.chunk.push((pending, again));
+    let full = code.forward(JA);
     code.op32(&[0xBA], event.info); // mov edx, info
     code.raw(&[0x48, 0xC1, 0xE2, 0x20, 0x48, 0x09, 0xC2]); // shl rdx, 32; or rdx, rax
     push(code, RDX);
@@ -81,7 +84,11 @@ pub(super) fn emit_record(
         code.op64(&[0x48, 0xB8], u64::from(NO_PROCESSOR) << 32);
     }
     code.raw(&[0x48, 0x89, 0x41, 0x10]); // mov [rcx+16], rax
-    let mut at = HEAD;
+    for fault in 0..faults {
+        code.op32(&[0x48, 0xC7, 0x81], HEAD + 8 * fault); // mov qword [rcx+word], 0
+        code.raw(&[0; 4]);
+    }
+    let mut at = HEAD + 8 * faults;
     for (number, value) in event.values.iter().enumerate() {
         match kept(number) {
             Some(slot) => {
@@ -96,6 +103,11 @@ pub(super) fn emit_record(
     saved.slots.pop();
     pop(code, RDX);
     code.raw(&[0x48, 0x89, 0x11]); // mov [rcx], rdx
+    // A large one would not fit into the bucket, and try for ever.
+    match size > layout.bucket_size / 2 {
+        true => cold.large.push((full, again, code.here())),
+        false => cold.chunk.push((full, again)),
+    }
     saved.back(code, mark);
     Ok(())
 }
@@ -120,8 +132,9 @@ pub(super) fn emit_word(
             };
             code.op32(opcode, offset.cast_unsigned());
         }
-        // The address of the text.
-        Fetch::Text(source, offset) => {
+        Fetch::Thread(at, _) => code.op32(&[0x65, 0x48, 0x8B, 0x04, 0x25], *at), // mov rax, gs:[at]
+        // The address of what is there.
+        Fetch::Text(source, offset) | Fetch::Bytes(source, offset, _) => {
             emit_source(code, saved, source, loads);
             code.op32(&[0x48, 0x8D, 0x80], offset.cast_unsigned()); // lea rax, [rax+offset]
         }
@@ -138,6 +151,23 @@ fn emit_value(
     cold: &mut Cold,
 ) {
     let mut loads = Vec::new();
+    if let Fetch::Thread(from, words) = value {
+        for word in 0..u32::from(*words) {
+            code.op32(&[0x65, 0x48, 0x8B, 0x04, 0x25], from + 8 * word); // mov rax, gs:[from]
+            code.op32(&[0x48, 0x89, 0x81], at + 8 * word); // mov [rcx+at], rax
+        }
+        return;
+    }
+    if let Fetch::Bytes(_, _, bytes) = value {
+        code.raw(&[0x45, 0x31, 0xC0]); // xor r8d, r8d
+        emit_word(code, saved, value, &mut loads);
+        copy(code, *bytes, at + 8, &mut loads);
+        let done = code.here();
+        code.op32(&[0x4C, 0x89, 0x81], at); // mov [rcx+at], r8
+        cold.leave
+            .extend(loads.into_iter().map(|load| (load, done)));
+        return;
+    }
     emit_word(code, saved, value, &mut loads);
     if matches!(value, Fetch::Text(..)) {
         code.raw(&[0x45, 0x31, 0xC0]); // xor r8d, r8d
@@ -160,6 +190,31 @@ fn emit_value(
     code.op32(&[0x48, 0x89, 0x81], at); // mov [rcx+at], rax
     cold.fault
         .extend(loads.into_iter().map(|load| (store, number, load)));
+}
+
+/// Copies bytes from `rax` to `rcx + at`; `r8` counts them, from 0. Clobbers `r9`.
+fn copy(code: &mut Code<'_>, bytes: u32, at: u32, loads: &mut Vec<u64>) {
+    let whole = bytes & !7;
+    if whole > 0 {
+        let next = code.here();
+        loads.push(next);
+        code.raw(&[0x4E, 0x8B, 0x0C, 0x00]); // mov r9, [rax+r8]
+        code.op32(&[0x4E, 0x89, 0x8C, 0x01], at); // mov [rcx+r8+at], r9
+        code.raw(&[0x41, 0x83, 0xC0, 8]); // add r8d, 8
+        code.op32(&[0x41, 0x81, 0xF8], whole); // cmp r8d, whole
+        let back = next.wrapping_sub(code.here() + 2).cast_signed() as i8;
+        code.raw(&[0x72, back.cast_unsigned()]); // jb next
+    }
+    if bytes > whole {
+        code.op32(&[0x48, 0xC7, 0x81], at + whole); // mov qword [rcx+at+whole], 0
+        code.raw(&[0; 4]);
+    }
+    for _ in whole..bytes {
+        loads.push(code.here());
+        code.raw(&[0x46, 0x8A, 0x0C, 0x00]); // mov r9b, [rax+r8]
+        code.op32(&[0x46, 0x88, 0x8C, 0x01], at); // mov [rcx+r8+at], r9b
+        code.raw(&[0x41, 0xFF, 0xC0]); // inc r8d
+    }
 }
 
 /// Brings a value into `rax`.
@@ -186,6 +241,28 @@ pub(super) fn emit_source(
             code.op64(&[0x48, 0xB8], at); // movabs rax, at
             code.raw(&[0x48, 0x8B, 0x04, 0x04]); // mov rax, [rsp+rax]
             code.raw(&[0x48, 0x0F, 0xBA, 0xF0, 0x3F]); // btr rax, 63: `--check-frames` marks it
+        }
+        Source::Near(distance) => {
+            let at = here.wrapping_add_signed(*distance);
+            code.op64(&[0x48, 0xB8], at);
+        }
+        Source::Plus(base, number) => {
+            emit_source(code, (saved, here), base, loads);
+            code.op32(&[0x48, 0x03, 0x05], 2); // add rax, [rip+2]
+            code.raw(&[0xEB, 8]); // jmp over the number
+            code.raw(&number.to_le_bytes());
+        }
+        Source::Segment(register) => code.raw(&[0x8C, 0xC0 | (register & 7) << 3]), // mov eax, register
+        Source::Flags => {
+            const KEPT: u32 = 0x8D5;
+            code.raw(&[0x9C, 0x58]); // pushfq; pop rax
+            if let Some(slot) = saved.flags() {
+                code.op32(&[0x48, 0x25], !KEPT); // and rax, ~kept
+                code.op32(&[0x0A, 0x84, 0x24], slot + 1); // or al, [rsp+slot+1]: as lahf had them
+                code.op32(&[0xF6, 0x84, 0x24], slot); // test byte [rsp+slot], 1: as seto had it
+                code.raw(&[1, 0x74, 5]); // je over the next
+                code.op32(&[0x0D], 0x800); // or eax, 0x800
+            }
         }
         Source::Memory(base, offset) => {
             emit_source(code, (saved, here), base, loads);

@@ -5,6 +5,7 @@ use crate::x86_64::emit::Code;
 use alloc::vec::Vec;
 
 /// What a probe has pushed, from the top of the red zone down.
+#[derive(Clone)]
 pub(super) struct Saved {
     /// Registers and the flags (`None`).
     pub(super) slots: Vec<Option<Register>>,
@@ -91,6 +92,23 @@ impl Saved {
     /// Where a register was pushed, from the stack pointer.
     pub(super) fn slot(&self, register: Register) -> Option<u32> {
         let at = self.slots.iter().position(|slot| *slot == Some(register))?;
+        Some(((self.slots.len() - 1 - at) * 8) as u32)
+    }
+
+    /// As [`Self::end`], but the flags become anything.
+    pub(super) fn drop_flags(mut self, code: &mut Code<'_>) {
+        let flags = usize::from(self.slots.get(1) == Some(&None));
+        self.back(code, 1 + flags);
+        if flags == 1 {
+            pop(code, RAX);
+        }
+        pop(code, RAX);
+        code.raw(&[0x48, 0x8D, 0xA4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp+128]
+    }
+
+    /// Where the flags were pushed, from the stack pointer.
+    pub(super) fn flags(&self) -> Option<u32> {
+        let at = self.slots.iter().position(Option::is_none)?;
         Some(((self.slots.len() - 1 - at) * 8) as u32)
     }
 

@@ -19,6 +19,9 @@ fn layout() -> Layout {
         record_size: 8,
         sp_shift: 0,
         sp_mask: 0,
+        bucket: 32,
+        bucket_size: 4096,
+        lost: 40,
     }
 }
 

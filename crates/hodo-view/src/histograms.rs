@@ -1,0 +1,160 @@
+//! Histograms of probes, as the kernel's `hist` files show them.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::events::{EventFormat, EventOptions};
+
+/// A histogram as `hists.json` has it.
+#[derive(Debug, Deserialize)]
+struct Histogram {
+    group: String,
+    name: String,
+    definition: String,
+    size: u64,
+    lost: u64,
+    unread: u64,
+    keys: Vec<Column>,
+    sums: Vec<Column>,
+    entries: Vec<Entry>,
+}
+
+/// A key or a sum.
+#[derive(Debug, Deserialize)]
+struct Column {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    width: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Entry {
+    keys: Vec<Value>,
+    hits: u64,
+    sums: Vec<Value>,
+}
+
+fn read(data: &Path) -> Result<Vec<Histogram>> {
+    let path = data.join("hists.json");
+    match std::fs::read(&path) {
+        Ok(text) => {
+            serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+    }
+}
+
+/// Shows the histograms of a trace. Nothing, if there are none.
+///
+/// # Errors
+/// If they cannot be read or `out` cannot be written.
+pub fn histograms(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
+    for histogram in read(&options.source.data)? {
+        match options.format {
+            EventFormat::Perfetto => {}
+            EventFormat::Json => writeln!(out, "{}", histogram.json())?,
+            EventFormat::Text => histogram.text(out)?,
+        }
+    }
+    Ok(())
+}
+
+impl Histogram {
+    fn hits(&self) -> u64 {
+        let hits = self.entries.iter().map(|entry| entry.hits);
+        hits.fold(0, u64::wrapping_add)
+    }
+
+    fn json(&self) -> Value {
+        let named = |columns: &[Column], values: &[Value]| -> Map<String, Value> {
+            let names = columns.iter().map(|column| column.name.clone());
+            names.zip(values.iter().cloned()).collect()
+        };
+        let entry = |entry: &Entry| {
+            json!({
+                "key": named(&self.keys, &entry.keys), "hitcount": entry.hits,
+                "sums": named(&self.sums, &entry.sums),
+            })
+        };
+        json!({
+            "group": self.group, "name": self.name, "size": self.size, "lost": self.lost, "unread": self.unread,
+            "hits": self.hits(), "hist": self.entries.iter().map(entry).collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self, out: &mut dyn Write) -> Result<()> {
+        writeln!(
+            out,
+            "# event histogram\n#\n# trigger info: {}\n#\n",
+            self.definition
+        )?;
+        for entry in &self.entries {
+            write!(out, "{{")?;
+            for (index, (column, key)) in self.keys.iter().zip(&entry.keys).enumerate() {
+                let comma = if index > 0 { "," } else { "" };
+                write!(out, "{comma} {}: {}", column.name, column.key(key))?;
+            }
+            write!(out, " }} hitcount: {:>10}", entry.hits)?;
+            for (column, sum) in self.sums.iter().zip(&entry.sums) {
+                write!(out, "  {}: {:>10}", column.name, column.number(sum))?;
+            }
+            writeln!(out)?;
+        }
+        writeln!(out, "\nTotals:\n    Hits: {}", self.hits())?;
+        writeln!(
+            out,
+            "    Entries: {}\n    Dropped: {}",
+            self.entries.len(),
+            self.lost
+        )?;
+        if self.unread > 0 {
+            writeln!(out, "    Not read: {}", self.unread)?;
+        }
+        writeln!(out)?;
+        Ok(())
+    }
+}
+
+impl Column {
+    fn number(&self, value: &Value) -> String {
+        match value.as_u64() {
+            Some(number) if self.kind == "hex" => format!("{number:x}"),
+            _ => value.to_string(),
+        }
+    }
+
+    /// A key as the kernel writes it.
+    fn key(&self, value: &Value) -> String {
+        match self.kind.as_str() {
+            "text" => {
+                let text = value
+                    .as_str()
+                    .unwrap_or_default()
+                    .escape_default()
+                    .to_string();
+                format!("{text:<50}")
+            }
+            "log2" => match value.as_u64() {
+                Some(number) if number > 0 => format!("~ 2^{:<2}", number.ilog2()),
+                _ => "~ 0   ".to_owned(),
+            },
+            "linear" => {
+                let low = value
+                    .as_i64()
+                    .map_or_else(|| i128::from(value.as_u64().unwrap_or(0)), i128::from);
+                format!("~ {low}-{}", low + i128::from(self.width) - 1)
+            }
+            "char" => {
+                let byte = value.as_u64().unwrap_or(0) as u8;
+                format!("'{}'", byte.escape_ascii())
+            }
+            _ => format!("{:>10}", self.number(value)),
+        }
+    }
+}

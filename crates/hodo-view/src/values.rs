@@ -1,0 +1,235 @@
+//! The values of events: from words to what is shown.
+
+use std::io::Write;
+
+use anyhow::Result;
+use hodo_trace::meta::Arg;
+use serde_json::Value;
+
+/// What an argument tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Shown {
+    Number(u64),
+    Signed(i64),
+    Hex(u64),
+    Char(u8),
+    Text(Vec<u8>),
+    /// An address, with function and distance if they are known.
+    Symbol(u64, Option<String>),
+    List(Vec<Shown>),
+    Fault,
+}
+
+impl Shown {
+    /// As ftrace writes it.
+    pub fn text(&self, out: &mut dyn Write) -> Result<()> {
+        match self {
+            Self::Number(number) => write!(out, "{number}")?,
+            Self::Signed(number) => write!(out, "{number}")?,
+            Self::Hex(number) | Self::Symbol(number, None) => write!(out, "{number:#x}")?,
+            Self::Symbol(_, Some(symbol)) => write!(out, "{symbol}")?,
+            Self::Char(byte) => write!(out, "'{}'", byte.escape_ascii())?,
+            Self::Text(bytes) => write!(out, "\"{}\"", bytes.escape_ascii())?,
+            Self::List(values) => {
+                write!(out, "{{")?;
+                for (index, value) in values.iter().enumerate() {
+                    if index > 0 {
+                        write!(out, ",")?;
+                    }
+                    value.text(out)?;
+                }
+                write!(out, "}}")?;
+            }
+            Self::Fault => write!(out, "(fault)")?,
+        }
+        Ok(())
+    }
+
+    pub fn json(self) -> Value {
+        match self {
+            Self::Number(number) | Self::Hex(number) | Self::Symbol(number, None) => number.into(),
+            Self::Signed(number) => number.into(),
+            Self::Symbol(_, Some(symbol)) => symbol.into(),
+            Self::Char(byte) => char::from(byte).to_string().into(),
+            Self::Text(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
+            Self::List(values) => values.into_iter().map(Self::json).collect(),
+            Self::Fault => Value::Null,
+        }
+    }
+}
+
+/// Words of a text in a payload, and of a thread's name.
+const TEXT_WORDS: usize = 16;
+const COMM_WORDS: usize = 2;
+
+/// The value of an argument in a payload. `symbol` names an address.
+pub(crate) fn value(
+    arg: &Arg,
+    payload: &[u64],
+    symbol: &dyn Fn(u64) -> Option<String>,
+) -> Option<Shown> {
+    if let Some(text) = &arg.text {
+        return Some(Shown::Text(text.clone().into_bytes()));
+    }
+    if let Some(number) = arg.number {
+        return Some(typed(number, &arg.ty, symbol));
+    }
+    let words = payload.get(1 + arg.word?..);
+    let Some(words) = words.filter(|_| !is_fault(payload, arg.value)) else {
+        return Some(Shown::Fault);
+    };
+    if arg.comm {
+        return Some(text(words, COMM_WORDS));
+    }
+    if let Some((scalar, count)) = array(&arg.ty) {
+        return Some(Shown::List(list(
+            arg, payload, words, scalar, count, symbol,
+        )));
+    }
+    if arg.ty == "string" {
+        return Some(text(words, TEXT_WORDS));
+    }
+    let Some(&word) = words.first() else {
+        return Some(Shown::Fault);
+    };
+    let bits = arg.bits.clamp(1, 64);
+    let word = word >> arg.shift.min(63) & u64::MAX >> (64 - bits);
+    Some(typed(word, &arg.ty, symbol))
+}
+
+/// The bytes of an argument that has bytes: those that could be read.
+pub(crate) fn bytes(arg: &Arg, payload: &[u64]) -> Vec<u8> {
+    let words = arg.word.and_then(|word| payload.get(1 + word..));
+    let Some((&length, words)) = words.and_then(<[u64]>::split_first) else {
+        return Vec::new();
+    };
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+    bytes.take(usize::try_from(length).unwrap_or(0)).collect()
+}
+
+/// Whether a value could not be read. The first 32 have their bits in the first word, the others in the words behind it.
+fn is_fault(payload: &[u64], value: u32) -> bool {
+    let (word, bit) = match value.checked_sub(32) {
+        None => (0, value),
+        Some(value) => (1 + value as usize / 64, value % 64),
+    };
+    payload.get(word).is_none_or(|word| word >> bit & 1 == 1)
+}
+
+fn text(words: &[u64], most: usize) -> Shown {
+    let bytes = words.iter().take(most).flat_map(|w| w.to_le_bytes());
+    Shown::Text(bytes.take_while(|&byte| byte != 0).collect())
+}
+
+/// `x8[4]`: the type of the elements, and how many there are.
+fn array(ty: &str) -> Option<(&str, usize)> {
+    let (scalar, count) = ty.strip_suffix(']')?.split_once('[')?;
+    Some((scalar, count.parse().ok()?))
+}
+
+fn list(
+    arg: &Arg,
+    payload: &[u64],
+    words: &[u64],
+    scalar: &str,
+    count: usize,
+    symbol: &dyn Fn(u64) -> Option<String>,
+) -> Vec<Shown> {
+    let count = count.min(payload.len() * 8);
+    if scalar == "string" {
+        let one = |index: usize| match words.get(index * TEXT_WORDS..) {
+            Some(words) if !is_fault(payload, arg.value + index as u32) => text(words, TEXT_WORDS),
+            _ => Shown::Fault,
+        };
+        return (0..count).map(one).collect();
+    }
+    let bits = scalar.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    let size = match scalar {
+        "char" => 1,
+        "symbol" => 8,
+        _ => bits.parse().unwrap_or(64usize).clamp(8, 64) / 8,
+    };
+    let bytes = bytes(arg, payload);
+    let one = |index: usize| match bytes.get(index * size..(index + 1) * size) {
+        Some(element) => {
+            let mut word = [0; 8];
+            word[..size].copy_from_slice(element);
+            typed(u64::from_le_bytes(word), scalar, symbol)
+        }
+        None => Shown::Fault,
+    };
+    (0..count).map(one).collect()
+}
+
+/// A word as its type says: `u8`, `s32`, `x64`, `char`, `symbol`, `b4@0/32`.
+fn typed(word: u64, ty: &str, symbol: &dyn Fn(u64) -> Option<String>) -> Shown {
+    match ty {
+        "char" => return Shown::Char(word as u8),
+        "symbol" => return Shown::Symbol(word, symbol(word)),
+        _ => {}
+    }
+    let number = |text: &str| {
+        text.parse::<u32>()
+            .ok()
+            .filter(|bits| (1..=64).contains(bits))
+    };
+    if let Some((width, rest)) = ty.strip_prefix('b').and_then(|ty| ty.split_once('@'))
+        && let Some(width) = number(width)
+    {
+        let offset = rest.split('/').next().and_then(|text| text.parse().ok());
+        return Shown::Number(word >> offset.unwrap_or(0u32).min(63) & u64::MAX >> (64 - width));
+    }
+    let Some((kind, bits)) = ty.split_at_checked(1) else {
+        return Shown::Hex(word);
+    };
+    let unused = 64 - number(bits).unwrap_or(64);
+    match kind {
+        "u" => Shown::Number(word << unused >> unused),
+        "s" => Shown::Signed((word << unused).cast_signed() >> unused),
+        _ => Shown::Hex(word << unused >> unused),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_shown_by_their_types() {
+        let typed = |word, ty| typed(word, ty, &|_| None);
+        assert_eq!(typed(0x1FF, "u8"), Shown::Number(255));
+        assert_eq!(typed(0xFF, "s8"), Shown::Signed(-1));
+        assert_eq!(typed(0xFFFF_FFFF, "s32"), Shown::Signed(-1));
+        assert_eq!(typed(0xFFFF_FFFF, "s64"), Shown::Signed(0xFFFF_FFFF));
+        assert_eq!(typed(0x1_0000_0001, "x32"), Shown::Hex(1));
+        assert_eq!(typed(0x41, "char"), Shown::Char(b'A'));
+        assert_eq!(typed(0xABCD, "b4@8/32"), Shown::Number(0xB));
+        assert_eq!(typed(7, "b64@0/64"), Shown::Number(7));
+        assert_eq!(typed(7, "symbol"), Shown::Symbol(7, None));
+    }
+
+    fn arg(ty: &str, word: usize, value: u32) -> Arg {
+        let text = format!(
+            "{{\"name\":\"a\",\"type\":\"{ty}\",\"word\":{word},\"value\":{value},\"bits\":64}}"
+        );
+        serde_json::from_str(&text).expect("an argument")
+    }
+
+    #[test]
+    fn arrays_have_what_could_be_read() {
+        let shown = |arg: &Arg, payload: &[u64]| value(arg, payload, &|_| None);
+        // Five of six bytes.
+        let payload = [0, 5, 0x0000_0605_0403_0201];
+        let list = vec![Shown::Number(0x201), Shown::Number(0x403), Shown::Fault];
+        assert_eq!(
+            shown(&arg("u16[3]", 0, 0), &payload),
+            Some(Shown::List(list))
+        );
+        // A fault of a value with a number above 31.
+        assert_eq!(shown(&arg("x64", 1, 33), &[0, 2, 7]), Some(Shown::Fault));
+        assert_eq!(shown(&arg("x64", 1, 32), &[0, 2, 7]), Some(Shown::Hex(7)));
+        // A payload that is too short, and a length that is a lie.
+        assert_eq!(shown(&arg("x64", 9, 0), &[0]), Some(Shown::Fault));
+        assert_eq!(bytes(&arg("x8[8]", 0, 0), &[0, u64::MAX, 1]).len(), 8);
+    }
+}
