@@ -12,3 +12,4 @@ pub mod simulate;
 pub mod steps;
 pub mod stub;
 pub mod track;
+pub mod vectors;

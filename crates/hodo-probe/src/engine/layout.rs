@@ -101,6 +101,8 @@ pub(super) struct Node {
     pub counts: AtomicU64,
     /// One of `Execution` as a number, or 0.
     pub execution: u32,
+    /// One of `KEEP_…`: what the handler before the instruction needs.
+    pub keep: u32,
 }
 
 /// How much of the vector state handlers may change.

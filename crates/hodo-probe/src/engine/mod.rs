@@ -48,6 +48,7 @@ mod functions;
 mod hit;
 mod index;
 mod islands;
+mod keep;
 mod layout;
 mod maps;
 mod memory;

@@ -6,13 +6,13 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::layout::{KEEP_ALL, KEEP_NONE, Node};
+use super::layout::{KEEP_NONE, Node};
 use super::patch::{self, Want};
 use super::refusal::Refusal;
 use super::site::Site;
 use super::spots::Spots;
 use super::text::Memory;
-use super::{Execution, Probe, Request, analyze, optimize, signals, sys, threads};
+use super::{Execution, Probe, Request, analyze, keep, optimize, signals, sys, threads};
 
 /// What the engine has while it works.
 struct Inner {
@@ -138,8 +138,8 @@ fn publish(site: &Site, nodes: &[*const Node]) -> *mut *const Node {
     };
     // SAFETY: nodes of a list live.
     let of = || nodes.iter().map(|node| unsafe { &**node });
-    let handles = of().any(|node| node.before != 0);
-    let keep = if handles { KEEP_ALL } else { KEEP_NONE };
+    let keep = of().map(|node| node.keep).max().unwrap_or(KEEP_NONE);
+    // While the list changes, what either needs.
     site.head.keep.store(
         keep.max(site.head.keep.load(Ordering::Relaxed)),
         Ordering::Release,
@@ -280,6 +280,9 @@ fn one(
         faults: AtomicU64::new(0),
         after: handler(request.after),
         counts: AtomicU64::new(0),
+        keep: request
+            .before
+            .map_or(KEEP_NONE, |handler| keep::of(&inner.memory, handler)),
         execution: request.execution.map_or(0, |execution| execution as u32),
     });
     let node = NonNull::from(Box::leak(node));

@@ -179,8 +179,6 @@ fn all_instructions_at_once() {
         .unregister_all(probes)
         .expect("they can be unregistered");
     // SAFETY: the test's own code.
-    assert_eq!(
-        unsafe { std::slice::from_raw_parts(start as *const u8, 260) },
-        code
-    );
+    let after = unsafe { std::slice::from_raw_parts(start as *const u8, 260) };
+    assert_eq!(after, code);
 }
