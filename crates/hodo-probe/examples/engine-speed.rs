@@ -1,0 +1,208 @@
+//! What probes of the engine cost: nanoseconds of CPU time for each hit, microseconds for each change of code.
+//! `benches/engine.sh` runs it.
+
+use std::arch::global_asm;
+use std::ffi::c_void;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use hodo_probe::engine::{Engine, Execution, Probe, Registers, Request};
+
+/// Functions for the batch.
+const SITES: u64 = 1000;
+
+global_asm!(
+    ".text",
+    ".p2align 4",
+    ".type speed_leaf,@function",
+    "speed_leaf:",
+    ".cfi_startproc",
+    "push rbp",
+    "mov rbp, rsp",
+    "lea rax, [rdi + 1]",
+    "pop rbp",
+    "ret",
+    ".cfi_endproc",
+    ".size speed_leaf, . - speed_leaf",
+    ".p2align 5",
+    "speed_many:",
+    ".rept 1000",
+    ".p2align 5",
+    ".cfi_startproc",
+    "push rbp",
+    "mov rbp, rsp",
+    "lea rax, [rdi + 1]",
+    "pop rbp",
+    "ret",
+    ".cfi_endproc",
+    ".endr",
+    ".p2align 5",
+);
+
+unsafe extern "C" {
+    fn speed_leaf(n: u64) -> u64;
+    fn speed_many(n: u64) -> u64;
+}
+
+static HITS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn count(_: &mut Registers, _: *mut c_void) {
+    HITS.store(HITS.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+extern "C" fn with_sse(registers: &mut Registers, _: *mut c_void) {
+    // SAFETY: the register is named.
+    unsafe { std::arch::asm!("movq xmm0, {}", in(reg) registers.rdi, out("xmm0") _) };
+    count(registers, std::ptr::null_mut());
+}
+
+extern "C" fn with_all(registers: &mut Registers, _: *mut c_void) {
+    // SAFETY: the register is named.
+    unsafe {
+        std::arch::asm!("vmovq xmm0, {}", "vzeroupper", in(reg) registers.rdi, out("ymm0") _)
+    };
+    count(registers, std::ptr::null_mut());
+}
+
+/// CPU time of this thread in nanoseconds.
+fn cpu() -> u64 {
+    // SAFETY: plain memory.
+    unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+}
+
+/// Nanoseconds for one call: the best of some runs.
+fn calls(count: u64) -> f64 {
+    (0..7)
+        .map(|_| {
+            let start = cpu();
+            for n in 0..count {
+                // SAFETY: a function of a number.
+                assert_eq!(unsafe { speed_leaf(black_box(n)) }, n + 1);
+            }
+            (cpu() - start) as f64 / count as f64
+        })
+        .fold(f64::MAX, f64::min)
+}
+
+fn hits(engine: Engine, name: &str, request: &Request, count: u64) {
+    let alone = calls(count);
+    // SAFETY: the handlers above change nothing but a counter.
+    let probe = unsafe { engine.register(request) }.expect("it can be probed");
+    let way = probe.execution();
+    let with = calls(count);
+    println!("{name:44} {:9.1} ns   {way:?}", with - alone);
+}
+
+fn toggling(engine: Engine) {
+    let start = speed_many as *const () as u64;
+    let requests: Vec<Request> = (0..SITES)
+        .map(|n| Request::at(start + n * 32).before(count).disabled())
+        .collect();
+    let begin = Instant::now();
+    // SAFETY: the handler only counts.
+    let probes: Vec<Probe> = unsafe { engine.register_all(&requests) }
+        .into_iter()
+        .map(|probe| probe.expect("it can be probed"))
+        .collect();
+    println!(
+        "{:44} {:9.2} us",
+        "registering, each of 1000",
+        begin.elapsed().as_secs_f64() * 1e6 / SITES as f64
+    );
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    for n in 0..SITES {
+                        let at = start + n * 32;
+                        // SAFETY: each of these places has a function of a number.
+                        let call: extern "C" fn(u64) -> u64 =
+                            unsafe { std::mem::transmute(at as usize) };
+                        assert_eq!(call(n), n + 1);
+                    }
+                }
+            });
+        }
+        let all: Vec<&Probe> = probes.iter().collect();
+        engine.set_enabled(&all, true).expect("enabled");
+        engine.set_enabled(&all, false).expect("disabled");
+        let median = |mut times: Vec<f64>| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        };
+        let time = |probes: &[&Probe], enabled: bool| {
+            let begin = Instant::now();
+            engine.set_enabled(probes, enabled).expect("toggled");
+            begin.elapsed().as_secs_f64() * 1e6 / probes.len() as f64
+        };
+        let one: Vec<f64> = (0..400)
+            .map(|n| time(&all[n % 7..=n % 7], n / 7 % 2 == 0))
+            .collect();
+        engine.set_enabled(&all, false).expect("disabled");
+        println!(
+            "{:44} {:9.2} us",
+            "toggling one site, 4 threads run, median",
+            median(one)
+        );
+        let many: Vec<f64> = (0..60).map(|n| time(&all, n % 2 == 0)).collect();
+        println!(
+            "{:44} {:9.2} us",
+            "toggling 1000 sites, for each, median",
+            median(many)
+        );
+        stop.store(true, Ordering::Relaxed);
+    });
+    engine.unregister_all(probes).expect("unregistered");
+}
+
+fn main() {
+    let engine = Engine::new().expect("the engine starts");
+    let leaf = speed_leaf as *const () as u64;
+    println!("{:44} {:9.1} ns", "the call alone", calls(20_000_000));
+    hits(
+        engine,
+        "handler, no vector state",
+        &Request::at(leaf).before(count),
+        5_000_000,
+    );
+    hits(
+        engine,
+        "handler that uses SSE",
+        &Request::at(leaf).before(with_sse),
+        5_000_000,
+    );
+    hits(
+        engine,
+        "handler that uses AVX: all vector state",
+        &Request::at(leaf).before(with_all),
+        2_000_000,
+    );
+    hits(engine, "count", &Request::at(leaf).count(), 5_000_000);
+    let trap = |way| Request::at(leaf).before(count).execution(way);
+    hits(
+        engine,
+        "breakpoint, simulated",
+        &trap(Execution::Simulated),
+        100_000,
+    );
+    hits(
+        engine,
+        "breakpoint, boosted",
+        &trap(Execution::Boosted),
+        100_000,
+    );
+    hits(
+        engine,
+        "breakpoint, out of line",
+        &trap(Execution::OutOfLine),
+        100_000,
+    );
+    toggling(engine);
+    black_box(HITS.load(Ordering::Relaxed));
+}
