@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use hodo_arch::x86_64::relocate::{relocate_mapped, relocated_len};
 use hodo_arch::x86_64::scan::Flow;
@@ -125,6 +125,15 @@ fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> {
     Err(Refusal::NotCode)
 }
 
+fn head(addr: u64) -> Head {
+    Head {
+        addr,
+        list: AtomicPtr::new(empty()),
+        keep: AtomicU32::new(KEEP_NONE),
+        armed: AtomicU32::new(0),
+    }
+}
+
 fn new(
     memory: &Memory,
     bytes: &[u8],
@@ -156,12 +165,7 @@ fn new(
     let mut original = [0; KNOWN];
     original[..bytes.len()].copy_from_slice(bytes);
     let site: &'static Site = Box::leak(Box::new(Site {
-        head: Head {
-            addr: step.addr,
-            list: AtomicPtr::new(empty()),
-            keep: AtomicU32::new(KEEP_NONE),
-            armed: AtomicU32::new(0),
-        },
+        head: head(step.addr),
         original,
         known: bytes.len() as u8,
         len: step.len,
@@ -171,7 +175,10 @@ fn new(
         detour: AtomicPtr::default(),
         jumped: AtomicU32::new(0),
         function,
-        hopeless: AtomicU32::new(0),
+        hopeless: Default::default(),
+        variants: Default::default(),
+        returns: head(step.addr),
+        unreturned: AtomicU64::new(0),
         after: AtomicU32::new(0),
         forced: AtomicU32::new(0),
     }));

@@ -87,12 +87,22 @@ fn hit(site: &Site, context: &mut Context) {
     if thread.busy.load(Ordering::Relaxed) != 0 {
         // The list stays: what made the thread busy keeps it.
         site.nodes().for_each(miss);
+        site.return_nodes().for_each(miss);
         go_on(site, None, registers, context);
         return;
     }
     begin(thread);
     call(thread, site, &mut registers, false);
-    if registers.pc == site.addr() {
+    let returning = site
+        .return_nodes()
+        .any(|node| node.enabled.load(Ordering::Acquire) != 0);
+    if let Some(detour) = site
+        .returning()
+        .filter(|_| returning && registers.pc == site.addr())
+    {
+        registers.pc = detour.behind;
+        context.set(&registers);
+    } else if registers.pc == site.addr() {
         go_on(site, Some(thread), registers, context);
     } else {
         context.set(&registers);

@@ -56,6 +56,7 @@ mod optimize;
 mod patch;
 mod refusal;
 mod registry;
+mod returns;
 mod signals;
 mod site;
 mod spots;
@@ -108,6 +109,7 @@ pub struct Request {
     function: Option<Range<u64>>,
     before: Option<Handler>,
     after: Option<Handler>,
+    returning: Option<Handler>,
     data: *mut c_void,
     execution: Option<Execution>,
     disabled: bool,
@@ -123,6 +125,7 @@ impl Request {
             function: None,
             before: None,
             after: None,
+            returning: None,
             data: core::ptr::null_mut(),
             execution: None,
             disabled: false,
@@ -141,6 +144,17 @@ impl Request {
     #[must_use]
     pub fn after(mut self, handler: Handler) -> Self {
         self.after = Some(handler);
+        self
+    }
+
+    /// Called when the function returns that begins at the address. The result is in the registers; the stack pointer is as
+    /// at the function's entry, and `pc` the function's address. A return that is not seen, because the function was left by
+    /// an exception or `longjmp`, has no call.
+    ///
+    /// The function must return to where it was called from, once: not `setjmp`, `vfork` or `getcontext`.
+    #[must_use]
+    pub fn returning(mut self, handler: Handler) -> Self {
+        self.returning = Some(handler);
         self
     }
 
@@ -234,6 +248,21 @@ impl Engine {
         registry::enable(probes, enabled)
     }
 
+    /// Names the function that takes unwind tables: `__register_frame`, which comes with the compiler's unwinder. Without it,
+    /// exceptions and backtraces end at functions with return probes. It is called at registration, with tables that stay.
+    ///
+    /// # Errors
+    /// If it is called by a handler.
+    ///
+    /// # Safety
+    /// The function must be that one, or do the same.
+    pub unsafe fn register_frames(
+        self,
+        register: unsafe extern "C" fn(*const u8),
+    ) -> Result<(), Refusal> {
+        registry::register_frames(register)
+    }
+
     /// Whether signals still come to the engine first.
     #[must_use]
     pub fn is_intact(self) -> bool {
@@ -253,6 +282,8 @@ impl Engine {
 pub struct Probe {
     site: &'static Site,
     node: NonNull<Node>,
+    /// The return handler, and the calls whose exit was not seen before it was registered.
+    returns: Option<(NonNull<Node>, u64)>,
 }
 
 // SAFETY: (1) what changes is atomic, or changed under the engine's lock; (2) the data belongs to the handlers, which run in any
@@ -265,6 +296,12 @@ impl Probe {
     fn node(&self) -> &Node {
         // SAFETY: the node is freed when the probe is unregistered, which takes it.
         unsafe { self.node.as_ref() }
+    }
+
+    fn return_node(&self) -> Option<(&Node, u64)> {
+        // SAFETY: as above.
+        self.returns
+            .map(|(node, before)| (unsafe { node.as_ref() }, before))
     }
 
     /// The address of its instruction.
@@ -291,10 +328,24 @@ impl Probe {
         self.node().missed.load(Ordering::Relaxed)
     }
 
+    /// Returns of the function for which the return handler was not called: because a handler of any probe was running in
+    /// the thread, because the function was jumped to by one that is probed in this way, too, or because its stack is one
+    /// that the engine does not know.
+    #[must_use]
+    pub fn missed_returns(&self) -> u64 {
+        self.return_node().map_or(0, |(node, before)| {
+            node.missed.load(Ordering::Relaxed) + self.site.unreturned.load(Ordering::Relaxed)
+                - before
+        })
+    }
+
     /// Faults of its handlers. The first one has disabled it.
     #[must_use]
     pub fn faults(&self) -> u64 {
-        self.node().faults.load(Ordering::Relaxed)
+        let returns = self
+            .return_node()
+            .map_or(0, |(node, _)| node.faults.load(Ordering::Relaxed));
+        self.node().faults.load(Ordering::Relaxed) + returns
     }
 
     /// Hits of a probe that only counts.
@@ -323,6 +374,6 @@ impl Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         // Where that is not possible, it stays, disabled.
-        let _ = registry::forget(self.site, self.node);
+        let _ = registry::forget(self);
     }
 }

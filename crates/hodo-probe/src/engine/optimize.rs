@@ -16,7 +16,7 @@ use super::islands::{self, Piece};
 use super::site::{Detour, INSIDE, Site};
 use super::spots::Spots;
 use super::text::{Change, Memory};
-use super::{analyze, layout};
+use super::{analyze, returns};
 
 const JUMP: u64 = 5;
 
@@ -35,63 +35,98 @@ enum Operand {
     Common,
 }
 
-/// Makes the detour of a site, if one is possible. Returns what is to be written for it; the site's own jump is written later.
+/// Makes the detour of a site, with return handlers or without, if one is possible. Returns what is to be written for it;
+/// the site's own jump is written later.
 pub(super) fn prepare(
     memory: &Memory,
     spots: &mut Spots,
     site: &'static Site,
+    returning: bool,
     changes: &mut Vec<Change>,
-) -> Option<()> {
-    if site.hopeless.load(Ordering::Relaxed) != 0 {
+) -> Option<&'static Detour> {
+    let variant = usize::from(returning);
+    if site.hopeless[variant].load(Ordering::Relaxed) != 0 {
         return None;
     }
-    if !site.detour.load(Ordering::Relaxed).is_null() {
-        return Some(());
+    let known = site.variants[variant].load(Ordering::Relaxed);
+    // SAFETY: detours stay.
+    if let Some(detour) = unsafe { known.as_ref() } {
+        return Some(detour);
     }
-    let made = make(memory, spots, site, changes);
-    if made.is_none() {
-        site.hopeless.store(1, Ordering::Relaxed);
+    let made = make(memory, spots, site, returning, changes);
+    match made {
+        Some(detour) => {
+            site.variants[variant].store(core::ptr::from_ref(detour).cast_mut(), Ordering::Release)
+        }
+        None => site.hopeless[variant].store(1, Ordering::Relaxed),
     }
     made
+}
+
+/// What comes before the moved instructions, at `start`; the pointers to heads are at `words`.
+fn prefix(
+    site: &Site,
+    returning: bool,
+    start: u64,
+    common: u64,
+    words: u64,
+) -> Option<(Vec<u8>, u64, [u64; 2])> {
+    let mut bytes = Vec::new();
+    for (opcode, operand) in BEFORE {
+        bytes.extend_from_slice(opcode);
+        let to = match operand {
+            Operand::None => continue,
+            Operand::Site => words,
+            Operand::Common => common,
+        };
+        bytes.extend(distance(start + bytes.len() as u64 + 4, to)?);
+    }
+    let behind = start + bytes.len() as u64;
+    let mut frames = [0; 2];
+    if returning {
+        let missed = site.unreturned.as_ptr() as u64;
+        let places = returns::Places {
+            head: words + 8,
+            common,
+            missed,
+        };
+        let emitted = returns::emit(behind, &places)?;
+        bytes.extend(emitted.code);
+        frames = emitted.frames;
+    }
+    Some((bytes, behind, frames))
 }
 
 fn make(
     memory: &Memory,
     spots: &mut Spots,
     site: &'static Site,
+    returning: bool,
     changes: &mut Vec<Change>,
-) -> Option<()> {
+) -> Option<&'static Detour> {
     let addr = site.addr();
-    let window = window(memory, site)?;
+    let window = match window(memory, site) {
+        Some(window) => window,
+        // A breakpoint may lead there, too.
+        None if returning && site.boosted().is_some() => Window {
+            len: usize::from(site.len),
+            inside: Vec::new(),
+            call: None,
+            jump: false,
+        },
+        None => return None,
+    };
     let code = &site.original[..window.len];
-    let prologue: usize = BEFORE
-        .iter()
-        .map(|(bytes, operand)| bytes.len() + 4 * usize::from(*operand != Operand::None))
-        .sum();
-    let size = prologue + relocated_len(code, addr).ok()? + JUMP as usize + 16;
+    let (before, ..) = prefix(site, returning, addr, addr, addr)?;
+    let size = before.len() + relocated_len(code, addr).ok()? + JUMP as usize + 24;
     let room = islands::room(memory, addr, size as u64).ok()?;
     let start = room.at;
     // A branch back to the site is a hit, too: it leads to the start.
-    let moved = relocate_apart(code, addr, start, &[(0, prologue)]).ok()?;
-    let end = prologue
-        + moved.bytes.len()
-        + if moved.falls_through {
-            JUMP as usize
-        } else {
-            0
-        };
-    let word = start + (end as u64).next_multiple_of(8);
-    let mut bytes = Vec::with_capacity(size);
-    for (opcode, operand) in BEFORE {
-        bytes.extend_from_slice(opcode);
-        let to = match operand {
-            Operand::None => continue,
-            Operand::Site => word,
-            Operand::Common => room.common,
-        };
-        bytes.extend(distance(start + bytes.len() as u64 + 4, to)?);
-    }
-    bytes.extend_from_slice(&moved.bytes[prologue..]);
+    let moved = relocate_apart(code, addr, start, &[(0, before.len())]).ok()?;
+    let jump = if moved.falls_through { JUMP } else { 0 };
+    let words = (start + moved.bytes.len() as u64 + jump).next_multiple_of(8);
+    let (mut bytes, behind, frames) = prefix(site, returning, start, room.common, words)?;
+    bytes.extend_from_slice(&moved.bytes[before.len()..]);
     if moved.falls_through {
         bytes.push(0xE9);
         bytes.extend(distance(
@@ -99,9 +134,10 @@ fn make(
             addr + window.len as u64,
         )?);
     }
-    bytes.resize((word - start) as usize, 0xCC);
-    let head: *const layout::Head = &raw const site.head;
-    bytes.extend((head as u64).to_le_bytes());
+    bytes.resize((words - start) as usize, 0xCC);
+    for head in [&site.head, &site.returns] {
+        bytes.extend((core::ptr::from_ref(head) as u64).to_le_bytes());
+    }
     let (target, spot) = match &window.inside[..] {
         [] => (start, None),
         inside => {
@@ -116,15 +152,16 @@ fn make(
         .map(|piece| {
             (
                 addr + piece.old as u64,
-                start + piece.new.max(prologue) as u64,
+                start + piece.new.max(before.len()) as u64,
             )
         })
         .collect();
-    let inside: Vec<_> = map
+    let inside = map
         .iter()
-        .filter(|(old, _)| (addr + 1..addr + JUMP).contains(old))
-        .copied()
-        .collect();
+        .filter(|(old, _)| (addr + 1..addr + JUMP).contains(old));
+    for (old, new) in inside.filter(|_| window.jump) {
+        INSIDE.set(*old, *new);
+    }
     let piece = Piece {
         site,
         range: start..start + bytes.len() as u64,
@@ -137,18 +174,18 @@ fn make(
     if let Some([a, b, c, d]) = spot {
         changes.push((target, vec![0xE9, a, b, c, d]));
     }
-    for (old, new) in inside {
-        INSIDE.set(old, new);
-    }
-    let detour = Box::leak(Box::new(Detour {
-        jump: [0xE9, a, b, c, d],
+    let frames = returning.then(|| &*Box::leak(returns::frames(frames).into_boxed_slice()));
+    let jump = window.jump.then_some([0xE9, a, b, c, d]);
+    Some(Box::leak(Box::new(Detour {
+        jump,
         inside: window.inside,
-    }));
-    site.detour.store(detour, Ordering::Release);
-    Some(())
+        behind,
+        frames,
+    })))
 }
 
-fn distance(from: u64, to: u64) -> Option<[u8; 4]> {
+/// The four bytes of a distance, if it is not too far.
+pub(super) fn distance(from: u64, to: u64) -> Option<[u8; 4]> {
     i32::try_from(to.wrapping_sub(from).cast_signed())
         .ok()
         .map(i32::to_le_bytes)
@@ -160,6 +197,8 @@ struct Window {
     /// Offsets of those but the first that begin in the jump.
     inside: Vec<u8>,
     call: Option<u64>,
+    /// It is large enough for a jump.
+    jump: bool,
 }
 
 fn window(memory: &Memory, site: &Site) -> Option<Window> {
@@ -170,6 +209,7 @@ fn window(memory: &Memory, site: &Site) -> Option<Window> {
         len: 0,
         inside: Vec::new(),
         call: None,
+        jump: true,
     };
     let mut ended = false;
     for step in Steps::new(known, addr) {

@@ -67,12 +67,14 @@ fn change(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno
                 seconds.push((addr + 1, original()));
             }
             (_, Want::Jump) => {
-                let Some(detour) = detour else { continue };
+                let Some(jump) = detour.and_then(|detour| detour.jump) else {
+                    continue;
+                };
                 if !inside.is_empty() {
                     firsts.push((addr + 1, stopped()));
                 }
-                seconds.push((addr + 1, detour.jump[1..].to_vec()));
-                lasts.push((addr, vec![detour.jump[0]]));
+                seconds.push((addr + 1, jump[1..].to_vec()));
+                lasts.push((addr, vec![jump[0]]));
                 covered = addr + 5;
             }
             _ => {}

@@ -33,6 +33,10 @@ pub enum Refusal {
     Engine,
     /// The instruction cannot be executed in the way that was asked for.
     Execution(super::Execution),
+    /// A return probe is not at a function's first instruction.
+    NotEntry,
+    /// The function's first instructions cannot be moved, as a return probe needs it.
+    NoReturn,
     /// There is no handler, and it is not to be counted.
     Nothing,
     /// A handler is the place to register a probe from: it would wait for itself.
@@ -61,6 +65,12 @@ impl fmt::Display for Refusal {
             } => write!(f, "`{instruction}`: {reason}"),
             Self::Engine => f.write_str("the code belongs to the engine of probes"),
             Self::Execution(way) => write!(f, "the instruction cannot be executed {way}"),
+            Self::NotEntry => {
+                f.write_str("a return probe must be at the first instruction of a function")
+            }
+            Self::NoReturn => f.write_str(
+                "a return probe is not possible: the function's first instruction cannot be moved",
+            ),
             Self::Nothing => {
                 f.write_str("the probe would do nothing: it has no handler, and does not count")
             }

@@ -6,18 +6,21 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::layout::{KEEP_NONE, Node};
+use super::layout::{Handler, Head, KEEP_NONE, Node};
 use super::patch::{self, Want};
 use super::refusal::Refusal;
-use super::site::Site;
+use super::site::{Detour, Site};
 use super::spots::Spots;
-use super::text::Memory;
-use super::{Execution, Probe, Request, analyze, keep, optimize, signals, sys, threads};
+use super::text::{Change, Memory};
+use super::{Execution, Probe, Request, analyze, keep, optimize, returns, signals, sys, threads};
 
 /// What the engine has while it works.
 struct Inner {
     memory: Memory,
     spots: Spots,
+    /// What takes unwind tables, and the tables so far.
+    registrar: Option<unsafe extern "C" fn(*const u8)>,
+    frames: Vec<&'static [u8]>,
     /// A word that is 1 in the process that wrote it, and 0 in a child that `fork` made of it.
     marker: u64,
 }
@@ -97,6 +100,8 @@ pub(super) fn start() -> Result<(), Refusal> {
         *inner = Some(Inner {
             memory,
             spots: Spots::default(),
+            registrar: None,
+            frames: Vec::new(),
             marker,
         });
     }
@@ -126,8 +131,8 @@ fn inner(_: &mut Guard) -> Result<&mut Inner, Refusal> {
     Ok(inner)
 }
 
-/// Puts a list of probes at a site. Returns the one that was there; it is freed when nobody reads it any more.
-fn publish(site: &Site, nodes: &[*const Node]) -> *mut *const Node {
+/// Puts a list of probes at a head. Returns the one that was there; it is freed when nobody reads it any more.
+fn publish(head: &Head, nodes: &[*const Node]) -> *mut *const Node {
     let new = match nodes {
         [] => analyze::empty(),
         nodes => {
@@ -137,20 +142,37 @@ fn publish(site: &Site, nodes: &[*const Node]) -> *mut *const Node {
         }
     };
     // SAFETY: nodes of a list live.
-    let of = || nodes.iter().map(|node| unsafe { &**node });
-    let keep = of().map(|node| node.keep).max().unwrap_or(KEEP_NONE);
+    let keeps = nodes.iter().map(|node| unsafe { &**node }.keep);
+    let keep = keeps.max().unwrap_or(KEEP_NONE);
     // While the list changes, what either needs.
-    site.head.keep.store(
-        keep.max(site.head.keep.load(Ordering::Relaxed)),
-        Ordering::Release,
-    );
-    let after = of().filter(|node| node.after != 0).count();
+    head.keep.fetch_max(keep, Ordering::AcqRel);
+    head.list.swap(new, Ordering::AcqRel)
+}
+
+/// Adds a probe to a head, or takes one away.
+fn relist(head: &Head, nodes: Vec<*const Node>, old: &mut Vec<*mut *const Node>) {
+    old.push(publish(head, &nodes));
+}
+
+/// What the probes of a site want of its instruction. `keep` becomes what the lists need now, when nobody has older ones.
+fn settle(site: &Site) {
+    let after = site.nodes().filter(|node| node.after != 0).count();
     site.after.store(after as u32, Ordering::Release);
-    let forced = of().map(|node| node.execution).max().unwrap_or(0);
+    let forced = site.nodes().map(|node| node.execution).max().unwrap_or(0);
     site.forced.store(forced, Ordering::Release);
-    let old = site.head.list.swap(new, Ordering::AcqRel);
-    site.head.keep.store(keep, Ordering::Release);
-    old
+}
+
+fn narrow(site: &Site) {
+    for (head, keep) in [
+        (&site.head, site.nodes().map(|node| node.keep).max()),
+        (
+            &site.returns,
+            site.return_nodes().map(|node| node.keep).max(),
+        ),
+    ] {
+        head.keep
+            .store(keep.unwrap_or(KEEP_NONE), Ordering::Release);
+    }
 }
 
 /// Frees lists that nobody reads any more.
@@ -192,6 +214,8 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
     all.sort_by_key(|site| site.addr());
     all.dedup_by_key(|site| site.addr());
     let mut wanted = Vec::with_capacity(all.len());
+    // Jumps that lead to another detour than they should.
+    let mut changed = Vec::new();
     let mut code = Vec::new();
     for site in all {
         let alone = || {
@@ -199,21 +223,72 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
                 .filter_map(Site::at)
                 .any(is_wanted)
         };
-        let want = if !is_wanted(site) {
-            Want::Nothing
+        let returning = site
+            .return_nodes()
+            .any(|node| node.enabled.load(Ordering::Relaxed) != 0);
+        let mut want = Want::Breakpoint;
+        if !is_wanted(site) {
+            want = Want::Nothing;
         } else if may_jump(site)
             && alone()
-            && optimize::prepare(&inner.memory, &mut inner.spots, site, &mut code).is_some()
+            && let Some(detour) = inner.detour(site, returning, &mut code)
+            && detour.jump.is_some()
         {
-            Want::Jump
-        } else {
-            Want::Breakpoint
-        };
+            want = Want::Jump;
+            let detour = core::ptr::from_ref(detour).cast_mut();
+            if site.jumped.load(Ordering::Acquire) == 0 {
+                site.detour.store(detour, Ordering::Release);
+            } else if site.detour.load(Ordering::Acquire) != detour {
+                changed.push((site, detour));
+            }
+        }
         wanted.push((site, want));
     }
     code.sort();
     inner.memory.change(&code).map_err(kernel(WRITE))?;
+    let stops: Vec<_> = changed
+        .iter()
+        .map(|(site, _)| (*site, Want::Breakpoint))
+        .collect();
+    patch::apply(&inner.memory, &stops).map_err(kernel(WRITE))?;
+    for (site, detour) in changed {
+        site.detour.store(detour, Ordering::Release);
+    }
     patch::apply(&inner.memory, &wanted).map_err(kernel(WRITE))
+}
+
+impl Inner {
+    /// The detour of a site, made if need be. Its code is added to what is to be written.
+    fn detour(
+        &mut self,
+        site: &'static Site,
+        returning: bool,
+        code: &mut Vec<Change>,
+    ) -> Option<&'static Detour> {
+        let is_new = site.returning().is_none();
+        let detour = optimize::prepare(&self.memory, &mut self.spots, site, returning, code)?;
+        if let Some(frames) = detour.frames.filter(|_| is_new) {
+            self.frames.push(frames);
+            if let Some(register) = self.registrar {
+                // SAFETY: it is what takes such tables.
+                unsafe { register(frames.as_ptr()) };
+            }
+        }
+        Some(detour)
+    }
+}
+
+/// Names what takes unwind tables.
+pub(super) fn register_frames(register: unsafe extern "C" fn(*const u8)) -> Result<(), Refusal> {
+    let mut guard = lock()?;
+    let inner = inner(&mut guard)?;
+    if inner.registrar.replace(register).is_none() {
+        for frames in &inner.frames {
+            // SAFETY: it is what takes such tables.
+            unsafe { register(frames.as_ptr()) };
+        }
+    }
+    Ok(())
 }
 
 /// Registers probes.
@@ -227,12 +302,16 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
         Err(refusal) => return requests.iter().map(|_| Err(refusal.clone())).collect(),
     };
     let mut old = Vec::new();
+    let mut code = Vec::new();
     let mut results: Vec<_> = requests
         .iter()
-        .map(|request| one(inner, request, &mut old))
+        .map(|request| one(inner, request, &mut old, &mut code))
         .collect();
     let sites: Vec<_> = results.iter().flatten().map(|probe| probe.site).collect();
-    let result = arm(inner, &sites);
+    sites.iter().for_each(|site| settle(site));
+    code.sort();
+    let written = inner.memory.change(&code).map_err(kernel(WRITE));
+    let result = written.and_then(|()| arm(inner, &sites));
     if old.iter().any(|list| *list != analyze::empty()) {
         threads::wait();
         free(old);
@@ -248,11 +327,18 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
 }
 
 fn one(
-    inner: &Inner,
+    inner: &mut Inner,
     request: &Request,
     old: &mut Vec<*mut *const Node>,
+    code: &mut Vec<Change>,
 ) -> Result<Probe, Refusal> {
-    if request.before.is_none() && request.after.is_none() && !request.counts {
+    if request
+        .before
+        .or(request.after)
+        .or(request.returning)
+        .is_none()
+        && !request.counts
+    {
         return Err(Refusal::Nothing);
     }
     let site = analyze::site(&inner.memory, request.addr, request.function.clone())?;
@@ -268,70 +354,115 @@ fn one(
     if request.after.is_some() && site.simulation.is_none() {
         analyze::stepped(&inner.memory, site)?;
     }
-    let handler = |handler: Option<super::Handler>| {
-        handler.map_or(0, |handler| handler as *const () as usize)
-    };
+    if request.returning.is_some() {
+        if site.function.start != site.addr() {
+            return Err(Refusal::NotEntry);
+        }
+        returns::start().map_err(kernel("there is no address space for return addresses"))?;
+        inner.detour(site, true, code).ok_or(Refusal::NoReturn)?;
+    }
+    let node = node(inner, request, request.before, request.after);
+    let mut nodes: Vec<*const Node> = site.nodes().map(core::ptr::from_ref).collect();
+    nodes.push(node.as_ptr());
+    relist(&site.head, nodes, old);
+    let returns = request.returning.map(|handler| {
+        let node = self::node(inner, request, Some(handler), None);
+        let mut nodes: Vec<*const Node> = site.return_nodes().map(core::ptr::from_ref).collect();
+        nodes.push(node.as_ptr());
+        relist(&site.returns, nodes, old);
+        (node, site.unreturned.load(Ordering::Relaxed))
+    });
+    Ok(Probe {
+        site,
+        node,
+        returns,
+    })
+}
+
+fn node(
+    inner: &Inner,
+    request: &Request,
+    before: Option<Handler>,
+    after: Option<Handler>,
+) -> NonNull<Node> {
+    let word =
+        |handler: Option<Handler>| handler.map_or(0, |handler| handler as *const () as usize);
     let node = Box::new(Node {
-        before: handler(request.before),
+        before: word(before),
         data: request.data,
         enabled: AtomicU32::new(u32::from(!request.disabled)),
         faulted: AtomicU32::new(0),
         missed: AtomicU64::new(0),
         faults: AtomicU64::new(0),
-        after: handler(request.after),
+        after: word(after),
         counts: AtomicU64::new(0),
-        keep: request
-            .before
-            .map_or(KEEP_NONE, |handler| keep::of(&inner.memory, handler)),
+        keep: before.map_or(KEEP_NONE, |handler| keep::of(&inner.memory, handler)),
         execution: request.execution.map_or(0, |execution| execution as u32),
     });
-    let node = NonNull::from(Box::leak(node));
-    let mut nodes: Vec<*const Node> = site.nodes().map(core::ptr::from_ref).collect();
-    nodes.push(node.as_ptr());
-    old.push(publish(site, &nodes));
-    Ok(Probe { site, node })
+    NonNull::from(Box::leak(node))
 }
 
-/// Takes a probe away.
-pub(super) fn forget(site: &'static Site, node: NonNull<Node>) -> Result<(), Refusal> {
-    remove(&[(site, node)])
+/// A probe that is to be taken away.
+type Parts = (&'static Site, NonNull<Node>, Option<NonNull<Node>>);
+
+fn parts(probe: &Probe) -> Parts {
+    (probe.site, probe.node, probe.returns.map(|(node, _)| node))
+}
+
+/// Takes a probe away, which is not used after this.
+pub(super) fn forget(probe: &Probe) -> Result<(), Refusal> {
+    remove(&[parts(probe)])
 }
 
 /// Takes probes away.
 pub(super) fn unregister(probes: Vec<Probe>) -> Result<(), Refusal> {
     let probes: Vec<_> = probes
         .into_iter()
-        .map(|probe| {
-            let probe = core::mem::ManuallyDrop::new(probe);
-            (probe.site, probe.node)
-        })
+        .map(|probe| parts(&core::mem::ManuallyDrop::new(probe)))
         .collect();
     remove(&probes)
 }
 
-fn remove(probes: &[(&'static Site, NonNull<Node>)]) -> Result<(), Refusal> {
-    for (_, node) in probes {
-        // SAFETY: nodes live until they are freed below.
-        unsafe { node.as_ref() }.enabled.store(0, Ordering::Release);
+fn remove(probes: &[Parts]) -> Result<(), Refusal> {
+    for (_, node, returns) in probes {
+        for node in returns.iter().chain([node]) {
+            // SAFETY: nodes live until they are freed below.
+            unsafe { node.as_ref() }.enabled.store(0, Ordering::Release);
+        }
     }
     let mut guard = lock()?;
     let inner = inner(&mut guard)?;
-    let sites: Vec<_> = probes.iter().map(|(site, _)| *site).collect();
+    let sites: Vec<_> = probes.iter().map(|(site, ..)| *site).collect();
     arm(inner, &sites)?;
     let mut old = Vec::new();
-    for (site, node) in probes {
-        let nodes: Vec<*const Node> = site
-            .nodes()
-            .map(core::ptr::from_ref)
-            .filter(|other| !core::ptr::eq(*other, node.as_ptr()))
-            .collect();
-        old.push(publish(site, &nodes));
+    for (site, node, returns) in probes {
+        let others = |node: &&Node, gone: NonNull<Node>| !core::ptr::eq(*node, gone.as_ptr());
+        let nodes = site.nodes().filter(|other| others(other, *node));
+        relist(
+            &site.head,
+            nodes.map(core::ptr::from_ref).collect(),
+            &mut old,
+        );
+        if let Some(gone) = returns {
+            let nodes = site.return_nodes().filter(|other| others(other, *gone));
+            relist(
+                &site.returns,
+                nodes.map(core::ptr::from_ref).collect(),
+                &mut old,
+            );
+        }
+        settle(site);
     }
+    // What is left at a site may now be done in another way.
+    arm(inner, &sites)?;
     threads::wait();
     free(old);
-    for (_, node) in probes {
-        // SAFETY: (1) it was made by a box; (2) no list has it, and no handler runs that was called by one.
-        unsafe { drop(Box::from_raw(node.as_ptr())) };
+    sites.iter().for_each(|site| narrow(site));
+    for (_, node, returns) in probes {
+        for node in returns.iter().chain([node]) {
+            // SAFETY: (1) it was made by a box; (2) no list has it, and no handler runs that was called by one.
+            unsafe { drop(Box::from_raw(node.as_ptr())) };
+        }
     }
     Ok(())
 }
@@ -341,9 +472,15 @@ pub(super) fn enable(probes: &[&Probe], enabled: bool) -> Result<(), Refusal> {
     let mut guard = lock()?;
     let inner = inner(&mut guard)?;
     for probe in probes {
-        let node = probe.node();
-        node.faulted.store(0, Ordering::Relaxed);
-        node.enabled.store(u32::from(enabled), Ordering::Release);
+        for node in probe
+            .return_node()
+            .map(|(node, _)| node)
+            .into_iter()
+            .chain([probe.node()])
+        {
+            node.faulted.store(0, Ordering::Relaxed);
+            node.enabled.store(u32::from(enabled), Ordering::Release);
+        }
     }
     let sites: Vec<_> = probes.iter().map(|probe| probe.site).collect();
     arm(inner, &sites)

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use hodo_arch::x86_64::simulate::Simulation;
 
@@ -20,10 +20,14 @@ pub(super) const INT3: u8 = 0xCC;
 
 /// What a jump at a site leads to.
 pub(super) struct Detour {
-    /// The jump.
-    pub jump: [u8; 5],
+    /// The jump, if there is room for one.
+    pub jump: Option<[u8; 5]>,
     /// Offsets of instructions that it overwrites, but for the first.
     pub inside: Vec<u8>,
+    /// Where one goes on behind the handlers of the entry.
+    pub behind: u64,
+    /// Its unwind tables, if it has return handlers.
+    pub frames: Option<&'static [u8]>,
 }
 
 /// A site. [`Head`] is first: detours know it by the same address.
@@ -44,12 +48,18 @@ pub(super) struct Site {
     pub stepped: AtomicPtr<Piece>,
     /// What a jump at the site leads to, once that was made; or null.
     pub detour: AtomicPtr<Detour>,
+    /// The detours that were made: without and with return handlers.
+    pub variants: [AtomicPtr<Detour>; 2],
+    /// Return handlers.
+    pub returns: Head,
+    /// Calls whose exit was not seen.
+    pub unreturned: AtomicU64,
     /// 1 while a jump is at the site, or is being written.
     pub jumped: AtomicU32,
     /// The function that it is in.
     pub function: Range<u64>,
-    /// 1 if no detour is possible.
-    pub hopeless: AtomicU32,
+    /// For each variant, 1 if none is possible.
+    pub hopeless: [AtomicU32; 2],
     /// Probes of the list that have a handler after the instruction.
     pub after: AtomicU32,
     /// Probes of the list that ask for a certain way of executing it, one of `Execution` as a number.
@@ -96,15 +106,18 @@ impl Site {
 
     /// The probes. They are there as long as the thread is marked as busy, or the engine's lock is held.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
-        let mut at = self.head.list.load(Ordering::Acquire);
-        core::iter::from_fn(move || {
-            // SAFETY: (1) lists end with null, so that this is within one; (2) they and their nodes live as said above.
-            unsafe {
-                let node = (*at).as_ref()?;
-                at = at.add(1);
-                Some(node)
-            }
-        })
+        nodes(&self.head)
+    }
+
+    /// The return handlers, which are there as long as the probes.
+    pub(super) fn return_nodes(&self) -> impl Iterator<Item = &Node> {
+        nodes(&self.returns)
+    }
+
+    /// The detour with return handlers.
+    pub(super) fn returning(&self) -> Option<&'static Detour> {
+        // SAFETY: detours stay.
+        unsafe { self.variants[1].load(Ordering::Acquire).as_ref() }
     }
 
     pub(super) fn boosted(&self) -> Option<&'static Piece> {
@@ -116,4 +129,16 @@ impl Site {
         // SAFETY: pieces stay.
         unsafe { self.stepped.load(Ordering::Acquire).as_ref() }
     }
+}
+
+fn nodes(head: &Head) -> impl Iterator<Item = &Node> {
+    let mut at = head.list.load(Ordering::Acquire);
+    core::iter::from_fn(move || {
+        // SAFETY: (1) lists end with null, so that this is within one; (2) they and their nodes live as callers say.
+        unsafe {
+            let node = (*at).as_ref()?;
+            at = at.add(1);
+            Some(node)
+        }
+    })
 }

@@ -31,6 +31,7 @@ pub(super) const MAP_PRIVATE: usize = 2;
 pub(super) const MAP_ANONYMOUS: usize = 0x20;
 pub(super) const MAP_NORESERVE: usize = 0x4000;
 pub(super) const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+const MADV_DONTDUMP: usize = 16;
 const MADV_WIPEONFORK: usize = 18;
 
 pub(super) const SIGILL: i32 = 4;
@@ -157,6 +158,12 @@ pub(super) fn map(at: u64, size: usize, protection: usize, flags: usize) -> Resu
 pub(super) fn wipe_on_fork(at: u64, size: usize) -> Result<(), Errno> {
     // SAFETY: a mapping of our own.
     unsafe { call(MADVISE, [at as usize, size, MADV_WIPEONFORK, 0, 0, 0]) }.map(|_| ())
+}
+
+/// Leaves a mapping out of core dumps.
+pub(super) fn leave_out_of_dumps(at: u64, size: usize) {
+    // SAFETY: a mapping of our own.
+    let _ = unsafe { call(MADVISE, [at as usize, size, MADV_DONTDUMP, 0, 0, 0]) };
 }
 
 /// `struct sigaction` as the kernel has it.

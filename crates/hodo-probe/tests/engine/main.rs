@@ -4,5 +4,6 @@
 mod code;
 mod hard;
 mod lifecycle;
+mod returns;
 mod survive;
 mod threads;
