@@ -175,6 +175,11 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     let entry = auxv(pid, 9).context("no entry point in the auxiliary vector")?;
     let linker = auxv(pid, 7).filter(|&base| base != 0);
     let bias = entry.wrapping_sub(module.image.entry());
+    if context.modules.probes.want_maps() {
+        for mapping in file_mappings(&maps) {
+            context.session.log_map(pid, mapping)?;
+        }
+    }
     let mut space = Space {
         debugger: module
             .plan

@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use hodo_arch::x86_64::detour::{Action, When};
 use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::model::{Mode, Plan, ProbeSite, SitePlan};
-use hodo_probe::{Definition, Kind, Offset, Place, Symbol};
+use hodo_probe::{Definition, Kind, Offset, Place, Scalar, Symbol, Type};
 use hodo_symbols::{Style, demangle};
 use serde_json::{Value, json};
 
@@ -174,6 +174,20 @@ impl Probes {
         self.definitions
             .iter()
             .any(|d| counts(d) || d.kind == Kind::Return)
+    }
+
+    /// Does a reader need to know what is mapped where?
+    pub fn want_maps(&self) -> bool {
+        let symbol = |arg: &hodo_probe::FetchArg| {
+            matches!(
+                arg.ty,
+                Some(Type::Scalar(Scalar::Symbol) | Type::Array(Scalar::Symbol, _))
+            )
+        };
+        self.definitions.iter().any(|definition| {
+            definition.actions.contains(&hodo_probe::Action::StackTrace)
+                || definition.args.iter().any(symbol)
+        })
     }
 
     /// Bytes of the tables of histograms.

@@ -12,6 +12,7 @@ use hodo_trace::format::{FORMAT_NAME, FORMAT_VERSION, counters, tcb};
 use serde_json::{Value, json};
 
 use crate::events::Events;
+use crate::maps::Mapping;
 use crate::options::{Clock, Exit, Match, RecordOptions};
 
 /// A file that keeps room on the disk while the recording goes on.
@@ -346,6 +347,19 @@ impl Session {
         // The two samples are close together: their error is below one in two hundred.
         let ticks = u128::from(ns) * u128::from(ticks) * 199 / 200 / u128::from(nanoseconds);
         u32::try_from(ticks).unwrap_or(u32::MAX)
+    }
+
+    /// Tells what code of which file is mapped where in a thread's process.
+    ///
+    /// # Errors
+    /// If the log cannot be kept whole.
+    pub fn log_map(&mut self, tid: i32, mapping: &Mapping) -> Result<()> {
+        let pid = crate::remote::status(tid, "Tgid:").and_then(|pid| pid.parse().ok());
+        let pid = pid.unwrap_or(tid);
+        self.log(&json!({"map": {
+            "pid": pid, "start": mapping.start, "end": mapping.end, "offset": mapping.offset,
+            "path": mapping.path.to_string_lossy(), "counter": counter(),
+        }}))
     }
 
     /// Appends a line to the log.

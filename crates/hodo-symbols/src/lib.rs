@@ -3,6 +3,7 @@
 //! A stripped file has functions, too: [`symbols`] takes those that the unwind tables know.
 #![forbid(unsafe_code)]
 
+mod callers;
 mod debugdata;
 mod demangle;
 mod dwarf;
@@ -12,6 +13,7 @@ mod lsda;
 mod startup;
 mod unwind;
 
+pub use callers::{Caller, INSTRUCTION, Registers, STACK_POINTER, Unwinder};
 pub use demangle::{Style, demangle};
 pub use dwarf::{Debug, DebugError, LineError};
 pub use functions::{Fragment, Function, Nature, SymbolError, Symbols, functions, symbols};

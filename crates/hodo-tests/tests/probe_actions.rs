@@ -384,3 +384,65 @@ fn what_cannot_be_is_said() {
         assert!(output.stdout.is_empty(), "{definition}: it ran");
     }
 }
+
+/// The functions of a stack trace, the innermost first.
+fn functions(event: &Value) -> Vec<&str> {
+    let frames = event["args"]["stacktrace"].as_array().expect("frames");
+    frames
+        .iter()
+        .filter_map(|frame| frame["symbol"].as_str())
+        .collect()
+}
+
+#[test]
+fn stack_traces_have_all_callers() {
+    for kind in Kind::ALL {
+        if !kind.is_available() || !kind.has_names() {
+            continue;
+        }
+        let program = build("probed.c", kind, &[]);
+        let file = path(&program);
+        let definitions = [
+            format!("p:loop {file}:loop stacktrace"),
+            format!("p:in {file}:work+* n=%esi:s32 if n == 8 stacktrace"),
+            format!("p:work {file}:work n=$arg2:s32 ret=+0(%sp):symbol if n == 7 stacktrace print"),
+        ];
+        let events = objects(&definitions, &[file], 1);
+        let mut seen = 0;
+        for event in &events {
+            if event["args"].get("stacktrace").is_none() {
+                let ret = event["args"]["ret"].as_str().expect("a symbol");
+                assert!(ret.starts_with("run+0x"), "{ret}");
+                continue;
+            }
+            seen += 1;
+            let names = functions(event);
+            // musl has no unwind tables.
+            if !format!("{kind:?}").contains("Musl") {
+                assert_eq!(event["args"]["complete"], true, "{event}");
+            }
+            match event["name"].as_str() {
+                Some("work" | "in") => assert_eq!(names[..2], ["work", "run"], "{names:?}"),
+                _ => {
+                    assert_eq!(names[..2], ["loop", "main"], "{names:?}");
+                }
+            }
+        }
+        assert!(seen > 50, "{seen}");
+    }
+}
+
+#[test]
+fn stack_traces_are_written_as_ftrace_does() {
+    let program = build("probed.c", Kind::Pie, &[]);
+    let file = path(&program);
+    let definition = format!("{file}:loop stacktrace");
+    let output = probe(&["-e", &definition], &[file]);
+    let lines: Vec<&str> = text(&output.stdout).lines().collect();
+    assert!(
+        lines[1].ends_with(": loop: (loop+0x0) <stack trace>"),
+        "{output:?}"
+    );
+    assert_eq!(lines[2..4], [" => loop", " => main"]);
+    assert_eq!(lines.last(), Some(&" => _start"));
+}

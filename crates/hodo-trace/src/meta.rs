@@ -185,6 +185,25 @@ pub enum Line {
     Remark(Remark),
     /// A probe that makes events.
     Probe(Probe),
+    /// Code of a file was mapped.
+    Map(Map),
+}
+
+/// Code of a file that was mapped into a process.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Map {
+    /// The process.
+    pub pid: i32,
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// The file.
+    pub path: String,
+    /// When it was found, in units of the counter.
+    pub counter: u64,
 }
 
 /// A probe that makes events.

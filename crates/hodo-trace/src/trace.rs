@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::calls::{Calls, Frame};
 use crate::error::TraceError;
 use crate::format::{self, chunk_header, file_header, record};
-use crate::meta::{Info, Line, Probe, Remark};
+use crate::meta::{Info, Line, Map, Probe, Remark};
 use crate::model::{Chunk, Function, Kind, Module, Task};
 use crate::records::Records;
 
@@ -31,6 +31,8 @@ pub struct Trace {
     pub tasks: Vec<Task>,
     /// The probes that make events.
     pub probes: Vec<Probe>,
+    /// Code that was mapped, in the order in which it was found.
+    pub maps: Vec<Map>,
     /// What the recorder wants to be known.
     pub remarks: Vec<Remark>,
     /// What is wrong with the trace, and what was left out for it.
@@ -81,6 +83,7 @@ impl Trace {
             functions: vec![None],
             tasks: Vec::new(),
             probes: Vec::new(),
+            maps: Vec::new(),
             remarks: Vec::new(),
             damage: Vec::new(),
             bytes: 0,
@@ -123,6 +126,7 @@ impl Trace {
     fn read_line(&mut self, line: Line) {
         match line {
             Line::Probe(probe) => self.probes.push(probe),
+            Line::Map(map) => self.maps.push(map),
             Line::Module(module) => {
                 let index = self.modules.len();
                 self.modules.push(Module {

@@ -11,6 +11,7 @@ use hodo_trace::{RecordKind, Records, Task};
 use serde::Deserialize;
 use serde_json::{Map, json};
 
+use crate::callers::{Addresses, Chain, Located};
 use crate::perfetto;
 use crate::source::{Source, SourceOptions};
 use crate::values::{self, Shown};
@@ -57,6 +58,7 @@ pub(crate) fn walk(
     mut each: impl FnMut(usize, &mut Line<'_>) -> Result<()>,
 ) -> Result<()> {
     let probes: HashMap<u32, &Probe> = source.trace.probes.iter().map(|p| (p.id, p)).collect();
+    let addresses = Addresses::new(source);
     let mut streams: HashMap<usize, Records<'_>> = HashMap::new();
     // Tasks by the time of their next event; those of which nothing was read yet, by that of their first record.
     let mut heap: BinaryHeap<_> = source
@@ -86,6 +88,7 @@ pub(crate) fn walk(
                     ns,
                     probe,
                     payload: &payload,
+                    addresses: &addresses,
                 };
                 each(index, &mut line)?;
             }
@@ -229,6 +232,7 @@ pub(crate) struct Line<'a> {
     /// Which probe.
     pub probe: &'a Probe,
     payload: &'a [u64],
+    addresses: &'a Addresses,
 }
 
 impl Line<'_> {
@@ -265,6 +269,16 @@ impl Line<'_> {
             write!(out, "{:5}.{:06}: ", us / 1_000_000, us % 1_000_000)?;
         }
         write!(out, "{}: ({})", self.probe.name, self.place())?;
+        if let Some(chain) = self.chain() {
+            writeln!(out, " <stack trace>")?;
+            for frame in &chain.frames {
+                writeln!(out, " => {}", frame.text())?;
+            }
+            if !chain.complete {
+                writeln!(out, " => ...")?;
+            }
+            return Ok(());
+        }
         if let Some(bytes) = self.snapshot() {
             writeln!(out, " <snapshot of {} bytes>", bytes.len())?;
             return dump(&bytes, out);
@@ -279,7 +293,11 @@ impl Line<'_> {
 
     fn json(&self, out: &mut dyn Write) -> Result<()> {
         let mut args = Map::new();
-        if let Some(bytes) = self.snapshot() {
+        if let Some(chain) = self.chain() {
+            let frames: Vec<_> = chain.frames.iter().map(Located::json).collect();
+            args.insert("stacktrace".to_owned(), frames.into());
+            args.insert("complete".to_owned(), chain.complete.into());
+        } else if let Some(bytes) = self.snapshot() {
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             args.insert("stack".to_owned(), hex.into());
         } else {
@@ -301,11 +319,25 @@ impl Line<'_> {
 
     /// The value of one of the probe's arguments.
     pub fn value(&self, arg: &Arg) -> Shown {
-        let shown = values::value(arg, self.payload, &|_| None);
+        let symbol = |addr| {
+            let at = (self.task, self.ns);
+            self.addresses.locate(self.source, at, addr, false).symbol()
+        };
+        let shown = values::value(arg, self.payload, &symbol);
         shown.unwrap_or_else(|| match arg.comm {
             true => Shown::Text(self.task.comm.clone().into_bytes()),
             false => Shown::Fault,
         })
+    }
+
+    /// The chain of callers, if this is a stack trace.
+    fn chain(&self) -> Option<Chain> {
+        let is = self.probe.kind.as_deref() == Some("stacktrace");
+        let arg = self.probe.args.first().filter(|_| is)?;
+        let stack = values::bytes(arg, self.payload);
+        let words = self.payload.get(1..)?;
+        let at = (self.task, self.ns);
+        Some(self.addresses.chain(self.source, at, words, &stack))
     }
 
     /// The bytes of the stack, if this is a snapshot.

@@ -3,6 +3,7 @@
 //! Each view is a function of its options that writes to anything that can be written to; [`SourceOptions`] are common to all.
 #![forbid(unsafe_code)]
 
+mod callers;
 mod dump;
 mod events;
 mod filter;

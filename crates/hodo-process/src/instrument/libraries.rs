@@ -55,6 +55,11 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         .filter(|m| !space.seen.contains(&Seen::from(*m)))
         .cloned()
         .collect();
+    if context.modules.probes.want_maps() {
+        for mapping in &new {
+            context.session.log_map(pid, mapping)?;
+        }
+    }
     let now: Vec<_> = file_mappings(&maps).map(Seen::from).collect();
     for gone in std::mem::replace(&mut space.seen, now) {
         if !space.seen.contains(&gone) {

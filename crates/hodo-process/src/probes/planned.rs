@@ -54,7 +54,9 @@ impl Probes {
                 _ => spots(definition, image, &functions)?,
             };
             for (addr, symbol, offset) in spots {
-                if definition.needs_function() && (offset != 0 || symbol.starts_with('<')) {
+                let by_offset = matches!(definition.place, Place::FileOffset(_));
+                let inside = offset != 0 || symbol.starts_with('<');
+                if by_offset && inside && definition.needs_function() {
                     let error = format!(
                         "{addr:#x} is not the first instruction of a function, where arguments are known and it can be left"
                     );

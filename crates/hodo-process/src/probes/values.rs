@@ -20,9 +20,6 @@ pub(super) fn possible(definition: &Definition) -> Result<()> {
             bail!("snapshot: {MOST} bytes can be kept at most");
         }
     }
-    if definition.actions.contains(&hodo_probe::Action::StackTrace) {
-        bail!("stacktrace is not supported yet");
-    }
     for arg in &definition.args {
         let name = &arg.name;
         match arg.effective_type() {

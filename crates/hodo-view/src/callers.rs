@@ -1,0 +1,240 @@
+//! Addresses of processes: the functions they are in, and the chains of callers on stacks that were kept.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use hodo_symbols::{INSTRUCTION, Registers, STACK_POINTER, Style, Unwinder, demangle};
+use hodo_trace::Task;
+use hodo_trace::meta::Map;
+use serde_json::{Value, json};
+
+use crate::source::Source;
+
+/// Callers that are shown at most.
+const MOST: usize = 512;
+
+/// The number in DWARF of each register, in the processor's numbering (System V ABI, x86-64 supplement, 3.6.2).
+const NUMBERS: [usize; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// A file that is mapped into processes.
+struct File {
+    /// Of its segments: offset in the file, bytes, link-time address.
+    segments: Vec<(u64, u64, u64)>,
+    /// Sorted by address: start, end, name.
+    functions: Vec<(u64, u64, String)>,
+    unwinder: Unwinder,
+}
+
+impl File {
+    fn read(path: &str) -> Option<Self> {
+        use object::{Object, ObjectSegment};
+        let bytes = std::fs::read(path).ok()?;
+        let elf = object::File::parse(&*bytes).ok()?;
+        let segment = |segment: object::Segment<'_, '_>| {
+            let (offset, size) = segment.file_range();
+            (offset, size, segment.address())
+        };
+        let symbols = hodo_symbols::symbols(&bytes).ok()?;
+        let function = |function: hodo_symbols::Function| {
+            let name = demangle(&function.name, Style::Simple);
+            (function.addr, function.addr + function.size, name)
+        };
+        let mut functions: Vec<_> = symbols.functions.into_iter().map(function).collect();
+        functions.sort();
+        Some(Self {
+            segments: elf.segments().map(segment).collect(),
+            functions,
+            unwinder: Unwinder::new(&bytes),
+        })
+    }
+
+    /// The link-time address of a byte of the file.
+    fn address(&self, offset: u64) -> Option<u64> {
+        let inside = |segment: &&(u64, u64, u64)| {
+            (segment.0..segment.0.saturating_add(segment.1)).contains(&offset)
+        };
+        let (start, _, addr) = self.segments.iter().find(inside)?;
+        Some(addr.wrapping_add(offset - start))
+    }
+
+    /// The function at a link-time address, and the distance from its beginning.
+    fn function(&self, addr: u64) -> Option<(&str, u64)> {
+        let after = self
+            .functions
+            .partition_point(|function| function.0 <= addr);
+        let (start, end, name) = self.functions.get(after.checked_sub(1)?)?;
+        (addr < *end).then(|| (name.as_str(), addr - start))
+    }
+}
+
+/// An address of a process.
+#[derive(Debug, Clone)]
+pub(crate) struct Located {
+    addr: u64,
+    path: Option<String>,
+    /// In the file: link-time address.
+    link: u64,
+    function: Option<(String, u64)>,
+}
+
+impl Located {
+    /// As ftrace writes it.
+    pub fn text(&self) -> String {
+        match (&self.function, &self.path) {
+            // What has no name is called by its address.
+            (Some((name, _)), _) if !name.starts_with('<') => name.clone(),
+            (_, Some(path)) => format!("{path}[+{:#x}]", self.link),
+            (_, None) => format!("<{:x}>", self.addr),
+        }
+    }
+
+    /// Function and distance.
+    pub fn symbol(&self) -> Option<String> {
+        let (name, distance) = self.function.as_ref()?;
+        Some(format!("{name}+{distance:#x}"))
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "addr": self.addr, "path": self.path,
+            "symbol": self.function.as_ref().map(|(name, _)| name),
+            "offset": self.function.as_ref().map(|(_, distance)| distance),
+        })
+    }
+}
+
+/// A chain of callers.
+#[derive(Debug, Clone)]
+pub(crate) struct Chain {
+    /// The innermost first.
+    pub frames: Vec<Located>,
+    /// Whether the outermost was found.
+    pub complete: bool,
+}
+
+/// What is mapped where.
+#[derive(Default)]
+pub(crate) struct Addresses {
+    /// By process: what was mapped, in this order; and when, in nanoseconds.
+    maps: HashMap<i32, Vec<(u64, Map)>>,
+    files: RefCell<HashMap<String, Option<Rc<File>>>>,
+}
+
+impl Addresses {
+    pub fn new(source: &Source) -> Self {
+        let mut maps: HashMap<i32, Vec<_>> = HashMap::new();
+        for map in &source.trace.maps {
+            let ns = source.scale.nanoseconds(map.counter);
+            maps.entry(map.pid).or_default().push((ns, map.clone()));
+        }
+        Self {
+            maps,
+            files: RefCell::default(),
+        }
+    }
+
+    fn file(&self, path: &str) -> Option<Rc<File>> {
+        let mut files = self.files.borrow_mut();
+        let read = || File::read(path).map(Rc::new);
+        files.entry(path.to_owned()).or_insert_with(read).clone()
+    }
+
+    /// The mapping of an address at a time: that of the process, or one that it has from its parent.
+    fn map(&self, source: &Source, task: &Task, ns: u64, addr: u64) -> Option<&Map> {
+        let (mut task, mut before) = (task, ns);
+        loop {
+            let maps = self.maps.get(&task.pid).into_iter().flatten();
+            let mut maps = maps.filter(|(at, map)| {
+                (*at <= before || !source.timed()) && (map.start..map.end).contains(&addr)
+            });
+            if let Some((_, map)) = maps.next_back() {
+                return Some(map);
+            }
+            let parent = (task.parent as usize).checked_sub(1)?;
+            before = source.scale.nanoseconds(task.began);
+            task = source.trace.tasks.get(parent)?;
+        }
+    }
+
+    /// The file at an address, and the link-time address in it.
+    fn find(
+        &self,
+        source: &Source,
+        (task, ns): (&Task, u64),
+        addr: u64,
+    ) -> Option<(String, Rc<File>, u64)> {
+        let map = self.map(source, task, ns, addr)?;
+        let file = self.file(&map.path)?;
+        let link = file.address(addr - map.start + map.offset)?;
+        Some((map.path.clone(), file, link))
+    }
+
+    /// What is at an address. `back`: it is behind a call, and the call is meant.
+    pub fn locate(&self, source: &Source, at: (&Task, u64), addr: u64, back: bool) -> Located {
+        let found = self.find(source, at, addr - u64::from(back && addr > 0));
+        let mut located = Located {
+            addr,
+            path: None,
+            link: 0,
+            function: None,
+        };
+        if let Some((path, file, link)) = found {
+            let function = file.function(link);
+            let behind = u64::from(back);
+            located.function =
+                function.map(|(name, distance)| (name.to_owned(), distance + behind));
+            located.path = Some(path);
+            located.link = link + behind;
+        }
+        located
+    }
+
+    /// The callers on a stack. `words` are the registers in the processor's numbering and the address of the instruction.
+    pub fn chain(&self, source: &Source, at: (&Task, u64), words: &[u64], stack: &[u8]) -> Chain {
+        let mut chain = Chain {
+            frames: Vec::new(),
+            complete: false,
+        };
+        let mut registers: Registers = [None; 17];
+        for (register, number) in NUMBERS.iter().enumerate() {
+            registers[*number] = words.get(register).copied();
+        }
+        registers[INSTRUCTION] = words.get(16).copied();
+        let Some(bottom) = registers[STACK_POINTER] else {
+            return chain;
+        };
+        let read = |addr: u64| {
+            let at = usize::try_from(addr.checked_sub(bottom)?).ok()?;
+            let word = stack.get(at..at.checked_add(8)?)?;
+            Some(u64::from_le_bytes(word.try_into().ok()?))
+        };
+        let mut back = false;
+        while chain.frames.len() < MOST {
+            let addr = match registers[INSTRUCTION] {
+                Some(addr) if addr != 0 => addr,
+                other => {
+                    // What could not be read is not the end.
+                    let outermost = other.is_some() || !chain.frames.is_empty();
+                    chain.complete = outermost && registers[STACK_POINTER].and_then(read).is_some();
+                    break;
+                }
+            };
+            chain.frames.push(self.locate(source, at, addr, back));
+            let Some((_, file, link)) = self.find(source, at, addr - u64::from(back)) else {
+                break;
+            };
+            let Some(caller) = file.unwinder.caller(link, &registers, &read) else {
+                break;
+            };
+            let before = registers[STACK_POINTER];
+            registers = caller.registers;
+            back = !caller.interrupted;
+            // Stacks grow downwards: who calls is above.
+            if registers[STACK_POINTER] <= before && back {
+                break;
+            }
+        }
+        chain
+    }
+}
