@@ -293,22 +293,17 @@ fn map_all(
     if space.events.1 == 0 {
         bail!("there is no room in the address space for the trace");
     }
-    if let Some((file, path)) = &context.session.counters {
-        let at = space.events.0 - counters::SIZE;
+    let counters =
+        (context.session.counters.iter()).map(|(file, path)| (file, path, 0, counters::SIZE));
+    let histograms = (context.session.histograms.iter())
+        .map(|(file, path, size)| (file, path, counters::SIZE, *size));
+    for (file, path, below, size) in counters.chain(histograms) {
+        let at = space.events.0 - below - size;
         let fd = give::file(calls, memory, file, path)?;
-        let got = calls.call(libc::SYS_mmap, [at, counters::SIZE, rw, shared, fd, 0])?;
+        let got = calls.call(libc::SYS_mmap, [at, size, rw, shared, fd, 0])?;
         calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
         if got.cast_unsigned() != at {
             bail!("there is no room in the address space for the counters");
-        }
-    }
-    if let Some((file, path, size)) = &context.session.histograms {
-        let at = space.events.0 - counters::SIZE - size;
-        let fd = give::file(calls, memory, file, path)?;
-        let got = calls.call(libc::SYS_mmap, [at, *size, rw, shared, fd, 0])?;
-        calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
-        if got.cast_unsigned() != at {
-            bail!("there is no room in the address space for the histograms");
         }
     }
 
