@@ -37,6 +37,12 @@ row "count at a function's entry" "$count" "goal 3"
 both=$(minus "$(least "$hodo" probe -e "$file:tiny+* count" -- ./calls "$calls")" "$bare")
 row "count at both of its instructions" "$both" ""
 row "count its returns" "$(minus "$(least "$hodo" probe --no-time -e "r $file:tiny count" -- ./calls "$calls")" "$bare")" "goal 10"
+false=$(minus "$(least "$hodo" probe -e "$file:tiny n=%di if n == -1 count" -- ./calls "$calls")" "$bare")
+row "count under a false condition" "$false" "$(minus "$false" "$count") above a count; goal 4"
+row "count under a true condition" \
+    "$(minus "$(least "$hodo" probe -e "$file:tiny n=%di if n != -1 count" -- ./calls "$calls")" "$bare")" ""
+row "histogram of a register's highest bits, with a sum" \
+    "$(minus "$(least "$hodo" probe -e "$file:tiny n=%di hist:keys=n.log2:vals=n" -- ./calls "$calls")" "$bare")" ""
 row "event with two registers and the time" \
     "$(minus "$(least "$hodo" probe -d trace -e "$file:tiny %di %si" -- ./calls "$((calls / 10))")" "$bare")" "goal rdtsc + 6"
 if [ -w "$tracing/uprobe_events" ]; then

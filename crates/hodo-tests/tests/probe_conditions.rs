@@ -321,3 +321,57 @@ fn random_conditions_hold_when_they_should() {
     }
     assert!(yes > 1000 && no > 1000, "{yes} {no}");
 }
+
+/// Conditions on every function of a file, of which some are often true and some never, while a command runs: it must show
+/// what it shows alone, and what is counted must be what the conditions say.
+fn everywhere(file: &str, command: &[&str]) {
+    let alone = Command::new(command[0])
+        .args(&command[1..])
+        .env("LC_ALL", "C")
+        .output()
+        .expect("the program can be run");
+    let args = "a=$arg1 b=%esi:s32 c=+0($arg1):u32 s=+0($arg2):string";
+    let definitions = [
+        format!("p:all {file}:* count"),
+        format!("p:odd {file}:* {args} if a & 1 count"),
+        format!("p:even {file}:* {args} if !(a & 1) count"),
+        format!("p:never {file}:* {args} if a > 5 && a + 0 < 3 || pid != pid count"),
+        format!("p:texts {file}:* {args} if s ~ \"*[a-z]*e*\" && c != 7 || b / (b - 1) == 3 count"),
+        format!("p:hist {file}:* {args} if b % 7 == 2 hist:keys=b.log2,comm:vals=b"),
+    ];
+    let mut options = vec!["--format", "json"];
+    for definition in &definitions {
+        options.extend(["-e", definition]);
+    }
+    let output = probe(&options, command);
+    assert_eq!(alone.status, output.status, "{file}: {command:?}");
+    assert!(
+        output.stdout.starts_with(&alone.stdout),
+        "{file}: {command:?}"
+    );
+    let mut hits: BTreeMap<String, u64> = BTreeMap::new();
+    for line in text(&output.stdout[alone.stdout.len()..]).lines() {
+        let line: Value = serde_json::from_str(line).expect("an object");
+        let name = line["name"].as_str().expect("a name").to_owned();
+        *hits.entry(name).or_default() += line["hits"].as_u64().expect("hits");
+    }
+    assert!(hits["all"] > 100, "{file}: {hits:?}");
+    assert_eq!(hits["odd"] + hits["even"], hits["all"], "{file}: {hits:?}");
+    assert_eq!(hits["never"], 0, "{file}");
+    assert!(hits["texts"] < hits["all"], "{file}: {hits:?}");
+}
+
+#[test]
+fn conditions_on_every_function_of_real_programs() {
+    let script = "f() { local x=$1; [ $x -gt 0 ] && f $((x-1)); }; f 20; for i in 1 2 3; do echo $i; done | tac; \
+                  trap 'echo bye' EXIT; echo a | sed s/a/b/; (exit 3); echo $?";
+    everywhere("bash", &["bash", "-c", script]);
+    if Path::new("/usr/bin/sqlite3").exists() {
+        let sql = "with recursive t(i) as (select 1 union all select i+1 from t where i<30) select count(*), sum(i) from t";
+        everywhere("libsqlite3.so.0", &["/usr/bin/sqlite3", ":memory:", sql]);
+    }
+    if Path::new("/usr/bin/python3").exists() {
+        let program = "import json; print(json.dumps({str(i): i * i for i in range(20)}))";
+        everywhere("python3", &["/usr/bin/python3", "-S", "-c", program]);
+    }
+}
