@@ -10,12 +10,13 @@ use iced_x86::{Decoder, DecoderOptions, OpKind};
 const LONGEST: usize = 600;
 
 /// Crates in which `unsafe` is needed: they call the kernel, run generated code, or are the agent.
-const UNSAFE: [&str; 7] = [
+const UNSAFE: [&str; 8] = [
     "hodo",
     "hodo-agent",
     "hodo-arch/tests",
     "hodo-mcount",
     "hodo-probe",
+    "hodo-probe-capi",
     "hodo-process",
     "hodo-tests",
 ];

@@ -1,0 +1,203 @@
+//! The engine of `hodo-probe` for C. `include/hodo-probe.h` describes it.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use hodo_probe::engine::{Engine, Execution, Handler, Probe, Refusal, Registers, Request};
+
+/// `hodo_request`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CRequest {
+    addr: *const c_void,
+    function_start: *const c_void,
+    function_end: *const c_void,
+    before: Option<Handler>,
+    after: Option<Handler>,
+    returning: Option<Handler>,
+    data: *mut c_void,
+    execution: c_int,
+    disabled: c_int,
+    count: c_int,
+}
+
+unsafe extern "C" {
+    /// Of the compiler's unwinder, which the standard library is linked with.
+    fn __register_frame(tables: *const u8);
+}
+
+fn engine() -> Result<Engine, Refusal> {
+    let engine = Engine::new()?;
+    // SAFETY: it is the function that is asked for.
+    unsafe { engine.register_frames(__register_frame) }?;
+    Ok(engine)
+}
+
+impl CRequest {
+    fn request(&self) -> Request {
+        let mut request = Request::at(self.addr as u64).data(self.data);
+        if !self.function_start.is_null() {
+            request = request.function(self.function_start as u64..self.function_end as u64);
+        }
+        if let Some(handler) = self.before {
+            request = request.before(handler);
+        }
+        if let Some(handler) = self.after {
+            request = request.after(handler);
+        }
+        if let Some(handler) = self.returning {
+            request = request.returning(handler);
+        }
+        let ways = [
+            Execution::OutOfLine,
+            Execution::Simulated,
+            Execution::Boosted,
+            Execution::Optimized,
+        ];
+        if let Some(way) = ways.into_iter().find(|way| *way as c_int == self.execution) {
+            request = request.execution(way);
+        }
+        if self.disabled != 0 {
+            request = request.disabled();
+        }
+        if self.count != 0 {
+            request = request.count();
+        }
+        request
+    }
+}
+
+/// Registers a probe.
+///
+/// # Safety
+/// The request must be one, and as [`Engine::register`] says; the buffer as large as is said, or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hodo_probe_register(
+    request: *const CRequest,
+    error: *mut c_char,
+    size: usize,
+) -> *mut Probe {
+    // SAFETY: the caller's.
+    let result = engine().and_then(|engine| unsafe { engine.register(&(*request).request()) });
+    match result {
+        Ok(probe) => Box::into_raw(Box::new(probe)),
+        Err(refusal) => {
+            let text = refusal.to_string();
+            if !error.is_null() && size > 0 {
+                let len = text.len().min(size - 1);
+                // SAFETY: the buffer has `size` bytes.
+                unsafe {
+                    error.copy_from_nonoverlapping(text.as_ptr().cast(), len);
+                    error.add(len).write(0);
+                }
+            }
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// Registers many probes together.
+///
+/// # Safety
+/// There must be `count` requests and places for probes; else as [`hodo_probe_register`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hodo_probe_register_all(
+    requests: *const CRequest,
+    count: usize,
+    probes: *mut *mut Probe,
+) -> usize {
+    // SAFETY: the caller's.
+    let (requests, probes) = unsafe {
+        (
+            std::slice::from_raw_parts(requests, count),
+            std::slice::from_raw_parts_mut(probes, count),
+        )
+    };
+    probes.fill(std::ptr::null_mut());
+    let Ok(engine) = engine() else { return 0 };
+    let requests: Vec<Request> = requests.iter().map(CRequest::request).collect();
+    let mut good = 0;
+    // SAFETY: the caller's.
+    let results = unsafe { engine.register_all(&requests) };
+    for (place, probe) in probes.iter_mut().zip(results) {
+        if let Ok(probe) = probe {
+            *place = Box::into_raw(Box::new(probe));
+            good += 1;
+        }
+    }
+    good
+}
+
+/// Unregisters a probe.
+///
+/// # Safety
+/// It must be one that was registered, and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hodo_probe_unregister(probe: *mut Probe) -> c_int {
+    // SAFETY: the caller's.
+    let probe = unsafe { Box::from_raw(probe) };
+    status(probe.unregister())
+}
+
+fn status(result: Result<(), Refusal>) -> c_int {
+    if result.is_ok() { 0 } else { -1 }
+}
+
+/// Enables or disables probes together.
+///
+/// # Safety
+/// There must be `count` probes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hodo_probe_set_enabled(
+    probes: *const *const Probe,
+    count: usize,
+    enabled: c_int,
+) -> c_int {
+    // SAFETY: the caller's.
+    let probes: Vec<&Probe> = unsafe {
+        std::slice::from_raw_parts(probes, count)
+            .iter()
+            .map(|probe| &**probe)
+            .collect()
+    };
+    status(engine().and_then(|engine| engine.set_enabled(&probes, enabled != 0)))
+}
+
+/// How its instruction is executed.
+#[unsafe(no_mangle)]
+pub extern "C" fn hodo_probe_execution(probe: &Probe) -> c_int {
+    probe.execution() as c_int
+}
+
+/// Hits of a probe that counts.
+#[unsafe(no_mangle)]
+pub extern "C" fn hodo_probe_count(probe: &Probe) -> u64 {
+    probe.count()
+}
+
+/// Hits that were not answered.
+#[unsafe(no_mangle)]
+pub extern "C" fn hodo_probe_missed(probe: &Probe) -> u64 {
+    probe.missed()
+}
+
+/// Returns that were not answered.
+#[unsafe(no_mangle)]
+pub extern "C" fn hodo_probe_missed_returns(probe: &Probe) -> u64 {
+    probe.missed_returns()
+}
+
+/// Faults of its handlers.
+#[unsafe(no_mangle)]
+pub extern "C" fn hodo_probe_faults(probe: &Probe) -> u64 {
+    probe.faults()
+}
+
+/// Has the function that begins here return a value without running.
+///
+/// # Safety
+/// The probe must be at a function's first instruction.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hodo_probe_return_now(registers: &mut Registers, value: u64) {
+    // SAFETY: the caller's.
+    unsafe { registers.return_now(value) };
+}
