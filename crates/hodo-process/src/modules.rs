@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
 use hodo_plan::model::{Mode, Plan};
-use hodo_symbols::{Debug, DebugError};
+use hodo_symbols::{Debug, DebugError, Frames};
 use hodo_trace::format::record;
 use memmap2::Mmap;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -59,6 +59,8 @@ pub struct Image {
     pub end: u64,
     /// Its debugging information, once it was asked for.
     debug: OnceCell<Result<Debug, DebugError>>,
+    /// Its unwind tables, once they were asked for.
+    frames: OnceCell<Frames>,
 }
 
 /// A module with its plan and numbers.
@@ -127,6 +129,7 @@ impl Image {
             segments,
             end,
             debug: OnceCell::new(),
+            frames: OnceCell::new(),
         })
     }
 
@@ -139,6 +142,12 @@ impl Image {
             .debug
             .get_or_init(|| Debug::open(&self.path, &self.bytes));
         debug.as_ref()
+    }
+
+    /// What its unwind tables tell.
+    pub fn frames(&self) -> &Frames {
+        let read = || hodo_symbols::symbols(&self.bytes).map(|symbols| symbols.frames);
+        self.frames.get_or_init(|| read().unwrap_or_default())
     }
 
     /// The bytes at link-time addresses.

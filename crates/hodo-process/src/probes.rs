@@ -11,6 +11,7 @@ mod returns;
 mod switches;
 mod syscalls;
 mod values;
+mod variables;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -117,6 +118,8 @@ struct Spot {
     offset: u64,
     /// It is the function's return, not the instruction.
     returns: bool,
+    /// The definition with places in place of variables, if it has any.
+    resolved: Option<Rc<Definition>>,
 }
 
 impl Probes {
@@ -134,6 +137,18 @@ impl Probes {
         let mut histograms = Histograms::default();
         for (index, definition) in definitions.iter().enumerate() {
             let context = || format!("the probe {:?}", texts[index]);
+            // What variables are is known only at their places.
+            if variables::has_variables(definition) {
+                let hist =
+                    |action: &hodo_probe::Action| matches!(action, hodo_probe::Action::Hist(_));
+                if definition.actions.iter().any(hist) {
+                    return Err(anyhow::anyhow!(
+                        "histograms of variables are not supported yet; name registers"
+                    ))
+                    .with_context(context);
+                }
+                continue;
+            }
             let fetched = values::fetches(definition, &|_| Some(0)).with_context(context)?;
             let arguments = Arguments {
                 known: &fetched.known,

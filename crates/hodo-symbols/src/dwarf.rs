@@ -4,6 +4,10 @@
 
 mod find;
 mod lines;
+mod locations;
+mod navigate;
+mod scopes;
+mod variables;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +17,8 @@ use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
 pub use lines::LineError;
+pub use locations::Word;
+pub use variables::{Shown, Variable, VariableError};
 
 pub(crate) type Reader = EndianArcSlice<LittleEndian>;
 
@@ -47,6 +53,8 @@ pub struct Debug {
     /// The file that has it.
     path: PathBuf,
     units: Vec<LazyUnit>,
+    /// Those that it shares with other files.
+    shared: Vec<LazyUnit>,
 }
 
 impl std::fmt::Debug for Debug {
@@ -94,10 +102,15 @@ impl Debug {
             Err(missing) => return Err(damaged(missing)),
         }
         let units = all_units(&dwarf).map_err(|error| damaged(error.to_string()))?;
+        let shared = match dwarf.sup() {
+            Some(other) => all_units(other).map_err(|error| damaged(error.to_string()))?,
+            None => Vec::new(),
+        };
         Ok(Self {
             dwarf,
             path: place,
             units,
+            shared,
         })
     }
 
@@ -109,11 +122,11 @@ impl Debug {
 
     /// A unit of the file's own.
     pub(crate) fn unit(&self, index: usize) -> Option<&Unit<Reader>> {
-        let lazy = self.units.get(index)?;
-        let parsed = lazy
-            .unit
-            .get_or_init(|| self.dwarf.unit(lazy.header.clone()).ok());
-        parsed.as_ref()
+        self.unit_of(navigate::At {
+            shared: false,
+            unit: index,
+            offset: gimli::UnitOffset(0),
+        })
     }
 
     /// All units of the file's own that can be read.

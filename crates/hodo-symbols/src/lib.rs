@@ -15,7 +15,7 @@ mod unwind;
 
 pub use callers::{Caller, INSTRUCTION, Registers, STACK_POINTER, Unwinder};
 pub use demangle::{Style, demangle};
-pub use dwarf::{Debug, DebugError, LineError};
+pub use dwarf::{Debug, DebugError, LineError, Shown, Variable, VariableError, Word};
 pub use functions::{Fragment, Function, Nature, SymbolError, Symbols, functions, symbols};
 pub use imports::{build_id, imports};
 pub use unwind::{Cfa, Frames, Row};

@@ -58,7 +58,7 @@ int main(void) {
     struct outer *list = &second;
     for (struct outer *p = list; p; p = p->next) {
         calls++;
-        printf("%d\n", show(p, -3, BLUE, true, 'q', 65535));
+        printf("%d\n", show(p, -3, BLUE, true, 'q', 65535)); // line: printed
     }
     printf("%ld %llu %d\n", loop(100), hidden, total + calls + label[0]);
     return 0;

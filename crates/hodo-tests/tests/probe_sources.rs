@@ -321,9 +321,15 @@ fn dumps_for_perfetto_have_all_calls() {
     assert_eq!(processes.count(), 2);
 }
 
-/// The number of the line that ends with a mark.
 fn line_of(mark: &str) -> u32 {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/sources.c");
+    line_in("sources.c", mark)
+}
+
+/// The number of the line that ends with a mark.
+fn line_in(source: &str, mark: &str) -> u32 {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("programs")
+        .join(source);
     let source = std::fs::read_to_string(source).expect("the source");
     let mark = format!("// line: {mark}");
     let line = source.lines().position(|line| line.ends_with(&mark));

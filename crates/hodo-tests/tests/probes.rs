@@ -213,7 +213,7 @@ fn what_cannot_be_done_is_said_before_anything_runs() {
         ),
         (
             format!("{file}:work x=y"),
-            "variables are not supported yet",
+            "has no debugging information: compile it with -g",
         ),
         (format!("{file}:work %rex"), "there is no register rex"),
         ("/no/such/file:main".to_owned(), "/no/such/file"),

@@ -40,7 +40,8 @@ with r in place of p, or %return behind FUNCTION, it is about the function's ret
   PLACE    FUNCTION, FUNCTION+OFFSET, FUNCTION+* (each of its instructions), 0xOFFSET in the file;
            FUNCTION may be a pattern with * and ?; SOURCE.c:LINE where there is debugging information
   VALUES   [NAME=]SOURCE[:TYPE]; SOURCE is %rdi, $arg1 …, $retval, $stack, $stack0, +8(SOURCE) for memory,
-           @ADDRESS, @+OFFSET in the file, $comm, \\NUMBER; TYPE is u8 … u64, s8 … s64, x8 … x64, char, string, symbol,
+           @ADDRESS, @+OFFSET in the file, $comm, \\NUMBER, or with debugging information a variable:
+           total, p->x[3].y, ns::total, $params, $vars; TYPE is u8 … u64, s8 … s64, x8 … x64, char, string, symbol,
            bWIDTH@OFFSET/BITS, TYPE[N] for arrays
   CONDITION as in C, over the names of values, pid, tid, cpu and comm; TEXT ~ \"PATTERN\" with * ? [abc];
            a value that cannot be read makes it false

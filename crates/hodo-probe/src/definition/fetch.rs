@@ -158,6 +158,7 @@ fn special(cursor: &mut Cursor, start: usize, at: At) -> Result<Source> {
     match word {
         "comm" => return Ok(Source::Comm),
         "stack" => return Ok(Source::StackPointer),
+        "params" | "vars" => return Ok(Source::Variable(format!("${word}"))),
         "retval" if at.kind == Kind::Return => return Ok(Source::ReturnValue),
         "retval" => {
             return Err(cursor

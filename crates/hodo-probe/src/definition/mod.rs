@@ -11,6 +11,7 @@
 //! FETCHARG := [NAME "="] SOURCE [":" TYPE]
 //! SOURCE   := "%" REGISTER | "$arg" N | "$retval" | "$stack" | "$stack" N | "$comm" | "@" ADDRESS | "@+" OFFSET
 //!           | ("+"|"-") ["u"] BYTES "(" SOURCE ")" | "\" NUMBER | "\" STRING | VARIABLE
+//!           | "$params" | "$vars"                               all parameters; all variables that are visible
 //! VARIABLE := NAME {"." NAME | "->" NAME | "[" N "]" | "::" NAME}
 //! TYPE     := SCALAR ["[" N "]"] | "b" WIDTH "@" OFFSET "/" CONTAINER
 //! SCALAR   := u8 … u64, s8 … s64, x8 … x64, char, string, ustring, symbol

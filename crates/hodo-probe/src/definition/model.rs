@@ -179,7 +179,8 @@ pub enum Source {
     Immediate(i64),
     /// `\"text"`: this text.
     Text(String),
-    /// `count`, `p->x[3].y`, `ns::total`: a variable or a member, as the debugging information names it.
+    /// `count`, `p->x[3].y`, `ns::total`: a variable or a member, as the debugging information names it. `$params`: all
+    /// parameters of the function, `$vars`: all variables that are visible.
     Variable(String),
 }
 

@@ -33,7 +33,8 @@ impl Probes {
             let at = inside.addr + (offset - inside.offset);
             Some(at.wrapping_sub(addr).cast_signed())
         };
-        let fetched = fetches(&self.definitions[index], &near)?;
+        let definition = spot.resolved.as_deref();
+        let fetched = fetches(definition.unwrap_or(&self.definitions[index]), &near)?;
         let mut actions = self.definitions[index].actions.clone();
         if actions.is_empty() {
             actions.push(Wanted::Print);

@@ -117,7 +117,8 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
         }
         for (definition, reason) in &planned.failed {
             let text = &probes.texts[*definition];
-            examined[*definition].failure = Some(format!("the probe '{text}' cannot be: {reason}"));
+            let reason = format!("the probe '{text}' cannot be: {reason}");
+            examined[*definition].failure.get_or_insert(reason);
         }
         let mut site_of = std::collections::HashMap::new();
         for site in &planned.sites {
@@ -142,7 +143,9 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
         }
     }
     for (index, one) in examined.iter_mut().enumerate() {
-        if one.failure.is_none() && !one.places.iter().any(|place| place.outcome.is_ok()) {
+        if one.places.iter().any(|place| place.outcome.is_ok()) {
+            one.failure = None;
+        } else if one.failure.is_none() {
             let refusal = one.places.iter().find_map(|place| {
                 let reason = place.outcome.as_ref().err()?;
                 Some(format!(

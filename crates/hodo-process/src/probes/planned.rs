@@ -1,6 +1,7 @@
 //! Where the probes of a file are, and how each of these places is changed.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use hodo_plan::PlanOptions;
@@ -10,6 +11,7 @@ use hodo_probe::{Kind, Offset, Place, Symbol};
 
 use super::places::{functions, is_file, lines, spots};
 use super::returns::take_refused;
+use super::variables::{has_variables, resolved};
 use super::{Probes, Spot};
 use crate::modules::{HOOKED, Image};
 
@@ -53,6 +55,7 @@ impl Probes {
                 },
                 _ => spots(definition, image, &functions)?,
             };
+            let variables = has_variables(definition);
             for (addr, symbol, offset) in spots {
                 let by_offset = matches!(definition.place, Place::FileOffset(_));
                 let inside = offset != 0 || symbol.starts_with('<');
@@ -63,11 +66,23 @@ impl Probes {
                     failed.push((index, error));
                     continue;
                 }
+                let definition = match variables {
+                    false => None,
+                    true => match resolved(definition, image, addr) {
+                        Ok(resolved) => Some(Rc::new(resolved)),
+                        Err(error) => {
+                            let place = super::at(&symbol, offset);
+                            failed.push((index, format!("{place}: {error:#}")));
+                            continue;
+                        }
+                    },
+                };
                 places.entry(addr).or_default().push(Spot {
                     definition: index,
                     symbol,
                     offset,
-                    returns: definition.kind == Kind::Return,
+                    returns: self.definitions[index].kind == Kind::Return,
+                    resolved: definition,
                 });
             }
         }

@@ -23,7 +23,6 @@ pub(super) fn possible(definition: &Definition) -> Result<()> {
     for arg in &definition.args {
         let name = &arg.name;
         match arg.effective_type() {
-            None => bail!("variables are not supported yet ({name}); name a register"),
             Some(Type::Scalar(Scalar::String)) if !arg.source.is_memory() => {
                 if !matches!(arg.source, Source::Comm | Source::Text(_)) {
                     bail!(
@@ -32,7 +31,8 @@ pub(super) fn possible(definition: &Definition) -> Result<()> {
                     );
                 }
             }
-            Some(_) => {}
+            // Of a variable, the debugging information tells it.
+            Some(_) | None => {}
         }
         let mut source = &arg.source;
         while let Source::Memory { address, .. } = source {
@@ -262,10 +262,7 @@ impl Sources<'_> {
                     self.name
                 ),
             },
-            _ => bail!(
-                "variables are not supported yet ({}); name a register",
-                self.name
-            ),
+            _ => bail!("the variable {} has no place in memory", self.name),
         })
     }
 }

@@ -128,6 +128,17 @@ impl Debug {
         found
     }
 
+    /// Where the second line of a function begins: behind its prologue. The end of the function if there is none.
+    pub(crate) fn body(&self, unit: &Unit<Reader>, function: Range<u64>) -> u64 {
+        let mut second = function.end;
+        self.rows(unit, |_, _, row| {
+            if function.start < row.addr && row.addr < second {
+                second = row.addr;
+            }
+        });
+        second
+    }
+
     /// The source files of a unit that are wanted, by their numbers.
     fn files(
         &self,

@@ -1,0 +1,200 @@
+//! Variables of the source: from names to registers and memory, at the instruction of a probe.
+
+use std::collections::HashSet;
+
+use anyhow::{Result, anyhow, bail};
+use hodo_probe::{Container, Definition, FetchArg, Kind, Register, Scalar, Source, Type};
+use hodo_symbols::{Frames, Shown, Variable, VariableError, Word};
+
+use super::values::possible;
+use crate::modules::Image;
+
+/// All parameters of the function, and all variables that are visible.
+const ALL: [(&str, bool); 2] = [("$params", false), ("$vars", true)];
+
+/// The general registers by the processor's numbers.
+const GENERAL: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+
+/// Whether a definition fetches variables.
+pub(super) fn has_variables(definition: &Definition) -> bool {
+    (definition.args.iter()).any(|arg| matches!(innermost(&arg.source), Source::Variable(_)))
+}
+
+fn innermost(source: &Source) -> &Source {
+    match source {
+        Source::Memory { address, .. } => innermost(address),
+        source => source,
+    }
+}
+
+/// A definition with registers and memory in place of its variables, for the instruction at `pc`.
+///
+/// # Errors
+/// If there is no debugging information, or a variable cannot be fetched there.
+pub(super) fn resolved(definition: &Definition, image: &Image, pc: u64) -> Result<Definition> {
+    if definition.kind == Kind::Return {
+        bail!("variables cannot be fetched when a function returns; only $retval can");
+    }
+    let resolver = Resolver {
+        image,
+        frames: image.frames(),
+        pc,
+    };
+    let mut resolved = definition.clone();
+    let mut more = Vec::new();
+    let names = definition.args.iter().map(|arg| arg.name.clone());
+    let mut known: HashSet<String> = names.collect();
+    for arg in &mut resolved.args {
+        let all = match &arg.source {
+            Source::Variable(name) => ALL.iter().find(|all| all.0 == name),
+            _ => None,
+        };
+        let Some((_, locals)) = all else {
+            let (source, ty) = resolver.source(&arg.source, arg.ty)?;
+            (arg.source, arg.ty) = (source, Some(ty));
+            continue;
+        };
+        if arg.ty.is_some() {
+            bail!("{} takes no type", all.map_or("", |all| all.0));
+        }
+        let debug = image.debug().map_err(|error| anyhow!("{error}"))?;
+        let names = debug.names(pc, *locals);
+        let names = names.into_iter().filter(|name| known.insert(name.clone()));
+        let mut args = names.map(|name| resolver.one_of_all(name));
+        // Conditions name arguments by their numbers: the others keep theirs.
+        *arg = args.next().unwrap_or_else(|| FetchArg {
+            name: arg.name.clone(),
+            source: Source::Text("<none>".to_owned()),
+            ty: None,
+        });
+        more.extend(args);
+    }
+    resolved.args.extend(more);
+    possible(&resolved)?;
+    Ok(resolved)
+}
+
+struct Resolver<'a> {
+    image: &'a Image,
+    frames: &'a Frames,
+    pc: u64,
+}
+
+impl Resolver<'_> {
+    fn variable(&self, name: &str) -> Result<Result<Variable, VariableError>> {
+        let debug = self.image.debug().map_err(|error| anyhow!("{error}"))?;
+        Ok(debug.variable(name, self.pc, self.frames))
+    }
+
+    /// One of many, which cannot all be fetched.
+    fn one_of_all(&self, name: String) -> FetchArg {
+        let variable = Source::Variable(name.clone());
+        let (source, ty) = match self.source(&variable, None) {
+            Ok((source, ty)) => (source, Some(ty)),
+            Err(error) => {
+                let text = match error.downcast_ref() {
+                    Some(VariableError::Nowhere { reason, .. }) => format!("<{reason}>"),
+                    _ => "{…}".to_owned(),
+                };
+                (Source::Text(text), None)
+            }
+        };
+        FetchArg { name, source, ty }
+    }
+
+    /// A source without variables, and its type.
+    fn source(&self, source: &Source, ty: Option<Type>) -> Result<(Source, Type)> {
+        match source {
+            Source::Variable(name) => {
+                let variable = self.variable(name)??;
+                let source = self.word_source(name, &variable.word)?;
+                typed(name, source, variable.shown, ty)
+            }
+            Source::Memory { offset, address } => {
+                let (address, _) = self.source(address, None)?;
+                let source = Source::Memory {
+                    offset: *offset,
+                    address: Box::new(address),
+                };
+                Ok((source, ty.unwrap_or(Type::Scalar(Scalar::X(64)))))
+            }
+            source => {
+                let arg = FetchArg {
+                    name: String::new(),
+                    source: source.clone(),
+                    ty,
+                };
+                let ty = arg.effective_type();
+                Ok((arg.source, ty.unwrap_or(Type::Scalar(Scalar::X(64)))))
+            }
+        }
+    }
+
+    fn word_source(&self, name: &str, word: &Word) -> Result<Source> {
+        let register = |name: &str| {
+            let register = Register::named(name).map(Source::Register);
+            register.ok_or_else(|| anyhow!("there is no register {name}"))
+        };
+        Ok(match word {
+            Word::Register(number) => register(GENERAL.get(usize::from(*number)).unwrap_or(&""))?,
+            Word::Number(number) => Source::Immediate(number.cast_signed()),
+            Word::Address(_) => bail!("{name} is an address that is not in memory"),
+            Word::Memory(base, offset) => match &**base {
+                // The file's parts are always as far from each other as in the file.
+                Word::Address(at) => Source::Memory {
+                    offset: at.wrapping_sub(self.pc).cast_signed().wrapping_add(*offset),
+                    address: Box::new(register("rip")?),
+                },
+                base => Source::Memory {
+                    offset: *offset,
+                    address: Box::new(self.word_source(name, base)?),
+                },
+            },
+        })
+    }
+}
+
+/// The source and type of a variable: as the user wants it, or as its own type says.
+fn typed(name: &str, source: Source, shown: Shown, ty: Option<Type>) -> Result<(Source, Type)> {
+    let string = Type::Scalar(Scalar::String);
+    if ty == Some(string) {
+        return match shown {
+            Shown::CharPointer | Shown::Pointer => {
+                let address = Box::new(source);
+                Ok((Source::Memory { offset: 0, address }, string))
+            }
+            Shown::Chars => Ok((source, string)),
+            _ => bail!("{name} is no string"),
+        };
+    }
+    let own = match shown {
+        Shown::Signed(bits) => Type::Scalar(Scalar::S(bits)),
+        Shown::Unsigned(bits) => Type::Scalar(Scalar::U(bits)),
+        Shown::Raw(bits) => Type::Scalar(Scalar::X(bits)),
+        Shown::Char => Type::Scalar(Scalar::Char),
+        Shown::Pointer | Shown::CharPointer => Type::Scalar(Scalar::X(64)),
+        Shown::Chars => string,
+        Shown::Bits {
+            width,
+            offset,
+            container,
+        } => {
+            let container = match container {
+                8 => Container::Bits8,
+                16 => Container::Bits16,
+                32 => Container::Bits32,
+                _ => Container::Bits64,
+            };
+            let bits = Type::Bitfield {
+                width,
+                offset,
+                container,
+            };
+            return Ok((source, bits));
+        }
+    };
+    Ok((source, ty.unwrap_or(own)))
+}

@@ -1,0 +1,362 @@
+//! Where a variable is at an instruction: its location, evaluated as far as this can be done before the program runs.
+
+use gimli::{AttributeValue, Expression, Operation};
+
+use super::navigate::At;
+use super::scopes::Scope;
+use super::{Debug, Reader};
+use crate::{Cfa, Frames};
+
+/// A word of eight bytes that can be had when an instruction is executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Word {
+    /// A general register, in the processor's numbering: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
+    Register(u8),
+    /// A number.
+    Number(u64),
+    /// Where this link-time address is in the process.
+    Address(u64),
+    /// The eight bytes in memory at a word plus so many bytes.
+    Memory(Box<Word>, i64),
+}
+
+/// Why a variable cannot be fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Nowhere {
+    OptimizedOut,
+    Computed,
+    ThreadLocal,
+    Vector,
+    /// The function has not yet put it where it will be.
+    NotYet,
+}
+
+/// Where something is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Spot {
+    /// It is the word itself: a register, or a number.
+    Word(Word),
+    /// In memory at a word plus so many bytes.
+    Memory(Word, i64),
+    /// In parts, each with its bits.
+    Pieces(Vec<(u64, Result<Spot, Nowhere>)>),
+}
+
+/// Registers of the arguments (System V ABI, x86-64 supplement, 3.2.3).
+const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
+
+/// From DWARF's numbering to the processor's (the same, figure 3.36).
+fn register(number: gimli::Register) -> Result<u8, Nowhere> {
+    const GENERAL: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+    const VECTORS: std::ops::RangeInclusive<u16> = 17..=32;
+    match GENERAL.get(usize::from(number.0)) {
+        Some(number) => Ok(*number),
+        None if VECTORS.contains(&number.0) => Err(Nowhere::Vector),
+        None => Err(Nowhere::Computed),
+    }
+}
+
+/// A value while an expression is evaluated: a word plus a number.
+#[derive(Clone)]
+struct Sum(Option<Word>, i64);
+
+/// At which instruction.
+pub(crate) struct Here<'a> {
+    pub pc: u64,
+    pub scope: Option<&'a Scope>,
+    pub frames: &'a Frames,
+}
+
+impl Debug {
+    /// Where a variable is.
+    pub(crate) fn locate(&self, variable: At, here: &Here<'_>) -> Result<Spot, Nowhere> {
+        // Of a function's copy, the copy's place counts.
+        let unit = self.unit_of(variable).ok_or(Nowhere::OptimizedOut)?;
+        let expression = match self.attr(variable, gimli::DW_AT_location) {
+            Some(AttributeValue::Exprloc(expression)) => {
+                return self.locate_throughout(variable, expression, here);
+            }
+            Some(list) => {
+                let mut entries = match self.dwarf.attr_locations(unit, list) {
+                    Ok(Some(entries)) => entries,
+                    _ => return Err(Nowhere::OptimizedOut),
+                };
+                let mut found = None;
+                while let Ok(Some(entry)) = entries.next() {
+                    if entry.range.begin <= here.pc && here.pc < entry.range.end {
+                        found = Some(entry.data);
+                        break;
+                    }
+                }
+                found.ok_or(Nowhere::OptimizedOut)?
+            }
+            None => {
+                let mut origins = self.origins(variable);
+                let number = origins.find_map(|at| self.number(at, gimli::DW_AT_const_value));
+                let number = number.ok_or(Nowhere::OptimizedOut)?;
+                return Ok(Spot::Word(Word::Number(number)));
+            }
+        };
+        self.evaluate(variable, expression, here)
+    }
+
+    /// A location that is told for the whole function. In its frame, that is only true when the function has made the frame
+    /// and put its arguments there.
+    fn locate_throughout(
+        &self,
+        variable: At,
+        expression: Expression<Reader>,
+        here: &Here<'_>,
+    ) -> Result<Spot, Nowhere> {
+        let encoding = self.unit_of(variable).ok_or(Nowhere::Computed)?.encoding();
+        let mut operations = expression.clone().operations(encoding);
+        let in_frame = matches!(operations.next(), Ok(Some(Operation::FrameOffset { .. })));
+        let function = here.scope.and_then(|scope| scope.chain.first().copied());
+        if let (true, Some(function)) = (in_frame, function)
+            && self.is_prologue(function, here.pc)
+        {
+            let Some(number) = self.argument(function, variable)? else {
+                return Err(Nowhere::NotYet);
+            };
+            if let Some(register) = ARGUMENTS.get(number) {
+                return Ok(Spot::Word(Word::Register(*register)));
+            }
+            let Sum(base, offset) = frame(here)?;
+            let above = (number - ARGUMENTS.len()) as i64 * 8;
+            return Ok(Spot::Memory(base.ok_or(Nowhere::Computed)?, offset + above));
+        }
+        self.evaluate(variable, expression, here)
+    }
+
+    /// Is it an instruction before the function's second line?
+    fn is_prologue(&self, function: At, pc: u64) -> bool {
+        let Some((unit, entry)) = self.unit_of(function).zip(self.entry(function)) else {
+            return false;
+        };
+        let ranges = self.ranges(unit, &entry);
+        let range = ranges.iter().find(|range| range.contains(&pc));
+        range.is_some_and(|range| pc < self.body(unit, range.clone()))
+    }
+
+    /// Which of the function's integer arguments a parameter is, from 0; none if it is no parameter.
+    fn argument(&self, function: At, variable: At) -> Result<Option<usize>, Nowhere> {
+        let mut number = 0;
+        for child in self.children(function) {
+            if self.tag(child) != Some(gimli::DW_TAG_formal_parameter) {
+                continue;
+            }
+            let ty = self.type_of(child).ok_or(Nowhere::NotYet)?;
+            let is_integer = match self.tag(ty) {
+                Some(gimli::DW_TAG_base_type) => {
+                    let is_float = self.encoding(ty) == gimli::DW_ATE_float;
+                    let size = self.size(ty).unwrap_or(16);
+                    if size > 8 {
+                        return Err(Nowhere::NotYet);
+                    }
+                    !is_float
+                }
+                Some(
+                    gimli::DW_TAG_pointer_type
+                    | gimli::DW_TAG_reference_type
+                    | gimli::DW_TAG_rvalue_reference_type
+                    | gimli::DW_TAG_enumeration_type,
+                ) => true,
+                // How structures are passed depends on what is in them.
+                _ => return Err(Nowhere::NotYet),
+            };
+            if child == variable {
+                return if is_integer {
+                    Ok(Some(number))
+                } else {
+                    Err(Nowhere::Vector)
+                };
+            }
+            number += usize::from(is_integer);
+        }
+        Ok(None)
+    }
+
+    fn evaluate(
+        &self,
+        variable: At,
+        expression: Expression<Reader>,
+        here: &Here<'_>,
+    ) -> Result<Spot, Nowhere> {
+        let unit = self.unit_of(variable).ok_or(Nowhere::Computed)?;
+        let mut stack: Vec<Sum> = Vec::new();
+        let mut direct: Option<Word> = None;
+        let mut pieces: Vec<(u64, Result<Spot, Nowhere>)> = Vec::new();
+        let mut failure = None;
+        let mut operations = expression.operations(unit.encoding());
+        while let Some(operation) = operations.next().map_err(|_| Nowhere::Computed)? {
+            let mut pop = || stack.pop().ok_or(Nowhere::Computed);
+            let result = match operation {
+                Operation::Nop => continue,
+                Operation::Register { register: number } => {
+                    match register(number) {
+                        Ok(number) => direct = Some(Word::Register(number)),
+                        Err(nowhere) => failure = Some(nowhere),
+                    }
+                    continue;
+                }
+                Operation::RegisterOffset {
+                    register: number,
+                    offset,
+                    ..
+                } => match register(number) {
+                    Ok(number) => Sum(Some(Word::Register(number)), offset),
+                    Err(nowhere) => {
+                        failure = Some(nowhere);
+                        Sum(None, 0)
+                    }
+                },
+                Operation::FrameOffset { offset } => {
+                    let Sum(base, at) = self.frame_base(here)?;
+                    Sum(base, at.wrapping_add(offset))
+                }
+                Operation::CallFrameCFA => frame(here)?,
+                Operation::Address { address } => Sum(Some(Word::Address(address)), 0),
+                Operation::AddressIndex { index } => {
+                    let address = self.dwarf.address(unit, index);
+                    Sum(
+                        Some(Word::Address(address.map_err(|_| Nowhere::Computed)?)),
+                        0,
+                    )
+                }
+                Operation::UnsignedConstant { value } => Sum(None, value.cast_signed()),
+                Operation::SignedConstant { value } => Sum(None, value),
+                Operation::PlusConstant { value } => {
+                    let Sum(base, offset) = pop()?;
+                    Sum(base, offset.wrapping_add(value.cast_signed()))
+                }
+                Operation::Plus => match (pop()?, pop()?) {
+                    (Sum(None, a), Sum(base, b)) | (Sum(base, a), Sum(None, b)) => {
+                        Sum(base, a.wrapping_add(b))
+                    }
+                    _ => return Err(Nowhere::Computed),
+                },
+                Operation::Minus => match (pop()?, pop()?) {
+                    (Sum(None, b), Sum(base, a)) => Sum(base, a.wrapping_sub(b)),
+                    _ => return Err(Nowhere::Computed),
+                },
+                Operation::Deref {
+                    size: 8,
+                    space: false,
+                    ..
+                } => {
+                    let Sum(base, offset) = pop()?;
+                    let (base, offset) = based(base, offset);
+                    Sum(Some(Word::Memory(Box::new(base), offset)), 0)
+                }
+                Operation::StackValue => {
+                    match pop()? {
+                        Sum(Some(word), 0) => direct = Some(word),
+                        Sum(None, number) => direct = Some(Word::Number(number.cast_unsigned())),
+                        Sum(Some(_), _) => failure = Some(Nowhere::Computed),
+                    }
+                    continue;
+                }
+                Operation::ImplicitValue { data } => {
+                    let mut bytes = [0; 8];
+                    match bytes.get_mut(..data.len()) {
+                        Some(some) => {
+                            some.copy_from_slice(&data);
+                            direct = Some(Word::Number(u64::from_le_bytes(bytes)));
+                        }
+                        None => failure = Some(Nowhere::Computed),
+                    }
+                    continue;
+                }
+                Operation::Piece {
+                    size_in_bits,
+                    bit_offset,
+                } => {
+                    let spot = match (failure.take(), direct.take(), stack.pop(), bit_offset) {
+                        (Some(nowhere), ..) => Err(nowhere),
+                        (None, _, _, Some(1..)) => Err(Nowhere::Computed),
+                        (None, Some(word), ..) => Ok(Spot::Word(word)),
+                        (None, None, Some(Sum(base, offset)), _) => {
+                            let (base, offset) = based(base, offset);
+                            Ok(Spot::Memory(base, offset))
+                        }
+                        (None, None, None, _) => Err(Nowhere::OptimizedOut),
+                    };
+                    pieces.push((size_in_bits, spot));
+                    stack.clear();
+                    continue;
+                }
+                // What the caller had, or what the pointer points to, is nowhere.
+                Operation::EntryValue { .. }
+                | Operation::ParameterRef { .. }
+                | Operation::ImplicitPointer { .. } => {
+                    failure = Some(Nowhere::OptimizedOut);
+                    Sum(None, 0)
+                }
+                Operation::TLS => {
+                    failure = Some(Nowhere::ThreadLocal);
+                    continue;
+                }
+                _ => {
+                    failure.get_or_insert(Nowhere::Computed);
+                    continue;
+                }
+            };
+            stack.push(result);
+        }
+        if !pieces.is_empty() {
+            return Ok(Spot::Pieces(pieces));
+        }
+        match (failure, direct, stack.pop()) {
+            (Some(nowhere), ..) => Err(nowhere),
+            (None, Some(word), _) => Ok(Spot::Word(word)),
+            (None, None, Some(Sum(base, offset))) => {
+                let (base, offset) = based(base, offset);
+                Ok(Spot::Memory(base, offset))
+            }
+            (None, None, None) => Err(Nowhere::OptimizedOut),
+        }
+    }
+
+    /// What distances in the frame are counted from.
+    fn frame_base(&self, here: &Here<'_>) -> Result<Sum, Nowhere> {
+        let function = here.scope.and_then(|scope| scope.chain.first().copied());
+        let function = function.ok_or(Nowhere::Computed)?;
+        let base = self.attr(function, gimli::DW_AT_frame_base);
+        let Some(AttributeValue::Exprloc(expression)) = base else {
+            return Err(Nowhere::Computed);
+        };
+        let unit = self.unit_of(function).ok_or(Nowhere::Computed)?;
+        let mut operations = expression.operations(unit.encoding());
+        match operations.next() {
+            Ok(Some(Operation::CallFrameCFA)) => frame(here),
+            Ok(Some(Operation::Register { register: number })) => {
+                Ok(Sum(Some(Word::Register(register(number)?)), 0))
+            }
+            Ok(Some(Operation::RegisterOffset {
+                register: number,
+                offset,
+                ..
+            })) => Ok(Sum(Some(Word::Register(register(number)?)), offset)),
+            _ => Err(Nowhere::Computed),
+        }
+    }
+}
+
+/// The address above the return address, as the unwind table tells it.
+fn frame(here: &Here<'_>) -> Result<Sum, Nowhere> {
+    const RSP: u8 = 4;
+    const RBP: u8 = 5;
+    match here.frames.at(here.pc) {
+        Some(Cfa::Stack(offset)) => Ok(Sum(Some(Word::Register(RSP)), i64::from(offset))),
+        Some(Cfa::Frame(offset)) => Ok(Sum(Some(Word::Register(RBP)), i64::from(offset))),
+        _ => Err(Nowhere::Computed),
+    }
+}
+
+/// A base and an offset: an absolute address has only an offset.
+fn based(base: Option<Word>, offset: i64) -> (Word, i64) {
+    match base {
+        Some(base) => (base, offset),
+        None => (Word::Number(offset.cast_unsigned()), 0),
+    }
+}

@@ -1,0 +1,234 @@
+//! Variables of the source as values of probes.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use hodo_tests::{Kind, build, hodo};
+use serde_json::Value;
+
+/// Runs `hodo probe`.
+fn probe(words: &[&str]) -> Output {
+    Command::new("timeout")
+        .args(["-s", "KILL", "120"])
+        .arg(hodo())
+        .arg("probe")
+        .args(words)
+        .env("LC_ALL", "C")
+        .output()
+        .expect("hodo can be run")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+fn path(program: &Path) -> &str {
+    program.to_str().expect("a path of text")
+}
+
+/// The number of the line that ends with a mark.
+fn line_in(source: &str, mark: &str) -> u32 {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("programs")
+        .join(source);
+    let source = std::fs::read_to_string(source).expect("the source");
+    let mark = format!("// line: {mark}");
+    let line = source.lines().position(|line| line.ends_with(&mark));
+    line.expect("the line") as u32 + 1
+}
+
+/// The number of the line that ends with a mark.
+fn line_of(mark: &str) -> u32 {
+    line_in("sources.c", mark)
+}
+
+/// The values of the events of one probe.
+fn values(program: &Path, definition: &str) -> Vec<Value> {
+    let file = path(program);
+    let definition = format!("p:seen {file}:{definition}");
+    let output = probe(&["--format", "json", "-e", &definition, "--", file]);
+    assert_eq!(output.status.code(), Some(0), "{definition}: {output:?}");
+    let lines = text(&output.stdout).lines();
+    let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let events = events.filter(|event| event["name"] == "seen");
+    events.map(|event| event["args"].clone()).collect()
+}
+
+#[test]
+fn variables_have_the_values_of_their_types() {
+    // With locations for whole functions, and with lists of them; older and newer debugging information.
+    let kinds = [
+        ["-O0", "-gdwarf-5"],
+        ["-O2", "-gdwarf-5"],
+        ["-O1", "-gdwarf-4"],
+    ];
+    for flags in kinds {
+        for kind in [Kind::Pie, Kind::Fixed, Kind::Static] {
+            let program = build("sources.c", kind, &flags);
+            let seen = values(
+                &program,
+                "show p->id small color yes letter count=count p->name text=p->name:string p->flags \
+                 p->level x=p->in[2].x y=p->in[2].y far=p->in[1].far total label whole=p->whole \
+                 part=p->parts[1] next=p->next->name:string first=first.in[3].far hex=small:x8 if total < 0",
+            );
+            assert_eq!(seen.len(), 2, "{flags:?}");
+            for (one, expected) in seen.iter().zip([
+                serde_json::json!({
+                    "id": 2, "small": -3, "color": 6, "yes": 1, "letter": "q", "count": 65535, "text": "second",
+                    "flags": 0, "level": 0, "x": 0, "y": 0, "far": 0, "total": -7, "label": "label", "whole": 0,
+                    "part": 0, "next": "first", "first": 12, "hex": 0xFD,
+                }),
+                serde_json::json!({
+                    "id": 1, "small": -3, "color": 6, "yes": 1, "letter": "q", "count": 65535, "text": "first",
+                    "flags": 5, "level": 99, "x": -7, "y": 8, "far": 6, "total": -7, "label": "label",
+                    "whole": 0x0102_0304, "part": 3, "next": null, "first": 12, "hex": 0xFD,
+                }),
+            ]) {
+                for (name, value) in expected.as_object().expect("values") {
+                    assert_eq!(&one[name], value, "{flags:?} {name}");
+                }
+                assert!(one["name"].as_u64() > Some(0x1000));
+            }
+        }
+    }
+}
+
+#[test]
+fn local_variables_are_seen_at_their_lines() {
+    let program = build("sources.c", Kind::Pie, &["-g", "-O0"]);
+    let seen = values(
+        &program,
+        &format!("sources.c:{} $params local", line_of("shown")),
+    );
+    let locals: Vec<_> = seen.iter().map(|one| one["local"].as_i64()).collect();
+    assert_eq!(locals, [Some(2 - 3 + 131_070), Some(1 - 3 + 131_070)]);
+    assert_eq!(
+        (&seen[0]["small"], &seen[1]["letter"]),
+        (&(-3).into(), &"q".into())
+    );
+    assert_eq!(seen[0]["yes"], 1);
+    let seen = values(
+        &program,
+        &format!("sources.c:{} i sum n=n if i >= 98", line_of("body")),
+    );
+    assert_eq!(seen.len(), 2);
+    assert_eq!((&seen[1]["i"], &seen[1]["n"]), (&99.into(), &100.into()));
+    // A variable of a block, and a static one of a function.
+    let seen = values(&program, &format!("sources.c:{} $vars", line_of("printed")));
+    assert_eq!(
+        (&seen[0]["calls"], &seen[1]["calls"]),
+        (&4.into(), &5.into())
+    );
+    assert!(
+        seen[0]["p"]
+            .as_u64()
+            .is_some_and(|p| p > 0 && seen[0]["list"] == p)
+    );
+}
+
+#[test]
+fn variables_of_c_plus_plus() {
+    for optimized in ["-O0", "-O2"] {
+        let program = build("members.cc", Kind::Pie, &["-g", optimized]);
+        let line = line_in("members.cc", "summed");
+        let place = if optimized == "-O0" {
+            format!("members.cc:{line}")
+        } else {
+            "Point::sum".to_owned()
+        };
+        let seen = values(
+            &program,
+            &format!(
+                "{place} this->x y=other.y id=this->id weight=this->weight last=grid[1][2] ns::total \
+                 ns::inner::depth inner=inner::depth Point::made"
+            ),
+        );
+        assert_eq!(seen.len(), 1);
+        for (name, value) in [
+            ("x", 3),
+            ("y", -6),
+            ("id", 7),
+            ("last", 6),
+            ("total", 40),
+            ("depth", -2),
+            ("inner", -2),
+            ("made", 2),
+        ] {
+            assert_eq!(seen[0][name], value, "{optimized} {name}");
+        }
+        // The optimizer does not store what nothing reads.
+        assert!(optimized == "-O2" || seen[0]["weight"] == 1.5f64.to_bits());
+    }
+}
+
+#[test]
+fn variables_that_cannot_be_fetched_are_said() {
+    let program = build("sources.c", Kind::Pie, &["-g", "-O0"]);
+    let optimized = build("sources.c", Kind::Pie, &["-g", "-O2"]);
+    let bare = build("sources.c", Kind::Pie, &[]);
+    for (program, definition, message) in [
+        (
+            &bare,
+            "show p->id",
+            "has no debugging information: compile it with -g, or install its debug package",
+        ),
+        (
+            &program,
+            "show zork",
+            "there is no variable zork here; there are p, small, color, ",
+        ),
+        (
+            &program,
+            "show p->nome",
+            "*p has no member nome; it has id, flags, level, name, in, next, whole, parts",
+        ),
+        (&program, "show p.id", "p is a pointer: write p->id"),
+        (
+            &program,
+            "show first->id",
+            "first is no pointer: write first.id",
+        ),
+        (
+            &program,
+            "show first",
+            "first is a structure: name a member, one of id, flags, ",
+        ),
+        (
+            &program,
+            "show first.in",
+            "first.in is an array: name an element, first.in[0]",
+        ),
+        (
+            &program,
+            "show first.in[4].x",
+            "first.in has 4 elements, from 0 on",
+        ),
+        (&program, "show small[1]", "small is no array"),
+        (&program, "show small.x", "small has no members"),
+        (&program, "show small:string", "small is no string"),
+        (
+            &program,
+            "show local",
+            "local is not yet where it will be at the function's first instructions; probe a later line",
+        ),
+        (&program, "show $vars:u8", "$vars takes no type"),
+        (
+            &program,
+            "show%return x=total",
+            "variables cannot be fetched when a function returns; only $retval can",
+        ),
+        (
+            &program,
+            "show total hist:keys=total",
+            "histograms of variables are not supported yet; name registers",
+        ),
+        (&optimized, "show hidden", "hidden is optimized out here"),
+    ] {
+        let definition = format!("{}:{definition}", path(program));
+        let output = probe(&["-e", &definition, "--", path(program)]);
+        assert_eq!(output.status.code(), Some(125), "{definition}: {output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(message), "{definition}: {said}");
+        assert!(output.stdout.is_empty(), "{definition}: it ran");
+    }
+}
