@@ -8,7 +8,7 @@ use hodo_arch::x86_64::scan::{Flow, Sweep};
 use hodo_arch::x86_64::stub;
 use hodo_arch::x86_64::track::{self, State};
 
-use crate::{Image, Island, Patches, layout};
+use crate::{Image, Island, Patches, copied, layout};
 
 /// Which function is hooked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,9 +83,13 @@ impl Island {
         }
         let moved =
             relocate_mapped(displaced, from, out.here()).map_err(|error| error.to_string())?;
+        let resume = end.wrapping_add(image.bias);
+        patches
+            .copies
+            .extend(copied(&moved, from, resume, out.here()));
         out.raw(&moved.bytes);
         if moved.falls_through {
-            out.branch(&[0xE9], end.wrapping_add(image.bias));
+            out.branch(&[0xE9], resume);
         }
         let offset = (at - self.base) as usize;
         self.code.resize(offset, 0xCC);

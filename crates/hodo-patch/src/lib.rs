@@ -18,7 +18,7 @@ pub use syscalls::SyscallEvents;
 
 use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::frames::{self, Frames};
-use hodo_arch::x86_64::relocate::{RelocateError, relocate_mapped};
+use hodo_arch::x86_64::relocate::{RelocateError, Relocated, relocate_mapped};
 use hodo_arch::x86_64::stub::{self, Body, Layout, Records, Runtime, Scope};
 use hodo_arch::x86_64::track::{self, Row, Rule, State};
 use hodo_plan::model::{Extra, LibcallForm, LibcallSite, Mode, PlannedFunction, SitePlan};
@@ -71,6 +71,20 @@ pub struct Stub {
     pub original: u64,
 }
 
+/// Where a displaced instruction is in an island: runtime addresses. A thread may be moved from the one to the other as long as
+/// it has executed nothing of either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copied {
+    /// Where it stood.
+    pub original: u64,
+    /// Where its probes begin; without one, the copy itself.
+    pub before: u64,
+    /// The copy.
+    pub copy: u64,
+    /// It stands behind a system call that a probe makes in place of the program: only a thread in that call may come here.
+    pub call: bool,
+}
+
 /// How many instructions an island can name the program's address for.
 pub const PAIRS: usize = frames::PAIRS;
 
@@ -85,6 +99,8 @@ pub struct Patches {
     pub sites: Vec<(u64, u64)>,
     /// Instructions of ours that read what may not be there, and where to go on then: runtime addresses.
     pub faults: Vec<(u64, u64)>,
+    /// Where displaced instructions are now, and what follows them.
+    pub copies: Vec<Copied>,
     /// Those of the writes that belong to hooks.
     pub hooks: Vec<(u64, Vec<u8>)>,
     /// Sites that could not be built after all, by link-time address, and why.
@@ -457,8 +473,10 @@ impl Island {
         let resume = site.displaced.end.wrapping_add(image.bias);
         let at = site.patch.wrapping_add(image.bias);
         self.check_reach(at)?;
+        let mut copies = Vec::new();
         let stub = self.stub(records, from, |at| {
             let moved = relocate_mapped(&code, from, at)?;
+            copies = copied(&moved, from, resume, at);
             Ok(Body {
                 bytes: moved.bytes,
                 resume: moved.falls_through.then_some(resume),
@@ -466,6 +484,7 @@ impl Island {
             })
         })?;
         lead(site, at, stub, patches)?;
+        patches.copies.append(&mut copies);
         Ok(stub)
     }
 
@@ -517,6 +536,24 @@ impl Island {
         }
         writes
     }
+}
+
+/// Where the instructions from `from` are that were moved to `at`; `resume` follows them.
+pub(crate) fn copied(moved: &Relocated, from: u64, resume: u64, at: u64) -> Vec<Copied> {
+    let pairs = moved
+        .map
+        .iter()
+        .map(|piece| (from + piece.old as u64, at + piece.new as u64));
+    let end = moved
+        .falls_through
+        .then_some((resume, at + moved.bytes.len() as u64));
+    let copied = |(original, copy)| Copied {
+        original,
+        before: copy,
+        copy,
+        call: false,
+    };
+    pairs.chain(end).map(copied).collect()
 }
 
 /// `jmp *slot(%rip)` at `at`.

@@ -5,7 +5,7 @@ use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::frames;
 use hodo_plan::model::{Extra, SitePlan};
 
-use crate::{Image, Island, Patches, Places, layout, lead, write_puns};
+use crate::{Copied, Image, Island, Patches, Places, layout, lead, write_puns};
 
 /// A probe on one instruction.
 #[derive(Debug, Clone)]
@@ -54,6 +54,9 @@ impl Island {
                 });
             match detour {
                 Ok((start, detour)) => {
+                    let from = site.displaced.start.wrapping_add(image.bias);
+                    let resume = site.displaced.end.wrapping_add(image.bias);
+                    patches.copies.extend(copies(&detour, from, resume));
                     patches.faults.extend(detour.faults);
                     if let Extra::Pun { free } = site.extra {
                         punned.push((site, free, start));
@@ -111,4 +114,32 @@ impl Island {
             }
         }
     }
+}
+
+/// Where the instructions from `from` are in a detour; `resume` follows them.
+fn copies(detour: &Detour, from: u64, resume: u64) -> Vec<Copied> {
+    let copied = |original, before, copy| Copied {
+        original,
+        before,
+        copy,
+        call: false,
+    };
+    let moved = detour.map.iter().zip(&detour.before);
+    let mut copies: Vec<_> = moved
+        .map(|(&(old, copy), &before)| copied(from + old as u64, before, copy))
+        .collect();
+    copies.extend(detour.end.map(|end| copied(resume, end, end)));
+    // `syscall` has two bytes, here and there.
+    for &(old, behind) in &detour.calls {
+        let original = from + old as u64;
+        copies.push(Copied {
+            call: true,
+            ..copied(original + 2, behind, behind)
+        });
+        copies.push(Copied {
+            call: true,
+            ..copied(original, behind - 2, behind - 2)
+        });
+    }
+    copies
 }

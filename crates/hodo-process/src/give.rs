@@ -8,18 +8,23 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::remote::{self, Memory, Syscalls};
+use crate::remote::{Memory, Syscalls};
 
-/// Bytes of the stack that are used, far enough below the stack pointer to touch nothing that is alive.
-const SCRATCH: u64 = 4096;
+/// Bytes of memory that are used, and put back.
+pub const SCRATCH: u64 = 4096;
 
 fn error(code: i64) -> io::Error {
     io::Error::from_raw_os_error(i32::try_from(-code).unwrap_or(libc::EIO))
 }
 
-/// Opens `file`, whose absolute path is `path`, in the stopped process. Returns the descriptor there.
-pub fn file(calls: &Syscalls, memory: &Memory, file: &File, path: &Path) -> Result<u64> {
-    let at = (remote::regs(calls.tid())?.rsp - 2 * SCRATCH) & !15;
+/// Where a thread with this stack pointer has memory that can be used meanwhile.
+pub fn below(rsp: u64) -> u64 {
+    (rsp - 2 * SCRATCH) & !15
+}
+
+/// Opens `file`, whose absolute path is `path`, in the stopped process, with the help of [`SCRATCH`] bytes at `at`. Returns the
+/// descriptor there.
+pub fn file(calls: &Syscalls, memory: &Memory, at: u64, file: &File, path: &Path) -> Result<u64> {
     let mut saved = vec![0; SCRATCH as usize];
     memory.read(at, &mut saved)?;
     let fd = by_path(calls, memory, at, file, path)

@@ -20,6 +20,26 @@ pub fn add(
         bias,
         code: &|range| image.at(range),
     };
+    let unwinder = image.symbols(&[
+        "_Unwind_RaiseException",
+        "_Unwind_Resume",
+        "_Unwind_Resume_or_Rethrow",
+        "_Unwind_ForcedUnwind",
+        "_Unwind_Backtrace",
+        "_Unwind_Find_FDE",
+        "_Unwind_RaiseException_Phase2",
+        "_Unwind_ForcedUnwind_Phase2",
+        "uw_frame_state_for",
+        "uw_update_context",
+        "uw_update_context_1",
+        "uw_init_context_1",
+        "uw_install_context_1",
+        "execute_cfa_program",
+        "execute_stack_op",
+    ]);
+    let ranges = unwinder.into_iter().flatten();
+    let ranges = ranges.map(|(addr, size)| (addr.wrapping_add(bias), size));
+    space.unwinders.extend(ranges);
     let before = patches.writes.len();
     let symbols = image.symbols(&[
         "_dl_find_object",

@@ -4,8 +4,9 @@
 //! linker says that they are mapped, before any of their code has run.
 
 mod libraries;
+mod running;
+mod space;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -15,14 +16,15 @@ use hodo_trace::format::{SHADOW_DISTANCE, counters};
 use serde_json::json;
 
 pub use libraries::libraries;
+pub use running::{Prepared, Wanted, prepare};
+pub use space::{Seen, Space};
 
 use crate::aside;
 use crate::give;
 use crate::hooks;
-use crate::interrupted::Stubs;
 use crate::limits::Lifted;
 use crate::maps::{self, Mapping};
-use crate::modules::{Image, Module, Modules, Version};
+use crate::modules::{Image, Module, Modules};
 use crate::remote::{self, Memory, Syscalls};
 use crate::select::Selection;
 use crate::session::Session;
@@ -40,83 +42,6 @@ const SMALLEST: u64 = 64 << 20;
 const LIBRARY_ROOM: u64 = 1 << 30;
 /// Bytes of the island for libraries.
 const LIBRARY_ISLAND: u64 = 512 << 20;
-
-/// What is known of an address space.
-#[derive(Debug, Clone, Default)]
-pub struct Space {
-    /// Where the `events` file is mapped, and how much of it.
-    pub events: (u64, u64),
-    /// Islands: for the program, for the libraries.
-    pub islands: [(u64, u64); 2],
-    /// Address ranges whose shadow is mapped as a whole: start and length.
-    pub shadows: [(u64, u64); 2],
-    /// Breakpoints and the stubs that they stand for.
-    pub traps: HashMap<u64, u64>,
-    /// Instructions of ours that read what may not be there, and where to go on then.
-    pub faults: HashMap<u64, u64>,
-    /// Jumps and the stubs that they lead to.
-    pub sites: Vec<(u64, u64)>,
-    /// Original bytes of everything that was written over code, by address.
-    pub originals: Vec<(u64, Vec<u8>)>,
-    /// The dynamic linker's breakpoint.
-    pub r_brk: Option<u64>,
-    /// Files that were seen mapped.
-    pub seen: Vec<Seen>,
-    /// What was written into libraries, by file and bias: one that is loaded again gets its old stubs.
-    pub patched: HashMap<(Version, u64), Rc<Patches>>,
-    /// A `syscall` instruction of ours.
-    pub syscall: u64,
-    /// A `ret` instruction of ours.
-    pub ret: u64,
-    /// How much of each island is in use.
-    pub used: [Used; 2],
-    /// Whether `_dl_find_object` is hooked.
-    pub find_object: bool,
-    /// What hooks have written: it stays when tracing ends, for frames that are open still return through stubs.
-    pub hooks: Vec<(u64, Vec<u8>)>,
-    /// Whether tracing has ended in this process.
-    pub stopped: bool,
-    /// Whether the program uses `ptrace`.
-    pub debugger: bool,
-    /// Pages for the jumps of punned sites, and how many bytes of each are taken.
-    pub spots: Vec<(u64, u64)>,
-    /// By how much limits are raised.
-    pub extra: Raise,
-    /// The stubs in each island.
-    pub stubs: [Stubs; 2],
-}
-
-/// A file's code in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
-    /// First address.
-    pub start: u64,
-    /// Address behind the last.
-    pub end: u64,
-    /// Inode.
-    pub inode: u64,
-}
-
-impl From<&Mapping> for Seen {
-    fn from(mapping: &Mapping) -> Self {
-        Self {
-            start: mapping.start,
-            end: mapping.end,
-            inode: mapping.inode,
-        }
-    }
-}
-
-impl Space {
-    /// Forgets what was written into code that is gone.
-    fn forget(&mut self, gone: Seen) {
-        let inside = |at: u64| (gone.start..gone.end).contains(&at);
-        self.traps.retain(|&at, _| !inside(at));
-        self.sites.retain(|&(at, _)| !inside(at));
-        self.hooks.retain(|(at, _)| !inside(*at));
-        self.originals.retain(|&(at, _)| !inside(at));
-    }
-}
 
 /// What an instrumentation needs to know and to change.
 pub struct Work<'a> {
@@ -271,8 +196,34 @@ fn map_all(
     space: &mut Space,
 ) -> Result<()> {
     let rsp = remote::regs(calls.tid())?.rsp;
+    map_events(calls, memory, give::below(rsp), budget, context, space)?;
+    space.shadows = map_shadows(calls, rsp, linker, extent(module, bias))?;
+    let (place, need) = program_place(module, bias, maps)?;
+    space.islands[0] = (map_island(calls, place, need)?, need);
+    if let Some(base) = linker {
+        let top = base.saturating_sub(LIBRARY_ROOM);
+        let size = budget.map_or(LIBRARY_ISLAND, |budget| {
+            (budget & !0xF_FFFF).clamp(1 << 20, LIBRARY_ISLAND)
+        });
+        // Without it, libraries could not be told about the program's stubs, and exceptions would not find their way.
+        let place = maps::find_gap(maps, top - (64 << 20) - size..top, size)
+            .context("there is no room for an island near the libraries")?;
+        space.islands[1] = (map_island(calls, place, size)?, size);
+    }
+    Ok(())
+}
+
+/// Maps the trace and the counters. `scratch`: memory of the process that may be used meanwhile.
+fn map_events(
+    calls: &Syscalls,
+    memory: &Memory,
+    scratch: u64,
+    budget: Option<u64>,
+    context: &Work<'_>,
+    space: &mut Space,
+) -> Result<()> {
     let events = &context.session.events;
-    let fd = give::file(calls, memory, events.file(), events.path())?;
+    let fd = give::file(calls, memory, scratch, events.file(), events.path())?;
     let mut span = context.session.events.span();
     while budget.is_some_and(|budget| span > budget.max(SMALLEST)) {
         span /= 2;
@@ -299,17 +250,26 @@ fn map_all(
         .map(|(file, path, size)| (file, path, counters::SIZE, *size));
     for (file, path, below, size) in counters.chain(histograms) {
         let at = space.events.0 - below - size;
-        let fd = give::file(calls, memory, file, path)?;
+        let fd = give::file(calls, memory, scratch, file, path)?;
         let got = calls.call(libc::SYS_mmap, [at, size, rw, shared, fd, 0])?;
         calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
         if got.cast_unsigned() != at {
             bail!("there is no room in the address space for the counters");
         }
+        space.counters.push((at, size));
     }
+    Ok(())
+}
 
+/// The addresses that a program takes.
+fn extent(module: &Module, bias: u64) -> std::ops::Range<u64> {
     let start = bias.wrapping_add(module.image.segments.first().map_or(0, |s| s.addr)) & !4095;
-    let end = bias.wrapping_add(module.image.end);
-    space.shadows = map_shadows(calls, rsp, linker, start..end)?;
+    start..bias.wrapping_add(module.image.end)
+}
+
+/// Where the island of a program can be, and how large it is.
+fn program_place(module: &Module, bias: u64, maps: &[Mapping]) -> Result<(u64, u64)> {
+    let std::ops::Range { start, end } = extent(module, bias);
     let need = (module.functions.len() + module.libcalls.len()) as u64 * 512 + (1 << 20);
     let need = need + module.probed.room();
     let need = need.next_multiple_of(1 << 20);
@@ -331,18 +291,7 @@ fn map_all(
         .filter(|range| range.start < range.end)
         .find_map(|range| maps::find_gap(maps, range, need));
     let place = place.context("there is no room for an island within 2 GiB of the program")?;
-    space.islands[0] = (map_island(calls, place, need)?, need);
-    if let Some(base) = linker {
-        let top = base.saturating_sub(LIBRARY_ROOM);
-        let size = budget.map_or(LIBRARY_ISLAND, |budget| {
-            (budget & !0xF_FFFF).clamp(1 << 20, LIBRARY_ISLAND)
-        });
-        // Without it, libraries could not be told about the program's stubs, and exceptions would not find their way.
-        let place = maps::find_gap(maps, top - (64 << 20) - size..top, size)
-            .context("there is no room for an island near the libraries")?;
-        space.islands[1] = (map_island(calls, place, size)?, size);
-    }
-    Ok(())
+    Ok((place, need))
 }
 
 /// Maps the shadow of all places where stacks usually are, so that no thread needs a system call for it: of the area
@@ -531,13 +480,25 @@ fn apply(
     space.faults.extend(patches.faults.iter().copied());
     space.sites.extend(patches.sites.iter().copied());
     space.hooks.extend(patches.hooks.iter().cloned());
+    if !patches.copies.is_empty() {
+        Rc::make_mut(&mut space.copies).extend(&patches.copies);
+    }
     Ok(())
 }
 
 /// Puts the original bytes back into the code of a process, but for the hooks.
 pub fn revert(pid: i32, space: &Space) -> Result<()> {
-    const PAGE: u64 = 4096;
     let memory = Memory::open(pid)?;
+    put_back(&memory, space)?;
+    for (at, bytes) in &space.hooks {
+        memory.write(*at, bytes)?;
+    }
+    Ok(())
+}
+
+/// Puts all original bytes back into the code of a process.
+pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
+    const PAGE: u64 = 4096;
     let mut originals: Vec<_> = space.originals.iter().collect();
     // What was written last is what is put back first: the oldest bytes win.
     originals.reverse();
@@ -555,9 +516,6 @@ pub fn revert(pid: i32, space: &Space) -> Result<()> {
             content[(at - start) as usize..][..bytes.len()].copy_from_slice(bytes);
         }
         memory.write(start, &content)?;
-    }
-    for (at, bytes) in &space.hooks {
-        memory.write(*at, bytes)?;
     }
     Ok(())
 }

@@ -33,6 +33,41 @@ impl Stubs {
         }
     }
 
+    /// Is there none?
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Where each stub begins, and for which instruction of the program it stands as long as nothing of it was executed.
+    pub fn starts(&self) -> impl Iterator<Item = (u64, u64)> {
+        let functions = self.all.iter().filter(|stub| stub.original != 0);
+        functions.map(|stub| (stub.start, stub.original))
+    }
+
+    /// Is this an address in a stub? What lies behind the last one does not count.
+    pub fn is_inside(&self, at: u64) -> bool {
+        let next = self.all.partition_point(|stub| stub.start <= at);
+        let stub = next.checked_sub(1).and_then(|index| self.all.get(index));
+        stub.is_some_and(|stub| at < stub.slow)
+    }
+
+    /// Is this where a traced function returns to?
+    pub fn returns_to(&self, memory: &Memory, at: u64) -> bool {
+        let Some(stub) = self.all[..self.all.partition_point(|stub| stub.start <= at)].last()
+        else {
+            return false;
+        };
+        // Behind the call of its body.
+        let mut call = [0; 5];
+        at > stub.start + 4
+            && at < stub.slow.max(stub.body)
+            && memory.read(at - 5, &mut call).is_ok()
+            && call[0] == 0xE8
+            && at.wrapping_add_signed(i64::from(i32::from_le_bytes([
+                call[1], call[2], call[3], call[4],
+            ]))) == stub.body
+    }
+
     /// The stub that an address is in, with its code.
     fn around(&self, memory: &Memory, pc: u64, end: u64) -> Option<(Stub, Vec<u8>)> {
         let next = self.all.partition_point(|stub| stub.start <= pc);

@@ -3,8 +3,11 @@
 //! [`record`] does all of it, and writes a trace directory.
 
 mod aside;
+mod attach;
 mod check;
 mod events;
+mod frames;
+mod front;
 mod give;
 mod hooks;
 mod inherited;
@@ -22,6 +25,7 @@ mod select;
 mod session;
 mod signals;
 mod spots;
+mod stops;
 mod tracer;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +37,8 @@ use anyhow::{Context, Result, bail};
 
 pub use probes::{Changed, Examined, ExaminedPlace, Listed, dry_run, list};
 
+pub use attach::attach;
+pub use front::{Front, front};
 pub use options::{Clock, Exit, Match, RecordOptions, SyscallOptions};
 
 /// Chunks that are given their place on the disk ahead of the program: at first, and at most.

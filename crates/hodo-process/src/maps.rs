@@ -11,6 +11,8 @@ pub struct Mapping {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
+    /// Whether it can be written.
+    pub writable: bool,
     /// Whether it can be executed.
     pub executable: bool,
     /// Offset in the file.
@@ -31,6 +33,7 @@ fn parse(line: &str) -> Option<Mapping> {
     Some(Mapping {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
+        writable: rights.as_bytes().get(1) == Some(&b'w'),
         executable: rights.as_bytes().get(2) == Some(&b'x'),
         offset: u64::from_str_radix(offset, 16).ok()?,
         inode: inode.parse().ok()?,
@@ -86,6 +89,7 @@ mod tests {
             Mapping {
                 start: 0x7f00,
                 end: 0x7f10,
+                writable: false,
                 executable: true,
                 offset: 0x1000,
                 inode: 42,
@@ -99,6 +103,7 @@ mod tests {
         let map = |start, end| Mapping {
             start,
             end,
+            writable: false,
             executable: false,
             offset: 0,
             inode: 0,

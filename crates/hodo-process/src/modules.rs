@@ -203,6 +203,17 @@ impl Image {
             .collect()
     }
 
+    /// Link-time address and size of the dynamic section.
+    pub fn dynamic(&self) -> Option<(u64, u64)> {
+        let elf = ElfFile64::<object::Endianness>::parse(&*self.bytes).ok()?;
+        let endian = elf.endian();
+        let headers = elf.elf_header().program_headers(endian, elf.data()).ok()?;
+        let header = headers
+            .iter()
+            .find(|header| header.p_type(endian) == object::elf::PT_DYNAMIC)?;
+        Some((header.p_vaddr(endian), header.p_memsz(endian)))
+    }
+
     /// Link-time address of the entry point.
     pub fn entry(&self) -> u64 {
         use object::Object;

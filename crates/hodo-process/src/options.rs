@@ -64,6 +64,10 @@ pub struct RecordOptions {
     pub probes: Vec<String>,
     /// System calls are recorded, and neither functions nor probes.
     pub syscalls: Option<SyscallOptions>,
+    /// The process to attach to, in place of a program to run.
+    pub attach: Option<i32>,
+    /// How long a process is recorded to which hodo attached; without it until a signal comes.
+    pub duration: Option<std::time::Duration>,
     /// How often `-v` was given.
     pub verbose: u8,
     /// The whole command line, for `info`.

@@ -262,6 +262,13 @@ impl Probes {
         }
     }
 
+    /// Why a definition that names this file has no place in it.
+    pub fn unplaced_in(&self, path: &Path) -> Option<String> {
+        let mut all = self.definitions.iter().enumerate();
+        let none = all.find(|(index, d)| self.placed[*index] == 0 && is_file(d, path));
+        none.map(|(index, _)| self.why(index))
+    }
+
     /// `counts.json`: all counters with their hits.
     pub fn describe(&self, counts: &[u64]) -> Value {
         let one = |(counted, hits): (&Counted, &u64)| {

@@ -79,6 +79,11 @@ pub fn detach(tid: i32) -> Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, 0)
 }
 
+/// Has a thread that runs stop at once, and one that is stopped stop again when it goes on.
+pub fn interrupt(tid: i32) -> Result<()> {
+    request(libc::PTRACE_INTERRUPT, tid, 0, 0)
+}
+
 /// The message of a ptrace event.
 pub fn event_message(tid: i32) -> Result<u64> {
     let mut message: libc::c_ulong = 0;
@@ -119,6 +124,22 @@ pub fn set_regs(tid: i32, regs: &Regs) -> Result<()> {
 pub fn set_gs_base(tid: i32, base: u64) -> Result<()> {
     let offset = std::mem::offset_of!(Regs, gs_base) as u64;
     request(libc::PTRACE_POKEUSER, tid, offset, base)
+}
+
+/// The signals that a stopped thread blocks.
+pub fn signal_mask(tid: i32) -> Result<u64> {
+    let mut mask = 0u64;
+    // SAFETY: PTRACE_GETSIGMASK writes 8 bytes (given as addr) to `data`.
+    let result = unsafe { libc::ptrace(PTRACE_GETSIGMASK, tid, 8, &raw mut mask) };
+    check(result, "the signal mask", tid)?;
+    Ok(mask)
+}
+
+/// Changes the signals that a stopped thread blocks.
+pub fn set_signal_mask(tid: i32, mask: u64) -> Result<()> {
+    // SAFETY: PTRACE_SETSIGMASK reads 8 bytes (given as addr) from `data`.
+    let result = unsafe { libc::ptrace(PTRACE_SETSIGMASK, tid, 8, &raw const mask) };
+    check(result, "the signal mask", tid).map(drop)
 }
 
 /// Another process's memory.
@@ -202,13 +223,10 @@ pub struct Syscalls {
 }
 
 impl Syscalls {
-    /// `at`: the address of a `syscall` instruction.
+    /// `at`: the address of a `syscall` instruction, or of what begins with one.
     pub fn begin(tid: i32, at: u64) -> Result<Self> {
         let saved = regs(tid)?;
-        let mut mask = 0u64;
-        // SAFETY: PTRACE_GETSIGMASK writes 8 bytes (given as addr) to `data`.
-        let result = unsafe { libc::ptrace(PTRACE_GETSIGMASK, tid, 8, &raw mut mask) };
-        check(result, "the signal mask", tid)?;
+        let mask = signal_mask(tid)?;
         let this = Self {
             tid,
             at,
@@ -216,19 +234,13 @@ impl Syscalls {
             mask,
             stopped: Cell::new(false),
         };
-        this.set_mask(u64::MAX)?;
+        set_signal_mask(tid, u64::MAX)?;
         Ok(this)
     }
 
     /// The thread that runs them.
     pub fn tid(&self) -> i32 {
         self.tid
-    }
-
-    fn set_mask(&self, mask: u64) -> Result<()> {
-        // SAFETY: PTRACE_SETSIGMASK reads 8 bytes (given as addr) from `data`.
-        let result = unsafe { libc::ptrace(PTRACE_SETSIGMASK, self.tid, 8, &raw const mask) };
-        check(result, "the signal mask", self.tid).map(drop)
     }
 
     /// One system call; the result is what the kernel returned, errors as negative numbers.
@@ -273,10 +285,31 @@ impl Syscalls {
         Ok(self::regs(self.tid)?.rax.cast_signed())
     }
 
+    /// Puts registers and signal mask back in a thread that was stopped by [`interrupt`], and brings it to such a stop again:
+    /// only from there the kernel restarts the system call that it was stopped in. Tells whether the process is stopped
+    /// as a whole.
+    pub fn end_in_stop(self) -> Result<bool> {
+        set_regs(self.tid, &self.saved)?;
+        set_signal_mask(self.tid, self.mask)?;
+        let mut signal = 0;
+        loop {
+            interrupt(self.tid)?;
+            cont(self.tid, signal)?;
+            let status = wait_stop(self.tid)?;
+            if status >> 16 == libc::PTRACE_EVENT_STOP {
+                return Ok(libc::WSTOPSIG(status) != libc::SIGTRAP);
+            }
+            signal = match status >> 16 {
+                0 => libc::WSTOPSIG(status),
+                _ => 0,
+            };
+        }
+    }
+
     /// Puts registers and signal mask back.
     pub fn end(self) -> Result<()> {
         set_regs(self.tid, &self.saved)?;
-        self.set_mask(self.mask)?;
+        set_signal_mask(self.tid, self.mask)?;
         if self.stopped.get() {
             // It stops again as soon as it runs, and tells whether the process is to be stopped still.
             request(libc::PTRACE_INTERRUPT, self.tid, 0, 0)?;

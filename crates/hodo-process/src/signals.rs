@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Signals that are handed on to the program, which then ends or not as it would have.
 const FORWARDED: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
@@ -132,6 +132,81 @@ impl Drop for Forward {
         let set = set();
         // SAFETY: as in `start`.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
+    }
+}
+
+/// What ends the recording of a process that goes on: a signal, or time.
+#[derive(Debug)]
+pub struct Interrupts {
+    deadline: Option<Instant>,
+}
+
+/// The signals that mean the end of a recording, and the one that tells of stops.
+fn ending() -> libc::sigset_t {
+    // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill, and the others add to it.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        set
+    }
+}
+
+impl Interrupts {
+    /// To be called before other threads are started: from here on these signals wait until they are asked for.
+    pub fn new(time: Option<Duration>) -> Self {
+        let set = ending();
+        // SAFETY: the set is initialized; the old one is not asked for. Without the default action no stop would be told of.
+        unsafe {
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        }
+        Self {
+            deadline: time.map(|time| Instant::now() + time),
+        }
+    }
+
+    /// The time begins now.
+    pub fn begin(&mut self, time: Option<Duration>) {
+        self.deadline = time.map(|time| Instant::now() + time);
+    }
+
+    /// Waits until a thread may have stopped. Tells whether the recording is to end.
+    pub fn wait(&self) -> bool {
+        let left = self
+            .deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.unwrap_or(Duration::from_secs(3600));
+        let pause = libc::timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let set = ending();
+        // SAFETY: the set and the time are initialized, and the information is not asked for.
+        let signal =
+            unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const pause) };
+        match signal {
+            libc::SIGCHLD => false,
+            -1 => self.deadline.is_some_and(|at| at <= Instant::now()),
+            _ => true,
+        }
+    }
+}
+
+impl Drop for Interrupts {
+    fn drop(&mut self) {
+        let set = ending();
+        let none = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: as above. Those that came twice have done what they were sent for.
+        unsafe {
+            while libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const none) > 0 {}
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        }
     }
 }
 

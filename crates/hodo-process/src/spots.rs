@@ -20,6 +20,8 @@ pub struct Spots {
     pages: Vec<(u64, u64)>,
     maps: Option<Vec<Mapping>>,
     calls: Option<Syscalls>,
+    /// Pages that are only chosen: they are mapped later.
+    chosen: Option<Vec<u64>>,
 }
 
 impl Spots {
@@ -31,6 +33,19 @@ impl Spots {
             pages: space.spots.clone(),
             maps: None,
             calls: None,
+            chosen: None,
+        }
+    }
+
+    /// For a process that runs: pages are chosen where `maps` has nothing.
+    pub fn choose(space: &Space, maps: Vec<Mapping>) -> Self {
+        Self {
+            pid: 0,
+            syscall: 0,
+            pages: space.spots.clone(),
+            maps: Some(maps),
+            calls: None,
+            chosen: Some(Vec::new()),
         }
     }
 
@@ -78,6 +93,11 @@ impl Spots {
             }
         }
         let page = page?;
+        if let Some(chosen) = &mut self.chosen {
+            chosen.push(page);
+            maps.push(taken(page));
+            return Some(page);
+        }
         if self.calls.is_none() {
             self.calls = Some(Syscalls::begin(self.pid, self.syscall).ok()?);
         }
@@ -87,15 +107,13 @@ impl Spots {
         let got = calls
             .call(libc::SYS_mmap, [page, PAGE, rx, flags, u64::MAX, 0])
             .ok()?;
-        maps.push(Mapping {
-            start: page,
-            end: page + PAGE,
-            executable: true,
-            offset: 0,
-            inode: 0,
-            path: std::path::PathBuf::new(),
-        });
+        maps.push(taken(page));
         (got.cast_unsigned() == page).then_some(page)
+    }
+
+    /// The pages that were chosen.
+    pub fn chosen(&self) -> Vec<u64> {
+        self.chosen.clone().unwrap_or_default()
     }
 
     /// Puts the thread back, and tells which pages there are.
@@ -104,5 +122,18 @@ impl Spots {
             calls.end()?;
         }
         Ok(self.pages)
+    }
+}
+
+/// A page of ours.
+fn taken(page: u64) -> Mapping {
+    Mapping {
+        start: page,
+        end: page + PAGE,
+        writable: false,
+        executable: true,
+        offset: 0,
+        inode: 0,
+        path: std::path::PathBuf::new(),
     }
 }

@@ -4,6 +4,8 @@
 //! so the agent needs no thread-local storage and no hook in any libc. It stops nothing but what the kernel stops for
 //! it: new threads and processes, execs, signals on their way, breakpoints.
 
+mod attach;
+mod detach;
 mod family;
 mod tasks;
 
@@ -26,7 +28,7 @@ use crate::options::{Exit, RecordOptions};
 use crate::remote;
 use crate::select::Selection;
 use crate::session::{Session, counter};
-use crate::signals::{self, Seen};
+use crate::signals::{self, Interrupts, Seen};
 
 const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEFORK
@@ -98,6 +100,8 @@ pub struct Tracer<'a> {
     signals: Option<Arc<Seen>>,
     exit: Option<Exit>,
     failure: Option<Failure>,
+    /// What ends a recording of a process that goes on.
+    interrupts: Option<Interrupts>,
 }
 
 /// How a recording went.
@@ -121,6 +125,19 @@ impl<'a> Tracer<'a> {
         first: i32,
     ) -> Result<Self> {
         remote::seize(first, OPTIONS)?;
+        let mut this = Self::idle(options, session, modules, selection, first);
+        this.threads.insert(first, Thread::untraced(first));
+        Ok(this)
+    }
+
+    /// A tracer for the process `first`, to which nothing has been done yet.
+    pub fn idle(
+        options: &'a RecordOptions,
+        session: &'a mut Session,
+        modules: Modules,
+        selection: Selection,
+        first: i32,
+    ) -> Self {
         let timed = !options.no_time;
         let recording = Recording {
             timed,
@@ -134,7 +151,7 @@ impl<'a> Tracer<'a> {
                 .filter(|_| timed)
                 .map(|ns| session.ticks(ns)),
         };
-        let mut this = Self {
+        Self {
             options,
             session,
             modules,
@@ -155,9 +172,8 @@ impl<'a> Tracer<'a> {
             signals: None,
             exit: None,
             failure: None,
-        };
-        this.threads.insert(first, Thread::untraced(first));
-        Ok(this)
+            interrupts: None,
+        }
     }
 
     /// Tells of signals that are sent to the program.
@@ -169,25 +185,57 @@ impl<'a> Tracer<'a> {
     pub fn run(mut self, failure: Failure) -> Result<Outcome> {
         self.failure = Some(failure);
         while !self.threads.is_empty() {
+            let Some((tid, status)) = self.next_stop()? else {
+                break;
+            };
+            self.deal(tid, status)?;
+        }
+        self.complete()
+    }
+
+    /// Waits for the next thread that stops or ends. `None`: nothing is left, or the recording is to end.
+    fn next_stop(&self) -> Result<Option<(i32, i32)>> {
+        loop {
             let mut status = 0;
+            let options = match self.interrupts {
+                Some(_) => libc::__WALL | libc::WNOHANG,
+                None => libc::__WALL,
+            };
             // SAFETY: waitpid writes one int.
-            let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) };
-            if tid == -1 {
-                let error = io::Error::last_os_error();
-                match error.raw_os_error() {
-                    Some(libc::EINTR) => continue,
-                    Some(libc::ECHILD) => break,
-                    _ => return Err(error).context("waiting for the program"),
+            let tid = unsafe { libc::waitpid(-1, &raw mut status, options) };
+            match (tid, &self.interrupts) {
+                (-1, _) => {
+                    let error = io::Error::last_os_error();
+                    match error.raw_os_error() {
+                        Some(libc::EINTR) => continue,
+                        Some(libc::ECHILD) => return Ok(None),
+                        _ => return Err(error).context("waiting for the program"),
+                    }
                 }
-            }
-            if let Err(error) = self.handle(tid, status) {
-                // A thread may be killed at any time; its end is reported by itself.
-                if !remote::is_gone(&error) {
-                    self.remark(tid, &format!("{error:#}"))?;
-                    let _ = remote::cont(tid, 0);
+                (0, Some(interrupts)) => {
+                    if interrupts.wait() {
+                        return Ok(None);
+                    }
                 }
+                _ => return Ok(Some((tid, status))),
             }
         }
+    }
+
+    /// Deals with what has stopped a thread.
+    fn deal(&mut self, tid: i32, status: i32) -> Result<()> {
+        if let Err(error) = self.handle(tid, status) {
+            // A thread may be killed at any time; its end is reported by itself.
+            if !remote::is_gone(&error) {
+                self.remark(tid, &format!("{error:#}"))?;
+                let _ = remote::cont(tid, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes the trace.
+    fn complete(mut self) -> Result<Outcome> {
         let lost = self.lost;
         let exit = self.exit.unwrap_or(Exit::Code(0));
         // SAFETY: all-zero is a valid rusage, and getrusage fills it.

@@ -210,6 +210,40 @@ pub struct Data {
     pub data: PathBuf,
 }
 
+/// Reads how long: seconds, or a time with a unit.
+fn span(text: &str) -> Result<std::time::Duration, String> {
+    let wrong = || format!("{text:?} is no time: write seconds, or a number with ms, s or m");
+    let time = match text.parse::<f64>() {
+        Ok(seconds) => std::time::Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => hodo_view::parse_time(text).map(std::time::Duration::from_nanos),
+    };
+    time.filter(|time| !time.is_zero()).ok_or_else(wrong)
+}
+
+/// Reads the number of a process.
+fn process(text: &str) -> Result<i32, String> {
+    match text.parse() {
+        Ok(pid) if pid > 0 => Ok(pid),
+        _ => Err(format!(
+            "{text:?} is no process id: write a number from 1 on"
+        )),
+    }
+}
+
+/// A process that runs already.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Recording")]
+pub struct Attach {
+    /// Attach to this process instead of running a program
+    ///
+    /// Ctrl-C detaches, and so does whatever ends hodo: the process goes on, its code as it was.
+    #[arg(short, long, value_name = "PID", value_parser = process, conflicts_with = "command")]
+    pub pid: Option<i32>,
+    /// Detach after so many seconds (as 10, 500ms)
+    #[arg(long = "for", value_name = "TIME", value_parser = span, requires = "pid")]
+    pub span: Option<std::time::Duration>,
+}
+
 /// What commands have that write or read a trace.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What is traced or shown")]
@@ -334,7 +368,7 @@ pub struct Recording {
     #[arg(long)]
     pub no_follow: bool,
     /// The program gets the process id that hodo was started with
-    #[arg(long)]
+    #[arg(long, conflicts_with = "pid")]
     pub keep_pid: bool,
     /// Check at each exit that the stack is where it was at the entry
     #[arg(long)]
@@ -342,9 +376,11 @@ pub struct Recording {
     /// Accepted for the sake of scripts written for uftrace: hodo traces every program
     #[arg(long, hide = true)]
     pub force: bool,
+    #[command(flatten)]
+    pub attach: Attach,
     /// The program and its arguments
     #[arg(
-        required = true,
+        required_unless_present = "pid",
         trailing_var_arg = true,
         value_name = "PROGRAM",
         help_heading = "Arguments",
@@ -431,9 +467,11 @@ pub struct ProbeArgs {
     pub no_follow: bool,
     #[command(flatten)]
     pub looking: Looking,
+    #[command(flatten)]
+    pub attach: Attach,
     /// The program and its arguments
     #[arg(
-        required_unless_present = "looking",
+        required_unless_present_any = ["looking", "pid"],
         trailing_var_arg = true,
         value_name = "PROGRAM",
         help_heading = "Arguments",

@@ -1,13 +1,13 @@
 //! `record` and `live`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use hodo_process::{Clock, Exit, Match, RecordOptions};
+use hodo_process::{Clock, Exit, Front, Match, RecordOptions};
 
 use crate::args::{ClockArg, Common, LiveArgs, MatchArg, ProbeArgs, Recording};
 use crate::progress::Progress;
@@ -64,6 +64,8 @@ fn options(common: &Common, recording: &Recording, order: &[Patch]) -> RecordOpt
         cmdline: command_line(),
         probes: Vec::new(),
         syscalls: None,
+        attach: recording.attach.pid,
+        duration: recording.attach.span,
     }
 }
 
@@ -109,8 +111,13 @@ fn end(exit: Exit) -> ExitCode {
 }
 
 /// Why there was no recording: an error, and the status to exit with, as of `env` and `timeout`.
-pub fn failed(error: &anyhow::Error, program: &OsStr) -> ExitCode {
+pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
     output::complain(error);
+    let Some(program) = command.first() else {
+        // A process to attach to.
+        return ExitCode::from(125);
+    };
+    let program: &OsStr = program;
     let candidates: Vec<PathBuf> = if program.as_bytes().contains(&b'/') {
         vec![PathBuf::from(program)]
     } else {
@@ -133,29 +140,55 @@ pub fn failed(error: &anyhow::Error, program: &OsStr) -> ExitCode {
 }
 
 /// Records, and shows the progress.
-pub fn run(options: &RecordOptions) -> anyhow::Result<Exit> {
+pub fn run(options: &RecordOptions, front: Option<i32>) -> anyhow::Result<Exit> {
     let _progress = Progress::recording(&options.data);
-    hodo_process::record(options)
+    match options.attach {
+        Some(pid) => hodo_process::attach(options, pid, front),
+        None => hodo_process::record(options),
+    }
+}
+
+/// Where a process is attached to, divides hodo in two. `Err`: this is the one that only waited, and ends like this.
+pub fn divide(pid: Option<i32>) -> Result<Option<i32>, ExitCode> {
+    if pid.is_none() {
+        return Ok(None);
+    }
+    match hodo_process::front() {
+        Ok(Front::Monitor(front)) => Ok(Some(front)),
+        Ok(Front::Ended(exit)) => Err(end(exit)),
+        Err(error) => {
+            output::complain(&error);
+            Err(ExitCode::from(125))
+        }
+    }
 }
 
 /// `hodo record`.
 pub fn record(common: &Common, recording: &Recording, order: &[Patch]) -> ExitCode {
-    match run(&options(common, recording, order)) {
+    let front = match divide(recording.attach.pid) {
+        Ok(front) => front,
+        Err(code) => return code,
+    };
+    match run(&options(common, recording, order), front) {
         Ok(exit) => end(exit),
-        Err(error) => failed(&error, &recording.command[0]),
+        Err(error) => failed(&error, &recording.command),
     }
 }
 
 /// `hodo live`: a recording that is kept only if there is a place `named` for it.
 pub fn live(args: &LiveArgs, order: &[Patch], named: bool) -> ExitCode {
+    let front = match divide(args.recording.attach.pid) {
+        Ok(front) => front,
+        Err(code) => return code,
+    };
     let mut options = options(&args.reading.common, &args.recording, order);
     let temporary = match place(&mut options, named) {
         Ok(temporary) => temporary,
         Err(code) => return code,
     };
-    let exit = match run(&options) {
+    let exit = match run(&options, front) {
         Ok(exit) => exit,
-        Err(error) => return failed(&error, &args.recording.command[0]),
+        Err(error) => return failed(&error, &args.recording.command),
     };
     show(exit, temporary, || {
         view::after_recording(args, options.data.clone())
@@ -212,6 +245,10 @@ pub fn show(
 
 /// `hodo probe`: a recording of probes only.
 pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
+    let front = match divide(args.attach.pid) {
+        Ok(front) => front,
+        Err(code) => return code,
+    };
     // Said before the program runs, not when all is lost.
     if let Some(path) = &args.written.output
         && let Err(error) = std::fs::File::create(path)
@@ -228,15 +265,17 @@ pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
         probes: args.events.clone(),
         verbose: args.screen.verbose,
         cmdline: command_line(),
+        attach: args.attach.pid,
+        duration: args.attach.span,
         ..RecordOptions::default()
     };
     let temporary = match place(&mut options, named) {
         Ok(temporary) => temporary,
         Err(code) => return code,
     };
-    let exit = match run(&options) {
+    let exit = match run(&options, front) {
         Ok(exit) => exit,
-        Err(error) => return failed(&error, &args.command[0]),
+        Err(error) => return failed(&error, &args.command),
     };
     show(exit, temporary, || {
         view::after_probes(args, options.data.clone())

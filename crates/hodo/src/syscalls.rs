@@ -6,12 +6,12 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use hodo_process::{RecordOptions, SyscallOptions};
 use hodo_view::{SourceOptions, SyscallsFormat, SyscallsOptions};
 
-use crate::args::{Data, FormatArg, Screen};
+use crate::args::{Attach, Data, FormatArg, Screen};
 use crate::run;
 
 /// `syscalls`.
@@ -21,9 +21,8 @@ pub struct SyscallsArgs {
     pub place: Data,
     #[command(flatten)]
     pub screen: Screen,
-    /// A process that runs
-    #[arg(short, long, value_name = "PID")]
-    pub pid: Option<i32>,
+    #[command(flatten)]
+    pub attach: Attach,
     /// A table of the calls, their times and errors
     #[arg(short = 'c', long)]
     pub summary: bool,
@@ -60,11 +59,9 @@ pub struct SyscallsArgs {
 /// # Errors
 /// If the arguments are wrong, or the output file cannot be made.
 pub fn syscalls(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
-    if args.pid.is_some() {
-        bail!("hodo syscalls cannot attach to a process yet (-p): name a program to run");
-    }
-    let Some(program) = args.command.first() else {
-        bail!("there is no program to run");
+    let front = match run::divide(args.attach.pid) {
+        Ok(front) => front,
+        Err(code) => return Ok(code),
     };
     let only = hodo_view::chosen_syscalls(&args.events)?;
     let output = args
@@ -82,15 +79,17 @@ pub fn syscalls(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         }),
         verbose: args.screen.verbose,
         cmdline: run::command_line(),
+        attach: args.attach.pid,
+        duration: args.attach.span,
         ..RecordOptions::default()
     };
     let temporary = match run::place(&mut options, named) {
         Ok(temporary) => temporary,
         Err(code) => return Ok(code),
     };
-    let exit = match run::run(&options) {
+    let exit = match run::run(&options, front) {
         Ok(exit) => exit,
-        Err(error) => return Ok(run::failed(&error, program)),
+        Err(error) => return Ok(run::failed(&error, &args.command)),
     };
     Ok(run::show(exit, temporary, || {
         view(args, options.data.clone(), output, only)

@@ -27,7 +27,7 @@ use event::emit_event;
 pub use hist::{Histogram, Key, Part, Words};
 use returns::emit_returns;
 use saved::Saved;
-use syscall::without_syscalls;
+use syscall::{BEHIND, without_syscalls};
 pub use text::{Atom, Text};
 
 /// Bytes that a fetched string has at most, with its end.
@@ -174,6 +174,12 @@ pub struct Detour {
     pub map: Vec<(usize, u64)>,
     /// Where the frame is, if there are return probes: offsets in the buffer.
     pub rows: Vec<Row>,
+    /// In the same order, where the probes of each begin; without one, the moved instruction.
+    pub before: Vec<u64>,
+    /// Offset of each system call that a probe makes, and the address behind it.
+    pub calls: Vec<(usize, u64)>,
+    /// Where it jumps back to what follows the original code, if it can.
+    pub end: Option<u64>,
 }
 
 /// Why a detour cannot be made.
@@ -270,7 +276,11 @@ pub fn emit(
         return Err(DetourError::NoInstruction(*offset));
     }
     for (index, piece) in moved.map.iter().enumerate() {
+        detour.before.push(code.here());
         for probe in hits().filter(|probe| probe.offset == piece.old) {
+            if *probe.action == Action::Syscall {
+                detour.calls.push((piece.old, code.here() + BEHIND));
+            }
             emit_probe(code, (layout, runtime), probe, from, &mut cold)?;
         }
         let gap = gaps.iter().find(|gap| gap.0 == piece.old);
@@ -288,6 +298,7 @@ pub fn emit(
     }
     debug_assert!(to_body.is_none());
     if moved.falls_through {
+        detour.end = Some(code.here());
         code.branch(JMP, resume);
     }
     for (pending, back) in cold.epoch {

@@ -16,6 +16,18 @@ use crate::modules::{Image, Version};
 use crate::remote::Memory;
 use crate::spots::Spots;
 
+/// Where the dynamic linker announces new libraries.
+pub(super) fn linker_breakpoint(pid: i32, base: u64, maps: &[Mapping]) -> Result<Option<u64>> {
+    let Some(mapping) = maps.iter().find(|m| m.start <= base && base < m.end) else {
+        return Ok(None);
+    };
+    let image = Image::open(&real_path(pid, &mapping.path), mapping.path.clone())?;
+    let [symbol] = image.symbols(&["_dl_debug_state"]);
+    let (symbol, _) =
+        symbol.with_context(|| format!("{} does not tell of libraries", mapping.path.display()))?;
+    Ok(Some(base.wrapping_add(symbol)))
+}
+
 /// Sets a breakpoint where the dynamic linker announces new libraries.
 pub(super) fn arm_linker(
     pid: i32,
@@ -24,14 +36,9 @@ pub(super) fn arm_linker(
     maps: &[Mapping],
     space: &mut Space,
 ) -> Result<()> {
-    let Some(mapping) = maps.iter().find(|m| m.start <= base && base < m.end) else {
+    let Some(at) = linker_breakpoint(pid, base, maps)? else {
         return Ok(());
     };
-    let image = Image::open(&real_path(pid, &mapping.path), mapping.path.clone())?;
-    let [symbol] = image.symbols(&["_dl_debug_state"]);
-    let (symbol, _) =
-        symbol.with_context(|| format!("{} does not tell of libraries", mapping.path.display()))?;
-    let at = base.wrapping_add(symbol);
     let mut original = vec![0];
     memory.read(at, &mut original)?;
     memory.write(at, &[0xCC])?;
@@ -41,7 +48,7 @@ pub(super) fn arm_linker(
 }
 
 /// Is this a library that moves frames about? Greenlet (of gevent, eventlet, SQLAlchemy) is the one in wide use.
-fn copies_stacks(path: &Path) -> bool {
+pub(super) fn copies_stacks(path: &Path) -> bool {
     path.file_name()
         .and_then(|name| name.to_str())
         .is_some_and(|name| name.contains("_greenlet") || name.starts_with("greenlet."))

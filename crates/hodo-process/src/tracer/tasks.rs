@@ -200,7 +200,9 @@ impl Tracer<'_> {
                 Some(_) => counters::SIZE,
                 None => 0,
             };
-            instrument::private_page(tid, space.borrow().syscall, below)?
+            let at = instrument::private_page(tid, space.borrow().syscall, below)?;
+            space.borrow_mut().private.push((at - below, below + 4096));
+            at
         };
         let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
         remote::Memory::open(tid)?.write(at, &bytes)?;

@@ -10,13 +10,18 @@ const SYSCALL: [u8; 2] = [0x0F, 0x05];
 /// A nop of the same length.
 const NOP: [u8; 2] = [0x66, 0x90];
 
+/// Bytes from the beginning of what [`emit`] emits to what stands behind the system call.
+pub(super) const BEHIND: u64 = 5 + 5 + 8 + 2;
+
 /// Emits the system call of the instruction at `here`. The instruction itself becomes a nop: what branches to the one behind
 /// it must not come to the second event. A child that begins behind the call comes there, too; nothing of ours is on the
 /// stack meanwhile.
 pub(super) fn emit(code: &mut Code<'_>, runtime: &Runtime, here: u64) {
     let (enter, exit) = runtime.syscalls.unwrap_or_default();
+    let start = code.here();
     around(code, enter);
     code.raw(&SYSCALL);
+    debug_assert_eq!(code.here(), start + BEHIND);
     around(code, exit);
     // The system call leaves the address behind it.
     code.op64(&[0x48, 0xB9], here + SYSCALL.len() as u64); // movabs rcx, next

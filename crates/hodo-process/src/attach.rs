@@ -1,0 +1,205 @@
+//! Recording a process that runs already: what stands in its way is said before anything is done.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, bail};
+
+use crate::options::{Exit, RecordOptions};
+use crate::signals::Interrupts;
+use crate::{OnDrop, check, modules, populate, probes, remote, select, session, tracer};
+
+/// Attaches to a process and records it until it ends, a signal comes or time is up; then lets it go on without a trace of the
+/// recording. `front` is the process that the user has started, if that is another.
+///
+/// # Errors
+/// Why that cannot be; nothing was done to the process then.
+pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<Exit> {
+    refuse(pid, front)?;
+    // From here on the signals wait; all threads that are started later inherit that.
+    let interrupts = Interrupts::new(options.duration);
+    let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+    let program = std::fs::read_link(&exe).with_context(|| no_process(pid))?;
+    let selection = select::Selection::new(options)?;
+    let mut probes = probes::Probes::new(&options.probes, !options.no_time)?;
+    if let Some(syscalls) = &options.syscalls {
+        probes.record_syscalls(syscalls);
+    }
+    let mut session = session::Session::create(options, &program)?;
+    if probes.count() {
+        session.make_counters()?;
+    }
+    if probes.histogram_bytes() > 0 {
+        session.make_histograms(probes.histogram_bytes())?;
+    }
+    let mut modules = modules::Modules::new(probes);
+    let module = modules.get(&exe, &program, &selection, true, &mut session)?;
+    for pattern in check::useless(&selection, &module, &program) {
+        eprintln!(
+            "hodo: {pattern} matches no function of {} or its libraries",
+            program.display()
+        );
+    }
+    for (definition, path) in modules.probes.files(&program) {
+        if path != program {
+            modules.get(&path, &path, &selection, false, &mut session)?;
+        }
+        if modules.probes.placed(definition) == 0 {
+            bail!("{}: {}", path.display(), modules.probes.why(definition));
+        }
+    }
+    let done = Arc::new(AtomicBool::new(false));
+    let events = Arc::clone(&session.events);
+    let tracer = tracer::Tracer::idle(options, &mut session, modules, selection, pid);
+    let outcome = std::thread::scope(|scope| {
+        let populate = scope.spawn(|| populate(&events, &done));
+        // Whatever happens here, the other thread must end.
+        let _end = OnDrop(|| {
+            done.store(true, Ordering::Release);
+            populate.thread().unpark();
+        });
+        tracer.run_attached(interrupts)
+    })?;
+    if outcome.lost > 0 {
+        eprintln!("hodo: {} records were lost", outcome.lost);
+    }
+    // How the process ends is not hodo's: it is another's child.
+    Ok(Exit::Code(0))
+}
+
+fn no_process(pid: i32) -> String {
+    format!("there is no process {pid}")
+}
+
+/// A process as messages name it.
+fn named(pid: i32) -> String {
+    match remote::status(pid, "Name:") {
+        Some(name) => format!("{pid} ({name})"),
+        None => pid.to_string(),
+    }
+}
+
+fn user_name(uid: u32) -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let found = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    found.unwrap_or_else(|| format!("with number {uid}"))
+}
+
+/// # Errors
+/// Why a process cannot be attached to, as far as `/proc` tells.
+fn refuse(pid: i32, front: Option<i32>) -> Result<()> {
+    let status = |key| remote::status(pid, key);
+    let number = |key| status(key).and_then(|text| text.parse::<i32>().ok());
+    if pid <= 0 || status("State:").is_none() {
+        bail!("{}", no_process(pid));
+    }
+    if let Some(process) = number("Tgid:").filter(|&process| process != pid) {
+        bail!(
+            "{pid} is a thread of process {}: attach to that",
+            named(process)
+        );
+    }
+    let own = std::process::id().cast_signed();
+    if pid == own || Some(pid) == front {
+        bail!("process {pid} is hodo itself");
+    }
+    if status("State:").is_some_and(|state| state.starts_with(['Z', 'X']))
+        && !has_living_threads(pid)
+    {
+        let parent = number("PPid:").unwrap_or(0);
+        bail!(
+            "process {} has ended: what is left waits for its parent {} to ask for its exit status",
+            named(pid),
+            named(parent)
+        );
+    }
+    if status("Kthread:").as_deref() == Some("1") || pid == 2 || number("PPid:") == Some(2) {
+        bail!(
+            "process {} is a thread of the kernel: it has no code of a program",
+            named(pid)
+        );
+    }
+    if let Some(tracer) = number("TracerPid:").filter(|&tracer| tracer != 0) {
+        let name = remote::status(tracer, "Name:").unwrap_or_default();
+        if name == "hodo" {
+            bail!(
+                "hodo is attached to process {} already, as process {tracer}",
+                named(pid)
+            );
+        }
+        bail!(
+            "process {} is under control of another tracer: {}; a process can have only one",
+            named(pid),
+            named(tracer)
+        );
+    }
+    may_trace(pid)?;
+    if remote::is_confined(pid) {
+        bail!(
+            "process {} is under a seccomp filter, which may forbid the system calls that attaching takes",
+            named(pid)
+        );
+    }
+    for (line, what) in [
+        ("Max address space", "address space (ulimit -v)"),
+        ("Max data size", "data (ulimit -d)"),
+    ] {
+        let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
+        let limit = limits.lines().find_map(|text| text.strip_prefix(line));
+        if limit.is_some_and(|limit| limit.split_whitespace().next() != Some("unlimited")) {
+            bail!(
+                "process {} has a limit on its {what}, and the trace needs much of it: raise it with prlimit, or start the \
+                 program under hodo",
+                named(pid)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Has a process whose first thread has ended others?
+fn has_living_threads(pid: i32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    tasks.is_ok_and(|tasks| tasks.count() > 1)
+}
+
+/// # Errors
+/// If this user may not trace a process.
+fn may_trace(pid: i32) -> Result<()> {
+    let ids = remote::status(pid, "Uid:").unwrap_or_default();
+    let owner: Option<u32> = ids.split_whitespace().next().and_then(|id| id.parse().ok());
+    // SAFETY: geteuid only returns a number.
+    let me = unsafe { libc::geteuid() };
+    // Reading the memory takes the same right as attaching.
+    let error = match std::fs::File::open(format!("/proc/{pid}/mem")) {
+        Ok(_) => return Ok(()),
+        Err(error) => error,
+    };
+    if let Some(owner) = owner.filter(|&owner| me != 0 && owner != me) {
+        bail!(
+            "process {} belongs to user {}: only that user and root may attach to it",
+            named(pid),
+            user_name(owner)
+        );
+    }
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    if !matches!(scope.trim(), "" | "0") {
+        bail!(
+            "process {} may not be attached to: kernel.yama.ptrace_scope is {}; as root, or after `sysctl \
+             kernel.yama.ptrace_scope=0`, it may",
+            named(pid),
+            scope.trim()
+        );
+    }
+    Err(error).with_context(|| {
+        format!(
+            "process {} may not be attached to: it has rights that this user does not, or has forbidden it",
+            named(pid)
+        )
+    })
+}

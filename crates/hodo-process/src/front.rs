@@ -1,0 +1,78 @@
+//! Two processes: the front, which the user has started and may kill in any way, and the monitor, which does all the work and
+//! ends in order when the front is gone.
+
+use std::io;
+
+use anyhow::{Context, Result};
+
+use crate::options::Exit;
+
+/// Which of the two this is.
+#[derive(Debug)]
+pub enum Front {
+    /// The monitor; the front is the process with this id.
+    Monitor(i32),
+    /// The front, when the monitor has ended in this way.
+    Ended(Exit),
+}
+
+const FORWARDED: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// Divides this process, which must have one thread. The front hands on the signals that were sent to it alone; if it is killed,
+/// the monitor gets a SIGTERM.
+///
+/// # Errors
+/// If there can be no more processes.
+pub fn front() -> Result<Front> {
+    // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill, and the others add to it.
+    let set = unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in FORWARDED {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        set
+    };
+    // SAFETY: the set is initialized, the old mask is filled by the call; getpid and fork take nothing, and this process has
+    // one thread.
+    unsafe {
+        let front = libc::getpid();
+        let mut before = std::mem::zeroed();
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+        let monitor = libc::fork();
+        if monitor == -1 {
+            return Err(io::Error::last_os_error()).context("forking");
+        }
+        if monitor == 0 {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            if libc::getppid() != front {
+                // The front was killed before that.
+                libc::raise(libc::SIGTERM);
+            }
+            // ^Z stops what the user sees; whoever stops a monitor stops what it is attached to.
+            libc::signal(libc::SIGTSTP, libc::SIG_IGN);
+            // What is not waited for ends the process, until the recording begins.
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+            return Ok(Front::Monitor(front));
+        }
+        loop {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let signal = libc::sigwaitinfo(&raw const set, &raw mut info);
+            // What the terminal sends, it sends to both.
+            if FORWARDED.contains(&signal) && info.si_code <= 0 {
+                libc::kill(monitor, signal);
+            }
+            let mut status = 0;
+            if libc::waitpid(monitor, &raw mut status, libc::WNOHANG) == monitor {
+                libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+                let exit = match libc::WIFSIGNALED(status) {
+                    true => Exit::Signal(libc::WTERMSIG(status)),
+                    false => Exit::Code(libc::WEXITSTATUS(status)),
+                };
+                return Ok(Front::Ended(exit));
+            }
+        }
+    }
+}

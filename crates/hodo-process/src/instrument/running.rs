@@ -1,0 +1,425 @@
+//! Preparing a process that runs: all is chosen and built beforehand, so that the process stops only for as long as it takes to
+//! map and to write it.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, bail};
+use hodo_patch::{Copied, Island, Patches};
+
+use super::libraries::{copies_stacks, linker_breakpoint};
+use super::{
+    LIBRARY_ISLAND, LIBRARY_ROOM, REACH, Seen, Space, Work, apply, auxv, extent, file_mappings,
+    map_events, map_island, map_shadows, patch, program_place, real_path, tell_failures,
+    write_island,
+};
+use crate::aside;
+use crate::give::SCRATCH;
+use crate::hooks;
+use crate::maps::{self, Mapping};
+use crate::modules::{Image, Module, Version};
+use crate::remote::{self, Memory, Syscalls};
+use crate::spots::Spots;
+
+/// What is found out about a process before it is stopped.
+#[derive(Debug)]
+pub struct Wanted {
+    pid: i32,
+    /// Its program.
+    module: Rc<Module>,
+    /// What was added to its program's addresses.
+    bias: u64,
+    /// Where the dynamic linker is.
+    linker: Option<u64>,
+}
+
+/// A file whose code is to be changed.
+#[derive(Debug)]
+struct Changed {
+    image: Rc<Image>,
+    bias: u64,
+    patches: Rc<Patches>,
+}
+
+/// All that is to be mapped into a process and written over its code.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What will be known of the address space.
+    pub space: Space,
+    wanted: Wanted,
+    islands: Vec<Island>,
+    pages: Vec<u64>,
+    changed: Vec<Changed>,
+    /// The code that was there when this was made.
+    code: Vec<Mapping>,
+}
+
+/// A mapping that is not there yet.
+fn future((start, size): (u64, u64)) -> Mapping {
+    Mapping {
+        start,
+        end: start + size,
+        writable: false,
+        executable: true,
+        offset: 0,
+        inode: 0,
+        path: PathBuf::new(),
+    }
+}
+
+impl Wanted {
+    /// Looks at a process.
+    ///
+    /// # Errors
+    /// Why it cannot be traced.
+    pub fn new(pid: i32, context: &mut Work<'_>) -> Result<Self> {
+        let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+        let path =
+            std::fs::read_link(&exe).with_context(|| format!("reading {}", exe.display()))?;
+        let (selection, session) = (context.selection, &mut *context.session);
+        let module = context.modules.get(&exe, &path, selection, true, session)?;
+        if let Some(reason) = aside::reason(&module) {
+            bail!("{reason}; {} cannot be traced", path.display());
+        }
+        let entry = auxv(pid, 9).context("no entry point in the auxiliary vector")?;
+        let linker = auxv(pid, 7).filter(|&base| base != 0);
+        let bias = entry.wrapping_sub(module.image.entry());
+        Ok(Self {
+            pid,
+            module,
+            bias,
+            linker,
+        })
+    }
+
+    /// Whether the dynamic linker is at work: the list of libraries is not what is mapped.
+    pub fn is_loading(&self, memory: &Memory) -> bool {
+        const DT_DEBUG: u64 = 21;
+        let state = || -> Option<u64> {
+            let (at, size) = self.module.image.dynamic()?;
+            let mut bytes = vec![0; usize::try_from(size.min(1 << 16)).ok()?];
+            memory.read(at.wrapping_add(self.bias), &mut bytes).ok()?;
+            let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+            let debug = bytes
+                .chunks_exact(16)
+                .find(|entry| word(&entry[..8]) == DT_DEBUG)
+                .map(|entry| word(&entry[8..]))
+                .filter(|&at| at != 0)?;
+            // struct r_debug: version, map, brk, state.
+            memory.read_u64(debug + 24).ok()
+        };
+        state().is_some_and(|state| state as u32 != 0)
+    }
+}
+
+/// Chooses places, and builds what is to be there.
+///
+/// # Errors
+/// Why it cannot be traced.
+pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
+    let Wanted {
+        pid,
+        ref module,
+        bias,
+        linker,
+    } = wanted;
+    let memory = Memory::open(pid)?;
+    let mut maps = maps::read(pid)?;
+    let code: Vec<Mapping> = file_mappings(&maps).cloned().collect();
+    if let Some(copier) = code.iter().find(|mapping| copies_stacks(&mapping.path)) {
+        bail!(
+            "{} copies pieces of stacks away and back, which traced frames do not survive",
+            copier.path.display()
+        );
+    }
+    let mut space = Space {
+        debugger: module
+            .plan
+            .libcalls
+            .iter()
+            .any(|call| call.name == "ptrace"),
+        ..Space::default()
+    };
+    space.islands[0] = program_place(module, bias, &maps)?;
+    let at = maps.partition_point(|m| m.start < space.islands[0].0);
+    maps.insert(at, future(space.islands[0]));
+    if let Some(base) = linker {
+        space.islands[1] = library_place(&maps, base)
+            .context("there is no room for an island near the libraries")?;
+        let at = maps.partition_point(|m| m.start < space.islands[1].0);
+        maps.insert(at, future(space.islands[1]));
+    }
+    let mut islands = vec![Island::new(space.islands[0].0, space.islands[0].1)];
+    space.syscall = islands[0].syscall();
+    space.ret = islands[0].ret();
+    if linker.is_some() {
+        islands.push(Island::new(space.islands[1].0, space.islands[1].1));
+    }
+    let mut changed = Vec::new();
+    let mut pages = Vec::new();
+    let mut add = |image: &Rc<Image>,
+                   bias: u64,
+                   module: Option<&Module>,
+                   index: usize,
+                   space: &mut Space,
+                   context: &mut Work<'_>|
+     -> Result<Rc<Patches>> {
+        let island = &mut islands[index];
+        let mut patches = Patches::default();
+        if let Some(module) = module {
+            let mut spots = Spots::choose(space, maps.clone());
+            patch(
+                module,
+                bias,
+                island,
+                context,
+                &mut |range| spots.find(range),
+                &mut patches,
+            )?;
+            for page in spots.chosen() {
+                let at = maps.partition_point(|m| m.start < page);
+                maps.insert(at, future((page, 4096)));
+                pages.push(page);
+            }
+            space.spots = spots.finish()?;
+        }
+        hooks::add(image, bias, island, space, &mut patches);
+        tell_failures(image, &patches, context)?;
+        let patches = Rc::new(patches);
+        changed.push(Changed {
+            image: Rc::clone(image),
+            bias,
+            patches: Rc::clone(&patches),
+        });
+        Ok(patches)
+    };
+    add(&module.image, bias, Some(module), 0, &mut space, context)?;
+    let own = extent(module, bias);
+    let mut seen = HashSet::new();
+    for mapping in code.iter().filter(|m| !own.contains(&m.start)) {
+        if linker.is_none() {
+            continue;
+        }
+        let wanted = context.modules.probes.concern(&mapping.path)
+            || context.selection.module(&mapping.path, false);
+        let (real, image) = match readable(pid, mapping) {
+            Ok(found) => found,
+            Err(error) => {
+                if wanted {
+                    let text = format!("{}: {error:#}; it is not traced", mapping.path.display());
+                    context
+                        .session
+                        .log(&serde_json::json!({"remark": {"pid": pid, "text": text}}))?;
+                    eprintln!("hodo: {pid}: {text}");
+                }
+                continue;
+            }
+        };
+        let Some(bias) = image.bias(mapping.offset, mapping.start) else {
+            continue;
+        };
+        let Ok(version) = Version::of(&real) else {
+            continue;
+        };
+        if !seen.insert((version, bias)) {
+            continue;
+        }
+        let (selection, session) = (context.selection, &mut *context.session);
+        let chosen = wanted
+            .then(|| {
+                let modules = &mut *context.modules;
+                modules.get(&real, &mapping.path, selection, false, session)
+            })
+            .transpose()?;
+        if let Some(reason) = context.modules.probes.unplaced_in(&mapping.path) {
+            bail!("{}: {reason}", mapping.path.display());
+        }
+        let image = match &chosen {
+            Some(module) => Rc::clone(&module.image),
+            None => Rc::new(image),
+        };
+        let patches = add(&image, bias, chosen.as_deref(), 1, &mut space, context)?;
+        space.patched.insert((version, bias), patches);
+    }
+    changed.retain(|changed| !changed.patches.writes.is_empty());
+    for one in &changed {
+        is_as_in_file(&memory, one)?;
+    }
+    if let Some(base) = linker {
+        space.r_brk = linker_breakpoint(pid, base, &maps)?;
+    }
+    space.seen = code.iter().map(Seen::from).collect();
+    Ok(Prepared {
+        space,
+        wanted,
+        islands,
+        pages,
+        changed,
+        code,
+    })
+}
+
+/// Where the island for libraries can be, and how large it is: room for libraries that come later is left above, if there is any.
+fn library_place(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
+    let top = base.saturating_sub(LIBRARY_ROOM);
+    let usual = top.saturating_sub((64 << 20) + LIBRARY_ISLAND)..top;
+    let any = base.saturating_sub(REACH)..base;
+    let sizes = [LIBRARY_ISLAND, LIBRARY_ISLAND, 128 << 20, 32 << 20];
+    let ranges = [usual, any.clone(), any.clone(), any];
+    sizes
+        .into_iter()
+        .zip(ranges)
+        .find_map(|(size, range)| maps::find_gap(maps, range, size).map(|place| (place, size)))
+}
+
+/// The file of a mapping, if it is the one that is mapped.
+fn readable(pid: i32, mapping: &Mapping) -> Result<(PathBuf, Image)> {
+    use std::os::unix::fs::MetadataExt;
+    let by_path = real_path(pid, &mapping.path);
+    let is_it = std::fs::metadata(&by_path).is_ok_and(|meta| meta.ino() == mapping.inode);
+    let real = match is_it {
+        true => by_path,
+        false => PathBuf::from(format!(
+            "/proc/{pid}/map_files/{:x}-{:x}",
+            mapping.start, mapping.end
+        )),
+    };
+    let image = Image::open(&real, mapping.path.clone())
+        .context("the file that is mapped is not there any more")?;
+    Ok((real, image))
+}
+
+/// Has nobody else changed the code at the sites?
+fn is_as_in_file(memory: &Memory, changed: &Changed) -> Result<()> {
+    let Changed {
+        image,
+        bias,
+        patches,
+    } = changed;
+    for (at, bytes) in &patches.writes {
+        let end = at + bytes.len() as u64;
+        let Some(file) = image.at(at.wrapping_sub(*bias)..end.wrapping_sub(*bias)) else {
+            continue;
+        };
+        let mut now = vec![0; file.len()];
+        memory.read(*at, &mut now)?;
+        if now != file {
+            bail!(
+                "the code of {} at {:#x} is not what its file has: somebody else has changed it (a debugger, another \
+                 tracer, or the file was replaced in place)",
+                image.path.display(),
+                at.wrapping_sub(*bias)
+            );
+        }
+    }
+    Ok(())
+}
+
+impl Prepared {
+    /// Whether the code that is mapped is still what it was.
+    pub fn holds(&self) -> Result<bool> {
+        let maps = maps::read(self.wanted.pid)?;
+        Ok(file_mappings(&maps).eq(&self.code))
+    }
+
+    /// Whether the dynamic linker is at work.
+    pub fn is_loading(&self, memory: &Memory) -> bool {
+        self.wanted.is_loading(memory)
+    }
+
+    /// Ranges of the program's code that will be changed: a thread must not be inside of one of them.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        let writes = self.changed.iter().flat_map(|c| &c.patches.writes);
+        let mut ranges: Vec<_> = writes
+            .map(|(at, bytes)| (*at, at + bytes.len() as u64))
+            .collect();
+        ranges.sort_unstable();
+        ranges
+    }
+
+    /// Where displaced instructions will be.
+    pub fn copies(&self) -> Vec<Copied> {
+        let copies = self.changed.iter().flat_map(|c| &c.patches.copies);
+        let mut copies: Vec<_> = copies.copied().collect();
+        copies.sort_unstable_by_key(|copied| (copied.original, copied.call));
+        copies
+    }
+
+    /// Writes into the log what is mapped where, if that is asked for.
+    ///
+    /// # Errors
+    /// If the log cannot be written.
+    pub fn log(&self, context: &mut Work<'_>) -> Result<()> {
+        if context.modules.probes.want_maps() {
+            for mapping in &self.code {
+                context.session.log_map(self.wanted.pid, mapping)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps everything, while all threads are stopped.
+    ///
+    /// # Errors
+    /// If there is no room for it (any more). What was mapped is in the space then.
+    pub fn map(&mut self, calls: &Syscalls, memory: &Memory, context: &Work<'_>) -> Result<()> {
+        let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+        let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let size = 2 * SCRATCH;
+        let scratch = calls.call(libc::SYS_mmap, [0, size, rw, anonymous, u64::MAX, 0])?;
+        if scratch < 0 {
+            let error = std::io::Error::from_raw_os_error(-scratch as i32);
+            return Err(error).context("a page of memory in the process");
+        }
+        let scratch = scratch.cast_unsigned();
+        let mapped = map_events(calls, memory, scratch, None, context, &mut self.space);
+        calls.call(libc::SYS_munmap, [scratch, size, 0, 0, 0, 0])?;
+        mapped?;
+        let rsp = remote::regs(calls.tid())?.rsp;
+        let program = extent(&self.wanted.module, self.wanted.bias);
+        let islands = std::mem::take(&mut self.space.islands);
+        self.space.shadows = map_shadows(calls, rsp, self.wanted.linker, program)?;
+        for (mapped, (at, size)) in self.space.islands.iter_mut().zip(islands) {
+            if size > 0 {
+                *mapped = (map_island(calls, at, size)?, size);
+            }
+        }
+        let pages = std::mem::take(&mut self.space.spots);
+        for &page in &self.pages {
+            map_island(calls, page, 4096)?;
+            let used = pages.iter().find(|(at, _)| *at == page);
+            self.space.spots.push((page, used.map_or(0, |page| page.1)));
+        }
+        Ok(())
+    }
+
+    /// Writes everything, while all threads are stopped.
+    ///
+    /// # Errors
+    /// If the memory is not to be had.
+    pub fn write(&mut self, memory: &Memory) -> Result<()> {
+        let space = &mut self.space;
+        for (index, island) in self.islands.iter().enumerate() {
+            space.used[index] = write_island(memory, island, super::Used::default())?;
+            space.stubs[index].extend(island);
+        }
+        let r_brk = space.r_brk.take();
+        for Changed {
+            image,
+            bias,
+            patches,
+        } in &self.changed
+        {
+            apply(memory, image, *bias, patches, space)?;
+        }
+        if let Some(at) = r_brk {
+            let mut original = vec![0];
+            memory.read(at, &mut original)?;
+            memory.write(at, &[0xCC])?;
+            space.originals.push((at, original));
+            space.r_brk = Some(at);
+        }
+        Ok(())
+    }
+}

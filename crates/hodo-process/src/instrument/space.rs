@@ -1,0 +1,149 @@
+//! What is known of an address space, and what of it is ours.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use hodo_patch::{Copied, Patches, Raise, Used};
+use hodo_trace::format::SHADOW_DISTANCE;
+
+use crate::interrupted::Stubs;
+use crate::maps::Mapping;
+use crate::modules::Version;
+use crate::remote::Memory;
+
+/// What is known of an address space.
+#[derive(Debug, Clone, Default)]
+pub struct Space {
+    /// Where the `events` file is mapped, and how much of it.
+    pub events: (u64, u64),
+    /// Where counters and histograms are mapped: start and length.
+    pub counters: Vec<(u64, u64)>,
+    /// Islands: for the program, for the libraries.
+    pub islands: [(u64, u64); 2],
+    /// Address ranges whose shadow is mapped as a whole: start and length.
+    pub shadows: [(u64, u64); 2],
+    /// Breakpoints and the stubs that they stand for.
+    pub traps: HashMap<u64, u64>,
+    /// Instructions of ours that read what may not be there, and where to go on then.
+    pub faults: HashMap<u64, u64>,
+    /// Jumps and the stubs that they lead to.
+    pub sites: Vec<(u64, u64)>,
+    /// Original bytes of everything that was written over code, by address.
+    pub originals: Vec<(u64, Vec<u8>)>,
+    /// The dynamic linker's breakpoint.
+    pub r_brk: Option<u64>,
+    /// Files that were seen mapped.
+    pub seen: Vec<Seen>,
+    /// What was written into libraries, by file and bias: one that is loaded again gets its old stubs.
+    pub patched: HashMap<(Version, u64), Rc<Patches>>,
+    /// A `syscall` instruction of ours.
+    pub syscall: u64,
+    /// A `ret` instruction of ours.
+    pub ret: u64,
+    /// How much of each island is in use.
+    pub used: [Used; 2],
+    /// Whether `_dl_find_object` is hooked.
+    pub find_object: bool,
+    /// What hooks have written: it stays when tracing ends, for frames that are open still return through stubs.
+    pub hooks: Vec<(u64, Vec<u8>)>,
+    /// Whether tracing has ended in this process.
+    pub stopped: bool,
+    /// Functions of unwinders: start and length.
+    pub unwinders: Vec<(u64, u64)>,
+    /// Whether the program uses `ptrace`.
+    pub debugger: bool,
+    /// Pages for the jumps of punned sites, and how many bytes of each are taken.
+    pub spots: Vec<(u64, u64)>,
+    /// By how much limits are raised.
+    pub extra: Raise,
+    /// The stubs in each island.
+    pub stubs: [Stubs; 2],
+    /// Where displaced instructions are now. Children have them in common with their parents.
+    pub copies: Rc<Vec<Copied>>,
+    /// Pages for control blocks that are in no file: start and length.
+    pub private: Vec<(u64, u64)>,
+}
+
+/// A file's code in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// Inode.
+    pub inode: u64,
+}
+
+impl From<&Mapping> for Seen {
+    fn from(mapping: &Mapping) -> Self {
+        Self {
+            start: mapping.start,
+            end: mapping.end,
+            inode: mapping.inode,
+        }
+    }
+}
+
+impl Space {
+    /// Is this an address in executable memory of ours?
+    pub fn holds(&self, at: u64) -> bool {
+        let inside = |&(start, size): &(u64, u64)| at.wrapping_sub(start) < size;
+        self.islands.iter().any(inside) || self.spots.iter().any(|&(page, _)| inside(&(page, 4096)))
+    }
+
+    /// Is this where the code of a hook goes on behind a call that it makes? `memory` is that of the process.
+    pub fn hook_awaits(&self, memory: &Memory, at: u64) -> bool {
+        /// No hook has more bytes.
+        const LONGEST: u64 = 1024;
+        let starts = self.hooks.iter().filter_map(|(from, bytes)| {
+            let distance = bytes.strip_prefix(&[0xE9])?.try_into().ok()?;
+            Some((from + 5).wrapping_add_signed(i64::from(i32::from_le_bytes(distance))))
+        });
+        let is_stub = self.stubs.iter().any(|stubs| stubs.is_inside(at));
+        let mut before = [0; 5];
+        !is_stub
+            && starts
+                .into_iter()
+                .any(|start| at.wrapping_sub(start) < LONGEST)
+            && memory.read(at - 5, &mut before).is_ok()
+            && (before[0] == 0xE8 || before[1..4] == [0xFF, 0x54, 0x24])
+    }
+
+    /// All memory that was mapped for the recording: start and length. `memory` is that of the process.
+    pub fn regions(&self, memory: &Memory) -> Vec<(u64, u64)> {
+        const PIECE: u64 = 1 << 20;
+        let mut regions = vec![self.events];
+        regions.extend(&self.counters);
+        regions.extend(self.islands);
+        regions.extend(self.spots.iter().map(|&(page, _)| (page, 4096)));
+        regions.extend(&self.private);
+        for (start, size) in self.shadows.into_iter().filter(|shadow| shadow.1 > 0) {
+            regions.push((start - SHADOW_DISTANCE, size + 4096));
+        }
+        // The agent lists the pieces that it maps behind the first of these.
+        let (start, size) = self.shadows[0];
+        let mut list = vec![0; 4096];
+        if size > 0
+            && memory
+                .read(start + size - SHADOW_DISTANCE, &mut list)
+                .is_ok()
+        {
+            let words = list.chunks_exact(8);
+            let pieces = words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+            regions.extend(pieces.filter(|&at| at != 0).map(|at| (at, PIECE)));
+        }
+        regions.retain(|region| region.1 > 0);
+        regions
+    }
+
+    /// Forgets what was written into code that is gone.
+    pub(super) fn forget(&mut self, gone: Seen) {
+        let inside = |at: u64| (gone.start..gone.end).contains(&at);
+        self.traps.retain(|&at, _| !inside(at));
+        self.sites.retain(|&(at, _)| !inside(at));
+        self.unwinders.retain(|&(at, _)| !inside(at));
+        self.hooks.retain(|(at, _)| !inside(*at));
+        self.originals.retain(|&(at, _)| !inside(at));
+    }
+}

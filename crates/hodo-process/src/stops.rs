@@ -1,0 +1,256 @@
+//! Stopping all threads of a process that runs, and letting them go on as if nothing had been.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::maps::Mapping;
+use crate::remote::{self, Memory};
+
+/// How long a thread may take to stop.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Threads of one process that are stopped.
+#[derive(Debug)]
+pub struct Stops {
+    pid: i32,
+    options: i32,
+    /// By thread: whether the process is stopped as a whole (SIGSTOP).
+    stopped: BTreeMap<i32, bool>,
+}
+
+impl Stops {
+    /// No thread of process `pid` yet; `options` are `PTRACE_O_*`.
+    pub fn new(pid: i32, options: i32) -> Self {
+        Self {
+            pid,
+            options,
+            stopped: BTreeMap::new(),
+        }
+    }
+
+    /// The threads.
+    pub fn tids(&self) -> impl Iterator<Item = &i32> {
+        self.stopped.keys()
+    }
+
+    /// A thread in which system calls can be made.
+    pub fn worker(&self) -> Option<i32> {
+        self.stopped.keys().next().copied()
+    }
+
+    /// Whether the process is found stopped as a whole.
+    pub fn set_group(&mut self, tid: i32, group: bool) {
+        self.stopped.insert(tid, group);
+    }
+
+    /// Stops all threads that there are, and those that they make meanwhile.
+    ///
+    /// # Errors
+    /// If one cannot be traced, or does not stop.
+    pub fn stop_all(&mut self) -> Result<()> {
+        loop {
+            let new: Vec<i32> = tasks(self.pid)?
+                .into_iter()
+                .filter(|tid| !self.stopped.contains_key(tid))
+                .collect();
+            let mut seized = Vec::new();
+            for tid in new {
+                match remote::seize(tid, self.options) {
+                    Ok(()) => {
+                        remote::interrupt(tid)?;
+                        seized.push(tid);
+                    }
+                    // It has ended, or is about to; the first thread stays to be seen until all have.
+                    Err(_) if is_ending(tid) => {}
+                    Err(error) => {
+                        return Err(error).with_context(|| {
+                            format!("thread {tid} of process {} cannot be traced", self.pid)
+                        });
+                    }
+                }
+            }
+            if seized.is_empty() {
+                break;
+            }
+            while let Some(tid) = seized.pop() {
+                if let Some(group) = self.wait(tid, &mut seized)? {
+                    self.stopped.insert(tid, group);
+                }
+            }
+        }
+        if self.stopped.is_empty() {
+            bail!("process {} has ended", self.pid);
+        }
+        for &tid in self.stopped.keys() {
+            restart_call(tid)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until an interrupted thread stops for that reason. Threads that it made are added to `more`. `None`: it has ended.
+    fn wait(&self, tid: i32, more: &mut Vec<i32>) -> Result<Option<bool>> {
+        loop {
+            let Some(status) = wait_for(tid, PATIENCE)? else {
+                bail!(
+                    "thread {tid} of process {} does not stop: it is in state {} in the kernel",
+                    self.pid,
+                    remote::status(tid, "State:").unwrap_or_default()
+                );
+            };
+            if !libc::WIFSTOPPED(status) {
+                return Ok(None);
+            }
+            let signal = libc::WSTOPSIG(status);
+            let mut deliver = 0;
+            match status >> 16 {
+                libc::PTRACE_EVENT_STOP => return Ok(Some(signal != libc::SIGTRAP)),
+                libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
+                    let child = i32::try_from(remote::event_message(tid)?)?;
+                    if process_of(child) == Some(self.pid) {
+                        more.push(child);
+                    } else if wait_for(child, PATIENCE)?
+                        .is_some_and(|status| libc::WIFSTOPPED(status))
+                    {
+                        // Made before hodo was there.
+                        remote::detach(child)?;
+                    }
+                }
+                libc::PTRACE_EVENT_EXEC => bail!(
+                    "process {} executes another program at this moment; try again",
+                    self.pid
+                ),
+                0 if signal != libc::SIGTRAP | 0x80 => deliver = signal,
+                _ => {}
+            }
+            remote::interrupt(tid)?;
+            remote::cont(tid, deliver)?;
+        }
+    }
+
+    /// Lets all threads go on, traced.
+    pub fn resume(&self) {
+        for (&tid, &group) in &self.stopped {
+            // A thread may be killed at any time; its end is reported by itself.
+            let _ = match group {
+                true => remote::request(libc::PTRACE_LISTEN, tid, 0, 0),
+                false => remote::cont(tid, 0),
+            };
+        }
+    }
+
+    /// Lets all threads go on, untraced.
+    pub fn detach(&self) {
+        for &tid in self.stopped.keys() {
+            let _ = remote::detach(tid);
+        }
+    }
+}
+
+/// The threads of a process.
+fn tasks(pid: i32) -> Result<Vec<i32>> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .with_context(|| format!("there is no process {pid} any more"))?;
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect())
+}
+
+/// The process that a thread belongs to.
+fn process_of(tid: i32) -> Option<i32> {
+    remote::status(tid, "Tgid:")?.parse().ok()
+}
+
+fn is_ending(tid: i32) -> bool {
+    remote::status(tid, "State:").is_none_or(|state| state.starts_with(['Z', 'X']))
+}
+
+/// Waits for a thread to stop or end. `None`: it does neither.
+pub fn wait_for(tid: i32, patience: Duration) -> Result<Option<i32>> {
+    let begun = Instant::now();
+    let mut tries = 0u32;
+    loop {
+        let mut status = 0;
+        // SAFETY: waitpid writes one int.
+        let got = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
+        if got == tid {
+            return Ok(Some(status));
+        }
+        if got == -1 {
+            let error = std::io::Error::last_os_error();
+            if error.kind() != std::io::ErrorKind::Interrupted {
+                return Err(error).with_context(|| format!("waiting for thread {tid}"));
+            }
+        }
+        if begun.elapsed() > patience {
+            return Ok(None);
+        }
+        tries += 1;
+        match tries {
+            0..50 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}
+
+/// Some system calls (`epoll_wait`, `semtimedop`, reading from a socket with a timeout) are not restarted by the kernel when a
+/// tracer has stopped them, but return EINTR, which the program would not see alone. If this thread, stopped by
+/// [`remote::interrupt`], has such a result, it makes its call again. (One that waits for a certain time begins to wait anew.)
+///
+/// # Errors
+/// If the thread is gone.
+pub fn restart_call(tid: i32) -> Result<()> {
+    let mut regs = remote::regs(tid)?;
+    let call = regs.orig_rax.cast_signed();
+    if call < 0
+        || regs.rax.cast_signed() != -i64::from(libc::EINTR)
+        || call == libc::SYS_close
+        || has_signal(tid)
+    {
+        return Ok(());
+    }
+    let mut code = [0; 2];
+    let at = regs.rip.wrapping_sub(2);
+    Memory::open(tid)?.read(at, &mut code)?;
+    if code == [0x0F, 0x05] {
+        regs.rip = at;
+        regs.rax = regs.orig_rax;
+        regs.orig_rax = u64::MAX;
+        remote::set_regs(tid, &regs)?;
+    }
+    Ok(())
+}
+
+fn mask(tid: i32, key: &str) -> u64 {
+    remote::status(tid, key)
+        .and_then(|text| u64::from_str_radix(&text, 16).ok())
+        .unwrap_or(0)
+}
+
+/// The signals that wait for a thread itself.
+pub fn pending(tid: i32) -> u64 {
+    mask(tid, "SigPnd:")
+}
+
+/// Is a signal on its way to the thread?
+fn has_signal(tid: i32) -> bool {
+    (mask(tid, "SigPnd:") | mask(tid, "ShdPnd:")) & !mask(tid, "SigBlk:") != 0
+}
+
+/// A `syscall` instruction of the process.
+pub fn syscall_place(memory: &Memory, maps: &[Mapping]) -> Option<u64> {
+    // The kernel's own page first: it is always there, and small.
+    let order = |m: &&Mapping| m.path.to_str() != Some("[vdso]");
+    let mut code: Vec<_> = maps.iter().filter(|m| m.executable).collect();
+    code.sort_by_key(order);
+    code.iter()
+        .filter(|m| m.path.to_str() != Some("[vsyscall]"))
+        .find_map(|m| {
+            let mut bytes = vec![0; usize::try_from(m.end - m.start).ok()?.min(4 << 20)];
+            memory.read(m.start, &mut bytes).ok()?;
+            let at = bytes.windows(2).position(|two| two == [0x0F, 0x05])?;
+            Some(m.start + at as u64)
+        })
+}

@@ -1,0 +1,221 @@
+//! Attaching: all threads of a process that runs are stopped, all that was prepared is mapped and written, and they go on.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use hodo_patch::Copied;
+
+use super::{OPTIONS, Outcome, Tracer};
+use crate::frames;
+use crate::instrument::{self, Prepared, Wanted, Work};
+use crate::maps;
+use crate::remote::{self, Memory, Syscalls};
+use crate::signals::Interrupts;
+use crate::stops::{self, Stops};
+
+/// How often it is tried again when the process has changed between the plan and the stop, or is in the wrong place.
+const TRIES: u32 = 40;
+
+/// What came of one try.
+enum Tried {
+    Attached(Duration),
+    /// What stood in the way.
+    NotYet(&'static str),
+}
+
+impl Tracer<'_> {
+    /// Attaches to the process, and follows it until it ends or the recording is to end.
+    ///
+    /// # Errors
+    /// Why that cannot be; the process goes on as if nothing had happened.
+    pub fn run_attached(mut self, mut interrupts: Interrupts) -> Result<Outcome> {
+        let begun = Instant::now();
+        let stopped = self.attach()?;
+        if self.options.verbose > 0 {
+            eprintln!(
+                "hodo: attached in {:.1} ms; the process was stopped for {:.2} ms",
+                begun.elapsed().as_secs_f64() * 1e3,
+                stopped.as_secs_f64() * 1e3
+            );
+        }
+        interrupts.begin(self.options.duration);
+        self.interrupts = Some(interrupts);
+        while !self.threads.is_empty() {
+            let Some((tid, status)) = self.next_stop()? else {
+                break;
+            };
+            self.deal(tid, status)?;
+        }
+        self.interrupts = None;
+        self.detach()?;
+        self.complete()
+    }
+
+    fn work(&mut self) -> Work<'_> {
+        Work {
+            modules: &mut self.modules,
+            session: &mut *self.session,
+            selection: &self.selection,
+            recording: self.recording,
+        }
+    }
+
+    /// Attaches; tells for how long the process was stopped.
+    fn attach(&mut self) -> Result<Duration> {
+        let pid = self.first;
+        let mut pause = Duration::from_micros(500);
+        let mut reason = "";
+        for _ in 0..TRIES {
+            let mut work = self.work();
+            let wanted = Wanted::new(pid, &mut work)?;
+            let prepared = instrument::prepare(wanted, &mut work)?;
+            match self.try_attach(prepared)? {
+                Tried::Attached(time) => return Ok(time),
+                Tried::NotYet(why) => reason = why,
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+        bail!("process {pid} cannot be attached to now: {reason}; try again")
+    }
+
+    fn try_attach(&mut self, prepared: Prepared) -> Result<Tried> {
+        let begun = Instant::now();
+        let mut stops = Stops::new(self.first, OPTIONS);
+        let done = stops
+            .stop_all()
+            .and_then(|()| self.place(prepared, &mut stops));
+        match done {
+            Ok(None) => {
+                stops.resume();
+                Ok(Tried::Attached(begun.elapsed()))
+            }
+            Ok(Some(reason)) => {
+                stops.detach();
+                Ok(Tried::NotYet(reason))
+            }
+            Err(error) => {
+                self.threads.clear();
+                stops.detach();
+                Err(error)
+            }
+        }
+    }
+
+    /// Maps and writes everything. Returns why that has to wait.
+    fn place(&mut self, mut prepared: Prepared, stops: &mut Stops) -> Result<Option<&'static str>> {
+        let pid = self.first;
+        let memory = Memory::open(pid)?;
+        if prepared.is_loading(&memory) {
+            return Ok(Some("it is loading a library"));
+        }
+        if !prepared.holds()? {
+            return Ok(Some("it keeps loading and unloading code"));
+        }
+        let mut moves = Vec::new();
+        let maps = maps::read(pid)?;
+        let ranges = prepared.ranges();
+        let copies = prepared.copies();
+        for &tid in stops.tids() {
+            let regs = remote::regs(tid)?;
+            if regs.gs_base != 0 {
+                bail!(
+                    "process {pid} uses the gs register itself (as Wine does), which hodo needs to tell threads apart"
+                );
+            }
+            let in_call = regs.orig_rax.cast_signed() >= 0;
+            match moved(regs.rip, in_call, &ranges, &copies) {
+                Ok(None) => {}
+                Ok(Some(to)) => moves.push((tid, to)),
+                Err(()) => return Ok(Some("a thread is inside of an instruction to be changed")),
+            }
+        }
+        let mut frames = Vec::new();
+        for &tid in stops.tids() {
+            for frame in frames::signal_frames(tid, &memory, &maps)? {
+                match moved(frame.rip, false, &ranges, &copies) {
+                    Ok(None) => {}
+                    Ok(Some(to)) => frames.push((frame.at, to)),
+                    Err(()) => {
+                        return Ok(Some(
+                            "a signal has interrupted an instruction to be changed",
+                        ));
+                    }
+                }
+            }
+        }
+        let place = stops::syscall_place(&memory, &maps)
+            .context("there is no place for system calls in the process")?;
+        let worker = stops
+            .worker()
+            .context("no thread of the process can work for hodo")?;
+        let calls = Syscalls::begin(worker, place)?;
+        let mapped = prepared.map(&calls, &memory, &self.work());
+        let group = calls.end_in_stop()?;
+        stops.set_group(worker, group);
+        let written = mapped.and_then(|()| prepared.write(&memory));
+        if let Err(error) = written {
+            // What was mapped goes again.
+            let mut space = prepared.space;
+            super::detach::restore(pid, &memory, &space)?;
+            let group = super::detach::unmap(worker, &memory, &maps, &mut space)?;
+            stops.set_group(worker, group);
+            return Err(error);
+        }
+        prepared.log(&mut self.work())?;
+        for (tid, to) in moves {
+            let mut regs = remote::regs(tid)?;
+            regs.rip = to;
+            remote::set_regs(tid, &regs)?;
+        }
+        for (at, to) in frames {
+            memory.write(at, &to.to_le_bytes())?;
+        }
+        let space = Rc::new(RefCell::new(prepared.space));
+        self.begin_task(pid, pid, "attach", 0, &space, None)
+            .or_else(|error| {
+                // The first thread may have ended before the others.
+                match stops.tids().any(|&tid| tid == pid) {
+                    true => Err(error),
+                    false => Ok(()),
+                }
+            })?;
+        let parent = self.threads.get(&pid).map_or(0, |thread| thread.task);
+        let others: BTreeMap<i32, ()> = stops.tids().map(|&tid| (tid, ())).collect();
+        for tid in others.into_keys().filter(|&tid| tid != pid) {
+            self.begin_task(tid, pid, "thread", parent, &space, None)?;
+        }
+        Ok(None)
+    }
+}
+
+/// Where a thread at `pc` has to go on when the ranges are changed: `None`, where it is. An error: there is no such place.
+/// `in_call`: it is stopped in a system call, which the kernel may let it make again.
+fn moved(
+    pc: u64,
+    in_call: bool,
+    ranges: &[(u64, u64)],
+    copies: &[Copied],
+) -> Result<Option<u64>, ()> {
+    // Ranges do not overlap.
+    let is_inside = |pc| {
+        let next = ranges.partition_point(|range| range.0 < pc);
+        next.checked_sub(1)
+            .is_some_and(|index| pc < ranges[index].1)
+    };
+    if !(is_inside(pc) || in_call && is_inside(pc.wrapping_sub(2))) {
+        return Ok(None);
+    }
+    let at = copies.partition_point(|copied| copied.original < pc);
+    let mut here = copies[at..]
+        .iter()
+        .take_while(|copied| copied.original == pc);
+    let call = here.clone().find(|copied| copied.call && in_call);
+    match call.or_else(|| here.find(|copied| !copied.call)) {
+        Some(copied) => Ok(Some(copied.before)),
+        None => Err(()),
+    }
+}

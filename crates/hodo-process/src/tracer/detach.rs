@@ -1,0 +1,431 @@
+//! Detaching: every followed process gets its code back, its threads leave all memory of ours, that memory goes, and they run on
+//! as if nothing had been.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use super::{SharedSpace, Tracer, skip_fetch};
+use crate::frames;
+use crate::instrument::{self, Space};
+use crate::maps::{self, Mapping};
+use crate::remote::{self, Memory, Syscalls};
+use crate::stops;
+
+/// How long threads may take to stop.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long threads get to leave places from which they cannot be moved.
+const LEAVING: Duration = Duration::from_secs(3);
+/// Instructions of ours that a thread may be from the next place that stands for one of the program.
+const STEPS: u32 = 100_000;
+/// How far above the stack pointer unwinders are looked for.
+const UNWINDING: usize = 16 << 10;
+/// And calls that hooks have made.
+const HOOKED: usize = 256 << 10;
+/// Signals that an instruction raises itself.
+const OWN: [i32; 5] = [
+    libc::SIGTRAP,
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+];
+
+/// Threads that are stopped, and whether their process is stopped as a whole.
+type Stopped = BTreeMap<i32, bool>;
+
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+impl Tracer<'_> {
+    /// Lets all threads that are followed go on without hodo.
+    ///
+    /// # Errors
+    /// If the log cannot be written.
+    pub(super) fn detach(&mut self) -> Result<()> {
+        let all: BTreeSet<i32> = self.threads.keys().copied().collect();
+        let mut stopped = self.stop(&all)?;
+        let mut spaces: HashMap<usize, (SharedSpace, Vec<i32>)> = HashMap::new();
+        for (&tid, thread) in &self.threads {
+            match &thread.space {
+                Some(space) => {
+                    let key = Rc::as_ptr(space) as usize;
+                    let group = spaces
+                        .entry(key)
+                        .or_insert_with(|| (Rc::clone(space), Vec::new()));
+                    group.1.push(tid);
+                }
+                None => {
+                    let _ = remote::detach(tid);
+                }
+            }
+        }
+        for (space, tids) in spaces.into_values() {
+            if let Err(error) = self.leave(&space, &tids, &mut stopped)
+                && !remote::is_gone(&error)
+            {
+                let text = format!("detaching: {error:#}");
+                eprintln!("hodo: {}: {text}", tids[0]);
+                self.remark(tids[0], &text)?;
+            }
+            for tid in tids {
+                let _ = remote::detach(tid);
+            }
+        }
+        let threads = std::mem::take(&mut self.threads);
+        for thread in threads.values() {
+            let Some(number) = thread.tcb.filter(|_| thread.task != 0) else {
+                continue;
+            };
+            self.lost += self.session.events.lost(number);
+            self.unshadowed += self.session.events.unshadowed(number);
+            self.bad_frames(thread, number)?;
+        }
+        Ok(())
+    }
+
+    /// Stops these threads, and those that they make meanwhile.
+    fn stop(&mut self, wanted: &BTreeSet<i32>) -> Result<Stopped> {
+        let mut stopped = Stopped::new();
+        let mut asked = BTreeSet::new();
+        let mut known: BTreeSet<i32> = self.threads.keys().copied().collect();
+        let mut wanted = wanted.clone();
+        let mut begun = Instant::now();
+        loop {
+            // What comes of these while they are being stopped belongs to them.
+            let now: BTreeSet<i32> = self.threads.keys().copied().collect();
+            wanted.extend(now.difference(&known));
+            wanted.retain(|tid| now.contains(tid));
+            known = now;
+            for &tid in &wanted {
+                if asked.insert(tid) {
+                    let _ = remote::interrupt(tid);
+                }
+            }
+            if wanted.iter().all(|tid| stopped.contains_key(tid)) {
+                let Some(&tid) = wanted.iter().find(|&&tid| self.is_due(tid)) else {
+                    break;
+                };
+                // Its own signal is dealt with first: a breakpoint of ours.
+                stopped.remove(&tid);
+                let _ = remote::interrupt(tid).and_then(|()| remote::cont(tid, 0));
+                continue;
+            }
+            if begun.elapsed() > PATIENCE {
+                let late: Vec<i32> = wanted
+                    .iter()
+                    .filter(|tid| !stopped.contains_key(tid))
+                    .copied()
+                    .collect();
+                eprintln!("hodo: waiting for threads that do not stop: {late:?}");
+                begun = Instant::now();
+            }
+            let mut status = 0;
+            // SAFETY: waitpid writes one int.
+            let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) };
+            match tid {
+                -1 => break,
+                0 => std::thread::sleep(Duration::from_micros(50)),
+                _ => {
+                    let is_stop =
+                        libc::WIFSTOPPED(status) && status >> 16 == libc::PTRACE_EVENT_STOP;
+                    if is_stop && wanted.contains(&tid) {
+                        stopped.insert(tid, libc::WSTOPSIG(status) != libc::SIGTRAP);
+                        continue;
+                    }
+                    self.deal(tid, status)?;
+                    if wanted.contains(&tid) && self.threads.contains_key(&tid) {
+                        let _ = remote::interrupt(tid);
+                    }
+                }
+            }
+        }
+        stopped.retain(|tid, _| self.threads.contains_key(tid));
+        for (&tid, &group) in &stopped {
+            if !group {
+                let _ = stops::restart_call(tid);
+            }
+        }
+        Ok(stopped)
+    }
+
+    /// Has an instruction of ours raised a signal in a stopped thread that was not delivered yet?
+    fn is_due(&self, tid: i32) -> bool {
+        let signals = OWN.iter().fold(0, |set, &signal| set | bit(signal));
+        let Some(space) = self.threads.get(&tid).and_then(|t| t.space.as_ref()) else {
+            return false;
+        };
+        let Ok(regs) = remote::regs(tid) else {
+            return false;
+        };
+        let space = space.borrow();
+        let at = regs.rip.wrapping_sub(1);
+        let ours =
+            space.holds(regs.rip) || space.traps.contains_key(&at) || space.r_brk == Some(at);
+        ours && stops::pending(tid) & signals != 0
+    }
+
+    /// Gives an address space back what it had. Its threads stay stopped.
+    fn leave(&mut self, space: &SharedSpace, tids: &[i32], stopped: &mut Stopped) -> Result<()> {
+        let Some(&tid) = tids.iter().find(|tid| self.threads.contains_key(tid)) else {
+            return Ok(());
+        };
+        let pid = self.threads[&tid].pid;
+        let memory = Memory::open(tid)?;
+        // The hooks stay until nobody needs them: unwinders on their way through frames with stubs.
+        instrument::revert(tid, &space.borrow())?;
+        let own: BTreeSet<i32> = tids.iter().copied().collect();
+        let begun = Instant::now();
+        let mut pause = Duration::from_micros(100);
+        loop {
+            let maps = maps::read(tid)?;
+            let left = settle(&own, &memory, &maps, space)?;
+            let Some(reason) = left else {
+                break;
+            };
+            if begun.elapsed() > LEAVING {
+                bail!(
+                    "{reason}: the memory of hodo stays mapped in process {pid}; its code is what it was, and it goes on"
+                );
+            }
+            for &tid in &own {
+                let _ = match stopped.get(&tid) {
+                    Some(true) => remote::request(libc::PTRACE_LISTEN, tid, 0, 0),
+                    _ => remote::cont(tid, 0),
+                };
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 3 / 2).min(Duration::from_millis(5));
+            stopped.append(&mut self.stop(&own)?);
+            if !own.iter().any(|tid| self.threads.contains_key(tid)) {
+                return Ok(());
+            }
+        }
+        restore(tid, &memory, &space.borrow())?;
+        let own: Vec<i32> = own
+            .into_iter()
+            .filter(|tid| self.threads.contains_key(tid))
+            .collect();
+        for &tid in &own {
+            remote::set_gs_base(tid, 0)?;
+        }
+        let maps = maps::read(own[0])?;
+        unmap(own[0], &memory, &maps, &mut space.borrow_mut()).map(drop)
+    }
+}
+
+/// Puts back all that was written over code.
+///
+/// # Errors
+/// If the process's memory is not to be had.
+pub(super) fn restore(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
+    instrument::put_back(memory, space)?;
+    let Some(at) = space.r_brk else {
+        return Ok(());
+    };
+    // Among the originals, too; said here because a breakpoint that stays would end the program.
+    let mut byte = [0];
+    if memory.read(at, &mut byte).is_ok() && byte == [0xCC] {
+        bail!("the breakpoint in the dynamic linker of process {tid} did not go away");
+    }
+    Ok(())
+}
+
+/// Moves stopped threads out of the memory of ours, and restores what their stacks hold. Returns why that has to wait.
+fn settle(
+    tids: &BTreeSet<i32>,
+    memory: &Memory,
+    maps: &[Mapping],
+    space: &SharedSpace,
+) -> Result<Option<&'static str>> {
+    let table = Table::new(&space.borrow());
+    let mut left = None;
+    for &tid in tids {
+        match step_out(tid, &table, space) {
+            Ok(true) => {}
+            Ok(false) => left = Some("a thread does not leave it"),
+            Err(error) if remote::is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let Some(&first) = tids.iter().next() else {
+        return Ok(left);
+    };
+    let space = space.borrow();
+    let unwinders = unwinders(maps, &space);
+    // No stack lies in memory of ours, of which there is much.
+    let ours = space.regions(memory);
+    let mut stacks: Vec<Mapping> = maps
+        .iter()
+        .filter(|m| {
+            !ours
+                .iter()
+                .any(|&(at, size)| m.start.wrapping_sub(at) < size)
+        })
+        .cloned()
+        .collect();
+    let mut pointers = Vec::new();
+    for &tid in tids {
+        let Ok(regs) = remote::regs(tid) else {
+            continue;
+        };
+        for frame in frames::signal_frames(tid, memory, maps)? {
+            match table.original(frame.rip) {
+                _ if !space.holds(frame.rip) => {}
+                Some(original) => memory.write(frame.at, &original.to_le_bytes())?,
+                None => left = Some("a signal handler will return into it"),
+            }
+        }
+        let words = frames::top_words(tid, memory, maps, HOOKED)?;
+        let awaited = |&word: &u64| space.holds(word) && space.hook_awaits(memory, word);
+        if words.iter().any(awaited) {
+            left = Some("an unwinder will return into it");
+        }
+        // An unwinder on its way has read addresses of frames already: they must stay as they are.
+        let top = || words.iter().take(UNWINDING / 8).chain([&regs.rip]);
+        let unwinding = |word: &u64| unwinders.iter().any(|range| range.contains(word));
+        if top().any(unwinding) && top().any(|&word| space.holds(word)) {
+            left = Some("an unwinder is on its way through frames that it has");
+            stacks.retain(|m| !(m.start <= regs.rsp && regs.rsp < m.end));
+        }
+        pointers.extend([regs.rax, regs.rdi, regs.rbx, regs.rbp]);
+        pointers.extend([regs.r12, regs.r13, regs.r14, regs.r15]);
+        pointers.extend(words);
+    }
+    if space.stubs.iter().any(|stubs| !stubs.is_empty()) || !space.copies.is_empty() {
+        let mut is_return = |at| {
+            space.stubs.iter().any(|stubs| stubs.returns_to(memory, at))
+                || (space.holds(at) && table.calls_body(memory, at))
+        };
+        let slots = frames::restore_returns(first, memory, &stacks, &mut is_return)?;
+        if !slots.is_empty() {
+            frames::correct_exceptions(memory, maps, pointers.into_iter(), &slots)?;
+        }
+    }
+    Ok(left)
+}
+
+/// The code of unwinders.
+fn unwinders(maps: &[Mapping], space: &Space) -> Vec<std::ops::Range<u64>> {
+    let is_unwinder = |mapping: &&Mapping| {
+        let name = mapping.path.file_name().and_then(|name| name.to_str());
+        mapping.executable
+            && name.is_some_and(|name| name.contains("libgcc_s") || name.contains("libunwind"))
+    };
+    let libraries = maps.iter().filter(is_unwinder).map(|m| m.start..m.end);
+    let functions = space.unwinders.iter().map(|&(at, size)| at..at + size);
+    libraries.chain(functions).collect()
+}
+
+/// The program's instructions for which those of ours stand.
+struct Table(Vec<(u64, u64)>);
+
+impl Table {
+    fn new(space: &Space) -> Self {
+        let mut pairs: Vec<(u64, u64)> = Vec::new();
+        for stubs in &space.stubs {
+            pairs.extend(stubs.starts());
+        }
+        for copied in space.copies.iter() {
+            pairs.push((copied.before, copied.original));
+            pairs.push((copied.copy, copied.original));
+        }
+        pairs.sort_unstable();
+        Self(pairs)
+    }
+
+    /// Is this where the detour of a return probe comes back to, behind the call of its function's code?
+    fn calls_body(&self, memory: &Memory, at: u64) -> bool {
+        let mut call = [0; 5];
+        if memory.read(at - 5, &mut call).is_err() || call[0] != 0xE8 {
+            return false;
+        }
+        let distance = i32::from_le_bytes([call[1], call[2], call[3], call[4]]);
+        self.original(at.wrapping_add_signed(i64::from(distance)))
+            .is_some()
+    }
+
+    fn original(&self, at: u64) -> Option<u64> {
+        let index = self.0.binary_search_by_key(&at, |pair| pair.0).ok()?;
+        Some(self.0[index].1)
+    }
+}
+
+/// Has a stopped thread leave our memory. Tells whether it has.
+fn step_out(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
+    let holds = |at| space.borrow().holds(at);
+    let mut regs = remote::regs(tid)?;
+    if !holds(regs.rip) {
+        return Ok(true);
+    }
+    if let Some(original) = table.original(regs.rip) {
+        regs.rip = original;
+        remote::set_regs(tid, &regs)?;
+        return Ok(true);
+    }
+    let mask = remote::signal_mask(tid)?;
+    let own = OWN.iter().fold(0, |set, &signal| set | bit(signal));
+    remote::set_signal_mask(tid, !own)?;
+    let done = steps(tid, table, space);
+    remote::set_signal_mask(tid, mask)?;
+    done
+}
+
+fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
+    for _ in 0..STEPS {
+        remote::request(libc::PTRACE_SINGLESTEP, tid, 0, 0)?;
+        let Some(status) = stops::wait_for(tid, PATIENCE)? else {
+            return Ok(false);
+        };
+        if !libc::WIFSTOPPED(status) {
+            return Err(std::io::Error::from_raw_os_error(libc::ESRCH).into());
+        }
+        let signal = libc::WSTOPSIG(status);
+        if status >> 16 == 0
+            && matches!(signal, libc::SIGSEGV | libc::SIGBUS)
+            && !skip_fetch(tid, space)?
+        {
+            return Ok(false);
+        }
+        let mut regs = remote::regs(tid)?;
+        if !space.borrow().holds(regs.rip) {
+            return Ok(true);
+        }
+        if let Some(original) = table.original(regs.rip) {
+            regs.rip = original;
+            remote::set_regs(tid, &regs)?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Unmaps all memory of ours by system calls of a stopped thread. Tells whether its process is stopped as a whole.
+///
+/// # Errors
+/// If the thread is gone, or the kernel refuses.
+pub(super) fn unmap(
+    tid: i32,
+    memory: &Memory,
+    maps: &[Mapping],
+    space: &mut Space,
+) -> Result<bool> {
+    let Some(place) = stops::syscall_place(memory, maps) else {
+        bail!("there is no place for system calls in process {tid}");
+    };
+    let calls = Syscalls::begin(tid, place)?;
+    let mut failed = 0;
+    for (start, size) in space.regions(memory) {
+        let got = calls.call(libc::SYS_munmap, [start, size, 0, 0, 0, 0])?;
+        failed += i32::from(got != 0);
+    }
+    let group = calls.end_in_stop()?;
+    if failed > 0 {
+        bail!("{failed} pieces of memory of hodo could not be unmapped in process {tid}");
+    }
+    *space = Space::default();
+    Ok(group)
+}

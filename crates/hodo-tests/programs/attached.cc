@@ -1,0 +1,58 @@
+// Exceptions that pass through some functions on their way, until the input ends.
+#include <atomic>
+#include <cstdio>
+#include <stdexcept>
+#include <thread>
+#include <unistd.h>
+
+static std::atomic<bool> ending;
+static std::atomic<long> wrong;
+
+struct Guard {
+    long &count;
+    ~Guard() { count++; }
+};
+
+__attribute__((noipa)) long thrower(long n) {
+    if (n % 3 == 0)
+        throw std::runtime_error("three");
+    return n;
+}
+
+__attribute__((noipa)) long middle(long n, long &cleaned) {
+    Guard guard{cleaned};
+    return thrower(n) + 1;
+}
+
+__attribute__((noipa)) long outer(long n, long &cleaned) {
+    Guard guard{cleaned};
+    return middle(n, cleaned) + 1;
+}
+
+static void run() {
+    long cleaned = 0, caught = 0, rounds = 0;
+    while (!ending) {
+        rounds++;
+        try {
+            if (outer(rounds, cleaned) != rounds + 2)
+                wrong++;
+        } catch (const std::runtime_error &) {
+            caught++;
+        }
+    }
+    if (cleaned != 2 * rounds || caught != rounds / 3)
+        wrong++;
+}
+
+int main() {
+    std::thread one(run), two(run);
+    char byte;
+    puts("begun");
+    fflush(stdout);
+    while (read(0, &byte, 1) > 0)
+        ;
+    ending = true;
+    one.join();
+    two.join();
+    printf("wrong: %ld\n", wrong.load());
+}

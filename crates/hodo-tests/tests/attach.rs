@@ -1,0 +1,350 @@
+//! Attaching to processes that run, and detaching from them: they must not notice.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use hodo_tests::{Kind, Trace, build, hodo, scratch};
+
+/// A program that runs until its input ends.
+struct Target {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Target {
+    /// Starts it, and waits until it says that it has begun.
+    fn start(program: &Path) -> Self {
+        let mut child = Command::new("timeout")
+            .args(["-s", "KILL", "300"])
+            .arg(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program can be run");
+        let input = child.stdin.take();
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("a line");
+        assert_eq!(line, "begun\n");
+        // Its threads come to where they will be.
+        std::thread::sleep(Duration::from_millis(100));
+        Self {
+            child,
+            input,
+            output,
+        }
+    }
+
+    /// The program's process: the child of `timeout`.
+    fn pid(&self) -> i32 {
+        let path = format!("/proc/{0}/task/{0}/children", self.child.id());
+        let text = fs::read_to_string(path).expect("timeout has a child");
+        text.trim().parse().expect("one child")
+    }
+
+    fn maps(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("mappings")
+    }
+
+    /// Nothing of hodo is left: its memory, its threads, and the code is that of the files.
+    fn is_untouched(&self, maps: &str, threads: usize) {
+        assert_eq!(self.maps(), maps, "what is mapped has changed");
+        assert_eq!(self.threads(), threads);
+        let pid = self.pid();
+        let memory = fs::File::open(format!("/proc/{pid}/mem")).expect("its memory");
+        let mut compared = 0;
+        for line in maps.lines() {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            if fields.len() < 6 || !fields[1].contains('x') || !fields[5].starts_with('/') {
+                continue;
+            }
+            let (start, end) = fields[0].split_once('-').expect("a range");
+            let number = |text| u64::from_str_radix(text, 16).expect("a number");
+            let mut now = vec![0; (number(end) - number(start)) as usize];
+            memory.read_exact_at(&mut now, number(start)).expect("code");
+            let file = fs::read(fields[5]).expect("the file");
+            let file = &file[number(fields[2]) as usize..];
+            let len = now.len().min(file.len());
+            assert!(now[..len] == file[..len], "{line}: the code has changed");
+            compared += 1;
+        }
+        assert!(compared > 0, "{maps}");
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+        assert!(status.contains("TracerPid:\t0"), "{status}");
+    }
+
+    fn threads(&self) -> usize {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid()));
+        tasks.expect("its threads").count()
+    }
+
+    /// Ends its input. It must end well, and say `text`.
+    fn ends(mut self, text: &str) {
+        drop(self.input.take());
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("its output");
+        assert_eq!(rest, text);
+        assert!(self.child.wait().expect("its end").success());
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(target: &Target, options: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command
+        .args(["-s", "KILL", "60"])
+        .arg(hodo())
+        .args(options)
+        .args(["-p", &target.pid().to_string()])
+        .env("LC_ALL", "C");
+    command
+}
+
+fn run(target: &Target, options: &[&str]) -> Output {
+    let output = command(target, options).output().expect("hodo can be run");
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    output
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+fn path(program: &Path) -> &str {
+    program.to_str().expect("a path of text")
+}
+
+#[test]
+fn probes_count_in_a_process_that_runs_and_leave_nothing() {
+    for kind in Kind::ALL
+        .into_iter()
+        .filter(|kind| kind.is_available() && kind.has_names())
+    {
+        let program = build("attached.c", kind, &[]);
+        let file = path(&program);
+        let target = Target::start(&program);
+        let (maps, threads) = (target.maps(), target.threads());
+        let leaf = format!("p:leaf {file}:leaf count");
+        let deep = format!("p:deep {file}:deep+* count");
+        let output = run(
+            &target,
+            &[
+                "probe", "--for", "0.3", "--format", "json", "-e", &leaf, "-e", &deep,
+            ],
+        );
+        let lines = text(&output.stdout).lines();
+        let hits: Vec<u64> = lines
+            .map(|line| serde_json::from_str(line).expect(line))
+            .filter_map(|line: serde_json::Value| line["hits"].as_u64())
+            .collect();
+        assert!(
+            hits.len() > 5 && hits[0] > 1000 && hits[1] > 1000,
+            "{hits:?}"
+        );
+        target.is_untouched(&maps, threads);
+        // Once more: with events, in a library too.
+        let work = format!("p:leaf {file}:leaf n=$arg1");
+        let output = run(&target, &["probe", "--for", "0.1", "-e", &work]);
+        assert!(text(&output.stdout).contains(": leaf: (leaf+0x0) n=0x"));
+        target.is_untouched(&maps, threads);
+        target.ends("wrong: 0\n");
+    }
+}
+
+#[test]
+fn calls_are_recorded_in_a_process_that_runs() {
+    for kind in [Kind::Pie, Kind::Static, Kind::Musl]
+        .into_iter()
+        .filter(|kind| kind.is_available())
+    {
+        let program = build("attached.c", kind, &[]);
+        let target = Target::start(&program);
+        let (maps, threads) = (target.maps(), target.threads());
+        let place = scratch(&format!(
+            "calls_are_recorded_in_a_process_that_runs_{kind:?}"
+        ));
+        let data = place.join("data");
+        for time in ["0.02", "0.05", "0.2"] {
+            let depth = ["-D", "100"];
+            let mut options = vec!["record", "--for", time, "-d", path(&data)];
+            options.extend(depth);
+            run(&target, &options);
+            target.is_untouched(&maps, threads);
+        }
+        let trace = Trace::new(data);
+        let calls = trace.calls();
+        assert!(
+            calls["deep"] > 10 && calls.contains_key("leaf"),
+            "{calls:?}"
+        );
+        target.ends("wrong: 0\n");
+        fs::remove_dir_all(place).expect("the trace can be removed");
+    }
+}
+
+#[test]
+fn exceptions_on_their_way_survive() {
+    for kind in [Kind::Pie, Kind::Fixed, Kind::Static] {
+        let program = build("attached.cc", kind, &[]);
+        let target = Target::start(&program);
+        let (maps, threads) = (target.maps(), target.threads());
+        let place = scratch(&format!("exceptions_on_their_way_survive_{kind:?}"));
+        let data = place.join("data");
+        for _ in 0..5 {
+            run(&target, &["record", "--for", "0.05", "-d", path(&data)]);
+            target.is_untouched(&maps, threads);
+        }
+        target.ends("wrong: 0\n");
+        fs::remove_dir_all(place).expect("the trace can be removed");
+    }
+}
+
+/// Attaches and detaches again and again.
+fn rounds(count: u32, test: &str) {
+    let program = build("attached.c", Kind::Pie, &[]);
+    let file = path(&program);
+    let target = Target::start(&program);
+    let (maps, threads) = (target.maps(), target.threads());
+    let leaf = format!("p:leaf {file}:leaf+* count");
+    let place = scratch(test);
+    let data = place.join("data");
+    for round in 0..count {
+        let time = format!("{}ms", 1 + round % 7);
+        match round % 2 {
+            0 => run(&target, &["probe", "--for", &time, "-e", &leaf]),
+            _ => run(
+                &target,
+                &["record", "--for", &time, "-D", "3", "-d", path(&data)],
+            ),
+        };
+    }
+    target.is_untouched(&maps, threads);
+    target.ends("wrong: 0\n");
+    fs::remove_dir_all(place).expect("the trace can be removed");
+}
+
+#[test]
+fn thirty_rounds_leave_nothing() {
+    rounds(30, "thirty_rounds_leave_nothing");
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_thousand_rounds_leave_nothing() {
+    rounds(1000, "a_thousand_rounds_leave_nothing");
+}
+
+/// Waits until the process is traced or not.
+fn wait_traced(target: &Target, traced: bool) {
+    let begun = Instant::now();
+    loop {
+        let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).expect("status");
+        if status.contains("TracerPid:\t0\n") != traced {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{status}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn whatever_ends_hodo_detaches() {
+    let program = build("attached.c", Kind::Pie, &[]);
+    let target = Target::start(&program);
+    let (maps, threads) = (target.maps(), target.threads());
+    let leaf = format!("p:leaf {}:leaf count", path(&program));
+    let pid = target.pid().to_string();
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGKILL] {
+        let mut child = Command::new(hodo())
+            .args(["probe", "-p", &pid, "-e", &leaf])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("hodo can be run");
+        wait_traced(&target, true);
+        std::thread::sleep(Duration::from_millis(100));
+        // SAFETY: kill touches no memory; the child is not reaped yet.
+        unsafe { libc::kill(child.id().cast_signed(), signal) };
+        let mut said = String::new();
+        let output = child.stdout.as_mut().expect("a pipe");
+        output.read_to_string(&mut said).expect("what it says");
+        let status = child.wait().expect("its end");
+        wait_traced(&target, false);
+        assert_eq!(
+            status.success(),
+            signal != libc::SIGKILL,
+            "{signal}: {status}"
+        );
+        // Also who was killed has told what there was: its monitor did.
+        assert!(said.contains(" leaf: (leaf+0x0)"), "{signal}: {said}");
+        target.is_untouched(&maps, threads);
+    }
+    target.ends("wrong: 0\n");
+}
+
+#[test]
+fn a_stopped_process_stays_stopped() {
+    let program = build("attached.c", Kind::Pie, &[]);
+    let target = Target::start(&program);
+    let pid = target.pid();
+    let (maps, threads) = (target.maps(), target.threads());
+    let state = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("State:\t"));
+        line.and_then(|state| state.chars().next())
+    };
+    // SAFETY: kill touches no memory.
+    unsafe { libc::kill(pid, libc::SIGSTOP) };
+    while state() != Some('T') {
+        std::thread::yield_now();
+    }
+    let leaf = format!("p:leaf {}:leaf count", path(&program));
+    let output = run(&target, &["probe", "--for", "0.1", "-e", &leaf]);
+    assert!(text(&output.stdout).contains(" 0  leaf"), "{output:?}");
+    assert_eq!(state(), Some('T'));
+    target.is_untouched(&maps, threads);
+    // SAFETY: as above.
+    unsafe { libc::kill(pid, libc::SIGCONT) };
+    run(&target, &["probe", "--for", "0.1", "-e", &leaf]);
+    target.ends("wrong: 0\n");
+}
+
+#[test]
+fn what_ends_while_it_is_recorded_ends_the_recording() {
+    let program = build("attached.c", Kind::Pie, &[]);
+    let mut target = Target::start(&program);
+    let leaf = format!("p:leaf {}:leaf count", path(&program));
+    let hodo = command(&target, &["probe", "-e", &leaf])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("hodo can be run");
+    wait_traced(&target, true);
+    std::thread::sleep(Duration::from_millis(100));
+    let mut input = target.input.take().expect("its input");
+    input.write_all(b"x").expect("it reads");
+    drop(input);
+    let output = hodo.wait_with_output().expect("its end");
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        text(&output.stdout).contains("  leaf: (leaf+0x0)"),
+        "{output:?}"
+    );
+    target.ends("wrong: 0\n");
+}

@@ -1,0 +1,279 @@
+//! What cannot be attached to, and what hodo says then.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use hodo_tests::{has_tool, hodo};
+
+fn attach(pid: &str) -> Output {
+    Command::new("timeout")
+        .args(["-s", "KILL", "60"])
+        .arg(hodo())
+        .args([
+            "probe",
+            "--for",
+            "0.1",
+            "-p",
+            pid,
+            "-e",
+            "p:x libc.so.6:read count",
+        ])
+        .env("LC_ALL", "C")
+        .output()
+        .expect("hodo can be run")
+}
+
+/// It is refused, with a message that has these pieces.
+#[track_caller]
+fn refused(output: &Output, pieces: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(output.stdout.is_empty());
+    assert!(
+        said.starts_with("hodo: ") && said.lines().count() == 1,
+        "{said}"
+    );
+    for piece in pieces {
+        assert!(said.contains(piece), "{said:?} has no {piece:?}");
+    }
+}
+
+/// A child that is killed in the end.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new(command: &mut Command) -> Self {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it can be run");
+        std::thread::sleep(Duration::from_millis(200));
+        Self(child)
+    }
+
+    fn sleeping() -> Self {
+        Self::new(Command::new("sleep").arg("100"))
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn no_such_process() {
+    refused(&attach("4194303"), &["there is no process 4194303"]);
+}
+
+#[test]
+fn a_process_id_is_a_number() {
+    let output = attach("first");
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("is no process id: write a number from 1 on"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_program_and_a_process_exclude_each_other() {
+    let output = Command::new(hodo())
+        .args(["record", "-p", "1", "--", "ls"])
+        .output()
+        .expect("hodo can be run");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot be used with"), "{said}");
+}
+
+#[test]
+fn a_zombie() {
+    let child = Command::new("true").spawn().expect("it can be run");
+    let mut child = Sleeper(child);
+    std::thread::sleep(Duration::from_millis(200));
+    let pid = child.pid();
+    refused(
+        &attach(&pid),
+        &[&pid, "(true) has ended", "waits for its parent"],
+    );
+    child.0.wait().expect("its end");
+}
+
+#[test]
+fn a_thread_of_the_kernel() {
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        refused(&attach("2"), &["2 (kthreadd) is a thread of the kernel"]);
+    }
+}
+
+#[test]
+fn a_thread_that_is_not_the_first() {
+    let thread = std::thread::spawn(|| {
+        // SAFETY: gettid only returns a number.
+        let tid = unsafe { libc::gettid() };
+        refused(
+            &attach(&tid.to_string()),
+            &["is a thread of process", "attach to that"],
+        );
+    });
+    thread.join().expect("the thread ends well");
+}
+
+#[test]
+fn what_is_traced_already() {
+    let sleeper = Sleeper::sleeping();
+    let pid = sleeper.pid();
+    let first = Sleeper::new(Command::new(hodo()).args([
+        "probe",
+        "-p",
+        &pid,
+        "-e",
+        "p:x libc.so.6:read count",
+    ]));
+    let status = format!("/proc/{pid}/status");
+    for _ in 0..1000 {
+        if !std::fs::read_to_string(&status).is_ok_and(|text| text.contains("TracerPid:\t0\n")) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    refused(
+        &attach(&pid),
+        &["hodo is attached to process", &pid, "already"],
+    );
+    drop(first);
+}
+
+#[test]
+fn what_is_under_a_debugger() {
+    let sleeper = Sleeper::sleeping();
+    let pid: i32 = sleeper.0.id().cast_signed();
+    // SAFETY: seizing takes no pointers.
+    let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) };
+    assert_eq!(seized, 0);
+    refused(
+        &attach(&pid.to_string()),
+        &[
+            "under control of another tracer",
+            "a process can have only one",
+        ],
+    );
+}
+
+#[test]
+fn another_users_process() {
+    // SAFETY: geteuid only returns a number.
+    if unsafe { libc::geteuid() } != 0 {
+        // This one is root's wherever it can be seen.
+        if std::path::Path::new("/proc/1/status").exists() {
+            refused(
+                &attach("1"),
+                &["belongs to user root", "only that user and root"],
+            );
+        }
+        return;
+    }
+    let sleeper = Sleeper::sleeping();
+    let directory = std::env::temp_dir();
+    let output = Command::new(hodo())
+        .args([
+            "probe",
+            "-p",
+            &sleeper.pid(),
+            "-e",
+            "p:x libc.so.6:read count",
+        ])
+        .current_dir(directory)
+        .uid(65534)
+        .gid(65534)
+        .output();
+    // Where hodo itself cannot be reached by others, nothing can be said.
+    if let Ok(output) = output {
+        refused(
+            &output,
+            &["belongs to user root", "only that user and root"],
+        );
+    }
+}
+
+#[test]
+fn a_seccomp_filter() {
+    let mut command = Command::new("sleep");
+    command.arg("100");
+    // SAFETY: prctl is async-signal-safe; the filter lives through the call and allows everything.
+    unsafe {
+        command.pre_exec(|| {
+            let allow = libc::sock_filter {
+                code: 0x06,
+                jt: 0,
+                jf: 0,
+                k: 0x7fff_0000,
+            };
+            let program = libc::sock_fprog {
+                len: 1,
+                filter: (&raw const allow).cast_mut(),
+            };
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program);
+            Ok(())
+        });
+    }
+    let sleeper = Sleeper::new(&mut command);
+    refused(&attach(&sleeper.pid()), &["is under a seccomp filter"]);
+}
+
+#[test]
+fn a_limit_on_memory() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -v 1000000; exec sleep 100"]);
+    let sleeper = Sleeper::new(&mut command);
+    refused(
+        &attach(&sleeper.pid()),
+        &["has a limit on its address space (ulimit -v)", "prlimit"],
+    );
+}
+
+#[test]
+fn a_probe_that_has_no_place() {
+    let sleeper = Sleeper::sleeping();
+    let output = Command::new(hodo())
+        .args([
+            "probe",
+            "-p",
+            &sleeper.pid(),
+            "-e",
+            "p:x libc.so.6:nowhere count",
+        ])
+        .args(["--for", "0.1"])
+        .output()
+        .expect("hodo can be run");
+    refused(&output, &["names no function"]);
+}
+
+#[test]
+fn a_program_with_a_sanitizer() {
+    if !has_tool("gcc") {
+        return;
+    }
+    let program = hodo_tests::build_with(
+        "gcc",
+        &["attached.c"],
+        &["-fsanitize=address", "-pthread", "-w"],
+    );
+    let mut command = Command::new(program);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    let child = Sleeper(command.spawn().expect("it can be run"));
+    std::thread::sleep(Duration::from_millis(500));
+    refused(&attach(&child.pid()), &["cannot be traced"]);
+}
