@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-pub use probes::{Changed, Examined, ExaminedPlace, Listed, dry_run, list};
+pub use probes::{Changed, Examined, ExaminedPlace, Listed, dry_run, list, list_usdt};
 
 pub use attach::attach;
 pub use front::{Front, front};

@@ -30,7 +30,7 @@ use actions::counter;
 use conditions::Arguments;
 pub use dry::{Changed, Examined, ExaminedPlace, dry_run};
 use histograms::Histograms;
-pub use list::{Listed, list};
+pub use list::{Listed, list, list_usdt};
 pub use places::is_file;
 use planned::Planned;
 use switches::Switches;

@@ -12,6 +12,7 @@ mod imports;
 mod lsda;
 mod startup;
 mod unwind;
+mod usdt;
 
 pub use callers::{Caller, INSTRUCTION, Registers, STACK_POINTER, Unwinder};
 pub use demangle::{Style, demangle};
@@ -19,3 +20,4 @@ pub use dwarf::{Debug, DebugError, LineError, Shown, Variable, VariableError, Wo
 pub use functions::{Fragment, Function, Nature, SymbolError, Symbols, functions, symbols};
 pub use imports::{build_id, imports};
 pub use unwind::{Cfa, Frames, Row};
+pub use usdt::{Usdt, usdt};

@@ -462,3 +462,36 @@ fn lines_without_code_name_those_with_code() {
         "{output:?}"
     );
 }
+
+#[test]
+fn usdt_probes_are_listed() {
+    let program = build("usdt.S", Kind::Pie, &[]);
+    let file = path(&program);
+    let output = probe(&["--usdt", "--json", file]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let all = json(&output);
+    let one = &all[0];
+    assert_eq!(
+        (&one["provider"], &one["name"]),
+        (&"tests".into(), &"step".into())
+    );
+    assert_eq!(one["addr"], address(&program, "step"));
+    assert_eq!(one["semaphore"], address(&program, "wanted"));
+    assert_eq!(one["arguments"], "-4@%edi 8@-16(%rbp) 4@$5");
+    let output = probe(&["--usdt", file]);
+    assert!(
+        text(&output.stdout).contains("  tests:step  -4@%edi 8@"),
+        "{output:?}"
+    );
+    let none = build("probed.c", Kind::Pie, &[]);
+    for (words, message) in [
+        (vec![path(&none)], "has no USDT probes"),
+        (vec![], "--usdt lists the probes of one file"),
+        (vec!["/no/such/file"], "there is no file /no/such/file"),
+    ] {
+        let output = probe(&[&["--usdt"], &words[..]].concat());
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(message), "{words:?}: {said}");
+    }
+}

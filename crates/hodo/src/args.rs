@@ -451,7 +451,7 @@ pub struct ProbeArgs {
         short = 'e',
         long = "event",
         value_name = "DEFINITION",
-        required_unless_present = "list"
+        required_unless_present_any = ["list", "usdt"]
     )]
     pub events: Vec<String>,
     #[command(flatten)]

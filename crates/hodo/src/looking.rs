@@ -109,6 +109,44 @@ pub fn list(args: &ProbeArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// `hodo probe --usdt`.
+pub fn usdt(args: &ProbeArgs) -> Result<ExitCode> {
+    let [file] = &args.command[..] else {
+        bail!("--usdt lists the probes of one file: hodo probe --usdt FILE");
+    };
+    let (path, probes) = hodo_process::list_usdt(file)?;
+    if probes.is_empty() {
+        bail!("{} has no USDT probes", path.display());
+    }
+    with_output(args.screen.no_pager, |out| {
+        if args.looking.json {
+            let one = |probe: &hodo_symbols::Usdt| {
+                json!({
+                    "provider": probe.provider, "name": probe.name, "addr": probe.addr,
+                    "semaphore": probe.semaphore, "arguments": probe.arguments,
+                })
+            };
+            let all: Value = probes.iter().map(one).collect();
+            serde_json::to_writer_pretty(&mut *out, &all)?;
+            writeln!(out)?;
+            return Ok(());
+        }
+        writeln!(out, "#      ADDRESS  SEMAPHORE  PROVIDER:NAME  ARGUMENTS")?;
+        for probe in &probes {
+            let semaphore = probe.semaphore.map(|at| format!("{at:x}"));
+            let semaphore = semaphore.unwrap_or_else(|| "-".to_owned());
+            let (provider, name) = (&probe.provider, &probe.name);
+            let (addr, arguments) = (probe.addr, &probe.arguments);
+            writeln!(
+                out,
+                "{addr:>14x}  {semaphore:>9}  {provider}:{name}  {arguments}"
+            )?;
+        }
+        Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn listed_json(function: &Listed) -> Value {
     json!({
         "name": function.name, "aliases": function.aliases, "addr": function.addr, "size": function.size,

@@ -79,6 +79,7 @@ fn dispatch(cli: Cli, order: &[run::Patch], named: bool) -> Result<ExitCode> {
         Command::Dump(args) => view::dump(&args),
         Command::Info(args) => view::info(args),
         Command::Probe(args) if args.looking.dry_run => looking::dry_run(&args),
+        Command::Probe(args) if args.looking.usdt => looking::usdt(&args),
         Command::Probe(args) if args.looking.list => looking::list(&args),
         Command::Probe(args) => Ok(run::probe(&args, named)),
         Command::Syscalls(args) => syscalls::syscalls(&args, named),

@@ -34,6 +34,16 @@ pub struct Listed {
     pub source: Option<(String, u32)>,
 }
 
+/// The USDT probes of a file.
+///
+/// # Errors
+/// If there is no such file, or it is no program or library.
+pub fn list_usdt(file: &OsStr) -> Result<(PathBuf, Vec<hodo_symbols::Usdt>)> {
+    let path = canonical(&found(file)?);
+    let image = Image::open(&path, path.clone())?;
+    Ok((path, hodo_symbols::usdt(&image.bytes)))
+}
+
 /// The functions of a file, by address. With patterns those that fit one of them: a name, or a pattern with `*`, `?`, `[…]`.
 ///
 /// # Errors

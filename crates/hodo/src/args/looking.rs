@@ -50,6 +50,11 @@ pub struct Looking {
     /// FUNCTION may be a pattern with * and ?. -v tells why a probe cannot be.
     #[arg(short, long, group = "looking")]
     pub list: bool,
+    /// List the USDT probes of a file, which its programmers have put there: `--usdt FILE`
+    ///
+    /// Of each: its address, its semaphore, its provider and name, and its arguments. A probe at its place is FILE:0xOFFSET.
+    #[arg(long, group = "looking")]
+    pub usdt: bool,
     /// As JSON
     #[arg(long, requires = "looking")]
     pub json: bool,
