@@ -12,6 +12,7 @@ use hodo_arch::x86_64::steps::{Step, Steps, Transaction, immovable, text};
 
 use super::islands::{self, Piece};
 use super::layout::{Head, KEEP_NONE, Node};
+use super::maps::Mapping;
 use super::refusal::Refusal;
 use super::site::{INT3, SITES, Site};
 use super::text::Memory;
@@ -58,6 +59,7 @@ pub(super) fn code(memory: &Memory, range: Range<u64>) -> Vec<u8> {
 /// The site at an address: the one that is there, or a new one.
 pub(super) fn site(
     memory: &Memory,
+    maps: &[Mapping],
     addr: u64,
     function: Option<Range<u64>>,
 ) -> Result<&'static Site, Refusal> {
@@ -71,9 +73,7 @@ pub(super) fn site(
     if islands::contains(addr) || super::common::is_own(addr) {
         return Err(Refusal::Engine);
     }
-    let maps =
-        maps::read().map_err(|error| Refusal::Kernel("the mappings cannot be read", error))?;
-    let map = maps::find(&maps, addr)
+    let map = maps::find(maps, addr)
         .filter(|map| map.execute)
         .ok_or(Refusal::NotCode)?;
     if map.shared {
@@ -82,7 +82,7 @@ pub(super) fn site(
     let function = match function {
         Some(function) if function.contains(&addr) => function,
         Some(_) => return Err(Refusal::OutsideFunction),
-        None => functions::around(memory, &maps, addr).ok_or(Refusal::NoFunction)?,
+        None => functions::around(memory, maps, addr).ok_or(Refusal::NoFunction)?,
     };
     let function = function.start..function.end.min(function.start.saturating_add(LONGEST));
     let whole = code(memory, function.clone());

@@ -33,6 +33,28 @@ pub(super) fn trapped(context: &mut Context) -> bool {
     true
 }
 
+/// Deals with a breakpoint of the engine's without calling a handler, or any function outside of the engine: goes to a
+/// copy of the instruction. Returns false if that is not possible.
+pub(super) fn pass(context: &mut Context) -> bool {
+    let addr = context.rip.wrapping_sub(1);
+    let site = Site::at(addr);
+    if let Some(site) = site.filter(|site| site.head.armed.load(Ordering::Acquire) != 0) {
+        let Some(piece) = site.boosted() else {
+            return false;
+        };
+        // The list stays: what made the thread busy keeps it. Else nobody waits for a thread that is not seen to be.
+        site.nodes().for_each(miss);
+        site.return_nodes().for_each(miss);
+        context.rip = piece.range.start;
+        return true;
+    }
+    let to = INSIDE.get(addr).or(site.map(|_| addr));
+    if let Some(to) = to {
+        context.rip = to;
+    }
+    to.is_some()
+}
+
 /// Calls handlers: those before the instruction, or those after it. Returns whether that was possible.
 fn call(thread: &Thread, site: &Site, registers: &mut Registers, after: bool) {
     for node in site.nodes() {
@@ -155,6 +177,7 @@ fn fault(registers: &Registers, context: &mut Context) {
     let [signal, code, addr] = [0, 1, 2].map(|at: usize| thread.fault[at].load(Ordering::Relaxed));
     // The program's handler may leave by `longjmp`.
     end(thread);
+    thread.trapping.store(0, Ordering::Relaxed);
     let mut info = Info::new(signal as i32, code as i32, addr);
     signals::chain(signal as i32, &mut info, context);
     if signals::is_default(signal as i32) {

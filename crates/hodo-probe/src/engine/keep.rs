@@ -1,7 +1,7 @@
 //! What a handler may change of the vector registers, so that no more than that is kept around it: its code is read, and
 //! that of what it calls.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use hodo_arch::x86_64::scan::{Flow, Reference, Sweep};
@@ -16,15 +16,27 @@ const MOST: usize = 4000;
 /// Bytes that are read at once.
 const CHUNK: usize = 128;
 
-/// One of `KEEP_…`.
-pub(super) fn of(memory: &Memory, handler: Handler) -> u32 {
-    let Ok(maps) = maps::read() else {
-        return KEEP_ALL;
-    };
-    match walk(memory, &maps, handler as *const () as u64) {
-        Vectors::None => KEEP_NONE,
-        Vectors::Lower => KEEP_SSE,
-        Vectors::All => KEEP_ALL,
+/// What is known of handlers: by their address, with their first bytes, for another module may be there later.
+#[derive(Default)]
+pub(super) struct Known(BTreeMap<u64, (Vec<u8>, u32)>);
+
+impl Known {
+    /// One of `KEEP_…`.
+    pub(super) fn of(&mut self, memory: &Memory, maps: &[Mapping], handler: Handler) -> u32 {
+        let addr = handler as *const () as u64;
+        let bytes = memory.read(addr, CHUNK);
+        if let Some((known, keep)) = self.0.get(&addr)
+            && *known == bytes
+        {
+            return *keep;
+        }
+        let keep = match walk(memory, maps, addr) {
+            Vectors::None => KEEP_NONE,
+            Vectors::Lower => KEEP_SSE,
+            Vectors::All => KEEP_ALL,
+        };
+        self.0.insert(addr, (bytes, keep));
+        keep
     }
 }
 

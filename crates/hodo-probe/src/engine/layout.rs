@@ -81,6 +81,8 @@ pub(super) struct Thread {
     pub recover_sp: AtomicU64,
     /// The probe whose handler runs.
     pub probe: AtomicPtr<Node>,
+    /// 1 while a breakpoint is dealt with.
+    pub trapping: AtomicU32,
     /// What a simulated access to memory failed with: signal, code, address.
     pub fault: [AtomicU64; 3],
 }

@@ -7,6 +7,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::{Handler, Head, KEEP_NONE, Node};
+use super::maps::{self, Mapping};
 use super::patch::{self, Want};
 use super::refusal::Refusal;
 use super::site::{Detour, Site};
@@ -18,6 +19,9 @@ use super::{Execution, Probe, Request, analyze, keep, optimize, returns, signals
 struct Inner {
     memory: Memory,
     spots: Spots,
+    /// The mappings, as they are when probes are registered.
+    maps: Vec<Mapping>,
+    known: keep::Known,
     /// What takes unwind tables, and the tables so far.
     registrar: Option<unsafe extern "C" fn(*const u8)>,
     frames: Vec<&'static [u8]>,
@@ -100,6 +104,8 @@ pub(super) fn start() -> Result<(), Refusal> {
         *inner = Some(Inner {
             memory,
             spots: Spots::default(),
+            maps: Vec::new(),
+            known: keep::Known::default(),
             registrar: None,
             frames: Vec::new(),
             marker,
@@ -301,6 +307,13 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
         Ok(inner) => inner,
         Err(refusal) => return requests.iter().map(|_| Err(refusal.clone())).collect(),
     };
+    match maps::read() {
+        Ok(maps) => inner.maps = maps,
+        Err(error) => {
+            let refusal = Refusal::Kernel("the mappings cannot be read", error);
+            return requests.iter().map(|_| Err(refusal.clone())).collect();
+        }
+    }
     let mut old = Vec::new();
     let mut code = Vec::new();
     let mut results: Vec<_> = requests
@@ -341,7 +354,12 @@ fn one(
     {
         return Err(Refusal::Nothing);
     }
-    let site = analyze::site(&inner.memory, request.addr, request.function.clone())?;
+    let site = analyze::site(
+        &inner.memory,
+        &inner.maps,
+        request.addr,
+        request.function.clone(),
+    )?;
     let possible = match request.execution {
         Some(Execution::Simulated) => site.simulation.is_some(),
         Some(Execution::Boosted) => site.boosted().is_some(),
@@ -380,7 +398,7 @@ fn one(
 }
 
 fn node(
-    inner: &Inner,
+    inner: &mut Inner,
     request: &Request,
     before: Option<Handler>,
     after: Option<Handler>,
@@ -396,7 +414,9 @@ fn node(
         faults: AtomicU64::new(0),
         after: word(after),
         counts: AtomicU64::new(0),
-        keep: before.map_or(KEEP_NONE, |handler| keep::of(&inner.memory, handler)),
+        keep: before.map_or(KEEP_NONE, |handler| {
+            inner.known.of(&inner.memory, &inner.maps, handler)
+        }),
         execution: request.execution.map_or(0, |execution| execution as u32),
     });
     NonNull::from(Box::leak(node))

@@ -10,7 +10,7 @@ use super::islands;
 use super::layout::{Registers, Thread};
 use super::site::INSIDE;
 use super::sys::{self, Action};
-use super::{common, memory};
+use super::{common, memory, threads};
 
 /// The signals of faults.
 const FAULTS: [i32; 4] = [sys::SIGSEGV, sys::SIGBUS, sys::SIGILL, sys::SIGFPE];
@@ -182,8 +182,24 @@ pub(super) fn intact() -> bool {
 extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel's pointers are good while the handler runs.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
-    // A breakpoint: SI_KERNEL.
-    if info.code != 0x80 || !hit::trapped(context) {
+    let thread = threads::current();
+    // A breakpoint in what deals with breakpoints (`memcpy`, perhaps), or in a handler of a probe.
+    if thread.is_some_and(|thread| thread.trapping.load(Ordering::Relaxed) != 0)
+        && hit::pass(context)
+    {
+        return;
+    }
+    let mark = |value| {
+        if let Some(thread) = thread {
+            thread.trapping.store(value, Ordering::Relaxed);
+            thread.sequence.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    mark(1);
+    // SI_KERNEL: a breakpoint.
+    let ours = info.code == 0x80 && hit::trapped(context);
+    mark(0);
+    if !ours {
         chain(signal, info, context);
     }
 }

@@ -96,7 +96,7 @@ pub(super) fn wait() {
         }
         let sequence = thread.sequence.load(Ordering::Acquire);
         let mut tries = 0u32;
-        while thread.busy.load(Ordering::Acquire) != 0
+        while (thread.busy.load(Ordering::Acquire) | thread.trapping.load(Ordering::Acquire)) != 0
             && thread.sequence.load(Ordering::Acquire) == sequence
         {
             tries += 1;
@@ -105,6 +105,7 @@ pub(super) fn wait() {
                 let tid = thread.tid.load(Ordering::Relaxed);
                 if tries.is_multiple_of(1000) && sys::signal_thread(tid, 0).is_err() {
                     thread.busy.store(0, Ordering::Release);
+                    thread.trapping.store(0, Ordering::Release);
                 }
                 sys::yield_now();
             }
@@ -138,6 +139,7 @@ pub(super) fn forked() {
 fn clear(thread: &Thread) {
     thread.busy.store(0, Ordering::Release);
     thread.recover_pc.store(0, Ordering::Release);
+    thread.trapping.store(0, Ordering::Release);
     thread.tid.store(0, Ordering::Release);
 }
 

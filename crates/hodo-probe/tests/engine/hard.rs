@@ -451,3 +451,52 @@ fn refusals_say_why() {
     );
     assert!(engine().is_intact());
 }
+
+#[test]
+fn what_the_engine_itself_calls_may_be_probed() {
+    extern "C" fn copies(_: &mut Registers, data: *mut c_void) {
+        let from = std::hint::black_box([7u8; 400]);
+        let mut to = [0u8; 400];
+        // SAFETY: both have that length; a counter.
+        unsafe {
+            libc::memcpy(
+                to.as_mut_ptr().cast(),
+                from.as_ptr().cast(),
+                std::hint::black_box(400),
+            );
+            assert_eq!(std::hint::black_box(to), from);
+            (*data.cast::<AtomicU64>()).fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let _alone = alone();
+    // The function that the name stands for on this processor.
+    // SAFETY: the names are strings; the file is loaded already.
+    let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"memcpy".as_ptr()) } as u64;
+    for way in [Execution::Boosted, Execution::Optimized] {
+        let hits = counter();
+        let wish = request(at)
+            .before(copies)
+            .data(std::ptr::from_ref(hits).cast_mut().cast())
+            .execution(way);
+        let probe = register(&wish).expect("it can be probed");
+        let from = [3u8; 500];
+        let mut to = [0u8; 500];
+        for _ in 0..10 {
+            // SAFETY: both have that length.
+            unsafe {
+                libc::memcpy(
+                    to.as_mut_ptr().cast(),
+                    from.as_ptr().cast(),
+                    std::hint::black_box(500),
+                )
+            };
+            assert!(std::hint::black_box(to) == from);
+        }
+        assert!(of(hits) >= 10, "{}", of(hits));
+        assert!(
+            probe.missed() >= 10 && probe.faults() == 0,
+            "{}",
+            probe.missed()
+        );
+    }
+}
