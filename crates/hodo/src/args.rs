@@ -32,26 +32,6 @@ const EXIT_STATUS: &str = "\
 Exit status: that of the program; if a signal ended it, hodo ends by the same signal. 2 if the command line is wrong, \
 127 if there is no such program, 126 if it cannot be executed, 125 if hodo itself fails.";
 
-/// How probes are defined.
-const PROBES: &str = "\
-A definition is p[:[GROUP/]NAME] FILE:PLACE [VALUES] [if CONDITION] [ACTIONS], as in the kernel's uprobe_events;
-with r in place of p, or %return behind FUNCTION, it is about the function's return.
-  FILE     a path, or the name of the program or of a library
-  PLACE    FUNCTION, FUNCTION+OFFSET, FUNCTION+* (each of its instructions), 0xOFFSET in the file;
-           FUNCTION may be a pattern with * and ?; SOURCE.c:LINE where there is debugging information
-  VALUES   [NAME=]SOURCE[:TYPE]; SOURCE is %rdi, $arg1 …, $retval, $stack, $stack0, +8(SOURCE) for memory,
-           @ADDRESS, @+OFFSET in the file, $comm, \\NUMBER, or with debugging information a variable:
-           total, p->x[3].y, ns::total, $params, $vars; TYPE is u8 … u64, s8 … s64, x8 … x64, char, string, symbol,
-           bWIDTH@OFFSET/BITS, TYPE[N] for arrays
-  CONDITION as in C, over the names of values, pid, tid, cpu and comm; TEXT ~ \"PATTERN\" with * ? [abc];
-           a value that cannot be read makes it false
-  ACTIONS  print (also without any), count, snapshot:BYTES of the stack, stacktrace,
-           hist:keys=NAME,NAME.log2,NAME.buckets=N:vals=NAME:sort=NAME.descending:size=N,
-           enable:PROBE, disable:PROBE, traceon, traceoff (no events until traceon), return:VALUE (without running
-           the function)
-
-Example: hodo probe -e 'p:open libc.so.6:openat file=+0($arg2):string flags=$arg3:x32' -- ls";
-
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -72,7 +52,7 @@ pub enum Command {
     /// Show the circumstances of a recording
     Info(InfoArgs),
     /// Run a program and show what its probes say: count or print whenever an instruction is executed
-    #[command(after_help = PROBES)]
+    #[command(after_help = looking::PROBES)]
     Probe(ProbeArgs),
     /// Show the system calls of a program
     ///

@@ -1,8 +1,28 @@
-//! The options of `hodo probe` that run nothing, and those of its output.
+//! How probes are defined, the options of `hodo probe` that run nothing, and those of its output.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
+
+/// How probes are defined.
+pub const PROBES: &str = "\
+A definition is p[:[GROUP/]NAME] FILE:PLACE [VALUES] [if CONDITION] [ACTIONS], as in the kernel's uprobe_events;
+with r in place of p, or %return behind FUNCTION, it is about the function's return.
+  FILE     a path, or the name of the program or of a library
+  PLACE    FUNCTION, FUNCTION+OFFSET, FUNCTION+* (each of its instructions), 0xOFFSET in the file;
+           FUNCTION may be a pattern with * and ?; SOURCE.c:LINE where there is debugging information
+  VALUES   [NAME=]SOURCE[:TYPE]; SOURCE is %rdi, $arg1 …, $retval, $stack, $stack0, +8(SOURCE) for memory,
+           @ADDRESS, @+OFFSET in the file, $comm, \\NUMBER, or with debugging information a variable:
+           total, p->x[3].y, ns::total, $params, $vars; TYPE is u8 … u64, s8 … s64, x8 … x64, char, string, symbol,
+           bWIDTH@OFFSET/BITS, TYPE[N] for arrays
+  CONDITION as in C, over the names of values, pid, tid, cpu and comm; TEXT ~ \"PATTERN\" with * ? [abc];
+           a value that cannot be read makes it false
+  ACTIONS  print (also without any), count, snapshot:BYTES of the stack, stacktrace,
+           hist:keys=NAME,NAME.log2,NAME.buckets=N:vals=NAME:sort=NAME.descending:size=N,
+           enable:PROBE, disable:PROBE, traceon, traceoff (no events until traceon), return:VALUE (without running
+           the function)
+
+Example: hodo probe -e 'p:open libc.so.6:openat file=+0($arg2):string flags=$arg3:x32' -- ls";
 
 /// How events are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
