@@ -65,6 +65,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         libc::signal(libc::SIGTSTP, libc::SIG_IGN);
     }
     let mut probes = probes::Probes::new(&options.probes, !options.no_time)?;
+    probes.follow_names();
     if let Some(syscalls) = &options.syscalls {
         probes.record_syscalls(syscalls);
     }

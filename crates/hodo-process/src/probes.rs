@@ -5,6 +5,7 @@ mod conditions;
 mod dry;
 mod histograms;
 mod list;
+mod names;
 mod places;
 mod planned;
 mod returns;

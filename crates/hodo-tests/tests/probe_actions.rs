@@ -322,6 +322,9 @@ fn all_kinds_of_values_are_fetched() {
         assert_eq!(args["seventh"], args["top1"]);
         assert_eq!(args["far"], Value::Null);
         assert!(args["t"][0].is_string(), "{args}");
+        // The names that the program has given its threads.
+        let first = event["tid"] == event["pid"];
+        assert_eq!(args["c"], if first { "values" } else { "other" });
     }
 }
 

@@ -60,6 +60,8 @@ pub enum Source {
     Memory(Box<Source>, i32),
     /// A value plus a number.
     Plus(Box<Source>, i64),
+    /// The address of the thread's block, which libc keeps at the beginning of that block.
+    ThreadPointer,
     /// The flags. The probe must keep them.
     Flags,
     /// A segment register by its number: es, cs, ss, ds, fs, gs.

@@ -26,6 +26,9 @@ impl Probes {
     ) -> Result<Vec<Action>> {
         let index = spot.definition;
         self.placed[index] += 1;
+        if self.follows_names(index) {
+            return Ok(vec![super::names::follow(&spot.symbol)]);
+        }
         let name = name_of(&self.definitions[index], spot);
         let near = |offset: u64| {
             let mut segments = image.segments.iter();

@@ -3,10 +3,10 @@
 use alloc::vec::Vec;
 
 use super::condition::{Label, Needs, Test, Writer, kept_at};
-use super::event::emit_record;
+use super::event::{emit_record, emit_source};
 use super::hist::{Histogram, emit_histogram};
 use super::saved::Saved;
-use super::{Cold, Counter, DetourError, Event, Fetch, RCX, RDX, Register, emit_count};
+use super::{Cold, Counter, DetourError, Event, Fetch, RCX, RDX, Register, Source, emit_count};
 use crate::x86_64::emit::Code;
 use crate::x86_64::stub::Layout;
 
@@ -37,6 +37,8 @@ pub enum Deed {
     Histogram(Histogram),
     /// A byte of the events file becomes 0 or 1.
     Switch(u32, bool),
+    /// The text at an address, cut to 15 bytes, is put into 16 bytes of the control block, with zeros behind it.
+    Name(Source, u32),
     /// The function is not run, but returns this: done at last.
     Return(u64),
 }
@@ -110,6 +112,7 @@ pub(super) fn emit_block(
                 };
                 emit_histogram(code, &mut saved, histogram, at, cold);
             }
+            Deed::Name(source, at) => emit_name(code, (&mut saved, here), source, *at, cold),
             Deed::Return(_) => {}
         }
     }
@@ -166,6 +169,36 @@ impl<'a> Given<'a> {
         writer.fetched = self.fetched;
         writer
     }
+}
+
+/// Copies a text from where `source` is.
+fn emit_name(
+    code: &mut Code<'_>,
+    (saved, here): (&mut Saved, u64),
+    source: &Source,
+    at: u32,
+    cold: &mut Cold,
+) {
+    let mark = saved.slots.len();
+    saved.need(code, RCX);
+    saved.need(code, RDX);
+    let mut loads = Vec::new();
+    emit_source(code, (saved, here), source, &mut loads);
+    code.raw(&[0x31, 0xC9, 0xB2, 0x01]); // xor ecx, ecx; mov dl, 1
+    let next = code.here();
+    code.raw(&[0x84, 0xD2, 0x74, 0x03]); // test dl, dl; je over the next
+    loads.push(code.here());
+    code.raw(&[0x8A, 0x14, 0x08]); // mov dl, [rax+rcx]
+    code.op32(&[0x65, 0x88, 0x91], at); // mov gs:[rcx+at], dl
+    code.raw(&[0xFF, 0xC1, 0x83, 0xF9, 0x0F]); // inc ecx; cmp ecx, 15
+    let back = next.wrapping_sub(code.here() + 2).cast_signed() as i8;
+    code.raw(&[0x72, back.cast_unsigned()]); // jb next
+    let done = code.here();
+    code.op32(&[0x65, 0xC6, 0x04, 0x25], at + 15); // mov byte gs:[at+15], 0
+    code.raw(&[0]);
+    cold.leave
+        .extend(loads.into_iter().map(|load| (load, done)));
+    saved.back(code, mark);
 }
 
 /// Makes a byte of the events file 0 or 1, if it is not yet: then no other processor's cache loses it.

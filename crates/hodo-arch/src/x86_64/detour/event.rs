@@ -252,6 +252,11 @@ pub(super) fn emit_source(
             code.raw(&[0xEB, 8]); // jmp over the number
             code.raw(&number.to_le_bytes());
         }
+        Source::ThreadPointer => {
+            // A program without such blocks has no base of fs either, and this faults.
+            loads.push(code.here());
+            code.op32(&[0x64, 0x48, 0x8B, 0x04, 0x25], 0); // mov rax, fs:[0]
+        }
         Source::Segment(register) => code.raw(&[0x8C, 0xC0 | (register & 7) << 3]), // mov eax, register
         Source::Flags => {
             const KEPT: u32 = 0x8D5;

@@ -1,0 +1,84 @@
+//! The names of threads, where probes use them: the control block has each thread's name from its beginning on, and probes on
+//! libc's functions that give names keep it right.
+
+use hodo_arch::x86_64::detour::{Action, Bits, Block, Comparison, Deed, Fetch, Source, Test};
+use hodo_probe::registers::x86_64::Whole;
+use hodo_probe::{Action as Wanted, Definition, Expr, Source as From};
+use hodo_trace::format::tcb;
+
+use super::Probes;
+
+/// `PR_SET_NAME` of `prctl`.
+const SET_NAME: u64 = 15;
+
+/// The functions that give names, in libc by whichever name.
+const FUNCTIONS: [&str; 2] = [
+    "p:hodo/comm libc:prctl",
+    "p:hodo/comm libc:pthread_setname_np",
+];
+
+impl Probes {
+    /// If a definition uses names, the functions that give names get probes, too.
+    pub fn follow_names(&mut self) {
+        if !self.definitions.iter().any(uses_names) {
+            return;
+        }
+        let functions = FUNCTIONS
+            .iter()
+            .filter_map(|text| hodo_probe::parse(text).ok());
+        self.definitions.extend(functions);
+        self.placed.resize(self.definitions.len(), 0);
+        self.refused.resize(self.definitions.len(), None);
+    }
+
+    /// Whether this is one of these probes: they stand behind those that the user has defined.
+    pub(super) fn follows_names(&self, definition: usize) -> bool {
+        definition >= self.texts.len()
+    }
+}
+
+/// What such a probe does: the thread's own new name is copied.
+pub(super) fn follow(symbol: &str) -> Action {
+    let argument = |register: Whole| Source::Register(register as u8);
+    let (value, bits) = match symbol {
+        "prctl" => (Fetch::Word(Source::Number(SET_NAME)), 32),
+        // The number of a thread is the address of its block, as `fs` has it.
+        _ => (Fetch::Word(Source::ThreadPointer), 64),
+    };
+    let bits = Bits {
+        width: bits,
+        ..Bits::ALL
+    };
+    let same = Test::Compare(
+        Comparison::Equal,
+        false,
+        Test::Value(0, bits).into(),
+        Test::Value(1, bits).into(),
+    );
+    Action::Block(Box::new(Block {
+        base: tcb::BASE as u32,
+        switch: None,
+        values: vec![Fetch::Word(argument(Whole::Rdi)), value],
+        condition: Some(same),
+        deeds: vec![Deed::Name(argument(Whole::Rsi), tcb::COMM as u32)],
+    }))
+}
+
+/// Whether a definition has something to do with names of threads.
+fn uses_names(definition: &Definition) -> bool {
+    fn within(expr: &Expr) -> bool {
+        match expr {
+            Expr::Comm => true,
+            Expr::Unary(_, operand) => within(operand),
+            Expr::Binary(_, left, right) => within(left) || within(right),
+            _ => false,
+        }
+    }
+    let key = |action: &Wanted| match action {
+        Wanted::Hist(hist) => hist.keys.iter().any(|key| key.value == Expr::Comm),
+        _ => false,
+    };
+    definition.args.iter().any(|arg| arg.source == From::Comm)
+        || definition.condition.as_ref().is_some_and(within)
+        || definition.actions.iter().any(key)
+}
