@@ -68,13 +68,52 @@ fn event() -> Action {
     })
 }
 
+/// A block with all that can be in one and goes on behind it.
+fn block() -> Action {
+    let value = |index| Box::new(Test::Value(index, Bits::ALL));
+    let rsi = Source::Register(6);
+    let Action::Record(event) = event() else {
+        panic!("an event");
+    };
+    let five = Box::new(Test::Number(5));
+    let divided = Test::Combine(Arithmetic::Divide, true, value(0), value(3));
+    let compared = Test::Compare(Comparison::Less, true, Box::new(divided), five);
+    let texts = Test::Or(
+        Box::new(Test::Same(Text::Value(4), Text::Thread(224))),
+        Box::new(Test::Fits(Text::Value(4), Atom::pattern(b"a*[b-d]?*e"))),
+    );
+    Action::Block(Box::new(Block {
+        base: 88,
+        switch: Some(1025),
+        condition: Some(Test::And(Box::new(compared), Box::new(texts))),
+        values: event.values.clone(),
+        deeds: vec![
+            Deed::Count(Counter::Thread(-64)),
+            Deed::Record(event, Some(1024), true),
+            Deed::Histogram(Histogram {
+                table: -4096,
+                size: 10,
+                keys: vec![
+                    Key::Number(Test::Value(0, Bits::ALL), Part::Linear(3, true)),
+                    Key::Text(Text::Value(4)),
+                    Key::Text(Text::Thread(224)),
+                ],
+                sums: vec![Test::Value(3, Bits::ALL)],
+            }),
+            Deed::Switch(1026, false),
+            Deed::Name(rsi, 224),
+        ],
+    }))
+}
+
 /// What is pushed is popped, in every detour, wherever its code is left.
 #[test]
 fn the_stack_is_balanced() {
     let event = event();
     let count = Action::Count(Counter::Thread(-64));
     let shared = Action::Count(Counter::Shared { base: 32, at: -8 });
-    for action in [&event, &count, &shared] {
+    let block = block();
+    for action in [&event, &count, &shared, &block] {
         for flags_dead in [false, true] {
             // mov eax, 1; nop
             let probe = Probe {
@@ -146,4 +185,63 @@ fn probes_come_before_their_instructions() {
     assert_eq!(map, [(0, 0), (1, 19), (4, 31)]);
     let error = emitted(&code, &[probe(2)]).expect_err("not an instruction");
     assert_eq!(error, DetourError::NoInstruction(2));
+}
+
+#[test]
+fn blocks_are_as_large_as_they_say_at_most() {
+    let Action::Block(block) = block() else {
+        panic!("a block");
+    };
+    let said = size(&block, &layout());
+    let action = Action::Block(block);
+    let probe = Probe {
+        offset: 0,
+        when: When::Hit,
+        flags_dead: false,
+        action: &action,
+    };
+    let (bytes, detour) = emitted(&[0x90], &[probe]).expect("a detour");
+    assert!((bytes.len() as u64) <= said + 16, "{} {said}", bytes.len());
+    // Each load of a condition goes on where the condition is false, with the stack as it is there.
+    let outside =
+        |&(load, next): &(u64, u64)| load <= next && next < 0x20_0000 + bytes.len() as u64;
+    assert!(detour.faults.len() > 8, "{}", detour.faults.len());
+    assert!(detour.faults.iter().all(outside), "{:x?}", detour.faults);
+}
+
+#[test]
+fn bits_of_words_are_cut_and_extended() {
+    let cut = |shift, width, signed| {
+        Bits {
+            shift,
+            width,
+            signed,
+        }
+        .of(0x8000_0000_0000_81F3)
+    };
+    assert_eq!(cut(0, 8, false), 0xF3);
+    assert_eq!(cut(0, 8, true), u64::MAX - 12);
+    assert_eq!(cut(8, 8, false), 0x81);
+    assert_eq!(cut(4, 3, false), 7);
+    assert_eq!(cut(0, 64, true), 0x8000_0000_0000_81F3);
+    assert_eq!(cut(63, 1, true), u64::MAX);
+}
+
+#[test]
+fn patterns_fit_whole_texts() {
+    for (pattern, text, fits) in [
+        ("", "", true),
+        ("*", "", true),
+        ("a*c", "abbc", true),
+        ("a*c", "abbcd", false),
+        ("?[a-c]*", "xbz", true),
+        ("?[!a-c]*", "xbz", false),
+        ("[]x]", "]", true),
+        ("a[", "a[", true),
+        ("*ab*ab", "abab", true),
+        ("*ab*ab", "ab", false),
+    ] {
+        let atoms = Atom::pattern(pattern.as_bytes());
+        assert_eq!(Atom::fit(&atoms, text.as_bytes()), fits, "{pattern} {text}");
+    }
 }
