@@ -284,9 +284,9 @@ hodo_sys_bytes:
     mov edx, eax
 1:  mov eax, 1
     mov r11, rsi
-    shr r11, 12
+    shr r11, 16
     jz 4f
-    shr r11, 35
+    shr r11, 31
     jnz 4f
 2:  cmp edx, 8
     jb 3f
@@ -338,9 +338,9 @@ hodo_sys_text:
     mov r10d, eax
 1:  mov eax, 1
     mov r11, rsi
-    shr r11, 12
+    shr r11, 16
     jz 4b
-    shr r11, 35
+    shr r11, 31
     jnz 4b
     xor eax, eax
 2:  test r10d, r10d

@@ -47,6 +47,8 @@ pub struct Island {
     earlier: u32,
     /// What is called around system calls, if it was added.
     syscalls: Option<(u64, u64)>,
+    /// Detours with system calls that have no FDE yet: where they begin; offsets and original addresses of the calls.
+    detours: Option<(u32, Vec<(u32, u64)>)>,
 }
 
 /// How much of an island is in use.
@@ -245,6 +247,7 @@ impl Island {
             table: Vec::new(),
             earlier: 0,
             syscalls: None,
+            detours: None,
             stubs: Vec::new(),
         };
         island.rows.push(Row {

@@ -66,6 +66,7 @@ impl Island {
             }
         }
         self.close_group();
+        self.close_detours();
         write_puns(punned, image, places, patches);
     }
 
@@ -102,6 +103,7 @@ impl Island {
         match emitted {
             Ok(detour) => {
                 self.rows.extend(&detour.rows);
+                self.frame_detour(start, &detour);
                 let group = self.rows.first().map_or(0, |row| row.at);
                 if !self.rows.is_empty() && self.code.len() as u32 - group >= frames::GROUP {
                     self.close_group();

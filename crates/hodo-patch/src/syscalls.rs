@@ -1,6 +1,8 @@
 //! System calls: the code that is called around them, and its table.
 
+use hodo_arch::x86_64::detour::Detour;
 use hodo_arch::x86_64::emit::Code;
+use hodo_arch::x86_64::frames;
 use hodo_trace::format::record;
 use hodo_trace::syscalls::HEADER;
 
@@ -56,5 +58,32 @@ impl Island {
         patches.faults.extend(faults);
         self.syscalls = Some((start + agent.enter as u64, start + agent.exit as u64));
         Ok(())
+    }
+
+    /// Describes the frames of a detour that was just added, if it makes system calls: threads wait in these, and what
+    /// interrupts or cancels them there wants to know who made them.
+    pub(crate) fn frame_detour(&mut self, start: u64, detour: &Detour) {
+        let offset = |at: u64| (at - self.base) as u32;
+        let calls = detour
+            .syscalls
+            .iter()
+            .map(|&(at, original)| (offset(at), original));
+        match &mut self.detours {
+            Some((_, all)) => all.extend(calls),
+            None if detour.syscalls.is_empty() => {}
+            None => self.detours = Some((offset(start), calls.collect())),
+        }
+        let long = |&(start, _): &(u32, _)| self.code.len() as u32 - start >= frames::GROUP;
+        if self.detours.as_ref().is_some_and(long) {
+            self.close_detours();
+        }
+    }
+
+    /// Ends the FDE of the detours that were added.
+    pub(crate) fn close_detours(&mut self) {
+        if let Some((start, calls)) = self.detours.take() {
+            let entry = frames::detours(&mut self.code, &self.frames, start, &calls);
+            self.table.push(entry);
+        }
     }
 }

@@ -145,6 +145,7 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
         &mut island,
         context,
         &mut |range| spots.find(range),
+        space.extra != Raise::default(),
         &mut patches,
     )?;
     space.spots = spots.finish()?;
@@ -362,13 +363,14 @@ fn write_island(memory: &Memory, island: &Island, since: Used) -> Result<Used> {
     Ok(island.used())
 }
 
-/// Builds the stubs of a module.
+/// Builds the stubs of a module. `raised`: limits are.
 fn patch(
     module: &Module,
     bias: u64,
     island: &mut Island,
     context: &mut Work<'_>,
     places: &mut Places<'_>,
+    raised: bool,
     patches: &mut Patches,
 ) -> Result<()> {
     let image = hodo_patch::Image {
@@ -403,12 +405,7 @@ fn patch(
         },
     };
     island.add_module(sites, image, context.recording, places, patches);
-    let regions: Vec<_> = module
-        .probed
-        .sites
-        .iter()
-        .map(|(site, probes)| hodo_patch::Region { site, probes })
-        .collect();
+    let regions = module.probed.regions(raised);
     let timed = context.recording.timed;
     if let Some(events) = &module.probed.syscalls
         && let Err(reason) = island.add_syscalls(events, timed, patches)

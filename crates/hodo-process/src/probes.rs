@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use hodo_arch::x86_64::detour::{Action, When};
-use hodo_patch::{Probe, SyscallEvents};
+use hodo_patch::{Probe, Region, SyscallEvents};
 use hodo_plan::model::{Mode, Plan, ProbeSite, SitePlan};
 use hodo_probe::{Definition, Kind, Offset, Place, Scalar, Symbol, Type};
 use hodo_symbols::{Style, demangle};
@@ -78,11 +78,25 @@ pub struct Probes {
 pub struct Probed {
     /// Regions that are moved, with their probes.
     pub sites: Vec<(SitePlan, Vec<Probe>)>,
+    /// Others, in functions that are hooked where limits on memory are raised: only for where they are not.
+    pub without_limits: Vec<(SitePlan, Vec<Probe>)>,
     /// How system calls are recorded, if they are.
     pub syscalls: Option<Rc<SyscallEvents>>,
 }
 
 impl Probed {
+    /// The regions that are moved. `raised`: limits on memory are.
+    pub fn regions(&self, raised: bool) -> Vec<Region<'_>> {
+        let more = match raised {
+            true => &[],
+            false => &self.without_limits[..],
+        };
+        let regions = self.sites.iter().chain(more);
+        regions
+            .map(|(site, probes)| Region { site, probes })
+            .collect()
+    }
+
     /// Bytes of an island that the detours take, at most.
     pub fn room(&self) -> u64 {
         let probe = |probe: &Probe| match &probe.action {

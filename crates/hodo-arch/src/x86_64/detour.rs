@@ -182,6 +182,8 @@ pub struct Detour {
     pub calls: Vec<(usize, u64)>,
     /// Where it jumps back to what follows the original code, if it can.
     pub end: Option<u64>,
+    /// Moved system calls, and where they stood.
+    pub syscalls: Vec<(u64, u64)>,
 }
 
 /// Why a detour cannot be made.
@@ -282,6 +284,8 @@ pub fn emit(
         for probe in hits().filter(|probe| probe.offset == piece.old) {
             if *probe.action == Action::Syscall {
                 detour.calls.push((piece.old, code.here() + BEHIND));
+                let at = code.here() + syscall::BEFORE;
+                detour.syscalls.push((at, from + probe.offset as u64));
             }
             emit_probe(code, (layout, runtime), probe, from, &mut cold)?;
         }

@@ -237,6 +237,47 @@ pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
     table
 }
 
+/// Appends the FDE of detours, from the offset `start` to the end of what the island has: at the moved system calls, which
+/// are given by their offset and the address at which they stood, and right behind them, all is as it would be there. They
+/// look like something that was called from there, with a frame of no size; CFA = rsp - 8, for it must differ from the
+/// caller's. Elsewhere unwinding ends. Returns its entry in the search table.
+#[must_use]
+pub fn detours(
+    island: &mut Vec<u8>,
+    frames: &Frames,
+    start: u32,
+    syscalls: &[(u32, u64)],
+) -> [u8; 8] {
+    let end = island.len() as u32;
+    island.resize(island.len().next_multiple_of(4), 0xCC);
+    let at = island.len() as u32;
+    let mut body = (at + 4 - frames.cie).to_le_bytes().to_vec();
+    body.extend(start.wrapping_sub(at + 8).to_le_bytes());
+    body.extend((end - start).to_le_bytes());
+    body.push(0);
+    body.extend([0x12, RSP, 1]); // DW_CFA_def_cfa_sf: rsp - 8
+    body.extend([0x16, RSP, 2, 0x77, 0]); // DW_CFA_val_expression: breg7 0
+    body.extend([0x07, 16]); // DW_CFA_undefined: return address
+    let mut place = start;
+    for &(syscall, original) in syscalls {
+        // A call that is made again begins at its own address; one that is interrupted has ended.
+        for (offset, address) in [(syscall, original), (syscall + 2, original + 2)] {
+            advance(&mut body, offset - place);
+            place = offset;
+            body.extend([0x16, 16, 9, 0x0E]); // const8u
+            body.extend(address.to_le_bytes());
+        }
+        advance(&mut body, 1);
+        place += 1;
+        body.extend([0x07, 16]);
+    }
+    entry(island, &body);
+    let mut table = [0; 8];
+    table[..4].copy_from_slice(&start.wrapping_sub(frames.header).to_le_bytes());
+    table[4..].copy_from_slice(&at.wrapping_sub(frames.header).to_le_bytes());
+    table
+}
+
 fn advance(out: &mut Vec<u8>, distance: u32) {
     match distance {
         0 => {}

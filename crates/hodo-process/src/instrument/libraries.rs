@@ -134,6 +134,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
                     &mut island,
                     context,
                     &mut |range| spots.find(range),
+                    space.extra != hodo_patch::Raise::default(),
                     &mut patches,
                 )?;
                 space.spots = spots.finish()?;

@@ -92,34 +92,50 @@ impl Probes {
             syscalls: Some(events),
             ..Probed::default()
         };
-        let mut clashes = 0;
         for site in plan.sites {
-            let clash = hooked.iter().flatten().any(|&(addr, _)| {
-                site.displaced.start < addr + HOOK_LENGTH && addr < site.displaced.end
+            // Functions that deal with limits are hooked only where limits are raised.
+            let clash = hooked.iter().enumerate().find(|(_, symbol)| {
+                symbol.is_some_and(|(addr, _)| {
+                    site.displaced.start < addr + HOOK_LENGTH && addr < site.displaced.end
+                })
             });
-            if clash {
-                clashes += site.probes.len();
-                continue;
-            }
             let probes = site.probes.iter().zip(&site.flags_dead);
             let probes = probes.map(|(&addr, &flags_dead)| Probe {
-                when: When::Hit,
                 addr,
                 flags_dead,
+                when: When::Hit,
                 action: Action::Syscall,
             });
-            probed.sites.push((site_plan(&site), probes.collect()));
+            match clash {
+                None => probed.sites.push((site_plan(&site), probes.collect())),
+                Some((index, _))
+                    if HOOKED[index].ends_with("rlimit") || HOOKED[index] == "prlimit" =>
+                {
+                    probed
+                        .without_limits
+                        .push((site_plan(&site), probes.collect()));
+                }
+                // Never executed: hodo replaces it.
+                Some(_) => {}
+            }
         }
         left.sort_by_key(|refused| refused.addr);
-        let count = left.len() + clashes;
+        let count = left.len();
         if count > 0 {
             let first = left
                 .first()
                 .map(|refused| format!("; the first, at {:#x}: {}", refused.addr, refused.reason));
             let text = format!(
-                "{}: of {} `syscall` instructions {count} are not watched{}",
+                "{}: of {} `syscall` instructions {count} {} not watched{}",
                 image.path.display(),
-                count + probed.sites.iter().map(|site| site.1.len()).sum::<usize>(),
+                count
+                    + probed
+                        .sites
+                        .iter()
+                        .chain(&probed.without_limits)
+                        .map(|site| site.1.len())
+                        .sum::<usize>(),
+                if count == 1 { "is" } else { "are" },
                 first.unwrap_or_default()
             );
             session.log(&json!({"remark": {"pid": 0, "text": text}}))?;

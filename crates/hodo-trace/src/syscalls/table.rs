@@ -224,7 +224,7 @@ pub(super) const ALL: [(&str, &str); 467] = [
     ("set_tid_address", "ptr"),
     ("restart_syscall", ""),
     ("semtimedop", "..."),
-    ("fadvise64", "..."),
+    ("fadvise64", "fd off size fadvise"),
     ("timer_create", "clockid ptr ptr"),
     ("timer_settime", "int int ptr ptr"),
     ("timer_gettime", "int ptr"),

@@ -225,6 +225,17 @@ impl<'c> Call<'c> {
             "mremap" => named(MREMAP, "MREMAP_???"),
             "msync" => named(MSYNC, "MS_???"),
             "madvise" => one(short, MADVISE, "MADV_???"),
+            "fadvise" => {
+                let names: &Names = &[
+                    (0, "POSIX_FADV_NORMAL"),
+                    (1, "POSIX_FADV_RANDOM"),
+                    (2, "POSIX_FADV_SEQUENTIAL"),
+                    (3, "POSIX_FADV_WILLNEED"),
+                    (4, "POSIX_FADV_DONTNEED"),
+                    (5, "POSIX_FADV_NOREUSE"),
+                ];
+                one(short, names, "POSIX_FADV_???")
+            }
             "whence" => one(short, WHENCE, "SEEK_???"),
             "how" => one(short, HOW, "SIG_???"),
             "sig" => match short {

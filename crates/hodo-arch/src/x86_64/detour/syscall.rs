@@ -7,6 +7,8 @@ use alloc::borrow::Cow;
 
 /// `syscall`
 const SYSCALL: [u8; 2] = [0x0F, 0x05];
+/// Bytes before the system call.
+pub(super) const BEFORE: u64 = 18;
 /// A nop of the same length.
 const NOP: [u8; 2] = [0x66, 0x90];
 
@@ -20,6 +22,7 @@ pub(super) fn emit(code: &mut Code<'_>, runtime: &Runtime, here: u64) {
     let (enter, exit) = runtime.syscalls.unwrap_or_default();
     let start = code.here();
     around(code, enter);
+    debug_assert_eq!(code.here(), start + BEFORE);
     code.raw(&SYSCALL);
     debug_assert_eq!(code.here(), start + BEHIND);
     around(code, exit);

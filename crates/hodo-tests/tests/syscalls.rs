@@ -1,0 +1,244 @@
+//! `hodo syscalls`: what it shows is what strace shows, and programs do what they do alone.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use hodo_tests::{Kind, build, build_with, hodo, scratch, skip};
+use serde_json::Value;
+
+/// Runs a command, under a tracer or not, in a directory of its own.
+fn run(tracer: &[&str], command: &[&str], directory: &Path) -> Output {
+    Command::new("timeout")
+        .args(["-s", "KILL", "120"])
+        .args(tracer)
+        .args(command)
+        .env("LC_ALL", "C")
+        .env("HODO_PROGRESS", "0")
+        .stdin(Stdio::null())
+        .current_dir(directory)
+        .output()
+        .expect("it can be run")
+}
+
+fn syscalls<'a>(options: &[&'a str], program: &'a str) -> Vec<&'a str> {
+    [&[program, "syscalls"], options, &["--"]].concat()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
+
+/// A line without what differs from run to run: addresses, ids, times, ports, and the column of the result.
+fn plain(line: &str) -> Option<String> {
+    // Signals are not shown; how a handler returns is no probe's business.
+    // glibc asks for the size of the stack before the linker tells that libraries are mapped.
+    let early = line.starts_with("prlimit64(0, RLIMIT_STACK, NULL, ");
+    if early || line.starts_with("---") || line.contains("rt_sigreturn(") {
+        return None;
+    }
+    let rules = [
+        (r"^execve\(.*", "execve"),
+        (r"0x[0-9a-f]{5,}", "ADDR"),
+        (r" +=", " ="),
+        (r"htons\(\d{4,}\)", "htons(PORT)"),
+        (r"(tv_n?u?sec)=\d+", "$1=T"),
+        (r#"getrandom\("[^"]*""#, "getrandom(\"\""),
+        (
+            r"^(set_tid_address|getpid|gettid|getppid|getpgrp|fork|clone|kill|wait4|tgkill)(.*)",
+            "$1",
+        ),
+        (r"f_(bfree|bavail|ffree|blocks|files)=\d+", "f_$1=N"),
+    ];
+    let mut line = line.to_owned();
+    for (pattern, with) in rules {
+        let regex = regex::Regex::new(pattern).expect("it is right");
+        line = regex.replace_all(&line, with).into_owned();
+    }
+    Some(line)
+}
+
+#[test]
+fn lines_are_those_of_strace() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("there is no strace");
+    }
+    let program = build("calls.c", Kind::Pie, &["-w"]);
+    let program = path(&program);
+    let commands: [&[&str]; 4] = [
+        &["/bin/true"],
+        &["cat", "/proc/self/comm", "/nonexistent"],
+        &["ls", "/"],
+        &[program],
+    ];
+    let hodo = hodo();
+    for command in commands {
+        let place = scratch("syscalls-strace");
+        let [ours, theirs] = ["ours", "theirs"].map(|name| place.join(name));
+        let tracer = syscalls(&["--no-follow", "-o", path(&ours)], path(&hodo));
+        let traced = run(&tracer, command, &place);
+        let stracer = ["strace", "-o", path(&theirs)];
+        let reference = run(&stracer, command, &place);
+        assert_eq!(traced.status, reference.status, "{command:?}: {traced:?}");
+        let lines = |path: &PathBuf| -> Vec<String> {
+            let text = std::fs::read_to_string(path).expect("lines");
+            text.lines().filter_map(plain).collect()
+        };
+        let (ours, theirs) = (lines(&ours), lines(&theirs));
+        for (our, their) in ours.iter().zip(&theirs) {
+            assert_eq!(our, their, "{command:?}");
+        }
+        assert_eq!(
+            ours.len(),
+            theirs.len(),
+            "{command:?}: {ours:#?} {theirs:#?}"
+        );
+        assert!(ours.len() > 20, "{command:?}: {ours:?}");
+    }
+}
+
+#[test]
+fn programs_do_what_they_do_alone() {
+    let place = scratch("syscalls-alone");
+    let source = "waits.cc";
+    let dynamic = build_with("g++", &[source], &["-w", "-O2", "-pthread"]);
+    let fixed = build_with("g++", &[source], &["-w", "-O2", "-pthread", "-static"]);
+    let hodo = hodo();
+    let out = place.join("out");
+    for program in [dynamic, fixed] {
+        let command = [path(&program)];
+        let alone = run(&[], &command, &place);
+        let tracer = syscalls(&["-o", path(&out)], path(&hodo));
+        let traced = run(&tracer, &command, &place);
+        assert_eq!(text(&alone.stdout), text(&traced.stdout));
+        assert_eq!(alone.status, traced.status);
+        let shown = std::fs::read_to_string(&out).expect("lines");
+        for expected in [
+            "read(3,  <unfinished ...>",
+            "<... read resumed>",
+            "-1 EINTR (Interrupted system call)",
+            "-1 EFAULT (Bad address)",
+            "execve(\"/bin/sh\", [\"sh\", \"-c\", \"echo spawned; exit 5\"], ",
+            "+++ exited with 5 +++",
+            "+++ exited with 7 +++",
+        ] {
+            assert!(shown.contains(expected), "{expected}: {shown}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_program_is_watched() {
+    let hodo = hodo();
+    let place = scratch("syscalls-kinds");
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_available()) {
+        let program = build("threads.c", kind, &["-pthread"]);
+        let alone = run(&[], &[path(&program)], &place);
+        let tracer = syscalls(&["--format", "json", "-o", "out"], path(&hodo));
+        let traced = run(&tracer, &[path(&program)], &place);
+        assert_eq!(alone.stdout, traced.stdout, "{kind:?}: {traced:?}");
+        assert_eq!(alone.status, traced.status, "{kind:?}");
+        let shown = std::fs::read_to_string(place.join("out")).expect("lines");
+        let calls: Vec<Value> = shown
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}")))
+            .collect();
+        let named = |name: &str| calls.iter().filter(|call| call["name"] == name).count();
+        assert_eq!(named("exit_group"), 1, "{kind:?}: {shown}");
+        let mut tids: Vec<_> = calls
+            .iter()
+            .filter_map(|call| call["tid"].as_i64())
+            .collect();
+        tids.sort_unstable();
+        tids.dedup();
+        assert!(tids.len() > 1, "{kind:?}: {shown}");
+        let writes = calls
+            .iter()
+            .filter(|call| call["name"] == "write" || call["name"] == "writev");
+        let written: i64 = writes.filter_map(|call| call["result"].as_i64()).sum();
+        // Of a library without symbols not all functions are known; that is told.
+        let told = text(&traced.stderr).contains("`syscall` instructions");
+        assert!(
+            told || written >= alone.stdout.len() as i64,
+            "{kind:?}: {shown}"
+        );
+    }
+}
+
+#[test]
+fn filters_and_summaries() {
+    let hodo = hodo();
+    let place = scratch("syscalls-filters");
+    let command = [
+        "dd",
+        "if=/dev/zero",
+        "of=/dev/null",
+        "bs=1",
+        "count=1000",
+        "status=none",
+    ];
+    let tracer = syscalls(&["-e", "trace=write,close"], path(&hodo));
+    let output = run(&tracer, &command, &place);
+    let lines: Vec<_> = text(&output.stderr)
+        .lines()
+        .filter(|line| !line.starts_with("hodo: "))
+        .collect();
+    let writes = lines
+        .iter()
+        .filter(|line| line.starts_with("write(1, \"\0\", 1) ") && line.ends_with(" = 1"));
+    assert_eq!(writes.count(), 1000, "{lines:?}");
+    let known = |line: &&str| {
+        ["write(", "close(", "+++ exited with 0 +++"]
+            .iter()
+            .any(|start| line.starts_with(start))
+    };
+    assert!(lines.iter().all(known), "{lines:?}");
+    let tracer = syscalls(&["-c", "--format", "json"], path(&hodo));
+    let output = run(&tracer, &command, &place);
+    let calls = |name: &str| {
+        let rows = text(&output.stderr)
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        rows.filter(|row| row["syscall"] == name)
+            .find_map(|row| row["calls"].as_u64())
+    };
+    assert_eq!(calls("write"), Some(1000));
+    assert_eq!(calls("execve"), Some(1));
+    assert_eq!(calls("exit_group"), None);
+    assert!(calls("read").is_some_and(|calls| calls > 1000));
+    let tracer = syscalls(&["-c"], path(&hodo));
+    let output = run(&tracer, &["cat", "/nonexistent"], &place);
+    let shown = text(&output.stderr);
+    assert!(
+        shown.contains("% time     seconds  usecs/call     calls    errors syscall"),
+        "{shown}"
+    );
+    assert!(shown.trim_end().ends_with(" total"), "{shown}");
+}
+
+#[test]
+fn errors_are_told() {
+    let hodo = hodo();
+    let place = scratch("syscalls-errors");
+    let told = |words: &[&str]| {
+        let output = run(&[&[path(&hodo), "syscalls"], words].concat(), &[], &place);
+        assert_ne!(output.status.code(), Some(0), "{words:?}");
+        text(&output.stderr).to_owned()
+    };
+    assert_eq!(
+        told(&["-e", "reed", "true"]),
+        "hodo: there is no system call \"reed\", and no group of that name (file, desc, network, process, memory, signal)\n"
+    );
+    assert_eq!(
+        told(&["-p", "1"]),
+        "hodo: hodo syscalls cannot attach to a process yet (-p): name a program to run\n"
+    );
+    assert!(told(&["-o", "/nonexistent/x", "true"]).starts_with("hodo: writing /nonexistent/x: "));
+    assert_eq!(
+        told(&["./nothing"]),
+        "hodo: cannot run ./nothing: no such file\n"
+    );
+}
