@@ -131,10 +131,13 @@ fn programs_do_what_they_do_alone() {
 }
 
 #[test]
-fn every_kind_of_program_is_watched() {
+fn programs_of_all_libraries_are_watched() {
     let hodo = hodo();
     let place = scratch("syscalls-kinds");
-    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_available()) {
+    for kind in [Kind::Pie, Kind::Static, Kind::Musl, Kind::MuslStatic]
+        .into_iter()
+        .filter(|kind| kind.is_available())
+    {
         let program = build("threads.c", kind, &["-pthread"]);
         let alone = run(&[], &[path(&program)], &place);
         let tracer = syscalls(&["--format", "json", "-o", "out"], path(&hodo));
@@ -186,9 +189,8 @@ fn filters_and_summaries() {
         .lines()
         .filter(|line| !line.starts_with("hodo: "))
         .collect();
-    let writes = lines
-        .iter()
-        .filter(|line| line.starts_with("write(1, \"\0\", 1) ") && line.ends_with(" = 1"));
+    let write = |line: &&&str| line.starts_with(r#"write(1, "\0", 1) "#) && line.ends_with("= 1");
+    let writes = lines.iter().filter(write);
     assert_eq!(writes.count(), 1000, "{lines:?}");
     let known = |line: &&str| {
         ["write(", "close(", "+++ exited with 0 +++"]

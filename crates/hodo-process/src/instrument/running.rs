@@ -175,6 +175,8 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
                 island,
                 context,
                 &mut |range| spots.find(range),
+                // The limits of a process that runs are left as they are.
+                false,
                 &mut patches,
             )?;
             for page in spots.chosen() {

@@ -48,6 +48,18 @@ pub(super) fn stat(bytes: &[u8]) -> String {
     format!("{{st_mode={}, {what}, ...}}", mode(st_mode))
 }
 
+const ATTRIBUTES: &names::Names = &[
+    (0x4, "STATX_ATTR_COMPRESSED"),
+    (0x10, "STATX_ATTR_IMMUTABLE"),
+    (0x20, "STATX_ATTR_APPEND"),
+    (0x40, "STATX_ATTR_NODUMP"),
+    (0x800, "STATX_ATTR_ENCRYPTED"),
+    (0x1000, "STATX_ATTR_AUTOMOUNT"),
+    (0x2000, "STATX_ATTR_MOUNT_ROOT"),
+    (0x10_0000, "STATX_ATTR_VERITY"),
+    (0x20_0000, "STATX_ATTR_DAX"),
+];
+
 /// `struct statx`
 pub(super) fn statx(bytes: &[u8]) -> String {
     let mask = number(bytes, 0, 4);
@@ -68,7 +80,7 @@ pub(super) fn statx(bytes: &[u8]) -> String {
     };
     format!(
         "{{stx_mask={shown}, stx_attributes={}, stx_mode={}, {what}, ...}}",
-        hex(attributes),
+        flags(attributes, ATTRIBUTES, "STATX_ATTR_???"),
         mode(stx_mode)
     )
 }
