@@ -54,10 +54,7 @@ pub enum Command {
     /// Run a program and show what its probes say: count or print whenever an instruction is executed
     #[command(after_help = looking::PROBES)]
     Probe(ProbeArgs),
-    /// Show the system calls of a program
-    ///
-    /// As strace does, but the program is not stopped for them: their `syscall` instructions are probed. They are shown on
-    /// standard error when the program has ended, or in the file that -o names.
+    /// Show the system calls of a program as strace does: on standard error, when it has ended
     Syscalls(crate::syscalls::SyscallsArgs),
     /// Show what could be traced of a program or library, without running it
     Plan(PlanArgs),
