@@ -234,10 +234,6 @@ fn errors_are_told() {
         told(&["-e", "reed", "true"]),
         "hodo: there is no system call \"reed\", and no group of that name (file, desc, network, process, memory, signal)\n"
     );
-    assert_eq!(
-        told(&["-p", "1"]),
-        "hodo: hodo syscalls cannot attach to a process yet (-p): name a program to run\n"
-    );
     assert!(told(&["-o", "/nonexistent/x", "true"]).starts_with("hodo: writing /nonexistent/x: "));
     assert_eq!(
         told(&["./nothing"]),
