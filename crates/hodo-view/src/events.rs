@@ -298,8 +298,9 @@ impl Line<'_> {
             args.insert("stacktrace".to_owned(), frames.into());
             args.insert("complete".to_owned(), chain.complete.into());
         } else if let Some(bytes) = self.snapshot() {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            args.insert("stack".to_owned(), hex.into());
+            let arg = self.probe.args.first().filter(|_| !bytes.is_empty());
+            let hex = arg.map(|arg| self.value(arg).json());
+            args.insert("stack".to_owned(), hex.unwrap_or_else(|| "".into()));
         } else {
             for arg in &self.probe.args {
                 args.insert(arg.name.clone(), self.value(arg).json());
@@ -319,6 +320,14 @@ impl Line<'_> {
 
     /// The value of one of the probe's arguments.
     pub fn value(&self, arg: &Arg) -> Shown {
+        if let Some(chain) = self.chain() {
+            let names: Vec<_> = chain.frames.iter().map(Located::text).collect();
+            return Shown::Text(names.join(" <- ").into_bytes());
+        }
+        if let Some(bytes) = self.snapshot() {
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            return Shown::Text(hex.into_bytes());
+        }
         let symbol = |addr| {
             let at = (self.task, self.ns);
             self.addresses.locate(self.source, at, addr, false).symbol()

@@ -2,13 +2,13 @@
 
 use anyhow::{Result, bail};
 use hodo_arch::x86_64::detour::{Action, Block, Counter, Deed, Event, Fetch, Source};
-use hodo_probe::Action as Wanted;
 use hodo_probe::registers::x86_64::Whole;
+use hodo_probe::{Action as Wanted, Kind};
 use hodo_trace::format::{counters, record, tcb};
 use serde_json::{Value, json};
 
 use super::conditions::Arguments;
-use super::values::fetches;
+use super::values::{fetches, returned};
 use super::{Counted, Probes, Spot, name_of};
 use crate::modules::Image;
 use crate::session::Session;
@@ -67,7 +67,10 @@ impl Probes {
                             (values, args, "snapshot")
                         }
                         _ => {
-                            let (values, args) = stack();
+                            let (mut values, args) = stack();
+                            if self.definitions[index].kind == Kind::Return {
+                                values.iter_mut().for_each(returned);
+                            }
                             (values, args, "stacktrace")
                         }
                     };

@@ -170,7 +170,7 @@ pub(super) fn fetches(
 }
 
 /// A fetch when a function has returned: the next instruction is the caller's.
-fn returned(fetch: &mut Fetch) {
+pub(super) fn returned(fetch: &mut Fetch) {
     let mut source = match fetch {
         Fetch::Word(source)
         | Fetch::Load(source, ..)
