@@ -6,10 +6,11 @@
 
 mod hook;
 mod lead;
+mod libcalls;
 mod probe;
 mod syscalls;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 pub use hook::{Hook, LimitCall, Raise, Unwinder};
@@ -21,7 +22,7 @@ use hodo_arch::x86_64::frames::{self, Frames};
 use hodo_arch::x86_64::relocate::{RelocateError, Relocated, relocate_mapped};
 use hodo_arch::x86_64::stub::{self, Body, Layout, Records, Runtime, Scope};
 use hodo_arch::x86_64::track::{self, Row, Rule, State};
-use hodo_plan::model::{Extra, LibcallForm, LibcallSite, Mode, PlannedFunction, SitePlan};
+use hodo_plan::model::{Extra, LibcallSite, Mode, PlannedFunction, SitePlan};
 use hodo_trace::format::{BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, counters, record, tcb};
 
 use crate::lead::{lead, write_puns};
@@ -172,6 +173,8 @@ pub struct Sites<'p> {
     pub libcalls: &'p [TracedCall<'p>],
     /// What is to be written in any case: see [`hodo_plan::model::Plan::nops`].
     pub nops: &'p [(u64, Vec<u8>)],
+    /// Regions that are moved for probes. None overlaps a function's site.
+    pub regions: &'p [Region<'p>],
 }
 
 /// Finds executable memory for 14 bytes that begin in a range of runtime addresses.
@@ -363,11 +366,11 @@ impl Island {
     }
 
     /// Adds a stub with the given body, which stood at `original`, and returns its address.
-    fn stub(
+    fn stub<E: std::fmt::Display>(
         &mut self,
         records: &Records,
         original: u64,
-        body: impl FnOnce(u64) -> Result<Body, RelocateError>,
+        body: impl FnOnce(u64) -> Result<Body, E>,
     ) -> Result<u64, String> {
         self.check_room(4096)?;
         let runtime = self.runtime_addresses(records.timed);
@@ -411,6 +414,7 @@ impl Island {
             functions,
             libcalls,
             nops,
+            regions,
         } = sites;
         // Calls that are displaced by a function's patch are changed in the copy that runs in the stub.
         let mut calls = self.libcall_writes(libcalls, image, recording, patches);
@@ -426,20 +430,25 @@ impl Island {
                     if let Extra::Pun { free } = site.extra {
                         punned.push((site, free, stub));
                     }
-                    let patch_end = site.patch + u64::from(site.patch_len);
-                    for changes in [&mut calls, &mut nops] {
-                        let from = site.displaced.start.min(site.patch);
-                        let to = site.displaced.end.max(patch_end);
-                        let inside: Vec<u64> = changes.range(from..to).map(|(&at, _)| at).collect();
-                        for at in inside {
-                            changes.remove(&at);
-                        }
-                    }
+                    displace(site, [&mut calls, &mut nops]);
                 }
                 Err(reason) => patches.failed.push((traced.function.addr, reason)),
             }
         }
+        for region in regions {
+            let site = region.site;
+            match self.add_region(region, image, recording, &[&calls, &nops], patches) {
+                Ok(start) => {
+                    if let Extra::Pun { free } = site.extra {
+                        punned.push((site, free, start));
+                    }
+                    displace(site, [&mut calls, &mut nops]);
+                }
+                Err(reason) => patches.failed.push((site.patch, reason)),
+            }
+        }
         self.close_group();
+        self.close_detours();
         for (at, bytes) in calls.into_iter().chain(nops) {
             patches.writes.push((at.wrapping_add(image.bias), bytes));
         }
@@ -480,10 +489,11 @@ impl Island {
         let stub = self.stub(records, from, |at| {
             let moved = relocate_mapped(&code, from, at)?;
             copies = copied(&moved, from, resume, at);
-            Ok(Body {
+            Ok::<_, RelocateError>(Body {
                 bytes: moved.bytes,
                 resume: moved.falls_through.then_some(resume),
                 rows: moved.rows,
+                returns: false,
             })
         })?;
         lead(site, at, stub, patches)?;
@@ -500,44 +510,6 @@ impl Island {
         } else {
             Err("there is no island within 2 GiB".to_owned())
         }
-    }
-
-    /// What to write at the sites of calls into shared libraries, by link-time address.
-    fn libcall_writes(
-        &mut self,
-        libcalls: &[TracedCall<'_>],
-        image: Image<'_>,
-        recording: Recording,
-        patches: &mut Patches,
-    ) -> BTreeMap<u64, Vec<u8>> {
-        let mut writes = BTreeMap::new();
-        // Call sites of one GOT slot share a stub.
-        let mut shared = HashMap::new();
-        for &TracedCall { site, id, filter } in libcalls {
-            let at = site.patch.wrapping_add(image.bias);
-            let got = site.got.wrapping_add(image.bias);
-            let records = records(id, filter, site.mode, recording);
-            let reach = self.check_reach(at).and_then(|()| self.check_reach(got));
-            let stub = reach.and_then(|()| match shared.get(&(got, id)) {
-                Some(&stub) => Ok(stub),
-                None => self.stub(&records, 0, |body| Ok(indirect_jump(body, got))),
-            });
-            match stub {
-                Ok(stub) => {
-                    shared.insert((got, id), stub);
-                    let bytes = match site.form {
-                        // The return address must stay what it was, and nothing of a displaced instruction be left: a
-                        // prefix without effect makes up the sixth byte.
-                        LibcallForm::Call => [&[0x67], &stub::call(at + 1, stub)[..]].concat(),
-                        LibcallForm::Jump => [&[0x67], &stub::jump(at + 1, stub)[..]].concat(),
-                        LibcallForm::Plt => stub::jump(at, stub),
-                    };
-                    writes.insert(site.patch, bytes);
-                }
-                Err(reason) => patches.failed.push((site.patch, reason)),
-            }
-        }
-        writes
     }
 }
 
@@ -559,15 +531,16 @@ pub(crate) fn copied(moved: &Relocated, from: u64, resume: u64, at: u64) -> Vec<
     pairs.chain(end).map(copied).collect()
 }
 
-/// `jmp *slot(%rip)` at `at`.
-fn indirect_jump(at: u64, slot: u64) -> Body {
-    let mut bytes = Vec::with_capacity(6);
-    Code::new(&mut bytes, at).branch(&[0xFF, 0x25], slot);
-    let rule = Rule::pushed(0);
-    Body {
-        bytes,
-        resume: None,
-        rows: vec![Row { at: 0, rule }],
+/// What was to be changed within a site is changed in its displaced instructions.
+fn displace(site: &SitePlan, changes: [&mut BTreeMap<u64, Vec<u8>>; 2]) {
+    let from = site.displaced.start.min(site.patch);
+    let patch_end = site.patch + u64::from(site.patch_len);
+    let to = site.displaced.end.max(patch_end);
+    for changes in changes {
+        let inside: Vec<u64> = changes.range(from..to).map(|(&at, _)| at).collect();
+        for at in inside {
+            changes.remove(&at);
+        }
     }
 }
 

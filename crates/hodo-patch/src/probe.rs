@@ -1,11 +1,15 @@
 //! Probes: the detours of regions of code.
 
-use hodo_arch::x86_64::detour::{self, Action, Detour, When};
+use std::collections::BTreeMap;
+
+use hodo_arch::x86_64::detour::{self, Action, Detour, DetourError, When};
 use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::frames;
-use hodo_plan::model::{Extra, SitePlan};
+use hodo_arch::x86_64::stub::Body;
+use hodo_arch::x86_64::track::{Row, Rule};
+use hodo_plan::model::SitePlan;
 
-use crate::{Copied, Image, Island, Patches, Places, layout, lead, write_puns};
+use crate::{Copied, Image, Island, Patches, Recording, Traced, layout, lead, records};
 
 /// A probe on one instruction.
 #[derive(Debug, Clone)]
@@ -27,61 +31,30 @@ pub struct Region<'p> {
     pub site: &'p SitePlan,
     /// Its probes, ascending; those of one instruction in the order in which they are hit.
     pub probes: &'p [Probe],
+    /// The traced function that begins with it.
+    pub function: Option<Traced<'p>>,
 }
 
 /// Bytes that must be free in an island for a detour to be begun: more than the largest has.
 const LARGEST: usize = 256 << 10;
 
 impl Island {
-    /// Adds the detours of a module's regions, and tells what to write over their sites.
-    pub fn add_probes(
-        &mut self,
-        regions: &[Region<'_>],
-        image: Image<'_>,
-        timed: bool,
-        places: &mut Places<'_>,
-        patches: &mut Patches,
-    ) {
-        let mut punned = Vec::new();
-        for region in regions {
-            let site = region.site;
-            let at = site.patch.wrapping_add(image.bias);
-            let detour = self
-                .detour(region, image, timed)
-                .and_then(|(start, detour)| {
-                    lead(site, at, start, patches)?;
-                    Ok((start, detour))
-                });
-            match detour {
-                Ok((start, detour)) => {
-                    let from = site.displaced.start.wrapping_add(image.bias);
-                    let resume = site.displaced.end.wrapping_add(image.bias);
-                    patches.copies.extend(copies(&detour, from, resume));
-                    patches.faults.extend(detour.faults);
-                    if let Extra::Pun { free } = site.extra {
-                        punned.push((site, free, start));
-                    }
-                }
-                Err(reason) => patches.failed.push((site.patch, reason)),
-            }
-        }
-        self.close_group();
-        self.close_detours();
-        write_puns(punned, image, places, patches);
-    }
-
-    /// Adds one detour; its address and what is in it.
-    fn detour(
+    /// Adds the detour of a region, with the stub of its function before it if that is traced, and tells what to write over
+    /// the region's start. Returns its address.
+    pub(crate) fn add_region(
         &mut self,
         region: &Region<'_>,
         image: Image<'_>,
-        timed: bool,
-    ) -> Result<(u64, Detour), String> {
-        let displaced = &region.site.displaced;
-        let code = (image.code)(displaced.clone())
-            .ok_or_else(|| "the displaced instructions are not in the file".to_owned())?;
-        self.check_reach(region.site.patch.wrapping_add(image.bias))?;
+        recording: Recording,
+        changes: &[&BTreeMap<u64, Vec<u8>>],
+        patches: &mut Patches,
+    ) -> Result<u64, String> {
+        let site = region.site;
+        let at = site.patch.wrapping_add(image.bias);
+        self.check_reach(at)?;
         self.check_room(LARGEST)?;
+        let displaced = &site.displaced;
+        let code = Self::displaced(site, image, changes)?;
         let probes: Vec<_> = region
             .probes
             .iter()
@@ -92,29 +65,73 @@ impl Island {
                 action: &probe.action,
             })
             .collect();
-        let runtime = self.runtime_addresses(timed);
-        let before = self.code.len();
-        let mut out = Code::new(&mut self.code, self.base);
-        out.align(16);
-        let start = out.here();
+        let runtime = self.runtime_addresses(recording.timed);
         let from = displaced.start.wrapping_add(image.bias);
         let resume = displaced.end.wrapping_add(image.bias);
-        let emitted = detour::emit(&mut out, &layout(), &runtime, code, from, resume, &probes);
-        match emitted {
-            Ok(detour) => {
+        let emit = |out: &mut Code<'_>| {
+            detour::emit(out, &layout(), &runtime, &code, from, resume, &probes)
+        };
+        // Two ways to describe frames: an FDE has one of them.
+        let returns = region.probes.iter().any(|probe| probe.when != When::Hit);
+        let wraps = returns || region.function.is_some();
+        if wraps {
+            self.close_detours();
+        } else if code.windows(2).any(|code| code == [0x0F, 0x05]) {
+            self.close_group();
+        }
+        let (start, detour) = match region.function {
+            None => {
+                let before = self.code.len();
+                let mut out = Code::new(&mut self.code, self.base);
+                out.align(16);
+                let start = out.here();
+                let detour = emit(&mut out).map_err(|error| {
+                    self.code.truncate(before);
+                    error.to_string()
+                })?;
                 self.rows.extend(&detour.rows);
-                self.frame_detour(start, &detour);
+                if !wraps {
+                    self.frame_detour(start, &detour);
+                }
                 let group = self.rows.first().map_or(0, |row| row.at);
                 if !self.rows.is_empty() && self.code.len() as u32 - group >= frames::GROUP {
                     self.close_group();
                 }
-                Ok((start, detour))
+                (start, detour)
             }
-            Err(error) => {
-                self.code.truncate(before);
-                Err(error.to_string())
+            Some(traced) => {
+                let mode = match &traced.function.outcome {
+                    Ok(site) => site.mode,
+                    Err(reason) => return Err(reason.clone()),
+                };
+                let records = records(traced.id, traced.filter, mode, recording);
+                let mut made = Detour::default();
+                let start = self.stub(&records, 0, |at| {
+                    let mut bytes = Vec::new();
+                    made = emit(&mut Code::new(&mut bytes, at))?;
+                    let own = core::mem::take(&mut made.rows);
+                    let unknown = Row {
+                        at: 0,
+                        rule: Rule::Unknown,
+                    };
+                    let returns = !own.is_empty();
+                    Ok::<_, DetourError>(Body {
+                        bytes,
+                        resume: None,
+                        rows: match returns {
+                            true => own,
+                            false => vec![unknown],
+                        },
+                        returns,
+                    })
+                })?;
+                (start, made)
             }
-        }
+        };
+        lead(site, at, start, patches)?;
+        patches.copies.extend(copies(&detour, from, resume));
+        patches.faults.extend(detour.faults);
+        Ok(start)
     }
 }
 

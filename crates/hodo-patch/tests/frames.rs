@@ -420,6 +420,7 @@ fn at_each_instruction_of_each_stub() {
                     bytes: moved.bytes,
                     resume: moved.falls_through.then_some(ORIGINAL + body.len() as u64),
                     rows: moved.rows,
+                    returns: false,
                 })
             })
             .expect(name);

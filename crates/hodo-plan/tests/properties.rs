@@ -235,6 +235,7 @@ fn patches_do_not_overlap_and_are_undone_by_the_original_bytes() {
             functions: &traced,
             libcalls: &calls,
             nops: &plan.nops,
+            regions: &[],
         };
         island.add_module(
             sites,

@@ -24,7 +24,7 @@ use crate::give;
 use crate::hooks;
 use crate::limits::Lifted;
 use crate::maps::{self, Mapping};
-use crate::modules::{Image, Module, Modules};
+use crate::modules::{Chosen, Image, Module, Modules};
 use crate::remote::{self, Memory, Syscalls};
 use crate::select::Selection;
 use crate::session::Session;
@@ -377,14 +377,17 @@ fn patch(
         bias,
         code: &|range| module.image.at(range),
     };
+    let traced = |chosen: &Chosen| Traced {
+        function: &module.plan.functions[chosen.index],
+        id: chosen.id,
+        filter: chosen.filter,
+    };
     let functions: Vec<_> = module
         .functions
         .iter()
-        .map(|chosen| Traced {
-            function: &module.plan.functions[chosen.index],
-            id: chosen.id,
-            filter: chosen.filter,
-        })
+        .map(traced)
+        // The stubs of others are in the detours of their probes.
+        .filter(|traced| !module.probed.functions.contains_key(&traced.function.addr))
         .collect();
     let libcalls: Vec<_> = module
         .libcalls
@@ -395,24 +398,28 @@ fn patch(
             filter: chosen.filter,
         })
         .collect();
+    let mut regions = module.probed.regions(raised);
+    for region in &mut regions {
+        let function = module.probed.functions.get(&region.site.displaced.start);
+        region.function = function.map(traced);
+    }
     let sites = hodo_patch::Sites {
         functions: &functions,
         libcalls: &libcalls,
-        // Probes stand where the calls of profiling functions are called as ever.
-        nops: match module.probed.sites.is_empty() {
+        // Where nothing but probes is wanted, profiling functions are called as ever.
+        nops: match module.probed.sites.is_empty() || !module.functions.is_empty() {
             true => &module.plan.nops,
             false => &[],
         },
+        regions: &regions,
     };
-    island.add_module(sites, image, context.recording, places, patches);
-    let regions = module.probed.regions(raised);
     let timed = context.recording.timed;
     if let Some(events) = &module.probed.syscalls
         && let Err(reason) = island.add_syscalls(events, timed, patches)
     {
         bail!("{}: {reason}", module.image.path.display());
     }
-    island.add_probes(&regions, image, timed, places, patches);
+    island.add_module(sites, image, context.recording, places, patches);
     Ok(())
 }
 

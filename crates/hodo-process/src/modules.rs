@@ -362,9 +362,13 @@ impl Modules {
         }
         let mut hits = Vec::new();
         let probed = match self.probes.concern(&image.path) {
-            true => self
-                .probes
-                .module(&image, &plan, &mut self.next_id, &mut hits, session)?,
+            true => self.probes.module(
+                &image,
+                (&plan, &functions),
+                &mut self.next_id,
+                &mut hits,
+                session,
+            )?,
             false => Probed::default(),
         };
         let hits = hits

@@ -60,8 +60,10 @@ pub struct RecordOptions {
     pub keep_pid: bool,
     /// `--check-frames`.
     pub check_frames: bool,
-    /// Definitions of probes. If there are any, functions are not traced.
+    /// Definitions of probes. If there are any, functions are traced only with [`Self::calls`].
     pub probes: Vec<String>,
+    /// Functions are traced beside probes, too.
+    pub calls: bool,
     /// System calls are recorded, and neither functions nor probes.
     pub syscalls: Option<SyscallOptions>,
     /// The process to attach to, in place of a program to run.

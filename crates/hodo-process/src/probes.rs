@@ -1,6 +1,7 @@
 //! Probes on instructions: from definitions to detours, counters and what the trace says of them.
 
 mod actions;
+mod beside;
 mod conditions;
 mod dry;
 mod histograms;
@@ -14,6 +15,7 @@ mod syscalls;
 mod values;
 mod variables;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -25,7 +27,7 @@ use hodo_probe::{Definition, Kind, Offset, Place, Scalar, Symbol, Type};
 use hodo_symbols::{Style, demangle};
 use serde_json::{Value, json};
 
-use crate::modules::Image;
+use crate::modules::{Chosen, Image};
 use crate::session::Session;
 use actions::counter;
 use conditions::Arguments;
@@ -80,6 +82,8 @@ pub struct Probed {
     pub sites: Vec<(SitePlan, Vec<Probe>)>,
     /// Others, in functions that are hooked where limits on memory are raised: only for where they are not.
     pub without_limits: Vec<(SitePlan, Vec<Probe>)>,
+    /// The traced functions that begin with one of these regions, by address.
+    pub functions: HashMap<u64, Chosen>,
     /// How system calls are recorded, if they are.
     pub syscalls: Option<Rc<SyscallEvents>>,
 }
@@ -93,7 +97,11 @@ impl Probed {
         };
         let regions = self.sites.iter().chain(more);
         regions
-            .map(|(site, probes)| Region { site, probes })
+            .map(|(site, probes)| Region {
+                site,
+                probes,
+                function: None,
+            })
             .collect()
     }
 
@@ -333,7 +341,7 @@ impl Probes {
     pub fn module(
         &mut self,
         image: &Image,
-        functions_plan: &Plan,
+        (functions_plan, chosen): (&Plan, &[Chosen]),
         next_id: &mut u32,
         hits: &mut Vec<(u64, String)>,
         session: &mut Session,
@@ -347,13 +355,17 @@ impl Probes {
             refused,
             no_returns,
             failed,
-        } = self.planned(image, Some(functions_plan))?;
+            functions,
+        } = self.planned(image, Some((functions_plan, chosen)))?;
         for (definition, reason) in failed {
             let text = format!("{}: no probe: {reason}", image.path.display());
             session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
             self.refused[definition] = Some(reason);
         }
-        let mut probed = Probed::default();
+        let mut probed = Probed {
+            functions,
+            ..Probed::default()
+        };
         for site in sites {
             let mut probes = Vec::new();
             for (&addr, &flags_dead) in site.probes.iter().zip(&site.flags_dead) {

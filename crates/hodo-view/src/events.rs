@@ -247,7 +247,12 @@ impl Line<'_> {
     pub fn place(&self) -> String {
         let symbol = hodo_symbols::demangle(&self.probe.symbol, hodo_symbols::Style::Simple);
         match self.caller() {
-            Some(caller) => format!("{caller:#x} <- {symbol}"),
+            Some(caller) => {
+                let at = (self.task, self.ns);
+                let located = self.addresses.locate(self.source, at, caller, false);
+                let caller = located.symbol().unwrap_or_else(|| format!("{caller:#x}"));
+                format!("{caller} <- {symbol}")
+            }
             None => format!("{symbol}+{:#x}", self.probe.offset),
         }
     }
@@ -283,11 +288,17 @@ impl Line<'_> {
             writeln!(out, " <snapshot of {} bytes>", bytes.len())?;
             return dump(&bytes, out);
         }
+        self.arguments(out)?;
+        writeln!(out)?;
+        Ok(())
+    }
+
+    /// The arguments, each behind a space.
+    fn arguments(&self, out: &mut dyn Write) -> Result<()> {
         for arg in &self.probe.args {
             write!(out, " {}=", arg.name)?;
             self.value(arg).text(out)?;
         }
-        writeln!(out)?;
         Ok(())
     }
 
@@ -369,4 +380,36 @@ fn dump(bytes: &[u8], out: &mut dyn Write) -> Result<()> {
         writeln!(out, "    +{:04x}:{hex:<48}  |{text}|", line * 16)?;
     }
     Ok(())
+}
+
+/// A hit as it stands among calls: its name, and what it tells. `task` is an index into the tasks that are shown.
+pub(crate) fn comment(
+    (source, addresses): (&Source, &Addresses),
+    (task, id): (usize, u32),
+    ns: u64,
+    payload: &[u64],
+) -> String {
+    let Some(probe) = source.probe(id) else {
+        return source.label(id).to_owned();
+    };
+    let line = Line {
+        source,
+        task: source.task(source.tasks[task]),
+        ns,
+        probe,
+        payload,
+        addresses,
+    };
+    let mut text = probe.name.clone().into_bytes();
+    if line.chain().is_some() {
+        text.extend(b": stack trace");
+    } else if let Some(bytes) = line.snapshot() {
+        text.extend(format!(": {} bytes of the stack", bytes.len()).into_bytes());
+    } else if !probe.args.is_empty() {
+        text.push(b':');
+        // Writing to memory does not fail.
+        let _ = line.arguments(&mut text);
+    }
+    // It must not end the comment.
+    String::from_utf8_lossy(&text).replace("*/", "* /")
 }

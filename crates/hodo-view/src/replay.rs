@@ -6,6 +6,8 @@ use std::io::Write;
 use anyhow::{Result, bail};
 use hodo_trace::{Left, Step};
 
+use crate::callers::Addresses;
+use crate::events::comment;
 use crate::format::{Color, push_duration, timestamp};
 use crate::source::{Moment, Source, SourceOptions};
 use crate::stream::{Merged, open_at_first};
@@ -348,6 +350,7 @@ pub fn replay(options: &ReplayOptions, out: &mut dyn Write) -> Result<()> {
     let (from, to) = source.range;
     let timed = source.timed();
     let mut merged = Merged::new(&source);
+    let addresses = Addresses::new(&source);
     // The functions that are open and shown, by task.
     let mut open: Vec<Vec<u32>> = source
         .tasks
@@ -402,6 +405,12 @@ pub fn replay(options: &ReplayOptions, out: &mut dyn Write) -> Result<()> {
                 } else {
                     printer.end_line(" {", out)?;
                 }
+            }
+            Step::Instant { depth, id, .. } if source.is_probe(id) => {
+                let text = comment((&source, &addresses), (task, id), ns, merged.payload(task));
+                printer.columns(line(None, Some(id), depth));
+                let (start, end) = printer.color.gray();
+                printer.end_line(&format!("{start}/* {text} */{end}"), out)?;
             }
             Step::Instant { depth, id, .. } => {
                 printer.columns(line(None, Some(id), depth));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use hodo_symbols::{Style, build_id, demangle, imports};
+use hodo_trace::meta::Probe;
 use hodo_trace::{Frame, Function, Kind, Scale, Task, Trace};
 
 use crate::filter::{Filters, Table};
@@ -251,6 +252,22 @@ impl Source {
         self.names
             .get(id as usize)
             .map_or("<unknown>", String::as_str)
+    }
+
+    /// The probe whose hits have an id of a function.
+    pub fn probe(&self, id: u32) -> Option<&Probe> {
+        let function = self.trace.function(id)?;
+        let probes = (function.kind == Kind::Probe).then_some(&self.trace.probes)?;
+        // They are logged in the order of their ids.
+        let index = probes.binary_search_by_key(&id, |probe| probe.id);
+        index.ok().map(|index| &probes[index])
+    }
+
+    /// Is it not a function, but the hits of a probe?
+    pub fn is_probe(&self, id: u32) -> bool {
+        self.trace
+            .function(id)
+            .is_some_and(|function| function.kind == Kind::Probe)
     }
 
     /// The name of a function with its library, if that was asked for.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use hodo_trace::{Calls, Records, Step};
+use hodo_trace::{Calls, RecordKind, Records, Step};
 
 use crate::filter::Gate;
 use crate::source::Source;
@@ -16,6 +16,10 @@ pub struct TaskStream<'a> {
     calls: Calls,
     gate: Option<Gate>,
     queue: VecDeque<Step>,
+    /// The hits of probes that are on their way: when, which, and what they tell.
+    hits: VecDeque<(u64, u32, Vec<u64>)>,
+    /// What the last hit tells.
+    payload: Vec<u64>,
     over: bool,
 }
 
@@ -31,6 +35,8 @@ impl<'a> TaskStream<'a> {
             calls: source.trace.calls(frames),
             gate,
             queue: VecDeque::new(),
+            hits: VecDeque::new(),
+            payload: Vec::new(),
             over: false,
         }
     }
@@ -50,10 +56,20 @@ impl<'a> TaskStream<'a> {
             calls,
             gate,
             queue,
+            hits,
             ..
         } = self;
+        let probed = !source.trace.probes.is_empty();
         while queue.is_empty() && !self.over {
             if let Some(record) = self.records.next() {
+                if probed && record.kind == RecordKind::Entry && source.is_probe(record.id) {
+                    let payload = words(self.records.payload());
+                    // Filters may leave some of them out.
+                    if hits.len() == MOST_HITS {
+                        hits.pop_front();
+                    }
+                    hits.push_back((record.time, record.id, payload));
+                }
                 match gate {
                     None => calls.feed(record, |step| queue.push_back(step)),
                     Some(gate) => calls.feed(record, |step| {
@@ -83,8 +99,28 @@ impl Iterator for TaskStream<'_> {
     #[inline]
     fn next(&mut self) -> Option<Step> {
         self.fill();
-        self.queue.pop_front()
+        let step = self.queue.pop_front()?;
+        if let Step::Instant { id, time, .. } = step
+            && !self.hits.is_empty()
+        {
+            let hit = self.hits.iter();
+            let before = hit.take_while(|hit| (hit.0, hit.1) != (time, id)).count();
+            if before < self.hits.len() {
+                self.hits.drain(..before);
+                self.payload = self.hits.pop_front().map_or_else(Vec::new, |hit| hit.2);
+            }
+        }
+        Some(step)
     }
+}
+
+/// Hits of probes that may be on their way through the filters.
+const MOST_HITS: usize = 1 << 12;
+
+/// The words of a payload.
+pub(crate) fn words(payload: &[u8]) -> Vec<u64> {
+    let word = |word: &[u8]| u64::from_le_bytes(word.try_into().unwrap_or_default());
+    payload.chunks_exact(8).map(word).collect()
 }
 
 /// The functions that were open when a task began, and are shown: outermost first.
@@ -180,6 +216,11 @@ impl<'a> Merged<'a> {
                 None => self.end(at),
             }
         }
+    }
+
+    /// What the hit of a probe tells that was the last step of a task.
+    pub fn payload(&mut self, at: usize) -> &[u64] {
+        &self.stream(at).payload
     }
 
     /// The functions that were open at the end of each task: outermost first. All steps have been taken.

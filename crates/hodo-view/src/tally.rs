@@ -169,6 +169,7 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
             calls.feed(record, |step| match step {
                 Step::Enter { id, time, .. } => tally.enter(&mut stack, id, Verdict::Shown, time),
                 Step::Leave { time, .. } => tally.leave(&mut stack, time, all),
+                Step::Instant { id, .. } if source.is_probe(id) => {}
                 Step::Instant { id, time, .. } => {
                     tally.enter(&mut stack, id, Verdict::Shown, time);
                     tally.leave(&mut stack, time, all);
@@ -208,6 +209,7 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
                 gate.leave();
                 tally.leave(&mut stack, time, counts);
             }
+            Step::Instant { id, .. } if source.is_probe(id) => {}
             Step::Instant { id, time, .. } => {
                 let verdict = gate.enter(&source.table, id);
                 gate.leave();

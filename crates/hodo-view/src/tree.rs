@@ -268,6 +268,7 @@ impl Growing<'_> {
                 gate(None, true);
                 self.leave(time);
             }
+            Step::Instant { id, .. } if self.source.is_probe(id) => {}
             Step::Instant { id, time, .. } => {
                 self.enter(id, gate(Some(id), true), time);
                 self.leave(time);

@@ -335,6 +335,11 @@ pub struct Recording {
     /// Without it, only the program's own calls into libraries are seen.
     #[arg(short = 'l', long)]
     pub nest_libcall: bool,
+    /// Record the events of a probe, too
+    ///
+    /// The definition is one of `hodo probe`. What its probes print is shown among the calls, what they count by `hodo info`.
+    #[arg(short = 'e', long = "event", value_name = "DEFINITION")]
+    pub events: Vec<String>,
     /// The clock of timestamps
     #[arg(long, value_name = "CLOCK", default_value = "mono")]
     pub clock: ClockArg,

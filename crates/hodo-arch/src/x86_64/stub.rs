@@ -131,6 +131,8 @@ pub struct Body {
     pub resume: Option<u64>,
     /// Where the frame is; offsets in `bytes`.
     pub rows: Vec<Row>,
+    /// It has return points of its own, and the rows tell so.
+    pub returns: bool,
 }
 
 /// Slow paths of one stub, emitted behind its hot code: where they are entered and where they go back to.
@@ -445,7 +447,7 @@ fn emit_body<E>(
 ) -> Result<Range<u64>, E> {
     let at = code.here();
     let body = body(at)?;
-    if body.bytes.windows(4).any(|code| code == RETURN_POINT) {
+    if !body.returns && body.bytes.windows(4).any(|code| code == RETURN_POINT) {
         // It would be taken for what it is not.
         row(rows, code, Rule::Unknown);
     } else {

@@ -1,6 +1,6 @@
 //! Where the probes of a file are, and how each of these places is changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
@@ -12,8 +12,8 @@ use hodo_probe::{Kind, Offset, Place, Symbol};
 use super::places::{functions, is_file, lines, spots};
 use super::returns::take_refused;
 use super::variables::{has_variables, resolved};
-use super::{Probes, Spot};
-use crate::modules::{HOOKED, Image};
+use super::{Probes, Spot, beside};
+use crate::modules::{Chosen, HOOKED, Image};
 
 /// The probes of a file.
 pub(super) struct Planned {
@@ -23,6 +23,8 @@ pub(super) struct Planned {
     pub sites: Vec<ProbeSite>,
     /// Why other places cannot have a probe.
     pub refused: BTreeMap<u64, String>,
+    /// The traced functions that begin with one of the regions, by address.
+    pub functions: HashMap<u64, Chosen>,
     /// Return probes that cannot be, and why: they are not among the places.
     pub no_returns: Vec<(u64, Spot, String)>,
     /// Definitions with the reasons why they name no place of this file.
@@ -37,7 +39,11 @@ impl Probes {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub(super) fn planned(&self, image: &Image, plan: Option<&Plan>) -> Result<Planned> {
+    pub(super) fn planned(
+        &self,
+        image: &Image,
+        plan: Option<(&Plan, &[Chosen])>,
+    ) -> Result<Planned> {
         let functions = functions(image)?;
         let mut places: BTreeMap<u64, Vec<Spot>> = BTreeMap::new();
         let mut failed = Vec::new();
@@ -89,7 +95,7 @@ impl Probes {
         let returns = places.values().flatten().any(|spot| spot.returns);
         let no_returns = match plan {
             _ if !returns => Vec::new(),
-            Some(plan) => take_refused(&mut places, plan),
+            Some((plan, _)) => take_refused(&mut places, plan),
             None => {
                 let plan = hodo_plan::plan(&image.path, &image.bytes, &PlanOptions::default());
                 let plan = plan.with_context(|| format!("planning {}", image.path.display()))?;
@@ -113,8 +119,16 @@ impl Probes {
             true => Wanted::Every,
             false => Wanted::At(&wanted),
         };
-        let plan = plan_probes(&image.path, &image.bytes, which, 0)
-            .with_context(|| format!("planning {}", image.path.display()))?;
+        let planned = |which: Wanted<'_>| {
+            plan_probes(&image.path, &image.bytes, which, 0)
+                .with_context(|| format!("planning {}", image.path.display()))
+        };
+        let (plan, functions, left_out) = match plan {
+            Some((functions, chosen)) if !chosen.is_empty() => {
+                beside::plan((functions, chosen), which, planned)?
+            }
+            _ => (planned(which)?, HashMap::new(), BTreeMap::new()),
+        };
         let mut refused = BTreeMap::new();
         for refusal in plan.refused {
             // Some reasons tell of the instruction themselves.
@@ -124,6 +138,7 @@ impl Probes {
             };
             refused.insert(refusal.addr, reason);
         }
+        refused.extend(left_out);
         let hooked = image.symbols(&HOOKED);
         let clashes = |site: &ProbeSite| {
             hooked.iter().flatten().any(|&(addr, _)| {
@@ -138,6 +153,7 @@ impl Probes {
             places,
             sites,
             refused,
+            functions,
             no_returns,
             failed,
         })

@@ -1,0 +1,203 @@
+//! Probes beside the tracing of functions: both are in one trace, and the program does what it does alone.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use hodo_tests::{Kind, Run, build, build_with, has_tool, hodo};
+use serde_json::Value;
+
+fn available() -> impl Iterator<Item = Kind> {
+    Kind::ALL.into_iter().filter(|kind| kind.is_available())
+}
+
+fn path(program: &Path) -> &str {
+    program.to_str().expect("a path of text")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+fn show(options: &[&str]) -> Output {
+    Command::new(hodo())
+        .args(options)
+        .output()
+        .expect("hodo can be run")
+}
+
+/// The names of functions with their calls, of a report.
+fn calls(data: &str, name: &str) -> Option<u64> {
+    let output = show(&["report", "-d", data, "--format=json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let rows = report.as_array().expect("rows").iter();
+    let mut named = rows.filter(|row| row["name"] == name);
+    let calls = named.next()?["calls"].as_u64();
+    assert!(named.next().is_none(), "{name} is there twice");
+    calls
+}
+
+#[test]
+fn calls_and_hits_are_both_exact() {
+    for kind in available().filter(|kind| kind.has_names()) {
+        let program = build("returns.c", kind, &[]);
+        let file = path(&program);
+        for (n, places) in ["negative", "*", "*+*"].into_iter().enumerate() {
+            let entry = format!("{file}:{places} count");
+            let back = format!("r {file}:{} count", if n == 0 { "negative" } else { "*" });
+            let options = ["-e", &entry, "-e", &back];
+            let run = Run::new(&format!("beside-{kind:?}-{n}"), &program);
+            let trace = run.same(&options);
+            let counts = std::fs::read(trace.directory().join("counts.json")).expect("counts");
+            let counts: Vec<Value> = serde_json::from_slice(&counts).expect("JSON");
+            let of = |name: &str, returns: bool| {
+                let mut found = counts.iter().filter(|count| {
+                    count["symbol"] == name
+                        && count["offset"] == 0
+                        && count.get("nmissed").is_some() == returns
+                });
+                let found = found.next().expect("a counter");
+                (found["hits"].as_u64(), found["nmissed"].as_u64())
+            };
+            assert_eq!(of("negative", false), (Some(300), None), "{kind:?}");
+            assert_eq!(of("negative", true), (Some(300), Some(0)), "{kind:?}");
+            if n > 0 {
+                assert_eq!(of("last", true), (Some(301), Some(0)), "{kind:?}");
+                assert_eq!(of("leaves", true), (Some(75), Some(0)), "{kind:?}");
+                // Each frame is in the list, because a stub returns from it, too: there is room for 4096.
+                let (hits, missed) = of("deep", true);
+                let (hits, missed) = (hits.unwrap_or(0), missed.unwrap_or(0));
+                assert!(
+                    hits > 4000 && hits + missed == 20_001,
+                    "{kind:?}: {hits} {missed}"
+                );
+            }
+            trace.has_calls(&[
+                ("negative", 300),
+                ("deep", 20_001),
+                ("first", 300),
+                ("middle", 300),
+                ("last", 301),
+                ("in_thread", 4010),
+                ("leaves", 100),
+                ("main", 1),
+            ]);
+        }
+    }
+}
+
+#[test]
+fn what_passes_through_functions_passes_through_both() {
+    for kind in available() {
+        for source in [
+            "exceptions.cc",
+            "jumps.c",
+            "signals.c",
+            "threads.c",
+            "values.c",
+        ] {
+            let program = build(source, kind, &[]);
+            let file = path(&program);
+            let every = format!("{file}:*+* count");
+            let back = format!("r {file}:* $retval");
+            let both = ["-e", &every, "-e", &back];
+            // Each by itself once.
+            let options: &[&[&str]] = match kind {
+                Kind::Pie => &[&both[..2], &both[2..], &both],
+                _ => &[&both],
+            };
+            for (n, options) in options.iter().enumerate() {
+                let name = format!("beside-{source}-{kind:?}-{n}");
+                Run::new(&name, &program).same(options);
+            }
+        }
+    }
+    let program = build("exceptions.cc", Kind::Pie, &[]);
+    let run = Run::new("beside-libraries", &program);
+    run.same(&[
+        "-l",
+        "-e",
+        "libstdc++.so.6:*+* count",
+        "-e",
+        "r libc.so.6:m* count",
+    ]);
+}
+
+#[test]
+fn sites_that_compilers_prepared_are_shared() {
+    for (n, flags) in [
+        &["-pg"][..],
+        &["-pg", "-mfentry"],
+        &["-fpatchable-function-entry=5"],
+        &["-fno-plt"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let all = [&["-O2", "-w", "-pthread"], *flags].concat();
+        let program = build_with("gcc", &["returns.c"], &all);
+        let file = path(&program);
+        let entry = format!("{file}:negative+* count");
+        let back = format!("r {file}:* count");
+        let run = Run::new(&format!("beside-prepared-{n}"), &program);
+        let trace = run.same(&["-e", &entry, "-e", &back]);
+        trace.has_calls(&[("negative", 300), ("deep", 20_001)]);
+    }
+}
+
+#[test]
+fn events_stand_among_the_calls() {
+    let program = build("returns.c", Kind::Fixed, &[]);
+    let file = path(&program);
+    let data = hodo_tests::scratch("beside-replay").join("data");
+    let data = path(&data);
+    let entry = format!("{file}:half x=$arg1:s32");
+    let back = format!("r {file}:negative v=$retval:s32 if v == 7");
+    let output = Command::new(hodo())
+        .args(["record", "-d", data, "-e", &entry, "-e", &back, "--", file])
+        .output()
+        .expect("hodo can be run");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let replay = show(&["replay", "-d", data, "-f", "none"]);
+    let replayed = text(&replay.stdout);
+    let returns = replayed.matches("/* negative__return: v=7 */").count();
+    assert_eq!(returns, 1, "{replayed:.2000}");
+    assert!(
+        replayed.contains("  negative() {\n    /* negative__return: v=7 */\n  } /* negative */\n"),
+        "{replayed:.2000}"
+    );
+    assert_eq!(replayed.matches("/* half: x=").count(), 300);
+    assert_eq!(calls(data, "half"), Some(300));
+    assert_eq!(calls(data, "negative__return"), None);
+    let graph = show(&["graph", "-d", data]);
+    assert!(!text(&graph.stdout).contains("negative__return"));
+    let dump = show(&["dump", "-d", data, "--chrome"]);
+    assert!(text(&dump.stdout).contains("negative__return"));
+    // `live` shows the same.
+    let live = show(&["live", "-f", "none", "-e", &back, "--", file]);
+    assert!(text(&live.stdout).contains("    /* negative__return: v=7 */\n"));
+}
+
+#[test]
+fn real_programs() {
+    let script = "f() { local x=$1; [ $x -gt 0 ] && f $((x-1)); }; f 20; for i in 1 2 3; do echo $i; done | tac";
+    for options in [
+        &["-e", "bash:*+* count"][..],
+        &["-e", "r bash:* count", "-e", "bash:*"],
+        &[
+            "-l",
+            "-e",
+            "libc.so.6:*+* count",
+            "-e",
+            "r libc.so.6:* count",
+        ],
+    ] {
+        let name = format!("beside-bash-{}-{}", options.len(), options[0]);
+        let bash = Path::new("/bin/bash");
+        Run::new(&name, bash).args(["-c", script]).same(options);
+    }
+    if has_tool("sqlite3") && Path::new("/usr/bin/sqlite3").exists() {
+        let run = Run::new("beside-sqlite3", Path::new("/usr/bin/sqlite3"));
+        run.args([":memory:", "select sum(value) from generate_series(1, 100)"])
+            .same(&["-e", "sqlite3:*+* count", "-e", "libsqlite3.so.0:* count"]);
+    }
+}
