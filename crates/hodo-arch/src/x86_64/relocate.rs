@@ -451,7 +451,7 @@ fn opcode_at(bytes: &[u8]) -> Option<usize> {
 
 /// Whether there is an operand size prefix, and nothing that overrules it. Makers of processors do not agree on what it
 /// does to branches.
-fn is_narrow(bytes: &[u8]) -> bool {
+pub(super) fn is_narrow(bytes: &[u8]) -> bool {
     let prefixes = &bytes[..opcode_at(bytes).unwrap_or(bytes.len())];
     let wide = prefixes.last().is_some_and(|last| last & 0xF8 == 0x48);
     prefixes.contains(&0x66) && !wide

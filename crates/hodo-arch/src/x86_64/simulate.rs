@@ -6,6 +6,7 @@ use iced_x86::{
     Register,
 };
 
+use super::relocate::is_narrow;
 use super::scan::is_nop;
 
 const RSP: usize = 4;
@@ -115,6 +116,18 @@ impl Simulation {
     pub fn new(code: &[u8], addr: u64) -> Option<Self> {
         let raw = Decoder::with_ip(64, code, addr, DecoderOptions::NONE).decode();
         if raw.is_invalid() {
+            return None;
+        }
+        // Whether a branch with a prefix for 16 bits has 16 depends on the processor.
+        if raw.flow_control() != FlowControl::Next && is_narrow(code.get(..raw.len())?) {
+            return None;
+        }
+        // What a prefix for repetitions does to a branch that counts is nowhere said; it does something.
+        let repeats = raw.has_rep_prefix() || raw.has_repne_prefix();
+        if repeats
+            && raw.flow_control() == FlowControl::ConditionalBranch
+            && !raw.is_jcc_short_or_near()
+        {
             return None;
         }
         let next = raw.next_ip();
@@ -378,5 +391,62 @@ fn kind(raw: &Instruction) -> Option<Kind> {
             Some(Kind::Pop(number(raw.op0_register())?))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct None;
+
+    impl Memory for None {
+        fn read(&mut self, _: u64, _: &mut [u8]) -> Result<(), Fault> {
+            Err(Fault)
+        }
+
+        fn write(&mut self, _: u64, _: &[u8]) -> Result<(), Fault> {
+            Err(Fault)
+        }
+    }
+
+    fn goes_to(code: &[u8], count: u64, flags: u64) -> u64 {
+        let simulation = Simulation::new(code, 0x1000).expect("it can be simulated");
+        let mut registers = [0; 16];
+        registers[RCX] = count;
+        let (mut flags, mut pc) = (flags, 0);
+        simulation
+            .run(&mut registers, &mut flags, &mut pc, &mut None)
+            .expect("it does not fault");
+        pc
+    }
+
+    #[test]
+    fn counting_branches() {
+        // loopne -10
+        let code = [0xE0, 0xF6];
+        assert_eq!(goes_to(&code, 2, 0), 0xFF8);
+        assert_eq!(goes_to(&code, 2, ZERO), 0x1002);
+        assert_eq!(goes_to(&code, 1, 0), 0x1002);
+        assert_eq!(Simulation::new(&[0xF3, 0xE0, 0xF6], 0), Option::None);
+        // loope, loop, jrcxz, jecxz
+        assert_eq!(goes_to(&[0xE1, 0xF6], 2, ZERO), 0xFF8);
+        assert_eq!(goes_to(&[0xE2, 0xF6], 0, 0), 0xFF8);
+        assert_eq!(goes_to(&[0xE3, 0xF6], 0, 0), 0xFF8);
+        assert_eq!(goes_to(&[0xE3, 0xF6], 1 << 32, 0), 0x1002);
+        assert_eq!(goes_to(&[0x67, 0xE3, 0xF6], 1 << 32, 0), 0xFF9);
+    }
+
+    #[test]
+    fn what_faults_changes_nothing() {
+        // push rax
+        let simulation = Simulation::new(&[0x50], 0x1000).expect("it can be simulated");
+        let mut registers = [7; 16];
+        let (mut flags, mut pc) = (0, 5);
+        assert_eq!(
+            simulation.run(&mut registers, &mut flags, &mut pc, &mut None),
+            Err(Fault)
+        );
+        assert_eq!((registers, flags, pc), ([7; 16], 0, 5));
     }
 }

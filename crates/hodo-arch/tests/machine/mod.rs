@@ -3,6 +3,8 @@
 //! The state is loaded by the return from a signal handler, and taken at the next signal: a breakpoint behind the code, or
 //! a fault. So there is no code of ours between the state and what is tested.
 
+pub mod samples;
+
 use std::arch::x86_64::__cpuid_count;
 use std::fmt::Write;
 use std::ptr;

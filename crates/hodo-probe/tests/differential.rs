@@ -1,0 +1,160 @@
+//! Runs instructions of real programs alone and under a probe, each way of executing them, on the same random state, and
+//! compares everything: registers, flags, vector registers, memory, where control went, and faults.
+
+#[path = "../../hodo-arch/tests/machine/mod.rs"]
+#[allow(dead_code)]
+mod machine;
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hodo_probe::engine::{Engine, Execution, Registers, Request};
+use iced_x86::{Code, FlowControl};
+use machine::samples::{Random, adapt, forms, state};
+use machine::{ARENA, ARENA_SIZE, HOME, HOME_SIZE, Machine, Outcome, State};
+
+/// Random states on which each sample runs in each way.
+const STATES: u64 = 2;
+/// Where the code is: a private mapping in reach of the arena.
+const CODE: u64 = 0x2_3000_0000;
+const SIZE: usize = 1 << 22;
+/// Bytes between two samples.
+const STEP: u64 = 64;
+
+static HITS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn count(_: &mut Registers, _: *mut c_void) {
+    HITS.fetch_add(1, Ordering::Relaxed);
+}
+
+fn map() -> File {
+    // SAFETY: nothing is there.
+    let place = unsafe {
+        libc::mmap(
+            CODE as *mut c_void,
+            SIZE,
+            libc::PROT_READ | libc::PROT_EXEC,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+            -1,
+            0,
+        )
+    };
+    assert_eq!(place as u64, CODE);
+    let memory = File::options()
+        .read(true)
+        .write(true)
+        .open("/proc/self/mem")
+        .expect("own memory");
+    memory
+        .write_all_at(&vec![0xCC; SIZE], CODE)
+        .expect("it can be written");
+    memory
+}
+
+/// Runs, and forgets what is below the red zone, where signals and probes leave traces.
+fn run(machine: &mut Machine, at: u64, state: &State) -> Outcome {
+    let mut outcome = machine.run(at, state);
+    // The instruction may raise the stack pointer.
+    let end = outcome.registers[4];
+    let end = if (ARENA..ARENA + ARENA_SIZE).contains(&end) {
+        end
+    } else {
+        0
+    };
+    let stack = end.max(state.registers[4]);
+    let dead = (stack.saturating_sub(128 + ARENA) / 8 + 1) as usize;
+    let len = outcome.memory.len();
+    outcome.memory[..dead.min(len)].fill(0);
+    outcome
+}
+
+#[test]
+fn probed_instructions_do_what_they_do_alone() {
+    let mut machine = Machine::new();
+    let engine = Engine::new().expect("the engine starts");
+    let memory = map();
+    let mut random = Random(3);
+    let mut ran = [0u32; 4];
+    let mut refused = 0;
+    let mut at = CODE;
+    for (_, samples) in forms(1) {
+        let mut code = samples[0].clone();
+        at += STEP;
+        let Some(instructions) = adapt(&mut code, at, &mut random) else {
+            continue;
+        };
+        // The machine's own breakpoint ends the run; control elsewhere ends at one, too.
+        memory.write_all_at(&code, at).expect("it can be written");
+        let flow = instructions[0].flow_control();
+        let states: Vec<State> = (0..STATES)
+            .map(|_| {
+                let mut state = state(&instructions, &mut random);
+                // What instructions use is above the stack pointer.
+                state.registers[4] = ARENA + ARENA_SIZE / 2;
+                state
+            })
+            .collect();
+        let alone: Vec<Outcome> = states
+            .iter()
+            .map(|state| run(&mut machine, at, state))
+            .collect();
+        let ways = [
+            Execution::OutOfLine,
+            Execution::Simulated,
+            Execution::Boosted,
+            Execution::Optimized,
+        ];
+        let mut any = false;
+        for (index, way) in ways.into_iter().enumerate() {
+            let request = Request::at(at)
+                .before(count)
+                .execution(way)
+                .function(at..at + code.len() as u64);
+            // SAFETY: the handler only counts.
+            let Ok(probe) = (unsafe { engine.register(&request) }) else {
+                continue;
+            };
+            any = true;
+            if probe.execution() != way {
+                continue;
+            }
+            ran[index] += 1;
+            for (state, alone) in states.iter().zip(&alone) {
+                let before = HITS.load(Ordering::Relaxed);
+                let got = run(&mut machine, at, state);
+                assert_ne!(HITS.load(Ordering::Relaxed), before, "{code:02x?}");
+                if alone.signal == libc::SIGSEGV && alone.rip == at + code.len() as u64 + 1 {
+                    // There is no stack any more on which the signal of the last breakpoint could be taken.
+                    assert_eq!(got.signal, libc::SIGSEGV, "{code:02x?}");
+                    continue;
+                }
+                let call = matches!(flow, FlowControl::IndirectCall | FlowControl::Call);
+                if call && alone.signal != libc::SIGTRAP {
+                    // A call that faults has pushed first, or not.
+                    assert_eq!(
+                        (alone.signal, alone.rip),
+                        (got.signal, got.rip),
+                        "{code:02x?}"
+                    );
+                    continue;
+                }
+                assert!(
+                    *alone == got,
+                    "{code:02x?} {way}, rcx {:#x}, flags {:#x}:\n{}",
+                    state.registers[1],
+                    state.flags,
+                    Outcome::difference(alone, &got, state)
+                );
+            }
+        }
+        refused += u32::from(!any && instructions[0].code() != Code::Int3);
+    }
+    println!("{ran:?} ran, {refused} refused");
+    assert!(
+        ran[0] > 1500 && ran[1] > 60 && ran[2] > 1500 && ran[3] > 200 && refused < 100,
+        "{ran:?} {refused}"
+    );
+    let _ = (HOME, HOME_SIZE);
+}
