@@ -348,3 +348,31 @@ fn what_ends_while_it_is_recorded_ends_the_recording() {
     );
     target.ends("wrong: 0\n");
 }
+
+#[test]
+fn children_are_followed_and_left_or_not_followed() {
+    let program = build("attached_forks.c", Kind::Pie, &[]);
+    let target = Target::start(&program);
+    let (maps, threads) = (target.maps(), target.threads());
+    let deep = format!("p:deep {}:deep count", path(&program));
+    let work = format!("p:work {}:work", path(&program));
+    for options in [
+        &["probe", "--for", "0.2", "-e", &deep, "-e", &work][..],
+        &[
+            "probe",
+            "--for",
+            "0.2",
+            "--no-follow",
+            "-e",
+            &deep,
+            "-e",
+            &work,
+        ],
+        &["probe", "--for", "0.05", "-e", &deep],
+    ] {
+        let output = run(&target, options);
+        assert!(text(&output.stdout).contains("  deep: (deep+0x0)"));
+        target.is_untouched(&maps, threads);
+    }
+    target.ends("wrong: 0\n");
+}

@@ -217,6 +217,23 @@ impl Tracer<'_> {
     }
 }
 
+/// Gives a new process, which is stopped and has one thread, back what its maker had. Tells whether nothing of ours is left.
+///
+/// # Errors
+/// If the process is gone, or its memory not to be had.
+pub(super) fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
+    let memory = Memory::open(child)?;
+    instrument::revert(child, &space.borrow())?;
+    let maps = maps::read(child)?;
+    if settle(&BTreeSet::from([child]), &memory, &maps, space)?.is_some() {
+        return Ok(false);
+    }
+    restore(child, &memory, &space.borrow())?;
+    remote::set_gs_base(child, 0)?;
+    unmap(child, &memory, &maps, &mut space.borrow_mut())?;
+    Ok(true)
+}
+
 /// Puts back all that was written over code.
 ///
 /// # Errors

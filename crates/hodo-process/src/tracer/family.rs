@@ -6,7 +6,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use hodo_trace::format::tcb;
 
-use super::{SharedSpace, Thread, Tracer};
+use super::{SharedSpace, Thread, Tracer, detach};
 use crate::instrument;
 use crate::remote;
 
@@ -19,6 +19,13 @@ impl Tracer<'_> {
         shares_memory: bool,
         inherited: Option<u64>,
     ) -> Result<()> {
+        // Of a process that was attached to, nothing may be left in children either.
+        if self.options.attach.is_some()
+            && !shares_memory
+            && let Ok(true) = detach::leave_child(child, space)
+        {
+            return remote::detach(child);
+        }
         let mut init = self.tcb_init(child, space, inherited);
         init.silent = true;
         // Its calls are not traced any more, but those that are open return through their stubs. What forbids others to
