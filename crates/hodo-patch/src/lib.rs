@@ -104,6 +104,8 @@ pub struct Patches {
     pub faults: Vec<(u64, u64)>,
     /// Where displaced instructions are now, and what follows them.
     pub copies: Vec<Copied>,
+    /// Runtime addresses of counters of two bytes that tell the program which of its own probes are wanted.
+    pub semaphores: Vec<u64>,
     /// Those of the writes that belong to hooks.
     pub hooks: Vec<(u64, Vec<u8>)>,
     /// Sites that could not be built after all, by link-time address, and why.

@@ -316,7 +316,7 @@ fn definition(random: &mut Random) -> Definition {
         match &mut place {
             Place::Symbol { offset, .. } => *offset = Offset::Bytes(0),
             Place::FileOffset(_) => {}
-            Place::Line { .. } => kind = Kind::Entry,
+            Place::Line { .. } | Place::Usdt { .. } => kind = Kind::Entry,
         }
     }
     let entry = place.may_begin_function();

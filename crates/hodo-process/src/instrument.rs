@@ -420,6 +420,10 @@ fn patch(
         bail!("{}: {reason}", module.image.path.display());
     }
     island.add_module(sites, image, context.recording, places, patches);
+    let semaphores = module.probed.semaphores.iter();
+    patches
+        .semaphores
+        .extend(semaphores.map(|at| at.wrapping_add(bias)));
     Ok(())
 }
 
@@ -480,6 +484,10 @@ fn apply(
         }
         memory.write(start, &bytes)?;
     }
+    for &at in &patches.semaphores {
+        count(memory, at, 1)?;
+        space.semaphores.push(at);
+    }
     space.traps.extend(patches.traps.iter().copied());
     space.faults.extend(patches.faults.iter().copied());
     space.sites.extend(patches.sites.iter().copied());
@@ -500,8 +508,20 @@ pub fn revert(pid: i32, space: &Space) -> Result<()> {
     Ok(())
 }
 
+/// Changes how often a USDT probe is wanted.
+fn count(memory: &Memory, at: u64, change: i16) -> Result<()> {
+    let mut wanted = [0; 2];
+    memory.read(at, &mut wanted)?;
+    let wanted = u16::from_le_bytes(wanted).wrapping_add_signed(change);
+    memory.write(at, &wanted.to_le_bytes())
+}
+
 /// Puts all original bytes back into the code of a process.
 pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
+    for &at in &space.semaphores {
+        // Its library may be unloaded meanwhile.
+        let _ = count(memory, at, -1);
+    }
     const PAGE: u64 = 4096;
     let mut originals: Vec<_> = space.originals.iter().collect();
     // What was written last is what is put back first: the oldest bytes win.

@@ -12,6 +12,7 @@ mod planned;
 mod returns;
 mod switches;
 mod syscalls;
+mod usdt;
 mod values;
 mod variables;
 
@@ -84,6 +85,8 @@ pub struct Probed {
     pub without_limits: Vec<(SitePlan, Vec<Probe>)>,
     /// The traced functions that begin with one of these regions, by address.
     pub functions: HashMap<u64, Chosen>,
+    /// Link-time addresses of the counters by which USDT probes know that they are wanted.
+    pub semaphores: Vec<u64>,
     /// How system calls are recorded, if they are.
     pub syscalls: Option<Rc<SyscallEvents>>,
 }
@@ -356,6 +359,7 @@ impl Probes {
             no_returns,
             failed,
             functions,
+            semaphores,
         } = self.planned(image, Some((functions_plan, chosen)))?;
         for (definition, reason) in failed {
             let text = format!("{}: no probe: {reason}", image.path.display());
@@ -364,6 +368,7 @@ impl Probes {
         }
         let mut probed = Probed {
             functions,
+            semaphores: semaphores.into_iter().collect(),
             ..Probed::default()
         };
         for site in sites {

@@ -1,4 +1,4 @@
-# A USDT probe as sys/sdt.h makes it: a nop, and a note with its place, its semaphore and its arguments.
+# A USDT probe that is executed only if it is wanted; the exit status tells how often it is. As sys/sdt.h makes it: a nop, and a note with its place, its semaphore and its arguments.
         .text
         .globl  main
         .type   main, @function
@@ -8,8 +8,10 @@ main:
         sub     $16, %rsp
         mov     $-7, %edi
         movq    $1234, -16(%rbp)
+        cmpw    $0, wanted(%rip)
+        je      1f
 step:   nop
-        xor     %eax, %eax
+1:      movzwl  wanted(%rip), %eax
         leave
         ret
         .size   main, . - main

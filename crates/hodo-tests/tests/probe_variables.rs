@@ -127,6 +127,68 @@ fn local_variables_are_seen_at_their_lines() {
 }
 
 #[test]
+fn usdt_probes_have_their_arguments() {
+    for kind in [Kind::Pie, Kind::Fixed, Kind::Static] {
+        let program = build("usdt.S", kind, &[]);
+        let file = path(&program);
+        let alone = Command::new(&program)
+            .status()
+            .expect("the program can be run");
+        assert_eq!(alone.code(), Some(0));
+        for (args, expected) in [
+            ("", serde_json::json!({"arg1": -7, "arg2": 1234, "arg3": 5})),
+            ("b=arg2:x16 if b == 1234", serde_json::json!({"b": 1234})),
+        ] {
+            let definition = format!("{file}:%tests:step {args}");
+            let output = probe(&["--format", "json", "-e", &definition, "--", file]);
+            // Its semaphore was raised.
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            let event: Value = serde_json::from_str(text(&output.stdout)).expect("an event");
+            assert_eq!(event["name"], "tests_step");
+            assert_eq!(event["args"], expected);
+        }
+    }
+    // In a library of the machine.
+    let program = build("exceptions.cc", Kind::Pie, &[]);
+    let output = probe(&[
+        "-e",
+        "libstdc++.so.6:%libstdcxx:throw count",
+        "--",
+        path(&program),
+    ]);
+    let said = text(&output.stdout);
+    assert!(said.contains("  libstdcxx_throw: ("), "{output:?}");
+    assert!(
+        !said.contains("           0  libstdcxx_throw"),
+        "{output:?}"
+    );
+    let program = build("usdt.S", Kind::Pie, &[]);
+    let bare = build("sources.c", Kind::Pie, &[]);
+    for (program, definition, message) in [
+        (
+            &program,
+            "%tests:other",
+            "has no USDT probe tests:other; hodo probe --usdt lists those it has",
+        ),
+        (&bare, "%tests:step", "has no USDT probes"),
+        (
+            &program,
+            "%tests:step%return",
+            "a return probe needs a function; a USDT probe may be anywhere in it",
+        ),
+        (&program, "%tests", "a colon and the name of the USDT probe"),
+    ] {
+        let definition = format!("{}:{definition}", path(program));
+        let output = probe(&["-e", &definition, "--", path(program)]);
+        assert_eq!(output.status.code(), Some(125), "{definition}: {output:?}");
+        assert!(
+            text(&output.stderr).contains(message),
+            "{definition}: {output:?}"
+        );
+    }
+}
+
+#[test]
 fn variables_of_c_plus_plus() {
     for optimized in ["-O0", "-O2"] {
         let program = build("members.cc", Kind::Pie, &["-g", optimized]);

@@ -7,6 +7,7 @@
 //! PLACE    := SYMBOL ["+" BYTES | "+*"] ["%return"]             "+*": every instruction
 //!           | NUMBER ["%return"]                                offset in the file
 //!           | FILE ":" LINE
+//!           | "%" PROVIDER ":" NAME                               a USDT probe; its arguments are arg1, arg2, …
 //! SYMBOL   := a name; with "*", "?" or "[…]" in it a pattern; in '…' or "…" a name as it is
 //! FETCHARG := [NAME "="] SOURCE [":" TYPE]
 //! SOURCE   := "%" REGISTER | "$arg" N | "$retval" | "$stack" | "$stack" N | "$comm" | "@" ADDRESS | "@+" OFFSET

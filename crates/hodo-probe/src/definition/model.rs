@@ -81,6 +81,13 @@ pub enum Place {
         /// The line, from 1.
         line: u32,
     },
+    /// At all places of a USDT probe, which the file's notes tell.
+    Usdt {
+        /// Who made it: letters, digits and `_`.
+        provider: String,
+        /// Its name: the same.
+        name: String,
+    },
 }
 
 impl Place {
@@ -90,7 +97,7 @@ impl Place {
         match self {
             Place::Symbol { offset, .. } => *offset == Offset::Bytes(0),
             Place::FileOffset(_) => true,
-            Place::Line { .. } => false,
+            Place::Line { .. } | Place::Usdt { .. } => false,
         }
     }
 }

@@ -51,6 +51,9 @@ pub(super) fn place(cursor: &mut Cursor, kind: Kind) -> Result<(Place, Kind)> {
     if cursor.peek().is_some_and(|c| c.is_ascii_digit()) {
         return file_offset(cursor, kind);
     }
+    if cursor.eat("%") {
+        return usdt(cursor, start, kind);
+    }
     if cursor.is_quote() {
         let text = cursor.quoted()?;
         if text.is_empty() {
@@ -78,6 +81,23 @@ pub(super) fn place(cursor: &mut Cursor, kind: Kind) -> Result<(Place, Kind)> {
         Symbol::Name(text.to_string())
     };
     symbol(cursor, start, name, kind)
+}
+
+/// The USDT probe after `%`.
+fn usdt(cursor: &mut Cursor, start: usize, kind: Kind) -> Result<(Place, Kind)> {
+    let provider = cursor
+        .identifier("the provider of a USDT probe")?
+        .to_string();
+    cursor.need(":", "a colon and the name of the USDT probe")?;
+    let name = cursor.identifier("the name of a USDT probe")?.to_string();
+    if cursor.rest().starts_with(RETURN) || kind == Kind::Return {
+        let message = "a return probe needs a function; a USDT probe may be anywhere in it";
+        return Err(cursor.wrong(start, message));
+    }
+    if !cursor.is_gap() {
+        return Err(cursor.expected("a space after the USDT probe"));
+    }
+    Ok((Place::Usdt { provider, name }, kind))
 }
 
 fn file_offset(cursor: &mut Cursor, kind: Kind) -> Result<(Place, Kind)> {
@@ -271,6 +291,7 @@ pub(super) fn default_name(path: &str, place: &Place, kind: Kind) -> String {
             // As the kernel names them.
             format!("p_{}_{offset:#x}", sanitized(basename(path), "file"))
         }
+        Place::Usdt { provider, name } => format!("{provider}_{name}"),
         Place::Line { file, line } => format!("{}_{line}", sanitized(basename(file), "line")),
     };
     match kind {

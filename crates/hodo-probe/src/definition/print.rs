@@ -70,6 +70,7 @@ impl Display for Place {
                 }
             }
             Place::FileOffset(offset) => write!(f, "{offset:#x}"),
+            Place::Usdt { provider, name } => write!(f, "%{provider}:{name}"),
             Place::Line { file, line } => {
                 if file
                     .chars()

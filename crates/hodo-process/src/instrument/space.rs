@@ -28,6 +28,8 @@ pub struct Space {
     pub faults: HashMap<u64, u64>,
     /// Jumps and the stubs that they lead to.
     pub sites: Vec<(u64, u64)>,
+    /// Counters of USDT probes that were raised.
+    pub semaphores: Vec<u64>,
     /// Original bytes of everything that was written over code, by address.
     pub originals: Vec<(u64, Vec<u8>)>,
     /// The dynamic linker's breakpoint.

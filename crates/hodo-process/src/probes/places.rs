@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use hodo_arch::x86_64::scan::{Flow, Sweep};
 use hodo_probe::{Definition, Offset, Place, Symbol};
-use hodo_symbols::{Style, demangle};
+use hodo_symbols::{Style, Usdt, demangle};
 
 use crate::modules::Image;
 
@@ -125,7 +125,7 @@ pub(super) fn spots(
             }
         }
         // It needs debugging information: see `lines`.
-        Place::Line { .. } => {}
+        Place::Line { .. } | Place::Usdt { .. } => {}
     }
     Ok(spots)
 }
@@ -149,6 +149,36 @@ pub(super) fn lines(
         (addr, name, distance)
     });
     Ok(spots.collect())
+}
+
+/// The places of a USDT probe, with its notes.
+///
+/// # Errors
+/// If the file has none of this name.
+pub(super) fn usdt(
+    image: &Image,
+    provider: &str,
+    name: &str,
+    functions: &[Named],
+) -> Result<Vec<(u64, String, u64, Usdt)>> {
+    let all = hodo_symbols::usdt(&image.bytes);
+    let path = image.path.display();
+    if all.is_empty() {
+        anyhow::bail!("{path} has no USDT probes");
+    }
+    let fits = |probe: &Usdt| probe.provider == provider && probe.name == name;
+    let spots: Vec<_> = (all.into_iter().filter(fits))
+        .map(|probe| {
+            let (function, distance) = named(probe.addr, functions);
+            (probe.addr, function, distance, probe)
+        })
+        .collect();
+    if spots.is_empty() {
+        anyhow::bail!(
+            "{path} has no USDT probe {provider}:{name}; hodo probe --usdt lists those it has"
+        );
+    }
+    Ok(spots)
 }
 
 /// The function in which an address lies, and the distance from its beginning.

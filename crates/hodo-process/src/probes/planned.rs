@@ -1,6 +1,6 @@
 //! Where the probes of a file are, and how each of these places is changed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
@@ -9,7 +9,9 @@ use hodo_plan::model::{Plan, ProbeSite, Wanted};
 use hodo_plan::plan_probes;
 use hodo_probe::{Kind, Offset, Place, Symbol};
 
-use super::places::{functions, is_file, lines, spots};
+use hodo_symbols::Usdt;
+
+use super::places::{functions, is_file, lines, spots, usdt};
 use super::returns::take_refused;
 use super::variables::{has_variables, resolved};
 use super::{Probes, Spot, beside};
@@ -29,6 +31,8 @@ pub(super) struct Planned {
     pub no_returns: Vec<(u64, Spot, String)>,
     /// Definitions with the reasons why they name no place of this file.
     pub failed: Vec<(usize, String)>,
+    /// Link-time addresses of the counters by which USDT probes know that they are wanted.
+    pub semaphores: BTreeSet<u64>,
 }
 
 /// Bytes at the beginning of a hooked function that may be changed.
@@ -47,11 +51,26 @@ impl Probes {
         let functions = functions(image)?;
         let mut places: BTreeMap<u64, Vec<Spot>> = BTreeMap::new();
         let mut failed = Vec::new();
+        let mut semaphores = BTreeSet::new();
         for (index, definition) in self.definitions.iter().enumerate() {
             if !is_file(definition, &image.path) {
                 continue;
             }
+            let mut notes: BTreeMap<u64, Usdt> = BTreeMap::new();
             let spots = match &definition.place {
+                Place::Usdt { provider, name } => match usdt(image, provider, name, &functions) {
+                    Ok(spots) => (spots.into_iter())
+                        .map(|(addr, symbol, offset, note)| {
+                            semaphores.extend(note.semaphore);
+                            notes.insert(addr, note);
+                            (addr, symbol, offset)
+                        })
+                        .collect(),
+                    Err(error) => {
+                        failed.push((index, error.to_string()));
+                        continue;
+                    }
+                },
                 Place::Line { file, line } => match lines(image, file, *line, &functions) {
                     Ok(spots) => spots,
                     Err(error) => {
@@ -72,9 +91,10 @@ impl Probes {
                     failed.push((index, error));
                     continue;
                 }
-                let definition = match variables {
+                let note = notes.get(&addr);
+                let definition = match variables || note.is_some() {
                     false => None,
-                    true => match resolved(definition, image, addr) {
+                    true => match resolved(definition, image, addr, note) {
                         Ok(resolved) => Some(Rc::new(resolved)),
                         Err(error) => {
                             let place = super::at(&symbol, offset);
@@ -156,6 +176,7 @@ impl Probes {
             functions,
             no_returns,
             failed,
+            semaphores,
         })
     }
 }

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use anyhow::{Result, anyhow, bail};
 use hodo_probe::{Container, Definition, FetchArg, Kind, Register, Scalar, Source, Type};
-use hodo_symbols::{Frames, Shown, Variable, VariableError, Word};
+use hodo_symbols::{Frames, Shown, Usdt, Variable, VariableError, Word};
+
+use super::usdt::arguments;
 
 use super::values::possible;
 use crate::modules::Image;
@@ -34,7 +36,13 @@ fn innermost(source: &Source) -> &Source {
 ///
 /// # Errors
 /// If there is no debugging information, or a variable cannot be fetched there.
-pub(super) fn resolved(definition: &Definition, image: &Image, pc: u64) -> Result<Definition> {
+/// `note` is that of the USDT probe there.
+pub(super) fn resolved(
+    definition: &Definition,
+    image: &Image,
+    pc: u64,
+    note: Option<&Usdt>,
+) -> Result<Definition> {
     if definition.kind == Kind::Return {
         bail!("variables cannot be fetched when a function returns; only $retval can");
     }
@@ -42,8 +50,13 @@ pub(super) fn resolved(definition: &Definition, image: &Image, pc: u64) -> Resul
         image,
         frames: image.frames(),
         pc,
+        arguments: note.map_or_else(Vec::new, |note| arguments(&note.arguments)),
     };
     let mut resolved = definition.clone();
+    if note.is_some() && resolved.args.is_empty() {
+        let names = (1..=resolver.arguments.len()).map(|number| format!("arg{number}"));
+        resolved.args = names.map(|name| resolver.one_of_all(name)).collect();
+    }
     let mut more = Vec::new();
     let names = definition.args.iter().map(|arg| arg.name.clone());
     let mut known: HashSet<String> = names.collect();
@@ -81,6 +94,8 @@ struct Resolver<'a> {
     image: &'a Image,
     frames: &'a Frames,
     pc: u64,
+    /// Those of a USDT probe, by their numbers from 0.
+    arguments: Vec<Option<(Source, Type)>>,
 }
 
 impl Resolver<'_> {
@@ -108,6 +123,22 @@ impl Resolver<'_> {
     /// A source without variables, and its type.
     fn source(&self, source: &Source, ty: Option<Type>) -> Result<(Source, Type)> {
         match source {
+            Source::Variable(name) if self.argument(name).is_some() => {
+                match self.argument(name).flatten() {
+                    Some((address, _)) if ty == Some(Type::Scalar(Scalar::String)) => {
+                        let address = Box::new(address);
+                        Ok((
+                            Source::Memory { offset: 0, address },
+                            Type::Scalar(Scalar::String),
+                        ))
+                    }
+                    Some((source, own)) => Ok((source, ty.unwrap_or(own))),
+                    None => Err(anyhow!(VariableError::Nowhere {
+                        name: name.clone(),
+                        reason: "computed of several registers, which is not supported",
+                    })),
+                }
+            }
             Source::Variable(name) => {
                 let variable = self.variable(name)??;
                 let source = self.word_source(name, &variable.word)?;
@@ -131,6 +162,12 @@ impl Resolver<'_> {
                 Ok((arg.source, ty.unwrap_or(Type::Scalar(Scalar::X(64)))))
             }
         }
+    }
+
+    /// The argument of a USDT probe that a name means; within, whether it can be fetched.
+    fn argument(&self, name: &str) -> Option<Option<(Source, Type)>> {
+        let number: usize = name.strip_prefix("arg")?.parse().ok()?;
+        self.arguments.get(number.checked_sub(1)?).cloned()
     }
 
     fn word_source(&self, name: &str, word: &Word) -> Result<Source> {

@@ -10,7 +10,8 @@ A definition is p[:[GROUP/]NAME] FILE:PLACE [VALUES] [if CONDITION] [ACTIONS], a
 with r in place of p, or %return behind FUNCTION, it is about the function's return.
   FILE     a path, or the name of the program or of a library
   PLACE    FUNCTION, FUNCTION+OFFSET, FUNCTION+* (each of its instructions), 0xOFFSET in the file;
-           FUNCTION may be a pattern with * and ?; SOURCE.c:LINE where there is debugging information
+           FUNCTION may be a pattern with * and ?; SOURCE.c:LINE where there is debugging information;
+           %PROVIDER:NAME for a USDT probe, whose values are arg1, arg2, …
   VALUES   [NAME=]SOURCE[:TYPE]; SOURCE is %rdi, $arg1 …, $retval, $stack, $stack0, +8(SOURCE) for memory,
            @ADDRESS, @+OFFSET in the file, $comm, \\NUMBER, or with debugging information a variable:
            total, p->x[3].y, ns::total, $params, $vars; TYPE is u8 … u64, s8 … s64, x8 … x64, char, string, symbol,
@@ -72,7 +73,7 @@ pub struct Looking {
     pub list: bool,
     /// List the USDT probes of a file, which its programmers have put there: `--usdt FILE`
     ///
-    /// Of each: its address, its semaphore, its provider and name, and its arguments. A probe at its place is FILE:0xOFFSET.
+    /// Of each: its address, its semaphore, its provider and name, and its arguments. A definition names it FILE:%PROVIDER:NAME.
     #[arg(long, group = "looking")]
     pub usdt: bool,
     /// As JSON
