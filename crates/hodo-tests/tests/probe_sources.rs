@@ -276,7 +276,7 @@ fn run(words: &[&str]) -> Output {
 
 #[test]
 fn dumps_for_perfetto_have_all_calls() {
-    let program = build("threads.c", Kind::Pie, &[]);
+    let program = build("probed.c", Kind::Pie, &[]);
     let data = hodo_tests::scratch("perfetto-dump").join("data");
     let script = format!("{} >/dev/null; exec {0} >/dev/null", path(&program));
     let output = run(&["record", "-d", path(&data), "--", "sh", "-c", &script]);
