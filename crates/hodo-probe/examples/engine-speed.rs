@@ -184,6 +184,18 @@ fn main() {
         2_000_000,
     );
     hits(engine, "count", &Request::at(leaf).count(), 5_000_000);
+    hits(
+        engine,
+        "return handler",
+        &Request::at(leaf).returning(count),
+        5_000_000,
+    );
+    hits(
+        engine,
+        "entry and return handler",
+        &Request::at(leaf).before(count).returning(count),
+        5_000_000,
+    );
     let trap = |way| Request::at(leaf).before(count).execution(way);
     hits(
         engine,

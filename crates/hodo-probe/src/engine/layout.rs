@@ -103,6 +103,8 @@ pub(super) struct Node {
     pub counts: AtomicU64,
     /// One of `Execution` as a number, or 0.
     pub execution: u32,
+    /// It has nothing to do: the probe has a return handler alone.
+    pub idle: bool,
     /// One of `KEEP_…`: what the handler before the instruction needs.
     pub keep: u32,
 }

@@ -319,7 +319,11 @@ impl Probe {
     /// Whether its handlers are called.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        self.node().enabled.load(Ordering::Acquire) != 0
+        let node = match self.return_node() {
+            Some((node, _)) if self.node().idle => node,
+            _ => self.node(),
+        };
+        node.enabled.load(Ordering::Acquire) != 0
     }
 
     /// Hits that were not answered, because a handler of any probe was running in the same thread.

@@ -199,8 +199,8 @@ fn free(lists: Vec<*mut *const Node>) {
 
 /// Whether a site is to be armed.
 fn is_wanted(site: &Site) -> bool {
-    site.nodes()
-        .any(|node| node.enabled.load(Ordering::Relaxed) != 0)
+    let mut nodes = site.nodes().chain(site.return_nodes());
+    nodes.any(|node| node.enabled.load(Ordering::Relaxed) != 0)
 }
 
 /// Whether the probes of a site leave the way of execution open to a detour.
@@ -405,10 +405,12 @@ fn node(
 ) -> NonNull<Node> {
     let word =
         |handler: Option<Handler>| handler.map_or(0, |handler| handler as *const () as usize);
+    let idle = before.or(after).is_none() && !request.counts;
     let node = Box::new(Node {
         before: word(before),
         data: request.data,
-        enabled: AtomicU32::new(u32::from(!request.disabled)),
+        enabled: AtomicU32::new(u32::from(!request.disabled && !idle)),
+        idle,
         faulted: AtomicU32::new(0),
         missed: AtomicU64::new(0),
         faults: AtomicU64::new(0),
@@ -499,7 +501,8 @@ pub(super) fn enable(probes: &[&Probe], enabled: bool) -> Result<(), Refusal> {
             .chain([probe.node()])
         {
             node.faulted.store(0, Ordering::Relaxed);
-            node.enabled.store(u32::from(enabled), Ordering::Release);
+            node.enabled
+                .store(u32::from(enabled && !node.idle), Ordering::Release);
         }
     }
     let sites: Vec<_> = probes.iter().map(|probe| probe.site).collect();
