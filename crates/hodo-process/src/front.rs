@@ -53,8 +53,8 @@ pub fn front() -> Result<Front> {
             }
             // ^Z stops what the user sees; whoever stops a monitor stops what it is attached to.
             libc::signal(libc::SIGTSTP, libc::SIG_IGN);
-            // What is not waited for ends the process, until the recording begins.
-            libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+            // The signals stay blocked in all threads that are started here: one that could take them would end the process, or
+            // miss that a thread has stopped. The recording asks for them.
             return Ok(Front::Monitor(front));
         }
         loop {

@@ -154,6 +154,9 @@ fn ending() -> libc::sigset_t {
     }
 }
 
+/// So often it is looked whether a thread has stopped, even if no signal tells so.
+const LONGEST: Duration = Duration::from_millis(100);
+
 impl Interrupts {
     /// To be called before other threads are started: from here on these signals wait until they are asked for.
     pub fn new(time: Option<Duration>) -> Self {
@@ -178,7 +181,8 @@ impl Interrupts {
         let left = self
             .deadline
             .map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let left = left.unwrap_or(Duration::from_secs(3600));
+        // Whatever became of a signal, a stopped thread does not wait for long.
+        let left = left.unwrap_or(LONGEST).min(LONGEST);
         let pause = libc::timespec {
             tv_sec: left.as_secs().cast_signed(),
             tv_nsec: left.subsec_nanos().into(),
