@@ -35,3 +35,8 @@ pub use definition::{
     parse,
 };
 pub use registers::Register;
+
+// The examples of the page are tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/probe-library.md")]
+struct ProbeLibraryPage;
