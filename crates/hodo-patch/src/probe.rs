@@ -1,10 +1,12 @@
 //! Probes: the detours of regions of code.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use hodo_arch::x86_64::detour::{self, Action, Detour, DetourError, When};
 use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::frames;
+use hodo_arch::x86_64::scan::{Flow, Insn, Sweep};
 use hodo_arch::x86_64::stub::Body;
 use hodo_arch::x86_64::track::{Row, Rule};
 use hodo_plan::model::SitePlan;
@@ -67,9 +69,11 @@ impl Island {
             .collect();
         let runtime = self.runtime_addresses(recording.timed);
         let from = displaced.start.wrapping_add(image.bias);
-        let resume = displaced.end.wrapping_add(image.bias);
+        let kept = call_in_place(&code, site, |call| (image.code)(call));
+        let code = &code[..kept.unwrap_or(code.len())];
+        let resume = from + code.len() as u64;
         let emit = |out: &mut Code<'_>| {
-            detour::emit(out, &layout(), &runtime, &code, from, resume, &probes)
+            detour::emit(out, &layout(), &runtime, code, from, resume, &probes)
         };
         // Two ways to describe frames: an FDE has one of them.
         let returns = region.probes.iter().any(|probe| probe.when != When::Hit);
@@ -129,14 +133,14 @@ impl Island {
             }
         };
         lead(site, at, start, patches)?;
-        patches.copies.extend(copies(&detour, from, resume));
+        patches.copies.extend(copies(&detour, from));
         patches.faults.extend(detour.faults);
         Ok(start)
     }
 }
 
-/// Where the instructions from `from` are in a detour; `resume` follows them.
-fn copies(detour: &Detour, from: u64, resume: u64) -> Vec<Copied> {
+/// Where the instructions from `from` are in a detour.
+fn copies(detour: &Detour, from: u64) -> Vec<Copied> {
     let copied = |original, before, copy| Copied {
         original,
         before,
@@ -147,7 +151,6 @@ fn copies(detour: &Detour, from: u64, resume: u64) -> Vec<Copied> {
     let mut copies: Vec<_> = moved
         .map(|(&(old, copy), &before)| copied(from + old as u64, before, copy))
         .collect();
-    copies.extend(detour.end.map(|end| copied(resume, end, end)));
     // `syscall` has two bytes, here and there.
     for &(old, behind) in &detour.calls {
         let original = from + old as u64;
@@ -161,4 +164,22 @@ fn copies(detour: &Detour, from: u64, resume: u64) -> Vec<Copied> {
         });
     }
     copies
+}
+
+/// Where the call is that ends a region, if it can be executed in its place: then the processor foresees its return.
+fn call_in_place<'c>(
+    code: &[u8],
+    site: &SitePlan,
+    original: impl Fn(Range<u64>) -> Option<&'c [u8]>,
+) -> Option<usize> {
+    let start = site.displaced.start;
+    let last = Sweep::new(code, start).last()?;
+    let at = (last.addr - start) as usize;
+    let is_call = matches!(last.flow, Flow::Call(_) | Flow::IndirectCall);
+    // A branch of the region would lead past its probes.
+    let leads_there =
+        |insn: Insn| matches!(insn.flow, Flow::Branch(to) | Flow::Jump(to) if to == last.addr);
+    let free = last.addr >= site.patch + u64::from(site.patch_len);
+    let stays = original(last.addr..site.displaced.end) == Some(&code[at..]);
+    (is_call && free && stays && !Sweep::new(code, start).any(leads_there)).then_some(at)
 }

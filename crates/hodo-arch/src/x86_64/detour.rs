@@ -172,7 +172,8 @@ pub struct Probe<'a> {
 pub struct Detour {
     /// Loads that may fault, and where to go on then.
     pub faults: Vec<(u64, u64)>,
-    /// Offset of each original instruction, and the address of the moved one behind its probe.
+    /// Offset of each original instruction, and the address of the moved one behind its probe. Where the code goes on behind
+    /// them, the last is that of the jump there.
     pub map: Vec<(usize, u64)>,
     /// Where the frame is, if there are return probes: offsets in the buffer.
     pub rows: Vec<Row>,
@@ -180,8 +181,6 @@ pub struct Detour {
     pub before: Vec<u64>,
     /// Offset of each system call that a probe makes, and the address behind it.
     pub calls: Vec<(usize, u64)>,
-    /// Where it jumps back to what follows the original code, if it can.
-    pub end: Option<u64>,
     /// Moved system calls, and where they stood.
     pub syscalls: Vec<(u64, u64)>,
 }
@@ -230,7 +229,8 @@ struct Cold {
     leave: Vec<(u64, u64)>,
 }
 
-/// Emits the detour of `displaced`, which stands at `from`, at `code.here()`; `resume` is where it goes on.
+/// Emits the detour of `displaced`, which stands at `from`, at `code.here()`; `resume` is where it goes on: at the instruction
+/// behind, which stays in its place and may have probes, too.
 ///
 /// # Errors
 /// If that cannot be done; what was emitted then is to be thrown away.
@@ -273,8 +273,10 @@ pub fn emit(
     }
     let replaced = without_syscalls(displaced, probes);
     let moved = relocate_apart(&replaced, from, at, &gaps)?;
+    let end = displaced.len();
     if let Some((offset, _)) = gaps
         .iter()
+        .filter(|(offset, _)| *offset != end || !moved.falls_through)
         .find(|(offset, _)| !moved.map.iter().any(|piece| piece.old == *offset))
     {
         return Err(DetourError::NoInstruction(*offset));
@@ -304,7 +306,11 @@ pub fn emit(
     }
     debug_assert!(to_body.is_none());
     if moved.falls_through {
-        detour.end = Some(code.here());
+        detour.before.push(code.here());
+        for probe in hits().filter(|probe| probe.offset == end) {
+            emit_probe(code, (layout, runtime), probe, from, &mut cold)?;
+        }
+        detour.map.push((end, code.here()));
         code.branch(JMP, resume);
     }
     for (pending, back) in cold.epoch {
