@@ -78,7 +78,7 @@ fn lines_are_those_of_strace() {
     for command in commands {
         let place = scratch("syscalls-strace");
         let [ours, theirs] = ["ours", "theirs"].map(|name| place.join(name));
-        let tracer = syscalls(&["--no-follow", "-o", path(&ours)], path(&hodo));
+        let tracer = syscalls(&["--no-follow", "-o", path(&ours)], path(hodo));
         let traced = run(&tracer, command, &place);
         let stracer = ["strace", "-o", path(&theirs)];
         let reference = run(&stracer, command, &place);
@@ -111,7 +111,7 @@ fn programs_do_what_they_do_alone() {
     for program in [dynamic, fixed] {
         let command = [path(&program)];
         let alone = run(&[], &command, &place);
-        let tracer = syscalls(&["-o", path(&out)], path(&hodo));
+        let tracer = syscalls(&["-o", path(&out)], path(hodo));
         let traced = run(&tracer, &command, &place);
         assert_eq!(text(&alone.stdout), text(&traced.stdout));
         assert_eq!(alone.status, traced.status);
@@ -140,7 +140,7 @@ fn programs_of_all_libraries_are_watched() {
     {
         let program = build("threads.c", kind, &["-pthread"]);
         let alone = run(&[], &[path(&program)], &place);
-        let tracer = syscalls(&["--format", "json", "-o", "out"], path(&hodo));
+        let tracer = syscalls(&["--format", "json", "-o", "out"], path(hodo));
         let traced = run(&tracer, &[path(&program)], &place);
         assert_eq!(alone.stdout, traced.stdout, "{kind:?}: {traced:?}");
         assert_eq!(alone.status, traced.status, "{kind:?}");
@@ -183,7 +183,7 @@ fn filters_and_summaries() {
         "count=1000",
         "status=none",
     ];
-    let tracer = syscalls(&["-e", "trace=write,close"], path(&hodo));
+    let tracer = syscalls(&["-e", "trace=write,close"], path(hodo));
     let output = run(&tracer, &command, &place);
     let lines: Vec<_> = text(&output.stderr)
         .lines()
@@ -198,7 +198,7 @@ fn filters_and_summaries() {
             .any(|start| line.starts_with(start))
     };
     assert!(lines.iter().all(known), "{lines:?}");
-    let tracer = syscalls(&["-c", "--format", "json"], path(&hodo));
+    let tracer = syscalls(&["-c", "--format", "json"], path(hodo));
     let output = run(&tracer, &command, &place);
     let calls = |name: &str| {
         let rows = text(&output.stderr)
@@ -211,7 +211,7 @@ fn filters_and_summaries() {
     assert_eq!(calls("execve"), Some(1));
     assert_eq!(calls("exit_group"), None);
     assert!(calls("read").is_some_and(|calls| calls > 1000));
-    let tracer = syscalls(&["-c"], path(&hodo));
+    let tracer = syscalls(&["-c"], path(hodo));
     let output = run(&tracer, &["cat", "/nonexistent"], &place);
     let shown = text(&output.stderr);
     assert!(
@@ -226,7 +226,7 @@ fn errors_are_told() {
     let hodo = hodo();
     let place = scratch("syscalls-errors");
     let told = |words: &[&str]| {
-        let output = run(&[&[path(&hodo), "syscalls"], words].concat(), &[], &place);
+        let output = run(&[&[path(hodo), "syscalls"], words].concat(), &[], &place);
         assert_ne!(output.status.code(), Some(0), "{words:?}");
         text(&output.stderr).to_owned()
     };
