@@ -494,6 +494,7 @@ fn apply(
     space.hooks.extend(patches.hooks.iter().cloned());
     if !patches.copies.is_empty() {
         Rc::make_mut(&mut space.copies).extend(&patches.copies);
+        space.moved = None;
     }
     Ok(())
 }

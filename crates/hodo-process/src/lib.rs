@@ -5,6 +5,7 @@
 mod aside;
 mod attach;
 mod check;
+mod context;
 mod events;
 mod frames;
 mod front;

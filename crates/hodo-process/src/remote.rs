@@ -103,6 +103,20 @@ pub fn siginfo(tid: i32) -> Result<libc::siginfo_t> {
     Ok(info)
 }
 
+/// Sends a signal to a thread.
+pub fn send(tid: i32, signal: i32) -> Result<()> {
+    // SAFETY: tkill takes numbers only.
+    let result = unsafe { libc::syscall(libc::SYS_tkill, tid, signal) };
+    check(result, "a signal", tid).map(drop)
+}
+
+/// Changes what the kernel says of the signal for which a thread is stopped.
+pub fn set_siginfo(tid: i32, info: &libc::siginfo_t) -> Result<()> {
+    // SAFETY: PTRACE_SETSIGINFO reads one siginfo_t from `data`.
+    let result = unsafe { libc::ptrace(libc::PTRACE_SETSIGINFO, tid, 0, std::ptr::from_ref(info)) };
+    check(result, "the signal", tid).map(drop)
+}
+
 /// Reads the registers.
 pub fn regs(tid: i32) -> Result<Regs> {
     // SAFETY: all-zero is a valid user_regs_struct.
@@ -319,6 +333,11 @@ impl Syscalls {
 }
 
 /// Which kind of system call stop this is.
+/// Is a thread that was stopped by `PTRACE_SYSCALL` at the beginning of a system call?
+pub fn is_syscall_entry(tid: i32) -> Result<bool> {
+    Ok(syscall_stop(tid)? == SYSCALL_ENTRY)
+}
+
 fn syscall_stop(tid: i32) -> Result<u8> {
     let mut info = [0u8; 88];
     // SAFETY: PTRACE_GET_SYSCALL_INFO writes at most the number of bytes given as addr to `data`.

@@ -5,6 +5,7 @@
 //! it: new threads and processes, execs, signals on their way, breakpoints.
 
 mod attach;
+mod delivery;
 mod detach;
 mod family;
 mod tasks;
@@ -20,8 +21,8 @@ use hodo_patch::Recording;
 use hodo_trace::format::tcb;
 use serde_json::json;
 
+use crate::context::Contexts;
 use crate::instrument::{self, Space, Work};
-use crate::interrupted;
 use crate::launch::Failure;
 use crate::modules::Modules;
 use crate::options::{Exit, RecordOptions};
@@ -39,6 +40,9 @@ const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
 /// `si_code` of a signal that the kernel sent by itself (`asm-generic/siginfo.h`).
 const SI_KERNEL: i32 = 0x80;
 
+/// The signal with which `PTRACE_O_TRACESYSGOOD` tells of system calls.
+const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
+
 type SharedSpace = Rc<RefCell<Space>>;
 
 #[derive(Debug, Clone)]
@@ -48,6 +52,8 @@ struct Thread {
     task: u32,
     tcb: Option<u64>,
     space: Option<SharedSpace>,
+    /// What handlers of its signals see.
+    contexts: Contexts,
 }
 
 impl Thread {
@@ -58,6 +64,7 @@ impl Thread {
             task: 0,
             tcb: None,
             space: None,
+            contexts: Contexts::default(),
         }
     }
 
@@ -321,7 +328,7 @@ impl<'a> Tracer<'a> {
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
                 let child = i32::try_from(remote::event_message(tid)?)?;
                 let made = self.child(tid, child, event);
-                remote::cont(tid, 0)?;
+                self.go(tid, 0)?;
                 made
             }
             libc::PTRACE_EVENT_EXEC => self.exec(tid),
@@ -333,7 +340,7 @@ impl<'a> Tracer<'a> {
                 }
                 Ok(())
             }
-            _ => remote::cont(tid, 0),
+            _ => self.go(tid, 0),
         }
     }
 
@@ -350,6 +357,7 @@ impl<'a> Tracer<'a> {
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
         if let Some(space) = space {
             match signal {
+                SYSTEM_CALL => return self.system_call(tid, &space),
                 // From a breakpoint instruction, not from a processor that single-steps or from another process.
                 libc::SIGTRAP if remote::siginfo(tid)?.si_code == SI_KERNEL => {
                     let mut regs = remote::regs(tid)?;
@@ -359,7 +367,7 @@ impl<'a> Tracer<'a> {
                         // The function there does nothing: return from it.
                         regs.rip = space.borrow().ret;
                         remote::set_regs(tid, &regs)?;
-                        remote::cont(tid, 0)?;
+                        self.go(tid, 0)?;
                         return match looked {
                             Err(error) if !remote::is_gone(&error) => {
                                 self.remark(tid, &format!("new libraries: {error:#}"))
@@ -371,14 +379,15 @@ impl<'a> Tracer<'a> {
                     if let Some(stub) = stub {
                         regs.rip = stub;
                         remote::set_regs(tid, &regs)?;
-                        return remote::cont(tid, 0);
+                        return self.go(tid, 0);
                     }
                 }
+                libc::SIGTRAP if self.stepped(tid, &space)? => return Ok(()),
                 libc::SIGSEGV | libc::SIGBUS if skip_fetch(tid, &space)? => {
-                    return remote::cont(tid, 0);
+                    return self.go(tid, 0);
                 }
                 libc::SIGSEGV if self.without_counter(tid, &space)? => {
-                    return remote::cont(tid, 0);
+                    return self.go(tid, 0);
                 }
                 libc::SIGBUS => {
                     let info = remote::siginfo(tid)?;
@@ -391,10 +400,9 @@ impl<'a> Tracer<'a> {
                 }
                 _ => {}
             }
-            // Its handler may want to know how the thread came here.
-            let _ = interrupted::prepare(tid, &mut space.borrow_mut());
+            return self.deliver(tid, signal, &space);
         }
-        remote::cont(tid, signal)
+        self.go(tid, signal)
     }
 
     /// The thread may not read the time counter any more (`PR_SET_TSC`, seccomp's strict mode), and a stub did: does it
@@ -454,7 +462,7 @@ impl<'a> Tracer<'a> {
             regs.rax
         };
         remote::set_regs(tid, &regs)?;
-        remote::cont(tid, 0)
+        self.go(tid, 0)
     }
 
     /// The process executes a new program. Its other threads are gone, and the address space with the agent.

@@ -117,9 +117,7 @@ impl Iterator for Steps<'_> {
             reads,
             writes,
             padding: is_padding(raw),
-            // Elsewhere it would fault as well, but programs look at where it happens, and go on behind it.
-            movable: flow(raw) != Flow::Fault
-                && is_movable(raw, &self.code[position..position + raw.len()]),
+            movable: is_movable(raw, &self.code[position..position + raw.len()]),
             transaction: match raw.mnemonic() {
                 Mnemonic::Xbegin => Transaction::Begin,
                 Mnemonic::Xend => Transaction::End,
@@ -186,9 +184,6 @@ pub fn immovable(code: &[u8], addr: u64) -> Option<&'static str> {
     let raw = Decoder::with_ip(64, code, addr, DecoderOptions::NONE).decode();
     if raw.is_invalid() {
         return Some("no valid instruction");
-    }
-    if flow(&raw) == Flow::Fault {
-        return Some("it only faults, and the program's handler would see another address");
     }
     let code = code.get(..raw.len())?;
     relocated_len(code, addr).err()?;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use hodo_patch::{Copied, Patches, Raise, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 
+use crate::context::Moved;
 use crate::interrupted::Stubs;
 use crate::maps::Mapping;
 use crate::modules::Version;
@@ -62,6 +63,8 @@ pub struct Space {
     pub stubs: [Stubs; 2],
     /// Where displaced instructions are now. Children have them in common with their parents.
     pub copies: Rc<Vec<Copied>>,
+    /// Which instructions in islands stand for which of the program, once that was asked.
+    pub moved: Option<Rc<Moved>>,
     /// Pages for control blocks that are in no file: start and length.
     pub private: Vec<(u64, u64)>,
 }
@@ -147,5 +150,7 @@ impl Space {
         self.unwinders.retain(|&(at, _)| !inside(at));
         self.hooks.retain(|(at, _)| !inside(*at));
         self.originals.retain(|&(at, _)| !inside(at));
+        Rc::make_mut(&mut self.copies).retain(|copied| !inside(copied.original));
+        self.moved = None;
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::{SharedSpace, Tracer, skip_fetch};
+use crate::context::Moved;
 use crate::frames;
 use crate::instrument::{self, Space};
 use crate::maps::{self, Mapping};
@@ -204,6 +205,12 @@ impl Tracer<'_> {
                 return Ok(());
             }
         }
+        for tid in tids {
+            if let Some(thread) = self.threads.get_mut(tid) {
+                // What a handler sees is made true by what follows.
+                thread.contexts.give_up(*tid)?;
+            }
+        }
         restore(tid, &memory, &space.borrow())?;
         let own: Vec<i32> = own
             .into_iter()
@@ -258,7 +265,7 @@ fn settle(
     maps: &[Mapping],
     space: &SharedSpace,
 ) -> Result<Option<&'static str>> {
-    let table = Table::new(&space.borrow());
+    let table = Table::new(space);
     let mut left = None;
     for &tid in tids {
         match step_out(tid, &table, space) {
@@ -338,20 +345,11 @@ fn unwinders(maps: &[Mapping], space: &Space) -> Vec<std::ops::Range<u64>> {
 }
 
 /// The program's instructions for which those of ours stand.
-struct Table(Vec<(u64, u64)>);
+struct Table(Rc<Moved>);
 
 impl Table {
-    fn new(space: &Space) -> Self {
-        let mut pairs: Vec<(u64, u64)> = Vec::new();
-        for stubs in &space.stubs {
-            pairs.extend(stubs.starts());
-        }
-        for copied in space.copies.iter() {
-            pairs.push((copied.before, copied.original));
-            pairs.push((copied.copy, copied.original));
-        }
-        pairs.sort_unstable();
-        Self(pairs)
+    fn new(space: &SharedSpace) -> Self {
+        Self(Moved::of(&mut space.borrow_mut()))
     }
 
     /// Is this where the detour of a return probe comes back to, behind the call of its function's code?
@@ -366,8 +364,7 @@ impl Table {
     }
 
     fn original(&self, at: u64) -> Option<u64> {
-        let index = self.0.binary_search_by_key(&at, |pair| pair.0).ok()?;
-        Some(self.0[index].1)
+        self.0.original(at)
     }
 }
 

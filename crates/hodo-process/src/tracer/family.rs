@@ -154,6 +154,9 @@ impl Tracer<'_> {
         // A process has one tracer: what a debugger starts is the debugger's.
         let debugger = space.borrow().debugger;
         if (self.options.no_follow || debugger) && !is_thread {
+            if !shares_memory {
+                maker.contexts.clone().give_up(child)?;
+            }
             return self.let_go(child, &space, shares_memory, tcb);
         }
         let (kind, child_pid) = if is_thread {
@@ -162,7 +165,11 @@ impl Tracer<'_> {
             ("fork", child)
         };
         self.begin_task(child, child_pid, kind, task, &space, tcb)?;
-        remote::cont(child, 0)
+        if !shares_memory && let Some(thread) = self.threads.get_mut(&child) {
+            // It is in the same handlers.
+            thread.contexts = maker.contexts.clone();
+        }
+        self.go(child, 0)
     }
 }
 

@@ -7,6 +7,7 @@ use hodo_trace::format::{counters, tcb};
 use serde_json::json;
 
 use super::{REMEMBERED, SharedSpace, Thread, Tracer};
+use crate::context::Contexts;
 use crate::events::TcbInit;
 use crate::instrument;
 use crate::options::Exit;
@@ -152,6 +153,7 @@ impl Tracer<'_> {
                 task: init.task,
                 tcb: Some(number),
                 space: Some(Rc::clone(space)),
+                contexts: Contexts::default(),
             },
         );
         Ok(())

@@ -1,0 +1,248 @@
+//! Signals that interrupt moved code: the program's handler sees the program's own place, and goes back to ours.
+//!
+//! The kernel makes the handler's frame, with the address in an island. The thread is stopped before the handler's first
+//! instruction, the frame gets the address that the instruction has in the program, and when the handler returns
+//! (`rt_sigreturn`), the frame gets back what it had. A handler that has put another address there goes on at that
+//! one, or at its copy. What interrupts code that is ours alone (a probe, a stub) waits until that is done.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use crate::instrument::Space;
+use crate::remote::{self, Memory, Regs};
+
+/// Offsets in the frame that the kernel makes, from the stack pointer at the handler's first instruction
+/// (`arch/x86/include/asm/sigframe.h`, `asm/sigcontext.h`): the return address, then the context.
+mod frame {
+    /// Of the alternate stack: its address, and its size.
+    pub const STACK: u64 = 8 + 16;
+    pub const STACK_SIZE: u64 = STACK + 16;
+    /// Of the interrupted stack pointer and instruction.
+    pub const RSP: u64 = 8 + 40 + 15 * 8;
+    pub const RIP: u64 = 8 + 40 + 16 * 8;
+}
+
+/// Instructions of ours that a thread is led through before a signal is delivered, at most: some system calls of the agent.
+pub const STEPS: u32 = 600;
+
+/// System calls of a handler after which it is not waited for its return any more.
+const PATIENCE: u32 = 4096;
+
+/// A frame in which a handler sees the program's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shown {
+    /// Where the frame is.
+    at: u64,
+    /// Where the context has the address, and what stands there for the handler and in truth.
+    shown: u64,
+    real: u64,
+    /// The interrupted stack pointer.
+    rsp: u64,
+    /// The alternate stack that the frame is on, if it is on that: first address and the one behind the last.
+    alternate: Option<(u64, u64)>,
+}
+
+/// What a thread's signals are waiting for.
+#[derive(Debug, Clone, Default)]
+pub struct Contexts {
+    shown: Vec<Shown>,
+    /// The signal that is delivered by the next step, and the place of the program that its handler is to see.
+    pub delivering: Option<(u64, u64)>,
+    /// The signal that waits until code of ours is done.
+    pub waiting: Option<Waiting>,
+    patience: u32,
+}
+
+/// A signal that waits.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiting {
+    /// Which.
+    pub signal: i32,
+    /// What the kernel says of it.
+    pub info: libc::siginfo_t,
+    /// The thread's signal mask; it is full meanwhile.
+    pub mask: u64,
+    /// Steps that are left.
+    pub steps: u32,
+}
+
+/// Where a thread is that was interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the program, or somewhere else that is not ours.
+    Program,
+    /// At an instruction of ours that stands for this one of the program, with all that the program had.
+    At(u64),
+    /// In between.
+    Between,
+}
+
+/// Which instructions in islands stand for which of the program.
+#[derive(Debug, Default)]
+pub struct Moved {
+    /// Instructions of ours at which all is as it is at one of the program, and that one.
+    ours: Vec<(u64, u64)>,
+    /// Instructions of the program that are not executed in their place, and where they are.
+    theirs: Vec<(u64, u64)>,
+}
+
+impl Moved {
+    /// What is known of an address space.
+    pub fn of(space: &mut Space) -> Rc<Self> {
+        if let Some(moved) = &space.moved {
+            return Rc::clone(moved);
+        }
+        // What leads into an island stays where it is.
+        let leads = space.sites.iter().map(|site| site.0);
+        let leads: HashSet<u64> = leads.chain(space.traps.keys().copied()).collect();
+        let mut moved = Self::default();
+        for stubs in &space.stubs {
+            moved.ours.extend(stubs.starts());
+        }
+        for copied in space.copies.iter() {
+            moved.ours.push((copied.before, copied.original));
+            if copied.copy != copied.before {
+                moved.ours.push((copied.copy, copied.original));
+            }
+            if !copied.call && !leads.contains(&copied.original) {
+                moved.theirs.push((copied.original, copied.before));
+            }
+        }
+        moved.ours.sort_unstable();
+        moved.theirs.sort_unstable();
+        let moved = Rc::new(moved);
+        space.moved = Some(Rc::clone(&moved));
+        moved
+    }
+
+    /// The program's instruction for which one of ours stands, if all is there as the program has it.
+    pub fn original(&self, at: u64) -> Option<u64> {
+        find(&self.ours, at)
+    }
+
+    /// Where an instruction of the program is executed, if that is not in its place.
+    fn copy_of(&self, at: u64) -> Option<u64> {
+        find(&self.theirs, at)
+    }
+}
+
+fn find(pairs: &[(u64, u64)], at: u64) -> Option<u64> {
+    let index = pairs.partition_point(|pair| pair.0 < at);
+    pairs
+        .get(index)
+        .filter(|pair| pair.0 == at)
+        .map(|pair| pair.1)
+}
+
+/// The place of an instruction.
+pub fn place(space: &mut Space, regs: &Regs) -> Place {
+    if !space.holds(regs.rip) {
+        return Place::Program;
+    }
+    let moved = Moved::of(space);
+    if let Some(original) = moved.original(regs.rip) {
+        return Place::At(original);
+    }
+    Place::Between
+}
+
+impl Contexts {
+    /// Does a handler see something else than what is?
+    pub fn is_watched(&self) -> bool {
+        !self.shown.is_empty()
+    }
+
+    /// The thread is at the first instruction of a handler, for which `shown` takes the place of `real`.
+    pub fn entered(&mut self, tid: i32, shown: u64, real: u64) -> Result<()> {
+        let at = remote::regs(tid)?.rsp;
+        let memory = Memory::open(tid)?;
+        let stack = memory.read_u64(at + frame::STACK)?;
+        let size = memory.read_u64(at + frame::STACK_SIZE)?;
+        // A system call that is begun again stands before the place.
+        let found = memory.read_u64(at + frame::RIP)?;
+        let back = real.wrapping_sub(found);
+        if back > 2 {
+            return Ok(());
+        }
+        let shown = shown.wrapping_sub(back);
+        memory.write(at + frame::RIP, &shown.to_le_bytes())?;
+        let alternate = (stack..stack.saturating_add(size)).contains(&at);
+        self.patience = 0;
+        self.shown.push(Shown {
+            at,
+            shown,
+            real: found,
+            rsp: memory.read_u64(at + frame::RSP)?,
+            alternate: alternate.then_some((stack, stack.saturating_add(size))),
+        });
+        Ok(())
+    }
+
+    /// The thread has begun a system call.
+    pub fn system_call(&mut self, tid: i32, space: &mut Space) -> Result<()> {
+        let regs = remote::regs(tid)?;
+        let memory = Memory::open(tid)?;
+        self.patience += 1;
+        let patience = self.patience < PATIENCE;
+        let returns = regs.orig_rax.cast_signed() == libc::SYS_rt_sigreturn;
+        let mut back = None;
+        self.shown.retain(|shown| {
+            // The handler's own return has taken the first word of the frame.
+            if returns && regs.rsp == shown.at + 8 {
+                back = Some(*shown);
+                return false;
+            }
+            let left = match shown.alternate {
+                Some((start, end)) => !(start..end).contains(&regs.rsp),
+                None => regs.rsp > shown.at + 8,
+            };
+            let keep = patience && !left;
+            if !keep {
+                restore(&memory, shown);
+            }
+            keep
+        });
+        if let Some(shown) = back {
+            let place = memory.read_u64(shown.at + frame::RIP)?;
+            let to = match place == shown.shown {
+                true => Some(shown.real),
+                false => Moved::of(space).copy_of(place),
+            };
+            if let Some(to) = to {
+                memory.write(shown.at + frame::RIP, &to.to_le_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is shown any more from here on: puts back what is, and lets a signal come again that waits.
+    pub fn give_up(&mut self, tid: i32) -> Result<()> {
+        if let Some(waiting) = self.waiting.take() {
+            remote::set_signal_mask(tid, waiting.mask)?;
+            remote::send(tid, waiting.signal)?;
+        }
+        if self.shown.is_empty() {
+            return Ok(());
+        }
+        let memory = Memory::open(tid)?;
+        for shown in self.shown.drain(..) {
+            restore(&memory, &shown);
+        }
+        Ok(())
+    }
+}
+
+/// Puts the true address back into a frame, if it still is that frame.
+fn restore(memory: &Memory, shown: &Shown) {
+    let is = |offset, value| {
+        memory
+            .read_u64(shown.at + offset)
+            .is_ok_and(|is| is == value)
+    };
+    if is(frame::RIP, shown.shown) && is(frame::RSP, shown.rsp) {
+        // What cannot be written was no frame.
+        let _ = memory.write(shown.at + frame::RIP, &shown.real.to_le_bytes());
+    }
+}

@@ -1,0 +1,134 @@
+//! Signals on their way to the program, where they meet code of ours. See [`crate::context`].
+
+use anyhow::Result;
+
+use super::{SharedSpace, Tracer};
+use crate::context::{self, Place, STEPS, Waiting};
+use crate::remote;
+
+/// Signals that instructions cause.
+const CAUSED: [i32; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
+
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Is the signal in the set that this line of `/proc/TID/status` has?
+fn is_in(tid: i32, key: &str, signal: i32) -> bool {
+    remote::status(tid, key)
+        .and_then(|set| u64::from_str_radix(&set, 16).ok())
+        .is_some_and(|set| set & bit(signal) != 0)
+}
+
+impl Tracer<'_> {
+    /// Lets a stopped thread run, with a signal or 0.
+    pub(super) fn go(&mut self, tid: i32, signal: i32) -> Result<()> {
+        let how = match self.threads.get(&tid) {
+            Some(thread) if thread.contexts.waiting.is_some() => libc::PTRACE_SINGLESTEP,
+            Some(thread) if thread.contexts.is_watched() => libc::PTRACE_SYSCALL,
+            _ => libc::PTRACE_CONT,
+        };
+        remote::request(how, tid, 0, signal as u64)
+    }
+
+    /// Delivers a signal that nothing of ours has caused.
+    pub(super) fn deliver(&mut self, tid: i32, signal: i32, space: &SharedSpace) -> Result<()> {
+        let regs = remote::regs(tid)?;
+        let place = context::place(&mut space.borrow_mut(), &regs);
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return remote::cont(tid, signal);
+        };
+        // Those that cannot be held back: they stop or end the process.
+        if place == Place::Program || thread.contexts.waiting.is_some() {
+            return self.go(tid, signal);
+        }
+        if !is_in(tid, "SigCgt:", signal) {
+            // What it leaves behind, a core file perhaps, has the program's address.
+            if let Place::At(original) = place
+                && !is_in(tid, "SigIgn:", signal)
+                && CAUSED.contains(&signal)
+            {
+                let mut regs = regs;
+                regs.rip = original;
+                remote::set_regs(tid, &regs)?;
+            }
+            return self.go(tid, signal);
+        }
+        let info = remote::siginfo(tid)?;
+        match place {
+            Place::At(original) => {
+                thread.contexts.delivering = Some((original, regs.rip));
+                remote::request(libc::PTRACE_SINGLESTEP, tid, 0, signal as u64)
+            }
+            // An instruction of ours that faults does so again. A step would end that SIGTRAP is ignored.
+            _ if info.si_code > 0 && CAUSED.contains(&signal)
+                || is_in(tid, "SigIgn:", libc::SIGTRAP) =>
+            {
+                self.go(tid, signal)
+            }
+            _ => {
+                let mask = remote::signal_mask(tid)?;
+                let caused = CAUSED.iter().fold(0, |set, &signal| set | bit(signal));
+                remote::set_signal_mask(tid, !caused)?;
+                thread.contexts.waiting = Some(Waiting {
+                    signal,
+                    info,
+                    mask,
+                    steps: STEPS,
+                });
+                self.go(tid, 0)
+            }
+        }
+    }
+
+    /// A thread has made a step for a signal that is on its way. Tells whether it was that.
+    pub(super) fn stepped(&mut self, tid: i32, space: &SharedSpace) -> Result<bool> {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return Ok(false);
+        };
+        if let Some((shown, real)) = thread.contexts.delivering.take() {
+            thread.contexts.entered(tid, shown, real)?;
+            self.go(tid, 0)?;
+            return Ok(true);
+        }
+        let Some(waiting) = &mut thread.contexts.waiting else {
+            return Ok(false);
+        };
+        let regs = remote::regs(tid)?;
+        waiting.steps = waiting.steps.saturating_sub(1);
+        if waiting.steps > 0 && context::place(&mut space.borrow_mut(), &regs) == Place::Between {
+            self.go(tid, 0)?;
+            return Ok(true);
+        }
+        let waiting = thread.contexts.waiting.take();
+        if let Some(waiting) = waiting {
+            remote::set_signal_mask(tid, waiting.mask)?;
+            remote::set_siginfo(tid, &waiting.info)?;
+            match context::place(&mut space.borrow_mut(), &regs) {
+                Place::At(original) => {
+                    thread.contexts.delivering = Some((original, regs.rip));
+                    remote::request(libc::PTRACE_SINGLESTEP, tid, 0, waiting.signal as u64)?;
+                }
+                _ => self.go(tid, waiting.signal)?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// A thread that is watched has begun or ended a system call.
+    pub(super) fn system_call(&mut self, tid: i32, space: &SharedSpace) -> Result<()> {
+        if remote::is_syscall_entry(tid)?
+            && let Some(thread) = self.threads.get_mut(&tid)
+        {
+            thread.contexts.system_call(tid, &mut space.borrow_mut())?;
+        }
+        self.go(tid, 0)
+    }
+}

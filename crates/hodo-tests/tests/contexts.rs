@@ -1,0 +1,76 @@
+//! What handlers of signals see that interrupt code which was moved, and what becomes of what they change.
+
+use std::process::Command;
+
+use hodo_tests::{Kind, build, hodo};
+
+/// What the program prints alone, and under `hodo` with these arguments: both must be the same.
+fn same(program: &std::path::Path, arguments: &[&str], of_hodo: impl Fn(&str) -> bool) -> String {
+    let alone = Command::new(program).output().expect("the program runs");
+    assert_eq!(alone.status.code(), Some(0), "{alone:?}");
+    let alone = String::from_utf8(alone.stdout).expect("text");
+    let data = hodo_tests::scratch(&format!(
+        "contexts-{}-{}",
+        arguments
+            .join("-")
+            .replace('/', "_")
+            .replace(' ', "_")
+            .len(),
+        program
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("a name")
+    ));
+    let output = Command::new("timeout")
+        .args(["-s", "KILL", "120"])
+        .arg(hodo())
+        .args(arguments)
+        .arg("-d")
+        .arg(data.join("data"))
+        .arg("--")
+        .arg(program)
+        .output()
+        .expect("hodo runs");
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let (own, rest): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| !of_hodo(line));
+    assert_eq!(own.join("\n"), alone.trim_end(), "{arguments:?}");
+    let _ = std::fs::remove_dir_all(data);
+    rest.join("\n")
+}
+
+#[test]
+fn handlers_see_and_change_the_program() {
+    let kinds = [Kind::Pie, Kind::Fixed, Kind::Static, Kind::Musl];
+    for kind in kinds.into_iter().filter(|kind| kind.is_available()) {
+        let program = build("contexts.c", kind, &[]);
+        let file = program.to_str().expect("a path of text");
+        same(&program, &["record"], |_| false);
+        same(&program, &["record", "-l", "--no-time"], |_| false);
+        let every = format!("{file}:*+* count");
+        let counts = same(&program, &["probe", "-e", &every], |line| {
+            line.contains(": (") || line.contains("HITS")
+        });
+        let hits = |place: &str| {
+            let line = counts
+                .lines()
+                .find(|line| line.contains(&format!("({place})")));
+            let hits = line.and_then(|line| line.split_whitespace().next());
+            hits.unwrap_or_else(|| panic!("{place} in {counts}"))
+                .parse::<u64>()
+                .expect("a number")
+        };
+        // Of 550 loads 400 were left by a jump, and 50 were skipped. Nothing is counted that was not executed, or twice.
+        assert_eq!(
+            (hits("load+0x0"), hits("load+0x2"), hits("load+0x4")),
+            (550, 550, 150)
+        );
+        assert_eq!((hits("illegal+0x5"), hits("illegal+0x7")), (100, 100));
+        assert_eq!((hits("divide+0x3"), hits("divide+0x5")), (100, 100));
+        if kind == Kind::Pie {
+            same(&program, &["probe", "-e", "libc.so.6:*+* count"], |line| {
+                line.contains(": (") || line.contains("HITS")
+            });
+        }
+    }
+}
