@@ -1,44 +1,66 @@
-// A function that is called with many values, for conditions on them: large and small ones, with signs, memory, strings, and
-// pointers that lead nowhere; in two threads with different names.
-#include <pthread.h>
-#include <stdint.h>
+// Values of every class that the ABI knows, as arguments and results.
+#include <immintrin.h>
+#include <stdarg.h>
 #include <stdio.h>
-#include <sys/prctl.h>
 
-struct memory {
-    uint16_t word;
-    int8_t byte;
-    uint64_t number;
-    char text[16];
-};
+typedef struct { double a, b; } two_doubles;
+typedef struct { double a; long b; } double_and_long;
+typedef struct { long a, b; } two_longs;
+typedef struct { float a, b, c; } three_floats;
+typedef struct { long all[5]; } large;
 
-static volatile unsigned long sum;
+#define FUNCTION __attribute__((noipa))
 
-__attribute__((noipa)) void values(uint64_t a, int64_t b, uint64_t c, int d, struct memory *m, const char *text) {
-    sum += a + b + c + d + (m ? m->number : 0) + (uintptr_t)text;
+FUNCTION two_doubles give_two_doubles(double x) { return (two_doubles){x, x * 2}; }
+FUNCTION double_and_long give_double_and_long(double x) { return (double_and_long){x, (long)x}; }
+FUNCTION two_longs give_two_longs(long x) { return (two_longs){x, ~x}; }
+FUNCTION three_floats give_three_floats(float x) { return (three_floats){x, x + 1, x + 2}; }
+FUNCTION large give_large(int x) { return (large){{x, 1, 2, 3, 4}}; }
+FUNCTION long double give_long_double(long double x) { return x * 3; }
+FUNCTION __int128 give_int128(__int128 x) { return x * x + 1; }
+FUNCTION _Complex double give_complex(double x) { return x + 2.0i * x; }
+FUNCTION _Complex long double give_long_complex(long double x) { return x + 2.0i * x; }
+FUNCTION __m128d give_m128(__m128d x) { return _mm_add_pd(x, x); }
+FUNCTION __attribute__((target("avx"))) __m256d give_m256(__m256d x, __m256d y) { return _mm256_add_pd(x, y); }
+FUNCTION __attribute__((target("avx"))) __m256d take_eight(__m256d a, __m256d b, __m256d c, __m256d d, __m256d e,
+                                                           __m256d f, __m256d g, __m256d h) {
+    return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h;
+}
+FUNCTION double sum(int n, ...) {
+    va_list list;
+    va_start(list, n);
+    double total = 0;
+    for (int i = 0; i < n; i++)
+        total += i % 2 ? va_arg(list, double) : va_arg(list, int);
+    va_end(list);
+    return total;
+}
+FUNCTION long many(long a, long b, long c, long d, long e, long f, long g, long h, long i, double x, double y) {
+    return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h + 9 * i + (long)(x * 10 + y * 100);
 }
 
-static const uint64_t numbers[] = {0, 1, 2, 3, 5, 7, 31, 100, 255, 256, 65535, 1ull << 31, 1ull << 32, ~0ull >> 1, 1ull << 63, ~0ull, -2ull, -100ull};
-static const char *const texts[] = {"", "a", "ab", "abab", "xab", "text", "a much longer text with ab in it, and x"};
-
-static void *run(void *name) {
-    const unsigned many = sizeof numbers / sizeof *numbers;
-    const unsigned kinds = sizeof texts / sizeof *texts;
-    prctl(PR_SET_NAME, name);
-    for (unsigned i = 0; i < 60; i++) {
-        struct memory m = {numbers[i * 5 % many], (int8_t)numbers[i * 7 % many], numbers[i * 3 % many], ""};
-        snprintf(m.text, sizeof m.text, "%s", texts[i * 3 % kinds]);
-        values(numbers[i % many], (int64_t)numbers[i * 11 % many], i * 37, (int)numbers[i * 13 % many],
-               i % 10 == 9 ? NULL : &m, i % 13 == 12 ? (const char *)8 : texts[i % kinds]);
+__attribute__((target("avx"))) int main(void) {
+    for (int i = 0; i < 20000; i++) {
+        double x = i * 0.25;
+        double out[4];
+        two_doubles d = give_two_doubles(x);
+        double_and_long m = give_double_and_long(x);
+        two_longs l = give_two_longs(i);
+        three_floats f = give_three_floats(i);
+        __int128 q = give_int128((__int128)i << 58);
+        __m256d v = _mm256_set_pd(x, x + 1, x + 2, x + 3);
+        double hash = d.a + d.b + m.a + m.b + l.a + l.b + f.a + f.b + f.c + give_large(i).all[0];
+        hash += (double)give_long_double(x) + (double)(long)(q >> 64) + (double)(long)q;
+        hash += __imag__ give_complex(x) + (double)__imag__ give_long_complex(x);
+        _mm_storeu_pd(out, give_m128(_mm_set_pd(x, 2)));
+        hash += out[0] + out[1];
+        _mm256_storeu_pd(out, give_m256(v, v));
+        hash += out[0] + out[1] + out[2] + out[3];
+        _mm256_storeu_pd(out, take_eight(v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7));
+        hash += out[0] + out[1] + out[2] + out[3];
+        hash += sum(12, i, x, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5) + many(i, 2, 3, 4, 5, 6, 7, 8, 9, x, 2);
+        if (i % 1000 == 0)
+            printf("%d %.17g\n", i, hash);
     }
-    return NULL;
-}
-
-int main(void) {
-    pthread_t thread;
-    run("values");
-    pthread_create(&thread, NULL, run, "other");
-    pthread_join(thread, NULL);
-    printf("%d\n", sum != 0);
     return 0;
 }

@@ -177,7 +177,7 @@ fn histograms_are_written_as_the_kernel_does() {
 
 #[test]
 fn probes_switch_each_other_and_events() {
-    let program = build("values.c", Kind::Pie, &[]);
+    let program = build("conditions.c", Kind::Pie, &[]);
     let file = path(&program);
     let place = format!("{file}:values c=%dx:u32");
     // The main thread has c = 37 i for i below 60, then the other thread the same.
@@ -197,7 +197,7 @@ fn probes_switch_each_other_and_events() {
     let lines = run(&[
         format!("p:a {place}"),
         format!("p:mygroup/off {place} if c == 370 disable:a"),
-        format!("p:on {place} if c == 740 enable:probe_values/a"),
+        format!("p:on {place} if c == 740 enable:probe_conditions/a"),
         format!("p:once {place} print disable:once"),
         format!("p:n {place} count"),
     ]);
@@ -297,7 +297,7 @@ fn snapshots_have_the_bytes_of_the_stack() {
 
 #[test]
 fn all_kinds_of_values_are_fetched() {
-    let program = build("values.c", Kind::Pie, &[]);
+    let program = build("conditions.c", Kind::Pie, &[]);
     let file = path(&program);
     let far = "far=+0x7ffffffff000($arg5):u16";
     let definition = format!(
@@ -336,7 +336,7 @@ fn entry(file: &str) -> u64 {
 
 #[test]
 fn what_cannot_be_is_said() {
-    let program = build("values.c", Kind::Pie, &[]);
+    let program = build("conditions.c", Kind::Pie, &[]);
     let file = path(&program);
     for (definition, message) in [
         (

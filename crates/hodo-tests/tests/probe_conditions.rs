@@ -275,7 +275,7 @@ impl Random {
 /// the condition is true by the arguments that were printed.
 #[test]
 fn random_conditions_hold_when_they_should() {
-    let program = build("values.c", Kind::Pie, &[]);
+    let program = build("conditions.c", Kind::Pie, &[]);
     let file = path(&program);
     let mut random = Random(0x1234_5678_9ABC_DEF1);
     let (mut yes, mut no) = (0, 0);
