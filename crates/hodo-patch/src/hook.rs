@@ -2,7 +2,7 @@
 
 use hodo_arch::x86_64::emit::Code;
 use hodo_arch::x86_64::hooks::{self, IslandLayout};
-pub use hodo_arch::x86_64::hooks::{LimitCall, Raise, Unwinder};
+pub use hodo_arch::x86_64::hooks::{LimitCall, Raise};
 use hodo_arch::x86_64::relocate::relocate_mapped;
 use hodo_arch::x86_64::scan::{Flow, Sweep};
 use hodo_arch::x86_64::stub;
@@ -18,7 +18,10 @@ pub enum Hook {
     /// `dl_iterate_phdr` of any libc.
     IteratePhdr,
     /// `_Unwind_Backtrace` of any unwinder.
-    Backtrace(Unwinder),
+    Backtrace {
+        /// Address of `_Unwind_GetIP`.
+        get_ip: u64,
+    },
     /// `setrlimit`, `getrlimit` or `prlimit` of any libc.
     Limits(LimitCall, Raise),
 }
@@ -73,12 +76,11 @@ impl Island {
         let island = IslandLayout {
             program_headers: self.frames.program_headers,
             name: self.frames.name,
-            pairs: self.frames.pairs,
         };
         match hook {
             Hook::FindObject => hooks::find_object(&mut out, &layout(), island),
             Hook::IteratePhdr => hooks::iterate_phdr(&mut out, &layout(), island),
-            Hook::Backtrace(unwinder) => hooks::backtrace(&mut out, &layout(), unwinder, island),
+            Hook::Backtrace { get_ip } => hooks::backtrace(&mut out, &layout(), get_ip),
             Hook::Limits(call, extra) => hooks::limits(&mut out, call, extra),
         }
         let moved =

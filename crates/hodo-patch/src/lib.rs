@@ -13,7 +13,7 @@ mod syscalls;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-pub use hook::{Hook, LimitCall, Raise, Unwinder};
+pub use hook::{Hook, LimitCall, Raise};
 pub use probe::{Probe, Region};
 pub use syscalls::SyscallEvents;
 
@@ -87,9 +87,6 @@ pub struct Copied {
     /// It stands behind a system call that a probe makes in place of the program: only a thread in that call may come here.
     pub call: bool,
 }
-
-/// How many instructions an island can name the program's address for.
-pub const PAIRS: usize = frames::PAIRS;
 
 /// What is to be written over the target's code.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -271,15 +268,6 @@ impl Island {
         island.table.clear();
         island.earlier = used.frames;
         island
-    }
-
-    /// What to write into the island, in this order, so that backtraces show an address of the program in place of the
-    /// instruction at `pc`. `slot` counts such pairs from 0; behind [`PAIRS`] they begin to replace each other.
-    #[must_use]
-    pub fn write_pair(&self, slot: usize, pc: u64, original: u64) -> [(u64, u64); 3] {
-        let at = self.base + u64::from(self.frames.pairs) + (slot % PAIRS) as u64 * 16;
-        // While they are changed they stand for no instruction; nor are they the end of the list.
-        [(at, 1), (at + 8, original), (at, pc)]
     }
 
     /// How much is in use now.

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use hodo_patch::{Hook, Island, LimitCall, Patches, Raise, Unwinder};
+use hodo_patch::{Hook, Island, LimitCall, Patches, Raise};
 
 use crate::instrument::Space;
 use crate::modules::Image;
@@ -50,7 +50,6 @@ pub fn add(
         "setrlimit",
         "getrlimit",
         "prlimit",
-        "_Unwind_SetIP",
     ]);
     let range = |index: usize| symbols[index].map(|(addr, size)| addr..addr + size);
     // All memory would be all of the trace's room and of the shadow. As with sanitizers, the call succeeds and does
@@ -78,8 +77,8 @@ pub fn add(
         hook(Hook::IteratePhdr, function);
     }
     let at = |index: usize| range(index).map(|function| function.start.wrapping_add(bias));
-    if let (Some(function), Some(get_ip), Some(set_ip)) = (range(2), at(3), at(8)) {
-        hook(Hook::Backtrace(Unwinder { get_ip, set_ip }), function);
+    if let (Some(function), Some(get_ip)) = (range(2), at(3)) {
+        hook(Hook::Backtrace { get_ip }, function);
     }
     if space.extra != Raise::default() {
         for (index, call) in [

@@ -13,7 +13,6 @@ mod give;
 mod hooks;
 mod inherited;
 mod instrument;
-mod interrupted;
 mod launch;
 mod limits;
 mod maps;
@@ -27,6 +26,7 @@ mod session;
 mod signals;
 mod spots;
 mod stops;
+mod stubs;
 mod tracer;
 
 use std::path::{Path, PathBuf};

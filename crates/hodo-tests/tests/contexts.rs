@@ -1,26 +1,19 @@
 //! What handlers of signals see that interrupt code which was moved, and what becomes of what they change.
 
+use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
-use hodo_tests::{Kind, build, hodo};
+use hodo_tests::{Kind, build, hodo, scratch};
 
 /// What the program prints alone, and under `hodo` with these arguments: both must be the same.
-fn same(program: &std::path::Path, arguments: &[&str], of_hodo: impl Fn(&str) -> bool) -> String {
+fn same(program: &Path, arguments: &[&str], of_hodo: impl Fn(&str) -> bool) -> String {
     let alone = Command::new(program).output().expect("the program runs");
     assert_eq!(alone.status.code(), Some(0), "{alone:?}");
     let alone = String::from_utf8(alone.stdout).expect("text");
-    let data = hodo_tests::scratch(&format!(
-        "contexts-{}-{}",
-        arguments
-            .join("-")
-            .replace('/', "_")
-            .replace(' ', "_")
-            .len(),
-        program
-            .file_name()
-            .and_then(|name| name.to_str())
-            .expect("a name")
-    ));
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let data = scratch(&format!("contexts-{}", RUNS.fetch_add(1, Relaxed)));
     let output = Command::new("timeout")
         .args(["-s", "KILL", "120"])
         .arg(hodo())

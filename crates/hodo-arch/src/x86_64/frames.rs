@@ -18,9 +18,6 @@ use alloc::vec::Vec;
 /// Bytes of stubs after which an FDE for them is due. Unwinders read half of it for each frame.
 pub const GROUP: u32 = 2048;
 
-/// How many instructions there may be for which the program's address is known.
-pub const PAIRS: usize = 128;
-
 /// The second to fifth byte of the instruction to which bodies return: `lea rsp, [rsp-8]`.
 pub const RETURN_POINT: [u8; 4] = [0x8D, 0x64, 0x24, 0xF8];
 /// The same of `lea rsp, [rsp+8]`.
@@ -43,9 +40,6 @@ pub struct Frames {
     pub program_headers: u32,
     /// Offset of an empty string.
     pub name: u32,
-    /// Offset of a list of instructions at which signals arrived: address in the island and address in the program that it
-    /// stands for; or 1 and anything. A pair of zeros is its end.
-    pub pairs: u32,
 }
 
 /// A DWARF expression that is being written.
@@ -184,15 +178,12 @@ pub fn build(at: u32, size: u32, shadow_distance: u64) -> Frames {
     }
     let name = at + bytes.len() as u32;
     bytes.extend([0; 8]);
-    let pairs = at + bytes.len() as u32;
-    bytes.resize(bytes.len() + (PAIRS + 1) * 16, 0);
     Frames {
         bytes,
         cie: at,
         header,
         program_headers,
         name,
-        pairs,
     }
 }
 

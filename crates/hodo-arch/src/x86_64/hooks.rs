@@ -18,8 +18,6 @@ pub struct IslandLayout {
     pub program_headers: u32,
     /// Of an empty string.
     pub name: u32,
-    /// Of the list of instructions at which signals arrived.
-    pub pairs: u32,
 }
 
 /// What the address space and the data of a process have more than the program asked for, in bytes: its limits are
@@ -90,18 +88,9 @@ pub fn find_object(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) {
     code.bind(theirs);
 }
 
-/// The functions of an unwinder that the hook of its `_Unwind_Backtrace` calls: their addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unwinder {
-    /// `_Unwind_GetIP`.
-    pub get_ip: u64,
-    /// `_Unwind_SetIP`.
-    pub set_ip: u64,
-}
-
-/// A function that stands for `_Unwind_Backtrace(callback, argument)`: frames in islands are not reported, or with the
-/// address in the program for which theirs stands. The function's own code, to be called, follows.
-pub fn backtrace(code: &mut Code<'_>, layout: &Layout, unwinder: Unwinder, island: IslandLayout) {
+/// A function that stands for `_Unwind_Backtrace(callback, argument)`: frames in islands are not reported. `get_ip` is the
+/// address of `_Unwind_GetIP`. The function's own code, to be called, follows.
+pub fn backtrace(code: &mut Code<'_>, layout: &Layout, get_ip: u64) {
     code.raw(&[0x48, 0x83, 0xEC, FRAME]); // sub rsp, FRAME
     code.raw(&[0x48, 0x89, 0x3C, 0x24]); // mov [rsp], rdi
     code.raw(&[0x48, 0x89, 0x74, 0x24, 0x08]); // mov [rsp+8], rsi
@@ -115,40 +104,25 @@ pub fn backtrace(code: &mut Code<'_>, layout: &Layout, unwinder: Unwinder, islan
     code.raw(&[0x48, 0x83, 0xEC, FRAME]);
     code.raw(&[0x48, 0x89, 0x3C, 0x24]); // mov [rsp], rdi: the context
     code.raw(&[0x48, 0x89, 0x74, 0x24, 0x08]); // mov [rsp+8], rsi
-    code.branch(CALL, unwinder.get_ip);
+    code.branch(CALL, get_ip);
     code.raw(&[0x48, 0x89, 0xC2]); // mov rdx, rax
     let mut inside = Vec::new();
     for range in layout.islands {
         code.raw(&[0x48, 0x89, 0xD0]); // mov rax, rdx
-        inside.push((in_island(code, range), range.0));
+        inside.push(in_island(code, range));
     }
-    let report = code.here();
     code.raw(&[0x48, 0x8B, 0x3C, 0x24]); // mov rdi, [rsp]
     code.raw(&[0x48, 0x8B, 0x74, 0x24, 0x08]); // mov rsi, [rsp+8]
     code.raw(&[0x48, 0x83, 0xC4, FRAME]);
     code.raw(&[0x48, 0x8B, 0x06]); // mov rax, [rsi]: the callback
     code.raw(&[0x48, 0x8B, 0x76, 0x08]); // mov rsi, [rsi+8]: its argument
     code.raw(&[0xFF, 0xE0]); // jmp rax
-    for (pending, lo) in inside {
+    for pending in inside {
         code.bind(pending);
-        code.op32(&[0x65, 0x48, 0x8B, 0x0C, 0x25], lo); // mov rcx, gs:[lo]
-        code.op32(&[0x48, 0x81, 0xC1], island.pairs); // add rcx, pairs
-        let next = code.here();
-        code.raw(&[0x48, 0x8B, 0x01]); // mov rax, [rcx]
-        code.raw(&[0x48, 0x85, 0xC0]); // test rax, rax
-        let none = code.forward(JE);
-        code.raw(&[0x48, 0x83, 0xC1, 0x10]); // add rcx, 16
-        code.raw(&[0x48, 0x39, 0xD0]); // cmp rax, rdx
-        code.branch(JNE, next);
-        code.raw(&[0x48, 0x8B, 0x3C, 0x24]); // mov rdi, [rsp]
-        code.raw(&[0x48, 0x8B, 0x71, 0xF8]); // mov rsi, [rcx-8]
-        code.branch(CALL, unwinder.set_ip);
-        code.branch(JMP, report);
-        code.bind(none);
-        code.raw(&[0x31, 0xC0]); // xor eax, eax: go on
-        code.raw(&[0x48, 0x83, 0xC4, FRAME]);
-        code.raw(&[0xC3]);
     }
+    code.raw(&[0x31, 0xC0]); // xor eax, eax: go on
+    code.raw(&[0x48, 0x83, 0xC4, FRAME]);
+    code.raw(&[0xC3]);
     code.bind(body);
 }
 

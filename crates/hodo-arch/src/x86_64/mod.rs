@@ -5,7 +5,6 @@ pub mod emit;
 pub mod entry;
 pub mod frames;
 pub mod hooks;
-pub mod interrupted;
 pub mod relocate;
 pub mod scan;
 pub mod simulate;

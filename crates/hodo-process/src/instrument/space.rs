@@ -7,10 +7,10 @@ use hodo_patch::{Copied, Patches, Raise, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 
 use crate::context::Moved;
-use crate::interrupted::Stubs;
 use crate::maps::Mapping;
 use crate::modules::Version;
 use crate::remote::Memory;
+use crate::stubs::Stubs;
 
 /// What is known of an address space.
 #[derive(Debug, Clone, Default)]

@@ -1,0 +1,58 @@
+//! Which stubs an island has.
+
+use std::rc::Rc;
+
+use hodo_patch::{Island, Stub};
+
+use crate::remote::Memory;
+
+/// What is known of the stubs of one island.
+#[derive(Debug, Clone, Default)]
+pub struct Stubs {
+    /// In ascending order. Children have them in common with their parents.
+    all: Rc<Vec<Stub>>,
+}
+
+impl Stubs {
+    /// Adds the stubs of an island that was extended.
+    pub fn extend(&mut self, island: &Island) {
+        if !island.stubs.is_empty() {
+            Rc::make_mut(&mut self.all).extend(&island.stubs);
+        }
+    }
+
+    /// Is there none?
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Where each stub begins, and for which instruction of the program it stands as long as nothing of it was executed.
+    pub fn starts(&self) -> impl Iterator<Item = (u64, u64)> {
+        let functions = self.all.iter().filter(|stub| stub.original != 0);
+        functions.map(|stub| (stub.start, stub.original))
+    }
+
+    /// Is this an address in a stub? What lies behind the last one does not count.
+    pub fn is_inside(&self, at: u64) -> bool {
+        let next = self.all.partition_point(|stub| stub.start <= at);
+        let stub = next.checked_sub(1).and_then(|index| self.all.get(index));
+        stub.is_some_and(|stub| at < stub.slow)
+    }
+
+    /// Is this where a traced function returns to?
+    pub fn returns_to(&self, memory: &Memory, at: u64) -> bool {
+        let Some(stub) = self.all[..self.all.partition_point(|stub| stub.start <= at)].last()
+        else {
+            return false;
+        };
+        // Behind the call of its body.
+        let mut call = [0; 5];
+        at > stub.start + 4
+            && at < stub.slow.max(stub.body)
+            && memory.read(at - 5, &mut call).is_ok()
+            && call[0] == 0xE8
+            && at.wrapping_add_signed(i64::from(i32::from_le_bytes([
+                call[1], call[2], call[3], call[4],
+            ]))) == stub.body
+    }
+}
