@@ -15,6 +15,8 @@ const SITES: u64 = 1000;
 global_asm!(
     ".text",
     ".p2align 4",
+    ".globl speed_leaf",
+    ".globl speed_many",
     ".type speed_leaf,@function",
     "speed_leaf:",
     ".cfi_startproc",
