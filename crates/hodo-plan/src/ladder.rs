@@ -27,6 +27,7 @@ pub(crate) struct Region {
     pub used: bool,
     pub probes: Vec<u64>,
     pub flags_dead: Vec<bool>,
+    pub joined: Vec<bool>,
 }
 
 /// The part of padding that nothing leads to.
@@ -124,6 +125,7 @@ fn traps(survey: &Survey<'_>, region: Region, plan: &mut ProbePlan) {
             extra: Extra::None,
             probes: vec![addr],
             flags_dead: vec![flags_dead],
+            joined: vec![false],
         });
     }
 }
@@ -137,6 +139,7 @@ fn site(region: Region, tactic: Tactic, len: u64, extra: Extra) -> ProbeSite {
         extra,
         probes: region.probes,
         flags_dead: region.flags_dead,
+        joined: region.joined,
     }
 }
 

@@ -215,6 +215,9 @@ pub struct ProbeSite {
     pub probes: Vec<u64>,
     /// For each of `probes`: are the arithmetic flags (CF PF AF ZF SF OF) dead before it?
     pub flags_dead: Vec<bool>,
+    /// For each of `probes`: is it executed whenever the one before it in the list is, and only then? Faults and signals
+    /// that end what lies between are left aside.
+    pub joined: Vec<bool>,
 }
 
 /// An instruction that cannot be probed.

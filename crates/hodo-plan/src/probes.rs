@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use hodo_arch::x86_64::scan::Flow;
 use hodo_arch::x86_64::steps::{Step, immovable, text as insn_text};
 
 use crate::bits::Bits;
@@ -403,6 +404,7 @@ impl Planner<'_> {
             block: room >= JUMP && code.loops(span, JUMP),
             used: code.middle(span.first).is_some(),
             flags_dead: probes.clone().map(|probe| code.flags_dead(probe)).collect(),
+            joined: joined(code, probes.clone()),
             probes: probes.map(|probe| code.steps[probe].addr).collect(),
         }
     }
@@ -424,6 +426,20 @@ impl Planner<'_> {
             _ => end - start,
         }
     }
+}
+
+/// Which instructions are executed whenever the one before them in the list is.
+fn joined(code: &Code, probes: impl Iterator<Item = usize>) -> Vec<bool> {
+    let mut last: Option<usize> = None;
+    let join = |probe: usize| {
+        let before = last.replace(probe);
+        before.is_some_and(|before| {
+            let steps = &code.steps[before..probe];
+            let goes_on = steps.iter().all(|s| s.flow == Flow::Next && !s.leaves);
+            goes_on && (before + 1..=probe).all(|index| !code.is_target(index))
+        })
+    };
+    probes.map(join).collect()
 }
 
 fn refused(text: &Text<'_>, step: &Step, reason: &str) -> RefusedProbe {

@@ -271,6 +271,11 @@ impl Code {
         self.live[index] == 0
     }
 
+    /// Whether a branch of the piece leads to an instruction.
+    pub fn is_target(&self, index: usize) -> bool {
+        self.sources[index].first != u32::MAX
+    }
+
     /// Looks at the indirect jumps.
     fn jumps(&self, survey: &Survey<'_>, piece: &Piece, text: &Text<'_>) -> Jumps {
         let mut jumps = Jumps::default();

@@ -38,6 +38,8 @@ struct Shown {
     /// Where the context has the address, and what stands there for the handler and in truth.
     shown: u64,
     real: u64,
+    /// Where the thread has left the program, if the probes there are behind.
+    left: Option<u64>,
     /// The interrupted stack pointer.
     rsp: u64,
     /// The alternate stack that the frame is on, if it is on that: first address and the one behind the last.
@@ -49,7 +51,7 @@ struct Shown {
 pub struct Contexts {
     shown: Vec<Shown>,
     /// The signal that is delivered by the next step, and the place of the program that its handler is to see.
-    pub delivering: Option<(u64, u64)>,
+    pub delivering: Option<(Standing, u64)>,
     /// The signal that waits until code of ours is done.
     pub waiting: Option<Waiting>,
     patience: u32,
@@ -73,17 +75,37 @@ pub struct Waiting {
 pub enum Place {
     /// In the program, or somewhere else that is not ours.
     Program,
-    /// At an instruction of ours that stands for this one of the program, with all that the program had.
-    At(u64),
+    /// At an instruction of ours that stands for one of the program, with all that the program had.
+    At(Standing),
     /// In between.
     Between,
+}
+
+/// The program's instruction for which one of ours stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Standing {
+    /// Its address.
+    pub original: u64,
+    /// Whether its probes are behind.
+    pub probed: bool,
+}
+
+/// A way that a thread has taken other than from instruction to instruction: addresses in the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// It left from here: the probes of this instruction are behind, those of the next ones are not.
+    Left(u64),
+    /// Another thread goes on here, where this one also does.
+    Shared(u64),
+    /// It came here.
+    Came(u64),
 }
 
 /// Which instructions in islands stand for which of the program.
 #[derive(Debug, Default)]
 pub struct Moved {
     /// Instructions of ours at which all is as it is at one of the program, and that one.
-    ours: Vec<(u64, u64)>,
+    ours: Vec<(u64, Standing)>,
     /// Instructions of the program that are not executed in their place, and where they are.
     theirs: Vec<(u64, u64)>,
 }
@@ -99,13 +121,26 @@ impl Moved {
         let leads: HashSet<u64> = leads.chain(space.traps.keys().copied()).collect();
         let mut moved = Self::default();
         for stubs in &space.stubs {
-            moved.ours.extend(stubs.starts());
+            let standing = |(at, original)| {
+                (
+                    at,
+                    Standing {
+                        original,
+                        probed: false,
+                    },
+                )
+            };
+            moved.ours.extend(stubs.starts().map(standing));
         }
         for copied in space.copies.iter() {
-            moved.ours.push((copied.before, copied.original));
+            let mut stands = |at, probed| {
+                let original = copied.original;
+                moved.ours.push((at, Standing { original, probed }));
+            };
             if copied.copy != copied.before {
-                moved.ours.push((copied.copy, copied.original));
+                stands(copied.before, false);
             }
+            stands(copied.copy, true);
             if !copied.call && !leads.contains(&copied.original) {
                 moved.theirs.push((copied.original, copied.before));
             }
@@ -118,7 +153,7 @@ impl Moved {
     }
 
     /// The program's instruction for which one of ours stands, if all is there as the program has it.
-    pub fn original(&self, at: u64) -> Option<u64> {
+    pub fn standing(&self, at: u64) -> Option<Standing> {
         find(&self.ours, at)
     }
 
@@ -128,7 +163,7 @@ impl Moved {
     }
 }
 
-fn find(pairs: &[(u64, u64)], at: u64) -> Option<u64> {
+fn find<T: Copy>(pairs: &[(u64, T)], at: u64) -> Option<T> {
     let index = pairs.partition_point(|pair| pair.0 < at);
     pairs
         .get(index)
@@ -142,10 +177,7 @@ pub fn place(space: &mut Space, regs: &Regs) -> Place {
         return Place::Program;
     }
     let moved = Moved::of(space);
-    if let Some(original) = moved.original(regs.rip) {
-        return Place::At(original);
-    }
-    Place::Between
+    moved.standing(regs.rip).map_or(Place::Between, Place::At)
 }
 
 impl Contexts {
@@ -154,8 +186,8 @@ impl Contexts {
         !self.shown.is_empty()
     }
 
-    /// The thread is at the first instruction of a handler, for which `shown` takes the place of `real`.
-    pub fn entered(&mut self, tid: i32, shown: u64, real: u64) -> Result<()> {
+    /// The thread is at the first instruction of a handler, for which what `real` stands for takes its place.
+    pub fn entered(&mut self, tid: i32, place: Standing, real: u64) -> Result<()> {
         let at = remote::regs(tid)?.rsp;
         let memory = Memory::open(tid)?;
         let stack = memory.read_u64(at + frame::STACK)?;
@@ -166,7 +198,7 @@ impl Contexts {
         if back > 2 {
             return Ok(());
         }
-        let shown = shown.wrapping_sub(back);
+        let shown = place.original.wrapping_sub(back);
         memory.write(at + frame::RIP, &shown.to_le_bytes())?;
         let alternate = (stack..stack.saturating_add(size)).contains(&at);
         self.patience = 0;
@@ -174,14 +206,16 @@ impl Contexts {
             at,
             shown,
             real: found,
+            left: place.probed.then_some(place.original),
             rsp: memory.read_u64(at + frame::RSP)?,
             alternate: alternate.then_some((stack, stack.saturating_add(size))),
         });
         Ok(())
     }
 
-    /// The thread has begun a system call.
-    pub fn system_call(&mut self, tid: i32, space: &mut Space) -> Result<()> {
+    /// The thread has begun a system call. Tells of handlers that have not come back to where they began.
+    pub fn system_call(&mut self, tid: i32, space: &mut Space) -> Result<Vec<Turn>> {
+        let mut turns = Vec::new();
         let regs = remote::regs(tid)?;
         let memory = Memory::open(tid)?;
         self.patience += 1;
@@ -201,6 +235,8 @@ impl Contexts {
             let keep = patience && !left;
             if !keep {
                 restore(&memory, shown);
+                // Whoever is only not waited for any more comes back, as far as is known.
+                turns.extend(shown.left.filter(|_| left).map(Turn::Left));
             }
             keep
         });
@@ -208,13 +244,34 @@ impl Contexts {
             let place = memory.read_u64(shown.at + frame::RIP)?;
             let to = match place == shown.shown {
                 true => Some(shown.real),
-                false => Moved::of(space).copy_of(place),
+                false => {
+                    turns.extend(shown.left.map(Turn::Left));
+                    let copy = Moved::of(space).copy_of(place);
+                    turns.extend(copy.map(|_| Turn::Came(place)));
+                    copy
+                }
             };
             if let Some(to) = to {
                 memory.write(shown.at + frame::RIP, &to.to_le_bytes())?;
             }
         }
-        Ok(())
+        Ok(turns)
+    }
+
+    /// What becomes of the ways of a thread that ends.
+    pub fn end(&self) -> impl Iterator<Item = Turn> {
+        self.shown
+            .iter()
+            .filter_map(|shown| shown.left)
+            .map(Turn::Left)
+    }
+
+    /// What becomes of the ways that a child has in common with its parent.
+    pub fn share(&self) -> impl Iterator<Item = Turn> {
+        self.shown
+            .iter()
+            .filter_map(|shown| shown.left)
+            .map(Turn::Shared)
     }
 
     /// Nothing is shown any more from here on: puts back what is, and lets a signal come again that waits.

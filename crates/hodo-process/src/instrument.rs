@@ -17,7 +17,7 @@ use serde_json::json;
 
 pub use libraries::libraries;
 pub use running::{Prepared, Wanted, prepare};
-pub use space::{Seen, Space};
+pub use space::{Placed, Seen, Space};
 
 use crate::aside;
 use crate::give;
@@ -495,6 +495,12 @@ fn apply(
     if !patches.copies.is_empty() {
         Rc::make_mut(&mut space.copies).extend(&patches.copies);
         space.moved = None;
+        let start = image.segments.first().map_or(0, |segment| segment.addr);
+        space.files.push(Placed {
+            range: start.wrapping_add(bias)..image.end.wrapping_add(bias),
+            bias,
+            path: Rc::from(&*image.path),
+        });
     }
     Ok(())
 }

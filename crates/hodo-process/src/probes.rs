@@ -3,6 +3,7 @@
 mod actions;
 mod beside;
 mod conditions;
+mod counted;
 mod dry;
 mod histograms;
 mod list;
@@ -30,8 +31,8 @@ use serde_json::{Value, json};
 
 use crate::modules::{Chosen, Image};
 use crate::session::Session;
-use actions::counter;
 use conditions::Arguments;
+use counted::{Counted, Counts, Run, counter};
 pub use dry::{Changed, Examined, ExaminedPlace, dry_run};
 use histograms::Histograms;
 pub use list::{Listed, list, list_usdt};
@@ -39,23 +40,6 @@ pub use places::is_file;
 use planned::Planned;
 use switches::Switches;
 use values::possible;
-
-/// A counter and what it counts.
-#[derive(Debug, Clone)]
-pub struct Counted {
-    /// Index in [`Probes::definitions`].
-    pub definition: usize,
-    /// What it is called.
-    pub name: String,
-    /// Function and distance from its beginning.
-    pub place: (String, u64),
-    /// Link-time address.
-    pub addr: u64,
-    /// The file.
-    pub path: String,
-    /// It counts what a return probe misses, not the hits of a probe.
-    pub missed: bool,
-}
 
 /// All probes of a recording.
 #[derive(Debug, Default)]
@@ -67,7 +51,8 @@ pub struct Probes {
     placed: Vec<u64>,
     /// By definition: why an instruction does not.
     refused: Vec<Option<String>>,
-    counted: Vec<Counted>,
+    /// What is counted.
+    pub counts: Counts,
     switches: Switches,
     histograms: Histograms,
     rdpid: bool,
@@ -192,7 +177,7 @@ impl Probes {
             refused: vec![None; definitions.len()],
             texts: texts.to_vec(),
             definitions,
-            counted: Vec::new(),
+            counts: Counts::default(),
             rdpid,
             timed,
             syscalls: None,
@@ -295,37 +280,28 @@ impl Probes {
         none.map(|(index, _)| self.why(index))
     }
 
-    /// `counts.json`: all counters with their hits.
-    pub fn describe(&self, counts: &[u64]) -> Value {
-        let one = |(counted, hits): (&Counted, &u64)| {
+    /// The lines of `counts.json`: all places that are counted, by the values of the counters.
+    pub fn describe<'c>(&'c self, counters: &'c [u64]) -> impl Iterator<Item = Value> + 'c {
+        let mut all = self.counts.hits(counters).peekable();
+        std::iter::from_fn(move || {
+            let (counted, hits) = all.next()?;
+            let definition = &self.definitions[counted.definition];
             let key = if counted.missed { "nmissed" } else { "hits" };
-            json!({
-                "group": self.definitions[counted.definition].group, "name": counted.name,
-                "symbol": counted.place.0, "offset": counted.place.1, "addr": counted.addr,
-                "path": counted.path, key: hits,
-            })
-        };
-        let mut all: Vec<Value> = Vec::with_capacity(counts.len());
-        for (index, (counted, hits)) in self.counted.iter().zip(counts).enumerate() {
+            let mut one = json!({
+                "group": definition.group, "name": name_of(definition, &counted.symbol, counted.offset),
+                "symbol": &*counted.symbol, "offset": counted.offset, "addr": counted.addr,
+                "path": &*counted.path, key: hits,
+            });
             // The hits of a return probe, if it counts them, come right before what it has missed.
-            let before = index.checked_sub(1).map(|before| &self.counted[before]);
-            let same = |before: &Counted| {
-                let key = |c: &Counted| (c.definition, c.addr, c.path.clone());
-                !before.missed && key(before) == key(counted)
+            let same = |next: &(&Counted, u64)| {
+                let key = |c: &Counted| (c.definition, c.addr, Rc::clone(&c.path));
+                next.0.missed && !counted.missed && key(next.0) == key(counted)
             };
-            match all.last_mut() {
-                Some(last) if counted.missed && before.is_some_and(same) => {
-                    last["nmissed"] = (*hits).into();
-                }
-                _ => all.push(one((counted, hits))),
+            if let Some((_, missed)) = all.next_if(same) {
+                one["nmissed"] = missed.into();
             }
-        }
-        all.into()
-    }
-
-    /// The counters, by their numbers.
-    pub fn counted(&self) -> &[Counted] {
-        &self.counted
+            Some(one)
+        })
     }
 
     /// Does a probe belong to this file?
@@ -371,10 +347,27 @@ impl Probes {
             semaphores: semaphores.into_iter().collect(),
             ..Probed::default()
         };
+        let mut run = Run::default();
         for site in sites {
             let mut probes = Vec::new();
-            for (&addr, &flags_dead) in site.probes.iter().zip(&site.flags_dead) {
+            for (index, &addr) in site.probes.iter().enumerate() {
+                let flags_dead = site.flags_dead[index];
+                if !site.joined[index] {
+                    run.end();
+                }
                 for spot in places.get(&addr).into_iter().flatten() {
+                    if !spot.returns && self.only_counts(spot.definition) {
+                        let place = (spot, addr);
+                        if let Some(action) = self.count_hits(place, &mut run, image) {
+                            probes.push(Probe {
+                                addr,
+                                flags_dead,
+                                when: When::Hit,
+                                action,
+                            });
+                        }
+                        continue;
+                    }
                     let actions = self.actions(spot, addr, image, next_id, hits, session)?;
                     // Who asks for the flags wants them as they are.
                     let asked = self.definitions[spot.definition].reads_flags();
@@ -407,6 +400,31 @@ impl Probes {
         });
         self.refuse(no_returns.into_iter().chain(refused), image, session)?;
         Ok(probed)
+    }
+
+    /// Whether a definition counts each of its hits and does nothing else.
+    fn only_counts(&self, index: usize) -> bool {
+        let definition = &self.definitions[index];
+        definition.actions == [hodo_probe::Action::Count]
+            && definition.condition.is_none()
+            && self.switches.of(index).is_none()
+    }
+
+    /// Counts the hits of a place: by what is returned, or together with another place of the run.
+    fn count_hits(
+        &mut self,
+        (spot, addr): (&Spot, u64),
+        run: &mut Run,
+        image: &Image,
+    ) -> Option<Action> {
+        self.placed[spot.definition] += 1;
+        if let Some(leader) = run.leader(spot.definition) {
+            self.counts.join(spot, addr, &image.path, leader);
+            return None;
+        }
+        let number = self.counts.add(spot, addr, &image.path, false);
+        run.lead(spot.definition, number, addr);
+        Some(Action::Count(counter(number)))
     }
 
     /// Tells of the places that cannot have a probe: of each that was named, and of some that a pattern fits.
@@ -462,18 +480,18 @@ fn is_many(definition: &Definition) -> bool {
 }
 
 /// What the events of a definition at one place are called. Patterns name many places.
-fn name_of(definition: &Definition, spot: &Spot) -> String {
+fn name_of(definition: &Definition, symbol: &str, offset: u64) -> String {
     if definition.named || !is_many(definition) {
         return definition.name.clone();
     }
     let letters = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    let name = demangle(&spot.symbol, Style::Simple);
+    let name = demangle(symbol, Style::Simple);
     // What has no name is called `<ADDRESS>`.
     let name = match name.strip_prefix('<') {
         Some(addr) => format!("sub_{}", addr.trim_end_matches('>')),
         None => name.chars().map(letters).collect(),
     };
-    match spot.offset {
+    match offset {
         0 => name,
         offset => format!("{name}_{offset:x}"),
     }

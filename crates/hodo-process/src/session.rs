@@ -210,6 +210,21 @@ impl Session {
         Ok(session)
     }
 
+    /// The `PTRACE_O_*` with which processes are followed.
+    pub fn ptrace_options(&self) -> i32 {
+        // What is counted once for several instructions has to be corrected if a thread is killed among them.
+        let exits = match self.counters {
+            Some(_) => libc::PTRACE_O_TRACEEXIT,
+            None => 0,
+        };
+        libc::PTRACE_O_TRACECLONE
+            | libc::PTRACE_O_TRACEFORK
+            | libc::PTRACE_O_TRACEVFORK
+            | libc::PTRACE_O_TRACEEXEC
+            | libc::PTRACE_O_TRACESYSGOOD
+            | exits
+    }
+
     /// Makes the file in which probes count. It is in memory: pages of a file on a disk are made read-only whenever they have
     /// been written back, and each next hit would be a page fault.
     ///
@@ -314,10 +329,19 @@ impl Session {
     ///
     /// # Errors
     /// If there is no room.
-    pub fn write_counts(&self, counts: &Value) -> Result<()> {
+    pub fn write_counts(&self, counts: impl Iterator<Item = Value>) -> Result<()> {
         let path = self.directory.join("counts.json");
-        let text = serde_json::to_vec(counts)?;
-        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+        let write = || -> std::io::Result<()> {
+            let mut out = BufWriter::new(File::create(&path)?);
+            let mut before = '[';
+            for count in counts {
+                write!(out, "{before}{count}")?;
+                before = ',';
+            }
+            write!(out, "{}]", if before == '[' { "[" } else { "" })?;
+            out.flush()
+        };
+        write().with_context(|| format!("writing {}", path.display()))
     }
 
     fn sample(&mut self) {

@@ -31,12 +31,6 @@ use crate::select::Selection;
 use crate::session::{Session, counter};
 use crate::signals::{self, Interrupts, Seen};
 
-const OPTIONS: i32 = libc::PTRACE_O_TRACECLONE
-    | libc::PTRACE_O_TRACEFORK
-    | libc::PTRACE_O_TRACEVFORK
-    | libc::PTRACE_O_TRACEEXEC
-    | libc::PTRACE_O_TRACESYSGOOD;
-
 /// `si_code` of a signal that the kernel sent by itself (`asm-generic/siginfo.h`).
 const SI_KERNEL: i32 = 0x80;
 
@@ -131,7 +125,7 @@ impl<'a> Tracer<'a> {
         selection: Selection,
         first: i32,
     ) -> Result<Self> {
-        remote::seize(first, OPTIONS)?;
+        remote::seize(first, session.ptrace_options())?;
         let mut this = Self::idle(options, session, modules, selection, first);
         this.threads.insert(first, Thread::untraced(first));
         Ok(this)
@@ -282,10 +276,10 @@ impl<'a> Tracer<'a> {
     /// Writes down what the probes have counted, and tells of probes that were never placed.
     fn counts(&mut self) -> Result<()> {
         let probes = &self.modules.probes;
-        let count = probes.counted().len() as u64;
+        let count = probes.counts.counters();
         let counts = self.session.take_counts(count, self.next_tcb)?;
         if !counts.is_empty() {
-            self.session.write_counts(&probes.describe(&counts))?;
+            self.session.write_counts(probes.describe(&counts))?;
         }
         if probes.histogram_bytes() > 0 {
             let memory = |at, bytes| self.session.histogram_words(at, bytes);
@@ -332,6 +326,7 @@ impl<'a> Tracer<'a> {
                 made
             }
             libc::PTRACE_EVENT_EXEC => self.exec(tid),
+            libc::PTRACE_EVENT_EXIT => self.exiting(tid),
             libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => {
                 // A stop of the whole group (SIGSTOP, ^Z): let it last.
                 remote::request(libc::PTRACE_LISTEN, tid, 0, 0)?;
@@ -491,6 +486,7 @@ impl<'a> Tracer<'a> {
             return remote::detach(tid);
         }
         self.threads.insert(tid, Thread::untraced(pid));
+        let usual = self.session.ptrace_options();
         let mut work = Work {
             modules: &mut self.modules,
             session: &mut *self.session,
@@ -511,14 +507,14 @@ impl<'a> Tracer<'a> {
         // The filter that a program was given by its parent need not allow what we have to do here.
         let confined = remote::is_confined(pid);
         let free = if confined {
-            remote::set_options(pid, OPTIONS | remote::SUSPEND_SECCOMP)
+            remote::set_options(pid, usual | remote::SUSPEND_SECCOMP)
                 .context("it starts under a seccomp filter, which only root may suspend")
         } else {
             Ok(())
         };
         let space = free.and_then(|()| instrument::program(pid, extra, &mut work));
         if confined {
-            let _ = remote::set_options(pid, OPTIONS);
+            let _ = remote::set_options(pid, usual);
         }
         match space {
             Ok(space) => {

@@ -37,6 +37,8 @@ pub struct Step {
     pub movable: bool,
     /// It begins or ends a transaction.
     pub transaction: Transaction,
+    /// It enters the kernel or ends a transaction at will, and what happens then is not the instruction's to say.
+    pub leaves: bool,
 }
 
 /// What an instruction does with hardware transactions.
@@ -107,6 +109,7 @@ impl Iterator for Steps<'_> {
                 padding: false,
                 movable: false,
                 transaction: Transaction::None,
+                leaves: false,
             });
         }
         let (reads, writes) = flags(raw);
@@ -123,6 +126,7 @@ impl Iterator for Steps<'_> {
                 Mnemonic::Xend => Transaction::End,
                 _ => Transaction::None,
             },
+            leaves: flow(raw) == Flow::Next && raw.flow_control() != FlowControl::Next,
         })
     }
 }

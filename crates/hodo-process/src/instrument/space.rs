@@ -1,6 +1,7 @@
 //! What is known of an address space, and what of it is ours.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::rc::Rc;
 
 use hodo_patch::{Copied, Patches, Raise, Used};
@@ -63,10 +64,23 @@ pub struct Space {
     pub stubs: [Stubs; 2],
     /// Where displaced instructions are now. Children have them in common with their parents.
     pub copies: Rc<Vec<Copied>>,
+    /// The files whose code was changed.
+    pub files: Vec<Placed>,
     /// Which instructions in islands stand for which of the program, once that was asked.
     pub moved: Option<Rc<Moved>>,
     /// Pages for control blocks that are in no file: start and length.
     pub private: Vec<(u64, u64)>,
+}
+
+/// A file whose code was changed.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// Its addresses.
+    pub range: std::ops::Range<u64>,
+    /// Runtime minus link-time address.
+    pub bias: u64,
+    /// Which.
+    pub path: Rc<Path>,
 }
 
 /// A file's code in memory.
@@ -152,5 +166,7 @@ impl Space {
         self.originals.retain(|&(at, _)| !inside(at));
         Rc::make_mut(&mut self.copies).retain(|copied| !inside(copied.original));
         self.moved = None;
+        self.files
+            .retain(|file| !inside(file.range.start) && !(file.range.contains(&gone.start)));
     }
 }

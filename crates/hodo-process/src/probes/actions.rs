@@ -1,15 +1,16 @@
 //! What a probe does at one place: counters and events.
 
 use anyhow::{Result, bail};
-use hodo_arch::x86_64::detour::{Action, Block, Counter, Deed, Event, Fetch, Source};
+use hodo_arch::x86_64::detour::{Action, Block, Deed, Event, Fetch, Source};
 use hodo_probe::registers::x86_64::Whole;
 use hodo_probe::{Action as Wanted, Kind};
-use hodo_trace::format::{counters, record, tcb};
+use hodo_trace::format::{record, tcb};
 use serde_json::{Value, json};
 
 use super::conditions::Arguments;
+use super::counted::counter;
 use super::values::{fetches, returned};
-use super::{Counted, Probes, Spot, name_of};
+use super::{Probes, Spot, name_of};
 use crate::modules::Image;
 use crate::session::Session;
 
@@ -29,7 +30,7 @@ impl Probes {
         if self.follows_names(index) {
             return Ok(vec![super::names::follow(&spot.symbol)]);
         }
-        let name = name_of(&self.definitions[index], spot);
+        let name = name_of(&self.definitions[index], &spot.symbol, spot.offset);
         let near = |offset: u64| {
             let mut segments = image.segments.iter();
             let inside = segments.find(|s| (s.offset..s.offset + s.size).contains(&offset))?;
@@ -47,15 +48,8 @@ impl Probes {
         for (number, action) in actions.iter().enumerate() {
             match action {
                 Wanted::Count => {
-                    deeds.push(Deed::Count(counter(self.counted.len() as u64)));
-                    self.counted.push(Counted {
-                        definition: index,
-                        name: name.clone(),
-                        place: (spot.symbol.clone(), spot.offset),
-                        addr,
-                        path: image.path.display().to_string(),
-                        missed: false,
-                    });
+                    let number = self.counts.add(spot, addr, &image.path, false);
+                    deeds.push(Deed::Count(counter(number)));
                 }
                 Wanted::Print | Wanted::Snapshot(_) | Wanted::StackTrace => {
                     let (values, args, kind) = match action {
@@ -170,15 +164,4 @@ fn stack() -> (Vec<Fetch>, Vec<Value>) {
     described[0]["value"] = values.len().into();
     values.append(&mut bytes);
     (values, described)
-}
-
-/// A counter by its number.
-pub(super) fn counter(number: u64) -> Counter {
-    match counters::of_thread(number) {
-        Some(at) => Counter::Thread(at),
-        None => Counter::Shared {
-            base: tcb::BASE as u32,
-            at: counters::shared(number),
-        },
-    }
 }

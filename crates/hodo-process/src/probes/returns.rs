@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hodo_plan::model::{Mode, Plan};
 
-use super::{Counted, Probes, Spot, name_of};
+use super::{Probes, Spot};
 use crate::modules::Image;
 
 /// Why no probe can see the function at an address return.
@@ -46,16 +46,7 @@ pub(super) fn take_refused(
 
 impl Probes {
     /// The number of the counter for what a return probe misses.
-    pub(super) fn missed(&mut self, spot: &Spot, addr: u64, image: &Image) -> u64 {
-        let name = name_of(&self.definitions[spot.definition], spot);
-        self.counted.push(Counted {
-            definition: spot.definition,
-            name,
-            place: (spot.symbol.clone(), spot.offset),
-            addr,
-            path: image.path.display().to_string(),
-            missed: true,
-        });
-        self.counted.len() as u64 - 1
+    pub(super) fn missed(&mut self, spot: &Spot, addr: u64, image: &Image) -> u32 {
+        self.counts.add(spot, addr, &image.path, true)
     }
 }

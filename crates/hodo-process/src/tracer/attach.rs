@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use hodo_patch::Copied;
 
-use super::{OPTIONS, Outcome, Tracer};
+use super::{Outcome, Tracer};
 use crate::frames;
 use crate::instrument::{self, Prepared, Wanted, Work};
 use crate::maps;
@@ -84,7 +84,7 @@ impl Tracer<'_> {
 
     fn try_attach(&mut self, prepared: Prepared) -> Result<Tried> {
         let begun = Instant::now();
-        let mut stops = Stops::new(self.first, OPTIONS);
+        let mut stops = Stops::new(self.first, self.session.ptrace_options());
         let done = stops
             .stop_all()
             .and_then(|()| self.place(prepared, &mut stops));

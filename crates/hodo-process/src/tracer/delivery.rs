@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{SharedSpace, Tracer};
-use crate::context::{self, Place, STEPS, Waiting};
+use crate::context::{self, Place, STEPS, Standing, Turn, Waiting};
 use crate::remote;
 
 /// Signals that instructions cause.
@@ -51,20 +51,22 @@ impl Tracer<'_> {
         }
         if !is_in(tid, "SigCgt:", signal) {
             // What it leaves behind, a core file perhaps, has the program's address.
-            if let Place::At(original) = place
+            if let Place::At(standing) = place
                 && !is_in(tid, "SigIgn:", signal)
                 && CAUSED.contains(&signal)
             {
                 let mut regs = regs;
-                regs.rip = original;
+                regs.rip = standing.original;
                 remote::set_regs(tid, &regs)?;
+                let left = standing.probed.then_some(Turn::Left(standing.original));
+                self.turn(space, left);
             }
             return self.go(tid, signal);
         }
         let info = remote::siginfo(tid)?;
         match place {
-            Place::At(original) => {
-                thread.contexts.delivering = Some((original, regs.rip));
+            Place::At(standing) => {
+                thread.contexts.delivering = Some((standing, regs.rip));
                 remote::request(libc::PTRACE_SINGLESTEP, tid, 0, signal as u64)
             }
             // An instruction of ours that faults does so again. A step would end that SIGTRAP is ignored.
@@ -93,8 +95,8 @@ impl Tracer<'_> {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return Ok(false);
         };
-        if let Some((shown, real)) = thread.contexts.delivering.take() {
-            thread.contexts.entered(tid, shown, real)?;
+        if let Some((place, real)) = thread.contexts.delivering.take() {
+            thread.contexts.entered(tid, place, real)?;
             self.go(tid, 0)?;
             return Ok(true);
         }
@@ -112,8 +114,8 @@ impl Tracer<'_> {
             remote::set_signal_mask(tid, waiting.mask)?;
             remote::set_siginfo(tid, &waiting.info)?;
             match context::place(&mut space.borrow_mut(), &regs) {
-                Place::At(original) => {
-                    thread.contexts.delivering = Some((original, regs.rip));
+                Place::At(standing) => {
+                    thread.contexts.delivering = Some((standing, regs.rip));
                     remote::request(libc::PTRACE_SINGLESTEP, tid, 0, waiting.signal as u64)?;
                 }
                 _ => self.go(tid, waiting.signal)?,
@@ -127,8 +129,47 @@ impl Tracer<'_> {
         if remote::is_syscall_entry(tid)?
             && let Some(thread) = self.threads.get_mut(&tid)
         {
-            thread.contexts.system_call(tid, &mut space.borrow_mut())?;
+            let turns = thread.contexts.system_call(tid, &mut space.borrow_mut())?;
+            self.turn(space, turns);
         }
         self.go(tid, 0)
+    }
+
+    /// A thread is about to end: it may have been killed anywhere.
+    pub(super) fn exiting(&mut self, tid: i32) -> Result<()> {
+        let Some(thread) = self.threads.get(&tid) else {
+            return remote::cont(tid, 0);
+        };
+        if let Some(space) = thread.space.clone() {
+            let mut turns: Vec<Turn> = thread.contexts.end().collect();
+            let place = context::place(&mut space.borrow_mut(), &remote::regs(tid)?);
+            if let Place::At(Standing {
+                original,
+                probed: true,
+            }) = place
+            {
+                turns.push(Turn::Left(original));
+            }
+            self.turn(&space, turns);
+        }
+        self.go(tid, 0)
+    }
+
+    /// A thread did not go on as instructions do: corrects what is counted once for several of them.
+    pub(super) fn turn(&mut self, space: &SharedSpace, turns: impl IntoIterator<Item = Turn>) {
+        let space = space.borrow();
+        let counts = &mut self.modules.probes.counts;
+        for turn in turns {
+            let (Turn::Left(at) | Turn::Shared(at) | Turn::Came(at)) = turn;
+            let Some(file) = space.files.iter().find(|file| file.range.contains(&at)) else {
+                continue;
+            };
+            let addr = at.wrapping_sub(file.bias);
+            match turn {
+                Turn::Left(_) => counts.leave(&file.path, addr),
+                Turn::Shared(_) => counts.share(&file.path, addr),
+                Turn::Came(_) => counts.enter(&file.path, addr),
+            }
+        }
     }
 }

@@ -364,7 +364,7 @@ impl Table {
     }
 
     fn original(&self, at: u64) -> Option<u64> {
-        self.0.original(at)
+        self.0.standing(at).map(|standing| standing.original)
     }
 }
 

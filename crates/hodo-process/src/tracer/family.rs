@@ -168,6 +168,7 @@ impl Tracer<'_> {
         if !shares_memory && let Some(thread) = self.threads.get_mut(&child) {
             // It is in the same handlers.
             thread.contexts = maker.contexts.clone();
+            self.turn(&space, maker.contexts.share());
         }
         self.go(child, 0)
     }
