@@ -139,6 +139,8 @@ pub struct Recording {
     pub check_frames: bool,
     /// Calls shorter than this, in units of the time counter, are left out.
     pub shortest: Option<u32>,
+    /// Offset in the events file of a byte that is 0 while no entry is recorded, if actions of probes change it.
+    pub switch: Option<u32>,
 }
 
 /// A function that is to be traced.
@@ -206,6 +208,7 @@ pub fn layout() -> Layout {
         bucket: offset(tcb::BUCKET),
         bucket_size: offset(BUCKET_SIZE),
         lost: offset(tcb::LOST),
+        base: offset(tcb::BASE),
     }
 }
 
@@ -224,6 +227,7 @@ fn records(id: u32, filter: bool, mode: Mode, recording: Recording) -> Records {
         depth: recording.depth,
         check: recording.check_frames.then_some(id),
         shortest: recording.shortest,
+        switch: recording.switch,
     }
 }
 

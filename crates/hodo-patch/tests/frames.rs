@@ -375,7 +375,7 @@ const BODIES: [(&str, &[u8]); 9] = [
 
 fn shapes() -> Vec<Records> {
     let mut shapes = Vec::new();
-    for bits in 0..1u32 << 5 {
+    for bits in 0..1u32 << 6 {
         for scope in [Scope::Any, Scope::Inside, Scope::Filter] {
             let set = |bit: u32| bits & 1 << bit != 0;
             shapes.push(Records {
@@ -387,6 +387,7 @@ fn shapes() -> Vec<Records> {
                 depth: set(2).then_some(5),
                 check: set(3).then_some(0x1234),
                 shortest: set(4).then_some(1000),
+                switch: set(5).then_some(1024),
             });
         }
     }

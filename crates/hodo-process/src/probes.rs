@@ -189,6 +189,11 @@ impl Probes {
         self.syscalls = Some(syscalls::Syscalls::new(options));
     }
 
+    /// Offset in the events file of the byte of `traceon` and `traceoff`, if some action writes it.
+    pub fn trace_switch(&self) -> Option<u32> {
+        self.switches.trace()
+    }
+
     /// Are system calls recorded?
     pub fn records_syscalls(&self) -> bool {
         self.syscalls.is_some()

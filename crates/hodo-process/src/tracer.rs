@@ -151,6 +151,7 @@ impl<'a> Tracer<'a> {
                 .time_filter
                 .filter(|_| timed)
                 .map(|ns| session.ticks(ns)),
+            switch: modules.probes.trace_switch(),
         };
         Self {
             options,

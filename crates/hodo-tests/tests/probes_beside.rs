@@ -201,3 +201,41 @@ fn real_programs() {
             .same(&["-e", "sqlite3:*+* count", "-e", "libsqlite3.so.0:* count"]);
     }
 }
+
+#[test]
+fn calls_begin_no_more_while_tracing_is_off() {
+    for kind in available().filter(|kind| kind.has_names()) {
+        let program = build("conditions.c", kind, &[]);
+        let place = format!("{}:values c=%dx:u32", path(&program));
+        // Two threads have c = 37 i for i below 60, one after the other. The calls from 11 to 20 begin while it is off.
+        let off = format!("p:off {place} if c == 370 traceoff");
+        let on = format!("p:on {place} if c == 740 traceon");
+        let hits = format!("p:n {place} count");
+        let definitions = ["-e", &off, "-e", &on, "-e", &hits];
+        let more: [&[&str]; 5] = [
+            &[],
+            &["--check-frames"],
+            &["-D", "9"],
+            &["-F", "values"],
+            &["--no-time"],
+        ];
+        for (n, more) in more.into_iter().enumerate() {
+            let run = Run::new(&format!("beside-off-{kind:?}-{n}"), &program);
+            let trace = run.same(&[&definitions, more].concat());
+            let mut expected = vec![("values", 100)];
+            if more.first() != Some(&"-F") {
+                expected.extend([("run", 2), ("main", 1)]);
+            }
+            trace.has_calls(&expected);
+            // The call that switched it off was open and has its exit, and so has each that is recorded.
+            let raw = trace.view("dump", &[]);
+            let lines = |what: &str| {
+                let of = |line: &&str| line.contains(what) && line.contains("values");
+                raw.lines().filter(of).count()
+            };
+            assert_eq!(lines("entry"), 100, "{kind:?} {more:?}");
+            assert_eq!(lines("exit"), 100, "{kind:?} {more:?}");
+            assert_eq!(trace.info()["lost"], 0);
+        }
+    }
+}

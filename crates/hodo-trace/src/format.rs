@@ -37,7 +37,7 @@ pub mod file_header {
     pub const MAX_CHUNKS: u64 = 32;
     /// `u64`: bit 0: records carry timestamps.
     pub const FLAGS: u64 = 40;
-    /// `[u8]`: 1, or 0 for what actions of probes have switched off: first the writing of events, then probes.
+    /// `[u8]`: 1, or 0 for what actions of probes have switched off: first the recording of events and function entries, then probes.
     pub const SWITCHES: u64 = 1024;
     /// Behind the last of them.
     pub const SWITCHES_END: u64 = 4096;

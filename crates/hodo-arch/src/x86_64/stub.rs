@@ -57,6 +57,8 @@ pub struct Layout {
     pub bucket_size: u32,
     /// Offset of the number of lost records, `u64`.
     pub lost: u32,
+    /// Offset of the address of the events file, `u64`.
+    pub base: u32,
 }
 
 /// Addresses of the runtime's slow paths.
@@ -97,6 +99,8 @@ pub struct Records {
     pub check: Option<u32>,
     /// Calls that took less than this, in units of the time counter, are taken back, if nothing came in between.
     pub shortest: Option<u32>,
+    /// Offset in the events file of a byte that is 0 while no entry is recorded, if something changes it.
+    pub switch: Option<u32>,
 }
 
 /// What filter functions (`-F`) mean for a function.
@@ -161,6 +165,7 @@ pub fn emit_stub<E>(
     let mut slow = Slow::default();
     let outside = emit_scope(code, layout, records, rows);
     code.raw(PUSH_SCRATCH);
+    let off = emit_switch(code, layout, records);
     let cut = emit_depth(code, layout, records, true);
     code.raw(&[0x48, 0x8B, 0x44, 0x24, 0x18]); // mov rax, [rsp+24]: the return address
     // A return address in an island means that a traced function jumped here.
@@ -231,8 +236,8 @@ pub fn emit_stub<E>(
     code.op32(&[0xB9], records.tail); // mov ecx, tail
     code.bind(no_shadow);
     code.branch(CALL, runtime.record);
-    if let Some(cut) = cut {
-        code.bind(cut);
+    for pending in [off, cut].into_iter().flatten() {
+        code.bind(pending);
     }
     code.raw(POP_SCRATCH);
     code.bind(call_body);
@@ -263,11 +268,12 @@ fn emit_entry_only<E>(
 ) -> Result<Range<u64>, E> {
     let outside = emit_scope(code, layout, records, rows);
     code.raw(PUSH_SCRATCH);
+    let off = emit_switch(code, layout, records);
     let cut = emit_depth(code, layout, records, false);
     code.op32(&[0xB9], records.entry); // mov ecx, entry
     code.branch(CALL, runtime.record);
-    if let Some(cut) = cut {
-        code.bind(cut);
+    for pending in [off, cut].into_iter().flatten() {
+        code.bind(pending);
     }
     code.raw(POP_SCRATCH);
     if let Some(outside) = outside {
@@ -293,6 +299,16 @@ fn emit_scope(
     let outside = code.forward(JE);
     row(rows, code, Rule::Stub);
     Some(outside)
+}
+
+/// Leaves out what is called while recording is switched off: the frame gets no shadow, so it has no exit. Frames that
+/// are open then return as ever, with an exit.
+fn emit_switch(code: &mut Code<'_>, layout: &Layout, records: &Records) -> Option<Pending> {
+    let switch = records.switch?;
+    code.op32(&[0x65, 0x48, 0x8B, 0x04, 0x25], layout.base); // mov rax, gs:[base]
+    code.op32(&[0x80, 0xB8], switch);
+    code.raw(&[0]); // cmp byte [rax+switch], 0
+    Some(code.forward(JE))
 }
 
 /// From here on this tells where the frame is.

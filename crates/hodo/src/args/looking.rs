@@ -20,8 +20,8 @@ with r in place of p, or %return behind FUNCTION, it is about the function's ret
            a value that cannot be read makes it false
   ACTIONS  print (also without any), count, snapshot:BYTES of the stack, stacktrace,
            hist:keys=NAME,NAME.log2,NAME.buckets=N:vals=NAME:sort=NAME.descending:size=N,
-           enable:PROBE, disable:PROBE, traceon, traceoff (no events until traceon), return:VALUE (without running
-           the function)
+           enable:PROBE, disable:PROBE, traceon, traceoff (no events and no calls of functions until traceon),
+           return:VALUE (without running the function)
 
 Example: hodo probe -e 'p:open libc.so.6:openat file=+0($arg2):string flags=$arg3:x32' -- ls";
 

@@ -22,6 +22,7 @@ fn layout() -> Layout {
         bucket: 32,
         bucket_size: 4096,
         lost: 40,
+        base: 88,
     }
 }
 
