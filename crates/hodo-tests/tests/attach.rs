@@ -157,7 +157,7 @@ fn probes_count_in_a_process_that_runs_and_leave_nothing() {
         target.is_untouched(&maps, threads);
         // Once more: with events, in a library too.
         let work = format!("p:leaf {file}:leaf n=$arg1");
-        let output = run(&target, &["probe", "--for", "0.1", "-e", &work]);
+        let output = run(&target, &["probe", "--for", "0.01", "-e", &work]);
         assert!(text(&output.stdout).contains(": leaf: (leaf+0x0) n=0x"));
         target.is_untouched(&maps, threads);
         target.ends("wrong: 0\n");
