@@ -1,9 +1,12 @@
 //! Names as people write them.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use cpp_demangle::{DemangleOptions, Symbol};
 
 /// How much of a name is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Style {
     /// `ns::foo`: no arguments of functions or templates, no return type.
     #[default]
@@ -14,12 +17,35 @@ pub enum Style {
     Raw,
 }
 
+/// Names that are remembered.
+const REMEMBERED: usize = 1024;
+
+thread_local! {
+    /// To take names apart is slow, and who asks for one asks again, for each event or instruction of the function.
+    static KNOWN: RefCell<HashMap<(String, Style), String>> = RefCell::default();
+}
+
 /// The readable form of a symbol's name; the name itself where it is not mangled.
 #[must_use]
 pub fn demangle(name: &str, style: Style) -> String {
-    if style == Style::Raw {
+    if style == Style::Raw || !name.starts_with('_') {
         return name.to_owned();
     }
+    KNOWN.with_borrow_mut(|known| {
+        let key = (name.to_owned(), style);
+        if let Some(text) = known.get(&key) {
+            return text.clone();
+        }
+        if known.len() == REMEMBERED {
+            known.clear();
+        }
+        let text = taken_apart(name, style);
+        known.insert(key, text.clone());
+        text
+    })
+}
+
+fn taken_apart(name: &str, style: Style) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         // `{:#}` leaves out the hash.
         return match style {
