@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use hodo_tests::{Kind, Run, build, build_with, has_tool, hodo};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn available() -> impl Iterator<Item = Kind> {
     Kind::ALL.into_iter().filter(|kind| kind.is_available())
@@ -238,4 +238,50 @@ fn calls_begin_no_more_while_tracing_is_off() {
             assert_eq!(trace.info()["lost"], 0);
         }
     }
+}
+
+#[test]
+fn info_shows_what_probes_have_counted() {
+    let program = build("conditions.c", Kind::Pie, &[]);
+    let place = format!("{}:values", path(&program));
+    let hits = format!("p:n {place} count");
+    let table = format!("p:h {place} c=%dx:u32 if c < 74 hist:keys=c");
+    let returns = format!("r:back {place} count");
+    let run = Run::new("beside-info", &program);
+    let trace = run.same(&["-e", &hits, "-e", &table, "-e", &returns]);
+    let text = trace.view("info", &[]);
+    for line in [
+        "        HITS  PROBE",
+        "         120  n: (values+0x0)",
+        "         120  back: (<- values)",
+        "{ c:          0 } hitcount:          2",
+        "{ c:         37 } hitcount:          2",
+        "    Hits: 4",
+    ] {
+        assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
+    }
+    let info = trace.info();
+    let probes = info["probes"].as_array().expect("a list");
+    let named = |name: &str| probes.iter().find(|probe| probe["name"] == name);
+    assert_eq!(named("n").expect("it counts")["hits"], 120);
+    assert_eq!(named("back").expect("it counts")["nmissed"], 0);
+    assert_eq!(info["histograms"][0]["hits"], 4);
+    // The calls are those of a recording without probes.
+    let without = Run::new("beside-info-none", &program).same(&[]);
+    assert_eq!(trace.calls(), without.calls());
+    let none = without.info();
+    assert_eq!(
+        (&none["probes"], &none["histograms"]),
+        (&json!([]), &json!([]))
+    );
+    assert!(!without.view("info", &[]).contains("HITS"));
+    // What is damaged is left out, and that is said.
+    for file in ["counts.json", "hists.json"] {
+        std::fs::write(trace.directory().join(file), "[{").expect("it can be written");
+    }
+    let damage = trace.info()["damage"].to_string();
+    for file in ["counts.json", "hists.json"] {
+        assert!(damage.contains(&format!("{file} is damaged: ")), "{damage}");
+    }
+    assert!(!trace.view("info", &[]).contains("HITS"));
 }

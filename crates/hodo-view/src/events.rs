@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use hodo_trace::meta::{Arg, Probe};
 use hodo_trace::{RecordKind, Records, Task};
 use serde::Deserialize;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use crate::callers::{Addresses, Chain, Located};
 use crate::perfetto;
@@ -167,6 +167,43 @@ impl Counters {
         Ok(Self(counts))
     }
 
+    /// Has none something to tell?
+    pub fn is_empty(&self) -> bool {
+        !self.0.iter().any(Count::tells)
+    }
+
+    /// Those that have something to tell, as objects.
+    pub fn json(&self) -> impl Iterator<Item = Value> {
+        self.0.iter().filter(|count| count.tells()).map(|count| {
+            let mut line = json!({
+                "group": count.group, "name": count.name, "symbol": count.symbol, "offset": count.offset,
+                "addr": count.addr, "path": count.path,
+            });
+            for (key, number) in [("hits", count.hits), ("nmissed", count.nmissed)] {
+                if let Some(number) = number {
+                    line[key] = number.into();
+                }
+            }
+            line
+        })
+    }
+
+    /// Writes them as a table.
+    pub fn text(&self, out: &mut dyn Write) -> Result<()> {
+        if self.0.iter().any(|count| count.hits.is_some()) {
+            writeln!(out, "        HITS  PROBE")?;
+        }
+        for count in self.0.iter().filter(|count| count.tells()) {
+            let hits = count.hits.map_or(String::new(), |hits| hits.to_string());
+            write!(out, "{hits:>12}  {}", count.title())?;
+            match count.nmissed {
+                None | Some(0) => writeln!(out)?,
+                Some(missed) => writeln!(out, ", missed: {missed}")?,
+            }
+        }
+        Ok(())
+    }
+
     /// Their names with their hits.
     pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
         let hits = |count: &Count| Some((count.title(), count.hits?));
@@ -183,40 +220,15 @@ pub fn counts(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
         // They are among the events.
         return Ok(());
     }
-    let Counters(counts) = Counters::read(&options.source.data)?;
-    if counts.is_empty() {
-        return Ok(());
-    }
-    let counts: Vec<Count> = counts.into_iter().filter(Count::tells).collect();
+    let counters = Counters::read(&options.source.data)?;
     if options.format == EventFormat::Json {
-        for count in counts {
-            let mut line = json!({
-                "group": count.group, "name": count.name, "symbol": count.symbol, "offset": count.offset,
-                "addr": count.addr, "path": count.path,
-            });
-            for (key, number) in [("hits", count.hits), ("nmissed", count.nmissed)] {
-                if let Some(number) = number {
-                    line[key] = number.into();
-                }
-            }
+        for line in counters.json() {
             writeln!(out, "{line}")?;
         }
         return Ok(());
     }
-    if counts.iter().any(|count| count.hits.is_some()) {
-        writeln!(out, "        HITS  PROBE")?;
-    }
-    for count in counts {
-        let hits = count.hits.map_or(String::new(), |hits| hits.to_string());
-        write!(out, "{hits:>12}  {}", count.title())?;
-        match count.nmissed {
-            None | Some(0) => writeln!(out)?,
-            Some(missed) => writeln!(out, ", missed: {missed}")?,
-        }
-    }
-    Ok(())
+    counters.text(out)
 }
-
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     id: u32,

@@ -39,6 +39,27 @@ struct Entry {
     sums: Vec<Value>,
 }
 
+/// What histograms hold.
+#[derive(Debug)]
+pub(crate) struct Histograms(Vec<Histogram>);
+
+impl Histograms {
+    /// Those of the trace in a directory; none if there are none.
+    pub fn read(data: &Path) -> Result<Self> {
+        read(data).map(Self)
+    }
+
+    /// Each as an object.
+    pub fn json(&self) -> impl Iterator<Item = Value> {
+        self.0.iter().map(Histogram::json)
+    }
+
+    /// Writes them one below the other, as the kernel does.
+    pub fn text(&self, out: &mut dyn Write) -> Result<()> {
+        self.0.iter().try_for_each(|histogram| histogram.text(out))
+    }
+}
+
 fn read(data: &Path) -> Result<Vec<Histogram>> {
     let path = data.join("hists.json");
     match std::fs::read(&path) {

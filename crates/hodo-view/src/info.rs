@@ -1,12 +1,15 @@
 //! `info`: the circumstances of a recording.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Result;
 use hodo_trace::meta::Exit;
 use hodo_trace::{RecordKind, Trace};
 use serde_json::json;
 
+use crate::events::Counters;
+use crate::histograms::Histograms;
 use crate::source::SourceOptions;
 
 /// What `info` shows.
@@ -95,7 +98,7 @@ fn exit_text(exit: Option<Exit>) -> String {
 pub fn info(options: &InfoOptions, out: &mut dyn Write) -> Result<()> {
     let trace = Trace::open(&options.source.data)?;
     if options.json {
-        return write_json(&trace, out);
+        return write_json(&trace, &options.source.data, out);
     }
     for damage in &trace.damage {
         eprintln!("hodo: {damage}");
@@ -135,10 +138,19 @@ pub fn info(options: &InfoOptions, out: &mut dyn Write) -> Result<()> {
         }
         return Ok(());
     }
-    text(&trace, out)
+    text(&trace, &options.source.data, out)
 }
 
-fn text(trace: &Trace, out: &mut dyn Write) -> Result<()> {
+/// What probes have counted, and what could not be read of it.
+fn probes(data: &Path) -> (Option<Counters>, Option<Histograms>, Vec<String>) {
+    let mut damage = Vec::new();
+    let mut told = |error: anyhow::Error| damage.push(format!("{error:#}"));
+    let counters = Counters::read(data).map_err(&mut told).ok();
+    let histograms = Histograms::read(data).map_err(told).ok();
+    (counters, histograms, damage)
+}
+
+fn text(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
     let info = &trace.info;
     let counts = count(trace);
     let gb = |bytes: u64| bytes as f64 / f64::from(1 << 30);
@@ -256,16 +268,26 @@ fn text(trace: &Trace, out: &mut dyn Write) -> Result<()> {
     for remark in &trace.remarks {
         writeln!(out, "# {:<20}: {} ({})", "remark", remark.text, remark.pid)?;
     }
-    for damage in &trace.damage {
+    let (counters, histograms, unread) = probes(data);
+    for damage in trace.damage.iter().chain(&unread) {
         writeln!(out, "# {:<20}: {damage}", "damage")?;
     }
     writeln!(out)?;
+    if let Some(counters) = counters.filter(|counters| !counters.is_empty()) {
+        counters.text(out)?;
+        writeln!(out)?;
+    }
+    if let Some(histograms) = histograms {
+        histograms.text(out)?;
+    }
     Ok(())
 }
 
-fn write_json(trace: &Trace, out: &mut dyn Write) -> Result<()> {
+fn write_json(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
     let info = &trace.info;
     let counts = count(trace);
+    let (counters, histograms, unread) = probes(data);
+    let damage: Vec<&String> = trace.damage.iter().chain(&unread).collect();
     let finished = info.finished.as_ref();
     let exit = finished.map(|f| match f.exit {
         Exit::Code(code) => json!({"code": code}),
@@ -301,7 +323,9 @@ fn write_json(trace: &Trace, out: &mut dyn Write) -> Result<()> {
         "exit": exit,
         "elapsed_ns": finished.map(|f| f.elapsed_ns),
         "remarks": trace.remarks.iter().map(|r| json!({"pid": r.pid, "text": r.text})).collect::<Vec<_>>(),
-        "damage": trace.damage,
+        "damage": damage,
+        "probes": counters.iter().flat_map(Counters::json).collect::<Vec<_>>(),
+        "histograms": histograms.iter().flat_map(Histograms::json).collect::<Vec<_>>(),
     });
     serde_json::to_writer_pretty(&mut *out, &value)?;
     writeln!(out)?;
