@@ -302,22 +302,23 @@ fn a_stopped_process_stays_stopped() {
     let target = Target::start(&program);
     let pid = target.pid();
     let (maps, threads) = (target.maps(), target.threads());
-    let state = || {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("State:\t"));
-        line.and_then(|state| state.chars().next())
+    // Of all threads: they do not stop at once.
+    let stopped = || {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+        tasks.flatten().all(|task| {
+            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            status.lines().any(|line| line.starts_with("State:\tT"))
+        })
     };
     // SAFETY: kill touches no memory.
     unsafe { libc::kill(pid, libc::SIGSTOP) };
-    while state() != Some('T') {
+    while !stopped() {
         std::thread::yield_now();
     }
     let leaf = format!("p:leaf {}:leaf count", path(&program));
     let output = run(&target, &["probe", "--for", "0.1", "-e", &leaf]);
     assert!(text(&output.stdout).contains(" 0  leaf"), "{output:?}");
-    assert_eq!(state(), Some('T'));
+    assert!(stopped());
     target.is_untouched(&maps, threads);
     // SAFETY: as above.
     unsafe { libc::kill(pid, libc::SIGCONT) };
