@@ -52,6 +52,6 @@ int main(){
  struct utsname un; uname(&un); struct timespec ts={0,1000}; nanosleep(&ts,0); clock_nanosleep(CLOCK_MONOTONIC,0,&ts,0); syscall(SYS_clock_gettime,CLOCK_PROCESS_CPUTIME_ID,&ts); prctl(PR_SET_NAME,"hello"); prctl(PR_GET_DUMPABLE); struct statfs sf; statfs("/proc",&sf); sched_yield(); cpu_set_t cs; sched_getaffinity(0,sizeof cs,&cs); getrusage(RUSAGE_SELF,(void*)b); setpgid(0,0); getppid(); getuid(); geteuid(); getgid(); getpgrp(); gettid();
  ioctl(0,TCGETS,b); ioctl(1,TIOCGWINSZ,b);  
  int x=fork(); if(!x) _exit(3); int w; waitpid(x,&w,0); waitpid(-1,&w,WNOHANG);
- open("/tmp",O_RDONLY|O_DIRECTORY|O_CLOEXEC); DIR*dir=opendir("/proc/self/task"); readdir(dir); closedir(dir);
+ open("/tmp",O_RDONLY|O_DIRECTORY|O_CLOEXEC); DIR*dir=opendir("/proc/self/ns"); readdir(dir); closedir(dir);
  syscall(SYS_getrandom,b,8,1); eventfd(3,EFD_NONBLOCK); timerfd_create(CLOCK_MONOTONIC,TFD_CLOEXEC); read(-1,b,3); write(1,(void*)8,5); open((void*)8,0); syscall(999,1,2,3,4,5,6); sendfile(1,0,0,0); munmap(0,0); madvise(0,0,MADV_DONTNEED); mprotect(0,0,PROT_READ|PROT_WRITE); alarm(0); shutdown(sv[0],SHUT_RDWR); getsockopt(s,SOL_SOCKET,SO_ERROR,&one,&l); pause==0; fdatasync(1); getpriority(0,0); utimensat(AT_FDCWD,"/nonexistent",0,0); linkat(AT_FDCWD,"/nonexistent",AT_FDCWD,"/x",AT_SYMLINK_FOLLOW); faccessat(AT_FDCWD,"/tmp",R_OK,0); fallocate(-1,0,0,1); mremap(0,0,0,1,0); getgroups(0,0); setsid(); tgkill(getpid(),gettid(),0);
  return 0;}
