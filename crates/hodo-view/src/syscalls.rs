@@ -12,6 +12,7 @@ mod result;
 mod structs;
 mod summary;
 mod text;
+mod words;
 
 use std::io::Write;
 

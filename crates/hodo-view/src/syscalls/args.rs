@@ -1,5 +1,7 @@
 //! The arguments of a system call, as strace writes them.
 
+use std::borrow::Cow;
+
 use hodo_trace::syscalls::{by_number, piece};
 
 use super::errors::sig;
@@ -9,18 +11,23 @@ use super::names::{
     PR, PROT, RLIMIT, SHUT, SOCKFLAGS, SOCKOPT, SOCKTYPE, STATX, TCPOPT, TIMERFLAGS, WAIT, WHENCE,
     WHO,
 };
-use super::read::{Enter, Exit, Piece};
+use super::read::{Enter, Exit, Piece, Pieces};
 use super::structs;
 use super::text::{address, flags, hex, name, number, octal, one, quoted, signals, with_flags};
+use super::text::{put_hex, put_number, put_signed};
+use super::words::{Kind, Word, words};
 
 /// Most elements of an array that are shown.
 const ELEMENTS: usize = 32;
 
-/// An argument as it is known before the call, and what is only known behind it. The latter ends what can be written before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Shown {
-    pub before: String,
-    pub behind: Option<String>,
+/// Which arguments of a call are written. What is only known behind the call ends what can be written before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    All,
+    /// Those that are known before the call.
+    Beginning,
+    /// The others.
+    Rest,
 }
 
 /// A call of which the end may not be known yet.
@@ -32,11 +39,15 @@ pub(super) struct Call<'c> {
 
 impl<'c> Call<'c> {
     /// The name.
-    pub fn name(self) -> String {
+    pub fn name(self) -> Cow<'static, str> {
         match by_number(self.enter.number) {
-            Some(call) => call.name.to_owned(),
-            None => format!("syscall_{:#x}", self.enter.number),
+            Some(call) => Cow::Borrowed(call.name),
+            None => Cow::Owned(format!("syscall_{:#x}", self.enter.number)),
         }
+    }
+
+    fn number_is(self, name: &str) -> bool {
+        by_number(self.enter.number).is_some_and(|call| call.name == name)
     }
 
     pub fn value(self, argument: usize) -> u64 {
@@ -49,31 +60,30 @@ impl<'c> Call<'c> {
         (value.cast_signed() >= 0 || value < 4096u64.wrapping_neg()).then_some(value)
     }
 
-    pub(super) fn before(self, argument: usize) -> Option<&'c Piece> {
+    pub(super) fn before(self, argument: usize) -> Option<Piece<'c>> {
         find(&self.enter.pieces, argument)
     }
 
-    pub(super) fn behind(self, argument: usize) -> Option<&'c Piece> {
+    pub(super) fn behind(self, argument: usize) -> Option<Piece<'c>> {
         find(&self.exit?.pieces, argument)
     }
 
     /// All pieces of an argument.
-    pub(super) fn pieces(self, argument: usize, behind: bool) -> impl Iterator<Item = &'c Piece> {
-        let none: &[Piece] = &[];
+    pub(super) fn pieces(self, argument: usize, behind: bool) -> impl Iterator<Item = Piece<'c>> {
         let all = match (behind, self.exit) {
-            (false, _) => &self.enter.pieces,
-            (true, Some(exit)) => &exit.pieces,
-            (true, None) => none,
+            (false, _) => Some(&self.enter.pieces),
+            (true, exit) => exit.map(|exit| &exit.pieces),
         };
-        all.iter()
+        all.into_iter()
+            .flat_map(Pieces::iter)
             .filter(move |piece| usize::from(piece.argument) == argument)
     }
 
     /// The bytes of a structure, if all of it could be read.
-    fn whole(piece: Option<&'c Piece>, size: usize) -> Option<&'c [u8]> {
+    fn whole(piece: Option<Piece<'c>>, size: usize) -> Option<&'c [u8]> {
         piece
             .filter(|piece| piece.bytes.len() >= size)
-            .map(|piece| &piece.bytes[..])
+            .map(|piece| piece.bytes)
     }
 
     /// A structure that the program has filled, or its address.
@@ -119,59 +129,98 @@ impl<'c> Call<'c> {
         shown.min(all)
     }
 
-    /// All arguments.
-    pub fn arguments(self) -> Vec<Shown> {
-        let Some(args) = by_number(self.enter.number).and_then(|call| call.args()) else {
-            let all = self.enter.args.iter();
-            return all
-                .map(|&value| Shown {
-                    before: format!("{value:#x}"),
-                    behind: None,
-                })
-                .collect();
-        };
-        let words: Vec<&str> = args.take(self.count()).collect();
-        if words.first() == Some(&"clone") && self.name() == "clone" {
-            return vec![Shown {
-                before: self.clone_arguments(),
-                behind: None,
-            }];
+    /// Appends arguments.
+    pub fn arguments(self, part: Part, out: &mut String) {
+        if self.number_is("clone") {
+            if part != Part::Rest {
+                *out += &self.clone_arguments();
+            }
+            return;
         }
-        words
-            .iter()
-            .enumerate()
-            .map(|(at, word)| self.argument(at, word))
-            .collect()
+        let words = words(self.enter.number);
+        let mut shown = part != Part::Rest;
+        for at in 0..self.count() {
+            let start = out.len();
+            if shown && at > 0 {
+                out.push_str(", ");
+            }
+            let behind = self.argument(at, words.and_then(|words| words.get(at)), out);
+            match behind {
+                Some(behind) if part == Part::Beginning => {
+                    out.truncate(behind);
+                    return;
+                }
+                // Where the line was interrupted.
+                Some(behind) if !shown => {
+                    out.drain(start..behind);
+                    shown = true;
+                }
+                None if !shown => out.truncate(start),
+                _ => {}
+            }
+        }
     }
 
-    fn argument(self, at: usize, word: &str) -> Shown {
-        let (word, by) = match word.split_once('.') {
-            Some((word, by)) => (word, by.parse().unwrap_or(0)),
-            None => (word, 0),
+    /// Each argument.
+    pub fn each_argument(self) -> Vec<String> {
+        if self.number_is("clone") {
+            return vec![self.clone_arguments()];
+        }
+        let words = words(self.enter.number);
+        let one = |at| {
+            let mut text = String::new();
+            self.argument(at, words.and_then(|words| words.get(at)), &mut text);
+            text
         };
+        (0..self.count()).map(one).collect()
+    }
+
+    /// Appends an argument. Out: where what is only known behind the call begins, if anything is.
+    fn argument(self, at: usize, word: Option<&Word>, out: &mut String) -> Option<usize> {
+        let value = self.value(at);
+        let Some(&Word { word, by, kind }) = word else {
+            put_hex(out, value);
+            return None;
+        };
+        match kind {
+            Kind::Int => put_signed(out, i64::from(value as i32)),
+            Kind::Uint => put_number(out, u64::from(value as u32)),
+            Kind::Size => put_number(out, value),
+            Kind::Offset => put_signed(out, value.cast_signed()),
+            Kind::Address if value == 0 => out.push_str("NULL"),
+            Kind::Address => put_hex(out, value),
+            Kind::Hex if value == 0 => out.push('0'),
+            Kind::Hex => put_hex(out, value),
+            Kind::In => self.buffer(at, self.value(by), out),
+            Kind::Out => {
+                let behind = out.len();
+                self.out(at, out);
+                return Some(behind);
+            }
+            Kind::Other => return self.other_argument(at, word, by, out),
+        }
+        None
+    }
+
+    fn other_argument(self, at: usize, word: &str, by: usize, out: &mut String) -> Option<usize> {
         if word == "clone3" {
             let parent = self
                 .before(at)
-                .is_some_and(|piece| number(&piece.bytes, 0, 8) & 0x0010_0000 != 0);
-            let behind = match self.success().filter(|&tid| tid != 0 && parent) {
-                Some(tid) => format!(" => {{parent_tid=[{tid}]}}"),
-                None => String::new(),
-            };
-            return Shown {
-                before: self.given(at, 64, structs::clone_args),
-                behind: Some(behind),
-            };
+                .is_some_and(|piece| number(piece.bytes, 0, 8) & 0x0010_0000 != 0);
+            *out += &self.given(at, 64, structs::clone_args);
+            let behind = out.len();
+            if let Some(tid) = self.success().filter(|&tid| tid != 0 && parent) {
+                *out += &format!(" => {{parent_tid=[{tid}]}}");
+            }
+            return Some(behind);
         }
-        match self.filled_argument(at, word, by) {
-            Some(behind) => Shown {
-                before: String::new(),
-                behind: Some(behind),
-            },
-            None => Shown {
-                before: self.given_argument(at, word, by),
-                behind: None,
-            },
+        if let Some(text) = self.filled_argument(at, word, by) {
+            let behind = out.len();
+            *out += &text;
+            return Some(behind);
         }
+        *out += &self.given_argument(at, word, by);
+        None
     }
 
     /// An argument that is known before the call.
@@ -181,15 +230,11 @@ impl<'c> Call<'c> {
         let short = u64::from(int);
         let named = |names: &Names, what: &str| flags(short, names, what);
         match word {
-            "fd" | "int" => int.cast_signed().to_string(),
             "id" => match int.cast_signed() {
                 -1 => "-1".to_owned(),
                 _ => int.to_string(),
             },
-            "uint" => int.to_string(),
-            "size" => value.to_string(),
-            "off" => value.cast_signed().to_string(),
-            "hex" | "prarg" if self.before(at).is_none() => hex(value),
+            "prarg" if self.before(at).is_none() => hex(value),
             "at" => match int.cast_signed() {
                 -100 => "AT_FDCWD".to_owned(),
                 fd => fd.to_string(),
@@ -199,13 +244,12 @@ impl<'c> Call<'c> {
             "argv" => self.strings(at),
             "envp" => match self.before(at) {
                 Some(piece) if piece.flags & piece::MORE != 0 => {
-                    let count = number(&piece.bytes, 0, 8);
+                    let count = number(piece.bytes, 0, 8);
                     let plural = if count == 1 { "" } else { "s" };
                     format!("{value:#x} /* {count} var{plural} */")
                 }
                 _ => address(value),
             },
-            "in" => self.buffer(at, self.value(by)),
             "iov" => self.vectors(at, false, self.value(by), u64::MAX),
             "msg" => self.message(at, false),
             "oflags" => self.open_flags(short),
@@ -310,10 +354,10 @@ impl<'c> Call<'c> {
             },
             "optin" => match (self.before(at), self.value(by)) {
                 (Some(piece), 4) if piece.bytes.len() == 4 => {
-                    format!("[{}]", number(&piece.bytes, 0, 4) as i32)
+                    format!("[{}]", number(piece.bytes, 0, 4) as i32)
                 }
                 (Some(piece), len) if piece.flags & piece::FAULT == 0 => {
-                    quoted(&piece.bytes, 16, len > piece.bytes.len() as u64)
+                    quoted(piece.bytes, 16, len > piece.bytes.len() as u64)
                 }
                 _ => address(value),
             },
@@ -332,7 +376,7 @@ impl<'c> Call<'c> {
             "timerflags" => named(TIMERFLAGS, "TFD_???"),
             "clockid" => one(short, CLOCK, "CLOCK_???"),
             "cnflags" => flags(short, &[(1, "TIMER_ABSTIME")], "TIMER_???"),
-            "atflags" => match self.name().as_str() {
+            "atflags" => match &*self.name() {
                 "unlinkat" => flags(short, &[(0x200, "AT_REMOVEDIR")], "AT_???"),
                 "faccessat" | "faccessat2" => flags(
                     short,
@@ -366,7 +410,6 @@ impl<'c> Call<'c> {
     fn filled_argument(self, at: usize, word: &str, by: usize) -> Option<String> {
         let value = self.value(at);
         Some(match word {
-            "out" => self.out(at),
             "cwd" => self.filled(at, 1, |bytes| {
                 let end = bytes.iter().position(|&byte| byte == 0);
                 quoted(
@@ -410,7 +453,7 @@ impl<'c> Call<'c> {
                 _ => self.filled(at, 4, |bytes| structs::wait_status(number(bytes, 0, 4))),
             },
             "lenp" => {
-                let len = |piece: Option<&Piece>| piece.map(|piece| number(&piece.bytes, 0, 4));
+                let len = |piece: Option<Piece<'_>>| piece.map(|piece| number(piece.bytes, 0, 4));
                 match (len(self.before(at)), len(self.behind(at))) {
                     (Some(before), Some(behind)) if before != behind => {
                         format!("[{before} => {behind}]")
@@ -423,9 +466,9 @@ impl<'c> Call<'c> {
             "sao" => {
                 let len = self
                     .behind(by)
-                    .map_or(0, |piece| number(&piece.bytes, 0, 4) as usize);
+                    .map_or(0, |piece| number(piece.bytes, 0, 4) as usize);
                 match self.behind(at).filter(|_| self.success().is_some()) {
-                    Some(piece) if len > 0 => structs::socket_address(&piece.bytes, len),
+                    Some(piece) if len > 0 => structs::socket_address(piece.bytes, len),
                     _ => address(value),
                 }
             }
@@ -490,7 +533,7 @@ impl<'c> Call<'c> {
     }
 }
 
-fn find(pieces: &[Piece], argument: usize) -> Option<&Piece> {
+fn find(pieces: &Pieces, argument: usize) -> Option<Piece<'_>> {
     pieces
         .iter()
         .find(|piece| usize::from(piece.argument) == argument)

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::args::Call;
 use super::errors::error;
 use super::lines::{Open, Pending, executed_by};
-use super::read::{Event, Events, Exit};
+use super::read::{Event, Events, Exit, Pieces};
 use super::result::result;
 use crate::source::Source;
 
@@ -31,7 +31,7 @@ pub(super) fn json(source: &Source, out: &mut dyn Write) -> Result<()> {
                         task,
                         ns,
                         value: 0,
-                        pieces: Vec::new(),
+                        pieces: Pieces::default(),
                     };
                     object(source, &pending, Some(&exit), out)?;
                 }
@@ -55,18 +55,14 @@ fn object(
     let enter = &pending.enter;
     let task = source.task(enter.task);
     let call = Call { enter, exit };
-    let args: Vec<String> = call
-        .arguments()
-        .into_iter()
-        .map(|shown| shown.before + shown.behind.as_deref().unwrap_or_default())
-        .collect();
+    let args = call.each_argument();
     let failed = exit
         .filter(|_| call.success().is_none())
         .map(|exit| exit.value.wrapping_neg());
     let line = json!({
         "time_ns": enter.ns, "duration_ns": exit.map(|exit| exit.ns.saturating_sub(enter.ns)),
         "comm": task.comm, "pid": task.pid, "tid": task.tid,
-        "name": call.name(), "number": enter.number, "values": enter.args, "args": args,
+        "name": call.name(), "number": enter.number, "values": &*enter.args, "args": args,
         "result": exit.map(|exit| exit.value.cast_signed()),
         "error": failed.and_then(error).map(|(name, _)| name), "shown": result(call),
     });

@@ -1,16 +1,15 @@
 //! System calls as lines, as strace writes them.
 
-use std::collections::HashMap;
 use std::io::Write;
 
 use anyhow::Result;
 use hodo_trace::meta;
 
-use super::args::{Call, Shown};
+use super::args::{Call, Part};
 use super::errors::sig;
-use super::read::{Enter, Event, Events, Exit};
-use super::result::result;
-use super::text::quoted;
+use super::read::{Enter, Event, Events, Exit, Pieces};
+use super::result::put_result;
+use super::text::{put_number, quoted};
 use crate::source::Source;
 
 /// The column of `=`.
@@ -28,12 +27,15 @@ pub(super) struct Pending {
 /// What is known of all calls that have begun, by task. The last one of a task is the first that ends.
 #[derive(Default)]
 pub(super) struct Open {
-    by_task: HashMap<usize, Vec<Pending>>,
+    by_task: Vec<Vec<Pending>>,
 }
 
 impl Open {
     pub fn begin(&mut self, enter: Enter) {
-        let calls = self.by_task.entry(enter.task).or_default();
+        if self.by_task.len() <= enter.task {
+            self.by_task.resize_with(enter.task + 1, Vec::new);
+        }
+        let calls = &mut self.by_task[enter.task];
         if calls.len() == DEEPEST {
             // Handlers that leave by longjmp leave their calls, too.
             calls.remove(0);
@@ -46,11 +48,11 @@ impl Open {
 
     /// The call that ends.
     pub fn end(&mut self, task: usize) -> Option<Pending> {
-        self.by_task.get_mut(&task)?.pop()
+        self.by_task.get_mut(task)?.pop()
     }
 
     fn last(&mut self, task: usize) -> Option<&mut Pending> {
-        self.by_task.get_mut(&task)?.last_mut()
+        self.by_task.get_mut(task)?.last_mut()
     }
 }
 
@@ -75,6 +77,8 @@ struct Lines<'a> {
     current: Option<usize>,
     /// Tasks that run.
     alive: usize,
+    /// Room for a line.
+    line: String,
     /// Each line begins with a thread id.
     numbered: bool,
 }
@@ -93,6 +97,7 @@ pub(super) fn lines(
         open: Open::default(),
         current: None,
         alive: 0,
+        line: String::with_capacity(256),
         numbered,
     };
     for event in Events::new(source) {
@@ -116,11 +121,29 @@ pub(super) fn lines(
 
 impl Lines<'_> {
     fn prefix(&self, task: usize) -> String {
-        let tid = self.source.task(task).tid;
-        match (self.numbered, self.alive > 1) {
-            (true, _) => format!("{tid:<5} "),
-            (false, true) => format!("[pid {tid:>5}] "),
-            (false, false) => String::new(),
+        let mut text = String::new();
+        self.put_prefix(task, &mut text);
+        text
+    }
+
+    fn put_prefix(&self, task: usize, out: &mut String) {
+        let (open, width) = match (self.numbered, self.alive > 1) {
+            (true, _) => ("", 5),
+            (false, true) => ("[pid ", 5),
+            (false, false) => return,
+        };
+        let tid = u64::from(self.source.task(task).tid.unsigned_abs());
+        out.push_str(open);
+        if self.numbered {
+            let start = out.len();
+            put_number(out, tid);
+            fill(out, start + width);
+            out.push(' ');
+        } else {
+            let digits = tid.checked_ilog10().unwrap_or(0) as usize + 1;
+            fill(out, open.len() + width.saturating_sub(digits));
+            put_number(out, tid);
+            out.push_str("] ");
         }
     }
 
@@ -138,17 +161,12 @@ impl Lines<'_> {
             enter: &pending.enter,
             exit: None,
         };
-        let mut text = String::new();
-        for (at, argument) in call.arguments().into_iter().enumerate() {
-            if at > 0 {
-                text += ", ";
-            }
-            text += &argument.before;
-            if argument.behind.is_some() {
-                break;
-            }
-        }
-        writeln!(self.out, "{prefix}{}({text} <unfinished ...>", call.name())?;
+        let mut line = prefix;
+        line += &call.name();
+        line.push('(');
+        call.arguments(Part::Beginning, &mut line);
+        line.push_str(" <unfinished ...>\n");
+        self.out.write_all(line.as_bytes())?;
         Ok(())
     }
 
@@ -163,15 +181,31 @@ impl Lines<'_> {
             enter: &pending.enter,
             exit,
         };
-        let mut line = self.prefix(task);
-        line += &match pending.written {
-            true => format!("<... {} resumed>", call.name()),
-            false => format!("{}(", call.name()),
+        let mut line = std::mem::take(&mut self.line);
+        line.clear();
+        self.put_prefix(task, &mut line);
+        let part = match pending.written {
+            true => {
+                line.push_str("<... ");
+                line += &call.name();
+                line.push_str(" resumed>");
+                Part::Rest
+            }
+            false => {
+                line += &call.name();
+                line.push('(');
+                Part::All
+            }
         };
-        line += &rest(&call.arguments(), pending.written);
+        call.arguments(part, &mut line);
         line.push(')');
-        let pad = COLUMN.saturating_sub(line.len()).max(1);
-        writeln!(self.out, "{line}{:pad$}= {}", "", result(call))?;
+        let column = COLUMN.max(line.len() + 1);
+        fill(&mut line, column);
+        line.push_str("= ");
+        put_result(call, &mut line);
+        line.push('\n');
+        self.out.write_all(line.as_bytes())?;
+        self.line = line;
         Ok(())
     }
 
@@ -184,7 +218,7 @@ impl Lines<'_> {
                     task,
                     ns: 0,
                     value: 0,
-                    pieces: Vec::new(),
+                    pieces: Pieces::default(),
                 };
                 pending.enter.task = task;
                 if self.current == Some(before) {
@@ -245,22 +279,10 @@ impl Lines<'_> {
     }
 }
 
-/// The arguments; those of a call that was interrupted from the one on that was not written.
-fn rest(arguments: &[Shown], written: bool) -> String {
-    let mut text = String::new();
-    let mut shown = !written;
-    for (at, argument) in arguments.iter().enumerate() {
-        if shown {
-            if at > 0 {
-                text += ", ";
-            }
-            text += &argument.before;
-        }
-        if let Some(behind) = &argument.behind {
-            // Where the line was interrupted.
-            shown = true;
-            text += behind;
-        }
+/// Appends spaces up to a column.
+fn fill(line: &mut String, column: usize) {
+    const SPACES: &str = "                                        ";
+    while line.len() < column {
+        line.push_str(&SPACES[..SPACES.len().min(column - line.len())]);
     }
-    text
 }

@@ -6,13 +6,13 @@ use super::args::Call;
 use super::names::{MSGFLAGS, POLL};
 use super::read::Piece;
 use super::structs;
-use super::text::{address, flags, number, quoted, quoted_hex};
+use super::text::{address, flags, number, put_quoted, quoted, quoted_hex};
 
 impl Call<'_> {
     pub(super) fn path(self, at: usize) -> String {
         match self.before(at) {
             Some(piece) if piece.flags & piece::FAULT == 0 => {
-                quoted(&piece.bytes, usize::MAX, piece.flags & piece::ENDS == 0)
+                quoted(piece.bytes, usize::MAX, piece.flags & piece::ENDS == 0)
             }
             _ => address(self.value(at)),
         }
@@ -25,7 +25,7 @@ impl Call<'_> {
                 shown.push("...".to_owned());
                 continue;
             }
-            shown.push(quoted(&piece.bytes, BUFFER, piece.flags & piece::ENDS == 0));
+            shown.push(quoted(piece.bytes, BUFFER, piece.flags & piece::ENDS == 0));
         }
         match (shown.is_empty(), self.value(at)) {
             (true, value) => address(value),
@@ -34,27 +34,27 @@ impl Call<'_> {
     }
 
     /// Bytes that the program gives.
-    pub(super) fn buffer(self, at: usize, len: u64) -> String {
+    pub(super) fn buffer(self, at: usize, len: u64, out: &mut String) {
         match self.before(at) {
             Some(piece) if piece.flags & piece::FAULT == 0 => {
-                quoted(&piece.bytes, BUFFER, len > piece.bytes.len() as u64)
+                put_quoted(out, piece.bytes, BUFFER, len > piece.bytes.len() as u64);
             }
-            _ => address(self.value(at)),
+            _ => *out += &address(self.value(at)),
         }
     }
 
     /// Bytes that the kernel gives.
-    pub(super) fn out(self, at: usize) -> String {
+    pub(super) fn out(self, at: usize, out: &mut String) {
         match (self.success(), self.behind(at)) {
-            (Some(0), _) if self.value(at) != 0 => "\"\"".to_owned(),
+            (Some(0), _) if self.value(at) != 0 => out.push_str("\"\""),
             (Some(len), Some(piece)) if piece.flags & piece::FAULT == 0 => {
                 let more = len > piece.bytes.len() as u64;
-                match self.name().as_str() {
-                    "getrandom" => quoted_hex(&piece.bytes, BUFFER, more),
-                    _ => quoted(&piece.bytes, BUFFER, more),
+                match &*self.name() {
+                    "getrandom" => *out += &quoted_hex(piece.bytes, BUFFER, more),
+                    _ => put_quoted(out, piece.bytes, BUFFER, more),
                 }
             }
-            _ => address(self.value(at)),
+            _ => *out += &address(self.value(at)),
         }
     }
 
@@ -73,7 +73,7 @@ impl Call<'_> {
         let Some(header) = pieces.next().filter(|piece| piece.bytes.len() == 56) else {
             return address(self.value(at));
         };
-        let word = |at| number(&header.bytes, at, 8);
+        let word = |at| number(header.bytes, at, 8);
         let valid = if behind {
             self.success().unwrap_or(0)
         } else {
@@ -90,10 +90,10 @@ impl Call<'_> {
         format!(
             "{{msg_name={}, msg_namelen={}, msg_iov={vectors}, msg_iovlen={}{control}, msg_controllen={}, msg_flags={}}}",
             address(word(0)),
-            number(&header.bytes, 8, 4),
+            number(header.bytes, 8, 4),
             word(24),
             word(40),
-            flags(number(&header.bytes, 48, 4), MSGFLAGS, "MSG_???")
+            flags(number(header.bytes, 48, 4), MSGFLAGS, "MSG_???")
         )
     }
 
@@ -140,7 +140,7 @@ impl Call<'_> {
             if let Some(piece) = self.behind(at)
                 && piece.bytes.iter().any(|&byte| byte != 0)
             {
-                let bits = structs::bits(&piece.bytes, self.value(0).min(1024) as usize);
+                let bits = structs::bits(piece.bytes, self.value(0).min(1024) as usize);
                 if bits != "[]" {
                     shown.push(format!("{set} {bits}"));
                 }
@@ -152,8 +152,8 @@ impl Call<'_> {
 
 /// The elements of a list of pairs.
 fn elements<'p>(
-    list: &Piece,
-    mut pieces: impl Iterator<Item = &'p Piece>,
+    list: Piece<'p>,
+    mut pieces: impl Iterator<Item = Piece<'p>>,
     count: u64,
     valid: u64,
 ) -> String {

@@ -1,26 +1,64 @@
 //! Events of system calls, of all tasks in the order of time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
+use std::ops::Deref;
 
-use hodo_trace::syscalls::{GROUP, NAMES, by_number};
+use hodo_trace::syscalls::{GROUP, NAMES};
 use hodo_trace::{RecordKind, Records};
 
+use super::words;
 use crate::source::Source;
 
 /// What an argument points to.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Piece {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece<'p> {
     /// The number of the argument.
     pub argument: u8,
     /// See [`hodo_trace::syscalls::piece`].
     pub flags: u8,
     /// The bytes.
-    pub bytes: Vec<u8>,
+    pub bytes: &'p [u8],
+}
+
+/// All pieces of an event, as they were recorded.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pieces(Vec<u8>);
+
+impl Pieces {
+    pub fn iter(&self) -> impl Iterator<Item = Piece<'_>> {
+        let mut words = Words(&self.0);
+        std::iter::from_fn(move || {
+            let head = words.word()?;
+            let len = (head & 0xFFFF) as usize;
+            let bytes = words.0.get(..len)?;
+            words.0 = words.0.get(len.next_multiple_of(8)..).unwrap_or_default();
+            Some(Piece {
+                argument: (head >> 16) as u8,
+                flags: (head >> 24) as u8,
+                bytes,
+            })
+        })
+    }
+}
+
+/// The arguments of a system call.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Args {
+    values: [u64; 6],
+    count: u8,
+}
+
+impl Deref for Args {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.values[..usize::from(self.count)]
+    }
 }
 
 /// A system call begins.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone)]
 pub(super) struct Enter {
     /// Index of the task.
     pub task: usize,
@@ -29,13 +67,13 @@ pub(super) struct Enter {
     /// Its number.
     pub number: u64,
     /// Its arguments.
-    pub args: Vec<u64>,
+    pub args: Args,
     /// What they point to.
-    pub pieces: Vec<Piece>,
+    pub pieces: Pieces,
 }
 
 /// A system call ends.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone)]
 pub(super) struct Exit {
     /// Index of the task.
     pub task: usize,
@@ -44,11 +82,11 @@ pub(super) struct Exit {
     /// Its result.
     pub value: u64,
     /// What the arguments point to.
-    pub pieces: Vec<Piece>,
+    pub pieces: Pieces,
 }
 
 /// One event.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone)]
 pub(super) enum Event {
     /// A task begins; its index.
     Begin(usize),
@@ -60,12 +98,27 @@ pub(super) enum Event {
     End(usize),
 }
 
+/// What comes next of a task, in the order in which it is taken if times are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Next {
+    /// Nothing was read yet of its records.
+    Unread,
+    Begin,
+    /// The event that is held.
+    Held,
+    End,
+}
+
 /// All events in the order of time.
 pub(super) struct Events<'s> {
     source: &'s Source,
-    streams: HashMap<usize, Records<'s>>,
+    streams: Vec<Option<Records<'s>>>,
+    /// The next event of each task.
+    held: Vec<Option<Event>>,
     /// Tasks by the time of their next event; those of which nothing was read yet, by that of their first record.
-    heap: BinaryHeap<Reverse<(u64, usize, Option<Event>)>>,
+    heap: BinaryHeap<Reverse<(u64, usize, Next)>>,
+    /// What comes before all that is in the heap.
+    first: Option<(u64, usize, Next)>,
     ids: [Option<u32>; 2],
 }
 
@@ -81,18 +134,21 @@ impl<'s> Events<'s> {
         let mut heap = BinaryHeap::new();
         for &index in &source.tasks {
             let task = source.task(index);
-            heap.push(Reverse((task.began, index, Some(Event::Begin(index)))));
+            heap.push(Reverse((task.began, index, Next::Begin)));
             if let Some(ended) = task.ended {
-                heap.push(Reverse((ended, index, Some(Event::End(index)))));
+                heap.push(Reverse((ended, index, Next::End)));
             }
             if let Some(begins) = source.trace.begins(task) {
-                heap.push(Reverse((begins, index, None)));
+                heap.push(Reverse((begins, index, Next::Unread)));
             }
         }
+        let tasks = source.tasks.iter().max().map_or(0, |&index| index + 1);
         Self {
             source,
-            streams: HashMap::new(),
+            streams: (0..tasks).map(|_| None).collect(),
+            held: vec![None; tasks],
             heap,
+            first: None,
             ids: NAMES.map(id),
         }
     }
@@ -101,10 +157,8 @@ impl<'s> Events<'s> {
     fn next_of(&mut self, index: usize) -> Option<(u64, Event)> {
         let source = self.source;
         let ids = self.ids;
-        let records = self
-            .streams
-            .entry(index)
-            .or_insert_with(|| source.trace.records(source.task(index)));
+        let records =
+            self.streams[index].get_or_insert_with(|| source.trace.records(source.task(index)));
         while let Some(record) = records.next() {
             if record.kind != RecordKind::Entry {
                 continue;
@@ -120,7 +174,7 @@ impl<'s> Events<'s> {
                 return Some((record.time, event));
             }
         }
-        self.streams.remove(&index);
+        self.streams[index] = None;
         None
     }
 }
@@ -130,11 +184,23 @@ impl Iterator for Events<'_> {
 
     fn next(&mut self) -> Option<Event> {
         loop {
-            let Reverse((_, index, event)) = self.heap.pop()?;
-            if !matches!(event, Some(Event::Begin(_) | Event::End(_)))
-                && let Some((time, next)) = self.next_of(index)
-            {
-                self.heap.push(Reverse((time, index, Some(next))));
+            let (_, index, next) = match self.first.take() {
+                Some(first) => first,
+                None => self.heap.pop()?.0,
+            };
+            match next {
+                Next::Begin => return Some(Event::Begin(index)),
+                Next::End => return Some(Event::End(index)),
+                Next::Unread | Next::Held => {}
+            }
+            let event = self.held[index].take();
+            if let Some((time, next)) = self.next_of(index) {
+                self.held[index] = Some(next);
+                let key = (time, index, Next::Held);
+                match self.heap.peek() {
+                    Some(Reverse(least)) if *least < key => self.heap.push(Reverse(key)),
+                    _ => self.first = Some(key),
+                }
             }
             if event.is_some() {
                 return event;
@@ -148,26 +214,25 @@ fn decode(payload: &[u8], enter: bool, task: usize, ns: u64) -> Option<Event> {
     let mut words = Words(payload.get(8..)?);
     let first = words.word()?;
     if !enter {
-        let pieces = words.pieces();
         return Some(Event::Exit(Exit {
             task,
             ns,
             value: first,
-            pieces,
+            pieces: words.pieces(),
         }));
     }
-    let count = match by_number(first).and_then(|call| call.args()) {
-        Some(args) => args.count(),
-        None => 6,
-    };
-    let args = (0..count).map_while(|_| words.word()).collect();
-    let pieces = words.pieces();
+    let mut args = Args::default();
+    for value in &mut args.values[..words::count(first)] {
+        let Some(word) = words.word() else { break };
+        *value = word;
+        args.count += 1;
+    }
     Some(Event::Enter(Enter {
         task,
         ns,
         number: first,
         args,
-        pieces,
+        pieces: words.pieces(),
     }))
 }
 
@@ -180,20 +245,7 @@ impl Words<'_> {
         Some(u64::from_le_bytes(*word))
     }
 
-    fn pieces(mut self) -> Vec<Piece> {
-        let mut pieces = Vec::new();
-        while let Some(head) = self.word() {
-            let len = (head & 0xFFFF) as usize;
-            let Some(bytes) = self.0.get(..len) else {
-                break;
-            };
-            pieces.push(Piece {
-                argument: (head >> 16) as u8,
-                flags: (head >> 24) as u8,
-                bytes: bytes.to_vec(),
-            });
-            self.0 = self.0.get(len.next_multiple_of(8)..).unwrap_or_default();
-        }
-        pieces
+    fn pieces(self) -> Pieces {
+        Pieces(self.0.to_vec())
     }
 }

@@ -3,10 +3,32 @@
 use super::args::Call;
 use super::errors::error;
 use super::names::OPEN;
-use super::text::{flags, hex, octal, with_flags};
+use super::text::{flags, hex, octal, put_signed, with_flags};
+
+/// Calls of which the result may be something else than a number.
+const SPECIAL: [&str; 11] = [
+    "mmap", "brk", "mremap", "shmat", "umask", "fcntl", "poll", "ppoll", "select", "pselect6",
+    "prctl",
+];
 
 /// The result as strace writes it, without `= `. `?`: it never returned.
 pub(super) fn result(call: Call<'_>) -> String {
+    let mut text = String::new();
+    put_result(call, &mut text);
+    text
+}
+
+/// The same, appended.
+pub(super) fn put_result(call: Call<'_>, out: &mut String) {
+    match (call.exit, call.success()) {
+        (Some(exit), Some(_)) if !SPECIAL.contains(&&*call.name()) => {
+            put_signed(out, exit.value.cast_signed());
+        }
+        _ => *out += &special(call),
+    }
+}
+
+fn special(call: Call<'_>) -> String {
     let Some(exit) = call.exit else {
         return "?".to_owned();
     };
@@ -19,7 +41,7 @@ pub(super) fn result(call: Call<'_>) -> String {
         };
     }
     let signed = value.cast_signed();
-    match call.name().as_str() {
+    match &*call.name() {
         "mmap" | "brk" | "mremap" | "shmat" => hex(value),
         "umask" => octal(value),
         "fcntl" => match call.value(1) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use anyhow::Result;
-use hodo_trace::syscalls::by_number;
+use hodo_trace::syscalls::{NUMBERS, by_number};
 use serde_json::json;
 
 use super::SyscallsFormat;
@@ -21,6 +21,29 @@ struct Sum {
     ns: u64,
 }
 
+/// Sums by number.
+#[derive(Debug, Default)]
+struct Sums {
+    /// Those of numbers that the kernel knows.
+    known: Vec<Sum>,
+    others: HashMap<u64, Sum>,
+}
+
+impl Sums {
+    fn of(&mut self, number: u64) -> &mut Sum {
+        if number >= NUMBERS {
+            return self.others.entry(number).or_default();
+        }
+        self.known.resize(NUMBERS as usize, Sum::default());
+        &mut self.known[number as usize]
+    }
+
+    fn rows(self) -> Vec<(u64, Sum)> {
+        let known = (0..).zip(self.known).filter(|(_, sum)| sum.calls > 0);
+        known.chain(self.others).collect()
+    }
+}
+
 /// Writes the table. `first`: the program's own start counts.
 pub(super) fn summary(
     source: &Source,
@@ -28,7 +51,7 @@ pub(super) fn summary(
     first: bool,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let mut sums: HashMap<u64, Sum> = HashMap::new();
+    let mut sums = Sums::default();
     let mut open = Open::default();
     let execve = hodo_trace::syscalls::number("execve").unwrap_or_default();
     for event in Events::new(source) {
@@ -38,7 +61,7 @@ pub(super) fn summary(
                 let Some(pending) = open.end(exit.task) else {
                     continue;
                 };
-                let sum = sums.entry(pending.enter.number).or_default();
+                let sum = sums.of(pending.enter.number);
                 sum.calls += 1;
                 sum.errors += u64::from(exit.value > 4096u64.wrapping_neg());
                 sum.ns += exit.ns.saturating_sub(pending.enter.ns);
@@ -47,15 +70,14 @@ pub(super) fn summary(
                 let start = first && source.task(task).kind == "start";
                 let pending = executed_by(source, task).and_then(|before| open.end(before));
                 if start || pending.is_some() {
-                    sums.entry(pending.map_or(execve, |pending| pending.enter.number))
-                        .or_default()
+                    sums.of(pending.map_or(execve, |pending| pending.enter.number))
                         .calls += 1;
                 }
             }
             Event::End(_) => {}
         }
     }
-    let mut rows: Vec<(u64, Sum)> = sums.into_iter().collect();
+    let mut rows: Vec<(u64, Sum)> = sums.rows();
     rows.sort_by_key(|&(number, sum)| (std::cmp::Reverse(sum.ns), number));
     let name = |number: u64| match by_number(number) {
         Some(call) => call.name.to_owned(),

@@ -12,6 +12,42 @@ pub(super) fn address(value: u64) -> String {
     }
 }
 
+/// Appends a number.
+pub(super) fn put_number(text: &mut String, mut value: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    text.extend(digits[at..].iter().map(|&digit| char::from(digit)));
+}
+
+/// Appends a number that may be negative.
+pub(super) fn put_signed(text: &mut String, value: i64) {
+    if value < 0 {
+        text.push('-');
+    }
+    put_number(text, value.unsigned_abs());
+}
+
+/// Appends a number in hex, also 0 with `0x`.
+pub(super) fn put_hex(text: &mut String, value: u64) {
+    text.push_str("0x");
+    let digits = (64 - value.leading_zeros()).div_ceil(4).max(1);
+    for digit in (0..digits).rev() {
+        let digit = (value >> (4 * digit) & 15) as u8;
+        text.push(char::from(match digit {
+            0..10 => b'0' + digit,
+            _ => b'a' + digit - 10,
+        }));
+    }
+}
+
 /// A number in hex; 0 is `0`.
 pub(super) fn hex(value: u64) -> String {
     match value {
@@ -27,8 +63,14 @@ pub(super) fn octal(value: u64) -> String {
 
 /// A string in quotes, of at most `most` bytes; `more`: there are others behind it.
 pub(super) fn quoted(bytes: &[u8], most: usize, more: bool) -> String {
+    let mut text = String::with_capacity(bytes.len().min(most) + 5);
+    put_quoted(&mut text, bytes, most, more);
+    text
+}
+
+/// The same, appended.
+pub(super) fn put_quoted(text: &mut String, bytes: &[u8], most: usize, more: bool) {
     let cut = &bytes[..bytes.len().min(most)];
-    let mut text = String::with_capacity(cut.len() + 5);
     text.push('"');
     for (at, &byte) in cut.iter().enumerate() {
         match byte {
@@ -42,10 +84,13 @@ pub(super) fn quoted(bytes: &[u8], most: usize, more: bool) -> String {
             b' '..=b'~' => text.push(char::from(byte)),
             _ => {
                 let digit = cut.get(at + 1).is_some_and(u8::is_ascii_digit);
-                let _ = match digit {
-                    true => write!(text, "\\{byte:03o}"),
-                    false => write!(text, "\\{byte:o}"),
-                };
+                text.push('\\');
+                for shift in [6, 3, 0] {
+                    // Zeros in front are written only where a digit follows that is not the byte's.
+                    if digit || shift == 0 || byte >> shift != 0 {
+                        text.push(char::from(b'0' + (byte >> shift & 7)));
+                    }
+                }
             }
         }
     }
@@ -53,7 +98,6 @@ pub(super) fn quoted(bytes: &[u8], most: usize, more: bool) -> String {
     if more || cut.len() < bytes.len() {
         text.push_str("...");
     }
-    text
 }
 
 /// Bytes in quotes, each in hex.
@@ -155,6 +199,29 @@ mod tests {
         );
         assert_eq!(quoted(&[b'x'; 40], 3, false), "\"xxx\"...");
         assert_eq!(quoted(b"x", 32, true), "\"x\"...");
+    }
+
+    #[test]
+    fn numbers_are_appended() {
+        let mut text = String::new();
+        for value in [0, 9, 10, -1, i64::MAX, i64::MIN] {
+            put_signed(&mut text, value);
+            text.push(' ');
+        }
+        put_number(&mut text, u64::MAX);
+        for value in [0, 15, 16, 0x7fff_0123_4567_89ab, u64::MAX] {
+            text.push(' ');
+            put_hex(&mut text, value);
+        }
+        assert_eq!(
+            text,
+            format!(
+                "0 9 10 -1 {} {} {} 0x0 0xf 0x10 0x7fff0123456789ab 0xffffffffffffffff",
+                i64::MAX,
+                i64::MIN,
+                u64::MAX
+            )
+        );
     }
 
     #[test]

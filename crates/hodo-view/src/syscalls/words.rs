@@ -1,0 +1,74 @@
+//! What the arguments of each system call are, looked up by number: this is asked for each call.
+
+use std::sync::LazyLock;
+
+use hodo_trace::syscalls::{NUMBERS, by_number};
+
+/// How an argument is written. Those that nearly all calls have are told apart at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A signed number of 32 bits.
+    Int,
+    /// An unsigned one.
+    Uint,
+    /// An unsigned number of 64 bits.
+    Size,
+    /// A signed one.
+    Offset,
+    /// An address that says no more.
+    Address,
+    /// A number in hex.
+    Hex,
+    /// Bytes that the program gives.
+    In,
+    /// Bytes that the kernel gives.
+    Out,
+    /// What its word says.
+    Other,
+}
+
+/// An argument of a system call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Word {
+    /// What it is, as `hodo_trace` tells.
+    pub word: &'static str,
+    /// Another argument that it depends on.
+    pub by: usize,
+    pub kind: Kind,
+}
+
+impl Word {
+    fn new(word: &'static str) -> Self {
+        let (word, by) = match word.split_once('.') {
+            Some((word, by)) => (word, by.parse().unwrap_or(0)),
+            None => (word, 0),
+        };
+        let kind = match word {
+            "fd" | "int" => Kind::Int,
+            "uint" => Kind::Uint,
+            "size" => Kind::Size,
+            "off" => Kind::Offset,
+            "ptr" => Kind::Address,
+            "hex" => Kind::Hex,
+            "in" => Kind::In,
+            "out" => Kind::Out,
+            _ => Kind::Other,
+        };
+        Self { word, by, kind }
+    }
+}
+
+static WORDS: LazyLock<Vec<Option<Vec<Word>>>> = LazyLock::new(|| {
+    let words = |number| Some(by_number(number)?.args()?.map(Word::new).collect());
+    (0..NUMBERS).map(words).collect()
+});
+
+/// The arguments of a system call; `None`: nothing is known of them.
+pub(super) fn words(number: u64) -> Option<&'static [Word]> {
+    WORDS.get(usize::try_from(number).ok()?)?.as_deref()
+}
+
+/// How many arguments an event has: six if nothing is known.
+pub(super) fn count(number: u64) -> usize {
+    words(number).map_or(6, |words| words.len().min(6))
+}
