@@ -18,6 +18,9 @@ pub const FLAGS: u8 = (RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF) as u8;
 
+/// The carry flag, one of [`FLAGS`].
+pub const CARRY: u8 = RflagsBits::CF as u8;
+
 /// One instruction.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {

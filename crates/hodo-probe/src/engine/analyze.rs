@@ -177,6 +177,7 @@ fn new(
         function,
         hopeless: Default::default(),
         variants: Default::default(),
+        counter: AtomicPtr::default(),
         returns: head(step.addr),
         unreturned: AtomicU64::new(0),
         after: AtomicU32::new(0),

@@ -3,14 +3,17 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::maps::{self, Mapping};
 use super::site::Site;
 use super::{common, sys, text, threads};
 
-/// Bytes of an island.
+/// Bytes of an island's code.
 const SIZE: u64 = 1 << 18;
+/// Bytes of the counters behind it, and of each: no two share a line of the cache.
+const COUNTERS: u64 = 1 << 18;
+const COUNTER: usize = 64;
 /// Pieces begin at multiples of this.
 const UNIT: u64 = 16;
 /// An island is no further from what it serves, so that what that refers to is in reach, too, mostly.
@@ -33,6 +36,8 @@ struct Island {
     range: Range<u64>,
     /// Where the next piece may begin.
     free: AtomicUsize,
+    /// How many counters are in use.
+    counters: AtomicUsize,
     /// For each unit, its piece.
     owners: Vec<AtomicPtr<Piece>>,
 }
@@ -101,15 +106,22 @@ fn add(memory: &text::Memory, near: u64) -> Result<&'static Island, sys::Errno> 
     }
     let maps = maps::read()?;
     let module = module(&maps, near);
-    let place = maps::free(&maps, module, SIZE, REACH - (1 << 26))
-        .or_else(|| maps::free(&maps, near, SIZE, REACH))
+    let place = maps::free(&maps, module, SIZE + COUNTERS, REACH - (1 << 26))
+        .or_else(|| maps::free(&maps, near, SIZE + COUNTERS, REACH))
         .ok_or(ENOMEM)?;
     let start = sys::map(place, SIZE as usize, sys::PROT_READ | sys::PROT_EXEC, 0)?;
+    sys::map(
+        start + SIZE,
+        COUNTERS as usize,
+        sys::PROT_READ | sys::PROT_WRITE,
+        0,
+    )?;
     let code = common::code(threads::claim, threads::UNKNOWN.as_ptr()).ok_or(ENOMEM)?;
     memory.write(start, &code)?;
     let island = Box::leak(Box::new(Island {
         range: start..start + SIZE,
         free: AtomicUsize::new(code.len().next_multiple_of(UNIT as usize)),
+        counters: AtomicUsize::new(0),
         owners: (0..SIZE / UNIT)
             .map(|_| AtomicPtr::new(core::ptr::null_mut()))
             .collect(),
@@ -133,6 +145,19 @@ fn module(maps: &[Mapping], addr: u64) -> u64 {
 }
 
 impl Room {
+    /// A counter near it, which is zero and stays. Nothing if all are in use.
+    pub(super) fn counter(&self) -> Option<&'static AtomicU64> {
+        let used = self.island.counters.load(Ordering::Relaxed);
+        let at = used * COUNTER;
+        if at as u64 >= COUNTERS {
+            return None;
+        }
+        self.island.counters.store(used + 1, Ordering::Relaxed);
+        let place = self.island.range.end as usize + at;
+        // SAFETY: (1) it is in memory that was mapped for this, and stays; (2) nobody uses it otherwise.
+        Some(unsafe { &*(place as *const AtomicU64) })
+    }
+
     /// Puts a piece there. `code` is not longer than what `room` was asked for.
     pub(super) fn put(
         self,

@@ -101,6 +101,9 @@ pub(super) struct Node {
     /// A [`Handler`], or 0.
     pub after: usize,
     pub counts: AtomicU64,
+    /// Where its detour counts what `counts` does not have, or null; and what was there when the probe got it.
+    pub counter: AtomicPtr<AtomicU64>,
+    pub base: AtomicU64,
     /// One of `Execution` as a number, or 0.
     pub execution: u32,
     /// It has nothing to do: the probe has a return handler alone.

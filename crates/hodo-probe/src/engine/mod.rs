@@ -44,6 +44,7 @@
 
 mod analyze;
 mod common;
+mod counts;
 mod functions;
 mod hit;
 mod index;

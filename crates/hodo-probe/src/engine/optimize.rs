@@ -16,9 +16,20 @@ use super::islands::{self, Piece};
 use super::site::{Detour, INSIDE, Site};
 use super::spots::Spots;
 use super::text::{Change, Memory};
-use super::{analyze, returns};
+use super::{analyze, counts, returns};
 
 const JUMP: u64 = 5;
+
+/// What a detour does before the moved instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Variant {
+    /// It calls handlers.
+    Plain,
+    /// It calls handlers, and those of the return.
+    Returning,
+    /// It counts.
+    Counting,
+}
 
 /// What comes before the moved instructions; see `common.rs`.
 const BEFORE: &[(&[u8], Operand)] = &[
@@ -35,30 +46,30 @@ enum Operand {
     Common,
 }
 
-/// Makes the detour of a site, with return handlers or without, if one is possible. Returns what is to be written for it;
+/// Makes a detour of a site, if it is possible. Returns what is to be written for it;
 /// the site's own jump is written later.
 pub(super) fn prepare(
     memory: &Memory,
     spots: &mut Spots,
     site: &'static Site,
-    returning: bool,
+    variant: Variant,
     changes: &mut Vec<Change>,
 ) -> Option<&'static Detour> {
-    let variant = usize::from(returning);
-    if site.hopeless[variant].load(Ordering::Relaxed) != 0 {
+    let index = variant as usize;
+    if site.hopeless[index].load(Ordering::Relaxed) != 0 {
         return None;
     }
-    let known = site.variants[variant].load(Ordering::Relaxed);
+    let known = site.variants[index].load(Ordering::Relaxed);
     // SAFETY: detours stay.
     if let Some(detour) = unsafe { known.as_ref() } {
         return Some(detour);
     }
-    let made = make(memory, spots, site, returning, changes);
+    let made = make(memory, spots, site, variant, changes);
     match made {
         Some(detour) => {
-            site.variants[variant].store(core::ptr::from_ref(detour).cast_mut(), Ordering::Release)
+            site.variants[index].store(core::ptr::from_ref(detour).cast_mut(), Ordering::Release)
         }
-        None => site.hopeless[variant].store(1, Ordering::Relaxed),
+        None => site.hopeless[index].store(1, Ordering::Relaxed),
     }
     made
 }
@@ -101,9 +112,10 @@ fn make(
     memory: &Memory,
     spots: &mut Spots,
     site: &'static Site,
-    returning: bool,
+    variant: Variant,
     changes: &mut Vec<Change>,
 ) -> Option<&'static Detour> {
+    let returning = variant == Variant::Returning;
     let addr = site.addr();
     let window = match window(memory, site) {
         Some(window) => window,
@@ -117,7 +129,19 @@ fn make(
         None => return None,
     };
     let code = &site.original[..window.len];
-    let (before, ..) = prefix(site, returning, addr, addr, addr)?;
+    let keep_flags = variant == Variant::Counting && {
+        let function = analyze::code(memory, site.function.clone());
+        counts::keeps_flags(&function, &site.function, addr)
+    };
+    let prefix = |start: u64, common: u64, words: u64, counter: u64| match variant {
+        Variant::Counting => {
+            let bytes = counts::emit(start, counter, keep_flags)?;
+            let behind = start + bytes.len() as u64;
+            Some((bytes, behind, [0; 2]))
+        }
+        _ => prefix(site, returning, start, common, words),
+    };
+    let (before, ..) = prefix(addr, addr, addr, addr)?;
     let size = before.len() + relocated_len(code, addr).ok()? + JUMP as usize + 24;
     let room = islands::room(memory, addr, size as u64).ok()?;
     let start = room.at;
@@ -125,7 +149,13 @@ fn make(
     let moved = relocate_apart(code, addr, start, &[(0, before.len())]).ok()?;
     let jump = if moved.falls_through { JUMP } else { 0 };
     let words = (start + moved.bytes.len() as u64 + jump).next_multiple_of(8);
-    let (mut bytes, behind, frames) = prefix(site, returning, start, room.common, words)?;
+    let mut counter = 0;
+    if variant == Variant::Counting {
+        let at = core::ptr::from_ref(room.counter()?).cast_mut();
+        site.counter.store(at, Ordering::Release);
+        counter = at as u64;
+    }
+    let (mut bytes, behind, frames) = prefix(start, room.common, words, counter)?;
     bytes.extend_from_slice(&moved.bytes[before.len()..]);
     if moved.falls_through {
         bytes.push(0xE9);

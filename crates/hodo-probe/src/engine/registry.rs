@@ -4,10 +4,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::{Handler, Head, KEEP_NONE, Node};
 use super::maps::{self, Mapping};
+use super::optimize::Variant;
 use super::patch::{self, Want};
 use super::refusal::Refusal;
 use super::site::{Detour, Site};
@@ -210,6 +211,20 @@ fn may_jump(site: &Site) -> bool {
         && (forced == 0 || forced == Execution::Optimized as u32)
 }
 
+/// Gives the counter of a site's detour to its only probe.
+fn hand_over(site: &Site) {
+    let counter = site.counter.load(Ordering::Acquire);
+    // SAFETY: counters stay.
+    let (Some(node), Some(value)) = (site.lone_counter(), unsafe { counter.as_ref() }) else {
+        return;
+    };
+    if node.counter.load(Ordering::Relaxed).is_null() {
+        node.base
+            .store(value.load(Ordering::Relaxed), Ordering::Relaxed);
+        node.counter.store(counter, Ordering::Release);
+    }
+}
+
 /// Makes sites what their probes want: with their neighbours, for a jump may not overwrite another site.
 fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
     let mut all: Vec<&'static Site> = Vec::with_capacity(sites.len());
@@ -232,15 +247,26 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
         let returning = site
             .return_nodes()
             .any(|node| node.enabled.load(Ordering::Relaxed) != 0);
+        let counts = || site.lone_counter().is_some();
+        let variants: &[Variant] = match returning {
+            true => &[Variant::Returning],
+            false if counts() => &[Variant::Counting, Variant::Plain],
+            false => &[Variant::Plain],
+        };
         let mut want = Want::Breakpoint;
         if !is_wanted(site) {
             want = Want::Nothing;
         } else if may_jump(site)
             && alone()
-            && let Some(detour) = inner.detour(site, returning, &mut code)
+            && let Some(detour) = variants
+                .iter()
+                .find_map(|variant| inner.detour(site, *variant, &mut code))
             && detour.jump.is_some()
         {
             want = Want::Jump;
+            if counts() {
+                hand_over(site);
+            }
             let detour = core::ptr::from_ref(detour).cast_mut();
             if site.jumped.load(Ordering::Acquire) == 0 {
                 site.detour.store(detour, Ordering::Release);
@@ -268,11 +294,11 @@ impl Inner {
     fn detour(
         &mut self,
         site: &'static Site,
-        returning: bool,
+        variant: Variant,
         code: &mut Vec<Change>,
     ) -> Option<&'static Detour> {
         let is_new = site.returning().is_none();
-        let detour = optimize::prepare(&self.memory, &mut self.spots, site, returning, code)?;
+        let detour = optimize::prepare(&self.memory, &mut self.spots, site, variant, code)?;
         if let Some(frames) = detour.frames.filter(|_| is_new) {
             self.frames.push(frames);
             if let Some(register) = self.registrar {
@@ -377,7 +403,9 @@ fn one(
             return Err(Refusal::NotEntry);
         }
         returns::start().map_err(kernel("there is no address space for return addresses"))?;
-        inner.detour(site, true, code).ok_or(Refusal::NoReturn)?;
+        inner
+            .detour(site, Variant::Returning, code)
+            .ok_or(Refusal::NoReturn)?;
     }
     let node = node(inner, request, request.before, request.after);
     let mut nodes: Vec<*const Node> = site.nodes().map(core::ptr::from_ref).collect();
@@ -416,6 +444,8 @@ fn node(
         faults: AtomicU64::new(0),
         after: word(after),
         counts: AtomicU64::new(0),
+        counter: AtomicPtr::default(),
+        base: AtomicU64::new(0),
         keep: before.map_or(KEEP_NONE, |handler| {
             inner.known.of(&inner.memory, &inner.maps, handler)
         }),
@@ -528,5 +558,12 @@ pub(super) fn execution(site: &Site) -> Execution {
 
 /// Hits that a probe has counted.
 pub(super) fn count(probe: &Probe) -> u64 {
-    probe.node().counts.load(Ordering::Relaxed)
+    let node = probe.node();
+    let counted = node.counts.load(Ordering::Relaxed);
+    // SAFETY: counters stay.
+    let counter = unsafe { node.counter.load(Ordering::Acquire).as_ref() };
+    counter.map_or(counted, |counter| {
+        let base = node.base.load(Ordering::Relaxed);
+        counted.wrapping_add(counter.load(Ordering::Relaxed).wrapping_sub(base))
+    })
 }

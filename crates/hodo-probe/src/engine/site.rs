@@ -9,6 +9,7 @@ use hodo_arch::x86_64::simulate::Simulation;
 use super::index::Index;
 use super::islands::Piece;
 use super::layout::{Head, Node};
+use super::optimize::Variant;
 
 /// Sites by their addresses.
 pub(super) static SITES: Index = Index::new();
@@ -48,8 +49,10 @@ pub(super) struct Site {
     pub stepped: AtomicPtr<Piece>,
     /// What a jump at the site leads to, once that was made; or null.
     pub detour: AtomicPtr<Detour>,
-    /// The detours that were made: without and with return handlers.
-    pub variants: [AtomicPtr<Detour>; 2],
+    /// The detours that were made, by `optimize::Variant`.
+    pub variants: [AtomicPtr<Detour>; 3],
+    /// Where the detour counts that does no more; or null.
+    pub counter: AtomicPtr<AtomicU64>,
     /// Return handlers.
     pub returns: Head,
     /// Calls whose exit was not seen.
@@ -59,7 +62,7 @@ pub(super) struct Site {
     /// The function that it is in.
     pub function: Range<u64>,
     /// For each variant, 1 if none is possible.
-    pub hopeless: [AtomicU32; 2],
+    pub hopeless: [AtomicU32; 3],
     /// Probes of the list that have a handler after the instruction.
     pub after: AtomicU32,
     /// Probes of the list that ask for a certain way of executing it, one of `Execution` as a number.
@@ -117,7 +120,19 @@ impl Site {
     /// The detour with return handlers.
     pub(super) fn returning(&self) -> Option<&'static Detour> {
         // SAFETY: detours stay.
-        unsafe { self.variants[1].load(Ordering::Acquire).as_ref() }
+        unsafe {
+            self.variants[Variant::Returning as usize]
+                .load(Ordering::Acquire)
+                .as_ref()
+        }
+    }
+
+    /// The only probe of the site, if it does nothing but count.
+    pub(super) fn lone_counter(&self) -> Option<&Node> {
+        let mut nodes = self.nodes();
+        let node = nodes.next().filter(|_| nodes.next().is_none())?;
+        let counts = node.before == 0 && node.after == 0 && !node.idle;
+        (counts && self.return_nodes().next().is_none()).then_some(node)
     }
 
     pub(super) fn boosted(&self) -> Option<&'static Piece> {

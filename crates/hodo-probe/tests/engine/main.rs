@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod code;
+mod counts;
 mod hard;
 mod lifecycle;
 mod returns;
