@@ -128,37 +128,96 @@ fn leave_out(
     sites: &mut Vec<ProbeSite>,
     left_out: &mut BTreeMap<u64, String>,
 ) {
-    let mut out: Vec<(ProbeSite, String)> = Vec::new();
     for chosen in others.values() {
         let function = &functions.functions[chosen.index];
         let Ok(site) = &function.outcome else {
             continue;
         };
         let own = taken(site.patch, site.patch_len, &site.displaced, &site.extra);
-        let clashes = |site: &mut ProbeSite| {
-            let taken = taken(site.patch, site.patch_len, &site.displaced, &site.extra);
-            let meet = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
-            taken.iter().any(|a| own.iter().any(|b| meet(a, b)))
-        };
         let reason = format!("the traced function {} is changed there", function.name);
-        out.extend(
-            sites
-                .extract_if(.., clashes)
-                .map(|site| (site, reason.clone())),
-        );
+        keep_off(&own, &reason, sites, left_out);
     }
+}
+
+/// Leaves out the regions that overlap these ranges, and those that use bytes of such a region, for a reason.
+pub(super) fn keep_off(
+    ranges: &[Range<u64>],
+    reason: &str,
+    sites: &mut Vec<ProbeSite>,
+    left_out: &mut BTreeMap<u64, String>,
+) {
+    let clashes = |site: &mut ProbeSite| {
+        let taken = taken(site.patch, site.patch_len, &site.displaced, &site.extra);
+        let meet = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
+        taken.iter().any(|a| ranges.iter().any(|b| meet(a, b)))
+    };
+    let mut out: Vec<ProbeSite> = sites.extract_if(.., clashes).collect();
     let mut done = 0;
     while done < out.len() {
-        let (gone, reason) = (out[done].0.displaced.clone(), out[done].1.clone());
+        let gone = out[done].displaced.clone();
         let uses = |site: &mut ProbeSite| match site.extra {
             Extra::HopSlot(slot) => gone.contains(&slot) || gone.contains(&(slot + JUMP - 1)),
             _ => false,
         };
         let more: Vec<_> = sites.extract_if(.., uses).collect();
-        out.extend(more.into_iter().map(|site| (site, reason.clone())));
+        out.extend(more);
         done += 1;
     }
-    for (site, reason) in out {
-        left_out.extend(site.probes.into_iter().map(|addr| (addr, reason.clone())));
+    for site in out {
+        left_out.extend(
+            site.probes
+                .into_iter()
+                .map(|addr| (addr, reason.to_owned())),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hodo_plan::model::Tactic;
+
+    fn site(displaced: Range<u64>, extra: Extra) -> ProbeSite {
+        let hop = matches!(extra, Extra::HopSlot(_));
+        ProbeSite {
+            tactic: if hop { Tactic::Hop } else { Tactic::Jump },
+            patch: displaced.start,
+            patch_len: if hop { 2 } else { 5 },
+            extra,
+            probes: vec![displaced.start],
+            flags_dead: vec![true],
+            joined: vec![false],
+            displaced,
+        }
+    }
+
+    #[test]
+    fn regions_whose_hops_lead_into_one_that_is_left_out_go_with_it() {
+        let mut sites = vec![
+            site(0x100..0x112, Extra::None),
+            // Its slot is in the first one's displaced bytes, the next one's in its own.
+            site(0x120..0x130, Extra::HopSlot(0x108)),
+            site(0x140..0x143, Extra::HopSlot(0x128)),
+            site(0x150..0x153, Extra::HopSlot(0x160)),
+            site(0x170..0x180, Extra::None),
+            // Only its slot is where something else is.
+            site(0x190..0x193, Extra::HopSlot(0x118)),
+        ];
+        let mut left_out = BTreeMap::new();
+        keep_off(&[0x110..0x11A], "a reason", &mut sites, &mut left_out);
+        let rest: Vec<u64> = sites.iter().map(|site| site.patch).collect();
+        assert_eq!(rest, [0x150, 0x170]);
+        let gone: Vec<u64> = left_out.keys().copied().collect();
+        assert_eq!(gone, [0x100, 0x120, 0x140, 0x190]);
+        assert!(left_out.values().all(|reason| reason == "a reason"));
+    }
+
+    #[test]
+    fn regions_with_nothing_near_stay() {
+        let mut sites = vec![site(0x100..0x110, Extra::None)];
+        let mut left_out = BTreeMap::new();
+        keep_off(&[0x110..0x120], "a reason", &mut sites, &mut left_out);
+        keep_off(&[0xF0..0x100], "a reason", &mut sites, &mut left_out);
+        assert_eq!((sites.len(), left_out.len()), (1, 0));
     }
 }

@@ -1,6 +1,8 @@
 //! Where the probes of a file are, and how each of these places is changed.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
@@ -37,6 +39,10 @@ pub(super) struct Planned {
 
 /// Bytes at the beginning of a hooked function that may be changed.
 pub(super) const HOOK_LENGTH: u64 = 32;
+
+fn hook(&(addr, _): &(u64, u64)) -> Range<u64> {
+    addr..addr + HOOK_LENGTH
+}
 
 impl Probes {
     /// Finds the places of a file's probes, and plans them. `plan` is that of the file's functions, if it is known.
@@ -139,9 +145,17 @@ impl Probes {
             true => Wanted::Every,
             false => Wanted::At(&wanted),
         };
+        let hooked = image.symbols(&HOOKED);
+        let hooks: Vec<_> = hooked.iter().flatten().map(hook).collect();
+        let clashing = RefCell::new(BTreeMap::new());
         let planned = |which: Wanted<'_>| {
-            plan_probes(&image.path, &image.bytes, which, 0)
-                .with_context(|| format!("planning {}", image.path.display()))
+            let mut plan = plan_probes(&image.path, &image.bytes, which, 0)
+                .with_context(|| format!("planning {}", image.path.display()))?;
+            let mut left_out = BTreeMap::new();
+            let reason = "hodo itself changes this function";
+            beside::keep_off(&hooks, reason, &mut plan.sites, &mut left_out);
+            clashing.replace(left_out);
+            Ok(plan)
         };
         let (plan, functions, left_out) = match plan {
             Some((functions, chosen)) if !chosen.is_empty() => {
@@ -159,19 +173,10 @@ impl Probes {
             refused.insert(refusal.addr, reason);
         }
         refused.extend(left_out);
-        let hooked = image.symbols(&HOOKED);
-        let clashes = |site: &ProbeSite| {
-            hooked.iter().flatten().any(|&(addr, _)| {
-                site.displaced.start < addr + HOOK_LENGTH && addr < site.displaced.end
-            })
-        };
-        let (clashing, sites) = plan.sites.into_iter().partition::<Vec<_>, _>(clashes);
-        for addr in clashing.iter().flat_map(|site| &site.probes) {
-            refused.insert(*addr, "hodo itself changes this function".to_owned());
-        }
+        refused.extend(clashing.into_inner());
         Ok(Planned {
             places,
-            sites,
+            sites: plan.sites,
             refused,
             functions,
             no_returns,
