@@ -25,6 +25,7 @@ need python3 python3
 need git git
 need go golang-go
 need node nodejs
+need strace strace
 
 if [ ${#missing[@]} -gt 0 ]; then
     step "install ${missing[*]}"

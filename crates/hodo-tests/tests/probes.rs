@@ -185,6 +185,29 @@ fn every_instruction_of_real_programs() {
 }
 
 #[test]
+fn every_instruction_of_python() {
+    let script = "import json,re,threading\ndef f(n): return n if n<2 else f(n-1)+f(n-2)\ndef g():\n for i in range(5):\n  \
+                  try:\n   if i%2: raise ValueError(i)\n  except ValueError as e: yield str(e)\n\
+                  ts=[threading.Thread(target=f,args=(12,)) for _ in range(3)]\n[t.start() for t in ts]\n[t.join() for t in ts]\n\
+                  print(f(15),list(g()),json.dumps({'a':[1,{'b':None}]}),re.sub('(a+)b',r'<\\1>','xaab'),2**200,'%.5f'%3.14159)";
+    let Ok(program) = Path::new("/usr/bin/python3").canonicalize() else {
+        hodo_tests::skip("there is no /usr/bin/python3");
+        return;
+    };
+    // Where it is a small program with a large library, that is meant.
+    let output = Command::new("ldd").arg(&program).output();
+    let libraries = output.map(|output| text(&output.stdout).to_owned());
+    let libraries = libraries.unwrap_or_default();
+    let library = libraries
+        .split_whitespace()
+        .find(|name| name.starts_with("libpython"));
+    count_everything(
+        library.unwrap_or(path(&program)),
+        &["/usr/bin/python3", "-c", script],
+    );
+}
+
+#[test]
 fn every_instruction_of_programs_with_exceptions_and_signals() {
     for kind in available(&Kind::ALL) {
         let program = build("exceptions.cc", kind, &[]);
