@@ -150,14 +150,7 @@ impl Probes {
             let context = || format!("the probe {:?}", texts[index]);
             // What variables are is known only at their places.
             if variables::has_variables(definition) {
-                let hist =
-                    |action: &hodo_probe::Action| matches!(action, hodo_probe::Action::Hist(_));
-                if definition.actions.iter().any(hist) {
-                    return Err(anyhow::anyhow!(
-                        "histograms of variables are not supported yet; name registers"
-                    ))
-                    .with_context(context);
-                }
+                (histograms.add(index, definition, None)).with_context(context)?;
                 continue;
             }
             let fetched = values::fetches(definition, &|_| Some(0)).with_context(context)?;
@@ -167,7 +160,7 @@ impl Probes {
                 rdpid,
             };
             histograms
-                .add(index, definition, &arguments)
+                .add(index, definition, Some(&arguments))
                 .with_context(context)?;
         }
         Ok(Self {

@@ -281,8 +281,8 @@ fn variables_that_cannot_be_fetched_are_said() {
         ),
         (
             &program,
-            "show total hist:keys=total",
-            "histograms of variables are not supported yet; name registers",
+            "show $vars hist:keys=nothing",
+            "there is no variable nothing here",
         ),
         (&optimized, "show hidden", "hidden is optimized out here"),
     ] {
@@ -293,4 +293,93 @@ fn variables_that_cannot_be_fetched_are_said() {
         assert!(said.contains(message), "{definition}: {said}");
         assert!(output.stdout.is_empty(), "{definition}: it ran");
     }
+}
+
+/// The histogram of a definition, and what was said.
+fn histogram(program: &Path, definition: &str) -> (Value, String) {
+    let file = path(program);
+    let definition = format!("{file}:{definition}");
+    let output = probe(&["--format", "json", "-e", &definition, "--", file]);
+    assert_eq!(output.status.code(), Some(0), "{definition}: {output:?}");
+    let lines = text(&output.stdout).lines();
+    let mut objects = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let found = objects.find(|object| object.get("hist").is_some());
+    (found.expect("a histogram"), text(&output.stderr).to_owned())
+}
+
+#[test]
+fn histograms_of_variables() {
+    let program = build("sources.c", Kind::Pie, &["-O0", "-gdwarf-5"]);
+    let line = line_of("body");
+    let (found, _) = histogram(
+        &program,
+        &format!("sources.c:{line} i hist:keys=i.buckets=25:vals=i:sort=i"),
+    );
+    let entries = found["hist"].as_array().expect("entries").iter();
+    let rows: Vec<_> = entries
+        .map(|entry| (&entry["key"]["i"], &entry["hitcount"], &entry["sums"]["i"]))
+        .collect();
+    // One line may be more than one place.
+    let first = rows[0].1.as_u64().expect("hits");
+    assert!(first % 25 == 0 && rows.len() == 4, "{found}");
+    for (bucket, row) in rows.iter().enumerate() {
+        let times = first / 25;
+        let low = bucket as u64 * 25;
+        let sum = (low..low + 25).sum::<u64>() * times;
+        assert_eq!((row.0.as_u64(), row.2.as_u64()), (Some(low), Some(sum)));
+        assert_eq!(row.1.as_u64(), Some(first), "{found}");
+    }
+    for flags in [["-O0", "-gdwarf-5"], ["-O2", "-gdwarf-5"]] {
+        let program = build("sources.c", Kind::Pie, &flags);
+        let (found, _) = histogram(
+            &program,
+            "show small label name=p->name:string hist:keys=small,label,name:vals=small:sort=name",
+        );
+        let key = |name: &str| serde_json::json!({"small": -3, "label": "label", "name": name});
+        let entry = |name: &str| serde_json::json!({"key": key(name), "hitcount": 1, "sums": {"small": -3}});
+        let both = serde_json::json!([entry("first"), entry("second")]);
+        assert_eq!(found["hist"], both, "{flags:?}");
+    }
+}
+
+#[test]
+fn a_histogram_has_one_type_of_key() {
+    let program = build("types.c", Kind::Pie, &["-O1", "-gdwarf-5"]);
+    for (pattern, keys) in [("wide_of", [-1, 0, 1].as_slice()), ("narrow_of", &[0, 1])] {
+        let (found, said) = histogram(&program, &format!("{pattern} n hist:keys=n:sort=n"));
+        let entries = found["hist"].as_array().expect("entries").iter();
+        let seen: Vec<_> = entries.map(|entry| entry["key"]["n"].as_i64()).collect();
+        let keys: Vec<_> = keys.iter().map(|key| Some(*key)).collect();
+        assert_eq!((seen, said.as_str()), (keys, ""));
+    }
+    // The second place is left out, and that is said.
+    let (found, said) = histogram(&program, "*_of n hist:keys=n");
+    assert_eq!(found["hits"], 10);
+    let reason = "what its histogram is of has other types here than elsewhere";
+    assert!(said.contains(reason), "{said}");
+}
+
+#[test]
+fn conditions_name_what_all_variables_bring() {
+    let program = build("sources.c", Kind::Pie, &["-O0", "-gdwarf-5"]);
+    // The variable of a condition is an argument of its own, once.
+    for (definition, hits) in [
+        ("show $params if small == -3 && count == 65535", 2),
+        ("show $vars if color == 6 && letter == 'q'", 2),
+        ("show $vars if small > 0", 0),
+    ] {
+        let seen = values(&program, definition);
+        assert_eq!(seen.len(), hits, "{definition}");
+        for args in seen {
+            assert_eq!(
+                (&args["small"], &args["count"]),
+                (&(-3).into(), &65535.into())
+            );
+            assert_eq!(args["letter"], "q", "{args}");
+        }
+    }
+    let (found, _) = histogram(&program, "show $vars hist:keys=count:vals=small");
+    assert_eq!(found["hits"], 2);
+    assert_eq!(found["hist"][0]["key"]["count"], 65535);
+    assert_eq!(found["hist"][0]["sums"]["small"], -6);
 }

@@ -4,11 +4,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::expr::{Class, class_of, named, unknown};
+use super::expr::{Class, class_of, named, named_or_brought, unknown};
 use super::fetch::At;
 use super::lexer::{Cursor, Result};
 use super::model::{
-    Action, Bucket, FetchArg, HistKey, HistSort, Histogram, Kind, ProbeName, SortBy,
+    Action, Bucket, Expr, FetchArg, HistKey, HistSort, Histogram, Kind, ProbeName, SortBy,
 };
 use super::{HIST_SIZE, MAX_HIST_SIZE, MAX_KEYS, MAX_SNAPSHOT_SIZE, SNAPSHOT_SIZE};
 
@@ -45,7 +45,11 @@ pub(super) fn meant(word: &str) -> Option<&'static str> {
 }
 
 /// All actions, to the end of the text. What is between them and that which comes before has been read.
-pub(super) fn actions(cursor: &mut Cursor, at: At, args: &[FetchArg]) -> Result<Vec<Action>> {
+pub(super) fn actions(
+    cursor: &mut Cursor,
+    at: At,
+    args: &mut Vec<FetchArg>,
+) -> Result<Vec<Action>> {
     let mut actions: Vec<Action> = Vec::new();
     while !cursor.is_end() {
         let start = cursor.at;
@@ -78,7 +82,7 @@ pub(super) fn separator(cursor: &mut Cursor) -> Result<()> {
     Ok(())
 }
 
-fn action(cursor: &mut Cursor, at: At, args: &[FetchArg]) -> Result<Action> {
+fn action(cursor: &mut Cursor, at: At, args: &mut Vec<FetchArg>) -> Result<Action> {
     let start = cursor.at;
     let word = cursor.word();
     match word {
@@ -196,7 +200,7 @@ const FIELDS: [(&str, &str); 7] = [
     ("size", "size"),
 ];
 
-fn histogram(cursor: &mut Cursor, args: &[FetchArg]) -> Result<Action> {
+fn histogram(cursor: &mut Cursor, args: &mut Vec<FetchArg>) -> Result<Action> {
     let start = cursor.at;
     let mut seen: Vec<&str> = Vec::new();
     let mut keys: Vec<HistKey> = Vec::new();
@@ -264,10 +268,11 @@ fn list(cursor: &mut Cursor, mut one: impl FnMut(&mut Cursor) -> Result<()>) -> 
     }
 }
 
-fn key(cursor: &mut Cursor, args: &[FetchArg], keys: &mut Vec<HistKey>) -> Result<()> {
+fn key(cursor: &mut Cursor, args: &mut Vec<FetchArg>, keys: &mut Vec<HistKey>) -> Result<()> {
     let at = cursor.at;
     let word = cursor.identifier("the name of an argument, pid, tid, cpu or comm")?;
-    let (value, class) = named(word, args).ok_or_else(|| unknown(cursor, at, word, args))?;
+    let (value, class) =
+        named_or_brought(word, args).ok_or_else(|| unknown(cursor, at, word, args))?;
     if class == Class::Array {
         return Err(cursor.wrong(at, format!("{word} is an array and cannot be a key")));
     }
@@ -301,18 +306,19 @@ fn key(cursor: &mut Cursor, args: &[FetchArg], keys: &mut Vec<HistKey>) -> Resul
     Ok(())
 }
 
-fn value(cursor: &mut Cursor, args: &[FetchArg], values: &mut Vec<usize>) -> Result<()> {
+fn value(cursor: &mut Cursor, args: &mut Vec<FetchArg>, values: &mut Vec<usize>) -> Result<()> {
     let at = cursor.at;
     let word = cursor.identifier("the name of an argument")?;
-    let Some(index) = args.iter().position(|arg| arg.name == word) else {
-        if word == "hitcount" {
-            // It is counted always.
-            return Ok(());
-        }
-        if named(word, args).is_some() {
+    if word == "hitcount" && args.iter().all(|arg| arg.name != word) {
+        // It is counted always.
+        return Ok(());
+    }
+    let index = match named_or_brought(word, args) {
+        Some((Expr::Arg(index), _)) => index,
+        Some(_) => {
             return Err(cursor.wrong(at, format!("{word} cannot be summed up; it can be a key")));
         }
-        return Err(unknown(cursor, at, word, args));
+        None => return Err(unknown(cursor, at, word, args)),
     };
     if !matches!(class_of(&args[index]), Class::Number | Class::Unknown) {
         return Err(cursor.wrong(at, format!("{word} is no number and cannot be summed up")));

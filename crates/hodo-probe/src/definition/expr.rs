@@ -3,10 +3,11 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use super::lexer::{Cursor, Result, is_identifier};
-use super::model::{BinaryOp, Expr, FetchArg, Scalar, Type, UnaryOp};
-use super::{MAX_HEIGHT, MAX_NESTING};
+use super::model::{BinaryOp, Expr, FetchArg, Scalar, Source, Type, UnaryOp};
+use super::{MAX_ARGS, MAX_HEIGHT, MAX_NESTING};
 
 /// The names that are known beside those of the arguments.
 pub(super) const BUILT_IN: [(&str, Expr); 4] = [
@@ -78,6 +79,24 @@ pub(super) fn named(word: &str, args: &[FetchArg]) -> Option<(Expr, Class)> {
     Some((value.clone(), class))
 }
 
+/// The same; beside `$vars` and `$params`, any other word is a variable, which becomes an argument of its own.
+pub(super) fn named_or_brought(word: &str, args: &mut Vec<FetchArg>) -> Option<(Expr, Class)> {
+    if let Some(found) = named(word, args) {
+        return Some(found);
+    }
+    let brings =
+        |arg: &FetchArg| matches!(&arg.source, Source::Variable(name) if name.starts_with('$'));
+    if args.len() == MAX_ARGS || !is_identifier(word) || !args.iter().any(brings) {
+        return None;
+    }
+    args.push(FetchArg {
+        name: word.to_string(),
+        source: Source::Variable(word.to_string()),
+        ty: None,
+    });
+    named(word, args)
+}
+
 /// An expression, and what is known about it.
 struct Node {
     expr: Expr,
@@ -88,7 +107,7 @@ struct Node {
 }
 
 /// The condition that begins here.
-pub(super) fn condition(cursor: &mut Cursor, args: &[FetchArg]) -> Result<Expr> {
+pub(super) fn condition(cursor: &mut Cursor, args: &mut Vec<FetchArg>) -> Result<Expr> {
     let mut parser = Parser {
         cursor,
         args,
@@ -109,7 +128,7 @@ pub(super) fn condition(cursor: &mut Cursor, args: &[FetchArg]) -> Result<Expr> 
 
 struct Parser<'c, 't, 'a> {
     cursor: &'c mut Cursor<'t>,
-    args: &'a [FetchArg],
+    args: &'a mut Vec<FetchArg>,
     nesting: usize,
 }
 
@@ -273,7 +292,8 @@ impl Parser<'_, '_, '_> {
                     self.cursor.at = at;
                     return Err(self.cursor.expected("a value"));
                 }
-                named(word, self.args).ok_or_else(|| unknown(self.cursor, at, word, self.args))
+                named_or_brought(word, self.args)
+                    .ok_or_else(|| unknown(self.cursor, at, word, self.args))
             }
         }
     }

@@ -35,17 +35,17 @@ pub fn parse(text: &str) -> Result<Definition> {
         kind,
         place: &place,
     };
-    let args = args(&mut cursor, at)?;
+    let mut args = args(&mut cursor, at)?;
     let mut condition = None;
     if begins_condition(&cursor) {
         cursor.word();
         cursor.spaces();
-        condition = Some(expr::condition(&mut cursor, &args)?);
+        condition = Some(expr::condition(&mut cursor, &mut args)?);
     }
     if condition.is_some() || !args.is_empty() {
         action::separator(&mut cursor)?;
     }
-    let actions = action::actions(&mut cursor, at, &args)?;
+    let actions = action::actions(&mut cursor, at, &mut args)?;
     let named = head.name.is_some();
     Ok(Definition {
         kind,

@@ -98,7 +98,14 @@ impl Probes {
                     deeds.push(Deed::Record(event, gate, shared));
                 }
                 Wanted::Hist(_) => {
-                    deeds.extend(self.histograms.get(index, number).map(Deed::Histogram))
+                    let arguments = Arguments {
+                        known: &fetched.known,
+                        types: &fetched.types,
+                        rdpid: self.rdpid,
+                    };
+                    let wanted = definition.unwrap_or(&self.definitions[index]);
+                    let histogram = self.histograms.get(index, number, wanted, &arguments)?;
+                    deeds.extend(histogram.map(Deed::Histogram));
                 }
                 Wanted::Enable(name) | Wanted::Disable(name) => {
                     let on = matches!(action, Wanted::Enable(_));

@@ -1,5 +1,6 @@
 //! Histograms: their tables, and what is in them at the end.
 
+use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -29,13 +30,20 @@ struct Table {
     action: usize,
     /// From the beginning of the tables.
     at: u64,
+    /// What is in it. Of variables, the first place of the definition tells.
+    shape: OnceCell<Shape>,
+}
+
+/// What is in a table.
+#[derive(Debug, Clone)]
+struct Shape {
     histogram: Histogram,
     /// Of each key and each sum.
     shown: (Vec<Shown>, Vec<Shown>),
 }
 
 /// How a number is shown.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Shown {
     name: String,
     signed: bool,
@@ -45,7 +53,7 @@ struct Shown {
 }
 
 impl Histograms {
-    /// Adds the histograms of a definition.
+    /// Adds the histograms of a definition. What variables are is not known yet: those have no `arguments`.
     ///
     /// # Errors
     /// If they are too large.
@@ -53,54 +61,23 @@ impl Histograms {
         &mut self,
         index: usize,
         definition: &Definition,
-        arguments: &Arguments<'_>,
+        arguments: Option<&Arguments<'_>>,
     ) -> Result<()> {
         for (action, what) in definition.actions.iter().enumerate() {
             let Action::Hist(wanted) = what else {
                 continue;
             };
-            let mut histogram = Histogram {
-                table: 0,
-                size: wanted.size,
-                keys: Vec::new(),
-                sums: Vec::new(),
-            };
-            let mut shown = (Vec::new(), Vec::new());
-            for key in &wanted.keys {
-                if let Some(text) = arguments.text(&key.value) {
-                    histogram.keys.push(Key::Text(text));
-                    shown.0.push(Shown {
-                        name: name(definition, &key.value),
-                        signed: false,
-                        kind: "text",
-                        width: 0,
-                    });
-                    continue;
+            let shape = OnceCell::new();
+            let bytes = match arguments {
+                Some(arguments) => {
+                    let made = Shape::new(definition, wanted, arguments)?;
+                    shape.get_or_init(|| made).histogram.bytes()
                 }
-                let (test, _) = arguments.number(&key.value)?;
-                let mut how = number(definition, &key.value);
-                let part = match key.bucket {
-                    Bucket::Each => Part::Each,
-                    Bucket::Log2 => {
-                        how.kind = "log2";
-                        Part::Log2
-                    }
-                    Bucket::Linear(width) => {
-                        how.kind = "linear";
-                        how.width = width;
-                        Part::Linear(width, how.signed)
-                    }
-                };
-                histogram.keys.push(Key::Number(test, part));
-                shown.0.push(how);
-            }
-            for &value in &wanted.values {
-                let value = Expr::Arg(value);
-                histogram.sums.push(arguments.number(&value)?.0);
-                shown.1.push(number(definition, &value));
-            }
+                // A variable may be a text.
+                None => Histogram::most_bytes(wanted.size, wanted.keys.len(), wanted.values.len()),
+            };
             let at = self.size;
-            self.size = (at + histogram.bytes()).next_multiple_of(4096);
+            self.size = at.saturating_add(bytes).next_multiple_of(4096);
             if self.size > MOST {
                 bail!(
                     "the histograms need more than {} GiB; give them a smaller size=",
@@ -111,9 +88,31 @@ impl Histograms {
                 definition: index,
                 action,
                 at,
-                histogram,
-                shown,
+                shape,
             });
+        }
+        Ok(())
+    }
+
+    /// Looks at what the variables are at one place: `definition` has registers and memory in place of them.
+    ///
+    /// # Errors
+    /// If they cannot be keys or sums, or are of other types than at the places before.
+    pub(super) fn look(
+        &self,
+        index: usize,
+        definition: &Definition,
+        arguments: &Arguments<'_>,
+    ) -> Result<()> {
+        for table in self.tables.iter().filter(|t| t.definition == index) {
+            if let Action::Hist(wanted) = &definition.actions[table.action] {
+                let here = Shape::new(definition, wanted, arguments)?;
+                let before = table.shape.get_or_init(|| here.clone());
+                let words = |shape: &Shape| shape.histogram.words().slot();
+                if before.shown != here.shown || words(before) != words(&here) {
+                    bail!("what its histogram is of has other types here than elsewhere");
+                }
+            }
         }
         Ok(())
     }
@@ -123,14 +122,26 @@ impl Histograms {
         self.size
     }
 
-    /// The histogram of an action of a definition.
-    pub(super) fn get(&self, definition: usize, action: usize) -> Option<Histogram> {
+    /// The histogram of an action of a definition, where its arguments are these.
+    ///
+    /// # Errors
+    /// If they cannot be keys or sums.
+    pub(super) fn get(
+        &self,
+        index: usize,
+        action: usize,
+        definition: &Definition,
+        arguments: &Arguments<'_>,
+    ) -> Result<Option<Histogram>> {
         let mut tables = self.tables.iter();
-        let table = tables.find(|t| (t.definition, t.action) == (definition, action))?;
+        let table = tables.find(|t| (t.definition, t.action) == (index, action));
+        let (Some(table), Action::Hist(wanted)) = (table, &definition.actions[action]) else {
+            return Ok(None);
+        };
         let below = counters::SIZE + self.size;
-        let mut histogram = table.histogram.clone();
+        let mut histogram = Shape::new(definition, wanted, arguments)?.histogram;
         histogram.table = table.at.cast_signed() - below.cast_signed();
-        Some(histogram)
+        Ok(Some(histogram))
     }
 
     /// `hists.json`.
@@ -143,18 +154,23 @@ impl Histograms {
         let mut all = Vec::new();
         for table in &self.tables {
             let definition = &definitions[table.definition];
-            let words = memory(table.at, table.histogram.bytes())?;
+            let Some(shape) = table.shape.get() else {
+                // It has no place.
+                continue;
+            };
+            let Shape { histogram, shown } = shape;
+            let words = memory(table.at, histogram.bytes())?;
             let sort: &[HistSort] = match &definition.actions[table.action] {
                 Action::Hist(wanted) => &wanted.sort,
                 _ => &[],
             };
-            let entries = table.entries(&words[8..], sort);
+            let entries = shape.entries(&words[8..], sort);
             let column = |shown: &Shown| json!({"name": shown.name, "kind": shown.kind, "width": shown.width});
             all.push(json!({
                 "group": definition.group, "name": definition.name, "definition": texts[table.definition],
-                "size": table.histogram.size, "lost": words[1], "unread": words[2],
-                "keys": table.shown.0.iter().map(column).collect::<Vec<_>>(),
-                "sums": table.shown.1.iter().map(column).collect::<Vec<_>>(),
+                "size": histogram.size, "lost": words[1], "unread": words[2],
+                "keys": shown.0.iter().map(column).collect::<Vec<_>>(),
+                "sums": shown.1.iter().map(column).collect::<Vec<_>>(),
                 "entries": entries,
             }));
         }
@@ -169,7 +185,56 @@ struct Entry {
     sums: Vec<u64>,
 }
 
-impl Table {
+impl Shape {
+    /// What a histogram has, where a definition's arguments are these.
+    fn new(
+        definition: &Definition,
+        wanted: &hodo_probe::Histogram,
+        arguments: &Arguments<'_>,
+    ) -> Result<Self> {
+        let mut histogram = Histogram {
+            table: 0,
+            size: wanted.size,
+            keys: Vec::new(),
+            sums: Vec::new(),
+        };
+        let mut shown = (Vec::new(), Vec::new());
+        for key in &wanted.keys {
+            if let Some(text) = arguments.text(&key.value) {
+                histogram.keys.push(Key::Text(text));
+                shown.0.push(Shown {
+                    name: name(definition, &key.value),
+                    signed: false,
+                    kind: "text",
+                    width: 0,
+                });
+                continue;
+            }
+            let (test, _) = arguments.number(&key.value)?;
+            let mut how = number(definition, &key.value);
+            let part = match key.bucket {
+                Bucket::Each => Part::Each,
+                Bucket::Log2 => {
+                    how.kind = "log2";
+                    Part::Log2
+                }
+                Bucket::Linear(width) => {
+                    how.kind = "linear";
+                    how.width = width;
+                    Part::Linear(width, how.signed)
+                }
+            };
+            histogram.keys.push(Key::Number(test, part));
+            shown.0.push(how);
+        }
+        for &value in &wanted.values {
+            let value = Expr::Arg(value);
+            histogram.sums.push(arguments.number(&value)?.0);
+            shown.1.push(number(definition, &value));
+        }
+        Ok(Self { histogram, shown })
+    }
+
     /// What is in the slots, in order.
     fn entries(&self, slots: &[u64], sort: &[HistSort]) -> Vec<Value> {
         let words = self.histogram.words();

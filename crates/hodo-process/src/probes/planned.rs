@@ -9,12 +9,14 @@ use anyhow::{Context, Result};
 use hodo_plan::PlanOptions;
 use hodo_plan::model::{Plan, ProbeSite, Wanted};
 use hodo_plan::plan_probes;
-use hodo_probe::{Kind, Offset, Place, Symbol};
+use hodo_probe::{Definition, Kind, Offset, Place, Symbol};
 
 use hodo_symbols::Usdt;
 
+use super::conditions::Arguments;
 use super::places::{functions, is_file, lines, spots, usdt};
 use super::returns::take_refused;
+use super::values::fetches;
 use super::variables::{has_variables, resolved};
 use super::{Probes, Spot, beside};
 use crate::modules::{Chosen, HOOKED, Image};
@@ -45,6 +47,25 @@ fn hook(&(addr, _): &(u64, u64)) -> Range<u64> {
 }
 
 impl Probes {
+    /// A definition with registers and memory in place of its variables, whose types fit its histograms.
+    fn resolved(
+        &self,
+        (index, definition): (usize, &Definition),
+        image: &Image,
+        addr: u64,
+        note: Option<&Usdt>,
+    ) -> Result<Definition> {
+        let resolved = resolved(definition, image, addr, note)?;
+        let fetched = fetches(&resolved, &|_| Some(0))?;
+        let arguments = Arguments {
+            known: &fetched.known,
+            types: &fetched.types,
+            rdpid: self.rdpid,
+        };
+        self.histograms.look(index, &resolved, &arguments)?;
+        Ok(resolved)
+    }
+
     /// Finds the places of a file's probes, and plans them. `plan` is that of the file's functions, if it is known.
     ///
     /// # Errors
@@ -100,7 +121,7 @@ impl Probes {
                 let note = notes.get(&addr);
                 let definition = match variables || note.is_some() {
                     false => None,
-                    true => match resolved(definition, image, addr, note) {
+                    true => match self.resolved((index, definition), image, addr, note) {
                         Ok(resolved) => Some(Rc::new(resolved)),
                         Err(error) => {
                             let place = super::at(&symbol, offset);

@@ -96,6 +96,16 @@ impl Histogram {
         (u64::from(size) * 2).next_power_of_two()
     }
 
+    /// Bytes of a table for so many entries, at most, where the numbers of keys and sums are known.
+    #[must_use]
+    pub fn most_bytes(size: u32, keys: usize, sums: usize) -> u64 {
+        let words = Words {
+            keys: keys * (STRING / 8),
+            sums,
+        };
+        HEAD + Self::slots(size) * words.slot()
+    }
+
     /// Bytes of its table.
     #[must_use]
     pub fn bytes(&self) -> u64 {
