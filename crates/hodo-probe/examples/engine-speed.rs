@@ -17,6 +17,7 @@ global_asm!(
     ".p2align 4",
     ".globl speed_leaf",
     ".globl speed_many",
+    ".globl speed_written",
     ".type speed_leaf,@function",
     "speed_leaf:",
     ".cfi_startproc",
@@ -27,6 +28,18 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     ".size speed_leaf, . - speed_leaf",
+    ".p2align 4",
+    ".type speed_written,@function",
+    "speed_written:",
+    ".cfi_startproc",
+    "push rbp",
+    "mov rbp, rsp",
+    "mov rax, rdi",
+    "add rax, 1",
+    "pop rbp",
+    "ret",
+    ".cfi_endproc",
+    ".size speed_written, . - speed_written",
     ".p2align 5",
     "speed_many:",
     ".rept 1000",
@@ -45,6 +58,7 @@ global_asm!(
 unsafe extern "C" {
     fn speed_leaf(n: u64) -> u64;
     fn speed_many(n: u64) -> u64;
+    fn speed_written(n: u64) -> u64;
 }
 
 static HITS: AtomicU64 = AtomicU64::new(0);
@@ -79,12 +93,16 @@ fn cpu() -> u64 {
 
 /// Nanoseconds for one call: the best of some runs.
 fn calls(count: u64) -> f64 {
+    calls_of(speed_leaf, count)
+}
+
+fn calls_of(function: unsafe extern "C" fn(u64) -> u64, count: u64) -> f64 {
     (0..7)
         .map(|_| {
             let start = cpu();
             for n in 0..count {
                 // SAFETY: a function of a number.
-                assert_eq!(unsafe { speed_leaf(black_box(n)) }, n + 1);
+                assert_eq!(unsafe { function(black_box(n)) }, n + 1);
             }
             (cpu() - start) as f64 / count as f64
         })
@@ -185,7 +203,25 @@ fn main() {
         &Request::at(leaf).before(with_all),
         2_000_000,
     );
-    hits(engine, "count", &Request::at(leaf).count(), 5_000_000);
+    hits(
+        engine,
+        "count, the flags are kept",
+        &Request::at(leaf).count(),
+        5_000_000,
+    );
+    let written = speed_written as *const () as u64;
+    let calls = || calls_of(speed_written, 5_000_000);
+    let alone = calls();
+    // SAFETY: there is no handler.
+    let probe =
+        unsafe { engine.register(&Request::at(written).count()) }.expect("it can be probed");
+    let way = probe.execution();
+    println!(
+        "{:44} {:9.1} ns   {way:?}",
+        "count, the flags are written next",
+        calls() - alone
+    );
+    drop(probe);
     hits(
         engine,
         "return handler",

@@ -557,6 +557,22 @@ mod tests {
     }
 
     #[test]
+    fn a_branch_to_itself_passes_its_gap() {
+        for (code, distance_at) in [
+            (&[0xE2, 0xFE][..], 8),       // loop to itself
+            (&[0x67, 0xE3, 0xFD][..], 9), // jecxz to itself
+            (&[0xEB, 0xFE][..], 4),       // jmp to itself
+            (&[0x75, 0xFE][..], 5),       // jnz to itself
+        ] {
+            let moved = relocate_apart(code, 0x1000, 0x9000, &[(0, 3)]).unwrap();
+            let distance = moved.bytes[distance_at..][..4].try_into().unwrap();
+            let end = distance_at as i32 + 4;
+            assert_eq!(i32::from_le_bytes(distance), -end, "{code:02x?}");
+            assert_eq!(moved.bytes.len(), end as usize);
+        }
+    }
+
+    #[test]
     fn a_loop_within_stays_within() {
         // dec ecx; jnz to the start
         let bytes = moved(&[0xFF, 0xC9, 0x75, 0xFC], 0x1000, 0x9000);

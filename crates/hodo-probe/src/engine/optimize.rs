@@ -29,6 +29,8 @@ pub(super) enum Variant {
     Returning,
     /// It counts.
     Counting,
+    /// It calls handlers of the return only.
+    ReturnsOnly,
 }
 
 /// What comes before the moved instructions; see `common.rs`.
@@ -77,13 +79,17 @@ pub(super) fn prepare(
 /// What comes before the moved instructions, at `start`; the pointers to heads are at `words`.
 fn prefix(
     site: &Site,
-    returning: bool,
+    variant: Variant,
     start: u64,
     common: u64,
     words: u64,
 ) -> Option<(Vec<u8>, u64, [u64; 2])> {
     let mut bytes = Vec::new();
-    for (opcode, operand) in BEFORE {
+    let entry: &[_] = match variant {
+        Variant::ReturnsOnly => &[],
+        _ => BEFORE,
+    };
+    for (opcode, operand) in entry {
         bytes.extend_from_slice(opcode);
         let to = match operand {
             Operand::None => continue,
@@ -94,7 +100,7 @@ fn prefix(
     }
     let behind = start + bytes.len() as u64;
     let mut frames = [0; 2];
-    if returning {
+    if matches!(variant, Variant::Returning | Variant::ReturnsOnly) {
         let missed = site.unreturned.as_ptr() as u64;
         let places = returns::Places {
             head: words + 8,
@@ -115,7 +121,7 @@ fn make(
     variant: Variant,
     changes: &mut Vec<Change>,
 ) -> Option<&'static Detour> {
-    let returning = variant == Variant::Returning;
+    let returning = matches!(variant, Variant::Returning | Variant::ReturnsOnly);
     let addr = site.addr();
     let window = match window(memory, site) {
         Some(window) => window,
@@ -139,7 +145,7 @@ fn make(
             let behind = start + bytes.len() as u64;
             Some((bytes, behind, [0; 2]))
         }
-        _ => prefix(site, returning, start, common, words),
+        _ => prefix(site, variant, start, common, words),
     };
     let (before, ..) = prefix(addr, addr, addr, addr)?;
     let size = before.len() + relocated_len(code, addr).ok()? + JUMP as usize + 24;

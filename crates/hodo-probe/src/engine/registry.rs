@@ -247,9 +247,14 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
         let returning = site
             .return_nodes()
             .any(|node| node.enabled.load(Ordering::Relaxed) != 0);
+        let enters = || {
+            site.nodes()
+                .any(|node| node.enabled.load(Ordering::Relaxed) != 0)
+        };
         let counts = || site.lone_counter().is_some();
         let variants: &[Variant] = match returning {
-            true => &[Variant::Returning],
+            true if enters() => &[Variant::Returning],
+            true => &[Variant::ReturnsOnly, Variant::Returning],
             false if counts() => &[Variant::Counting, Variant::Plain],
             false => &[Variant::Plain],
         };
@@ -297,7 +302,8 @@ impl Inner {
         variant: Variant,
         code: &mut Vec<Change>,
     ) -> Option<&'static Detour> {
-        let is_new = site.returning().is_none();
+        let known = &site.variants[variant as usize];
+        let is_new = known.load(Ordering::Acquire).is_null();
         let detour = optimize::prepare(&self.memory, &mut self.spots, site, variant, code)?;
         if let Some(frames) = detour.frames.filter(|_| is_new) {
             self.frames.push(frames);

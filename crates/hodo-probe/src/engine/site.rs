@@ -50,7 +50,7 @@ pub(super) struct Site {
     /// What a jump at the site leads to, once that was made; or null.
     pub detour: AtomicPtr<Detour>,
     /// The detours that were made, by `optimize::Variant`.
-    pub variants: [AtomicPtr<Detour>; 3],
+    pub variants: [AtomicPtr<Detour>; 4],
     /// Where the detour counts that does no more; or null.
     pub counter: AtomicPtr<AtomicU64>,
     /// Return handlers.
@@ -62,7 +62,7 @@ pub(super) struct Site {
     /// The function that it is in.
     pub function: Range<u64>,
     /// For each variant, 1 if none is possible.
-    pub hopeless: [AtomicU32; 3],
+    pub hopeless: [AtomicU32; 4],
     /// Probes of the list that have a handler after the instruction.
     pub after: AtomicU32,
     /// Probes of the list that ask for a certain way of executing it, one of `Execution` as a number.
@@ -117,7 +117,7 @@ impl Site {
         nodes(&self.returns)
     }
 
-    /// The detour with return handlers.
+    /// The detour with handlers of both kinds.
     pub(super) fn returning(&self) -> Option<&'static Detour> {
         // SAFETY: detours stay.
         unsafe {

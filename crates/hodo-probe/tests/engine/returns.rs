@@ -72,6 +72,95 @@ fn entries_and_returns_are_balanced_at_any_depth() {
 }
 
 #[test]
+fn handlers_of_the_entry_come_to_those_of_the_return_and_go() {
+    let _alone = alone();
+    let at = test_rfib as *const () as u64;
+    // SAFETY: a function of a number.
+    let fib = || unsafe { assert_eq!(test_rfib(10), 55) };
+    let (entries, returns) = (counter(), counter());
+    let probe = register(&request(at).returning(count).data(data(returns)));
+    let probe = probe.expect("it can be probed");
+    for round in 1..4 {
+        fib();
+        let entry = register(&counting(at, entries)).expect("it can be probed");
+        let counted = register(&request(at).count()).expect("it can be probed");
+        assert_eq!(probe.execution(), Execution::Optimized);
+        fib();
+        assert_eq!((of(entries), counted.count()), (177 * round, 177));
+        entry.set_enabled(false).expect("it can be disabled");
+        fib();
+        drop(entry);
+        fib();
+        assert_eq!((of(entries), counted.count()), (177 * round, 3 * 177));
+        assert_eq!(of(returns), 4 * 177 * round);
+    }
+    assert_eq!((probe.missed(), probe.missed_returns()), (0, 0));
+}
+
+function! { deep:
+    "push rbx"
+    "dec rdi"
+    "jz 2f"
+    "call test_deep"
+    "pop rbx"
+    "ret"
+    "2: mov rdi, rsi"
+    "mov esi, 7"
+    "call [rip + test_deep_leave]"
+    "ud2"
+    ".pushsection .data.rel.test_deep_leave, \"aw\""
+    "test_deep_leave: .quad longjmp"
+    "test_deep_mark: .quad _setjmp"
+    ".popsection"
+}
+
+function! { jumps:
+    "push rbx"
+    "push r12"
+    "push rax"
+    "mov rbx, rdi"
+    "mov r12, rsi"
+    "mov rdi, rsi"
+    "call [rip + test_deep_mark]"
+    "test eax, eax"
+    "jnz 2f"
+    "mov rdi, rbx"
+    "mov rsi, r12"
+    "call test_deep"
+    "2: pop rcx"
+    "pop r12"
+    "pop rbx"
+    "ret"
+}
+
+unsafe extern "C" {
+    fn test_deep();
+    fn test_jumps(depth: u64, place: *mut c_void) -> i32;
+}
+
+#[test]
+fn a_longjmp_leaves_probed_functions_without_their_returns() {
+    let _alone = alone();
+    let at = test_deep as *const () as u64;
+    let (entries, returns) = (counter(), counter());
+    let wish = counting(at, entries);
+    let entry = register(&wish).expect("it can be probed");
+    let probe = register(&request(at).returning(count).data(data(returns)));
+    let probe = probe.expect("it can be probed");
+    // What the C library keeps of a place; more than it needs.
+    let place: *mut c_void = Box::leak(Box::new([0u64; 64])).as_mut_ptr().cast();
+    for round in 1..4u64 {
+        // SAFETY: the place is large enough.
+        assert_eq!(unsafe { test_jumps(20, place) }, 7);
+        assert_eq!((of(entries), of(returns)), (20 * round, 0));
+        // Calls behind that are seen whole.
+        // SAFETY: a function of a number.
+        assert_eq!(unsafe { test_target(4) }, 5);
+    }
+    assert_eq!((entry.missed(), probe.missed_returns()), (0, 0));
+}
+
+#[test]
 fn a_return_handler_may_change_the_result() {
     extern "C" fn double(registers: &mut Registers, _: *mut c_void) {
         registers.rax *= 2;
