@@ -18,4 +18,17 @@ mod arch;
 mod arch_syscalls;
 
 pub use arch::{Runtime, runtime};
-pub use arch_syscalls::{Syscalls, syscalls};
+pub use arch_syscalls::syscalls;
+
+/// The code around system calls, and where its entries are, as offsets into it.
+#[derive(Debug, Clone, Copy)]
+pub struct Syscalls {
+    /// Position-independent code. The table has to follow.
+    pub code: &'static [u8],
+    /// Before a system call. Keeps all but `rcx` and `r11`.
+    pub enter: usize,
+    /// Behind a system call. Keeps all but `rcx`.
+    pub exit: usize,
+    /// Loads that may fault, and where to go on then.
+    pub faults: &'static [[u32; 2]],
+}

@@ -5,6 +5,7 @@
 //! much room as the largest may need, and gives back what it did not use, unless a signal handler has recorded meanwhile:
 //! then that stays a hole.
 
+use crate::Syscalls;
 use core::arch::global_asm;
 use hodo_trace::format::{record, tcb};
 use hodo_trace::syscalls::{ENTRY_SIZE, HEADER, MOST, NUMBERS, kind};
@@ -464,6 +465,10 @@ hodo_sys_special:
     je 3f
     cmp r10d, {NAME}
     je 5f
+    cmp r10d, {LOCK}
+    je 6f
+    cmp r10d, {DEVICE}
+    je 8f
     # How many directory entries the result has.
     mov rdx, [rbp + 112]
     xor r10d, r10d
@@ -501,6 +506,21 @@ hodo_sys_nothing:
     jne hodo_sys_nothing
     mov r10d, 16
     jmp hodo_sys_text
+    # The lock that fcntl is about.
+6:  mov eax, [rbp + 8]
+    mov edx, 32
+    movabs r11, {LOCKS}
+    jmp 9f
+    # The number or the size of a window that ioctl is about.
+8:  mov eax, [rbp + 8]
+    sub eax, {DEVICE_FIRST}
+    mov edx, 8
+    mov r11d, {DEVICES}
+9:  cmp eax, 63
+    ja hodo_sys_nothing
+    bt r11, rax
+    jc hodo_sys_bytes
+    ret
 
     .p2align 3
 hodo_sys_end:
@@ -537,6 +557,13 @@ hodo_sys_faults_end:
     MESSAGE = const kind::MESSAGE,
     WAIT = const kind::WAIT,
     NAME = const kind::NAME,
+    LOCK = const kind::LOCK,
+    DEVICE = const kind::DEVICE,
+    // F_GETLK, F_SETLK, F_SETLKW, and those with F_OFD_
+    LOCKS = const 0b111u64 << 5 | 0b111 << 36,
+    // TIOCGPGRP, TIOCSPGRP, TIOCGWINSZ, TIOCSWINSZ, FIONREAD, FIONBIO
+    DEVICE_FIRST = const 0x540F,
+    DEVICES = const 0b11u64 | 0b11 << 4 | 1 << 12 | 1 << 18,
     // FUTEX_WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
     WAITING = const 1 << 0 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13,
 );
@@ -548,19 +575,6 @@ unsafe extern "C" {
     static hodo_sys_end: u8;
     static hodo_sys_faults: [u32; 2];
     static hodo_sys_faults_end: [u32; 2];
-}
-
-/// The code around system calls, and where its entries are, as offsets into it.
-#[derive(Debug, Clone, Copy)]
-pub struct Syscalls {
-    /// Position-independent code. The table has to follow.
-    pub code: &'static [u8],
-    /// Before a system call. Keeps all but `rcx` and `r11`.
-    pub enter: usize,
-    /// Behind a system call. Keeps all but `rcx`.
-    pub exit: usize,
-    /// Loads that may fault, and where to go on then.
-    pub faults: &'static [[u32; 2]],
 }
 
 /// The code around system calls, ready to be copied into a target.

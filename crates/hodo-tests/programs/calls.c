@@ -50,7 +50,10 @@ int main(){
  mkdir("dd",0755); rename("xx","yy"); symlink("yy","zz"); readlink("zz",b,100); unlink("zz"); rmdir("dd"); chdir("."); getcwd(b,100); access("/tmp",R_OK|W_OK); chmod("yy",0640); unlinkat(AT_FDCWD,"yy",0); umask(022);
  sigset_t ss; sigemptyset(&ss); sigaddset(&ss,SIGUSR1); sigaddset(&ss,SIGCHLD); sigprocmask(SIG_BLOCK,&ss,0); signal(SIGUSR2,SIG_IGN); sigprocmask(SIG_UNBLOCK,&ss,&ss); kill(getpid(),0);
  struct utsname un; uname(&un); struct timespec ts={0,1000}; nanosleep(&ts,0); clock_nanosleep(CLOCK_MONOTONIC,0,&ts,0); syscall(SYS_clock_gettime,CLOCK_PROCESS_CPUTIME_ID,&ts); prctl(PR_SET_NAME,"hello"); prctl(PR_GET_DUMPABLE); struct statfs sf; statfs("/proc",&sf); sched_yield(); cpu_set_t cs; sched_getaffinity(0,sizeof cs,&cs); getrusage(RUSAGE_SELF,(void*)b); setpgid(0,0); getppid(); getuid(); geteuid(); getgid(); getpgrp(); gettid();
- ioctl(0,TCGETS,b); ioctl(1,TIOCGWINSZ,b);  
+ ioctl(0,TCGETS,b); ioctl(1,TIOCGWINSZ,b);
+ struct winsize ws; int ptm=posix_openpt(O_RDWR|O_NOCTTY), on=1; ioctl(ptm,TIOCGWINSZ,&ws); ws.ws_col=80; ioctl(ptm,TIOCSWINSZ,&ws); ioctl(ptm,FIONREAD,&on); ioctl(ptm,FIONBIO,&on); ioctl(ptm,FIONBIO,16L);
+ struct flock lk={.l_type=F_WRLCK,.l_start=1,.l_len=10}; fcntl(fd,F_SETLK,&lk); fcntl(fd,F_GETLK,&lk); lk.l_pid=0; lk.l_whence=SEEK_END; lk.l_start=-3; fcntl(fd,F_OFD_SETLK,&lk); lk.l_type=9; fcntl(fd,F_SETLKW,&lk); fcntl(-1,F_GETLK,&lk); fcntl(fd,F_SETLK,16L);
+
  int x=fork(); if(!x) _exit(3); int w; waitpid(x,&w,0); waitpid(-1,&w,WNOHANG);
  open("/tmp",O_RDONLY|O_DIRECTORY|O_CLOEXEC); DIR*dir=opendir("/proc/self/ns"); readdir(dir); closedir(dir);
  syscall(SYS_getrandom,b,8,1); eventfd(3,EFD_NONBLOCK); timerfd_create(CLOCK_MONOTONIC,TFD_CLOEXEC); read(-1,b,3); write(1,(void*)8,5); open((void*)8,0); syscall(999,1,2,3,4,5,6); sendfile(1,0,0,0); munmap(0,0); madvise(0,0,MADV_DONTNEED); mprotect(0,0,PROT_READ|PROT_WRITE); alarm(0); shutdown(sv[0],SHUT_RDWR); getsockopt(s,SOL_SOCKET,SO_ERROR,&one,&l); pause==0; fdatasync(1); getpriority(0,0); utimensat(AT_FDCWD,"/nonexistent",0,0); linkat(AT_FDCWD,"/nonexistent",AT_FDCWD,"/x",AT_SYMLINK_FOLLOW); faccessat(AT_FDCWD,"/tmp",R_OK,0); fallocate(-1,0,0,1); mremap(0,0,0,1,0); getgroups(0,0); setsid(); tgkill(getpid(),gettid(),0);

@@ -51,6 +51,10 @@ pub mod kind {
     pub const WAIT: u64 = 1;
     /// Parameter: a string if `prctl` sets the thread's name.
     pub const NAME: u64 = 2;
+    /// Parameter: 32 bytes if `fcntl` is about a lock of a part of a file.
+    pub const LOCK: u64 = 3;
+    /// Parameter: 8 bytes if `ioctl` has a number or the size of a window there.
+    pub const DEVICE: u64 = 4;
 }
 
 /// What is known of a piece.
@@ -132,6 +136,8 @@ fn fetches(argument: usize, word: &str) -> [Vec<u64>; 2] {
         "timeval" | "tspec" | "rlim" => fixed(16),
         "tspec_f" => one(kind::SPECIAL, kind::WAIT),
         "prarg" => one(kind::SPECIAL, kind::NAME),
+        "fcarg" => one(kind::SPECIAL, kind::LOCK),
+        "ioarg" => one(kind::SPECIAL, kind::DEVICE),
         "sigset" => fixed(8),
         "sigact" => fixed(32),
         "altstack" => fixed(24),
@@ -146,6 +152,8 @@ fn fetches(argument: usize, word: &str) -> [Vec<u64>; 2] {
         "out" => result(0, buffer),
         "cwd" => result(0, 240),
         "dents" => one(kind::SPECIAL, 0),
+        "fcarg" => one(kind::SPECIAL, kind::LOCK),
+        "ioarg" => one(kind::SPECIAL, kind::DEVICE),
         "iovr" => parts(by),
         "stat" => fixed(144),
         "statfs" => fixed(120),

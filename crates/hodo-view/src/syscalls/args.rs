@@ -299,6 +299,13 @@ impl<'c> Call<'c> {
                 2 => flags(short, &[(1, "FD_CLOEXEC")], "FD_???"),
                 4 => self.open_flags(short),
                 8 | 10 | 1024 | 1026 | 1031 | 1033 => int.to_string(),
+                6 | 7 | 37 | 38 => self.given(at, 32, |bytes| structs::lock(bytes, false)),
+                _ => address(value),
+            },
+            // Those that tell something; see below for those that ask.
+            "ioarg" => match self.value(at - 1) as u32 {
+                0x5414 => self.given(at, 8, structs::window),
+                0x5410 | 0x5421 => self.given(at, 4, structs::number_at),
                 _ => address(value),
             },
             "flock" => named(FLOCK, "LOCK_???"),
@@ -418,6 +425,14 @@ impl<'c> Call<'c> {
                     end.is_none(),
                 )
             }),
+            "fcarg" if matches!(self.value(at - 1), 5 | 36) => {
+                self.filled(at, 32, |bytes| structs::lock(bytes, true))
+            }
+            "ioarg" => match self.value(at - 1) as u32 {
+                0x5413 => self.filled(at, 8, structs::window),
+                0x540F | 0x541B => self.filled(at, 4, structs::number_at),
+                _ => return None,
+            },
             "dents" => self.filled(at, 8, |bytes| {
                 format!("{value:#x} /* {} entries */", number(bytes, 0, 8))
             }),

@@ -266,6 +266,40 @@ pub(super) fn socket_address(bytes: &[u8], len: usize) -> String {
     }
 }
 
+/// `struct flock`; `holder`: with the process that has the lock.
+pub(super) fn lock(bytes: &[u8], holder: bool) -> String {
+    const TYPES: &names::Names = &[(0, "F_RDLCK"), (1, "F_WRLCK"), (2, "F_UNLCK")];
+    let part = |at| number(bytes, at, 8).cast_signed();
+    let pid = match holder {
+        true => format!(", l_pid={}", number(bytes, 24, 4) as i32),
+        false => String::new(),
+    };
+    format!(
+        "{{l_type={}, l_whence={}, l_start={}, l_len={}{pid}}}",
+        one(number(bytes, 0, 2), TYPES, "F_???"),
+        one(number(bytes, 2, 2), names::WHENCE, "SEEK_???"),
+        part(8),
+        part(16)
+    )
+}
+
+/// `struct winsize`
+pub(super) fn window(bytes: &[u8]) -> String {
+    let part = |at| number(bytes, at, 2);
+    format!(
+        "{{ws_row={}, ws_col={}, ws_xpixel={}, ws_ypixel={}}}",
+        part(0),
+        part(2),
+        part(4),
+        part(6)
+    )
+}
+
+/// An `int` that is pointed to.
+pub(super) fn number_at(bytes: &[u8]) -> String {
+    format!("[{}]", number(bytes, 0, 4) as i32)
+}
+
 /// `struct epoll_event`
 pub(super) fn epoll_event(bytes: &[u8]) -> String {
     format!(
