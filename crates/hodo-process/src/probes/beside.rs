@@ -175,7 +175,8 @@ pub(super) fn keep_off(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hodo_plan::model::Tactic;
+    use hodo_plan::model::{Mode, PlannedFunction, SitePlan, Tactic};
+    use std::slice::from_ref;
 
     fn site(displaced: Range<u64>, extra: Extra) -> ProbeSite {
         let hop = matches!(extra, Extra::HopSlot(_));
@@ -204,7 +205,12 @@ mod tests {
             site(0x190..0x193, Extra::HopSlot(0x118)),
         ];
         let mut left_out = BTreeMap::new();
-        keep_off(&[0x110..0x11A], "a reason", &mut sites, &mut left_out);
+        keep_off(
+            from_ref(&(0x110..0x11A)),
+            "a reason",
+            &mut sites,
+            &mut left_out,
+        );
         let rest: Vec<u64> = sites.iter().map(|site| site.patch).collect();
         assert_eq!(rest, [0x150, 0x170]);
         let gone: Vec<u64> = left_out.keys().copied().collect();
@@ -213,11 +219,65 @@ mod tests {
     }
 
     #[test]
+    fn probes_give_way_to_functions_and_say_to_which() {
+        let function = PlannedFunction {
+            name: "traced".to_owned(),
+            addr: 0x100,
+            size: 0x40,
+            outcome: Ok(SitePlan {
+                tactic: Tactic::Jump,
+                mode: Mode::Call,
+                patch: 0x100,
+                patch_len: 5,
+                displaced: 0x100..0x108,
+                extra: Extra::None,
+            }),
+        };
+        let functions = Plan {
+            functions: vec![function],
+            ..Plan::default()
+        };
+        let chosen = [Chosen {
+            index: 0,
+            id: 1,
+            filter: false,
+        }];
+        // No region begins where the function does, so those that overlap its site cannot have its stub.
+        let planned = |_: Wanted<'_>| {
+            Ok(ProbePlan {
+                sites: vec![
+                    site(0x104..0x110, Extra::None),
+                    site(0x120..0x123, Extra::HopSlot(0x10A)),
+                    site(0x130..0x136, Extra::None),
+                ],
+                ..ProbePlan::default()
+            })
+        };
+        let (left, begun, out) =
+            plan((&functions, &chosen), Wanted::At(&[0x104]), planned).expect("a plan");
+        assert_eq!((left.sites.len(), begun.len()), (1, 0));
+        assert_eq!(left.sites[0].patch, 0x130);
+        let reason = "the traced function traced is changed there".to_owned();
+        let expected = [(0x104, reason.clone()), (0x120, reason)];
+        assert_eq!(out, expected.into_iter().collect());
+    }
+
+    #[test]
     fn regions_with_nothing_near_stay() {
         let mut sites = vec![site(0x100..0x110, Extra::None)];
         let mut left_out = BTreeMap::new();
-        keep_off(&[0x110..0x120], "a reason", &mut sites, &mut left_out);
-        keep_off(&[0xF0..0x100], "a reason", &mut sites, &mut left_out);
+        keep_off(
+            from_ref(&(0x110..0x120)),
+            "a reason",
+            &mut sites,
+            &mut left_out,
+        );
+        keep_off(
+            from_ref(&(0xF0..0x100)),
+            "a reason",
+            &mut sites,
+            &mut left_out,
+        );
         assert_eq!((sites.len(), left_out.len()), (1, 0));
     }
 }

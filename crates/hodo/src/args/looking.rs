@@ -16,8 +16,8 @@ with r in place of p, or %return behind FUNCTION, it is about the function's ret
            @ADDRESS, @+OFFSET in the file, $comm, \\NUMBER, or with debugging information a variable:
            total, p->x[3].y, ns::total, $params, $vars; TYPE is u8 … u64, s8 … s64, x8 … x64, char, string, symbol,
            bWIDTH@OFFSET/BITS, TYPE[N] for arrays
-  CONDITION as in C, over the names of values (with $vars or $params of any variable), pid, tid, cpu and comm; TEXT ~ \"PATTERN\" with * ? [abc];
-           a value that cannot be read makes it false
+  CONDITION as in C, over the names of values, pid, tid, cpu and comm; beside $vars and $params of any variable;
+           TEXT ~ \"PATTERN\" with * ? [abc]; a value that cannot be read makes it false
   ACTIONS  print (also without any), count, snapshot:BYTES of the stack, stacktrace,
            hist:keys=NAME,NAME.log2,NAME.buckets=N:vals=NAME:sort=NAME.descending:size=N,
            enable:PROBE, disable:PROBE, traceon, traceoff (no events and no calls of functions until traceon),
