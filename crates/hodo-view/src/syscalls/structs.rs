@@ -402,6 +402,30 @@ mod tests {
     }
 
     #[test]
+    fn locks_and_windows() {
+        let mut bytes = [0; 32];
+        bytes[0] = 1;
+        bytes[2] = 2;
+        bytes[8..16].copy_from_slice(&(-3i64).to_le_bytes());
+        bytes[16] = 10;
+        bytes[24] = 7;
+        assert_eq!(
+            lock(&bytes, true),
+            "{l_type=F_WRLCK, l_whence=SEEK_END, l_start=-3, l_len=10, l_pid=7}"
+        );
+        bytes[0] = 9;
+        assert_eq!(
+            lock(&bytes, false),
+            "{l_type=0x9 /* F_??? */, l_whence=SEEK_END, l_start=-3, l_len=10}"
+        );
+        assert_eq!(
+            window(&[24, 0, 80, 0, 0, 1, 2, 0]),
+            "{ws_row=24, ws_col=80, ws_xpixel=256, ws_ypixel=2}"
+        );
+        assert_eq!(number_at(&[0xFE, 0xFF, 0xFF, 0xFF, 1]), "[-2]");
+    }
+
+    #[test]
     fn modes_of_files() {
         assert_eq!(mode(0o100_644), "S_IFREG|0644");
         assert_eq!(mode(0o041_777), "S_IFDIR|S_ISVTX|0777");
