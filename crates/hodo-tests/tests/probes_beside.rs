@@ -144,6 +144,25 @@ fn sites_that_compilers_prepared_are_shared() {
     }
 }
 
+/// The hits in a dump as text: name, what they tell, and the innermost function that is open.
+fn hits_in_calls(dump: &str) -> Vec<(&str, &str, &str)> {
+    let mut hits = Vec::new();
+    let mut open = Vec::new();
+    for line in dump.lines() {
+        if let Some((_, event)) = line.split_once(": [event] ") {
+            let (event, depth) = event.split_once(" depth: ").expect("a depth");
+            assert_eq!(depth.parse(), Ok(open.len()), "{line}");
+            let (name, told) = event.split_once(": ").expect("a name");
+            hits.push((name, told, open.last().copied().unwrap_or("")));
+        } else if let Some((_, entry)) = line.split_once(": [entry] ") {
+            open.push(entry.split_once('(').expect("an address").0);
+        } else if line.contains(": [exit ] ") {
+            open.pop();
+        }
+    }
+    hits
+}
+
 #[test]
 fn events_stand_among_the_calls() {
     let program = build("returns.c", Kind::Fixed, &[]);
@@ -172,6 +191,11 @@ fn events_stand_among_the_calls() {
     assert!(!text(&graph.stdout).contains("negative__return"));
     let dump = show(&["dump", "-d", data, "--chrome"]);
     assert!(text(&dump.stdout).contains("negative__return"));
+    let dump = show(&["dump", "-d", data]);
+    let events = hits_in_calls(text(&dump.stdout));
+    assert_eq!(events.iter().filter(|hit| hit.0 == "half").count(), 300);
+    assert!(events.contains(&("negative__return", "v=7", "negative")));
+    assert!(events.iter().all(|hit| hit.0 != "half" || hit.2 == "half"));
     // `live` shows the same.
     let live = show(&["live", "-f", "none", "-e", &back, "--", file]);
     assert!(text(&live.stdout).contains("    /* negative__return: v=7 */\n"));

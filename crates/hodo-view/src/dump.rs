@@ -5,6 +5,8 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use hodo_trace::Step;
 
+use crate::callers::Addresses;
+use crate::events::comment;
 use crate::format::timestamp;
 use crate::perfetto;
 use crate::source::{Source, SourceOptions};
@@ -14,7 +16,7 @@ use crate::tree::{Tree, sessions};
 /// The form of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DumpFormat {
-    /// A line for each entry and exit, task by task.
+    /// A line for each entry, exit and hit of a probe, task by task.
     #[default]
     Raw,
     /// Chrome's trace event format, for Perfetto and chrome://tracing.
@@ -79,18 +81,26 @@ fn raw(source: &Source, out: &mut dyn Write) -> Result<()> {
     }
     writeln!(out)?;
     let mut tid = None;
-    for &index in &source.tasks {
+    let addresses = Addresses::new(source);
+    for (at, &index) in source.tasks.iter().enumerate() {
         let task = source.task(index);
         if tid.replace(task.tid) != Some(task.tid) {
             writeln!(out, "reading {}.dat", task.tid)?;
         }
-        for step in TaskStream::new(source, index).keep_depth() {
+        let mut steps = TaskStream::new(source, index).keep_depth();
+        while let Some(step) = steps.next() {
             let ns = source.scale.nanoseconds(step.time());
             if source.timed() && !(source.range.0..=source.range.1).contains(&ns) {
                 continue;
             }
             let (what, id, depth) = match step {
                 Step::Enter { depth, id, .. } => ("[entry]", id, depth),
+                Step::Instant { depth, id, .. } if source.is_probe(id) => {
+                    let text = comment((source, &addresses), (at, id), ns, steps.payload());
+                    let (when, tid) = (timestamp(ns), task.tid);
+                    writeln!(out, "{when} {tid:6}: [event] {text} depth: {depth}")?;
+                    continue;
+                }
                 Step::Instant { depth, id, .. } => ("[entry only]", id, depth),
                 Step::Leave { depth, frame, .. } => ("[exit ]", frame.id, depth),
                 Step::Lost { count, .. } => {

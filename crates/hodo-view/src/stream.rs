@@ -49,6 +49,11 @@ impl<'a> TaskStream<'a> {
         self
     }
 
+    /// What the hit of a probe tells that was the last step.
+    pub fn payload(&self) -> &[u64] {
+        &self.payload
+    }
+
     #[inline]
     fn fill(&mut self) {
         let Self {
@@ -220,7 +225,7 @@ impl<'a> Merged<'a> {
 
     /// What the hit of a probe tells that was the last step of a task.
     pub fn payload(&mut self, at: usize) -> &[u64] {
-        &self.stream(at).payload
+        self.stream(at).payload()
     }
 
     /// The functions that were open at the end of each task: outermost first. All steps have been taken.
