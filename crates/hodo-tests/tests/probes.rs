@@ -185,6 +185,22 @@ fn every_instruction_of_real_programs() {
 }
 
 #[test]
+fn programs_are_found_by_the_names_of_links() {
+    let program = build("probed.c", Kind::Pie, &[]);
+    let place = hodo_tests::scratch("programs_are_found_by_the_names_of_links");
+    std::os::unix::fs::symlink(&program, place.join("linked")).expect("a link");
+    let output = Command::new(hodo())
+        .args(["probe", "-e", "linked:work count", "--", "linked"])
+        .env("PATH", &place)
+        .output()
+        .expect("hodo can be run");
+    assert!(
+        text(&output.stdout).contains("8001  work: (work+0x0)"),
+        "{output:?}"
+    );
+}
+
+#[test]
 fn every_instruction_of_python() {
     let script = "import json,re,threading\ndef f(n): return n if n<2 else f(n-1)+f(n-2)\ndef g():\n for i in range(5):\n  \
                   try:\n   if i%2: raise ValueError(i)\n  except ValueError as e: yield str(e)\n\

@@ -1,7 +1,8 @@
 //! From what a definition names to addresses in a file.
 
-use std::collections::HashSet;
-use std::path::Path;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use hodo_arch::x86_64::scan::{Flow, Sweep};
@@ -18,7 +19,7 @@ pub(super) struct Named {
 }
 
 /// Is this what the definition means by its path? A name without slash is that of a file in any directory, with or
-/// without version.
+/// without version, or of a program in PATH, which may be a link to a file with another name.
 pub fn is_file(definition: &Definition, path: &Path) -> bool {
     let wanted = &definition.path;
     if wanted.contains('/') {
@@ -28,6 +29,24 @@ pub fn is_file(definition: &Definition, path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.and_then(|name| name.strip_prefix(wanted.as_str()))
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+        || in_path(wanted).is_some_and(|program| program == path)
+}
+
+/// The file of a program in PATH.
+fn in_path(name: &str) -> Option<PathBuf> {
+    thread_local! {
+        /// Each is asked for again for every file.
+        static FOUND: RefCell<HashMap<String, Option<PathBuf>>> = RefCell::default();
+    }
+    FOUND.with_borrow_mut(|found| {
+        let find = || {
+            let path = std::env::var_os("PATH")?;
+            let mut files = std::env::split_paths(&path).map(|place| place.join(name));
+            files.find(|file| file.is_file())?.canonicalize().ok()
+        };
+        let known = found.entry(name.to_owned());
+        known.or_insert_with(find).clone()
+    })
 }
 
 /// The functions of a file under all their names.

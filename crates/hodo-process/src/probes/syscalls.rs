@@ -149,6 +149,7 @@ fn is_no_instruction(reason: &str) -> bool {
     [
         "it is the middle of",
         "it is data",
+        "it is in a procedure linkage table",
         "it belongs to a signal handler's return",
     ]
     .iter()
