@@ -56,6 +56,8 @@ int main(void) {
     __asm__ volatile("rep movsb" : "+c"(count), "+D"(to), "+S"(from) : : "memory");
     unsigned long rest = 9;
     __asm__ volatile("1: dec %%eax; loop 1b" : "+c"(rest) : : "eax", "cc");
+    rest = 7;
+    __asm__ volatile("1: loop 1b" : "+c"(rest));
     printf("%d %d %d %.3f %zu\n", sum, came, numbers[10], mean(40), strlen(place));
     return 0;
 }

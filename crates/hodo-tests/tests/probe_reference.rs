@@ -119,6 +119,9 @@ fn leads_to_itself(program: &Path, addr: u64) -> bool {
     insn.near_branch_target() == addr
 }
 
+/// Rounds of the one in the program.
+const ROUNDS: u64 = 7;
+
 #[test]
 fn counts_agree_with_single_steps() {
     for kind in [Kind::Fixed, Kind::Static, Kind::MuslStatic] {
@@ -131,6 +134,7 @@ fn counts_agree_with_single_steps() {
         assert!(counts.len() > 100, "{kind:?}: {} probes", counts.len());
         let linkage = linkage(&program);
         let mut executed = 0;
+        let mut rounds = 0;
         for (&addr, &hits) in &counts {
             let expected = reference.get(&addr).copied().unwrap_or(0);
             if hits != expected {
@@ -138,9 +142,11 @@ fn counts_agree_with_single_steps() {
                     leads_to_itself(&program, addr),
                     "{kind:?}: {addr:#x} was executed {expected} times and counted {hits} times"
                 );
+                rounds += hits;
             }
             executed += u64::from(expected > 0);
         }
+        assert_eq!(rounds, ROUNDS, "{kind:?}: `loop` to itself");
         assert!(executed > 100, "{kind:?}: {executed} instructions");
         // Nothing in the program was executed without being counted, but what the plan refuses.
         let (first, last) = (counts.keys().next(), counts.keys().next_back());

@@ -1,14 +1,16 @@
 //! Which instructions use vector or floating-point registers, so that code can be called that leaves them alone, or part of
 //! them, without keeping all.
 
-use iced_x86::{CpuidFeature, Decoder, DecoderOptions, EncodingKind, Instruction, OpKind};
+use iced_x86::{
+    CpuidFeature, Decoder, DecoderOptions, EncodingKind, Instruction, Mnemonic, OpKind,
+};
 
 /// What an instruction may change of the registers beyond the general ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Vectors {
     /// Nothing.
     None,
-    /// The lower 128 bits of vector registers 0 to 15: what is above them stays.
+    /// The lower 128 bits of vector registers 0 to 15, and MXCSR: what is above them stays.
     Lower,
     /// Anything.
     All,
@@ -27,7 +29,10 @@ pub fn vectors(code: &[u8], addr: u64) -> Vectors {
 
 fn of(raw: &Instruction) -> Vectors {
     let legacy = raw.code().encoding() == EncodingKind::Legacy;
-    let mut found = Vectors::None;
+    let mut found = match raw.mnemonic() {
+        Mnemonic::Ldmxcsr => Vectors::Lower,
+        _ => Vectors::None,
+    };
     for op in (0..raw.op_count()).filter(|op| raw.op_kind(*op) == OpKind::Register) {
         let register = raw.op_register(op);
         found = found.max(match () {

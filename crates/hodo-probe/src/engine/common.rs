@@ -154,7 +154,9 @@ hodo_engine_common:
     ret
 40: cmp eax, {KEEP_SSE}
     ja 42f
-    sub rsp, 256
+    // The control word is behind the registers: arithmetic sets flags in it.
+    sub rsp, 320
+    stmxcsr [rsp + 256]
     movups [rsp], xmm0
     movups [rsp + 16], xmm1
     movups [rsp + 32], xmm2
@@ -208,6 +210,11 @@ hodo_engine_common:
     movups xmm13, [rsp + 272]
     movups xmm14, [rsp + 288]
     movups xmm15, [rsp + 304]
+    stmxcsr [rsp + 12]
+    mov eax, [rsp + 12]
+    cmp eax, [rsp + 320]
+    je 34b
+    ldmxcsr [rsp + 320]
     jmp 34b
     // A handler faulted: go on with the next one. The stack pointer is that of the loop.
 50: pop r13

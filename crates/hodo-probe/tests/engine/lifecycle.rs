@@ -2,9 +2,9 @@
 
 use std::ffi::c_void;
 
-use hodo_probe::engine::{Execution, Registers};
+use hodo_probe::engine::{Execution, Handler, Registers};
 
-use crate::code::{alone, counter, counting, engine, of, register, request};
+use crate::code::{alone, count, counter, counting, engine, of, register, request};
 
 function! { sum:
     "lea rax, [rdi + rsi]"
@@ -114,4 +114,50 @@ fn a_handler_may_return_for_the_function() {
     assert_eq!(sum(3, 4), 77);
     drop(probe);
     assert_eq!(sum(3, 4), 8);
+}
+
+/// The control word of SSE arithmetic.
+fn control() -> u32 {
+    let mut word = 0u32;
+    // SAFETY: it is stored to a local.
+    unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut word) };
+    word
+}
+
+/// Divides, which is not exact.
+extern "C" fn divides(_: &mut Registers, data: *mut c_void) {
+    // SAFETY: registers that are named; a counter.
+    unsafe {
+        std::arch::asm!(
+            "mov {n}, 1", "cvtsi2sd xmm0, {n}", "mov {n}, 3", "cvtsi2sd xmm1, {n}", "divsd xmm0, xmm1",
+            n = out(reg) _, out("xmm0") _, out("xmm1") _,
+        );
+    }
+    count(&mut Registers::default(), data);
+}
+
+/// Rounds otherwise from now on.
+extern "C" fn rounds(_: &mut Registers, data: *mut c_void) {
+    // SAFETY: the engine keeps the word.
+    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &0x7F80u32) };
+    count(&mut Registers::default(), data);
+}
+
+#[test]
+fn the_control_word_of_arithmetic_is_kept() {
+    let _alone = alone();
+    let at = test_sum as *const () as u64;
+    for (handler, name) in [(divides as Handler, "divides"), (rounds, "rounds")] {
+        for way in [Execution::Optimized, Execution::Boosted] {
+            let hits = counter();
+            let wish = counting(at + 4, hits).before(handler).execution(way);
+            let probe = register(&wish).expect("it can be probed");
+            // SAFETY: all exceptions are masked, none is noted.
+            unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &0x1F80u32) };
+            let result = sum(3, 4);
+            let word = control();
+            assert_eq!((result, of(hits), word), (8, 1, 0x1F80), "{name}, {way}");
+            drop(probe);
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod code;
 mod counts;
 mod hard;
 mod lifecycle;
+mod refusals;
 mod returns;
 mod survive;
 mod threads;
