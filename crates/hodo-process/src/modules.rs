@@ -191,6 +191,22 @@ impl Image {
         found
     }
 
+    /// Link-time address of the symbol with a name, if all that have this name are in one place.
+    pub fn only_symbol(&self, name: &str) -> Option<u64> {
+        use object::{Object, ObjectSymbol};
+        let elf = ElfFile64::<object::Endianness>::parse(&*self.bytes).ok()?;
+        let named = elf
+            .dynamic_symbols()
+            .chain(elf.symbols())
+            .filter(|symbol| !symbol.is_undefined() && symbol.name_bytes() == Ok(name.as_bytes()));
+        let mut places: Vec<u64> = named.map(|symbol| symbol.address()).collect();
+        places.dedup();
+        match places[..] {
+            [at] if at != 0 => Some(at),
+            _ => None,
+        }
+    }
+
     /// Names of the dynamic symbols that it has from elsewhere.
     pub fn imports(&self) -> Vec<String> {
         use object::{Object, ObjectSymbol};

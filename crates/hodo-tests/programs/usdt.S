@@ -19,6 +19,8 @@ step:   nop
         .data
         .balign 2
 wanted: .short  0
+        .balign 4
+table:  .long   0, -77
 
         .section .stapsdt.base, "aG", "progbits", .stapsdt.base, comdat
         .weak   _.stapsdt.base
@@ -33,6 +35,6 @@ _.stapsdt.base: .space 1
 1:      .quad   step, _.stapsdt.base, wanted
         .asciz  "tests"
         .asciz  "step"
-        .asciz  "-4@%edi 8@-16(%rbp) 4@$5"
+        .asciz  "-4@%edi 8@-16(%rbp) 4@$5 -4@table+4(%rip) 2@wanted(%rip)"
 2:      .balign 4
         .section .note.GNU-stack, "", @progbits

@@ -477,7 +477,10 @@ fn usdt_probes_are_listed() {
     );
     assert_eq!(one["addr"], address(&program, "step"));
     assert_eq!(one["semaphore"], address(&program, "wanted"));
-    assert_eq!(one["arguments"], "-4@%edi 8@-16(%rbp) 4@$5");
+    assert_eq!(
+        one["arguments"],
+        "-4@%edi 8@-16(%rbp) 4@$5 -4@table+4(%rip) 2@wanted(%rip)"
+    );
     let output = probe(&["--usdt", file]);
     assert!(
         text(&output.stdout).contains("  tests:step  -4@%edi 8@"),

@@ -136,7 +136,10 @@ fn usdt_probes_have_their_arguments() {
             .expect("the program can be run");
         assert_eq!(alone.code(), Some(0));
         for (args, expected) in [
-            ("", serde_json::json!({"arg1": -7, "arg2": 1234, "arg3": 5})),
+            (
+                "",
+                serde_json::json!({"arg1": -7, "arg2": 1234, "arg3": 5, "arg4": -77, "arg5": 1}),
+            ),
             ("b=arg2:x16 if b == 1234", serde_json::json!({"b": 1234})),
         ] {
             let definition = format!("{file}:%tests:step {args}");

@@ -2,12 +2,16 @@
 
 use hodo_probe::{Register, Scalar, Source, Type};
 
-/// The arguments of a note, `-4@%edi 8@-16(%rbp) 4@$5`. None for those that cannot be fetched.
-pub(super) fn arguments(text: &str) -> Vec<Option<(Source, Type)>> {
-    text.split_whitespace().map(argument).collect()
+/// How far the data of a symbol is from the probed instruction, if the name means only one.
+pub(super) type Distance<'a> = dyn Fn(&str) -> Option<i64> + 'a;
+
+/// The arguments of a note, `-4@%edi 8@-16(%rbp) 4@$5 4@total(%rip)`. None for those that cannot be fetched.
+pub(super) fn arguments(text: &str, distance: &Distance<'_>) -> Vec<Option<(Source, Type)>> {
+    let arguments = text.split_whitespace();
+    arguments.map(|text| argument(text, distance)).collect()
 }
 
-fn argument(text: &str) -> Option<(Source, Type)> {
+fn argument(text: &str, distance: &Distance<'_>) -> Option<(Source, Type)> {
     let (size, operand) = text.split_once('@').unwrap_or(("8", text));
     let scalar = match size.strip_suffix('f') {
         // What is no integer is shown as its bits.
@@ -17,7 +21,7 @@ fn argument(text: &str) -> Option<(Source, Type)> {
             None => Scalar::U(bits(size)?),
         },
     };
-    Some((source(operand)?, Type::Scalar(scalar)))
+    Some((source(operand, distance)?, Type::Scalar(scalar)))
 }
 
 fn bits(bytes: &str) -> Option<u8> {
@@ -30,7 +34,7 @@ fn bits(bytes: &str) -> Option<u8> {
     }
 }
 
-fn source(operand: &str) -> Option<Source> {
+fn source(operand: &str, distance: &Distance<'_>) -> Option<Source> {
     let register = |name: &str| Register::named(name).map(Source::Register);
     if let Some(name) = operand.strip_prefix('%') {
         return register(name);
@@ -38,16 +42,24 @@ fn source(operand: &str) -> Option<Source> {
     if let Some(text) = operand.strip_prefix('$') {
         return Some(Source::Immediate(number(text)?));
     }
-    // `DISPLACEMENT(%BASE)`; an index, or a symbol, cannot be fetched.
+    // `DISPLACEMENT(%BASE)`, or `SYMBOL+OFFSET(%rip)`; an index cannot be fetched.
     let (displacement, base) = operand.strip_suffix(')')?.split_once("(%")?;
-    let offset = if displacement.is_empty() {
+    let offset = if base == "rip" {
+        let sign = displacement.find(['+', '-']).unwrap_or(displacement.len());
+        let (symbol, more) = displacement.split_at(sign);
+        let more = match more.strip_prefix('+').unwrap_or(more) {
+            "" => 0,
+            more => number(more)?,
+        };
+        distance(symbol)?.checked_add(more)?
+    } else if displacement.is_empty() {
         0
     } else {
         number(displacement)?
     };
     Some(Source::Memory {
         offset,
-        address: Box::new(register(base).filter(|_| base != "rip")?),
+        address: Box::new(register(base)?),
     })
 }
 
@@ -73,8 +85,9 @@ mod tests {
 
     #[test]
     fn operands_are_registers_memory_and_numbers() {
-        let text = "-4@%edi 8@-16(%rbp) 4@$-5 -4@8(%rax,%rcx,4) 8@total(%rip) 8f@(%rsp)";
-        let all: Vec<Option<String>> = arguments(text)
+        let text = "-4@%edi 8@-16(%rbp) 4@$-5 -4@8(%rax,%rcx,4) 8@other(%rip) 8@8(%rip) 8f@(%rsp)";
+        let known = |name: &str| (name == "total").then_some(-64);
+        let all: Vec<Option<String>> = arguments(text, &known)
             .into_iter()
             .map(|argument| Some(argument?.1.to_string()))
             .collect();
@@ -84,9 +97,21 @@ mod tests {
             Some("u32"),
             None,
             None,
+            None,
             Some("x64"),
         ];
         assert_eq!(all, types.map(|ty| ty.map(str::to_owned)));
+        let source = |text| source(text, &known);
+        let rip = Register::named("rip").expect("a register");
+        for (text, offset) in [
+            ("total(%rip)", -64),
+            ("total+8(%rip)", -56),
+            ("total-0x10(%rip)", -80),
+        ] {
+            let address = Box::new(Source::Register(rip));
+            assert_eq!(source(text), Some(Source::Memory { offset, address }));
+        }
+        assert_eq!(source("total+x(%rip)"), None);
         assert_eq!(source("$-5"), Some(Source::Immediate(-5)));
         assert!(matches!(
             source("(%rsp)"),

@@ -46,11 +46,15 @@ pub(super) fn resolved(
     if definition.kind == Kind::Return {
         bail!("variables cannot be fetched when a function returns; only $retval can");
     }
+    let distance = |name: &str| {
+        let at = image.only_symbol(name)?;
+        Some(at.wrapping_sub(pc).cast_signed())
+    };
     let resolver = Resolver {
         image,
         frames: image.frames(),
         pc,
-        arguments: note.map_or_else(Vec::new, |note| arguments(&note.arguments)),
+        arguments: note.map_or_else(Vec::new, |note| arguments(&note.arguments, &distance)),
     };
     let mut resolved = definition.clone();
     if note.is_some() && resolved.args.is_empty() {
@@ -135,7 +139,7 @@ impl Resolver<'_> {
                     Some((source, own)) => Ok((source, ty.unwrap_or(own))),
                     None => Err(anyhow!(VariableError::Nowhere {
                         name: name.clone(),
-                        reason: "computed of several registers, which is not supported",
+                        reason: "computed of several registers or of a symbol that is not known, which is not supported",
                     })),
                 }
             }
