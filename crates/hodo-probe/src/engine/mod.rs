@@ -51,6 +51,7 @@ mod index;
 mod islands;
 mod keep;
 mod layout;
+mod lists;
 mod maps;
 mod memory;
 mod optimize;
@@ -90,6 +91,16 @@ pub enum Execution {
     Boosted = 3,
     /// In a detour to which a jump at the site leads, together with its neighbours: no signal.
     Optimized = 4,
+}
+
+/// When the breakpoints of probes become jumps, where these are possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Optimization {
+    /// Whenever probes are registered, enabled or taken away: all that one call names together.
+    #[default]
+    Automatic,
+    /// When [`Engine::optimize`] is called, and for probes that ask for [`Execution::Optimized`].
+    Explicit,
 }
 
 impl fmt::Display for Execution {
@@ -262,6 +273,22 @@ impl Engine {
         register: unsafe extern "C" fn(*const u8),
     ) -> Result<(), Refusal> {
         registry::register_frames(register)
+    }
+
+    /// Says when breakpoints become jumps, from now on. Jumps that are there stay until a change of their probes undoes them.
+    ///
+    /// # Errors
+    /// If it is called by a handler.
+    pub fn set_optimization(self, optimization: Optimization) -> Result<(), Refusal> {
+        registry::set_optimization(optimization)
+    }
+
+    /// Makes jumps of the breakpoints of all probes where that is possible, in one batch. Returns of how many.
+    ///
+    /// # Errors
+    /// If it is called by a handler, or code cannot be written.
+    pub fn optimize(self) -> Result<usize, Refusal> {
+        registry::optimize()
     }
 
     /// Whether signals still come to the engine first.

@@ -1,12 +1,14 @@
 //! Registering and unregistering: one thread at a time.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::layout::{Handler, Head, KEEP_NONE, Node};
+use super::layout::{Handler, KEEP_NONE, Node};
+use super::lists::{free, narrow, relist, settle};
 use super::maps::{self, Mapping};
 use super::optimize::Variant;
 use super::patch::{self, Want};
@@ -14,7 +16,10 @@ use super::refusal::Refusal;
 use super::site::{Detour, Site};
 use super::spots::Spots;
 use super::text::{Change, Memory};
-use super::{Execution, Probe, Request, analyze, keep, optimize, returns, signals, sys, threads};
+use super::{
+    Execution, Optimization, Probe, Request, analyze, keep, optimize, returns, signals, sys,
+    threads,
+};
 
 /// What the engine has while it works.
 struct Inner {
@@ -28,6 +33,10 @@ struct Inner {
     frames: Vec<&'static [u8]>,
     /// A word that is 1 in the process that wrote it, and 0 in a child that `fork` made of it.
     marker: u64,
+    /// When breakpoints become jumps.
+    optimization: Optimization,
+    /// All sites.
+    sites: BTreeMap<u64, &'static Site>,
 }
 
 struct Registry {
@@ -110,6 +119,8 @@ pub(super) fn start() -> Result<(), Refusal> {
             registrar: None,
             frames: Vec::new(),
             marker,
+            optimization: Optimization::Automatic,
+            sites: BTreeMap::new(),
         });
     }
     signals::install().map_err(kernel("signals cannot be handled"))?;
@@ -136,66 +147,6 @@ fn inner(_: &mut Guard) -> Result<&mut Inner, Refusal> {
         threads::sweep();
     }
     Ok(inner)
-}
-
-/// Puts a list of probes at a head. Returns the one that was there; it is freed when nobody reads it any more.
-fn publish(head: &Head, nodes: &[*const Node]) -> *mut *const Node {
-    let new = match nodes {
-        [] => analyze::empty(),
-        nodes => {
-            let list: Box<[*const Node]> =
-                nodes.iter().copied().chain([core::ptr::null()]).collect();
-            Box::into_raw(list).cast()
-        }
-    };
-    // SAFETY: nodes of a list live.
-    let keeps = nodes.iter().map(|node| unsafe { &**node }.keep);
-    let keep = keeps.max().unwrap_or(KEEP_NONE);
-    // While the list changes, what either needs.
-    head.keep.fetch_max(keep, Ordering::AcqRel);
-    head.list.swap(new, Ordering::AcqRel)
-}
-
-/// Adds a probe to a head, or takes one away.
-fn relist(head: &Head, nodes: Vec<*const Node>, old: &mut Vec<*mut *const Node>) {
-    old.push(publish(head, &nodes));
-}
-
-/// What the probes of a site want of its instruction. `keep` becomes what the lists need now, when nobody has older ones.
-fn settle(site: &Site) {
-    let after = site.nodes().filter(|node| node.after != 0).count();
-    site.after.store(after as u32, Ordering::Release);
-    let forced = site.nodes().map(|node| node.execution).max().unwrap_or(0);
-    site.forced.store(forced, Ordering::Release);
-}
-
-fn narrow(site: &Site) {
-    for (head, keep) in [
-        (&site.head, site.nodes().map(|node| node.keep).max()),
-        (
-            &site.returns,
-            site.return_nodes().map(|node| node.keep).max(),
-        ),
-    ] {
-        head.keep
-            .store(keep.unwrap_or(KEEP_NONE), Ordering::Release);
-    }
-}
-
-/// Frees lists that nobody reads any more.
-fn free(lists: Vec<*mut *const Node>) {
-    for list in lists.into_iter().filter(|list| *list != analyze::empty()) {
-        let mut len = 1;
-        // SAFETY: (1) it is a list that `publish` made, as long as its null says; (2) nobody has it any more.
-        unsafe {
-            while !(*list.add(len - 1)).is_null() {
-                len += 1;
-            }
-            drop(Box::from_raw(core::ptr::slice_from_raw_parts_mut(
-                list, len,
-            )));
-        }
-    }
 }
 
 /// Whether a site is to be armed.
@@ -262,6 +213,7 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
         if !is_wanted(site) {
             want = Want::Nothing;
         } else if may_jump(site)
+            && inner.is_time(site)
             && alone()
             && let Some(detour) = variants
                 .iter()
@@ -295,6 +247,13 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
 }
 
 impl Inner {
+    /// Whether a site may have a jump now, or has one.
+    fn is_time(&self, site: &Site) -> bool {
+        self.optimization == Optimization::Automatic
+            || site.jumped.load(Ordering::Acquire) != 0
+            || site.forced.load(Ordering::Acquire) == Execution::Optimized as u32
+    }
+
     /// The detour of a site, made if need be. Its code is added to what is to be written.
     fn detour(
         &mut self,
@@ -314,6 +273,33 @@ impl Inner {
         }
         Some(detour)
     }
+}
+
+/// Says when breakpoints become jumps.
+pub(super) fn set_optimization(optimization: Optimization) -> Result<(), Refusal> {
+    let mut guard = lock()?;
+    inner(&mut guard)?.optimization = optimization;
+    Ok(())
+}
+
+/// Makes jumps of breakpoints, all together. Returns of how many.
+pub(super) fn optimize() -> Result<usize, Refusal> {
+    let mut guard = lock()?;
+    let inner = inner(&mut guard)?;
+    let stops: Vec<&'static Site> = inner
+        .sites
+        .values()
+        .copied()
+        .filter(|site| is_wanted(site) && site.jumped.load(Ordering::Acquire) == 0)
+        .collect();
+    let before = core::mem::replace(&mut inner.optimization, Optimization::Automatic);
+    let result = arm(inner, &stops);
+    inner.optimization = before;
+    result?;
+    let jumps = stops
+        .iter()
+        .filter(|site| site.jumped.load(Ordering::Acquire) != 0);
+    Ok(jumps.count())
 }
 
 /// Names what takes unwind tables.
@@ -354,6 +340,9 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
         .collect();
     let sites: Vec<_> = results.iter().flatten().map(|probe| probe.site).collect();
     sites.iter().for_each(|site| settle(site));
+    inner
+        .sites
+        .extend(sites.iter().map(|site| (site.addr(), *site)));
     code.sort();
     let written = inner.memory.change(&code).map_err(kernel(WRITE));
     let result = written.and_then(|()| arm(inner, &sites));

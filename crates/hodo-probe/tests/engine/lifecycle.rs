@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use hodo_probe::engine::{Execution, Handler, Registers};
+use hodo_probe::engine::{Execution, Handler, Optimization, Registers};
 
 use crate::code::{alone, count, counter, counting, engine, of, register, request};
 
@@ -160,4 +160,43 @@ fn the_control_word_of_arithmetic_is_kept() {
             drop(probe);
         }
     }
+}
+
+#[test]
+fn jumps_are_made_when_they_are_asked_for() {
+    let _alone = alone();
+    let at = test_sum as *const () as u64;
+    let set = |optimization| {
+        engine()
+            .set_optimization(optimization)
+            .expect("it can be set")
+    };
+    set(Optimization::Explicit);
+    let hits = counter();
+    let probe = register(&counting(at, hits)).expect("it can be probed");
+    assert_ne!(probe.execution(), Execution::Optimized);
+    assert_eq!((sum(3, 4), of(hits)), (8, 1));
+    assert_eq!(engine().optimize(), Ok(1));
+    assert_eq!(probe.execution(), Execution::Optimized);
+    assert_eq!((sum(3, 4), of(hits)), (8, 2));
+    assert_eq!(engine().optimize(), Ok(0));
+    // Another probe of the site leaves the jump where it is; one that wants a stop undoes it.
+    let more = register(&request(at).count()).expect("it can be probed");
+    assert_eq!(probe.execution(), Execution::Optimized);
+    let stop = register(&request(at).count().execution(Execution::Boosted));
+    assert_ne!(probe.execution(), Execution::Optimized);
+    assert_eq!(engine().optimize(), Ok(0));
+    drop(stop);
+    assert_ne!(probe.execution(), Execution::Optimized);
+    assert_eq!(engine().optimize(), Ok(1));
+    assert_eq!((sum(3, 4), of(hits), more.count()), (8, 3, 1));
+    drop((probe, more));
+    let asking = register(&counting(at, hits).execution(Execution::Optimized));
+    assert_eq!(
+        asking.expect("it can be probed").execution(),
+        Execution::Optimized
+    );
+    set(Optimization::Automatic);
+    let probe = register(&counting(at, hits)).expect("it can be probed");
+    assert_eq!(probe.execution(), Execution::Optimized);
 }
