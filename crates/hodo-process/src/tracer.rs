@@ -396,6 +396,9 @@ impl<'a> Tracer<'a> {
                 }
                 _ => {}
             }
+            if self.modules.probes.records_syscalls() {
+                self.tell_signal(tid)?;
+            }
             return self.deliver(tid, signal, &space);
         }
         self.go(tid, signal)

@@ -34,7 +34,7 @@ fn path(path: &Path) -> &str {
 
 /// A line without what differs from run to run: addresses, ids, times, ports, and the column of the result.
 fn plain(line: &str) -> Option<String> {
-    // Signals are not shown; how a handler returns is no probe's business.
+    // Where signals are shown differs a little; how a handler returns is no probe's business.
     // glibc asks for the size of the stack before the linker tells that libraries are mapped.
     let early = line.starts_with("prlimit64(0, RLIMIT_STACK, NULL, ");
     if early || line.starts_with("---") || line.contains("rt_sigreturn(") {
@@ -98,6 +98,38 @@ fn lines_are_those_of_strace() {
         );
         assert!(ours.len() > 20, "{command:?}: {ours:?}");
     }
+}
+
+#[test]
+fn signals_are_those_of_strace() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("there is no strace");
+    }
+    let script = "trap : USR1; kill -USR1 $$; (exit 3); kill -9 $$";
+    let command = ["sh", "-c", script];
+    let place = scratch("syscalls-signals");
+    let tracer = syscalls(&["--no-follow", "-o", "ours"], path(hodo()));
+    run(&tracer, &command, &place);
+    run(&["strace", "-o", "theirs"], &command, &place);
+    let ids = regex::Regex::new(r"(si_(pid|uid|utime|stime))=\d+").expect("it is right");
+    let [ours, theirs] = ["ours", "theirs"].map(|name| -> Vec<String> {
+        let text = std::fs::read_to_string(place.join(name)).expect("lines");
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("---") || line.starts_with("+++"));
+        lines
+            .map(|line| ids.replace_all(line, "$1=N").into_owned())
+            .collect()
+    });
+    assert_eq!(ours, theirs);
+    assert_eq!(
+        ours,
+        [
+            "--- SIGUSR1 {si_signo=SIGUSR1, si_code=SI_USER, si_pid=N, si_uid=N} ---",
+            "--- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED, si_pid=N, si_uid=N, si_status=3, si_utime=N, si_stime=N} ---",
+            "+++ killed by SIGKILL +++",
+        ]
+    );
 }
 
 #[test]

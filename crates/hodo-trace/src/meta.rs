@@ -181,6 +181,8 @@ pub enum Line {
     Task(TaskLine),
     /// A thread ended.
     TaskEnd(TaskEnd),
+    /// A signal came to a thread.
+    Signal(Signal),
     /// Something the user should know.
     Remark(Remark),
     /// A probe that makes events.
@@ -313,6 +315,25 @@ pub struct TaskEnd {
     /// How.
     #[serde(default)]
     pub exit: Option<Exit>,
+}
+
+/// A signal came to a thread, of which system calls are recorded.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Signal {
+    /// The thread's number.
+    pub id: u32,
+    /// When, in units of the counter.
+    pub counter: u64,
+    /// Its number.
+    pub signal: i32,
+    /// `si_code`
+    pub code: i32,
+    /// `si_pid`, `si_uid`, `si_status`, `si_utime`, `si_stime`; they mean something for some codes only.
+    #[serde(default)]
+    pub sender: [i64; 5],
+    /// `si_addr`; means something for some codes only.
+    #[serde(default)]
+    pub addr: u64,
 }
 
 /// Something the user should know.

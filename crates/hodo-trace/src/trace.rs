@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::calls::{Calls, Frame};
 use crate::error::TraceError;
 use crate::format::{self, chunk_header, file_header, record};
-use crate::meta::{Info, Line, Map, Probe, Remark};
+use crate::meta::{Info, Line, Map, Probe, Remark, Signal};
 use crate::model::{Chunk, Function, Kind, Module, Task};
 use crate::records::Records;
 
@@ -33,6 +33,8 @@ pub struct Trace {
     pub probes: Vec<Probe>,
     /// Code that was mapped, in the order in which it was found.
     pub maps: Vec<Map>,
+    /// Signals that came to threads, in the order of time; only if system calls are recorded.
+    pub signals: Vec<Signal>,
     /// What the recorder wants to be known.
     pub remarks: Vec<Remark>,
     /// What is wrong with the trace, and what was left out for it.
@@ -84,6 +86,7 @@ impl Trace {
             tasks: Vec::new(),
             probes: Vec::new(),
             maps: Vec::new(),
+            signals: Vec::new(),
             remarks: Vec::new(),
             damage: Vec::new(),
             bytes: 0,
@@ -168,6 +171,7 @@ impl Trace {
                     task.exit = end.exit;
                 }
             }
+            Line::Signal(signal) => self.signals.push(signal),
             Line::Remark(remark) => self.remarks.push(remark),
         }
     }

@@ -9,6 +9,7 @@ mod names;
 mod pointed;
 mod read;
 mod result;
+mod signals;
 mod structs;
 mod summary;
 mod text;

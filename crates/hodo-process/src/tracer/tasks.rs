@@ -49,6 +49,31 @@ impl Tracer<'_> {
         Ok(())
     }
 
+    /// Logs a signal that is about to come to a thread.
+    pub(super) fn tell_signal(&mut self, tid: i32) -> Result<()> {
+        let Some(thread) = self.threads.get(&tid).filter(|thread| thread.task != 0) else {
+            return Ok(());
+        };
+        // What has no information is no signal, but a stop of the process.
+        let Ok(info) = remote::siginfo(tid) else {
+            return Ok(());
+        };
+        // SAFETY: the kernel has filled all of the structure, and numbers have no invalid values.
+        let (sender, addr) = unsafe {
+            let sender = [
+                i64::from(info.si_pid()),
+                i64::from(info.si_uid()),
+                i64::from(info.si_status()),
+                info.si_utime(),
+                info.si_stime(),
+            ];
+            (sender, info.si_addr().addr())
+        };
+        self.session.log(&json!({"signal": {
+            "id": thread.task, "counter": counter(), "signal": info.si_signo, "code": info.si_code,
+            "sender": sender, "addr": addr}}))
+    }
+
     /// Tells of exits that did not find the frame of their entry (`--check-frames`).
     pub(super) fn bad_frames(&mut self, thread: &Thread, number: u64) -> Result<()> {
         let count = self

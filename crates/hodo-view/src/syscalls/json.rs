@@ -36,6 +36,7 @@ pub(super) fn json(source: &Source, out: &mut dyn Write) -> Result<()> {
                     object(source, &pending, Some(&exit), out)?;
                 }
             }
+            Event::Signal(..) => {}
             Event::End(task) => {
                 while let Some(pending) = open.end(task) {
                     object(source, &pending, None, out)?;

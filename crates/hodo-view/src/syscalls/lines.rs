@@ -9,6 +9,7 @@ use super::args::{Call, Part};
 use super::errors::sig;
 use super::read::{Enter, Event, Events, Exit, Pieces};
 use super::result::put_result;
+use super::signals::information;
 use super::text::{put_number, quoted};
 use crate::source::Source;
 
@@ -51,6 +52,12 @@ impl Open {
         self.by_task.get_mut(task)?.pop()
     }
 
+    fn is_in_call(&self, task: usize) -> bool {
+        self.by_task
+            .get(task)
+            .is_some_and(|calls| !calls.is_empty())
+    }
+
     fn last(&mut self, task: usize) -> Option<&mut Pending> {
         self.by_task.get_mut(task)?.last_mut()
     }
@@ -77,6 +84,8 @@ struct Lines<'a> {
     current: Option<usize>,
     /// Tasks that run.
     alive: usize,
+    /// Signals that came, by task. In a call, its end is what comes next, or the first call of a handler.
+    signals: Vec<(usize, usize)>,
     /// Room for a line.
     line: String,
     /// Each line begins with a thread id.
@@ -97,6 +106,7 @@ pub(super) fn lines(
         open: Open::default(),
         current: None,
         alive: 0,
+        signals: Vec::new(),
         line: String::with_capacity(256),
         numbered,
     };
@@ -104,6 +114,7 @@ pub(super) fn lines(
         match event {
             Event::Begin(task) => lines.begin(task, first)?,
             Event::Enter(enter) => {
+                lines.told(Some(enter.task))?;
                 lines.interrupt()?;
                 lines.current = Some(enter.task);
                 lines.open.begin(enter);
@@ -112,10 +123,21 @@ pub(super) fn lines(
                 if let Some(pending) = lines.open.end(exit.task) {
                     lines.call(&pending, Some(&exit))?;
                 }
+                lines.told(Some(exit.task))?;
             }
-            Event::End(task) => lines.end(task)?,
+            Event::Signal(task, signal) => {
+                lines.signals.push((task, signal));
+                if !lines.open.is_in_call(task) {
+                    lines.told(Some(task))?;
+                }
+            }
+            Event::End(task) => {
+                lines.told(Some(task))?;
+                lines.end(task)?;
+            }
         }
     }
+    lines.told(None)?;
     lines.interrupt()
 }
 
@@ -167,6 +189,26 @@ impl Lines<'_> {
         call.arguments(Part::Beginning, &mut line);
         line.push_str(" <unfinished ...>\n");
         self.out.write_all(line.as_bytes())?;
+        Ok(())
+    }
+
+    /// Writes the signals that came to a task, or to all.
+    fn told(&mut self, task: Option<usize>) -> Result<()> {
+        if self.signals.is_empty() {
+            return Ok(());
+        }
+        for (to, signal) in std::mem::take(&mut self.signals) {
+            if task.is_some_and(|task| task != to) {
+                self.signals.push((to, signal));
+                continue;
+            }
+            self.interrupt()?;
+            let prefix = self.prefix(to);
+            let signal = &self.source.trace.signals[signal];
+            let name = sig(u64::from(signal.signal.unsigned_abs()));
+            let info = information(signal);
+            writeln!(self.out, "{prefix}--- {name} {info} ---")?;
+        }
         Ok(())
     }
 

@@ -94,6 +94,8 @@ pub(super) enum Event {
     Enter(Enter),
     /// A system call ends.
     Exit(Exit),
+    /// A signal comes to a task: its index, and which of the trace's signals.
+    Signal(usize, usize),
     /// A task ends; its index.
     End(usize),
 }
@@ -106,6 +108,8 @@ enum Next {
     Begin,
     /// The event that is held.
     Held,
+    /// Which of the trace's signals.
+    Signal(usize),
     End,
 }
 
@@ -140,6 +144,12 @@ impl<'s> Events<'s> {
             }
             if let Some(begins) = source.trace.begins(task) {
                 heap.push(Reverse((begins, index, Next::Unread)));
+            }
+        }
+        for (at, signal) in source.trace.signals.iter().enumerate() {
+            let mut tasks = source.tasks.iter();
+            if let Some(&index) = tasks.find(|&&index| source.task(index).id == signal.id) {
+                heap.push(Reverse((signal.counter, index, Next::Signal(at))));
             }
         }
         let tasks = source.tasks.iter().max().map_or(0, |&index| index + 1);
@@ -191,6 +201,7 @@ impl Iterator for Events<'_> {
             match next {
                 Next::Begin => return Some(Event::Begin(index)),
                 Next::End => return Some(Event::End(index)),
+                Next::Signal(at) => return Some(Event::Signal(index, at)),
                 Next::Unread | Next::Held => {}
             }
             let event = self.held[index].take();

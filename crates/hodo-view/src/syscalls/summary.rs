@@ -74,7 +74,7 @@ pub(super) fn summary(
                         .calls += 1;
                 }
             }
-            Event::End(_) => {}
+            Event::Signal(..) | Event::End(_) => {}
         }
     }
     let mut rows: Vec<(u64, Sum)> = sums.rows();
