@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use hodo_probe::engine::{Execution, Handler, Optimization, Registers};
 
-use crate::code::{alone, count, counter, counting, engine, of, register, request};
+use crate::code::{alone, counter, counting, engine, of, register, request};
 
 function! { sum:
     "lea rax, [rdi + rsi]"
@@ -124,30 +124,37 @@ fn control() -> u32 {
     word
 }
 
-/// Divides, which is not exact.
-extern "C" fn divides(_: &mut Registers, data: *mut c_void) {
-    // SAFETY: registers that are named; a counter.
-    unsafe {
-        std::arch::asm!(
-            "mov {n}, 1", "cvtsi2sd xmm0, {n}", "mov {n}, 3", "cvtsi2sd xmm1, {n}", "divsd xmm0, xmm1",
-            n = out(reg) _, out("xmm0") _, out("xmm1") _,
-        );
-    }
-    count(&mut Registers::default(), data);
+// Handlers that use SSE and nothing more: one divides, which is not exact; one rounds otherwise from then on.
+function! { divides:
+    "mov eax, 1"
+    "cvtsi2sd xmm0, eax"
+    "mov eax, 3"
+    "cvtsi2sd xmm1, eax"
+    "divsd xmm0, xmm1"
+    "lock inc qword ptr [rsi]"
+    "ret"
+}
+function! { rounds:
+    "push 0x7F80"
+    "ldmxcsr [rsp]"
+    "pop rax"
+    "lock inc qword ptr [rsi]"
+    "ret"
 }
 
-/// Rounds otherwise from now on.
-extern "C" fn rounds(_: &mut Registers, data: *mut c_void) {
-    // SAFETY: the engine keeps the word.
-    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &0x7F80u32) };
-    count(&mut Registers::default(), data);
+unsafe extern "C" {
+    safe fn test_divides(registers: &mut Registers, data: *mut c_void);
+    safe fn test_rounds(registers: &mut Registers, data: *mut c_void);
 }
 
 #[test]
 fn the_control_word_of_arithmetic_is_kept() {
     let _alone = alone();
     let at = test_sum as *const () as u64;
-    for (handler, name) in [(divides as Handler, "divides"), (rounds, "rounds")] {
+    for (handler, name) in [
+        (test_divides as Handler, "divides"),
+        (test_rounds, "rounds"),
+    ] {
         for way in [Execution::Optimized, Execution::Boosted] {
             let hits = counter();
             let wish = counting(at + 4, hits).before(handler).execution(way);
