@@ -23,6 +23,9 @@ pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<E
     let program = std::fs::read_link(&exe).with_context(|| no_process(pid))?;
     let selection = select::Selection::new(options)?;
     let mut probes = probes::Probes::new(&options.probes, !options.no_time)?;
+    if options.calls {
+        probes.beside_calls();
+    }
     if let Some(syscalls) = &options.syscalls {
         probes.record_syscalls(syscalls);
     }

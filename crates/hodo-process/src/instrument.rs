@@ -130,6 +130,9 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     ended?;
     let shadows = space.shadows.iter().map(|shadow| shadow.1).sum();
     let islands: u64 = space.islands.iter().map(|island| island.1).sum();
+    if context.modules.probes.want_maps() {
+        context.session.log_islands(pid, &space.islands)?;
+    }
     space.extra = limits.settle(space.events.1 + islands + shadows, shadows);
 
     let mut island = Island::new(space.islands[0].0, space.islands[0].1);

@@ -67,6 +67,9 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
     }
     let mut probes = probes::Probes::new(&options.probes, !options.no_time)?;
     probes.follow_names();
+    if options.calls {
+        probes.beside_calls();
+    }
     if let Some(syscalls) = &options.syscalls {
         probes.record_syscalls(syscalls);
     }

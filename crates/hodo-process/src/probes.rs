@@ -57,6 +57,8 @@ pub struct Probes {
     histograms: Histograms,
     rdpid: bool,
     timed: bool,
+    /// Functions are traced, too.
+    calls: bool,
     /// System calls are recorded, and nothing else.
     syscalls: Option<syscalls::Syscalls>,
 }
@@ -173,6 +175,7 @@ impl Probes {
             counts: Counts::default(),
             rdpid,
             timed,
+            calls: false,
             syscalls: None,
         })
     }
@@ -180,6 +183,16 @@ impl Probes {
     /// System calls are recorded, and nothing else.
     pub fn record_syscalls(&mut self, options: &crate::options::SyscallOptions) {
         self.syscalls = Some(syscalls::Syscalls::new(options));
+    }
+
+    /// Functions are traced beside the probes, too.
+    pub fn beside_calls(&mut self) {
+        self.calls = true;
+    }
+
+    /// Can a return address on the stack be one of an island, with the real one in the shadow?
+    fn stacks_lead_to_islands(&self) -> bool {
+        self.calls || self.definitions.iter().any(|d| d.kind == Kind::Return)
     }
 
     /// Offset in the events file of the byte of `traceon` and `traceoff`, if some action writes it.

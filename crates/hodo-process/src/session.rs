@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use hodo_trace::format::{FORMAT_NAME, FORMAT_VERSION, counters, tcb};
+use hodo_trace::format::{FORMAT_NAME, FORMAT_VERSION, ISLAND, counters, tcb};
 use serde_json::{Value, json};
 
 use crate::events::Events;
@@ -384,6 +384,26 @@ impl Session {
             "pid": pid, "start": mapping.start, "end": mapping.end, "offset": mapping.offset,
             "path": mapping.path.to_string_lossy(), "counter": counter(),
         }}))
+    }
+
+    /// Tells where islands are in a thread's process: start and bytes of each.
+    ///
+    /// # Errors
+    /// If the log cannot be kept whole.
+    pub fn log_islands(&mut self, tid: i32, islands: &[(u64, u64)]) -> Result<()> {
+        for &(start, size) in islands.iter().filter(|island| island.1 > 0) {
+            let mapping = Mapping {
+                start,
+                end: start + size,
+                writable: false,
+                executable: true,
+                offset: 0,
+                inode: 0,
+                path: ISLAND.into(),
+            };
+            self.log_map(tid, &mapping)?;
+        }
+        Ok(())
     }
 
     /// Appends a line to the log.

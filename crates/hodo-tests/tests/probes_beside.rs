@@ -158,6 +158,8 @@ fn hits_in_calls(dump: &str) -> Vec<(&str, &str, &str)> {
             open.push(entry.split_once('(').expect("an address").0);
         } else if line.contains(": [exit ] ") {
             open.pop();
+        } else if line.starts_with("reading ") {
+            open.clear();
         }
     }
     hits
@@ -199,6 +201,48 @@ fn events_stand_among_the_calls() {
     // `live` shows the same.
     let live = show(&["live", "-f", "none", "-e", &back, "--", file]);
     assert!(text(&live.stdout).contains("    /* negative__return: v=7 */\n"));
+}
+
+#[test]
+fn stack_traces_lead_through_traced_functions() {
+    for kind in available().filter(|kind| kind.has_names()) {
+        let program = build("probed.c", kind, &[]);
+        let file = path(&program);
+        let loops = format!("p:loop {file}:loop stacktrace");
+        let inside = format!("p:in {file}:work+* n=%esi:s32 if n == 8 stacktrace");
+        let back = format!("r:back {file}:work v=$retval:s32 if v == 9 stacktrace");
+        let data = hodo_tests::scratch(&format!("beside-stacks-{kind:?}")).join("data");
+        let data = path(&data);
+        for more in [&[][..], &["--check-frames"], &["-l"]] {
+            let definitions = ["-e", &loops, "-e", &inside, "-e", &back];
+            let output = Command::new(hodo())
+                .args(["record", "-d", data])
+                .args(more)
+                .args(definitions)
+                .args(["--", file])
+                .output()
+                .expect("hodo can be run");
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            let dump = show(&["dump", "-d", data]);
+            let hits = hits_in_calls(text(&dump.stdout));
+            let chains = |name: &str, innermost: &str| {
+                let chains: Vec<_> = hits.iter().filter(|hit| hit.0 == name).collect();
+                assert!(!chains.is_empty(), "{kind:?} {more:?}: {name}");
+                for (_, chain, _) in chains {
+                    assert!(chain.starts_with(innermost), "{kind:?} {more:?}: {chain}");
+                    // Behind these are libc's functions; musl has no unwind tables.
+                    let whole = !chain.ends_with('?');
+                    assert!(
+                        whole || matches!(kind, Kind::Musl | Kind::MuslStatic),
+                        "{kind:?} {more:?}: {chain}"
+                    );
+                }
+            };
+            chains("loop", "loop <- main");
+            chains("in", "work <- run");
+            chains("back", "run");
+        }
+    }
 }
 
 #[test]

@@ -240,6 +240,9 @@ pub const BUCKET_SIZE: u64 = 4096;
 /// Offset of the bucket in the `events` file.
 pub const BUCKET: u64 = CONTROL_SIZE - BUCKET_SIZE;
 
+/// The path of `map` lines that tell of code of ours.
+pub const ISLAND: &str = "[hodo]";
+
 /// Distance from a stack slot to its shadow. Not a multiple of 4096, or loads from the slot would falsely depend on
 /// stores to the shadow (measured: 28 ns a call instead of 5).
 pub const SHADOW_DISTANCE: u64 = 0x1000_0000_0840;

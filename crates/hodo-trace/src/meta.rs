@@ -202,7 +202,7 @@ pub struct Map {
     pub end: u64,
     /// Offset in the file.
     pub offset: u64,
-    /// The file.
+    /// The file, or [`ISLAND`](crate::format::ISLAND).
     pub path: String,
     /// When it was found, in units of the counter.
     pub counter: u64,
@@ -227,6 +227,9 @@ pub struct Probe {
     /// `snapshot` or `stacktrace`, if its events are that.
     #[serde(default)]
     pub kind: Option<String>,
+    /// Of a stack trace: the word behind the first of the payload from which on it has the shadow of the stack.
+    #[serde(default)]
+    pub shadow: Option<usize>,
     /// What its events tell.
     #[serde(default)]
     pub args: Vec<Arg>,

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use hodo_symbols::{INSTRUCTION, Registers, STACK_POINTER, Style, Unwinder, demangle};
 use hodo_trace::Task;
+use hodo_trace::format::ISLAND;
 use hodo_trace::meta::Map;
 use serde_json::{Value, json};
 
@@ -157,6 +158,12 @@ impl Addresses {
         }
     }
 
+    /// Is it an address in code of ours?
+    fn is_island(&self, source: &Source, (task, ns): (&Task, u64), addr: u64) -> bool {
+        let map = self.map(source, task, ns, addr);
+        map.is_some_and(|map| map.path == ISLAND)
+    }
+
     /// The file at an address, and the link-time address in it.
     fn find(
         &self,
@@ -191,7 +198,14 @@ impl Addresses {
     }
 
     /// The callers on a stack. `words` are the registers in the processor's numbering and the address of the instruction.
-    pub fn chain(&self, source: &Source, at: (&Task, u64), words: &[u64], stack: &[u8]) -> Chain {
+    /// What traced functions return to is in the shadow of the stack, which has the same size, or is not known.
+    pub fn chain(
+        &self,
+        source: &Source,
+        at: (&Task, u64),
+        words: &[u64],
+        (stack, shadow): (&[u8], &[u8]),
+    ) -> Chain {
         let mut chain = Chain {
             frames: Vec::new(),
             complete: false,
@@ -204,11 +218,14 @@ impl Addresses {
         let Some(bottom) = registers[STACK_POINTER] else {
             return chain;
         };
-        let read = |addr: u64| {
+        let word = |memory: &[u8], addr: u64| {
             let at = usize::try_from(addr.checked_sub(bottom)?).ok()?;
-            let word = stack.get(at..at.checked_add(8)?)?;
+            let word = memory.get(at..at.checked_add(8)?)?;
             Some(u64::from_le_bytes(word.try_into().ok()?))
         };
+        let read = |addr: u64| word(stack, addr);
+        // `--check-frames` marks the highest bit.
+        let real = |addr: u64| Some(word(shadow, addr)? & !(1 << 63)).filter(|&real| real != 0);
         let mut back = false;
         while chain.frames.len() < MOST {
             let addr = match registers[INSTRUCTION] {
@@ -230,6 +247,13 @@ impl Addresses {
             let before = registers[STACK_POINTER];
             registers = caller.registers;
             back = !caller.interrupted;
+            if let (true, Some(to), Some(cfa)) =
+                (back, registers[INSTRUCTION], registers[STACK_POINTER])
+                && self.is_island(source, at, to)
+                && let Some(real) = real(cfa.wrapping_sub(8))
+            {
+                registers[INSTRUCTION] = Some(real);
+            }
             // Stacks grow downwards: who calls is above.
             if registers[STACK_POINTER] <= before && back {
                 break;

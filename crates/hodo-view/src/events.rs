@@ -367,9 +367,20 @@ impl Line<'_> {
         let is = self.probe.kind.as_deref() == Some("stacktrace");
         let arg = self.probe.args.first().filter(|_| is)?;
         let stack = values::bytes(arg, self.payload);
+        let shadow = self.probe.shadow.map_or_else(Vec::new, |word| {
+            let word = Some(word);
+            values::bytes(
+                &Arg {
+                    word,
+                    ..arg.clone()
+                },
+                self.payload,
+            )
+        });
         let words = self.payload.get(1..)?;
         let at = (self.task, self.ns);
-        Some(self.addresses.chain(self.source, at, words, &stack))
+        let memory = (&stack[..], &shadow[..]);
+        Some(self.addresses.chain(self.source, at, words, memory))
     }
 
     /// The bytes of the stack, if this is a snapshot.
@@ -413,8 +424,12 @@ pub(crate) fn comment(
         addresses,
     };
     let mut text = probe.name.clone().into_bytes();
-    if line.chain().is_some() {
-        text.extend(b": stack trace");
+    if let Some(chain) = line.chain() {
+        let names: Vec<_> = chain.frames.iter().map(Located::text).collect();
+        text.extend(format!(": {}", names.join(" <- ")).into_bytes());
+        if !chain.complete {
+            text.extend(b" <- ?");
+        }
     } else if let Some(bytes) = line.snapshot() {
         text.extend(format!(": {} bytes of the stack", bytes.len()).into_bytes());
     } else if !probe.args.is_empty() {

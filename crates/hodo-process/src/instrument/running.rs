@@ -357,6 +357,8 @@ impl Prepared {
             for mapping in &self.code {
                 context.session.log_map(self.wanted.pid, mapping)?;
             }
+            let islands = &self.space.islands;
+            context.session.log_islands(self.wanted.pid, islands)?;
         }
         Ok(())
     }

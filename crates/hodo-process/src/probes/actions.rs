@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use hodo_arch::x86_64::detour::{Action, Block, Deed, Event, Fetch, Source};
 use hodo_probe::registers::x86_64::Whole;
 use hodo_probe::{Action as Wanted, Kind};
-use hodo_trace::format::{record, tcb};
+use hodo_trace::format::{SHADOW_DISTANCE, record, tcb};
 use serde_json::{Value, json};
 
 use super::conditions::Arguments;
@@ -44,6 +44,7 @@ impl Probes {
             actions.push(Wanted::Print);
         }
         let gate = self.switches.trace();
+        let shadow = self.stacks_lead_to_islands();
         let mut deeds = Vec::new();
         for (number, action) in actions.iter().enumerate() {
             match action {
@@ -61,7 +62,7 @@ impl Probes {
                             (values, args, "snapshot")
                         }
                         _ => {
-                            let (mut values, args) = stack();
+                            let (mut values, args) = stack(shadow);
                             if self.definitions[index].kind == Kind::Return {
                                 values.iter_mut().for_each(returned);
                             }
@@ -83,6 +84,9 @@ impl Probes {
                     }});
                     if kind != "print" {
                         line["probe"]["kind"] = kind.into();
+                        if kind == "stacktrace" && shadow {
+                            line["probe"]["shadow"] = SHADOW_WORD.into();
+                        }
                     } else if let Some(word) = fetched.caller {
                         line["probe"]["caller"] = word.into();
                     }
@@ -161,8 +165,12 @@ fn snapshot(bytes: u32) -> (Vec<Fetch>, Vec<Value>) {
     (values, vec![described])
 }
 
-/// All registers in the processor's numbering, the instruction's address, and the stack: what callers are found by.
-fn stack() -> (Vec<Fetch>, Vec<Value>) {
+/// The word of a stack trace behind the registers, the instruction's address, and the stack with its length.
+const SHADOW_WORD: u32 = 16 + 1 + 1 + KEPT_STACK / 8;
+
+/// All registers in the processor's numbering, the instruction's address, and the stack: what callers are found by. With
+/// `shadow`, the shadow of that stack, too, which has the return addresses of traced functions.
+fn stack(shadow: bool) -> (Vec<Fetch>, Vec<Value>) {
     let registers = (0..16).map(|register| Fetch::Word(Source::Register(register)));
     let mut values: Vec<_> = registers.collect();
     values.push(Fetch::Word(Source::Here));
@@ -170,5 +178,10 @@ fn stack() -> (Vec<Fetch>, Vec<Value>) {
     described[0]["word"] = values.len().into();
     described[0]["value"] = values.len().into();
     values.append(&mut bytes);
+    if shadow {
+        let top = Box::new(Source::Register(Whole::Rsp as u8));
+        let at = Source::Plus(top, -SHADOW_DISTANCE.cast_signed());
+        values.push(Fetch::Bytes(at, 0, KEPT_STACK));
+    }
     (values, described)
 }
