@@ -23,7 +23,7 @@ static void hs(int,siginfo_t*i,void*){ printf("segv %p\n",i->si_addr); fflush(st
 int main(int c,char**v){
  pipe(p); pthread_t t; pthread_create(&t,0,blocked,0); usleep(50000); pthread_cancel(t); void*r; pthread_join(t,&r); printf("%d\n", r==PTHREAD_CANCELED); fflush(stdout);
  signal(SIGALRM,h); struct itimerval it={{0,2000},{0,2000}}; setitimer(ITIMER_REAL,&it,0);
- timespec ts={0,100000000},rem; while(nanosleep(&ts,&rem)&&errno==EINTR) ts=rem; printf("hits %d\n",hits>20);
+ timespec ts={0,100000000},rem; while(nanosleep(&ts,&rem)&&errno==EINTR) ts=rem; while(hits<=20); printf("hits %d\n",hits>20);
  siginterrupt(SIGALRM,1); char b; int e=read(p[0],&b,1); printf("%d %d\n",e,errno==EINTR);
  it={{0,0},{0,0}}; setitimer(ITIMER_REAL,&it,0);
  signal(SIGALRM,h2); alarm(1); e=read(p[0],&b,1); printf("%d %d\n",e,errno==EINTR);
