@@ -69,13 +69,33 @@ pub struct Module {
     /// The file.
     pub image: Rc<Image>,
     /// Its plan.
-    pub plan: Plan,
+    pub plan: Rc<Plan>,
     /// The functions that are to be traced.
     pub functions: Vec<Chosen>,
     /// The libcalls that are to be traced.
     pub libcalls: Vec<Chosen>,
     /// Its probes.
     pub probed: Probed,
+    number: Number,
+}
+
+/// How a module is numbered.
+#[derive(Debug, Clone)]
+struct Number {
+    id: u32,
+    /// Its first function id.
+    first: u32,
+    /// Whether it is a program.
+    main: bool,
+    /// Of each id, what the file of symbols says.
+    kinds: Vec<char>,
+}
+
+impl Module {
+    /// Whether it is a program, not a library.
+    pub fn is_main(&self) -> bool {
+        self.number.main
+    }
 }
 
 /// A function that is to be traced.
@@ -320,58 +340,13 @@ impl Modules {
     ) -> Result<Module> {
         let id = u32::try_from(self.known.len()).context("too many modules")?;
         let first = self.next_id;
-        let mut symbols = Vec::new();
-        let mut functions = Vec::new();
-        let mut libcalls = Vec::new();
-        let left_out = left_out(&image, &plan, selection);
-        let hooked = image.symbols(&HOOKED);
-        let is_hooked = |at: u64| hooked.iter().flatten().any(|&(addr, _)| addr == at);
-        for (index, function) in plan.functions.iter().enumerate() {
-            let number = self.next_id;
-            let name = function.name.as_str();
-            let wanted = selection.function(&image.path, main, name, function.size)
-                && !is_hooked(function.addr)
-                && !left_out[index];
-            let kind = match &function.outcome {
-                _ if number > record::MAX_FUNCTION_ID => '-',
-                Ok(site) if wanted && (site.mode == Mode::Call || selection.entries()) => {
-                    functions.push(Chosen {
-                        index,
-                        id: number,
-                        filter: selection.filter(&image.path, name),
-                    });
-                    if site.mode == Mode::Call { 'T' } else { 'E' }
-                }
-                _ => '-',
-            };
-            symbols.push((function.addr, function.size, kind, name));
-            self.next_id = self.next_id.saturating_add(1);
-        }
-        // All sites that call one library function have one id.
-        let mut by_name: HashMap<&str, u32> = HashMap::new();
-        for (index, libcall) in plan.libcalls.iter().enumerate() {
-            let name = libcall.name.as_str();
-            if !selection.libcall(main, name)
-                || selection.notrace(&image.path, name)
-                || (libcall.mode != Mode::Call && !selection.entries())
-            {
-                continue;
-            }
-            let number = *by_name.entry(name).or_insert_with(|| {
-                let number = self.next_id;
-                let kind = if libcall.mode == Mode::Call { 'P' } else { 'p' };
-                symbols.push((libcall.patch, 0, kind, name));
-                self.next_id = self.next_id.saturating_add(1);
-                number
-            });
-            if number <= record::MAX_FUNCTION_ID {
-                libcalls.push(Chosen {
-                    index,
-                    id: number,
-                    filter: selection.filter(&image.path, name),
-                });
-            }
-        }
+        let Choice {
+            functions,
+            libcalls,
+            mut symbols,
+            next,
+        } = Choice::new(&image, &plan, first, selection, main);
+        self.next_id = next;
         for remark in &plan.remarks {
             let text = format!("{}: {remark}", image.path.display());
             session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
@@ -391,6 +366,7 @@ impl Modules {
             .iter()
             .map(|(addr, name)| (*addr, 0, 'B', name.as_str()));
         symbols.extend(hits);
+        let kinds = symbols.iter().map(|symbol| symbol.2).collect();
         let count = symbols.len();
         let file = session.symbols(id, symbols.into_iter())?;
         session.log(&json!({"module": {
@@ -399,11 +375,156 @@ impl Modules {
         }}))?;
         Ok(Module {
             image: Rc::new(image),
-            plan,
+            plan: Rc::new(plan),
             functions,
             libcalls,
             probed,
+            number: Number {
+                id,
+                first,
+                main,
+                kinds,
+            },
         })
+    }
+
+    /// How many functions and calls are traced in all files.
+    pub fn traced(&self) -> usize {
+        let traced = |module: &Rc<Module>| module.functions.len() + module.libcalls.len();
+        self.known.values().map(traced).sum()
+    }
+
+    /// All files.
+    pub fn all(&self) -> impl Iterator<Item = &Rc<Module>> {
+        self.known.values()
+    }
+
+    /// Chooses again what is traced of the files that are known. There must be no probes.
+    ///
+    /// # Errors
+    /// If a file of symbols cannot be written.
+    pub fn choose_again(&mut self, selection: &Selection, session: &mut Session) -> Result<()> {
+        for module in self.known.values_mut() {
+            let mut number = module.number.clone();
+            let Choice {
+                functions,
+                libcalls,
+                mut symbols,
+                ..
+            } = Choice::new(
+                &module.image,
+                &module.plan,
+                number.first,
+                selection,
+                number.main,
+            );
+            // What was traced once is in the trace.
+            for (symbol, kind) in symbols.iter_mut().zip(&number.kinds) {
+                if symbol.2 == '-' {
+                    symbol.2 = *kind;
+                }
+            }
+            let kinds: Vec<char> = symbols.iter().map(|symbol| symbol.2).collect();
+            if kinds != number.kinds {
+                session.symbols(number.id, symbols.into_iter())?;
+                number.kinds = kinds;
+            }
+            *module = Rc::new(Module {
+                image: Rc::clone(&module.image),
+                plan: Rc::clone(&module.plan),
+                functions,
+                libcalls,
+                probed: Probed::default(),
+                number,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// What is traced of a file.
+struct Choice<'p> {
+    functions: Vec<Chosen>,
+    libcalls: Vec<Chosen>,
+    /// Address, size, kind and name of all that has an id, in their order.
+    symbols: Vec<(u64, u64, char, &'p str)>,
+    /// The id behind the last.
+    next: u32,
+}
+
+impl<'p> Choice<'p> {
+    /// The ids do not depend on what is chosen.
+    fn new(
+        image: &Image,
+        plan: &'p Plan,
+        first: u32,
+        selection: &Selection,
+        main: bool,
+    ) -> Self {
+        let mut next = first;
+        let mut symbols = Vec::new();
+        let mut functions = Vec::new();
+        let mut libcalls = Vec::new();
+        let left_out = left_out(image, plan, selection);
+        let hooked = image.symbols(&HOOKED);
+        let is_hooked = |at: u64| hooked.iter().flatten().any(|&(addr, _)| addr == at);
+        for (index, function) in plan.functions.iter().enumerate() {
+            let number = next;
+            let name = function.name.as_str();
+            let wanted = selection.function(&image.path, main, name, function.size)
+                && !is_hooked(function.addr)
+                && !left_out[index];
+            let kind = match &function.outcome {
+                _ if number > record::MAX_FUNCTION_ID => '-',
+                Ok(site) if wanted && (site.mode == Mode::Call || selection.entries()) => {
+                    functions.push(Chosen {
+                        index,
+                        id: number,
+                        filter: selection.filter(&image.path, name),
+                    });
+                    if site.mode == Mode::Call { 'T' } else { 'E' }
+                }
+                _ => '-',
+            };
+            symbols.push((function.addr, function.size, kind, name));
+            next = next.saturating_add(1);
+        }
+        // All sites that call one library function have one id.
+        let mut by_name: HashMap<&str, (u32, usize)> = HashMap::new();
+        for (index, libcall) in plan.libcalls.iter().enumerate() {
+            let name = libcall.name.as_str();
+            if !selection.lists_libcall(main, name) {
+                continue;
+            }
+            let (number, symbol) = *by_name.entry(name).or_insert_with(|| {
+                symbols.push((libcall.patch, 0, '-', name));
+                next = next.saturating_add(1);
+                (next - 1, symbols.len() - 1)
+            });
+            if !selection.libcall(main, name)
+                || selection.notrace(&image.path, name)
+                || (libcall.mode != Mode::Call && !selection.entries())
+            {
+                continue;
+            }
+            if symbols[symbol].2 == '-' {
+                let kind = if libcall.mode == Mode::Call { 'P' } else { 'p' };
+                symbols[symbol] = (libcall.patch, 0, kind, name);
+            }
+            if number <= record::MAX_FUNCTION_ID {
+                libcalls.push(Chosen {
+                    index,
+                    id: number,
+                    filter: selection.filter(&image.path, name),
+                });
+            }
+        }
+        Self {
+            functions,
+            libcalls,
+            symbols,
+            next,
+        }
     }
 }
 

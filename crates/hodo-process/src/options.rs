@@ -68,6 +68,10 @@ pub struct RecordOptions {
     pub syscalls: Option<SyscallOptions>,
     /// The process to attach to, in place of a program to run.
     pub attach: Option<i32>,
+    /// `--trace off`: no calls are recorded until somebody says so.
+    pub off: bool,
+    /// `-g`: the recording has much room for changes.
+    pub agent: bool,
     /// How long a process is recorded to which hodo attached; without it until a signal comes.
     pub duration: Option<std::time::Duration>,
     /// How often `-v` was given.

@@ -74,6 +74,8 @@ pub struct Selection {
     size: u64,
     /// Probes only.
     nothing: bool,
+    /// Tracing is off for now.
+    off: bool,
 }
 
 fn glob_to_regex(glob: &str) -> String {
@@ -157,6 +159,7 @@ impl Selection {
             libcalls: !options.no_libcall,
             size: options.size_filter,
             nothing: !options.calls && (!options.probes.is_empty() || options.syscalls.is_some()),
+            off: options.off,
         })
     }
 
@@ -246,7 +249,7 @@ impl Selection {
 
     /// Is this function traced?
     pub fn function(&self, path: &Path, main: bool, name: &str, size: u64) -> bool {
-        if size < self.size || self.nothing {
+        if size < self.size || self.nothing || self.off {
             return false;
         }
         // Without a -P of its own the program is traced whole, a library only with -l.
@@ -265,6 +268,11 @@ impl Selection {
 
     /// Are calls to this library function traced?
     pub fn libcall(&self, main: bool, name: &str) -> bool {
+        !self.off && self.lists_libcall(main, name)
+    }
+
+    /// May calls to this library function be traced, if not now, then later?
+    pub fn lists_libcall(&self, main: bool, name: &str) -> bool {
         // The whole program is one call of `__libc_start_main`: that is no news.
         self.libcalls && !self.nothing && main && name != "__libc_start_main"
     }
