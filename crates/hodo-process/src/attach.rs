@@ -76,14 +76,14 @@ fn no_process(pid: i32) -> String {
 }
 
 /// A process as messages name it.
-fn named(pid: i32) -> String {
+pub fn named(pid: i32) -> String {
     match remote::status(pid, "Name:") {
         Some(name) => format!("{pid} ({name})"),
         None => pid.to_string(),
     }
 }
 
-fn user_name(uid: u32) -> String {
+pub fn user_name(uid: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let found = users.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -186,6 +186,11 @@ impl Contexts {
         !self.shown.is_empty()
     }
 
+    /// Does a handler see another address than is meant in the word at `at` of its frame?
+    pub fn shows(&self, at: u64) -> bool {
+        self.shown.iter().any(|shown| shown.at + frame::RIP == at)
+    }
+
     /// The thread is at the first instruction of a handler, for which what `real` stands for takes its place.
     pub fn entered(&mut self, tid: i32, place: Standing, real: u64) -> Result<()> {
         let at = remote::regs(tid)?.rsp;

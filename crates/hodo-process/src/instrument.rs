@@ -3,6 +3,7 @@
 //! At exec the program has one thread, stopped before its first instruction. Libraries are patched when the dynamic
 //! linker says that they are mapped, before any of their code has run.
 
+mod changes;
 mod libraries;
 mod running;
 mod space;
@@ -15,6 +16,7 @@ use hodo_patch::{Island, Patches, Places, Raise, Recording, Traced, TracedCall, 
 use hodo_trace::format::{SHADOW_DISTANCE, counters};
 use serde_json::json;
 
+pub use changes::{Change, build};
 pub use libraries::libraries;
 pub use running::{Prepared, Wanted, prepare};
 pub use space::{Placed, Seen, Space};
@@ -202,7 +204,7 @@ fn map_all(
     let rsp = remote::regs(calls.tid())?.rsp;
     map_events(calls, memory, give::below(rsp), budget, context, space)?;
     space.shadows = map_shadows(calls, rsp, linker, extent(module, bias))?;
-    let (place, need) = program_place(module, bias, maps)?;
+    let (place, need) = program_place(module, bias, maps, context.session.room)?;
     space.islands[0] = (map_island(calls, place, need)?, need);
     if let Some(base) = linker {
         let top = base.saturating_sub(LIBRARY_ROOM);
@@ -271,11 +273,11 @@ fn extent(module: &Module, bias: u64) -> std::ops::Range<u64> {
     start..bias.wrapping_add(module.image.end)
 }
 
-/// Where the island of a program can be, and how large it is.
-fn program_place(module: &Module, bias: u64, maps: &[Mapping]) -> Result<(u64, u64)> {
+/// Where the island of a program can be, and how large it is. `room`: bytes more than usual.
+fn program_place(module: &Module, bias: u64, maps: &[Mapping], room: u64) -> Result<(u64, u64)> {
     let std::ops::Range { start, end } = extent(module, bias);
     let need = (module.functions.len() + module.libcalls.len()) as u64 * 512 + (1 << 20);
-    let need = need + module.probed.room();
+    let need = need + module.probed.room() + room;
     let need = need.next_multiple_of(1 << 20);
     // What is in the file has to be reached; of a large zeroed area the first part will do.
     let content = module.image.segments.iter().map(|s| s.addr + s.size).max();

@@ -6,6 +6,7 @@ mod aside;
 mod attach;
 mod check;
 mod context;
+mod control;
 mod events;
 mod frames;
 mod front;
@@ -39,6 +40,7 @@ use anyhow::{Context, Result, bail};
 pub use probes::{Changed, Examined, ExaminedPlace, Listed, dry_run, list, list_usdt};
 
 pub use attach::attach;
+pub use control::{Changes, change};
 pub use front::{Front, front};
 pub use options::{Clock, Exit, Match, RecordOptions, SyscallOptions};
 

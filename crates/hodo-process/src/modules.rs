@@ -454,13 +454,7 @@ struct Choice<'p> {
 
 impl<'p> Choice<'p> {
     /// The ids do not depend on what is chosen.
-    fn new(
-        image: &Image,
-        plan: &'p Plan,
-        first: u32,
-        selection: &Selection,
-        main: bool,
-    ) -> Self {
+    fn new(image: &Image, plan: &'p Plan, first: u32, selection: &Selection, main: bool) -> Self {
         let mut next = first;
         let mut symbols = Vec::new();
         let mut functions = Vec::new();

@@ -37,6 +37,11 @@ pub struct PatternRef<'a> {
 }
 
 impl PatternRef<'_> {
+    /// As it was given.
+    pub fn text(&self) -> &str {
+        self.text
+    }
+
     /// Does it match this function?
     pub fn matches(&self, path: &Path, main: bool, name: &str) -> bool {
         let module = match self.module {

@@ -141,13 +141,19 @@ pub struct Interrupts {
     deadline: Option<Instant>,
 }
 
-/// The signals that mean the end of a recording, and the one that tells of stops.
+/// The signals that mean the end of a recording, and those that tell of stops and of what is asked for.
 fn ending() -> libc::sigset_t {
     // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill, and the others add to it.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
+        for signal in [
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGHUP,
+            libc::SIGCHLD,
+            libc::SIGURG,
+        ] {
             libc::sigaddset(&raw mut set, signal);
         }
         set
@@ -192,7 +198,7 @@ impl Interrupts {
         let signal =
             unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const pause) };
         match signal {
-            libc::SIGCHLD => false,
+            libc::SIGCHLD | libc::SIGURG => false,
             -1 => self.deadline.is_some_and(|at| at <= Instant::now()),
             _ => true,
         }

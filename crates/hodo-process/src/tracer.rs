@@ -5,6 +5,7 @@
 //! it: new threads and processes, execs, signals on their way, breakpoints.
 
 mod attach;
+mod control;
 mod delivery;
 mod detach;
 mod family;
@@ -22,6 +23,7 @@ use hodo_trace::format::tcb;
 use serde_json::json;
 
 use crate::context::Contexts;
+use crate::control::Control;
 use crate::instrument::{self, Space, Work};
 use crate::launch::Failure;
 use crate::modules::Modules;
@@ -30,6 +32,7 @@ use crate::remote;
 use crate::select::Selection;
 use crate::session::{Session, counter};
 use crate::signals::{self, Interrupts, Seen};
+use crate::stops;
 
 /// `si_code` of a signal that the kernel sent by itself (`asm-generic/siginfo.h`).
 const SI_KERNEL: i32 = 0x80;
@@ -103,6 +106,10 @@ pub struct Tracer<'a> {
     failure: Option<Failure>,
     /// What ends a recording of a process that goes on.
     interrupts: Option<Interrupts>,
+    /// Where changes are asked for.
+    control: Option<Control>,
+    /// The options as they are now.
+    settings: RecordOptions,
 }
 
 /// How a recording went.
@@ -139,20 +146,7 @@ impl<'a> Tracer<'a> {
         selection: Selection,
         first: i32,
     ) -> Self {
-        let timed = !options.no_time;
-        let recording = Recording {
-            timed,
-            filtered: selection.is_filtered(),
-            check_frames: options.check_frames,
-            depth: options
-                .depth
-                .filter(|&depth| 0 < depth && u64::from(depth) <= tcb::MAX_DEPTH),
-            shortest: options
-                .time_filter
-                .filter(|_| timed)
-                .map(|ns| session.ticks(ns)),
-            switch: modules.probes.trace_switch(),
-        };
+        let recording = control::recording(options, &selection, &modules, session);
         Self {
             options,
             session,
@@ -175,6 +169,8 @@ impl<'a> Tracer<'a> {
             exit: None,
             failure: None,
             interrupts: None,
+            control: None,
+            settings: options.clone(),
         }
     }
 
@@ -186,34 +182,38 @@ impl<'a> Tracer<'a> {
     /// Follows until nothing is left to follow.
     pub fn run(mut self, failure: Failure) -> Result<Outcome> {
         self.failure = Some(failure);
+        self.listen();
         while !self.threads.is_empty() {
             let Some((tid, status)) = self.next_stop()? else {
                 break;
             };
             self.deal(tid, status)?;
         }
+        self.control = None;
         self.complete()
     }
 
     /// Waits for the next thread that stops or ends. `None`: nothing is left, or the recording is to end.
-    fn next_stop(&self) -> Result<Option<(i32, i32)>> {
+    fn next_stop(&mut self) -> Result<Option<(i32, i32)>> {
         loop {
+            self.answer()?;
             let mut status = 0;
             let options = match self.interrupts {
                 Some(_) => libc::__WALL | libc::WNOHANG,
                 None => libc::__WALL,
             };
+            let waits = self.interrupts.is_none();
+            let awake = waits.then(|| self.control.as_ref().map(Control::wakes));
             // SAFETY: waitpid writes one int.
             let tid = unsafe { libc::waitpid(-1, &raw mut status, options) };
+            let error = io::Error::last_os_error();
+            drop(awake);
             match (tid, &self.interrupts) {
-                (-1, _) => {
-                    let error = io::Error::last_os_error();
-                    match error.raw_os_error() {
-                        Some(libc::EINTR) => continue,
-                        Some(libc::ECHILD) => return Ok(None),
-                        _ => return Err(error).context("waiting for the program"),
-                    }
-                }
+                (-1, _) => match error.raw_os_error() {
+                    Some(libc::EINTR) => continue,
+                    Some(libc::ECHILD) => return Ok(None),
+                    _ => return Err(error).context("waiting for the program"),
+                },
                 (0, Some(interrupts)) => {
                     if interrupts.wait() {
                         return Ok(None);
@@ -335,6 +335,11 @@ impl<'a> Tracer<'a> {
                     signals::stop_in_foreground(tid);
                 }
                 Ok(())
+            }
+            libc::PTRACE_EVENT_STOP => {
+                // Asked for, and not waited for any more.
+                stops::restart_call(tid)?;
+                self.go(tid, 0)
             }
             _ => self.go(tid, 0),
         }

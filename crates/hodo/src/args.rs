@@ -1,11 +1,13 @@
 //! The command line. Names, letters and meanings are uftrace's where it has the same option.
 
+mod control;
 mod looking;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+pub use control::{Control, SwitchArg};
 pub use looking::EventFormatArg;
 use looking::{Looking, Written};
 
@@ -340,6 +342,8 @@ pub struct Recording {
     /// The definition is one of `hodo probe`. What its probes print is shown among the calls, what they count by `hodo info`.
     #[arg(short = 'e', long = "event", value_name = "DEFINITION")]
     pub events: Vec<String>,
+    #[command(flatten)]
+    pub control: Control,
     /// The clock of timestamps
     #[arg(long, value_name = "CLOCK", default_value = "mono")]
     pub clock: ClockArg,

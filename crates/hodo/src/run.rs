@@ -1,15 +1,16 @@
 //! `record` and `live`.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use hodo_process::{Clock, Exit, Front, Match, RecordOptions};
+use hodo_process::{Changes, Clock, Exit, Front, Match, RecordOptions};
 
-use crate::args::{ClockArg, Common, LiveArgs, MatchArg, ProbeArgs, Recording};
+use crate::args::{ClockArg, Common, LiveArgs, MatchArg, ProbeArgs, Recording, SwitchArg};
 use crate::progress::Progress;
 use crate::{interrupt, output, view};
 
@@ -65,9 +66,44 @@ fn options(common: &Common, recording: &Recording, order: &[Patch]) -> RecordOpt
         probes: recording.events.clone(),
         calls: true,
         syscalls: None,
+        off: recording.control.trace == Some(SwitchArg::Off),
+        agent: recording.control.agent,
         attach: recording.attach.pid,
         duration: recording.attach.span,
     }
+}
+
+/// Changes the recording in which the process is that is named on the command line. `None`: there is none, or no process.
+fn change(common: &Common, recording: &Recording, order: &[Patch]) -> Option<ExitCode> {
+    let pid = recording.attach.pid?;
+    let changes = Changes {
+        clear: recording.control.clear,
+        filter: common.filter.clone(),
+        notrace: common.notrace.clone(),
+        patch: order.to_vec(),
+        depth: common.depth,
+        time_filter: common.time_filter,
+        trace: (recording.control.trace).map(|trace| trace == SwitchArg::On),
+        pattern: common.pattern.map(|pattern| match pattern {
+            MatchArg::Glob => Match::Glob,
+            MatchArg::Regex => Match::Regex,
+        }),
+    };
+    let done = match hodo_process::change(pid, &changes) {
+        Ok(None) if changes.clear || changes.trace == Some(true) => Err(anyhow::anyhow!(
+            "no hodo records process {pid}: there is nothing to change"
+        )),
+        Ok(None) => return None,
+        Ok(Some(text)) => writeln!(std::io::stdout(), "{text}").map_err(Into::into),
+        Err(error) => Err(error),
+    };
+    Some(match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(&error);
+            ExitCode::from(125)
+        }
+    })
 }
 
 fn clock(arg: ClockArg) -> Clock {
@@ -178,6 +214,9 @@ pub fn record(common: &Common, recording: &Recording, order: &[Patch]) -> ExitCo
 
 /// `hodo live`: a recording that is kept only if there is a place `named` for it.
 pub fn live(args: &LiveArgs, order: &[Patch], named: bool) -> ExitCode {
+    if let Some(code) = change(&args.reading.common, &args.recording, order) {
+        return code;
+    }
     let front = match divide(args.recording.attach.pid) {
         Ok(front) => front,
         Err(code) => return code,

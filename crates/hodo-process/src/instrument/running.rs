@@ -141,7 +141,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
             .any(|call| call.name == "ptrace"),
         ..Space::default()
     };
-    space.islands[0] = program_place(module, bias, &maps)?;
+    space.islands[0] = program_place(module, bias, &maps, context.session.room)?;
     let at = maps.partition_point(|m| m.start < space.islands[0].0);
     maps.insert(at, future(space.islands[0]));
     if let Some(base) = linker {
@@ -276,7 +276,7 @@ fn library_place(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
 }
 
 /// The file of a mapping, if it is the one that is mapped.
-fn readable(pid: i32, mapping: &Mapping) -> Result<(PathBuf, Image)> {
+pub(super) fn readable(pid: i32, mapping: &Mapping) -> Result<(PathBuf, Image)> {
     use std::os::unix::fs::MetadataExt;
     let by_path = real_path(pid, &mapping.path);
     let is_it = std::fs::metadata(&by_path).is_ok_and(|meta| meta.ino() == mapping.inode);

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use hodo_patch::{Copied, Patches, Raise, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 
+use super::changes::Place;
 use crate::context::Moved;
 use crate::maps::Mapping;
 use crate::modules::Version;
@@ -40,6 +41,8 @@ pub struct Space {
     pub seen: Vec<Seen>,
     /// What was written into libraries, by file and bias: one that is loaded again gets its old stubs.
     pub patched: HashMap<(Version, u64), Rc<Patches>>,
+    /// What was built for changes of the settings, by settings and file.
+    pub made: HashMap<(Rc<str>, Place), Rc<Patches>>,
     /// A `syscall` instruction of ours.
     pub syscall: u64,
     /// A `ret` instruction of ours.

@@ -43,6 +43,7 @@ impl Tracer<'_> {
         }
         interrupts.begin(self.options.duration);
         self.interrupts = Some(interrupts);
+        self.listen();
         while !self.threads.is_empty() {
             let Some((tid, status)) = self.next_stop()? else {
                 break;
@@ -50,11 +51,12 @@ impl Tracer<'_> {
             self.deal(tid, status)?;
         }
         self.interrupts = None;
+        self.control = None;
         self.detach()?;
         self.complete()
     }
 
-    fn work(&mut self) -> Work<'_> {
+    pub(super) fn work(&mut self) -> Work<'_> {
         Work {
             modules: &mut self.modules,
             session: &mut *self.session,
@@ -194,7 +196,7 @@ impl Tracer<'_> {
 
 /// Where a thread at `pc` has to go on when the ranges are changed: `None`, where it is. An error: there is no such place.
 /// `in_call`: it is stopped in a system call, which the kernel may let it make again.
-fn moved(
+pub(super) fn moved(
     pc: u64,
     in_call: bool,
     ranges: &[(u64, u64)],

@@ -35,7 +35,7 @@ const OWN: [i32; 5] = [
 ];
 
 /// Threads that are stopped, and whether their process is stopped as a whole.
-type Stopped = BTreeMap<i32, bool>;
+pub(super) type Stopped = BTreeMap<i32, bool>;
 
 fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -89,7 +89,18 @@ impl Tracer<'_> {
     }
 
     /// Stops these threads, and those that they make meanwhile.
-    fn stop(&mut self, wanted: &BTreeSet<i32>) -> Result<Stopped> {
+    pub(super) fn stop(&mut self, wanted: &BTreeSet<i32>) -> Result<Stopped> {
+        self.stop_within(wanted, None).map(|(stopped, _)| stopped)
+    }
+
+    /// The same, for some time at most. Tells whether all have stopped; the others may yet.
+    pub(super) fn stop_within(
+        &mut self,
+        wanted: &BTreeSet<i32>,
+        limit: Option<Duration>,
+    ) -> Result<(Stopped, bool)> {
+        let mut late = false;
+        let since = Instant::now();
         let mut stopped = Stopped::new();
         let mut asked = BTreeSet::new();
         let mut known: BTreeSet<i32> = self.threads.keys().copied().collect();
@@ -114,6 +125,10 @@ impl Tracer<'_> {
                 stopped.remove(&tid);
                 let _ = remote::interrupt(tid).and_then(|()| remote::cont(tid, 0));
                 continue;
+            }
+            if limit.is_some_and(|limit| since.elapsed() > limit) {
+                late = true;
+                break;
             }
             if begun.elapsed() > PATIENCE {
                 let late: Vec<i32> = wanted
@@ -150,7 +165,7 @@ impl Tracer<'_> {
                 let _ = stops::restart_call(tid);
             }
         }
-        Ok(stopped)
+        Ok((stopped, !late))
     }
 
     /// Has an instruction of ours raised a signal in a stopped thread that was not delivered yet?
@@ -170,7 +185,12 @@ impl Tracer<'_> {
     }
 
     /// Gives an address space back what it had. Its threads stay stopped.
-    fn leave(&mut self, space: &SharedSpace, tids: &[i32], stopped: &mut Stopped) -> Result<()> {
+    pub(super) fn leave(
+        &mut self,
+        space: &SharedSpace,
+        tids: &[i32],
+        stopped: &mut Stopped,
+    ) -> Result<()> {
         let Some(&tid) = tids.iter().find(|tid| self.threads.contains_key(tid)) else {
             return Ok(());
         };
@@ -220,7 +240,9 @@ impl Tracer<'_> {
             remote::set_gs_base(tid, 0)?;
         }
         let maps = maps::read(own[0])?;
-        unmap(own[0], &memory, &maps, &mut space.borrow_mut()).map(drop)
+        let group = unmap(own[0], &memory, &maps, &mut space.borrow_mut())?;
+        stopped.insert(own[0], group);
+        Ok(())
     }
 }
 

@@ -1,0 +1,344 @@
+//! Changing a recording while it runs: the recorder listens on a socket in the abstract namespace that has its process id in its
+//! name, and a second `hodo`, which finds the recorder as the tracer of a process, asks there.
+//!
+//! A request and its answer are one line of JSON each. Only the same user and root are heard.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::options::Match;
+use crate::remote;
+
+/// Bytes of a request or an answer at most.
+const LONGEST: u64 = 1 << 20;
+/// How long the other side may take to say what it wants.
+const SAYING: Duration = Duration::from_secs(2);
+/// How long a change may take.
+const CHANGING: Duration = Duration::from_secs(60);
+/// So often the recorder is woken until it looks.
+const WAKING: Duration = Duration::from_millis(5);
+/// So often the listener looks whether the recording has ended.
+const LOOKING: i32 = 100;
+
+/// What is to become different in a recording. An option that is given takes the place of the earlier ones of its kind; the
+/// others stay.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// `--clear`: first, no filters of any kind, no depth and no time.
+    pub clear: bool,
+    /// `-F` patterns.
+    pub filter: Vec<String>,
+    /// `-N` patterns.
+    pub notrace: Vec<String>,
+    /// `-P` (true) and `-U` (false) patterns in the order given.
+    pub patch: Vec<(bool, String)>,
+    /// `-D`.
+    pub depth: Option<u32>,
+    /// `-t` in nanoseconds.
+    pub time_filter: Option<u64>,
+    /// `--trace`.
+    pub trace: Option<bool>,
+    /// `--match`.
+    pub pattern: Option<Match>,
+}
+
+impl Changes {
+    /// Is nothing to become different?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn request(&self) -> Value {
+        json!({"change": {
+            "clear": self.clear, "filter": self.filter, "notrace": self.notrace, "patch": self.patch,
+            "depth": self.depth, "time_ns": self.time_filter, "trace": self.trace,
+            "match": self.pattern.map(|pattern| match pattern { Match::Regex => "regex", Match::Glob => "glob" }),
+        }})
+    }
+
+    /// # Errors
+    /// If it is none.
+    fn read(line: &str) -> Result<Self> {
+        let value: Value = serde_json::from_str(line).context("this is no request")?;
+        let change = value.get("change").context("this is no request")?;
+        let field = |key: &str| change.get(key).filter(|value| !value.is_null());
+        fn typed<T: serde::de::DeserializeOwned>(value: Option<&Value>) -> Result<Option<T>> {
+            let read = |value: &Value| serde_json::from_value(value.clone());
+            value
+                .map(read)
+                .transpose()
+                .context("a value of the request has the wrong type")
+        }
+        Ok(Self {
+            clear: typed(field("clear"))?.unwrap_or_default(),
+            filter: typed(field("filter"))?.unwrap_or_default(),
+            notrace: typed(field("notrace"))?.unwrap_or_default(),
+            patch: typed(field("patch"))?.unwrap_or_default(),
+            depth: typed(field("depth"))?,
+            time_filter: typed(field("time_ns"))?,
+            trace: typed(field("trace"))?,
+            pattern: match typed::<String>(field("match"))?.as_deref() {
+                None => None,
+                Some("glob") => Some(Match::Glob),
+                Some("regex") => Some(Match::Regex),
+                Some(other) => bail!("patterns of the kind {other:?} are not known"),
+            },
+        })
+    }
+}
+
+/// What has become of a request: a text for the user, or why not.
+type Answer = Result<String, String>;
+
+/// Where a recording is asked to change.
+#[derive(Debug)]
+pub struct Control {
+    asked: Receiver<(Changes, SyncSender<Answer>)>,
+    done: Arc<AtomicBool>,
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Release);
+    }
+}
+
+fn address(recorder: i32) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("hodoscope-control-{recorder}"))
+}
+
+/// The signal that wakes the recorder. Without a handler it does nothing to anyone.
+const WAKE: i32 = libc::SIGURG;
+
+extern "C" fn woken(_: i32) {}
+
+fn mask(how: i32) {
+    // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill; the old mask is not asked for.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, WAKE);
+        libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// As long as it lives, a wait is interrupted when there is something to answer.
+pub struct Awake(());
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        mask(libc::SIG_BLOCK);
+    }
+}
+
+impl Control {
+    /// Begins to listen for the calling thread.
+    ///
+    /// # Errors
+    /// If there can be no such socket.
+    pub fn start() -> io::Result<Self> {
+        let own = std::process::id().cast_signed();
+        let listener = UnixListener::bind_addr(&address(own)?)?;
+        listener.set_nonblocking(true)?;
+        // SAFETY: gettid only returns a number; the handler does nothing, and all-zero is a valid sigaction.
+        let thread = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = woken as extern "C" fn(i32) as usize;
+            libc::sigaction(WAKE, &raw const action, std::ptr::null_mut());
+            libc::gettid()
+        };
+        // It must not come between other waits, which take an interruption for an end.
+        mask(libc::SIG_BLOCK);
+        let (sender, asked) = channel();
+        let done = Arc::new(AtomicBool::new(false));
+        let end = Arc::clone(&done);
+        std::thread::Builder::new()
+            .spawn(move || listen(&listener, (own, thread), &sender, &end))?;
+        Ok(Self { asked, done })
+    }
+
+    /// Lets waits be interrupted by what is asked for.
+    pub fn wakes(&self) -> Awake {
+        mask(libc::SIG_UNBLOCK);
+        Awake(())
+    }
+
+    /// What is asked for, and where the answer goes.
+    pub fn next(&self) -> Option<(Changes, SyncSender<Answer>)> {
+        self.asked.try_recv().ok()
+    }
+}
+
+fn listen(
+    listener: &UnixListener,
+    recorder: (i32, i32),
+    sender: &Sender<(Changes, SyncSender<Answer>)>,
+    done: &AtomicBool,
+) {
+    while !done.load(Ordering::Acquire) {
+        let mut poll = libc::pollfd {
+            fd: listener.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: poll reads and writes one structure.
+        unsafe { libc::poll(&raw mut poll, 1, LOOKING) };
+        let Ok((mut stream, _)) = listener.accept() else {
+            continue;
+        };
+        let answer = serve(&stream, recorder, sender, done);
+        let line = match answer {
+            Ok(text) => json!({"done": text}),
+            Err(text) => json!({"error": text}),
+        };
+        // Whoever has gone gets none.
+        let _ = writeln!(stream, "{line}");
+    }
+}
+
+/// Who is at the other end: process and user.
+fn peer(stream: &UnixStream) -> io::Result<libc::ucred> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes one ucred, of this size.
+    let got = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut size,
+        )
+    };
+    match got {
+        0 => Ok(peer),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads a line that comes within a time.
+fn line(stream: &UnixStream, time: Duration) -> Result<String> {
+    let end = Instant::now() + time;
+    let mut reader = BufReader::new(stream).take(LONGEST);
+    let mut line = Vec::new();
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!("it takes too long");
+        }
+        stream.set_read_timeout(Some(left))?;
+        let got = reader.fill_buf().context("it takes too long")?;
+        let (bytes, ended) = match got.iter().position(|&byte| byte == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (got.len(), got.is_empty()),
+        };
+        line.extend_from_slice(&got[..bytes]);
+        reader.consume(bytes);
+        if ended {
+            return String::from_utf8(line).context("this is no text");
+        }
+    }
+}
+
+/// Takes one request.
+fn serve(
+    stream: &UnixStream,
+    (process, thread): (i32, i32),
+    sender: &Sender<(Changes, SyncSender<Answer>)>,
+    done: &AtomicBool,
+) -> Answer {
+    const ENDED: &str = "the recording has just ended";
+    let told = |error: anyhow::Error| format!("{error:#}");
+    let asked = stream
+        .set_nonblocking(false)
+        .and_then(|()| stream.set_write_timeout(Some(SAYING)))
+        .and_then(|()| peer(stream))
+        .map_err(|error| error.to_string())?;
+    // SAFETY: geteuid only returns a number.
+    let own = unsafe { libc::geteuid() };
+    if asked.uid != own && asked.uid != 0 {
+        return Err(format!(
+            "the recording belongs to user {}: only that user and root may change it",
+            crate::attach::user_name(own)
+        ));
+    }
+    let changes = line(stream, SAYING)
+        .and_then(|line| Changes::read(&line))
+        .map_err(told)?;
+    let (answer, answers) = sync_channel(1);
+    sender
+        .send((changes, answer))
+        .map_err(|_| ENDED.to_owned())?;
+    let end = Instant::now() + CHANGING;
+    loop {
+        // SAFETY: the signal does nothing but interrupt a wait; a thread of this process that is gone is not found.
+        unsafe { libc::syscall(libc::SYS_tgkill, process, thread, WAKE) };
+        match answers.recv_timeout(WAKING) {
+            Ok(answer) => return answer,
+            Err(RecvTimeoutError::Disconnected) => return Err(ENDED.to_owned()),
+            Err(RecvTimeoutError::Timeout) if done.load(Ordering::Acquire) => {
+                return Err(ENDED.to_owned());
+            }
+            Err(RecvTimeoutError::Timeout) if Instant::now() > end => {
+                return Err("the recording has not answered in time".to_owned());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// The process of hodo that records process `pid`.
+fn recorder(pid: i32) -> Option<i32> {
+    let tracer = remote::status(pid, "TracerPid:")?.parse().ok()?;
+    (tracer != 0 && remote::status(tracer, "Name:")? == "hodo").then_some(tracer)
+}
+
+/// Changes the recording in which process `pid` is, and tells what has changed. `None`: no hodo records it.
+///
+/// # Errors
+/// Why it cannot be changed; it is as it was then.
+pub fn change(pid: i32, changes: &Changes) -> Result<Option<String>> {
+    let Some(tracer) = recorder(pid) else {
+        return Ok(None);
+    };
+    let named = crate::attach::named(pid);
+    if changes.is_empty() {
+        bail!(
+            "hodo records process {named} already, as process {tracer}: say what is to change (-F, -N, -P, -U, -D, -t, \
+             --trace, --clear)"
+        );
+    }
+    let connected = address(tracer).and_then(|address| UnixStream::connect_addr(&address));
+    let mut stream = connected.with_context(|| {
+        format!(
+            "hodo records process {named}, as process {tracer}, but does not listen: it is about to begin or to end, or in \
+             another container"
+        )
+    })?;
+    if peer(&stream)?.pid != tracer {
+        bail!("another process answers in the place of the recorder, {tracer}");
+    }
+    writeln!(stream, "{}", changes.request()).context("asking the recorder")?;
+    let answer = line(&stream, CHANGING + SAYING)
+        .with_context(|| format!("waiting for the recorder, process {tracer}"))?;
+    let answer: Value = serde_json::from_str(&answer)
+        .with_context(|| format!("the recorder, process {tracer}, has ended meanwhile"))?;
+    if let Some(text) = answer["done"].as_str() {
+        return Ok(Some(text.to_owned()));
+    }
+    bail!("{}", answer["error"].as_str().unwrap_or("no answer"));
+}

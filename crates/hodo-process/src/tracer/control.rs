@@ -1,0 +1,466 @@
+//! Changes of a recording while it runs: new stubs, other sites, in one stop of all processes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use hodo_patch::Recording;
+use hodo_trace::format::tcb;
+use serde_json::json;
+
+use super::attach::moved;
+use super::detach::Stopped;
+use super::{SharedSpace, Tracer};
+use crate::control::{Changes, Control};
+use crate::frames;
+use crate::instrument::{self, Change, Space};
+use crate::maps;
+use crate::modules::Modules;
+use crate::options::{Match, RecordOptions};
+use crate::remote::{self, Memory};
+use crate::select::{PatternRef, Selection};
+use crate::session::{Session, counter};
+
+/// How long threads may take to stop. One that waits in the kernel for its child to execute (vfork) stops only after that.
+const STOPPING: Duration = Duration::from_millis(300);
+/// How often it is tried to stop at a moment at which everything can be changed.
+const TRIES: u32 = 30;
+
+/// How calls are recorded with these options.
+pub(super) fn recording(
+    options: &RecordOptions,
+    selection: &Selection,
+    modules: &Modules,
+    session: &Session,
+) -> Recording {
+    let timed = !options.no_time;
+    Recording {
+        timed,
+        filtered: selection.is_filtered(),
+        check_frames: options.check_frames,
+        depth: options
+            .depth
+            .filter(|&depth| 0 < depth && u64::from(depth) <= tcb::MAX_DEPTH),
+        shortest: options
+            .time_filter
+            .filter(|_| timed)
+            .map(|ns| session.ticks(ns)),
+        switch: modules.probes.trace_switch(),
+    }
+}
+
+/// The options with changes.
+///
+/// # Errors
+/// Why these cannot be.
+fn changed(now: &RecordOptions, changes: &Changes) -> Result<RecordOptions> {
+    if !now.probes.is_empty() || now.syscalls.is_some() {
+        bail!("this recording has probes: it cannot be changed while it runs");
+    }
+    if changes.time_filter.is_some() && now.no_time {
+        bail!(
+            "this recording has no timestamps (--no-time): calls cannot be told apart by their time"
+        );
+    }
+    if changes
+        .pattern
+        .is_some_and(|pattern| pattern != now.pattern)
+    {
+        bail!(
+            "this recording reads patterns as {}: that cannot be changed while it runs",
+            match now.pattern {
+                Match::Regex => "regular expressions",
+                Match::Glob => "globs",
+            }
+        );
+    }
+    let mut new = now.clone();
+    if changes.clear {
+        new.filter.clear();
+        new.notrace.clear();
+        new.patch.clear();
+        new.depth = None;
+        new.time_filter = None;
+    }
+    if !changes.filter.is_empty() {
+        new.filter.clone_from(&changes.filter);
+    }
+    if !changes.notrace.is_empty() {
+        new.notrace.clone_from(&changes.notrace);
+    }
+    if !changes.patch.is_empty() {
+        new.patch.clone_from(&changes.patch);
+    }
+    new.depth = changes.depth.or(new.depth);
+    // No time is none.
+    new.time_filter = changes.time_filter.or(new.time_filter).filter(|&ns| ns > 0);
+    new.off = changes.trace.map_or(new.off, |on| !on);
+    Ok(new)
+}
+
+/// What is in force, as on the command line.
+fn told(options: &RecordOptions) -> String {
+    let mut words = Vec::new();
+    if options.off {
+        words.push("--trace off".to_owned());
+    }
+    words.extend(options.filter.iter().map(|text| format!("-F '{text}'")));
+    words.extend(options.notrace.iter().map(|text| format!("-N '{text}'")));
+    words.extend(options.patch.iter().map(|(trace, text)| {
+        let option = if *trace { "-P" } else { "-U" };
+        format!("{option} '{text}'")
+    }));
+    words.extend(options.depth.map(|depth| format!("-D {depth}")));
+    words.extend(options.time_filter.map(|ns| format!("-t {ns}ns")));
+    match words.is_empty() {
+        true => "no filters".to_owned(),
+        false => words.join(" "),
+    }
+}
+
+/// An address space that is to be changed.
+struct Changing {
+    space: SharedSpace,
+    tids: Vec<i32>,
+    change: Option<Change>,
+}
+
+/// What has to be moved: threads, and frames of signal handlers.
+#[derive(Default)]
+struct Moves {
+    threads: Vec<(i32, u64)>,
+    frames: Vec<(u64, u64)>,
+}
+
+impl Tracer<'_> {
+    /// Begins to listen for changes.
+    pub(super) fn listen(&mut self) {
+        // Without it everything is as ever; whoever asks is told that nobody listens.
+        self.control = Control::start().ok();
+    }
+
+    /// Answers what is asked for.
+    ///
+    /// # Errors
+    /// If the log cannot be written.
+    pub(super) fn answer(&mut self) -> Result<()> {
+        while let Some((changes, answer)) = self.control.as_ref().and_then(Control::next) {
+            let done = self.change(&changes);
+            // Whoever has gone gets none.
+            let _ = answer.try_send(done.map_err(|error| format!("{error:#}")));
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, changes: &Changes) -> Result<String> {
+        let options = changed(&self.settings, changes)?;
+        let selection = Selection::new(&options)?;
+        if let Some(pattern) = self.useless(&selection, changes) {
+            bail!(
+                "{pattern} matches no function of the program or of the libraries that it has loaded"
+            );
+        }
+        let before = self.modules.traced();
+        let recording = recording(&options, &selection, &self.modules, self.session);
+        let old = std::mem::replace(&mut self.selection, selection);
+        let old_recording = std::mem::replace(&mut self.recording, recording);
+        let old_settings = std::mem::replace(&mut self.settings, options);
+        let changed = self
+            .modules
+            .choose_again(&self.selection, self.session)
+            .and_then(|()| self.rebuild());
+        match changed {
+            Ok(time) => {
+                let text = told(&self.settings);
+                Ok(format!(
+                    "{text}; {} functions and calls are traced, before {before}; stopped for {:.2} ms",
+                    self.modules.traced(),
+                    time.as_secs_f64() * 1e3
+                ))
+            }
+            Err(error) => {
+                self.selection = old;
+                self.recording = old_recording;
+                self.settings = old_settings;
+                self.modules.choose_again(&self.selection, self.session)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// A new pattern that matches nothing.
+    fn useless(&self, selection: &Selection, changes: &Changes) -> Option<String> {
+        let mut open: Vec<PatternRef<'_>> = selection.patterns();
+        let new = |pattern: &PatternRef<'_>| {
+            let text = pattern.text();
+            let rules = changes.patch.iter().map(|rule| &rule.1);
+            let filters = changes.filter.iter().chain(&changes.notrace);
+            filters.chain(rules).any(|new| new == text)
+        };
+        open.retain(new);
+        for module in self.modules.all() {
+            let functions = module.plan.functions.iter().map(|f| f.name.as_str());
+            let calls = module.plan.libcalls.iter().map(|call| call.name.as_str());
+            for name in functions.chain(calls) {
+                open.retain(|p| !p.matches(&module.image.path, module.is_main(), name));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for &tid in self.threads.keys() {
+            for mapping in maps::read(tid).unwrap_or_default() {
+                if open.is_empty() {
+                    return None;
+                }
+                if !mapping.executable || mapping.inode == 0 || !seen.insert(mapping.path.clone()) {
+                    continue;
+                }
+                let path = format!("/proc/{tid}/root{}", mapping.path.display());
+                let bytes = std::fs::read(path).unwrap_or_default();
+                for function in hodo_symbols::functions(&bytes).unwrap_or_default() {
+                    open.retain(|p| !p.matches(&mapping.path, false, &function.name));
+                }
+            }
+        }
+        open.first().map(|pattern| pattern.to_string())
+    }
+
+    /// The address spaces in which something is recorded, and their threads.
+    fn spaces(&self) -> Vec<(SharedSpace, Vec<i32>)> {
+        let mut spaces: HashMap<usize, (SharedSpace, Vec<i32>)> = HashMap::new();
+        for (&tid, thread) in &self.threads {
+            let Some(space) = &thread.space else {
+                continue;
+            };
+            if space.borrow().stopped {
+                continue;
+            }
+            let key = Rc::as_ptr(space) as usize;
+            let group = spaces
+                .entry(key)
+                .or_insert_with(|| (Rc::clone(space), Vec::new()));
+            group.1.push(tid);
+        }
+        spaces.into_values().collect()
+    }
+
+    /// Brings all processes into the state that is wanted now. Tells for how long they were stopped.
+    fn rebuild(&mut self) -> Result<Duration> {
+        let key: Rc<str> = format!(
+            "{:?} {:?} {:?} {:?} {}",
+            self.settings.filter,
+            self.settings.notrace,
+            self.settings.patch,
+            self.recording,
+            self.settings.off
+        )
+        .into();
+        let mut reason = "its threads do not stop";
+        let mut built: HashMap<usize, Change> = HashMap::new();
+        for round in 0..TRIES {
+            self.build(&mut built, &key)?;
+            let all: BTreeSet<i32> = self.threads.keys().copied().collect();
+            let begun = Instant::now();
+            let (mut stopped, whole) = self.stop_within(&all, Some(STOPPING))?;
+            let done = match whole {
+                true => self
+                    .build(&mut built, &key)
+                    .and_then(|()| self.exchange(&mut built, &mut stopped)),
+                false => Ok(Some(reason)),
+            };
+            if let Ok(None) = done {
+                self.log_change()?;
+            }
+            for (&tid, &group) in &stopped {
+                // A thread may be killed at any time; its end is reported by itself.
+                let _ = match group {
+                    true => remote::request(libc::PTRACE_LISTEN, tid, 0, 0),
+                    false => self.go(tid, 0),
+                };
+            }
+            match done? {
+                None => return Ok(begun.elapsed()),
+                Some(why) => reason = why,
+            }
+            std::thread::sleep(Duration::from_millis(u64::from(round.min(20))));
+        }
+        bail!("nothing is changed: {reason}; try again")
+    }
+
+    /// Builds what is missing.
+    fn build(&mut self, built: &mut HashMap<usize, Change>, key: &Rc<str>) -> Result<()> {
+        for (space, tids) in self.spaces() {
+            let number = Rc::as_ptr(&space) as usize;
+            let holds = |change: &Change| change.holds(&space.borrow());
+            if built.get(&number).is_some_and(holds) {
+                continue;
+            }
+            let change = instrument::build(tids[0], &mut space.borrow_mut(), &mut self.work(), key);
+            match change {
+                Ok(change) => {
+                    built.insert(number, change);
+                }
+                // A process may end at any time.
+                Err(error) if remote::is_gone(&error) || !exists(tids[0]) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Exchanges the sites of all processes, whose threads are stopped. Returns why that has to wait.
+    fn exchange(
+        &mut self,
+        built: &mut HashMap<usize, Change>,
+        stopped: &mut Stopped,
+    ) -> Result<Option<&'static str>> {
+        let mut todo = Vec::new();
+        for (space, mut tids) in self.spaces() {
+            tids.retain(|tid| stopped.contains_key(tid));
+            let change = built.remove(&(Rc::as_ptr(&space) as usize));
+            if !tids.is_empty() {
+                todo.push(Changing {
+                    space,
+                    tids,
+                    change,
+                });
+            }
+        }
+        let mut moves = Vec::new();
+        let mut wait = None;
+        for one in &todo {
+            match self.moves(one) {
+                Ok(Ok(found)) => moves.push(found),
+                Ok(Err(reason)) => wait = Some(reason),
+                Err(error) if remote::is_gone(&error) => moves.push(Moves::default()),
+                Err(error) => return Err(error),
+            }
+        }
+        if wait.is_some() {
+            for one in todo {
+                let number = Rc::as_ptr(&one.space) as usize;
+                built.extend(one.change.map(|change| (number, change)));
+            }
+            return Ok(wait);
+        }
+        for (one, moves) in todo.into_iter().zip(moves) {
+            let tid = one.tids[0];
+            let Some(change) = one.change else {
+                continue;
+            };
+            let made = change.make(tid, &mut one.space.borrow_mut());
+            let moved = made.and_then(|group| {
+                if let Some(group) = group {
+                    stopped.insert(tid, group);
+                }
+                moves.make(tid)
+            });
+            match moved {
+                Ok(()) => {}
+                Err(error) if remote::is_gone(&error) || !exists(tid) => {}
+                // The others are changed all the same: there is no way back that could not fail, too.
+                Err(error) => self.remark(tid, &format!("changing what is recorded: {error:#}"))?,
+            }
+        }
+        for thread in self.threads.values() {
+            // Frames of other stubs count no more.
+            if let Some(number) = thread.tcb {
+                self.session.events.put_tcb_words(number, tcb::DEPTH, &[0]);
+            }
+        }
+        Ok(None)
+    }
+
+    /// What has to be moved out of an address space's code that changes. The inner error: why that has to wait.
+    fn moves(&self, one: &Changing) -> Result<Result<Moves, &'static str>> {
+        let mut moves = Moves::default();
+        let Some(change) = &one.change else {
+            return Ok(Ok(moves));
+        };
+        let (ranges, copies) = (change.ranges(), change.copies());
+        let space = one.space.borrow();
+        let memory = Memory::open(one.tids[0])?;
+        let maps = maps::read(one.tids[0])?;
+        for &tid in &one.tids {
+            let regs = remote::regs(tid)?;
+            let in_call = regs.orig_rax.cast_signed() >= 0;
+            if let Some(to) = slot(&space, &memory, regs.rip) {
+                moves.threads.push((tid, to));
+            } else {
+                match moved(regs.rip, in_call, &ranges, &copies) {
+                    Ok(None) => {}
+                    Ok(Some(to)) => moves.threads.push((tid, to)),
+                    Err(()) => {
+                        return Ok(Err("a thread is inside of an instruction to be changed"));
+                    }
+                }
+            }
+            for frame in frames::signal_frames(tid, &memory, &maps)? {
+                let shown = |thread: &super::Thread| thread.contexts.shows(frame.at);
+                if self.threads.get(&tid).is_some_and(shown) {
+                    continue;
+                }
+                if let Some(to) = slot(&space, &memory, frame.rip) {
+                    moves.frames.push((frame.at, to));
+                    continue;
+                }
+                match moved(frame.rip, false, &ranges, &copies) {
+                    Ok(None) => {}
+                    Ok(Some(to)) => moves.frames.push((frame.at, to)),
+                    Err(()) => {
+                        return Ok(Err("a signal has interrupted an instruction to be changed"));
+                    }
+                }
+            }
+        }
+        Ok(Ok(moves))
+    }
+
+    fn log_change(&mut self) -> Result<()> {
+        let now = &self.settings;
+        let line = json!({"change": {
+            "counter": counter(), "trace": !now.off, "filter": now.filter, "notrace": now.notrace,
+            "depth": now.depth, "time_ns": now.time_filter,
+            "patch": now.patch.iter()
+                .map(|(trace, pattern)| json!({"trace": trace, "pattern": pattern}))
+                .collect::<Vec<_>>(),
+            "traced": self.modules.traced(), "text": told(now),
+        }});
+        self.session.log(&line)
+    }
+}
+
+impl Moves {
+    fn make(self, tid: i32) -> Result<()> {
+        for (tid, to) in self.threads {
+            let mut regs = remote::regs(tid)?;
+            regs.rip = to;
+            remote::set_regs(tid, &regs)?;
+        }
+        if !self.frames.is_empty() {
+            let memory = Memory::open(tid)?;
+            for (at, to) in self.frames {
+                memory.write(at, &to.to_le_bytes())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn exists(tid: i32) -> bool {
+    remote::status(tid, "State:").is_some_and(|state| !state.starts_with(['Z', 'X']))
+}
+
+/// Where the jump in a slot behind a function leads to, if the address is that of one: it goes away.
+fn slot(space: &Space, memory: &Memory, at: u64) -> Option<u64> {
+    if !space.originals.iter().any(|&(start, _)| start == at)
+        || space.sites.iter().any(|&(site, _)| site == at)
+    {
+        return None;
+    }
+    let mut jump = [0; 5];
+    memory.read(at, &mut jump).ok()?;
+    let distance = i32::from_le_bytes(jump[1..].try_into().ok()?);
+    let to = (at + 5).wrapping_add_signed(i64::from(distance));
+    (jump[0] == 0xE9 && space.holds(to)).then_some(to)
+}
