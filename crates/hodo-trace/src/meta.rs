@@ -189,6 +189,21 @@ pub enum Line {
     Probe(Probe),
     /// Code of a file was mapped.
     Map(Map),
+    /// The recording was changed.
+    Change(Change),
+}
+
+/// What a recording was asked to do differently while it ran.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Change {
+    /// When, in the clock's unit.
+    pub counter: u64,
+    /// The filters that are in force from then on.
+    #[serde(flatten)]
+    pub filters: Filters,
+    /// All that is in force, as on a command line.
+    #[serde(default)]
+    pub text: String,
 }
 
 /// Code of a file that was mapped into a process.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::calls::{Calls, Frame};
 use crate::error::TraceError;
 use crate::format::{self, chunk_header, file_header, record};
-use crate::meta::{Info, Line, Map, Probe, Remark, Signal};
+use crate::meta::{Change, Info, Line, Map, Probe, Remark, Signal};
 use crate::model::{Chunk, Function, Kind, Module, Task};
 use crate::records::Records;
 
@@ -37,6 +37,8 @@ pub struct Trace {
     pub signals: Vec<Signal>,
     /// What the recorder wants to be known.
     pub remarks: Vec<Remark>,
+    /// What the recording was asked to do differently while it ran, in the order of time.
+    pub changes: Vec<Change>,
     /// What is wrong with the trace, and what was left out for it.
     pub damage: Vec<String>,
     /// Bytes of all files.
@@ -88,6 +90,7 @@ impl Trace {
             maps: Vec::new(),
             signals: Vec::new(),
             remarks: Vec::new(),
+            changes: Vec::new(),
             damage: Vec::new(),
             bytes: 0,
         };
@@ -173,6 +176,7 @@ impl Trace {
             }
             Line::Signal(signal) => self.signals.push(signal),
             Line::Remark(remark) => self.remarks.push(remark),
+            Line::Change(change) => self.changes.push(change),
         }
     }
 

@@ -4,6 +4,7 @@
 //! are bits of a [`Table`] and state of a [`Gate`].
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use anyhow::Result;
 use hodo_trace::Scale;
@@ -19,7 +20,7 @@ const SMALL: u8 = 8;
 const RESTART: u8 = 16;
 
 /// Filters as they are asked for.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filters {
     /// `-F`: only these functions, and what they call.
     pub filter: Vec<String>,
@@ -67,7 +68,7 @@ impl Rule {
 }
 
 /// What the filters say of each function.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Table {
     bits: Vec<u8>,
     filtered: bool,
@@ -75,6 +76,8 @@ pub struct Table {
     time: u64,
     /// Filters that match no function.
     pub useless: Vec<String>,
+    /// What is decided from certain times on, in units of the counter: the recording was changed while it ran.
+    later: Vec<(u64, Arc<Table>)>,
 }
 
 impl Table {
@@ -122,11 +125,49 @@ impl Table {
             depth: filters.depth.unwrap_or(u32::MAX),
             time: filters.time.unwrap_or(0),
             useless,
+            later: Vec::new(),
         })
+    }
+
+    /// From a time on, in units of the counter, these filters are in force. The times are in order.
+    ///
+    /// # Errors
+    /// If a pattern is malformed.
+    pub fn change_at(
+        &mut self,
+        at: u64,
+        trace: &Trace,
+        names: &[String],
+        filters: &Filters,
+    ) -> Result<()> {
+        self.later
+            .push((at, Arc::new(Self::new(trace, names, filters)?)));
+        Ok(())
+    }
+
+    /// From a time on, what has been in force from the change with this number on is in force again.
+    pub fn again_at(&mut self, at: u64, change: usize) {
+        let table = Arc::clone(&self.later[change].1);
+        self.later.push((at, table));
+    }
+
+    /// The decisions after so many changes.
+    fn after(&self, changes: usize) -> &Self {
+        match changes.checked_sub(1).and_then(|last| self.later.get(last)) {
+            Some((_, table)) => table,
+            None => self,
+        }
     }
 
     /// Lets the depth (`-D`) count from these functions on.
     pub fn restart_at(&mut self, is: impl Fn(u32) -> bool) {
+        self.restart(&is);
+        for (_, table) in &mut self.later {
+            Arc::make_mut(table).restart(&is);
+        }
+    }
+
+    fn restart(&mut self, is: &impl Fn(u32) -> bool) {
         if self.depth < u32::MAX {
             for (bits, id) in self.bits.iter_mut().zip(0..) {
                 *bits |= if is(id) { RESTART } else { 0 };
@@ -134,9 +175,21 @@ impl Table {
         }
     }
 
-    /// `-t` in nanoseconds; 0: none.
-    pub fn time(&self) -> u64 {
-        self.time
+    /// `-t` in nanoseconds for a call from one time to another, in units of the counter; 0: none.
+    pub fn time(&self, start: u64, end: u64) -> u64 {
+        let at = |time: u64| {
+            let changes = self.later.partition_point(|change| change.0 <= time);
+            self.after(changes).time
+        };
+        match self.later.is_empty() {
+            true => self.time,
+            false => at(start).min(at(end)),
+        }
+    }
+
+    /// Is there a `-t` at any time?
+    pub fn has_time(&self) -> bool {
+        self.time > 0 || self.later.iter().any(|(_, table)| table.time > 0)
     }
 
     /// Does everything pass?
@@ -145,6 +198,7 @@ impl Table {
             && self.depth == u32::MAX
             && self.time == 0
             && self.bits.iter().all(|&bits| bits == 0)
+            && self.later.is_empty()
     }
 }
 
@@ -170,31 +224,63 @@ struct State {
 #[derive(Debug)]
 pub struct Gate {
     state: State,
-    /// By frame: the state before it, and what was decided.
-    saved: Vec<(State, Verdict)>,
+    /// By frame: the state before it, what was decided, and its function.
+    saved: Vec<(State, Verdict, u32)>,
     shown: usize,
     /// Frames that are shown if they last long enough.
     pending: VecDeque<Step>,
     /// Steps keep the depth they have among all calls.
     keep_depth: bool,
+    /// Changes of the filters that are behind, and when the next one is.
+    changes: usize,
+    until: u64,
+}
+
+impl State {
+    fn first(table: &Table) -> Self {
+        Self {
+            inside: 0,
+            outside: 0,
+            left: table.depth,
+        }
+    }
+
+    /// A function is entered. Tells what is to be said of it.
+    #[inline]
+    fn enter(&mut self, table: &Table, id: u32) -> Verdict {
+        let bits = table.bits.get(id as usize).copied().unwrap_or(0);
+        if bits & FILTER != 0 {
+            self.inside += 1;
+        }
+        if bits & (FILTER | RESTART) != 0 {
+            self.left = table.depth;
+        }
+        self.outside += u32::from(bits & NOTRACE != 0);
+        let seen = (!table.filtered || self.inside > 0) && self.outside == 0 && self.left > 0;
+        let verdict = match seen {
+            true if bits & SMALL != 0 => Verdict::Merged,
+            true if bits & HIDDEN == 0 => Verdict::Shown,
+            _ => Verdict::Hidden,
+        };
+        self.left -= u32::from(verdict == Verdict::Shown);
+        verdict
+    }
 }
 
 impl Gate {
     /// The gate of a task in which `frames` are open.
     pub fn new(table: &Table, frames: &[Frame]) -> Self {
         let mut gate = Self {
-            state: State {
-                inside: 0,
-                outside: 0,
-                left: table.depth,
-            },
+            state: State::first(table),
             saved: Vec::new(),
             shown: 0,
             pending: VecDeque::new(),
             keep_depth: false,
+            changes: 0,
+            until: table.later.first().map_or(u64::MAX, |change| change.0),
         };
         for frame in frames {
-            let shown = gate.enter(table, frame.id) == Verdict::Shown;
+            let shown = gate.enter(table, frame.id, frame.start) == Verdict::Shown;
             gate.shown += usize::from(shown);
         }
         gate
@@ -205,36 +291,38 @@ impl Gate {
         self.keep_depth = true;
     }
 
-    /// A function is entered.
+    /// A function is entered, at a time in units of the counter.
     #[inline]
-    pub fn enter(&mut self, table: &Table, id: u32) -> Verdict {
+    pub fn enter(&mut self, table: &Table, id: u32, time: u64) -> Verdict {
+        if time >= self.until {
+            self.turn(table, time);
+        }
         let before = self.state;
-        let bits = table.bits.get(id as usize).copied().unwrap_or(0);
-        if bits & FILTER != 0 {
-            self.state.inside += 1;
-        }
-        if bits & (FILTER | RESTART) != 0 {
-            self.state.left = table.depth;
-        }
-        self.state.outside += u32::from(bits & NOTRACE != 0);
-        let seen = (!table.filtered || self.state.inside > 0)
-            && self.state.outside == 0
-            && self.state.left > 0;
-        let verdict = match seen {
-            true if bits & SMALL != 0 => Verdict::Merged,
-            true if bits & HIDDEN == 0 => Verdict::Shown,
-            _ => Verdict::Hidden,
-        };
-        self.state.left -= u32::from(verdict == Verdict::Shown);
-        self.saved.push((before, verdict));
+        let verdict = self.state.enter(table.after(self.changes), id);
+        self.saved.push((before, verdict, id));
         verdict
+    }
+
+    /// The filters have changed. What was decided of open frames stays; what is called from here on is looked at as if the
+    /// new filters had been in force when they were entered.
+    #[cold]
+    fn turn(&mut self, table: &Table, time: u64) {
+        self.changes = table.later.partition_point(|change| change.0 <= time);
+        let next = table.later.get(self.changes);
+        self.until = next.map_or(u64::MAX, |change| change.0);
+        let table = table.after(self.changes);
+        self.state = State::first(table);
+        for (before, _, id) in &mut self.saved {
+            *before = self.state;
+            self.state.enter(table, *id);
+        }
     }
 
     /// The function that was entered last is left.
     #[inline]
     pub fn leave(&mut self) -> Verdict {
         match self.saved.pop() {
-            Some((before, verdict)) => {
+            Some((before, verdict, _)) => {
                 self.state = before;
                 verdict
             }
@@ -244,6 +332,10 @@ impl Gate {
 
     /// Takes a step, and gives those that are shown to `out`, with their depth among what is shown.
     pub fn pass(&mut self, table: &Table, scale: &Scale, step: Step, mut out: impl FnMut(Step)) {
+        if step.time() >= self.until {
+            self.turn(table, step.time());
+        }
+        let (all, table) = (table, table.after(self.changes));
         let pending = &mut self.pending;
         if !pending.is_empty() {
             let now = scale.nanoseconds(step.time());
@@ -254,7 +346,7 @@ impl Gate {
         }
         match step {
             Step::Enter { id, time, depth } => {
-                if self.enter(table, id) == Verdict::Shown {
+                if self.enter(all, id, time) == Verdict::Shown {
                     let depth = if self.keep_depth { depth } else { self.shown };
                     self.shown += 1;
                     let step = Step::Enter { depth, id, time };
@@ -266,7 +358,7 @@ impl Gate {
                 }
             }
             Step::Instant { id, time, depth } => {
-                let verdict = self.enter(table, id);
+                let verdict = self.enter(all, id, time);
                 self.leave();
                 if verdict == Verdict::Shown && table.time == 0 {
                     let depth = if self.keep_depth { depth } else { self.shown };
@@ -305,6 +397,6 @@ impl Gate {
     /// Whether the open frame at a depth is shown.
     pub fn is_shown(&self, depth: usize) -> bool {
         let frame = self.saved.get(depth);
-        frame.is_some_and(|&(_, verdict)| verdict == Verdict::Shown)
+        frame.is_some_and(|&(_, verdict, _)| verdict == Verdict::Shown)
     }
 }

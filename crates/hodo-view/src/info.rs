@@ -265,6 +265,19 @@ fn text(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
         }
         writeln!(out, "# {key:<20}: {value}")?;
     }
+    let scale = trace.scale();
+    let began = trace.tasks.first().map_or(0, |task| task.began);
+    for change in &trace.changes {
+        let after = scale
+            .nanoseconds(change.counter)
+            .saturating_sub(scale.nanoseconds(began));
+        let seconds = after as f64 / 1e9;
+        writeln!(
+            out,
+            "# {:<20}: {} (after {seconds:.3} s)",
+            "changed", change.text
+        )?;
+    }
     for remark in &trace.remarks {
         writeln!(out, "# {:<20}: {} ({})", "remark", remark.text, remark.pid)?;
     }
@@ -322,6 +335,7 @@ fn write_json(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
         "finished": finished.is_some(),
         "exit": exit,
         "elapsed_ns": finished.map(|f| f.elapsed_ns),
+        "changes": trace.changes.iter().map(|c| json!({"counter": c.counter, "text": c.text})).collect::<Vec<_>>(),
         "remarks": trace.remarks.iter().map(|r| json!({"pid": r.pid, "text": r.text})).collect::<Vec<_>>(),
         "damage": damage,
         "probes": counters.iter().flat_map(Counters::json).collect::<Vec<_>>(),

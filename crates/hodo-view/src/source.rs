@@ -163,19 +163,30 @@ impl Source {
                 asked.to_vec()
             }
         };
-        let mut notrace = options.notrace.clone();
-        notrace.extend(recorded.notrace.iter().cloned());
-        let filters = Filters {
-            filter: or(&options.filter, &recorded.filter),
-            notrace,
-            hide: options.hide.clone(),
-            depth: shallower(options.depth, recorded.depth),
-            time: longer(options.time_filter, recorded.time_ns),
-            size: options.size_filter,
-            no_libcall: options.no_libcall,
-            pattern: options.pattern.unwrap_or(recorded_pattern),
+        let together = |recorded: &hodo_trace::meta::Filters| {
+            let mut notrace = options.notrace.clone();
+            notrace.extend(recorded.notrace.iter().cloned());
+            Filters {
+                filter: or(&options.filter, &recorded.filter),
+                notrace,
+                hide: options.hide.clone(),
+                depth: shallower(options.depth, recorded.depth),
+                time: longer(options.time_filter, recorded.time_ns),
+                size: options.size_filter,
+                no_libcall: options.no_libcall,
+                pattern: options.pattern.unwrap_or(recorded_pattern),
+            }
         };
-        let table = Table::new(&trace, &names, &filters)?;
+        let mut table = Table::new(&trace, &names, &together(recorded))?;
+        let mut known: Vec<Filters> = Vec::new();
+        for change in trace.changes.iter().filter(|_| trace.info.timed) {
+            let filters = together(&change.filters);
+            match known.iter().position(|known| *known == filters) {
+                Some(earlier) => table.again_at(change.counter, earlier),
+                None => table.change_at(change.counter, &trace, &names, &filters)?,
+            }
+            known.push(filters);
+        }
         for useless in &table.useless {
             eprintln!("hodo: {useless} matches no function of this trace");
         }

@@ -183,8 +183,8 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
         }
         return;
     }
-    let least = source.table.time();
     let counts = |start: u64, end: u64| {
+        let least = source.table.time(start, end);
         let (start, end) = (
             source.scale.nanoseconds(start),
             source.scale.nanoseconds(end),
@@ -202,7 +202,7 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
         last = record.time;
         calls.feed(record, |step| match step {
             Step::Enter { id, time, .. } => {
-                let verdict = gate.enter(&source.table, id);
+                let verdict = gate.enter(&source.table, id, time);
                 tally.enter(&mut stack, id, verdict, time);
             }
             Step::Leave { time, .. } => {
@@ -211,7 +211,7 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
             }
             Step::Instant { id, .. } if source.is_probe(id) => {}
             Step::Instant { id, time, .. } => {
-                let verdict = gate.enter(&source.table, id);
+                let verdict = gate.enter(&source.table, id, time);
                 gate.leave();
                 tally.enter(&mut stack, id, verdict, time);
                 tally.leave(&mut stack, time, counts);

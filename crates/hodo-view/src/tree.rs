@@ -245,9 +245,10 @@ impl Growing<'_> {
         let mut took = Some(end.saturating_sub(open.start));
         if !self.all {
             let scale = &self.source.scale;
+            let least = self.source.table.time(open.start, end);
             let (start, end) = (scale.nanoseconds(open.start), scale.nanoseconds(end));
             let (from, to) = self.source.range;
-            if start < from || start > to || end.saturating_sub(start) < self.source.table.time() {
+            if start < from || start > to || end.saturating_sub(start) < least {
                 return;
             }
             // It is seen that it was called, but not how long it took.
@@ -287,7 +288,7 @@ fn of_task(source: &Source, index: usize) -> Tree {
         tree: Tree::default(),
         stack: Vec::new(),
         source,
-        all: source.table.time() == 0 && !source.is_ranged(),
+        all: !source.table.has_time() && !source.is_ranged(),
     };
     // What was called in the parent is not called again here.
     for (depth, frame) in frames.iter().enumerate() {
@@ -308,8 +309,10 @@ fn of_task(source: &Source, index: usize) -> Tree {
         match &mut gate {
             None => calls.feed(record, |step| growing.step(step, |_, _| Verdict::Shown)),
             Some(gate) => calls.feed(record, |step| {
+                let time = step.time();
                 growing.step(step, |id, leave| {
-                    let verdict = id.map_or(Verdict::Hidden, |id| gate.enter(&source.table, id));
+                    let enter = |id| gate.enter(&source.table, id, time);
+                    let verdict = id.map_or(Verdict::Hidden, enter);
                     if leave {
                         gate.leave();
                     }

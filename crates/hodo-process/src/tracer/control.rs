@@ -95,6 +95,19 @@ fn changed(now: &RecordOptions, changes: &Changes) -> Result<RecordOptions> {
     new.depth = changes.depth.or(new.depth);
     // No time is none.
     new.time_filter = changes.time_filter.or(new.time_filter).filter(|&ns| ns > 0);
+    let filters = |options: &RecordOptions| {
+        (
+            options.filter.clone(),
+            options.notrace.clone(),
+            options.depth,
+        )
+    };
+    if now.no_time && filters(&new) != filters(now) {
+        bail!(
+            "this recording has no timestamps (--no-time), so that nobody could tell for which calls a filter is: only \
+             --trace, -P and -U can be changed"
+        );
+    }
     new.off = changes.trace.map_or(new.off, |on| !on);
     Ok(new)
 }
