@@ -268,6 +268,8 @@ fn serve(
         .and_then(|()| stream.set_write_timeout(Some(SAYING)))
         .and_then(|()| peer(stream))
         .map_err(|error| error.to_string())?;
+    // Read in any case: what is left unread breaks the connection.
+    let line = line(stream, SAYING).map_err(told)?;
     // SAFETY: geteuid only returns a number.
     let own = unsafe { libc::geteuid() };
     if asked.uid != own && asked.uid != 0 {
@@ -276,9 +278,7 @@ fn serve(
             crate::attach::user_name(own)
         ));
     }
-    let changes = line(stream, SAYING)
-        .and_then(|line| Changes::read(&line))
-        .map_err(told)?;
+    let changes = Changes::read(&line).map_err(told)?;
     let (answer, answers) = sync_channel(1);
     sender
         .send((changes, answer))
