@@ -5,6 +5,7 @@
 
 mod changes;
 mod libraries;
+mod places;
 mod running;
 mod space;
 
@@ -18,6 +19,7 @@ use serde_json::json;
 
 pub use changes::{Change, build};
 pub use libraries::libraries;
+use places::program_place;
 pub use running::{Prepared, Wanted, prepare};
 pub use space::{Placed, Seen, Space};
 
@@ -204,7 +206,7 @@ fn map_all(
     let rsp = remote::regs(calls.tid())?.rsp;
     map_events(calls, memory, give::below(rsp), budget, context, space)?;
     space.shadows = map_shadows(calls, rsp, linker, extent(module, bias))?;
-    let (place, need) = program_place(module, bias, maps, context.session.room)?;
+    let (place, need) = program_place(module, bias, maps, budget.is_none(), context)?;
     space.islands[0] = (map_island(calls, place, need)?, need);
     if let Some(base) = linker {
         let top = base.saturating_sub(LIBRARY_ROOM);
@@ -271,33 +273,6 @@ fn map_events(
 fn extent(module: &Module, bias: u64) -> std::ops::Range<u64> {
     let start = bias.wrapping_add(module.image.segments.first().map_or(0, |s| s.addr)) & !4095;
     start..bias.wrapping_add(module.image.end)
-}
-
-/// Where the island of a program can be, and how large it is. `room`: bytes more than usual.
-fn program_place(module: &Module, bias: u64, maps: &[Mapping], room: u64) -> Result<(u64, u64)> {
-    let std::ops::Range { start, end } = extent(module, bias);
-    let need = (module.functions.len() + module.libcalls.len()) as u64 * 512 + (1 << 20);
-    let need = need + module.probed.room() + room;
-    let need = need.next_multiple_of(1 << 20);
-    // What is in the file has to be reached; of a large zeroed area the first part will do.
-    let content = module.image.segments.iter().map(|s| s.addr + s.size).max();
-    let content = bias.wrapping_add(content.unwrap_or(0));
-    let reach = content.saturating_sub(REACH)..start.saturating_add(REACH);
-    // Below a program that is loaded high, or else far above it, out of the way of its heap; or where there is room.
-    let below = reach.start.max(LOWEST)..start.saturating_sub(16 << 20);
-    let above = end.saturating_add(256 << 20)..reach.end;
-    let tight = reach.start.max(LOWEST)..start;
-    let places = if start > 1 << 32 {
-        [below, tight, above]
-    } else {
-        [above, below, tight]
-    };
-    let place = places
-        .into_iter()
-        .filter(|range| range.start < range.end)
-        .find_map(|range| maps::find_gap(maps, range, need));
-    let place = place.context("there is no room for an island within 2 GiB of the program")?;
-    Ok((place, need))
 }
 
 /// Maps the shadow of all places where stacks usually are, so that no thread needs a system call for it: of the area

@@ -22,9 +22,6 @@ const RESERVE: &str = "reserve";
 const RESERVED: u64 = 64 << 10;
 const RESERVED_FOR_END: u64 = 16 << 10;
 
-/// Bytes of islands for changes of the settings (`-g`).
-const CHANGES: u64 = 64 << 20;
-
 /// A trace directory being written.
 #[derive(Debug)]
 pub struct Session {
@@ -41,8 +38,8 @@ pub struct Session {
     pub counters: Option<(File, PathBuf)>,
     /// The file with the tables of histograms, where it is, and its bytes.
     pub histograms: Option<(File, PathBuf, u64)>,
-    /// Bytes that islands of programs have more than usual.
-    pub room: u64,
+    /// Islands of programs have much room for changes (`-g`).
+    pub roomy: bool,
     /// The file that the targets write.
     pub events: std::sync::Arc<Events>,
 }
@@ -206,7 +203,7 @@ impl Session {
             started: std::time::Instant::now(),
             counters: None,
             histograms: None,
-            room: if options.agent { CHANGES } else { 0 },
+            roomy: options.agent,
             events: events.into(),
         };
         // A second sample, so that a trace whose recorder was killed can still be converted.

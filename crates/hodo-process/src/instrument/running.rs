@@ -141,7 +141,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
             .any(|call| call.name == "ptrace"),
         ..Space::default()
     };
-    space.islands[0] = program_place(module, bias, &maps, context.session.room)?;
+    space.islands[0] = program_place(module, bias, &maps, true, context)?;
     let at = maps.partition_point(|m| m.start < space.islands[0].0);
     maps.insert(at, future(space.islands[0]));
     if let Some(base) = linker {
