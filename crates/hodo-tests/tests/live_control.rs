@@ -221,6 +221,30 @@ fn changes_disturb_no_threads_in_calls_handlers_and_recursion() {
 }
 
 #[test]
+fn children_and_libraries_that_come_and_go_are_changed_too() {
+    const ALL: [&[&str]; 5] = [
+        &["-P", "malloc@libc", "-P", "work"],
+        &["--clear", "-D", "2"],
+        &["--clear", "-F", "work"],
+        &["--trace", "off"],
+        &["--trace", "on", "--clear"],
+    ];
+    let program = build("controlled_forks.c", Kind::ALL[0], &["-ldl"]);
+    let recorded = Recorded::start(&program, "control-forks", &[]);
+    for index in 0..30 {
+        changes(recorded.pid(), ALL[index % ALL.len()]);
+    }
+    let trace = recorded.ends();
+    assert_eq!(trace.log("change").len(), 30);
+    let calls = trace.calls();
+    // Those of the program are called by another name: inside of the library.
+    assert!(
+        calls.contains_key("work") && calls.contains_key("malloc"),
+        "{calls:?}"
+    );
+}
+
+#[test]
 #[ignore = "takes minutes"]
 fn two_thousand_changes_disturb_nothing() {
     many(2000, "attached.c", "control-long");

@@ -1,7 +1,7 @@
 //! Changing what is recorded of a process that is recorded already: other sites, other stubs for them.
 //!
 //! All stubs stay where they are, for frames that are open return through them, and threads go on in them. The new ones are
-//! built and written while the process runs, in room that nobody uses; only the sites change while it is stopped.
+//! built while the process runs; while it is stopped, they are written into room that nobody uses, and the sites change.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -43,16 +43,19 @@ pub struct Change {
     /// What must not have changed since this was built.
     seen: usize,
     used: [hodo_patch::Used; 2],
+    program: Place,
+    /// With the new stubs.
+    islands: [Option<Island>; 2],
     settings: Rc<str>,
 }
 
-/// Builds what is needed for other settings, and writes the new stubs. `settings` is different for whatever makes other stubs.
+/// Builds what is needed for other settings; nothing is written yet. `settings` is different for whatever makes other stubs.
 ///
 /// # Errors
 /// Why that cannot be; nothing is changed then.
 pub fn build(
     tid: i32,
-    space: &mut Space,
+    space: &Space,
     context: &mut Work<'_>,
     settings: &Rc<str>,
 ) -> Result<Change> {
@@ -71,7 +74,8 @@ pub fn build(
     let entry = auxv(tid, 9).context("no entry point in the auxiliary vector")?;
     let bias = entry.wrapping_sub(module.image.entry());
     let own = extent(&module, bias);
-    chosen.push(((Version::of(&exe)?, bias), 0, module));
+    let main = (Version::of(&exe)?, bias);
+    chosen.push((main, 0, module));
     let mut seen = HashSet::new();
     let libraries = file_mappings(&maps).filter(|m| !own.contains(&m.start));
     for mapping in libraries.filter(|_| space.islands[1].1 != 0) {
@@ -124,14 +128,6 @@ pub fn build(
     for piece in pieces.iter().filter(|piece| piece.new) {
         is_as_in_file(&memory, space, piece)?;
     }
-    // From here on it is certain that all of it can be.
-    for (index, island) in islands.iter().enumerate() {
-        if let Some(island) = island {
-            space.used[index] = write_island(&memory, island, space.used[index])?;
-            space.stubs[index].extend(island);
-        }
-    }
-    space.moved = None;
     let pages = spots.chosen();
     Ok(Change {
         pieces,
@@ -139,6 +135,8 @@ pub fn build(
         spots: spots.finish()?,
         seen: space.seen.len(),
         used: space.used,
+        program: main,
+        islands,
         settings: Rc::clone(settings),
     })
 }
@@ -212,9 +210,13 @@ fn is_as_in_file(memory: &Memory, space: &Space, piece: &Piece) -> Result<()> {
 }
 
 impl Change {
-    /// Whether the process is still as it was when this was built.
-    pub fn holds(&self, space: &Space) -> bool {
-        self.seen == space.seen.len() && self.used == space.used
+    /// Whether the process is still as it was when this was built: it may have loaded libraries, or be executing another
+    /// program.
+    pub fn holds(&self, tid: i32, space: &Space) -> bool {
+        let exe = PathBuf::from(format!("/proc/{tid}/exe"));
+        self.seen == space.seen.len()
+            && self.used == space.used
+            && Version::of(&exe).is_ok_and(|version| version == self.program.0)
     }
 
     /// Ranges of code that will be changed: a thread must not be inside of one of them.
@@ -255,6 +257,12 @@ impl Change {
             mapped?;
         }
         space.spots = self.spots;
+        for (index, island) in self.islands.iter().enumerate() {
+            if let Some(island) = island {
+                space.used[index] = write_island(&memory, island, space.used[index])?;
+                space.stubs[index].extend(island);
+            }
+        }
         let stay: BTreeSet<u64> = space
             .hooks
             .iter()

@@ -139,6 +139,9 @@ struct Changing {
     change: Option<Change>,
 }
 
+/// What was built, by the address of its address space, which is kept so that it stays that one's.
+type Built = HashMap<usize, (SharedSpace, Change)>;
+
 /// What has to be moved: threads, and frames of signal handlers.
 #[derive(Default)]
 struct Moves {
@@ -269,15 +272,15 @@ impl Tracer<'_> {
         )
         .into();
         let mut reason = "its threads do not stop";
-        let mut built: HashMap<usize, Change> = HashMap::new();
+        let mut built = Built::new();
         for round in 0..TRIES {
-            self.build(&mut built, &key)?;
+            self.build(&mut built, &key, false)?;
             let all: BTreeSet<i32> = self.threads.keys().copied().collect();
             let begun = Instant::now();
             let (mut stopped, whole) = self.stop_within(&all, Some(STOPPING))?;
             let done = match whole {
                 true => self
-                    .build(&mut built, &key)
+                    .build(&mut built, &key, true)
                     .and_then(|()| self.exchange(&mut built, &mut stopped)),
                 false => Ok(Some(reason)),
             };
@@ -300,21 +303,22 @@ impl Tracer<'_> {
         bail!("nothing is changed: {reason}; try again")
     }
 
-    /// Builds what is missing.
-    fn build(&mut self, built: &mut HashMap<usize, Change>, key: &Rc<str>) -> Result<()> {
+    /// Builds what is missing. Unless all threads are `stopped`, what cannot be built is left for then: a process may be about to
+    /// end, or to execute another program.
+    fn build(&mut self, built: &mut Built, key: &Rc<str>, stopped: bool) -> Result<()> {
         for (space, tids) in self.spaces() {
             let number = Rc::as_ptr(&space) as usize;
-            let holds = |change: &Change| change.holds(&space.borrow());
+            let holds = |built: &(SharedSpace, Change)| built.1.holds(tids[0], &space.borrow());
             if built.get(&number).is_some_and(holds) {
                 continue;
             }
-            let change = instrument::build(tids[0], &mut space.borrow_mut(), &mut self.work(), key);
+            built.remove(&number);
+            let change = instrument::build(tids[0], &space.borrow(), &mut self.work(), key);
             match change {
                 Ok(change) => {
-                    built.insert(number, change);
+                    built.insert(number, (Rc::clone(&space), change));
                 }
-                // A process may end at any time.
-                Err(error) if remote::is_gone(&error) || !exists(tids[0]) => {}
+                Err(error) if remote::is_gone(&error) || !stopped || !exists(tids[0]) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -324,13 +328,14 @@ impl Tracer<'_> {
     /// Exchanges the sites of all processes, whose threads are stopped. Returns why that has to wait.
     fn exchange(
         &mut self,
-        built: &mut HashMap<usize, Change>,
+        built: &mut Built,
         stopped: &mut Stopped,
     ) -> Result<Option<&'static str>> {
         let mut todo = Vec::new();
         for (space, mut tids) in self.spaces() {
             tids.retain(|tid| stopped.contains_key(tid));
             let change = built.remove(&(Rc::as_ptr(&space) as usize));
+            let change = change.map(|(_, change)| change);
             if !tids.is_empty() {
                 todo.push(Changing {
                     space,
@@ -352,7 +357,8 @@ impl Tracer<'_> {
         if wait.is_some() {
             for one in todo {
                 let number = Rc::as_ptr(&one.space) as usize;
-                built.extend(one.change.map(|change| (number, change)));
+                let change = one.change.map(|change| (number, (one.space, change)));
+                built.extend(change);
             }
             return Ok(wait);
         }
