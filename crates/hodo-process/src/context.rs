@@ -279,6 +279,13 @@ impl Contexts {
             .map(Turn::Shared)
     }
 
+    /// hodo leaves, and the program gets its code back: what handlers see becomes true by that. Lets a signal come again that
+    /// waits.
+    pub fn leave(&mut self, tid: i32) -> Result<()> {
+        self.shown.clear();
+        self.give_up(tid)
+    }
+
     /// Nothing is shown any more from here on: puts back what is, and lets a signal come again that waits.
     pub fn give_up(&mut self, tid: i32) -> Result<()> {
         if let Some(waiting) = self.waiting.take() {

@@ -208,7 +208,9 @@ pub(super) fn moved(
         next.checked_sub(1)
             .is_some_and(|index| pc < ranges[index].1)
     };
-    if !(is_inside(pc) || in_call && is_inside(pc.wrapping_sub(2))) {
+    let must = is_inside(pc) || in_call && is_inside(pc.wrapping_sub(2));
+    let begins = ranges.binary_search_by_key(&pc, |range| range.0).is_ok();
+    if !must && begins {
         return Ok(None);
     }
     let at = copies.partition_point(|copied| copied.original < pc);
@@ -217,7 +219,9 @@ pub(super) fn moved(
         .take_while(|copied| copied.original == pc);
     let call = here.clone().find(|copied| copied.call && in_call);
     match call.or_else(|| here.find(|copied| !copied.call)) {
-        Some(copied) => Ok(Some(copied.before)),
-        None => Err(()),
+        // What stays as it is may branch back to what does not.
+        Some(copied) if must || copied.call || !in_call => Ok(Some(copied.before)),
+        _ if must => Err(()),
+        _ => Ok(None),
     }
 }

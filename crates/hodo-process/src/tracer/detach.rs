@@ -198,6 +198,12 @@ impl Tracer<'_> {
         let memory = Memory::open(tid)?;
         // The hooks stay until nobody needs them: unwinders on their way through frames with stubs.
         instrument::revert(tid, &space.borrow())?;
+        for tid in tids {
+            if let Some(thread) = self.threads.get_mut(tid) {
+                // Before anybody runs: the code is the original one already.
+                thread.contexts.leave(*tid)?;
+            }
+        }
         let own: BTreeSet<i32> = tids.iter().copied().collect();
         let begun = Instant::now();
         let mut pause = Duration::from_micros(100);
@@ -223,12 +229,6 @@ impl Tracer<'_> {
             stopped.append(&mut self.stop(&own)?);
             if !own.iter().any(|tid| self.threads.contains_key(tid)) {
                 return Ok(());
-            }
-        }
-        for tid in tids {
-            if let Some(thread) = self.threads.get_mut(tid) {
-                // What a handler sees is made true by what follows.
-                thread.contexts.give_up(*tid)?;
             }
         }
         restore(tid, &memory, &space.borrow())?;
