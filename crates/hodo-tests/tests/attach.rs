@@ -377,3 +377,31 @@ fn children_are_followed_and_left_or_not_followed() {
     }
     target.ends("wrong: 0\n");
 }
+
+#[test]
+fn a_thread_in_a_loop_goes_on_in_its_copy() {
+    let program = build("looping.c", Kind::Pie, &[]);
+    let mut target = Command::new(&program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let definition = format!("{}:work+* count", path(&program));
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(50));
+        let output = Command::new("timeout")
+            .args(["-s", "KILL", "60"])
+            .arg(hodo())
+            .args(["probe", "--for", "0.1", "-e", &definition, "-p"])
+            .arg(target.id().to_string())
+            .output()
+            .expect("hodo runs");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    drop(target.stdin.take());
+    let output = target.wait_with_output().expect("the program ends");
+    assert_eq!(
+        (output.status.code(), text(&output.stdout)),
+        (Some(0), "1\n")
+    );
+}

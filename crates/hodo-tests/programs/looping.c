@@ -1,0 +1,19 @@
+/* Is in one loop nearly all the time, until its input ends; tells whether each round was whole. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+volatile long a, b, c, d;
+
+__attribute__((noinline)) void work(void) {
+    for (long i = 0; i < 100000; i++)
+        __asm__ volatile("addq $1, a(%%rip)\n addq $1, b(%%rip)\n addq $1, c(%%rip)\n addq $1, d(%%rip)\n" ::: "memory", "cc");
+}
+
+int main(void) {
+    char byte;
+    fcntl(0, F_SETFL, O_NONBLOCK);
+    while (read(0, &byte, 1) != 0) work();
+    printf("%d\n", a == b && b == c && c == d);
+    return 0;
+}
