@@ -540,6 +540,7 @@ fn stop(pid: i32, space: &mut Space) -> Result<()> {
         memory.write(site, &[0xCC])?;
     }
     revert(pid, space)?;
+    space.semaphores.clear();
     // The linker goes on telling of libraries; nothing is done about them.
     if let Some(at) = space.r_brk {
         memory.write(at, &[0xCC])?;

@@ -198,6 +198,8 @@ impl Tracer<'_> {
         let memory = Memory::open(tid)?;
         // The hooks stay until nobody needs them: unwinders on their way through frames with stubs.
         instrument::revert(tid, &space.borrow())?;
+        // They are lowered once.
+        space.borrow_mut().semaphores.clear();
         for tid in tids {
             if let Some(thread) = self.threads.get_mut(tid) {
                 // Before anybody runs: the code is the original one already.
@@ -253,6 +255,7 @@ impl Tracer<'_> {
 pub(super) fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
     let memory = Memory::open(child)?;
     instrument::revert(child, &space.borrow())?;
+    space.borrow_mut().semaphores.clear();
     let maps = maps::read(child)?;
     if settle(&BTreeSet::from([child]), &memory, &maps, space)?.is_some() {
         return Ok(false);
