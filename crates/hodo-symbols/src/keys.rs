@@ -1,0 +1,445 @@
+//! Static keys: branches that the program itself switches by changing their instruction, from a jump to a nop and back.
+//!
+//! The section `hodo_keys` has 16 bytes for each branch: the distances to its instruction, to where its jump leads and to the
+//! word of the global offset table that holds the address of a symbol, each as 32 bits from its own place; then how far behind that
+//! symbol its key is. Bit 0 of that says what the program takes the branch's condition for if it does not jump.
+//! A key has 32 bytes: its state, flags, and the address and length of its name.
+
+use std::collections::HashMap;
+
+use object::elf;
+use object::read::elf::{
+    ElfFile64, FileHeader as _, ProgramHeader as _, RelrIterator, SectionHeader as _,
+};
+use object::{
+    Endianness, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationFlags,
+    RelocationTarget,
+};
+
+/// The section's name.
+const SECTION: &str = "hodo_keys";
+/// Bytes of an entry of the section.
+const ENTRY: usize = 16;
+/// Bytes of a key.
+const KEY: u64 = 32;
+/// Flags of a key.
+const INITIALLY: u32 = 1;
+const TRACEPOINT: u32 = 2;
+
+/// What branches on static keys a file has, and which keys of its own they ask. All addresses are link-time addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// Sorted by address of the instruction, no two of which overlap.
+    pub branches: Vec<Branch>,
+    /// Sorted by address.
+    pub keys: Vec<Key>,
+}
+
+/// A branch on a static key: one instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Branch {
+    /// Address of the instruction.
+    pub code: u64,
+    /// Where its jump leads, when it is one.
+    pub target: u64,
+    /// Its key.
+    pub key: KeyPlace,
+    /// Whether the key is on when the instruction is a nop.
+    pub likely: bool,
+    /// Bytes of the instruction: 2 or 5.
+    pub size: u8,
+    /// Whether it is a jump in the file.
+    pub jumps: bool,
+}
+
+impl Branch {
+    /// Where the next instruction begins.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.code.wrapping_add(self.size.into())
+    }
+
+    /// What the instruction is while its key is in a state, at the same distances from each other as in the file.
+    #[must_use]
+    pub fn bytes(&self, enabled: bool) -> Vec<u8> {
+        let distance = self.target.wrapping_sub(self.end());
+        match (enabled != self.likely, self.size) {
+            (false, 2) => NOP2.to_vec(),
+            (false, _) => NOP5.to_vec(),
+            (true, 2) => vec![0xEB, distance as u8],
+            (true, _) => [&[0xE9], &(distance as u32).to_le_bytes()[..]].concat(),
+        }
+    }
+}
+
+/// Where a key is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyPlace {
+    /// In the file itself, unless another one has a symbol of the same name and comes first.
+    Here {
+        /// Its link-time address.
+        addr: u64,
+        /// The name of the symbol by which the dynamic linker finds it, if it is to look for one.
+        symbol: Option<String>,
+        /// How far behind the symbol it is, in bytes.
+        offset: u64,
+    },
+    /// In another file, which the dynamic linker finds.
+    Elsewhere {
+        /// The name of the symbol.
+        symbol: String,
+        /// How far behind it the key is, in bytes.
+        offset: u64,
+    },
+}
+
+/// A static key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// Address of its 32 bytes, the first four of which are its state.
+    pub addr: u64,
+    /// Its name, that of its array if it is an element of one; empty if the file does not have it.
+    pub name: String,
+    /// Which element of an array it is.
+    pub index: Option<u64>,
+    /// Whether it is on in the beginning.
+    pub initial: bool,
+    /// Whether it switches a tracepoint.
+    pub tracepoint: bool,
+}
+
+/// What is wrong with a file's table of static branches.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeysError {
+    /// Its size is not that of whole entries.
+    #[error("its size of {0} bytes is no multiple of 16")]
+    Size(usize),
+    /// The section cannot be read.
+    #[error("it cannot be read: {0}")]
+    Section(String),
+    /// The entry of this number has an address that is not in the code.
+    #[error("entry {0} is about {1:#x}, where no code is")]
+    NoCode(usize, u64),
+    /// There is another instruction.
+    #[error("at {1:#x}, which entry {0} is about, is neither a nop nor a jump")]
+    NoBranch(usize, u64),
+    /// The instruction leads elsewhere.
+    #[error("the jump at {1:#x} leads to {2:#x}, but to {3:#x} by entry {0}")]
+    Target(usize, u64, u64, u64),
+    /// The jump does not reach so far.
+    #[error("the jump at {1:#x} does not reach {2:#x}, where entry {0} has it lead")]
+    Far(usize, u64, u64),
+    /// There is no address of a key.
+    #[error("entry {0} takes the address of its key from {1:#x}, where none is")]
+    NoSlot(usize, u64),
+    /// There is no room for a key.
+    #[error("the key of entry {0} is at {1:#x}, which is not in the data")]
+    NoKey(usize, u64),
+    /// The key's name is not in the file.
+    #[error("the name of the key at {0:#x} is not in the file")]
+    NoName(u64),
+    /// Two branches have bytes in common.
+    #[error("the branches at {0:#x} and {1:#x} overlap")]
+    Overlap(u64, u64),
+}
+
+const NOP2: [u8; 2] = [0x66, 0x90];
+const NOP5: [u8; 5] = [0x0F, 0x1F, 0x44, 0x00, 0x00];
+
+/// The branches on static keys of an x86-64 ELF file, and its keys. A file without that section, or of another kind, has none.
+///
+/// # Errors
+/// What is wrong with the table.
+pub fn keys(bytes: &[u8]) -> Result<Keys, KeysError> {
+    let Ok(file) = ElfFile64::<Endianness>::parse(bytes) else {
+        return Ok(Keys::default());
+    };
+    let ours = file.elf_header().e_machine(file.endian()) == elf::EM_X86_64;
+    let mut sections = Vec::new();
+    for section in file.sections() {
+        if ours && section.name() == Ok(SECTION) && section.address() != 0 {
+            let data = section.data();
+            let data = data.map_err(|error| KeysError::Section(error.to_string()))?;
+            sections.push((section.address(), data));
+        }
+    }
+    if sections.is_empty() {
+        return Ok(Keys::default());
+    }
+    let memory = Memory::new(&file);
+    let mut found = Keys::default();
+    let mut index = 0;
+    for (start, data) in sections {
+        let (entries, []) = data.as_chunks::<ENTRY>() else {
+            return Err(KeysError::Size(data.len()));
+        };
+        for (at, entry) in (start..).step_by(ENTRY).zip(entries) {
+            found.branches.push(memory.branch(index, at, entry)?);
+            index += 1;
+        }
+    }
+    found.branches.sort_by_key(|branch| branch.code);
+    // Code that linkers have found to be the same is listed once for each of its origins.
+    found.branches.dedup();
+    for pair in found.branches.windows(2) {
+        if pair[0].end() > pair[1].code {
+            return Err(KeysError::Overlap(pair[0].code, pair[1].code));
+        }
+    }
+    let mut own: Vec<(u64, u64)> = found.branches.iter().filter_map(own_key).collect();
+    own.sort_unstable();
+    own.dedup_by_key(|(addr, _)| *addr);
+    for (addr, offset) in own {
+        found.keys.push(memory.key(addr, offset)?);
+    }
+    Ok(found)
+}
+
+/// Address of the key of a branch, and how far it is behind the symbol, if it is here.
+fn own_key(branch: &Branch) -> Option<(u64, u64)> {
+    match branch.key {
+        KeyPlace::Here { addr, offset, .. } => Some((addr, offset)),
+        KeyPlace::Elsewhere { .. } => None,
+    }
+}
+
+/// What a word of the data will be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Word {
+    Address(u64),
+    /// By the symbol's name; where it is in the file itself.
+    Symbol(String, Option<u64>, i64),
+}
+
+/// A loaded part of the file.
+struct Segment<'a> {
+    addr: u64,
+    /// Bytes in memory; those that are not in the file are 0.
+    size: u64,
+    bytes: &'a [u8],
+    executable: bool,
+}
+
+/// The file as it will be in memory.
+struct Memory<'a> {
+    segments: Vec<Segment<'a>>,
+    relocated: HashMap<u64, Word>,
+}
+
+impl<'a> Memory<'a> {
+    fn new(file: &ElfFile64<'a, Endianness>) -> Self {
+        let endian = file.endian();
+        let headers = file.elf_program_headers().iter();
+        let loaded = headers.filter(|header| header.p_type(endian) == elf::PT_LOAD);
+        let segments = loaded.map(|header| Segment {
+            addr: header.p_vaddr(endian),
+            size: header.p_memsz(endian),
+            bytes: header.data(endian, file.data()).unwrap_or_default(),
+            executable: header.p_flags(endian) & elf::PF_X != 0,
+        });
+        let mut memory = Self {
+            segments: segments.collect(),
+            relocated: HashMap::new(),
+        };
+        let symbols = file.dynamic_symbol_table();
+        for (at, relocation) in file.dynamic_relocations().into_iter().flatten() {
+            let RelocationFlags::Elf { r_type } = relocation.flags() else {
+                continue;
+            };
+            let addend = relocation.addend();
+            let word = match (r_type, relocation.target()) {
+                (elf::R_X86_64_RELATIVE, _) => Word::Address(addend.cast_unsigned()),
+                (elf::R_X86_64_GLOB_DAT | elf::R_X86_64_64, RelocationTarget::Symbol(index)) => {
+                    let symbol = symbols.as_ref();
+                    let Some(symbol) =
+                        symbol.and_then(|symbols| symbols.symbol_by_index(index).ok())
+                    else {
+                        continue;
+                    };
+                    let name = symbol.name().unwrap_or_default().to_owned();
+                    let addend = if r_type == elf::R_X86_64_64 {
+                        addend
+                    } else {
+                        0
+                    };
+                    let own = (!symbol.is_undefined()).then(|| symbol.address());
+                    Word::Symbol(name, own, addend)
+                }
+                _ => continue,
+            };
+            memory.relocated.insert(at, word);
+        }
+        for section in file.sections() {
+            let header = section.elf_section_header();
+            if header.sh_type(endian) == elf::SHT_RELR
+                && let Ok(entries) = header.data_as_array(endian, file.data())
+            {
+                for at in RelrIterator::<elf::FileHeader64<Endianness>>::new(endian, entries) {
+                    if let Some(word) = memory.plain(at) {
+                        memory.relocated.insert(at, Word::Address(word));
+                    }
+                }
+            }
+        }
+        memory
+    }
+
+    fn segment(&self, addr: u64) -> Option<&Segment<'a>> {
+        let mut segments = self.segments.iter();
+        segments.find(|segment| addr.wrapping_sub(segment.addr) < segment.size)
+    }
+
+    /// So many bytes of the file.
+    fn bytes(&self, addr: u64, len: u64) -> Option<&'a [u8]> {
+        let segment = self.segment(addr)?;
+        let start = usize::try_from(addr - segment.addr).ok()?;
+        let end = start.checked_add(usize::try_from(len).ok()?)?;
+        segment.bytes.get(start..end)
+    }
+
+    /// A word as it is in the file.
+    fn plain(&self, addr: u64) -> Option<u64> {
+        let word = self.bytes(addr, 8)?;
+        Some(u64::from_le_bytes(word.try_into().ok()?))
+    }
+
+    /// A word as it will be.
+    fn word(&self, addr: u64) -> Option<Word> {
+        let relocated = self.relocated.get(&addr).cloned();
+        relocated.or_else(|| self.plain(addr).map(Word::Address))
+    }
+
+    /// The branch of the entry at an address.
+    fn branch(&self, index: usize, at: u64, entry: &[u8; ENTRY]) -> Result<Branch, KeysError> {
+        let number = |field: usize| {
+            let bytes = &entry[field..field + 4];
+            u32::from_le_bytes(bytes.try_into().expect("four bytes"))
+        };
+        let place = |field: usize| {
+            let distance = i64::from(number(field).cast_signed());
+            at.wrapping_add(field as u64).wrapping_add_signed(distance)
+        };
+        let (code, target, slot) = (place(0), place(4), place(8));
+        let last = number(12);
+        for addr in [code, target] {
+            if !self
+                .segment(addr)
+                .is_some_and(|segment| segment.executable && segment.size != 0)
+            {
+                return Err(KeysError::NoCode(index, addr));
+            }
+        }
+        let (size, jump) = self
+            .instruction(code)
+            .ok_or(KeysError::NoBranch(index, code))?;
+        if let Some(to) = jump
+            && to != target
+        {
+            return Err(KeysError::Target(index, code, to, target));
+        }
+        let distance = target
+            .wrapping_sub(code)
+            .wrapping_sub(size.into())
+            .cast_signed();
+        let reaches = match size {
+            2 => i8::try_from(distance).is_ok(),
+            _ => i32::try_from(distance).is_ok(),
+        };
+        if !reaches {
+            return Err(KeysError::Far(index, code, target));
+        }
+        Ok(Branch {
+            code,
+            target,
+            key: self.place(index, slot, u64::from(last & !1))?,
+            likely: last & 1 != 0,
+            size,
+            jumps: jump.is_some(),
+        })
+    }
+
+    /// The length of the instruction at an address, and where it leads if it is a jump.
+    fn instruction(&self, addr: u64) -> Option<(u8, Option<u64>)> {
+        let to = |size: u64, distance: i64| {
+            let end = addr.wrapping_add(size);
+            Some((size as u8, Some(end.wrapping_add_signed(distance))))
+        };
+        let short = self.bytes(addr, 2)?;
+        if short == NOP2 {
+            return Some((2, None));
+        }
+        if let [0xEB, distance] = *short {
+            return to(2, i64::from(distance.cast_signed()));
+        }
+        match *self.bytes(addr, 5)? {
+            ref long if long == NOP5 => Some((5, None)),
+            [0xE9, a, b, c, d] => to(5, i64::from(i32::from_le_bytes([a, b, c, d]))),
+            _ => None,
+        }
+    }
+
+    /// The key that is so many bytes behind the symbol whose address is in a word.
+    fn place(&self, index: usize, slot: u64, offset: u64) -> Result<KeyPlace, KeysError> {
+        let no_slot = KeysError::NoSlot(index, slot);
+        let (base, symbol) = match self.word(slot) {
+            None | Some(Word::Address(0)) => return Err(no_slot),
+            Some(Word::Address(base)) => (base, None),
+            Some(Word::Symbol(symbol, None, addend)) => {
+                if symbol.is_empty() {
+                    return Err(no_slot);
+                }
+                let offset = offset.wrapping_add_signed(addend);
+                return Ok(KeyPlace::Elsewhere { symbol, offset });
+            }
+            Some(Word::Symbol(symbol, Some(base), addend)) => {
+                (base.wrapping_add_signed(addend), Some(symbol))
+            }
+        };
+        let addr = base.wrapping_add(offset);
+        let fits = self.segment(addr).is_some_and(|segment| {
+            !segment.executable && segment.size - (addr - segment.addr) >= KEY
+        });
+        if !fits {
+            return Err(KeysError::NoKey(index, addr));
+        }
+        Ok(KeyPlace::Here {
+            addr,
+            symbol,
+            offset,
+        })
+    }
+
+    /// Where the name of a key is, and its length.
+    fn name_of(&self, key: u64) -> Option<(u64, u64)> {
+        let at = match self.word(key.checked_add(8)?)? {
+            Word::Address(at) => at,
+            Word::Symbol(_, at, addend) => at?.wrapping_add_signed(addend),
+        };
+        Some((at, self.plain(key.checked_add(16)?)?))
+    }
+
+    /// The key at an address, so many bytes behind its symbol.
+    fn key(&self, addr: u64, offset: u64) -> Result<Key, KeysError> {
+        let Some(content) = self.bytes(addr, KEY) else {
+            // A copy of a library's, which the dynamic linker makes.
+            return Ok(Key {
+                addr,
+                name: String::new(),
+                index: (offset != 0).then_some(offset / KEY),
+                initial: false,
+                tracepoint: false,
+            });
+        };
+        let name = self.name_of(addr).ok_or(KeysError::NoName(addr))?;
+        let text = self.bytes(name.0, name.1).ok_or(KeysError::NoName(addr))?;
+        let flags = u32::from_le_bytes(content[4..8].try_into().expect("four bytes"));
+        let first = || addr.checked_add(KEY).and_then(|next| self.name_of(next)) == Some(name);
+        Ok(Key {
+            addr,
+            name: String::from_utf8_lossy(text).into_owned(),
+            index: (offset != 0 || first()).then_some(offset / KEY),
+            initial: flags & INITIALLY != 0,
+            tracepoint: flags & TRACEPOINT != 0,
+        })
+    }
+}
