@@ -15,8 +15,8 @@ use super::layout::{Head, KEEP_NONE, Node};
 use super::maps::Mapping;
 use super::refusal::Refusal;
 use super::site::{INT3, SITES, Site};
-use super::text::Memory;
 use super::{functions, maps};
+use hodo_text::Memory;
 
 /// A jump, or a breakpoint and what fills the place.
 const JUMP: usize = 5;

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::maps::{self, Mapping};
 use super::site::Site;
-use super::{common, sys, text, threads};
+use super::{common, sys, threads};
 
 /// Bytes of an island's code.
 const SIZE: u64 = 1 << 18;
@@ -76,7 +76,7 @@ pub(super) struct Room {
 }
 
 /// Finds room of `size` bytes near an address.
-pub(super) fn room(memory: &text::Memory, near: u64, size: u64) -> Result<Room, sys::Errno> {
+pub(super) fn room(memory: &hodo_text::Memory, near: u64, size: u64) -> Result<Room, sys::Errno> {
     let fits = |island: &Island| {
         let far = island
             .range
@@ -98,7 +98,7 @@ pub(super) fn room(memory: &text::Memory, near: u64, size: u64) -> Result<Room, 
     })
 }
 
-fn add(memory: &text::Memory, near: u64) -> Result<&'static Island, sys::Errno> {
+fn add(memory: &hodo_text::Memory, near: u64) -> Result<&'static Island, sys::Errno> {
     const ENOMEM: sys::Errno = 12;
     let count = COUNT.load(Ordering::Relaxed);
     if count == MOST {
@@ -117,7 +117,8 @@ fn add(memory: &text::Memory, near: u64) -> Result<&'static Island, sys::Errno> 
         0,
     )?;
     let code = common::code(threads::claim, threads::UNKNOWN.as_ptr()).ok_or(ENOMEM)?;
-    memory.write(start, &code)?;
+    // SAFETY: a fresh mapping.
+    unsafe { memory.write(start, &code) }?;
     let island = Box::leak(Box::new(Island {
         range: start..start + SIZE,
         free: AtomicUsize::new(code.len().next_multiple_of(UNIT as usize)),
@@ -161,11 +162,12 @@ impl Room {
     /// Puts a piece there. `code` is not longer than what `room` was asked for.
     pub(super) fn put(
         self,
-        memory: &text::Memory,
+        memory: &hodo_text::Memory,
         code: &[u8],
         piece: Piece,
     ) -> Result<&'static Piece, sys::Errno> {
-        memory.write(self.at, code)?;
+        // SAFETY: room that is not used yet.
+        unsafe { memory.write(self.at, code) }?;
         Ok(self.reserve(code.len(), piece))
     }
 

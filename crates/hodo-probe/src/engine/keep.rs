@@ -9,7 +9,7 @@ use hodo_arch::x86_64::vectors::{Vectors, vectors};
 
 use super::layout::{Handler, KEEP_ALL, KEEP_NONE, KEEP_SSE};
 use super::maps::{self, Mapping};
-use super::text::Memory;
+use hodo_text::Memory;
 
 /// Instructions that are looked at before a handler is taken to change anything.
 const MOST: usize = 4000;

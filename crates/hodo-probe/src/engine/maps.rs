@@ -19,7 +19,7 @@ pub(super) struct Mapping {
 
 /// All mappings, by address.
 pub(super) fn read() -> Result<Vec<Mapping>, sys::Errno> {
-    let file = sys::open(c"/proc/self/maps", 0)?;
+    let file = sys::open(c"/proc/self/maps", sys::O_RDONLY)?;
     let mut text = Vec::new();
     let result = loop {
         let len = text.len();
@@ -33,7 +33,8 @@ pub(super) fn read() -> Result<Vec<Mapping>, sys::Errno> {
             Err(error) => break Err(error),
         }
     };
-    sys::close(file);
+    // SAFETY: it is ours.
+    unsafe { sys::close(file) };
     result?;
     Ok(text.split(|&byte| byte == b'\n').filter_map(line).collect())
 }

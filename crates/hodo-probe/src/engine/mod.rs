@@ -63,7 +63,6 @@ mod signals;
 mod site;
 mod spots;
 mod sys;
-mod text;
 mod threads;
 
 use alloc::vec::Vec;

@@ -15,8 +15,8 @@ use hodo_arch::x86_64::steps::{Steps, Transaction};
 use super::islands::{self, Piece};
 use super::site::{Detour, INSIDE, Site};
 use super::spots::Spots;
-use super::text::{Change, Memory};
 use super::{analyze, counts, returns};
+use hodo_text::{Change, Memory};
 
 const JUMP: u64 = 5;
 

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 
 use super::site::{INT3, Site};
 use super::sys::{self, Errno};
-use super::text::{Change, Memory};
+use hodo_text::{Change, Memory};
 
 /// What is to be at a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,8 @@ fn change(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno
     }
     for changes in &steps {
         if !changes.is_empty() {
-            memory.change(changes)?;
+            // SAFETY: in this order, as said above, no thread executes half an instruction.
+            unsafe { memory.change(changes) }?;
             sys::sync_core();
         }
     }

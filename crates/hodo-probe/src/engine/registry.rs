@@ -15,11 +15,11 @@ use super::patch::{self, Want};
 use super::refusal::Refusal;
 use super::site::{Detour, Site};
 use super::spots::Spots;
-use super::text::{Change, Memory};
 use super::{
     Execution, Optimization, Probe, Request, analyze, keep, optimize, returns, signals, sys,
     threads,
 };
+use hodo_text::{Change, Memory};
 
 /// What the engine has while it works.
 struct Inner {
@@ -234,7 +234,8 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
         wanted.push((site, want));
     }
     code.sort();
-    inner.memory.change(&code).map_err(kernel(WRITE))?;
+    // SAFETY: into islands, where nothing executes this yet.
+    unsafe { inner.memory.change(&code) }.map_err(kernel(WRITE))?;
     let stops: Vec<_> = changed
         .iter()
         .map(|(site, _)| (*site, Want::Breakpoint))
@@ -344,7 +345,8 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
         .sites
         .extend(sites.iter().map(|site| (site.addr(), *site)));
     code.sort();
-    let written = inner.memory.change(&code).map_err(kernel(WRITE));
+    // SAFETY: into islands, where nothing executes this yet.
+    let written = unsafe { inner.memory.change(&code) }.map_err(kernel(WRITE));
     let result = written.and_then(|()| arm(inner, &sites));
     if old.iter().any(|list| *list != analyze::empty()) {
         threads::wait();

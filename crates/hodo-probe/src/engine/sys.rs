@@ -1,28 +1,18 @@
-//! The kernel, called without a C library.
+//! What else the engine wants from the kernel: mappings and signals.
 
-use core::arch::{asm, global_asm};
-use core::ffi::CStr;
+use core::arch::global_asm;
 
-/// What a system call failed with: a number of `errno.h`.
-pub(super) type Errno = i32;
+use hodo_text::sys::call;
+pub(super) use hodo_text::sys::{
+    Errno, O_RDONLY, close, open, process, read, register_sync_core, signal_thread, sync_core,
+    thread, yield_now,
+};
 
-pub(super) const EINTR: Errno = 4;
-
-const READ: usize = 0;
-const OPEN: usize = 2;
-const CLOSE: usize = 3;
 const MMAP: usize = 9;
 const MUNMAP: usize = 11;
 const RT_SIGACTION: usize = 13;
 const RT_SIGPROCMASK: usize = 14;
-const PREAD: usize = 17;
-const PWRITE: usize = 18;
-const SCHED_YIELD: usize = 24;
 const MADVISE: usize = 28;
-const GETPID: usize = 39;
-const GETTID: usize = 186;
-const TGKILL: usize = 234;
-const MEMBARRIER: usize = 324;
 
 pub(super) const PROT_READ: usize = 1;
 pub(super) const PROT_WRITE: usize = 2;
@@ -39,104 +29,6 @@ pub(super) const SIGTRAP: i32 = 5;
 pub(super) const SIGBUS: i32 = 7;
 pub(super) const SIGFPE: i32 = 8;
 pub(super) const SIGSEGV: i32 = 11;
-
-/// # Safety
-/// As the system call.
-unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
-    let result: isize;
-    // SAFETY: the kernel keeps all registers but these; the caller answers for what the call does.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => result,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") args[2],
-            in("r10") args[3],
-            in("r8") args[4],
-            in("r9") args[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    match result {
-        -4095..=-1 => Err(-result as Errno),
-        value => Ok(value.cast_unsigned()),
-    }
-}
-
-/// Opens a file; `flags` as `open` has them.
-pub(super) fn open(path: &CStr, flags: usize) -> Result<i32, Errno> {
-    const O_CLOEXEC: usize = 0o2_000_000;
-    // SAFETY: the path is a string.
-    let file = unsafe {
-        call(
-            OPEN,
-            [path.as_ptr() as usize, flags | O_CLOEXEC, 0, 0, 0, 0],
-        )
-    };
-    file.map(|file| file as i32)
-}
-
-pub(super) fn close(file: i32) {
-    // SAFETY: our own descriptor, which is not used after this.
-    let _ = unsafe { call(CLOSE, [file as usize, 0, 0, 0, 0, 0]) };
-}
-
-/// Reads from a file, again after an interruption.
-pub(super) fn read(file: i32, into: &mut [u8]) -> Result<usize, Errno> {
-    loop {
-        // SAFETY: the buffer has that length.
-        match unsafe {
-            call(
-                READ,
-                [
-                    file as usize,
-                    into.as_mut_ptr() as usize,
-                    into.len(),
-                    0,
-                    0,
-                    0,
-                ],
-            )
-        } {
-            Err(EINTR) => {}
-            result => return result,
-        }
-    }
-}
-
-/// Reads at an offset.
-pub(super) fn pread(file: i32, into: &mut [u8], at: u64) -> Result<usize, Errno> {
-    let args = [
-        file as usize,
-        into.as_mut_ptr() as usize,
-        into.len(),
-        at as usize,
-        0,
-        0,
-    ];
-    // SAFETY: the buffer has that length.
-    unsafe { call(PREAD, args) }
-}
-
-/// Writes at an offset.
-///
-/// # Safety
-/// If the file is memory: as writing to that memory.
-pub(super) unsafe fn pwrite(file: i32, from: &[u8], at: u64) -> Result<usize, Errno> {
-    let args = [
-        file as usize,
-        from.as_ptr() as usize,
-        from.len(),
-        at as usize,
-        0,
-        0,
-    ];
-    // SAFETY: the buffer has that length; the caller answers for the rest.
-    unsafe { call(PWRITE, args) }
-}
 
 /// Maps fresh memory; at an address only if nothing is there.
 pub(super) fn map(at: u64, size: usize, protection: usize, flags: usize) -> Result<u64, Errno> {
@@ -226,48 +118,4 @@ pub(super) fn set_mask(mask: u64) {
             [SIG_SETMASK, &raw const mask as usize, 0, 8, 0, 0],
         )
     };
-}
-
-pub(super) fn yield_now() {
-    // SAFETY: no arguments.
-    let _ = unsafe { call(SCHED_YIELD, [0; 6]) };
-}
-
-pub(super) fn process() -> usize {
-    // SAFETY: no arguments.
-    unsafe { call(GETPID, [0; 6]) }.unwrap_or(0)
-}
-
-pub(super) fn thread() -> u32 {
-    // SAFETY: no arguments.
-    unsafe { call(GETTID, [0; 6]) }.unwrap_or(0) as u32
-}
-
-/// Sends a signal to a thread of this process; 0 asks only whether it is there.
-pub(super) fn signal_thread(thread: u32, signal: i32) -> Result<(), Errno> {
-    // SAFETY: plain numbers.
-    unsafe {
-        call(
-            TGKILL,
-            [process(), thread as usize, signal as usize, 0, 0, 0],
-        )
-    }
-    .map(|_| ())
-}
-
-/// Registers the process for [`sync_core`].
-pub(super) fn register_sync_core() -> Result<(), Errno> {
-    // SAFETY: plain numbers.
-    unsafe { call(MEMBARRIER, [1 << 6, 0, 0, 0, 0, 0]) }.map(|_| ())
-}
-
-/// Has every processor that runs a thread of this process execute a serializing instruction and a memory barrier.
-pub(super) fn sync_core() {
-    // SAFETY: plain numbers.
-    while let Err(error) = unsafe { call(MEMBARRIER, [1 << 5, 0, 0, 0, 0, 0]) } {
-        // Only a process that has not registered is refused; a child of fork may be one.
-        if error == EINTR || register_sync_core().is_err() {
-            yield_now();
-        }
-    }
 }

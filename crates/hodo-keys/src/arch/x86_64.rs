@@ -1,0 +1,187 @@
+//! x86-64: a branch is a nop or a `jmp`, of two bytes where the target is near, of five elsewhere.
+//!
+//! # How a branch is changed while threads execute it
+//!
+//! The opcode of `jmp` and that of `test` with an immediate operand (of `al`, two bytes; of `eax`, five bytes) are followed by
+//! bytes of the same length, and `test` changes nothing but flags, which the branch's `asm!` does not keep. So a nop becomes a
+//! jump in three steps, none of which can hurt a thread, wherever it is:
+//!
+//! ```text
+//! 0f 1f 44 00 00   nop                 66 90   nop
+//! a9 1f 44 00 00   test eax, …         a8 90   test al, …      one byte is written
+//! a9 <distance>    test eax, …         a8 <d>  test al, …      any of the bytes may be seen before the others
+//! e9 <distance>    jmp                 eb <d>  jmp             one byte is written
+//! ```
+//!
+//! After each step every processor executes a serializing instruction, so none has an opcode of one step with the distance of
+//! another. There is no breakpoint as in the kernel's `text_poke_bp`, which does the same in the same number of steps for instructions in
+//! general: no signal is needed, none can be blocked, and a debugger sees nothing of it.
+
+use super::{Branch, Step, step_by_way_of};
+
+/// What one branch puts into the program. `$jump` is the instruction, or the nop.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __branch_asm {
+    (jump, $key:path, $offset:expr, $likely:literal, $label:block) => {
+        $crate::__branch_asm!(@ ["2: jmp {other}"], $key, $offset, $likely, $label)
+    };
+    // The assembler decides how long the jump would be. Each line has a byte of one of the two nops, or nothing.
+    (nop, $key:path, $offset:expr, $likely:literal, $label:block) => {
+        $crate::__branch_asm!(@ [
+            "2:",
+            ".skip ((({other} - 2b - 2) <= 127) & (({other} - 2b - 2) >= -128)) & 1, 0x66",
+            ".skip ((({other} - 2b - 2) <= 127) & (({other} - 2b - 2) >= -128)) & 1, 0x90",
+            ".skip ((({other} - 2b - 2) > 127) | (({other} - 2b - 2) < -128)) & 1, 0x0f",
+            ".skip ((({other} - 2b - 2) > 127) | (({other} - 2b - 2) < -128)) & 1, 0x1f",
+            ".skip ((({other} - 2b - 2) > 127) | (({other} - 2b - 2) < -128)) & 1, 0x44",
+            ".skip ((({other} - 2b - 2) > 127) | (({other} - 2b - 2) < -128)) & 2, 0x00"
+        ], $key, $offset, $likely, $label)
+    };
+    (@ [$($instruction:literal),*], $key:path, $offset:expr, $likely:literal, $label:block) => {
+        // SAFETY: the instruction does nothing, or goes to the block; the rest is data in sections of its own.
+        unsafe {
+            ::core::arch::asm!(
+                $($instruction,)*
+                // The entry lives and dies with the code that it is about (SHF_LINK_ORDER), for which the section wants a
+                // symbol: `\@` makes one that is used once.
+                ".macro hodo_keys_entry",
+                ".set .Lhodo_keys_branch\\@, 2b",
+                ".pushsection hodo_keys,\"awo\",@progbits,.Lhodo_keys_branch\\@",
+                ".balign 4",
+                ".long 2b - .",
+                ".long {other} - .",
+                ".long {key}@GOTPCREL",
+                ".long {offset} + {likely}",
+                ".popsection",
+                ".endm",
+                "hodo_keys_entry",
+                ".purgem hodo_keys_entry",
+                // Once in each executable and library: the module tells of itself when it is loaded and unloaded.
+                ".ifndef .Lhodo_keys_told",
+                ".set .Lhodo_keys_told, 1",
+                ".weak __start_hodo_keys",
+                ".hidden __start_hodo_keys",
+                ".weak __stop_hodo_keys",
+                ".hidden __stop_hodo_keys",
+                ".pushsection .data.hodo_keys_module,\"awG\",@progbits,hodo_keys_module,comdat",
+                ".balign 8",
+                ".set .Lhodo_keys_module, .",
+                ".quad __start_hodo_keys - .",
+                ".quad __stop_hodo_keys - .",
+                ".quad 0, 0",
+                ".popsection",
+                ".pushsection .text.hodo_keys_module,\"axG\",@progbits,hodo_keys_module,comdat",
+                ".set .Lhodo_keys_load, .",
+                "endbr64",
+                "lea rdi, [rip + .Lhodo_keys_module]",
+                "jmp qword ptr [rip + {load}@GOTPCREL]",
+                ".set .Lhodo_keys_unload, .",
+                "endbr64",
+                "lea rdi, [rip + .Lhodo_keys_module]",
+                "jmp qword ptr [rip + {unload}@GOTPCREL]",
+                ".popsection",
+                ".pushsection .init_array,\"awG\",@init_array,hodo_keys_module,comdat",
+                ".balign 8",
+                ".quad .Lhodo_keys_load",
+                ".popsection",
+                ".pushsection .fini_array,\"awG\",@fini_array,hodo_keys_module,comdat",
+                ".balign 8",
+                ".quad .Lhodo_keys_unload",
+                ".popsection",
+                ".endif",
+                key = sym $key,
+                offset = const $offset,
+                likely = const $likely as u32,
+                load = sym $crate::__private::load,
+                unload = sym $crate::__private::unload,
+                other = label $label,
+                options(nomem, nostack),
+            )
+        }
+    };
+}
+
+const NOP2: [u8; 2] = [0x66, 0x90];
+const NOP5: [u8; 5] = [0x0F, 0x1F, 0x44, 0x00, 0x00];
+const JMP8: u8 = 0xEB;
+const JMP32: u8 = 0xE9;
+const TEST_AL: u8 = 0xA8;
+const TEST_EAX: u8 = 0xA9;
+
+/// How many steps a change has.
+pub const STEPS: usize = 3;
+
+/// The longest branch, in bytes.
+pub const LONGEST: usize = 5;
+
+/// An entry of the table as the assembler has written it, and later, with the first three distances taken from the beginning of
+/// the table, as it is sorted.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Entry {
+    code: i32,
+    target: i32,
+    key: i32,
+    offset: u32,
+}
+
+impl Entry {
+    /// Counts distances from the beginning of the table instead of from the entry's own fields.
+    pub fn rebase(&mut self, at: usize, base: usize) {
+        let distance = (at - base) as i32;
+        self.code += distance;
+        self.target += distance + 4;
+        self.key += distance + 8;
+    }
+
+    /// The branch of an entry that is rebased.
+    ///
+    /// # Safety
+    /// The entry belongs to the table at `base`, which is relocated.
+    pub unsafe fn branch(&self, base: usize) -> Branch {
+        let slot = base.wrapping_add_signed(self.key as isize) as *const usize;
+        // SAFETY: the slot of the global offset table.
+        let symbol = unsafe { slot.read() };
+        Branch {
+            code: base.wrapping_add_signed(self.code as isize),
+            target: base.wrapping_add_signed(self.target as isize),
+            key: symbol + (self.offset & !7) as usize,
+            likely: self.offset & 1 != 0,
+        }
+    }
+}
+
+/// Whether bytes are something that a branch can be, also while it is changed.
+pub fn is_branch(bytes: &[u8; LONGEST]) -> bool {
+    match bytes {
+        [JMP8 | JMP32 | TEST_AL | TEST_EAX, ..] => true,
+        bytes => *bytes == NOP5 || bytes[..2] == NOP2,
+    }
+}
+
+/// How many bytes a branch has that begins with this one.
+pub fn length(first: u8) -> usize {
+    match first {
+        0x66 | JMP8 | TEST_AL => 2,
+        _ => 5,
+    }
+}
+
+/// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must be one of
+/// the forms.
+pub fn step(number: usize, branch: &Branch, bytes: &[u8; LONGEST], jump: bool) -> Option<Step> {
+    let size = length(bytes[0]);
+    let short = size == 2;
+    let mut wanted = [0; LONGEST];
+    if jump {
+        let distance = branch.target.wrapping_sub(branch.code + size) as i32;
+        wanted[0] = if short { JMP8 } else { JMP32 };
+        wanted[1..size].copy_from_slice(&distance.to_le_bytes()[..size - 1]);
+    } else {
+        let nop: &[u8] = if short { &NOP2 } else { &NOP5 };
+        wanted[..size].copy_from_slice(nop);
+    }
+    let between = if short { TEST_AL } else { TEST_EAX };
+    step_by_way_of(between, number, &bytes[..size], wanted)
+}

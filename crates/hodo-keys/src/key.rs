@@ -1,0 +1,238 @@
+//! Keys.
+
+use core::ops::{Deref, Index};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::registry::{self, Change, Error, Operation};
+
+/// Bit of [`Key::state`]: switched on.
+pub(crate) const ON: u32 = 1 << 31;
+const INITIAL: u32 = 1;
+const TRACEPOINT: u32 = 2;
+
+/// A key, whatever it is in the beginning: what [`StaticKey`] and the elements of [`StaticKeyArray`] are.
+///
+/// It is enabled if it is switched on, or has users, or both. The two do not mix: who holds it by [`Key::inc`] keeps it enabled,
+/// whoever switches it off.
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub struct Key {
+    /// [`ON`], and the number of users. Where anything of this is set, the key is enabled.
+    state: AtomicU32,
+    flags: u32,
+    name: *const u8,
+    length: usize,
+    reserved: usize,
+}
+
+// SAFETY: the name is a constant; the rest is atomic or a constant.
+unsafe impl Sync for Key {}
+// SAFETY: as above.
+unsafe impl Send for Key {}
+
+impl Key {
+    const fn new(initial: bool, flags: u32, name: &'static str) -> Self {
+        Self {
+            state: AtomicU32::new(if initial { ON } else { 0 }),
+            flags: flags | if initial { INITIAL } else { 0 },
+            name: name.as_ptr(),
+            length: name.len(),
+            reserved: 0,
+        }
+    }
+
+    /// Whether it is enabled. This reads memory: in code that is to cost nothing, use the branches.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.state.load(Ordering::Acquire) != 0
+    }
+
+    /// How many hold it by [`Key::inc`].
+    #[must_use]
+    pub fn users(&self) -> u32 {
+        self.state.load(Ordering::Acquire) & !ON
+    }
+
+    /// Where it was defined and its name, as `crate::module::NAME`; for all elements of an array that of the array.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        // SAFETY: pointer and length are those of a constant string.
+        let bytes = unsafe { core::slice::from_raw_parts(self.name, self.length) };
+        // SAFETY: as above.
+        unsafe { core::str::from_utf8_unchecked(bytes) }
+    }
+
+    /// Whether it was defined as enabled.
+    #[must_use]
+    pub fn initially_enabled(&self) -> bool {
+        self.flags & INITIAL != 0
+    }
+
+    /// Whether it is that of a tracepoint.
+    #[must_use]
+    pub fn is_tracepoint(&self) -> bool {
+        self.flags & TRACEPOINT != 0
+    }
+
+    /// Switches it on: all its branches take their true side. When this returns, every thread does.
+    pub fn enable(&'static self) -> Result<(), Error> {
+        registry::switch(&[self.enabling()])
+    }
+
+    /// Switches it off. It stays enabled as long as it has users.
+    pub fn disable(&'static self) -> Result<(), Error> {
+        registry::switch(&[self.disabling()])
+    }
+
+    /// Adds a user: the first one enables it.
+    pub fn inc(&'static self) -> Result<(), Error> {
+        registry::switch(&[self.incrementing()])
+    }
+
+    /// Takes a user away: after the last one it is disabled, if it is not switched on.
+    ///
+    /// # Errors
+    /// [`Error::NoUser`] if there is none.
+    pub fn dec(&'static self) -> Result<(), Error> {
+        registry::switch(&[self.decrementing()])
+    }
+
+    /// What [`Key::enable`] does, for [`switch`](crate::switch).
+    #[must_use]
+    pub fn enabling(&'static self) -> Change {
+        Change::new(self, Operation::Enable)
+    }
+
+    /// What [`Key::disable`] does, for [`switch`](crate::switch).
+    #[must_use]
+    pub fn disabling(&'static self) -> Change {
+        Change::new(self, Operation::Disable)
+    }
+
+    /// What [`Key::inc`] does, for [`switch`](crate::switch).
+    #[must_use]
+    pub fn incrementing(&'static self) -> Change {
+        Change::new(self, Operation::Increment)
+    }
+
+    /// What [`Key::dec`] does, for [`switch`](crate::switch).
+    #[must_use]
+    pub fn decrementing(&'static self) -> Change {
+        Change::new(self, Operation::Decrement)
+    }
+
+    pub(crate) fn state(&self) -> &AtomicU32 {
+        &self.state
+    }
+}
+
+/// A static key: [`define_static_key_false!`](crate::define_static_key_false) and
+/// [`define_static_key_true!`](crate::define_static_key_true) make them. Its methods are those of [`Key`].
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct StaticKey<const INITIAL: bool>(Key);
+
+/// A key that is enabled in the beginning.
+pub type StaticKeyTrue = StaticKey<true>;
+/// A key that is disabled in the beginning.
+pub type StaticKeyFalse = StaticKey<false>;
+
+impl<const INITIAL: bool> StaticKey<INITIAL> {
+    /// A key; must become a `static`.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self(Key::new(INITIAL, 0, name))
+    }
+
+    /// The key of a tracepoint; must become a `static`.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn tracepoint(name: &'static str) -> Self {
+        Self(Key::new(INITIAL, TRACEPOINT, name))
+    }
+}
+
+impl<const INITIAL: bool> Deref for StaticKey<INITIAL> {
+    type Target = Key;
+
+    fn deref(&self) -> &Key {
+        &self.0
+    }
+}
+
+/// An array of keys, each of its own: [`define_static_key_array_false!`](crate::define_static_key_array_false) makes them. Branches
+/// are on elements with a constant index, `ARRAY[3]`; switching takes any index.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct StaticKeyArray<const INITIAL: bool, const N: usize>([Key; N]);
+
+impl<const INITIAL: bool, const N: usize> StaticKeyArray<INITIAL, N> {
+    /// Keys; must become a `static`.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        let mut keys = [const { Key::new(INITIAL, 0, "") }; N];
+        let mut index = 0;
+        while index < N {
+            keys[index].name = name.as_ptr();
+            keys[index].length = name.len();
+            index += 1;
+        }
+        Self(keys)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        N
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        N == 0
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> core::slice::Iter<'_, Key> {
+        self.0.iter()
+    }
+}
+
+impl<const INITIAL: bool, const N: usize> Index<usize> for StaticKeyArray<INITIAL, N> {
+    type Output = Key;
+
+    fn index(&self, index: usize) -> &Key {
+        &self.0[index]
+    }
+}
+
+/// What the branch macros take: [`StaticKey`].
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a static key",
+    label = "branches are on keys made by `define_static_key_false!` or `define_static_key_true!`",
+    note = "the branch on an element of an array of keys is written `static_branch_unlikely!(ARRAY[INDEX])`"
+)]
+pub trait Branchable {
+    const INITIAL: bool;
+}
+
+impl<const INITIAL: bool> Branchable for StaticKey<INITIAL> {
+    const INITIAL: bool = INITIAL;
+}
+
+/// What the branch macros take with an index: [`StaticKeyArray`].
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an array of static keys",
+    label = "arrays are made by `define_static_key_array_false!` or `define_static_key_array_true!`"
+)]
+pub trait BranchableArray {
+    const INITIAL: bool;
+    const LENGTH: usize;
+}
+
+impl<const INITIAL: bool, const N: usize> BranchableArray for StaticKeyArray<INITIAL, N> {
+    const INITIAL: bool = INITIAL;
+    const LENGTH: usize = N;
+}

@@ -1,0 +1,78 @@
+//! Static keys: branches that cost one nop while they are off, and no memory access.
+//!
+//! Linux's jump labels (`Documentation/staging/static-keys.rst`) for Rust programs. A branch on a static key is a nop or a jump in
+//! the code; to switch the key is to rewrite all branches on it, while threads execute them. So checks that almost never
+//! matter (is anybody tracing? is this feature on?) can stand in the hottest code.
+//!
+//! ```
+//! use hodo_keys::{define_static_key_false, static_branch_unlikely};
+//!
+//! define_static_key_false! {
+//!     /// Whether each request is logged.
+//!     pub LOGGING;
+//! }
+//!
+//! fn request(id: u64) -> u64 {
+//!     if static_branch_unlikely!(LOGGING) {
+//!         eprintln!("request {id}");
+//!     }
+//!     id * 2
+//! }
+//!
+//! assert_eq!(request(1), 2);
+//! LOGGING.enable()?;
+//! assert_eq!(request(2), 4); // is logged
+//! # Ok::<(), hodo_keys::Error>(())
+//! ```
+//!
+//! | defined by | branch | instruction at first |
+//! |---|---|---|
+//! | [`define_static_key_false!`] | [`static_branch_unlikely!`] | nop; the code for "enabled" is out of the way |
+//! | [`define_static_key_true!`] | [`static_branch_likely!`] | nop; the code for "disabled" is out of the way |
+//! | [`define_static_key_true!`] | [`static_branch_unlikely!`] | jump |
+//! | [`define_static_key_false!`] | [`static_branch_likely!`] | jump |
+//!
+//! Keys are switched by [`Key::enable`] and [`Key::disable`], or counted by [`Key::inc`] and [`Key::dec`]; many at once by [`switch`].
+//! Switching costs some microseconds, and some more for each branch; threads are not stopped, and the code is never writable.
+//! No signal handler may switch keys.
+#![no_std]
+
+#[cfg(any(feature = "std", test))]
+extern crate std;
+
+mod arch;
+mod key;
+mod lock;
+mod macros;
+mod registry;
+mod text;
+
+pub use key::{Key, StaticKey, StaticKeyArray, StaticKeyFalse, StaticKeyTrue};
+pub use registry::{Change, Error, Found, for_each, switch};
+pub use text::{Errno, Text, set as set_text};
+
+/// What the macros use.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::key::{Branchable, BranchableArray};
+    pub use crate::registry::{load, unload};
+
+    /// What a key is in the beginning.
+    pub const fn initial<K: Branchable>(_: &'static K) -> bool {
+        K::INITIAL
+    }
+
+    /// What the keys of an array are in the beginning.
+    pub const fn initial_of_array<K: BranchableArray>(_: &'static K) -> bool {
+        K::INITIAL
+    }
+
+    /// Where in an array a key is, in bytes.
+    pub const fn offset<K: BranchableArray>(_: &'static K, index: usize) -> u32 {
+        assert!(
+            index < K::LENGTH,
+            "the array of static keys has no element of this index"
+        );
+        (index * size_of::<crate::Key>()) as u32
+    }
+}

@@ -1,0 +1,79 @@
+//! One thread changes branches at a time.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::registry::Error;
+
+/// Process and thread that have it; 0 if nobody.
+static OWNER: AtomicU64 = AtomicU64::new(0);
+
+/// The lock is held as long as this lives.
+pub struct Guard {
+    inherited: bool,
+}
+
+impl Guard {
+    /// Whether its last owner has vanished in the middle of its work: another thread of the process that this one was forked
+    /// from.
+    pub fn inherited(&self) -> bool {
+        self.inherited
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        OWNER.store(0, Ordering::Release);
+    }
+}
+
+/// Takes it. Fails where this thread has it: a signal handler that has interrupted a change cannot wait for its end.
+pub fn take() -> Result<Guard, Error> {
+    let me = me();
+    let mut inherited = false;
+    loop {
+        match OWNER.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return Ok(Guard { inherited }),
+            Err(owner) if owner == me && cfg!(target_os = "linux") => return Err(Error::Busy),
+            Err(owner) if owner >> 32 != me >> 32 => {
+                // Only one thread of the child takes it over.
+                let taken = OWNER.compare_exchange(owner, me, Ordering::Acquire, Ordering::Relaxed);
+                if taken.is_ok() {
+                    inherited = true;
+                    return Ok(Guard { inherited });
+                }
+            }
+            Err(_) => pause(),
+        }
+    }
+}
+
+/// Takes it, in places where no signal handler can be.
+pub fn wait() -> Guard {
+    loop {
+        match take() {
+            Ok(guard) => return guard,
+            Err(_) => pause(),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn me() -> u64 {
+    (hodo_text::sys::process() as u64) << 32 | u64::from(hodo_text::sys::thread())
+}
+
+#[cfg(target_os = "linux")]
+fn pause() {
+    hodo_text::sys::yield_now();
+}
+
+/// Without an operating system there is one process, and nothing tells threads apart.
+#[cfg(not(target_os = "linux"))]
+fn me() -> u64 {
+    1 << 32 | 1
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pause() {
+    core::hint::spin_loop();
+}

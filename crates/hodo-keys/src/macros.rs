@@ -1,0 +1,124 @@
+//! Definitions and branches.
+
+/// Defines a static key that is disabled in the beginning.
+///
+/// ```
+/// hodo_keys::define_static_key_false! {
+///     /// Whether requests are logged.
+///     pub LOGGING;
+/// }
+/// assert!(!LOGGING.is_enabled());
+/// assert!(LOGGING.name().ends_with("::LOGGING"));
+/// ```
+#[macro_export]
+macro_rules! define_static_key_false {
+    ($($(#[$attribute:meta])* $visibility:vis $name:ident);+ $(;)?) => {$(
+        $(#[$attribute])*
+        $visibility static $name: $crate::StaticKeyFalse =
+            $crate::StaticKey::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
+    )+};
+}
+
+/// Defines a static key that is enabled in the beginning. As [`define_static_key_false!`].
+#[macro_export]
+macro_rules! define_static_key_true {
+    ($($(#[$attribute:meta])* $visibility:vis $name:ident);+ $(;)?) => {$(
+        $(#[$attribute])*
+        $visibility static $name: $crate::StaticKeyTrue =
+            $crate::StaticKey::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
+    )+};
+}
+
+/// Defines an array of static keys that are disabled in the beginning.
+///
+/// ```
+/// hodo_keys::define_static_key_array_false!(LEVELS[4]);
+/// LEVELS[2].enable()?;
+/// assert!(hodo_keys::static_branch_unlikely!(LEVELS[2]));
+/// assert!(!hodo_keys::static_branch_unlikely!(LEVELS[3]));
+/// # Ok::<(), hodo_keys::Error>(())
+/// ```
+#[macro_export]
+macro_rules! define_static_key_array_false {
+    ($($(#[$attribute:meta])* $visibility:vis $name:ident [$length:expr]);+ $(;)?) => {$(
+        $(#[$attribute])*
+        $visibility static $name: $crate::StaticKeyArray<false, { $length }> =
+            $crate::StaticKeyArray::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
+    )+};
+}
+
+/// Defines an array of static keys that are enabled in the beginning. As [`define_static_key_array_false!`].
+#[macro_export]
+macro_rules! define_static_key_array_true {
+    ($($(#[$attribute:meta])* $visibility:vis $name:ident [$length:expr]);+ $(;)?) => {$(
+        $(#[$attribute])*
+        $visibility static $name: $crate::StaticKeyArray<true, { $length }> =
+            $crate::StaticKeyArray::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
+    )+};
+}
+
+/// Whether a key is enabled, as one instruction: a nop or a jump. The code for the case that it is enabled is put out of the way.
+///
+/// The key is the path of a `static`, or `ARRAY[INDEX]` with an index that is a constant.
+///
+/// ```
+/// hodo_keys::define_static_key_false!(VERBOSE);
+///
+/// fn work(x: u32) -> u32 {
+///     if hodo_keys::static_branch_unlikely!(VERBOSE) {
+///         println!("work({x})");
+///     }
+///     x + 1
+/// }
+///
+/// work(1);
+/// VERBOSE.enable()?;
+/// work(2); // prints
+/// # Ok::<(), hodo_keys::Error>(())
+/// ```
+#[macro_export]
+macro_rules! static_branch_unlikely {
+    ($($key:tt)+) => { $crate::__branch!(false, $($key)+) };
+}
+
+/// Whether a key is enabled, as one instruction: a nop or a jump. The code for the case that it is enabled is what the nop falls
+/// through to.
+///
+/// As [`static_branch_unlikely!`], which is for keys that are seldom enabled.
+#[macro_export]
+macro_rules! static_branch_likely {
+    ($($key:tt)+) => { $crate::__branch!(true, $($key)+) };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __branch {
+    ($likely:literal, $key:path) => {
+        $crate::__branch!(
+            @ $likely, $key, 0,
+            $crate::__private::initial(&$key)
+        )
+    };
+    ($likely:literal, $key:path [$index:expr]) => {
+        $crate::__branch!(
+            @ $likely, $key,
+            $crate::__private::offset(&$key, $index),
+            $crate::__private::initial_of_array(&$key)
+        )
+    };
+    ($likely:literal, $($other:tt)*) => {
+        ::core::compile_error!(
+            "a branch is on a static key, given by its path, or on an element of an array of static keys, `ARRAY[INDEX]`"
+        )
+    };
+    (@ $likely:literal, $key:path, $offset:expr, $initial:expr) => {
+        'branch: {
+            if const { $initial != $likely } {
+                $crate::__branch_asm!(jump, $key, $offset, $likely, { break 'branch !$likely })
+            } else {
+                $crate::__branch_asm!(nop, $key, $offset, $likely, { break 'branch !$likely })
+            }
+            $likely
+        }
+    };
+}

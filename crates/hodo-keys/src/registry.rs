@@ -1,0 +1,378 @@
+//! Which branches there are, and changing them.
+
+use core::fmt;
+use core::ops::Range;
+use core::slice;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use crate::arch::{self, Branch, Entry};
+use crate::key::{Key, ON};
+use crate::lock::{self, Guard};
+use crate::text::{self, Errno, Text};
+
+/// What is to happen to a key. Made by [`Key::enabling`] and its like, carried out by [`switch`].
+#[derive(Debug, Clone, Copy)]
+pub struct Change {
+    key: &'static Key,
+    operation: Operation,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Operation {
+    Enable,
+    Disable,
+    Increment,
+    Decrement,
+}
+
+impl Change {
+    pub(crate) fn new(key: &'static Key, operation: Operation) -> Self {
+        Self { key, operation }
+    }
+
+    /// Whether the key becomes enabled or disabled by this.
+    fn toggles(&self) -> bool {
+        let state = self.key.state().load(Ordering::Relaxed);
+        match self.operation {
+            Operation::Enable | Operation::Increment => state == 0,
+            Operation::Disable => state == ON,
+            Operation::Decrement => state == 1,
+        }
+    }
+
+    /// Changes the key's state, which was checked.
+    fn count(&self) {
+        let state = self.key.state();
+        match self.operation {
+            Operation::Enable => state.fetch_or(ON, Ordering::AcqRel),
+            Operation::Disable => state.fetch_and(!ON, Ordering::AcqRel),
+            Operation::Increment => state.fetch_add(1, Ordering::AcqRel),
+            Operation::Decrement => state.fetch_sub(1, Ordering::AcqRel),
+        };
+    }
+}
+
+/// Why a key could not be switched. Nothing is changed then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// Code cannot be written: a number of `errno.h`. On Linux `/proc/self/mem` is written, and `membarrier` called.
+    Text(Errno),
+    /// At a branch is what no branch can be: a breakpoint of a debugger, or somebody else's patch.
+    Foreign {
+        /// The branch.
+        address: usize,
+        /// The first byte there.
+        found: u8,
+    },
+    /// [`Key::dec`] of a key without users.
+    NoUser {
+        /// The key's name.
+        key: &'static str,
+    },
+    /// More users than can be counted.
+    TooManyUsers {
+        /// The key's name.
+        key: &'static str,
+    },
+    /// A signal handler has interrupted this thread while it switched a key.
+    Busy,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(errno) => write!(
+                f,
+                "the code of static branches cannot be changed (error {errno}): /proc/self/mem must be writable, and the kernel have membarrier (Linux 4.16)"
+            ),
+            Self::Foreign { address, found } => write!(
+                f,
+                "the static branch at {address:#x} was changed by somebody else (it begins with byte {found:#04x}): a breakpoint, or another tool's patch"
+            ),
+            Self::NoUser { key } => write!(f, "static key {key} has no user: dec without inc"),
+            Self::TooManyUsers { key } => write!(f, "static key {key} has too many users"),
+            Self::Busy => write!(
+                f,
+                "a static key was being switched when this signal handler began"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// An executable or library with branches. It is in its writable data; the assembler has written it (`arch`).
+#[derive(Debug)]
+#[repr(C)]
+pub struct Module {
+    /// Distances from the fields themselves.
+    start: i64,
+    stop: i64,
+    next: AtomicPtr<Module>,
+    state: AtomicU32,
+}
+
+/// Bit of [`Module::state`]: its entries are sorted, and have other distances.
+const SORTED: u32 = 1;
+
+impl Module {
+    /// The table of entries. Empty if the linker has taken all of them away.
+    fn bounds(&self) -> Range<usize> {
+        let start = (&raw const self.start).addr();
+        let stop = (&raw const self.stop).addr();
+        start.wrapping_add_signed(self.start as isize)..stop.wrapping_add_signed(self.stop as isize)
+    }
+
+    /// The entries, by key, and by address for each key.
+    fn table(&'static self, _: &Guard) -> Table {
+        let base = self.bounds().start;
+        let length = self.bounds().len() / size_of::<Entry>();
+        if length == 0 {
+            return Table { base, entries: &[] };
+        }
+        if self.state.load(Ordering::Relaxed) & SORTED == 0 {
+            // SAFETY: the table is writable, relocated, and used under the lock only.
+            let entries = unsafe { slice::from_raw_parts_mut(base as *mut Entry, length) };
+            for (index, entry) in entries.iter_mut().enumerate() {
+                entry.rebase(base + index * size_of::<Entry>(), base);
+            }
+            entries.sort_unstable_by_key(|entry| {
+                // SAFETY: it was rebased just now.
+                let branch = unsafe { entry.branch(base) };
+                (branch.key, branch.code)
+            });
+            self.state.store(SORTED, Ordering::Relaxed);
+        }
+        // SAFETY: as above; once it is sorted nobody writes it.
+        let entries = unsafe { slice::from_raw_parts(base as *const Entry, length) };
+        Table { base, entries }
+    }
+}
+
+/// The sorted table of one module.
+#[derive(Clone, Copy)]
+struct Table {
+    base: usize,
+    entries: &'static [Entry],
+}
+
+impl Table {
+    fn branch(self, entry: &Entry) -> Branch {
+        // SAFETY: `Module::table` has rebased it.
+        unsafe { entry.branch(self.base) }
+    }
+
+    fn all(self) -> impl Iterator<Item = Branch> {
+        self.entries.iter().map(move |entry| self.branch(entry))
+    }
+
+    /// The branches of a key.
+    fn of(self, key: &'static Key) -> impl Iterator<Item = Branch> {
+        let key = core::ptr::from_ref(key).addr();
+        let first = self
+            .entries
+            .partition_point(|entry| self.branch(entry).key < key);
+        self.entries[first..]
+            .iter()
+            .map(move |entry| self.branch(entry))
+            .take_while(move |branch| branch.key == key)
+    }
+}
+
+/// The first of the modules. Changed under the lock.
+static MODULES: AtomicPtr<Module> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Whether any key was ever switched: if not, modules are as they should be when they are loaded.
+static SWITCHED: AtomicBool = AtomicBool::new(false);
+
+/// All modules.
+fn modules(_: &Guard) -> impl Iterator<Item = &'static Module> + use<> {
+    // SAFETY: modules are taken out of the list before they are unmapped, under the lock.
+    let get = |module: &AtomicPtr<Module>| unsafe { module.load(Ordering::Acquire).as_ref() };
+    core::iter::successors(get(&MODULES), move |module| get(&module.next))
+}
+
+/// Called by the constructor of each module that has branches.
+///
+/// # Safety
+/// It is the module's record.
+pub unsafe extern "C" fn load(module: *mut Module) {
+    let guard = lock::wait();
+    // SAFETY: it is mapped as long as it is in the list.
+    let new: &'static Module = unsafe { &*module };
+    if modules(&guard).any(|module| core::ptr::eq(module, new)) {
+        return;
+    }
+    new.next
+        .store(MODULES.load(Ordering::Relaxed), Ordering::Relaxed);
+    MODULES.store(module, Ordering::Release);
+    if SWITCHED.load(Ordering::Relaxed) {
+        let table = new.table(&guard);
+        // What fails is tried again when the key is switched the next time.
+        let _ = prepare(|| table.all()).and_then(|session| session.settle(|| table.all()));
+    }
+}
+
+/// Called by the destructor of each module that has branches.
+///
+/// # Safety
+/// It is the module's record.
+pub unsafe extern "C" fn unload(module: *mut Module) {
+    let guard = lock::wait();
+    let mut link = &MODULES;
+    // SAFETY: all that are in the list are mapped.
+    while let Some(next) = unsafe { link.load(Ordering::Acquire).as_ref() } {
+        if core::ptr::eq(next, module) {
+            link.store(next.next.load(Ordering::Acquire), Ordering::Release);
+            break;
+        }
+        link = &next.next;
+    }
+    drop(guard);
+}
+
+/// Makes all changes, in their order; processors are synchronized once for all of them. When it returns, every thread
+/// executes the new branches.
+///
+/// ```
+/// hodo_keys::define_static_key_false!(FAST; SAFE);
+/// hodo_keys::switch(&[FAST.enabling(), SAFE.disabling()])?;
+/// assert!(FAST.is_enabled());
+/// # Ok::<(), hodo_keys::Error>(())
+/// ```
+///
+/// # Errors
+/// Nothing is changed then. Only if the kernel refuses to write in the middle of it, the keys have their new state but not all
+/// of their branches; these follow when the key is switched the next time.
+pub fn switch(changes: &[Change]) -> Result<(), Error> {
+    let guard = lock::take()?;
+    SWITCHED.store(true, Ordering::Relaxed);
+    if guard.inherited() {
+        // A child of fork: the parent's thread that was in the middle of a change is not there.
+        let all = || modules(&guard).flat_map(|module| module.table(&guard).all());
+        prepare(all)?.settle(all)?;
+    }
+    check_users(changes)?;
+    if let [change] = changes
+        && !change.toggles()
+    {
+        change.count();
+        return Ok(());
+    }
+    let branches = || {
+        modules(&guard).flat_map(|module| {
+            let table = module.table(&guard);
+            changes.iter().flat_map(move |change| table.of(change.key))
+        })
+    };
+    let session = prepare(branches)?;
+    changes.iter().for_each(Change::count);
+    session.settle(branches)
+}
+
+/// Looks whether each change can be made after those before it.
+fn check_users(changes: &[Change]) -> Result<(), Error> {
+    for (index, change) in changes.iter().enumerate() {
+        let key = change.key.name();
+        let mut users = i64::from(change.key.users());
+        let same = |other: &&Change| core::ptr::eq(other.key, change.key);
+        for other in changes[..=index].iter().filter(same) {
+            users += match other.operation {
+                Operation::Increment => 1,
+                Operation::Decrement => -1,
+                Operation::Enable | Operation::Disable => 0,
+            };
+        }
+        match change.operation {
+            Operation::Decrement if users < 0 => return Err(Error::NoUser { key }),
+            Operation::Increment if users >= i64::from(ON) => {
+                return Err(Error::TooManyUsers { key });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// All that can fail before anything is changed.
+fn prepare<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<Session, Error> {
+    for branch in branches() {
+        // SAFETY: the module is loaded.
+        let bytes = unsafe { arch::bytes(&branch) };
+        if !arch::is_branch(&bytes) {
+            return Err(Error::Foreign {
+                address: branch.code,
+                found: bytes[0],
+            });
+        }
+    }
+    let text = text::current().ok_or(Error::Text(text::ENOSYS))?;
+    text.begin().map_err(Error::Text)?;
+    Ok(Session(text))
+}
+
+/// Code can be written as long as this lives.
+struct Session(&'static dyn Text);
+
+impl Session {
+    /// Makes branches what their keys' states say. What a branch needs is read from it before each step, so this also finishes
+    /// what was begun elsewhere.
+    fn settle<I: Iterator<Item = Branch>>(self, branches: impl Fn() -> I) -> Result<(), Error> {
+        for number in 0..arch::STEPS {
+            let mut written = false;
+            for branch in branches() {
+                // SAFETY: the module is loaded.
+                let bytes = unsafe { arch::bytes(&branch) };
+                // SAFETY: keys are never freed before the branches on them.
+                let key = unsafe { &*(branch.key as *const Key) };
+                let jump = key.is_enabled() != branch.likely;
+                if let Some(step) = arch::step(number, &branch, &bytes, jump) {
+                    let at = branch.code + step.range.start;
+                    // SAFETY: threads can execute it after each of the steps, see `arch`.
+                    unsafe { self.0.write(at, &step.bytes[step.range]) }.map_err(Error::Text)?;
+                    written = true;
+                }
+            }
+            if written {
+                self.0.sync();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// A key that has branches in this process.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    /// The key.
+    pub key: &'static Key,
+    /// How many branches on it there are.
+    pub branches: usize,
+}
+
+/// Calls a function for each key that has branches in a module, which may be more than once for one key. No key may be
+/// switched meanwhile by the same thread.
+pub fn for_each(mut found: impl FnMut(Found)) -> Result<(), Error> {
+    let guard = lock::take()?;
+    for module in modules(&guard) {
+        let table = module.table(&guard);
+        let mut rest = table.all().peekable();
+        while let Some(first) = rest.next() {
+            let mut branches = 1;
+            while rest.next_if(|next| next.key == first.key).is_some() {
+                branches += 1;
+            }
+            // SAFETY: keys are never freed before the branches on them.
+            let key = unsafe { &*(first.key as *const Key) };
+            found(Found { key, branches });
+        }
+    }
+    Ok(())
+}

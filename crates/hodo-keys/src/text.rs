@@ -1,0 +1,133 @@
+//! How code is written.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// What a system call, or whatever else writes code, failed with: a number of `errno.h`.
+pub type Errno = i32;
+
+/// Writes code: Linux's way is built in; a kernel, or a program without one below it, brings its own, see
+/// [`set_text`](crate::set_text).
+///
+/// # Safety
+/// What is written must be there, for all processors, when [`Text::sync`] returns, and no processor may execute what it has
+/// fetched before. On AArch64 a write of four bytes must be one store.
+pub unsafe trait Text: Sync {
+    /// Called before the first write of a change.
+    ///
+    /// # Errors
+    /// If code cannot be written now. Nothing is changed then.
+    fn begin(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Writes code that other processors may be executing.
+    ///
+    /// # Errors
+    /// If nothing was written.
+    ///
+    /// # Safety
+    /// `at` is code of the program, and `bytes` may be there.
+    unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno>;
+
+    /// Has every processor execute a serializing instruction (x86-64), `fence.i` (RISC-V), `isb` (AArch64).
+    fn sync(&self);
+
+    /// Called after the last write, also if one has failed.
+    fn end(&self) {}
+}
+
+pub(crate) const ENOSYS: Errno = 38;
+
+/// What was set by [`set`], if anything.
+static TEXT: AtomicPtr<&'static dyn Text> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Has code be written in another way than the built-in one. Programs without Linux below them call this before they switch a
+/// key; on Linux it is for those to whom `/proc` is not open.
+///
+/// ```
+/// use hodo_keys::{Errno, Text};
+///
+/// struct Kernel;
+///
+/// // SAFETY: …
+/// unsafe impl Text for Kernel {
+///     unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
+///         // through a mapping that can be written
+/// #       let _ = (at, bytes);
+///         Ok(())
+///     }
+///     fn sync(&self) {
+///         // an interrupt of all other processors
+///     }
+/// }
+///
+/// static KERNEL: &dyn Text = &Kernel;
+/// hodo_keys::set_text(&KERNEL);
+/// ```
+pub fn set(text: &'static &'static dyn Text) {
+    TEXT.store(core::ptr::from_ref(text).cast_mut(), Ordering::Release);
+}
+
+/// How code is written now.
+pub(crate) fn current() -> Option<&'static dyn Text> {
+    // SAFETY: `set` has stored a reference that is never freed.
+    if let Some(text) = unsafe { TEXT.load(Ordering::Acquire).as_ref() } {
+        return Some(*text);
+    }
+    #[cfg(target_os = "linux")]
+    {
+        static LINUX: linux::Linux = linux::Linux::new();
+        Some(&LINUX)
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use core::sync::atomic::{AtomicI32, Ordering};
+
+    use hodo_text::sys;
+
+    use super::{Errno, Text};
+
+    const EIO: Errno = 5;
+
+    /// Through `/proc/self/mem`. It is opened for each change: a descriptor that is kept would be, in a child of fork, that of
+    /// the parent's memory, and might be closed by programs that close all that they do not know.
+    pub struct Linux(AtomicI32);
+
+    impl Linux {
+        pub const fn new() -> Self {
+            Self(AtomicI32::new(-1))
+        }
+    }
+
+    // SAFETY: the kernel writes, and the barrier is `membarrier`'s, or on RISC-V the kernel's `fence.i` everywhere.
+    unsafe impl Text for Linux {
+        fn begin(&self) -> Result<(), Errno> {
+            sys::register_sync_core()?;
+            let file = sys::open(c"/proc/self/mem", sys::O_RDWR)?;
+            self.0.store(file, Ordering::Relaxed);
+            Ok(())
+        }
+
+        unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
+            let file = self.0.load(Ordering::Relaxed);
+            // SAFETY: the caller answers for what is written.
+            match unsafe { sys::pwrite(file, bytes, at as u64) }? {
+                count if count == bytes.len() => Ok(()),
+                _ => Err(EIO),
+            }
+        }
+
+        fn sync(&self) {
+            sys::sync_core();
+        }
+
+        fn end(&self) {
+            // SAFETY: `begin` has opened it, and only one change is made at a time.
+            unsafe { sys::close(self.0.swap(-1, Ordering::Relaxed)) };
+        }
+    }
+}

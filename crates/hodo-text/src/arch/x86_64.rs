@@ -1,0 +1,42 @@
+//! System calls of x86-64 (System V ABI, AMD64 supplement, section A.2.1).
+
+use core::arch::asm;
+
+/// Numbers, from the kernel's `arch/x86/entry/syscalls/syscall_64.tbl`.
+pub mod number {
+    pub const READ: usize = 0;
+    pub const CLOSE: usize = 3;
+    pub const PREAD: usize = 17;
+    pub const PWRITE: usize = 18;
+    pub const SCHED_YIELD: usize = 24;
+    pub const GETPID: usize = 39;
+    pub const GETTID: usize = 186;
+    pub const TGKILL: usize = 234;
+    pub const OPENAT: usize = 257;
+    pub const MEMBARRIER: usize = 324;
+}
+
+/// Makes a system call.
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn call(number: usize, args: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel keeps all registers but these; the caller answers for what the call does.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}

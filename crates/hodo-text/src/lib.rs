@@ -1,0 +1,25 @@
+//! Changing the code of one's own process while its threads run: what probes (`hodo-probe`) and static keys (`hodo-keys`)
+//! have in common.
+//!
+//! [`Memory`] writes code through `/proc/self/mem`: the mapping stays read-only, executable, and that of its file.
+//! [`sys::sync_core`] then has every processor forget what it has fetched before. In which order bytes may be written so that no
+//! thread ever executes half of an instruction is the business of those who write.
+//!
+//! No C library is called. Nothing is allocated but by `Memory::read` and `Memory::change`, which need the feature `alloc`.
+#![no_std]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+#[cfg_attr(target_arch = "x86_64", path = "arch/x86_64.rs")]
+#[cfg_attr(target_arch = "riscv64", path = "arch/riscv64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "arch/aarch64.rs")]
+mod arch;
+mod memory;
+pub mod sys;
+
+#[cfg(feature = "alloc")]
+pub use memory::Change;
+pub use memory::Memory;

@@ -1,0 +1,120 @@
+//! Reading and writing code: through `/proc/self/mem`, so that it is never writable and executable at once, and stays a
+//! mapping of its file.
+
+#[cfg(feature = "alloc")]
+use alloc::{vec, vec::Vec};
+
+use crate::sys::{self, Errno};
+
+#[cfg(feature = "alloc")]
+/// Writes that are not further apart than this are made by one system call.
+const NEAR: u64 = 512;
+const EIO: Errno = 5;
+
+/// The memory of this process as a file.
+#[derive(Debug)]
+pub struct Memory(i32);
+
+/// Bytes for an address.
+#[cfg(feature = "alloc")]
+pub type Change = (u64, Vec<u8>);
+
+impl Memory {
+    /// Opens it. What a child of fork inherits is the memory of its parent: open it anew there.
+    pub fn open() -> Result<Self, Errno> {
+        sys::open(c"/proc/self/mem", sys::O_RDWR).map(Self)
+    }
+
+    #[cfg(feature = "alloc")]
+    /// Reads up to `size` bytes; fewer where the mapping ends.
+    pub fn read(&self, at: u64, size: usize) -> Vec<u8> {
+        let mut bytes = vec![0; size];
+        let count = sys::pread(self.0, &mut bytes, at).unwrap_or(0);
+        bytes.truncate(count);
+        bytes
+    }
+
+    /// Writes all bytes, also where the mapping is read-only.
+    ///
+    /// # Safety
+    /// As writing to that memory; if it is code, other threads may be executing it.
+    pub unsafe fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        // SAFETY: the caller answers for what is written.
+        match unsafe { sys::pwrite(self.0, bytes, at) }? {
+            count if count == bytes.len() => Ok(()),
+            _ => Err(EIO),
+        }
+    }
+
+    #[cfg(feature = "alloc")]
+    /// Makes changes, which must be sorted by address and not overlap. Bytes between those that are close are written again
+    /// as they are.
+    ///
+    /// # Safety
+    /// As [`Memory::write`]; and nobody else changes what is in between.
+    pub unsafe fn change(&self, changes: &[Change]) -> Result<(), Errno> {
+        let mut rest = changes;
+        while let Some((first, _)) = rest.first() {
+            let mut end = *first;
+            let mut count = 0;
+            for (at, bytes) in rest {
+                // Not across a page, which may be another mapping's.
+                if count > 0 && (at.saturating_sub(end) > NEAR || at >> 12 != first >> 12) {
+                    break;
+                }
+                end = at + bytes.len() as u64;
+                count += 1;
+            }
+            let (now, later) = rest.split_at(count);
+            rest = later;
+            if let [(at, bytes)] = now {
+                // SAFETY: the caller answers for it.
+                unsafe { self.write(*at, bytes) }?;
+                continue;
+            }
+            let mut whole = self.read(*first, (end - first) as usize);
+            if whole.len() as u64 != end - first {
+                return Err(EIO);
+            }
+            for (at, bytes) in now {
+                whole[(at - first) as usize..][..bytes.len()].copy_from_slice(bytes);
+            }
+            // SAFETY: as above.
+            unsafe { self.write(*first, &whole) }?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: our own descriptor.
+        unsafe { sys::close(self.0) };
+    }
+}
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_cannot_be_written_is_written() {
+        static PLACE: [u8; 8] = *b"original";
+        let memory = Memory::open().expect("there is /proc");
+        let at = (&raw const PLACE).addr() as u64;
+        assert_eq!(memory.read(at, 8), b"original");
+        // SAFETY: nobody else uses it, and it is read as bytes of a file.
+        unsafe { memory.change(&[(at, vec![b'O']), (at + 4, vec![b'I', b'N'])]) }.expect("written");
+        assert_eq!(memory.read(at, 8), b"OrigINal");
+    }
+
+    #[test]
+    fn what_is_not_mapped_is_an_error() {
+        let memory = Memory::open().expect("there is /proc");
+        assert_eq!(memory.read(4096, 8), []);
+        // SAFETY: nothing is there.
+        assert_eq!(unsafe { memory.write(4096, &[1]) }, Err(5));
+        sys::register_sync_core().expect("the kernel has it");
+        sys::sync_core();
+    }
+}
