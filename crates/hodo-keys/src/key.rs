@@ -1,5 +1,6 @@
 //! Keys.
 
+use core::fmt;
 use core::ops::{Deref, Index};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,6 +10,7 @@ use crate::registry::{self, Change, Error, Operation};
 pub(crate) const ON: u32 = 1 << 31;
 const INITIAL: u32 = 1;
 const TRACEPOINT: u32 = 2;
+const ELEMENT: u32 = 4;
 
 /// A key, whatever it is in the beginning: what [`StaticKey`] and the elements of [`StaticKeyArray`] are.
 ///
@@ -22,7 +24,8 @@ pub struct Key {
     flags: u32,
     name: *const u8,
     length: usize,
-    reserved: usize,
+    /// Its place in the array, if [`ELEMENT`] is set.
+    index: usize,
 }
 
 // SAFETY: the name is a constant; the rest is atomic or a constant.
@@ -37,7 +40,7 @@ impl Key {
             flags: flags | if initial { INITIAL } else { 0 },
             name: name.as_ptr(),
             length: name.len(),
-            reserved: 0,
+            index: 0,
         }
     }
 
@@ -60,6 +63,12 @@ impl Key {
         let bytes = unsafe { core::slice::from_raw_parts(self.name, self.length) };
         // SAFETY: as above.
         unsafe { core::str::from_utf8_unchecked(bytes) }
+    }
+
+    /// Which element of an array it is, if it is one.
+    #[must_use]
+    pub fn index(&self) -> Option<usize> {
+        (self.flags & ELEMENT != 0).then_some(self.index)
     }
 
     /// Whether it was defined as enabled.
@@ -126,6 +135,17 @@ impl Key {
     }
 }
 
+/// The name; of an element of an array with its index, as `crate::module::NAME[3]`.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self.index() {
+            Some(index) => write!(f, "[{index}]"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// A static key: [`define_static_key_false!`](crate::define_static_key_false) and
 /// [`define_static_key_true!`](crate::define_static_key_true) make them. Its methods are those of [`Key`].
 #[derive(Debug)]
@@ -175,6 +195,8 @@ impl<const INITIAL: bool, const N: usize> StaticKeyArray<INITIAL, N> {
         while index < N {
             keys[index].name = name.as_ptr();
             keys[index].length = name.len();
+            keys[index].flags |= ELEMENT;
+            keys[index].index = index;
             index += 1;
         }
         Self(keys)

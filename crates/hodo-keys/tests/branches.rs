@@ -33,6 +33,7 @@ fn all_kinds_of_branches_follow_their_key() {
     }
     assert!(ON.initially_enabled() && !OFF.initially_enabled());
     assert_eq!(OFF.name(), "branches::OFF");
+    assert_eq!((OFF.to_string().as_str(), OFF.index()), (OFF.name(), None));
 }
 
 #[test]
@@ -55,6 +56,8 @@ fn elements_of_arrays_are_keys_of_their_own() {
     NONE[2].inc().expect("switched");
     assert_eq!(seen(), [false, true, true, true, false]);
     assert_eq!((NONE.len(), ALL.iter().count()), (4, 3));
+    assert_eq!((NONE[3].index(), ALL[0].index()), (Some(3), Some(0)));
+    assert_eq!(NONE[3].to_string(), "branches::NONE[3]");
 }
 
 #[test]
