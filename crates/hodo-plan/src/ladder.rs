@@ -48,6 +48,7 @@ pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut Probe
     }
     let text = &survey.image.text;
     let occupied = Bits::new(text);
+    survey.statics.fill(&occupied);
     let mut small = Vec::new();
     for region in regions {
         if region.room < JUMP {

@@ -18,6 +18,7 @@ mod probes;
 mod regions;
 mod restarts;
 mod sites;
+mod statics;
 mod sweep;
 mod tables;
 mod tactics;

@@ -180,6 +180,8 @@ pub struct Plan {
     /// Places in the code to be overwritten whatever is traced: calls of profiling functions become nops, also among
     /// displaced instructions. Address and new bytes, sorted.
     pub nops: Vec<(u64, Vec<u8>)>,
+    /// Branches on static keys, which the program itself changes while it runs: their bytes, sorted. No site has one of them.
+    pub static_branches: Vec<Range<u64>>,
     /// Remarks for the user: what was left out, and why.
     pub remarks: Vec<String>,
 }

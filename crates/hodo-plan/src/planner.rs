@@ -14,6 +14,7 @@ use crate::model::{
 };
 use crate::pieces::{self, Piece, Verdict};
 use crate::sites::{self, Profilers, Sites};
+use crate::statics::{self, Statics};
 use crate::sweep::{HEAD, PieceFacts, Swept, Targets, Wanted, sweep};
 use crate::tactics::JUMP;
 use crate::{hosts, libcalls, modes, restarts, tables};
@@ -34,6 +35,7 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         mut swept,
         tabled,
         restarted: _,
+        statics,
     } = Survey::new(bytes, options.threads)?;
     let sites = Sites::find(&image, &profilers, &pieces, &swept);
     for (piece, addr) in std::mem::take(&mut swept.return_reads) {
@@ -59,6 +61,7 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
     pieces::join(&pieces, &verdicts, &mut swept.facts, &crossings);
     let mut plan = Plan {
         build_id: image.build_id(),
+        static_branches: statics.ranges().collect(),
         nops: sites.nops.clone(),
         ..Plan::default()
     };
@@ -76,18 +79,29 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         swept: &swept,
         sites: &sites,
         host,
+        statics: &statics,
     };
+    statics.fill(&planner.occupied);
+    statics.fill(&planner.punned);
     if options.functions {
         plan.functions = planner.functions();
     }
-    if image.relocates_code() {
-        // Moved instructions would miss their relocations, and the jumps to them would get them.
-        let reason = "its code is relocated when it is loaded";
+    // Moved instructions would miss their relocations, and the jumps to them would get them.
+    let relocated = image
+        .relocates_code()
+        .then_some("its code is relocated when it is loaded");
+    if let Some(reason) = relocated.or(statics.damage.as_ref().map(|_| statics::DAMAGED)) {
         for function in &mut plan.functions {
             function.outcome = Err(reason.to_owned());
         }
         plan.nops.clear();
-        plan.remarks.push(format!("nothing is traced: {reason}"));
+        let mut remark = format!("nothing is traced: {reason}");
+        if relocated.is_none()
+            && let Some(damage) = &statics.damage
+        {
+            remark = format!("{remark}: {damage}");
+        }
+        plan.remarks.push(remark);
         return Ok(plan);
     }
     if options.libcalls {
@@ -116,6 +130,7 @@ pub(crate) struct Survey<'a> {
     tabled: HashSet<u64>,
     /// Sequences that the kernel restarts.
     pub restarted: Vec<Range<u64>>,
+    pub statics: Statics,
 }
 
 impl<'a> Survey<'a> {
@@ -130,10 +145,13 @@ impl<'a> Survey<'a> {
         let (pieces, heads) = pieces::cut(&image, &symbols);
         let targets = Targets::new(&image);
         mark_known(&symbols, &targets);
+        let statics = Statics::find(bytes);
+        statics.mark(&targets);
         let profilers = sites::profilers(&image, &symbols, &slots);
         let wanted = Wanted {
             addresses: &profilers.addresses,
             slots: &slots,
+            statics: &statics,
         };
         let threads = processors(threads);
         let mut swept = sweep(&image, &pieces, &targets, &wanted, &symbols.frames, threads);
@@ -147,6 +165,7 @@ impl<'a> Survey<'a> {
         let restarted = restarts::find(&image, &targets);
         Ok(Self {
             restarted,
+            statics,
             image,
             symbols,
             slots,
@@ -198,6 +217,7 @@ pub(crate) struct Planner<'a> {
     pub swept: &'a Swept,
     pub sites: &'a Sites,
     host: hosts::Host,
+    pub statics: &'a Statics,
 }
 
 /// A function with what its code tells.

@@ -19,6 +19,7 @@ use crate::modes;
 use crate::pieces::{self, Piece};
 use crate::planner::{Survey, processors};
 use crate::regions::{Code, Span, State, asking};
+use crate::statics;
 use crate::tactics::JUMP;
 
 const RELOCATED: &str = "its code is relocated when it is loaded";
@@ -58,6 +59,8 @@ pub fn plan_probes(
     let host = hosts::detect(&survey.image, &survey.symbols, path);
     let all = if survey.image.relocates_code() {
         Some(RELOCATED)
+    } else if survey.statics.damage.is_some() {
+        Some(statics::DAMAGED)
     } else {
         host.refuses().map(|_| STACK_MAPS)
     };
@@ -81,7 +84,12 @@ pub fn plan_probes(
     plan.sites.sort_by_key(|site| site.patch);
     plan.refused.sort_by_key(|refused| refused.addr);
     if let Some(reason) = all {
-        plan.remarks.push(format!("nothing is probed: {reason}"));
+        let damage = survey.statics.damage.as_ref();
+        plan.remarks
+            .push(match damage.filter(|_| reason == statics::DAMAGED) {
+                Some(damage) => format!("nothing is probed: {reason}: {damage}"),
+                None => format!("nothing is probed: {reason}"),
+            });
     }
     Ok(plan)
 }
@@ -261,6 +269,7 @@ impl Planner<'_> {
                 Err(immovable(code, step.addr).unwrap_or("it branches into its own middle"))
             }
             State::Unreached => Err(UNREACHED),
+            State::Static => Err(statics::IS_ONE),
         }
     }
 

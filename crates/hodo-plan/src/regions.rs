@@ -38,6 +38,8 @@ pub(crate) enum State {
     Transaction,
     /// In a sequence that the kernel restarts, which it knows by its addresses.
     Restartable,
+    /// A branch on a static key, which the program changes.
+    Static,
 }
 
 /// The branches of the piece itself to one instruction: the first and the last of them, by index.
@@ -89,11 +91,18 @@ impl Code {
         self.sources.clear();
         self.sources.resize(count, NO_SOURCES);
         self.middles.clear();
+        let mut statics = Vec::new();
+        survey
+            .statics
+            .see(&mut self.steps, |index| statics.push(index));
         let jumps = self.jumps(survey, piece, text);
         if jumps.distances {
             mark_distances(survey, piece, text);
         }
         self.classify(survey, piece);
+        for &index in &statics {
+            self.states[index] = State::Static;
+        }
         self.find_sources();
         self.find_borders(survey, piece);
         self.find_live(survey, piece, asking);

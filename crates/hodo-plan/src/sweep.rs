@@ -3,6 +3,7 @@
 use crate::bits::Bits;
 use crate::image::{Image, Text};
 use crate::pieces::{Piece, is_padding};
+use crate::statics::Statics;
 use hodo_arch::x86_64::entry::{entry_facts, stores};
 use hodo_arch::x86_64::scan::{Flow, Reference, Slot, Sweep};
 use hodo_symbols::{Cfa, Frames};
@@ -53,6 +54,7 @@ pub(crate) enum To {
 pub(crate) struct Wanted<'w> {
     pub addresses: &'w HashSet<u64>,
     pub slots: &'w HashMap<u64, String>,
+    pub statics: &'w Statics,
 }
 
 /// A branch from one piece to another, one of which is doubtful.
@@ -211,7 +213,8 @@ fn one(
     let mut ends = false;
     let mut pad: Option<Range<u64>> = None;
     let mut called = None;
-    for insn in Sweep::new(text.slice(piece.start, piece.end), piece.start) {
+    let code = Sweep::new(text.slice(piece.start, piece.end), piece.start);
+    for insn in wanted.statics.seen(piece.start, code) {
         if dead && insn.padding {
             match &mut pad {
                 Some(pad) => pad.end = insn.end(),

@@ -9,6 +9,7 @@ use hodo_arch::x86_64::scan::{Flow, LANDING, Sweep};
 
 use crate::model::{Extra, SitePlan, Tactic};
 use crate::planner::{Planner, Subject};
+use crate::statics::IN_THE_WAY;
 use crate::sweep::Near;
 
 /// Bytes of the long jump.
@@ -71,6 +72,9 @@ impl<'a> Planner<'a> {
         let patch_end = patch + len;
         if patch_end > self.pieces[subject.piece].limit {
             return Err(TOO_SHORT.to_owned());
+        }
+        if self.statics.any(patch..patch_end) {
+            return Err(IN_THE_WAY.to_owned());
         }
         let end = self.window(subject, patch, patch_end)?;
         if self.foreign(patch + 1..patch_end) {
@@ -141,7 +145,8 @@ impl<'a> Planner<'a> {
         let limit = subject.end.min(patch + BLOCK_LIMIT);
         let mut branches = Vec::new();
         let mut starts = Vec::new();
-        for insn in Sweep::new(subject.text.slice(patch, subject.end), patch) {
+        let code = Sweep::new(subject.text.slice(patch, subject.end), patch);
+        for insn in self.statics.seen(patch, code) {
             if insn.end() <= limit {
                 starts.push(insn.end());
             }
@@ -180,6 +185,9 @@ impl<'a> Planner<'a> {
 
     /// Can the instructions run elsewhere? Those that become nops need not.
     fn movable(&self, subject: &Subject<'_>, range: Range<u64>) -> Result<(), String> {
+        if self.statics.any(range.clone()) {
+            return Err(IN_THE_WAY.to_owned());
+        }
         let code = subject.text.slice(range.start, range.end);
         let mut code = Cow::Borrowed(code);
         for (addr, nop) in self.sites.nops_in(range.clone()) {

@@ -2,7 +2,6 @@
 // Compiled with -DLIBRARY it is a library with keys and branches of its own; with -DUSER its branches ask keys of that library.
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <linux/membarrier.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -17,6 +16,9 @@ struct key {
     const char *name;
     uint64_t length, reserved;
 } __attribute__((aligned(8)));
+
+// Of <linux/membarrier.h>.
+enum { SYNC_CORE = 1 << 5, REGISTER_SYNC_CORE = 1 << 6 };
 
 #define ON (1u << 31)
 #define KEY(id, on, text)                                               \
@@ -138,7 +140,7 @@ static int memory = -1;
 
 static void put(unsigned char *at, const unsigned char *bytes, size_t count) {
     if (pwrite(memory, bytes, count, (off_t)(uintptr_t)at) != (ssize_t)count ||
-        syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0)) {
+        syscall(SYS_membarrier, SYNC_CORE, 0, 0)) {
         perror("cannot change code");
         exit(1);
     }
@@ -162,7 +164,7 @@ static void change(unsigned char *code, long target, int jump) {
     put(code, wanted, 1);
 }
 
-static void set(struct key *key, int on) {
+CODE static void set(struct key *key, int on) {
     key->state = on ? ON : 0;
     for (const int32_t(*entry)[4] = __start_hodo_keys; entry < __stop_hodo_keys; entry++) {
         const char *at = (const char *)*entry;
@@ -190,7 +192,7 @@ int main(int argc, char **argv) {
     static atomic_long count;
     pthread_t thread;
     memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-    if (memory < 0 || syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0)) {
+    if (memory < 0 || syscall(SYS_membarrier, REGISTER_SYNC_CORE, 0, 0)) {
         perror("cannot change code");
         return 1;
     }

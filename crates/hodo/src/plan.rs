@@ -85,6 +85,7 @@ fn json(plan: &Plan, out: &mut dyn Write) -> Result<()> {
         .collect();
     let value = json!({
         "functions": {"total": total, "traced": traced, "by_tactic": tactics, "refused": refused},
+        "static_branches": plan.static_branches.len(),
     });
     serde_json::to_writer_pretty(&mut *out, &value)?;
     writeln!(out)?;
@@ -165,6 +166,13 @@ fn text(args: &PlanArgs, plan: &Plan, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "    {n:>8}  {reason}")?;
     }
     writeln!(out, "  library calls {:>4}", plan.libcalls.len())?;
+    if !plan.static_branches.is_empty() {
+        let count = plan.static_branches.len();
+        writeln!(
+            out,
+            "  static branches {count}, which the program changes itself"
+        )?;
+    }
     for remark in &plan.remarks {
         writeln!(out, "  remark: {remark}")?;
     }
