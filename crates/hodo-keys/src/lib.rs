@@ -34,7 +34,7 @@
 //!
 //! Keys are switched by [`Key::enable`] and [`Key::disable`], or counted by [`Key::inc`] and [`Key::dec`]; many at once by [`switch`].
 //! Switching costs some microseconds, and some more for each branch; threads are not stopped, and the code is never writable.
-//! No signal handler may switch keys.
+//! No signal handler may switch keys. The page `docs/static-keys.md` tells when to use them.
 #![no_std]
 
 #[cfg(any(feature = "std", test))]
@@ -76,3 +76,8 @@ pub mod __private {
         (index * size_of::<crate::Key>()) as u32
     }
 }
+
+// The examples of the page are tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/static-keys.md")]
+struct StaticKeysPage;

@@ -309,8 +309,21 @@ fn prepare<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<Sessi
     }
     let text = text::current().ok_or(Error::Text(text::ENOSYS))?;
     text.begin().map_err(Error::Text)?;
-    Ok(Session(text))
+    let session = Session(text);
+    // Kernels may let `/proc/self/mem` be opened, and refuse to write code.
+    if !WRITABLE.load(Ordering::Relaxed)
+        && let Some(branch) = branches().next()
+    {
+        // SAFETY: the module is loaded, and what is there is written again.
+        unsafe { text.write(branch.code, &arch::bytes(&branch)[..arch::FIRST]) }
+            .map_err(Error::Text)?;
+        WRITABLE.store(true, Ordering::Relaxed);
+    }
+    Ok(session)
 }
+
+/// Whether code was ever written.
+static WRITABLE: AtomicBool = AtomicBool::new(false);
 
 /// Code can be written as long as this lives.
 struct Session(&'static dyn Text);

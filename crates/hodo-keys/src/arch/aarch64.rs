@@ -87,6 +87,9 @@ const B: u32 = 0b000101 << 26;
 /// How many steps a change has.
 pub const STEPS: usize = 1;
 
+/// How much of a branch is written as it is to see whether code can be written, in bytes.
+pub const FIRST: usize = 4;
+
 /// The longest branch, in bytes.
 pub const LONGEST: usize = 4;
 

@@ -12,7 +12,7 @@ mod isa;
 #[path = "x86_64.rs"]
 mod isa;
 
-pub use isa::{Entry, LONGEST, STEPS, is_branch, step};
+pub use isa::{Entry, FIRST, LONGEST, STEPS, is_branch, step};
 
 use isa::length;
 
@@ -67,4 +67,125 @@ fn step_by_way_of(between: u8, number: usize, bytes: &[u8], wanted: [u8; LONGEST
     let mut bytes = wanted;
     bytes[0] = first;
     Some(Step { bytes, range })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All steps from what is there to a jump or a nop, with each state that a processor may see.
+    fn change(bytes: &mut [u8; LONGEST], branch: &Branch, jump: bool, mut seen: impl FnMut(&[u8])) {
+        for number in 0..STEPS {
+            let Some(step) = step(number, branch, bytes, jump) else {
+                continue;
+            };
+            for place in step.range.clone().rev() {
+                bytes[place] = step.bytes[place];
+                if cfg!(not(target_arch = "aarch64")) {
+                    seen(bytes);
+                }
+            }
+            seen(bytes);
+        }
+    }
+
+    fn branch(target: usize) -> Branch {
+        Branch {
+            code: 0x10_0000,
+            target,
+            key: 0,
+            likely: false,
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn every_state_in_between_is_harmless() {
+        for (nop, target, jump) in [
+            (
+                &[0x0F, 0x1F, 0x44, 0, 0][..],
+                0x12_3456,
+                &[0xE9, 0x51, 0x34, 0x02, 0][..],
+            ),
+            (
+                &[0x0F, 0x1F, 0x44, 0, 0],
+                0xF_0000,
+                &[0xE9, 0xFB, 0xFF, 0xFE, 0xFF],
+            ),
+            (&[0x66, 0x90], 0x10_0002 + 127, &[0xEB, 0x7F]),
+            (&[0x66, 0x90], 0x10_0002 - 128, &[0xEB, 0x80]),
+        ] {
+            let branch = branch(target);
+            let mut bytes = [0; LONGEST];
+            bytes[..nop.len()].copy_from_slice(nop);
+            let test = if nop.len() == 2 { 0xA8 } else { 0xA9 };
+            for _ in 0..2 {
+                let mut states = 0;
+                let mut seen = |bytes: &[u8]| {
+                    states += 1;
+                    let now = &bytes[..nop.len()];
+                    assert!(now == nop || now == jump || now[0] == test, "{now:x?}");
+                };
+                change(&mut bytes, &branch, true, &mut seen);
+                assert_eq!(bytes[..nop.len()], *jump);
+                change(&mut bytes, &branch, false, &mut seen);
+                assert_eq!(bytes[..nop.len()], *nop);
+                assert!(states >= 6);
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_change_that_was_left_in_the_middle_is_finished() {
+        let branch = branch(0x12_3456);
+        for start in [
+            [0xA9, 0x1F, 0x44, 0, 0],
+            [0xA9, 0x51, 0x44, 0x02, 0],
+            [0xA9, 0x51, 0x34, 0x02, 0],
+        ] {
+            assert!(is_branch(&start));
+            let mut bytes = start;
+            change(&mut bytes, &branch, false, |_| {});
+            assert_eq!(bytes, [0x0F, 0x1F, 0x44, 0, 0]);
+            bytes = start;
+            change(&mut bytes, &branch, true, |_| {});
+            assert_eq!(bytes, [0xE9, 0x51, 0x34, 0x02, 0]);
+        }
+        assert!(!is_branch(&[0xCC, 0x1F, 0x44, 0, 0]));
+        assert!(!is_branch(&[0x0F, 0x1F, 0x44, 0, 1]));
+    }
+
+    #[cfg(target_arch = "riscv64")]
+    #[test]
+    fn every_state_in_between_is_harmless() {
+        for (target, jump) in [
+            (0x10_0008, 0x0080_006F_u32),
+            (0x10_0000 - 4, 0xFFDF_F06F),
+            (0x10_0000 + 0xF_FFFE, 0x7FFF_F06F),
+        ] {
+            let branch = branch(target);
+            let nop = 0x13_u32.to_le_bytes();
+            let mut bytes = nop;
+            let seen = |bytes: &[u8]| {
+                let lui = bytes[0] == 0x37 && bytes[1] & 0xF == 0;
+                assert!(lui || bytes == nop || bytes == jump.to_le_bytes());
+            };
+            change(&mut bytes, &branch, true, seen);
+            assert_eq!(bytes, jump.to_le_bytes());
+            change(&mut bytes, &branch, false, seen);
+            assert_eq!(bytes, nop);
+        }
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    #[test]
+    fn a_branch_is_written_as_one_word() {
+        let branch = branch(0x10_0000 - 8);
+        let mut bytes = 0xD503_201F_u32.to_le_bytes();
+        change(&mut bytes, &branch, true, |_| {});
+        assert_eq!(bytes, 0x17FF_FFFE_u32.to_le_bytes());
+        change(&mut bytes, &branch, false, |_| {});
+        assert_eq!(bytes, 0xD503_201F_u32.to_le_bytes());
+    }
 }

@@ -95,6 +95,9 @@ const JAL: u8 = 0x6F;
 /// How many steps a change has.
 pub const STEPS: usize = 3;
 
+/// How much of a branch is written as it is to see whether code can be written, in bytes.
+pub const FIRST: usize = 1;
+
 /// The longest branch, in bytes.
 pub const LONGEST: usize = 4;
 

@@ -112,6 +112,9 @@ const TEST_EAX: u8 = 0xA9;
 /// How many steps a change has.
 pub const STEPS: usize = 3;
 
+/// How much of a branch is written as it is to see whether code can be written, in bytes.
+pub const FIRST: usize = 1;
+
 /// The longest branch, in bytes.
 pub const LONGEST: usize = 5;
 
