@@ -1,0 +1,137 @@
+//! What is in the files of programs: the branches, and the code.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
+use object::{Object, ObjectSection, ObjectSymbol};
+
+/// A branch as the table in the file tells of it.
+#[derive(Clone)]
+pub struct Entry {
+    /// Address of the instruction.
+    pub code: u64,
+    /// Where it leads.
+    pub target: u64,
+    /// What the branch is where the instruction does not jump.
+    pub likely: bool,
+    /// The instruction.
+    pub instruction: Instruction,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, target, .. } = self;
+        let (length, kind) = (self.instruction.len(), self.instruction.code());
+        write!(f, "{code:#x}→{target:#x} {kind:?}, {length} bytes")
+    }
+}
+
+impl Entry {
+    /// Whether it is a jump; else it is a nop.
+    pub fn is_jump(&self) -> bool {
+        matches!(
+            self.instruction.code(),
+            Code::Jmp_rel8_64 | Code::Jmp_rel32_64
+        )
+    }
+
+    /// Whether the instruction is one of the four, of the size that the distance asks for.
+    pub fn is_right(&self) -> bool {
+        let length = self.instruction.len() as u64;
+        let distance = self.target.wrapping_sub(self.code + 2).cast_signed();
+        let near = i8::try_from(distance).is_ok();
+        let known = if self.is_jump() {
+            self.instruction.near_branch_target() == self.target
+        } else {
+            matches!(self.instruction.code(), Code::Nopw | Code::Nop_rm32)
+        };
+        known && length == if near { 2 } else { 5 }
+    }
+}
+
+/// An executable or library.
+pub struct Elf {
+    bytes: Vec<u8>,
+}
+
+impl Elf {
+    /// Reads one.
+    pub fn read(path: &Path) -> Self {
+        Self {
+            bytes: fs::read(path).expect("the file can be read"),
+        }
+    }
+
+    fn file(&self) -> object::File<'_> {
+        object::File::parse(&*self.bytes).expect("an ELF file")
+    }
+
+    /// The instruction at an address.
+    pub fn instruction(&self, address: u64) -> Instruction {
+        let bytes = self.code(address, 15);
+        let mut decoder = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE);
+        decoder.decode()
+    }
+
+    /// Code, up to the end of the section.
+    fn code(&self, address: u64, size: u64) -> Vec<u8> {
+        let file = self.file();
+        let section = file
+            .sections()
+            .find(|section| {
+                section.kind() == object::SectionKind::Text
+                    && (section.address()..section.address() + section.size()).contains(&address)
+            })
+            .expect("the address is in a section of code");
+        let data = section.data().expect("its bytes");
+        let start = (address - section.address()) as usize;
+        data[start..data.len().min(start + size as usize)].to_vec()
+    }
+
+    /// All branches.
+    pub fn entries(&self) -> Vec<Entry> {
+        let file = self.file();
+        let Some(section) = file.section_by_name("hodo_keys") else {
+            return Vec::new();
+        };
+        let data = section.data().expect("its bytes");
+        let (entries, rest) = data.as_chunks::<16>();
+        assert!(rest.is_empty(), "a table of {} bytes", data.len());
+        let mut found = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            let at = section.address() + index as u64 * 16;
+            let field = |place: usize| {
+                i32::from_le_bytes(entry[place..place + 4].try_into().expect("four bytes"))
+            };
+            let code = at.wrapping_add_signed(i64::from(field(0)));
+            found.push(Entry {
+                code,
+                target: (at + 4).wrapping_add_signed(i64::from(field(4))),
+                likely: field(12) & 1 != 0,
+                instruction: self.instruction(code),
+            });
+        }
+        found
+    }
+
+    /// The instructions of a function, without the padding behind it.
+    pub fn function(&self, name: &str) -> Vec<Instruction> {
+        let file = self.file();
+        let symbol = file
+            .symbols()
+            .find(|symbol| symbol.name() == Ok(name))
+            .unwrap_or_else(|| panic!("there is a function {name}"));
+        let bytes = self.code(symbol.address(), symbol.size());
+        let decoder = Decoder::with_ip(64, &bytes, symbol.address(), DecoderOptions::NONE);
+        decoder.into_iter().collect()
+    }
+
+    /// Whether there is a symbol that contains this word.
+    pub fn has_symbol(&self, word: &str) -> bool {
+        self.file()
+            .symbols()
+            .any(|symbol| symbol.name().is_ok_and(|name| name.contains(word)))
+    }
+}
