@@ -91,6 +91,12 @@ say_skipped() {
     fi
 }
 trap say_skipped EXIT
+if [ $# -eq 0 ]; then
+    # Before the others, whose last lines are the last of all.
+    step "RISC-V and AArch64"
+    scripts/cross.sh
+    step "x86-64"
+fi
 if command -v cargo-nextest >/dev/null; then
     cargo nextest run --workspace --no-fail-fast --failure-output final --status-level fail "$@"
 else

@@ -1,5 +1,7 @@
 //! Branches of all four kinds, and what switching does to them.
 
+mod emulator;
+
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

@@ -1,0 +1,72 @@
+//! Switching keys under qemu's user mode emulator, which does not see that code was changed through `/proc/self/mem`: it goes on
+//! executing what it has translated. It looks again where a page of code becomes writable, so that is done to the page here,
+//! for a moment and after the change. This is an emulator's workaround and never the way of the library.
+//!
+//! A test program has only to have this module: where `HODO_EMULATED` is set (by `scripts/cross.sh`), a constructor puts it to
+//! work. Everything else is the library's own: the order of writes, the steps, the entries.
+
+use std::collections::BTreeSet;
+use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+
+use hodo_keys::{Errno, Text};
+
+unsafe extern "C" {
+    fn mprotect(at: *mut c_void, size: usize, protection: c_int) -> c_int;
+}
+
+const READ: c_int = 1;
+const WRITE: c_int = 2;
+const EXECUTE: c_int = 4;
+const PAGE: usize = 4096;
+const EIO: Errno = 5;
+
+/// Pages that were written since the last synchronization.
+struct Emulated(Mutex<BTreeSet<usize>>);
+
+fn errno(error: &std::io::Error) -> Errno {
+    error.raw_os_error().unwrap_or(EIO)
+}
+
+// SAFETY: `sync` has the emulator translate anew what was written.
+unsafe impl Text for Emulated {
+    unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
+        let memory = File::options()
+            .write(true)
+            .open("/proc/self/mem")
+            .map_err(|error| errno(&error))?;
+        memory
+            .write_all_at(bytes, at as u64)
+            .map_err(|error| errno(&error))?;
+        let mut pages = self.0.lock().expect("nobody panics with it");
+        pages.extend([at / PAGE, (at + bytes.len() - 1) / PAGE]);
+        Ok(())
+    }
+
+    fn sync(&self) {
+        let pages = std::mem::take(&mut *self.0.lock().expect("nobody panics with it"));
+        for page in pages {
+            for protection in [READ | WRITE | EXECUTE, READ | EXECUTE] {
+                let at = (page * PAGE) as *mut c_void;
+                // SAFETY: a page of code, which can be executed all the time.
+                let result = unsafe { mprotect(at, PAGE, protection) };
+                assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+            }
+        }
+    }
+}
+
+static EMULATED: Emulated = Emulated(Mutex::new(BTreeSet::new()));
+static TEXT: &dyn Text = &EMULATED;
+
+extern "C" fn begin() {
+    if std::env::var_os("HODO_EMULATED").is_some() {
+        hodo_keys::set_text(&TEXT);
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
