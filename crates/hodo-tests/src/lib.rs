@@ -6,6 +6,7 @@
 
 mod build;
 pub mod perfetto;
+pub mod probing;
 mod run;
 mod trace;
 

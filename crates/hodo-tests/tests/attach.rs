@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use hodo_tests::probing::{path, text};
 use hodo_tests::{Kind, Trace, build, hodo, scratch};
 
 /// A program that runs until its input ends.
@@ -117,14 +118,6 @@ fn run(target: &Target, options: &[&str]) -> Output {
     assert!(output.status.success(), "{output:?}");
     assert!(output.stderr.is_empty(), "{output:?}");
     output
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text")
-}
-
-fn path(program: &Path) -> &str {
-    program.to_str().expect("a path of text")
 }
 
 #[test]

@@ -1,47 +1,11 @@
 //! Actions of probes and values: what they say against what the same program's events say.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use hodo_tests::{Kind, build, hodo};
+use hodo_tests::probing::{path, probe, probed, text};
+use hodo_tests::{Kind, build};
 use serde_json::Value;
-
-/// Runs a command under `hodo probe`.
-fn probe(options: &[&str], command: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["-s", "KILL", "120"])
-        .arg(hodo())
-        .arg("probe")
-        .args(options)
-        .arg("--")
-        .args(command)
-        .env("LC_ALL", "C")
-        .output()
-        .expect("hodo can be run")
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text")
-}
-
-fn path(program: &Path) -> &str {
-    program.to_str().expect("a path of text")
-}
-
-/// What a run with `--format json` says behind the `own` lines of the program.
-fn objects(definitions: &[String], command: &[&str], own: usize) -> Vec<Value> {
-    let mut options = vec!["--format", "json"];
-    for definition in definitions {
-        options.extend(["-e", definition]);
-    }
-    let output = probe(&options, command);
-    assert_eq!(output.status.code(), Some(0), "{definitions:?}: {output:?}");
-    let lines = text(&output.stdout).lines().skip(own);
-    lines
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}")))
-        .collect()
-}
 
 /// What a histogram has, as its keys and then hits and sums.
 fn table(histogram: &Value) -> BTreeMap<String, (u64, Value)> {
@@ -69,7 +33,7 @@ fn histograms_are_what_the_events_say() {
         format!("p:h6 {file}:work x=+0($arg1):s32 hist:keys=x"),
     ];
     let definitions = definitions.map(|text| text.trim_end_matches(" if").to_owned());
-    let lines = objects(&definitions, &[file], 1);
+    let lines = probed(&definitions, &[file], 1);
     let (events, histograms): (Vec<_>, Vec<_>) =
         lines.iter().partition(|line| line.get("hist").is_none());
     assert_eq!((events.len(), histograms.len()), (8001, 6));
@@ -182,7 +146,7 @@ fn probes_switch_each_other_and_events() {
     let place = format!("{file}:values c=%dx:u32");
     // The main thread has c = 37 i for i below 60, then the other thread the same.
     let run = |definitions: &[String]| -> Vec<(String, u64)> {
-        let lines = objects(definitions, &[file], 1);
+        let lines = probed(definitions, &[file], 1);
         let one = |line: &Value| {
             let number = line["args"]["c"].as_u64().or(line["hits"].as_u64());
             let name = line["name"].as_str().expect("a name").to_owned();
@@ -266,7 +230,7 @@ fn snapshots_have_the_bytes_of_the_stack() {
             continue;
         }
         options.truncate(2);
-        let lines = objects(std::slice::from_ref(&definition), &[file], 1);
+        let lines = probed(std::slice::from_ref(&definition), &[file], 1);
         let stack = lines[1]["args"]["stack"].as_str().expect("bytes");
         // Above the stack there may be less.
         assert!(
@@ -304,7 +268,7 @@ fn all_kinds_of_values_are_fetched() {
         "{file}:values %flags %cs %ss elf=@+0:x8[4] name=@+1:char[3] m=+0($arg5):u16[2] e=+0($arg5):u16 \
          top=+0(%sp):x64[2] top0=$stack0 top1=$stack1 seventh=$arg7 {far} t=+0(%sp):string[2] c=$comm"
     );
-    let events = objects(&[definition], &[file], 1);
+    let events = probed(&[definition], &[file], 1);
     assert_eq!(events.len(), 120);
     for event in &events {
         let args = &event["args"];
@@ -410,7 +374,7 @@ fn stack_traces_have_all_callers() {
             format!("p:in {file}:work+* n=%esi:s32 if n == 8 stacktrace"),
             format!("p:work {file}:work n=$arg2:s32 ret=+0(%sp):symbol if n == 7 stacktrace print"),
         ];
-        let events = objects(&definitions, &[file], 1);
+        let events = probed(&definitions, &[file], 1);
         let mut seen = 0;
         for event in &events {
             if event["args"].get("stacktrace").is_none() {

@@ -2,47 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use hodo_probe::{BinaryOp, Expr, Scalar, Type, UnaryOp};
-use hodo_tests::{Kind, build, hodo};
+use hodo_tests::probing::{path, probe, probed, text};
+use hodo_tests::{Kind, build};
 use serde_json::Value;
-
-/// Runs a command under `hodo probe`.
-fn probe(options: &[&str], command: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["-s", "KILL", "120"])
-        .arg(hodo())
-        .arg("probe")
-        .args(options)
-        .arg("--")
-        .args(command)
-        .env("LC_ALL", "C")
-        .output()
-        .expect("hodo can be run")
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text")
-}
-
-fn path(program: &Path) -> &str {
-    program.to_str().expect("a path of text")
-}
-
-/// What a run with `--format json` says behind the `own` lines of the program.
-fn objects(definitions: &[String], command: &[&str], own: usize) -> Vec<Value> {
-    let mut options = vec!["--format", "json"];
-    for definition in definitions {
-        options.extend(["-e", definition]);
-    }
-    let output = probe(&options, command);
-    assert_eq!(output.status.code(), Some(0), "{definitions:?}: {output:?}");
-    let lines = text(&output.stdout).lines().skip(own);
-    lines
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}")))
-        .collect()
-}
 
 /// The arguments that conditions are about, in `values.c`.
 const ARGS: &str = "a=$arg1 b=$arg2:s64 c=%dl:u8 d=%ecx:s32 e=+0($arg5):u16 f=+2($arg5):s8 g=+8($arg5) s=+0($arg6):string \
@@ -295,7 +260,7 @@ fn random_conditions_hold_when_they_should() {
             .map(|text| hodo_probe::parse(text).expect("a definition"))
             .map(|definition| (definition.name.clone(), definition))
             .collect();
-        let events = objects(&definitions, &[file], 1);
+        let events = probed(&definitions, &[file], 1);
         let hits: Vec<&[Value]> = events.chunk_by(|_, next| next["name"] != "all").collect();
         assert_eq!(hits.len(), 120);
         for hit in hits {

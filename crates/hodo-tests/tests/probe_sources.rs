@@ -3,28 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use hodo_tests::probing::{path, probe_words, text};
 use hodo_tests::{Kind, build, hodo, perfetto};
 use serde_json::Value;
-
-/// Runs `hodo probe`.
-fn probe(words: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["-s", "KILL", "120"])
-        .arg(hodo())
-        .arg("probe")
-        .args(words)
-        .env("LC_ALL", "C")
-        .output()
-        .expect("hodo can be run")
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text")
-}
-
-fn path(program: &Path) -> &str {
-    program.to_str().expect("a path of text")
-}
 
 fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"))
@@ -45,7 +26,7 @@ fn a_dry_run_tells_what_would_be_changed() {
     let program = build("probed.c", Kind::Pie, &[]);
     let file = path(&program);
     let definition = format!("{file}:work");
-    let output = probe(&["--dry-run", "--json", "-e", &definition]);
+    let output = probe_words(&["--dry-run", "--json", "-e", &definition]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let all = json(&output);
     let place = &all[0]["places"][0];
@@ -82,7 +63,7 @@ fn a_dry_run_tells_what_would_be_changed() {
                 .is_some_and(|text| !text.is_empty())
         );
     }
-    let output = probe(&["--dry-run", "-e", &definition]);
+    let output = probe_words(&["--dry-run", "-e", &definition]);
     let said = text(&output.stdout);
     for part in [
         "work+0x0 at",
@@ -106,7 +87,7 @@ fn a_dry_run_of_many_places_is_a_summary() {
         "-e",
         "libc.so.6:str*+*",
     ];
-    let output = probe(&[&words[..], &[file]].concat());
+    let output = probe_words(&[&words[..], &[file]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let said = text(&output.stdout);
     assert!(said.lines().count() < 30, "{said}");
@@ -114,7 +95,7 @@ fn a_dry_run_of_many_places_is_a_summary() {
         said.contains("  places ") && said.contains("    jump "),
         "{said}"
     );
-    let output = probe(&[&["-v"], &words[..], &[file]].concat());
+    let output = probe_words(&[&["-v"], &words[..], &[file]].concat());
     assert!(text(&output.stdout).lines().count() > 1000);
 }
 
@@ -144,13 +125,13 @@ fn a_dry_run_fails_if_a_definition_has_no_place() {
         ),
         (vec!["-e", "/etc/passwd:main"], "is not an ELF file"),
     ] {
-        let output = probe(&[&["--dry-run"], &words[..]].concat());
+        let output = probe_words(&[&["--dry-run"], &words[..]].concat());
         assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
         let said = text(&output.stderr);
         assert!(said.contains(message), "{words:?}: {said}");
     }
     // The places of the others are shown.
-    let output = probe(&["--dry-run", "-e", &good, "-e", &middle]);
+    let output = probe_words(&["--dry-run", "-e", &good, "-e", &middle]);
     assert!(text(&output.stdout).contains("work+0x0 at"));
 }
 
@@ -158,7 +139,7 @@ fn a_dry_run_fails_if_a_definition_has_no_place() {
 fn functions_that_can_be_probed_are_listed() {
     let program = build("probed.c", Kind::Pie, &[]);
     let file = path(&program);
-    let output = probe(&["--list", "--json", file]);
+    let output = probe_words(&["--list", "--json", file]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let all = json(&output);
     let function = |name: &str| {
@@ -177,7 +158,7 @@ fn functions_that_can_be_probed_are_listed() {
     for one in all.as_array().expect("functions") {
         let name = one["name"].as_str().expect("a name");
         let definition = format!("{file}:{name}");
-        let output = probe(&["--dry-run", "-e", &definition]);
+        let output = probe_words(&["--dry-run", "-e", &definition]);
         let refused = one["entry"] == Value::Null;
         assert_eq!(
             output.status.code(),
@@ -186,7 +167,7 @@ fn functions_that_can_be_probed_are_listed() {
         );
     }
     assert_eq!(function("_start")["return"], false);
-    let output = probe(&["-v", "--list", file, "lo*", "_start"]);
+    let output = probe_words(&["-v", "--list", file, "lo*", "_start"]);
     let lines: Vec<&str> = text(&output.stdout).lines().collect();
     assert_eq!(lines.len(), 3, "{output:?}");
     assert!(lines[0].starts_with("#      ADDRESS    SIZE  ENTRY    RETURN  FUNCTION"));
@@ -203,12 +184,12 @@ fn a_list_of_nothing_tells_why() {
         (vec!["/no/such/file"], "there is no file /no/such/file"),
         (vec!["no-such-program"], "there is no file no-such-program"),
     ] {
-        let output = probe(&[&["--list"], &words[..]].concat());
+        let output = probe_words(&[&["--list"], &words[..]].concat());
         assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
         let said = text(&output.stderr);
         assert!(said.contains(message), "{words:?}: {said}");
     }
-    let output = probe(&["--list"]);
+    let output = probe_words(&["--list"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output.stdout).contains("hodo probe --list FILE [FUNCTION…]"));
 }
@@ -223,7 +204,7 @@ fn events_are_written_as_perfetto_reads_them() {
     let definition = format!("p:{definition}");
     let count = format!("{file}:loop count");
     let words = ["-e", &definition, "-e", &count, "--format", "perfetto"];
-    let output = probe(&[&words[..], &["-o", path(&written), "--", file]].concat());
+    let output = probe_words(&[&words[..], &["-o", path(&written), "--", file]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     // The program's output is its own.
     assert_eq!(text(&output.stdout).lines().count(), 1);
@@ -248,13 +229,13 @@ fn events_are_written_as_perfetto_reads_them() {
     let counted = packets.iter().find_map(|packet| packet.counter);
     assert_eq!(counted, Some(1));
     // Without a place for it, it would be mixed with the program's output.
-    let output = probe(&["-e", &count, "--format", "perfetto", "--", file]);
+    let output = probe_words(&["-e", &count, "--format", "perfetto", "--", file]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
         text(&output.stderr).contains("--output <FILE>"),
         "{output:?}"
     );
-    let output = probe(&["-e", &count, "-o", "/no/such/place", "--", file]);
+    let output = probe_words(&["-e", &count, "-o", "/no/such/place", "--", file]);
     assert_eq!(output.status.code(), Some(125));
     let said = text(&output.stderr);
     assert!(
@@ -345,7 +326,7 @@ fn hits_of_lines(program: &Path, lines: &[u32]) -> Vec<Vec<u64>> {
     definitions
         .iter()
         .for_each(|definition| words.extend(["-e", definition.as_str()]));
-    let output = probe(&[&words[..], &["--", file]].concat());
+    let output = probe_words(&[&words[..], &["--", file]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let counts: Vec<Value> = (text(&output.stdout).lines())
         .filter_map(|line| serde_json::from_str(line).ok())
@@ -394,10 +375,10 @@ fn debugging_information_is_found_in_separate_files() {
     let definition = format!("{}:sources.c:{line}", path(&stripped));
     let places = |output: &Output| json(output)[0]["places"].clone();
     let words = ["--dry-run", "--json", "-e"];
-    let found = probe(&[&words[..], &[&definition]].concat());
+    let found = probe_words(&[&words[..], &[&definition]].concat());
     assert_eq!(found.status.code(), Some(0), "{found:?}");
     let original = format!("{}:sources.c:{line}", path(&program));
-    let original = places(&probe(&[&words[..], &[&original]].concat()));
+    let original = places(&probe_words(&[&words[..], &[&original]].concat()));
     assert_eq!(places(&found)[0]["addr"], original[0]["addr"]);
     // By the build id, among those that debuginfod has fetched.
     let program = build(
@@ -418,7 +399,7 @@ fn debugging_information_is_found_in_separate_files() {
     assert_eq!(places(&found)[0]["addr"], original[0]["addr"]);
     // Another file of that name is not taken for it.
     std::fs::write(directory.join("sources.debug"), b"something else").expect("a file");
-    let output = probe(&[&words[..], &[&definition]].concat());
+    let output = probe_words(&[&words[..], &[&definition]].concat());
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(said.contains("has no debugging information"), "{said}");
@@ -441,13 +422,13 @@ fn lines_without_code_name_those_with_code() {
         ),
     ] {
         let definition = format!("{file}:{place}");
-        let output = probe(&["--dry-run", "-e", &definition]);
+        let output = probe_words(&["--dry-run", "-e", &definition]);
         assert_eq!(output.status.code(), Some(1), "{place}: {output:?}");
         assert!(
             text(&output.stderr).contains(message),
             "{place}: {output:?}"
         );
-        let output = probe(&["-e", &definition, "--", file]);
+        let output = probe_words(&["-e", &definition, "--", file]);
         assert_eq!(output.status.code(), Some(125), "{place}: {output:?}");
         assert!(
             text(&output.stderr).contains(message),
@@ -456,7 +437,7 @@ fn lines_without_code_name_those_with_code() {
         assert!(output.stdout.is_empty(), "{place}: it ran");
     }
     // Functions are listed with their lines.
-    let output = probe(&["--list", file, "loop"]);
+    let output = probe_words(&["--list", file, "loop"]);
     assert!(
         text(&output.stdout).contains("  loop  sources.c:"),
         "{output:?}"
@@ -467,7 +448,7 @@ fn lines_without_code_name_those_with_code() {
 fn usdt_probes_are_listed() {
     let program = build("usdt.S", Kind::Pie, &[]);
     let file = path(&program);
-    let output = probe(&["--usdt", "--json", file]);
+    let output = probe_words(&["--usdt", "--json", file]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let all = json(&output);
     let one = &all[0];
@@ -481,7 +462,7 @@ fn usdt_probes_are_listed() {
         one["arguments"],
         "-4@%edi 8@-16(%rbp) 4@$5 -4@table+4(%rip) 2@wanted(%rip)"
     );
-    let output = probe(&["--usdt", file]);
+    let output = probe_words(&["--usdt", file]);
     assert!(
         text(&output.stdout).contains("  tests:step  -4@%edi 8@"),
         "{output:?}"
@@ -492,7 +473,7 @@ fn usdt_probes_are_listed() {
         (vec![], "--usdt lists the probes of one file"),
         (vec!["/no/such/file"], "there is no file /no/such/file"),
     ] {
-        let output = probe(&[&["--usdt"], &words[..]].concat());
+        let output = probe_words(&[&["--usdt"], &words[..]].concat());
         assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
         let said = text(&output.stderr);
         assert!(said.contains(message), "{words:?}: {said}");

@@ -1,30 +1,11 @@
 //! Variables of the source as values of probes.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use hodo_tests::{Kind, build, hodo};
+use hodo_tests::probing::{path, probe_words, text};
+use hodo_tests::{Kind, build};
 use serde_json::Value;
-
-/// Runs `hodo probe`.
-fn probe(words: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["-s", "KILL", "120"])
-        .arg(hodo())
-        .arg("probe")
-        .args(words)
-        .env("LC_ALL", "C")
-        .output()
-        .expect("hodo can be run")
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text")
-}
-
-fn path(program: &Path) -> &str {
-    program.to_str().expect("a path of text")
-}
 
 /// The number of the line that ends with a mark.
 fn line_in(source: &str, mark: &str) -> u32 {
@@ -46,7 +27,7 @@ fn line_of(mark: &str) -> u32 {
 fn values(program: &Path, definition: &str) -> Vec<Value> {
     let file = path(program);
     let definition = format!("p:seen {file}:{definition}");
-    let output = probe(&["--format", "json", "-e", &definition, "--", file]);
+    let output = probe_words(&["--format", "json", "-e", &definition, "--", file]);
     assert_eq!(output.status.code(), Some(0), "{definition}: {output:?}");
     let lines = text(&output.stdout).lines();
     let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -143,7 +124,7 @@ fn usdt_probes_have_their_arguments() {
             ("b=arg2:x16 if b == 1234", serde_json::json!({"b": 1234})),
         ] {
             let definition = format!("{file}:%tests:step {args}");
-            let output = probe(&["--format", "json", "-e", &definition, "--", file]);
+            let output = probe_words(&["--format", "json", "-e", &definition, "--", file]);
             // Its semaphore was raised.
             assert_eq!(output.status.code(), Some(1), "{output:?}");
             let event: Value = serde_json::from_str(text(&output.stdout)).expect("an event");
@@ -153,7 +134,7 @@ fn usdt_probes_have_their_arguments() {
     }
     // In a library of the machine.
     let program = build("exceptions.cc", Kind::Pie, &[]);
-    let output = probe(&[
+    let output = probe_words(&[
         "-e",
         "libstdc++.so.6:%libstdcxx:throw count",
         "--",
@@ -182,7 +163,7 @@ fn usdt_probes_have_their_arguments() {
         (&program, "%tests", "a colon and the name of the USDT probe"),
     ] {
         let definition = format!("{}:{definition}", path(program));
-        let output = probe(&["-e", &definition, "--", path(program)]);
+        let output = probe_words(&["-e", &definition, "--", path(program)]);
         assert_eq!(output.status.code(), Some(125), "{definition}: {output:?}");
         assert!(
             text(&output.stderr).contains(message),
@@ -290,7 +271,7 @@ fn variables_that_cannot_be_fetched_are_said() {
         (&optimized, "show hidden", "hidden is optimized out here"),
     ] {
         let definition = format!("{}:{definition}", path(program));
-        let output = probe(&["-e", &definition, "--", path(program)]);
+        let output = probe_words(&["-e", &definition, "--", path(program)]);
         assert_eq!(output.status.code(), Some(125), "{definition}: {output:?}");
         let said = text(&output.stderr);
         assert!(said.contains(message), "{definition}: {said}");
@@ -302,7 +283,7 @@ fn variables_that_cannot_be_fetched_are_said() {
 fn histogram(program: &Path, definition: &str) -> (Value, String) {
     let file = path(program);
     let definition = format!("{file}:{definition}");
-    let output = probe(&["--format", "json", "-e", &definition, "--", file]);
+    let output = probe_words(&["--format", "json", "-e", &definition, "--", file]);
     assert_eq!(output.status.code(), Some(0), "{definition}: {output:?}");
     let lines = text(&output.stdout).lines();
     let mut objects = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());

@@ -1,43 +1,14 @@
 //! Probes: what they count and print, and that programs do what they do alone.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
+use hodo_tests::probing::{objects, path, probe, text};
 use hodo_tests::{Kind, build, hodo};
 use serde_json::Value;
 
 fn available(kinds: &[Kind]) -> impl Iterator<Item = Kind> {
     kinds.iter().copied().filter(|kind| kind.is_available())
-}
-
-/// Runs a command under `hodo probe`.
-fn probe(options: &[&str], command: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["-s", "KILL", "120"])
-        .arg(hodo())
-        .arg("probe")
-        .args(options)
-        .arg("--")
-        .args(command)
-        .env("LC_ALL", "C")
-        .output()
-        .expect("hodo can be run")
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text")
-}
-
-/// The lines of a run with `--format json` behind the `own` lines of the program.
-fn objects(output: &Output, own: usize) -> Vec<Value> {
-    let lines = text(&output.stdout).lines().skip(own);
-    lines
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}")))
-        .collect()
-}
-
-fn path(program: &Path) -> &str {
-    program.to_str().expect("a path of text")
 }
 
 #[test]

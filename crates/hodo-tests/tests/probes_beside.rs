@@ -3,19 +3,12 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use hodo_tests::probing::{path, text};
 use hodo_tests::{Kind, Run, build, build_with, has_tool, hodo};
 use serde_json::{Value, json};
 
 fn available() -> impl Iterator<Item = Kind> {
     Kind::ALL.into_iter().filter(|kind| kind.is_available())
-}
-
-fn path(program: &Path) -> &str {
-    program.to_str().expect("a path of text")
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text")
 }
 
 fn show(options: &[&str]) -> Output {

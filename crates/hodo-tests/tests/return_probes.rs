@@ -2,45 +2,14 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use hodo_tests::{Kind, build, build_with, has_tool, hodo, temporary};
+use hodo_tests::probing::{objects, path, probe, text};
+use hodo_tests::{Kind, build, build_with, has_tool, temporary};
 use serde_json::Value;
 
 fn available() -> impl Iterator<Item = Kind> {
     Kind::ALL.into_iter().filter(|kind| kind.is_available())
-}
-
-/// Runs a command under `hodo probe`.
-fn probe(options: &[&str], command: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["-s", "KILL", "120"])
-        .arg(hodo())
-        .arg("probe")
-        .args(options)
-        .arg("--")
-        .args(command)
-        .env("LC_ALL", "C")
-        // Some programs make files.
-        .current_dir(temporary())
-        .output()
-        .expect("hodo can be run")
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text")
-}
-
-/// The lines of a run with `--format json` behind the `own` lines of the program.
-fn objects(output: &Output, own: usize) -> Vec<Value> {
-    let lines = text(&output.stdout).lines().skip(own);
-    lines
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}")))
-        .collect()
-}
-
-fn path(program: &Path) -> &str {
-    program.to_str().expect("a path of text")
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use hodo_tests::probing::{path, text};
 use hodo_tests::{Kind, build, build_with, hodo, scratch, skip};
 use serde_json::Value;
 
@@ -22,14 +23,6 @@ fn run(tracer: &[&str], command: &[&str], directory: &Path) -> Output {
 
 fn syscalls<'a>(options: &[&'a str], program: &'a str) -> Vec<&'a str> {
     [&[program, "syscalls"], options, &["--"]].concat()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text")
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().expect("a path of text")
 }
 
 /// A line without what differs from run to run: addresses, ids, times, ports, and the column of the result.
