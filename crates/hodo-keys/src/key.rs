@@ -164,6 +164,12 @@ impl<const INITIAL: bool> StaticKey<INITIAL> {
         Self(Key::new(INITIAL, 0, name))
     }
 
+    /// The key itself, also in constants, where no method of [`Key`] can be called.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.0
+    }
+
     /// The key of a tracepoint; must become a `static`.
     #[doc(hidden)]
     #[must_use]
@@ -200,6 +206,15 @@ impl<const INITIAL: bool, const N: usize> StaticKeyArray<INITIAL, N> {
             index += 1;
         }
         Self(keys)
+    }
+
+    /// An element, also in constants.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub const fn key(&self, index: usize) -> &Key {
+        &self.0[index]
     }
 
     /// How many there are.

@@ -41,12 +41,16 @@
 extern crate std;
 
 mod arch;
+mod deferred;
 mod key;
 mod lock;
 mod macros;
 mod registry;
 mod text;
+#[cfg(all(feature = "std", target_os = "linux"))]
+mod thread;
 
+pub use deferred::Deferred;
 pub use key::{Key, StaticKey, StaticKeyArray, StaticKeyFalse, StaticKeyTrue};
 pub use registry::{Change, Error, Found, for_each, switch};
 pub use text::{Errno, Text, set as set_text};

@@ -1,22 +1,27 @@
 //! One thread changes branches at a time.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::registry::Error;
 
 /// Process and thread that have it; 0 if nobody.
 static OWNER: AtomicU64 = AtomicU64::new(0);
 
+/// An owner has vanished in the middle of its work, which is still to be finished.
+static UNSETTLED: AtomicBool = AtomicBool::new(false);
+
 /// The lock is held as long as this lives.
-pub struct Guard {
-    inherited: bool,
-}
+pub struct Guard(());
 
 impl Guard {
-    /// Whether its last owner has vanished in the middle of its work: another thread of the process that this one was forked
-    /// from.
-    pub fn inherited(&self) -> bool {
-        self.inherited
+    /// Whether an owner has vanished in the middle of its work: another thread of the process that this one was forked from.
+    pub fn unsettled(&self) -> bool {
+        UNSETTLED.load(Ordering::Relaxed)
+    }
+
+    /// That work is finished.
+    pub fn settled(&self) {
+        UNSETTLED.store(false, Ordering::Relaxed);
     }
 }
 
@@ -29,17 +34,16 @@ impl Drop for Guard {
 /// Takes it. Fails where this thread has it: a signal handler that has interrupted a change cannot wait for its end.
 pub fn take() -> Result<Guard, Error> {
     let me = me();
-    let mut inherited = false;
     loop {
         match OWNER.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => return Ok(Guard { inherited }),
+            Ok(_) => return Ok(Guard(())),
             Err(owner) if owner == me && cfg!(target_os = "linux") => return Err(Error::Busy),
             Err(owner) if owner >> 32 != me >> 32 => {
                 // Only one thread of the child takes it over.
                 let taken = OWNER.compare_exchange(owner, me, Ordering::Acquire, Ordering::Relaxed);
                 if taken.is_ok() {
-                    inherited = true;
-                    return Ok(Guard { inherited });
+                    UNSETTLED.store(true, Ordering::Relaxed);
+                    return Ok(Guard(()));
                 }
             }
             Err(_) => pause(),

@@ -6,6 +6,7 @@ use core::slice;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::arch::{self, Branch, Entry};
+use crate::deferred;
 use crate::key::{Key, ON};
 use crate::lock::{self, Guard};
 use crate::text::{self, Errno, Text};
@@ -246,29 +247,52 @@ pub unsafe extern "C" fn unload(module: *mut Module) {
 /// Nothing is changed then. Only if the kernel refuses to write in the middle of it, the keys have their new state but not all
 /// of their branches; these follow when the key is switched the next time.
 pub fn switch(changes: &[Change]) -> Result<(), Error> {
+    locked(|guard| switch_locked(guard, changes, |count| count()))
+}
+
+/// Does something while no other thread switches keys, after all that was left undone is done.
+pub(crate) fn locked<R>(work: impl FnOnce(&Guard) -> Result<R, Error>) -> Result<R, Error> {
     let guard = lock::take()?;
     SWITCHED.store(true, Ordering::Relaxed);
-    if guard.inherited() {
+    if guard.unsettled() {
         // A child of fork: the parent's thread that was in the middle of a change is not there.
+        deferred::recover(&guard);
         let all = || modules(&guard).flat_map(|module| module.table(&guard).all());
         prepare(all)?.settle(all)?;
+        guard.settled();
     }
+    work(&guard)
+}
+
+/// [`switch`]. `counting` is to call the function that it gets: keys' states are changed in it.
+pub(crate) fn switch_locked(
+    guard: &Guard,
+    changes: &[Change],
+    counting: impl FnOnce(&dyn Fn()),
+) -> Result<(), Error> {
     check_users(changes)?;
+    let count = || changes.iter().for_each(Change::count);
     if let [change] = changes
         && !change.toggles()
     {
-        change.count();
+        counting(&count);
         return Ok(());
     }
     let branches = || {
-        modules(&guard).flat_map(|module| {
-            let table = module.table(&guard);
+        modules(guard).flat_map(|module| {
+            let table = module.table(guard);
             changes.iter().flat_map(move |change| table.of(change.key))
         })
     };
     let session = prepare(branches)?;
-    changes.iter().for_each(Change::count);
+    counting(&count);
     session.settle(branches)
+}
+
+/// Makes the branches of a key what its state says, if they are not.
+pub(crate) fn settle(guard: &Guard, key: &'static Key) -> Result<(), Error> {
+    let branches = || modules(guard).flat_map(|module| module.table(guard).of(key));
+    prepare(branches)?.settle(branches)
 }
 
 /// Looks whether each change can be made after those before it.

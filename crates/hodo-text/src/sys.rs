@@ -1,6 +1,8 @@
 //! The kernel, called without a C library.
 
 use core::ffi::CStr;
+use core::sync::atomic::AtomicU32;
+use core::time::Duration;
 
 use crate::arch::{self, number};
 
@@ -103,6 +105,91 @@ pub fn signal_thread(thread: u32, signal: i32) -> Result<(), Errno> {
     unsafe { call(number::TGKILL, args) }.map(|_| ())
 }
 
+/// Sleeps while a word has a value: until [`futex_wake`], or for so long. May return earlier.
+pub fn futex_wait(word: &AtomicU32, value: u32, most: Duration) {
+    const WAIT_PRIVATE: usize = 128;
+    let time = [
+        i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
+        i64::from(most.subsec_nanos()),
+    ];
+    let args = [
+        word.as_ptr() as usize,
+        WAIT_PRIVATE,
+        value as usize,
+        time.as_ptr() as usize,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel reads the word and the time.
+    let _ = unsafe { call(number::FUTEX, args) };
+}
+
+/// Wakes all threads that sleep for a word.
+pub fn futex_wake(word: &AtomicU32) {
+    const WAKE_PRIVATE: usize = 129;
+    let all = i32::MAX as usize;
+    let args = [word.as_ptr() as usize, WAKE_PRIVATE, all, 0, 0, 0];
+    // SAFETY: the kernel takes the word's address as a name.
+    let _ = unsafe { call(number::FUTEX, args) };
+}
+
+/// Blocks for the calling thread all signals that come from outside, and returns which were blocked before, for
+/// [`set_blocked_signals`]. Those that an instruction raises stay as they are, and those that C libraries need for their own
+/// ends: `setuid` waits until every thread has answered to one.
+pub fn block_signals() -> Result<u64, Errno> {
+    // ILL, TRAP, BUS, FPE, SEGV, SYS; 32 to 34 are glibc's and musl's.
+    let keep = [4, 5, 7, 8, 11, 31, 32, 33, 34];
+    let kept = keep
+        .iter()
+        .fold(0_u64, |set, signal| set | 1 << (signal - 1));
+    change_mask(0, !kept)
+}
+
+/// Says which signals are blocked for the calling thread.
+pub fn set_blocked_signals(set: u64) -> Result<(), Errno> {
+    change_mask(2, set).map(|_| ())
+}
+
+fn change_mask(how: usize, set: u64) -> Result<u64, Errno> {
+    let mut before = 0_u64;
+    let args = [
+        how,
+        (&raw const set) as usize,
+        (&raw mut before) as usize,
+        size_of::<u64>(),
+        0,
+        0,
+    ];
+    // SAFETY: both sets have that size.
+    unsafe { call(number::RT_SIGPROCMASK, args) }.map(|_| before)
+}
+
+/// Process and user (effective) that are at the other end of a local socket.
+pub fn peer(socket: i32) -> Result<(u32, u32), Errno> {
+    const SOL_SOCKET: usize = 1;
+    const SO_PEERCRED: usize = 17;
+    let mut credentials = [0_u32; 3];
+    let mut size = size_of_val(&credentials) as u32;
+    let args = [
+        socket as usize,
+        SOL_SOCKET,
+        SO_PEERCRED,
+        credentials.as_mut_ptr() as usize,
+        (&raw mut size) as usize,
+        0,
+    ];
+    // SAFETY: the credentials have that size.
+    unsafe { call(number::GETSOCKOPT, args) }?;
+    let [process, user, _] = credentials;
+    Ok((process, user))
+}
+
+/// The effective user of this thread.
+pub fn user() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { call(number::GETEUID, [0; 6]) }.map_or(u32::MAX, |user| user as u32)
+}
+
 /// Registers the process for [`sync_core`], where the kernel wants that. Fails where the kernel does not have it
 /// (`ENOSYS`, `EINVAL`: Linux before 4.16).
 pub fn register_sync_core() -> Result<(), Errno> {
@@ -129,5 +216,53 @@ pub fn sync_core() {
         if error == EINTR || register_sync_core().is_err() {
             yield_now();
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn signals_are_blocked_and_set_as_they_were() {
+        let before = block_signals().expect("there is such a call");
+        let now = block_signals().expect("there is such a call");
+        let bit = |signal: u32| 1_u64 << (signal - 1);
+        assert_eq!(
+            now & (bit(1) | bit(2) | bit(15) | bit(64)),
+            bit(1) | bit(2) | bit(15) | bit(64)
+        );
+        assert_eq!((now & !before) & (bit(5) | bit(11) | bit(33)), 0);
+        set_blocked_signals(before).expect("there is such a call");
+        assert_eq!(block_signals(), Ok(before));
+        set_blocked_signals(before).expect("there is such a call");
+    }
+
+    #[test]
+    fn the_peer_of_a_socket_is_known() {
+        let (one, _other) = UnixStream::pair().expect("there are sockets");
+        assert_eq!(peer(one.as_raw_fd()), Ok((process() as u32, user())));
+        assert!(peer(-1).is_err());
+    }
+
+    #[test]
+    fn a_word_is_waited_for() {
+        let word = AtomicU32::new(1);
+        futex_wait(&word, 0, Duration::from_secs(100));
+        let begin = std::time::Instant::now();
+        futex_wait(&word, 1, Duration::from_millis(20));
+        assert!(begin.elapsed() >= Duration::from_millis(15));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while word.load(core::sync::atomic::Ordering::Acquire) == 1 {
+                    futex_wait(&word, 1, Duration::from_secs(100));
+                }
+            });
+            word.store(2, core::sync::atomic::Ordering::Release);
+            futex_wake(&word);
+        });
     }
 }

@@ -9,10 +9,14 @@ pub mod number {
     pub const READ: usize = 63;
     pub const PREAD: usize = 67;
     pub const PWRITE: usize = 68;
+    pub const FUTEX: usize = 98;
     pub const SCHED_YIELD: usize = 124;
     pub const TGKILL: usize = 131;
+    pub const RT_SIGPROCMASK: usize = 135;
     pub const GETPID: usize = 172;
+    pub const GETEUID: usize = 175;
     pub const GETTID: usize = 178;
+    pub const GETSOCKOPT: usize = 209;
     pub const MEMBARRIER: usize = 283;
 }
 

@@ -6,11 +6,15 @@ use core::arch::asm;
 pub mod number {
     pub const READ: usize = 0;
     pub const CLOSE: usize = 3;
+    pub const RT_SIGPROCMASK: usize = 14;
     pub const PREAD: usize = 17;
     pub const PWRITE: usize = 18;
     pub const SCHED_YIELD: usize = 24;
     pub const GETPID: usize = 39;
+    pub const GETSOCKOPT: usize = 55;
+    pub const GETEUID: usize = 107;
     pub const GETTID: usize = 186;
+    pub const FUTEX: usize = 202;
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
     pub const MEMBARRIER: usize = 324;

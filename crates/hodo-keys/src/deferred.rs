@@ -1,0 +1,382 @@
+//! Keys that are disabled some time after their last user has gone.
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
+
+use crate::key::Key;
+use crate::lock::Guard;
+use crate::registry::{self, Error};
+
+#[cfg(all(feature = "std", target_os = "linux"))]
+#[path = "deferred_timer.rs"]
+mod timer;
+
+/// Counts users of a key, and lets it stay enabled for some time after the last one has gone: a key that is taken and released
+/// thousands of times a second is not switched each time. Linux has the same as `static_key_slow_dec_deferred` and
+/// `jump_label_rate_limit`.
+///
+/// ```
+/// use std::time::Duration;
+/// use hodo_keys::{Deferred, define_static_key_false, static_branch_unlikely};
+///
+/// define_static_key_false!(WATCHED);
+/// static WATCHERS: Deferred = Deferred::new(WATCHED.key(), Duration::from_millis(100));
+///
+/// WATCHERS.inc()?; // switches
+/// WATCHERS.dec()?; // does not
+/// assert!(static_branch_unlikely!(WATCHED));
+/// WATCHERS.inc()?; // does not, either
+/// WATCHERS.dec()?;
+/// WATCHERS.flush()?; // does
+/// assert!(!static_branch_unlikely!(WATCHED));
+/// # Ok::<(), hodo_keys::Error>(())
+/// ```
+///
+/// All its users together are one user of the key ([`Key::users`]), from the first [`Deferred::inc`] until the delay after the last
+/// [`Deferred::dec`] has passed, counted anew from each time that the last one goes. Others may use the key as well, by its own
+/// methods or by another `Deferred`: it stays enabled while anybody needs it. While the key is held, `inc` and `dec` are some
+/// atomic instructions, and a look at the clock for the last user's `dec`; signal handlers may call `inc` then.
+///
+/// With the feature `std`, `dec` has a thread of the crate release the key when it is time: one for all, named `hodo-keys-timer`,
+/// which is started when it is first needed, and ends when nothing is due any more. Without it, callers of [`Deferred::dec_at`] and
+/// [`Deferred::poll`] say what time it is.
+///
+/// A child of `fork` has the users of its parent. It has no such thread: what was waiting for its time there waits until the
+/// next `dec` of any `Deferred`, or `flush`.
+#[derive(Debug)]
+pub struct Deferred {
+    key: &'static Key,
+    /// Nanoseconds.
+    delay: AtomicU64,
+    /// Number of users, [`COUNTED`] and [`READY`].
+    state: AtomicU64,
+    /// When the last user's delay is over, in nanoseconds.
+    due: AtomicU64,
+    #[cfg(all(feature = "std", target_os = "linux"))]
+    listed: timer::Listed,
+}
+
+/// Bit of [`Deferred::state`]: the key has us as a user. Changed under the lock.
+const COUNTED: u64 = 1 << 62;
+/// Bit of [`Deferred::state`]: [`COUNTED`], and all branches are as they should be. As long as it is set, users may come and go
+/// without the lock. It is cleared only where there is none.
+const READY: u64 = 1 << 63;
+/// The users in [`Deferred::state`].
+const USERS: u64 = u32::MAX as u64;
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Deferred {
+    /// Nobody yet; must become a `static`.
+    #[must_use]
+    pub const fn new(key: &'static Key, delay: Duration) -> Self {
+        let whole = delay.as_nanos();
+        Self {
+            key,
+            delay: AtomicU64::new(if whole > u64::MAX as u128 {
+                u64::MAX
+            } else {
+                whole as u64
+            }),
+            state: AtomicU64::new(0),
+            due: AtomicU64::new(0),
+            #[cfg(all(feature = "std", target_os = "linux"))]
+            listed: timer::Listed::new(),
+        }
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &'static Key {
+        self.key
+    }
+
+    /// How long the key stays enabled after the last user.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        Duration::from_nanos(self.delay.load(Ordering::Relaxed))
+    }
+
+    /// Changes the delay, from the next [`Deferred::dec`] on.
+    pub fn set_delay(&self, delay: Duration) {
+        self.delay.store(nanoseconds(delay), Ordering::Relaxed);
+    }
+
+    /// How many users there are now.
+    #[must_use]
+    pub fn users(&self) -> u32 {
+        (self.state.load(Ordering::Acquire) & USERS) as u32
+    }
+
+    /// Whether the key is held though there is no user: the delay is not over, or nobody has looked yet.
+    #[must_use]
+    pub fn is_lingering(&self) -> bool {
+        let state = self.state.load(Ordering::Acquire);
+        state & COUNTED != 0 && state & USERS == 0
+    }
+
+    /// Adds a user. When this returns, the key is enabled for every thread.
+    ///
+    /// # Errors
+    /// As [`Key::inc`]; there is not one user more then.
+    pub fn inc(&'static self) -> Result<(), Error> {
+        if self.join()? {
+            return Ok(());
+        }
+        registry::locked(|guard| {
+            if self.join()? {
+                return Ok(());
+            }
+            if self.state.load(Ordering::Relaxed) & COUNTED == 0 {
+                self.switch(guard, true)?;
+            } else {
+                // What was begun before was not finished.
+                registry::settle(guard, self.key)?;
+            }
+            // Nobody joins or leaves without this bit.
+            self.state.store(COUNTED | READY | 1, Ordering::Release);
+            Ok(())
+        })
+    }
+
+    /// Adds a user if the key is held already.
+    fn join(&self) -> Result<bool, Error> {
+        let more = |state: u64| {
+            let held = state & READY != 0 && state & USERS != USERS;
+            held.then_some(state + 1)
+        };
+        match self
+            .state
+            .try_update(Ordering::AcqRel, Ordering::Acquire, more)
+        {
+            Ok(_) => Ok(true),
+            Err(state) if state & USERS == USERS => Err(Error::TooManyUsers {
+                key: self.key.name(),
+            }),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Takes a user away at a time, which is any the caller likes to count from, as that of [`Deferred::poll`]. If it was the
+    /// last one, the key stays as it is until `poll` is called with a time when the delay is over.
+    ///
+    /// # Errors
+    /// [`Error::NoUser`] if there is none.
+    pub fn dec_at(&'static self, now: Duration) -> Result<(), Error> {
+        self.leave(|| nanoseconds(now)).map(|_| ())
+    }
+
+    /// Takes a user away. If it was the last one, the key stays as it is until the delay is over, and is released by a thread then.
+    /// If no thread can be started, it is released at once.
+    ///
+    /// # Errors
+    /// [`Error::NoUser`] if there is none.
+    #[cfg(all(feature = "std", target_os = "linux"))]
+    pub fn dec(&'static self) -> Result<(), Error> {
+        if let Some(due) = self.leave(timer::now)?
+            && !timer::arm(self, due)
+        {
+            // The user has gone, whatever becomes of this. What cannot be switched is tried again with the next user.
+            let _ = self.flush();
+        }
+        Ok(())
+    }
+
+    /// Takes a user away. Returns when the key is to be released if it was the last one.
+    fn leave(&self, now: impl Fn() -> u64) -> Result<Option<u64>, Error> {
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            let mut due = None;
+            match state & USERS {
+                0 => {
+                    return Err(Error::NoUser {
+                        key: self.key.name(),
+                    });
+                }
+                1 => {
+                    let time = now().saturating_add(self.delay.load(Ordering::Relaxed));
+                    // Before the user goes: whoever sees that nobody is there sees this, too.
+                    self.due.store(time, Ordering::Relaxed);
+                    due = Some(time);
+                }
+                _ => {}
+            }
+            match self.state.compare_exchange_weak(
+                state,
+                state - 1,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(due),
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Releases the key if it has had no user for the delay. Otherwise tells how much longer that takes; nothing if there are
+    /// users, or the key is not held.
+    ///
+    /// # Errors
+    /// If the key cannot be switched: it is still held, and may be tried again.
+    pub fn poll(&'static self, now: Duration) -> Result<Option<Duration>, Error> {
+        let now = nanoseconds(now);
+        match self.rest(now) {
+            None => Ok(None),
+            Some(0) => self.release(|| self.rest(now) == Some(0)).map(|()| {
+                let rest = self.rest(now).filter(|rest| *rest != 0);
+                rest.map(Duration::from_nanos)
+            }),
+            Some(rest) => Ok(Some(Duration::from_nanos(rest))),
+        }
+    }
+
+    /// How long the key is to be held without a user from now on; none if it has users, or is not held.
+    fn rest(&self, now: u64) -> Option<u64> {
+        self.is_lingering()
+            .then(|| self.due.load(Ordering::Relaxed).saturating_sub(now))
+    }
+
+    /// Releases the key at once if it has no user. When this returns without there being users, it is released.
+    ///
+    /// # Errors
+    /// If the key cannot be switched: it is still held, and may be tried again.
+    pub fn flush(&'static self) -> Result<(), Error> {
+        let result = self.release(|| true);
+        #[cfg(all(feature = "std", target_os = "linux"))]
+        timer::wake();
+        result
+    }
+
+    /// Releases the key if it has no user, and if that is still wanted when nobody else switches keys.
+    fn release(&'static self, wanted: impl FnOnce() -> bool) -> Result<(), Error> {
+        registry::locked(|guard| {
+            let state = self.state.load(Ordering::Acquire);
+            if state & COUNTED == 0 || state & USERS != 0 || !wanted() {
+                return Ok(());
+            }
+            // From here on, whoever comes waits for the lock.
+            let closed =
+                self.state
+                    .compare_exchange(state, COUNTED, Ordering::AcqRel, Ordering::Relaxed);
+            if closed.is_err() {
+                return Ok(());
+            }
+            let result = self.switch(guard, false);
+            match result {
+                // Somebody else has taken away more users of the key than there were.
+                Err(Error::NoUser { .. }) => self.state.store(0, Ordering::Release),
+                Err(_) if self.state.load(Ordering::Relaxed) & COUNTED != 0 => {
+                    self.state.store(state, Ordering::Release);
+                }
+                _ => {}
+            }
+            result
+        })
+    }
+
+    /// Adds or removes us as a user of the key, and says so in [`Deferred::state`].
+    fn switch(&'static self, guard: &Guard, on: bool) -> Result<(), Error> {
+        let change = if on {
+            self.key.incrementing()
+        } else {
+            self.key.decrementing()
+        };
+        registry::switch_locked(guard, &[change], |count| {
+            DOING.begin(self, on);
+            count();
+            DOING.finish(self);
+        })
+    }
+}
+
+/// What is being done to a key's state. A process that is forked by another thread in this moment must find out whether it was done
+/// already. Used under the lock.
+struct Doing {
+    deferred: AtomicPtr<Deferred>,
+    on: AtomicBool,
+    /// The key's state when it is done.
+    after: AtomicU32,
+}
+
+static DOING: Doing = Doing {
+    deferred: AtomicPtr::new(core::ptr::null_mut()),
+    on: AtomicBool::new(false),
+    after: AtomicU32::new(0),
+};
+
+impl Doing {
+    fn begin(&self, deferred: &'static Deferred, on: bool) {
+        let before = deferred.key.state().load(Ordering::Relaxed);
+        let after = if on { before + 1 } else { before - 1 };
+        self.after.store(after, Ordering::Relaxed);
+        self.on.store(on, Ordering::Relaxed);
+        let deferred = core::ptr::from_ref(deferred).cast_mut();
+        self.deferred.store(deferred, Ordering::SeqCst);
+    }
+
+    fn finish(&self, deferred: &Deferred) {
+        let counted = match self.on.load(Ordering::Relaxed) {
+            true => COUNTED,
+            false => 0,
+        };
+        deferred.state.store(counted, Ordering::SeqCst);
+        self.deferred.store(core::ptr::null_mut(), Ordering::SeqCst);
+    }
+}
+
+/// Finishes what a thread has begun that is not there any more.
+pub(crate) fn recover(_: &Guard) {
+    // SAFETY: only what is static was stored.
+    if let Some(deferred) = unsafe { DOING.deferred.load(Ordering::SeqCst).as_ref() } {
+        let after = DOING.after.load(Ordering::Relaxed);
+        if deferred.key.state().load(Ordering::SeqCst) == after {
+            DOING.finish(deferred);
+        } else {
+            DOING
+                .deferred
+                .store(core::ptr::null_mut(), Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a child finds that was forked in the middle of a change of the key's state.
+    #[test]
+    fn what_was_counted_is_known_after_a_fork() {
+        crate::define_static_key_false!(KEY);
+        static USERS: Deferred = Deferred::new(KEY.key(), Duration::ZERO);
+        let state = || (USERS.state.load(Ordering::SeqCst), KEY.users());
+        registry::locked(|guard| {
+            DOING.begin(&USERS, true);
+            recover(guard);
+            assert_eq!(state(), (0, 0));
+            DOING.begin(&USERS, true);
+            KEY.state().fetch_add(1, Ordering::SeqCst);
+            recover(guard);
+            assert_eq!(state(), (COUNTED, 1));
+            DOING.begin(&USERS, false);
+            recover(guard);
+            assert_eq!(state(), (COUNTED, 1));
+            DOING.begin(&USERS, false);
+            KEY.state().fetch_sub(1, Ordering::SeqCst);
+            recover(guard);
+            recover(guard);
+            assert_eq!(state(), (0, 0));
+            KEY.state().fetch_add(1, Ordering::SeqCst);
+            USERS.state.store(COUNTED, Ordering::SeqCst);
+            Ok(())
+        })
+        .expect("nobody else switches");
+        // A key that is counted, and perhaps not switched, takes users, and can be released.
+        USERS.inc().expect("switched");
+        assert_eq!(state(), (COUNTED | READY | 1, 1));
+        USERS.dec_at(Duration::ZERO).expect("there is a user");
+        USERS.flush().expect("switched");
+        assert_eq!(state(), (0, 0));
+    }
+}
