@@ -178,7 +178,8 @@ fn threads_execute_branches_while_they_are_switched() {
             .collect();
         let begin = Instant::now();
         let mut toggles = 0_u64;
-        while begin.elapsed() < Duration::from_secs(2) {
+        // Often enough also where processors are slow: emulated, or busy with something else.
+        while begin.elapsed() < Duration::from_secs(2) || toggles < 100 {
             KEY.enable().expect("switched");
             assert!(static_branch_unlikely!(KEY));
             KEY.disable().expect("switched");
@@ -192,7 +193,7 @@ fn threads_execute_branches_while_they_are_switched() {
         }
         toggles
     });
-    assert!(toggles > 100, "{toggles}");
+    assert!(toggles >= 100, "{toggles}");
     assert_eq!(far.load(Ordering::Relaxed), 0);
 }
 

@@ -12,7 +12,7 @@ mod isa;
 #[path = "x86_64.rs"]
 mod isa;
 
-pub use isa::{Entry, FIRST, LONGEST, STEPS, is_branch, step};
+pub use isa::{FIRST, LONGEST, STEPS, is_branch, step};
 
 use isa::length;
 
@@ -27,6 +27,48 @@ pub struct Branch {
     pub key: usize,
     /// What the program's expression is where the instruction does not jump.
     pub likely: bool,
+}
+
+/// An entry of the table as the assembler has written it: distances, from the fields themselves, to the instruction, to where it
+/// jumps, and to a slot with the address of the key, or of the array of keys; then the offset of the key from there, with bit 0
+/// for likely branches. Later the distances are taken from the beginning of the table, as it is sorted.
+///
+/// The slot is one of the global offset table on x86-64. Elsewhere not all linkers can be asked for such a slot from a table of
+/// data (`R_RISCV_GOT32_PCREL`, `R_AARCH64_GOTPCREL32`: GNU ld 2.40 has neither), nor for the distance to a key of another
+/// library, so there each object file brings its own, for each key one.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Entry {
+    code: i32,
+    target: i32,
+    key: i32,
+    offset: u32,
+}
+
+impl Entry {
+    /// Counts distances from the beginning of the table instead of from the entry's own fields.
+    pub fn rebase(&mut self, at: usize, base: usize) {
+        let distance = (at - base) as i32;
+        self.code += distance;
+        self.target += distance + 4;
+        self.key += distance + 8;
+    }
+
+    /// The branch of an entry that is rebased.
+    ///
+    /// # Safety
+    /// The entry belongs to the table at `base`, which is relocated.
+    pub unsafe fn branch(&self, base: usize) -> Branch {
+        let slot = base.wrapping_add_signed(self.key as isize) as *const usize;
+        // SAFETY: the slot is never written after relocation.
+        let symbol = unsafe { slot.read() };
+        Branch {
+            code: base.wrapping_add_signed(self.code as isize),
+            target: base.wrapping_add_signed(self.target as isize),
+            key: symbol + (self.offset & !7) as usize,
+            likely: self.offset & 1 != 0,
+        }
+    }
 }
 
 /// What is written at a branch.
@@ -53,19 +95,26 @@ pub unsafe fn bytes(branch: &Branch) -> [u8; LONGEST] {
     bytes
 }
 
-/// One of three steps: to an instruction that does nothing whatever bytes follow it, then these bytes, then the wanted
-/// instruction. None if nothing is to be written.
-#[cfg(not(target_arch = "aarch64"))]
-fn step_by_way_of(between: u8, number: usize, bytes: &[u8], wanted: [u8; LONGEST]) -> Option<Step> {
+/// One of three steps: to an instruction that does nothing whatever else is in it, for which one byte is written, at `place`;
+/// then all other bytes, which may be seen in any order; then that byte of the wanted instruction. None if nothing is to be
+/// written.
+fn step_by_way_of(
+    (place, between): (usize, u8),
+    number: usize,
+    bytes: &[u8],
+    wanted: [u8; LONGEST],
+) -> Option<Step> {
     let size = bytes.len();
-    let (first, range) = match number {
-        0 if *bytes != wanted[..size] && bytes[0] != between => (between, 0..1),
-        1 if bytes[0] == between && bytes[1..] != wanted[1..size] => (wanted[0], 1..size),
-        2 if bytes[0] == between => (wanted[0], 0..1),
+    let others = if place == 0 { 1..size } else { 0..place };
+    let is_between = bytes[place] == between;
+    let (byte, range) = match number {
+        0 if *bytes != wanted[..size] && !is_between => (between, place..place + 1),
+        1 if is_between && bytes[others.clone()] != wanted[others.clone()] => (between, others),
+        2 if is_between && wanted[place] != between => (wanted[place], place..place + 1),
         _ => return None,
     };
     let mut bytes = wanted;
-    bytes[0] = first;
+    bytes[place] = byte;
     Some(Step { bytes, range })
 }
 

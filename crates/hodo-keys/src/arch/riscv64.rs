@@ -37,14 +37,23 @@ macro_rules! __branch_asm {
                 ".macro hodo_keys_entry",
                 ".set .Lhodo_keys_branch\\@, 2b",
                 ".pushsection hodo_keys,\"awo\",@progbits,.Lhodo_keys_branch\\@",
-                ".balign 8",
+                ".balign 4",
                 ".word 2b - .",
                 ".word {other} - .",
-                ".dword {key} + {offset} + {likely} - .",
+                ".word .Lhodo_keys_slot_{key} - .",
+                ".word {offset} + {likely}",
                 ".popsection",
                 ".endm",
                 "hodo_keys_entry",
                 ".purgem hodo_keys_entry",
+                // The slot with the key's address, once for each key, which the key's own name is good for.
+                ".ifndef .Lhodo_keys_slot_{key}",
+                ".pushsection .data.rel.ro.hodo_keys.{key},\"aw\",@progbits",
+                ".balign 8",
+                ".Lhodo_keys_slot_{key}:",
+                ".dword {key}",
+                ".popsection",
+                ".endif",
                 // Once in each executable and library: the module tells of itself when it is loaded and unloaded.
                 ".ifndef .Lhodo_keys_told",
                 ".set .Lhodo_keys_told, 1",
@@ -101,39 +110,6 @@ pub const FIRST: usize = 1;
 /// The longest branch, in bytes.
 pub const LONGEST: usize = 4;
 
-/// An entry of the table as the assembler has written it, and later, with distances taken from the beginning of the table, as it
-/// is sorted.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct Entry {
-    code: i32,
-    target: i32,
-    key: i64,
-}
-
-impl Entry {
-    /// Counts distances from the beginning of the table instead of from the entry's own fields.
-    pub fn rebase(&mut self, at: usize, base: usize) {
-        let distance = at - base;
-        self.code += distance as i32;
-        self.target += distance as i32 + 4;
-        self.key += distance as i64 + 8;
-    }
-
-    /// The branch of an entry that is rebased.
-    ///
-    /// # Safety
-    /// The entry belongs to the table at `base`.
-    pub unsafe fn branch(&self, base: usize) -> Branch {
-        Branch {
-            code: base.wrapping_add_signed(self.code as isize),
-            target: base.wrapping_add_signed(self.target as isize),
-            key: base.wrapping_add_signed((self.key & !1) as isize),
-            likely: self.key & 1 != 0,
-        }
-    }
-}
-
 /// Whether bytes are something that a branch can be, also while it is changed.
 pub fn is_branch(bytes: &[u8; LONGEST]) -> bool {
     *bytes == NOP || matches!(bytes, [LUI | JAL, second, ..] if second & 0xF == 0)
@@ -159,5 +135,5 @@ pub fn step(number: usize, branch: &Branch, bytes: &[u8; LONGEST], jump: bool) -
     } else {
         NOP
     };
-    step_by_way_of(LUI, number, bytes, wanted)
+    step_by_way_of((0, LUI), number, bytes, wanted)
 }

@@ -118,43 +118,6 @@ pub const FIRST: usize = 1;
 /// The longest branch, in bytes.
 pub const LONGEST: usize = 5;
 
-/// An entry of the table as the assembler has written it, and later, with the first three distances taken from the beginning of
-/// the table, as it is sorted.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct Entry {
-    code: i32,
-    target: i32,
-    key: i32,
-    offset: u32,
-}
-
-impl Entry {
-    /// Counts distances from the beginning of the table instead of from the entry's own fields.
-    pub fn rebase(&mut self, at: usize, base: usize) {
-        let distance = (at - base) as i32;
-        self.code += distance;
-        self.target += distance + 4;
-        self.key += distance + 8;
-    }
-
-    /// The branch of an entry that is rebased.
-    ///
-    /// # Safety
-    /// The entry belongs to the table at `base`, which is relocated.
-    pub unsafe fn branch(&self, base: usize) -> Branch {
-        let slot = base.wrapping_add_signed(self.key as isize) as *const usize;
-        // SAFETY: the slot of the global offset table.
-        let symbol = unsafe { slot.read() };
-        Branch {
-            code: base.wrapping_add_signed(self.code as isize),
-            target: base.wrapping_add_signed(self.target as isize),
-            key: symbol + (self.offset & !7) as usize,
-            likely: self.offset & 1 != 0,
-        }
-    }
-}
-
 /// Whether bytes are something that a branch can be, also while it is changed.
 pub fn is_branch(bytes: &[u8; LONGEST]) -> bool {
     match bytes {
@@ -186,5 +149,5 @@ pub fn step(number: usize, branch: &Branch, bytes: &[u8; LONGEST], jump: bool) -
         wanted[..size].copy_from_slice(nop);
     }
     let between = if short { TEST_AL } else { TEST_EAX };
-    step_by_way_of(between, number, &bytes[..size], wanted)
+    step_by_way_of((0, between), number, &bytes[..size], wanted)
 }
