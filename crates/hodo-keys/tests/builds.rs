@@ -10,8 +10,8 @@ const MUSL: &str = "x86_64-unknown-linux-musl";
 const LEVELS: [&str; 6] = ["0", "1", "2", "3", "s", "z"];
 const LTO: [(&str, &str); 3] = [
     ("separate", ""),
-    ("thin", "-C lto=thin"),
-    ("fat", "-C lto=fat"),
+    ("thin", "-C lto=thin -C panic=unwind"),
+    ("fat", "-C lto=fat -C panic=unwind"),
 ];
 const UNITS: [&str; 2] = ["1", "16"];
 const KINDS: [(&str, &str); 5] = [

@@ -128,10 +128,10 @@ impl Elf {
         decoder.into_iter().collect()
     }
 
-    /// Whether there is a symbol that contains this word.
-    pub fn has_symbol(&self, word: &str) -> bool {
-        self.file()
-            .symbols()
-            .any(|symbol| symbol.name().is_ok_and(|name| name.contains(word)))
+    /// Whether a symbol whose name contains this is defined.
+    pub fn defines(&self, word: &str) -> bool {
+        self.file().symbols().any(|symbol| {
+            symbol.is_definition() && symbol.name().is_ok_and(|name| name.contains(word))
+        })
     }
 }

@@ -131,6 +131,7 @@ impl Build {
             .arg(format!("hodo_keys={}/libhodo_keys.rlib", library.display()))
             .arg("-L")
             .arg(format!("dependency={}/deps", library.display()))
+            .args(["-C", "panic=abort"])
             .arg("-o")
             .arg(&program)
             .args(&self.options)
