@@ -193,9 +193,10 @@ pub fn user() -> u32 {
 /// Registers the process for [`sync_core`], where the kernel wants that. Fails where the kernel does not have it
 /// (`ENOSYS`, `EINVAL`: Linux before 4.16).
 pub fn register_sync_core() -> Result<(), Errno> {
-    // Any number of processes may be in it at any time, so there is nothing to register.
+    // There is nothing to register; whether the call is allowed is seen by flushing the own processor's cache only.
     #[cfg(target_arch = "riscv64")]
-    return Ok(());
+    // SAFETY: an empty range stands for all memory.
+    return unsafe { call(number::FLUSH_ICACHE, [0, 0, 1, 0, 0, 0]) }.map(|_| ());
     #[cfg(not(target_arch = "riscv64"))]
     // SAFETY: plain numbers.
     unsafe { call(number::MEMBARRIER, [1 << 6, 0, 0, 0, 0, 0]) }.map(|_| ())
@@ -231,10 +232,9 @@ mod tests {
         let before = block_signals().expect("there is such a call");
         let now = block_signals().expect("there is such a call");
         let bit = |signal: u32| 1_u64 << (signal - 1);
-        assert_eq!(
-            now & (bit(1) | bit(2) | bit(15) | bit(64)),
-            bit(1) | bit(2) | bit(15) | bit(64)
-        );
+        // The last of the 64 is qemu's own.
+        let some = bit(1) | bit(2) | bit(15) | bit(40);
+        assert_eq!(now & some, some);
         assert_eq!((now & !before) & (bit(5) | bit(11) | bit(33)), 0);
         set_blocked_signals(before).expect("there is such a call");
         assert_eq!(block_signals(), Ok(before));

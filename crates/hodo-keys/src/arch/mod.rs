@@ -227,6 +227,89 @@ mod tests {
         }
     }
 
+    /// Where a `c.j` leads, as the assembler has it: `.option rvc; j .+64`, and so on.
+    #[cfg(target_arch = "riscv64")]
+    const SHORT: [(isize, u16); 9] = [
+        (2, 0xA009),
+        (16, 0xA801),
+        (32, 0xA005),
+        (64, 0xA081),
+        (128, 0xA041),
+        (256, 0xA201),
+        (1024, 0xA101),
+        (-2, 0xBFFD),
+        (-2048, 0xB001),
+    ];
+
+    #[cfg(target_arch = "riscv64")]
+    #[test]
+    fn every_state_of_a_short_branch_is_harmless() {
+        for (distance, jump) in SHORT {
+            let mut bytes = [1, 0, 0, 0];
+            change(
+                &mut bytes,
+                &branch(0x10_0000_usize.wrapping_add_signed(distance)),
+                true,
+                |_| {},
+            );
+            assert_eq!(bytes[..2], jump.to_le_bytes(), "{distance}");
+        }
+        for distance in (-2048..2048_isize).step_by(2) {
+            let branch = branch(0x10_0000_usize.wrapping_add_signed(distance));
+            let mut bytes = [1, 0, 0, 0];
+            let mut jumps = [0; 2];
+            for jump in [true, false, true, false] {
+                let mut states = 0;
+                change(&mut bytes, &branch, jump, |bytes| {
+                    states += 1;
+                    assert!(is_branch(bytes.try_into().expect("four bytes")));
+                    assert_eq!(length(bytes[0]), 2);
+                    let half = u16::from_le_bytes([bytes[0], bytes[1]]);
+                    let register = half >> 7 & 31;
+                    match half >> 13 {
+                        // `c.addi` with a register: of x30, only 0 may be added.
+                        0 => assert!(matches!((register, half >> 2 & 31), (0 | 31, _) | (30, 0))),
+                        5 => jumps = [bytes[0], bytes[1]],
+                        _ => panic!("{half:#x}"),
+                    }
+                });
+                assert!(states > 0, "{distance}");
+                assert_eq!(bytes[1] >> 5 == 5, jump);
+                assert_eq!(bytes[..2] == [1, 0], !jump);
+                assert_eq!(bytes[2..], [0, 0]);
+                if jump {
+                    // No other jump was there on the way.
+                    assert_eq!(jumps, bytes[..2]);
+                }
+            }
+        }
+    }
+
+    #[cfg(target_arch = "riscv64")]
+    #[test]
+    fn a_change_that_was_left_in_the_middle_is_finished() {
+        for (distance, first, between) in [(-2, 0x7D, 0), (64, 0x81, 0xF)] {
+            let branch = branch(0x10_0000_usize.wrapping_add_signed(distance));
+            for start in [[first, between, 0, 0], [1, between, 0, 0]] {
+                let mut bytes = start;
+                change(&mut bytes, &branch, false, |_| {});
+                assert_eq!(bytes, [1, 0, 0, 0]);
+                bytes = start;
+                change(&mut bytes, &branch, true, |_| {});
+                assert_eq!((bytes[0], bytes[1] >> 5), (first | bytes[0] & 0x80, 5));
+            }
+        }
+        // c.ebreak, c.addi x1, c.addi x30, ebreak.
+        for foreign in [
+            [0x02, 0x90, 0, 0],
+            [0x85, 0, 0, 0],
+            [0x05, 0x0F, 0, 0],
+            [0x73, 0, 0x10, 0],
+        ] {
+            assert!(!is_branch(&foreign));
+        }
+    }
+
     #[cfg(target_arch = "aarch64")]
     #[test]
     fn a_branch_is_written_as_one_word() {
