@@ -52,10 +52,15 @@ run() {
     done
     local name="${triple^^}"
     name="CARGO_TARGET_${name//-/_}"
+    local test=(env "${name}_LINKER=$gnu-gcc" "${name}_RUNNER=qemu-$arch -L /usr/$gnu" cargo test --quiet --target "$triple" --no-fail-fast)
     echo "$arch"
-    env "${name}_LINKER=$gnu-gcc" "${name}_RUNNER=qemu-$arch -L /usr/$gnu" HODO_EMULATED=1 \
-        cargo test --quiet -p hodo-text -p hodo-keys --features hodo-text/alloc --target "$triple" --no-fail-fast \
-        --lib "${files[@]}" -- "$@"
+    [ $# -gt 0 ] || ! cargo clippy --version >/dev/null 2>&1 ||
+        cargo clippy --quiet --target "$triple" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- -D warnings
+    HODO_EMULATED=1 "${test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
+    if [ "$arch" = aarch64 ]; then
+        echo "$arch, branches written at once"
+        HODO_EMULATED=words "${test[@]}" -p hodo-keys "${files[@]}" -- "$@"
+    fi
 }
 
 only="${1:-}"

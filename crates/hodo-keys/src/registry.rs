@@ -356,6 +356,7 @@ impl Session {
     /// Makes branches what their keys' states say. What a branch needs is read from it before each step, so this also finishes
     /// what was begun elsewhere.
     fn settle<I: Iterator<Item = Branch>>(self, branches: impl Fn() -> I) -> Result<(), Error> {
+        let words = self.0.writes_words();
         for number in 0..arch::STEPS {
             let mut written = false;
             for branch in branches() {
@@ -364,7 +365,7 @@ impl Session {
                 // SAFETY: keys are never freed before the branches on them.
                 let key = unsafe { &*(branch.key as *const Key) };
                 let jump = key.is_enabled() != branch.likely;
-                if let Some(step) = arch::step(number, &branch, &bytes, jump) {
+                if let Some(step) = arch::step(number, &branch, &bytes, jump, words) {
                     let at = branch.code + step.range.start;
                     // SAFETY: threads can execute it after each of the steps, see `arch`.
                     unsafe { self.0.write(at, &step.bytes[step.range]) }.map_err(Error::Text)?;

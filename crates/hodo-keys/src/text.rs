@@ -10,7 +10,7 @@ pub type Errno = i32;
 ///
 /// # Safety
 /// What is written must be there, for all processors, when [`Text::sync`] returns, and no processor may execute what it has
-/// fetched before. On AArch64 a write of four bytes must be one store.
+/// fetched before.
 pub unsafe trait Text: Sync {
     /// Called before the first write of a change.
     ///
@@ -28,6 +28,12 @@ pub unsafe trait Text: Sync {
     /// # Safety
     /// `at` is code of the program, and `bytes` may be there.
     unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno>;
+
+    /// Whether an aligned word of four bytes is written by one store. Only AArch64 asks: there a branch is then changed at once,
+    /// else byte by byte, in three steps. In other places and on other processors bytes may be written in any order.
+    fn writes_words(&self) -> bool {
+        false
+    }
 
     /// Has every processor execute a serializing instruction (x86-64), `fence.i` (RISC-V), `isb` (AArch64).
     fn sync(&self);
@@ -119,6 +125,10 @@ mod linux {
                 count if count == bytes.len() => Ok(()),
                 _ => Err(EIO),
             }
+        }
+
+        fn writes_words(&self) -> bool {
+            sys::writes_words()
         }
 
         fn sync(&self) {

@@ -80,6 +80,12 @@ pub unsafe fn pwrite(file: i32, from: &[u8], at: u64) -> Result<usize, Errno> {
     unsafe { call(number::PWRITE, args) }
 }
 
+/// Whether an aligned word of four bytes that is written to `/proc/self/mem` is written by one store. Not said for x86-64 and
+/// RISC-V, where nobody needs it.
+pub fn writes_words() -> bool {
+    arch::writes_words()
+}
+
 /// Lets other threads run.
 pub fn yield_now() {
     // SAFETY: no arguments.

@@ -1,10 +1,28 @@
 //! AArch64: a branch is a `nop` or a `b`, of four bytes.
 //!
+//! # How a branch is changed while threads execute it
+//!
 //! These two may be exchanged while other processors execute them (Arm Architecture Reference Manual, section B2.3.4, "Concurrent
-//! modification and execution of instructions"): each executes the old or the new one. Both are one aligned word, which is
-//! written by one store.
+//! modification and execution of instructions"): each executes the old or the new one, if the aligned word is written by one
+//! store. Linux writes to `/proc/self/mem` by `memcpy` (`copy_to_user_page` in `arch/arm64/mm/flush.c`, which also cleans the data cache
+//! and invalidates the instruction caches of all processors), and that has one `str` for four bytes, or two of the same word
+//! (`arch/arm64/lib/copy_template.S` to Linux 5.13, `memcpy.S` since). But since Linux 6.13 (commit 836ed3c4e473) it is `cpyp`, `cpym`, `cpye`
+//! where the processor has these (`FEAT_MOPS`), and they promise nothing about the size of their stores.
+//!
+//! Where words are not promised, a nop becomes a jump by way of `prfm` with a literal, which does nothing but fetch to a cache what
+//! may be at some address, whatever its operands are, and has them where `b` has its distance:
+//!
+//! ```text
+//! 1f 20 03 d5    nop
+//! 1f 20 03 d8    prfm #31, …         one byte is written
+//! .. .. .. d8    prfm …              any of the bytes may be seen before the others
+//! .. .. .. 1.    b …                 one byte is written
+//! ```
+//!
+//! The manual has no word for `prfm` in that section; but a processor that executed what none of its bytes have ever been would
+//! fail at the words' exchange, too. After each step every processor executes `isb`.
 
-use super::{Branch, Step};
+use super::{Branch, Step, step_by_way_of};
 
 /// What one branch puts into the program. `$jump` is the instruction, or the nop.
 #[doc(hidden)]
@@ -93,9 +111,11 @@ macro_rules! __branch_asm {
 
 const NOP: [u8; 4] = 0xD503_201F_u32.to_le_bytes();
 const B: u32 = 0b000101 << 26;
+/// The last byte of `prfm` with a literal.
+const PRFM: u8 = 0xD8;
 
 /// How many steps a change has.
-pub const STEPS: usize = 1;
+pub const STEPS: usize = 3;
 
 /// How much of a branch is written as it is to see whether code can be written, in bytes.
 pub const FIRST: usize = 4;
@@ -105,7 +125,7 @@ pub const LONGEST: usize = 4;
 
 /// Whether bytes are something that a branch can be, also while it is changed.
 pub fn is_branch(bytes: &[u8; LONGEST]) -> bool {
-    *bytes == NOP || u32::from_le_bytes(*bytes) >> 26 == B >> 26
+    *bytes == NOP || bytes[3] == PRFM || u32::from_le_bytes(*bytes) >> 26 == B >> 26
 }
 
 /// How many bytes a branch has.
@@ -113,13 +133,23 @@ pub fn length(_: u8) -> usize {
     4
 }
 
-/// What is to be written at a branch to make it a jump or a nop; none if it is. What is there must be one of the forms.
-pub fn step(_: usize, branch: &Branch, bytes: &[u8; LONGEST], jump: bool) -> Option<Step> {
+/// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must be one of
+/// the forms. With `words` an aligned word is written by one store.
+pub fn step(
+    number: usize,
+    branch: &Branch,
+    bytes: &[u8; LONGEST],
+    jump: bool,
+    words: bool,
+) -> Option<Step> {
     let distance = branch.target.wrapping_sub(branch.code) as u32;
     let jump = jump.then(|| (B | distance >> 2 & 0x3FF_FFFF).to_le_bytes());
     let wanted = jump.unwrap_or(NOP);
-    (*bytes != wanted).then_some(Step {
-        bytes: wanted,
-        range: 0..LONGEST,
-    })
+    if words {
+        return (*bytes != wanted).then_some(Step {
+            bytes: wanted,
+            range: 0..LONGEST,
+        });
+    }
+    step_by_way_of((3, PRFM), number, bytes, wanted)
 }

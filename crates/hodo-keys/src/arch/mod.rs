@@ -125,14 +125,12 @@ mod tests {
     /// All steps from what is there to a jump or a nop, with each state that a processor may see.
     fn change(bytes: &mut [u8; LONGEST], branch: &Branch, jump: bool, mut seen: impl FnMut(&[u8])) {
         for number in 0..STEPS {
-            let Some(step) = step(number, branch, bytes, jump) else {
+            let Some(step) = step(number, branch, bytes, jump, false) else {
                 continue;
             };
             for place in step.range.clone().rev() {
                 bytes[place] = step.bytes[place];
-                if cfg!(not(target_arch = "aarch64")) {
-                    seen(bytes);
-                }
+                seen(bytes);
             }
             seen(bytes);
         }
@@ -311,13 +309,58 @@ mod tests {
     }
 
     #[cfg(target_arch = "aarch64")]
+    const NOP: [u8; 4] = 0xD503_201F_u32.to_le_bytes();
+
+    #[cfg(target_arch = "aarch64")]
     #[test]
-    fn a_branch_is_written_as_one_word() {
+    fn every_state_in_between_is_harmless() {
+        for (target, jump) in [
+            (0x10_0000 - 8, 0x17FF_FFFE_u32),
+            (0x10_0000 + 0x123_4564, 0x1448_D159),
+            (0x900_0000 - 4 + 0x10_0000 - 0x100_0000, 0x15FF_FFFF),
+        ] {
+            let branch = branch(target);
+            let mut bytes = NOP;
+            let seen = |bytes: &[u8]| {
+                // `prfm` with a literal is D8, and everything else is operands.
+                assert!(bytes[3] == 0xD8 || bytes == NOP || bytes == jump.to_le_bytes());
+                assert!(is_branch(bytes.try_into().expect("four bytes")));
+            };
+            for _ in 0..2 {
+                change(&mut bytes, &branch, true, seen);
+                assert_eq!(bytes, jump.to_le_bytes());
+                change(&mut bytes, &branch, false, seen);
+                assert_eq!(bytes, NOP);
+            }
+            // Left in the middle, and finished in either way.
+            for start in [[0x1F, 0x20, 3, 0xD8], [0xFE, 0x20, 0xFF, 0xD8]] {
+                bytes = start;
+                change(&mut bytes, &branch, true, seen);
+                assert_eq!(bytes, jump.to_le_bytes());
+                bytes = start;
+                change(&mut bytes, &branch, false, seen);
+                assert_eq!(bytes, NOP);
+                let step = step(0, &branch, &start, true, true).expect("something to write");
+                assert_eq!((step.bytes, step.range), (jump.to_le_bytes(), 0..4));
+            }
+        }
+        assert!(!is_branch(&0xD420_0000_u32.to_le_bytes()));
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    #[test]
+    fn where_words_are_written_at_once_a_branch_is() {
         let branch = branch(0x10_0000 - 8);
-        let mut bytes = 0xD503_201F_u32.to_le_bytes();
-        change(&mut bytes, &branch, true, |_| {});
-        assert_eq!(bytes, 0x17FF_FFFE_u32.to_le_bytes());
-        change(&mut bytes, &branch, false, |_| {});
-        assert_eq!(bytes, 0xD503_201F_u32.to_le_bytes());
+        let jump = 0x17FF_FFFE_u32.to_le_bytes();
+        let step_to = |number, bytes, jump| {
+            let step = step(number, &branch, bytes, jump, true);
+            step.map(|step| (step.bytes, step.range))
+        };
+        assert_eq!(step_to(0, &NOP, true), Some((jump, 0..4)));
+        assert_eq!(step_to(0, &jump, false), Some((NOP, 0..4)));
+        for number in 0..STEPS {
+            assert_eq!(step_to(number, &jump, true), None);
+            assert_eq!(step_to(number, &NOP, false), None);
+        }
     }
 }

@@ -185,7 +185,13 @@ fn long_jump(distance: u32) -> [u8; 4] {
 
 /// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must be one of
 /// the forms.
-pub fn step(number: usize, branch: &Branch, bytes: &[u8; LONGEST], jump: bool) -> Option<Step> {
+pub fn step(
+    number: usize,
+    branch: &Branch,
+    bytes: &[u8; LONGEST],
+    jump: bool,
+    _: bool,
+) -> Option<Step> {
     let distance = branch.target.wrapping_sub(branch.code) as u32;
     if length(bytes[0]) == 4 {
         let wanted = if jump { long_jump(distance) } else { NOP };

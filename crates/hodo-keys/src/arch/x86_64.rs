@@ -137,7 +137,13 @@ pub fn length(first: u8) -> usize {
 
 /// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must be one of
 /// the forms.
-pub fn step(number: usize, branch: &Branch, bytes: &[u8; LONGEST], jump: bool) -> Option<Step> {
+pub fn step(
+    number: usize,
+    branch: &Branch,
+    bytes: &[u8; LONGEST],
+    jump: bool,
+    _: bool,
+) -> Option<Step> {
     let size = length(bytes[0]);
     let short = size == 2;
     let mut wanted = [0; LONGEST];

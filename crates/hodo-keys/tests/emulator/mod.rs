@@ -3,7 +3,8 @@
 //! for a moment and after the change. This is an emulator's workaround and never the way of the library.
 //!
 //! A test program has only to have this module: where `HODO_EMULATED` is set (by `scripts/cross.sh`), a constructor puts it to
-//! work. Everything else is the library's own: the order of writes, the steps, the entries.
+//! work. Everything else is the library's own: the order of writes, the steps, the entries. With the value `words`, branches on
+//! AArch64 are written at once.
 
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
@@ -43,6 +44,10 @@ unsafe impl Text for Emulated {
         let mut pages = self.0.lock().expect("nobody panics with it");
         pages.extend([at / PAGE, (at + bytes.len() - 1) / PAGE]);
         Ok(())
+    }
+
+    fn writes_words(&self) -> bool {
+        std::env::var_os("HODO_EMULATED").is_some_and(|value| value == "words")
     }
 
     fn sync(&self) {

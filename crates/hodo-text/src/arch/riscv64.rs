@@ -42,3 +42,8 @@ pub unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     }
     result
 }
+
+/// See [`crate::sys::writes_words`].
+pub fn writes_words() -> bool {
+    false
+}
