@@ -210,8 +210,12 @@ pub unsafe extern "C" fn load(module: *mut Module) {
     MODULES.store(module, Ordering::Release);
     if SWITCHED.load(Ordering::Relaxed) {
         let table = new.table(&guard);
-        // What fails is tried again when the key is switched the next time.
-        let _ = prepare(|| table.all()).and_then(|session| session.settle(|| table.all()));
+        if Session::begin()
+            .and_then(|session| session.settle(|| table.all()))
+            .is_err()
+        {
+            UNFINISHED.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -245,7 +249,7 @@ pub unsafe extern "C" fn unload(module: *mut Module) {
 ///
 /// # Errors
 /// Nothing is changed then. Only if the kernel refuses to write in the middle of it, the keys have their new state but not all
-/// of their branches; these follow when the key is switched the next time.
+/// of their branches; these follow when any key is switched the next time.
 pub fn switch(changes: &[Change]) -> Result<(), Error> {
     locked(|guard| switch_locked(guard, changes, |count| count()))
 }
@@ -257,9 +261,12 @@ pub(crate) fn locked<R>(work: impl FnOnce(&Guard) -> Result<R, Error>) -> Result
     if guard.unsettled() {
         // A child of fork: the parent's thread that was in the middle of a change is not there.
         deferred::recover(&guard);
+    }
+    if guard.unsettled() || UNFINISHED.load(Ordering::Relaxed) {
         let all = || modules(&guard).flat_map(|module| module.table(&guard).all());
-        prepare(all)?.settle(all)?;
+        Session::begin()?.settle(all)?;
         guard.settled();
+        UNFINISHED.store(false, Ordering::Relaxed);
     }
     work(&guard)
 }
@@ -331,16 +338,18 @@ fn prepare<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<Sessi
             });
         }
     }
-    let text = text::current().ok_or(Error::Text(text::ENOSYS))?;
-    text.begin().map_err(Error::Text)?;
-    let session = Session(text);
+    let session = Session::begin()?;
     // Kernels may let `/proc/self/mem` be opened, and refuse to write code.
     if !WRITABLE.load(Ordering::Relaxed)
         && let Some(branch) = branches().next()
     {
         // SAFETY: the module is loaded, and what is there is written again.
-        unsafe { text.write(branch.code, &arch::bytes(&branch)[..arch::FIRST]) }
-            .map_err(Error::Text)?;
+        unsafe {
+            session
+                .0
+                .write(branch.code, &arch::bytes(&branch)[..arch::FIRST])
+        }
+        .map_err(Error::Text)?;
         WRITABLE.store(true, Ordering::Relaxed);
     }
     Ok(session)
@@ -349,19 +358,37 @@ fn prepare<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<Sessi
 /// Whether code was ever written.
 static WRITABLE: AtomicBool = AtomicBool::new(false);
 
+/// Whether code could not be written in the middle of a change, or for a new module: then there are branches that are not what
+/// they should be, until a key is switched.
+static UNFINISHED: AtomicBool = AtomicBool::new(false);
+
 /// Code can be written as long as this lives.
 struct Session(&'static dyn Text);
 
 impl Session {
+    fn begin() -> Result<Self, Error> {
+        let text = text::current().ok_or(Error::Text(text::ENOSYS))?;
+        text.begin().map_err(Error::Text)?;
+        Ok(Self(text))
+    }
+
     /// Makes branches what their keys' states say. What a branch needs is read from it before each step, so this also finishes
-    /// what was begun elsewhere.
+    /// what was begun elsewhere. What is no branch any more is left as it is.
     fn settle<I: Iterator<Item = Branch>>(self, branches: impl Fn() -> I) -> Result<(), Error> {
+        self.write(branches)
+            .inspect_err(|_| UNFINISHED.store(true, Ordering::Relaxed))
+    }
+
+    fn write<I: Iterator<Item = Branch>>(&self, branches: impl Fn() -> I) -> Result<(), Error> {
         let words = self.0.writes_words();
         for number in 0..arch::STEPS {
             let mut written = false;
             for branch in branches() {
                 // SAFETY: the module is loaded.
                 let bytes = unsafe { arch::bytes(&branch) };
+                if !arch::is_branch(&bytes) {
+                    continue;
+                }
                 // SAFETY: keys are never freed before the branches on them.
                 let key = unsafe { &*(branch.key as *const Key) };
                 let jump = key.is_enabled() != branch.likely;

@@ -128,6 +128,13 @@ impl Elf {
         decoder.into_iter().collect()
     }
 
+    /// Where a symbol is.
+    pub fn address(&self, name: &str) -> u64 {
+        let file = self.file();
+        let symbol = file.symbols().find(|symbol| symbol.name() == Ok(name));
+        symbol.expect("there is this symbol").address()
+    }
+
     /// Whether a symbol whose name contains this is defined.
     pub fn defines(&self, word: &str) -> bool {
         self.file().symbols().any(|symbol| {

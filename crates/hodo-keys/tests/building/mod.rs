@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub mod alone;
 pub mod elf;
 
 /// The target that is built for where nothing else is said.
