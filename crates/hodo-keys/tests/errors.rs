@@ -125,40 +125,39 @@ fn a_breakpoint_at_a_branch_is_left_alone() {
     works();
 }
 
+/// How many descriptors the process may have; sets that, too.
+fn descriptors(new: Option<u64>) -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: it is written there.
+    let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    assert_eq!(result, 0);
+    let before = limit.rlim_cur;
+    if let Some(new) = new {
+        limit.rlim_cur = new;
+        // SAFETY: it is read there.
+        let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+        assert_eq!(result, 0);
+    }
+    before
+}
+
 #[test]
 fn without_descriptors() {
     if !alone("without_descriptors") {
         return;
     }
     works();
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: reads it.
-    assert_eq!(
-        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) },
-        0
-    );
-    let none = libc::rlimit {
-        rlim_cur: 0,
-        ..limit
-    };
-    // SAFETY: sets it.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) },
-        0
-    );
+    let limit = descriptors(None);
+    descriptors(Some(0));
     refused(Error::Text(libc::EMFILE));
     assert_eq!(
         KEY.enable().expect_err("refused").to_string(),
         "the code of static branches cannot be changed (error 24): /proc/self/mem must be writable, and the kernel have membarrier (Linux 4.16)"
     );
-    // SAFETY: as above.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) },
-        0
-    );
+    descriptors(Some(limit));
     works();
 }
 

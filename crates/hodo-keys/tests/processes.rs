@@ -254,15 +254,19 @@ fn signals_do_no_harm() {
             }
         });
         profile(true);
-        let switches = keep_switching(Duration::from_secs(1));
+        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let begin = Instant::now();
+        let mut switches = 0;
+        while switches < 200 || get(&SIGNALS) < 200 || get(&SEEN) == 0 {
+            switches += keep_switching(Duration::from_millis(200));
+            assert!(
+                begin.elapsed() < Duration::from_secs(60),
+                "{SIGNALS:?} {SEEN:?}"
+            );
+        }
         profile(false);
         stop.store(true, Ordering::Relaxed);
-        let (signals, seen) = (
-            SIGNALS.load(Ordering::Relaxed),
-            SEEN.load(Ordering::Relaxed),
-        );
-        println!("{switches} switches, {signals} signals, {seen} branches on in them");
-        assert!(switches > 20 && signals > 100 && seen > 0);
+        println!("{switches} switches, {SIGNALS:?} signals");
     });
 }
 
