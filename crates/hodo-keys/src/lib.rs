@@ -41,6 +41,8 @@
 extern crate std;
 
 mod arch;
+#[cfg(all(feature = "std", target_os = "linux"))]
+mod control;
 mod deferred;
 mod key;
 mod lock;
@@ -50,6 +52,8 @@ mod text;
 #[cfg(all(feature = "std", target_os = "linux"))]
 mod thread;
 
+#[cfg(all(feature = "std", target_os = "linux"))]
+pub use control::{apply_environment, expose, try_expose};
 pub use deferred::Deferred;
 pub use key::{Key, StaticKey, StaticKeyArray, StaticKeyFalse, StaticKeyTrue};
 pub use registry::{Change, Error, Found, for_each, switch};

@@ -305,6 +305,9 @@ pub(crate) fn settle(guard: &Guard, key: &'static Key) -> Result<(), Error> {
 /// Looks whether each change can be made after those before it.
 fn check_users(changes: &[Change]) -> Result<(), Error> {
     for (index, change) in changes.iter().enumerate() {
+        if matches!(change.operation, Operation::Enable | Operation::Disable) {
+            continue;
+        }
         let key = change.key.name();
         let mut users = i64::from(change.key.users());
         let same = |other: &&Change| core::ptr::eq(other.key, change.key);
@@ -424,10 +427,15 @@ pub struct Found {
 
 /// Calls a function for each key that has branches in a module, which may be more than once for one key. No key may be
 /// switched meanwhile by the same thread.
-pub fn for_each(mut found: impl FnMut(Found)) -> Result<(), Error> {
-    let guard = lock::take()?;
-    for module in modules(&guard) {
-        let table = module.table(&guard);
+pub fn for_each(found: impl FnMut(Found)) -> Result<(), Error> {
+    for_each_locked(&lock::take()?, found);
+    Ok(())
+}
+
+/// [`for_each`].
+pub(crate) fn for_each_locked(guard: &Guard, mut found: impl FnMut(Found)) {
+    for module in modules(guard) {
+        let table = module.table(guard);
         let mut rest = table.all().peekable();
         while let Some(first) = rest.next() {
             let mut branches = 1;
@@ -439,5 +447,4 @@ pub fn for_each(mut found: impl FnMut(Found)) -> Result<(), Error> {
             found(Found { key, branches });
         }
     }
-    Ok(())
 }

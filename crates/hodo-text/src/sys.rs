@@ -114,10 +114,7 @@ pub fn signal_thread(thread: u32, signal: i32) -> Result<(), Errno> {
 /// Sleeps while a word has a value: until [`futex_wake`], or for so long. May return earlier.
 pub fn futex_wait(word: &AtomicU32, value: u32, most: Duration) {
     const WAIT_PRIVATE: usize = 128;
-    let time = [
-        i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
-        i64::from(most.subsec_nanos()),
-    ];
+    let time = timespec(most);
     let args = [
         word.as_ptr() as usize,
         WAIT_PRIVATE,
@@ -128,6 +125,41 @@ pub fn futex_wait(word: &AtomicU32, value: u32, most: Duration) {
     ];
     // SAFETY: the kernel reads the word and the time.
     let _ = unsafe { call(number::FUTEX, args) };
+}
+
+/// The kernel's `struct timespec`.
+fn timespec(time: Duration) -> [i64; 2] {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    [seconds, i64::from(time.subsec_nanos())]
+}
+
+/// A file to wait for: the kernel's `struct pollfd`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Poll {
+    /// The file; if it is negative, it is left out.
+    pub file: i32,
+    /// What is waited for.
+    pub events: i16,
+    /// What has come: of `events`, or that the file has an error or no other end.
+    pub seen: i16,
+}
+
+/// [`Poll::events`]: there is something to read.
+pub const READABLE: i16 = 1;
+/// [`Poll::events`]: there is room to write.
+pub const WRITABLE: i16 = 4;
+
+/// Waits until something comes at one of these files, for so long at most if that is said. May return earlier.
+pub fn poll(files: &mut [Poll], most: Option<Duration>) {
+    let mut time = most.map(timespec);
+    let time = time.as_mut().map_or(0, |time| time.as_mut_ptr() as usize);
+    let args = [files.as_mut_ptr() as usize, files.len(), time, 0, 8, 0];
+    for file in &mut *files {
+        file.seen = 0;
+    }
+    // SAFETY: so many structures are there; the kernel may write the time, which is our own.
+    let _ = unsafe { call(number::PPOLL, args) };
 }
 
 /// Wakes all threads that sleep for a word.
@@ -252,6 +284,25 @@ mod tests {
         let (one, _other) = UnixStream::pair().expect("there are sockets");
         assert_eq!(peer(one.as_raw_fd()), Ok((process() as u32, user())));
         assert!(peer(-1).is_err());
+    }
+
+    #[test]
+    fn files_are_waited_for() {
+        let (one, mut other) = UnixStream::pair().expect("there are sockets");
+        let entry = |events| Poll {
+            file: one.as_raw_fd(),
+            events,
+            seen: 0,
+        };
+        let mut files = [entry(READABLE)];
+        poll(&mut files, Some(Duration::from_millis(10)));
+        assert_eq!(files[0].seen, 0);
+        std::io::Write::write_all(&mut other, b"x").expect("there is room");
+        poll(&mut files, None);
+        assert_eq!(files[0].seen, READABLE);
+        files = [entry(WRITABLE)];
+        poll(&mut files, None);
+        assert_eq!(files[0].seen, WRITABLE);
     }
 
     #[test]

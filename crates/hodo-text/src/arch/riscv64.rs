@@ -9,6 +9,7 @@ pub mod number {
     pub const READ: usize = 63;
     pub const PREAD: usize = 67;
     pub const PWRITE: usize = 68;
+    pub const PPOLL: usize = 73;
     pub const FUTEX: usize = 98;
     pub const SCHED_YIELD: usize = 124;
     pub const TGKILL: usize = 131;

@@ -17,6 +17,7 @@ pub mod number {
     pub const FUTEX: usize = 202;
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
+    pub const PPOLL: usize = 271;
     pub const MEMBARRIER: usize = 324;
 }
 

@@ -1,0 +1,200 @@
+//! Keys that are switched from outside: by the environment when the program starts, and while it runs.
+
+use std::format;
+use std::io::{self, Write};
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use crate::key::Key;
+use crate::lock::Guard;
+use crate::registry::{self, Error, Found};
+
+#[path = "control_answer.rs"]
+mod answer;
+#[path = "control_pattern.rs"]
+mod pattern;
+#[path = "control_server.rs"]
+mod server;
+
+/// Lets this program's keys be switched from outside: does what the environment variable `HODO_KEYS` says
+/// ([`apply_environment`]), then has a thread answer `hodo keys -p PID list`, `enable` and `disable`.
+///
+/// ```
+/// // In `main`, before anything else:
+/// hodo_keys::expose();
+/// ```
+///
+/// It may be called more than once; `HODO_KEYS` counts the first time. What fails is not told, for the program goes on without it;
+/// [`try_expose`] tells.
+///
+/// * The thread listens on a Unix socket in the abstract namespace, and answers those who have the same effective user as the
+///   process, and root. It is named `hodo-keys`, sleeps while nobody asks, and blocks all signals but those that an
+///   instruction raises. It lives as long as the process; a library that has called this stays mapped.
+/// * A child of `fork` has no such thread: it may call this again. Nor has a program after `exec`, if it does not call this itself.
+/// * `hodo keys -p PID enable` and `disable` do what [`Key::enable`] and [`Key::disable`] do. Keys that have users stay enabled.
+/// * Each library that has a copy of this crate of its own has keys of its own, too, and may expose them as well.
+pub fn expose() {
+    let _ = try_expose();
+}
+
+/// [`expose`], and why keys cannot be switched from outside.
+///
+/// # Errors
+/// If there can be no socket, or no thread.
+pub fn try_expose() -> io::Result<()> {
+    apply_environment();
+    server::start()
+}
+
+/// The variable's name.
+const VARIABLE: &str = "HODO_KEYS";
+
+/// Switches keys as the environment variable `HODO_KEYS` says: `PATTERN[=on|off],…`, in this order. Called by [`expose`]; of several
+/// calls only the first one does anything, also in children of `fork`.
+///
+/// A pattern is a name with `*` and `?`, as `mycrate::net::*`, or `net:*` for tracepoints; if it has no `::`, it may also be the
+/// last part of the name: `VERBOSE`. An element of an array is `LEVELS[3]`; `LEVELS` stands for all of them.
+///
+/// What is wrong is told on standard error, in a line that begins with `hodo-keys:`, and the program goes on. Libraries
+/// that are loaded later are not looked at. Programs with more rights than who has started them (set-user-ID) take no orders from the
+/// environment.
+pub fn apply_environment() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let Some(text) = std::env::var_os(VARIABLE).filter(|_| !privileged()) else {
+        return;
+    };
+    let text = text.to_string_lossy();
+    for complaint in text.split(',').filter_map(|clause| apply(clause).err()) {
+        // Nobody may be there to read it.
+        let _ = writeln!(io::stderr(), "hodo-keys: {VARIABLE}: {complaint}");
+    }
+}
+
+/// Whether the process may do what the one that has started it may not.
+fn privileged() -> bool {
+    use core::ffi::c_ulong;
+    unsafe extern "C" {
+        // Every C library of Linux has it, and std calls one.
+        fn getauxval(kind: c_ulong) -> c_ulong;
+    }
+    const AT_SECURE: c_ulong = 23;
+    // SAFETY: it only reads what the kernel has left for the program.
+    unsafe { getauxval(AT_SECURE) != 0 }
+}
+
+/// Does what one part of the variable says.
+fn apply(clause: &str) -> Result<(), String> {
+    let clause = clause.trim();
+    if clause.is_empty() {
+        return Ok(());
+    }
+    let (pattern, on) = match clause.split_once('=') {
+        None => (clause, true),
+        Some((pattern, "on")) => (pattern, true),
+        Some((pattern, "off")) => (pattern, false),
+        Some((_, other)) => {
+            return Err(format!(
+                "`{clause}`: after `=` comes on or off, not `{other}`"
+            ));
+        }
+    };
+    if pattern.is_empty() {
+        return Err(format!("`{clause}` has no pattern"));
+    }
+    switch(&[pattern], on, |_, _| {}).map_err(|error| match error {
+        Unswitched::NoMatch(_) => error.to_string(),
+        Unswitched::Failed(error) => format!("`{clause}`: {error}"),
+    })
+}
+
+/// Why keys were not switched.
+#[derive(Debug)]
+enum Unswitched {
+    /// These patterns match nothing.
+    NoMatch(Vec<String>),
+    /// This went wrong.
+    Failed(Error),
+}
+
+impl From<Error> for Unswitched {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl core::fmt::Display for Unswitched {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::NoMatch(patterns) => {
+                write!(f, "no static key matches `{}`", patterns.join("` or `"))
+            }
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// All keys, each once, sorted by name and index.
+fn keys(guard: &Guard) -> Vec<Found> {
+    let mut keys: Vec<Found> = Vec::new();
+    registry::for_each_locked(guard, |found| keys.push(found));
+    let address = |found: &Found| core::ptr::from_ref(found.key).addr();
+    keys.sort_by_key(address);
+    keys.dedup_by(|later, first| {
+        let same = address(later) == address(first);
+        if same {
+            first.branches += later.branches;
+        }
+        same
+    });
+    keys.sort_by_key(|found| (found.key.name(), found.key.index()));
+    keys
+}
+
+/// The patterns that match none of the keys.
+fn unmatched(patterns: &[&str], keys: &[Found]) -> Vec<String> {
+    let none = |pattern: &&&str| {
+        !keys
+            .iter()
+            .any(|found| pattern::matches(pattern, found.key))
+    };
+    patterns
+        .iter()
+        .filter(none)
+        .map(ToString::to_string)
+        .collect()
+}
+
+/// Switches all keys that match one of the patterns on or off, all at once; or none, if a pattern matches nothing. Then tells of
+/// each of them, and whether it was enabled before.
+fn switch(
+    patterns: &[&str],
+    on: bool,
+    mut tell: impl FnMut(&Found, bool),
+) -> Result<(), Unswitched> {
+    // Under the lock, so that no library goes away with its keys.
+    let outcome = registry::locked(|guard| {
+        let keys = keys(guard);
+        let missing = unmatched(patterns, &keys);
+        if !missing.is_empty() {
+            return Ok(Err(Unswitched::NoMatch(missing)));
+        }
+        let wanted = |found: &&Found| patterns.iter().any(|p| pattern::matches(p, found.key));
+        let keys: Vec<(Found, bool)> = keys
+            .iter()
+            .filter(wanted)
+            .map(|found| (*found, found.key.is_enabled()))
+            .collect();
+        let change = |key: &'static Key| if on { key.enabling() } else { key.disabling() };
+        let changes: Vec<_> = keys.iter().map(|(found, _)| change(found.key)).collect();
+        registry::switch_locked(guard, &changes, |count| count())?;
+        for (found, before) in &keys {
+            tell(found, *before);
+        }
+        Ok(Ok(()))
+    });
+    outcome?
+}

@@ -1,0 +1,257 @@
+//! The thread that switches keys for others: what clients may do to it.
+
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hodo_keys::{define_static_key_false, expose, static_branch_unlikely, try_expose};
+
+define_static_key_false!(FIRST; SECOND; THIRD);
+
+/// Names of sockets of this process.
+fn sockets() -> Vec<String> {
+    let mine = format!("hodoscope-keys-{}-", std::process::id());
+    let list = std::fs::read_to_string("/proc/net/unix").expect("there is /proc");
+    let names = list.lines().filter_map(|line| line.split_once('@'));
+    let mut names: Vec<String> = names
+        .map(|(_, name)| name.to_owned())
+        .filter(|name| name.starts_with(&mine))
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn connect() -> UnixStream {
+    let name = sockets().pop().expect("the keys are exposed");
+    let address = SocketAddr::from_abstract_name(name).expect("a short name");
+    let stream = UnixStream::connect_addr(&address).expect("somebody listens");
+    let patience = Some(Duration::from_secs(30));
+    stream.set_read_timeout(patience).expect("it is a time");
+    stream
+}
+
+fn rest(mut stream: UnixStream) -> String {
+    let mut answer = String::new();
+    match stream.read_to_string(&mut answer) {
+        Ok(_) => answer,
+        // What was sent and not read makes this of the end.
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => answer,
+        Err(error) => panic!("{error}: {answer}"),
+    }
+}
+
+fn ask(request: &str) -> String {
+    let mut stream = connect();
+    stream.write_all(request.as_bytes()).expect("it is heard");
+    rest(stream)
+}
+
+/// The thread's directory in /proc.
+fn server() -> Option<std::path::PathBuf> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("there is /proc");
+    let mut tasks = tasks.map(|task| task.expect("it is there").path());
+    tasks.find(|task| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "hodo-keys")
+    })
+}
+
+fn child(work: impl FnOnce() -> bool) {
+    // SAFETY: the child does what is tested, and ends without destructors.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(!done.unwrap_or(false))) };
+    }
+    let mut status = 0;
+    // SAFETY: it is our child.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!((waited, status), (pid, 0));
+}
+
+#[test]
+fn keys_are_switched_by_a_request() {
+    expose();
+    expose();
+    try_expose().expect("the keys are exposed");
+    assert_eq!(sockets().len(), 1);
+    assert!(!static_branch_unlikely!(FIRST));
+    let answer = ask("enable control::FIRST\n");
+    assert!(static_branch_unlikely!(FIRST));
+    let line = r#"{"name":"control::FIRST","before":false,"enabled":true,"users":0,"initial":false,"branches":"#;
+    assert!(answer.starts_with(line), "{answer}");
+    assert!(
+        answer.ends_with(",\"kind\":\"key\"}\n{\"done\":true}\n"),
+        "{answer}"
+    );
+    // Whoever says no more has said it all.
+    let mut stream = connect();
+    stream.write_all(b"disable FIRST").expect("it is heard");
+    assert!(static_branch_unlikely!(FIRST));
+    stream
+        .shutdown(std::net::Shutdown::Write)
+        .expect("it is open");
+    assert!(rest(stream).ends_with("{\"done\":true}\n"));
+    assert!(!static_branch_unlikely!(FIRST));
+    assert_eq!(ask("list NONE\n"), "{\"unmatched\":[\"NONE\"]}\n");
+}
+
+#[test]
+fn nonsense_is_answered_and_hurts_nobody() {
+    expose();
+    let wrong = "{\"error\":\"the request is none of list, enable and disable\"}\n";
+    assert_eq!(ask("\n"), wrong);
+    assert_eq!(ask("GET / HTTP/1.1\r\n\r\n"), wrong);
+    let mut stream = connect();
+    stream.write_all(b"\xff\xfe\0\n").expect("it is heard");
+    assert_eq!(rest(stream), "{\"error\":\"the request is not UTF-8\"}\n");
+    let mut stream = connect();
+    // It may be told before all is said.
+    let _ = stream.write_all(&vec![b'x'; 1 << 20]);
+    assert_eq!(rest(stream), "{\"error\":\"the request is too long\"}\n");
+    // Nothing at all.
+    let stream = connect();
+    stream
+        .shutdown(std::net::Shutdown::Write)
+        .expect("it is open");
+    assert_eq!(rest(stream), "");
+    assert!(ask("list control::*\n").ends_with("{\"done\":true}\n"));
+}
+
+#[test]
+fn who_says_nothing_is_left_and_keeps_nobody_waiting() {
+    expose();
+    let begin = Instant::now();
+    let mut silent: Vec<_> = (0..20).map(|_| connect()).collect();
+    silent[3].write_all(b"enab").expect("it is heard");
+    for _ in 0..50 {
+        assert!(ask("list SECOND\n").ends_with("{\"done\":true}\n"));
+    }
+    assert!(begin.elapsed() < Duration::from_secs(2));
+    for stream in silent {
+        assert_eq!(rest(stream), "");
+    }
+    assert!(begin.elapsed() > Duration::from_secs(2));
+    // More than are served at once: those who come later wait until others are left.
+    let crowd: Vec<_> = (0..40).map(|_| connect()).collect();
+    assert!(ask("list SECOND\n").ends_with("{\"done\":true}\n"));
+    drop(crowd);
+}
+
+#[test]
+fn many_ask_and_some_go_away() {
+    expose();
+    // What a write to a closed socket would do in programs that have this.
+    // SAFETY: it is the usual action.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..6 {
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let verb = ["enable", "disable"][number % 2];
+                    if number < 4 {
+                        assert!(ask(&format!("{verb} SECOND\n")).contains("control::SECOND"));
+                    } else {
+                        let mut stream = connect();
+                        stream.write_all(b"list\n").expect("it is heard");
+                    }
+                }
+            });
+        }
+        for _ in 0..3000 {
+            THIRD.enable().expect("switched");
+            assert!(static_branch_unlikely!(THIRD));
+            THIRD.disable().expect("switched");
+            assert!(!static_branch_unlikely!(THIRD));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    ask("disable SECOND\n");
+    assert!(!static_branch_unlikely!(SECOND));
+}
+
+#[test]
+fn the_thread_sleeps_and_takes_no_signals() {
+    expose();
+    assert!(ask("list THIRD\n").contains("control::THIRD"));
+    let task = server().expect("there is the thread");
+    let status = || std::fs::read_to_string(task.join("status")).expect("it lives");
+    let field = |name: &str| {
+        let status = status();
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.expect("the kernel tells it").trim().to_owned()
+    };
+    let blocked = u64::from_str_radix(&field("SigBlk:"), 16).expect("it is a number");
+    for signal in [1, 2, 3, 10, 12, 13, 14, 15, 17, 20, 23, 28, 40, 64] {
+        assert!(blocked >> (signal - 1) & 1 == 1, "signal {signal}");
+    }
+    // setuid would wait for the thread for ever.
+    assert!(blocked >> (33 - 1) & 1 == 0);
+    // Others of these tests may be asking.
+    let sleeps = (0..100).any(|_| {
+        let before = field("voluntary_ctxt_switches:");
+        thread::sleep(Duration::from_millis(200));
+        before == field("voluntary_ctxt_switches:")
+    });
+    assert!(sleeps, "{}", status());
+}
+
+#[test]
+fn a_child_exposes_its_own_keys() {
+    expose();
+    child(|| {
+        let none = server().is_none() && sockets().is_empty();
+        expose();
+        let answer = ask("enable FIRST\n");
+        none && static_branch_unlikely!(FIRST) && answer.contains("control::FIRST")
+    });
+    assert_eq!(sockets().len(), 1);
+}
+
+#[test]
+fn a_second_copy_of_the_crate_takes_another_name() {
+    child(|| {
+        let stat = std::fs::read_to_string("/proc/self/stat").expect("there is /proc");
+        let fields = stat.rsplit(')').next().expect("the name has an end");
+        let start = fields.split_whitespace().nth(19).expect("it has started");
+        let name = format!("hodoscope-keys-{}-{start}", std::process::id());
+        let address = SocketAddr::from_abstract_name(format!("{name}-0")).expect("a short name");
+        let _first = UnixListener::bind_addr(&address).expect("it is free");
+        expose();
+        sockets() == [format!("{name}-0"), format!("{name}-1")]
+            && ask("list FIRST\n").contains("control::FIRST")
+    });
+}
+
+#[test]
+fn other_users_are_refused() {
+    // SAFETY: it only tells who we are.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("not run: only root can become another user");
+        return;
+    }
+    expose();
+    child(|| {
+        let name = format!("hodoscope-keys-{}-", std::os::unix::process::parent_id());
+        let list = std::fs::read_to_string("/proc/net/unix").expect("there is /proc");
+        let name = list
+            .lines()
+            .filter_map(|line| line.split_once('@'))
+            .find(|(_, other)| other.starts_with(&name))
+            .expect("the parent's keys are exposed");
+        // SAFETY: the child has one thread.
+        let became = unsafe { libc::setresuid(12345, 12345, 12345) };
+        assert_eq!(became, 0);
+        let address = SocketAddr::from_abstract_name(name.1).expect("a short name");
+        let mut stream = UnixStream::connect_addr(&address).expect("somebody listens");
+        // It may be refused before it has asked.
+        let _ = stream.write_all(b"enable FIRST\n");
+        rest(stream) == "{\"error\":\"not permitted: the process belongs to another user\"}\n"
+    });
+}
