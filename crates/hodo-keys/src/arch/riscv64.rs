@@ -54,17 +54,18 @@ macro_rules! __branch_asm {
                 ".balign 4",
                 ".word 2b - .",
                 ".word {other} - .",
-                ".word .Lhodo_keys_slot_{key} - .",
+                ".word \".Lhodo_keys_slot_{key}\" - .",
                 ".word {offset} + {likely}",
                 ".popsection",
                 ".endm",
                 "hodo_keys_entry",
                 ".purgem hodo_keys_entry",
-                // The slot with the key's address, once for each key, which the key's own name is good for.
-                ".ifndef .Lhodo_keys_slot_{key}",
-                ".pushsection .data.rel.ro.hodo_keys.{key},\"aw\",@progbits",
+                // The slot with the key's address, once for each key, which the key's own name is good for. In quotes, since that
+                // may be that of another variable and a distance.
+                ".ifndef \".Lhodo_keys_slot_{key}\"",
+                ".pushsection \".data.rel.ro.hodo_keys.{key}\",\"aw\",@progbits",
                 ".balign 8",
-                ".Lhodo_keys_slot_{key}:",
+                "\".Lhodo_keys_slot_{key}\":",
                 ".dword {key}",
                 ".popsection",
                 ".endif",
