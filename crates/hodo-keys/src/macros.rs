@@ -17,6 +17,11 @@ macro_rules! define_static_key_false {
         $visibility static $name: $crate::StaticKeyFalse =
             $crate::StaticKey::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
     )+};
+    ($($other:tt)*) => {
+        ::core::compile_error!(
+            "static keys are defined by their names, each with its attributes and visibility: `pub NAME; OTHER;`"
+        );
+    };
 }
 
 /// Defines a static key that is enabled in the beginning. As [`define_static_key_false!`].
@@ -27,6 +32,11 @@ macro_rules! define_static_key_true {
         $visibility static $name: $crate::StaticKeyTrue =
             $crate::StaticKey::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
     )+};
+    ($($other:tt)*) => {
+        ::core::compile_error!(
+            "static keys are defined by their names, each with its attributes and visibility: `pub NAME; OTHER;`"
+        );
+    };
 }
 
 /// Defines an array of static keys that are disabled in the beginning.
@@ -45,6 +55,11 @@ macro_rules! define_static_key_array_false {
         $visibility static $name: $crate::StaticKeyArray<false, { $length }> =
             $crate::StaticKeyArray::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
     )+};
+    ($($other:tt)*) => {
+        ::core::compile_error!(
+            "arrays of static keys are defined by name and length, each with its attributes and visibility: `pub NAME[4]; OTHER[2];`"
+        );
+    };
 }
 
 /// Defines an array of static keys that are enabled in the beginning. As [`define_static_key_array_false!`].
@@ -55,6 +70,11 @@ macro_rules! define_static_key_array_true {
         $visibility static $name: $crate::StaticKeyArray<true, { $length }> =
             $crate::StaticKeyArray::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
     )+};
+    ($($other:tt)*) => {
+        ::core::compile_error!(
+            "arrays of static keys are defined by name and length, each with its attributes and visibility: `pub NAME[4]; OTHER[2];`"
+        );
+    };
 }
 
 /// Whether a key is enabled, as one instruction: a nop or a jump. The code for the case that it is enabled is put out of the way.
@@ -78,7 +98,7 @@ macro_rules! define_static_key_array_true {
 /// ```
 #[macro_export]
 macro_rules! static_branch_unlikely {
-    ($($key:tt)+) => { $crate::__branch!(false, $($key)+) };
+    ($($key:tt)*) => { $crate::__branch!(false, $($key)*) };
 }
 
 /// Whether a key is enabled, as one instruction: a nop or a jump. The code for the case that it is enabled is what the nop falls
@@ -87,7 +107,7 @@ macro_rules! static_branch_unlikely {
 /// As [`static_branch_unlikely!`], which is for keys that are seldom enabled.
 #[macro_export]
 macro_rules! static_branch_likely {
-    ($($key:tt)+) => { $crate::__branch!(true, $($key)+) };
+    ($($key:tt)*) => { $crate::__branch!(true, $($key)*) };
 }
 
 #[doc(hidden)]

@@ -1,0 +1,8 @@
+//~ error: a branch is on a static key, given by its path, or on an element of an array of static keys, `ARRAY[INDEX]`
+
+hodo_keys::define_static_key_false!(FIRST; SECOND);
+fn main() {
+    if hodo_keys::static_branch_unlikely!(FIRST, SECOND) { // here
+        println!("on");
+    }
+}
