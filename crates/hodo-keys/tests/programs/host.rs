@@ -112,7 +112,11 @@ fn change(step: &mut u32) {
         0 => COMMON.enable(),
         1 => keys::switch(&[COMMON.disabling(), USUAL.disabling()]),
         2 => keys::switch(&[SEVERAL[1].enabling(), COMMON.incrementing()]),
-        _ => keys::switch(&[SEVERAL[1].disabling(), USUAL.enabling(), COMMON.decrementing()]),
+        _ => keys::switch(&[
+            SEVERAL[1].disabling(),
+            USUAL.enabling(),
+            COMMON.decrementing(),
+        ]),
     };
     result.expect("switched");
     *step += 1;
@@ -132,7 +136,10 @@ fn main() {
     }));
     let mut arguments = env::args().skip(1);
     let path = arguments.next().expect("the library");
-    let rounds: u32 = arguments.next().and_then(|text| text.parse().ok()).expect("rounds");
+    let rounds: u32 = arguments
+        .next()
+        .and_then(|text| text.parse().ok())
+        .expect("rounds");
     let name = CString::new(path.clone()).expect("a path");
     thread::scope(|scope| {
         scope.spawn(keep_switching);
@@ -140,7 +147,11 @@ fn main() {
         for round in 0..rounds {
             change(&mut step);
             let library = Library::open(&name);
-            assert_eq!(library.first(), expected(), "round {round}, in the constructor");
+            assert_eq!(
+                library.first(),
+                expected(),
+                "round {round}, in the constructor"
+            );
             assert_eq!(library.see(), expected(), "round {round}, loaded");
             library.switch(true);
             assert_eq!(library.see(), expected() | 3, "round {round}, switched on");
