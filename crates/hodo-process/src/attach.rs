@@ -71,7 +71,7 @@ pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<E
     Ok(Exit::Code(0))
 }
 
-fn no_process(pid: i32) -> String {
+pub fn no_process(pid: i32) -> String {
     format!("there is no process {pid}")
 }
 

@@ -207,7 +207,7 @@ fn listen(
 }
 
 /// Who is at the other end: process and user.
-fn peer(stream: &UnixStream) -> io::Result<libc::ucred> {
+pub fn peer(stream: &UnixStream) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred {
         pid: 0,
         uid: 0,

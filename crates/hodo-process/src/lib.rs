@@ -14,6 +14,7 @@ mod give;
 mod hooks;
 mod inherited;
 mod instrument;
+mod keys;
 mod launch;
 mod limits;
 mod maps;
@@ -42,6 +43,7 @@ pub use probes::{Changed, Examined, ExaminedPlace, Listed, dry_run, list, list_u
 pub use attach::attach;
 pub use control::{Changes, change};
 pub use front::{Front, front};
+pub use keys::{KeyState, ListedKey, list_keys, list_keys_of, switch_keys};
 pub use options::{Clock, Exit, Match, RecordOptions, SyscallOptions};
 
 /// Chunks that are given their place on the disk ahead of the program: at first, and at most.

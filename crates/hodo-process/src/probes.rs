@@ -33,6 +33,7 @@ use crate::modules::{Chosen, Image};
 use crate::session::Session;
 use conditions::Arguments;
 use counted::{Counted, Counts, Run, counter};
+pub(crate) use dry::found;
 pub use dry::{Changed, Examined, ExaminedPlace, dry_run};
 use histograms::Histograms;
 pub use list::{Listed, list, list_usdt};

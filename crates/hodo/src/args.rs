@@ -1,6 +1,7 @@
 //! The command line. Names, letters and meanings are uftrace's where it has the same option.
 
 mod control;
+mod keys;
 mod looking;
 
 use std::ffi::OsString;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub use control::{Control, SwitchArg};
+pub use keys::{KeysAction, KeysArgs};
 pub use looking::EventFormatArg;
 use looking::{Looking, Written};
 
@@ -58,6 +60,9 @@ pub enum Command {
     Probe(ProbeArgs),
     /// Show the system calls of a program as strace does: on standard error, when it has ended
     Syscalls(crate::syscalls::SyscallsArgs),
+    /// List the static keys of a program, a library or a process; switch them while it runs
+    #[command(after_help = keys::KEYS)]
+    Keys(KeysArgs),
     /// Show what could be traced of a program or library, without running it
     Plan(PlanArgs),
     /// Write the completions for a shell to stdout

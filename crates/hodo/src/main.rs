@@ -2,6 +2,7 @@
 
 mod args;
 mod interrupt;
+mod keys;
 mod looking;
 mod output;
 mod plan;
@@ -83,6 +84,7 @@ fn dispatch(cli: Cli, order: &[run::Patch], named: bool) -> Result<ExitCode> {
         Command::Probe(args) if args.looking.list => looking::list(&args),
         Command::Probe(args) => Ok(run::probe(&args, named)),
         Command::Syscalls(args) => syscalls::syscalls(&args, named),
+        Command::Keys(args) => keys::keys(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

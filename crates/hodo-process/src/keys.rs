@@ -1,0 +1,260 @@
+//! Static keys: those of a file, and those of a process, which are switched there.
+//!
+//! A program that exposes its keys is asked (`asked.rs`).
+
+mod asked;
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use hodo_symbols::KeyPlace;
+use regex::Regex;
+
+use crate::modules::Image;
+use crate::probes::found;
+use crate::{attach, canonical, remote};
+
+/// A static key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedKey {
+    /// Its name; of an element of an array that of the array.
+    pub name: String,
+    /// Which element it is, if it is one.
+    pub index: Option<u64>,
+    /// Of a process: its state.
+    pub state: Option<KeyState>,
+    /// Whether it is enabled in the beginning.
+    pub initial: bool,
+    /// How many branches there are on it.
+    pub branches: u64,
+    /// Whether it switches a tracepoint.
+    pub is_tracepoint: bool,
+}
+
+/// What a static key is in a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyState {
+    /// Whether it is enabled.
+    pub enabled: bool,
+    /// Whether it was before it was switched; of a list, the same.
+    pub before: bool,
+    /// How many hold it, so that it stays enabled when it is switched off.
+    pub users: u32,
+}
+
+impl std::fmt::Display for ListedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)?;
+        match self.index {
+            Some(index) => write!(f, "[{index}]"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A pattern, as `hodo_keys::apply_environment` describes them.
+struct Pattern<'p> {
+    text: &'p str,
+    regex: Regex,
+}
+
+impl<'p> Pattern<'p> {
+    fn new(text: &'p str) -> Result<Self> {
+        let regex = regex::escape(text).replace(r"\*", ".*").replace(r"\?", ".");
+        let regex = Regex::new(&format!("(?s)^(?:{regex})$"));
+        Ok(Self {
+            text,
+            regex: regex.with_context(|| format!("{text} cannot be a pattern"))?,
+        })
+    }
+
+    fn fits(&self, key: &ListedKey) -> bool {
+        let whole = key.to_string();
+        let last = |name: &str| {
+            let last = name.rsplit("::").next().unwrap_or(name);
+            !self.text.contains("::") && self.regex.is_match(last)
+        };
+        [&key.name, &whole]
+            .into_iter()
+            .any(|name| self.regex.is_match(name) || last(name))
+    }
+}
+
+/// Keeps those keys that fit one of the patterns; all without any. Sorts them by name.
+///
+/// # Errors
+/// If a pattern fits none of them.
+fn choose(keys: &mut Vec<ListedKey>, patterns: &[String], whose: &str) -> Result<()> {
+    let fits: Vec<Pattern<'_>> = (patterns.iter())
+        .map(|text| Pattern::new(text))
+        .collect::<Result<_>>()?;
+    let missing: Vec<&str> = fits
+        .iter()
+        .filter(|pattern| !keys.iter().any(|key| pattern.fits(key)))
+        .map(|pattern| pattern.text)
+        .collect();
+    if !missing.is_empty() {
+        bail!("{}", no_key(whose, &missing));
+    }
+    if !fits.is_empty() {
+        keys.retain(|key| fits.iter().any(|pattern| pattern.fits(key)));
+    }
+    keys.sort_by(|a, b| (&a.name, a.index).cmp(&(&b.name, b.index)));
+    Ok(())
+}
+
+fn no_key(whose: &str, patterns: &[impl AsRef<str>]) -> String {
+    let patterns: Vec<&str> = patterns.iter().map(AsRef::as_ref).collect();
+    format!(
+        "no static key of {whose} is named {}",
+        patterns.join(" or ")
+    )
+}
+
+/// The static keys of a program or library that fit one of the patterns, all without any. Keys of other files on which it has
+/// branches are not among them.
+///
+/// # Errors
+/// If there is no such file, it has no static keys, or a pattern fits none of them.
+pub fn list_keys(file: &OsStr, patterns: &[String]) -> Result<Vec<ListedKey>> {
+    let path = canonical(&found(file)?);
+    let image = Image::open(&path, path.clone())?;
+    let mut keys = of_file(&path, &image)?;
+    if keys.is_empty() {
+        bail!("{} has no static keys", path.display());
+    }
+    choose(&mut keys, patterns, &path.display().to_string())?;
+    Ok(keys)
+}
+
+/// The keys of a file.
+fn of_file(path: &Path, image: &Image) -> Result<Vec<ListedKey>> {
+    let keys = hodo_symbols::keys(&image.bytes)
+        .with_context(|| format!("the table of static branches of {}", path.display()))?;
+    let branches = |addr: u64| {
+        let on_it =
+            |place: &KeyPlace| matches!(place, KeyPlace::Here { addr: at, .. } if *at == addr);
+        let all = keys.branches.iter();
+        all.filter(|branch| on_it(&branch.key)).count() as u64
+    };
+    // A copy of a library's key, which the dynamic linker makes, has no name here.
+    let named = keys.keys.iter().filter(|key| !key.name.is_empty());
+    let listed = named.map(|key| ListedKey {
+        name: key.name.clone(),
+        index: key.index,
+        state: None,
+        initial: key.initial,
+        branches: branches(key.addr),
+        is_tracepoint: key.tracepoint,
+    });
+    Ok(listed.collect())
+}
+
+/// # Errors
+/// If there is no such process, or it is none.
+fn check(pid: i32) -> Result<()> {
+    let number = |key| remote::status(pid, key).and_then(|text| text.parse::<i32>().ok());
+    match number("Tgid:") {
+        _ if pid <= 0 => bail!("{}", attach::no_process(pid)),
+        None => bail!("{}", attach::no_process(pid)),
+        Some(process) if process != pid => bail!(
+            "{pid} is a thread of process {}: its keys are those of that",
+            attach::named(process)
+        ),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The static keys of a process that fit one of the patterns, all without any.
+///
+/// # Errors
+/// If there is no such process, its keys are not to be had, or a pattern fits none of them.
+pub fn list_keys_of(pid: i32, patterns: &[String]) -> Result<Vec<ListedKey>> {
+    check(pid)?;
+    let Some(mut keys) = asked::list(pid)? else {
+        bail!(
+            "process {} does not expose its static keys",
+            attach::named(pid)
+        );
+    };
+    if keys.is_empty() {
+        bail!("process {} has no static keys", attach::named(pid));
+    }
+    choose(
+        &mut keys,
+        patterns,
+        &format!("process {}", attach::named(pid)),
+    )?;
+    Ok(keys)
+}
+
+/// Switches the static keys of a process on or off that fit one of the patterns, and tells of each.
+///
+/// # Errors
+/// If there is no such process, its keys cannot be switched, or a pattern fits none of them. Nothing is switched then.
+pub fn switch_keys(pid: i32, patterns: &[String], on: bool) -> Result<Vec<ListedKey>> {
+    check(pid)?;
+    match asked::switch(pid, patterns, on)? {
+        Some(keys) => Ok(keys),
+        None => bail!(
+            "process {} does not expose its static keys",
+            attach::named(pid)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str, index: Option<u64>) -> ListedKey {
+        ListedKey {
+            name: name.to_owned(),
+            index,
+            state: None,
+            initial: false,
+            branches: 1,
+            is_tracepoint: false,
+        }
+    }
+
+    /// The same as the tests of `hodo-keys` have.
+    #[test]
+    fn names_are_matched_whole_or_by_their_last_part() {
+        for (pattern, name, index, is) in [
+            ("VERBOSE", "mycrate::net::VERBOSE", None, true),
+            ("net::VERBOSE", "mycrate::net::VERBOSE", None, false),
+            ("*::net::VERBOSE", "mycrate::net::VERBOSE", None, true),
+            ("mycrate::net::*", "mycrate::VERBOSE", None, false),
+            ("mycrate", "mycrate::VERBOSE", None, false),
+            ("VERB*", "mycrate::VERBOSE", None, true),
+            ("net:*", "net:sent", None, true),
+            ("sent", "net:sent", None, false),
+            ("LEVELS", "a::LEVELS", Some(0), true),
+            ("LEVELS[3]", "a::LEVELS", Some(3), true),
+            ("LEVELS[3]", "a::LEVELS", Some(30), false),
+            ("LEVELS[3]", "a::LEVELS", None, false),
+            ("a::LEVELS[?]", "a::LEVELS", Some(3), true),
+            ("a.:LEVELS", "a::LEVELS", None, false),
+        ] {
+            let pattern = Pattern::new(pattern).expect("it is one");
+            assert_eq!(pattern.fits(&key(name, index)), is, "{}", pattern.text);
+        }
+    }
+
+    #[test]
+    fn patterns_without_a_key_are_told() {
+        let mut keys = vec![
+            key("b::B", None),
+            key("a::A", Some(1)),
+            key("a::A", Some(0)),
+        ];
+        let patterns = ["A".to_owned(), "C".to_owned(), "D*".to_owned()];
+        let error = choose(&mut keys, &patterns, "x").expect_err("C is not there");
+        assert_eq!(error.to_string(), "no static key of x is named C or D*");
+        choose(&mut keys, &patterns[..1], "x").expect("A is there");
+        let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["a::A[0]", "a::A[1]"]);
+    }
+}
