@@ -85,6 +85,13 @@ pub mod __private {
     }
 }
 
+// For tests that switch keys under an emulator.
+#[cfg(all(test, target_os = "linux"))]
+#[path = "../tests/emulator/mod.rs"]
+mod emulator;
+#[cfg(all(test, target_os = "linux"))]
+extern crate self as hodo_keys;
+
 // The examples of the page are tested with those of the documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/static-keys.md")]

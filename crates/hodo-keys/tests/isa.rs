@@ -114,7 +114,7 @@ impl Isa {
                 libraries.display()
             ))
             .arg(program)
-            .arg("30")
+            .arg("12")
             .env("HODO_EMULATED", "1");
         run_command(command)
     }

@@ -58,7 +58,7 @@ macro_rules! __branch_asm {
                 ".ifndef \".Lhodo_keys_slot_{key}\"",
                 ".pushsection \".data.rel.ro.hodo_keys.{key}\",\"aw\",@progbits",
                 ".balign 8",
-                "\".Lhodo_keys_slot_{key}\":",
+                ".set \".Lhodo_keys_slot_{key}\", .",
                 ".xword {key}",
                 ".popsection",
                 ".endif",

@@ -65,7 +65,7 @@ macro_rules! __branch_asm {
                 ".ifndef \".Lhodo_keys_slot_{key}\"",
                 ".pushsection \".data.rel.ro.hodo_keys.{key}\",\"aw\",@progbits",
                 ".balign 8",
-                "\".Lhodo_keys_slot_{key}\":",
+                ".set \".Lhodo_keys_slot_{key}\", .",
                 ".dword {key}",
                 ".popsection",
                 ".endif",
@@ -91,9 +91,9 @@ macro_rules! __branch_asm {
                 "lla a0, .Lhodo_keys_module",
                 "tail {unload}",
                 // Tells whether there are compressed instructions.
-                ".Lhodo_keys_nop:",
+                ".set .Lhodo_keys_nop, .",
                 "nop",
-                ".Lhodo_keys_nop_end:",
+                ".set .Lhodo_keys_nop_end, .",
                 ".popsection",
                 // The first of constructors and the last of destructors, for others may have branches in them.
                 ".pushsection .init_array.00100,\"awG\",@init_array,hodo_keys_module,comdat",

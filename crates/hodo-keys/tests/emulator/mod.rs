@@ -2,7 +2,7 @@
 //! executing what it has translated. It looks again where a page of code becomes writable, so that is done to the page here,
 //! for a moment and after the change. This is an emulator's workaround and never the way of the library.
 //!
-//! A test program has only to have this module: where `HODO_EMULATED` is set (by `scripts/cross.sh`), a constructor puts it to
+//! A test program has only to have this module (the library's own tests do): where `HODO_EMULATED` is set (by `scripts/cross.sh`), a constructor puts it to
 //! work. Everything else is the library's own: the order of writes, the steps, the entries. With the value `words`, branches on
 //! AArch64 are written at once.
 
