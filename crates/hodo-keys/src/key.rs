@@ -44,6 +44,11 @@ impl Key {
         }
     }
 
+    /// That of a tracepoint, of which it is the first field.
+    pub(crate) const fn of_tracepoint(name: &'static str) -> Self {
+        Self::new(false, TRACEPOINT, name)
+    }
+
     /// Whether it is enabled. This reads memory: in code that is to cost nothing, use the branches.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
@@ -168,13 +173,6 @@ impl<const INITIAL: bool> StaticKey<INITIAL> {
     #[must_use]
     pub const fn key(&self) -> &Key {
         &self.0
-    }
-
-    /// The key of a tracepoint; must become a `static`.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn tracepoint(name: &'static str) -> Self {
-        Self(Key::new(INITIAL, TRACEPOINT, name))
     }
 }
 

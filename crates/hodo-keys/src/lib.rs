@@ -51,6 +51,7 @@ mod registry;
 mod text;
 #[cfg(all(feature = "std", target_os = "linux"))]
 mod thread;
+pub mod tracepoint;
 
 #[cfg(all(feature = "std", target_os = "linux"))]
 pub use control::{apply_environment, expose, try_expose};
@@ -64,6 +65,7 @@ pub use text::{Errno, Text, set as set_text};
 pub mod __private {
     pub use crate::key::{Branchable, BranchableArray};
     pub use crate::registry::{load, unload};
+    pub use crate::tracepoint::private::*;
 
     /// What a key is in the beginning.
     pub const fn initial<K: Branchable>(_: &'static K) -> bool {

@@ -71,6 +71,16 @@ fn pause() {
     hodo_text::sys::yield_now();
 }
 
+/// For those who may have to wait long. `rounds`: how often they have waited.
+#[cfg(target_os = "linux")]
+pub fn pause_longer(rounds: u32) {
+    if rounds < 100 {
+        pause();
+    } else {
+        hodo_text::sys::sleep(100_000);
+    }
+}
+
 /// Without an operating system there is one process, and nothing tells threads apart.
 #[cfg(not(target_os = "linux"))]
 fn me() -> u64 {
@@ -80,4 +90,9 @@ fn me() -> u64 {
 #[cfg(not(target_os = "linux"))]
 fn pause() {
     core::hint::spin_loop();
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn pause_longer(_: u32) {
+    pause();
 }

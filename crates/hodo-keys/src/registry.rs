@@ -10,6 +10,7 @@ use crate::deferred;
 use crate::key::{Key, ON};
 use crate::lock::{self, Guard};
 use crate::text::{self, Errno, Text};
+use crate::tracepoint::{self, Tracepoint};
 
 /// What is to happen to a key. Made by [`Key::enabling`] and its like, carried out by [`switch`].
 #[derive(Debug, Clone, Copy)]
@@ -78,6 +79,10 @@ pub enum Error {
     },
     /// A signal handler has interrupted this thread while it switched a key.
     Busy,
+    /// What was given as a pattern cannot match the name of a tracepoint.
+    Pattern,
+    /// As many functions are registered for tracepoints as there can be.
+    TooManyFunctions,
 }
 
 impl fmt::Display for Error {
@@ -96,6 +101,14 @@ impl fmt::Display for Error {
             Self::Busy => write!(
                 f,
                 "a static key was being switched when this signal handler began"
+            ),
+            Self::Pattern => write!(
+                f,
+                "a pattern of tracepoints is `group:name`, with `*` for any characters and `?` for one, of at most 192 bytes"
+            ),
+            Self::TooManyFunctions => write!(
+                f,
+                "64 functions are registered for tracepoints, which is as many as there can be"
             ),
         }
     }
@@ -168,6 +181,17 @@ impl Table {
         self.entries.iter().map(move |entry| self.branch(entry))
     }
 
+    /// The keys, each once.
+    fn keys(self) -> impl Iterator<Item = &'static Key> {
+        let mut last = 0;
+        self.all().filter_map(move |branch| {
+            let new = branch.key != last;
+            last = branch.key;
+            // SAFETY: keys are never freed before the branches on them.
+            new.then(|| unsafe { &*(branch.key as *const Key) })
+        })
+    }
+
     /// The branches of a key.
     fn of(self, key: &'static Key) -> impl Iterator<Item = Branch> {
         let key = core::ptr::from_ref(key).addr();
@@ -210,6 +234,8 @@ pub unsafe extern "C" fn load(module: *mut Module) {
     MODULES.store(module, Ordering::Release);
     if SWITCHED.load(Ordering::Relaxed) {
         let table = new.table(&guard);
+        let tracepoints = table.keys().filter_map(Tracepoint::of);
+        tracepoints.for_each(|tracepoint| tracepoint::loaded(tracepoint, &guard));
         if Session::begin()
             .and_then(|session| session.settle(|| table.all()))
             .is_err()
@@ -234,7 +260,19 @@ pub unsafe extern "C" fn unload(module: *mut Module) {
         }
         link = &next.next;
     }
-    drop(guard);
+    if tracepoint::any_registered() {
+        // SAFETY: it is mapped until this returns.
+        let table = unsafe { &*module }.table(&guard);
+        for tracepoint in table.keys().filter_map(Tracepoint::of) {
+            let elsewhere = |module: &'static Module| {
+                let mut branches = module.table(&guard).of(tracepoint.key());
+                branches.next().is_some()
+            };
+            if !modules(&guard).any(elsewhere) {
+                tracepoint::unloaded(tracepoint, &guard);
+            }
+        }
+    }
 }
 
 /// Makes all changes, in their order; processors are synchronized once for all of them. When it returns, every thread
@@ -300,6 +338,37 @@ pub(crate) fn switch_locked(
 pub(crate) fn settle(guard: &Guard, key: &'static Key) -> Result<(), Error> {
     let branches = || modules(guard).flat_map(|module| module.table(guard).of(key));
     prepare(branches)?.settle(branches)
+}
+
+/// All keys that have branches: once for each module that has them.
+pub(crate) fn keys(guard: &Guard) -> impl Iterator<Item = &'static Key> {
+    modules(guard).flat_map(|module| module.table(guard).keys())
+}
+
+/// Has `count` change the states of keys, and then the branches of all keys that `which` chooses be what their states say.
+///
+/// # Errors
+/// As [`switch`].
+pub(crate) fn rewrite(
+    guard: &Guard,
+    which: impl Fn(&'static Key) -> bool,
+    count: impl FnOnce(),
+) -> Result<(), Error> {
+    let branches = || {
+        modules(guard).flat_map(|module| {
+            let table = module.table(guard);
+            let keys = table.keys().filter(|key| which(key));
+            keys.flat_map(move |key| table.of(key))
+        })
+    };
+    let session = prepare(branches)?;
+    count();
+    session.settle(branches)
+}
+
+/// States of keys were changed, but not their branches: the next switch makes up for it.
+pub(crate) fn left_unfinished(_: &Guard) {
+    UNFINISHED.store(true, Ordering::Relaxed);
 }
 
 /// Looks whether each change can be made after those before it.

@@ -92,6 +92,38 @@ pub fn yield_now() {
     let _ = unsafe { call(number::SCHED_YIELD, [0; 6]) };
 }
 
+/// Lets other threads run for a while; for less if a signal comes.
+pub fn sleep(nanoseconds: u32) {
+    let time = [0_u64, nanoseconds.into()];
+    // SAFETY: it has the layout of a `timespec`.
+    let _ = unsafe { call(number::NANOSLEEP, [time.as_ptr().addr(), 0, 0, 0, 0, 0]) };
+}
+
+/// Maps memory that is zero, and becomes zero again in a child of fork (Linux 4.14). It is never unmapped.
+pub fn wiped_in_children(size: usize) -> Result<*mut u8, Errno> {
+    const READ_AND_WRITE: usize = 3;
+    const PRIVATE_AND_ANONYMOUS: usize = 0x22;
+    const MADV_WIPEONFORK: usize = 18;
+    let args = [
+        0,
+        size,
+        READ_AND_WRITE,
+        PRIVATE_AND_ANONYMOUS,
+        usize::MAX,
+        0,
+    ];
+    // SAFETY: a new mapping.
+    let memory = unsafe { call(number::MMAP, args) }?;
+    // SAFETY: that mapping.
+    let wiped = unsafe { call(number::MADVISE, [memory, size, MADV_WIPEONFORK, 0, 0, 0]) };
+    if let Err(error) = wiped {
+        // SAFETY: that mapping, which nobody uses.
+        let _ = unsafe { call(number::MUNMAP, [memory, size, 0, 0, 0, 0]) };
+        return Err(error);
+    }
+    Ok(core::ptr::with_exposed_provenance_mut(memory))
+}
+
 /// The number of this process.
 pub fn process() -> usize {
     // SAFETY: no arguments.

@@ -14,6 +14,7 @@ pub mod number {
     pub const PWRITE: usize = 68;
     pub const PPOLL: usize = 73;
     pub const FUTEX: usize = 98;
+    pub const NANOSLEEP: usize = 101;
     pub const SCHED_YIELD: usize = 124;
     pub const TGKILL: usize = 131;
     pub const RT_SIGPROCMASK: usize = 135;
@@ -21,6 +22,9 @@ pub mod number {
     pub const GETEUID: usize = 175;
     pub const GETTID: usize = 178;
     pub const GETSOCKOPT: usize = 209;
+    pub const MUNMAP: usize = 215;
+    pub const MMAP: usize = 222;
+    pub const MADVISE: usize = 233;
     pub const MEMBARRIER: usize = 283;
 }
 

@@ -6,10 +6,14 @@ use core::arch::asm;
 pub mod number {
     pub const READ: usize = 0;
     pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const PREAD: usize = 17;
     pub const PWRITE: usize = 18;
     pub const SCHED_YIELD: usize = 24;
+    pub const MADVISE: usize = 28;
+    pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const GETSOCKOPT: usize = 55;
     pub const GETEUID: usize = 107;

@@ -1,0 +1,58 @@
+//! AArch64: the registers of C's arguments.
+
+use crate::tracepoint::notes::{Notes, probe_asm};
+
+/// The instruction that is listed as a probe; `words` are its arguments.
+#[inline(always)]
+pub fn probe<N: Notes>(words: [u64; 8]) {
+    probe_asm!(
+        N,
+        ["nop"],
+        [
+            ("x0", words[0]),
+            ("x1", words[1]),
+            ("x2", words[2]),
+            ("x3", words[3]),
+            ("x4", words[4]),
+            ("x5", words[5]),
+            ("x6", words[6]),
+            ("x7", words[7])
+        ]
+    );
+}
+
+/// How the notes of `sys/sdt.h` call an argument's register: compilers write its whole name for all sizes.
+pub const fn register(argument: usize, _: usize) -> &'static str {
+    ["x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7"][argument]
+}
+
+#[cfg(feature = "std")]
+core::arch::global_asm!(
+    ".pushsection .tbss.hodo_keys_inside,\"awT\",@nobits",
+    ".balign 8",
+    ".globl hodo_keys_inside",
+    ".hidden hodo_keys_inside",
+    ".type hodo_keys_inside,@object",
+    "hodo_keys_inside: .zero 8",
+    ".size hodo_keys_inside, 8",
+    ".popsection",
+);
+
+/// A word of this thread's own, zero in the beginning.
+#[cfg(feature = "std")]
+pub fn inside() -> *mut usize {
+    let word;
+    // SAFETY: reads where the word is, from the table that the loader has filled in and from where threads have their address.
+    unsafe {
+        core::arch::asm!(
+            "adrp {word}, :gottprel:hodo_keys_inside",
+            "ldr {word}, [{word}, :gottprel_lo12:hodo_keys_inside]",
+            "mrs {thread}, tpidr_el0",
+            "add {word}, {word}, {thread}",
+            word = out(reg) word,
+            thread = out(reg) _,
+            options(pure, readonly, nostack),
+        );
+    }
+    word
+}

@@ -1,0 +1,365 @@
+//! What can be an argument of a tracepoint.
+
+use core::ffi::CStr;
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+/// Bytes of a string for outside tools, without the NUL behind it: what is longer is cut.
+pub const LONGEST: usize = 255;
+
+/// What can be an argument of [`tracepoint!`](crate::tracepoint): integers up to 64 bits, `bool`, `char`, `f32`, `f64`; pointers and
+/// references, as addresses; `&str`, `String`, `&CStr` and `CString`, as strings.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an argument of a tracepoint",
+    label = "neither a number nor a string nor a pointer",
+    note = "arguments are integers up to 64 bits, `bool`, `char`, `f32`, `f64`, `&str`, `String`, `&CStr`, `CString`, pointers, and references to sized types as addresses",
+    note = "of anything else give a part or its address: `tracepoint!(group, name, length = value.len(), at = &raw const value)`"
+)]
+pub trait Argument: Sealed {
+    /// Its type.
+    #[doc(hidden)]
+    const KIND: Kind;
+    /// What is in registers.
+    #[doc(hidden)]
+    type Raw: Raw;
+
+    #[doc(hidden)]
+    fn raw(&self) -> Self::Raw;
+}
+
+/// Nobody else's types are arguments.
+#[doc(hidden)]
+pub trait Sealed {}
+
+/// The type of an argument, as tools are told.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    U8,
+    U16,
+    U32,
+    U64,
+    I8,
+    I16,
+    I32,
+    I64,
+    Bool,
+    Char,
+    F32,
+    F64,
+    Pointer,
+    String,
+}
+
+impl Kind {
+    /// In bytes.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::U8 | Self::I8 | Self::Bool => 1,
+            Self::U16 | Self::I16 => 2,
+            Self::U32 | Self::I32 | Self::Char | Self::F32 => 4,
+            Self::U64 | Self::I64 | Self::F64 | Self::Pointer | Self::String => 8,
+        }
+    }
+
+    pub const fn is_signed(self) -> bool {
+        matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::I8 => "i8",
+            Self::I16 => "i16",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::Bool => "bool",
+            Self::Char => "char",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::Pointer => "ptr",
+            Self::String => "str",
+        }
+    }
+}
+
+/// The types of all arguments of a tracepoint.
+pub trait Kinds {
+    const KINDS: &'static [Kind];
+}
+
+/// An argument's value at a hit, as registered functions get it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Value<'a> {
+    /// An unsigned integer of any size.
+    Unsigned(u64),
+    /// A signed integer of any size.
+    Signed(i64),
+    /// `bool`.
+    Bool(bool),
+    /// `char`.
+    Char(char),
+    /// `f32` or `f64`.
+    Float(f64),
+    /// A pointer or a reference, as an address.
+    Address(usize),
+    /// `&str` or `String`, all of it.
+    Str(&'a str),
+    /// `&CStr` or `CString`.
+    CStr(&'a CStr),
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsigned(value) => value.fmt(f),
+            Self::Signed(value) => value.fmt(f),
+            Self::Bool(value) => value.fmt(f),
+            Self::Char(value) => fmt::Debug::fmt(value, f),
+            Self::Float(value) => value.fmt(f),
+            Self::Address(value) => write!(f, "{value:#x}"),
+            Self::Str(value) => fmt::Debug::fmt(value, f),
+            Self::CStr(value) => fmt::Debug::fmt(value, f),
+        }
+    }
+}
+
+/// What is in registers for an argument of a type.
+#[doc(hidden)]
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Passed<A: Argument>(pub A::Raw);
+
+/// What an argument is on its way to the probe.
+#[doc(hidden)]
+pub trait Raw: Copy {
+    /// Room for what the probe's word points to.
+    type Buffer;
+
+    /// The word in the probe's register.
+    ///
+    /// # Safety
+    /// What it was made of is still there.
+    unsafe fn word(self, buffer: &mut MaybeUninit<Self::Buffer>) -> u64;
+
+    /// What functions get.
+    ///
+    /// # Safety
+    /// What it was made of is there as long as the value is used.
+    unsafe fn value<'a>(self, kind: Kind) -> Value<'a>;
+}
+
+impl Raw for u64 {
+    type Buffer = ();
+
+    #[inline(always)]
+    unsafe fn word(self, _: &mut MaybeUninit<()>) -> u64 {
+        self
+    }
+
+    #[inline]
+    unsafe fn value<'a>(self, kind: Kind) -> Value<'a> {
+        match kind {
+            Kind::I8 | Kind::I16 | Kind::I32 | Kind::I64 => Value::Signed(self.cast_signed()),
+            Kind::Bool => Value::Bool(self != 0),
+            Kind::Char => {
+                Value::Char(char::from_u32(self as u32).unwrap_or(char::REPLACEMENT_CHARACTER))
+            }
+            Kind::F32 => Value::Float(f32::from_bits(self as u32).into()),
+            Kind::F64 => Value::Float(f64::from_bits(self)),
+            Kind::Pointer => Value::Address(self as usize),
+            _ => Value::Unsigned(self),
+        }
+    }
+}
+
+/// A borrowed `str`.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct RawStr(*const u8, usize);
+
+impl RawStr {
+    /// # Safety
+    /// The `str` that it was made of is there as long as this is used.
+    #[inline]
+    unsafe fn text<'a>(self) -> &'a str {
+        // SAFETY: as the caller says.
+        let bytes = unsafe { core::slice::from_raw_parts(self.0, self.1) };
+        // SAFETY: it was a `str`.
+        unsafe { core::str::from_utf8_unchecked(bytes) }
+    }
+}
+
+impl Raw for RawStr {
+    type Buffer = [u8; LONGEST + 1];
+
+    #[inline]
+    unsafe fn word(self, buffer: &mut MaybeUninit<Self::Buffer>) -> u64 {
+        // SAFETY: as the caller says.
+        let length = unsafe { self.text() }.floor_char_boundary(LONGEST);
+        let buffer = buffer.as_mut_ptr().cast::<u8>();
+        // SAFETY: that much is in the text and in the buffer.
+        unsafe { core::ptr::copy_nonoverlapping(self.0, buffer, length) };
+        // SAFETY: the buffer has one byte more than the longest text.
+        unsafe { buffer.add(length).write(0) };
+        buffer.addr() as u64
+    }
+
+    #[inline]
+    unsafe fn value<'a>(self, _: Kind) -> Value<'a> {
+        // SAFETY: as the caller says.
+        Value::Str(unsafe { self.text() })
+    }
+}
+
+/// A borrowed `CStr`.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct RawCStr(*const core::ffi::c_char);
+
+impl Raw for RawCStr {
+    type Buffer = ();
+
+    #[inline(always)]
+    unsafe fn word(self, _: &mut MaybeUninit<()>) -> u64 {
+        self.0.addr() as u64
+    }
+
+    #[inline]
+    unsafe fn value<'a>(self, _: Kind) -> Value<'a> {
+        // SAFETY: it was made of a `CStr`, which the caller says stays.
+        Value::CStr(unsafe { CStr::from_ptr(self.0) })
+    }
+}
+
+macro_rules! words {
+    ($($kind:ident: $($type:ty)*, |$value:ident| $word:expr;)*) => {$($(
+        impl Sealed for $type {}
+        impl Argument for $type {
+            const KIND: Kind = Kind::$kind;
+            type Raw = u64;
+
+            #[inline(always)]
+            fn raw(&self) -> u64 {
+                let $value = *self;
+                $word
+            }
+        }
+    )*)*};
+}
+
+words! {
+    U8: u8, |value| value.into();
+    U16: u16, |value| value.into();
+    U32: u32, |value| value.into();
+    U64: u64 usize, |value| value as u64;
+    I8: i8, |value| i64::from(value).cast_unsigned();
+    I16: i16, |value| i64::from(value).cast_unsigned();
+    I32: i32, |value| i64::from(value).cast_unsigned();
+    I64: i64 isize, |value| (value as i64).cast_unsigned();
+    Bool: bool, |value| value.into();
+    Char: char, |value| u32::from(value).into();
+    F32: f32, |value| value.to_bits().into();
+    F64: f64, |value| value.to_bits();
+}
+
+macro_rules! pointers {
+    ($(<$($life:lifetime,)? $t:ident $(: ?$sized:ident)?> $type:ty, |$value:ident| $pointer:expr;)*) => {$(
+        impl<$($life,)? $t $(: ?$sized)?> Sealed for $type {}
+        impl<$($life,)? $t $(: ?$sized)?> Argument for $type {
+            const KIND: Kind = Kind::Pointer;
+            type Raw = u64;
+
+            #[inline(always)]
+            fn raw(&self) -> u64 {
+                let $value = self;
+                $pointer.cast::<u8>().addr() as u64
+            }
+        }
+    )*};
+}
+
+pointers! {
+    <T: ?Sized> *const T, |pointer| pointer;
+    <T: ?Sized> *mut T, |pointer| pointer;
+    <T: ?Sized> NonNull<T>, |pointer| pointer.as_ptr();
+    <'a, T> &'a T, |reference| core::ptr::from_ref::<T>(reference);
+    <'a, T> &'a mut T, |reference| core::ptr::from_ref::<T>(reference);
+}
+
+macro_rules! strings {
+    ($($(#[$attribute:meta])* $type:ty: $raw:ident, |$value:ident| $made:expr;)*) => {$(
+        $(#[$attribute])*
+        impl Sealed for $type {}
+        $(#[$attribute])*
+        impl Argument for $type {
+            const KIND: Kind = Kind::String;
+            type Raw = $raw;
+
+            #[inline(always)]
+            fn raw(&self) -> $raw {
+                let $value = self;
+                $made
+            }
+        }
+    )*};
+}
+
+strings! {
+    &str: RawStr, |text| RawStr(text.as_ptr(), text.len());
+    &mut str: RawStr, |text| RawStr(text.as_ptr(), text.len());
+    &CStr: RawCStr, |text| RawCStr(text.as_ptr());
+    #[cfg(feature = "std")]
+    std::string::String: RawStr, |text| RawStr(text.as_ptr(), text.len());
+    #[cfg(feature = "std")]
+    std::ffi::CString: RawCStr, |text| RawCStr(text.as_ptr());
+}
+
+/// What a macro has for an argument: a reference to it.
+///
+/// References are addresses, but those to strings are strings. A method of the type itself comes before one of a trait, so the
+/// macro's `Given(&argument).given()` is that for strings where it can.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Given<'a, T: ?Sized>(pub &'a T);
+
+/// All that are not references to strings.
+#[doc(hidden)]
+pub trait Other<'a> {
+    type Target: ?Sized;
+
+    fn given(self) -> &'a Self::Target;
+}
+
+impl<'a, T: ?Sized> Other<'a> for Given<'a, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn given(self) -> &'a T {
+        self.0
+    }
+}
+
+#[cfg(feature = "std")]
+impl<'a> Given<'a, &std::string::String> {
+    /// The string.
+    #[inline(always)]
+    #[must_use]
+    pub fn given(self) -> &'a std::string::String {
+        self.0
+    }
+}
+
+impl<'a> Given<'a, &&str> {
+    /// The string.
+    #[inline(always)]
+    #[must_use]
+    pub fn given(self) -> &'a &'a str {
+        self.0
+    }
+}

@@ -1,0 +1,346 @@
+//! Registered functions.
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::pattern::Pattern;
+use super::{Event, Field, Tracepoint, inside, readers};
+use crate::lock::{self, Guard};
+use crate::registry::{self, Error};
+
+/// What is called at hits.
+pub type Function = dyn Fn(&Event<'_>) + Send + Sync;
+
+/// How many can be registered at once.
+const SLOTS: usize = u64::BITS as usize;
+
+/// A function, or none; freed with this if it is a box.
+struct Owned {
+    function: Option<&'static Function>,
+    #[cfg_attr(not(feature = "std"), expect(dead_code, reason = "there are no boxes"))]
+    boxed: bool,
+}
+
+impl Owned {
+    const NONE: Self = Self {
+        function: None,
+        boxed: false,
+    };
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        #[cfg(feature = "std")]
+        if let (Some(function), true) = (self.function, self.boxed) {
+            let function = core::ptr::from_ref(function).cast_mut();
+            // SAFETY: it is a leaked box, which is ours, and nobody uses it any more.
+            drop(unsafe { std::boxed::Box::from_raw(function) });
+        }
+    }
+}
+
+/// Who is registered.
+struct Slot {
+    /// Written while no tracepoint has the slot's bit, and no hit that had seen it is under way.
+    function: UnsafeCell<Owned>,
+    /// Used under the lock.
+    pattern: UnsafeCell<Pattern>,
+    missed: AtomicU64,
+}
+
+// SAFETY: as its fields say.
+unsafe impl Sync for Slot {}
+
+static REGISTERED: [Slot; SLOTS] = [const {
+    Slot {
+        function: UnsafeCell::new(Owned::NONE),
+        pattern: UnsafeCell::new(Pattern::NONE),
+        missed: AtomicU64::new(0),
+    }
+}; SLOTS];
+
+/// A bit for each slot that is not free. Set under the lock.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+/// Those of them that are registered, also for tracepoints of libraries to come. Changed under the lock.
+static ACTIVE: AtomicU64 = AtomicU64::new(0);
+/// Those that have a function; the others only keep tracepoints enabled.
+static CALLED: AtomicU64 = AtomicU64::new(0);
+/// Those whose function has taken itself away: they become free later.
+static LEFT: AtomicU64 = AtomicU64::new(0);
+
+/// The slots of a set of bits.
+fn slots(mut bits: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let slot = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (slot < SLOTS).then_some(slot)
+    })
+}
+
+/// Whether a hit has to call anything.
+#[inline]
+pub fn wanted(tracepoint: &Tracepoint) -> bool {
+    tracepoint.registered.load(Ordering::Relaxed) & CALLED.load(Ordering::Relaxed) != 0
+}
+
+/// Calls the functions for a hit.
+#[inline(never)]
+pub fn call(tracepoint: &'static Tracepoint, fields: &[Field<'_>]) {
+    let event = Event { tracepoint, fields };
+    let reader = readers::enter();
+    for slot in slots(tracepoint.registered.load(Ordering::SeqCst)) {
+        let registered = &REGISTERED[slot];
+        // SAFETY: the tracepoint had its bit when this hit was counted in already.
+        let Some(function) = (unsafe { (*registered.function.get()).function }) else {
+            continue;
+        };
+        inside::call(slot, &registered.missed, || function(&event));
+    }
+    drop(reader);
+}
+
+/// A function that is registered, or a wish that tracepoints are enabled. It is taken back by [`Registration::remove`], or when this
+/// is dropped.
+#[must_use = "it is taken back when this is dropped"]
+pub struct Registration {
+    slot: usize,
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").finish_non_exhaustive()
+    }
+}
+
+/// Has a function be called at each hit of the tracepoints whose `group:name` a pattern matches: `*` stands for any characters, `?` for
+/// one. Enables them, also those of libraries that are loaded later.
+///
+/// # Errors
+/// [`Error::Pattern`], [`Error::TooManyFunctions`], and those of [`switch`](crate::switch).
+#[cfg(feature = "std")]
+pub fn register(
+    pattern: &str,
+    function: impl Fn(&Event<'_>) + Send + Sync + 'static,
+) -> Result<Registration, Error> {
+    let function: std::boxed::Box<Function> = std::boxed::Box::new(function);
+    let owned = Owned {
+        function: Some(std::boxed::Box::leak(function)),
+        boxed: true,
+    };
+    add(pattern, owned)
+}
+
+/// As `register`, for a function that is never freed; without allocating anything.
+///
+/// ```
+/// use hodo_keys::tracepoint::{self, Event};
+///
+/// fn hit(event: &Event<'_>) {
+///     println!("{event}");
+/// }
+///
+/// hodo_keys::tracepoint!(net, receive, from = "nobody"); // prints nothing
+/// let registration = tracepoint::register_static("net:receive", &hit)?;
+/// hodo_keys::tracepoint!(net, receive, from = "there"); // net:receive from="there"
+/// # drop(registration);
+/// # Ok::<(), hodo_keys::Error>(())
+/// ```
+///
+/// # Errors
+/// As `register`.
+pub fn register_static(pattern: &str, function: &'static Function) -> Result<Registration, Error> {
+    let owned = Owned {
+        function: Some(function),
+        boxed: false,
+    };
+    add(pattern, owned)
+}
+
+/// Keeps the tracepoints that a pattern matches enabled, so that outside tools see their hits. As `register`, without a function.
+///
+/// # Errors
+/// As `register`.
+pub fn enable(pattern: &str) -> Result<Registration, Error> {
+    add(pattern, Owned::NONE)
+}
+
+fn add(pattern: &str, function: Owned) -> Result<Registration, Error> {
+    let pattern = Pattern::new(pattern).ok_or(Error::Pattern)?;
+    free_those_that_left();
+    // What is left here by an error is dropped when the lock is free again.
+    let mut function = Some(function);
+    let (slot, result) = registry::locked(|guard| {
+        let slot = TAKEN.load(Ordering::Acquire).trailing_ones() as usize;
+        let registered = REGISTERED.get(slot).ok_or(Error::TooManyFunctions)?;
+        readers::prepare(guard);
+        let function = function.take().unwrap_or(Owned::NONE);
+        let bit = 1 << slot;
+        TAKEN.fetch_or(bit, Ordering::Relaxed);
+        if function.function.is_some() {
+            CALLED.fetch_or(bit, Ordering::Relaxed);
+        }
+        // SAFETY: the slot is free, so nobody reads it.
+        unsafe {
+            *registered.function.get() = function;
+            *registered.pattern.get() = pattern;
+        }
+        registered.missed.store(0, Ordering::Relaxed);
+        let result = registry::rewrite(
+            guard,
+            |key| pattern.matches_tracepoint(key),
+            || {
+                ACTIVE.fetch_or(bit, Ordering::Relaxed);
+                registry::keys(guard)
+                    .filter_map(Tracepoint::of)
+                    .for_each(|found| attach(found, slot));
+            },
+        );
+        if result.is_err() {
+            detach(slot, guard);
+        }
+        Ok((slot, result))
+    })?;
+    if let Err(error) = result {
+        leave(slot);
+        return Err(error);
+    }
+    Ok(Registration { slot })
+}
+
+/// Registers a slot for a tracepoint, if its pattern matches. The branches are to be changed by the caller.
+fn attach(tracepoint: &'static Tracepoint, slot: usize) {
+    // SAFETY: the caller has the lock.
+    let pattern = unsafe { *REGISTERED[slot].pattern.get() };
+    let bit = 1 << slot;
+    // What several modules have branches on is found in each of them.
+    if pattern.matches(tracepoint.full_name())
+        && tracepoint.registered.fetch_or(bit, Ordering::SeqCst) & bit == 0
+    {
+        tracepoint.key.state().fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Takes a slot away from all tracepoints: no hit that begins after this sees it.
+fn detach(slot: usize, guard: &Guard) {
+    let bit = 1 << slot;
+    ACTIVE.fetch_and(!bit, Ordering::Relaxed);
+    for tracepoint in registry::keys(guard).filter_map(Tracepoint::of) {
+        if tracepoint.registered.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
+            tracepoint.key.state().fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Makes slots free, when no thread is in any of their functions.
+fn wait_and_free(bits: u64) {
+    readers::wait();
+    for slot in slots(bits) {
+        let function = REGISTERED[slot].function.get();
+        // SAFETY: no tracepoint has its bit, and all hits that may have seen it are over.
+        let function = unsafe { function.replace(Owned::NONE) };
+        CALLED.fetch_and(!(1 << slot), Ordering::Relaxed);
+        TAKEN.fetch_and(!(1 << slot), Ordering::Release);
+        drop(function);
+    }
+}
+
+/// Makes a slot free that no tracepoint has any more: now, or later if this thread is in a registered function itself.
+fn leave(slot: usize) {
+    if inside::any() {
+        LEFT.fetch_or(1 << slot, Ordering::Release);
+    } else {
+        wait_and_free(1 << slot | LEFT.swap(0, Ordering::Acquire));
+    }
+}
+
+fn free_those_that_left() {
+    if LEFT.load(Ordering::Relaxed) != 0 && !inside::any() {
+        wait_and_free(LEFT.swap(0, Ordering::Acquire));
+    }
+}
+
+impl Registration {
+    /// For how many tracepoints it is registered now. One on which several libraries have branches counts in each of them.
+    ///
+    /// # Errors
+    /// [`Error::Busy`].
+    pub fn tracepoints(&self) -> Result<usize, Error> {
+        let guard = lock::take()?;
+        let bit = 1 << self.slot;
+        let tracepoints = registry::keys(&guard).filter_map(Tracepoint::of);
+        let registered =
+            tracepoints.filter(|found| found.registered.load(Ordering::Relaxed) & bit != 0);
+        Ok(registered.count())
+    }
+
+    /// How often the function was not called since it was under way in the same thread already.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        REGISTERED[self.slot].missed.load(Ordering::Relaxed)
+    }
+
+    /// Takes it back. When this returns, no thread is in the function any more, and it was dropped; so it waits for threads that are
+    /// in a registered function, this one or another, and must not be called where such a function waits for the caller.
+    ///
+    /// In a registered function it does not wait: the function, which may be the one that is under way, is dropped later, when
+    /// another one is registered or taken back. (Without the feature `std`, it must not be called there.)
+    ///
+    /// # Errors
+    /// [`Error::Busy`]: it stays registered for ever. With all others, the function is taken back, but there may be tracepoints that
+    /// stay enabled until any key is switched the next time.
+    pub fn remove(self) -> Result<(), Error> {
+        let slot = self.slot;
+        core::mem::forget(self);
+        remove(slot)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // There is nobody to tell. What an error means is said at `remove`.
+        let _ = remove(self.slot);
+    }
+}
+
+fn remove(slot: usize) -> Result<(), Error> {
+    let mut detached = false;
+    let result = registry::locked(|guard| {
+        // SAFETY: under the lock.
+        let pattern = unsafe { *REGISTERED[slot].pattern.get() };
+        registry::rewrite(
+            guard,
+            |key| pattern.matches_tracepoint(key),
+            || {
+                detach(slot, guard);
+                detached = true;
+            },
+        )
+    });
+    if !detached {
+        // Code cannot be changed, but nobody is to be called.
+        let guard = lock::take()?;
+        detach(slot, &guard);
+        registry::left_unfinished(&guard);
+    }
+    leave(slot);
+    result
+}
+
+/// Registers who wants them for tracepoints of a module that is being loaded. Its branches are changed by the caller.
+pub fn loaded(tracepoint: &'static Tracepoint, _: &Guard) {
+    for slot in slots(ACTIVE.load(Ordering::Relaxed)) {
+        attach(tracepoint, slot);
+    }
+}
+
+/// Nothing is registered for a tracepoint any more, whose last module is being unloaded.
+pub fn unloaded(tracepoint: &'static Tracepoint, _: &Guard) {
+    let users = tracepoint.registered.swap(0, Ordering::SeqCst).count_ones();
+    tracepoint.key.state().fetch_sub(users, Ordering::AcqRel);
+}
+
+/// Whether anything is registered.
+pub fn any() -> bool {
+    ACTIVE.load(Ordering::Relaxed) != 0
+}

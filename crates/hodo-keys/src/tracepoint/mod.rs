@@ -1,0 +1,232 @@
+//! Tracepoints: places in a program that cost one nop until somebody wants to know of them.
+//!
+//! [`tracepoint!`](crate::tracepoint) declares one at the place itself. While it is disabled, it is the nop of a static branch, and
+//! no argument is evaluated. While it is enabled, two things happen at each hit:
+//!
+//! * An instruction is executed that is listed in the file as a USDT probe (`.note.stapsdt`), with the arguments in registers. So
+//!   `hodo`, bpftrace and perf can attach to it by name. `.note.hodo.tracepoint` tells names and types of arguments in addition.
+//! * Functions that were registered for it are called, see [`register`].
+//!
+//! ```
+//! use hodo_keys::tracepoint::{self, Value};
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//!
+//! static BYTES: AtomicU64 = AtomicU64::new(0);
+//!
+//! fn send(packet: &[u8], to: &str) {
+//!     hodo_keys::tracepoint!(net, send, to, length = packet.len());
+//! }
+//!
+//! send(b"nobody", "sees this");
+//! let registration = tracepoint::register("net:*", |event| {
+//!     if let Some(Value::Unsigned(length)) = event.get("length") {
+//!         BYTES.fetch_add(length, Ordering::Relaxed);
+//!     }
+//! })?;
+//! send(b"hello", "there");
+//! registration.remove()?;
+//! send(b"nor", "this");
+//! assert_eq!(BYTES.load(Ordering::Relaxed), 5);
+//! # Ok::<(), hodo_keys::Error>(())
+//! ```
+//!
+//! # What tools see
+//!
+//! | type | in a USDT probe | in `.note.hodo.tracepoint` |
+//! |---|---|---|
+//! | integers, `bool`, `char` | a register of that size, with its sign | `u8` … `i64`, `bool`, `char` |
+//! | `f32`, `f64` | its bits, as an unsigned number: neither bpftrace nor the kernel reads vector registers | `f32`, `f64` |
+//! | pointers, references | the address | `ptr` |
+//! | `&str`, `String` | the address of a copy with a NUL behind it, of at most 255 bytes | `str` |
+//! | `&CStr`, `CString` | its address | `str` |
+//!
+//! A probe of an outside tool is hit only while the tracepoint is enabled: by a registered function, by [`enable`], or by
+//! `hodo record --event`, which does so itself.
+//!
+//! # Functions
+//!
+//! A hit takes no lock and allocates nothing, so tracepoints may be in signal handlers; whether the functions may is up to them.
+//! With the feature `std`, a function is not called for what it hits itself, directly or in a signal handler that interrupts it.
+//! Without, this recurs. A function that panics unwinds through the tracepoint.
+
+mod arch;
+mod argument;
+mod functions;
+mod hit;
+mod inside;
+mod macros;
+mod notes;
+mod pattern;
+mod readers;
+
+use core::fmt;
+use core::sync::atomic::AtomicU64;
+
+use crate::key::{Branchable, Key};
+
+pub use argument::{Argument, Value};
+#[cfg(feature = "std")]
+pub use functions::register;
+pub use functions::{Function, Registration, enable, register_static};
+pub(crate) use functions::{any as any_registered, loaded, unloaded};
+
+/// What the macro uses.
+pub(crate) mod private {
+    pub use super::argument::{Argument, Given, Other, Passed};
+    pub use super::hit::*;
+    pub use super::notes::{Place, plain};
+
+    /// What is in registers for an argument.
+    #[inline(always)]
+    pub fn raw<A: Argument>(argument: &A) -> Passed<A> {
+        Passed(argument.raw())
+    }
+}
+
+/// A tracepoint: what [`tracepoint!`](crate::tracepoint) declares.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Tracepoint {
+    /// First, so that a key which is a tracepoint's tells where the tracepoint is.
+    key: Key,
+    arguments: &'static [&'static str],
+    /// Which of [`functions`] are registered for it: a bit for each.
+    registered: AtomicU64,
+}
+
+impl Tracepoint {
+    /// A tracepoint; must become a `static`. `name` is `group:name`.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(name: &'static str, arguments: &'static [&'static str]) -> Self {
+        notes::check(name, arguments);
+        Self {
+            key: Key::of_tracepoint(name),
+            arguments,
+            registered: AtomicU64::new(0),
+        }
+    }
+
+    /// Its key, whose name is `group:name`. Who enables it by hand has outside tools see its hits.
+    #[must_use]
+    pub fn key(&'static self) -> &'static Key {
+        &self.key
+    }
+
+    /// `group:name`.
+    #[must_use]
+    pub fn full_name(&self) -> &'static str {
+        self.key.name()
+    }
+
+    /// The group.
+    #[must_use]
+    pub fn group(&self) -> &'static str {
+        self.parts().0
+    }
+
+    /// The name in the group.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.parts().1
+    }
+
+    fn parts(&self) -> (&'static str, &'static str) {
+        let name = self.full_name();
+        name.split_once(':').unwrap_or(("", name))
+    }
+
+    /// The names of its arguments. Their types are known at hits only.
+    #[must_use]
+    pub fn arguments(&self) -> &'static [&'static str] {
+        self.arguments
+    }
+
+    /// The tracepoint of a key, if it is one's.
+    #[must_use]
+    pub fn of(key: &'static Key) -> Option<&'static Self> {
+        // SAFETY: only `Tracepoint::new` makes such keys, and the key is its first field.
+        key.is_tracepoint()
+            .then(|| unsafe { &*core::ptr::from_ref(key).cast() })
+    }
+}
+
+impl Branchable for Tracepoint {
+    const INITIAL: bool = false;
+}
+
+/// Calls a function for each tracepoint of the program and its libraries, which may be more than once for one that libraries share.
+/// Those that the linker has dropped with the code that they were in are not there. No key may be switched meanwhile by the same
+/// thread.
+///
+/// # Errors
+/// [`Error::Busy`](crate::Error::Busy).
+pub fn for_each(mut found: impl FnMut(&'static Tracepoint)) -> Result<(), crate::Error> {
+    crate::for_each(|key| {
+        if let Some(tracepoint) = Tracepoint::of(key.key) {
+            found(tracepoint);
+        }
+    })
+}
+
+/// A hit of a tracepoint, as registered functions see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    tracepoint: &'static Tracepoint,
+    fields: &'a [Field<'a>],
+}
+
+/// An argument at a hit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Field<'a> {
+    /// The argument's name.
+    pub name: &'static str,
+    /// What it is at this hit.
+    pub value: Value<'a>,
+}
+
+impl<'a> Event<'a> {
+    /// Which tracepoint was hit.
+    #[must_use]
+    pub fn tracepoint(&self) -> &'static Tracepoint {
+        self.tracepoint
+    }
+
+    /// The tracepoint's group.
+    #[must_use]
+    pub fn group(&self) -> &'static str {
+        self.tracepoint.group()
+    }
+
+    /// The tracepoint's name in the group.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.tracepoint.name()
+    }
+
+    /// The arguments, in their order.
+    #[must_use]
+    pub fn fields(&self) -> &'a [Field<'a>] {
+        self.fields
+    }
+
+    /// An argument by its name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Value<'a>> {
+        let mut fields = self.fields.iter();
+        fields
+            .find(|field| field.name == name)
+            .map(|field| field.value)
+    }
+}
+
+/// `net:send to="there" length=5`
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.tracepoint.full_name())?;
+        for Field { name, value } in self.fields {
+            write!(f, " {name}={value}")?;
+        }
+        Ok(())
+    }
+}

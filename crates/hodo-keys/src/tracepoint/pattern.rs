@@ -1,0 +1,105 @@
+//! Patterns of names.
+
+use crate::key::Key;
+
+/// Bytes of the longest; names are shorter.
+const LONGEST: usize = 192;
+
+/// `group:name`, with `*` for any characters and `?` for one.
+#[derive(Debug, Clone, Copy)]
+pub struct Pattern {
+    text: [u8; LONGEST],
+    length: usize,
+}
+
+impl Pattern {
+    /// Matches nothing.
+    pub const NONE: Self = Self {
+        text: [0; LONGEST],
+        length: 0,
+    };
+
+    /// None if it cannot match anything, or is too long.
+    pub fn new(pattern: &str) -> Option<Self> {
+        let mut text = [0; LONGEST];
+        if !pattern.contains([':', '*']) {
+            return None;
+        }
+        text.get_mut(..pattern.len())?
+            .copy_from_slice(pattern.as_bytes());
+        let length = pattern.len();
+        Some(Self { text, length })
+    }
+
+    /// Whether it matches the tracepoint of a key.
+    pub fn matches_tracepoint(&self, key: &Key) -> bool {
+        key.is_tracepoint() && self.matches(key.name())
+    }
+
+    pub fn matches(&self, name: &str) -> bool {
+        core::str::from_utf8(&self.text[..self.length]).is_ok_and(|pattern| matches(pattern, name))
+    }
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    let (mut wanted, mut rest) = (pattern.chars(), name.chars());
+    // Behind the last `*`, and how far it reaches.
+    let mut star = None;
+    loop {
+        match wanted.next() {
+            Some('*') => star = Some((wanted.clone(), rest.clone())),
+            expected => match (expected, rest.next()) {
+                (None, None) => return true,
+                (Some(_), None) => return false,
+                (Some('?'), Some(_)) => {}
+                (Some(expected), Some(found)) if expected == found => {}
+                _ => {
+                    // The star reaches one further.
+                    let Some((behind, reach)) = &mut star else {
+                        return false;
+                    };
+                    reach.next();
+                    (wanted, rest) = (behind.clone(), reach.clone());
+                }
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_names() {
+        let all = [
+            ("net:send", "net:send", true),
+            ("net:send", "net:sends", false),
+            ("net:*", "net:send", true),
+            ("net:*", "net:", true),
+            ("net:*", "disk:read", false),
+            ("*", "net:send", true),
+            ("*:send", "net:send", true),
+            ("*:s?nd", "net:send", true),
+            ("*e*e*", "net:send", true),
+            ("*e*e*e*", "net:send", false),
+            ("n?t:*d", "net:send and", true),
+            ("n?t:*d", "net:send an", false),
+            ("**:**d", "net:send", true),
+            ("g:?", "g:ü", true),
+            ("*ü", "g:üü", true),
+        ];
+        for (pattern, name, expected) in all {
+            let pattern = Pattern::new(pattern).expect("a pattern");
+            assert_eq!(pattern.matches(name), expected, "{pattern:?} {name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_match_is_no_pattern() {
+        assert!(Pattern::new("send").is_none() && Pattern::new("").is_none());
+        assert!(Pattern::new(&"g:".repeat(96)).is_some());
+        assert!(Pattern::new(&"g:".repeat(97)).is_none());
+        assert!(!Pattern::NONE.matches("net:send"));
+    }
+}
