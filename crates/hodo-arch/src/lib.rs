@@ -10,4 +10,5 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod riscv64;
 pub mod x86_64;

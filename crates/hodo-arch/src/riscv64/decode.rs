@@ -1,0 +1,427 @@
+//! From bytes to an instruction: which one it is, how long, its operands, what it does with registers and memory.
+
+use super::base;
+use super::compressed::expand;
+use super::float;
+use super::operand::Operand::{self, *};
+use super::operand::{field, funct3, imm_i, imm_s, rd, rs1, rs2, rs3};
+use super::registers::{Registers, state};
+use super::rows::{Kind, Row};
+use super::vector;
+use super::vector_memory::{Access, Pattern, access, access_operands};
+
+/// An instruction.
+#[derive(Debug, Clone, Copy)]
+pub struct Insn {
+    /// Its address.
+    pub addr: u64,
+    /// Its length: 2 or 4 bytes. What is no instruction has the length that its low bits tell, as far as there are bytes.
+    pub len: u8,
+    /// The instruction, expanded to 32 bits if it has 16.
+    pub word: u32,
+    /// What sort it is of.
+    pub kind: Kind,
+    pub(super) name: &'static str,
+    pub(super) suffix: &'static str,
+    /// What the instruction of 32 bits works on.
+    pub(super) operands: &'static [Operand],
+    /// How this one is written.
+    pub(super) shown: &'static [Operand],
+}
+
+/// Memory that an instruction uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// The general register that holds an address.
+    pub base: u8,
+    /// What is added to it.
+    pub distance: i64,
+    /// Bytes of each access.
+    pub size: u8,
+    /// It is read.
+    pub reads: bool,
+    /// It is written; `sc` perhaps not.
+    pub writes: bool,
+    /// How the elements of a vector lie.
+    pub vector: Option<Elements>,
+}
+
+/// How the elements lie that a vector instruction loads or stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Elements {
+    /// In which order.
+    pub pattern: Pattern,
+    /// The register with the distance, general for strided ones, of vectors for indexed ones.
+    pub by: u8,
+    /// How many lie in a row for each: fields of a segment, or whole registers.
+    pub fields: u8,
+    /// Only those for which the mask says so.
+    pub masked: bool,
+}
+
+/// How long an instruction is by its first half.
+fn length(half: u16) -> u8 {
+    match half {
+        _ if half & 0b11 != 0b11 => 2,
+        _ if half & 0b1_1100 != 0b1_1100 => 4,
+        _ if half & 0b11_1111 == 0b01_1111 => 6,
+        _ if half & 0b111_1111 == 0b011_1111 => 8,
+        _ if half & 0x7000 != 0x7000 => 10 + 2 * (half >> 12 & 7) as u8,
+        // Kept for what is longer still.
+        _ => 2,
+    }
+}
+
+fn rows(word: u32) -> &'static [Row] {
+    match word & 0x7F {
+        0x03 => &base::LOAD,
+        0x07 => &float::LOAD_FP,
+        0x0F => &base::MISC_MEM,
+        0x13 => &base::OP_IMM,
+        0x17 => &base::AUIPC,
+        0x1B => &base::OP_IMM_32,
+        0x23 => &base::STORE,
+        0x27 => &float::STORE_FP,
+        0x2F => &base::AMO,
+        0x33 => &base::OP,
+        0x37 => &base::LUI,
+        0x3B => &base::OP_32,
+        0x43 => &float::MADD,
+        0x47 => &float::MSUB,
+        0x4B => &float::NMSUB,
+        0x4F => &float::NMADD,
+        0x53 => &float::OP_FP,
+        0x63 => &base::BRANCHES,
+        0x67 => &base::JALR,
+        0x6F => &base::JAL,
+        0x73 => &base::SYSTEM,
+        _ => &[],
+    }
+}
+
+/// Whether the rounding mode is one of those that exist.
+fn rounds(word: u32) -> bool {
+    !matches!(funct3(word), 5 | 6)
+}
+
+impl Insn {
+    /// The instruction at the start of `code`, whose address is `addr`.
+    #[must_use]
+    pub fn new(code: &[u8], addr: u64) -> Self {
+        let mut insn = Self {
+            addr,
+            len: code.len().min(2) as u8,
+            word: 0,
+            kind: Kind::Invalid,
+            name: "",
+            suffix: "",
+            operands: &[],
+            shown: &[],
+        };
+        let Some(&[low, high]) = code.first_chunk() else {
+            insn.word = code.first().copied().unwrap_or_default().into();
+            return insn;
+        };
+        let half = u16::from_le_bytes([low, high]);
+        insn.word = half.into();
+        let len = length(half);
+        insn.len = code.len().min(len.into()) as u8;
+        match len {
+            2 if half & 0b11 != 0b11 => {
+                if half == 0 {
+                    insn.name = "c.unimp";
+                    insn.kind = Kind::Unimp;
+                } else if let Some(compressed) = expand(half) {
+                    insn.find(compressed.word);
+                    insn.name = compressed.name;
+                    insn.shown = compressed.shown;
+                }
+            }
+            4 => {
+                if let Some(&bytes) = code.first_chunk() {
+                    insn.find(u32::from_le_bytes(bytes));
+                    insn.shown = insn.operands;
+                }
+            }
+            _ => {}
+        }
+        insn
+    }
+
+    /// Looks an instruction of 32 bits up.
+    fn find(&mut self, word: u32) {
+        self.word = word;
+        if let Some(row) = rows(word).iter().find(|row| row.matches(word)) {
+            if row.operands.contains(&Rm) && !rounds(word) {
+                return;
+            }
+            self.name = row.name;
+            self.operands = row.operands;
+            self.kind = row.kind;
+            return;
+        }
+        match word & 0x7F {
+            0x57 => {
+                if let Some(found) = vector::find(word) {
+                    self.name = found.name;
+                    self.suffix = found.suffix;
+                    self.operands = found.operands;
+                    self.kind = found.kind;
+                }
+            }
+            opcode @ (0x07 | 0x27) => {
+                let store = opcode == 0x27;
+                if let Some(access) = access(word, store) {
+                    self.operands = access_operands(store, access.pattern);
+                    self.kind = Kind::VectorMemory;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The address behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.addr.wrapping_add(u64::from(self.len))
+    }
+
+    /// The register that it writes its result to, or its link: the field, if it has one.
+    #[must_use]
+    pub fn rd(&self) -> u8 {
+        rd(self.word)
+    }
+
+    /// Its first source: the field, if it has one.
+    #[must_use]
+    pub fn rs1(&self) -> u8 {
+        rs1(self.word)
+    }
+
+    /// Its second source: the field, if it has one.
+    #[must_use]
+    pub fn rs2(&self) -> u8 {
+        rs2(self.word)
+    }
+
+    /// What a vector load or store does.
+    pub(super) fn access(&self) -> Option<Access> {
+        (self.kind == Kind::VectorMemory)
+            .then(|| access(self.word, self.stores()))
+            .flatten()
+    }
+
+    fn stores(&self) -> bool {
+        self.word & 0x7F == 0x27
+    }
+
+    /// The memory that it uses; nothing where it is none, or a block of the cache.
+    #[must_use]
+    pub fn memory(&self) -> Option<Memory> {
+        let plain = |size, distance, reads, writes| {
+            Some(Memory {
+                base: self.rs1(),
+                distance,
+                size,
+                reads,
+                writes,
+                vector: None,
+            })
+        };
+        match self.kind {
+            Kind::Load(size) => plain(size, imm_i(self.word), true, false),
+            Kind::Store(size) => plain(size, imm_s(self.word), false, true),
+            Kind::LoadReserved(size) => plain(size, 0, true, false),
+            Kind::StoreConditional(size) => plain(size, 0, false, true),
+            Kind::Atomic(size) => plain(size, 0, true, true),
+            Kind::VectorMemory => {
+                let access = self.access()?;
+                Some(Memory {
+                    base: self.rs1(),
+                    distance: 0,
+                    // The size of elements of indexed ones is that of the type of vectors.
+                    size: match access.pattern {
+                        Pattern::Indexed => 0,
+                        _ => access.size,
+                    },
+                    reads: !self.stores(),
+                    writes: self.stores(),
+                    vector: Some(Elements {
+                        pattern: access.pattern,
+                        by: self.rs2(),
+                        fields: access.fields,
+                        masked: field(self.word, 25, 1) == 0,
+                    }),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The number of the control and status register that it accesses.
+    #[must_use]
+    pub fn csr(&self) -> Option<u16> {
+        (self.kind == Kind::Csr).then(|| field(self.word, 20, 12) as u16)
+    }
+
+    /// What it reads.
+    #[must_use]
+    pub fn reads(&self) -> Registers {
+        let word = self.word;
+        let mut set = Registers::default();
+        for operand in self.operands {
+            match operand {
+                Rs1 | MemI | MemS | MemPrefetch | Mem => set.add_x(rs1(word)),
+                Rs2 => set.add_x(rs2(word)),
+                RdRead => set.add_x(rd(word)),
+                PairRd => {
+                    set.add_x(rd(word));
+                    set.add_x(rd(word) | 1);
+                }
+                PairRs2 => {
+                    set.add_x(rs2(word));
+                    set.add_x(rs2(word) | 1);
+                }
+                Fs1 => set.add_f(rs1(word)),
+                Fs2 => set.add_f(rs2(word)),
+                Fs3 => set.add_f(rs3(word)),
+                Vs1 => set.add_group(rs1(word), 1),
+                Vs2 => set.add_group(rs2(word), 1),
+                VdRead => set.add_group(rd(word), 1),
+                Vs3 => self.add_accessed(&mut set),
+                Mask if field(word, 25, 1) == 0 => set.add_v(0, 1),
+                V0 => set.add_v(0, 1),
+                Rm if funct3(word) == 7 => set.state |= state::FRM,
+                _ => {}
+            }
+        }
+        // The pair of the register that is always zero is zero.
+        if self.operands.contains(&PairRd) && rd(word) == 0 {
+            set.x &= !2 | bit(rs1(word)) | bit(rs2(word));
+        }
+        set.state |= match self.kind {
+            Kind::Load(_) | Kind::Atomic(_) => state::MEMORY,
+            Kind::LoadReserved(_) => state::MEMORY,
+            Kind::StoreConditional(_) => state::RESERVATION,
+            Kind::Csr => match self.reads_csr() {
+                true => self.csr_state(),
+                false => 0,
+            },
+            _ => 0,
+        };
+        if self.is_vector() {
+            set.state |= state::VSTART;
+            if self.kind != Kind::VectorWhole {
+                set.state |= state::VL | state::VTYPE;
+            }
+        }
+        match self.kind {
+            Kind::VectorFixed => set.state |= state::VXRM,
+            Kind::VectorFloat => set.state |= state::FRM,
+            Kind::VectorMemory if !self.stores() => set.state |= state::MEMORY,
+            // One form keeps the number of elements.
+            Kind::VectorSet => set.state |= state::VL,
+            _ => {}
+        }
+        set
+    }
+
+    /// What it writes: general and floating-point registers are overwritten whole, whatever happens; of vector registers
+    /// and of state perhaps only some bits are.
+    #[must_use]
+    pub fn writes(&self) -> Registers {
+        let word = self.word;
+        let mut set = Registers::default();
+        for operand in self.operands {
+            match operand {
+                Rd | RdRead => set.add_x(rd(word)),
+                PairRd if rd(word) != 0 => {
+                    set.add_x(rd(word));
+                    set.add_x(rd(word) | 1);
+                }
+                Fd => set.add_f(rd(word)),
+                Vd if self.kind == Kind::VectorMemory => self.add_accessed(&mut set),
+                Vd | VdRead => set.add_group(rd(word), 1),
+                _ => {}
+            }
+        }
+        set.state |= match self.kind {
+            Kind::Float | Kind::VectorFloat => state::FFLAGS,
+            Kind::Store(_) | Kind::Atomic(_) => state::MEMORY,
+            Kind::StoreConditional(_) => state::MEMORY | state::RESERVATION,
+            Kind::LoadReserved(_) => state::RESERVATION,
+            Kind::CacheBlock => state::MEMORY,
+            Kind::VectorFixed => state::VXSAT,
+            Kind::VectorSet => state::VL | state::VTYPE,
+            Kind::VectorMemory if self.stores() => state::MEMORY,
+            // As many as could be loaded.
+            Kind::VectorMemory if self.is_fault_first() => state::VL,
+            Kind::Csr if self.writes_csr() => self.csr_state(),
+            _ => 0,
+        };
+        if self.is_vector() {
+            set.state |= state::VSTART;
+        }
+        set
+    }
+
+    fn is_fault_first(&self) -> bool {
+        self.access()
+            .is_some_and(|access| access.pattern == Pattern::FaultFirst)
+    }
+
+    /// The vector registers that a load writes or a store reads.
+    fn add_accessed(&self, set: &mut Registers) {
+        let Some(access) = self.access() else {
+            return;
+        };
+        match access.pattern {
+            Pattern::Whole => set.add_v(self.rd(), access.fields),
+            Pattern::Mask => set.add_v(self.rd(), 1),
+            _ => set.add_group(self.rd(), access.fields),
+        }
+    }
+
+    /// Whether it works on vector registers, or sets what those that do work by.
+    #[must_use]
+    pub fn is_vector(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Vector
+                | Kind::VectorFixed
+                | Kind::VectorFloat
+                | Kind::VectorWhole
+                | Kind::VectorSet
+                | Kind::VectorMemory
+        )
+    }
+
+    /// Whether an access to a control register reads it: swapping into the register that is always zero does not.
+    pub(super) fn reads_csr(&self) -> bool {
+        !(matches!(funct3(self.word), 1 | 5) && self.rd() == 0)
+    }
+
+    /// Whether it writes it: setting or clearing no bits does not.
+    pub(super) fn writes_csr(&self) -> bool {
+        matches!(funct3(self.word), 1 | 5) || self.rs1() != 0
+    }
+
+    fn csr_state(&self) -> u16 {
+        match self.csr() {
+            Some(0x001) => state::FFLAGS,
+            Some(0x002) => state::FRM,
+            Some(0x003) => state::FFLAGS | state::FRM,
+            Some(0x008) => state::VSTART,
+            Some(0x009) => state::VXSAT,
+            Some(0x00A) => state::VXRM,
+            Some(0x00F) => state::VXSAT | state::VXRM,
+            Some(0xC20) => state::VL,
+            Some(0xC21) => state::VTYPE,
+            _ => state::OTHER,
+        }
+    }
+}
+
+fn bit(register: u8) -> u32 {
+    1 << register
+}

@@ -1,0 +1,21 @@
+//! RISC-V with 64 bits: RV64GC, the bit manipulation of Zba, Zbb and Zbs, and the vectors of V 1.0.
+//!
+//! [`decode`] is the ground: tables of rows (`base`, `float`, `vector`) say of each instruction which bits it has, what
+//! its operands are and what sort it is of; everything else asks the decoded [`decode::Insn`]. Instructions of 16 bits are
+//! expanded to those of 32 bits (`compressed`), so that nothing behind has to know them.
+
+mod base;
+mod compressed;
+pub mod decode;
+mod encode;
+mod float;
+mod operand;
+pub mod registers;
+mod rows;
+mod text;
+mod vector;
+mod vector_memory;
+
+pub use rows::Kind;
+pub use text::text;
+pub use vector_memory::Pattern;

@@ -1,0 +1,153 @@
+//! What tests of RISC-V share: numbers that look random, and what GNU's disassembler says of code.
+#![allow(dead_code)]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The disassembler.
+pub const OBJDUMP: &str = "riscv64-linux-gnu-objdump";
+
+/// The extensions that the disassembler of that version knows by these names.
+const ARCH: &str = "rv64i2p1_m2p0_a2p0_f2p2_d2p2_c2p0_v1p0_zicsr2p0_zifencei2p0_zihintpause2p0\
+    _zicbom1p0_zicbop1p0_zicboz1p0_zawrs1p0_zba1p0_zbb1p0_zbc1p0_zbs1p0_svinval1p0";
+
+/// Numbers that look random, the same in each run.
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next one.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    }
+
+    /// One below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// One line of the disassembler.
+pub struct Line {
+    pub addr: u64,
+    pub len: usize,
+    pub name: String,
+    pub operands: String,
+}
+
+/// Why the disassembler cannot be asked, which is said; or nothing.
+pub fn no_objdump() -> bool {
+    let missing = Command::new(OBJDUMP)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .is_err();
+    if missing {
+        println!("not run: there is no {OBJDUMP} (package binutils-riscv64-linux-gnu)");
+    }
+    missing
+}
+
+/// An ELF file with this code at this address and nothing else, but for the extensions.
+fn elf(code: &[u8], addr: u64) -> Vec<u8> {
+    let mut attributes = b"\x05".to_vec();
+    attributes.extend_from_slice(ARCH.as_bytes());
+    attributes.push(0);
+    let mut file = b"\x01".to_vec();
+    file.extend_from_slice(&(attributes.len() as u32 + 5).to_le_bytes());
+    file.extend_from_slice(&attributes);
+    let mut vendor = b"riscv\0".to_vec();
+    vendor.extend_from_slice(&file);
+    let mut section = b"A".to_vec();
+    section.extend_from_slice(&(vendor.len() as u32 + 4).to_le_bytes());
+    section.extend_from_slice(&vendor);
+
+    const HEADER: u64 = 64;
+    let names = b"\0.text\0.riscv.attributes\0.shstrtab\0";
+    let at_section = HEADER + code.len() as u64;
+    let at_names = at_section + section.len() as u64;
+    let at_headers = (at_names + names.len() as u64).next_multiple_of(8);
+
+    let mut out = b"\x7FELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    out.extend_from_slice(&[2, 0, 243, 0, 1, 0, 0, 0]);
+    for word in [addr, 0, at_headers] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    // Compressed instructions, doubles in registers.
+    out.extend_from_slice(&5u32.to_le_bytes());
+    for half in [64u16, 56, 0, 64, 4, 3] {
+        out.extend_from_slice(&half.to_le_bytes());
+    }
+    out.extend_from_slice(code);
+    out.extend_from_slice(&section);
+    out.extend_from_slice(names);
+    out.resize(at_headers as usize, 0);
+    let mut header = |name: u32, sort: u32, flags: u64, addr: u64, offset: u64, size: usize| {
+        out.extend_from_slice(&name.to_le_bytes());
+        out.extend_from_slice(&sort.to_le_bytes());
+        for word in [flags, addr, offset, size as u64, 0, 1, 0] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    };
+    header(0, 0, 0, 0, 0, 0);
+    header(1, 1, 6, addr, HEADER, code.len());
+    header(7, 0x7000_0003, 0, 0, at_section, section.len());
+    header(25, 3, 0, 0, at_names, names.len());
+    out
+}
+
+/// A file of this name for one test, in the directory for those.
+fn scratch(name: &str) -> PathBuf {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    fs::create_dir_all(directory).expect("a directory for tests");
+    directory.join(format!("{name}-{}-{number}", std::process::id()))
+}
+
+/// What the disassembler says of this code, line by line.
+pub fn disassemble(code: &[u8], addr: u64, take: impl FnMut(Line)) {
+    let path = scratch("code");
+    fs::write(&path, elf(code, addr)).expect("the file can be written");
+    disassemble_file(&path, take);
+    fs::remove_file(&path).expect("it was there");
+}
+
+/// What the disassembler says of a file.
+pub fn disassemble_file(path: &Path, mut take: impl FnMut(Line)) {
+    let mut child = Command::new(OBJDUMP)
+        .args(["-d", "-z", "-M", "no-aliases"])
+        .arg(path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the disassembler runs");
+    let output = BufReader::new(child.stdout.take().expect("its output"));
+    for line in output.lines() {
+        let line = line.expect("text");
+        let mut parts = line.split('\t');
+        let (Some(addr), Some(bytes), Some(name)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        let addr = addr.trim().trim_end_matches(':');
+        let Ok(addr) = u64::from_str_radix(addr, 16) else {
+            continue;
+        };
+        let operands = parts.next().unwrap_or_default();
+        let operands = operands.split(" #").next().unwrap_or_default();
+        let operands = operands.split(" <").next().unwrap_or_default();
+        take(Line {
+            addr,
+            len: bytes.split_whitespace().map(|part| part.len() / 2).sum(),
+            name: name.trim().to_owned(),
+            operands: operands.trim().to_owned(),
+        });
+    }
+    assert!(child.wait().expect("it ends").success(), "objdump failed");
+}

@@ -1,0 +1,173 @@
+//! Decoding against GNU's disassembler: names, lengths, operands, targets.
+
+#[path = "riscv64/mod.rs"]
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Line, Random, disassemble, no_objdump};
+use hodo_arch::riscv64::Kind;
+use hodo_arch::riscv64::decode::Insn;
+use hodo_arch::riscv64::text;
+
+/// Where the code is.
+const BASE: u64 = 0x1_0000_0000;
+
+/// Differences by what is different, with an example each.
+#[derive(Default)]
+struct Differences {
+    seen: BTreeMap<String, (usize, String)>,
+    compared: usize,
+}
+
+impl Differences {
+    fn add(&mut self, what: String, example: String) {
+        self.seen.entry(what).or_insert((0, example)).0 += 1;
+    }
+
+    fn none(&self) {
+        let mut all = String::new();
+        for (what, (count, example)) in &self.seen {
+            all.push_str(&format!("{count:6} {what}: {example}\n"));
+        }
+        assert!(
+            self.seen.is_empty(),
+            "{} of {} differ:\n{all}",
+            self.seen.values().map(|(count, _)| count).sum::<usize>(),
+            self.compared
+        );
+    }
+}
+
+/// Our text, as the disassembler writes.
+fn ours(code: &[u8], addr: u64) -> (String, String) {
+    let text = text(code, addr);
+    let (name, operands) = text.split_once(' ').unwrap_or((&text, ""));
+    (
+        name.to_owned(),
+        operands.replace(", ", ",").replace("0x", ""),
+    )
+}
+
+/// What the disassembler says that we say otherwise, in our words.
+fn translated(insn: &Insn, line: &Line) -> (String, String) {
+    let (name, operands) = (line.name.as_str(), line.operands.replace("0x", ""));
+    let same = |name: &str| (name.to_owned(), operands.clone());
+    match name {
+        // Adding to the register that is always zero, or nothing to it.
+        "c.addi" if insn.rd() == 0 => {
+            let value = operands.trim_start_matches("zero,");
+            let value = if value == "0" { "" } else { value };
+            ("c.nop".to_owned(), value.to_owned())
+        }
+        // Shifts by nothing.
+        "c.slli64" | "c.srli64" | "c.srai64" => {
+            let name = name.trim_end_matches("64");
+            (name.to_owned(), format!("{operands},0"))
+        }
+        // Registers of operating systems have names.
+        _ if insn.kind == Kind::Csr => {
+            let (rd, rest) = operands.split_once(',').expect("three operands");
+            let (_, rs1) = rest.split_once(',').expect("three operands");
+            let number = insn.csr().expect("it has one");
+            let known = [
+                1, 2, 3, 8, 9, 10, 15, 21, 0xC00, 0xC01, 0xC02, 0xC20, 0xC21, 0xC22,
+            ];
+            match known.contains(&number) {
+                true => same(name),
+                false => (name.to_owned(), format!("{rd},{number:x},{rs1}")),
+            }
+        }
+        _ => same(name),
+    }
+}
+
+/// Whether it is right that only one of both knows this instruction.
+fn differently_known(insn: &Insn, line: &Line) -> bool {
+    if insn.kind == Kind::Invalid {
+        // Rounding modes that do not exist fault; so does moving the stack pointer by nothing in this form.
+        return line.operands.ends_with(",unknown") || line.name == "c.addi16sp";
+    }
+    let bits = |low: u32, count: u32| insn.word >> low & ((1 << count) - 1);
+    match insn.kind {
+        // Processors ignore the other fields.
+        Kind::Fence => bits(7, 5) != 0 || bits(15, 5) != 0 || bits(28, 4) != 0,
+        Kind::FenceI => insn.word >> 7 != 0x20,
+        // Newer than some versions of the disassembler.
+        Kind::Atomic(_) => bits(27, 5) == 0b00101,
+        Kind::Plain => bits(25, 7) == 0b000_0111 && bits(0, 7) == 0x33,
+        // Exact conversions: any rounding mode is as good.
+        Kind::Float => bits(20, 12) & !1 == 0xD20 && bits(12, 3) != 0,
+        _ => false,
+    }
+}
+
+fn compare(code: &[u8], line: &Line, differences: &mut Differences) {
+    let at = (line.addr - BASE) as usize;
+    let code = &code[at..];
+    let insn = Insn::new(code, line.addr);
+    differences.compared += 1;
+    let (name, operands) = ours(code, line.addr);
+    let example = format!(
+        "{:08x} {} {} or {name} {operands}",
+        insn.word, line.name, line.operands
+    );
+    if usize::from(insn.len) != line.len {
+        differences.add(format!("length {}", insn.len), example);
+        return;
+    }
+    let unknown = line.name.starts_with('.');
+    if unknown != (insn.kind == Kind::Invalid) {
+        if !differently_known(&insn, line) {
+            differences.add(format!("{name} or {}", line.name), example);
+        }
+        return;
+    }
+    if !unknown && (name, operands) != translated(&insn, line) {
+        differences.add(line.name.clone(), example);
+    }
+}
+
+fn run(code: &[u8]) {
+    if no_objdump() {
+        return;
+    }
+    let mut differences = Differences::default();
+    disassemble(code, BASE, |line| compare(code, &line, &mut differences));
+    println!("{} instructions compared", differences.compared);
+    differences.none();
+}
+
+#[test]
+fn all_instructions_of_16_bits() {
+    let code: Vec<u8> = (0..=u16::MAX)
+        .filter(|half| half & 3 != 3)
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    run(&code);
+}
+
+/// How many samples of each form of 32 bits; more on demand.
+fn samples() -> u64 {
+    std::env::var("HODO_SAMPLES").map_or(1, |samples| samples.parse().expect("a number"))
+}
+
+#[test]
+fn all_forms_of_32_bits() {
+    let mut random = Random(5);
+    let mut code = Vec::new();
+    for opcode in (0..32u32).filter(|opcode| opcode & 7 != 7) {
+        for function in 0..1024u32 {
+            for _ in 0..4 * samples() {
+                let registers = random.next() as u32 & 0x01FF_8F80;
+                let word = registers
+                    | function << 22 & 0xFE00_0000
+                    | function << 12 & 0x7000
+                    | opcode << 2
+                    | 3;
+                code.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+    }
+    run(&code);
+}
