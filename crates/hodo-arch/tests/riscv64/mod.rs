@@ -142,9 +142,14 @@ pub fn disassemble_file(path: &Path, mut take: impl FnMut(Line)) {
         let operands = parts.next().unwrap_or_default();
         let operands = operands.split(" #").next().unwrap_or_default();
         let operands = operands.split(" <").next().unwrap_or_default();
+        let len = match name.trim() {
+            // The bytes beside it may go on in further lines.
+            ".byte" => operands.split(',').count(),
+            _ => bytes.split_whitespace().map(|part| part.len() / 2).sum(),
+        };
         take(Line {
             addr,
-            len: bytes.split_whitespace().map(|part| part.len() / 2).sum(),
+            len,
             name: name.trim().to_owned(),
             operands: operands.trim().to_owned(),
         });
