@@ -12,6 +12,7 @@ mod float;
 mod operand;
 pub mod registers;
 mod rows;
+pub mod scan;
 mod text;
 mod vector;
 mod vector_memory;
