@@ -68,6 +68,20 @@ fn shared(linker: &str, name: &str) {
     run_host(&host, &library, branches(&host));
 }
 
+/// Deferred switching and the control surface have threads. The library with their code stays as long as they live.
+#[test]
+fn libraries_that_are_closed_stay_for_their_threads() {
+    let library = Build::new("exposing_plugin.rs", "libexposing_plugin.so")
+        .with("--crate-type cdylib -C opt-level=1")
+        .build();
+    let host = Build::new("exposing_host.rs", "exposing_host")
+        .with("-C opt-level=1")
+        .build();
+    let mut command = Command::new(&host);
+    command.arg(&library);
+    assert_eq!(run_command(command).trim(), "the library says 1");
+}
+
 #[test]
 fn libraries_with_a_copy_of_their_own() {
     separate("", "separate_lld");

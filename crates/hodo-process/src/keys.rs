@@ -4,6 +4,7 @@
 
 mod asked;
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -132,12 +133,12 @@ pub fn list_keys(file: &OsStr, patterns: &[String]) -> Result<Vec<ListedKey>> {
 fn of_file(path: &Path, image: &Image) -> Result<Vec<ListedKey>> {
     let keys = hodo_symbols::keys(&image.bytes)
         .with_context(|| format!("the table of static branches of {}", path.display()))?;
-    let branches = |addr: u64| {
-        let on_it =
-            |place: &KeyPlace| matches!(place, KeyPlace::Here { addr: at, .. } if *at == addr);
-        let all = keys.branches.iter();
-        all.filter(|branch| on_it(&branch.key)).count() as u64
-    };
+    let mut branches: HashMap<u64, u64> = HashMap::new();
+    for branch in &keys.branches {
+        if let KeyPlace::Here { addr, .. } = branch.key {
+            *branches.entry(addr).or_default() += 1;
+        }
+    }
     // A copy of a library's key, which the dynamic linker makes, has no name here.
     let named = keys.keys.iter().filter(|key| !key.name.is_empty());
     let listed = named.map(|key| ListedKey {
@@ -145,7 +146,7 @@ fn of_file(path: &Path, image: &Image) -> Result<Vec<ListedKey>> {
         index: key.index,
         state: None,
         initial: key.initial,
-        branches: branches(key.addr),
+        branches: branches.get(&key.addr).copied().unwrap_or(0),
         is_tracepoint: key.tracepoint,
     });
     Ok(listed.collect())

@@ -1,0 +1,22 @@
+//! A library with a copy of hodo-keys of its own, which has threads, and is closed by who has loaded it.
+
+use std::time::Duration;
+
+use hodo_keys::{Deferred, define_static_key_false, static_branch_unlikely};
+
+define_static_key_false!(PLUGIN; BRIEF);
+static USERS: Deferred = Deferred::new(BRIEF.key(), Duration::from_millis(300));
+
+/// Starts both threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn begin() {
+    hodo_keys::try_expose().expect("there is room for another one");
+    USERS.inc().expect("switched");
+    USERS.dec().expect("there is a user");
+}
+
+/// Which keys are enabled.
+#[unsafe(no_mangle)]
+pub extern "C" fn seen() -> u32 {
+    u32::from(static_branch_unlikely!(PLUGIN)) | u32::from(static_branch_unlikely!(BRIEF)) << 1
+}
