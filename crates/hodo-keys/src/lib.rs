@@ -47,6 +47,7 @@ mod deferred;
 mod key;
 mod lock;
 mod macros;
+mod modules;
 mod registry;
 mod text;
 #[cfg(all(feature = "std", target_os = "linux"))]

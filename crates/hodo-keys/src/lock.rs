@@ -1,27 +1,36 @@
 //! One thread changes branches at a time.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::registry::Error;
 
 /// Process and thread that have it; 0 if nobody.
 static OWNER: AtomicU64 = AtomicU64::new(0);
 
-/// An owner has vanished in the middle of its work, which is still to be finished.
-static UNSETTLED: AtomicBool = AtomicBool::new(false);
+/// The process in which all branches were what their keys' states say when the lock was given back; 0 if there is none.
+static SETTLED: AtomicU32 = AtomicU32::new(0);
 
 /// The lock is held as long as this lives.
-pub struct Guard(());
+pub struct Guard {
+    process: u32,
+}
 
 impl Guard {
-    /// Whether an owner has vanished in the middle of its work: another thread of the process that this one was forked from.
-    pub fn unsettled(&self) -> bool {
-        UNSETTLED.load(Ordering::Relaxed)
+    /// The process.
+    pub fn process(&self) -> u32 {
+        self.process
     }
 
-    /// That work is finished.
+    /// Whether work may have been left undone by another thread of the process that this one was forked from. The lock itself does
+    /// not tell: the kernel copies pages one after the other while other threads go on, so the child may have it as it
+    /// was before a change, and the key as it was after.
+    pub fn unsettled(&self) -> bool {
+        SETTLED.load(Ordering::Relaxed) != self.process
+    }
+
+    /// Nothing is left undone.
     pub fn settled(&self) {
-        UNSETTLED.store(false, Ordering::Relaxed);
+        SETTLED.store(self.process, Ordering::Relaxed);
     }
 }
 
@@ -34,16 +43,16 @@ impl Drop for Guard {
 /// Takes it. Fails where this thread has it: a signal handler that has interrupted a change cannot wait for its end.
 pub fn take() -> Result<Guard, Error> {
     let me = me();
+    let process = (me >> 32) as u32;
     loop {
         match OWNER.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => return Ok(Guard(())),
+            Ok(_) => return Ok(Guard { process }),
             Err(owner) if owner == me && cfg!(target_os = "linux") => return Err(Error::Busy),
             Err(owner) if owner >> 32 != me >> 32 => {
                 // Only one thread of the child takes it over.
                 let taken = OWNER.compare_exchange(owner, me, Ordering::Acquire, Ordering::Relaxed);
                 if taken.is_ok() {
-                    UNSETTLED.store(true, Ordering::Relaxed);
-                    return Ok(Guard(()));
+                    return Ok(Guard { process });
                 }
             }
             Err(_) => pause(),

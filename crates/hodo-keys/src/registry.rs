@@ -1,14 +1,13 @@
-//! Which branches there are, and changing them.
+//! Changing branches.
 
 use core::fmt;
-use core::ops::Range;
-use core::slice;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::arch::{self, Branch, Entry};
+use crate::arch::{self, Branch, Step};
 use crate::deferred;
 use crate::key::{Key, ON};
 use crate::lock::{self, Guard};
+use crate::modules::{self, Module, Table};
 use crate::text::{self, Errno, Text};
 use crate::tracepoint::{self, Tracepoint};
 
@@ -116,107 +115,8 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// An executable or library with branches. It is in its writable data; the assembler has written it (`arch`).
-#[derive(Debug)]
-#[repr(C)]
-pub struct Module {
-    /// Distances from the fields themselves.
-    start: i64,
-    stop: i64,
-    next: AtomicPtr<Module>,
-    state: AtomicU32,
-}
-
-/// Bit of [`Module::state`]: its entries are sorted, and have other distances.
-const SORTED: u32 = 1;
-
-impl Module {
-    /// The table of entries. Empty if the linker has taken all of them away.
-    fn bounds(&self) -> Range<usize> {
-        let start = (&raw const self.start).addr();
-        let stop = (&raw const self.stop).addr();
-        start.wrapping_add_signed(self.start as isize)..stop.wrapping_add_signed(self.stop as isize)
-    }
-
-    /// The entries, by key, and by address for each key.
-    fn table(&'static self, _: &Guard) -> Table {
-        let base = self.bounds().start;
-        let length = self.bounds().len() / size_of::<Entry>();
-        if length == 0 {
-            return Table { base, entries: &[] };
-        }
-        if self.state.load(Ordering::Relaxed) & SORTED == 0 {
-            // SAFETY: the table is writable, relocated, and used under the lock only.
-            let entries = unsafe { slice::from_raw_parts_mut(base as *mut Entry, length) };
-            for (index, entry) in entries.iter_mut().enumerate() {
-                entry.rebase(base + index * size_of::<Entry>(), base);
-            }
-            entries.sort_unstable_by_key(|entry| {
-                // SAFETY: it was rebased just now.
-                let branch = unsafe { entry.branch(base) };
-                (branch.key, branch.code)
-            });
-            self.state.store(SORTED, Ordering::Relaxed);
-        }
-        // SAFETY: as above; once it is sorted nobody writes it.
-        let entries = unsafe { slice::from_raw_parts(base as *const Entry, length) };
-        Table { base, entries }
-    }
-}
-
-/// The sorted table of one module.
-#[derive(Clone, Copy)]
-struct Table {
-    base: usize,
-    entries: &'static [Entry],
-}
-
-impl Table {
-    fn branch(self, entry: &Entry) -> Branch {
-        // SAFETY: `Module::table` has rebased it.
-        unsafe { entry.branch(self.base) }
-    }
-
-    fn all(self) -> impl Iterator<Item = Branch> {
-        self.entries.iter().map(move |entry| self.branch(entry))
-    }
-
-    /// The keys, each once.
-    fn keys(self) -> impl Iterator<Item = &'static Key> {
-        let mut last = 0;
-        self.all().filter_map(move |branch| {
-            let new = branch.key != last;
-            last = branch.key;
-            // SAFETY: keys are never freed before the branches on them.
-            new.then(|| unsafe { &*(branch.key as *const Key) })
-        })
-    }
-
-    /// The branches of a key.
-    fn of(self, key: &'static Key) -> impl Iterator<Item = Branch> {
-        let key = core::ptr::from_ref(key).addr();
-        let first = self
-            .entries
-            .partition_point(|entry| self.branch(entry).key < key);
-        self.entries[first..]
-            .iter()
-            .map(move |entry| self.branch(entry))
-            .take_while(move |branch| branch.key == key)
-    }
-}
-
-/// The first of the modules. Changed under the lock.
-static MODULES: AtomicPtr<Module> = AtomicPtr::new(core::ptr::null_mut());
-
 /// Whether any key was ever switched: if not, modules are as they should be when they are loaded.
 static SWITCHED: AtomicBool = AtomicBool::new(false);
-
-/// All modules.
-fn modules(_: &Guard) -> impl Iterator<Item = &'static Module> + use<> {
-    // SAFETY: modules are taken out of the list before they are unmapped, under the lock.
-    let get = |module: &AtomicPtr<Module>| unsafe { module.load(Ordering::Acquire).as_ref() };
-    core::iter::successors(get(&MODULES), move |module| get(&module.next))
-}
 
 /// Called by the constructor of each module that has branches.
 ///
@@ -226,22 +126,17 @@ pub unsafe extern "C" fn load(module: *mut Module) {
     let guard = lock::wait();
     // SAFETY: it is mapped as long as it is in the list.
     let new: &'static Module = unsafe { &*module };
-    if modules(&guard).any(|module| core::ptr::eq(module, new)) {
+    if !modules::add(&guard, new) || !SWITCHED.load(Ordering::Relaxed) {
         return;
     }
-    new.next
-        .store(MODULES.load(Ordering::Relaxed), Ordering::Relaxed);
-    MODULES.store(module, Ordering::Release);
-    if SWITCHED.load(Ordering::Relaxed) {
+    let settled = new.sort(&guard).and_then(|()| {
         let table = new.table(&guard);
         let tracepoints = table.keys().filter_map(Tracepoint::of);
         tracepoints.for_each(|tracepoint| tracepoint::loaded(tracepoint, &guard));
-        if Session::begin()
-            .and_then(|session| session.settle(|| table.all()))
-            .is_err()
-        {
-            UNFINISHED.store(true, Ordering::Relaxed);
-        }
+        finish(|| table.all())
+    });
+    if settled.is_err() {
+        UNFINISHED.store(true, Ordering::Relaxed);
     }
 }
 
@@ -251,28 +146,20 @@ pub unsafe extern "C" fn load(module: *mut Module) {
 /// It is the module's record.
 pub unsafe extern "C" fn unload(module: *mut Module) {
     let guard = lock::wait();
-    let mut link = &MODULES;
-    // SAFETY: all that are in the list are mapped.
-    while let Some(next) = unsafe { link.load(Ordering::Acquire).as_ref() } {
-        if core::ptr::eq(next, module) {
-            link.store(next.next.load(Ordering::Acquire), Ordering::Release);
-            break;
-        }
-        link = &next.next;
-    }
+    // SAFETY: it is mapped until this returns.
+    let Some(module) = modules::remove(&guard, unsafe { &*module }) else {
+        return;
+    };
     if tracepoint::any_registered() {
-        // SAFETY: it is mapped until this returns.
-        let table = unsafe { &*module }.table(&guard);
+        let table = module.table(&guard);
         for tracepoint in table.keys().filter_map(Tracepoint::of) {
-            let elsewhere = |module: &'static Module| {
-                let mut branches = module.table(&guard).of(tracepoint.key());
-                branches.next().is_some()
-            };
-            if !modules(&guard).any(elsewhere) {
+            let elsewhere = |table: Table| table.of(tracepoint.key()).next().is_some();
+            if !modules::tables(&guard).any(elsewhere) {
                 tracepoint::unloaded(tracepoint, &guard);
             }
         }
     }
+    module.forget(&guard);
 }
 
 /// Makes all changes, in their order; processors are synchronized once for all of them. When it returns, every thread
@@ -296,13 +183,11 @@ pub fn switch(changes: &[Change]) -> Result<(), Error> {
 pub(crate) fn locked<R>(work: impl FnOnce(&Guard) -> Result<R, Error>) -> Result<R, Error> {
     let guard = lock::take()?;
     SWITCHED.store(true, Ordering::Relaxed);
-    if guard.unsettled() {
+    modules::sort(&guard)?;
+    if guard.unsettled() || UNFINISHED.load(Ordering::Relaxed) {
         // A child of fork: the parent's thread that was in the middle of a change is not there.
         deferred::recover(&guard);
-    }
-    if guard.unsettled() || UNFINISHED.load(Ordering::Relaxed) {
-        let all = || modules(&guard).flat_map(|module| module.table(&guard).all());
-        Session::begin()?.settle(all)?;
+        finish(|| modules::tables(&guard).flat_map(Table::all))?;
         guard.settled();
         UNFINISHED.store(false, Ordering::Relaxed);
     }
@@ -324,10 +209,8 @@ pub(crate) fn switch_locked(
         return Ok(());
     }
     let branches = || {
-        modules(guard).flat_map(|module| {
-            let table = module.table(guard);
-            changes.iter().flat_map(move |change| table.of(change.key))
-        })
+        modules::tables(guard)
+            .flat_map(|table| changes.iter().flat_map(move |change| table.of(change.key)))
     };
     let session = prepare(branches)?;
     counting(&count);
@@ -336,13 +219,13 @@ pub(crate) fn switch_locked(
 
 /// Makes the branches of a key what its state says, if they are not.
 pub(crate) fn settle(guard: &Guard, key: &'static Key) -> Result<(), Error> {
-    let branches = || modules(guard).flat_map(|module| module.table(guard).of(key));
+    let branches = || modules::tables(guard).flat_map(|table| table.of(key));
     prepare(branches)?.settle(branches)
 }
 
 /// All keys that have branches: once for each module that has them.
 pub(crate) fn keys(guard: &Guard) -> impl Iterator<Item = &'static Key> {
-    modules(guard).flat_map(|module| module.table(guard).keys())
+    modules::tables(guard).flat_map(Table::keys)
 }
 
 /// Has `count` change the states of keys, and then the branches of all keys that `which` chooses be what their states say.
@@ -355,8 +238,7 @@ pub(crate) fn rewrite(
     count: impl FnOnce(),
 ) -> Result<(), Error> {
     let branches = || {
-        modules(guard).flat_map(|module| {
-            let table = module.table(guard);
+        modules::tables(guard).flat_map(|table| {
             let keys = table.keys().filter(|key| which(key));
             keys.flat_map(move |key| table.of(key))
         })
@@ -427,6 +309,28 @@ fn prepare<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<Sessi
     Ok(session)
 }
 
+/// Makes branches what they should be, if one of them is not.
+fn finish<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<(), Error> {
+    let is_wrong = |branch| (0..arch::STEPS).any(|step| next_step(step, &branch, false).is_some());
+    if branches().any(is_wrong) {
+        Session::begin()?.settle(branches)?;
+    }
+    Ok(())
+}
+
+/// What is to be written at a branch in one of the steps to what it should be.
+fn next_step(number: usize, branch: &Branch, words: bool) -> Option<Step> {
+    // SAFETY: the module is loaded.
+    let bytes = unsafe { arch::bytes(branch) };
+    if !arch::is_branch(&bytes) {
+        return None;
+    }
+    // SAFETY: keys are never freed before the branches on them.
+    let key = unsafe { &*(branch.key as *const Key) };
+    let jump = key.is_enabled() != branch.likely;
+    arch::step(number, branch, &bytes, jump, words)
+}
+
 /// Whether code was ever written.
 static WRITABLE: AtomicBool = AtomicBool::new(false);
 
@@ -456,15 +360,7 @@ impl Session {
         for number in 0..arch::STEPS {
             let mut written = false;
             for branch in branches() {
-                // SAFETY: the module is loaded.
-                let bytes = unsafe { arch::bytes(&branch) };
-                if !arch::is_branch(&bytes) {
-                    continue;
-                }
-                // SAFETY: keys are never freed before the branches on them.
-                let key = unsafe { &*(branch.key as *const Key) };
-                let jump = key.is_enabled() != branch.likely;
-                if let Some(step) = arch::step(number, &branch, &bytes, jump, words) {
+                if let Some(step) = next_step(number, &branch, words) {
                     let at = branch.code + step.range.start;
                     // SAFETY: threads can execute it after each of the steps, see `arch`.
                     unsafe { self.0.write(at, &step.bytes[step.range]) }.map_err(Error::Text)?;
@@ -497,14 +393,15 @@ pub struct Found {
 /// Calls a function for each key that has branches in a module, which may be more than once for one key. No key may be
 /// switched meanwhile by the same thread.
 pub fn for_each(found: impl FnMut(Found)) -> Result<(), Error> {
-    for_each_locked(&lock::take()?, found);
+    let guard = lock::take()?;
+    modules::sort(&guard)?;
+    for_each_locked(&guard, found);
     Ok(())
 }
 
-/// [`for_each`].
+/// [`for_each`], in [`locked`].
 pub(crate) fn for_each_locked(guard: &Guard, mut found: impl FnMut(Found)) {
-    for module in modules(guard) {
-        let table = module.table(guard);
+    for table in modules::tables(guard) {
         let mut rest = table.all().peekable();
         while let Some(first) = rest.next() {
             let mut branches = 1;

@@ -40,6 +40,14 @@ fn ten_thousand_branches() {
 }
 
 #[test]
+fn fork_while_the_table_is_sorted() {
+    let program = Build::new("many.rs", "many-fork")
+        .with("--check-cfg cfg(all_blocks) -C opt-level=1")
+        .build();
+    run(&program, &["fork"]);
+}
+
+#[test]
 #[ignore = "compiles for a minute"]
 fn a_hundred_thousand_branches() {
     check("many-all", 100_000, "-C opt-level=2 --cfg all_blocks");

@@ -203,6 +203,23 @@ pub fn futex_wake(word: &AtomicU32) {
     let _ = unsafe { call(number::FUTEX, args) };
 }
 
+/// Maps memory of so many bytes, which is zero.
+pub fn map(size: usize) -> Result<*mut u8, Errno> {
+    // PROT_READ and PROT_WRITE; MAP_PRIVATE and MAP_ANONYMOUS.
+    let args = [0, size, 3, 0x22, usize::MAX, 0];
+    // SAFETY: new memory.
+    unsafe { call(number::MMAP, args) }.map(|at| at as *mut u8)
+}
+
+/// Unmaps it.
+///
+/// # Safety
+/// It is what [`map`] has returned for this size, and not used after this.
+pub unsafe fn unmap(at: *mut u8, size: usize) {
+    // SAFETY: as the caller says.
+    let _ = unsafe { call(number::MUNMAP, [at as usize, size, 0, 0, 0, 0]) };
+}
+
 /// Blocks for the calling thread all signals that come from outside, and returns which were blocked before, for
 /// [`set_blocked_signals`]. Those that an instruction raises stay as they are, and those that C libraries need for their own
 /// ends: `setuid` waits until every thread has answered to one.

@@ -12,7 +12,7 @@ mod isa;
 #[path = "x86_64.rs"]
 mod isa;
 
-pub use isa::{FIRST, LONGEST, STEPS, is_branch, step};
+pub use isa::{FIRST, LONGEST, STEPS, is_branch, own_table, step};
 
 use isa::length;
 

@@ -1,7 +1,8 @@
 //! Very many branches on some keys: 10,000, with `--cfg all_blocks` 100,000. Prints how many there are, and microseconds for
 //! switching all of them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use std::{env, hint, thread};
 
 use hodo_keys::{
     Key, define_static_key_array_false, define_static_key_array_true, static_branch_likely,
@@ -135,8 +136,54 @@ fn check() {
     assert_eq!(sum, expected());
 }
 
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+    fn _exit(status: i32) -> !;
+}
+
+/// Runs something in a child; whether it has succeeded there.
+fn in_child(work: impl FnOnce()) -> bool {
+    // SAFETY: the child needs nothing that threads of the parent might hold.
+    let pid = unsafe { fork() };
+    if pid == 0 {
+        work();
+        // SAFETY: ends the child.
+        unsafe { _exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: our child.
+    assert_eq!(unsafe { waitpid(pid, &raw mut status, 0) }, pid);
+    status == 0
+}
+
+/// Forks while another thread switches the first key of the process, which is when the table is sorted.
+fn fork_while_sorting() {
+    for round in 0..100 {
+        let right = in_child(|| {
+            let thread = thread::spawn(|| OFF[0].enable().expect("switched"));
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_micros(round * 20) {
+                hint::spin_loop();
+            }
+            assert!(in_child(|| {
+                OFF[1].enable().expect("switched");
+                check();
+                ON[0].disable().expect("switched");
+                check();
+            }));
+            thread.join().expect("it is not hurt");
+            check();
+        });
+        assert!(right, "round {round}");
+    }
+}
+
 fn main() {
     check();
+    if env::args().nth(1).is_some_and(|mode| mode == "fork") {
+        return fork_while_sorting();
+    }
     // All at once, then each alone, then in groups, then all back.
     let all: Vec<&'static Key> = OFF.iter().chain(ON.iter()).collect();
     let toggle = |key: &'static Key| {

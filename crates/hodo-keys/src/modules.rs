@@ -1,0 +1,256 @@
+//! Which executables and libraries have branches, and their tables.
+//!
+//! What is in a program's file is never written: a process that is forked by one thread while another one sorts would have a table
+//! that is neither sorted nor not. On Linux the sorted table is a copy, which a child makes anew. Where there is no fork, the
+//! table is sorted in place.
+
+use core::ops::Range;
+use core::slice;
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
+
+use crate::arch::{self, Branch, Entry};
+use crate::key::Key;
+use crate::lock::Guard;
+use crate::registry::Error;
+
+/// An executable or library with branches. It is in its writable data; the assembler has written it (`arch`).
+#[derive(Debug)]
+#[repr(C)]
+pub struct Module {
+    /// Distances from the fields themselves.
+    start: AtomicI64,
+    stop: AtomicI64,
+    next: AtomicPtr<Module>,
+    /// The sorted table, whose distances are from the beginning of the module's own table.
+    sorted: AtomicPtr<Entry>,
+    /// The process that has sorted it.
+    process: AtomicU32,
+}
+
+impl Module {
+    const fn new() -> Self {
+        Self {
+            start: AtomicI64::new(0),
+            stop: AtomicI64::new(0),
+            next: AtomicPtr::new(core::ptr::null_mut()),
+            sorted: AtomicPtr::new(core::ptr::null_mut()),
+            process: AtomicU32::new(0),
+        }
+    }
+
+    /// The table of entries. Empty if the linker has taken all of them away.
+    fn bounds(&self) -> Range<usize> {
+        let address = |field: &AtomicI64| {
+            let at = core::ptr::from_ref(field).addr();
+            at.wrapping_add_signed(field.load(Ordering::Relaxed) as isize)
+        };
+        address(&self.start)..address(&self.stop)
+    }
+
+    fn set_bounds(&self, bounds: &Range<usize>) {
+        let set = |field: &AtomicI64, address: usize| {
+            let at = core::ptr::from_ref(field).addr();
+            field.store(address.wrapping_sub(at) as i64, Ordering::Relaxed);
+        };
+        set(&self.start, bounds.start);
+        set(&self.stop, bounds.end);
+    }
+
+    /// How many entries there are.
+    fn length(&self) -> usize {
+        self.bounds().len() / size_of::<Entry>()
+    }
+
+    /// Sorts the entries by key, and by address for each key.
+    pub fn sort(&'static self, guard: &Guard) -> Result<(), Error> {
+        let process = guard.process();
+        let old = self.sorted.load(Ordering::Relaxed);
+        if !old.is_null() && self.process.load(Ordering::Relaxed) == process {
+            return Ok(());
+        }
+        let base = self.bounds().start;
+        let length = self.length();
+        let own = base as *mut Entry;
+        // What a child of fork finds is in its own memory, but may be half of the parent's work.
+        let place = if old.is_null() {
+            copy::room(own, length)?
+        } else {
+            old
+        };
+        for index in 0..length {
+            // SAFETY: both have as many entries; they are the same, or do not overlap.
+            unsafe {
+                let mut entry = own.add(index).read();
+                entry.rebase(base + index * size_of::<Entry>(), base);
+                place.add(index).write(entry);
+            }
+        }
+        // SAFETY: it was filled just now, and is used under the lock only.
+        let entries = unsafe { slice::from_raw_parts_mut(place, length) };
+        entries.sort_unstable_by_key(|entry| {
+            // SAFETY: it was rebased just now, and the module is relocated.
+            let branch = unsafe { entry.branch(base) };
+            (branch.key, branch.code)
+        });
+        self.process.store(process, Ordering::Relaxed);
+        self.sorted.store(place, Ordering::Release);
+        Ok(())
+    }
+
+    /// The sorted table; empty if it cannot be sorted.
+    pub fn table(&'static self, guard: &Guard) -> Table {
+        let base = self.bounds().start;
+        let entries = if self.sort(guard).is_err() {
+            &[]
+        } else {
+            let sorted = self.sorted.load(Ordering::Acquire);
+            // SAFETY: once it is sorted nobody writes it.
+            unsafe { slice::from_raw_parts(sorted, self.length()) }
+        };
+        Table { base, entries }
+    }
+
+    /// Gives the sorted table back.
+    pub fn forget(&'static self, _: &Guard) {
+        let sorted = self.sorted.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        if !sorted.is_null() {
+            // SAFETY: `sort` got it from there.
+            unsafe { copy::free(sorted, self.length()) };
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod copy {
+    use hodo_text::sys;
+
+    use super::{Entry, Error};
+
+    /// Memory for a sorted table.
+    pub fn room(_: *mut Entry, length: usize) -> Result<*mut Entry, Error> {
+        let memory = sys::map(length * size_of::<Entry>()).map_err(Error::Text)?;
+        Ok(memory.cast())
+    }
+
+    /// Gives it back.
+    ///
+    /// # Safety
+    /// It is what [`room`] has returned for this length, and not used any more.
+    pub unsafe fn free(table: *mut Entry, length: usize) {
+        // SAFETY: as the caller says.
+        unsafe { sys::unmap(table.cast(), length * size_of::<Entry>()) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod copy {
+    use super::{Entry, Error};
+
+    /// The module's own table.
+    pub fn room(own: *mut Entry, _: usize) -> Result<*mut Entry, Error> {
+        Ok(own)
+    }
+
+    /// The module's memory is not ours.
+    pub unsafe fn free(_: *mut Entry, _: usize) {}
+}
+
+/// The sorted table of one module.
+#[derive(Clone, Copy)]
+pub struct Table {
+    base: usize,
+    entries: &'static [Entry],
+}
+
+impl Table {
+    fn branch(self, entry: &Entry) -> Branch {
+        // SAFETY: `Module::sort` has rebased it.
+        unsafe { entry.branch(self.base) }
+    }
+
+    /// All branches, by key.
+    pub fn all(self) -> impl Iterator<Item = Branch> {
+        self.entries.iter().map(move |entry| self.branch(entry))
+    }
+
+    /// The keys, each once.
+    pub fn keys(self) -> impl Iterator<Item = &'static Key> {
+        let mut last = 0;
+        self.all().filter_map(move |branch| {
+            let new = branch.key != last;
+            last = branch.key;
+            // SAFETY: keys are never freed before the branches on them.
+            new.then(|| unsafe { &*(branch.key as *const Key) })
+        })
+    }
+
+    /// The branches of a key.
+    pub fn of(self, key: &'static Key) -> impl Iterator<Item = Branch> {
+        let key = core::ptr::from_ref(key).addr();
+        let first = self
+            .entries
+            .partition_point(|entry| self.branch(entry).key < key);
+        self.entries[first..]
+            .iter()
+            .map(move |entry| self.branch(entry))
+            .take_while(move |branch| branch.key == key)
+    }
+}
+
+/// The first of the modules. Changed under the lock.
+static MODULES: AtomicPtr<Module> = AtomicPtr::new(core::ptr::null_mut());
+
+/// All modules.
+fn all(_: &Guard) -> impl Iterator<Item = &'static Module> + use<> {
+    // SAFETY: modules are taken out of the list before they are unmapped, under the lock.
+    let get = |module: &AtomicPtr<Module>| unsafe { module.load(Ordering::Acquire).as_ref() };
+    core::iter::successors(get(&MODULES), move |module| get(&module.next))
+}
+
+/// The tables of all modules.
+pub fn tables(guard: &Guard) -> impl Iterator<Item = Table> {
+    all(guard).map(|module| module.table(guard))
+}
+
+/// Sorts what is not sorted.
+pub fn sort(guard: &Guard) -> Result<(), Error> {
+    find_own(guard);
+    all(guard).try_for_each(|module| module.sort(guard))
+}
+
+/// Adds a module, if it has branches and nobody has told of it before.
+pub fn add(guard: &Guard, new: &'static Module) -> bool {
+    let bounds = new.bounds();
+    if bounds.is_empty() || all(guard).any(|module| module.bounds() == bounds) {
+        return false;
+    }
+    let first = MODULES.load(Ordering::Relaxed);
+    new.next.store(first, Ordering::Relaxed);
+    MODULES.store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
+    true
+}
+
+/// Takes a module out of the list, which goes away.
+pub fn remove(guard: &Guard, old: &Module) -> Option<&'static Module> {
+    let bounds = old.bounds();
+    let mut link = &MODULES;
+    for module in all(guard) {
+        if module.bounds() == bounds {
+            link.store(module.next.load(Ordering::Acquire), Ordering::Release);
+            return Some(module);
+        }
+        link = &module.next;
+    }
+    None
+}
+
+/// The module that this library is linked into need not tell of itself: in programs without a C library's start-up code
+/// constructors do not run, and after destructors have run, other threads may still switch keys.
+fn find_own(guard: &Guard) {
+    static OWN: Module = Module::new();
+    let bounds = arch::own_table();
+    if OWN.bounds() != bounds {
+        OWN.set_bounds(&bounds);
+    }
+    add(guard, &OWN);
+}
