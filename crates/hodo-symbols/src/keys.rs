@@ -2,8 +2,8 @@
 //!
 //! The section `hodo_keys` has 16 bytes for each branch: the distances to its instruction, to where its jump leads and to the
 //! word of the global offset table that holds the address of a symbol, each as 32 bits from its own place; then how far behind that
-//! symbol its key is. Bit 0 of that says what the program takes the branch's condition for if it does not jump.
-//! A key has 32 bytes: its state, flags, and the address and length of its name.
+//! symbol its key is. Bit 0 of that says what the program takes the branch's condition for if it does not jump; the next two mean
+//! nothing. A key has 32 bytes: its state, flags, the address and length of its name, and its index if it is in an array.
 
 use std::collections::HashMap;
 
@@ -25,6 +25,7 @@ const KEY: u64 = 32;
 /// Flags of a key.
 const INITIALLY: u32 = 1;
 const TRACEPOINT: u32 = 2;
+const ELEMENT: u32 = 4;
 
 /// What branches on static keys a file has, and which keys of its own they ask. All addresses are link-time addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -186,19 +187,19 @@ pub fn keys(bytes: &[u8]) -> Result<Keys, KeysError> {
             return Err(KeysError::Overlap(pair[0].code, pair[1].code));
         }
     }
-    let mut own: Vec<(u64, u64)> = found.branches.iter().filter_map(own_key).collect();
+    let mut own: Vec<u64> = found.branches.iter().filter_map(own_key).collect();
     own.sort_unstable();
-    own.dedup_by_key(|(addr, _)| *addr);
-    for (addr, offset) in own {
-        found.keys.push(memory.key(addr, offset)?);
+    own.dedup();
+    for addr in own {
+        found.keys.push(memory.key(addr)?);
     }
     Ok(found)
 }
 
-/// Address of the key of a branch, and how far it is behind the symbol, if it is here.
-fn own_key(branch: &Branch) -> Option<(u64, u64)> {
+/// Address of the key of a branch, if it is here.
+fn own_key(branch: &Branch) -> Option<u64> {
     match branch.key {
-        KeyPlace::Here { addr, offset, .. } => Some((addr, offset)),
+        KeyPlace::Here { addr, .. } => Some(addr),
         KeyPlace::Elsewhere { .. } => None,
     }
 }
@@ -351,7 +352,7 @@ impl<'a> Memory<'a> {
         Ok(Branch {
             code,
             target,
-            key: self.place(index, slot, u64::from(last & !1))?,
+            key: self.place(index, slot, u64::from(last & !7))?,
             likely: last & 1 != 0,
             size,
             jumps: jump.is_some(),
@@ -418,14 +419,14 @@ impl<'a> Memory<'a> {
         Some((at, self.plain(key.checked_add(16)?)?))
     }
 
-    /// The key at an address, so many bytes behind its symbol.
-    fn key(&self, addr: u64, offset: u64) -> Result<Key, KeysError> {
+    /// The key at an address.
+    fn key(&self, addr: u64) -> Result<Key, KeysError> {
         let Some(content) = self.bytes(addr, KEY) else {
             // A copy of a library's, which the dynamic linker makes.
             return Ok(Key {
                 addr,
                 name: String::new(),
-                index: (offset != 0).then_some(offset / KEY),
+                index: None,
                 initial: false,
                 tracepoint: false,
             });
@@ -433,11 +434,11 @@ impl<'a> Memory<'a> {
         let name = self.name_of(addr).ok_or(KeysError::NoName(addr))?;
         let text = self.bytes(name.0, name.1).ok_or(KeysError::NoName(addr))?;
         let flags = u32::from_le_bytes(content[4..8].try_into().expect("four bytes"));
-        let first = || addr.checked_add(KEY).and_then(|next| self.name_of(next)) == Some(name);
+        let index = u64::from_le_bytes(content[24..].try_into().expect("eight bytes"));
         Ok(Key {
             addr,
             name: String::from_utf8_lossy(text).into_owned(),
-            index: (offset != 0 || first()).then_some(offset / KEY),
+            index: (flags & ELEMENT != 0).then_some(index),
             initial: flags & INITIALLY != 0,
             tracepoint: flags & TRACEPOINT != 0,
         })

@@ -14,7 +14,7 @@
 struct key {
     uint32_t state, flags;
     const char *name;
-    uint64_t length, reserved;
+    uint64_t length, index;
 } __attribute__((aligned(8)));
 
 // Of <linux/membarrier.h>.
@@ -24,8 +24,8 @@ enum { SYNC_CORE = 1 << 5, REGISTER_SYNC_CORE = 1 << 6 };
 #define KEY(id, on, text)                                               \
     __attribute__((used)) struct key id = {(on) ? ON : 0, (on), text, sizeof text - 1, 0}
 #define TRACEPOINT 2
-#define ELEMENT(flags, text)                                            \
-    {0, flags, text, sizeof text - 1, 0}
+#define ELEMENT(flags, text, index)                                     \
+    {0, 4 | (flags), text, sizeof text - 1, index}
 
 // How far the jump's target is tells the assembler which of the two nops, or of the two jumps, it is.
 #define NEAR "((%l[yes] - 771b - 2) <= 127) & ((%l[yes] - 771b - 2) >= -128)"
@@ -62,8 +62,8 @@ extern struct key verbose, fast, levels[4];
 KEY(verbose, 0, "program::VERBOSE");
 KEY(fast, 1, "program::FAST");
 __attribute__((used)) struct key levels[4] = {
-    ELEMENT(0, "program::LEVELS"), ELEMENT(0, "program::LEVELS"), ELEMENT(TRACEPOINT, "program::LEVELS"),
-    ELEMENT(0, "program::LEVELS")};
+    ELEMENT(0, "program::LEVELS", 0), ELEMENT(0, "program::LEVELS", 1), ELEMENT(TRACEPOINT, "program::LEVELS", 2),
+    ELEMENT(0, "program::LEVELS", 3)};
 #endif
 
 extern const int32_t __start_hodo_keys[][4] __attribute__((weak, visibility("hidden")));
