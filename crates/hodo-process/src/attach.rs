@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::options::{Exit, RecordOptions};
 use crate::signals::Interrupts;
-use crate::{OnDrop, check, modules, populate, probes, remote, select, session, tracer};
+use crate::{OnDrop, check, maps, modules, populate, probes, remote, select, session, tracer};
 
 /// Attaches to a process and records it until it ends, a signal comes or time is up; then lets it go on without a trace of the
 /// recording. `front` is the process that the user has started, if that is another.
@@ -29,6 +29,7 @@ pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<E
     if let Some(syscalls) = &options.syscalls {
         probes.record_syscalls(syscalls);
     }
+    probes.find_events(&options.events)?;
     let mut session = session::Session::create(options, &program)?;
     if probes.count() {
         session.make_counters()?;
@@ -41,6 +42,13 @@ pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<E
     for pattern in check::useless(&selection, &module, &program) {
         eprintln!(
             "hodo: {pattern} matches no function of {} or its libraries",
+            program.display()
+        );
+    }
+    let mapped = std::iter::once_with(|| mapped_files(pid)).flatten();
+    for pattern in check::useless_events(&modules.probes, &module, mapped) {
+        eprintln!(
+            "hodo: {pattern} matches no event of {} or its libraries",
             program.display()
         );
     }
@@ -69,6 +77,14 @@ pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<E
     }
     // How the process ends is not hodo's: it is another's child.
     Ok(Exit::Code(0))
+}
+
+/// Where to read the files whose code is mapped.
+fn mapped_files(pid: i32) -> Vec<PathBuf> {
+    let maps = maps::read(pid).unwrap_or_default();
+    let code = maps.iter().filter(|m| m.executable && m.inode != 0);
+    let rooted = |path: &std::path::Path| format!("/proc/{pid}/root{}", path.display());
+    code.map(|mapping| rooted(&mapping.path).into()).collect()
 }
 
 pub fn no_process(pid: i32) -> String {
@@ -163,6 +179,15 @@ fn refuse(pid: i32, front: Option<i32>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// # Errors
+/// If there is no such process, or this user may not look at its memory.
+pub fn readable(pid: i32) -> Result<()> {
+    if pid <= 0 || remote::status(pid, "State:").is_none() {
+        bail!("{}", no_process(pid));
+    }
+    may_trace(pid)
 }
 
 /// Has a process whose first thread has ended others?

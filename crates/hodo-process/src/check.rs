@@ -7,6 +7,7 @@ use hodo_plan::model::Plan;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 
 use crate::modules::Module;
+use crate::probes::Probes;
 use crate::select::Selection;
 
 /// The patterns of `-F`, `-N`, `-P` and `-U` that match no function of the program or of the libraries that it is linked
@@ -31,6 +32,17 @@ pub fn useless(selection: &Selection, module: &Module, program: &Path) -> Vec<St
         }
     }
     open.iter().map(|pattern| pattern.to_string()).collect()
+}
+
+/// The patterns of events that match none of the program or of the files in `more`.
+pub fn useless_events(
+    probes: &Probes,
+    module: &Module,
+    more: impl IntoIterator<Item = PathBuf>,
+) -> Vec<String> {
+    let first = std::iter::once_with(|| module.image.bytes.to_vec());
+    let more = more.into_iter().filter_map(|path| std::fs::read(path).ok());
+    probes.useless_patterns(first.chain(more))
 }
 
 /// The libraries that the dynamic linker would load.

@@ -4,6 +4,7 @@
 //! linker says that they are mapped, before any of their code has run.
 
 mod changes;
+mod keys;
 mod libraries;
 mod places;
 mod running;
@@ -20,7 +21,7 @@ use serde_json::json;
 pub use changes::{Change, build};
 pub use libraries::libraries;
 use places::program_place;
-pub use running::{Prepared, Wanted, prepare};
+pub use running::{Prepared, Wanted, prepare, readable};
 pub use space::{Placed, Seen, Space};
 
 use crate::aside;
@@ -170,6 +171,8 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
         space.used[1] = write_island(&memory, &island, Used::default())?;
     }
     space.seen = file_mappings(&maps).map(Seen::from).collect();
+    let file = (Rc::clone(&module.image), bias, module.probed.keys.clone());
+    keys::mapped(pid, &memory, vec![file], &mut space, context)?;
     if let Some(base) = linker {
         // The dynamic linker itself is looked at again, as a library.
         space
@@ -528,13 +531,15 @@ pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
         }
         memory.write(start, &content)?;
     }
-    Ok(())
+    space.keys.release(memory)
 }
 
 /// Ends the tracing of a process while its threads run: every site becomes a breakpoint first, which leads to its stub
 /// as the jump did, and then gets its original bytes back.
 fn stop(pid: i32, space: &mut Space) -> Result<()> {
     let memory = Memory::open(pid)?;
+    // Branches cannot be changed while threads run: tracepoints stay as they are.
+    space.keys.let_go();
     for &(site, stub) in &space.sites {
         space.traps.insert(site, stub);
         memory.write(site, &[0xCC])?;

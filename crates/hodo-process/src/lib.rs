@@ -38,7 +38,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-pub use probes::{Changed, Examined, ExaminedPlace, Listed, dry_run, list, list_usdt};
+pub use probes::{
+    Changed, Examined, ExaminedPlace, Listed, ListedEvent, dry_run, list, list_events,
+    list_events_of, list_usdt,
+};
 
 pub use attach::attach;
 pub use control::{Changes, change};
@@ -83,6 +86,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
     if probes.histogram_bytes() > 0 {
         session.make_histograms(probes.histogram_bytes())?;
     }
+    probes.find_events(&options.events)?;
     let mut modules = modules::Modules::new(probes);
     // A script has no functions of its own, and what cannot be read is told when it is executed.
     if let Ok(module) = modules.get(
@@ -95,6 +99,13 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         for pattern in check::useless(&selection, &module, &program) {
             eprintln!(
                 "hodo: {pattern} matches no function of {} or its libraries",
+                program.display()
+            );
+        }
+        let libraries = std::iter::once_with(|| check::libraries(&module.image.bytes, &program));
+        for pattern in check::useless_events(&modules.probes, &module, libraries.flatten()) {
+            eprintln!(
+                "hodo: {pattern} matches no event of {} or its libraries",
                 program.display()
             );
         }

@@ -227,6 +227,16 @@ impl Image {
         }
     }
 
+    /// Link-time address of a dynamic symbol that it defines.
+    pub fn dynamic_symbol(&self, name: &str) -> Option<u64> {
+        use object::{Object, ObjectSymbol};
+        let elf = ElfFile64::<object::Endianness>::parse(&*self.bytes).ok()?;
+        let mut symbols = elf.dynamic_symbols();
+        let found = symbols
+            .find(|symbol| !symbol.is_undefined() && symbol.name_bytes() == Ok(name.as_bytes()))?;
+        Some(found.address())
+    }
+
     /// Names of the dynamic symbols that it has from elsewhere.
     pub fn imports(&self) -> Vec<String> {
         use object::{Object, ObjectSymbol};
@@ -352,7 +362,7 @@ impl Modules {
             session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
         }
         let mut hits = Vec::new();
-        let probed = match self.probes.concern(&image.path) {
+        let probed = match self.probes.concern(&image) {
             true => self.probes.module(
                 &image,
                 (&plan, &functions),
@@ -386,6 +396,12 @@ impl Modules {
                 kinds,
             },
         })
+    }
+
+    /// The static keys of tracepoints of a file that are recorded: link-time addresses.
+    pub fn keys(&self, version: &Version) -> Vec<u64> {
+        let module = self.known.get(version);
+        module.map_or_else(Vec::new, |module| module.probed.keys.clone())
     }
 
     /// How many functions and calls are traced in all files.

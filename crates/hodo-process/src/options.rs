@@ -60,8 +60,10 @@ pub struct RecordOptions {
     pub keep_pid: bool,
     /// `--check-frames`.
     pub check_frames: bool,
-    /// Definitions of probes. If there are any, functions are traced only with [`Self::calls`].
+    /// Definitions of probes. If there are any, or events, functions are traced only with [`Self::calls`].
     pub probes: Vec<String>,
+    /// Patterns of events, `GROUP:NAME`: tracepoints and other USDT probes of all files.
+    pub events: Vec<String>,
     /// Functions are traced beside probes, too.
     pub calls: bool,
     /// System calls are recorded, and neither functions nor probes.

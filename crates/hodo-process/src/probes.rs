@@ -5,8 +5,10 @@ mod beside;
 mod conditions;
 mod counted;
 mod dry;
+mod events;
 mod histograms;
 mod list;
+mod listed;
 mod names;
 mod places;
 mod planned;
@@ -17,7 +19,8 @@ mod usdt;
 mod values;
 mod variables;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -35,8 +38,10 @@ use conditions::Arguments;
 use counted::{Counted, Counts, Run, counter};
 pub(crate) use dry::found;
 pub use dry::{Changed, Examined, ExaminedPlace, dry_run};
+use events::Events;
 use histograms::Histograms;
 pub use list::{Listed, list, list_usdt};
+pub use listed::{ListedEvent, list_events, list_events_of};
 pub use places::is_file;
 use planned::Planned;
 use switches::Switches;
@@ -62,6 +67,10 @@ pub struct Probes {
     calls: bool,
     /// System calls are recorded, and nothing else.
     syscalls: Option<syscalls::Syscalls>,
+    /// The definitions that follow names of threads.
+    names: Range<usize>,
+    /// Events that are found by patterns.
+    events: Events,
 }
 
 /// A module's probes.
@@ -77,6 +86,8 @@ pub struct Probed {
     pub semaphores: Vec<u64>,
     /// How system calls are recorded, if they are.
     pub syscalls: Option<Rc<SyscallEvents>>,
+    /// Link-time addresses of the static keys of tracepoints that are recorded.
+    pub keys: Vec<u64>,
 }
 
 impl Probed {
@@ -178,7 +189,16 @@ impl Probes {
             timed,
             calls: false,
             syscalls: None,
+            names: 0..0,
+            events: Events::default(),
         })
+    }
+
+    /// Adds a definition whose text was added already.
+    fn add(&mut self, definition: Definition) {
+        self.definitions.push(definition);
+        self.placed.push(0);
+        self.refused.push(None);
     }
 
     /// System calls are recorded, and nothing else.
@@ -255,6 +275,7 @@ impl Probes {
         };
         let files = self.definitions.iter().map(file).enumerate();
         files
+            .filter(|(index, _)| !self.events.has_made(*index))
             .filter_map(|(index, file)| Some((index, file?)))
             .collect()
     }
@@ -266,19 +287,27 @@ impl Probes {
 
     /// What to say of definitions that found no place.
     pub fn unplaced(&self) -> Vec<String> {
-        let none = |index: &usize| self.placed[*index] == 0;
+        let none = |index: &usize| self.placed[*index] == 0 && !self.follows_names(*index);
         let indices = (0..self.texts.len()).filter(none);
-        indices
-            .map(|index| match self.refused[index] {
-                Some(_) => self.why(index),
-                None => format!("the probe '{}' was never placed", self.texts[index]),
-            })
+        let texts = indices.map(|index| match self.refused[index] {
+            Some(_) => self.why(index),
+            None => format!("the probe '{}' was never placed", self.texts[index]),
+        });
+        let unmatched = self.unmatched();
+        texts
+            .chain(unmatched.map(|text| format!("--event '{text}' has matched no event")))
             .collect()
     }
 
     /// Why a definition has no place in its file.
     pub fn why(&self, definition: usize) -> String {
         let text = &self.texts[definition];
+        if self.events.has_made(definition)
+            && let Some(reason) = &self.refused[definition]
+        {
+            let path = &self.definitions[definition].path;
+            return format!("the event {text} of {path} cannot be recorded: {reason}");
+        }
         match &self.refused[definition] {
             Some(reason) => format!("the probe '{text}' cannot be: {reason}"),
             None => format!("the probe '{text}' names no function of the file"),
@@ -288,7 +317,9 @@ impl Probes {
     /// Why a definition that names this file has no place in it.
     pub fn unplaced_in(&self, path: &Path) -> Option<String> {
         let mut all = self.definitions.iter().enumerate();
-        let none = all.find(|(index, d)| self.placed[*index] == 0 && is_file(d, path));
+        let none = all.find(|(index, d)| {
+            self.placed[*index] == 0 && is_file(d, path) && !self.events.has_made(*index)
+        });
         none.map(|(index, _)| self.why(index))
     }
 
@@ -316,13 +347,15 @@ impl Probes {
         })
     }
 
-    /// Does a probe belong to this file?
-    pub fn concern(&self, path: &Path) -> bool {
-        self.syscalls.is_some()
-            || self
-                .definitions
-                .iter()
-                .any(|definition| is_file(definition, path))
+    /// Does a probe belong to the file of this path?
+    pub fn name(&self, path: &Path) -> bool {
+        let named = |definition| is_file(definition, path);
+        self.syscalls.is_some() || self.definitions.iter().any(named)
+    }
+
+    /// Does a probe or an event belong to this file?
+    pub fn concern(&self, image: &Image) -> bool {
+        self.name(&image.path) || self.has_events(image)
     }
 
     /// Finds the places of a module's probes, plans them, and logs them. `next_id` is the next function id.
@@ -340,6 +373,7 @@ impl Probes {
         if self.syscalls.is_some() {
             return self.syscalls(image, next_id, hits, session);
         }
+        self.add_events(image);
         let Planned {
             places,
             sites,
@@ -360,6 +394,7 @@ impl Probes {
             ..Probed::default()
         };
         let mut run = Run::default();
+        let mut placed = BTreeSet::new();
         for site in sites {
             let mut probes = Vec::new();
             for (index, &addr) in site.probes.iter().enumerate() {
@@ -368,6 +403,7 @@ impl Probes {
                     run.end();
                 }
                 for spot in places.get(&addr).into_iter().flatten() {
+                    placed.insert(spot.definition);
                     if !spot.returns && self.only_counts(spot.definition) {
                         let place = (spot, addr);
                         if let Some(action) = self.count_hits(place, &mut run, image) {
@@ -411,6 +447,7 @@ impl Probes {
                 .map(move |spot| (addr, spot, reason.clone()))
         });
         self.refuse(no_returns.into_iter().chain(refused), image, session)?;
+        probed.keys = self.keys_of(image, &placed);
         Ok(probed)
     }
 

@@ -163,7 +163,10 @@ impl Selection {
             nest_libcall: options.nest_libcall,
             libcalls: !options.no_libcall,
             size: options.size_filter,
-            nothing: !options.calls && (!options.probes.is_empty() || options.syscalls.is_some()),
+            nothing: !options.calls
+                && (!options.probes.is_empty()
+                    || !options.events.is_empty()
+                    || options.syscalls.is_some()),
             off: options.off,
         })
     }

@@ -22,4 +22,4 @@ pub use functions::{Fragment, Function, Nature, SymbolError, Symbols, functions,
 pub use imports::{build_id, imports};
 pub use keys::{Branch, Key, KeyPlace, Keys, KeysError, keys};
 pub use unwind::{Cfa, Frames, Row};
-pub use usdt::{Usdt, usdt};
+pub use usdt::{Argument, Tracepoint, Usdt, usdt};

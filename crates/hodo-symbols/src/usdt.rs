@@ -1,4 +1,9 @@
 //! Probes that programmers have put into a program (USDT, `sys/sdt.h`): the notes in `.note.stapsdt`.
+//!
+//! Those that are tracepoints have another note in `.note.hodo.tracepoint` (owner `hodo`, type 1): the address of the same instruction,
+//! that of the static key by which the tracepoint is switched on, then three texts: group, name, and the arguments as `NAME:TYPE NAME:TYPE`.
+
+use std::collections::HashMap;
 
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
@@ -16,6 +21,26 @@ pub struct Usdt {
     pub semaphore: Option<u64>,
     /// Its arguments, as the assembler had them: `-4@%edi 8@-16(%rbp)`.
     pub arguments: String,
+    /// What is known beside, if it is a tracepoint.
+    pub tracepoint: Option<Tracepoint>,
+}
+
+/// A tracepoint: code that comes to its probe only while a static key is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tracepoint {
+    /// Link-time address of its key.
+    pub key: u64,
+    /// Its arguments, in the order of those of the probe.
+    pub arguments: Vec<Argument>,
+}
+
+/// An argument of a tracepoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Argument {
+    /// Its name.
+    pub name: String,
+    /// `u8` … `u64`, `i8` … `i64`, `bool`, `char`, `f32`, `f64`, `ptr`, or `str`: the address of a text that ends with a byte 0.
+    pub ty: String,
 }
 
 /// The probes of an ELF file in the order of its notes. A damaged note ends them.
@@ -25,29 +50,55 @@ pub fn usdt(bytes: &[u8]) -> Vec<Usdt> {
     let Ok(file) = ElfFile64::<object::Endianness>::parse(bytes) else {
         return found;
     };
-    let section = file.section_by_name(".note.stapsdt");
-    let Some(Ok(notes)) = section.map(|section| section.uncompressed_data()) else {
+    let content = |name| {
+        let section = file.section_by_name(name)?;
+        section.uncompressed_data().ok()
+    };
+    let Some(notes) = content(".note.stapsdt") else {
         return found;
     };
     let base = file.section_by_name(".stapsdt.base");
     let base = base.map(|section| section.address());
     let mut rest = &*notes;
-    while let Some((description, behind)) = note(rest) {
+    while let Some((description, behind)) = note(rest, STAPSDT) {
         rest = behind;
         let Some(description) = description else {
             continue;
         };
         let Some(probe) = read(description, base) else {
-            return found;
+            break;
         };
         found.push(probe);
+    }
+    let by_addr: HashMap<u64, usize> = (found.iter().enumerate())
+        .map(|(index, probe)| (probe.addr, index))
+        .collect();
+    let notes = content(".note.hodo.tracepoint").unwrap_or_default();
+    let mut rest = &*notes;
+    while let Some((description, behind)) = note(rest, TRACEPOINT) {
+        rest = behind;
+        let Some(description) = description else {
+            continue;
+        };
+        let Some(((addr, group, name), tracepoint)) = read_tracepoint(description) else {
+            break;
+        };
+        if let Some(&index) = by_addr.get(&addr) {
+            let probe = &mut found[index];
+            if (&probe.provider, &probe.name) == (&group, &name) {
+                probe.tracepoint = Some(tracepoint);
+            }
+        }
     }
     found
 }
 
+/// Owners and types of notes.
+const STAPSDT: (&[u8], u32) = (b"stapsdt\0", 3);
+const TRACEPOINT: (&[u8], u32) = (b"hodo\0", 1);
+
 /// The first note's description, if it is one of these, and what is behind it.
-fn note(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
-    const STAPSDT: u32 = 3;
+fn note<'n>(bytes: &'n [u8], wanted: (&[u8], u32)) -> Option<(Option<&'n [u8]>, &'n [u8])> {
     let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let (name, description, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
     let begin = 12usize.checked_add(name.checked_next_multiple_of(4)?)?;
@@ -57,10 +108,7 @@ fn note(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     let behind = bytes
         .get(end.checked_next_multiple_of(4)?..)
         .unwrap_or_default();
-    Some((
-        (kind == STAPSDT && owner == b"stapsdt\0").then_some(content),
-        behind,
-    ))
+    Some(((wanted == (owner, kind)).then_some(content), behind))
 }
 
 /// `base`: where the section is that the addresses are told with; it may have been moved since.
@@ -80,7 +128,33 @@ fn read(description: &[u8], base: Option<u64>) -> Option<Usdt> {
         addr: word(0)?.wrapping_add(moved),
         semaphore: (semaphore != 0).then(|| semaphore.wrapping_add(moved)),
         arguments: text()?,
+        tracepoint: None,
     })
+}
+
+/// Address, group and name, and the rest.
+type Named = ((u64, String, String), Tracepoint);
+
+fn read_tracepoint(description: &[u8]) -> Option<Named> {
+    let word = |at: usize| {
+        let bytes = description.get(at..at + 8)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let mut texts = description.get(16..)?.split(|byte| *byte == 0);
+    let mut text = || Some(String::from_utf8_lossy(texts.next()?).into_owned());
+    let (group, name, arguments) = (text()?, text()?, text()?);
+    let arguments = arguments.split_ascii_whitespace().map(|argument| {
+        let (name, ty) = argument.split_once(':')?;
+        Some(Argument {
+            name: name.to_owned(),
+            ty: ty.to_owned(),
+        })
+    });
+    let tracepoint = Tracepoint {
+        key: word(8)?,
+        arguments: arguments.collect::<Option<_>>()?,
+    };
+    Some(((word(0)?, group, name), tracepoint))
 }
 
 #[cfg(test)]
@@ -104,6 +178,39 @@ mod tests {
     #[test]
     fn damage_has_no_probes() {
         assert!(usdt(b"\x7fELF").is_empty());
-        assert_eq!(note(&[0xFF; 40]), None);
+        assert_eq!(note(&[0xFF; 40], STAPSDT), None);
+        let mut description = [0; 16].to_vec();
+        description.extend(b"group\0name\0id:u64 path\0");
+        assert_eq!(read_tracepoint(&description), None);
+        assert_eq!(read_tracepoint(&description[..20]), None);
+    }
+
+    #[test]
+    fn a_note_tells_of_a_tracepoint() {
+        let mut description = Vec::new();
+        for word in [0x1000u64, 0x2000] {
+            description.extend(word.to_le_bytes());
+        }
+        description.extend(b"net\0request\0id:u64 path:str\0");
+        let mut bytes = Vec::new();
+        for word in [5, description.len() as u32, 1] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(b"hodo\0\0\0\0");
+        bytes.extend(&description);
+        let (content, behind) = note(&bytes, TRACEPOINT).expect("a note");
+        assert_eq!((content, behind), (Some(&*description), &[][..]));
+        assert_eq!(note(&bytes, STAPSDT), Some((None, &[][..])));
+        let (named, tracepoint) = read_tracepoint(&description).expect("a tracepoint");
+        assert_eq!(named, (0x1000, "net".to_owned(), "request".to_owned()));
+        let arguments: Vec<_> = (tracepoint.arguments.iter())
+            .map(|argument| (&*argument.name, &*argument.ty))
+            .collect();
+        assert_eq!(tracepoint.key, 0x2000);
+        assert_eq!(arguments, [("id", "u64"), ("path", "str")]);
+        description.truncate(description.len() - 13);
+        description.extend(b"\0");
+        let (_, tracepoint) = read_tracepoint(&description).expect("a tracepoint");
+        assert_eq!(tracepoint.arguments.len(), 1);
     }
 }

@@ -1,6 +1,7 @@
 //! The command line. Names, letters and meanings are uftrace's where it has the same option.
 
 mod control;
+mod events;
 mod keys;
 mod looking;
 
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub use control::{Control, SwitchArg};
+pub use events::{EventPatterns, ListEventsArgs};
 pub use keys::{KeysAction, KeysArgs};
 pub use looking::EventFormatArg;
 use looking::{Looking, Written};
@@ -63,6 +65,8 @@ pub enum Command {
     /// List the static keys of a program, a library or a process; switch them while it runs
     #[command(after_help = keys::KEYS)]
     Keys(KeysArgs),
+    /// List the events of a program, a library or a process: its tracepoints and other USDT probes
+    ListEvents(ListEventsArgs),
     /// Show what could be traced of a program or library, without running it
     Plan(PlanArgs),
     /// Write the completions for a shell to stdout
@@ -345,8 +349,10 @@ pub struct Recording {
     /// Record the events of a probe, too
     ///
     /// The definition is one of `hodo probe`. What its probes print is shown among the calls, what they count by `hodo info`.
-    #[arg(short = 'e', long = "event", value_name = "DEFINITION")]
-    pub events: Vec<String>,
+    #[arg(short = 'e', long = "probe", value_name = "DEFINITION")]
+    pub probes: Vec<String>,
+    #[command(flatten)]
+    pub events: EventPatterns,
     #[command(flatten)]
     pub control: Control,
     /// The clock of timestamps
@@ -440,11 +446,13 @@ pub struct ProbeArgs {
     /// A probe
     #[arg(
         short = 'e',
-        long = "event",
+        long = "probe",
         value_name = "DEFINITION",
-        required_unless_present_any = ["list", "usdt"]
+        required_unless_present_any = ["list", "usdt", "events"]
     )]
-    pub events: Vec<String>,
+    pub probes: Vec<String>,
+    #[command(flatten)]
+    pub events: EventPatterns,
     #[command(flatten)]
     pub written: Written,
     /// The clock of timestamps

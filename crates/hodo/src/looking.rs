@@ -16,7 +16,7 @@ use crate::plan::tactic_name;
 /// `hodo probe --dry-run`. The exit status is 1 if a definition has no place.
 pub fn dry_run(args: &ProbeArgs) -> Result<ExitCode> {
     let file = args.command.first().map(std::ffi::OsString::as_os_str);
-    let examined = hodo_process::dry_run(&args.events, file)?;
+    let examined = hodo_process::dry_run(&args.probes, file)?;
     with_output(args.screen.no_pager, |out| {
         if args.looking.json {
             let all: Value = examined.iter().map(as_json).collect();

@@ -1,6 +1,7 @@
 //! The `hodo` command.
 
 mod args;
+mod events;
 mod interrupt;
 mod keys;
 mod looking;
@@ -85,6 +86,7 @@ fn dispatch(cli: Cli, order: &[run::Patch], named: bool) -> Result<ExitCode> {
         Command::Probe(args) => Ok(run::probe(&args, named)),
         Command::Syscalls(args) => syscalls::syscalls(&args, named),
         Command::Keys(args) => keys::keys(&args),
+        Command::ListEvents(args) => events::list(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -8,7 +8,8 @@ use hodo_patch::{Island, Patches};
 use serde_json::json;
 
 use super::{
-    Seen, Space, Work, apply, file_mappings, patch, real_path, stop, tell_failures, write_island,
+    Seen, Space, Work, apply, file_mappings, keys, patch, real_path, stop, tell_failures,
+    write_island,
 };
 use crate::hooks;
 use crate::maps::{self, Mapping};
@@ -88,13 +89,14 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
             .log(&json!({"remark": {"pid": pid, "text": text}}))?;
         return Ok(());
     }
+    let mut files = Vec::new();
     for mapping in new {
         let Some((base, capacity)) = Some(space.islands[1]).filter(|island| island.1 != 0) else {
             continue;
         };
         let real = real_path(pid, &mapping.path);
         let image = match Image::open(&real, mapping.path.clone()) {
-            Ok(image) => image,
+            Ok(image) => Rc::new(image),
             Err(error) if context.selection.module(&mapping.path, false) => {
                 let text = format!("{}: {error:#}; it is not traced", mapping.path.display());
                 context
@@ -110,6 +112,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         let Ok(version) = Version::of(&real) else {
             continue;
         };
+        files.push((Rc::clone(&image), bias, version));
         let key = (version, bias);
         if let Some(patches) = space.patched.get(&key).cloned() {
             apply(&memory, &image, bias, &patches, space)?;
@@ -118,7 +121,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         let used = space.used[1];
         let mut island = Island::resume(base, capacity, used);
         let mut patches = Patches::default();
-        let probed = context.modules.probes.concern(&mapping.path);
+        let probed = context.modules.probes.concern(&image);
         let wanted = probed || context.selection.module(&mapping.path, false);
         let chosen = wanted.then(|| {
             let (selection, session) = (context.selection, &mut *context.session);
@@ -150,5 +153,9 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         space.patched.insert(key, Rc::new(patches));
         space.stubs[1].extend(&island);
     }
-    Ok(())
+    let files = files.into_iter().map(|(image, bias, version)| {
+        let keys = context.modules.keys(&version);
+        (image, bias, keys)
+    });
+    keys::mapped(pid, &memory, files.collect(), space, context)
 }

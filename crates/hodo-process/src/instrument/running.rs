@@ -8,6 +8,7 @@ use std::rc::Rc;
 use anyhow::{Context, Result, bail};
 use hodo_patch::{Copied, Island, Patches};
 
+use super::keys::Keyed;
 use super::libraries::{copies_stacks, linker_breakpoint};
 use super::{
     LIBRARY_ISLAND, LIBRARY_ROOM, REACH, Seen, Space, Work, apply, auxv, extent, file_mappings,
@@ -53,6 +54,8 @@ pub struct Prepared {
     changed: Vec<Changed>,
     /// The code that was there when this was made.
     code: Vec<Mapping>,
+    /// All files, with the static keys that are to be held.
+    keyed: Vec<Keyed>,
 }
 
 /// A mapping that is not there yet.
@@ -156,6 +159,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
     if linker.is_some() {
         islands.push(Island::new(space.islands[1].0, space.islands[1].1));
     }
+    let mut keyed = vec![(Rc::clone(&module.image), bias, module.probed.keys.clone())];
     let mut changed = Vec::new();
     let mut pages = Vec::new();
     let mut add = |image: &Rc<Image>,
@@ -203,7 +207,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         if linker.is_none() {
             continue;
         }
-        let wanted = context.modules.probes.concern(&mapping.path)
+        let wanted = context.modules.probes.name(&mapping.path)
             || context.selection.module(&mapping.path, false);
         let (real, image) = match readable(pid, mapping) {
             Ok(found) => found,
@@ -227,6 +231,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         if !seen.insert((version, bias)) {
             continue;
         }
+        let wanted = wanted || context.modules.probes.concern(&image);
         let (selection, session) = (context.selection, &mut *context.session);
         let chosen = wanted
             .then(|| {
@@ -241,6 +246,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
             Some(module) => Rc::clone(&module.image),
             None => Rc::new(image),
         };
+        keyed.push((Rc::clone(&image), bias, context.modules.keys(&version)));
         let patches = add(&image, bias, chosen.as_deref(), 1, &mut space, context)?;
         space.patched.insert((version, bias), patches);
     }
@@ -252,6 +258,11 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         space.r_brk = linker_breakpoint(pid, base, &maps)?;
     }
     space.seen = code.iter().map(Seen::from).collect();
+    if context.modules.probes.want_events() {
+        for (image, bias, _) in &keyed {
+            space.keys.add(image, *bias);
+        }
+    }
     Ok(Prepared {
         space,
         wanted,
@@ -259,6 +270,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         pages,
         changed,
         code,
+        keyed,
     })
 }
 
@@ -276,7 +288,7 @@ fn library_place(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
 }
 
 /// The file of a mapping, if it is the one that is mapped.
-pub(super) fn readable(pid: i32, mapping: &Mapping) -> Result<(PathBuf, Image)> {
+pub fn readable(pid: i32, mapping: &Mapping) -> Result<(PathBuf, Image)> {
     use std::os::unix::fs::MetadataExt;
     let by_path = real_path(pid, &mapping.path);
     let is_it = std::fs::metadata(&by_path).is_ok_and(|meta| meta.ino() == mapping.inode);
@@ -328,6 +340,11 @@ impl Prepared {
     /// Whether the dynamic linker is at work.
     pub fn is_loading(&self, memory: &Memory) -> bool {
         self.wanted.is_loading(memory)
+    }
+
+    /// Whether a thread is just switching static keys.
+    pub fn is_switching(&self, memory: &Memory) -> bool {
+        self.space.keys.is_busy(self.wanted.pid, memory)
     }
 
     /// Ranges of the program's code that will be changed: a thread must not be inside of one of them.
@@ -424,6 +441,6 @@ impl Prepared {
             space.originals.push((at, original));
             space.r_brk = Some(at);
         }
-        Ok(())
+        space.keys.hold(memory, &self.keyed)
     }
 }

@@ -8,6 +8,7 @@ use hodo_patch::{Copied, Patches, Raise, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 
 use super::changes::Place;
+use super::keys::Keys;
 use crate::context::Moved;
 use crate::maps::Mapping;
 use crate::modules::Version;
@@ -33,6 +34,8 @@ pub struct Space {
     pub sites: Vec<(u64, u64)>,
     /// Counters of USDT probes that were raised.
     pub semaphores: Vec<u64>,
+    /// Static keys, if events are looked for.
+    pub keys: Keys,
     /// Original bytes of everything that was written over code, by address.
     pub originals: Vec<(u64, Vec<u8>)>,
     /// The dynamic linker's breakpoint.
@@ -169,6 +172,7 @@ impl Space {
         self.originals.retain(|&(at, _)| !inside(at));
         Rc::make_mut(&mut self.copies).retain(|copied| !inside(copied.original));
         self.moved = None;
+        self.keys.forget(gone.start);
         self.files
             .retain(|file| !inside(file.range.start) && !(file.range.contains(&gone.start)));
     }

@@ -23,17 +23,18 @@ impl Probes {
         if !self.definitions.iter().any(uses_names) {
             return;
         }
-        let functions = FUNCTIONS
-            .iter()
-            .filter_map(|text| hodo_probe::parse(text).ok());
-        self.definitions.extend(functions);
-        self.placed.resize(self.definitions.len(), 0);
-        self.refused.resize(self.definitions.len(), None);
+        let functions = (FUNCTIONS.iter()).filter_map(|text| hodo_probe::parse(text).ok());
+        let first = self.definitions.len();
+        for (definition, text) in functions.zip(FUNCTIONS) {
+            self.texts.push(text.to_owned());
+            self.add(definition);
+        }
+        self.names = first..self.definitions.len();
     }
 
-    /// Whether this is one of these probes: they stand behind those that the user has defined.
+    /// Whether this is one of these probes.
     pub(super) fn follows_names(&self, definition: usize) -> bool {
-        definition >= self.texts.len()
+        self.names.contains(&definition)
     }
 }
 

@@ -60,7 +60,8 @@ impl Switches {
 
     /// The byte of a definition.
     pub(super) fn of(&self, definition: usize) -> Option<u32> {
-        self.bytes[definition]
+        // What an event was found for later is not switched.
+        self.bytes.get(definition).copied().flatten()
     }
 
     /// The bytes of the definitions with a name.

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use anyhow::{Result, anyhow, bail};
 use hodo_probe::{Container, Definition, FetchArg, Kind, Register, Scalar, Source, Type};
-use hodo_symbols::{Frames, Shown, Usdt, Variable, VariableError, Word};
+use hodo_symbols::{Frames, Shown, Tracepoint, Usdt, Variable, VariableError, Word};
 
+use super::events::fetched;
 use super::usdt::arguments;
 
 use super::values::possible;
@@ -50,16 +51,29 @@ pub(super) fn resolved(
         let at = image.only_symbol(name)?;
         Some(at.wrapping_sub(pc).cast_signed())
     };
-    let resolver = Resolver {
+    let mut resolver = Resolver {
         image,
         frames: image.frames(),
         pc,
         arguments: note.map_or_else(Vec::new, |note| arguments(&note.arguments, &distance)),
+        names: Vec::new(),
     };
+    let tracepoint = note.and_then(|note| note.tracepoint.as_ref());
+    if let Some(tracepoint) = tracepoint {
+        resolver.take_names(tracepoint);
+    }
     let mut resolved = definition.clone();
     if note.is_some() && resolved.args.is_empty() {
-        let names = (1..=resolver.arguments.len()).map(|number| format!("arg{number}"));
-        resolved.args = names.map(|name| resolver.one_of_all(name)).collect();
+        let names = match tracepoint {
+            Some(_) => resolver.names.clone(),
+            None => (1..=resolver.arguments.len())
+                .map(|number| format!("arg{number}"))
+                .collect(),
+        };
+        resolved.args = names
+            .into_iter()
+            .map(|name| resolver.one_of_all(name))
+            .collect();
     }
     let mut more = Vec::new();
     let names = definition.args.iter().map(|arg| arg.name.clone());
@@ -100,12 +114,23 @@ struct Resolver<'a> {
     pc: u64,
     /// Those of a USDT probe, by their numbers from 0.
     arguments: Vec<Option<(Source, Type)>>,
+    /// Of a tracepoint, the names of its arguments.
+    names: Vec<String>,
 }
 
 impl Resolver<'_> {
     fn variable(&self, name: &str) -> Result<Result<Variable, VariableError>> {
         let debug = self.image.debug().map_err(|error| anyhow!("{error}"))?;
         Ok(debug.variable(name, self.pc, self.frames))
+    }
+
+    /// Calls and shows the arguments as a tracepoint does.
+    fn take_names(&mut self, tracepoint: &Tracepoint) {
+        for (own, argument) in self.arguments.iter_mut().zip(&tracepoint.arguments) {
+            *own = (own.take()).map(|(source, ty)| fetched(source, ty, &argument.ty));
+        }
+        let arguments = tracepoint.arguments.iter();
+        self.names = arguments.map(|argument| argument.name.clone()).collect();
     }
 
     /// One of many, which cannot all be fetched.
@@ -129,7 +154,9 @@ impl Resolver<'_> {
         match source {
             Source::Variable(name) if self.argument(name).is_some() => {
                 match self.argument(name).flatten() {
-                    Some((address, _)) if ty == Some(Type::Scalar(Scalar::String)) => {
+                    Some((address, own))
+                        if ty == Some(Type::Scalar(Scalar::String)) && ty != Some(own) =>
+                    {
                         let address = Box::new(address);
                         Ok((
                             Source::Memory { offset: 0, address },
@@ -170,6 +197,9 @@ impl Resolver<'_> {
 
     /// The argument of a USDT probe that a name means; within, whether it can be fetched.
     fn argument(&self, name: &str) -> Option<Option<(Source, Type)>> {
+        if let Some(index) = self.names.iter().position(|own| own == name) {
+            return Some(self.arguments.get(index).cloned().flatten());
+        }
         let number: usize = name.strip_prefix("arg")?.parse().ok()?;
         self.arguments.get(number.checked_sub(1)?).cloned()
     }

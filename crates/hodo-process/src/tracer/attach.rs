@@ -114,6 +114,9 @@ impl Tracer<'_> {
         if prepared.is_loading(&memory) {
             return Ok(Some("it is loading a library"));
         }
+        if prepared.is_switching(&memory) {
+            return Ok(Some("it is switching static keys"));
+        }
         if !prepared.holds()? {
             return Ok(Some("it keeps loading and unloading code"));
         }

@@ -55,7 +55,7 @@ pub(super) fn recording(
 /// # Errors
 /// Why these cannot be.
 fn changed(now: &RecordOptions, changes: &Changes) -> Result<RecordOptions> {
-    if !now.probes.is_empty() || now.syscalls.is_some() {
+    if !now.probes.is_empty() || !now.events.is_empty() || now.syscalls.is_some() {
         bail!("this recording has probes: it cannot be changed while it runs");
     }
     if changes.time_filter.is_some() && now.no_time {

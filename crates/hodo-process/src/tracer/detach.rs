@@ -168,6 +168,49 @@ impl Tracer<'_> {
         Ok((stopped, !late))
     }
 
+    /// Lets stopped threads run for a while.
+    fn run_on(
+        &mut self,
+        tids: &BTreeSet<i32>,
+        stopped: &mut Stopped,
+        time: Duration,
+    ) -> Result<()> {
+        for &tid in tids {
+            let _ = match stopped.get(&tid) {
+                Some(true) => remote::request(libc::PTRACE_LISTEN, tid, 0, 0),
+                _ => remote::cont(tid, 0),
+            };
+        }
+        std::thread::sleep(time);
+        stopped.append(&mut self.stop(tids)?);
+        Ok(())
+    }
+
+    /// Lets stopped threads run until none is in the middle of switching static keys.
+    fn wait_for_keys(
+        &mut self,
+        space: &SharedSpace,
+        tids: &[i32],
+        stopped: &mut Stopped,
+    ) -> Result<()> {
+        let own: BTreeSet<i32> = tids.iter().copied().collect();
+        let begun = Instant::now();
+        loop {
+            let Some(&tid) = own.iter().find(|tid| self.threads.contains_key(tid)) else {
+                return Ok(());
+            };
+            if !space.borrow().keys.is_busy(tid, &Memory::open(tid)?) {
+                return Ok(());
+            }
+            if begun.elapsed() > LEAVING {
+                space.borrow_mut().keys.let_go();
+                let text = "a thread does not come to the end of switching static keys: tracepoints stay switched on";
+                return self.remark(tid, text);
+            }
+            self.run_on(&own, stopped, Duration::from_micros(200))?;
+        }
+    }
+
     /// Has an instruction of ours raised a signal in a stopped thread that was not delivered yet?
     fn is_due(&self, tid: i32) -> bool {
         let signals = OWN.iter().fold(0, |set, &signal| set | bit(signal));
@@ -196,10 +239,12 @@ impl Tracer<'_> {
         };
         let pid = self.threads[&tid].pid;
         let memory = Memory::open(tid)?;
+        self.wait_for_keys(space, tids, stopped)?;
         // The hooks stay until nobody needs them: unwinders on their way through frames with stubs.
         instrument::revert(tid, &space.borrow())?;
-        // They are lowered once.
+        // They are lowered once, and keys are held by nobody then.
         space.borrow_mut().semaphores.clear();
+        space.borrow_mut().keys.let_go();
         for tid in tids {
             if let Some(thread) = self.threads.get_mut(tid) {
                 // Before anybody runs: the code is the original one already.
@@ -220,15 +265,8 @@ impl Tracer<'_> {
                     "{reason}: the memory of hodo stays mapped in process {pid}; its code is what it was, and it goes on"
                 );
             }
-            for &tid in &own {
-                let _ = match stopped.get(&tid) {
-                    Some(true) => remote::request(libc::PTRACE_LISTEN, tid, 0, 0),
-                    _ => remote::cont(tid, 0),
-                };
-            }
-            std::thread::sleep(pause);
+            self.run_on(&own, stopped, pause)?;
             pause = (pause * 3 / 2).min(Duration::from_millis(5));
-            stopped.append(&mut self.stop(&own)?);
             if !own.iter().any(|tid| self.threads.contains_key(tid)) {
                 return Ok(());
             }
@@ -256,6 +294,7 @@ pub(super) fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
     let memory = Memory::open(child)?;
     instrument::revert(child, &space.borrow())?;
     space.borrow_mut().semaphores.clear();
+    space.borrow_mut().keys.let_go();
     let maps = maps::read(child)?;
     if settle(&BTreeSet::from([child]), &memory, &maps, space)?.is_some() {
         return Ok(false);

@@ -1,0 +1,320 @@
+//! Events by name: the tracepoints and other USDT probes of all files that are mapped, found by patterns of their groups and
+//! names. Each that matches gets a definition of its own as soon as its file is seen.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use hodo_probe::{Definition, Kind, Place, Scalar, Source, Type};
+use hodo_symbols::{Tracepoint, Usdt};
+use regex::Regex;
+
+use super::Probes;
+use crate::modules::Image;
+use crate::select::glob;
+
+/// A pattern of events.
+#[derive(Debug)]
+pub struct Pattern {
+    text: String,
+    group: Regex,
+    name: Regex,
+}
+
+impl Pattern {
+    /// Reads `GROUP:NAME`, or `*`.
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub fn new(text: &str) -> Result<Self> {
+        let looks_defined = text.contains(char::is_whitespace)
+            || text.contains(['/', '%', '+'])
+            || text.starts_with("p:")
+            || text.starts_with("r:");
+        if looks_defined {
+            bail!("'{text}' is no pattern of events, but seems to define a probe: give it with -e");
+        }
+        let (group, name) = match text.split_once(':') {
+            Some((group, name)) if !group.is_empty() && !name.is_empty() && !name.contains(':') => {
+                (group, name)
+            }
+            None if text == "*" => ("*", "*"),
+            _ => bail!(
+                "'{text}' is no pattern of events: write GROUP:NAME, where * stands for any text, or * for all; `hodo list-events FILE` lists those of a file"
+            ),
+        };
+        Ok(Self {
+            text: text.to_owned(),
+            group: glob(group)?,
+            name: glob(name)?,
+        })
+    }
+
+    /// Does it mean this event?
+    pub fn fits(&self, group: &str, name: &str) -> bool {
+        self.group.is_match(group) && self.name.is_match(name)
+    }
+}
+
+/// An event of a file: all its USDT probes of one name.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Its group, or provider.
+    pub group: String,
+    /// Its name.
+    pub name: String,
+    /// Its probes, in the order of the file's notes. At least one.
+    pub probes: Vec<Usdt>,
+}
+
+impl Event {
+    /// The names and types of its arguments, at its first place.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<(String, String)> {
+        let Some(first) = self.probes.first() else {
+            return Vec::new();
+        };
+        if let Some(tracepoint) = &first.tracepoint {
+            let arguments = tracepoint.arguments.iter();
+            return arguments
+                .map(|argument| (argument.name.clone(), argument.ty.clone()))
+                .collect();
+        }
+        // Where data of a symbol are does not change the type.
+        let arguments = super::usdt::arguments(&first.arguments, &|_| Some(0));
+        let arguments = arguments.into_iter().enumerate();
+        arguments
+            .map(|(index, argument)| {
+                let ty = argument.map(|(_, ty)| ty.to_string());
+                (
+                    format!("arg{}", index + 1),
+                    ty.unwrap_or_else(|| "?".to_owned()),
+                )
+            })
+            .collect()
+    }
+
+    /// Its tracepoints.
+    pub fn tracepoints(&self) -> impl Iterator<Item = &Tracepoint> {
+        self.probes
+            .iter()
+            .filter_map(|probe| probe.tracepoint.as_ref())
+    }
+}
+
+/// The events of a file, by group and name.
+#[must_use]
+pub fn events(bytes: &[u8]) -> Vec<Event> {
+    let mut events: BTreeMap<(String, String), Vec<Usdt>> = BTreeMap::new();
+    for probe in hodo_symbols::usdt(bytes) {
+        let key = (probe.provider.clone(), probe.name.clone());
+        events.entry(key).or_default().push(probe);
+    }
+    let event = |((group, name), probes)| Event {
+        group,
+        name,
+        probes,
+    };
+    events.into_iter().map(event).collect()
+}
+
+/// How an argument of a tracepoint is fetched from where its USDT probe has it.
+pub(super) fn fetched(source: Source, own: Type, ty: &str) -> (Source, Type) {
+    let scalar = match ty {
+        "u8" | "bool" => Scalar::U(8),
+        "u16" => Scalar::U(16),
+        "u32" | "char" => Scalar::U(32),
+        "u64" => Scalar::U(64),
+        "i8" => Scalar::S(8),
+        "i16" => Scalar::S(16),
+        "i32" => Scalar::S(32),
+        "i64" => Scalar::S(64),
+        "f32" => Scalar::X(32),
+        "f64" | "ptr" => Scalar::X(64),
+        "str" => {
+            let address = Box::new(source);
+            let ty = Type::Scalar(Scalar::String);
+            return (Source::Memory { offset: 0, address }, ty);
+        }
+        _ => return (source, own),
+    };
+    (source, Type::Scalar(scalar))
+}
+
+/// The patterns of a recording, and what they have found.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    patterns: Vec<Pattern>,
+    /// By definition that was made for one: the keys of its tracepoints, link-time addresses.
+    made: HashMap<usize, Vec<u64>>,
+    /// The patterns that have matched something, by index.
+    matched: BTreeSet<usize>,
+}
+
+impl Events {
+    /// # Errors
+    /// If a pattern is none.
+    pub fn new(patterns: &[String]) -> Result<Self> {
+        let patterns = patterns.iter().map(|text| Pattern::new(text));
+        Ok(Self {
+            patterns: patterns
+                .collect::<Result<_>>()
+                .context("the option --event")?,
+            ..Self::default()
+        })
+    }
+
+    /// The events of a file that are wanted.
+    fn wanted(&self, bytes: &[u8]) -> Vec<Event> {
+        let mut found = match self.patterns.is_empty() {
+            true => Vec::new(),
+            false => events(bytes),
+        };
+        found.retain(|event| self.indices(event).next().is_some());
+        found
+    }
+
+    fn indices(&self, event: &Event) -> impl Iterator<Item = usize> {
+        let patterns = self.patterns.iter().enumerate();
+        let fits = patterns.filter(|(_, pattern)| pattern.fits(&event.group, &event.name));
+        fits.map(|(index, _)| index)
+    }
+
+    /// Whether this definition was made for an event.
+    pub fn has_made(&self, definition: usize) -> bool {
+        self.made.contains_key(&definition)
+    }
+}
+
+/// What nobody wrote: the definition of an event of a file.
+fn definition(event: &Event, path: &Path) -> Option<Definition> {
+    Some(Definition {
+        kind: Kind::Entry,
+        group: event.group.clone(),
+        name: event.name.clone(),
+        named: true,
+        path: path.to_str()?.to_owned(),
+        place: Place::Usdt {
+            provider: event.group.clone(),
+            name: event.name.clone(),
+        },
+        args: Vec::new(),
+        condition: None,
+        actions: Vec::new(),
+    })
+}
+
+impl Probes {
+    /// Events are looked for in every file.
+    ///
+    /// # Errors
+    /// If a pattern is none.
+    pub fn find_events(&mut self, patterns: &[String]) -> Result<()> {
+        self.events = Events::new(patterns)?;
+        Ok(())
+    }
+
+    /// Whether events are looked for: files with static keys matter then.
+    pub fn want_events(&self) -> bool {
+        !self.events.patterns.is_empty()
+    }
+
+    /// Whether a file has events that are wanted.
+    pub(super) fn has_events(&self, image: &Image) -> bool {
+        !self.events.wanted(&image.bytes).is_empty()
+    }
+
+    /// Makes a definition for each event of a file that is wanted and has none.
+    pub(super) fn add_events(&mut self, image: &Image) {
+        for event in self.events.wanted(&image.bytes) {
+            let indices: Vec<usize> = self.events.indices(&event).collect();
+            self.events.matched.extend(indices);
+            let Some(definition) = definition(&event, &image.path) else {
+                continue;
+            };
+            let known = self
+                .definitions
+                .iter()
+                .position(|known| *known == definition);
+            let keys = event.tracepoints().map(|tracepoint| tracepoint.key);
+            let keys: Vec<u64> = keys.collect();
+            if let Some(index) = known.filter(|index| self.events.has_made(*index)) {
+                // The file was written anew.
+                self.events.made.insert(index, keys);
+                continue;
+            }
+            self.events.made.insert(self.definitions.len(), keys);
+            self.texts.push(format!("{}:{}", event.group, event.name));
+            self.add(definition);
+        }
+    }
+
+    /// The keys of a file's tracepoints that have their probes: link-time addresses.
+    pub(super) fn keys_of(&self, image: &Image, placed: &BTreeSet<usize>) -> Vec<u64> {
+        let of_file =
+            |definition: &&usize| Path::new(&self.definitions[**definition].path) == image.path;
+        let made = placed.iter().filter(of_file);
+        let mut keys: Vec<u64> = made
+            .filter_map(|definition| self.events.made.get(definition))
+            .flatten()
+            .copied()
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// The patterns that match no event of these files, as on the command line.
+    pub fn useless_patterns(&self, files: impl Iterator<Item = Vec<u8>>) -> Vec<String> {
+        let mut open: Vec<&Pattern> = self.events.patterns.iter().collect();
+        // The files are not even read if nothing is looked for.
+        let mut files = files;
+        while !open.is_empty()
+            && let Some(bytes) = files.next()
+        {
+            let events = events(&bytes);
+            open.retain(|pattern| !events.iter().any(|e| pattern.fits(&e.group, &e.name)));
+        }
+        let texts = open.iter();
+        texts
+            .map(|pattern| format!("--event '{}'", pattern.text))
+            .collect()
+    }
+
+    /// The patterns that have matched nothing in the whole recording.
+    pub(super) fn unmatched(&self) -> impl Iterator<Item = &str> {
+        let patterns = self.events.patterns.iter().enumerate();
+        let none = patterns.filter(|(index, _)| !self.events.matched.contains(index));
+        none.map(|(_, pattern)| pattern.text.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_have_a_group_and_a_name() {
+        let fits = |text: &str, group, name| Pattern::new(text).expect(text).fits(group, name);
+        assert!(fits("net:*", "net", "request") && !fits("net:*", "network", "request"));
+        assert!(fits("*:req*", "net", "request") && !fits("*:req*", "net", "done"));
+        assert!(fits("n?t:[a-r]equest", "net", "request"));
+        assert!(fits("*", "net", "request"));
+        let error = |text: &str| Pattern::new(text).expect_err(text).to_string();
+        for text in ["net", ":", "net:", ":x", "a:b:c", ""] {
+            let begin = format!("'{text}' is no pattern of events: write GROUP:NAME");
+            assert!(error(text).starts_with(&begin), "{}", error(text));
+        }
+        for text in [
+            "p:open libc.so.6:openat",
+            "./a:main",
+            "a:%b:c",
+            "a:main+4",
+            "p:x",
+        ] {
+            let end = "seems to define a probe: give it with -e";
+            assert!(error(text).ends_with(end), "{}", error(text));
+        }
+        assert!(Pattern::new("net:[").is_err());
+    }
+}

@@ -1,0 +1,156 @@
+// Tracepoints as hodo-keys makes them: a branch on a static key around the call of a function with a USDT probe.
+// What is done is told by the first argument; it tells how often the probes were reached. With -DLIBRARY it is a library.
+#include "static_keys.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+
+#define NOTE(section, owner, type, content)                             \
+    ".pushsection " section ",\"\",\"note\"\n.balign 4\n"               \
+    ".long 992f - 991f, 994f - 993f, " #type "\n"                       \
+    "991: .asciz \"" owner "\"\n992: .balign 4\n993: " content          \
+    "994: .balign 4\n.popsection\n"
+#define BASE                                                            \
+    ".ifndef _.stapsdt.base\n"                                          \
+    ".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n" \
+    ".weak _.stapsdt.base\n.hidden _.stapsdt.base\n"                    \
+    "_.stapsdt.base: .space 1\n.size _.stapsdt.base, 1\n"               \
+    ".popsection\n.endif\n"
+// `places`: the arguments in registers, as USDT has them; `names`: as `NAME:TYPE`.
+#define PROBE(group, name, id, places, names)                           \
+    asm volatile("990: nop\n" BASE NOTE(".note.stapsdt", "stapsdt", 3,  \
+        ".quad 990b, _.stapsdt.base, 0\n"                               \
+        ".asciz \"" group "\"\n.asciz \"" name "\"\n.asciz \"" places "\"\n") \
+        NOTE(".note.hodo.tracepoint", "hodo", 1, ".quad 990b, " #id "\n" \
+        ".asciz \"" group "\"\n.asciz \"" name "\"\n.asciz \"" names "\"\n"))
+#define TRACEPOINT_KEY(id, text)                                        \
+    __attribute__((used, visibility("hidden"))) struct key id = {0, TRACEPOINT, text, sizeof text - 1, 0}
+
+#ifdef LIBRARY
+#define GROUP "library"
+#else
+#define GROUP "tests"
+#endif
+TRACEPOINT_KEY(request_key, GROUP ":request");
+TRACEPOINT_KEY(done_key, GROUP ":done");
+static atomic_int requests, dones;
+
+__attribute__((noipa)) static void request_hit(uint64_t id, const char *path) {
+    PROBE(GROUP, "request", request_key, "8@%rdi 8@%rsi", "id:u64 path:str");
+    requests++;
+}
+
+__attribute__((noipa)) static void done_hit(int32_t status, int ok, uint64_t where) {
+    PROBE(GROUP, "done", done_key, "-4@%edi 1@%sil 8@%rdx", "status:i32 ok:bool where:ptr");
+    dones++;
+}
+
+__attribute__((noipa)) long work(long x) {
+    if (UNLIKELY(request_key, 0))
+        request_hit((uint64_t)x, x & 1 ? "/odd" : "/even");
+    long y = x * 3 + 1;
+    for (int i = 0; i < 3; i++)
+        if (UNLIKELY(request_key, 0))
+            y += 0 * i;
+    if (UNLIKELY(done_key, 0))
+        done_hit((int32_t)-x, x & 1, 0xabc);
+    return y;
+}
+
+void tell(void) {
+    printf(GROUP ": %d %d\n", requests, dones);
+    fflush(stdout);
+}
+
+#ifndef LIBRARY
+// 0, or that of the process whose thread changes keys and its own.
+uint64_t hodo_keys_lock;
+
+__attribute__((noipa)) static void hold(struct key *key, int change_by) {
+    uint64_t owner = (uint64_t)getpid() << 32 | (uint32_t)syscall(SYS_gettid);
+    __atomic_store_n(&hodo_keys_lock, owner, __ATOMIC_SEQ_CST);
+    uint32_t before = __atomic_fetch_add(&key->state, (uint32_t)change_by, __ATOMIC_SEQ_CST);
+    if (!before != !(before + (uint32_t)change_by))
+        apply(key);
+    __atomic_store_n(&hodo_keys_lock, 0, __ATOMIC_SEQ_CST);
+}
+
+static atomic_int stop;
+
+static void *busy(void *unused) {
+    for (long x = 0; !atomic_load(&stop); x++)
+        work(x);
+    return unused;
+}
+
+// Until its input ends: the main thread switches the keys, another executes the branches.
+static void until_told(int switching) {
+    pthread_t thread;
+    pthread_create(&thread, 0, busy, 0);
+    puts("begun");
+    fflush(stdout);
+    fcntl(0, F_SETFL, O_NONBLOCK);
+    char byte;
+    while (read(0, &byte, 1) != 0) {
+        if (switching) {
+            hold(&request_key, 1);
+            hold(&done_key, 1);
+            hold(&request_key, -1);
+            hold(&done_key, -1);
+        }
+        usleep(switching ? 100 : 1000);
+    }
+    atomic_store(&stop, 1);
+    pthread_join(thread, 0);
+    requests = dones = 0;
+    work(1);
+    printf("%u %u, ", request_key.state, done_key.state);
+    tell();
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "";
+    begin_switching();
+    for (long x = 0; x < 3; x++)
+        work(x);
+    if (!strcmp(what, "wait") || !strcmp(what, "switch")) {
+        until_told(*what == 's');
+    } else if (!strcmp(what, "own")) {
+        // Held by the program, too: nothing changes for others then.
+        hold(&request_key, 1);
+        work(3);
+        hold(&request_key, -1);
+        work(4);
+        tell();
+    } else if (!strcmp(what, "fork")) {
+        pid_t child = fork();
+        if (!child) {
+            work(5);
+            tell();
+            _exit(0);
+        }
+        waitpid(child, 0, 0);
+        work(6);
+        tell();
+    } else if (!strcmp(what, "exec")) {
+        tell();
+        execl("/proc/self/exe", argv[0], (char *)0);
+    } else if (!strcmp(what, "load")) {
+        for (int i = 0; i < 2; i++) {
+            void *library = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL);
+            if (!library) {
+                puts(dlerror());
+                return 1;
+            }
+            ((long (*)(long))dlsym(library, "work"))(7 + i);
+            ((void (*)(void))dlsym(library, "tell"))();
+            dlclose(library);
+        }
+    } else {
+        tell();
+    }
+    return 0;
+}
+#endif
