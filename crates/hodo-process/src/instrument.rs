@@ -171,8 +171,8 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
         space.used[1] = write_island(&memory, &island, Used::default())?;
     }
     space.seen = file_mappings(&maps).map(Seen::from).collect();
-    let file = (Rc::clone(&module.image), bias, module.probed.keys.clone());
-    keys::mapped(pid, &memory, vec![file], &mut space, context)?;
+    let file = (Rc::clone(&module.image), bias);
+    keys::mapped(pid, &memory, &[file], &mut space, context)?;
     if let Some(base) = linker {
         // The dynamic linker itself is looked at again, as a library.
         space

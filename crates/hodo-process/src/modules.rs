@@ -398,12 +398,6 @@ impl Modules {
         })
     }
 
-    /// The static keys of tracepoints of a file that are recorded: link-time addresses.
-    pub fn keys(&self, version: &Version) -> Vec<u64> {
-        let module = self.known.get(version);
-        module.map_or_else(Vec::new, |module| module.probed.keys.clone())
-    }
-
     /// How many functions and calls are traced in all files.
     pub fn traced(&self) -> usize {
         let traced = |module: &Rc<Module>| module.functions.len() + module.libcalls.len();

@@ -19,7 +19,7 @@ mod usdt;
 mod values;
 mod variables;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -86,8 +86,6 @@ pub struct Probed {
     pub semaphores: Vec<u64>,
     /// How system calls are recorded, if they are.
     pub syscalls: Option<Rc<SyscallEvents>>,
-    /// Link-time addresses of the static keys of tracepoints that are recorded.
-    pub keys: Vec<u64>,
 }
 
 impl Probed {
@@ -394,7 +392,6 @@ impl Probes {
             ..Probed::default()
         };
         let mut run = Run::default();
-        let mut placed = BTreeSet::new();
         for site in sites {
             let mut probes = Vec::new();
             for (index, &addr) in site.probes.iter().enumerate() {
@@ -403,7 +400,6 @@ impl Probes {
                     run.end();
                 }
                 for spot in places.get(&addr).into_iter().flatten() {
-                    placed.insert(spot.definition);
                     if !spot.returns && self.only_counts(spot.definition) {
                         let place = (spot, addr);
                         if let Some(action) = self.count_hits(place, &mut run, image) {
@@ -447,7 +443,6 @@ impl Probes {
                 .map(move |spot| (addr, spot, reason.clone()))
         });
         self.refuse(no_returns.into_iter().chain(refused), image, session)?;
-        probed.keys = self.keys_of(image, &placed);
         Ok(probed)
     }
 

@@ -16,6 +16,8 @@ use object::{
     RelocationTarget,
 };
 
+use crate::usdt::note;
+
 /// The section's name.
 const SECTION: &str = "hodo_keys";
 /// Bytes of an entry of the section.
@@ -34,6 +36,9 @@ pub struct Keys {
     pub branches: Vec<Branch>,
     /// Sorted by address.
     pub keys: Vec<Key>,
+    /// Address of the word that is not 0 while a thread switches keys, if the file tells it (a note in `.note.hodo.keys`, owner `hodo`,
+    /// type 2). Its upper half is the id of the thread's process.
+    pub lock: Option<u64>,
 }
 
 /// A branch on a static key: one instruction.
@@ -187,6 +192,7 @@ pub fn keys(bytes: &[u8]) -> Result<Keys, KeysError> {
             return Err(KeysError::Overlap(pair[0].code, pair[1].code));
         }
     }
+    found.lock = lock(&file);
     let mut own: Vec<u64> = found.branches.iter().filter_map(own_key).collect();
     own.sort_unstable();
     own.dedup();
@@ -194,6 +200,23 @@ pub fn keys(bytes: &[u8]) -> Result<Keys, KeysError> {
         found.keys.push(memory.key(addr)?);
     }
     Ok(found)
+}
+
+/// The key at an address of a file: one that only other files have branches on.
+#[must_use]
+pub fn key_at(bytes: &[u8], addr: u64) -> Option<Key> {
+    let file = ElfFile64::<Endianness>::parse(bytes).ok()?;
+    Memory::new(&file).key(addr).ok()
+}
+
+/// The address of the lock.
+fn lock(file: &ElfFile64<'_, Endianness>) -> Option<u64> {
+    const LOCK: (&[u8], u32) = (b"hodo\0", 2);
+    let section = file.section_by_name(".note.hodo.keys")?;
+    let notes = section.uncompressed_data().ok()?;
+    let (description, _) = note(&notes, LOCK)?;
+    let addr = u64::from_le_bytes(description?.try_into().ok()?);
+    (addr != 0).then_some(addr)
 }
 
 /// Address of the key of a branch, if it is here.

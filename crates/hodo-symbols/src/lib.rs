@@ -20,6 +20,6 @@ pub use demangle::{Style, demangle};
 pub use dwarf::{Debug, DebugError, LineError, Shown, Variable, VariableError, Word};
 pub use functions::{Fragment, Function, Nature, SymbolError, Symbols, functions, symbols};
 pub use imports::{build_id, imports};
-pub use keys::{Branch, Key, KeyPlace, Keys, KeysError, keys};
+pub use keys::{Branch, Key, KeyPlace, Keys, KeysError, key_at, keys};
 pub use unwind::{Cfa, Frames, Row};
 pub use usdt::{Argument, Tracepoint, Usdt, usdt};

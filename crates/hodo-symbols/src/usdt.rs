@@ -1,7 +1,7 @@
 //! Probes that programmers have put into a program (USDT, `sys/sdt.h`): the notes in `.note.stapsdt`.
 //!
 //! Those that are tracepoints have another note in `.note.hodo.tracepoint` (owner `hodo`, type 1): the address of the same instruction,
-//! that of the static key by which the tracepoint is switched on, then three texts: group, name, and the arguments as `NAME:TYPE NAME:TYPE`.
+//! then three texts: group, name, and the arguments as `NAME:TYPE NAME:TYPE`. The static key that switches it on is called `GROUP:NAME`.
 
 use std::collections::HashMap;
 
@@ -28,8 +28,6 @@ pub struct Usdt {
 /// A tracepoint: code that comes to its probe only while a static key is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tracepoint {
-    /// Link-time address of its key.
-    pub key: u64,
     /// Its arguments, in the order of those of the probe.
     pub arguments: Vec<Argument>,
 }
@@ -98,7 +96,10 @@ const STAPSDT: (&[u8], u32) = (b"stapsdt\0", 3);
 const TRACEPOINT: (&[u8], u32) = (b"hodo\0", 1);
 
 /// The first note's description, if it is one of these, and what is behind it.
-fn note<'n>(bytes: &'n [u8], wanted: (&[u8], u32)) -> Option<(Option<&'n [u8]>, &'n [u8])> {
+pub(crate) fn note<'n>(
+    bytes: &'n [u8],
+    wanted: (&[u8], u32),
+) -> Option<(Option<&'n [u8]>, &'n [u8])> {
     let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let (name, description, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
     let begin = 12usize.checked_add(name.checked_next_multiple_of(4)?)?;
@@ -140,7 +141,7 @@ fn read_tracepoint(description: &[u8]) -> Option<Named> {
         let bytes = description.get(at..at + 8)?;
         Some(u64::from_le_bytes(bytes.try_into().ok()?))
     };
-    let mut texts = description.get(16..)?.split(|byte| *byte == 0);
+    let mut texts = description.get(8..)?.split(|byte| *byte == 0);
     let mut text = || Some(String::from_utf8_lossy(texts.next()?).into_owned());
     let (group, name, arguments) = (text()?, text()?, text()?);
     let arguments = arguments.split_ascii_whitespace().map(|argument| {
@@ -151,7 +152,6 @@ fn read_tracepoint(description: &[u8]) -> Option<Named> {
         })
     });
     let tracepoint = Tracepoint {
-        key: word(8)?,
         arguments: arguments.collect::<Option<_>>()?,
     };
     Some(((word(0)?, group, name), tracepoint))
@@ -179,18 +179,15 @@ mod tests {
     fn damage_has_no_probes() {
         assert!(usdt(b"\x7fELF").is_empty());
         assert_eq!(note(&[0xFF; 40], STAPSDT), None);
-        let mut description = [0; 16].to_vec();
+        let mut description = [0; 8].to_vec();
         description.extend(b"group\0name\0id:u64 path\0");
         assert_eq!(read_tracepoint(&description), None);
-        assert_eq!(read_tracepoint(&description[..20]), None);
+        assert_eq!(read_tracepoint(&description[..12]), None);
     }
 
     #[test]
     fn a_note_tells_of_a_tracepoint() {
-        let mut description = Vec::new();
-        for word in [0x1000u64, 0x2000] {
-            description.extend(word.to_le_bytes());
-        }
+        let mut description = 0x1000u64.to_le_bytes().to_vec();
         description.extend(b"net\0request\0id:u64 path:str\0");
         let mut bytes = Vec::new();
         for word in [5, description.len() as u32, 1] {
@@ -206,7 +203,6 @@ mod tests {
         let arguments: Vec<_> = (tracepoint.arguments.iter())
             .map(|argument| (&*argument.name, &*argument.ty))
             .collect();
-        assert_eq!(tracepoint.key, 0x2000);
         assert_eq!(arguments, [("id", "u64"), ("path", "str")]);
         description.truncate(description.len() - 13);
         description.extend(b"\0");

@@ -19,11 +19,11 @@
     "_.stapsdt.base: .space 1\n.size _.stapsdt.base, 1\n"               \
     ".popsection\n.endif\n"
 // `places`: the arguments in registers, as USDT has them; `names`: as `NAME:TYPE`.
-#define PROBE(group, name, id, places, names)                           \
+#define PROBE(group, name, places, names)                               \
     asm volatile("990: nop\n" BASE NOTE(".note.stapsdt", "stapsdt", 3,  \
         ".quad 990b, _.stapsdt.base, 0\n"                               \
         ".asciz \"" group "\"\n.asciz \"" name "\"\n.asciz \"" places "\"\n") \
-        NOTE(".note.hodo.tracepoint", "hodo", 1, ".quad 990b, " #id "\n" \
+        NOTE(".note.hodo.tracepoint", "hodo", 1, ".quad 990b\n" \
         ".asciz \"" group "\"\n.asciz \"" name "\"\n.asciz \"" names "\"\n"))
 #define TRACEPOINT_KEY(id, text)                                        \
     __attribute__((used, visibility("hidden"))) struct key id = {0, TRACEPOINT, text, sizeof text - 1, 0}
@@ -38,12 +38,12 @@ TRACEPOINT_KEY(done_key, GROUP ":done");
 static atomic_int requests, dones;
 
 __attribute__((noipa)) static void request_hit(uint64_t id, const char *path) {
-    PROBE(GROUP, "request", request_key, "8@%rdi 8@%rsi", "id:u64 path:str");
+    PROBE(GROUP, "request", "8@%rdi 8@%rsi", "id:u64 path:str");
     requests++;
 }
 
 __attribute__((noipa)) static void done_hit(int32_t status, int ok, uint64_t where) {
-    PROBE(GROUP, "done", done_key, "-4@%edi 1@%sil 8@%rdx", "status:i32 ok:bool where:ptr");
+    PROBE(GROUP, "done", "-4@%edi 1@%sil 8@%rdx", "status:i32 ok:bool where:ptr");
     dones++;
 }
 
@@ -65,16 +65,17 @@ void tell(void) {
 }
 
 #ifndef LIBRARY
-// 0, or that of the process whose thread changes keys and its own.
-uint64_t hodo_keys_lock;
+// 0, or the number of the process whose thread changes keys, in its upper half, and that of the thread. A note tells where it is.
+__attribute__((used)) static uint64_t lock;
+asm(NOTE(".note.hodo.keys", "hodo", 2, ".quad lock\n"));
 
 __attribute__((noipa)) static void hold(struct key *key, int change_by) {
     uint64_t owner = (uint64_t)getpid() << 32 | (uint32_t)syscall(SYS_gettid);
-    __atomic_store_n(&hodo_keys_lock, owner, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&lock, owner, __ATOMIC_SEQ_CST);
     uint32_t before = __atomic_fetch_add(&key->state, (uint32_t)change_by, __ATOMIC_SEQ_CST);
     if (!before != !(before + (uint32_t)change_by))
         apply(key);
-    __atomic_store_n(&hodo_keys_lock, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&lock, 0, __ATOMIC_SEQ_CST);
 }
 
 static atomic_int stop;

@@ -5,41 +5,40 @@
 //! stopped. So whole instructions can be written at once, without the steps that a program takes that runs. What
 //! the program does later agrees with it, for it reads the key's state and the bytes at the branch.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use anyhow::{Result, bail};
-use hodo_symbols::{Branch, KeyPlace};
+use hodo_symbols::{Branch, Key, KeyPlace};
 use serde_json::json;
 
 use super::{Space, Work};
 use crate::modules::Image;
 use crate::remote::{self, Memory};
 
-/// The word by which threads keep each other from switching keys; while it is not 0, a thread does. Its upper half is the id of that
-/// thread's process.
-const LOCK: &str = "hodo_keys_lock";
-
 /// The static keys of an address space. All addresses are those of the process.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
-    /// In the order in which they were mapped; only if events are looked for.
+    /// In the order in which they were mapped; none if no key matters.
     files: Vec<File>,
-    /// The keys that are held.
-    held: Vec<u64>,
+    /// Keys that are to be held, or are.
+    wanted: BTreeSet<u64>,
+    held: BTreeSet<u64>,
 }
 
-/// A file that is mapped, what was added to its link-time addresses, and the keys of it that are to be held: link-time addresses.
-pub type Keyed = (Rc<Image>, u64, Vec<u64>);
+/// A file that is mapped, and what was added to its link-time addresses.
+pub type Mapped = (Rc<Image>, u64);
 
 /// A file that is mapped.
 #[derive(Debug, Clone)]
 struct File {
     image: Rc<Image>,
     bias: u64,
-    branches: Rc<[Branch]>,
-    lock: Option<u64>,
+    keys: Rc<hodo_symbols::Keys>,
 }
+
+/// Where symbols are: by name, the files with the addresses.
+type Symbols = HashMap<String, Vec<(usize, u64)>>;
 
 /// A branch of the process.
 struct Place<'b> {
@@ -58,31 +57,29 @@ impl File {
         (start..self.image.end).contains(&at.wrapping_sub(self.bias))
     }
 
-    /// Where a symbol of its own is.
-    fn symbol(&self, name: &str) -> Option<u64> {
-        let found = self.image.dynamic_symbol(name)?;
-        Some(found.wrapping_add(self.bias))
+    /// The key at an address of the process.
+    fn key(&self, at: u64) -> Option<Key> {
+        let addr = at.wrapping_sub(self.bias);
+        let mut own = self.keys.keys.iter();
+        let own = own.find(|key| key.addr == addr && !key.name.is_empty());
+        own.cloned()
+            .or_else(|| hodo_symbols::key_at(&self.image.bytes, addr))
     }
 }
 
-/// Holds keys of files that were mapped now, whose code has not run. What goes wrong is a remark.
+/// Holds keys when files were mapped, before their code runs. What goes wrong is a remark.
 ///
 /// # Errors
 /// If the log cannot be written.
 pub(super) fn mapped(
     pid: i32,
     memory: &Memory,
-    files: Vec<Keyed>,
+    files: &[Mapped],
     space: &mut Space,
     context: &mut Work<'_>,
 ) -> Result<()> {
-    if !context.modules.probes.want_events() {
-        return Ok(());
-    }
-    for (image, bias, _) in &files {
-        space.keys.add(image, *bias);
-    }
-    if let Err(error) = space.keys.hold(memory, &files) {
+    space.keys.add(files, context);
+    if let Err(error) = space.keys.hold(memory) {
         let text = format!("static keys: {error:#}");
         let remark = json!({"remark": {"pid": pid, "text": text}});
         context.session.log(&remark)?;
@@ -91,24 +88,34 @@ pub(super) fn mapped(
 }
 
 impl Keys {
-    /// Adds a file that was mapped now. What is wrong with its table is told when it is planned.
-    pub fn add(&mut self, image: &Rc<Image>, bias: u64) {
-        let known = |file: &File| file.bias == bias && file.image.path == image.path;
-        if self.files.iter().any(known) {
+    /// Adds files, if keys matter, and looks which keys are to be held. What is wrong with the table of a file is told when it is
+    /// planned.
+    pub fn add(&mut self, files: &[Mapped], context: &Work<'_>) {
+        let probes = &context.modules.probes;
+        if !probes.want_keys() {
             return;
         }
-        let branches = hodo_symbols::keys(&image.bytes).map(|keys| keys.branches);
-        let branches: Rc<[Branch]> = branches.unwrap_or_default().into();
-        let [lock] = match branches.is_empty() {
-            true => [None],
-            false => image.symbols(&[LOCK]),
-        };
-        self.files.push(File {
-            image: Rc::clone(image),
-            bias,
-            branches,
-            lock: lock.map(|(at, _)| at.wrapping_add(bias)),
-        });
+        for (image, bias) in files {
+            let known = |file: &File| file.bias == *bias && file.image.path == image.path;
+            if !self.files.iter().any(known) {
+                self.files.push(File {
+                    image: Rc::clone(image),
+                    bias: *bias,
+                    keys: Rc::new(hodo_symbols::keys(&image.bytes).unwrap_or_default()),
+                });
+            }
+        }
+        let symbols = self.symbols();
+        let mut named: BTreeMap<u64, bool> = BTreeMap::new();
+        for place in self.places(&symbols) {
+            named.entry(place.key).or_insert_with(|| {
+                let file = self.files.iter().find(|file| file.holds(place.key));
+                let key = file.and_then(|file| Some((file.key(place.key)?, &file.image.path)));
+                key.is_some_and(|(key, path)| probes.want_key(&key, path))
+            });
+        }
+        let wanted = named.into_iter().filter(|(_, wanted)| *wanted);
+        self.wanted = wanted.map(|(key, _)| key).collect();
     }
 
     /// Forgets what a file had that is not mapped any more.
@@ -118,18 +125,21 @@ impl Keys {
         };
         let gone = self.files.remove(index);
         self.held.retain(|&key| !gone.holds(key));
+        self.wanted.retain(|&key| !gone.holds(key));
     }
 
     /// Forgets which keys are held: others answer for that.
     pub fn let_go(&mut self) {
         self.held.clear();
+        self.wanted.clear();
     }
 
     /// Whether a thread of the process is just switching keys. A lock that was copied with the memory of another process does
     /// not count.
     pub fn is_busy(&self, pid: i32, memory: &Memory) -> bool {
         let mut owners = self.files.iter().filter_map(|file| {
-            let owner = memory.read_u64(file.lock?).ok()?;
+            let lock = file.keys.lock?.wrapping_add(file.bias);
+            let owner = memory.read_u64(lock).ok()?;
             (owner != 0).then_some(owner >> 32)
         });
         // In the namespace of the process itself.
@@ -138,27 +148,21 @@ impl Keys {
         owners.any(|owner| own.is_none_or(|own| owner == own))
     }
 
-    /// Holds keys, and makes the branches on all that are held what they have to be. `wanted`: files with link-time
-    /// addresses of keys of theirs.
+    /// Holds the keys that are to be held, and makes the branches on all that are held what they have to be.
     ///
     /// # Errors
     /// If memory is not to be had, or somebody else has changed a branch.
-    pub fn hold(&mut self, memory: &Memory, wanted: &[Keyed]) -> Result<()> {
-        let symbols = self.symbols();
-        for (image, bias, keys) in wanted {
-            for key in keys {
-                let key = self.real_key(image, *bias, *key, &symbols);
-                if self.held.contains(&key) {
-                    continue;
-                }
+    pub fn hold(&mut self, memory: &Memory) -> Result<()> {
+        for &key in &self.wanted {
+            if !self.held.contains(&key) {
                 count(memory, key, 1)?;
-                self.held.push(key);
+                self.held.insert(key);
             }
         }
         if self.held.is_empty() {
             return Ok(());
         }
-        for place in self.places(&symbols) {
+        for place in self.places(&self.symbols()) {
             if self.held.contains(&place.key) {
                 write(memory, &place, true)?;
             }
@@ -169,13 +173,13 @@ impl Keys {
     /// Undoes that. What cannot be undone is gone.
     ///
     /// # Errors
-    /// If memory is not to be had.
+    /// If memory is not to be had, or somebody else has changed a branch.
     pub fn release(&self, memory: &Memory) -> Result<()> {
-        let mut off = Vec::new();
+        let mut off = BTreeSet::new();
         for &key in &self.held {
             // Its library may be unloaded meanwhile.
             if let Ok(0) = count(memory, key, -1) {
-                off.push(key);
+                off.insert(key);
             }
         }
         if off.is_empty() {
@@ -190,36 +194,31 @@ impl Keys {
     }
 
     /// Where the symbols are that branches name.
-    fn symbols(&self) -> HashMap<String, Vec<(usize, u64)>> {
-        let mut found: HashMap<String, Vec<(usize, u64)>> = HashMap::new();
-        for file in &self.files {
-            for branch in &*file.branches {
-                let (KeyPlace::Elsewhere { symbol, .. }
-                | KeyPlace::Here {
-                    symbol: Some(symbol),
-                    ..
-                }) = &branch.key
-                else {
-                    continue;
-                };
-                if found.contains_key(symbol) {
-                    continue;
-                }
-                let all = self.files.iter().enumerate();
-                let all = all.filter_map(|(index, file)| Some((index, file.symbol(symbol)?)));
-                found.insert(symbol.clone(), all.collect());
+    fn symbols(&self) -> Symbols {
+        let mut found = Symbols::new();
+        for branch in self.files.iter().flat_map(|file| &file.keys.branches) {
+            let (KeyPlace::Elsewhere { symbol, .. }
+            | KeyPlace::Here {
+                symbol: Some(symbol),
+                ..
+            }) = &branch.key
+            else {
+                continue;
+            };
+            if found.contains_key(symbol) {
+                continue;
             }
+            let all = self.files.iter().enumerate().filter_map(|(index, file)| {
+                let addr = file.image.dynamic_symbol(symbol)?;
+                Some((index, addr.wrapping_add(file.bias)))
+            });
+            found.insert(symbol.clone(), all.collect());
         }
         found
     }
 
     /// The key of a branch of a file. The program's own symbols come first; of several others the file's own.
-    fn key_of(
-        &self,
-        index: usize,
-        branch: &Branch,
-        symbols: &HashMap<String, Vec<(usize, u64)>>,
-    ) -> Option<u64> {
+    fn key_of(&self, index: usize, branch: &Branch, symbols: &Symbols) -> Option<u64> {
         let (symbol, offset) = match &branch.key {
             KeyPlace::Here {
                 addr, symbol: None, ..
@@ -237,35 +236,11 @@ impl Keys {
         Some(found.1.wrapping_add(offset))
     }
 
-    /// Where a key of a file really is: the dynamic linker may have taken that of another file for it.
-    fn real_key(
-        &self,
-        image: &Rc<Image>,
-        bias: u64,
-        key: u64,
-        symbols: &HashMap<String, Vec<(usize, u64)>>,
-    ) -> u64 {
-        let own = key.wrapping_add(bias);
-        let is_it = |file: &File| file.bias == bias && file.image.path == image.path;
-        let Some(index) = self.files.iter().position(is_it) else {
-            return own;
-        };
-        let mut branches = self.files[index].branches.iter();
-        let asks = |branch: &&Branch| matches!(branch.key, KeyPlace::Here { addr, symbol: Some(_), .. } if addr == key);
-        let branch = branches.find(asks);
-        branch
-            .and_then(|branch| self.key_of(index, branch, symbols))
-            .unwrap_or(own)
-    }
-
     /// All branches with their keys.
-    fn places<'k>(
-        &'k self,
-        symbols: &'k HashMap<String, Vec<(usize, u64)>>,
-    ) -> impl Iterator<Item = Place<'k>> {
+    fn places<'k>(&'k self, symbols: &'k Symbols) -> impl Iterator<Item = Place<'k>> {
         let files = self.files.iter().enumerate();
         files.flat_map(move |(index, file)| {
-            file.branches.iter().filter_map(move |branch| {
+            file.keys.branches.iter().filter_map(move |branch| {
                 Some(Place {
                     branch,
                     code: branch.code.wrapping_add(file.bias),

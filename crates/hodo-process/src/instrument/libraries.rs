@@ -112,7 +112,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         let Ok(version) = Version::of(&real) else {
             continue;
         };
-        files.push((Rc::clone(&image), bias, version));
+        files.push((Rc::clone(&image), bias));
         let key = (version, bias);
         if let Some(patches) = space.patched.get(&key).cloned() {
             apply(&memory, &image, bias, &patches, space)?;
@@ -153,9 +153,5 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         space.patched.insert(key, Rc::new(patches));
         space.stubs[1].extend(&island);
     }
-    let files = files.into_iter().map(|(image, bias, version)| {
-        let keys = context.modules.keys(&version);
-        (image, bias, keys)
-    });
-    keys::mapped(pid, &memory, files.collect(), space, context)
+    keys::mapped(pid, &memory, &files, space, context)
 }

@@ -8,7 +8,6 @@ use std::rc::Rc;
 use anyhow::{Context, Result, bail};
 use hodo_patch::{Copied, Island, Patches};
 
-use super::keys::Keyed;
 use super::libraries::{copies_stacks, linker_breakpoint};
 use super::{
     LIBRARY_ISLAND, LIBRARY_ROOM, REACH, Seen, Space, Work, apply, auxv, extent, file_mappings,
@@ -54,8 +53,6 @@ pub struct Prepared {
     changed: Vec<Changed>,
     /// The code that was there when this was made.
     code: Vec<Mapping>,
-    /// All files, with the static keys that are to be held.
-    keyed: Vec<Keyed>,
 }
 
 /// A mapping that is not there yet.
@@ -159,7 +156,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
     if linker.is_some() {
         islands.push(Island::new(space.islands[1].0, space.islands[1].1));
     }
-    let mut keyed = vec![(Rc::clone(&module.image), bias, module.probed.keys.clone())];
+    let mut files = vec![(Rc::clone(&module.image), bias)];
     let mut changed = Vec::new();
     let mut pages = Vec::new();
     let mut add = |image: &Rc<Image>,
@@ -246,7 +243,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
             Some(module) => Rc::clone(&module.image),
             None => Rc::new(image),
         };
-        keyed.push((Rc::clone(&image), bias, context.modules.keys(&version)));
+        files.push((Rc::clone(&image), bias));
         let patches = add(&image, bias, chosen.as_deref(), 1, &mut space, context)?;
         space.patched.insert((version, bias), patches);
     }
@@ -258,11 +255,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         space.r_brk = linker_breakpoint(pid, base, &maps)?;
     }
     space.seen = code.iter().map(Seen::from).collect();
-    if context.modules.probes.want_events() {
-        for (image, bias, _) in &keyed {
-            space.keys.add(image, *bias);
-        }
-    }
+    space.keys.add(&files, context);
     Ok(Prepared {
         space,
         wanted,
@@ -270,7 +263,6 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         pages,
         changed,
         code,
-        keyed,
     })
 }
 
@@ -441,6 +433,6 @@ impl Prepared {
             space.originals.push((at, original));
             space.r_brk = Some(at);
         }
-        space.keys.hold(memory, &self.keyed)
+        space.keys.hold(memory)
     }
 }

@@ -1,15 +1,16 @@
 //! Events by name: the tracepoints and other USDT probes of all files that are mapped, found by patterns of their groups and
 //! names. Each that matches gets a definition of its own as soon as its file is seen.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use hodo_probe::{Definition, Kind, Place, Scalar, Source, Type};
-use hodo_symbols::{Tracepoint, Usdt};
+use hodo_symbols::{Key, Usdt};
 use regex::Regex;
 
 use super::Probes;
+use super::places::is_file;
 use crate::modules::Image;
 use crate::select::glob;
 
@@ -94,11 +95,9 @@ impl Event {
             .collect()
     }
 
-    /// Its tracepoints.
-    pub fn tracepoints(&self) -> impl Iterator<Item = &Tracepoint> {
-        self.probes
-            .iter()
-            .filter_map(|probe| probe.tracepoint.as_ref())
+    /// Whether it is a tracepoint, which a static key switches on.
+    pub fn is_tracepoint(&self) -> bool {
+        self.probes.iter().any(|probe| probe.tracepoint.is_some())
     }
 }
 
@@ -145,8 +144,8 @@ pub(super) fn fetched(source: Source, own: Type, ty: &str) -> (Source, Type) {
 #[derive(Debug, Default)]
 pub(super) struct Events {
     patterns: Vec<Pattern>,
-    /// By definition that was made for one: the keys of its tracepoints, link-time addresses.
-    made: HashMap<usize, Vec<u64>>,
+    /// The definitions that were made for them.
+    made: BTreeSet<usize>,
     /// The patterns that have matched something, by index.
     matched: BTreeSet<usize>,
 }
@@ -182,7 +181,7 @@ impl Events {
 
     /// Whether this definition was made for an event.
     pub fn has_made(&self, definition: usize) -> bool {
-        self.made.contains_key(&definition)
+        self.made.contains(&definition)
     }
 }
 
@@ -214,9 +213,26 @@ impl Probes {
         Ok(())
     }
 
-    /// Whether events are looked for: files with static keys matter then.
-    pub fn want_events(&self) -> bool {
-        !self.events.patterns.is_empty()
+    /// Whether tracepoints may be recorded: files with static keys matter then.
+    pub fn want_keys(&self) -> bool {
+        let usdt = |definition: &Definition| matches!(definition.place, Place::Usdt { .. });
+        !self.events.patterns.is_empty() || self.definitions.iter().any(usdt)
+    }
+
+    /// Whether the tracepoints of a static key in the file of this path are recorded.
+    pub fn want_key(&self, key: &Key, path: &Path) -> bool {
+        let Some((group, name)) = key.name.split_once(':').filter(|_| key.tracepoint) else {
+            return false;
+        };
+        let defined = |definition: &Definition| match &definition.place {
+            Place::Usdt {
+                provider,
+                name: own,
+            } => (&**provider, &**own) == (group, name) && is_file(definition, path),
+            _ => false,
+        };
+        let mut patterns = self.events.patterns.iter();
+        patterns.any(|pattern| pattern.fits(group, name)) || self.definitions.iter().any(defined)
     }
 
     /// Whether a file has events that are wanted.
@@ -232,36 +248,15 @@ impl Probes {
             let Some(definition) = definition(&event, &image.path) else {
                 continue;
             };
-            let known = self
-                .definitions
-                .iter()
-                .position(|known| *known == definition);
-            let keys = event.tracepoints().map(|tracepoint| tracepoint.key);
-            let keys: Vec<u64> = keys.collect();
-            if let Some(index) = known.filter(|index| self.events.has_made(*index)) {
-                // The file was written anew.
-                self.events.made.insert(index, keys);
+            // Of a file that was written anew it is known already.
+            let mut made = self.events.made.iter();
+            if made.any(|index| self.definitions[*index] == definition) {
                 continue;
             }
-            self.events.made.insert(self.definitions.len(), keys);
+            self.events.made.insert(self.definitions.len());
             self.texts.push(format!("{}:{}", event.group, event.name));
             self.add(definition);
         }
-    }
-
-    /// The keys of a file's tracepoints that have their probes: link-time addresses.
-    pub(super) fn keys_of(&self, image: &Image, placed: &BTreeSet<usize>) -> Vec<u64> {
-        let of_file =
-            |definition: &&usize| Path::new(&self.definitions[**definition].path) == image.path;
-        let made = placed.iter().filter(of_file);
-        let mut keys: Vec<u64> = made
-            .filter_map(|definition| self.events.made.get(definition))
-            .flatten()
-            .copied()
-            .collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys
     }
 
     /// The patterns that match no event of these files, as on the command line.

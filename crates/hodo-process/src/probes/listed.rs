@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use hodo_symbols::Key;
 
 use super::dry::found;
 use super::events::{Event, Pattern, events};
@@ -35,7 +36,7 @@ impl ListedEvent {
     fn new(event: &Event, path: &Path, enabled: Option<bool>) -> Self {
         Self {
             path: path.to_owned(),
-            is_tracepoint: event.tracepoints().next().is_some(),
+            is_tracepoint: event.is_tracepoint(),
             places: event.probes.iter().map(|probe| probe.addr).collect(),
             arguments: event.arguments(),
             group: event.group.clone(),
@@ -95,24 +96,29 @@ pub fn list_events_of(pid: i32, texts: &[String]) -> Result<(String, Vec<ListedE
         if !seen.insert((mapping.path.clone(), bias)) {
             continue;
         }
+        let keys = hodo_symbols::keys(&image.bytes).unwrap_or_default().keys;
         for event in fitting(&image, &patterns) {
-            let enabled = is_enabled(&event, &image, bias, &memory);
+            let enabled = is_enabled(&event, &image, bias, &memory, &keys);
             listed.push(ListedEvent::new(&event, &mapping.path, Some(enabled)));
         }
     }
     Ok((format!("process {}", attach::named(pid)), listed))
 }
 
-fn is_enabled(event: &Event, image: &Image, bias: u64, memory: &Memory) -> bool {
+fn is_enabled(event: &Event, image: &Image, bias: u64, memory: &Memory, keys: &[Key]) -> bool {
     let number = |at: u64, bytes: &mut [u8]| {
         memory.read(at.wrapping_add(bias), bytes).is_ok() && bytes.iter().any(|byte| *byte != 0)
     };
+    if event.is_tracepoint() {
+        let name = format!("{}:{}", event.group, event.name);
+        let mut keys = keys.iter().filter(|key| key.tracepoint && key.name == name);
+        return keys.any(|key| number(key.addr, &mut [0; 4]));
+    }
     let mut probes = event.probes.iter();
-    probes.any(|probe| match (&probe.tracepoint, probe.semaphore) {
-        (Some(tracepoint), _) => number(tracepoint.key, &mut [0; 4]),
-        (None, Some(semaphore)) => number(semaphore, &mut [0; 2]),
+    probes.any(|probe| match probe.semaphore {
+        Some(semaphore) => number(semaphore, &mut [0; 2]),
         // Somebody has put a breakpoint or a jump there.
-        (None, None) => {
+        None => {
             let mut now = [0];
             let original = image.at(probe.addr..probe.addr + 1);
             let read = memory.read(probe.addr.wrapping_add(bias), &mut now);
