@@ -8,6 +8,7 @@ mod build;
 pub mod perfetto;
 pub mod probing;
 mod run;
+pub mod target;
 mod trace;
 
 use std::io::Write;

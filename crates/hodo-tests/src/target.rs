@@ -1,0 +1,139 @@
+//! Programs that run already when hodo attaches to them.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::hodo;
+
+/// A program that runs until its input ends.
+#[derive(Debug)]
+pub struct Target {
+    /// Its `timeout`.
+    pub child: Child,
+    /// What it reads.
+    pub input: Option<ChildStdin>,
+    /// What it writes.
+    pub output: BufReader<std::process::ChildStdout>,
+}
+
+impl Target {
+    /// Starts it, and waits until it says that it has begun.
+    pub fn start(program: &Path) -> Self {
+        Self::start_with(program, &[])
+    }
+
+    /// The same, with arguments.
+    ///
+    /// # Panics
+    /// If it cannot be run, or says something else.
+    pub fn start_with(program: &Path, arguments: &[&str]) -> Self {
+        let mut child = Command::new("timeout")
+            .args(["-s", "KILL", "300"])
+            .arg(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program can be run");
+        let input = child.stdin.take();
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("a line");
+        assert_eq!(line, "begun\n");
+        // Its threads come to where they will be.
+        std::thread::sleep(Duration::from_millis(100));
+        Self {
+            child,
+            input,
+            output,
+        }
+    }
+
+    /// The program's process: the child of `timeout`.
+    pub fn pid(&self) -> i32 {
+        let path = format!("/proc/{0}/task/{0}/children", self.child.id());
+        let text = fs::read_to_string(path).expect("timeout has a child");
+        text.trim().parse().expect("one child")
+    }
+
+    /// What is mapped.
+    pub fn maps(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("mappings")
+    }
+
+    /// Nothing of hodo is left: its memory, its threads, and the code is that of the files.
+    pub fn is_untouched(&self, maps: &str, threads: usize) {
+        assert_eq!(self.maps(), maps, "what is mapped has changed");
+        assert_eq!(self.threads(), threads);
+        let pid = self.pid();
+        let memory = fs::File::open(format!("/proc/{pid}/mem")).expect("its memory");
+        let mut compared = 0;
+        for line in maps.lines() {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            if fields.len() < 6 || !fields[1].contains('x') || !fields[5].starts_with('/') {
+                continue;
+            }
+            let (start, end) = fields[0].split_once('-').expect("a range");
+            let number = |text| u64::from_str_radix(text, 16).expect("a number");
+            let mut now = vec![0; (number(end) - number(start)) as usize];
+            memory.read_exact_at(&mut now, number(start)).expect("code");
+            let file = fs::read(fields[5]).expect("the file");
+            let file = &file[number(fields[2]) as usize..];
+            let len = now.len().min(file.len());
+            assert!(now[..len] == file[..len], "{line}: the code has changed");
+            compared += 1;
+        }
+        assert!(compared > 0, "{maps}");
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+        assert!(status.contains("TracerPid:\t0"), "{status}");
+    }
+
+    /// How many threads it has.
+    pub fn threads(&self) -> usize {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid()));
+        tasks.expect("its threads").count()
+    }
+
+    /// Ends its input. It must end well, and say `text`.
+    pub fn ends(mut self, text: &str) {
+        drop(self.input.take());
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("its output");
+        assert_eq!(rest, text);
+        assert!(self.child.wait().expect("its end").success());
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command of hodo for a process, with these options.
+pub fn command(target: &Target, options: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command
+        .args(["-s", "KILL", "60"])
+        .arg(hodo())
+        .args(options)
+        .args(["-p", &target.pid().to_string()])
+        .env("LC_ALL", "C");
+    command
+}
+
+/// Runs it: it must succeed and have nothing to say.
+///
+/// # Panics
+/// If it does not.
+pub fn run(target: &Target, options: &[&str]) -> Output {
+    let output = command(target, options).output().expect("hodo can be run");
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    output
+}
