@@ -4,6 +4,7 @@ mod control;
 mod events;
 mod keys;
 mod looking;
+mod plan;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ pub use events::{EventPatterns, ListEventsArgs};
 pub use keys::{KeysAction, KeysArgs};
 pub use looking::EventFormatArg;
 use looking::{Looking, Written};
+pub use plan::PlanArgs;
 
 /// See what a Linux program does while it runs
 ///
@@ -580,22 +582,6 @@ pub struct InfoArgs {
     /// The functions only
     #[arg(long)]
     pub symbols: bool,
-    #[command(flatten)]
-    pub screen: Screen,
-}
-
-/// `plan`.
-#[derive(Debug, Args)]
-pub struct PlanArgs {
-    /// The program or library
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub file: PathBuf,
-    /// Of the instructions that could be probed, not of the functions that could be traced
-    #[arg(long)]
-    pub every_instruction: bool,
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
     pub screen: Screen,
 }
