@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Line, Random, disassemble, no_objdump};
+use common::{Line, Random, disassemble, forms, halves, no_objdump, samples};
 use hodo_arch::riscv64::Kind;
 use hodo_arch::riscv64::decode::Insn;
 use hodo_arch::riscv64::text;
@@ -148,54 +148,12 @@ fn run(code: &[u8]) {
 
 #[test]
 fn all_instructions_of_16_bits() {
-    let code: Vec<u8> = (0..=u16::MAX)
-        .filter(|half| half & 3 != 3)
-        .flat_map(u16::to_le_bytes)
-        .collect();
-    run(&code);
-}
-
-/// How many samples of each form of 32 bits; more on demand.
-fn samples() -> u64 {
-    std::env::var("HODO_SAMPLES").map_or(1, |samples| samples.parse().expect("a number"))
+    run(&halves());
 }
 
 #[test]
 fn all_forms_of_32_bits() {
-    let mut random = Random(5);
-    let mut code = Vec::new();
-    let mut add = |fixed: u32, mask: u32| {
-        let word = fixed | random.next() as u32 & !mask;
-        code.extend_from_slice(&word.to_le_bytes());
-    };
-    for opcode in (0..32).filter(|opcode| opcode & 7 != 7) {
-        for function in 0..1024 {
-            for _ in 0..4 * samples() {
-                let fixed =
-                    function << 22 & 0xFE00_0000 | function << 12 & 0x7000 | opcode << 2 | 3;
-                add(fixed, 0xFE00_707F);
-            }
-        }
-    }
-    // What the field of the second source tells apart, and for vectors that of the first.
-    for (opcode, low) in [
-        (0x07, 20),
-        (0x13, 20),
-        (0x1B, 20),
-        (0x2F, 20),
-        (0x53, 20),
-        (0x73, 20),
-        (0x57, 15),
-    ] {
-        for function in 0..1024 {
-            for source in 0..32 {
-                let fixed =
-                    function << 22 & 0xFE00_0000 | function << 12 & 0x7000 | source << low | opcode;
-                add(fixed, 0xFE00_707F | 31 << low);
-            }
-        }
-    }
-    run(&code);
+    run(&forms());
 }
 
 #[test]

@@ -3,20 +3,27 @@
 //! [`decode`] is the ground: tables of rows (`base`, `float`, `vector`) say of each instruction which bits it has, what
 //! its operands are and what sort it is of; everything else asks the decoded [`decode::Insn`]. Instructions of 16 bits are
 //! expanded to those of 32 bits (`compressed`), so that nothing behind has to know them.
+//!
+//! [`scan`] finds branches and addresses, [`steps`] what a planner has to know of each instruction, with the sequences of `lr`
+//! and `sc` (`sequences`), [`liveness`] the registers that are free.
 
 mod base;
 mod compressed;
 pub mod decode;
 mod encode;
 mod float;
+pub mod liveness;
 mod operand;
 pub mod registers;
 mod rows;
 pub mod scan;
+mod sequences;
+pub mod steps;
 mod text;
 mod vector;
 mod vector_memory;
 
 pub use rows::Kind;
+pub use sequences::Part;
 pub use text::text;
 pub use vector_memory::Pattern;

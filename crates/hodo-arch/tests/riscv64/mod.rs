@@ -156,3 +156,56 @@ pub fn disassemble_file(path: &Path, mut take: impl FnMut(Line)) {
     }
     assert!(child.wait().expect("it ends").success(), "objdump failed");
 }
+
+/// How many samples there are of each form of 32 bits; more on demand.
+pub fn samples() -> u64 {
+    std::env::var("HODO_SAMPLES").map_or(1, |samples| samples.parse().expect("a number"))
+}
+
+/// All instructions of 16 bits.
+pub fn halves() -> Vec<u8> {
+    (0..=u16::MAX)
+        .filter(|half| half & 3 != 3)
+        .flat_map(u16::to_le_bytes)
+        .collect()
+}
+
+/// Words of 32 bits of each form.
+pub fn forms() -> Vec<u8> {
+    let mut random = Random(5);
+    let mut code = Vec::new();
+    let mut add = |fixed: u32, mask: u32| {
+        let word = fixed | random.next() as u32 & !mask;
+        code.extend_from_slice(&word.to_le_bytes());
+    };
+    // The functions of three and of seven bits.
+    let function = |number: u32| number << 22 & 0xFE00_0000 | number << 12 & 0x7000;
+    for opcode in (0..32).filter(|opcode| opcode & 7 != 7) {
+        for number in 0..1024 {
+            for _ in 0..4 * samples() {
+                add(function(number) | opcode << 2 | 3, 0xFE00_707F);
+            }
+        }
+    }
+    // What the field of the second source tells apart, and for vectors that of the first.
+    const SECOND: [(u32, u32); 7] = [
+        (0x07, 20),
+        (0x13, 20),
+        (0x1B, 20),
+        (0x2F, 20),
+        (0x53, 20),
+        (0x73, 20),
+        (0x57, 15),
+    ];
+    for (opcode, low) in SECOND {
+        for number in 0..1024 {
+            for source in 0..32 {
+                add(
+                    function(number) | source << low | opcode,
+                    0xFE00_707F | 31 << low,
+                );
+            }
+        }
+    }
+    code
+}
