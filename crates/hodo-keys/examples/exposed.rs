@@ -53,6 +53,15 @@ fn request(text: &str, count: &mut u64) -> String {
 fn main() -> std::io::Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("alone") => {}
+        // For a test: it switches a key all the time.
+        Some("busy") => {
+            std::thread::spawn(|| {
+                loop {
+                    VERBOSE.inc().expect("it can be switched");
+                    VERBOSE.dec().expect("it can be switched");
+                }
+            });
+        }
         // For a test: somebody uses the keys.
         Some("users") => {
             LEVELS[2].inc().expect("it can be switched");

@@ -4,7 +4,7 @@
 //! linker says that they are mapped, before any of their code has run.
 
 mod changes;
-mod keys;
+pub mod keys;
 mod libraries;
 mod places;
 mod running;

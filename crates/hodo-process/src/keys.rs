@@ -1,8 +1,9 @@
 //! Static keys: those of a file, and those of a process, which are switched there.
 //!
-//! A program that exposes its keys is asked (`asked.rs`).
+//! A program that exposes its keys is asked (`asked.rs`); another one is stopped for a moment (`stopped.rs`).
 
 mod asked;
+mod stopped;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -82,11 +83,15 @@ impl<'p> Pattern<'p> {
     }
 }
 
-/// Keeps those keys that fit one of the patterns; all without any. Sorts them by name.
+/// What fits one of the patterns; everything without any.
 ///
 /// # Errors
-/// If a pattern fits none of them.
-fn choose(keys: &mut Vec<ListedKey>, patterns: &[String], whose: &str) -> Result<()> {
+/// If a pattern fits none of the keys.
+fn fitting<'p>(
+    keys: &[ListedKey],
+    patterns: &'p [String],
+    whose: &str,
+) -> Result<impl Fn(&ListedKey) -> bool + use<'p>> {
     let fits: Vec<Pattern<'_>> = (patterns.iter())
         .map(|text| Pattern::new(text))
         .collect::<Result<_>>()?;
@@ -98,10 +103,21 @@ fn choose(keys: &mut Vec<ListedKey>, patterns: &[String], whose: &str) -> Result
     if !missing.is_empty() {
         bail!("{}", no_key(whose, &missing));
     }
-    if !fits.is_empty() {
-        keys.retain(|key| fits.iter().any(|pattern| pattern.fits(key)));
-    }
+    Ok(move |key: &ListedKey| fits.is_empty() || fits.iter().any(|pattern| pattern.fits(key)))
+}
+
+fn sort(keys: &mut [ListedKey]) {
     keys.sort_by(|a, b| (&a.name, a.index).cmp(&(&b.name, b.index)));
+}
+
+/// Keeps those keys that fit one of the patterns; all without any. Sorts them by name.
+///
+/// # Errors
+/// If a pattern fits none of them.
+fn choose(keys: &mut Vec<ListedKey>, patterns: &[String], whose: &str) -> Result<()> {
+    let fits = fitting(keys, patterns, whose)?;
+    keys.retain(fits);
+    sort(keys);
     Ok(())
 }
 
@@ -173,11 +189,9 @@ fn check(pid: i32) -> Result<()> {
 /// If there is no such process, its keys are not to be had, or a pattern fits none of them.
 pub fn list_keys_of(pid: i32, patterns: &[String]) -> Result<Vec<ListedKey>> {
     check(pid)?;
-    let Some(mut keys) = asked::list(pid)? else {
-        bail!(
-            "process {} does not expose its static keys",
-            attach::named(pid)
-        );
+    let mut keys = match asked::list(pid)? {
+        Some(keys) => keys,
+        None => stopped::list(pid)?,
     };
     if keys.is_empty() {
         bail!("process {} has no static keys", attach::named(pid));
@@ -198,10 +212,7 @@ pub fn switch_keys(pid: i32, patterns: &[String], on: bool) -> Result<Vec<Listed
     check(pid)?;
     match asked::switch(pid, patterns, on)? {
         Some(keys) => Ok(keys),
-        None => bail!(
-            "process {} does not expose its static keys",
-            attach::named(pid)
-        ),
+        None => stopped::switch(pid, patterns, on),
     }
 }
 

@@ -31,7 +31,7 @@ fn exposed() -> &'static Path {
 /// The example while it runs. It is killed in the end.
 struct Program {
     child: Child,
-    input: ChildStdin,
+    input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
 }
 
@@ -42,7 +42,7 @@ impl Program {
             .stdout(Stdio::piped())
             .spawn()
             .expect("it can be run");
-        let input = child.stdin.take().expect("it is piped");
+        let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("it is piped")).lines();
         let mut program = Self {
             child,
@@ -64,7 +64,8 @@ impl Program {
 
     /// What the branches do: without the number of requests.
     fn ask(&mut self) -> String {
-        writeln!(self.input, "what").expect("it reads");
+        let input = self.input.as_mut().expect("it has not ended");
+        writeln!(input, "what").expect("it reads");
         let line = self.line();
         let (_, rest) = line.split_once(' ').expect("there is a number");
         rest.to_owned()
@@ -231,6 +232,80 @@ fn keys_of_a_file_are_listed() {
 }
 
 #[test]
+fn a_process_that_does_not_expose_its_keys_is_stopped_for_a_moment() {
+    let mut program = Program::new("alone");
+    let pid = program.child.id();
+    let listed = LISTED.replace(
+        "  on          1  off             1  key         exposed::LEVELS[2]",
+        "  off         0  off             1  key         exposed::LEVELS[2]",
+    );
+    assert_eq!(good(&program.keys(&["list"])), listed);
+    let whose = format!("process {pid} (exposed)");
+    for verb in ["list", "enable"] {
+        refused(
+            &program.keys(&[verb, "LEVELS", "NONE"]),
+            &format!("no static key of {whose} is named NONE"),
+        );
+    }
+    for _ in 0..20 {
+        assert_eq!(
+            good(&program.keys(&["enable", "LEVELS[?]"])),
+            "# BEFORE  NOW  BRANCHES  NAME\n\
+             \u{20} off     on          1  exposed::LEVELS[0]\n\
+             \u{20} off     on          1  exposed::LEVELS[1]\n\
+             \u{20} off     on          1  exposed::LEVELS[2]\n"
+        );
+        assert_eq!(
+            program.ask(),
+            "verbose false, strict true, levels [true, true, true]"
+        );
+        good(&program.keys(&["disable", "LEVELS", "STRICT"]));
+        assert_eq!(
+            program.ask(),
+            "verbose false, strict false, levels [false, false, false]"
+        );
+        good(&program.keys(&["enable", "STRICT"]));
+    }
+    assert_eq!(good(&program.keys(&["list"])), listed);
+}
+
+#[test]
+fn a_process_that_switches_keys_itself_is_not_disturbed() {
+    let mut command = Command::new(exposed());
+    let mut program = Program::start(command.arg("busy").stderr(Stdio::null()));
+    for round in 0..30 {
+        let (verb, is) = match round % 2 {
+            0 => ("enable", "strict true, levels [true, true, true]"),
+            _ => ("disable", "strict false, levels [false, false, false]"),
+        };
+        let output = program.keys(&[verb, "LEVELS", "STRICT", "COUNTING", "VERBOSE"]);
+        assert!(output.status.success(), "{output:?}");
+        assert!(program.ask().ends_with(is));
+    }
+    let listed = good(&program.keys(&["list", "VERBOSE", "--json"]));
+    let listed: Value = serde_json::from_str(&listed).expect("it is JSON");
+    assert!(listed[0]["users"].as_u64() <= Some(1), "{listed}");
+}
+
+#[test]
+fn processes_without_keys() {
+    let mut sleeper = Command::new("sleep")
+        .arg("100")
+        .spawn()
+        .expect("it can be run");
+    let pid = sleeper.id().to_string();
+    for words in [&["list"][..], &["list", "X"], &["enable", "X"]] {
+        let words = [&["-p", pid.as_str()][..], words].concat();
+        refused(
+            &keys(&words),
+            &format!("process {pid} (sleep) has no static keys"),
+        );
+    }
+    sleeper.kill().expect("it runs");
+    sleeper.wait().expect("it is ours");
+}
+
+#[test]
 fn what_is_missing_on_the_command_line_is_told() {
     for (words, missing) in [
         (&["list"][..], "<FILE|PATTERN>..."),
@@ -282,27 +357,69 @@ fn processes_that_cannot_be_asked() {
 }
 
 #[test]
+fn a_process_that_is_recorded_cannot_be_stopped() {
+    let directory = hodo_tests::scratch("static_keys_recorded");
+    let mut command = Command::new(hodo());
+    command.args(["record", "-d"]).arg(directory.join("data"));
+    let mut program = Program::start(command.arg(exposed()).arg("alone"));
+    let hodo_pid = program.child.id();
+    let children = format!("/proc/{hodo_pid}/task/{hodo_pid}/children");
+    let pid = std::fs::read_to_string(children).expect("it runs");
+    let pid = pid.trim();
+    refused(
+        &keys(&["-p", pid, "enable", "VERBOSE"]),
+        &format!(
+            "process {pid} (exposed) does not expose its static keys (by hodo_keys::expose()), so it would have to be \
+             stopped: it is under control of another tracer: {hodo_pid} (hodo)"
+        ),
+    );
+    let listed = good(&keys(&["-p", pid, "list", "VERBOSE"]));
+    assert!(listed.contains("exposed::VERBOSE"), "{listed}");
+    assert!(program.ask().starts_with("verbose false"));
+    // Its end is that of its input.
+    program.input = None;
+    assert!(program.child.wait().expect("it is ours").success());
+}
+
+#[test]
 fn only_the_same_user_and_root_switch_keys() {
     // SAFETY: it only tells who we are.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("not run: only root can become another user");
         return;
     }
-    let program = Program::new("users");
-    let pid = program.child.id();
     let copy = std::env::temp_dir().join(format!("hodo-{}", std::process::id()));
     std::fs::copy(hodo(), &copy).expect("it can be copied");
-    let output = Command::new(&copy)
-        .args(["keys", "-p", &pid.to_string(), "enable", "VERBOSE"])
-        .current_dir("/")
-        .uid(12345)
-        .gid(12345)
-        .output();
+    let other = |pid: u32, words: &[&str]| {
+        let mut command = Command::new(&copy);
+        command.args(["keys", "-p", &pid.to_string()]).args(words);
+        command.current_dir("/").uid(12345).gid(12345);
+        command.output().expect("hodo can be run")
+    };
+    let program = Program::new("users");
+    let pid = program.child.id();
+    let enabling = other(pid, &["enable", "VERBOSE"]);
+    let alone = Program::new("alone");
+    let other_pid = alone.child.id();
+    let listing = other(other_pid, &["list"]);
+    let stopping = other(other_pid, &["enable", "VERBOSE"]);
     std::fs::remove_file(&copy).expect("it is ours");
     refused(
-        &output.expect("hodo can be run"),
+        &enabling,
         &format!(
             "process {pid} (exposed) belongs to user root: only that user and root may see and switch its static keys"
+        ),
+    );
+    let whose = format!("process {other_pid} (exposed)");
+    let why = format!("{whose} belongs to user root: only that user and root may attach to it");
+    refused(
+        &listing,
+        &format!("{whose} does not expose its static keys, so its memory is read: {why}"),
+    );
+    refused(
+        &stopping,
+        &format!(
+            "{whose} does not expose its static keys (by hodo_keys::expose()), so it would have to be stopped: {why}"
         ),
     );
 }

@@ -5,12 +5,16 @@
 //! stopped. So whole instructions can be written at once, without the steps that a program takes that runs. What
 //! the program does later agrees with it, for it reads the key's state and the bytes at the branch.
 
+mod outside;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use anyhow::{Result, bail};
 use hodo_symbols::{Branch, Key, KeyPlace};
 use serde_json::json;
+
+pub use outside::{Found, code};
 
 use super::{Space, Work};
 use crate::modules::Image;
@@ -263,19 +267,27 @@ fn count(memory: &Memory, key: u64, change: i32) -> Result<u32> {
 /// Makes a branch what it has to be while its key is in a state.
 fn write(memory: &Memory, place: &Place<'_>, enabled: bool) -> Result<()> {
     let wanted = place.branch.bytes(enabled);
-    let mut now = vec![0; wanted.len()];
-    memory.read(place.code, &mut now)?;
-    if now == wanted {
+    if sound(memory, place)? == wanted {
         return Ok(());
     }
+    memory.write(place.code, &wanted)
+}
+
+/// What is at a branch.
+///
+/// # Errors
+/// If somebody else has changed it.
+fn sound(memory: &Memory, place: &Place<'_>) -> Result<Vec<u8>> {
+    let forms = [true, false].map(|enabled| place.branch.bytes(enabled));
+    let mut now = vec![0; forms[0].len()];
+    memory.read(place.code, &mut now)?;
     // While it is changed, it is a `test` with any number.
-    let others = [place.branch.bytes(!enabled)[0], 0xA8, 0xA9];
-    if !others.contains(&now[0]) {
+    if !forms.contains(&now) && ![forms[0][0], forms[1][0], 0xA8, 0xA9].contains(&now[0]) {
         bail!(
             "the static branch at {:#x} was changed by somebody else (it begins with byte {:#04x})",
             place.code,
             now[0]
         );
     }
-    memory.write(place.code, &wanted)
+    Ok(now)
 }

@@ -8,8 +8,9 @@ use super::{Screen, process};
 
 /// What keys are, and how they are named.
 pub const KEYS: &str = "\
-A static key is a switch of a program, asked by branches that cost a single nop while it is off: see the crate hodo-keys. A
-process can be switched if it has called hodo_keys::expose().
+A static key is a switch of a program, asked by branches that cost a single nop while it is off: see the crate hodo-keys.
+A process that has called hodo_keys::expose() is asked, and switches its keys while it runs. Of another one the memory is read,
+and all threads are stopped for a moment to switch keys, which takes the rights of a debugger.
 A PATTERN is a name in which * stands for any text and ? for any character, as 'mycrate::net::*', or 'net:*' for tracepoints.
 Without :: it may also be the last part of a name: VERBOSE. LEVELS[3] is an element of an array, LEVELS all of them.
 A key that is switched off while it has users (see the column USERS) stays on until these have gone.
