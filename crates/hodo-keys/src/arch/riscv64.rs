@@ -50,19 +50,15 @@ macro_rules! __branch_asm {
             ::core::arch::asm!(
                 $($instruction,)*
                 // The entry lives and dies with the code that it is about (SHF_LINK_ORDER), for which the section wants a
-                // symbol: `\@` makes one that is used once.
-                ".macro hodo_keys_entry",
-                ".set .Lhodo_keys_branch\\@, 2b",
-                ".pushsection hodo_keys,\"awo\",@progbits,.Lhodo_keys_branch\\@",
+                // symbol: one of each function, for the assembler makes one section of all that have the same.
+                ".set .Lhodo_keys_branch_{other}, 2b",
+                ".pushsection hodo_keys,\"awo\",@progbits,.Lhodo_keys_branch_{other}",
                 ".balign 4",
                 ".word 2b - .",
                 ".word {other} - .",
                 ".word \".Lhodo_keys_slot_{key}\" - .",
                 ".word {offset} + {likely}",
                 ".popsection",
-                ".endm",
-                "hodo_keys_entry",
-                ".purgem hodo_keys_entry",
                 // The slot with the key's address, once for each key, which the key's own name is good for. In quotes, since that
                 // may be that of another variable and a distance.
                 ".ifndef \".Lhodo_keys_slot_{key}\"",

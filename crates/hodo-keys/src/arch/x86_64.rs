@@ -47,19 +47,15 @@ macro_rules! __branch_asm {
             ::core::arch::asm!(
                 $($instruction,)*
                 // The entry lives and dies with the code that it is about (SHF_LINK_ORDER), for which the section wants a
-                // symbol: `\@` makes one that is used once.
-                ".macro hodo_keys_entry",
-                ".set .Lhodo_keys_branch\\@, 2b",
-                ".pushsection hodo_keys,\"awo\",@progbits,.Lhodo_keys_branch\\@",
+                // symbol: one of each function, for the assembler makes one section of all that have the same.
+                ".set .Lhodo_keys_branch_{other}, 2b",
+                ".pushsection hodo_keys,\"awo\",@progbits,.Lhodo_keys_branch_{other}",
                 ".balign 4",
                 ".long 2b - .",
                 ".long {other} - .",
                 ".long {key}@GOTPCREL",
                 ".long {offset} + {likely}",
                 ".popsection",
-                ".endm",
-                "hodo_keys_entry",
-                ".purgem hodo_keys_entry",
                 // Once in each executable and library: the module tells of itself when it is loaded and unloaded.
                 ".ifndef .Lhodo_keys_told",
                 ".set .Lhodo_keys_told, 1",

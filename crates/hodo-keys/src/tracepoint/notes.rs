@@ -61,6 +61,10 @@ const TYPES_WORDS: usize = 64;
 
 /// The texts of a tracepoint's notes.
 pub trait Notes {
+    /// Whose they are.
+    type Place: Place;
+    /// The types of the arguments as a number.
+    const KINDS: u64;
     const PROBE: Packed<PROBE_WORDS>;
     const TYPES: Packed<TYPES_WORDS>;
 }
@@ -69,6 +73,16 @@ pub trait Notes {
 pub struct Of<P, K>(PhantomData<(P, K)>);
 
 impl<P: Place, K: Kinds> Notes for Of<P, K> {
+    type Place = P;
+    const KINDS: u64 = {
+        let mut kinds = 1;
+        let mut index = 0;
+        while index < K::KINDS.len() {
+            kinds = kinds << 4 | K::KINDS[index] as u64;
+            index += 1;
+        }
+        kinds
+    };
     const PROBE: Packed<PROBE_WORDS> = {
         let mut packed = Packed::EMPTY.text(P::GROUP).byte(0).text(P::NAME).byte(0);
         let mut index = 0;
@@ -159,10 +173,9 @@ macro_rules! probe_asm {
                 "2:",
                 $($nop,)*
                 // The notes live and die with the code that they are about (SHF_LINK_ORDER), for which the section wants a
-                // symbol: `\@` makes one that is used once.
-                ".macro hodo_tracepoint_notes",
-                ".set .Lhodo_tracepoint\\@, 2b",
-                ".pushsection .note.stapsdt,\"o\",@note,.Lhodo_tracepoint\\@",
+                // symbol: one of each function, for the assembler makes one section of all that have the same.
+                ".set .Lhodo_tracepoint_{place}_{kinds}, 2b",
+                ".pushsection .note.stapsdt,\"o\",@note,.Lhodo_tracepoint_{place}_{kinds}",
                 ".balign 4",
                 // Readers want the length of the text to be exact; what fills it up to four bytes is not of the note.
                 ".4byte 8, 24 + {probe}, 3",
@@ -178,7 +191,7 @@ macro_rules! probe_asm {
                     ".endif",
                 )*
                 ".popsection",
-                ".pushsection .note.hodo.tracepoint,\"o\",@note,.Lhodo_tracepoint\\@",
+                ".pushsection .note.hodo.tracepoint,\"o\",@note,.Lhodo_tracepoint_{place}_{kinds}",
                 ".balign 4",
                 ".4byte 5, 8 + {types}, 1",
                 ".asciz \"hodo\"",
@@ -192,9 +205,6 @@ macro_rules! probe_asm {
                     ".endif",
                 )*
                 ".popsection",
-                ".endm",
-                "hodo_tracepoint_notes",
-                ".purgem hodo_tracepoint_notes",
                 ".ifndef _.stapsdt.base",
                 ".pushsection .stapsdt.base,\"aG\",@progbits,.stapsdt.base,comdat",
                 ".weak _.stapsdt.base",
@@ -207,6 +217,8 @@ macro_rules! probe_asm {
                 $(const $notes::TYPES.words[$types - 32],)*
                 probe = const $notes::PROBE.length,
                 types = const $notes::TYPES.length,
+                place = sym <$notes::Place as $crate::tracepoint::notes::Place>::tracepoint,
+                kinds = const $notes::KINDS,
                 $(in($register) $value,)*
                 options(readonly, nostack, preserves_flags),
             );

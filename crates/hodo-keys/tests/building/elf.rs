@@ -51,6 +51,19 @@ impl Entry {
     }
 }
 
+/// What a note tells of a tracepoint.
+#[derive(Debug, Clone)]
+pub struct Note {
+    /// Address of its nop.
+    pub address: u64,
+    /// Its group.
+    pub group: String,
+    /// Its name.
+    pub name: String,
+    /// Of its arguments registers, or names and types.
+    pub arguments: String,
+}
+
 /// An executable or library.
 pub struct Elf {
     bytes: Vec<u8>,
@@ -76,7 +89,7 @@ impl Elf {
     }
 
     /// Code, up to the end of the section.
-    fn code(&self, address: u64, size: u64) -> Vec<u8> {
+    pub fn code(&self, address: u64, size: u64) -> Vec<u8> {
         let file = self.file();
         let section = file
             .sections()
@@ -126,6 +139,42 @@ impl Elf {
         let bytes = self.code(symbol.address(), symbol.size());
         let decoder = Decoder::with_ip(64, &bytes, symbol.address(), DecoderOptions::NONE);
         decoder.into_iter().collect()
+    }
+
+    /// The notes about tracepoints in a section: `.note.stapsdt` or `.note.hodo.tracepoint`.
+    pub fn notes(&self, section: &str) -> Vec<Note> {
+        let file = self.file();
+        let Some(section) = file.section_by_name(section) else {
+            return Vec::new();
+        };
+        let data = section.data().expect("its bytes");
+        let word = |at: usize| {
+            let bytes = data[at..at + 4].try_into().expect("four bytes");
+            u32::from_le_bytes(bytes) as usize
+        };
+        let mut notes = Vec::new();
+        let mut at = 0;
+        while at < data.len() {
+            let (owner, length) = (word(at), word(at + 4));
+            let start = at + 12 + owner.next_multiple_of(4);
+            let description = &data[start..start + length];
+            let (address, description) = description.split_at(8);
+            // Those of `sys/sdt.h` have two more addresses.
+            let text = &description[if owner == 8 { 16 } else { 0 }..];
+            let text = std::str::from_utf8(text).expect("a text");
+            let parts: Vec<&str> = text.split('\0').collect();
+            let [group, name, arguments, ""] = parts[..] else {
+                panic!("a note with the parts {parts:?}")
+            };
+            notes.push(Note {
+                address: u64::from_le_bytes(address.try_into().expect("eight bytes")),
+                group: group.to_owned(),
+                name: name.to_owned(),
+                arguments: arguments.to_owned(),
+            });
+            at = start + length.next_multiple_of(4);
+        }
+        notes
     }
 
     /// Where a symbol is.
