@@ -7,7 +7,7 @@ use building::elf::{Elf, Entry};
 use building::{Build, run};
 use iced_x86::{Code, FlowControl, Instruction, OpKind};
 
-const PAIRS: [&str; 4] = ["leaf", "loop", "likely", "frame"];
+const PAIRS: [&str; 5] = ["leaf", "loop", "likely", "frame", "traced"];
 
 /// What an instruction does, wherever it is: branches inside of the function lead to the instruction of a number.
 fn meaning(instruction: &Instruction, all: &[Instruction]) -> String {
@@ -93,7 +93,14 @@ fn compare(elf: &Elf, entries: &[Entry], pair: &str, level: &str) {
     let plain =
         |all: Vec<Instruction>| -> Vec<_> { all.into_iter().filter(|one| !is_nop(one)).collect() };
     let meanings = |all: Vec<Instruction>| -> Vec<String> {
-        all.iter().map(|one| meaning(one, &all)).collect()
+        let mut meanings: Vec<_> = all.iter().map(|one| meaning(one, &all)).collect();
+        if pair == "traced" {
+            // There is a call out of the way, so registers may be others: only which instructions there are is compared.
+            for text in &mut meanings {
+                text.truncate(text.find(' ').unwrap_or(text.len()));
+            }
+        }
+        meanings
     };
     let with = meanings(without_cold(plain(with), branch));
     let without = meanings(plain(without));

@@ -280,9 +280,12 @@ fn a_function_can_take_itself_away() {
     let hit = || tracepoint!(once, hit);
     (0..3).for_each(|_| hit());
     assert_eq!(hits.load(Ordering::Relaxed), 1);
-    // The next that comes or goes drops it.
-    drop(tracepoint::enable("once:*").expect("enabled"));
-    assert_eq!(dropped.load(Ordering::Relaxed), 1);
+    // The next that comes or goes drops it, which may be another test's.
+    let end = Instant::now() + Duration::from_secs(10);
+    while dropped.load(Ordering::Relaxed) == 0 {
+        assert!(Instant::now() < end);
+        drop(tracepoint::enable("once:*").expect("enabled"));
+    }
 }
 
 #[test]

@@ -80,6 +80,23 @@ pair!(frame_with, frame_without, static_branch_unlikely!(OFF), |state: u64, call
     x.wrapping_add(call(state))
 });
 
+// A tracepoint between two calls: what it takes is in registers that calls keep, in any case.
+macro_rules! traced {
+    ($name:ident, |$x:ident, $call:ident| $check:expr) => {
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub extern "C" fn $name($x: u64, $call: extern "C" fn(u64) -> u64) -> u64 {
+            $call($x);
+            $check;
+            $call($x).wrapping_add($x)
+        }
+    };
+}
+traced!(traced_with, |x, call| {
+    hodo_keys::tracepoint!(hot, step, x, call = call as *const (), text = "text");
+});
+traced!(traced_without, |x, call| {});
+
 #[inline(never)]
 #[cold]
 extern "C" fn cold(x: u64) -> u64 {
@@ -97,6 +114,7 @@ fn main() {
             [loop_with(7, 9), loop_without(7, 9)],
             [likely_with(7, 9), likely_without(7, 9)],
             [frame_with(7, increment), frame_without(7, increment)],
+            [traced_with(7, increment), traced_without(7, increment)],
         ]
     };
     let off = all();

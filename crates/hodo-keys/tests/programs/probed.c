@@ -1,0 +1,7 @@
+/* A probe of sys/sdt.h in a program that has tracepoints, too. */
+#include <sys/sdt.h>
+
+int probed_in_c(int value) {
+    DTRACE_PROBE1(built, in_c, value);
+    return value;
+}
