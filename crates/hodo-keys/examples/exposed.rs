@@ -37,6 +37,8 @@ fn request(text: &str, count: &mut u64) -> String {
     if static_branch_likely!(COUNTING) {
         *count += 1;
     }
+    // On while somebody asks for it: `hodo record --event requests:begin -p …`.
+    hodo_keys::tracepoint!(requests, begin, count = *count);
     if static_branch_unlikely!(VERBOSE) {
         eprintln!("request {text:?}");
     }

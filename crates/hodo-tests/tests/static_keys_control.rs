@@ -120,6 +120,7 @@ const LISTED: &str = "\
   on          1  off             1  key         exposed::LEVELS[2]
   off         0  off             2  key         exposed::VERBOSE
   on          0  on              1  key         exposed::checks::STRICT
+  off         0  off             1  tracepoint  requests:begin
 ";
 
 #[test]
@@ -152,6 +153,12 @@ fn keys_of_a_process_are_listed_and_switched() {
             "name": "exposed::checks::STRICT", "kind": "key", "initial": true, "branches": 1,
             "enabled": false, "before": true, "users": 0,
         }])
+    );
+    let switched = good(&program.keys(&["enable", "--json", "requests:*"]));
+    let switched: Value = serde_json::from_str(&switched).expect("it is JSON");
+    assert_eq!(
+        (&switched[0]["kind"], &switched[0]["enabled"]),
+        (&"tracepoint".into(), &true.into())
     );
     let output = program.keys(&["disable", "*"]);
     assert!(output.status.success());
@@ -209,7 +216,8 @@ fn keys_of_a_file_are_listed() {
          \u{20} off             1  key         exposed::LEVELS[1]\n\
          \u{20} off             1  key         exposed::LEVELS[2]\n\
          \u{20} off             2  key         exposed::VERBOSE\n\
-         \u{20} on              1  key         exposed::checks::STRICT\n"
+         \u{20} on              1  key         exposed::checks::STRICT\n\
+         \u{20} off             1  tracepoint  requests:begin\n"
     );
     let listed = good(&keys(&["list", "--json", path, "LEVELS[1]"]));
     let listed: Value = serde_json::from_str(&listed).expect("it is JSON");

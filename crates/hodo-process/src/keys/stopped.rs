@@ -14,7 +14,7 @@ use crate::remote::{self, Memory};
 use crate::stops::Stops;
 
 /// How long a thread may take to come to the end of switching keys, or a library to be loaded.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long threads run in between.
 const PAUSE: Duration = Duration::from_millis(1);
 
