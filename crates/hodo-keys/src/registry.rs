@@ -393,13 +393,17 @@ pub struct Found {
 /// Calls a function for each key that has branches in a module, which may be more than once for one key. No key may be
 /// switched meanwhile by the same thread.
 pub fn for_each(found: impl FnMut(Found)) -> Result<(), Error> {
-    let guard = lock::take()?;
-    modules::sort(&guard)?;
-    for_each_locked(&guard, found);
-    Ok(())
+    looking(|guard| for_each_locked(guard, found))
 }
 
-/// [`for_each`], in [`locked`].
+/// Does something that changes nothing, while no key is switched and no module comes or goes.
+pub(crate) fn looking<R>(work: impl FnOnce(&Guard) -> R) -> Result<R, Error> {
+    let guard = lock::take()?;
+    modules::sort(&guard)?;
+    Ok(work(&guard))
+}
+
+/// [`for_each`], in [`locked`] or [`looking`].
 pub(crate) fn for_each_locked(guard: &Guard, mut found: impl FnMut(Found)) {
     for table in modules::tables(guard) {
         let mut rest = table.all().peekable();
