@@ -13,10 +13,20 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+#[cfg(not(any(
+    target_arch = "x86_64",
+    target_arch = "riscv64",
+    target_arch = "aarch64"
+)))]
+compile_error!("code of its own can be changed by programs for x86-64, RISC-V 64 and AArch64");
+
 #[cfg_attr(target_arch = "x86_64", path = "arch/x86_64.rs")]
 #[cfg_attr(target_arch = "riscv64", path = "arch/riscv64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "arch/aarch64.rs")]
 mod arch;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "arch/generic.rs"]
+mod generic;
 mod memory;
 pub mod sys;
 

@@ -27,85 +27,15 @@ use core::ops::Range;
 
 use super::{Branch, Step, step_by_way_of};
 
-/// What one branch puts into the program. `$jump` is the instruction, or the nop.
+/// A branch that is a jump at first, or a nop.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __branch_asm {
     (jump, $key:path, $offset:expr, $likely:literal, $label:block) => {
-        $crate::__branch_asm!(@ ["2: b {other}"], $key, $offset, $likely, $label)
+        $crate::__branch_with!(["2: b {other}"], $key, $offset, $likely, $label)
     };
     (nop, $key:path, $offset:expr, $likely:literal, $label:block) => {
-        $crate::__branch_asm!(@ ["2: nop"], $key, $offset, $likely, $label)
-    };
-    (@ [$($instruction:literal),*], $key:path, $offset:expr, $likely:literal, $label:block) => {
-        // SAFETY: the instruction does nothing, or goes to the block; the rest is data in sections of its own.
-        unsafe {
-            ::core::arch::asm!(
-                $($instruction,)*
-                // The entry lives and dies with the code that it is about (SHF_LINK_ORDER), for which the section wants a
-                // symbol: one of each function, for the assembler makes one section of all that have the same.
-                ".set .Lhodo_keys_branch_{other}, 2b",
-                ".pushsection hodo_keys,\"awo\",@progbits,.Lhodo_keys_branch_{other}",
-                ".balign 4",
-                ".word 2b - .",
-                ".word {other} - .",
-                ".word \".Lhodo_keys_slot_{key}\" - .",
-                ".word {offset} + {likely}",
-                ".popsection",
-                // The slot with the key's address, once for each key, which the key's own name is good for. In quotes, since that
-                // may be that of another variable and a distance.
-                ".ifndef \".Lhodo_keys_slot_{key}\"",
-                ".pushsection \".data.rel.ro.hodo_keys.{key}\",\"aw\",@progbits",
-                ".balign 8",
-                ".set \".Lhodo_keys_slot_{key}\", .",
-                ".xword {key}",
-                ".popsection",
-                ".endif",
-                // Once in each executable and library: the module tells of itself when it is loaded and unloaded.
-                ".ifndef .Lhodo_keys_told",
-                ".set .Lhodo_keys_told, 1",
-                ".weak __start_hodo_keys",
-                ".hidden __start_hodo_keys",
-                ".weak __stop_hodo_keys",
-                ".hidden __stop_hodo_keys",
-                ".pushsection .data.hodo_keys_module,\"awG\",@progbits,hodo_keys_module,comdat",
-                ".balign 8",
-                ".set .Lhodo_keys_module, .",
-                ".xword __start_hodo_keys - .",
-                ".xword __stop_hodo_keys - .",
-                ".xword 0, 0, 0",
-                ".popsection",
-                ".pushsection .text.hodo_keys_module,\"axG\",@progbits,hodo_keys_module,comdat",
-                ".set .Lhodo_keys_load, .",
-                "hint 34", // bti c
-                "adrp x0, .Lhodo_keys_module",
-                "add x0, x0, :lo12:.Lhodo_keys_module",
-                "b {load}",
-                ".set .Lhodo_keys_unload, .",
-                "hint 34", // bti c
-                "adrp x0, .Lhodo_keys_module",
-                "add x0, x0, :lo12:.Lhodo_keys_module",
-                "b {unload}",
-                ".popsection",
-                // The first of constructors and the last of destructors, for others may have branches in them.
-                ".pushsection .init_array.00100,\"awG\",@init_array,hodo_keys_module,comdat",
-                ".balign 8",
-                ".xword .Lhodo_keys_load",
-                ".popsection",
-                ".pushsection .fini_array.00100,\"awG\",@fini_array,hodo_keys_module,comdat",
-                ".balign 8",
-                ".xword .Lhodo_keys_unload",
-                ".popsection",
-                ".endif",
-                key = sym $key,
-                offset = const $offset,
-                likely = const $likely as u32,
-                load = sym $crate::__private::load,
-                unload = sym $crate::__private::unload,
-                other = label $label,
-                options(nomem, nostack),
-            )
-        }
+        $crate::__branch_with!(["2: nop"], $key, $offset, $likely, $label)
     };
 }
 

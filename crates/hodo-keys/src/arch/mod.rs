@@ -2,6 +2,8 @@
 
 use core::ops::Range;
 
+mod branch;
+
 #[cfg(target_arch = "aarch64")]
 #[path = "aarch64.rs"]
 mod isa;

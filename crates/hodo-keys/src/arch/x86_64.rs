@@ -22,83 +22,30 @@ use core::ops::Range;
 
 use super::{Branch, Step, step_by_way_of};
 
-/// What one branch puts into the program. `$jump` is the instruction, or the nop.
+/// A branch that is a jump at first, or a nop.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __branch_asm {
     (jump, $key:path, $offset:expr, $likely:literal, $label:block) => {
-        $crate::__branch_asm!(@ ["2: jmp {other}"], $key, $offset, $likely, $label)
+        $crate::__branch_with!(["2: jmp {other}"], $key, $offset, $likely, $label)
     };
     // The assembler decides how long the jump would be. Each line has a byte of one of the two nops, or nothing.
     (nop, $key:path, $offset:expr, $likely:literal, $label:block) => {
-        $crate::__branch_asm!(@ [
-            "2:",
-            ".skip ((({other} - 2b - 2) <= 127) & (({other} - 2b - 2) >= -128)) & 1, 0x66",
-            ".skip ((({other} - 2b - 2) <= 127) & (({other} - 2b - 2) >= -128)) & 1, 0x90",
-            ".skip ((({other} - 2b - 2) > 127) | (({other} - 2b - 2) < -128)) & 1, 0x0f",
-            ".skip ((({other} - 2b - 2) > 127) | (({other} - 2b - 2) < -128)) & 1, 0x1f",
-            ".skip ((({other} - 2b - 2) > 127) | (({other} - 2b - 2) < -128)) & 1, 0x44",
-            ".skip ((({other} - 2b - 2) > 127) | (({other} - 2b - 2) < -128)) & 2, 0x00"
-        ], $key, $offset, $likely, $label)
-    };
-    (@ [$($instruction:literal),*], $key:path, $offset:expr, $likely:literal, $label:block) => {
-        // SAFETY: the instruction does nothing, or goes to the block; the rest is data in sections of its own.
-        unsafe {
-            ::core::arch::asm!(
-                $($instruction,)*
-                // The entry lives and dies with the code that it is about (SHF_LINK_ORDER), for which the section wants a
-                // symbol: one of each function, for the assembler makes one section of all that have the same.
-                ".set .Lhodo_keys_branch_{other}, 2b",
-                ".pushsection hodo_keys,\"awo\",@progbits,.Lhodo_keys_branch_{other}",
-                ".balign 4",
-                ".long 2b - .",
-                ".long {other} - .",
-                ".long {key}@GOTPCREL",
-                ".long {offset} + {likely}",
-                ".popsection",
-                // Once in each executable and library: the module tells of itself when it is loaded and unloaded.
-                ".ifndef .Lhodo_keys_told",
-                ".set .Lhodo_keys_told, 1",
-                ".weak __start_hodo_keys",
-                ".hidden __start_hodo_keys",
-                ".weak __stop_hodo_keys",
-                ".hidden __stop_hodo_keys",
-                ".pushsection .data.hodo_keys_module,\"awG\",@progbits,hodo_keys_module,comdat",
-                ".balign 8",
-                ".set .Lhodo_keys_module, .",
-                ".quad __start_hodo_keys - .",
-                ".quad __stop_hodo_keys - .",
-                ".quad 0, 0, 0",
-                ".popsection",
-                ".pushsection .text.hodo_keys_module,\"axG\",@progbits,hodo_keys_module,comdat",
-                ".set .Lhodo_keys_load, .",
-                "endbr64",
-                "lea rdi, [rip + .Lhodo_keys_module]",
-                "jmp qword ptr [rip + {load}@GOTPCREL]",
-                ".set .Lhodo_keys_unload, .",
-                "endbr64",
-                "lea rdi, [rip + .Lhodo_keys_module]",
-                "jmp qword ptr [rip + {unload}@GOTPCREL]",
-                ".popsection",
-                // The first of constructors and the last of destructors, for others may have branches in them.
-                ".pushsection .init_array.00100,\"awG\",@init_array,hodo_keys_module,comdat",
-                ".balign 8",
-                ".quad .Lhodo_keys_load",
-                ".popsection",
-                ".pushsection .fini_array.00100,\"awG\",@fini_array,hodo_keys_module,comdat",
-                ".balign 8",
-                ".quad .Lhodo_keys_unload",
-                ".popsection",
-                ".endif",
-                key = sym $key,
-                offset = const $offset,
-                likely = const $likely as u32,
-                load = sym $crate::__private::load,
-                unload = sym $crate::__private::unload,
-                other = label $label,
-                options(nomem, nostack),
-            )
-        }
+        $crate::__branch_with!(
+            [
+                "2:",
+                ".skip ((({other} - 2b - 2) <= 127) & (({other} - 2b - 2) >= -128)) & 1, 0x66",
+                ".skip ((({other} - 2b - 2) <= 127) & (({other} - 2b - 2) >= -128)) & 1, 0x90",
+                ".skip ((({other} - 2b - 2) > 127) | (({other} - 2b - 2) < -128)) & 1, 0x0f",
+                ".skip ((({other} - 2b - 2) > 127) | (({other} - 2b - 2) < -128)) & 1, 0x1f",
+                ".skip ((({other} - 2b - 2) > 127) | (({other} - 2b - 2) < -128)) & 1, 0x44",
+                ".skip ((({other} - 2b - 2) > 127) | (({other} - 2b - 2) < -128)) & 2, 0x00"
+            ],
+            $key,
+            $offset,
+            $likely,
+            $label
+        )
     };
 }
 

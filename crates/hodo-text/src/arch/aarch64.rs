@@ -7,24 +7,8 @@ use crate::sys;
 
 /// Numbers, from the kernel's `include/uapi/asm-generic/unistd.h`.
 pub mod number {
-    pub const OPENAT: usize = 56;
-    pub const CLOSE: usize = 57;
-    pub const READ: usize = 63;
-    pub const PREAD: usize = 67;
-    pub const PWRITE: usize = 68;
-    pub const PPOLL: usize = 73;
-    pub const FUTEX: usize = 98;
-    pub const NANOSLEEP: usize = 101;
-    pub const SCHED_YIELD: usize = 124;
-    pub const TGKILL: usize = 131;
-    pub const RT_SIGPROCMASK: usize = 135;
-    pub const GETPID: usize = 172;
-    pub const GETEUID: usize = 175;
-    pub const GETTID: usize = 178;
-    pub const GETSOCKOPT: usize = 209;
-    pub const MUNMAP: usize = 215;
-    pub const MMAP: usize = 222;
-    pub const MADVISE: usize = 233;
+    pub use crate::generic::number::*;
+
     pub const MEMBARRIER: usize = 283;
 }
 

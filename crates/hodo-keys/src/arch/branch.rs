@@ -1,0 +1,105 @@
+//! What a branch puts into the program, besides its instruction.
+
+/// A branch with the text of its instruction, which begins at the label 2 and jumps to `{other}`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __branch_with {
+    ([$($instruction:literal),*], $key:path, $offset:expr, $likely:literal, $label:block) => {
+        // SAFETY: the instruction does nothing, or goes to the block; the rest is data in sections of its own.
+        unsafe {
+            ::core::arch::asm!(
+                $($instruction,)*
+                // The entry lives and dies with the code that it is about (SHF_LINK_ORDER), for which the section wants a
+                // symbol: one of each function, for the assembler makes one section of all that have the same.
+                ".set .Lhodo_keys_branch_{other}, 2b",
+                ".pushsection hodo_keys,\"awo\",@progbits,.Lhodo_keys_branch_{other}",
+                ".balign 4",
+                ".long 2b - .",
+                ".long {other} - .",
+                #[cfg(target_arch = "x86_64")]
+                ".long {key}@GOTPCREL",
+                #[cfg(not(target_arch = "x86_64"))]
+                ".long \".Lhodo_keys_slot_{key}\" - .",
+                ".long {offset} + {likely}",
+                ".popsection",
+                // The slot with the key's address, once for each key, which the key's own name is good for. In quotes, since that
+                // may be that of another variable and a distance.
+                #[cfg(not(target_arch = "x86_64"))]
+                ".ifndef \".Lhodo_keys_slot_{key}\"
+                .pushsection \".data.rel.ro.hodo_keys.{key}\",\"aw\",@progbits
+                .balign 8
+                .set \".Lhodo_keys_slot_{key}\", .
+                .quad {key}
+                .popsection
+                .endif",
+                // Once in each executable and library: the module tells of itself when it is loaded and unloaded.
+                ".ifndef .Lhodo_keys_told",
+                ".set .Lhodo_keys_told, 1",
+                ".weak __start_hodo_keys",
+                ".hidden __start_hodo_keys",
+                ".weak __stop_hodo_keys",
+                ".hidden __stop_hodo_keys",
+                ".pushsection .data.hodo_keys_module,\"awG\",@progbits,hodo_keys_module,comdat",
+                ".balign 8",
+                ".set .Lhodo_keys_module, .",
+                ".quad __start_hodo_keys - .",
+                ".quad __stop_hodo_keys - .",
+                ".quad 0, 0, 0",
+                ".popsection",
+                ".pushsection .text.hodo_keys_module,\"axG\",@progbits,hodo_keys_module,comdat",
+                ".set .Lhodo_keys_load, .",
+                #[cfg(target_arch = "x86_64")]
+                "endbr64
+                lea rdi, [rip + .Lhodo_keys_module]
+                jmp qword ptr [rip + {load}@GOTPCREL]",
+                #[cfg(target_arch = "riscv64")]
+                "lla a0, .Lhodo_keys_module
+                tail {load}",
+                #[cfg(target_arch = "aarch64")]
+                "hint 34 // bti c
+                adrp x0, .Lhodo_keys_module
+                add x0, x0, :lo12:.Lhodo_keys_module
+                b {load}",
+                ".set .Lhodo_keys_unload, .",
+                #[cfg(target_arch = "x86_64")]
+                "endbr64
+                lea rdi, [rip + .Lhodo_keys_module]
+                jmp qword ptr [rip + {unload}@GOTPCREL]",
+                #[cfg(target_arch = "riscv64")]
+                "lla a0, .Lhodo_keys_module
+                tail {unload}",
+                #[cfg(target_arch = "aarch64")]
+                "hint 34 // bti c
+                adrp x0, .Lhodo_keys_module
+                add x0, x0, :lo12:.Lhodo_keys_module
+                b {unload}",
+                // Tells whether there are compressed instructions.
+                #[cfg(target_arch = "riscv64")]
+                ".set .Lhodo_keys_nop, .
+                nop
+                .set .Lhodo_keys_nop_end, .",
+                ".popsection",
+                // The first of constructors and the last of destructors, for others may have branches in them.
+                ".pushsection .init_array.00100,\"awG\",@init_array,hodo_keys_module,comdat",
+                ".balign 8",
+                ".quad .Lhodo_keys_load",
+                ".popsection",
+                ".pushsection .fini_array.00100,\"awG\",@fini_array,hodo_keys_module,comdat",
+                ".balign 8",
+                ".quad .Lhodo_keys_unload",
+                ".popsection",
+                ".endif",
+                key = sym $key,
+                offset = const $offset,
+                likely = const $likely as u32,
+                load = sym $crate::__private::load,
+                unload = sym $crate::__private::unload,
+                other = label $label,
+                // For `c.addi x31`, a step on the way from `c.nop` to `c.j`.
+                #[cfg(target_arch = "riscv64")]
+                out("x31") _,
+                options(nomem, nostack),
+            )
+        }
+    };
+}
