@@ -9,11 +9,8 @@ use crate::key::Key;
 use crate::lock::Guard;
 use crate::registry::{self, Error, Found};
 
-#[path = "control_answer.rs"]
 mod answer;
-#[path = "control_pattern.rs"]
 mod pattern;
-#[path = "control_server.rs"]
 mod server;
 
 /// Lets this program's keys be switched from outside: does what the environment variable `HODO_KEYS` says

@@ -8,7 +8,6 @@ use crate::lock::Guard;
 use crate::registry::{self, Error};
 
 #[cfg(all(feature = "std", target_os = "linux"))]
-#[path = "deferred_timer.rs"]
 mod timer;
 
 /// Counts users of a key, and lets it stay enabled for some time after the last one has gone: a key that is taken and released

@@ -44,6 +44,7 @@ mod arch;
 #[cfg(all(feature = "std", target_os = "linux"))]
 mod control;
 mod deferred;
+mod glob;
 mod key;
 mod lock;
 mod macros;

@@ -1,5 +1,6 @@
 //! Patterns of names.
 
+use crate::glob;
 use crate::key::Key;
 
 /// Bytes of the longest; names are shorter.
@@ -37,32 +38,8 @@ impl Pattern {
     }
 
     pub fn matches(&self, name: &str) -> bool {
-        core::str::from_utf8(&self.text[..self.length]).is_ok_and(|pattern| matches(pattern, name))
-    }
-}
-
-fn matches(pattern: &str, name: &str) -> bool {
-    let (mut wanted, mut rest) = (pattern.chars(), name.chars());
-    // Behind the last `*`, and how far it reaches.
-    let mut star = None;
-    loop {
-        match wanted.next() {
-            Some('*') => star = Some((wanted.clone(), rest.clone())),
-            expected => match (expected, rest.next()) {
-                (None, None) => return true,
-                (Some(_), None) => return false,
-                (Some('?'), Some(_)) => {}
-                (Some(expected), Some(found)) if expected == found => {}
-                _ => {
-                    // The star reaches one further.
-                    let Some((behind, reach)) = &mut star else {
-                        return false;
-                    };
-                    reach.next();
-                    (wanted, rest) = (behind.clone(), reach.clone());
-                }
-            },
-        }
+        core::str::from_utf8(&self.text[..self.length])
+            .is_ok_and(|pattern| glob::matches(pattern, name))
     }
 }
 
