@@ -176,10 +176,20 @@ impl Resolver<'_> {
                 typed(name, source, variable.shown, ty)
             }
             Source::Memory { offset, address } => {
-                let (address, _) = self.source(address, None)?;
+                let argument =
+                    matches!(&**address, Source::Variable(name) if self.argument(name).is_some());
+                let address = match self.source(address, None)? {
+                    // A string that is an argument is shown as one, and used as its address.
+                    (Source::Memory { offset: 0, address }, Type::Scalar(Scalar::String))
+                        if argument =>
+                    {
+                        address
+                    }
+                    (address, _) => Box::new(address),
+                };
                 let source = Source::Memory {
                     offset: *offset,
-                    address: Box::new(address),
+                    address,
                 };
                 Ok((source, ty.unwrap_or(Type::Scalar(Scalar::X(64)))))
             }
