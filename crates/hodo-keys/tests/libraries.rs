@@ -11,8 +11,8 @@ use building::{Build, run_command};
 
 const BFD: &str = "-C linker-features=-lld -C link-arg=-fuse-ld=bfd";
 
-/// Runs the host, which finds Rust's libraries and the shared one by `LD_LIBRARY_PATH`.
-fn run_host(host: &Path, library: &Path, branches: usize) {
+/// The host, which finds Rust's libraries and the shared one by `LD_LIBRARY_PATH`.
+fn host_command(host: &Path) -> Command {
     let mut command = Command::new(host);
     let sysroot = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .args(["--print", "target-libdir"])
@@ -20,10 +20,13 @@ fn run_host(host: &Path, library: &Path, branches: usize) {
         .expect("rustc runs");
     let sysroot = String::from_utf8_lossy(&sysroot.stdout).trim().to_owned();
     let own = host.parent().expect("a directory").display();
+    command.env("LD_LIBRARY_PATH", format!("{own}:{sysroot}"));
     command
-        .arg(library)
-        .arg("200")
-        .env("LD_LIBRARY_PATH", format!("{own}:{sysroot}"));
+}
+
+fn run_host(host: &Path, library: &Path, branches: usize) {
+    let mut command = host_command(host);
+    command.arg(library).arg("200");
     let text = run_command(command);
     assert_eq!(text.trim(), format!("{branches} branches are left"));
 }
@@ -100,4 +103,34 @@ fn libraries_that_share_one_copy() {
 #[test]
 fn libraries_that_share_one_copy_by_gnu_ld() {
     shared(BFD, "shared_bfd");
+}
+
+/// Functions for tracepoints of libraries that are loaded later: where both use one copy of hodo-keys. Where the library has its
+/// own, it works all the same for itself.
+#[test]
+fn tracepoints_of_libraries() {
+    for (name, kind) in [
+        ("traced_separate", ""),
+        ("traced_common", "-C prefer-dynamic --cfg shared"),
+    ] {
+        let options = format!("--check-cfg cfg(shared) -C opt-level=2 -C panic=unwind {kind}");
+        let mut with = options.clone();
+        if name == "traced_common" {
+            let middle = Build::new("traced_shared.rs", &format!("lib{name}_shared.so"))
+                .with("--crate-type dylib --crate-name shared")
+                .with(&options)
+                .build();
+            with += &format!(" --extern shared={}", middle.display());
+        }
+        let library = Build::new("traced_plugin.rs", &format!("lib{name}_plugin.so"))
+            .with("--crate-type cdylib")
+            .with(&with)
+            .build();
+        let host = Build::new("traced_host.rs", &format!("{name}_host"))
+            .with(&with)
+            .build();
+        let mut command = host_command(&host);
+        command.arg(&library);
+        assert_eq!(run_command(command).trim(), "all is well");
+    }
 }

@@ -114,7 +114,8 @@ impl fmt::Debug for Registration {
 }
 
 /// Has a function be called at each hit of the tracepoints whose `group:name` a pattern matches: `*` stands for any characters, `?` for
-/// one. Enables them, also those of libraries that are loaded later.
+/// one. Enables them, also those of libraries that are loaded later. Libraries with a copy of this crate of their own (all but Rust's
+/// `dylib`s) have functions of their own, too.
 ///
 /// # Errors
 /// [`Error::Pattern`], [`Error::TooManyFunctions`], and those of [`switch`](crate::switch).
