@@ -162,6 +162,7 @@ fn threads_execute_branches_while_they_are_switched() {
     }
     let stop = AtomicBool::new(false);
     let far = AtomicU64::new(0);
+    let seen_both = AtomicU64::new(0);
     let toggles = thread::scope(|scope| {
         let threads: Vec<_> = (0..3)
             .map(|_| {
@@ -170,7 +171,11 @@ fn threads_execute_branches_while_they_are_switched() {
                     while !stop.load(Ordering::Relaxed) {
                         let (near, off) = work(&far, 1000);
                         assert_eq!(near + off, 1000);
-                        sum = (sum.0 + near, sum.1 + off);
+                        let new = (sum.0 + near, sum.1 + off);
+                        if sum.0.min(sum.1) == 0 && new.0.min(new.1) > 0 {
+                            seen_both.fetch_add(1, Ordering::Relaxed);
+                        }
+                        sum = new;
                     }
                     sum
                 })
@@ -179,7 +184,12 @@ fn threads_execute_branches_while_they_are_switched() {
         let begin = Instant::now();
         let mut toggles = 0_u64;
         // Often enough also where processors are slow: emulated, or busy with something else.
-        while begin.elapsed() < Duration::from_secs(2) || toggles < 100 {
+        let enough = |toggles| {
+            begin.elapsed() > Duration::from_secs(2)
+                && toggles >= 100
+                && seen_both.load(Ordering::Relaxed) == 3
+        };
+        while !enough(toggles) && begin.elapsed() < Duration::from_secs(60) {
             KEY.enable().expect("switched");
             assert!(static_branch_unlikely!(KEY));
             KEY.disable().expect("switched");
