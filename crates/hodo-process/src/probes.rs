@@ -143,6 +143,8 @@ struct Spot {
     returns: bool,
     /// The definition with places in place of variables, if it has any.
     resolved: Option<Rc<Definition>>,
+    /// By argument: as what it is shown, if its type does not say that.
+    shown: Rc<[Option<&'static str>]>,
 }
 
 impl Probes {

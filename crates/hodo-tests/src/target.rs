@@ -31,10 +31,19 @@ impl Target {
     /// # Panics
     /// If it cannot be run, or says something else.
     pub fn start_with(program: &Path, arguments: &[&str]) -> Self {
+        Self::start_in(program, arguments, &[])
+    }
+
+    /// The same, with variables of the environment. Lines before `begun` are read over.
+    ///
+    /// # Panics
+    /// If it cannot be run, or does not begin.
+    pub fn start_in(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = Command::new("timeout")
             .args(["-s", "KILL", "300"])
             .arg(program)
             .args(arguments)
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -42,8 +51,11 @@ impl Target {
         let input = child.stdin.take();
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
-        output.read_line(&mut line).expect("a line");
-        assert_eq!(line, "begun\n");
+        while line != "begun\n" {
+            line.clear();
+            let length = output.read_line(&mut line).expect("a line");
+            assert!(length > 0, "it has ended before it began");
+        }
         // Its threads come to where they will be.
         std::thread::sleep(Duration::from_millis(100));
         Self {
@@ -99,12 +111,17 @@ impl Target {
     }
 
     /// Ends its input. It must end well, and say `text`.
-    pub fn ends(mut self, text: &str) {
+    pub fn ends(self, text: &str) {
+        assert_eq!(self.ended(), text);
+    }
+
+    /// Ends its input, and gives what it says then. It must end well.
+    pub fn ended(mut self) -> String {
         drop(self.input.take());
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).expect("its output");
-        assert_eq!(rest, text);
         assert!(self.child.wait().expect("its end").success());
+        rest
     }
 }
 

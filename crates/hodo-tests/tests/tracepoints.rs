@@ -173,7 +173,7 @@ fn tracepoints_are_on_while_they_are_recorded_and_only_those_that_are_meant() {
         assert_eq!(hits(&output, 1), expected(&[0, 1, 2]), "{kind:?}");
         let events = objects(&output, 1);
         assert_eq!(events[2]["args"]["path"], "/odd");
-        assert_eq!(events[3]["args"]["ok"], 1);
+        assert_eq!(events[3]["args"]["ok"], true);
         assert_eq!(events[2]["group"], "tests");
         let output = probe(&["--format", "json", "--event", "t*:done"], &[file]);
         assert!(
@@ -264,7 +264,7 @@ fn events_are_shown_among_the_calls_with_their_arguments() {
     let replayed = trace.view("replay", &[]);
     for line in [
         "/* request: id=1 path=\"/odd\" */",
-        "/* done: status=-2 ok=0 where=0xabc */",
+        "/* done: status=-2 ok=false where=0xabc */",
     ] {
         assert_eq!(replayed.matches(line).count(), 1, "{replayed}");
     }

@@ -49,8 +49,10 @@ mod field {
     pub const COUNTER_VALUE: u32 = 30;
 
     /// Of a `DebugAnnotation`.
+    pub const BOOL: u32 = 2;
     pub const UNSIGNED: u32 = 3;
     pub const SIGNED: u32 = 4;
+    pub const DOUBLE: u32 = 5;
     pub const STRING: u32 = 6;
     pub const POINTER: u32 = 7;
     pub const ANNOTATION_NAME: u32 = 10;
@@ -83,6 +85,13 @@ impl Message {
     fn number(&mut self, field: u32, value: u64) -> &mut Self {
         self.varint(u64::from(field) << 3);
         self.varint(value);
+        self
+    }
+
+    fn double(&mut self, field: u32, value: f64) -> &mut Self {
+        const FIXED64: u64 = 1;
+        self.varint(u64::from(field) << 3 | FIXED64);
+        self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
 
@@ -303,6 +312,11 @@ fn annotation(name: &str, value: &Shown) -> Message {
         Shown::Signed(number) => message.number(field::SIGNED, number.cast_unsigned()),
         Shown::Hex(number) => message.number(field::POINTER, *number),
         Shown::Char(byte) => message.string(field::STRING, &[*byte]),
+        Shown::Unicode(letter) => message.string(field::STRING, letter.to_string().as_bytes()),
+        Shown::Bool(is) => message.number(field::BOOL, u64::from(*is)),
+        Shown::Single(_) | Shown::Double(_) => {
+            message.double(field::DOUBLE, value.float().unwrap_or_default())
+        }
         Shown::Text(bytes) => message.string(field::STRING, bytes),
         Shown::Symbol(number, None) => message.number(field::POINTER, *number),
         Shown::Symbol(_, Some(symbol)) => message.string(field::STRING, symbol.as_bytes()),

@@ -13,6 +13,12 @@ pub(crate) enum Shown {
     Signed(i64),
     Hex(u64),
     Char(u8),
+    /// A character of any script.
+    Unicode(char),
+    Bool(bool),
+    /// The bits of an IEEE 754 number.
+    Single(u32),
+    Double(u64),
     Text(Vec<u8>),
     /// An address, with function and distance if they are known.
     Symbol(u64, Option<String>),
@@ -29,6 +35,10 @@ impl Shown {
             Self::Hex(number) | Self::Symbol(number, None) => write!(out, "{number:#x}")?,
             Self::Symbol(_, Some(symbol)) => write!(out, "{symbol}")?,
             Self::Char(byte) => write!(out, "'{}'", byte.escape_ascii())?,
+            Self::Unicode(letter) => write!(out, "'{}'", letter.escape_debug())?,
+            Self::Bool(is) => write!(out, "{is}")?,
+            Self::Single(bits) => write!(out, "{}", f32::from_bits(*bits))?,
+            Self::Double(bits) => write!(out, "{}", f64::from_bits(*bits))?,
             Self::Text(bytes) => write!(out, "\"{}\"", bytes.escape_ascii())?,
             Self::List(values) => {
                 write!(out, "{{")?;
@@ -45,12 +55,27 @@ impl Shown {
         Ok(())
     }
 
+    /// The number, if it is no integer. One of 32 bits is what has the same digits.
+    pub fn float(&self) -> Option<f64> {
+        match self {
+            Self::Single(bits) => f32::from_bits(*bits).to_string().parse().ok(),
+            Self::Double(bits) => Some(f64::from_bits(*bits)),
+            _ => None,
+        }
+    }
+
     pub fn json(self) -> Value {
         match self {
             Self::Number(number) | Self::Hex(number) | Self::Symbol(number, None) => number.into(),
             Self::Signed(number) => number.into(),
             Self::Symbol(_, Some(symbol)) => symbol.into(),
             Self::Char(byte) => char::from(byte).to_string().into(),
+            Self::Unicode(letter) => letter.to_string().into(),
+            Self::Bool(is) => is.into(),
+            Self::Single(_) | Self::Double(_) => match self.float() {
+                Some(number) if number.is_finite() => number.into(),
+                number => number.map(|number| number.to_string()).into(),
+            },
             Self::Text(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
             Self::List(values) => values.into_iter().map(Self::json).collect(),
             Self::Fault => Value::Null,
@@ -166,6 +191,13 @@ fn typed(word: u64, ty: &str, symbol: &dyn Fn(u64) -> Option<String>) -> Shown {
     match ty {
         "char" => return Shown::Char(word as u8),
         "symbol" => return Shown::Symbol(word, symbol(word)),
+        "bool" => return Shown::Bool(word & 0xFF != 0),
+        "f32" => return Shown::Single(word as u32),
+        "f64" => return Shown::Double(word),
+        "char32" => {
+            return char::from_u32(word as u32)
+                .map_or(Shown::Hex(word & 0xFFFF_FFFF), Shown::Unicode);
+        }
         _ => {}
     }
     let number = |text: &str| {
@@ -206,6 +238,27 @@ mod tests {
         assert_eq!(typed(0xABCD, "b4@8/32"), Shown::Number(0xB));
         assert_eq!(typed(7, "b64@0/64"), Shown::Number(7));
         assert_eq!(typed(7, "symbol"), Shown::Symbol(7, None));
+        let text = |word, ty| {
+            let mut text = Vec::new();
+            typed(word, ty).text(&mut text).expect("memory");
+            String::from_utf8(text).expect("text")
+        };
+        let (half, tenth) = (0.5f64.to_bits(), u64::from(0.1f32.to_bits()));
+        assert_eq!([text(half, "f64"), text(tenth, "f32")], ["0.5", "0.1"]);
+        assert_eq!(typed(tenth, "f32").json(), serde_json::json!(0.1));
+        assert_eq!(typed(half, "f64").json(), serde_json::json!(0.5));
+        let infinite = f64::NEG_INFINITY.to_bits();
+        assert_eq!(typed(infinite, "f64").json(), serde_json::json!("-inf"));
+        assert_eq!(
+            [text(0x101, "bool"), text(0x100, "bool")],
+            ["true", "false"]
+        );
+        assert_eq!(typed(1, "bool").json(), serde_json::json!(true));
+        assert_eq!(
+            [text(0x263A, "char32"), text(10, "char32")],
+            ["'☺'", "'\\n'"]
+        );
+        assert_eq!(text(0xD800, "char32"), "0xd800");
     }
 
     fn arg(ty: &str, word: usize, value: u32) -> Arg {

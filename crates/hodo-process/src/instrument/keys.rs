@@ -9,6 +9,7 @@ mod outside;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use hodo_symbols::{Branch, Key, KeyPlace};
@@ -150,6 +151,16 @@ impl Keys {
         let own = remote::status(pid, "NStgid:");
         let own = own.and_then(|ids| ids.split_whitespace().last()?.parse::<u64>().ok());
         owners.any(|owner| own.is_none_or(|own| owner == own))
+    }
+
+    /// Waits for some milliseconds, while threads run, until none is switching keys: the best moment to stop them.
+    pub fn wait_until_free(&self, pid: i32, memory: &Memory) {
+        for _ in 0..400 {
+            std::thread::sleep(Duration::from_micros(20));
+            if !self.is_busy(pid, memory) {
+                return;
+            }
+        }
     }
 
     /// Holds the keys that are to be held, and makes the branches on all that are held what they have to be.

@@ -339,6 +339,11 @@ impl Prepared {
         self.space.keys.is_busy(self.wanted.pid, memory)
     }
 
+    /// Waits for a while, while it runs, until none is.
+    pub fn wait_for_switching(&self, memory: &Memory) {
+        self.space.keys.wait_until_free(self.wanted.pid, memory);
+    }
+
     /// Ranges of the program's code that will be changed: a thread must not be inside of one of them.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let writes = self.changed.iter().flat_map(|c| &c.patches.writes);

@@ -38,7 +38,13 @@ impl Probes {
             Some(at.wrapping_sub(addr).cast_signed())
         };
         let definition = spot.resolved.as_deref();
-        let fetched = fetches(definition.unwrap_or(&self.definitions[index]), &near)?;
+        let mut fetched = fetches(definition.unwrap_or(&self.definitions[index]), &near)?;
+        let described = fetched.described.iter_mut().zip(&*spot.shown);
+        for (text, shown) in described {
+            if let Some(shown) = *shown {
+                text["type"] = shown.into();
+            }
+        }
         let mut actions = self.definitions[index].actions.clone();
         if actions.is_empty() {
             actions.push(Wanted::Print);

@@ -163,6 +163,7 @@ mod tests {
 
     fn spot(offset: u64) -> Spot {
         Spot {
+            shown: [].into(),
             definition: 0,
             symbol: "f".to_owned(),
             offset,

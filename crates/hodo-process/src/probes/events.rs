@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use hodo_probe::{Definition, Kind, Place, Scalar, Source, Type};
-use hodo_symbols::{Key, Usdt};
+use hodo_probe::{Definition, FetchArg, Kind, Place, Scalar, Source, Type};
+use hodo_symbols::{Key, Tracepoint, Usdt};
 use regex::Regex;
 
 use super::Probes;
@@ -128,6 +128,7 @@ pub(super) fn fetched(source: Source, own: Type, ty: &str) -> (Source, Type) {
         "i16" => Scalar::S(16),
         "i32" => Scalar::S(32),
         "i64" => Scalar::S(64),
+        // The language has no such numbers.
         "f32" => Scalar::X(32),
         "f64" | "ptr" => Scalar::X(64),
         "str" => {
@@ -138,6 +139,46 @@ pub(super) fn fetched(source: Source, own: Type, ty: &str) -> (Source, Type) {
         _ => return (source, own),
     };
     (source, Type::Scalar(scalar))
+}
+
+/// As what the arguments of a definition are shown, where no type of the language says it: those of a tracepoint that the user has
+/// given no other type. `resolved` is the definition with what they are at one place.
+pub(super) fn shown(
+    definition: &Definition,
+    resolved: &Definition,
+    tracepoint: &Tracepoint,
+) -> Vec<Option<&'static str>> {
+    let type_of = |index: usize| match &*tracepoint.arguments.get(index)?.ty {
+        "bool" => Some("bool"),
+        "char" => Some("char32"),
+        "f32" => Some("f32"),
+        "f64" => Some("f64"),
+        _ => None,
+    };
+    let number = |name: &str| {
+        let mut arguments = tracepoint.arguments.iter();
+        let number = || {
+            name.strip_prefix("arg")?
+                .parse::<usize>()
+                .ok()?
+                .checked_sub(1)
+        };
+        arguments
+            .position(|argument| argument.name == name)
+            .or_else(number)
+    };
+    let named = |index: usize| match definition.args.get(index) {
+        None if definition.args.is_empty() => Some(index),
+        Some(FetchArg {
+            source: Source::Variable(name),
+            ty: None,
+            ..
+        }) => number(name),
+        _ => None,
+    };
+    (0..resolved.args.len())
+        .map(|index| type_of(named(index)?))
+        .collect()
 }
 
 /// The patterns of a recording, and what they have found.

@@ -14,6 +14,7 @@ use hodo_probe::{Definition, Kind, Offset, Place, Symbol};
 use hodo_symbols::Usdt;
 
 use super::conditions::Arguments;
+use super::events::shown;
 use super::places::{functions, is_file, lines, spots, usdt};
 use super::returns::take_refused;
 use super::values::fetches;
@@ -119,10 +120,10 @@ impl Probes {
                     continue;
                 }
                 let note = notes.get(&addr);
-                let definition = match variables || note.is_some() {
+                let resolved = match variables || note.is_some() {
                     false => None,
                     true => match self.resolved((index, definition), image, addr, note) {
-                        Ok(resolved) => Some(Rc::new(resolved)),
+                        Ok(resolved) => Some(resolved),
                         Err(error) => {
                             let place = super::at(&symbol, offset);
                             failed.push((index, format!("{place}: {error:#}")));
@@ -130,12 +131,18 @@ impl Probes {
                         }
                     },
                 };
+                let tracepoint = note.and_then(|note| note.tracepoint.as_ref());
+                let shown = match (&resolved, tracepoint) {
+                    (Some(resolved), Some(tracepoint)) => shown(definition, resolved, tracepoint),
+                    _ => Vec::new(),
+                };
                 places.entry(addr).or_default().push(Spot {
+                    shown: shown.into(),
                     definition: index,
                     symbol,
                     offset,
                     returns: self.definitions[index].kind == Kind::Return,
-                    resolved: definition,
+                    resolved: resolved.map(Rc::new),
                 });
             }
         }

@@ -19,6 +19,9 @@ use crate::stops::{self, Stops};
 /// How often it is tried again when the process has changed between the plan and the stop, or is in the wrong place.
 const TRIES: u32 = 40;
 
+/// How often a thread may be met switching static keys in each of them.
+const SWITCHES: u32 = 300;
+
 /// What came of one try.
 enum Tried {
     Attached(Duration),
@@ -85,11 +88,24 @@ impl Tracer<'_> {
     }
 
     fn try_attach(&mut self, prepared: Prepared) -> Result<Tried> {
-        let begun = Instant::now();
+        let mut begun = Instant::now();
         let mut stops = Stops::new(self.first, self.session.ptrace_options());
-        let done = stops
-            .stop_all()
-            .and_then(|()| self.place(prepared, &mut stops));
+        let mut stopped = stops.stop_all();
+        // A program that does little else is seldom met when it does not.
+        for _ in 0..SWITCHES {
+            let Ok(memory) = Memory::open(self.first) else {
+                break;
+            };
+            if stopped.is_err() || !prepared.is_switching(&memory) {
+                break;
+            }
+            stops.detach();
+            prepared.wait_for_switching(&memory);
+            begun = Instant::now();
+            stops = Stops::new(self.first, self.session.ptrace_options());
+            stopped = stops.stop_all();
+        }
+        let done = stopped.and_then(|()| self.place(prepared, &mut stops));
         match done {
             Ok(None) => {
                 stops.resume();

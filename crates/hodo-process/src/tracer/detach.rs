@@ -168,12 +168,12 @@ impl Tracer<'_> {
         Ok((stopped, !late))
     }
 
-    /// Lets stopped threads run for a while.
+    /// Lets stopped threads run until `wait` returns.
     fn run_on(
         &mut self,
         tids: &BTreeSet<i32>,
         stopped: &mut Stopped,
-        time: Duration,
+        wait: impl FnOnce(),
     ) -> Result<()> {
         for &tid in tids {
             let _ = match stopped.get(&tid) {
@@ -181,7 +181,7 @@ impl Tracer<'_> {
                 _ => remote::cont(tid, 0),
             };
         }
-        std::thread::sleep(time);
+        wait();
         stopped.append(&mut self.stop(tids)?);
         Ok(())
     }
@@ -199,7 +199,8 @@ impl Tracer<'_> {
             let Some(&tid) = own.iter().find(|tid| self.threads.contains_key(tid)) else {
                 return Ok(());
             };
-            if !space.borrow().keys.is_busy(tid, &Memory::open(tid)?) {
+            let memory = Memory::open(tid)?;
+            if !space.borrow().keys.is_busy(tid, &memory) {
                 return Ok(());
             }
             if begun.elapsed() > LEAVING {
@@ -207,7 +208,9 @@ impl Tracer<'_> {
                 let text = "a thread does not come to the end of switching static keys: tracepoints stay switched on";
                 return self.remark(tid, text);
             }
-            self.run_on(&own, stopped, Duration::from_micros(200))?;
+            self.run_on(&own, stopped, || {
+                space.borrow().keys.wait_until_free(tid, &memory);
+            })?;
         }
     }
 
@@ -265,7 +268,7 @@ impl Tracer<'_> {
                     "{reason}: the memory of hodo stays mapped in process {pid}; its code is what it was, and it goes on"
                 );
             }
-            self.run_on(&own, stopped, pause)?;
+            self.run_on(&own, stopped, || std::thread::sleep(pause))?;
             pause = (pause * 3 / 2).min(Duration::from_millis(5));
             if !own.iter().any(|tid| self.threads.contains_key(tid)) {
                 return Ok(());
