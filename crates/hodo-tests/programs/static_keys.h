@@ -93,9 +93,8 @@ static void change(unsigned char *code, long target, int jump) {
     put(code, wanted, 1);
 }
 
-// Makes all branches on a key what its state says.
-__attribute__((noipa, unused)) static void apply(struct key *key) {
-    int on = key->state != 0;
+// Makes all branches on a key what they are while it is on or off.
+__attribute__((noipa, unused)) static void apply(struct key *key, int on) {
     for (const int32_t(*entry)[4] = __start_hodo_keys; entry < __stop_hodo_keys; entry++) {
         const char *at = (const char *)*entry;
         const char *slot = at + 8 + (*entry)[2];
@@ -107,5 +106,5 @@ __attribute__((noipa, unused)) static void apply(struct key *key) {
 
 __attribute__((noipa, unused)) static void set(struct key *key, int on) {
     key->state = on ? ON : 0;
-    apply(key);
+    apply(key, on);
 }

@@ -73,8 +73,12 @@ __attribute__((noipa)) static void hold(struct key *key, int change_by) {
     uint64_t owner = (uint64_t)getpid() << 32 | (uint32_t)syscall(SYS_gettid);
     __atomic_store_n(&lock, owner, __ATOMIC_SEQ_CST);
     uint32_t before = __atomic_fetch_add(&key->state, (uint32_t)change_by, __ATOMIC_SEQ_CST);
-    if (!before != !(before + (uint32_t)change_by))
-        apply(key);
+    int on = before + (uint32_t)change_by != 0;
+    if ((before != 0) != on) {
+        // Whoever changes the key or its branches now is in trouble.
+        usleep(1000);
+        apply(key, on);
+    }
     __atomic_store_n(&lock, 0, __ATOMIC_SEQ_CST);
 }
 
@@ -97,15 +101,15 @@ static void until_told(int switching) {
     puts("begun");
     fflush(stdout);
     fcntl(0, F_SETFL, O_NONBLOCK);
+    static struct key *const keys[] = {&request_key, &done_key};
     char byte;
-    while (read(0, &byte, 1) != 0) {
+    // In the end it holds none of them.
+    for (int turn = 0; read(0, &byte, 1) != 0 || turn;) {
         if (switching) {
-            hold(&request_key, 1);
-            hold(&done_key, 1);
-            hold(&request_key, -1);
-            hold(&done_key, -1);
+            hold(keys[turn & 1], turn & 2 ? -1 : 1);
+            turn = (turn + 1) % 4;
         }
-        usleep(switching ? 100 : 1000);
+        usleep(switching ? 300 : 1000);
     }
     atomic_store(&stop, 1);
     pthread_join(thread, 0);
