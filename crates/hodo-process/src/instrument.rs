@@ -437,29 +437,37 @@ fn apply(
     writes.sort();
     let mut writes = writes.into_iter().peekable();
     while let Some((start, first)) = writes.next() {
-        let (start, mut bytes) = (*start, first.clone());
+        let start = *start;
         let original = |range: std::ops::Range<u64>| {
             image
                 .at(range.start.wrapping_sub(bias)..range.end.wrapping_sub(bias))
                 .context("a site lies outside of the file")
         };
-        let mut end = start + bytes.len() as u64;
-        let Ok(first) = original(start..end) else {
+        let mut end = start + first.len() as u64;
+        let Ok(old) = original(start..end) else {
             // A place of our own: nothing was there.
-            memory.write(start, &bytes)?;
+            memory.write(start, first)?;
             continue;
         };
-        space.originals.push((start, first.to_vec()));
+        let mut group = vec![(start, first)];
+        space.originals.push((start, old.to_vec()));
         let near = |end: u64, next: u64, len: usize| {
             next >= end && next - end < 256 && original(next..next + len as u64).is_ok()
         };
         while let Some((next, more)) = writes.next_if(|(next, more)| near(end, *next, more.len())) {
-            bytes.extend_from_slice(original(end..*next)?);
             end = next + more.len() as u64;
             space
                 .originals
                 .push((*next, original(*next..end)?.to_vec()));
-            bytes.extend_from_slice(more);
+            group.push((*next, more));
+        }
+        let mut bytes = vec![0; (end - start) as usize];
+        if group.len() > 1 {
+            // What is between them stays as it is, not as the file has it: the program may have switched static branches.
+            memory.read(start, &mut bytes)?;
+        }
+        for (at, new) in group {
+            bytes[(at - start) as usize..][..new.len()].copy_from_slice(new);
         }
         // Between the sites there may be the linker's breakpoint.
         if let Some(at) = space.r_brk.filter(|at| (start..end).contains(at)) {

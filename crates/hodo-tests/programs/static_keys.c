@@ -101,6 +101,21 @@ int main(int argc, char **argv) {
     static atomic_long count;
     pthread_t thread;
     begin_switching();
+    // Until the input ends, everything is switched, and nothing switches.
+    if (argc > 1 && !strcmp(argv[1], "wait")) {
+        for (int key = 0; key < 5; key++)
+            set(keys[key], key != 1);
+        long before = all(1);
+        pthread_create(&thread, 0, busy, &count);
+        printf("begun\n");
+        fflush(stdout);
+        while (getchar() != EOF)
+            ;
+        atomic_store(&stop, 1);
+        pthread_join(thread, 0);
+        printf(all(1) == before ? "as before\n" : "otherwise\n");
+        return 0;
+    }
     printf("as it is: %ld\n", all(1));
     pthread_create(&thread, 0, busy, &count);
     for (int round = 0; round < rounds; round++) {

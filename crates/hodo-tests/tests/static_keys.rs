@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use hodo_tests::target::{Target, command};
 use hodo_tests::{Kind, Run, build, hodo};
 
 fn available(kinds: &[Kind]) -> impl Iterator<Item = Kind> {
@@ -63,6 +64,25 @@ fn branches_that_the_program_switches_work_with_probes_on_everything_else() {
             let hits = sets.and_then(|line| line.split_whitespace().next());
             assert_eq!(hits, Some("155"), "{kind:?}: {probed}");
         }
+    }
+}
+
+#[test]
+fn branches_that_were_switched_before_stay_so_when_hodo_comes_and_goes() {
+    for (kind, probed) in [(Kind::Pie, false), (Kind::Fixed, false), (Kind::Pie, true)] {
+        let program = build("static_keys.c", kind, &[]);
+        let target = Target::start_with(&program, &["wait"]);
+        let trace = std::env::temp_dir().join(format!("switched-before-{}", target.pid()));
+        let every = format!("{}:*+* count", program.display());
+        let what = if probed { "probe" } else { "record" };
+        let mut hodo = command(&target, &[what, "--for", "0.1"]);
+        let hodo = match probed {
+            true => hodo.args(["-e", &every]),
+            false => hodo.arg("-d").arg(&trace),
+        };
+        output(hodo);
+        target.ends("as before\n");
+        let _ = std::fs::remove_dir_all(trace);
     }
 }
 
