@@ -1,5 +1,6 @@
 // Tracepoints as hodo-keys makes them: a branch on a static key around the call of a function with a USDT probe.
-// What is done is told by the first argument; it tells how often the probes were reached. With -DLIBRARY it is a library.
+// What is done is told by the first argument; it tells how often the probes were reached. With -DLIBRARY it is a library. With -DUSER it takes
+// keys and probes from another file, which has been made with -DSHARED.
 #include "static_keys.h"
 
 #include <dlfcn.h>
@@ -26,26 +27,45 @@
         NOTE(".note.hodo.tracepoint", "hodo", 1, ".quad 990b\n" \
         ".asciz \"" group "\"\n.asciz \"" name "\"\n.asciz \"" names "\"\n"))
 #define TRACEPOINT_KEY(id, text)                                        \
-    __attribute__((used, visibility("hidden"))) struct key id = {0, TRACEPOINT, text, sizeof text - 1, 0}
+    __attribute__((used, visibility(VISIBLE))) struct key id = {0, TRACEPOINT, text, sizeof text - 1, 0}
 
 #ifdef LIBRARY
 #define GROUP "library"
 #else
 #define GROUP "tests"
 #endif
+#ifdef SHARED
+#define LOCAL
+#define VISIBLE "default"
+#else
+#define LOCAL static
+#define VISIBLE "hidden"
+#endif
+#ifdef USER
+extern struct key request_key, done_key;
+void request_hit(uint64_t id, const char *path), done_hit(int32_t status, int ok, uint64_t where), tell(void), reset(void);
+#else
 TRACEPOINT_KEY(request_key, GROUP ":request");
 TRACEPOINT_KEY(done_key, GROUP ":done");
 static atomic_int requests, dones;
 
-__attribute__((noipa)) static void request_hit(uint64_t id, const char *path) {
+__attribute__((noipa)) LOCAL void request_hit(uint64_t id, const char *path) {
     PROBE(GROUP, "request", "8@%rdi 8@%rsi", "id:u64 path:str");
     requests++;
 }
 
-__attribute__((noipa)) static void done_hit(int32_t status, int ok, uint64_t where) {
+__attribute__((noipa)) LOCAL void done_hit(int32_t status, int ok, uint64_t where) {
     PROBE(GROUP, "done", "-4@%edi 1@%sil 8@%rdx", "status:i32 ok:bool where:ptr");
     dones++;
 }
+
+void tell(void) {
+    printf(GROUP ": %d %d\n", requests, dones);
+    fflush(stdout);
+}
+
+void reset(void) { requests = dones = 0; }
+#endif
 
 __attribute__((noipa)) long work(long x) {
     if (UNLIKELY(request_key, 0))
@@ -57,11 +77,6 @@ __attribute__((noipa)) long work(long x) {
     if (UNLIKELY(done_key, 0))
         done_hit((int32_t)-x, x & 1, 0xabc);
     return y;
-}
-
-void tell(void) {
-    printf(GROUP ": %d %d\n", requests, dones);
-    fflush(stdout);
 }
 
 #ifndef LIBRARY
@@ -113,7 +128,7 @@ static void until_told(int switching) {
     }
     atomic_store(&stop, 1);
     pthread_join(thread, 0);
-    requests = dones = 0;
+    reset();
     work(1);
     printf("%u %u, ", request_key.state, done_key.state);
     tell();
@@ -154,7 +169,8 @@ int main(int argc, char **argv) {
                 return 1;
             }
             ((long (*)(long))dlsym(library, "work"))(7 + i);
-            ((void (*)(void))dlsym(library, "tell"))();
+            void (*told)(void) = (void (*)(void))dlsym(library, "tell");
+            (told ? told : tell)();
             dlclose(library);
         }
     } else {

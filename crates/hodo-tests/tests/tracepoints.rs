@@ -246,6 +246,53 @@ fn libraries_that_are_loaded_later_have_their_events_too() {
     assert_eq!(hits(&output, 2), expected(&[7, 8]));
 }
 
+/// Compiles the program from other files, with these flags.
+fn made(flags: &[&str]) -> PathBuf {
+    build_with(
+        "gcc",
+        &["tracepoints.c"],
+        &[&["-O2", "-w", "-pthread"], flags].concat(),
+    )
+}
+
+#[test]
+fn branches_on_keys_of_a_library_are_switched_with_it() {
+    let shared = ["-shared", "-fPIC", "-DLIBRARY", "-DSHARED"];
+    let library = made(&shared);
+    let library = path(&library);
+    let place = format!(
+        "-Wl,-rpath,{}",
+        Path::new(library).parent().expect("a place").display()
+    );
+    // Linked against by its path; in the second, the dynamic linker copies the library's keys into the program.
+    for more in ["-fPIC", "-fPIE"] {
+        let program = made(&["-DUSER", more, "-Wl,--no-as-needed", library, &place]);
+        let options = ["--format", "json", "--event", "library:*"];
+        let output = probe(&options, &[path(&program), "own"]);
+        let said = text(&output.stdout);
+        assert!(said.starts_with("library: 5 5\n"), "{more}: {output:?}");
+        assert_eq!(hits(&output, 1), expected(&[0, 1, 2, 3, 4]), "{more}");
+        let target = Target::start_with(&program, &["wait"]);
+        let maps = target.maps();
+        let attach = ["probe", "--for", "0.15", "--event", "library:request"];
+        let output = run(&target, &attach);
+        assert!(output.stdout.len() > 1000, "{more}: {output:?}");
+        target.is_untouched(&maps, 2);
+        target.ends("0 0, library: 0 0\n");
+    }
+}
+
+#[test]
+fn a_library_that_is_loaded_later_finds_the_programs_keys_on() {
+    let program = made(&["-DSHARED", "-rdynamic", "-fPIE", "-pie"]);
+    let library = made(&["-shared", "-fPIC", "-DLIBRARY", "-DUSER"]);
+    let options = ["--format", "json", "--event", "tests:*"];
+    let output = probe(&options, &[path(&program), "load", path(&library)]);
+    let said = text(&output.stdout);
+    assert!(said.starts_with("tests: 4 4\ntests: 5 5\n"), "{output:?}");
+    assert_eq!(hits(&output, 2), expected(&[0, 1, 2, 7, 8]));
+}
+
 #[test]
 fn events_are_shown_among_the_calls_with_their_arguments() {
     let program = program(Kind::Pie);

@@ -8,6 +8,7 @@
 mod outside;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -114,8 +115,7 @@ impl Keys {
         let mut named: BTreeMap<u64, bool> = BTreeMap::new();
         for place in self.places(&symbols) {
             named.entry(place.key).or_insert_with(|| {
-                let file = self.files.iter().find(|file| file.holds(place.key));
-                let key = file.and_then(|file| Some((file.key(place.key)?, &file.image.path)));
+                let key = self.named(&place, &symbols);
                 key.is_some_and(|(key, path)| probes.want_key(&key, path))
             });
         }
@@ -206,6 +206,29 @@ impl Keys {
             }
         }
         Ok(())
+    }
+
+    /// The key of a branch with its name, and the path of the file that has it.
+    fn named(&self, place: &Place<'_>, symbols: &Symbols) -> Option<(Key, &Path)> {
+        let at = |at: u64| {
+            let file = self.files.iter().find(|file| file.holds(at))?;
+            let key = file.key(at).filter(|key| !key.name.is_empty())?;
+            Some((key, &*file.image.path))
+        };
+        // A program may have a copy of a library's, which the dynamic linker fills.
+        at(place.key).or_else(|| {
+            let (KeyPlace::Here {
+                symbol: Some(symbol),
+                offset,
+                ..
+            }
+            | KeyPlace::Elsewhere { symbol, offset }) = &place.branch.key
+            else {
+                return None;
+            };
+            let mut others = symbols.get(symbol)?.iter();
+            others.find_map(|(_, addr)| at(addr.wrapping_add(*offset)))
+        })
     }
 
     /// Where the symbols are that branches name.
