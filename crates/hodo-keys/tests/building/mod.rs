@@ -167,14 +167,18 @@ impl Build {
 /// The directory of `libhodo_keys.rlib`, which is built when it is not there or old.
 fn library(target: &'static str, features: bool) -> PathBuf {
     let directory = place().join(if features { "library" } else { "bare" });
+    // Programs may be linked with or without LTO. Without a standard library nobody unwinds.
+    let flags = match features {
+        true => "-C embed-bitcode=yes",
+        false => "-C embed-bitcode=yes -C panic=abort",
+    };
     let mut command = Command::new(env!("CARGO"));
     command
         .args(["build", "--quiet", "--release", "--package", "hodo-keys"])
         .args(["--target", target, "--target-dir"])
         .arg(&directory)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        // Programs may be linked with or without LTO.
-        .env("RUSTFLAGS", "-C embed-bitcode=yes")
+        .env("RUSTFLAGS", flags)
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_BUILD_TARGET");
     if !features {
