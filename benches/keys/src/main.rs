@@ -1,0 +1,20 @@
+//! What branches on static keys cost, and what it costs to switch them, beside their peers. Prints tables; asserts nothing about
+//! times.
+//!
+//!     hodo-keys-bench [ROUNDS]
+
+mod loops;
+mod measure;
+mod raw;
+mod switching;
+
+fn main() {
+    let rounds = std::env::args()
+        .nth(1)
+        .map_or(21, |text| text.parse().expect("a number of rounds"));
+    static_keys::global_init();
+    println!("medians of {rounds} interleaved rounds, ratios within one round");
+    raw::table(rounds);
+    loops::tables(rounds);
+    switching::table(rounds);
+}
