@@ -500,6 +500,10 @@ fn apply(
 pub fn revert(pid: i32, space: &Space) -> Result<()> {
     let memory = Memory::open(pid)?;
     put_back(&memory, space)?;
+    write_hooks(&memory, space)
+}
+
+fn write_hooks(memory: &Memory, space: &Space) -> Result<()> {
     for (at, bytes) in &space.hooks {
         memory.write(*at, bytes)?;
     }
@@ -514,12 +518,16 @@ fn count(memory: &Memory, at: u64, change: i16) -> Result<()> {
     memory.write(at, &wanted.to_le_bytes())
 }
 
-/// Puts all original bytes back into the code of a process.
-pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
+fn lower_semaphores(memory: &Memory, space: &Space) {
     for &at in &space.semaphores {
         // Its library may be unloaded meanwhile.
         let _ = count(memory, at, -1);
     }
+}
+
+/// Puts all original bytes back into the code of a process whose threads are stopped.
+pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
+    lower_semaphores(memory, space);
     const PAGE: u64 = 4096;
     let mut originals: Vec<_> = space.originals.iter().collect();
     // What was written last is what is put back first: the oldest bytes win.
@@ -552,7 +560,13 @@ fn stop(pid: i32, space: &mut Space) -> Result<()> {
         space.traps.insert(site, stub);
         memory.write(site, &[0xCC])?;
     }
-    revert(pid, space)?;
+    lower_semaphores(&memory, space);
+    // Each on its own: what is between them, the program may be changing itself. The oldest bytes win.
+    for (at, bytes) in space.originals.iter().rev() {
+        // Its library may be unloaded meanwhile.
+        let _ = memory.write(*at, bytes);
+    }
+    write_hooks(&memory, space)?;
     space.semaphores.clear();
     // The linker goes on telling of libraries; nothing is done about them.
     if let Some(at) = space.r_brk {
