@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use hodo_keys::{Key, define_static_key_array_false, define_static_key_false, switch};
 
-use crate::measure::quartiles;
+use crate::measure::{processor_time, quartiles};
 
 define_static_key_false!(ONE; LARGE);
 define_static_key_array_false!(MANY[1000]);
@@ -122,28 +122,39 @@ fn sum(blocks: &[fn() -> u64]) -> u64 {
         .fold(0, u64::wrapping_add)
 }
 
-/// Wall time of switching, in microseconds: the quartiles.
-fn time(rounds: usize, mut work: impl FnMut(bool)) -> [f64; 3] {
-    let mut times = Vec::new();
+/// What one switch takes, in microseconds: the quartiles of the time until it has returned, and of the processor's.
+struct Times {
+    wall: [f64; 3],
+    processor: [f64; 3],
+}
+
+fn time(rounds: usize, mut work: impl FnMut(bool)) -> Times {
+    let (mut wall, mut processor) = (Vec::new(), Vec::new());
     for round in 0..rounds * 2 + 2 {
-        let begin = Instant::now();
+        let (begin, begin_processor) = (Instant::now(), processor_time());
         work(round % 2 == 0);
-        let time = begin.elapsed().as_nanos() as f64 / 1e3;
+        let (time, processor_time) = (begin.elapsed(), processor_time() - begin_processor);
         if round > 1 {
-            times.push(time);
+            wall.push(time.as_nanos() as f64 / 1e3);
+            processor.push(processor_time / 1e3);
         }
     }
-    quartiles(times)
+    Times {
+        wall: quartiles(wall),
+        processor: quartiles(processor),
+    }
 }
 
 fn set(key: &'static Key, on: bool) {
     if on { key.enable() } else { key.disable() }.expect("switched");
 }
 
-fn row(name: &str, [low, median, high]: [f64; 3], branches: usize, goal: &str) {
+fn row(name: &str, times: &Times, branches: usize, goal: &str) {
+    let [low, median, high] = times.wall;
+    let [_, processor, _] = times.processor;
     println!(
-        "{name:<58} {median:>9.1} {:>8.2} {low:>8.1} {high:>8.1}  {goal}",
-        median / branches as f64
+        "{name:<46} {median:>9.1} {low:>9.1} {high:>9.1} {processor:>9.1} {:>8.2}  {goal}",
+        processor / branches as f64
     );
 }
 
@@ -151,10 +162,10 @@ fn row(name: &str, [low, median, high]: [f64; 3], branches: usize, goal: &str) {
 fn ours(rounds: usize) {
     let few = (rounds / 3).max(5);
     let single = time(rounds * 20, |on| set(&ONE, on));
-    row("one branch", single, 1, "goal: 50");
+    row("one branch", &single, 1, "goal: 50");
     assert_eq!(one(), 0);
     let large = time(few, |on| set(&LARGE, on));
-    row("a key with 10,000 branches", large, 10_000, "goal: 20000");
+    row("a key with 10,000 branches", &large, 10_000, "goal: 20000");
     let changes = |on: bool| -> Vec<_> {
         let change = |key: &'static Key| if on { key.enabling() } else { key.disabling() };
         MANY.iter().map(change).collect()
@@ -165,12 +176,12 @@ fn ours(rounds: usize) {
     });
     row(
         "1000 keys with one branch each, in one batch",
-        batch,
+        &batch,
         1000,
         "",
     );
     let each = time(few, |on| MANY.iter().for_each(|key| set(key, on)));
-    row("the same, one after the other", each, 1000, "");
+    row("the same, one after the other", &each, 1000, "");
 }
 
 /// Prints the table.
@@ -178,8 +189,8 @@ pub fn table(rounds: usize) {
     black_box(sum(&LARGE_BLOCKS) ^ sum(&MANY_BLOCKS) ^ sum(&THEIR_BLOCKS));
     println!("\n== switching");
     println!(
-        "{:<58} {:>9} {:>8} {:>17}",
-        "", "µs", "/branch", "quartiles"
+        "{:<46} {:>9} {:>19} {:>9} {:>8}",
+        "", "µs", "quartiles", "CPU µs", "/branch"
     );
     println!("no other thread:");
     ours(rounds);
@@ -207,7 +218,7 @@ pub fn table(rounds: usize) {
             }
         }
     });
-    row("one branch", single, 1, "");
+    row("one branch", &single, 1, "");
     assert_eq!(their_one(), 0);
     let large = time(3, |on| {
         // SAFETY: as above.
@@ -219,5 +230,5 @@ pub fn table(rounds: usize) {
             }
         }
     });
-    row("a key with 10,000 branches", large, 10_000, "");
+    row("a key with 10,000 branches", &large, 10_000, "");
 }
