@@ -49,6 +49,13 @@ if [ ${#missing[@]} -gt 0 ]; then
     command -v gcc >/dev/null || { echo "there is no gcc: the tests cannot run" >&2; exit 1; }
 fi
 
+# Some programs with static keys are built for these; without them they are left out.
+for target in x86_64-unknown-linux-musl x86_64-unknown-none; do
+    [ -d "$(rustc --print sysroot)/lib/rustlib/$target/lib" ] ||
+        timeout 120 rustup target add "$target" >/dev/null 2>&1 ||
+        echo "rustup cannot add the target $target"
+done
+
 # Tests keep their files here; the trace directories of failed ones stay for a look.
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 

@@ -56,8 +56,8 @@ fn see(x: u64) {
     SEEN.store(x, Ordering::Relaxed);
 }
 
-loops!(slow_without, fast_without, |x| ());
-loops!(slow_again, fast_again, |x| ());
+loops!(slow_without, fast_without, |x| {});
+loops!(slow_again, fast_again, |x| {});
 loops!(slow_key, fast_key, |x| {
     if hodo_keys::static_branch_unlikely!(OFF) {
         see(x);
