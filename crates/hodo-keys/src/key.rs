@@ -11,6 +11,7 @@ pub(crate) const ON: u32 = 1 << 31;
 const INITIAL: u32 = 1;
 const TRACEPOINT: u32 = 2;
 const ELEMENT: u32 = 4;
+const NOTE: u32 = 8;
 
 /// A key, whatever it is in the beginning: what [`StaticKey`] and the elements of [`StaticKeyArray`] are.
 ///
@@ -47,6 +48,15 @@ impl Key {
     /// That of a tracepoint, of which it is the first field.
     pub(crate) const fn of_tracepoint(name: &'static str) -> Self {
         Self::new(false, TRACEPOINT, name)
+    }
+
+    /// That of an annotated key, of which it is the first field.
+    pub(crate) const fn with_note(initial: bool, name: &'static str) -> Self {
+        Self::new(initial, NOTE, name)
+    }
+
+    pub(crate) fn has_note(&self) -> bool {
+        self.flags & NOTE != 0
     }
 
     /// Whether it is enabled. This reads memory: in code that is to cost nothing, use the branches.

@@ -40,6 +40,7 @@
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+mod annotated;
 mod arch;
 #[cfg(all(feature = "std", target_os = "linux"))]
 mod control;
@@ -55,6 +56,7 @@ mod text;
 mod thread;
 pub mod tracepoint;
 
+pub use annotated::AnnotatedKey;
 #[cfg(all(feature = "std", target_os = "linux"))]
 pub use control::{apply_environment, expose, try_expose};
 pub use deferred::Deferred;

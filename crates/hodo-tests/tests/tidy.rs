@@ -161,10 +161,11 @@ fn unsafe_code_is_where_it_is_needed() {
 /// The crates that may name a crate of ours as a dependency: dependencies point one way.
 #[test]
 fn dependencies_point_one_way() {
-    const ORDER: [(&str, &[&str]); 9] = [
+    const ORDER: [(&str, &[&str]); 10] = [
         ("hodo-arch", &[]),
         ("hodo-text", &[]),
         ("hodo-keys", &["hodo-text"]),
+        ("hodo-keys-tracing", &["hodo-keys"]),
         ("hodo-probe", &["hodo-arch", "hodo-text"]),
         ("hodo-symbols", &[]),
         ("hodo-trace", &[]),

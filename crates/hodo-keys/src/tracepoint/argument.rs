@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 /// Bytes of a string for outside tools, without the NUL behind it: what is longer is cut.
 pub const LONGEST: usize = 255;
 
-/// What can be an argument of [`tracepoint!`](crate::tracepoint): integers up to 64 bits, `bool`, `char`, `f32`, `f64`; pointers and
+/// What can be an argument of [`tracepoint!`](macro@crate::tracepoint): integers up to 64 bits, `bool`, `char`, `f32`, `f64`; pointers and
 /// references, as addresses; `&str`, `String`, `&CStr` and `CString`, as strings.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a tracepoint",

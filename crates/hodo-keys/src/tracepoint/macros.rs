@@ -6,7 +6,7 @@
 /// that is [`Argument`](crate::tracepoint::Argument); at most eight. They are taken by reference, and evaluated only while the tracepoint is
 /// enabled. The same group and name may be used at several places.
 ///
-/// See [the module](crate::tracepoint) for what it does then.
+/// See [the module](mod@crate::tracepoint) for what it does then.
 ///
 /// ```
 /// use hodo_keys::tracepoint;

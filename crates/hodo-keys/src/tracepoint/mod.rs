@@ -1,6 +1,6 @@
 //! Tracepoints: places in a program that cost one nop until somebody wants to know of them.
 //!
-//! [`tracepoint!`](crate::tracepoint) declares one at the place itself. While it is disabled, it is the nop of a static branch, and
+//! [`tracepoint!`](macro@crate::tracepoint) declares one at the place itself. While it is disabled, it is the nop of a static branch, and
 //! no argument is evaluated. While it is enabled, two things happen at each hit:
 //!
 //! * An instruction is executed that is listed in the file as a USDT probe (`.note.stapsdt`), with the arguments in registers. So
@@ -83,7 +83,7 @@ pub(crate) mod private {
     }
 }
 
-/// A tracepoint: what [`tracepoint!`](crate::tracepoint) declares.
+/// A tracepoint: what [`tracepoint!`](macro@crate::tracepoint) declares.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Tracepoint {
