@@ -4,7 +4,6 @@
 pub const LOAD: u32 = 0x03;
 pub(super) const LOAD_FP: u32 = 0x07;
 pub(super) const OP_IMM: u32 = 0x13;
-#[cfg(test)]
 pub(super) const AUIPC: u32 = 0x17;
 pub(super) const OP_IMM_32: u32 = 0x1B;
 pub(super) const STORE: u32 = 0x23;

@@ -10,14 +10,17 @@
 mod base;
 mod compressed;
 pub mod decode;
+pub mod emit;
 mod encode;
 mod float;
 pub mod liveness;
 mod operand;
 pub mod registers;
+pub mod relocate;
 mod rows;
 pub mod scan;
 mod sequences;
+pub mod simulate;
 pub mod steps;
 mod text;
 mod vector;
