@@ -284,7 +284,8 @@ mod tests {
         assert_eq!(text(&bytes[8..], 0), "c.slli t1, 0xc");
         assert_eq!(text(&bytes[14..], 0), "c.slli t1, 0xc");
         let first = super::super::operand::imm_u(word(0)).wrapping_add(imm(4)) as i32;
-        Ok(((i64::from(first) << 12) + imm(10) << 12) + imm(16))
+        let upper = (i64::from(first) << 12) + imm(10);
+        Ok((upper << 12) + imm(16))
     }
 
     #[test]
