@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of static keys (hodo-keys) and of what they stand on (hodo-text) for RISC-V and AArch64, under qemu's user mode
-# emulator. Installs what is missing, where it may; what cannot be had is told, with the reason, and is no failure.
+# Runs the tests of static keys (hodo-keys) and of what they stand on (hodo-text) for RISC-V and AArch64, and those that run
+# moved RISC-V instructions (hodo-arch), under qemu's user mode emulator. Installs what is missing, where it may; what cannot be
+# had is told, with the reason, and is no failure.
 #
 #   scripts/cross.sh                      both
 #   scripts/cross.sh riscv64 [WORD…]      one of them, or only tests with one of these words in their names
@@ -13,7 +14,7 @@ skipped="${CARGO_TARGET_DIR:-target}/tmp/skipped.txt"
 not_run() {
     echo "not run for $1: $2"
     mkdir -p "$(dirname "$skipped")"
-    echo "the tests of hodo-keys and hodo-text for $1: $2" >>"$skipped"
+    echo "the tests for $1: $2" >>"$skipped"
 }
 
 # Installs packages, if this may be done here.
@@ -57,6 +58,12 @@ run() {
     [ $# -gt 0 ] || ! cargo clippy --version >/dev/null 2>&1 ||
         cargo clippy --quiet --target "$triple" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- -D warnings
     HODO_EMULATED=1 "${test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
+    if [ "$arch" = riscv64 ]; then
+        echo "$arch, its instructions"
+        [ $# -gt 0 ] || ! cargo clippy --version >/dev/null 2>&1 ||
+            cargo clippy --quiet --target "$triple" -p hodo-arch --lib --test riscv64_run -- -D warnings
+        "${test[@]}" -p hodo-arch --lib --test riscv64_run -- "$@"
+    fi
     if [ "$arch" = aarch64 ]; then
         echo "$arch, branches written at once"
         HODO_EMULATED=words "${test[@]}" -p hodo-keys "${files[@]}" -- "$@"

@@ -5,7 +5,8 @@
 //! expanded to those of 32 bits (`compressed`), so that nothing behind has to know them.
 //!
 //! [`scan`] finds branches and addresses, [`steps`] what a planner has to know of each instruction, with the sequences of `lr`
-//! and `sc` (`sequences`), [`liveness`] the registers that are free.
+//! and `sc` (`sequences`), [`liveness`] the registers that are free. [`relocate`] moves instructions, [`simulate`] does on saved
+//! registers those that use their address, [`emit`] writes jumps and addresses.
 
 mod base;
 mod compressed;

@@ -139,7 +139,8 @@ extern "C" fn handle(signal: c_int, info: *const siginfo_t, context: *mut uconte
     // SAFETY: a handler of signals that one thread at a time brings about, when it has filled this; the kernel's frame is
     // this thread's.
     unsafe {
-        let shared = &mut *(&raw mut HODO_SHARED);
+        let shared = &raw mut HODO_SHARED;
+        let shared = &mut *shared;
         let context = &mut (*context).uc_mcontext;
         let float = &mut context.__fpregs.__d;
         if shared.running {
