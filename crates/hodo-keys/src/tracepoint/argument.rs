@@ -198,16 +198,10 @@ impl RawStr {
 impl Raw for RawStr {
     type Buffer = [u8; LONGEST + 1];
 
-    #[inline]
+    #[inline(always)]
     unsafe fn word(self, buffer: &mut MaybeUninit<Self::Buffer>) -> u64 {
         // SAFETY: as the caller says.
-        let length = unsafe { self.text() }.floor_char_boundary(LONGEST);
-        let buffer = buffer.as_mut_ptr().cast::<u8>();
-        // SAFETY: that much is in the text and in the buffer.
-        unsafe { core::ptr::copy_nonoverlapping(self.0, buffer, length) };
-        // SAFETY: the buffer has one byte more than the longest text.
-        unsafe { buffer.add(length).write(0) };
-        buffer.addr() as u64
+        copy(unsafe { self.text() }, buffer).addr() as u64
     }
 
     #[inline]
@@ -215,6 +209,18 @@ impl Raw for RawStr {
         // SAFETY: as the caller says.
         Value::Str(unsafe { self.text() })
     }
+}
+
+/// Copies a text, as much of it as there is room for, with a NUL behind it.
+#[inline(never)]
+fn copy(text: &str, buffer: &mut MaybeUninit<[u8; LONGEST + 1]>) -> *const u8 {
+    let length = text.floor_char_boundary(LONGEST);
+    let buffer = buffer.as_mut_ptr().cast::<u8>();
+    // SAFETY: that much is in the text and in the buffer.
+    unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), buffer, length) };
+    // SAFETY: the buffer has one byte more than the longest text.
+    unsafe { buffer.add(length).write(0) };
+    buffer
 }
 
 /// A borrowed `CStr`.
@@ -361,5 +367,46 @@ impl<'a> Given<'a, &&str> {
     #[must_use]
     pub fn given(self) -> &'a &'a str {
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::String;
+
+    use super::*;
+
+    #[test]
+    fn strings_are_cut_between_characters_and_end_with_nul() {
+        let copied = |text: &str| -> String {
+            let mut buffer = MaybeUninit::new([0xFF; LONGEST + 1]);
+            // SAFETY: the text is there.
+            let word = unsafe { text.raw().word(&mut buffer) };
+            assert_eq!(word, buffer.as_ptr().addr() as u64);
+            // SAFETY: it was initialized.
+            let bytes = unsafe { buffer.assume_init() };
+            let copy = CStr::from_bytes_until_nul(&bytes).expect("there is a NUL");
+            copy.to_str().expect("whole characters").into()
+        };
+        assert_eq!(copied(""), "");
+        assert_eq!(copied("text"), "text");
+        for length in [254, 255, 256, 1000] {
+            let text = "x".repeat(length);
+            assert_eq!(copied(&text), text[..length.min(255)]);
+        }
+        // The middle of a character would be the last.
+        assert_eq!(copied(&"ä".repeat(200)), "ä".repeat(127));
+        assert_eq!(copied(&"𝄞".repeat(200)), "𝄞".repeat(63));
+        // For those who read C strings it ends where C strings do.
+        assert_eq!(copied("one\0two"), "one");
+    }
+
+    #[test]
+    fn words_are_extended_as_their_type_says() {
+        assert_eq!((-1_i8).raw(), u64::MAX);
+        assert_eq!((-2_i32).raw(), u64::MAX - 1);
+        assert_eq!((u32::MAX.raw(), u8::MAX.raw()), (0xFFFF_FFFF, 0xFF));
+        assert_eq!((true.raw(), 'ü'.raw()), (1, 0xFC));
+        assert_eq!(((-0.0_f32).raw(), 1.0_f64.raw()), (1 << 31, 0x3FF << 52));
     }
 }
