@@ -27,6 +27,8 @@
 //! # What is different
 //!
 //! * Subscribers are asked for their interest in each place twice once it is enabled: by this crate, and by `tracing`.
+//! * When a subscriber is dropped, `tracing` asks the others again only at the next occasion (`tracing::callsite::rebuild_interest_cache`);
+//!   so keys may stay enabled until then.
 //! * A span that is off is `Span::none()`, which does not know its metadata.
 //! * What `tracing` sends to the crate `log` (by its features `log` and `log-always`) is sent only from places that a subscriber is
 //!   interested in.
