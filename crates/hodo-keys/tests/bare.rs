@@ -12,7 +12,7 @@ const NONE: &str = "x86_64-unknown-none";
 fn check(build: &Build) {
     let program = build.build();
     let entries = Elf::read(&program).entries();
-    assert_eq!(entries.len(), 4, "{entries:?}");
+    assert_eq!(entries.len(), 5, "{entries:?}");
     assert!(entries.iter().all(|entry| entry.is_right()), "{entries:?}");
     run(&program, &[]);
 }

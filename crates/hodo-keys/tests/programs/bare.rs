@@ -8,6 +8,7 @@ use core::arch::{asm, global_asm};
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
+use hodo_keys::tracepoint::{self, Event, Value};
 use hodo_keys::{
     Errno, Error, Text, define_static_key_array_true, define_static_key_false, set_text,
     static_branch_likely, static_branch_unlikely, switch,
@@ -95,6 +96,25 @@ fn see() -> [bool; 4] {
     ]
 }
 
+static SEEN: AtomicUsize = AtomicUsize::new(0);
+
+#[inline(never)]
+fn traced(number: u32) {
+    hodo_keys::tracepoint!(bare, traced, number, text = "text");
+}
+
+/// Adds up numbers and lengths of texts.
+fn hit(event: &Event<'_>) {
+    for field in event.fields() {
+        let number = match field.value {
+            Value::Unsigned(number) => number as usize,
+            Value::Str(text) => text.len(),
+            _ => 1 << 20,
+        };
+        SEEN.fetch_add(number, Ordering::Relaxed);
+    }
+}
+
 fn check(number: usize, right: bool) {
     if !right {
         exit(number);
@@ -123,9 +143,21 @@ extern "C" fn start() -> ! {
     check(8, OWN.syncs.load(Ordering::Relaxed) == 6);
     let mut branches = 0;
     let listed = hodo_keys::for_each(|found| branches += found.branches);
-    check(9, listed.is_ok() && branches == 4);
+    check(9, listed.is_ok() && branches == 5);
     check(10, OFF.dec().is_err() && ON[1].inc().is_ok());
     check(11, see() == [false, false, false, true]);
+    traced(1);
+    let Ok(registration) = tracepoint::register_static("bare:*", &hit) else {
+        exit(12)
+    };
+    traced(20);
+    check(13, registration.remove().is_ok());
+    traced(300);
+    check(14, SEEN.load(Ordering::Relaxed) == 24);
+    let enabled = tracepoint::enable("*:traced");
+    check(15, enabled.is_ok_and(|enabled| enabled.tracepoints() == Ok(1)));
+    traced(4000);
+    check(16, SEEN.load(Ordering::Relaxed) == 24);
     exit(0)
 }
 
