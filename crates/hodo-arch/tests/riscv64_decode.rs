@@ -4,8 +4,9 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use common::{Line, Random, disassemble, forms, halves, no_objdump, samples};
+use common::{Line, Random, disassemble, forms, halves, library, no_objdump, samples, section};
 use hodo_arch::riscv64::Kind;
 use hodo_arch::riscv64::decode::Insn;
 use hodo_arch::riscv64::text;
@@ -110,8 +111,8 @@ fn differently_known(insn: &Insn, line: &Line) -> bool {
     }
 }
 
-fn compare(code: &[u8], line: &Line, differences: &mut Differences) {
-    let at = (line.addr - BASE) as usize;
+fn compare(code: &[u8], base: u64, line: &Line, differences: &mut Differences) {
+    let at = (line.addr - base) as usize;
     let code = &code[at..];
     let insn = Insn::new(code, line.addr);
     differences.compared += 1;
@@ -137,11 +138,17 @@ fn compare(code: &[u8], line: &Line, differences: &mut Differences) {
 }
 
 fn run(code: &[u8]) {
+    run_at(code, BASE);
+}
+
+fn run_at(code: &[u8], base: u64) {
     if no_objdump() {
         return;
     }
     let mut differences = Differences::default();
-    disassemble(code, BASE, |line| compare(code, &line, &mut differences));
+    disassemble(code, base, |line| {
+        compare(code, base, &line, &mut differences)
+    });
     println!("{} instructions compared", differences.compared);
     differences.none();
 }
@@ -167,6 +174,23 @@ fn words_at_random() {
     }
     code.extend_from_slice(&[0x13, 0, 0, 0].repeat(8));
     run(&code);
+}
+
+/// The C library, and files that `HODO_RISCV64_FILES` names, with colons between.
+#[test]
+fn code_of_real_programs() {
+    let more = std::env::var("HODO_RISCV64_FILES").unwrap_or_default();
+    let more = more
+        .split(':')
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from);
+    for path in library().into_iter().chain(more) {
+        for name in [".plt", ".text"] {
+            let (code, addr) = section(&path, name).expect("an ELF file with code");
+            println!("{} {name}", path.display());
+            run_at(&code, addr);
+        }
+    }
 }
 
 #[test]

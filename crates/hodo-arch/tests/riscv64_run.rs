@@ -10,11 +10,11 @@ mod common;
 mod machine;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use common::{Random, samples};
+use common::{Random, library, samples, section};
 use hodo_arch::riscv64::decode::Insn;
 use hodo_arch::riscv64::emit::Reach;
+use hodo_arch::riscv64::liveness::{Convention, dead_registers};
 use hodo_arch::riscv64::relocate::{Link, Options, RelocateError, relocate};
 use hodo_arch::riscv64::scan::Flow;
 use hodo_arch::riscv64::simulate::{self, Simulation};
@@ -135,6 +135,18 @@ fn away(reach: Reach, random: &mut Random) -> u64 {
     }
 }
 
+/// Code as text.
+fn lines(code: &[u8], at: u64) -> String {
+    let mut lines = String::new();
+    let mut offset = 0;
+    while offset < code.len() {
+        let addr = at + offset as u64;
+        lines.push_str(&format!("  {addr:x}: {}\n", text(&code[offset..], addr)));
+        offset += usize::from(Insn::new(&code[offset..], addr).len);
+    }
+    lines
+}
+
 /// Runs code in its place and moved, and compares. Says why it cannot be moved.
 fn compare(
     machine: &mut Machine,
@@ -181,21 +193,11 @@ fn compare(
                 got.state.x[number] = end;
             }
         }
-        let text = |code: &[u8], at: u64| {
-            let mut lines = String::new();
-            let mut offset = 0;
-            while offset < code.len() {
-                let addr = at + offset as u64;
-                lines.push_str(&format!("  {addr:x}: {}\n", text(&code[offset..], addr)));
-                offset += usize::from(Insn::new(&code[offset..], addr).len);
-            }
-            lines
-        };
         assert!(
             original == got,
             "{}moved to\n{}differs ({reach:?}, {link:?}, dead {dead:#x}):\n{}",
-            text(code, home),
-            text(&moved.bytes, away),
+            lines(code, home),
+            lines(&moved.bytes, away),
             Outcome::difference(&original, &got)
         );
     }
@@ -359,55 +361,103 @@ fn moved_loops_do_what_the_originals_do() {
     }
 }
 
-/// The code of the C library that runs here.
-fn library() -> Option<(Vec<u8>, u64)> {
-    use object::{Object, ObjectSection};
-    let places = [
-        "/usr/riscv64-linux-gnu/lib/libc.so.6",
-        "/lib/riscv64-linux-gnu/libc.so.6",
-        "/usr/lib/riscv64-linux-gnu/libc.so.6",
-    ];
-    let path = places.iter().find(|path| Path::new(path).exists())?;
-    let file = std::fs::read(path).ok()?;
-    let file = object::File::parse(&*file).ok()?;
-    let text = file.section_by_name(".text")?;
-    Some((text.data().ok()?.to_vec(), text.address()))
+/// Where instructions begin in the C library's code, and the code.
+fn real_code() -> Option<(Vec<u8>, Vec<usize>)> {
+    let (code, addr) = library().and_then(|path| section(&path, ".text"))?;
+    let mut starts = Vec::new();
+    let mut at = 0;
+    while at < code.len() {
+        starts.push(at);
+        at += usize::from(Insn::new(&code[at..], addr + at as u64).len);
+    }
+    Some((code, starts))
+}
+
+/// Some instructions of it, from anywhere, that do the same each time.
+fn window<'c>(
+    code: &'c [u8],
+    starts: &[usize],
+    most: u64,
+    random: &mut Random,
+) -> Option<&'c [u8]> {
+    let count = 1 + random.below(most) as usize;
+    let first = random.below((starts.len() - count) as u64) as usize;
+    let window = &code[starts[first]..starts[first + count]];
+    // The time goes on, and system calls may do anything.
+    let mut offset = 0;
+    let mut unfit = false;
+    while offset < window.len() {
+        let insn = Insn::new(&window[offset..], 0);
+        offset += usize::from(insn.len);
+        unfit |= matches!(insn.kind, Kind::Csr | Kind::Ecall);
+    }
+    (!unfit && !leads_into_itself(window, HOME)).then_some(window)
+}
+
+#[test]
+fn free_registers_may_have_any_value() {
+    let Some((code, starts)) = real_code() else {
+        return;
+    };
+    let mut machine = Machine::new();
+    let mut random = Random(5);
+    let (mut runs, mut stopped_behind) = (0, 0);
+    for _ in 0..6000 * samples() {
+        let Some(window) = window(&code, &starts, 20, &mut random) else {
+            continue;
+        };
+        let free = dead_registers(window, HOME, HOME, 100, Convention::Unknown);
+        if free == 0 {
+            continue;
+        }
+        machine.place(HOME, window);
+        for _ in 0..STATES {
+            let before = state(&mut random, window);
+            let mut other = before.clone();
+            let is_free = |number: usize| free & 1 << number != 0;
+            for number in (0..32).filter(|number| is_free(*number)) {
+                other.x[number] = random.next();
+            }
+            let first = machine.run(HOME, &before);
+            let mut second = machine.run(HOME, &other);
+            // A fault comes before they are overwritten.
+            if first.signal == libc::SIGTRAP {
+                stopped_behind += 1;
+            } else {
+                for number in (0..32).filter(|number| is_free(*number)) {
+                    second.state.x[number] = first.state.x[number];
+                }
+            }
+            runs += 1;
+            assert!(
+                first == second,
+                "{free:#x} in\n{}{}",
+                lines(window, HOME),
+                Outcome::difference(&first, &second)
+            );
+        }
+        machine.clear(HOME, window.len());
+    }
+    println!("{runs} runs, {stopped_behind} without a fault");
+    assert!(
+        stopped_behind > 500 * samples(),
+        "{stopped_behind} of {runs}"
+    );
 }
 
 #[test]
 fn moved_windows_of_real_code_do_what_the_originals_do() {
-    let Some((code, addr)) = library() else {
-        println!("not run: there is no libc.so.6 for RISC-V");
+    let Some((code, starts)) = real_code() else {
         return;
     };
     let mut machine = Machine::new();
     let mut random = Random(3);
-    let starts: Vec<usize> = {
-        let mut starts = Vec::new();
-        let mut at = 0;
-        while at < code.len() {
-            starts.push(at);
-            at += usize::from(Insn::new(&code[at..], addr + at as u64).len);
-        }
-        starts
-    };
     let mut refused: BTreeMap<String, u64> = BTreeMap::new();
     let mut moved = 0;
     for _ in 0..6000 * samples() {
-        let first = random.below(starts.len() as u64 - 8) as usize;
-        let count = 1 + random.below(6) as usize;
-        let window = &code[starts[first]..starts[first + count]];
-        // The time goes on.
-        let mut offset = 0;
-        let mut timed = false;
-        while offset < window.len() {
-            let insn = Insn::new(&window[offset..], 0);
-            offset += usize::from(insn.len);
-            timed |= insn.kind == Kind::Csr;
-        }
-        if timed || leads_into_itself(window, HOME) {
+        let Some(window) = window(&code, &starts, 6, &mut random) else {
             continue;
-        }
+        };
         let reach = [Reach::Pair, Reach::Any][random.below(2) as usize];
         match compare(&mut machine, &mut random, window, reach, Link::Original) {
             Ok(()) => moved += 1,

@@ -152,7 +152,7 @@ impl Insn {
     fn find(&mut self, word: u32) {
         self.word = word;
         if let Some(row) = rows(word).iter().find(|row| row.matches(word)) {
-            if row.operands.contains(&Rm) && !rounds(word) {
+            if row.kind == Kind::Float && row.operands.contains(&Rm) && !rounds(word) {
                 return;
             }
             self.name = row.name;
@@ -264,24 +264,41 @@ impl Insn {
         (self.kind == Kind::Csr).then(|| field(self.word, 20, 12) as u16)
     }
 
+    /// The general registers that it reads and those that it writes: the masks of [`Self::reads`] and [`Self::writes`].
+    #[must_use]
+    pub fn general(&self) -> (u32, u32) {
+        let word = self.word;
+        let (mut reads, mut writes) = (0u32, 0u32);
+        for operand in self.operands {
+            match operand {
+                Rd => writes |= bit(rd(word)),
+                Rs1 | MemI | MemS | MemPrefetch | Mem => reads |= bit(rs1(word)),
+                Rs2 => reads |= bit(rs2(word)),
+                RdRead => {
+                    reads |= bit(rd(word));
+                    writes |= bit(rd(word));
+                }
+                PairRd => {
+                    reads |= pair(rd(word));
+                    writes |= pair(rd(word));
+                }
+                PairRs2 => reads |= pair(rs2(word)),
+                _ => {}
+            }
+        }
+        (reads & !1, writes & !1)
+    }
+
     /// What it reads.
     #[must_use]
     pub fn reads(&self) -> Registers {
         let word = self.word;
-        let mut set = Registers::default();
+        let mut set = Registers {
+            x: self.general().0,
+            ..Registers::default()
+        };
         for operand in self.operands {
             match operand {
-                Rs1 | MemI | MemS | MemPrefetch | Mem => set.add_x(rs1(word)),
-                Rs2 => set.add_x(rs2(word)),
-                RdRead => set.add_x(rd(word)),
-                PairRd => {
-                    set.add_x(rd(word));
-                    set.add_x(rd(word) | 1);
-                }
-                PairRs2 => {
-                    set.add_x(rs2(word));
-                    set.add_x(rs2(word) | 1);
-                }
                 Fs1 => set.add_f(rs1(word)),
                 Fs2 => set.add_f(rs2(word)),
                 Fs3 => set.add_f(rs3(word)),
@@ -294,10 +311,6 @@ impl Insn {
                 Rm if funct3(word) == 7 => set.state |= state::FRM,
                 _ => {}
             }
-        }
-        // The pair of the register that is always zero is zero.
-        if self.operands.contains(&PairRd) && rd(word) == 0 {
-            set.x &= !2 | bit(rs1(word)) | bit(rs2(word));
         }
         set.state |= match self.kind {
             Kind::Load(_) | Kind::Atomic(_) => state::MEMORY,
@@ -331,14 +344,12 @@ impl Insn {
     #[must_use]
     pub fn writes(&self) -> Registers {
         let word = self.word;
-        let mut set = Registers::default();
+        let mut set = Registers {
+            x: self.general().1,
+            ..Registers::default()
+        };
         for operand in self.operands {
             match operand {
-                Rd | RdRead => set.add_x(rd(word)),
-                PairRd if rd(word) != 0 => {
-                    set.add_x(rd(word));
-                    set.add_x(rd(word) | 1);
-                }
                 Fd => set.add_f(rd(word)),
                 Vd if self.kind == Kind::VectorMemory => self.add_accessed(&mut set),
                 Vd | VdRead => set.add_group(rd(word), 1),
@@ -424,4 +435,90 @@ impl Insn {
 
 fn bit(register: u8) -> u32 {
     1 << register
+}
+
+/// A pair of registers; that of the one that is always zero is zero, too.
+fn pair(register: u8) -> u32 {
+    match register {
+        0 => 0,
+        even => 0b11 << even,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn insn(word: u32) -> Insn {
+        Insn::new(&word.to_le_bytes(), 0x1000)
+    }
+
+    #[test]
+    fn pairs_of_registers() {
+        // amocas.q a2, a4, (a0); the same with the register that is always zero
+        let cas = insn(0x28E5_462F);
+        assert_eq!(cas.general(), (0xF400, 0x3000));
+        assert_eq!(insn(0x2805_402F).general(), (0x400, 0));
+    }
+
+    #[test]
+    fn memory_of_scalars() {
+        // ld a0, -8(sp); fsd fs0, 16(a1); amoadd.w; cbo.zero
+        let memory = insn(0xFF81_3503).memory().expect("a load");
+        assert_eq!((memory.base, memory.distance, memory.size), (2, -8, 8));
+        assert!(memory.reads && !memory.writes);
+        let memory = insn(0x0085_B827).memory().expect("a store");
+        assert_eq!((memory.base, memory.distance, memory.size), (11, 16, 8));
+        assert!(!memory.reads && memory.writes);
+        let memory = insn(0x00B6_252F).memory().expect("atomic");
+        assert_eq!((memory.base, memory.size), (12, 4));
+        assert!(memory.reads && memory.writes);
+        assert_eq!(insn(0x0045_200F).memory(), None);
+    }
+
+    #[test]
+    fn memory_of_vectors() {
+        let elements = |word: u32| {
+            let memory = insn(word).memory().expect("a load or store");
+            let vector = memory.vector.expect("of vectors");
+            (
+                memory.size,
+                vector.pattern,
+                vector.by,
+                vector.fields,
+                vector.masked,
+            )
+        };
+        // vle32.v v8, (a0); vlsseg3e16.v v8, (a0), a1, v0.t; vsuxei8.v v8, (a0), v16; vs2r.v; vlm.v; vle8ff.v
+        assert_eq!(elements(0x0205_6407), (4, Pattern::Unit, 0, 1, false));
+        assert_eq!(elements(0x48B5_5407), (2, Pattern::Strided, 11, 3, true));
+        assert_eq!(elements(0x0705_0427), (0, Pattern::Indexed, 16, 1, false));
+        assert_eq!(elements(0x2285_0427), (1, Pattern::Whole, 8, 2, false));
+        assert_eq!(elements(0x02B5_0407), (1, Pattern::Mask, 11, 1, false));
+        assert_eq!(
+            elements(0x0305_0407),
+            (1, Pattern::FaultFirst, 16, 1, false)
+        );
+    }
+
+    #[test]
+    fn state_beside_registers() {
+        let of = |word: u32| (insn(word).reads().state, insn(word).writes().state);
+        // fadd.d with the dynamic mode, and with its own; fsgnj.d
+        assert_eq!(of(0x02C5_F553), (state::FRM, state::FFLAGS));
+        assert_eq!(of(0x02C5_9553), (0, state::FFLAGS));
+        assert_eq!(of(0x22C5_8553), (0, 0));
+        // frflags; fsflags without a result; rdtime; lr.w; sc.w
+        assert_eq!(of(0x0010_2573), (state::FFLAGS, 0));
+        assert_eq!(of(0x0015_1073), (0, state::FFLAGS));
+        assert_eq!(of(0xC010_2573), (state::OTHER, 0));
+        assert_eq!(of(0x1005_252F), (state::MEMORY, state::RESERVATION));
+        let conditional = (state::RESERVATION, state::MEMORY | state::RESERVATION);
+        assert_eq!(of(0x18B5_262F), conditional);
+        // vsetvli; vadd.vv; vmv1r.v
+        let typed = state::VL | state::VTYPE;
+        assert_eq!(of(0x0D85_F557).1, typed | state::VSTART);
+        assert_eq!(of(0x0288_0457).0, typed | state::VSTART);
+        assert_eq!(of(0x9E80_3457).0, state::VSTART);
+    }
 }

@@ -15,7 +15,7 @@ use super::decode::Insn;
 use super::registers::RA;
 use super::rows::Kind;
 use super::scan::{Flow, Sweep};
-use super::steps::{FIXED, Step};
+use super::steps::{FIXED, Places, Step};
 
 /// All general registers.
 pub const ALL: u32 = u32::MAX;
@@ -71,7 +71,7 @@ pub(super) fn used(insn: &Insn) -> u32 {
     match insn.kind {
         Kind::Ebreak | Kind::Wait => ALL,
         Kind::Ecall => ARGUMENTS,
-        _ => insn.reads().x,
+        _ => insn.general().0,
     }
 }
 
@@ -111,7 +111,7 @@ pub fn dead_registers(code: &[u8], base: u64, at: u64, most: usize, convention: 
         };
         let mut pass = |insn: &Insn| {
             live |= used(insn) & registers;
-            registers &= !(used(insn) | insn.writes().x);
+            registers &= !(used(insn) | insn.general().1);
         };
         pass(&scanned.insn);
         // Together with the jump behind it, it tells where to.
@@ -143,7 +143,7 @@ const PASSES: usize = 20;
 #[must_use]
 pub fn live_registers(steps: &[Step], convention: Convention) -> Vec<u32> {
     let mut live = vec![0; steps.len()];
-    let to = |addr: u64| steps.binary_search_by_key(&addr, |step| step.addr).ok();
+    let places = Places::new(steps);
     for _ in 0..PASSES {
         let mut changed = false;
         for (index, step) in steps.iter().enumerate().rev() {
@@ -153,7 +153,7 @@ pub fn live_registers(steps: &[Step], convention: Convention) -> Vec<u32> {
                 after |= live.get(index + 1).copied().unwrap_or(ALL);
             }
             if let Some(target) = leaving.target {
-                after |= to(target).map_or(ALL, |target| live[target]);
+                after |= places.at(target).map_or(ALL, |target| live[target]);
             }
             let before = after & !step.writes | step.uses | FIXED;
             changed |= live[index] != before;

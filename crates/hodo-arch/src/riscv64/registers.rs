@@ -72,10 +72,6 @@ pub struct Registers {
 }
 
 impl Registers {
-    pub(super) fn add_x(&mut self, number: u8) {
-        self.x |= (1 << number) & !1;
-    }
-
     pub(super) fn add_f(&mut self, number: u8) {
         self.f |= 1 << number;
     }
@@ -117,13 +113,5 @@ mod tests {
         assert_eq!(group(12, 1), 0xF000);
         assert_eq!(group(24, 1), 0xFF00_0000);
         assert_eq!(group(29, 4), 0xE000_0000);
-    }
-
-    #[test]
-    fn the_zero_register_is_in_no_set() {
-        let mut set = Registers::default();
-        set.add_x(ZERO);
-        set.add_x(RA);
-        assert_eq!(set.x, 2);
     }
 }

@@ -1,6 +1,6 @@
 //! Reading code: what branches where, which addresses it forms, and how instructions lie.
 
-use super::decode::Insn;
+use super::decode::{Insn, Memory};
 use super::operand::{imm_b, imm_i, imm_j, imm_u};
 use super::registers::{SP, ZERO, is_link};
 use super::rows::Kind;
@@ -263,7 +263,8 @@ impl Iterator for Sweep<'_> {
             (flow, _) => flow,
         };
         let result = self.result(&insn);
-        let reference = match (insn.memory(), result) {
+        let memory = insn.memory();
+        let reference = match (memory, result) {
             (Some(memory), _) if memory.vector.is_none() => {
                 match self.value(memory.base, memory.distance) {
                     Known::Address(addr) | Known::Constant(addr) => Reference::Memory(addr),
@@ -275,13 +276,13 @@ impl Iterator for Sweep<'_> {
             _ => Reference::None,
         };
 
-        let written = insn.writes().x;
-        for (number, known) in self.known.iter_mut().enumerate() {
-            if written & 1 << number != 0 {
-                *known = Known::Nothing;
-            }
+        let (_, written) = insn.general();
+        let mut rest = written;
+        while rest != 0 {
+            self.known[rest.trailing_zeros() as usize] = Known::Nothing;
+            rest &= rest - 1;
         }
-        if insn.rd() != ZERO && written & 1 << insn.rd() != 0 {
+        if written & 1 << insn.rd() != 0 {
             self.known[usize::from(insn.rd())] = result;
         }
         self.pair = (insn.kind == Kind::Auipc).then_some(insn.rd());
@@ -299,14 +300,14 @@ impl Iterator for Sweep<'_> {
             flow,
             reference,
             padding: insn.is_nop() || insn.kind == Kind::Unimp && insn.len == 2,
-            slot: slot(&insn),
+            slot: slot(&insn, memory),
         })
     }
 }
 
-fn slot(insn: &Insn) -> Slot {
+fn slot(insn: &Insn, memory: Option<Memory>) -> Slot {
     let adds = insn.kind == Kind::Plain && insn.word & 0x707F == 0x13;
-    let (base, distance) = match insn.memory() {
+    let (base, distance) = match memory {
         Some(memory) if memory.vector.is_none() => (memory.base, memory.distance),
         None if adds => (insn.rs1(), imm_i(insn.word)),
         _ => return Slot::None,

@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use super::scan::Flow;
-use super::steps::Step;
+use super::steps::{Places, Step};
 
 /// Where an instruction is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,8 @@ pub enum Part {
 
 /// Finds what is between: the steps must be in order, and say of themselves what is an `lr` or `sc`.
 pub(super) fn parts(steps: &mut [Step]) {
-    let (forwards, backwards) = edges(steps);
+    let places = Places::new(steps);
+    let (forwards, backwards) = edges(steps, &places);
     let reach = |from: Part, to: Part, edges: &Edges| {
         let mut reached = vec![false; steps.len()];
         let mut open: Vec<usize> = (0..steps.len())
@@ -50,7 +51,7 @@ pub(super) fn parts(steps: &mut [Step]) {
     let after = reach(Part::First, Part::Last, &forwards);
     let before = reach(Part::Last, Part::First, &backwards);
     // Back from an `sc` to where nothing is known of what was before.
-    let unknown = unknown(steps, &before, &forwards, &backwards);
+    let unknown = unknown(steps, &places, &before, &forwards, &backwards);
     for (index, step) in steps.iter_mut().enumerate() {
         if step.part == Part::Outside && before[index] && (after[index] || unknown[index]) {
             step.part = Part::Between;
@@ -60,7 +61,13 @@ pub(super) fn parts(steps: &mut [Step]) {
 
 /// Those on a way to an `sc` to which control may come without an `lr`: from the first instruction, from where calls lead, or
 /// by ways that nobody sees.
-fn unknown(steps: &[Step], before: &[bool], forwards: &Edges, backwards: &Edges) -> Vec<bool> {
+fn unknown(
+    steps: &[Step],
+    places: &Places,
+    before: &[bool],
+    forwards: &Edges,
+    backwards: &Edges,
+) -> Vec<bool> {
     let mut found = vec![false; steps.len()];
     let mut open = Vec::new();
     let mut begin = |index: usize, found: &mut Vec<bool>| {
@@ -74,7 +81,7 @@ fn unknown(steps: &[Step], before: &[bool], forwards: &Edges, backwards: &Edges)
             begin(index, &mut found);
         }
         if let Flow::Call(to) = step.flow
-            && let Ok(callee) = steps.binary_search_by_key(&to, |step| step.addr)
+            && let Some(callee) = places.at(to)
         {
             begin(callee, &mut found);
         }
@@ -98,16 +105,21 @@ struct Edges {
 }
 
 impl Edges {
-    fn new(count: usize, mut pairs: Vec<(u32, u32)>) -> Self {
-        pairs.sort_unstable();
+    fn new(count: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let mut starts = vec![0; count + 1];
-        for &(from, _) in &pairs {
+        for (from, _) in pairs.clone() {
             starts[from as usize + 1] += 1;
         }
         for index in 0..count {
             starts[index + 1] += starts[index];
         }
-        let all = pairs.into_iter().map(|(_, to)| to).collect();
+        let mut free = starts.clone();
+        let mut all = vec![0; starts[count] as usize];
+        for (from, to) in pairs {
+            let place = &mut free[from as usize];
+            all[*place as usize] = to;
+            *place += 1;
+        }
         Self { starts, all }
     }
 
@@ -117,13 +129,11 @@ impl Edges {
 }
 
 /// Forwards and backwards.
-fn edges(steps: &[Step]) -> (Edges, Edges) {
+fn edges(steps: &[Step], places: &Places) -> (Edges, Edges) {
     let mut pairs = Vec::with_capacity(steps.len() + steps.len() / 4);
     for (index, step) in steps.iter().enumerate() {
         let target = match step.flow {
-            Flow::Branch(to) | Flow::Jump(to) => {
-                steps.binary_search_by_key(&to, |step| step.addr).ok()
-            }
+            Flow::Branch(to) | Flow::Jump(to) => places.at(to),
             _ => None,
         };
         let next = (!step.flow.is_end() && index + 1 < steps.len()).then_some(index + 1);
@@ -131,9 +141,9 @@ fn edges(steps: &[Step]) -> (Edges, Edges) {
             pairs.push((index as u32, to as u32));
         }
     }
-    let backwards = pairs.iter().map(|&(from, to)| (to, from)).collect();
+    let backwards = pairs.iter().map(|&(from, to)| (to, from));
     (
-        Edges::new(steps.len(), pairs),
+        Edges::new(steps.len(), pairs.iter().copied()),
         Edges::new(steps.len(), backwards),
     )
 }

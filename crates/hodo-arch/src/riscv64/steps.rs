@@ -92,6 +92,32 @@ impl Step {
     }
 }
 
+/// Where instructions are, by their addresses.
+pub(super) struct Places {
+    base: u64,
+    /// For each two bytes one more than the number of the instruction that begins there, or zero.
+    numbers: Vec<u32>,
+}
+
+impl Places {
+    pub fn new(steps: &[Step]) -> Self {
+        let base = steps.first().map_or(0, |step| step.addr);
+        let end = steps.last().map_or(0, |step| step.addr);
+        let mut numbers = vec![0; (end.wrapping_sub(base) / 2) as usize + 1];
+        for (number, step) in (1..).zip(steps) {
+            numbers[(step.addr.wrapping_sub(base) / 2) as usize] = number;
+        }
+        Self { base, numbers }
+    }
+
+    /// The number of the instruction that begins at an address.
+    pub fn at(&self, addr: u64) -> Option<usize> {
+        let offset = addr.wrapping_sub(self.base);
+        let number = *self.numbers.get(usize::try_from(offset / 2).ok()?)?;
+        (offset % 2 == 0 && number != 0).then(|| number as usize - 1)
+    }
+}
+
 /// The instructions of code at this address, in a row. What is in a sequence of `lr` and `sc` is found by the control flow
 /// within: so this should be whole functions at least.
 #[must_use]
@@ -104,7 +130,7 @@ pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
                 flow: scanned.flow,
                 len: insn.len,
                 uses: used(&insn),
-                writes: insn.writes().x,
+                writes: insn.general().1,
                 link: insn.link(),
                 padding: scanned.padding,
                 immovable: immovable_alone(&insn),

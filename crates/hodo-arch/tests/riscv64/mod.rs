@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use object::{Object, ObjectSection};
+
 /// The disassembler.
 pub const OBJDUMP: &str = "riscv64-linux-gnu-objdump";
 
@@ -145,6 +147,12 @@ pub fn disassemble_file(path: &Path, mut take: impl FnMut(Line)) {
         let len = match name.trim() {
             // The bytes beside it may go on in further lines.
             ".byte" => operands.split(',').count(),
+            // So newer versions say it.
+            ".insn" => operands
+                .split(',')
+                .next()
+                .and_then(|len| len.parse().ok())
+                .expect("a length"),
             _ => bytes.split_whitespace().map(|part| part.len() / 2).sum(),
         };
         take(Line {
@@ -208,4 +216,29 @@ pub fn forms() -> Vec<u8> {
         }
     }
     code
+}
+
+/// The code of this section of an ELF file, and its address.
+pub fn section(path: &Path, name: &str) -> Option<(Vec<u8>, u64)> {
+    let file = fs::read(path).ok()?;
+    let file = object::File::parse(&*file).ok()?;
+    let section = file.section_by_name(name)?;
+    Some((section.data().ok()?.to_vec(), section.address()))
+}
+
+/// The C library for RISC-V, where there is one.
+pub fn library() -> Option<PathBuf> {
+    let places = [
+        "/usr/riscv64-linux-gnu/lib/libc.so.6",
+        "/lib/riscv64-linux-gnu/libc.so.6",
+        "/usr/lib/riscv64-linux-gnu/libc.so.6",
+    ];
+    let found = places
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|path| path.exists());
+    if found.is_none() {
+        println!("not run: there is no libc.so.6 for RISC-V (package libc6-riscv64-cross)");
+    }
+    found
 }
