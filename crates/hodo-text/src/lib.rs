@@ -27,6 +27,7 @@ mod arch;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "arch/generic.rs"]
 mod generic;
+pub mod lock;
 mod memory;
 pub mod sys;
 

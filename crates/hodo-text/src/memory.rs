@@ -4,12 +4,16 @@
 #[cfg(feature = "alloc")]
 use alloc::{vec, vec::Vec};
 
+#[cfg(feature = "alloc")]
+use crate::lock;
 use crate::sys::{self, Errno};
 
 #[cfg(feature = "alloc")]
 /// Writes that are not further apart than this are made by one system call.
 const NEAR: u64 = 512;
 const EIO: Errno = 5;
+#[cfg(feature = "alloc")]
+const EDEADLK: Errno = 35;
 
 /// The memory of this process as a file.
 #[derive(Debug)]
@@ -48,11 +52,12 @@ impl Memory {
 
     #[cfg(feature = "alloc")]
     /// Makes changes, which must be sorted by address and not overlap. Bytes between those that are close are written again
-    /// as they are.
+    /// as they are, while [`lock`] is held.
     ///
     /// # Safety
-    /// As [`Memory::write`]; and nobody else changes what is in between.
+    /// As [`Memory::write`]; and nobody changes what is in between without the lock.
     pub unsafe fn change(&self, changes: &[Change]) -> Result<(), Errno> {
+        let _guard = lock::take().map_err(|lock::Busy| EDEADLK)?;
         let mut rest = changes;
         while let Some((first, _)) = rest.first() {
             let mut end = *first;
