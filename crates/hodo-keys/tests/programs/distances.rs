@@ -5,7 +5,7 @@ mod emulator;
 
 use std::arch::asm;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::{env, hint, process, thread};
+use std::{env, hint, panic, process, thread};
 
 use hodo_keys::{
     define_static_key_false, define_static_key_true, static_branch_likely, static_branch_unlikely,
@@ -105,6 +105,12 @@ fn execute() {
 }
 
 fn main() {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        hook(info);
+        // The other thread would go on.
+        process::abort();
+    }));
     let rounds: u64 = env::args().nth(1).expect("a number").parse().expect("a number");
     thread::scope(|scope| {
         scope.spawn(execute);
