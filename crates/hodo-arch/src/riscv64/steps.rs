@@ -114,7 +114,7 @@ impl Places {
     pub fn at(&self, addr: u64) -> Option<usize> {
         let offset = addr.wrapping_sub(self.base);
         let number = *self.numbers.get(usize::try_from(offset / 2).ok()?)?;
-        (offset % 2 == 0 && number != 0).then(|| number as usize - 1)
+        (offset.is_multiple_of(2) && number != 0).then(|| number as usize - 1)
     }
 }
 
