@@ -48,7 +48,7 @@ pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<E
     let mapped = std::iter::once_with(|| mapped_files(pid)).flatten();
     for pattern in check::useless_events(&modules.probes, &module, mapped) {
         eprintln!(
-            "hodo: {pattern} matches no event of {} or its libraries",
+            "hodo: {pattern} matches no event of {} or its libraries; those that are loaded later are looked at, too",
             program.display()
         );
     }

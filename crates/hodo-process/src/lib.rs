@@ -105,7 +105,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         let libraries = std::iter::once_with(|| check::libraries(&module.image.bytes, &program));
         for pattern in check::useless_events(&modules.probes, &module, libraries.flatten()) {
             eprintln!(
-                "hodo: {pattern} matches no event of {} or its libraries",
+                "hodo: {pattern} matches no event of {} or its libraries; those that are loaded later are looked at, too",
                 program.display()
             );
         }
