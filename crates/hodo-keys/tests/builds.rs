@@ -113,6 +113,19 @@ fn static_with_musl() {
 }
 
 #[test]
+fn functions_with_the_same_code_stay_apart() {
+    for folding in ["safe", "all"] {
+        let program = Build::new("folded.rs", &format!("folded-{folding}"))
+            .with(&format!("-C opt-level=2 -C link-arg=-Wl,--icf={folding}"))
+            .build();
+        run(&program, &[]);
+        // The two on one key may be one.
+        let branches = Elf::read(&program).entries().len();
+        assert!((4..=5).contains(&branches), "{folding}: {branches}");
+    }
+}
+
+#[test]
 #[ignore = "builds 300 programs, which takes a quarter of an hour"]
 fn in_all_ways() {
     for level in LEVELS {

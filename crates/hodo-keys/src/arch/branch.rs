@@ -14,6 +14,7 @@ macro_rules! __branch_with {
                 ".set .Lhodo_keys_branch_{other}, 2b",
                 ".pushsection hodo_keys,\"awo\",@progbits,.Lhodo_keys_branch_{other}",
                 ".balign 4",
+                ".set .Lhodo_keys_entry_{other}, .",
                 ".long 2b - .",
                 ".long {other} - .",
                 #[cfg(target_arch = "x86_64")]
@@ -22,6 +23,9 @@ macro_rules! __branch_with {
                 ".long \".Lhodo_keys_slot_{key}\" - .",
                 ".long {offset} + {likely}",
                 ".popsection",
+                // A relocation that does nothing, by which linkers that fold functions with the same code (`--icf`) tell them
+                // apart. It is not one to the key, since GNU ld takes none to other libraries.
+                ".reloc 2b, BFD_RELOC_NONE, .Lhodo_keys_entry_{other}",
                 // The slot with the key's address, once for each key, which the key's own name is good for. In quotes, since that
                 // may be that of another variable and a distance.
                 #[cfg(not(target_arch = "x86_64"))]
