@@ -71,6 +71,14 @@ pub mod __private {
     pub use crate::registry::{load, unload};
     pub use crate::tracepoint::private::*;
 
+    /// What a branch is that does not jump. Nothing but a call tells lints that the value may be another one the next time, as in
+    /// `while static_branch_likely!(KEY) {}`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn fallen_through(likely: bool) -> bool {
+        likely
+    }
+
     /// What a key is in the beginning.
     pub const fn initial<K: Branchable>(_: &'static K) -> bool {
         K::INITIAL

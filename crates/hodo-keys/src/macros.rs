@@ -138,7 +138,7 @@ macro_rules! __branch {
             } else {
                 $crate::__branch_asm!(nop, $key, $offset, $likely, { break 'branch !$likely })
             }
-            $likely
+            $crate::__private::fallen_through($likely)
         }
     };
 }
