@@ -547,7 +547,8 @@ pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
         }
         memory.write(start, &content)?;
     }
-    space.keys.release(memory)
+    space.keys.release(memory);
+    Ok(())
 }
 
 /// Ends the tracing of a process while its threads run: every site becomes a breakpoint first, which leads to its stub

@@ -40,8 +40,12 @@ fn probes_count_in_a_process_that_runs_and_leave_nothing() {
         target.is_untouched(&maps, threads);
         // Once more: with events, in a library too.
         let work = format!("p:leaf {file}:leaf n=$arg1");
-        let output = run(&target, &["probe", "--for", "0.01", "-e", &work]);
-        assert!(text(&output.stdout).contains(": leaf: (leaf+0x0) n=0x"));
+        // On a busy machine the program may not run at all for so short a time.
+        let hit = (0..20).any(|_| {
+            let output = run(&target, &["probe", "--for", "0.01", "-e", &work]);
+            text(&output.stdout).contains(": leaf: (leaf+0x0) n=0x")
+        });
+        assert!(hit);
         target.is_untouched(&maps, threads);
         target.ends("wrong: 0\n");
     }

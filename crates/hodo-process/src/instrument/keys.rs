@@ -147,10 +147,12 @@ impl Keys {
             let owner = memory.read_u64(lock).ok()?;
             (owner != 0).then_some(owner >> 32)
         });
-        // In the namespace of the process itself.
-        let own = remote::status(pid, "NStgid:");
-        let own = own.and_then(|ids| ids.split_whitespace().last()?.parse::<u64>().ok());
-        owners.any(|owner| own.is_none_or(|own| owner == own))
+        owners.any(|owner| {
+            // In the namespace of the process itself.
+            let own = remote::status(pid, "NStgid:");
+            let own = own.and_then(|ids| ids.split_whitespace().last()?.parse::<u64>().ok());
+            own.is_none_or(|own| owner == own)
+        })
     }
 
     /// Waits for some milliseconds, while threads run, until none is switching keys: the best moment to stop them.
@@ -166,7 +168,8 @@ impl Keys {
     /// Holds the keys that are to be held, and makes the branches on all that are held what they have to be.
     ///
     /// # Errors
-    /// If memory is not to be had, or somebody else has changed a branch.
+    /// What has stood in the way first: memory that is not to be had, or a branch that somebody else has changed. All others are
+    /// as they have to be.
     pub fn hold(&mut self, memory: &Memory) -> Result<()> {
         for &key in &self.wanted {
             if !self.held.contains(&key) {
@@ -174,22 +177,25 @@ impl Keys {
                 self.held.insert(key);
             }
         }
-        if self.held.is_empty() {
-            return Ok(());
-        }
-        for place in self.places(&self.symbols()) {
-            if self.held.contains(&place.key) {
-                write(memory, &place, true)?;
-            }
-        }
-        Ok(())
+        self.apply(memory, &self.held, true)
     }
 
-    /// Undoes that. What cannot be undone is gone.
-    ///
-    /// # Errors
-    /// If memory is not to be had, or somebody else has changed a branch.
-    pub fn release(&self, memory: &Memory) -> Result<()> {
+    /// Writes the branches on keys.
+    fn apply(&self, memory: &Memory, keys: &BTreeSet<u64>, enabled: bool) -> Result<()> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let symbols = self.symbols();
+        let places = self.places(&symbols);
+        let written: Vec<Result<()>> = places
+            .filter(|place| keys.contains(&place.key))
+            .map(|place| write(memory, &place, enabled))
+            .collect();
+        written.into_iter().collect()
+    }
+
+    /// Undoes that. What cannot be undone is gone, or somebody else's.
+    pub fn release(&self, memory: &Memory) {
         let mut off = BTreeSet::new();
         for &key in &self.held {
             // Its library may be unloaded meanwhile.
@@ -197,15 +203,7 @@ impl Keys {
                 off.insert(key);
             }
         }
-        if off.is_empty() {
-            return Ok(());
-        }
-        for place in self.places(&self.symbols()) {
-            if off.contains(&place.key) {
-                write(memory, &place, false)?;
-            }
-        }
-        Ok(())
+        let _ = self.apply(memory, &off, false);
     }
 
     /// The key of a branch with its name, and the path of the file that has it.
@@ -290,10 +288,19 @@ impl Keys {
 }
 
 /// Changes the state of a key by a number of users, and tells what it is then.
+///
+/// # Errors
+/// If memory is not to be had, or there are too many users, or too few.
 fn count(memory: &Memory, key: u64, change: i32) -> Result<u32> {
+    const ON: u32 = 1 << 31;
     let mut state = [0; 4];
     memory.read(key, &mut state)?;
-    let state = u32::from_le_bytes(state).wrapping_add_signed(change);
+    let state = u32::from_le_bytes(state);
+    let users = (state & !ON).checked_add_signed(change);
+    let Some(users) = users.filter(|users| users & ON == 0) else {
+        bail!("the static key at {key:#x} has {} users", state & !ON);
+    };
+    let state = state & ON | users;
     memory.write(key, &state.to_le_bytes())?;
     Ok(state)
 }
@@ -324,4 +331,35 @@ fn sound(memory: &Memory, place: &Place<'_>) -> Result<Vec<u8>> {
         );
     }
     Ok(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_counted_beside_what_the_program_has_switched_on() {
+        let pid = std::process::id().cast_signed();
+        let memory = Memory::open(pid).expect("one's own memory");
+        let state = std::cell::Cell::new(0u32);
+        let at = state.as_ptr().addr() as u64;
+        let change = |by| {
+            let counted = count(&memory, at, by).map_err(|error| error.to_string());
+            (counted, state.get())
+        };
+        assert_eq!(change(1), (Ok(1), 1));
+        assert_eq!(change(1), (Ok(2), 2));
+        assert_eq!(change(-1), (Ok(1), 1));
+        assert_eq!(change(-1), (Ok(0), 0));
+        let error = |users| Err(format!("the static key at {at:#x} has {users} users"));
+        assert_eq!(change(-1), (error(0), 0));
+        const ON: u32 = 1 << 31;
+        state.set(ON);
+        assert_eq!(change(1), (Ok(ON | 1), ON | 1));
+        assert_eq!(change(-1), (Ok(ON), ON));
+        assert_eq!(change(-1), (error(0), ON));
+        state.set(ON - 1);
+        assert_eq!(change(1), (error(ON - 1), ON - 1));
+        assert!(count(&memory, 8, 1).is_err(), "nothing is mapped there");
+    }
 }
