@@ -2,6 +2,9 @@
 //! executing what it has translated. It looks again where a page of code becomes writable, so that is done to the page here,
 //! for a moment and after the change. This is an emulator's workaround and never the way of the library.
 //!
+//! The system emulator needs none of this, but `-accel tcg,thread=single`: with a thread for each processor (7.2, seldom 10.0) it may
+//! keep a translation of what was written at the same moment, whatever fences are executed.
+//!
 //! A test program has only to have this module (the library's own tests do): where `HODO_EMULATED` is set (by `scripts/cross.sh`), a constructor puts it to
 //! work. Everything else is the library's own: the order of writes, the steps, the entries. With the value `words`, branches on
 //! AArch64 are written at once.

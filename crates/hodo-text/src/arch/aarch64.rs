@@ -1,4 +1,8 @@
 //! System calls of AArch64 Linux.
+//!
+//! A write of code to `/proc/self/mem` cleans the data cache and invalidates the instruction caches of all processors
+//! (`flush_ptrace_access` in the kernel's `arch/arm64/mm/flush.c`); `membarrier` interrupts those that run the process, and the return from
+//! that (`eret`) has them fetch anew.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU8, Ordering};
