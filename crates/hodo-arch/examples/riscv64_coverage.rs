@@ -10,7 +10,7 @@ use hodo_arch::riscv64::emit::Reach;
 use hodo_arch::riscv64::liveness::{Convention, dead_registers, live_registers};
 use hodo_arch::riscv64::relocate::{Link, Options, RelocateError, relocated_len};
 use hodo_arch::riscv64::simulate::Simulation;
-use hodo_arch::riscv64::steps::{FIXED, Step, steps};
+use hodo_arch::riscv64::steps::{FIXED, Immovable, Step, steps};
 use object::{Object, ObjectSection, SectionFlags, elf};
 
 /// How far a search for a free register goes that looks from one instruction only.
@@ -41,7 +41,9 @@ impl Counts {
         for (count, free) in self.free.iter_mut().zip(free) {
             *count += usize::from(free & !FIXED != 0);
         }
-        let simulated = Simulation::new(code, addr).is_some();
+        // Between `lr` and `sc` not even a breakpoint may be.
+        let reserved = step.immovable == Some(Immovable::Reserved);
+        let simulated = !reserved && Simulation::new(code, addr).is_some();
         self.simulated += usize::from(simulated);
         let mut refuse = |why: String| {
             *self.refused.entry(why).or_default() += 1;

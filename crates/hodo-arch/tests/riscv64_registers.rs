@@ -111,7 +111,9 @@ fn first(name: &str) -> First {
     ];
     let sets = ["vset", "vsext", "vssra", "vssrl", "vssub"];
     let starts = |all: &[&str]| all.iter().any(|start| name.starts_with(start));
-    if READS.contains(&name) || starts(&stores) && !starts(&sets) || starts(&["cbo.", "prefetch."])
+    if READS.contains(&name)
+        || starts(&stores) && !starts(&sets)
+        || starts(&["cbo.", "prefetch.", "hfence.", "hinval."])
     {
         First::Read
     } else if CHANGES.contains(&name) || name == "c.add" || starts(&fused) {
