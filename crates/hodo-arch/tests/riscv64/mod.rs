@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,7 +43,22 @@ pub struct Line {
     pub operands: String,
 }
 
-/// Why the disassembler cannot be asked, which is said; or nothing.
+/// Notes that a test was not run: on stderr, and where `scripts/test.sh` shows it.
+fn skip(reason: &str) {
+    let thread = std::thread::current();
+    let line = format!("{}: {reason}\n", thread.name().unwrap_or("?"));
+    eprint!("skipped: {line}");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    fs::create_dir_all(directory).expect("a directory for tests");
+    fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(directory.join("skipped.txt"))
+        .and_then(|mut file| file.write_all(line.as_bytes()))
+        .expect("skipped.txt can be written");
+}
+
+/// Whether there is no disassembler to ask, which is said then.
 pub fn no_objdump() -> bool {
     let missing = Command::new(OBJDUMP)
         .arg("--version")
@@ -51,7 +66,9 @@ pub fn no_objdump() -> bool {
         .status()
         .is_err();
     if missing {
-        println!("not run: there is no {OBJDUMP} (package binutils-riscv64-linux-gnu)");
+        skip(&format!(
+            "there is no {OBJDUMP} (package binutils-riscv64-linux-gnu)"
+        ));
     }
     missing
 }
@@ -238,7 +255,7 @@ pub fn library() -> Option<PathBuf> {
         .map(PathBuf::from)
         .find(|path| path.exists());
     if found.is_none() {
-        println!("not run: there is no libc.so.6 for RISC-V (package libc6-riscv64-cross)");
+        skip("there is no libc.so.6 for RISC-V (package libc6-riscv64-cross)");
     }
     found
 }
