@@ -7,7 +7,6 @@ use building::elf::Elf;
 use building::{Build, has_target, has_tool, run, skip};
 
 const MUSL: &str = "x86_64-unknown-linux-musl";
-const LEVELS: [&str; 6] = ["0", "1", "2", "3", "s", "z"];
 const LTO: [(&str, &str); 3] = [
     ("separate", ""),
     ("thin", "-C lto=thin -C panic=unwind"),
@@ -125,20 +124,35 @@ fn functions_with_the_same_code_stay_apart() {
     }
 }
 
-#[test]
-#[ignore = "builds 300 programs, which takes a quarter of an hour"]
-fn in_all_ways() {
-    for level in LEVELS {
-        for lto in 0..LTO.len() {
-            // Units are joined by fat LTO.
-            for units in &UNITS[..if LTO[lto].0 == "fat" { 1 } else { 2 }] {
-                for (kind, (name, _)) in KINDS.iter().enumerate() {
-                    let linkers = if *name == "musl" { 1 } else { LINKERS.len() };
-                    for linker in 0..linkers {
-                        check(level, lto, units, kind, linker, "300");
-                    }
+fn in_all_ways(level: &str) {
+    for lto in 0..LTO.len() {
+        // Units are joined by fat LTO.
+        for units in &UNITS[..if LTO[lto].0 == "fat" { 1 } else { 2 }] {
+            for (kind, (name, _)) in KINDS.iter().enumerate() {
+                let linkers = if *name == "musl" { 1 } else { LINKERS.len() };
+                for linker in 0..linkers {
+                    check(level, lto, units, kind, linker, "300");
                 }
             }
         }
     }
+}
+
+macro_rules! all_ways {
+    ($($name:ident: $level:literal),*) => {$(
+        #[test]
+        #[ignore = "builds 45 programs, which takes some minutes"]
+        fn $name() {
+            in_all_ways($level);
+        }
+    )*};
+}
+
+all_ways! {
+    in_all_ways_at_level_0: "0",
+    in_all_ways_at_level_1: "1",
+    in_all_ways_at_level_2: "2",
+    in_all_ways_at_level_3: "3",
+    in_all_ways_at_level_s: "s",
+    in_all_ways_at_level_z: "z"
 }
