@@ -12,3 +12,32 @@ extern crate std;
 
 pub mod riscv64;
 pub mod x86_64;
+
+/// The instruction set that this is built for, which is that of the processes that it can trace.
+#[cfg(target_arch = "riscv64")]
+pub use riscv64 as native;
+#[cfg(target_arch = "x86_64")]
+pub use x86_64 as native;
+
+/// How a long jump from a site gets the register that it may need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Via {
+    /// The long jump of this instruction set needs none.
+    Nothing,
+    /// A register whose value is of no use to anybody at the site, by its number.
+    Free(u8),
+    /// A register, by its number, that the patch puts on the stack before it jumps. What it leads to takes it from there.
+    Kept(u8),
+}
+
+impl Via {
+    /// Bytes of the long jump that takes its register so.
+    #[must_use]
+    pub const fn jump_len(self) -> u64 {
+        match self {
+            Self::Nothing => x86_64::JUMP,
+            Self::Free(_) => riscv64::JUMP,
+            Self::Kept(_) => riscv64::JUMP + riscv64::KEEP,
+        }
+    }
+}

@@ -1,12 +1,12 @@
-//! Hooks on the functions that unwinders ask: see `hodo_arch::x86_64::hooks`.
+//! Hooks on the functions that unwinders ask: see `hodo_arch::native::hooks`.
 
-use hodo_arch::x86_64::emit::Code;
-use hodo_arch::x86_64::hooks::{self, IslandLayout};
-pub use hodo_arch::x86_64::hooks::{LimitCall, Raise};
-use hodo_arch::x86_64::relocate::relocate_mapped;
-use hodo_arch::x86_64::scan::{Flow, Sweep};
-use hodo_arch::x86_64::stub;
-use hodo_arch::x86_64::track::{self, State};
+use hodo_arch::native::emit::Code;
+use hodo_arch::native::hooks::{self, IslandLayout};
+pub use hodo_arch::native::hooks::{LimitCall, Raise};
+use hodo_arch::native::relocate::relocate_mapped;
+use hodo_arch::native::scan::{Flow, Sweep};
+use hodo_arch::native::stub;
+use hodo_arch::native::track::{self, State};
 
 use crate::{Image, Island, Patches, copied, layout};
 

@@ -1,6 +1,6 @@
 //! What is written over a site, so that it leads to its stub.
 
-use hodo_arch::x86_64::stub;
+use hodo_arch::native::stub;
 use hodo_plan::model::{Extra, SitePlan, Tactic};
 
 use crate::{Image, Patches, Places};
@@ -26,6 +26,7 @@ pub(crate) fn lead(
             patches.writes.push((slot, stub::jump(slot, stub)));
         }
         Extra::Pun { .. } => {}
+        Extra::Near => return Err("no short jump reaches memory of ours".to_owned()),
         Extra::None => patches.writes.push((at, stub::jump(at, stub))),
     }
     patches.sites.push((at, stub));

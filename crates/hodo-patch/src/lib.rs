@@ -17,11 +17,11 @@ pub use hook::{Hook, LimitCall, Raise};
 pub use probe::{Probe, Region};
 pub use syscalls::SyscallEvents;
 
-use hodo_arch::x86_64::emit::Code;
-use hodo_arch::x86_64::frames::{self, Frames};
-use hodo_arch::x86_64::relocate::{RelocateError, Relocated, relocate_mapped};
-use hodo_arch::x86_64::stub::{self, Body, Layout, Records, Runtime, Scope};
-use hodo_arch::x86_64::track::{self, Row, Rule, State};
+use hodo_arch::native::emit::Code;
+use hodo_arch::native::frames::{self, Frames};
+use hodo_arch::native::relocate::{RelocateError, Relocated, relocate_mapped};
+use hodo_arch::native::stub::{self, Body, Layout, Records, Runtime, Scope};
+use hodo_arch::native::track::{self, Row, Rule, State};
 use hodo_plan::model::{Extra, LibcallSite, Mode, PlannedFunction, SitePlan};
 use hodo_trace::format::{BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, counters, record, tcb};
 

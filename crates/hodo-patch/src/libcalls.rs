@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hodo_arch::x86_64::emit::Code;
-use hodo_arch::x86_64::relocate::RelocateError;
-use hodo_arch::x86_64::stub::{self, Body};
-use hodo_arch::x86_64::track::{Row, Rule};
+use hodo_arch::native::emit::Code;
+use hodo_arch::native::relocate::RelocateError;
+use hodo_arch::native::stub::{self, Body};
+use hodo_arch::native::track::{Row, Rule};
 use hodo_plan::model::LibcallForm;
 
 use crate::{Image, Island, Patches, Recording, TracedCall, records};

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use hodo_arch::x86_64::detour::{self, Action, Detour, DetourError, When};
-use hodo_arch::x86_64::emit::Code;
-use hodo_arch::x86_64::frames;
-use hodo_arch::x86_64::scan::{Flow, Insn, Sweep};
-use hodo_arch::x86_64::stub::Body;
-use hodo_arch::x86_64::track::{Row, Rule};
+use hodo_arch::native::detour::{self, Action, Detour, DetourError, When};
+use hodo_arch::native::emit::Code;
+use hodo_arch::native::frames;
+use hodo_arch::native::scan::{Flow, Insn, Sweep};
+use hodo_arch::native::stub::Body;
+use hodo_arch::native::track::{Row, Rule};
 use hodo_plan::model::SitePlan;
 
 use crate::{Copied, Image, Island, Patches, Recording, Traced, layout, lead, records};

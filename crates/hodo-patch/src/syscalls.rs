@@ -1,8 +1,8 @@
 //! System calls: the code that is called around them, and its table.
 
-use hodo_arch::x86_64::detour::Detour;
-use hodo_arch::x86_64::emit::Code;
-use hodo_arch::x86_64::frames;
+use hodo_arch::native::detour::Detour;
+use hodo_arch::native::emit::Code;
+use hodo_arch::native::frames;
 use hodo_trace::format::record;
 use hodo_trace::syscalls::HEADER;
 

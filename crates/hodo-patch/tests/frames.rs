@@ -7,11 +7,11 @@ use gimli::{
     LittleEndian, NativeEndian, Register, RegisterRule, UnwindContext, UnwindSection,
     UnwindTableRow, Value,
 };
-use hodo_arch::x86_64::emit::Code;
-use hodo_arch::x86_64::frames::{self, GROUP};
-use hodo_arch::x86_64::relocate::relocate_mapped;
-use hodo_arch::x86_64::stub::{Body, Records, Runtime, Scope, emit_stub};
-use hodo_arch::x86_64::track::Row;
+use hodo_arch::native::emit::Code;
+use hodo_arch::native::frames::{self, GROUP};
+use hodo_arch::native::relocate::relocate_mapped;
+use hodo_arch::native::stub::{Body, Records, Runtime, Scope, emit_stub};
+use hodo_arch::native::track::Row;
 use hodo_patch::{Island, Used, layout};
 use hodo_trace::format::SHADOW_DISTANCE;
 use iced_x86::{

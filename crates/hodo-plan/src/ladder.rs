@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use hodo_arch::Via;
 use hodo_arch::x86_64::steps::Steps;
 
 use crate::bits::Bits;
@@ -127,12 +128,16 @@ fn traps(survey: &Survey<'_>, region: Region, plan: &mut ProbePlan) {
             probes: vec![addr],
             flags_dead: vec![flags_dead],
             joined: vec![false],
+            via: Via::Nothing,
+            free: vec![0],
         });
     }
 }
 
 fn site(region: Region, tactic: Tactic, len: u64, extra: Extra) -> ProbeSite {
     ProbeSite {
+        via: Via::Nothing,
+        free: vec![0; region.probes.len()],
         tactic,
         patch: region.start,
         patch_len: len as u8,

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use hodo_arch::Via;
+
 /// What to plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanOptions {
@@ -124,6 +126,13 @@ pub struct SitePlan {
     pub displaced: Range<u64>,
     /// The tactic's second place.
     pub extra: Extra,
+    /// The register that the long jump takes, at the site or at its second place.
+    pub via: Via,
+    /// Registers, as bits by their numbers, that the stub may change before it comes to the body: the body overwrites each before it
+    /// reads it, and so do its callers know. None where the instruction set has enough without.
+    pub free: u32,
+    /// Registers that the stub may change when the body has returned: nobody expects a value in them there.
+    pub free_behind: u32,
 }
 
 /// What a tactic needs beside the bytes at the site.
@@ -131,8 +140,11 @@ pub struct SitePlan {
 pub enum Extra {
     /// Nothing.
     None,
-    /// A hop: the 5-byte jump to the stub goes here.
+    /// A hop: the long jump to the stub goes here.
     HopSlot(u64),
+    /// A hop to memory of ours that is within the reach of the short jump, and holds the long jump to the stub. Where no
+    /// such memory can be had, the site becomes a trap.
+    Near,
     /// A pun: the jump's displacement has the fixed low-order bytes of memory at `patch + 1 + free`: `free` (0..=3) low bytes can be chosen.
     Pun {
         /// How many of the four displacement bytes, from the low end, the patch may write.
@@ -213,10 +225,14 @@ pub struct ProbeSite {
     pub displaced: Range<u64>,
     /// The tactic's second place. A hop's slot can lie in the displaced bytes of another site, behind its patch.
     pub extra: Extra,
+    /// The register that the long jump takes, at the site or at its second place.
+    pub via: Via,
     /// Addresses of the instructions in `displaced` that carry probes, ascending.
     pub probes: Vec<u64>,
     /// For each of `probes`: are the arithmetic flags (CF PF AF ZF SF OF) dead before it?
     pub flags_dead: Vec<bool>,
+    /// For each of `probes`: registers, as bits by their numbers, whose values before it are of no use to anybody.
+    pub free: Vec<u32>,
     /// For each of `probes`: is it executed whenever the one before it in the list is, and only then? Faults and signals
     /// that end what lies between are left aside.
     pub joined: Vec<bool>,

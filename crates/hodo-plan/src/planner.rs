@@ -287,11 +287,13 @@ impl<'a> Planner<'a> {
             self.occupied.set(addr);
         }
         match site.extra {
-            Extra::HopSlot(slot) => (slot..slot + JUMP).for_each(|addr| self.occupied.set(addr)),
+            Extra::HopSlot(slot) => {
+                (slot..slot + site.via.jump_len()).for_each(|addr| self.occupied.set(addr));
+            }
             Extra::Pun { .. } => {
                 (site.patch..site.patch + JUMP).for_each(|addr| self.punned.set(addr));
             }
-            Extra::None => {}
+            Extra::None | Extra::Near => {}
         }
     }
 

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use hodo_arch::Via;
 use hodo_arch::x86_64::relocate::relocated_len;
 use hodo_arch::x86_64::scan::{Flow, LANDING, Sweep};
 
@@ -297,5 +298,8 @@ fn site(
         patch_len: len as u8,
         displaced: patch..end,
         extra,
+        via: Via::Nothing,
+        free: 0,
+        free_behind: 0,
     }
 }

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use hodo_arch::x86_64::detour::{Action, When};
+use hodo_arch::native::detour::{Action, When};
 use hodo_patch::{Probe, Region, SyscallEvents};
 use hodo_plan::model::{Mode, Plan, ProbeSite, SitePlan};
 use hodo_probe::{Definition, Kind, Offset, Place, Scalar, Symbol, Type};
@@ -111,7 +111,7 @@ impl Probed {
             Action::Count(_) => 64,
             Action::Record(event) => 320 + 128 * event.values.len() as u64,
             Action::Syscall => 64,
-            Action::Block(block) => hodo_arch::x86_64::detour::size(block, &hodo_patch::layout()),
+            Action::Block(block) => hodo_arch::native::detour::size(block, &hodo_patch::layout()),
         };
         let site = |(site, probes): &(SitePlan, Vec<Probe>)| {
             // A moved instruction grows by thirteen bytes at most.
@@ -551,5 +551,8 @@ fn site_plan(site: &ProbeSite) -> SitePlan {
         patch_len: site.patch_len,
         displaced: site.displaced.clone(),
         extra: site.extra.clone(),
+        via: site.via,
+        free: 0,
+        free_behind: 0,
     }
 }

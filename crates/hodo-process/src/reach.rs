@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use hodo_arch::x86_64::scan::{Flow, Sweep};
+use hodo_arch::native::scan::{Flow, Sweep};
 use hodo_plan::model::Plan;
 
 use crate::modules::Image;

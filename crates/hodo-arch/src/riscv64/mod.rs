@@ -8,6 +8,11 @@
 //! and `sc` (`sequences`), [`liveness`] the registers that are free. [`relocate`] moves instructions, [`simulate`] does on saved
 //! registers those that use their address, [`emit`] writes jumps and addresses.
 
+/// Bytes of the long jump, `auipc` and `jalr`.
+pub const JUMP: u64 = 8;
+/// Bytes of what puts the long jump's register on the stack before it: `c.addi sp, -16` and `c.sdsp REGISTER, 0(sp)`.
+pub const KEEP: u64 = 4;
+
 mod base;
 mod compressed;
 pub mod decode;

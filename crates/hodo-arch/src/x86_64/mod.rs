@@ -1,5 +1,8 @@
 //! x86-64.
 
+/// Bytes of the long jump, `jmp rel32`.
+pub const JUMP: u64 = 5;
+
 pub mod detour;
 pub mod emit;
 pub mod entry;

@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use hodo_arch::x86_64::relocate::{relocate_mapped, relocated_len};
-use hodo_arch::x86_64::scan::Flow;
-use hodo_arch::x86_64::simulate::Simulation;
-use hodo_arch::x86_64::steps::{Step, Steps, Transaction, immovable, text};
+use hodo_arch::native::relocate::{relocate_mapped, relocated_len};
+use hodo_arch::native::scan::Flow;
+use hodo_arch::native::simulate::Simulation;
+use hodo_arch::native::steps::{Step, Steps, Transaction, immovable, text};
 
 use super::islands::{self, Piece};
 use super::layout::{Head, KEEP_NONE, Node};

@@ -5,8 +5,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use hodo_arch::x86_64::scan::Flow;
-use hodo_arch::x86_64::steps::{CARRY, FLAGS, Steps};
+use hodo_arch::native::scan::Flow;
+use hodo_arch::native::steps::{CARRY, FLAGS, Steps};
 
 /// Instructions that are looked at for the flags; behind that all are taken to be read.
 const MOST: usize = 256;

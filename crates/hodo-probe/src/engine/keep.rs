@@ -4,8 +4,8 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use hodo_arch::x86_64::scan::{Flow, Reference, Sweep};
-use hodo_arch::x86_64::vectors::{Vectors, vectors};
+use hodo_arch::native::scan::{Flow, Reference, Sweep};
+use hodo_arch::native::vectors::{Vectors, vectors};
 
 use super::layout::{Handler, KEEP_ALL, KEEP_NONE, KEEP_SSE};
 use super::maps::{self, Mapping};

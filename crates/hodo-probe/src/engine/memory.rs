@@ -4,7 +4,7 @@
 use core::arch::global_asm;
 use core::sync::atomic::Ordering;
 
-use hodo_arch::x86_64::simulate::{Fault, Memory};
+use hodo_arch::native::simulate::{Fault, Memory};
 
 use super::layout::Thread;
 use super::signals::Context;

@@ -8,9 +8,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use hodo_arch::x86_64::relocate::{relocate_apart, relocated_len};
-use hodo_arch::x86_64::scan::Flow;
-use hodo_arch::x86_64::steps::{Steps, Transaction};
+use hodo_arch::native::relocate::{relocate_apart, relocated_len};
+use hodo_arch::native::scan::Flow;
+use hodo_arch::native::steps::{Steps, Transaction};
 
 use super::islands::{self, Piece};
 use super::site::{Detour, INSIDE, Site};

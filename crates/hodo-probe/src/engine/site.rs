@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use hodo_arch::x86_64::simulate::Simulation;
+use hodo_arch::native::simulate::Simulation;
 
 use super::index::Index;
 use super::islands::Piece;

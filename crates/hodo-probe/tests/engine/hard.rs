@@ -84,7 +84,7 @@ fn recursion() {
     // All instructions, the calls among them.
     // SAFETY: the test's own code.
     let code = unsafe { std::slice::from_raw_parts(start as *const u8, 64) }.to_vec();
-    for step in hodo_arch::x86_64::steps::Steps::new(&code, start) {
+    for step in hodo_arch::native::steps::Steps::new(&code, start) {
         for way in [None, Some(Execution::Boosted), Some(Execution::Simulated)] {
             let hits = counter();
             let mut wish = counting(step.addr, hits);
@@ -116,7 +116,7 @@ fn targets_of_loops_and_short_branches() {
     // SAFETY: the test's own code.
     let code = unsafe { std::slice::from_raw_parts(start as *const u8, 64) }.to_vec();
     let expected = [1, 1, 100, 100, 100, 1, 100, 100, 1, 0, 1];
-    for (step, expected) in hodo_arch::x86_64::steps::Steps::new(&code, start).zip(expected) {
+    for (step, expected) in hodo_arch::native::steps::Steps::new(&code, start).zip(expected) {
         for way in [None, Some(Execution::Boosted), Some(Execution::Simulated)] {
             let hits = counter();
             let mut wish = counting(step.addr, hits);

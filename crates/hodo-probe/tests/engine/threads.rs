@@ -52,7 +52,7 @@ fn places() -> Vec<u64> {
     // SAFETY: the test's own code.
     let code = unsafe { std::slice::from_raw_parts(start as *const u8, 32) }.to_vec();
     let mut places = Vec::new();
-    for step in hodo_arch::x86_64::steps::Steps::new(&code, start) {
+    for step in hodo_arch::native::steps::Steps::new(&code, start) {
         places.push(step.addr);
         if step.flow.is_end() {
             break;

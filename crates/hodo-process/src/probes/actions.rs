@@ -1,7 +1,7 @@
 //! What a probe does at one place: counters and events.
 
 use anyhow::{Result, bail};
-use hodo_arch::x86_64::detour::{Action, Block, Deed, Event, Fetch, Source};
+use hodo_arch::native::detour::{Action, Block, Deed, Event, Fetch, Source};
 use hodo_probe::registers::x86_64::Whole;
 use hodo_probe::{Action as Wanted, Kind};
 use hodo_trace::format::{SHADOW_DISTANCE, record, tcb};

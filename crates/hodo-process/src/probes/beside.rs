@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use anyhow::Result;
+use hodo_arch::Via;
 use hodo_plan::model::{Extra, Plan, ProbePlan, ProbeSite, Wanted};
 
 use crate::modules::Chosen;
@@ -18,13 +19,18 @@ const ROUNDS: usize = 8;
 const JUMP: u64 = 5;
 
 /// What is changed, or moved away, or must stay as it is.
-fn taken(patch: u64, patch_len: u8, displaced: &Range<u64>, extra: &Extra) -> Vec<Range<u64>> {
+fn taken(
+    (patch, patch_len): (u64, u8),
+    displaced: &Range<u64>,
+    extra: &Extra,
+    via: Via,
+) -> Vec<Range<u64>> {
     let written = match extra {
         Extra::Pun { .. } => JUMP,
         _ => u64::from(patch_len),
     };
     let slot = match extra {
-        Extra::HopSlot(slot) => Some(*slot..slot + JUMP),
+        Extra::HopSlot(slot) => Some(*slot..slot + via.jump_len()),
         _ => None,
     };
     [patch..patch + written, displaced.clone()]
@@ -38,7 +44,14 @@ struct Taken(Vec<Range<u64>>);
 
 impl Taken {
     fn new(sites: &[ProbeSite]) -> Self {
-        let of = |site: &ProbeSite| taken(site.patch, site.patch_len, &site.displaced, &site.extra);
+        let of = |site: &ProbeSite| {
+            taken(
+                (site.patch, site.patch_len),
+                &site.displaced,
+                &site.extra,
+                site.via,
+            )
+        };
         let mut all: Vec<_> = sites.iter().flat_map(of).collect();
         all.sort_by_key(|range| range.start);
         let mut merged: Vec<Range<u64>> = Vec::new();
@@ -70,9 +83,14 @@ fn overlapping<'c>(
         let Ok(site) = &functions.functions[chosen.index].outcome else {
             return false;
         };
-        taken(site.patch, site.patch_len, &site.displaced, &site.extra)
-            .iter()
-            .any(|range| taken_by_probes.overlaps(range))
+        taken(
+            (site.patch, site.patch_len),
+            &site.displaced,
+            &site.extra,
+            site.via,
+        )
+        .iter()
+        .any(|range| taken_by_probes.overlaps(range))
     };
     let overlapping = chosen.iter().filter(overlaps);
     overlapping
@@ -133,7 +151,12 @@ fn leave_out(
         let Ok(site) = &function.outcome else {
             continue;
         };
-        let own = taken(site.patch, site.patch_len, &site.displaced, &site.extra);
+        let own = taken(
+            (site.patch, site.patch_len),
+            &site.displaced,
+            &site.extra,
+            site.via,
+        );
         let reason = format!("the traced function {} is changed there", function.name);
         keep_off(&own, &reason, sites, left_out);
     }
@@ -147,7 +170,12 @@ pub(super) fn keep_off(
     left_out: &mut BTreeMap<u64, String>,
 ) {
     let clashes = |site: &mut ProbeSite| {
-        let taken = taken(site.patch, site.patch_len, &site.displaced, &site.extra);
+        let taken = taken(
+            (site.patch, site.patch_len),
+            &site.displaced,
+            &site.extra,
+            site.via,
+        );
         let meet = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
         taken.iter().any(|a| ranges.iter().any(|b| meet(a, b)))
     };
@@ -156,7 +184,9 @@ pub(super) fn keep_off(
     while done < out.len() {
         let gone = out[done].displaced.clone();
         let uses = |site: &mut ProbeSite| match site.extra {
-            Extra::HopSlot(slot) => gone.contains(&slot) || gone.contains(&(slot + JUMP - 1)),
+            Extra::HopSlot(slot) => {
+                gone.contains(&slot) || gone.contains(&(slot + site.via.jump_len() - 1))
+            }
             _ => false,
         };
         let more: Vec<_> = sites.extract_if(.., uses).collect();
@@ -188,6 +218,8 @@ mod tests {
             probes: vec![displaced.start],
             flags_dead: vec![true],
             joined: vec![false],
+            via: Via::Nothing,
+            free: vec![0],
             displaced,
         }
     }
@@ -231,6 +263,9 @@ mod tests {
                 patch_len: 5,
                 displaced: 0x100..0x108,
                 extra: Extra::None,
+                via: Via::Nothing,
+                free: 0,
+                free_behind: 0,
             }),
         };
         let functions = Plan {

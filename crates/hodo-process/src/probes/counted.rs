@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use hodo_arch::x86_64::detour::Counter;
+use hodo_arch::native::detour::Counter;
 use hodo_trace::format::{counters, tcb};
 
 use super::Spot;

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hodo_arch::x86_64::scan::Sweep;
-use hodo_arch::x86_64::steps::text;
+use hodo_arch::native::scan::Sweep;
+use hodo_arch::native::steps::text;
 use hodo_plan::model::{Extra, ProbeSite, Tactic};
 
 use super::{Probes, is_many};
@@ -196,7 +196,7 @@ fn changed(image: &Image, site: &ProbeSite, flags_dead: bool) -> Changed {
     };
     let mut writes = vec![bytes(site.patch, u64::from(site.patch_len))];
     if let Extra::HopSlot(slot) = site.extra {
-        writes.push(bytes(slot, 5));
+        writes.push(bytes(slot, site.via.jump_len()));
     }
     let code = image.at(site.displaced.clone()).unwrap_or_default();
     let displaced = Sweep::new(code, site.displaced.start)

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use hodo_arch::x86_64::steps::text;
+use hodo_arch::native::steps::text;
 use hodo_plan::model::{Mode, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes};
 use hodo_probe::Symbol;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use hodo_arch::x86_64::scan::{Flow, Sweep};
+use hodo_arch::native::scan::{Flow, Sweep};
 use hodo_probe::{Definition, Offset, Place, Symbol};
 use hodo_symbols::{Style, Usdt, demangle};
 

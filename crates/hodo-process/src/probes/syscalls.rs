@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_arch::x86_64::detour::{Action, When};
+use hodo_arch::native::detour::{Action, When};
 use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::model::Wanted;
 use hodo_plan::plan_probes;

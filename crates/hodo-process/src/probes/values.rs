@@ -1,7 +1,7 @@
 //! The values of events: which can be fetched, and how.
 
 use anyhow::{Result, bail};
-use hodo_arch::x86_64::detour::{Fetch, MOST_VALUES, MOST_WORDS, Source as From, fault_words};
+use hodo_arch::native::detour::{Fetch, MOST_VALUES, MOST_WORDS, Source as From, fault_words};
 use hodo_probe::registers::{Register, x86_64::Part, x86_64::Whole};
 use hodo_probe::{Definition, Kind, Scalar, Source, Type};
 use hodo_trace::format::{SHADOW_DISTANCE, tcb};
