@@ -63,6 +63,7 @@ run() {
         [ $# -gt 0 ] || ! cargo clippy --version >/dev/null 2>&1 ||
             cargo clippy --quiet --target "$triple" -p hodo-arch --lib --test riscv64_run -- -D warnings
         "${test[@]}" -p hodo-arch --lib --test riscv64_run -- "$@"
+        "${test[@]}" -p hodo-mcount -- "$@"
     fi
     if [ "$arch" = aarch64 ]; then
         echo "$arch, branches written at once"

@@ -8,9 +8,12 @@
 //! What the hooks are told is what ftrace tells its tracers (Linux, `Documentation/trace/ftrace-design.rst`): `frompc` is
 //! the address to which the traced function will return, `selfpc` the address of the call in the traced function, that
 //! is, its return address less the size of the call. All registers are as they were when the function was entered.
-#![cfg(target_arch = "x86_64")]
+#![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
 
-use core::arch::naked_asm;
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(target_arch = "riscv64", path = "riscv64.rs")]
+mod arch;
+
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// What is called at entries: `frompc`, `selfpc`.
@@ -41,20 +44,6 @@ pub extern "C" fn hodo_set_cyg_hooks(enter: Option<CygHook>, exit: Option<CygHoo
     CYG_EXIT.store(address(exit, |hook| hook as usize), Ordering::Release);
 }
 
-/// The size of the call that returns to `pc`: `call rel32`, or `call *slot(%rip)` (`-fno-plt`).
-///
-/// # Safety
-/// `pc` must be the return address of one of the two.
-unsafe fn call_size(pc: usize) -> usize {
-    let code = pc as *const u8;
-    // SAFETY: at least the five bytes of the shorter call lie before `pc`.
-    if unsafe { *code.sub(5) } == 0xE8 {
-        5
-    } else {
-        6
-    }
-}
-
 /// Calls the entry hook. `selfpc` is not adjusted yet.
 extern "C" fn entry(frompc: usize, selfpc: usize) {
     let hook = ENTRY.load(Ordering::Acquire);
@@ -62,7 +51,7 @@ extern "C" fn entry(frompc: usize, selfpc: usize) {
         // SAFETY: only `hodo_set_entry_hook` sets it, to such a function.
         let hook: EntryHook = unsafe { core::mem::transmute(hook) };
         // SAFETY: `selfpc` is where the instrumented function's call of mcount returns to.
-        hook(frompc, selfpc - unsafe { call_size(selfpc) });
+        hook(frompc, selfpc - unsafe { arch::call_size(selfpc) });
     }
 }
 
@@ -85,89 +74,4 @@ pub extern "C" fn __cyg_profile_func_enter(function: usize, call_site: usize) {
 #[unsafe(no_mangle)]
 pub extern "C" fn __cyg_profile_func_exit(function: usize, call_site: usize) {
     cyg(&CYG_EXIT, function, call_site);
-}
-
-/// Called by `-pg` behind the prologue: the frame pointer leads to the return address.
-///
-/// # Safety
-/// To be called by compiler-made code only.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mcount() {
-    naked_asm!(
-        "push rax",
-        "push rdi",
-        "push rsi",
-        "mov rdi, [rbp + 8]",
-        "mov rsi, [rsp + 24]",
-        "call {save}",
-        "pop rsi",
-        "pop rdi",
-        "pop rax",
-        "ret",
-        save = sym save,
-    );
-}
-
-/// The same under its other name.
-///
-/// # Safety
-/// As [`mcount`].
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn _mcount() {
-    naked_asm!("jmp {mcount}", mcount = sym mcount);
-}
-
-/// Called by `-mfentry` as the first instruction of a function: its return address is next on the stack.
-///
-/// # Safety
-/// To be called by compiler-made code only.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __fentry__() {
-    naked_asm!(
-        "push rax",
-        "push rdi",
-        "push rsi",
-        "mov rdi, [rsp + 32]",
-        "mov rsi, [rsp + 24]",
-        "call {save}",
-        "pop rsi",
-        "pop rdi",
-        "pop rax",
-        "ret",
-        save = sym save,
-    );
-}
-
-/// Calls [`entry`] with all registers kept: the arguments of the traced function, and what its caller holds in registers
-/// that calls clobber by the ABI (gcc's `-fipa-ra`). `rdi`, `rsi`: arguments for `entry`; `rax` is free.
-#[unsafe(naked)]
-unsafe extern "C" fn save() {
-    naked_asm!(
-        "push rbp",
-        "mov rbp, rsp",
-        "push rcx",
-        "push rdx",
-        "push r8",
-        "push r9",
-        "push r10",
-        "push r11",
-        "sub rsp, 512",
-        "and rsp, -64",
-        "fxsave64 [rsp]",
-        "call {entry}",
-        "fxrstor64 [rsp]",
-        "lea rsp, [rbp - 48]",
-        "pop r11",
-        "pop r10",
-        "pop r9",
-        "pop r8",
-        "pop rdx",
-        "pop rcx",
-        "pop rbp",
-        "ret",
-        entry = sym entry,
-    );
 }
