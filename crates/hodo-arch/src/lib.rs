@@ -10,6 +10,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod detour;
 pub mod riscv64;
 pub mod x86_64;
 

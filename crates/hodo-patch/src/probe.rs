@@ -20,6 +20,8 @@ pub struct Probe {
     pub addr: u64,
     /// Whether the flags are dead before it.
     pub flags_dead: bool,
+    /// Registers, as bits by their numbers, that are dead before it.
+    pub free: u32,
     /// When it does its work.
     pub when: When,
     /// What it does.
@@ -64,6 +66,7 @@ impl Island {
                 when: probe.when,
                 offset: (probe.addr - displaced.start) as usize,
                 flags_dead: probe.flags_dead,
+                free: probe.free,
                 action: &probe.action,
             })
             .collect();

@@ -397,7 +397,7 @@ impl Probes {
         for site in sites {
             let mut probes = Vec::new();
             for (index, &addr) in site.probes.iter().enumerate() {
-                let flags_dead = site.flags_dead[index];
+                let (flags_dead, free) = (site.flags_dead[index], site.free[index]);
                 if !site.joined[index] {
                     run.end();
                 }
@@ -408,6 +408,7 @@ impl Probes {
                             probes.push(Probe {
                                 addr,
                                 flags_dead,
+                                free,
                                 when: When::Hit,
                                 action,
                             });
@@ -421,6 +422,8 @@ impl Probes {
                     let probe = |action, when| Probe {
                         addr,
                         flags_dead: flags_dead || when != When::Hit,
+                        // Of a return nobody has said.
+                        free: if when == When::Return { 0 } else { free },
                         when,
                         action,
                     };

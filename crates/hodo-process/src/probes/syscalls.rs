@@ -99,10 +99,12 @@ impl Probes {
                     site.displaced.start < addr + HOOK_LENGTH && addr < site.displaced.end
                 })
             });
-            let probes = site.probes.iter().zip(&site.flags_dead);
-            let probes = probes.map(|(&addr, &flags_dead)| Probe {
+            let dead = site.flags_dead.iter().zip(&site.free);
+            let probes = site.probes.iter().zip(dead);
+            let probes = probes.map(|(&addr, (&flags_dead, &free))| Probe {
                 addr,
                 flags_dead,
+                free,
                 when: When::Hit,
                 action: Action::Syscall,
             });

@@ -1,0 +1,97 @@
+//! Conditions: 64-bit numbers with the operators of C.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::text::{Atom, Text};
+
+/// A part of a fetched word: shifted down, cut, extended to 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bits {
+    /// The lowest bit.
+    pub shift: u8,
+    /// How many, from 1 to 64.
+    pub width: u8,
+    /// Whether the highest is a sign.
+    pub signed: bool,
+}
+
+impl Bits {
+    /// The whole word.
+    pub const ALL: Self = Self {
+        shift: 0,
+        width: 64,
+        signed: false,
+    };
+
+    /// What is meant of a word.
+    #[must_use]
+    pub fn of(self, word: u64) -> u64 {
+        let top = word << (64 - u32::from(self.shift) - u32::from(self.width));
+        match self.signed {
+            true => (top.cast_signed() >> (64 - self.width)).cast_unsigned(),
+            false => top >> (64 - self.width),
+        }
+    }
+}
+
+/// An operator between numbers that gives 0 or 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names of the operators of C")]
+pub enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+}
+
+/// An operator between numbers that gives a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names of the operators of C")]
+pub enum Arithmetic {
+    Or,
+    Xor,
+    And,
+    Add,
+    Subtract,
+    Multiply,
+    /// By the lowest six bits.
+    ShiftLeft,
+    /// By the lowest six bits; a signed number keeps its sign.
+    ShiftRight,
+    Divide,
+    Remainder,
+}
+
+/// A condition or a part of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Test {
+    /// A number.
+    Number(u64),
+    /// A value of the probe by its index, of one word.
+    Value(usize, Bits),
+    /// Four bytes of the thread's control block at an offset.
+    Thread(u32),
+    /// The number of the processor; `true`: by `rdpid`.
+    Processor(bool),
+    /// 1 for 0, 0 for all others.
+    Not(Box<Test>),
+    /// All bits inverted.
+    Complement(Box<Test>),
+    /// The negative number.
+    Negate(Box<Test>),
+    /// 1 if both are not 0; the second is looked at only if the first is not.
+    And(Box<Test>, Box<Test>),
+    /// 1 if one is not 0; the second is looked at only if the first is 0.
+    Or(Box<Test>, Box<Test>),
+    /// Compared, signed or not.
+    Compare(Comparison, bool, Box<Test>, Box<Test>),
+    /// Combined, signed or not.
+    Combine(Arithmetic, bool, Box<Test>, Box<Test>),
+    /// 1 if two texts are the same.
+    Same(Text, Text),
+    /// 1 if a text fits a pattern as a whole.
+    Fits(Text, Vec<Atom>),
+}
