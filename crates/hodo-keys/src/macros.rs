@@ -12,31 +12,13 @@
 /// ```
 #[macro_export]
 macro_rules! define_static_key_false {
-    ($($(#[$attribute:meta])* $visibility:vis $name:ident);+ $(;)?) => {$(
-        $(#[$attribute])*
-        $visibility static $name: $crate::StaticKeyFalse =
-            $crate::StaticKey::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
-    )+};
-    ($($other:tt)*) => {
-        ::core::compile_error!(
-            "static keys are defined by their names, each with its attributes and visibility: `pub NAME; OTHER;`"
-        );
-    };
+    ($($keys:tt)*) => { $crate::__define_keys!($crate::StaticKeyFalse; $($keys)*); };
 }
 
 /// Defines a static key that is enabled in the beginning. As [`define_static_key_false!`].
 #[macro_export]
 macro_rules! define_static_key_true {
-    ($($(#[$attribute:meta])* $visibility:vis $name:ident);+ $(;)?) => {$(
-        $(#[$attribute])*
-        $visibility static $name: $crate::StaticKeyTrue =
-            $crate::StaticKey::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
-    )+};
-    ($($other:tt)*) => {
-        ::core::compile_error!(
-            "static keys are defined by their names, each with its attributes and visibility: `pub NAME; OTHER;`"
-        );
-    };
+    ($($keys:tt)*) => { $crate::__define_keys!($crate::StaticKeyTrue; $($keys)*); };
 }
 
 /// Defines an array of static keys that are disabled in the beginning.
@@ -50,24 +32,36 @@ macro_rules! define_static_key_true {
 /// ```
 #[macro_export]
 macro_rules! define_static_key_array_false {
-    ($($(#[$attribute:meta])* $visibility:vis $name:ident [$length:expr]);+ $(;)?) => {$(
-        $(#[$attribute])*
-        $visibility static $name: $crate::StaticKeyArray<false, { $length }> =
-            $crate::StaticKeyArray::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
-    )+};
-    ($($other:tt)*) => {
-        ::core::compile_error!(
-            "arrays of static keys are defined by name and length, each with its attributes and visibility: `pub NAME[4]; OTHER[2];`"
-        );
-    };
+    ($($arrays:tt)*) => { $crate::__define_key_arrays!(false; $($arrays)*); };
 }
 
 /// Defines an array of static keys that are enabled in the beginning. As [`define_static_key_array_false!`].
 #[macro_export]
 macro_rules! define_static_key_array_true {
-    ($($(#[$attribute:meta])* $visibility:vis $name:ident [$length:expr]);+ $(;)?) => {$(
+    ($($arrays:tt)*) => { $crate::__define_key_arrays!(true; $($arrays)*); };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __define_keys {
+    ($type:ty; $($(#[$attribute:meta])* $visibility:vis $name:ident);+ $(;)?) => {$(
         $(#[$attribute])*
-        $visibility static $name: $crate::StaticKeyArray<true, { $length }> =
+        $visibility static $name: $type =
+            $crate::StaticKey::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
+    )+};
+    ($($other:tt)*) => {
+        ::core::compile_error!(
+            "static keys are defined by their names, each with its attributes and visibility: `pub NAME; OTHER;`"
+        );
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __define_key_arrays {
+    ($initial:literal; $($(#[$attribute:meta])* $visibility:vis $name:ident [$length:expr]);+ $(;)?) => {$(
+        $(#[$attribute])*
+        $visibility static $name: $crate::StaticKeyArray<$initial, { $length }> =
             $crate::StaticKeyArray::new(::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)));
     )+};
     ($($other:tt)*) => {

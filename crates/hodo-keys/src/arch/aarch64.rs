@@ -22,9 +22,6 @@
 //! The manual has no word for `prfm` in that section; but a processor that executed what none of its bytes have ever been would
 //! fail at the words' exchange, too. After each step every processor executes `isb`.
 
-use core::arch::asm;
-use core::ops::Range;
-
 use super::{Branch, Step, step_by_way_of};
 
 /// A branch that is a jump at first, or a nop.
@@ -43,28 +40,6 @@ const NOP: [u8; 4] = 0xD503_201F_u32.to_le_bytes();
 const B: u32 = 0b000101 << 26;
 /// The last byte of `prfm` with a literal.
 const PRFM: u8 = 0xD8;
-
-/// The table of the module that this library is linked into. Empty if there is none.
-pub fn own_table() -> Range<usize> {
-    let (start, stop): (usize, usize);
-    // SAFETY: loads two addresses, which are 0 where the linker knows no table.
-    unsafe {
-        asm!(
-            ".weak __start_hodo_keys",
-            ".hidden __start_hodo_keys",
-            ".weak __stop_hodo_keys",
-            ".hidden __stop_hodo_keys",
-            "adrp {start}, :got:__start_hodo_keys",
-            "ldr {start}, [{start}, :got_lo12:__start_hodo_keys]",
-            "adrp {stop}, :got:__stop_hodo_keys",
-            "ldr {stop}, [{stop}, :got_lo12:__stop_hodo_keys]",
-            start = out(reg) start,
-            stop = out(reg) stop,
-            options(nomem, nostack, preserves_flags),
-        );
-    }
-    start..stop
-}
 
 /// How many steps a change has.
 pub const STEPS: usize = 3;

@@ -14,7 +14,7 @@ mod isa;
 #[path = "x86_64.rs"]
 mod isa;
 
-pub use isa::{FIRST, LONGEST, STEPS, is_branch, own_table, step};
+pub use isa::{FIRST, LONGEST, STEPS, is_branch, step};
 
 use isa::length;
 
@@ -71,6 +71,35 @@ impl Entry {
             likely: self.offset & 1 != 0,
         }
     }
+}
+
+/// The table of the module that this library is linked into. Empty if there is none.
+pub fn own_table() -> Range<usize> {
+    let (start, stop): (usize, usize);
+    // SAFETY: loads two addresses, which are 0 where the linker knows no table.
+    unsafe {
+        core::arch::asm!(
+            ".weak __start_hodo_keys",
+            ".hidden __start_hodo_keys",
+            ".weak __stop_hodo_keys",
+            ".hidden __stop_hodo_keys",
+            #[cfg(target_arch = "x86_64")]
+            "mov {start}, qword ptr [rip + __start_hodo_keys@GOTPCREL]
+            mov {stop}, qword ptr [rip + __stop_hodo_keys@GOTPCREL]",
+            #[cfg(target_arch = "riscv64")]
+            "lga {start}, __start_hodo_keys
+            lga {stop}, __stop_hodo_keys",
+            #[cfg(target_arch = "aarch64")]
+            "adrp {start}, :got:__start_hodo_keys
+            ldr {start}, [{start}, :got_lo12:__start_hodo_keys]
+            adrp {stop}, :got:__stop_hodo_keys
+            ldr {stop}, [{stop}, :got_lo12:__stop_hodo_keys]",
+            start = out(reg) start,
+            stop = out(reg) stop,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+    start..stop
 }
 
 /// What is written at a branch.

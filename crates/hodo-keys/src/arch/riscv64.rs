@@ -22,9 +22,6 @@
 //!
 //! The assembler, in both forms: from distances before the linker relaxes, which only makes them shorter.
 
-use core::arch::asm;
-use core::ops::Range;
-
 use super::{Branch, Step, step_by_way_of};
 
 /// A branch that is a jump at first, or a nop.
@@ -56,26 +53,6 @@ const C_HINT: u8 = 0;
 const C_ADDI: u8 = 0x0F;
 /// The upper three bits of the second byte.
 const C_J: u8 = 0b101;
-
-/// The table of the module that this library is linked into. Empty if there is none.
-pub fn own_table() -> Range<usize> {
-    let (start, stop): (usize, usize);
-    // SAFETY: loads two addresses, which are 0 where the linker knows no table.
-    unsafe {
-        asm!(
-            ".weak __start_hodo_keys",
-            ".hidden __start_hodo_keys",
-            ".weak __stop_hodo_keys",
-            ".hidden __stop_hodo_keys",
-            "lga {start}, __start_hodo_keys",
-            "lga {stop}, __stop_hodo_keys",
-            start = out(reg) start,
-            stop = out(reg) stop,
-            options(nomem, nostack, preserves_flags),
-        );
-    }
-    start..stop
-}
 
 /// How many steps a change has.
 pub const STEPS: usize = 3;

@@ -17,9 +17,6 @@
 //! another. There is no breakpoint as in the kernel's `text_poke_bp`, which does the same in the same number of steps for instructions in
 //! general: no signal is needed, none can be blocked, and a debugger sees nothing of it.
 
-use core::arch::asm;
-use core::ops::Range;
-
 use super::{Branch, Step, step_by_way_of};
 
 /// A branch that is a jump at first, or a nop.
@@ -55,26 +52,6 @@ const JMP8: u8 = 0xEB;
 const JMP32: u8 = 0xE9;
 const TEST_AL: u8 = 0xA8;
 const TEST_EAX: u8 = 0xA9;
-
-/// The table of the module that this library is linked into. Empty if there is none.
-pub fn own_table() -> Range<usize> {
-    let (start, stop): (usize, usize);
-    // SAFETY: loads two addresses, which are 0 where the linker knows no table.
-    unsafe {
-        asm!(
-            ".weak __start_hodo_keys",
-            ".hidden __start_hodo_keys",
-            ".weak __stop_hodo_keys",
-            ".hidden __stop_hodo_keys",
-            "mov {start}, qword ptr [rip + __start_hodo_keys@GOTPCREL]",
-            "mov {stop}, qword ptr [rip + __stop_hodo_keys@GOTPCREL]",
-            start = out(reg) start,
-            stop = out(reg) stop,
-            options(nomem, nostack, preserves_flags),
-        );
-    }
-    start..stop
-}
 
 /// How many steps a change has.
 pub const STEPS: usize = 3;

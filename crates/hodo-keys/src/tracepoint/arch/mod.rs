@@ -13,3 +13,16 @@ mod isa;
 #[cfg(feature = "std")]
 pub use isa::inside;
 pub use isa::{probe, register};
+
+// A word of each thread's own, zero in the beginning: `#[thread_local]` is not to be had in stable Rust.
+#[cfg(feature = "std")]
+core::arch::global_asm!(
+    ".pushsection .tbss.hodo_keys_inside,\"awT\",@nobits",
+    ".balign 8",
+    ".globl hodo_keys_inside",
+    ".hidden hodo_keys_inside",
+    ".type hodo_keys_inside,@object",
+    "hodo_keys_inside: .zero 8",
+    ".size hodo_keys_inside, 8",
+    ".popsection",
+);

@@ -37,19 +37,7 @@ pub const fn register(argument: usize, size: usize) -> &'static str {
     NAMES[argument][size.ilog2() as usize]
 }
 
-#[cfg(feature = "std")]
-core::arch::global_asm!(
-    ".pushsection .tbss.hodo_keys_inside,\"awT\",@nobits",
-    ".balign 8",
-    ".globl hodo_keys_inside",
-    ".hidden hodo_keys_inside",
-    ".type hodo_keys_inside,@object",
-    "hodo_keys_inside: .zero 8",
-    ".size hodo_keys_inside, 8",
-    ".popsection",
-);
-
-/// A word of this thread's own, zero in the beginning.
+/// Where this thread has its `hodo_keys_inside`.
 #[cfg(feature = "std")]
 pub fn inside() -> *mut usize {
     let word;
