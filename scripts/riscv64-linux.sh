@@ -1,0 +1,378 @@
+#!/usr/bin/env bash
+# A real Linux for RISC-V (Debian's kernel and programs, in qemu-system-riscv64), for what qemu's user mode has not: ptrace,
+# performance counters, a vector unit whose state is in the signal frames.
+#
+#   scripts/riscv64-linux.sh run COMMAND [ARG…]   runs a command: in the machine that was started, else in one of its own
+#   scripts/riscv64-linux.sh start                starts a machine that stays, for many commands; half a minute
+#   scripts/riscv64-linux.sh stop                 ends it
+#   scripts/riscv64-linux.sh root                 prints where Debian's programs for RISC-V lie; fetches them, boots nothing
+#   scripts/riscv64-linux.sh missing              prints what hinders all this, if anything; fetches what is needed otherwise
+#
+# A command has the standard output, error output and exit status that it has there (128 + N for signal N, 124 past its time),
+# and no input. It runs as root, in the directory where the script was called: this source tree and the directories in
+# HODO_VM_SHARE (with spaces between) have the same paths there as here; everything else is Debian's. /tmp is its own. Variables
+# whose names begin with HODO_, CARGO, RUST or GLIBC_ go along. Commands given at the same time run at the same time.
+#
+#   HODO_VM_TIMEOUT=600   seconds that one command may take
+#   HODO_VM_APPEND=…      more of the kernel's command line, at the start: no4lvl is an address space of 39 bits
+#   HODO_VM_CPU=…         rv64,v=true; HODO_VM_MEMORY=2G
+#   HODO_VM_DIR=…         the machine's directory, target/riscv64-linux/vm; a second machine needs another one
+#   HODO_VM_CACHE=…       for what was fetched, target/riscv64-linux: source trees may share it
+#   HODO_DEBIAN_MIRROR=…  the one that apt has here, else deb.debian.org
+set -euo pipefail
+tree="$(cd "$(dirname "$0")/.." && pwd -P)"
+cache="${HODO_VM_CACHE:-${CARGO_TARGET_DIR:-$tree/target}/riscv64-linux}"
+machine="${HODO_VM_DIR:-$cache/vm}"
+limit="${HODO_VM_TIMEOUT:-600}"
+suite=trixie
+# Programs to be traced, and what the tests use. What these need comes along.
+programs=(base-files bash binutils coreutils debianutils findutils gawk gcc-14 g++-14 git grep gzip libc-bin libc6
+    libc6-dev lua5.4 mount openssl perl procps python3 redis-server redis-tools sed sqlite3 strace tar util-linux)
+# Parts of the kernel that are not built in.
+modules=(9p 9pnet_virtio virtio_blk ext4 crc32c_generic virtio_rng)
+
+fail() {
+    echo "riscv64-linux: $*" >&2
+    exit 125
+}
+
+install() {
+    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
+    command -v apt-get >/dev/null || return 1
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null && sudo -n true 2>/dev/null || return 1
+        apt=(sudo -n "${apt[@]}")
+    fi
+    "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
+        { "${apt[@]}" update -qq && "${apt[@]}" install -y -qq --no-install-recommends "$@"; } >/dev/null 2>&1
+}
+
+# Programs that the script itself needs. Sets `why` where they are not to be had.
+need_tools() {
+    local missing=()
+    command -v dpkg-deb >/dev/null && command -v apt-get >/dev/null || { why="this is no Debian"; return 1; }
+    command -v qemu-system-riscv64 >/dev/null || missing+=(qemu-system-misc)
+    command -v qemu-riscv64 >/dev/null || missing+=(qemu-user)
+    command -v xz >/dev/null || missing+=(xz-utils)
+    command -v mke2fs >/dev/null || [ -x /usr/sbin/mke2fs ] || missing+=(e2fsprogs)
+    [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
+    [ -e /usr/share/qemu/opensbi-riscv64-generic-fw_dynamic.bin ] || missing+=(qemu-system-data)
+    [ ${#missing[@]} = 0 ] || install "${missing[@]}" || { why="the packages ${missing[*]} cannot be installed"; return 1; }
+}
+
+# apt-get for RISC-V, which knows nothing of this machine and changes nothing there.
+private_apt() {
+    APT_CONFIG="$cache/apt/apt.conf" "$@" 2>>"$cache/apt/log"
+}
+
+prepare_apt() {
+    local mirror="${HODO_DEBIAN_MIRROR:-}"
+    [ -n "$mirror" ] || mirror="$(apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | grep -m1 '/debian/\?$' || true)"
+    mkdir -p "$cache"/apt/{apt.conf.d,preferences.d,state/lists/partial,cache/archives/partial}
+    : >"$cache/apt/state/status"
+    echo "deb [arch=riscv64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} $suite main" \
+        >"$cache/apt/sources.list"
+    cat >"$cache/apt/apt.conf" <<END
+APT { Architecture "riscv64"; Architectures { "riscv64"; }; Sandbox::User "root"; };
+Dir::Etc "$cache/apt";
+Dir::Etc::SourceList "$cache/apt/sources.list";
+Dir::Etc::SourceParts "-";
+Dir::Etc::Parts "$cache/apt/apt.conf.d";
+Dir::State "$cache/apt/state";
+Dir::State::status "$cache/apt/state/status";
+Dir::Cache "$cache/apt/cache";
+Acquire::Languages "none";
+Acquire::Retries "2";
+END
+    private_apt timeout 300 apt-get update -qq || { why="$suite for riscv64 cannot be fetched from ${mirror:-deb.debian.org}"; return 1; }
+}
+
+# Unpacks packages and, unless they are told to be alone, those they depend on, into a directory.
+unpack() {
+    local into="$1" deb debs=()
+    shift
+    rm -rf "$cache/apt/cache/archives"
+    mkdir -p "$cache/apt/cache/archives/partial" "$into"
+    if [ "$1" = --alone ]; then
+        shift
+        (cd "$cache/apt/cache/archives" && private_apt timeout 900 apt-get download -qq "$@")
+    else
+        private_apt timeout 900 apt-get install -y -qq --no-install-recommends --download-only "$@"
+    fi >/dev/null || { why="the packages $* for riscv64 cannot be fetched"; return 1; }
+    for deb in "$cache"/apt/cache/archives/*.deb; do
+        dpkg-deb -x "$deb" "$into"
+    done
+    rm -rf "$cache/apt/cache/archives"
+}
+
+# Prints the module's file and, before it, those of the modules that it needs.
+module_files() {
+    local name file other
+    for name in "$@"; do
+        file="$(find "$cache/kernel.new/usr/lib/modules" -name "$name.ko*" -o -name "${name//_/-}.ko*" | head -n1)"
+        [ -n "$file" ] || continue
+        # shellcheck disable=SC2046 # one word for each
+        module_files $(xz -dc "$file" | tr '\0' '\n' | grep -a -m1 '^depends=' | cut -d= -f2 | tr , ' ')
+        echo "$file"
+    done
+}
+
+make_kernel() {
+    [ -e "$cache/kernel/initramfs.gz" ] && [ "$cache/kernel/initramfs.gz" -nt "$0" ] && return
+    rm -rf "$cache/kernel.new"
+    local new="$cache/kernel.new" image file number=0
+    prepare_apt || return 1
+    image="$(private_apt apt-cache depends linux-image-riscv64 | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p' | head -n1)"
+    unpack "$new" --alone "$image" busybox-static || return 1
+    mv "$new"/boot/vmlinux-* "$new/vmlinux"
+    mkdir -p "$new"/initramfs/{bin,dev,etc,jobs,modules,proc,root,sys,tmp}
+    for file in $(module_files "${modules[@]}" | awk '!seen[$0]++'); do
+        number=$((number + 1))
+        xz -dc "$file" >"$(printf '%s/initramfs/modules/%02d.ko' "$new" $number)"
+    done
+    mv "$new/usr/bin/busybox" "$new/initramfs/bin/busybox"
+    ln -s bin/busybox "$new/initramfs/init"
+    echo '::sysinit:/bin/busybox sh /etc/boot
+::once:/bin/busybox sh /etc/jobs
+::restart:/bin/busybox poweroff -f' >"$new/initramfs/etc/inittab"
+    guest_boot >"$new/initramfs/etc/boot"
+    guest_jobs >"$new/initramfs/etc/jobs"
+    (cd "$new/initramfs" && find . | qemu-riscv64 bin/busybox cpio -o -H newc --quiet) | gzip -1 >"$new/initramfs.gz"
+    rm -rf "$new"/{boot,usr,initramfs} "$cache/kernel"
+    mv "$new" "$cache/kernel"
+}
+
+make_root() {
+    local new="$cache/root.new" dir
+    [ "$(cat "$cache/root.list" 2>/dev/null)" != "${programs[*]}" ] || [ ! -e "$cache/root.img" ] || return 0
+    rm -rf "$new" "$cache/root" "$cache/root.img"
+    mkdir -p "$new"/usr/{bin,sbin,lib}
+    for dir in bin sbin lib; do
+        ln -s "usr/$dir" "$new/$dir"
+    done
+    [ -e "$cache/apt/sources.list" ] || prepare_apt || return 1
+    unpack "$new" "${programs[@]}" || return 1
+    # What the packages' own scripts would have done.
+    mkdir -p "$new"/{dev,proc,sys,tmp,run,root,jobs,etc}
+    [ -e "$new/bin/sh" ] || ln -s bash "$new/bin/sh"
+    for dir in gcc g++ cpp; do
+        ln -sf "$dir-14" "$new/usr/bin/$dir"
+    done
+    ln -sf gcc "$new/usr/bin/cc"
+    ln -sf gawk "$new/usr/bin/awk"
+    ln -sf lua5.4 "$new/usr/bin/lua"
+    printf 'root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n' >"$new/etc/passwd"
+    printf 'root:x:0:\nnogroup:x:65534:\n' >"$new/etc/group"
+    echo '127.0.0.1 localhost' >"$new/etc/hosts"
+    rm -rf "$new"/usr/share/{doc,man,locale,info,lintian}
+    PATH="$PATH:/usr/sbin" mke2fs -q -t ext4 -O ^has_journal -E root_owner=0:0,lazy_itable_init=1 -d "$new" "$cache/root.img.new" 2500M >/dev/null || { why="mke2fs fails"; return 1; }
+    mv "$new" "$cache/root"
+    mv "$cache/root.img.new" "$cache/root.img"
+    echo "${programs[*]}" >"$cache/root.list"
+}
+
+# The first thing that runs in the machine.
+guest_boot() {
+    cat <<'END'
+/bin/busybox mkdir -p /bin /jobs /root
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+for module in /modules/*.ko; do insmod "$module"; done
+share='trans=virtio,version=9p2000.L,msize=512000,cache=mmap,access=any'
+mount -t 9p -o "$share" jobs /jobs || { echo "no shared directory"; poweroff -f; }
+mount -t ext4 -o noatime /dev/vda /root || { echo "no file system"; poweroff -f; }
+mkdir -p /dev/pts /dev/shm
+mount -t devpts pts /dev/pts
+mount -t tmpfs shm /dev/shm
+mount -t tmpfs run /root/run
+mount -t tmpfs -o mode=1777 tmp /root/tmp
+for part in dev proc sys jobs; do mount --rbind /$part /root/$part; done
+while read -r tag path; do
+    mkdir -p "/root$path"
+    mount -t 9p -o "$share" "$tag" "/root$path"
+done </jobs/shares
+ip link set lo up
+hostname riscv64
+ulimit -c 0
+END
+}
+
+# Runs the commands that come in by a serial port, by their numbers.
+guest_jobs() {
+    cat <<'END'
+export PATH=/bin
+run() {
+    cd "/jobs/$1"
+    setsid sh -c 'echo $$ >pid; exec chroot /root /bin/bash "/jobs/$0/command"' "$1" >out 2>err </dev/null
+    echo $? >status.new
+    mv status.new status
+}
+for port in /sys/class/virtio-ports/*; do
+    [ "$(cat "$port/name")" != jobs ] || exec 3<"/dev/${port##*/}"
+done
+: >/jobs/ready
+while read -r verb job <&3; do
+    case "$verb" in
+    run) run "$job" & ;;
+    kill) pkill -KILL -s "$(cat "/jobs/$job/pid")" . ;;
+    stop) break ;;
+    esac
+done
+sync
+poweroff -f
+END
+}
+
+# Boots: $1 is the machine's directory, $2 for how many seconds it may live.
+boot() {
+    local dir="$1" life="$2" share shares=() number=0
+    rm -rf "$dir"
+    mkdir -p "$dir/jobs"
+    mkfifo "$dir/serial.in" "$dir/serial.out"
+    : >"$dir/jobs/shares"
+    for share in "$tree" "$cache" ${CARGO_TARGET_DIR:-} ${HODO_VM_SHARE:-}; do
+        # What is within another one is there already.
+        share="$(realpath "$share")"
+        case "$share/" in "$tree"/?*) continue ;; esac
+        number=$((number + 1))
+        shares+=(-fsdev "local,id=share$number,path=$share,security_model=none,multidevs=remap"
+            -device "virtio-9p-pci,fsdev=share$number,mount_tag=share$number")
+        echo "share$number $share" >>"$dir/jobs/shares"
+    done
+    timeout -k 5 "$life" qemu-system-riscv64 -M virt -cpu "${HODO_VM_CPU:-rv64,v=true}" -smp 2 -m "${HODO_VM_MEMORY:-2G}" \
+        -kernel "$cache/kernel/vmlinux" -initrd "$cache/kernel/initramfs.gz" \
+        -append "console=ttyS0 quiet panic=-1 rdinit=/init ${HODO_VM_APPEND:-}" \
+        -drive "file=$cache/root.img,format=raw,if=none,id=root,snapshot=on" -device virtio-blk-pci,drive=root \
+        -device virtio-rng-pci -device virtio-serial-pci \
+        -chardev "pipe,id=jobs,path=$dir/serial" -device virtserialport,chardev=jobs,name=jobs \
+        -fsdev "local,id=jobs,path=$dir/jobs,security_model=none,multidevs=remap" \
+        -device virtio-9p-pci,fsdev=jobs,mount_tag=jobs "${shares[@]}" \
+        -display none -monitor none -no-reboot -serial "file:$dir/console" </dev/null >"$dir/qemu" 2>&1 &
+    echo $! >"$dir/pid"
+    local waited
+    for ((waited = 0; waited < 1200; waited++)); do
+        [ ! -e "$dir/jobs/ready" ] || return 0
+        alive "$dir" || break
+        sleep 0.1
+    done
+    tail -n 20 "$dir/qemu" "$dir/console" >&2
+    fail "the machine does not start"
+}
+
+alive() {
+    [ -e "$1/pid" ] && kill -0 "$(cat "$1/pid")" 2>/dev/null
+}
+
+end() {
+    alive "$1" || return 0
+    local waited
+    echo stop >"$1/serial.in"
+    for ((waited = 0; waited < 100; waited++)); do
+        alive "$1" || return 0
+        sleep 0.1
+    done
+    kill "$(cat "$1/pid")" 2>/dev/null || true
+}
+
+# Runs one command in the machine of the directory $1.
+command_in() {
+    local dir="$1" job name number
+    shift
+    # A number that no other command has.
+    for ((number = $$; ; number++)); do
+        job="$dir/jobs/$number"
+        mkdir "$job" 2>/dev/null && break
+    done
+    {
+        echo 'export HOME=/root PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LANG=C.UTF-8 TMPDIR=/tmp'
+        for name in $(compgen -e | grep -E '^(HODO_|CARGO|RUST|GLIBC_)'); do
+            printf 'export %s=%q\n' "$name" "${!name}"
+        done
+        printf 'cd %q 2>/dev/null || cd /\n' "$(pwd -P)"
+        printf 'exec'
+        printf ' %q' "$@"
+        echo
+    } >"$job/command"
+    : >"$job/out"
+    : >"$job/err"
+    trap 'echo "kill $number" >"$dir/serial.in"; exit 130' INT TERM
+    echo "run $number" >"$dir/serial.in"
+    # Ends with the command; then what was written is shown to its end.
+    (
+        for ((waited = 0; waited < limit * 20; waited++)); do
+            [ ! -e "$job/status" ] || exit 0
+            alive "$dir" || exit 0
+            sleep 0.05
+        done
+        echo 124 >"$job/late"
+        echo "kill $number" >"$dir/serial.in"
+    ) &
+    local waiter=$!
+    tail -q -c +1 -s 0.1 -f --pid=$waiter "$job/out" &
+    local tail=$!
+    tail -q -c +1 -s 0.1 -f --pid=$waiter "$job/err" >&2
+    wait $tail
+    local status
+    if [ -e "$job/late" ]; then
+        echo "riscv64-linux: ended after $limit seconds" >&2
+        status=124
+    else
+        status="$(cat "$job/status" 2>/dev/null)" || fail "the machine has ended; see $dir/console"
+    fi
+    trap - INT TERM
+    rm -rf "$job"
+    return "$status"
+}
+
+ready() {
+    mkdir -p "$cache"
+    # One at a time: another call may be fetching.
+    exec 9>"$cache/lock"
+    flock 9
+    why=
+    need_tools && make_kernel && make_root || return 1
+    exec 9>&-
+}
+
+verb="${1:-}"
+shift || true
+case "$verb" in
+missing)
+    ready || echo "$why"
+    ;;
+root)
+    ready || fail "$why"
+    echo "$cache/root"
+    ;;
+start)
+    ready || fail "$why"
+    alive "$machine" && exit 0
+    boot "$machine" "${HODO_VM_LIFE:-14400}"
+    disown
+    ;;
+stop)
+    end "$machine"
+    ;;
+run)
+    [ $# -gt 0 ] || fail "run which command?"
+    if alive "$machine"; then
+        status=0
+        command_in "$machine" "$@" || status=$?
+        exit "$status"
+    fi
+    ready || fail "$why"
+    own="$(mktemp -d "$cache/vm.XXXXXX")"
+    trap 'end "$own"; rm -rf "$own"' EXIT
+    boot "$own" $((limit + 120))
+    status=0
+    command_in "$own" "$@" || status=$?
+    exit "$status"
+    ;;
+*)
+    sed -n '2,/^set /s/^# \?//p' "$0" >&2
+    exit 2
+    ;;
+esac
