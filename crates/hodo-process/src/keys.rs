@@ -136,7 +136,7 @@ fn no_key(whose: &str, patterns: &[impl AsRef<str>]) -> String {
 /// If there is no such file, it has no static keys, or a pattern fits none of them.
 pub fn list_keys(file: &OsStr, patterns: &[String]) -> Result<Vec<ListedKey>> {
     let path = canonical(&found(file)?);
-    let image = Image::open(&path, path.clone())?;
+    let image = Image::read(&path, path.clone())?;
     let mut keys = of_file(&path, &image)?;
     if keys.is_empty() {
         bail!("{} has no static keys", path.display());

@@ -110,8 +110,17 @@ pub struct Chosen {
 }
 
 impl Image {
-    /// Opens an ELF file. `real` is where to read it, `path` what it is called.
+    /// Opens a program or library for this machine. `real` is where to read it, `path` what it is called.
     pub fn open(real: &Path, path: PathBuf) -> Result<Self> {
+        let image = Self::read(real, path)?;
+        if image.bytes[18..20] != [62, 0] {
+            bail!("{} is not an x86-64 program", image.path.display());
+        }
+        Ok(image)
+    }
+
+    /// Opens an ELF file of 64 bits, for whatever machine.
+    pub fn read(real: &Path, path: PathBuf) -> Result<Self> {
         let file = File::open(real).with_context(|| format!("opening {}", path.display()))?;
         // SAFETY: the file may be changed by others while it is mapped; all that is read from it is checked or is code
         // bytes that are compared with the target's memory before they are used.
@@ -120,8 +129,8 @@ impl Image {
         if bytes.len() < 20 || bytes[..4] != *b"\x7fELF" {
             bail!("{} is not an ELF file", path.display());
         }
-        if bytes[4] != 2 || bytes[18..20] != [62, 0] {
-            bail!("{} is not an x86-64 program", path.display());
+        if bytes[4] != 2 {
+            bail!("{} is not a program of 64 bits", path.display());
         }
         let elf: ElfFile64 =
             ElfFile64::parse(&*bytes).with_context(|| format!("reading {}", path.display()))?;

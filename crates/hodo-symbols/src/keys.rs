@@ -8,15 +8,17 @@
 use std::collections::HashMap;
 
 use object::elf;
-use object::read::elf::{
-    ElfFile64, FileHeader as _, ProgramHeader as _, RelrIterator, SectionHeader as _,
-};
+use object::read::elf::{ElfFile64, ProgramHeader as _, RelrIterator, SectionHeader as _};
 use object::{
     Endianness, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationFlags,
     RelocationTarget,
 };
 
 use crate::usdt::note;
+
+mod forms;
+
+use forms::Forms;
 
 /// The section's name.
 const SECTION: &str = "hodo_keys";
@@ -52,10 +54,12 @@ pub struct Branch {
     pub key: KeyPlace,
     /// Whether the key is on when the instruction is a nop.
     pub likely: bool,
-    /// Bytes of the instruction: 2 or 5.
+    /// Bytes of the instruction.
     pub size: u8,
     /// Whether it is a jump in the file.
     pub jumps: bool,
+    /// Of which instruction set it is.
+    forms: Forms,
 }
 
 impl Branch {
@@ -68,12 +72,9 @@ impl Branch {
     /// What the instruction is while its key is in a state, at the same distances from each other as in the file.
     #[must_use]
     pub fn bytes(&self, enabled: bool) -> Vec<u8> {
-        let distance = self.target.wrapping_sub(self.end());
-        match (enabled != self.likely, self.size) {
-            (false, 2) => NOP2.to_vec(),
-            (false, _) => NOP5.to_vec(),
-            (true, 2) => vec![0xEB, distance as u8],
-            (true, _) => [&[0xE9], &(distance as u32).to_le_bytes()[..]].concat(),
+        match enabled != self.likely {
+            true => self.forms.jump(self.size, self.code, self.target),
+            false => self.forms.nop(self.size).to_vec(),
         }
     }
 }
@@ -149,10 +150,8 @@ pub enum KeysError {
     Overlap(u64, u64),
 }
 
-const NOP2: [u8; 2] = [0x66, 0x90];
-const NOP5: [u8; 5] = [0x0F, 0x1F, 0x44, 0x00, 0x00];
-
-/// The branches on static keys of an x86-64 ELF file, and its keys. A file without that section, or of another kind, has none.
+/// The branches on static keys of an ELF file, and its keys. A file without that section, or for an instruction set that the keys
+/// are not made for, has none.
 ///
 /// # Errors
 /// What is wrong with the table.
@@ -160,10 +159,12 @@ pub fn keys(bytes: &[u8]) -> Result<Keys, KeysError> {
     let Ok(file) = ElfFile64::<Endianness>::parse(bytes) else {
         return Ok(Keys::default());
     };
-    let ours = file.elf_header().e_machine(file.endian()) == elf::EM_X86_64;
+    let Some(forms) = Forms::of(&file) else {
+        return Ok(Keys::default());
+    };
     let mut sections = Vec::new();
     for section in file.sections() {
-        if ours && section.name() == Ok(SECTION) && section.address() != 0 {
+        if section.name() == Ok(SECTION) && section.address() != 0 {
             let data = section.data();
             let data = data.map_err(|error| KeysError::Section(error.to_string()))?;
             sections.push((section.address(), data));
@@ -172,7 +173,7 @@ pub fn keys(bytes: &[u8]) -> Result<Keys, KeysError> {
     if sections.is_empty() {
         return Ok(Keys::default());
     }
-    let memory = Memory::new(&file);
+    let memory = Memory::new(&file, forms);
     let mut found = Keys::default();
     let mut index = 0;
     for (start, data) in sections {
@@ -206,7 +207,8 @@ pub fn keys(bytes: &[u8]) -> Result<Keys, KeysError> {
 #[must_use]
 pub fn key_at(bytes: &[u8], addr: u64) -> Option<Key> {
     let file = ElfFile64::<Endianness>::parse(bytes).ok()?;
-    Memory::new(&file).key(addr).ok()
+    let forms = Forms::of(&file)?;
+    Memory::new(&file, forms).key(addr).ok()
 }
 
 /// The address of the lock.
@@ -248,10 +250,11 @@ struct Segment<'a> {
 struct Memory<'a> {
     segments: Vec<Segment<'a>>,
     relocated: HashMap<u64, Word>,
+    forms: Forms,
 }
 
 impl<'a> Memory<'a> {
-    fn new(file: &ElfFile64<'a, Endianness>) -> Self {
+    fn new(file: &ElfFile64<'a, Endianness>, forms: Forms) -> Self {
         let endian = file.endian();
         let headers = file.elf_program_headers().iter();
         let loaded = headers.filter(|header| header.p_type(endian) == elf::PT_LOAD);
@@ -264,6 +267,7 @@ impl<'a> Memory<'a> {
         let mut memory = Self {
             segments: segments.collect(),
             relocated: HashMap::new(),
+            forms,
         };
         let symbols = file.dynamic_symbol_table();
         for (at, relocation) in file.dynamic_relocations().into_iter().flatten() {
@@ -271,9 +275,12 @@ impl<'a> Memory<'a> {
                 continue;
             };
             let addend = relocation.addend();
-            let word = match (r_type, relocation.target()) {
-                (elf::R_X86_64_RELATIVE, _) => Word::Address(addend.cast_unsigned()),
-                (elf::R_X86_64_GLOB_DAT | elf::R_X86_64_64, RelocationTarget::Symbol(index)) => {
+            let relocations = forms.relocations();
+            let word = match relocation.target() {
+                _ if r_type == relocations.relative => Word::Address(addend.cast_unsigned()),
+                RelocationTarget::Symbol(index)
+                    if r_type == relocations.slot || r_type == relocations.address =>
+                {
                     let symbol = symbols.as_ref();
                     let Some(symbol) =
                         symbol.and_then(|symbols| symbols.symbol_by_index(index).ok())
@@ -281,10 +288,9 @@ impl<'a> Memory<'a> {
                         continue;
                     };
                     let name = symbol.name().unwrap_or_default().to_owned();
-                    let addend = if r_type == elf::R_X86_64_64 {
-                        addend
-                    } else {
-                        0
+                    let addend = match r_type == relocations.address {
+                        true => addend,
+                        false => 0,
                     };
                     let own = (!symbol.is_undefined()).then(|| symbol.address());
                     Word::Symbol(name, own, addend)
@@ -361,15 +367,7 @@ impl<'a> Memory<'a> {
         {
             return Err(KeysError::Target(index, code, to, target));
         }
-        let distance = target
-            .wrapping_sub(code)
-            .wrapping_sub(size.into())
-            .cast_signed();
-        let reaches = match size {
-            2 => i8::try_from(distance).is_ok(),
-            _ => i32::try_from(distance).is_ok(),
-        };
-        if !reaches {
+        if !self.forms.reaches(size, code, target) {
             return Err(KeysError::Far(index, code, target));
         }
         Ok(Branch {
@@ -379,27 +377,13 @@ impl<'a> Memory<'a> {
             likely: last & 1 != 0,
             size,
             jumps: jump.is_some(),
+            forms: self.forms,
         })
     }
 
     /// The length of the instruction at an address, and where it leads if it is a jump.
     fn instruction(&self, addr: u64) -> Option<(u8, Option<u64>)> {
-        let to = |size: u64, distance: i64| {
-            let end = addr.wrapping_add(size);
-            Some((size as u8, Some(end.wrapping_add_signed(distance))))
-        };
-        let short = self.bytes(addr, 2)?;
-        if short == NOP2 {
-            return Some((2, None));
-        }
-        if let [0xEB, distance] = *short {
-            return to(2, i64::from(distance.cast_signed()));
-        }
-        match *self.bytes(addr, 5)? {
-            ref long if long == NOP5 => Some((5, None)),
-            [0xE9, a, b, c, d] => to(5, i64::from(i32::from_le_bytes([a, b, c, d]))),
-            _ => None,
-        }
+        self.forms.read(addr, |len| self.bytes(addr, len))
     }
 
     /// The key that is so many bytes behind the symbol whose address is in a word.

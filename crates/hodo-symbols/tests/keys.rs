@@ -275,3 +275,74 @@ fn files_without_static_keys_have_none() {
     let start = file.symbols().find(|s| s.name() == Ok("__start_hodo_keys"));
     assert_eq!(start.map(|s| s.address()), Some(section(&bytes)));
 }
+
+/// A library with one branch on a key of its own, whose relocations say where the key and its name are.
+const ONE_BRANCH: &str = r#"
+    .text
+    .globl asked
+    .type asked, @function
+asked:
+2:  nop
+    nop
+    .size asked, . - asked
+3:  nop
+    .section hodo_keys, "a"
+    .balign 4
+    .long 2b - ., 3b - ., slot - ., 1
+    .section .data.rel.ro, "aw"
+    .balign 8
+slot: .quad key
+    .section .rodata
+name: .ascii "program::ONE"
+    .data
+    .balign 8
+key: .long 1, 1
+    .quad name, 12, 0
+"#;
+
+#[test]
+fn other_instruction_sets_have_keys_too() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("keys");
+    std::fs::create_dir_all(&directory).unwrap();
+    let jumps: [&[u8]; 3] = [&[0x11, 0xA0], &[0x6F, 0, 0x80, 0], &[2, 0, 0, 0x14]];
+    let kinds = [
+        ("riscv64", "-march=rv64gc"),
+        ("riscv64", "-march=rv64g"),
+        ("aarch64", "-march=armv8-a"),
+    ];
+    for ((machine, march), jump) in kinds.into_iter().zip(jumps) {
+        let gcc = format!("{machine}-linux-gnu-gcc");
+        let (source, file) = (directory.join("one.s"), directory.join("one.so"));
+        std::fs::write(&source, ONE_BRANCH).unwrap();
+        let flags = [march, "-nostdlib", "-shared", "-mabi=lp64d", "-o"];
+        let flags = flags
+            .iter()
+            .filter(|flag| machine == "riscv64" || **flag != "-mabi=lp64d");
+        let output = match Command::new(&gcc)
+            .args(flags)
+            .arg(&file)
+            .arg(&source)
+            .output()
+        {
+            Ok(output) => output,
+            Err(error) => {
+                eprintln!("not done for {machine}: {gcc}: {error}");
+                continue;
+            }
+        };
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{gcc}: {text}");
+        let keys = keys(&std::fs::read(&file).unwrap()).unwrap();
+        let [branch] = &keys.branches[..] else {
+            panic!("{machine}: {keys:?}");
+        };
+        assert_eq!(usize::from(branch.size), jump.len(), "{march}");
+        assert_eq!((branch.likely, branch.jumps), (true, false));
+        assert_eq!(branch.target - branch.code, 2 * u64::from(branch.size));
+        assert_eq!(branch.bytes(false), jump, "{march}");
+        assert_eq!(
+            told(key_of(&keys, branch)),
+            ("program::ONE", None, true, false)
+        );
+    }
+}
