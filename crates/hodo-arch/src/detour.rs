@@ -16,7 +16,7 @@ pub use condition::{Arithmetic, Bits, Comparison, Test};
 pub use hist::{HEAD, Histogram, Key, Part, Words};
 pub use text::{Atom, Text, cut};
 
-use crate::x86_64::track::Row;
+use crate::track::Row;
 
 /// Bytes that a fetched string has at most, with its end.
 pub const STRING: usize = 128;

@@ -11,7 +11,10 @@ extern crate alloc;
 extern crate std;
 
 pub mod detour;
+pub mod hooks;
 pub mod riscv64;
+pub mod stub;
+pub mod track;
 pub mod x86_64;
 
 /// The instruction set that this is built for, which is that of the processes that it can trace.
@@ -21,9 +24,10 @@ pub use riscv64 as native;
 pub use x86_64 as native;
 
 /// How a long jump from a site gets the register that it may need.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Via {
     /// The long jump of this instruction set needs none.
+    #[default]
     Nothing,
     /// A register whose value is of no use to anybody at the site, by its number.
     Free(u8),

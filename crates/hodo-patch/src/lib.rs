@@ -20,7 +20,7 @@ pub use syscalls::SyscallEvents;
 use hodo_arch::native::emit::Code;
 use hodo_arch::native::frames::{self, Frames};
 use hodo_arch::native::relocate::{RelocateError, Relocated, relocate_mapped};
-use hodo_arch::native::stub::{self, Body, Layout, Records, Runtime, Scope};
+use hodo_arch::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
 use hodo_arch::native::track::{self, Row, Rule, State};
 use hodo_plan::model::{Extra, LibcallSite, Mode, PlannedFunction, SitePlan};
 use hodo_trace::format::{BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, counters, record, tcb};
@@ -181,6 +181,10 @@ pub struct Sites<'p> {
 /// Finds executable memory for 14 bytes that begin in a range of runtime addresses.
 pub type Places<'a> = dyn FnMut(std::ops::Range<u64>) -> Option<u64> + 'a;
 
+/// Where the address of a thread's control block is, so far from the thread pointer, where no segment begins with it: a word of
+/// the thread's block that glibc keeps for itself and does not use.
+const BLOCK: i32 = -8;
+
 /// Offsets that stubs use, taken from the trace format.
 #[must_use]
 pub fn layout() -> Layout {
@@ -189,6 +193,7 @@ pub fn layout() -> Layout {
         cursor: offset(tcb::CURSOR),
         limit: offset(tcb::LIMIT),
         epoch: offset(tcb::EPOCH),
+        epoch_end: offset(tcb::EPOCH_END),
         shadow_lo: offset(tcb::SHADOW_LO),
         shadow_len: offset(tcb::SHADOW_LEN),
         islands: [
@@ -202,6 +207,8 @@ pub fn layout() -> Layout {
         chain_lo: offset(tcb::CHAIN_LO),
         chain_size: offset(counters::CHAIN_SIZE),
         shadow_distance: SHADOW_DISTANCE,
+        to_shadow: offset(tcb::TO_SHADOW),
+        block: BLOCK,
         record_size: offset(RECORD_SIZE),
         sp_shift: (record::SP_SHIFT - 4) as u8,
         sp_mask: ((1 << record::SP_BITS) - 1) << record::SP_SHIFT,
@@ -228,6 +235,7 @@ fn records(id: u32, filter: bool, mode: Mode, recording: Recording) -> Records {
         check: recording.check_frames.then_some(id),
         shortest: recording.shortest,
         switch: recording.switch,
+        registers: Registers::default(),
     }
 }
 
@@ -350,6 +358,7 @@ impl Island {
             shadow: at(self.runtime.shadow),
             frame: at(self.runtime.frame),
             tails: at(self.runtime.tails),
+            tail: 0,
             syscalls: self.syscalls,
             record: at(if timed {
                 self.runtime.record
@@ -375,10 +384,10 @@ impl Island {
         let rows = &mut self.rows;
         let done = stub::emit_stub(&mut code, &layout(), &runtime, records, rows, body);
         match done {
-            Ok(body) => self.stubs.push(Stub {
+            Ok(emitted) => self.stubs.push(Stub {
                 start: at,
-                body: body.start,
-                slow: body.end,
+                body: emitted.body.start,
+                slow: emitted.body.end,
                 original,
             }),
             Err(error) => {

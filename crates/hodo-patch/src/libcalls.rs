@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use hodo_arch::native::emit::Code;
 use hodo_arch::native::relocate::RelocateError;
 use hodo_arch::native::stub::{self, Body};
-use hodo_arch::native::track::{Row, Rule};
+use hodo_arch::native::track::{Row, pushed};
 use hodo_plan::model::LibcallForm;
 
 use crate::{Image, Island, Patches, Recording, TracedCall, records};
@@ -56,7 +56,7 @@ impl Island {
 fn indirect_jump(at: u64, slot: u64) -> Body {
     let mut bytes = Vec::with_capacity(6);
     Code::new(&mut bytes, at).branch(&[0xFF, 0x25], slot);
-    let rule = Rule::pushed(0);
+    let rule = pushed(0);
     Body {
         bytes,
         resume: None,

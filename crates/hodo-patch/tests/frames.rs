@@ -10,7 +10,7 @@ use gimli::{
 use hodo_arch::native::emit::Code;
 use hodo_arch::native::frames::{self, GROUP};
 use hodo_arch::native::relocate::relocate_mapped;
-use hodo_arch::native::stub::{Body, Records, Runtime, Scope, emit_stub};
+use hodo_arch::native::stub::{Body, Records, Registers, Runtime, Scope, emit_stub};
 use hodo_arch::native::track::Row;
 use hodo_patch::{Island, Used, layout};
 use hodo_trace::format::SHADOW_DISTANCE;
@@ -388,6 +388,7 @@ fn shapes() -> Vec<Records> {
                 check: set(3).then_some(0x1234),
                 shortest: set(4).then_some(1000),
                 switch: set(5).then_some(1024),
+                registers: Registers::default(),
             });
         }
     }
@@ -407,6 +408,7 @@ fn at_each_instruction_of_each_stub() {
         frame: RUNTIME,
         tails: RUNTIME,
         syscalls: None,
+        tail: 0,
     };
     let mut stubs = Vec::new();
     let mut table = Vec::new();

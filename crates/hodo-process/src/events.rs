@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hodo_trace::format::{
     BUCKET, BUCKET_SIZE, CHUNK_SIZE, CONTROL_SIZE, FILE_MAGIC, FORMAT_VERSION, RECORD_SIZE,
-    file_header, tcb,
+    SHADOW_DISTANCE, file_header, tcb,
 };
 use memmap2::{MmapOptions, MmapRaw};
 
@@ -61,6 +61,8 @@ impl TcbInit {
             tcb::EPOCH,
             u64::from(self.epoch) | u64::from(self.task) << 32,
         );
+        put(tcb::EPOCH_END, (u64::from(self.epoch) + 1) << 32);
+        put(tcb::TO_SHADOW, SHADOW_DISTANCE.wrapping_neg());
         put(tcb::TID & !7, u64::from(self.tid) << (tcb::TID % 8 * 8));
         put(tcb::PID, u64::from(self.pid));
         let (low, high) = self.comm.split_at(8);

@@ -202,7 +202,11 @@ pub mod tcb {
     /// `[u64; MAX_DEPTH]`: the stack addresses of the open frames that count for `-D`.
     pub const FRAMES: u64 = 320;
     /// Largest `-D` that is applied while recording; readers apply any.
-    pub const MAX_DEPTH: u64 = (SIZE - FRAMES) / 8;
+    pub const MAX_DEPTH: u64 = (EPOCH_END - FRAMES) / 8;
+    /// `u64`: the first time whose upper half is not [`EPOCH`] any more.
+    pub const EPOCH_END: u64 = SIZE - 16;
+    /// `u64`: [`super::SHADOW_DISTANCE`] subtracted from zero.
+    pub const TO_SHADOW: u64 = SIZE - 8;
 }
 
 /// Bits of the upper half of a record. The lower half is the lower half of the time counter.
@@ -245,4 +249,11 @@ pub const ISLAND: &str = "[hodo]";
 
 /// Distance from a stack slot to its shadow. Not a multiple of 4096, or loads from the slot would falsely depend on
 /// stores to the shadow (measured: 28 ns a call instead of 5).
-pub const SHADOW_DISTANCE: u64 = 0x1000_0000_0840;
+///
+/// On RISC-V an address space may have 39 bits: a program's stack, its libraries and, if it is built to run anywhere, its own data are
+/// so far above its beginning that their shadow is below all of them.
+pub const SHADOW_DISTANCE: u64 = if cfg!(target_arch = "riscv64") {
+    0x20_0000_0840
+} else {
+    0x1000_0000_0840
+};

@@ -13,6 +13,7 @@
 //! Encodings: DWARF 5, section 6.4; LSB 5.0, section 10.6 (`.eh_frame`, `.eh_frame_hdr`).
 
 use super::track::{CALLEE_SAVED, RSP, Row, Rule};
+use crate::track::SAVED;
 use alloc::vec::Vec;
 
 /// Bytes of stubs after which an FDE for them is due. Unwinders read half of it for each frame.
@@ -302,7 +303,7 @@ fn change(out: &mut Vec<u8>, now: Rule, next: Rule) {
             out.push(RESTORE);
         }
         match next {
-            Rule::Stub => {}
+            Rule::Stub | Rule::Lowered { .. } => {}
             Rule::Unknown => {
                 if now == Rule::Stub {
                     out.push(REMEMBER);
@@ -321,7 +322,7 @@ fn change(out: &mut Vec<u8>, now: Rule, next: Rule) {
         } => (Some(base), offset, saved),
         _ => {
             out.push(REMEMBER);
-            (None, 0, [0; 6])
+            (None, 0, [0; SAVED])
         }
     };
     if old_base != Some(base) {

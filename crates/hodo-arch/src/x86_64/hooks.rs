@@ -6,45 +6,12 @@
 
 use super::emit::{Code, Pending};
 use super::stub::Layout;
+pub use crate::hooks::{IslandLayout, LimitCall, Raise};
+use crate::hooks::{RLIMIT_AS, RLIMIT_DATA};
 use alloc::vec::Vec;
 
 /// Bytes of the stack frame of every hook that calls.
 const FRAME: u8 = 88;
-
-/// Offsets in every island of what the hooks hand out.
-#[derive(Debug, Clone, Copy)]
-pub struct IslandLayout {
-    /// Of two program headers: of the island, and of its `.eh_frame_hdr`.
-    pub program_headers: u32,
-    /// Of an empty string.
-    pub name: u32,
-}
-
-/// What the address space and the data of a process have more than the program asked for, in bytes: its limits are
-/// raised by as much, and lowered when it asks for them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Raise {
-    /// For `RLIMIT_AS`.
-    pub space: u64,
-    /// For `RLIMIT_DATA`.
-    pub data: u64,
-    /// For the hard limits of both.
-    pub hard: u64,
-}
-
-/// The functions of libc that set and get limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LimitCall {
-    /// `setrlimit(resource, new)`
-    Set,
-    /// `getrlimit(resource, old)`
-    Get,
-    /// `prlimit(pid, resource, new, old)`; other processes' limits are left alone.
-    Both,
-}
-
-const RLIMIT_DATA: u8 = 2;
-const RLIMIT_AS: u8 = 9;
 
 const JB: &[u8] = &[0x0F, 0x82];
 const JA: &[u8] = &[0x0F, 0x87];

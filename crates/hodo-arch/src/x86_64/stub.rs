@@ -14,105 +14,9 @@ use core::ops::Range;
 
 use super::emit::{Code, Pending};
 use super::frames::RETURN_POINT;
-use super::track::{RSP, Row, Rule};
-
-/// Offsets into the thread control block (`gs` base) and bits of a record, given by the trace format.
-#[derive(Debug, Clone, Copy)]
-pub struct Layout {
-    /// Offset of the cursor, `u64`.
-    pub cursor: u32,
-    /// Offset of the chunk's limit, `u64`.
-    pub limit: u32,
-    /// Offset of the upper half of the counter, `u32`.
-    pub epoch: u32,
-    /// Offset of the shadow range's start, `u64`.
-    pub shadow_lo: u32,
-    /// Offset of the shadow range's length, `u64`.
-    pub shadow_len: u32,
-    /// Offsets of start and length of the two island regions, `u64` each.
-    pub islands: [(u32, u32); 2],
-    /// Offset of the number of open frames of filter functions, `u64`.
-    pub inside: u32,
-    /// Offset of the number of bytes in use of the frames that count, `u64`.
-    pub depth: u32,
-    /// Offset of the frames that count: their stack addresses, `u64` each.
-    pub frames: u32,
-    /// Offset of the address behind the entries of the thread's list of return probes, `u64`.
-    pub chain_top: u32,
-    /// Offset of that list's address, `u64`.
-    pub chain_lo: u32,
-    /// Bytes that the list has.
-    pub chain_size: u32,
-    /// Distance from a stack slot to its shadow.
-    pub shadow_distance: u64,
-    /// Bytes of a record.
-    pub record_size: u32,
-    /// Left shift that brings the stack pointer to its field in the upper half of a record.
-    pub sp_shift: u8,
-    /// Mask of that field.
-    pub sp_mask: u32,
-    /// Offset of the address of the bucket, `u64`, where records go once recording has stopped.
-    pub bucket: u32,
-    /// Bytes of the bucket.
-    pub bucket_size: u32,
-    /// Offset of the number of lost records, `u64`.
-    pub lost: u32,
-    /// Offset of the address of the events file, `u64`.
-    pub base: u32,
-}
-
-/// Addresses of the runtime's slow paths.
-#[derive(Debug, Clone, Copy)]
-pub struct Runtime {
-    /// The upper half of the counter changed.
-    pub epoch: u64,
-    /// The chunk is full.
-    pub chunk: u64,
-    /// The shadow of this stack may not be mapped.
-    pub shadow: u64,
-    /// One record, with all of the work (timed or not, as the stub is).
-    pub record: u64,
-    /// The frame at exit is not that at entry.
-    pub frame: u64,
-    /// A short call with jumps to other functions in it is taken back.
-    pub tails: u64,
-    /// What is called before a system call and behind it, where system calls are recorded.
-    pub syscalls: Option<(u64, u64)>,
-}
-
-/// What is recorded.
-#[derive(Debug, Clone, Copy)]
-pub struct Records {
-    /// Upper half of the entry record, without the stack bits.
-    pub entry: u32,
-    /// Upper half of the exit record; `None`: only the entry is recorded.
-    pub exit: Option<u32>,
-    /// Upper half of the record for an entry by tail call.
-    pub tail: u32,
-    /// With the time counter, or without.
-    pub timed: bool,
-    /// Whether the function belongs to the scope of filter functions.
-    pub scope: Scope,
-    /// At most so many frames are open at once, counted from the outermost filter function.
-    pub depth: Option<u32>,
-    /// Function id, if exits check that the frame is that of the entry.
-    pub check: Option<u32>,
-    /// Calls that took less than this, in units of the time counter, are taken back, if nothing came in between.
-    pub shortest: Option<u32>,
-    /// Offset in the events file of a byte that is 0 while no entry is recorded, if something changes it.
-    pub switch: Option<u32>,
-}
-
-/// What filter functions (`-F`) mean for a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    /// There are none.
-    Any,
-    /// It is recorded while a filter function is open.
-    Inside,
-    /// It is one.
-    Filter,
-}
+use super::track::{RSP, Row, Rule, pushed};
+pub use crate::stub::{Body, Emitted, Layout, Records, Registers, Runtime, Scope};
+use crate::track::SAVED;
 
 const PUSH_SCRATCH: &[u8] = &[0x50, 0x52, 0x51]; // push rax; push rdx; push rcx
 const POP_SCRATCH: &[u8] = &[0x59, 0x5A, 0x58];
@@ -126,19 +30,6 @@ const JNE: &[u8] = &[0x0F, 0x85];
 const KIND_TAIL_BIT: u8 = 53;
 const JA: &[u8] = &[0x0F, 0x87];
 
-/// What a stub does for its function.
-#[derive(Debug, Clone, Default)]
-pub struct Body {
-    /// Code.
-    pub bytes: Vec<u8>,
-    /// Address of what is executed then, unless the code never comes to its end.
-    pub resume: Option<u64>,
-    /// Where the frame is; offsets in `bytes`.
-    pub rows: Vec<Row>,
-    /// It has return points of its own, and the rows tell so.
-    pub returns: bool,
-}
-
 /// Slow paths of one stub, emitted behind its hot code: where they are entered and where they go back to.
 #[derive(Default)]
 struct Slow {
@@ -147,7 +38,7 @@ struct Slow {
 }
 
 /// Emits one stub at `code.here()`, calling `body` with the address of the body to get its relocated code, and adds to
-/// `rows` where its frame is; offsets are those in the buffer. Returns where the body is.
+/// `rows` where its frame is; offsets are those in the buffer.
 ///
 /// # Errors
 /// What `body` returns.
@@ -158,7 +49,7 @@ pub fn emit_stub<E>(
     records: &Records,
     rows: &mut Vec<Row>,
     body: impl FnOnce(u64) -> Result<Body, E>,
-) -> Result<Range<u64>, E> {
+) -> Result<Emitted, E> {
     let Some(exit) = records.exit else {
         return emit_entry_only(code, layout, runtime, records, rows, body);
     };
@@ -255,7 +146,7 @@ pub fn emit_stub<E>(
         code.branch(CALL, runtime.chunk);
         code.branch(JMP, back);
     }
-    Ok(at)
+    Ok(at.into())
 }
 
 fn emit_entry_only<E>(
@@ -265,7 +156,7 @@ fn emit_entry_only<E>(
     records: &Records,
     rows: &mut Vec<Row>,
     body: impl FnOnce(u64) -> Result<Body, E>,
-) -> Result<Range<u64>, E> {
+) -> Result<Emitted, E> {
     let outside = emit_scope(code, layout, records, rows);
     code.raw(PUSH_SCRATCH);
     let off = emit_switch(code, layout, records);
@@ -279,7 +170,7 @@ fn emit_entry_only<E>(
     if let Some(outside) = outside {
         code.bind(outside);
     }
-    emit_body(code, rows, body)
+    Ok(emit_body(code, rows, body)?.into())
 }
 
 /// Leaves out what is called outside of filter functions.
@@ -293,7 +184,7 @@ fn emit_scope(
         row(rows, code, Rule::Stub);
         return None;
     }
-    row(rows, code, Rule::pushed(0));
+    row(rows, code, pushed(0));
     code.op32(&[0x65, 0x48, 0x83, 0x3C, 0x25], layout.inside);
     code.raw(&[0]); // cmp qword gs:[inside], 0
     let outside = code.forward(JE);
@@ -395,10 +286,12 @@ fn emit_take_back(
     slow: &mut Slow,
 ) -> Option<[Pending; 2]> {
     // rbx is saved below the scratch registers.
+    let mut below = [0; SAVED];
+    below[0] = 5;
     let saved = Rule::Frame {
         base: RSP,
         offset: 32 + 8,
-        saved: [5, 0, 0, 0, 0, 0],
+        saved: below,
     };
     let shortest = records
         .shortest

@@ -3,6 +3,8 @@
 //! Starts where the return address is on top of the stack and follows what moves the stack pointer or saves registers
 //! that belong to the caller. What it cannot follow it calls unknown.
 
+use crate::track::SAVED;
+pub use crate::track::{Row, Rule};
 use alloc::vec::Vec;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
@@ -20,46 +22,17 @@ pub struct State {
     /// A register that holds the frame, too, and CFA minus its value.
     copy: Option<(Register, i32)>,
     /// Where the registers of [`CALLEE_SAVED`] are: so many words below the CFA; 0 for those that keep their values.
-    saved: [u16; 6],
+    saved: [u16; SAVED],
 }
 
-/// How to find the frame from one place in the code to the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
-    /// The instruction tells: code of stubs (see `frames`).
-    Stub,
-    /// CFA = register (by column) + offset; the words below it that hold registers.
-    Frame {
-        /// Column of the register.
-        base: u8,
-        /// CFA minus its value.
-        offset: i32,
-        /// As many words below the CFA are the registers of [`CALLEE_SAVED`]; 0: in their registers.
-        saved: [u16; 6],
-    },
-    /// It cannot be told.
-    Unknown,
-}
-
-impl Rule {
-    /// So many bytes of the stack are in use below the return address.
-    #[must_use]
-    pub const fn pushed(bytes: i32) -> Self {
-        Self::Frame {
-            base: RSP,
-            offset: bytes + 8,
-            saved: [0; 6],
-        }
+/// So many bytes of the stack are in use below the return address.
+#[must_use]
+pub const fn pushed(bytes: i32) -> Rule {
+    Rule::Frame {
+        base: RSP,
+        offset: bytes + 8,
+        saved: [0; SAVED],
     }
-}
-
-/// A rule that holds from an offset in the code on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
-    /// The offset.
-    pub at: u32,
-    /// The rule.
-    pub rule: Rule,
 }
 
 /// What a step does with control.
@@ -112,7 +85,7 @@ impl State {
         Self {
             rsp: Some(bytes + 8),
             copy: None,
-            saved: [0; 6],
+            saved: [0; SAVED],
         }
     }
 

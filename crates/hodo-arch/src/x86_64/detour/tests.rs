@@ -4,6 +4,9 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 fn layout() -> Layout {
     Layout {
+        epoch_end: 0,
+        to_shadow: 0,
+        block: 0,
         cursor: 8,
         limit: 16,
         epoch: 24,
@@ -29,6 +32,7 @@ fn layout() -> Layout {
 
 fn emitted(displaced: &[u8], probes: &[Probe<'_>]) -> Result<(Vec<u8>, Detour), DetourError> {
     let runtime = Runtime {
+        tail: 0,
         epoch: 0x10_0000,
         chunk: 0x10_0010,
         shadow: 0,
