@@ -36,6 +36,9 @@ pub enum Via {
 }
 
 impl Via {
+    /// Bytes of the instructions that take a kept register from the stack.
+    pub const TAKE: u64 = riscv64::KEEP;
+
     /// Bytes of the long jump that takes its register so.
     #[must_use]
     pub const fn jump_len(self) -> u64 {

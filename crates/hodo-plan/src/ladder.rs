@@ -7,7 +7,7 @@ use hodo_arch::Via;
 use hodo_arch::x86_64::steps::Steps;
 
 use crate::bits::Bits;
-use crate::model::{Extra, ProbePlan, ProbeSite, Tactic};
+use crate::model::{Extra, ProbePlan, ProbeSite, Spare, Tactic};
 use crate::planner::Survey;
 use crate::tactics::{HOP, JUMP};
 
@@ -129,6 +129,7 @@ fn traps(survey: &Survey<'_>, region: Region, plan: &mut ProbePlan) {
             flags_dead: vec![flags_dead],
             joined: vec![false],
             via: Via::Nothing,
+            spare: Spare::default(),
             free: vec![0],
         });
     }
@@ -137,6 +138,7 @@ fn traps(survey: &Survey<'_>, region: Region, plan: &mut ProbePlan) {
 fn site(region: Region, tactic: Tactic, len: u64, extra: Extra) -> ProbeSite {
     ProbeSite {
         via: Via::Nothing,
+        spare: Spare::default(),
         free: vec![0; region.probes.len()],
         tactic,
         patch: region.start,

@@ -133,6 +133,19 @@ pub struct SitePlan {
     pub free: u32,
     /// Registers that the stub may change when the body has returned: nobody expects a value in them there.
     pub free_behind: u32,
+    /// Registers that the displaced instructions may take where they are moved to.
+    pub spare: Spare,
+}
+
+/// Registers for instructions that are moved. None where the instruction set needs none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Spare {
+    /// By the address of each displaced instruction that needs a register where it is moved to, ascending: those that are dead
+    /// there, as bits by their numbers.
+    pub dead: Vec<(u64, u32)>,
+    /// The register of the long jump that goes on behind the displaced instructions. One that is kept is taken back by
+    /// instructions of ours, [`Via::TAKE`] bytes, that end where the displaced instructions do: the patch leaves room for them.
+    pub back: Via,
 }
 
 /// What a tactic needs beside the bytes at the site.
@@ -227,6 +240,8 @@ pub struct ProbeSite {
     pub extra: Extra,
     /// The register that the long jump takes, at the site or at its second place.
     pub via: Via,
+    /// Registers that the displaced instructions may take where they are moved to.
+    pub spare: Spare,
     /// Addresses of the instructions in `displaced` that carry probes, ascending.
     pub probes: Vec<u64>,
     /// For each of `probes`: are the arithmetic flags (CF PF AF ZF SF OF) dead before it?

@@ -8,7 +8,7 @@ use hodo_arch::Via;
 use hodo_arch::x86_64::relocate::relocated_len;
 use hodo_arch::x86_64::scan::{Flow, LANDING, Sweep};
 
-use crate::model::{Extra, SitePlan, Tactic};
+use crate::model::{Extra, SitePlan, Spare, Tactic};
 use crate::planner::{Planner, Subject};
 use crate::statics::IN_THE_WAY;
 use crate::sweep::Near;
@@ -299,6 +299,7 @@ fn site(
         displaced: patch..end,
         extra,
         via: Via::Nothing,
+        spare: Spare::default(),
         free: 0,
         free_behind: 0,
     }

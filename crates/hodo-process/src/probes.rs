@@ -555,6 +555,7 @@ fn site_plan(site: &ProbeSite) -> SitePlan {
         displaced: site.displaced.clone(),
         extra: site.extra.clone(),
         via: site.via,
+        spare: site.spare.clone(),
         free: 0,
         free_behind: 0,
     }

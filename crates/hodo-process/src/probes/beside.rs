@@ -205,7 +205,7 @@ pub(super) fn keep_off(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hodo_plan::model::{Mode, PlannedFunction, SitePlan, Tactic};
+    use hodo_plan::model::{Mode, PlannedFunction, SitePlan, Spare, Tactic};
     use std::slice::from_ref;
 
     fn site(displaced: Range<u64>, extra: Extra) -> ProbeSite {
@@ -219,6 +219,7 @@ mod tests {
             flags_dead: vec![true],
             joined: vec![false],
             via: Via::Nothing,
+            spare: Spare::default(),
             free: vec![0],
             displaced,
         }
@@ -264,6 +265,7 @@ mod tests {
                 displaced: 0x100..0x108,
                 extra: Extra::None,
                 via: Via::Nothing,
+                spare: Spare::default(),
                 free: 0,
                 free_behind: 0,
             }),
