@@ -2,28 +2,28 @@
 
 use core::sync::atomic::Ordering;
 
+use super::arch::{self, Context, Registers, common};
 use super::islands;
-use super::layout::{Handler, Node, Registers, Thread};
-use super::memory::Own;
-use super::signals::{self, Context, Info};
+use super::layout::{Handler, Node, Thread};
+use super::signals::{self, Info};
 use super::site::{INSIDE, Site};
-use super::{Execution, common, sys, threads};
+use super::{Execution, sys, threads};
 
 /// Deals with a breakpoint if it is one of the engine's.
 pub(super) fn trapped(context: &mut Context) -> bool {
-    let addr = context.rip.wrapping_sub(1);
+    let addr = context.breakpoint();
     let site = Site::at(addr);
     if let Some(site) = site.filter(|site| site.head.armed.load(Ordering::Acquire) != 0) {
         hit(site, context);
         return true;
     }
     if let Some(copy) = INSIDE.get(addr) {
-        context.rip = copy;
+        context.set_pc(copy);
         return true;
     }
     if site.is_some() {
         // It was taken away meanwhile.
-        context.rip = addr;
+        context.set_pc(addr);
         return true;
     }
     let Some(piece) = islands::piece(addr).filter(|piece| piece.trap == Some(addr)) else {
@@ -36,7 +36,7 @@ pub(super) fn trapped(context: &mut Context) -> bool {
 /// Deals with a breakpoint of the engine's without calling a handler, or any function outside of the engine: goes to a
 /// copy of the instruction. Returns false if that is not possible.
 pub(super) fn pass(context: &mut Context) -> bool {
-    let addr = context.rip.wrapping_sub(1);
+    let addr = context.breakpoint();
     let site = Site::at(addr);
     if let Some(site) = site.filter(|site| site.head.armed.load(Ordering::Acquire) != 0) {
         let Some(piece) = site.boosted() else {
@@ -45,12 +45,12 @@ pub(super) fn pass(context: &mut Context) -> bool {
         // The list stays: what made the thread busy keeps it. Else nobody waits for a thread that is not seen to be.
         site.nodes().for_each(miss);
         site.return_nodes().for_each(miss);
-        context.rip = piece.range.start;
+        context.set_pc(piece.range.start);
         return true;
     }
     let to = INSIDE.get(addr).or(site.map(|_| addr));
     if let Some(to) = to {
-        context.rip = to;
+        context.set_pc(to);
     }
     to.is_some()
 }
@@ -142,10 +142,7 @@ fn go_on(site: &Site, thread: Option<&Thread>, mut registers: Registers, context
     };
     if simulated && let Some(simulation) = &site.simulation {
         let before = registers;
-        let (mut flags, mut pc) = (registers.flags, registers.pc);
-        let result = simulation.run(registers.general(), &mut flags, &mut pc, &mut Own);
-        (registers.flags, registers.pc) = (flags, pc);
-        if result.is_err() {
+        if arch::simulate(simulation, &mut registers).is_err() {
             fault(&before, context);
             return;
         }
@@ -187,7 +184,7 @@ fn fault(registers: &Registers, context: &mut Context) {
 
 /// Behind an instruction that was executed out of line.
 fn stepped(site: &Site, context: &mut Context) {
-    context.rip = site.next();
+    context.set_pc(site.next());
     let Some(thread) = threads::current() else {
         return;
     };
@@ -206,7 +203,7 @@ pub(super) struct Place {
     /// The program's instruction.
     pub addr: u64,
     /// Bytes that the copy has pushed already when it faults, and the original would not have.
-    pub pushed: u64,
+    pub pushed: i64,
 }
 
 /// The program's instruction that an instruction of an island was moved from.

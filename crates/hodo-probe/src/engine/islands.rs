@@ -5,19 +5,15 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use super::arch::{COUNTERS, ISLAND as SIZE, REACH, common};
 use super::maps::{self, Mapping};
 use super::site::Site;
-use super::{common, sys, threads};
+use super::{sys, threads};
 
-/// Bytes of an island's code.
-const SIZE: u64 = 1 << 18;
-/// Bytes of the counters behind it, and of each: no two share a line of the cache.
-const COUNTERS: u64 = 1 << 18;
+/// Bytes of a counter: no two share a line of the cache.
 const COUNTER: usize = 64;
 /// Pieces begin at multiples of this.
 const UNIT: u64 = 16;
-/// An island is no further from what it serves, so that what that refers to is in reach, too, mostly.
-const REACH: u64 = 1 << 30;
 const MOST: usize = 4096;
 
 /// Code of ours for one site.

@@ -4,10 +4,10 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use hodo_arch::native::scan::{Flow, Reference, Sweep};
-use hodo_arch::native::vectors::{Vectors, vectors};
+use hodo_arch::native::scan::Flow;
 
-use super::layout::{Handler, KEEP_ALL, KEEP_NONE, KEEP_SSE};
+use super::arch::handlers::{MOST_BYTES, look};
+use super::layout::{Handler, KEEP_ALL, KEEP_NONE};
 use super::maps::{self, Mapping};
 use hodo_text::Memory;
 
@@ -30,20 +30,16 @@ impl Known {
         {
             return *keep;
         }
-        let keep = match walk(memory, maps, addr) {
-            Vectors::None => KEEP_NONE,
-            Vectors::Lower => KEEP_SSE,
-            Vectors::All => KEEP_ALL,
-        };
+        let keep = walk(memory, maps, addr);
         self.0.insert(addr, (bytes, keep));
         keep
     }
 }
 
-fn walk(memory: &Memory, maps: &[Mapping], start: u64) -> Vectors {
+fn walk(memory: &Memory, maps: &[Mapping], start: u64) -> u32 {
     let mut seen = BTreeSet::new();
     let mut open = vec![start];
-    let mut found = Vectors::None;
+    let mut found = KEEP_NONE;
     while let Some(at) = open.pop() {
         let mut at = at;
         let mut code: Vec<u8> = Vec::new();
@@ -53,19 +49,18 @@ fn walk(memory: &Memory, maps: &[Mapping], start: u64) -> Vectors {
                 break;
             }
             if seen.len() > MOST {
-                return Vectors::All;
+                return KEEP_ALL;
             }
-            // An instruction has fifteen bytes at most.
-            if ((at - base) as usize) + 15 > code.len() {
+            if ((at - base) as usize) + MOST_BYTES > code.len() {
                 base = at;
                 code = super::analyze::code(memory, at..at + CHUNK as u64);
             }
             let here = code.get((at - base) as usize..).unwrap_or_default();
-            let Some(insn) = Sweep::new(here, at).next() else {
-                return Vectors::All;
+            let Some(insn) = look(here, at) else {
+                return KEEP_ALL;
             };
-            found = found.max(vectors(here, at));
-            if found == Vectors::All {
+            found = found.max(insn.keep);
+            if found == KEEP_ALL {
                 return found;
             }
             match insn.flow {
@@ -76,30 +71,28 @@ fn walk(memory: &Memory, maps: &[Mapping], start: u64) -> Vectors {
                     break;
                 }
                 Flow::IndirectCall | Flow::IndirectJump => {
-                    match constant(memory, maps, insn.reference) {
+                    match constant(memory, maps, insn.word) {
                         Some(to) => {
                             open.push(to);
                             if insn.flow == Flow::IndirectJump {
                                 break;
                             }
                         }
-                        None => return Vectors::All,
+                        None => return KEEP_ALL,
                     }
                 }
                 Flow::Return { .. } | Flow::Fault => break,
-                Flow::Invalid => return Vectors::All,
+                Flow::Invalid => return KEEP_ALL,
             }
-            at = insn.end();
+            at = insn.end;
         }
     }
     found
 }
 
 /// The address in a word of memory that is never written.
-fn constant(memory: &Memory, maps: &[Mapping], reference: Reference) -> Option<u64> {
-    let Reference::Memory(word) = reference else {
-        return None;
-    };
+fn constant(memory: &Memory, maps: &[Mapping], word: Option<u64>) -> Option<u64> {
+    let word = word?;
     maps::find(maps, word).filter(|map| !map.write)?;
     memory.read(word, 8).try_into().ok().map(u64::from_le_bytes)
 }

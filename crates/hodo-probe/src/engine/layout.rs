@@ -3,62 +3,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
-/// The general registers of the program at a probe. What a handler changes is changed for the program.
-///
-/// Vector and floating-point registers are the program's when a handler begins, if it begins by reading them; whatever it
-/// does with them, the program's come back.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Registers {
-    pub rax: u64,
-    pub rcx: u64,
-    pub rdx: u64,
-    pub rbx: u64,
-    pub rsp: u64,
-    pub rbp: u64,
-    pub rsi: u64,
-    pub rdi: u64,
-    pub r8: u64,
-    pub r9: u64,
-    pub r10: u64,
-    pub r11: u64,
-    pub r12: u64,
-    pub r13: u64,
-    pub r14: u64,
-    pub r15: u64,
-    pub flags: u64,
-    /// Address of the instruction that comes next: the probed one in a handler before it. A handler that changes it has the
-    /// program go on there; the probed instruction is not executed then.
-    pub pc: u64,
-}
-
-impl Registers {
-    /// An argument of the function that begins here, by the C convention (System V ABI, x86-64 supplement, 3.2.3): the first
-    /// six, counted from 0, that are integers or pointers.
-    #[must_use]
-    pub fn argument(&self, index: usize) -> Option<u64> {
-        [self.rdi, self.rsi, self.rdx, self.rcx, self.r8, self.r9]
-            .get(index)
-            .copied()
-    }
-
-    /// Has the function that begins here return this value without running.
-    ///
-    /// # Safety
-    /// The probe must stand at a function's first instruction, so that the stack pointer leads to its return address.
-    pub unsafe fn return_now(&mut self, value: u64) {
-        self.rax = value;
-        // SAFETY: the caller says that the return address is there.
-        self.pc = unsafe { (self.rsp as *const u64).read() };
-        self.rsp += 8;
-    }
-
-    pub(super) fn general(&mut self) -> &mut [u64; 16] {
-        // SAFETY: (1) the first sixteen fields are words in the order of the processor's numbers; (2) the form is C's.
-        unsafe { &mut *(&raw mut *self).cast() }
-    }
-}
+pub use super::arch::Registers;
 
 /// What is called at a probe: with the registers, and the word given at registration.
 ///
@@ -114,7 +59,7 @@ pub(super) struct Node {
 
 /// How much of the vector state handlers may change.
 pub(super) const KEEP_NONE: u32 = 0;
-pub(super) const KEEP_SSE: u32 = 1;
+pub(super) const KEEP_SOME: u32 = 1;
 pub(super) const KEEP_ALL: u32 = 2;
 
 /// The part of a site that hits look at.

@@ -43,8 +43,7 @@
 //! * A module must not be unmapped while there are probes in it.
 
 mod analyze;
-mod common;
-mod counts;
+mod arch;
 mod functions;
 mod hit;
 mod index;
@@ -53,7 +52,6 @@ mod keep;
 mod layout;
 mod lists;
 mod maps;
-mod memory;
 mod optimize;
 mod patch;
 mod refusal;
@@ -61,7 +59,6 @@ mod registry;
 mod returns;
 mod signals;
 mod site;
-mod spots;
 mod sys;
 mod threads;
 

@@ -1,16 +1,20 @@
 //! Changing code that runs: breakpoints and jumps, by the protocol that lets no processor execute half an instruction.
 //!
-//! The first byte becomes a breakpoint; then the rest is written, those bytes first at which an instruction of the program
-//! begins, as breakpoints; then the first byte. Between these steps each processor executes a serializing instruction. So a
+//! The first instruction becomes a breakpoint; then the rest is written, those places first at which an instruction of the program
+//! begins, as breakpoints; then what is in the breakpoint's place. Between these steps each processor executes a serializing instruction. So a
 //! thread that stands in the middle of what is overwritten comes to a breakpoint, however late, for the bytes at those
 //! places stay breakpoints as long as the jump is there.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use super::site::{INT3, Site};
+use super::arch::BREAKPOINT;
+use super::site::Site;
 use super::sys::{self, Errno};
 use hodo_text::{Change, Memory};
+
+/// Bytes of a breakpoint.
+const HEAD: usize = BREAKPOINT.len();
 
 /// What is to be at a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,37 +55,40 @@ fn change(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno
         let detour = unsafe { site.detour.load(Ordering::Acquire).as_ref() };
         let inside = detour.map_or(&[][..], |detour| &detour.inside);
         let [heads, firsts, seconds, lasts] = &mut steps;
-        heads.push((addr, vec![INT3]));
-        let original = || site.original[1..5].to_vec();
+        heads.push((addr, BREAKPOINT.to_vec()));
+        let Some(jump) = detour.and_then(|detour| detour.jump.as_deref()) else {
+            if *want == Want::Nothing && addr >= covered {
+                lasts.push((addr, site.original[..HEAD].to_vec()));
+            }
+            continue;
+        };
+        let original = || site.original[HEAD..jump.len()].to_vec();
         let stopped = || {
             let mut bytes = original();
-            inside
-                .iter()
-                .for_each(|at| bytes[usize::from(*at) - 1] = INT3);
+            for at in inside {
+                bytes[usize::from(*at) - HEAD..][..HEAD].copy_from_slice(BREAKPOINT);
+            }
             bytes
         };
         match (was, *want) {
             (Want::Jump, _) => {
                 // The starts of instructions come last.
-                firsts.push((addr + 1, stopped()));
-                seconds.push((addr + 1, original()));
+                firsts.push((addr + HEAD as u64, stopped()));
+                seconds.push((addr + HEAD as u64, original()));
             }
             (_, Want::Jump) => {
-                let Some(jump) = detour.and_then(|detour| detour.jump) else {
-                    continue;
-                };
                 if !inside.is_empty() {
-                    firsts.push((addr + 1, stopped()));
+                    firsts.push((addr + HEAD as u64, stopped()));
                 }
-                seconds.push((addr + 1, jump[1..].to_vec()));
-                lasts.push((addr, vec![jump[0]]));
-                covered = addr + 5;
+                seconds.push((addr + HEAD as u64, jump[HEAD..].to_vec()));
+                lasts.push((addr, jump[..HEAD].to_vec()));
+                covered = addr + jump.len() as u64;
             }
             _ => {}
         }
         // A jump may be written over it in the same go.
         if *want == Want::Nothing && addr >= covered {
-            lasts.push((addr, vec![site.original[0]]));
+            lasts.push((addr, site.original[..HEAD].to_vec()));
         }
     }
     for (site, want) in &work {

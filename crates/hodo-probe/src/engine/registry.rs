@@ -7,6 +7,8 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use super::arch::spots::Spots;
+use super::arch::{LONGEST, SHORTEST};
 use super::layout::{Handler, KEEP_NONE, Node};
 use super::lists::{free, narrow, relist, settle};
 use super::maps::{self, Mapping};
@@ -14,7 +16,6 @@ use super::optimize::Variant;
 use super::patch::{self, Want};
 use super::refusal::Refusal;
 use super::site::{Detour, Site};
-use super::spots::Spots;
 use super::{
     Execution, Optimization, Probe, Request, analyze, keep, optimize, returns, signals, sys,
     threads,
@@ -181,7 +182,8 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
     let mut all: Vec<&'static Site> = Vec::with_capacity(sites.len());
     for site in sites {
         let addr = site.addr();
-        all.extend((addr.saturating_sub(4)..addr + 5).filter_map(Site::at));
+        let longest = LONGEST as u64;
+        all.extend((addr.saturating_sub(longest - 1)..addr + longest).filter_map(Site::at));
     }
     all.sort_by_key(|site| site.addr());
     all.dedup_by_key(|site| site.addr());
@@ -190,8 +192,8 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
     let mut changed = Vec::new();
     let mut code = Vec::new();
     for site in all {
-        let alone = || {
-            !(site.addr() + 1..site.addr() + 5)
+        let alone = |jump: usize| {
+            !(site.addr() + 1..site.addr() + jump as u64)
                 .filter_map(Site::at)
                 .any(is_wanted)
         };
@@ -214,11 +216,11 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
             want = Want::Nothing;
         } else if may_jump(site)
             && inner.is_time(site)
-            && alone()
+            && alone(SHORTEST)
             && let Some(detour) = variants
                 .iter()
                 .find_map(|variant| inner.detour(site, *variant, &mut code))
-            && detour.jump.is_some()
+            && detour.jump.as_ref().is_some_and(|jump| alone(jump.len()))
         {
             want = Want::Jump;
             if counts() {

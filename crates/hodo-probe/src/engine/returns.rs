@@ -8,21 +8,23 @@
 //!
 //! Unwinders find the caller by tables that [`register_frames`](super::Engine::register_frames) hands to them.
 
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::arch;
 use super::sys::{self, Errno};
 
-/// How far a return address is from its shadow; no multiple of a page, or reading the one would seem to depend on the other.
-const DISTANCE: u64 = 0x2000_0000_0840;
-/// Below the mappings of libraries, so much may be stacks.
-const BELOW: u64 = 1 << 40;
-const TOP: u64 = 0x7FFF_FFFF_F000;
-/// The bytes behind the first instruction at the point of return, by which it is known.
-const MAGIC: u32 = 0x4F44_4F48;
+/// Where return addresses have a shadow, and how far that is below them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Window {
+    pub low: u64,
+    pub top: u64,
+    pub distance: u64,
+}
 
-/// The lowest place of a return address that has a shadow; 0 while there is none.
+/// The lowest place of a return address that has a shadow; 0 while there is none. The place above the highest.
 static LOW: AtomicU64 = AtomicU64::new(0);
+static TOP: AtomicU64 = AtomicU64::new(0);
+static DISTANCE: AtomicU64 = AtomicU64::new(0);
 
 /// Reserves the shadow. It takes memory only where it is used.
 pub(super) fn start() -> Result<(), Errno> {
@@ -30,9 +32,9 @@ pub(super) fn start() -> Result<(), Errno> {
         return Ok(());
     }
     let here = sys::map(0, 4096, sys::PROT_READ, 0)?;
-    let low = (here - BELOW) & !0xFFFF;
-    let place = (low - DISTANCE) & !0xFFF;
-    let size = TOP - low + 8192;
+    let window = arch::returns::window(here);
+    let place = (window.low - window.distance) & !0xFFF;
+    let size = window.top - window.low + 8192;
     sys::map(
         place,
         size as usize,
@@ -40,118 +42,17 @@ pub(super) fn start() -> Result<(), Errno> {
         sys::MAP_NORESERVE,
     )?;
     sys::leave_out_of_dumps(place, size as usize);
-    LOW.store(low, Ordering::Release);
+    TOP.store(window.top, Ordering::Release);
+    DISTANCE.store(window.distance, Ordering::Release);
+    LOW.store(window.low, Ordering::Release);
     Ok(())
 }
 
-/// What the code refers to.
-pub(super) struct Places {
-    /// Address of the pointer to the head of the site's return handlers.
-    pub head: u64,
-    /// The code that all detours share.
-    pub common: u64,
-    /// What counts calls whose exit is not seen.
-    pub missed: u64,
-}
-
-/// Offsets in the code.
-pub(super) struct Emitted {
-    pub code: Vec<u8>,
-    /// From the call of the body to the end of what follows it.
-    pub frames: [u64; 2],
-}
-
-/// The code between the entry's handlers and the body, which comes directly behind it. It stands at `at`.
-pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
-    let low = LOW.load(Ordering::Acquire);
-    let mut code: Vec<u8> = Vec::new();
-    let distance = (0u64.wrapping_sub(DISTANCE)).to_le_bytes();
-    let raw = |code: &mut Vec<u8>, bytes: &[u8]| code.extend_from_slice(bytes);
-    let relative = |code: &mut Vec<u8>, to: u64| {
-        let bytes = super::optimize::distance(at + code.len() as u64 + 4, to)?;
-        code.extend(bytes);
-        Some(())
-    };
-    raw(&mut code, &[0x50, 0x51]); // push rax; push rcx
-    raw(&mut code, &[0x48, 0x8D, 0x44, 0x24, 0x10]); // lea rax, [rsp+16]
-    raw(&mut code, &[0x48, 0xB9]); // mov rcx, low
-    raw(&mut code, &low.to_le_bytes());
-    raw(&mut code, &[0x48, 0x29, 0xC8]); // sub rax, rcx
-    raw(&mut code, &[0x48, 0xB9]); // mov rcx, size
-    raw(&mut code, &(TOP - low).to_le_bytes());
-    raw(&mut code, &[0x48, 0x39, 0xC8, 0x0F, 0x83]); // cmp rax, rcx; jae without
-    let outside = code.len();
-    raw(&mut code, &[0; 4]);
-    raw(&mut code, &[0x48, 0x8B, 0x44, 0x24, 0x10]); // mov rax, [rsp+16]
-    raw(&mut code, &[0x81, 0x78, 0x08]); // cmp dword [rax+8], magic
-    raw(&mut code, &MAGIC.to_le_bytes());
-    raw(&mut code, &[0x0F, 0x84]); // je without
-    let tail = code.len();
-    raw(&mut code, &[0; 4]);
-    raw(&mut code, &[0x48, 0xB9]); // mov rcx, -distance
-    raw(&mut code, &distance);
-    raw(&mut code, &[0x48, 0x89, 0x44, 0x0C, 0x10]); // mov [rsp+rcx+16], rax
-    raw(&mut code, &[0x59, 0x58]); // pop rcx; pop rax
-    raw(&mut code, &[0x48, 0x8D, 0x64, 0x24, 0x08, 0xE8]); // lea rsp, [rsp+8]; call body
-    let body = code.len();
-    raw(&mut code, &[0; 4]);
-    let back = code.len();
-    raw(&mut code, &[0x48, 0x8D, 0x64, 0x24, 0xF8]); // lea rsp, [rsp-8]
-    raw(&mut code, &[0x0F, 0x1F, 0x80]); // nop [rax+magic]
-    raw(&mut code, &MAGIC.to_le_bytes());
-    raw(&mut code, &[0x50, 0x51]); // push rax; push rcx
-    raw(&mut code, &[0x48, 0xB9]); // mov rcx, -distance
-    raw(&mut code, &distance);
-    raw(&mut code, &[0x48, 0x8B, 0x44, 0x0C, 0x10]); // mov rax, [rsp+rcx+16]
-    raw(&mut code, &[0x48, 0x89, 0x44, 0x24, 0x10]); // mov [rsp+16], rax
-    raw(&mut code, &[0x59, 0x58]); // pop rcx; pop rax
-    raw(&mut code, &[0x48, 0x8D, 0x64, 0x24, 0x80]); // lea rsp, [rsp-128]
-    raw(&mut code, &[0xFF, 0x35]); // push [head]
-    relative(&mut code, places.head)?;
-    raw(&mut code, &[0xE8]); // call common
-    relative(&mut code, places.common)?;
-    raw(&mut code, &[0x48, 0x8D, 0xA4, 0x24, 0x88, 0, 0, 0]); // lea rsp, [rsp+136]
-    raw(&mut code, &[0xC3]); // ret
-    let without = code.len();
-    raw(&mut code, &[0x48, 0xB9]); // mov rcx, missed
-    raw(&mut code, &places.missed.to_le_bytes());
-    raw(&mut code, &[0xF0, 0x48, 0xFF, 0x01]); // lock inc qword [rcx]
-    raw(&mut code, &[0x59, 0x58]); // pop rcx; pop rax
-    let end = code.len();
-    for (place, to) in [(outside, without), (tail, without), (body, end)] {
-        let distance = (to - place - 4) as u32;
-        code[place..place + 4].copy_from_slice(&distance.to_le_bytes());
+/// What was reserved.
+pub(super) fn window() -> Window {
+    Window {
+        low: LOW.load(Ordering::Acquire),
+        top: TOP.load(Ordering::Acquire),
+        distance: DISTANCE.load(Ordering::Acquire),
     }
-    Some(Emitted {
-        code,
-        frames: [at + back as u64, at + without as u64],
-    })
-}
-
-/// Unwind tables (DWARF 5, section 6.4) for the code from the point of return on: a CIE, an FDE and the end. Where the stack
-/// pointer is moved, an unwinder that looks from a signal would be wrong; from a callee it looks at the first byte only.
-pub(super) fn frames([start, end]: [u64; 2]) -> Vec<u8> {
-    fn entry(out: &mut Vec<u8>, mut body: Vec<u8>) {
-        body.resize(body.len().next_multiple_of(8) + 4, 0);
-        out.extend((body.len() as u32).to_le_bytes());
-        out.extend(body);
-    }
-    let mut cie = vec![0, 0, 0, 0, 1, 0, 1, 0x78, 16];
-    // The frame's address is 8 below the stack pointer; it must differ from the caller's.
-    cie.extend([0x12, 7, 1]); // def_cfa_sf rsp, 1 (times -8)
-    let mut address = vec![0x0E]; // const8u
-    address.extend(DISTANCE.to_le_bytes());
-    address.extend([0x1C]); // minus
-    cie.extend([0x10, 16, address.len() as u8]); // expression: the return address is there
-    cie.extend(address);
-    cie.extend([0x16, 7, 2, 0x38, 0x22]); // val_expression: rsp is the address plus 8
-    let mut out = Vec::new();
-    entry(&mut out, cie);
-    let mut fde = ((out.len() + 4) as u32).to_le_bytes().to_vec();
-    // Unwinders look one byte before the point of return.
-    fde.extend((start - 1).to_le_bytes());
-    fde.extend((end - start + 1).to_le_bytes());
-    entry(&mut out, fde);
-    out.extend([0; 4]);
-    out
 }

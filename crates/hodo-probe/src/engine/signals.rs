@@ -5,78 +5,16 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::arch::{self, Context};
 use super::hit;
 use super::islands;
-use super::layout::{Registers, Thread};
+use super::layout::Thread;
 use super::site::INSIDE;
 use super::sys::{self, Action};
-use super::{common, memory, threads};
+use super::threads;
 
 /// The signals of faults.
 const FAULTS: [i32; 4] = [sys::SIGSEGV, sys::SIGBUS, sys::SIGILL, sys::SIGFPE];
-
-/// `ucontext_t` as the kernel has it, up to the mask.
-#[repr(C)]
-pub(super) struct Context {
-    flags: u64,
-    link: u64,
-    stack: [u64; 3],
-    r8_to_r15: [u64; 8],
-    rdi: u64,
-    rsi: u64,
-    rbp: u64,
-    rbx: u64,
-    rdx: u64,
-    rax: u64,
-    rcx: u64,
-    pub rsp: u64,
-    pub rip: u64,
-    eflags: u64,
-    segments: u64,
-    error: u64,
-    trap: u64,
-    old_mask: u64,
-    cr2: u64,
-    floating: u64,
-    reserved: [u64; 8],
-    mask: u64,
-}
-
-impl Context {
-    /// The registers; the program counter as it is in the context.
-    pub(super) fn registers(&self) -> Registers {
-        let [r8, r9, r10, r11, r12, r13, r14, r15] = self.r8_to_r15;
-        Registers {
-            rax: self.rax,
-            rcx: self.rcx,
-            rdx: self.rdx,
-            rbx: self.rbx,
-            rsp: self.rsp,
-            rbp: self.rbp,
-            rsi: self.rsi,
-            rdi: self.rdi,
-            r8,
-            r9,
-            r10,
-            r11,
-            r12,
-            r13,
-            r14,
-            r15,
-            flags: self.eflags,
-            pc: self.rip,
-        }
-    }
-
-    /// Sets them.
-    pub(super) fn set(&mut self, registers: &Registers) {
-        let r = registers;
-        self.r8_to_r15 = [r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15];
-        (self.rdi, self.rsi, self.rbp, self.rbx) = (r.rdi, r.rsi, r.rbp, r.rbx);
-        (self.rdx, self.rax, self.rcx) = (r.rdx, r.rax, r.rcx);
-        (self.rsp, self.rip, self.eflags) = (r.rsp, r.pc, r.flags);
-    }
-}
 
 /// The start of `siginfo_t` of a fault.
 #[repr(C)]
@@ -119,7 +57,6 @@ static EARLIER: [Earlier; 32] = [const {
         action: UnsafeCell::new(Action {
             handler: 0,
             flags: 0,
-            restorer: 0,
             mask: 0,
         }),
         used: AtomicBool::new(false),
@@ -151,7 +88,6 @@ pub(super) fn install() -> Result<(), sys::Errno> {
             handler: handler as *const () as usize,
             // Handlers of probes may need more than an alternate stack has. Stacks that overflow need one.
             flags: sys::SA_SIGINFO | sys::SA_NODEFER | if trap { 0 } else { sys::SA_ONSTACK },
-            restorer: 0,
             mask: if trap { others() } else { 0 },
         };
         // SAFETY: (1) the handlers are ours; (2) the earlier action is stored before, and by the engine's lock alone.
@@ -196,8 +132,7 @@ extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
         }
     };
     mark(1);
-    // SI_KERNEL: a breakpoint.
-    let ours = info.code == 0x80 && hit::trapped(context);
+    let ours = info.code == arch::BREAKPOINT_CODE && hit::trapped(context);
     mark(0);
     if !ours {
         chain(signal, info, context);
@@ -209,10 +144,13 @@ extern "C" fn on_fault(signal: i32, info: *mut Info, context: *mut Context) {
     let (info, context) = unsafe { (&mut *info, &mut *context) };
     // Others come from a process, and not from what the thread did.
     let made_here = info.code > 0;
-    if made_here && (memory::faulted(signal, info.code, info.addr, context) || recovered(context)) {
+    let ours = |context: &mut Context| {
+        arch::faulted(signal, info.code, info.addr, context) || recovered(context)
+    };
+    if made_here && ours(context) {
         return;
     }
-    if made_here && islands::contains(context.rip) {
+    if made_here && islands::contains(context.pc()) {
         moved(signal, info, context);
     } else {
         chain(signal, info, context);
@@ -221,9 +159,8 @@ extern "C" fn on_fault(signal: i32, info: *mut Info, context: *mut Context) {
 
 /// Leaves a handler of a probe that faulted.
 fn recovered(context: &mut Context) -> bool {
-    const DIRECTION: u64 = 0x400;
     // SAFETY: the pointer is null or leads into the table.
-    let thread: Option<&Thread> = unsafe { common::thread_pointer().as_ref() };
+    let thread: Option<&Thread> = unsafe { arch::common::thread_pointer().as_ref() };
     let Some(thread) = thread.filter(|thread| thread.busy.load(Ordering::Relaxed) != 0) else {
         return false;
     };
@@ -237,15 +174,13 @@ fn recovered(context: &mut Context) -> bool {
         node.faulted.store(1, Ordering::Relaxed);
         node.enabled.store(0, Ordering::Release);
     }
-    context.rip = to;
-    context.rsp = thread.recover_sp.load(Ordering::Relaxed);
-    context.eflags &= !DIRECTION;
+    context.leave(to, thread.recover_sp.load(Ordering::Relaxed));
     true
 }
 
 /// A fault of a moved instruction: the program's handler sees it where the program has it.
 fn moved(signal: i32, info: &mut Info, context: &mut Context) {
-    let here = context.rip;
+    let here = context.pc();
     let Some(place) = hit::original(here) else {
         chain(signal, info, context);
         return;
@@ -255,15 +190,15 @@ fn moved(signal: i32, info: &mut Info, context: &mut Context) {
         reset(signal);
         return;
     }
-    context.rip = place.addr;
-    context.rsp = context.rsp.wrapping_add(place.pushed);
+    context.set_pc(place.addr);
+    context.pop(place.pushed);
     chain(signal, info, context);
-    if context.rip == place.addr {
+    if context.pc() == place.addr {
         // To be tried again, which is no further hit.
-        context.rip = here;
-        context.rsp = context.rsp.wrapping_sub(place.pushed);
-    } else if let Some(copy) = INSIDE.get(context.rip) {
-        context.rip = copy;
+        context.set_pc(here);
+        context.pop(-place.pushed);
+    } else if let Some(copy) = INSIDE.get(context.pc()) {
+        context.set_pc(copy);
     }
 }
 
@@ -299,7 +234,7 @@ pub(super) fn chain(signal: i32, info: &mut Info, context: &mut Context) {
         0 => 1 << (signal - 1),
         _ => 0,
     };
-    sys::set_mask(context.mask | action.mask | own);
+    sys::set_mask(context.mask() | action.mask | own);
     // SAFETY: (1) this is the handler that the program has given to the kernel; (2) the arguments are those of the kernel.
     unsafe {
         if action.flags & sys::SA_SIGINFO != 0 {

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use hodo_arch::native::simulate::Simulation;
 
+use super::arch::BREAKPOINT;
 use super::index::Index;
 use super::islands::Piece;
 use super::layout::{Head, Node};
@@ -16,13 +17,10 @@ pub(super) static SITES: Index = Index::new();
 /// For instructions that a jump has overwritten in part: the address of the moved copy.
 pub(super) static INSIDE: Index = Index::new();
 
-/// The breakpoint.
-pub(super) const INT3: u8 = 0xCC;
-
 /// What a jump at a site leads to.
 pub(super) struct Detour {
     /// The jump, if there is room for one.
-    pub jump: Option<[u8; 5]>,
+    pub jump: Option<Vec<u8>>,
     /// Offsets of instructions that it overwrites, but for the first.
     pub inside: Vec<u8>,
     /// Where one goes on behind the handlers of the entry.
@@ -96,10 +94,17 @@ impl Site {
 
     /// How many bytes of the program are overwritten while the site is armed.
     pub(super) fn patched(&self) -> usize {
-        match self.jumped.load(Ordering::Acquire) {
-            0 => 1,
-            _ => 5,
+        if self.jumped.load(Ordering::Acquire) == 0 {
+            return BREAKPOINT.len();
         }
+        self.jump().map_or(BREAKPOINT.len(), |jump| jump.len())
+    }
+
+    /// The jump that is there, or is to be.
+    pub(super) fn jump(&self) -> Option<&'static [u8]> {
+        // SAFETY: detours stay.
+        let detour = unsafe { self.detour.load(Ordering::Acquire).as_ref() };
+        detour.and_then(|detour| detour.jump.as_deref())
     }
 
     /// The bytes of its instruction.

@@ -1,18 +1,13 @@
 //! What else the engine wants from the kernel: mappings and signals.
 
-use core::arch::global_asm;
-
 use hodo_text::sys::call;
+
+use super::arch::sys::number::{MADVISE, MMAP, MUNMAP, RT_SIGPROCMASK};
+pub(super) use super::arch::sys::{Action, barrier, sigaction};
 pub(super) use hodo_text::sys::{
     Errno, O_RDONLY, close, open, process, read, register_sync_core, signal_thread, sync_core,
     thread, yield_now,
 };
-
-const MMAP: usize = 9;
-const MUNMAP: usize = 11;
-const RT_SIGACTION: usize = 13;
-const RT_SIGPROCMASK: usize = 14;
-const MADVISE: usize = 28;
 
 pub(super) const PROT_READ: usize = 1;
 pub(super) const PROT_WRITE: usize = 2;
@@ -58,56 +53,10 @@ pub(super) fn leave_out_of_dumps(at: u64, size: usize) {
     let _ = unsafe { call(MADVISE, [at as usize, size, MADV_DONTDUMP, 0, 0, 0]) };
 }
 
-/// `struct sigaction` as the kernel has it.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Action {
-    pub handler: usize,
-    pub flags: u64,
-    pub restorer: usize,
-    pub mask: u64,
-}
-
 pub(super) const SA_SIGINFO: u64 = 4;
 pub(super) const SA_ONSTACK: u64 = 0x0800_0000;
 pub(super) const SA_NODEFER: u64 = 0x4000_0000;
 pub(super) const SA_RESETHAND: u64 = 0x8000_0000;
-const SA_RESTORER: u64 = 0x0400_0000;
-
-// Unwinders and debuggers know the end of a signal frame by exactly these bytes.
-global_asm!(
-    ".pushsection .text.hodo_engine_restorer,\"ax\",@progbits",
-    ".hidden hodo_engine_restorer",
-    ".globl hodo_engine_restorer",
-    ".type hodo_engine_restorer,@function",
-    "nop",
-    "hodo_engine_restorer:",
-    ".byte 0x48, 0xC7, 0xC0, 0x0F, 0, 0, 0, 0x0F, 0x05",
-    ".size hodo_engine_restorer, . - hodo_engine_restorer",
-    ".popsection",
-);
-
-unsafe extern "C" {
-    fn hodo_engine_restorer();
-}
-
-/// Sets what a signal does, and tells what it did.
-///
-/// # Safety
-/// The handler must be one.
-pub(super) unsafe fn sigaction(signal: i32, new: Option<&Action>) -> Result<Action, Errno> {
-    let mut old = Action::default();
-    let new = new.map(|action| Action {
-        restorer: hodo_engine_restorer as *const () as usize,
-        flags: action.flags | SA_RESTORER,
-        ..*action
-    });
-    let pointer = new.as_ref().map_or(0, |action| &raw const *action as usize);
-    let args = [signal as usize, pointer, &raw mut old as usize, 8, 0, 0];
-    // SAFETY: both are of the kernel's form; the caller answers for the handler.
-    unsafe { call(RT_SIGACTION, args) }.map(|_| old)
-}
-
 /// Sets the thread's signal mask.
 pub(super) fn set_mask(mask: u64) {
     const SIG_SETMASK: usize = 2;

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use super::common;
+use super::arch::common;
 use super::layout::Thread;
 use super::sys;
 
@@ -88,7 +88,7 @@ pub(super) fn in_handler() -> bool {
 /// Waits until all handlers that run now have ended: what was taken away from the lists before is then unused.
 pub(super) fn wait() {
     // After this a thread that is not seen to be busy will see the lists as they are now.
-    sys::sync_core();
+    sys::barrier();
     let mine = common::thread_pointer();
     for thread in used() {
         if thread.tid.load(Ordering::Acquire) == 0 || core::ptr::eq(thread, mine) {

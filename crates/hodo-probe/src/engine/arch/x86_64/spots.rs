@@ -4,9 +4,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::maps::{self, Mapping};
-use super::site::INT3;
-use super::sys;
+use super::INT3;
+use crate::engine::maps::{self, Mapping};
+use crate::engine::sys;
 
 const PAGE: u64 = 4096;
 /// Bytes of a jump.
@@ -20,7 +20,7 @@ const NEAR: [u8; 16] = [
 
 /// The pages with such jumps.
 #[derive(Default)]
-pub(super) struct Spots {
+pub(in crate::engine) struct Spots {
     /// Which bytes of each page are in use.
     pages: BTreeMap<u64, [u64; 64]>,
     maps: Vec<Mapping>,
@@ -54,7 +54,7 @@ impl Wish {
 
 impl Spots {
     /// A place for a jump that fits; marked as used. Nothing if there is none.
-    pub(super) fn find(&mut self, site: u64, inside: &[u8]) -> Option<u64> {
+    pub(in crate::engine) fn find(&mut self, site: u64, inside: &[u8]) -> Option<u64> {
         let wish = Wish::new(site, inside);
         let reach = (wish.from.saturating_sub(1 << 31))..wish.from + (1 << 31);
         let own = self

@@ -60,7 +60,7 @@ pub(super) fn emit(start: u64, counter: u64, keep_flags: bool) -> Option<Vec<u8>
         code.extend([0x50, 0x9F, 0x0F, 0x90, 0xC0]); // push rax; lahf; seto al
     }
     code.extend([0xF0, 0x48, 0xFF, 0x05]); // lock inc qword [counter]
-    code.extend(super::optimize::distance(
+    code.extend(super::detour::distance(
         start + code.len() as u64 + 4,
         counter,
     )?);

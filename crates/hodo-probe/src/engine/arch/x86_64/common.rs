@@ -11,7 +11,8 @@
 use core::arch::{asm, global_asm, x86_64::__cpuid_count};
 use core::mem::offset_of;
 
-use super::layout::{Handler, Head, KEEP_ALL, KEEP_SSE, Node, Registers, Thread};
+use super::Registers;
+use crate::engine::layout::{Handler, Head, KEEP_ALL, KEEP_SOME, Node, Thread};
 
 /// Bytes of [`Registers`], and what the stack has above them in a detour: the way back, the site, the red zone.
 const FRAME: usize = size_of::<Registers>();
@@ -330,7 +331,7 @@ hodo_engine_common_end:
     DATA = const offset_of!(Node, data),
     COUNTS = const offset_of!(Node, counts),
     MISSED = const offset_of!(Node, missed),
-    KEEP_SSE = const KEEP_SSE,
+    KEEP_SSE = const KEEP_SOME,
 );
 
 // A handler is called, or left when it faults: then the result is 1.
@@ -398,7 +399,7 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// The thread must be the running one, and marked as busy; the handler must be sound here.
-pub(super) unsafe fn guarded(
+pub(in crate::engine) unsafe fn guarded(
     thread: &Thread,
     handler: Handler,
     registers: &mut Registers,
@@ -409,7 +410,7 @@ pub(super) unsafe fn guarded(
 }
 
 /// How far the running thread's pointer to its entry of the table is from what the `fs` base points to.
-pub(super) fn tls_offset() -> u64 {
+pub(in crate::engine) fn tls_offset() -> u64 {
     let offset: u64;
     // SAFETY: the linker has put the number there.
     unsafe {
@@ -423,7 +424,7 @@ pub(super) fn tls_offset() -> u64 {
 }
 
 /// The running thread's pointer to its entry.
-pub(super) fn thread_pointer() -> *const Thread {
+pub(in crate::engine) fn thread_pointer() -> *const Thread {
     let pointer;
     // SAFETY: eight bytes of each thread's own memory are there.
     unsafe {
@@ -436,7 +437,7 @@ pub(super) fn thread_pointer() -> *const Thread {
 ///
 /// # Safety
 /// The entry must be this thread's own, and stay.
-pub(super) unsafe fn set_thread_pointer(thread: *const Thread) {
+pub(in crate::engine) unsafe fn set_thread_pointer(thread: *const Thread) {
     // SAFETY: eight bytes of each thread's own memory are there.
     unsafe {
         asm!("mov fs:[{}], {}", in(reg) tls_offset(), in(reg) thread, options(nostack, preserves_flags));
@@ -462,7 +463,7 @@ fn state_size() -> Option<(u32, u64)> {
 }
 
 /// The shared code with its data, to be copied to an island's start. Nothing if the processor has no `xsave`.
-pub(super) fn code(
+pub(in crate::engine) fn code(
     claim: extern "C" fn() -> *const Thread,
     unknown: *const u64,
 ) -> Option<alloc::vec::Vec<u8>> {
@@ -485,12 +486,12 @@ pub(super) fn code(
     for (place, value) in code[data..].chunks_exact_mut(8).zip(values) {
         place.copy_from_slice(&value.to_le_bytes());
     }
-    const { assert!(KEEP_ALL > KEEP_SSE) };
+    const { assert!(KEEP_ALL > KEEP_SOME) };
     Some(code)
 }
 
 /// Whether an address is in the assembly of the engine.
-pub(super) fn is_own(addr: u64) -> bool {
+pub(in crate::engine) fn is_own(addr: u64) -> bool {
     let (start, end) = (
         &raw const hodo_engine_common,
         &raw const hodo_engine_common_end,

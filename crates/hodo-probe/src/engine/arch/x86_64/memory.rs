@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering;
 
 use hodo_arch::native::simulate::{Fault, Memory};
 
-use super::layout::Thread;
-use super::signals::Context;
+use super::{Context, common};
+use crate::engine::layout::Thread;
 
 // Copies rdx bytes from rsi to rdi; 1 if that faulted.
 global_asm!(
@@ -43,19 +43,19 @@ unsafe extern "C" {
 }
 
 /// Whether a fault is one of the copy above; then it returns.
-pub(super) fn faulted(signal: i32, code: i32, addr: u64, context: &mut Context) -> bool {
-    if !is_own(context.rip) {
+pub(in crate::engine) fn faulted(signal: i32, code: i32, addr: u64, context: &mut Context) -> bool {
+    if !is_own(context.pc()) {
         return false;
     }
     // SAFETY: the pointer is null or leads into the table.
-    let thread: Option<&Thread> = unsafe { super::common::thread_pointer().as_ref() };
+    let thread: Option<&Thread> = unsafe { common::thread_pointer().as_ref() };
     if let Some(thread) = thread {
         let values = [signal as u64, code as u64, addr];
         for (place, value) in thread.fault.iter().zip(values) {
             place.store(value, Ordering::Relaxed);
         }
     }
-    context.rip = hodo_engine_copy_faulted as *const () as u64;
+    context.set_pc(hodo_engine_copy_faulted as *const () as u64);
     true
 }
 

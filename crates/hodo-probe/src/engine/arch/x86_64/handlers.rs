@@ -1,0 +1,38 @@
+//! Reading the code of handlers: which vector registers it may change.
+
+use hodo_arch::native::scan::{Flow, Reference, Sweep};
+use hodo_arch::native::vectors::{Vectors, vectors};
+
+use crate::engine::layout::{KEEP_ALL, KEEP_NONE, KEEP_SOME};
+
+/// The longest that is looked at together.
+pub(in crate::engine) const MOST_BYTES: usize = 15;
+
+/// An instruction.
+pub(in crate::engine) struct Look {
+    /// One of `KEEP_…`.
+    pub keep: u32,
+    pub flow: Flow,
+    /// The word of memory that it uses.
+    pub word: Option<u64>,
+    /// The address behind it.
+    pub end: u64,
+}
+
+/// Looks at the instruction at the start of `code`.
+pub(in crate::engine) fn look(code: &[u8], addr: u64) -> Option<Look> {
+    let insn = Sweep::new(code, addr).next()?;
+    Some(Look {
+        keep: match vectors(code, addr) {
+            Vectors::None => KEEP_NONE,
+            Vectors::Lower => KEEP_SOME,
+            Vectors::All => KEEP_ALL,
+        },
+        flow: insn.flow,
+        word: match insn.reference {
+            Reference::Memory(word) => Some(word),
+            _ => None,
+        },
+        end: insn.end(),
+    })
+}
