@@ -11,18 +11,8 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use crate::instrument::Space;
+use crate::machine::{SYSTEM_CALL, frame};
 use crate::remote::{self, Memory, Regs};
-
-/// Offsets in the frame that the kernel makes, from the stack pointer at the handler's first instruction
-/// (`arch/x86/include/asm/sigframe.h`, `asm/sigcontext.h`): the return address, then the context.
-mod frame {
-    /// Of the alternate stack: its address, and its size.
-    pub const STACK: u64 = 8 + 16;
-    pub const STACK_SIZE: u64 = STACK + 16;
-    /// Of the interrupted stack pointer and instruction.
-    pub const RSP: u64 = 8 + 40 + 15 * 8;
-    pub const RIP: u64 = 8 + 40 + 16 * 8;
-}
 
 /// Instructions of ours that a thread is led through before a signal is delivered, at most: some system calls of the agent.
 pub const STEPS: u32 = 600;
@@ -41,7 +31,7 @@ struct Shown {
     /// Where the thread has left the program, if the probes there are behind.
     left: Option<u64>,
     /// The interrupted stack pointer.
-    rsp: u64,
+    sp: u64,
     /// The alternate stack that the frame is on, if it is on that: first address and the one behind the last.
     alternate: Option<(u64, u64)>,
 }
@@ -173,11 +163,11 @@ fn find<T: Copy>(pairs: &[(u64, T)], at: u64) -> Option<T> {
 
 /// The place of an instruction.
 pub fn place(space: &mut Space, regs: &Regs) -> Place {
-    if !space.holds(regs.rip) {
+    if !space.holds(regs.pc()) {
         return Place::Program;
     }
     let moved = Moved::of(space);
-    moved.standing(regs.rip).map_or(Place::Between, Place::At)
+    moved.standing(regs.pc()).map_or(Place::Between, Place::At)
 }
 
 impl Contexts {
@@ -188,23 +178,23 @@ impl Contexts {
 
     /// Does a handler see another address than is meant in the word at `at` of its frame?
     pub fn shows(&self, at: u64) -> bool {
-        self.shown.iter().any(|shown| shown.at + frame::RIP == at)
+        self.shown.iter().any(|shown| shown.at + frame::PC == at)
     }
 
     /// The thread is at the first instruction of a handler, for which what `real` stands for takes its place.
     pub fn entered(&mut self, tid: i32, place: Standing, real: u64) -> Result<()> {
-        let at = remote::regs(tid)?.rsp;
+        let at = remote::regs(tid)?.sp();
         let memory = Memory::open(tid)?;
         let stack = memory.read_u64(at + frame::STACK)?;
         let size = memory.read_u64(at + frame::STACK_SIZE)?;
         // A system call that is begun again stands before the place.
-        let found = memory.read_u64(at + frame::RIP)?;
+        let found = memory.read_u64(at + frame::PC)?;
         let back = real.wrapping_sub(found);
-        if back > 2 {
+        if back > SYSTEM_CALL.len() as u64 {
             return Ok(());
         }
         let shown = place.original.wrapping_sub(back);
-        memory.write(at + frame::RIP, &shown.to_le_bytes())?;
+        memory.write(at + frame::PC, &shown.to_le_bytes())?;
         let alternate = (stack..stack.saturating_add(size)).contains(&at);
         self.patience = 0;
         self.shown.push(Shown {
@@ -212,7 +202,7 @@ impl Contexts {
             shown,
             real: found,
             left: place.probed.then_some(place.original),
-            rsp: memory.read_u64(at + frame::RSP)?,
+            sp: memory.read_u64(at + frame::SP)?,
             alternate: alternate.then_some((stack, stack.saturating_add(size))),
         });
         Ok(())
@@ -225,17 +215,16 @@ impl Contexts {
         let memory = Memory::open(tid)?;
         self.patience += 1;
         let patience = self.patience < PATIENCE;
-        let returns = regs.orig_rax.cast_signed() == libc::SYS_rt_sigreturn;
+        let returns = regs.system_call() == Some(libc::SYS_rt_sigreturn);
         let mut back = None;
         self.shown.retain(|shown| {
-            // The handler's own return has taken the first word of the frame.
-            if returns && regs.rsp == shown.at + 8 {
+            if returns && regs.sp() == shown.at + frame::RETURNED {
                 back = Some(*shown);
                 return false;
             }
             let left = match shown.alternate {
-                Some((start, end)) => !(start..end).contains(&regs.rsp),
-                None => regs.rsp > shown.at + 8,
+                Some((start, end)) => !(start..end).contains(&regs.sp()),
+                None => regs.sp() > shown.at + frame::RETURNED,
             };
             let keep = patience && !left;
             if !keep {
@@ -246,7 +235,7 @@ impl Contexts {
             keep
         });
         if let Some(shown) = back {
-            let place = memory.read_u64(shown.at + frame::RIP)?;
+            let place = memory.read_u64(shown.at + frame::PC)?;
             let to = match place == shown.shown {
                 true => Some(shown.real),
                 false => {
@@ -257,7 +246,7 @@ impl Contexts {
                 }
             };
             if let Some(to) = to {
-                memory.write(shown.at + frame::RIP, &to.to_le_bytes())?;
+                memory.write(shown.at + frame::PC, &to.to_le_bytes())?;
             }
         }
         Ok(turns)
@@ -310,8 +299,8 @@ fn restore(memory: &Memory, shown: &Shown) {
             .read_u64(shown.at + offset)
             .is_ok_and(|is| is == value)
     };
-    if is(frame::RIP, shown.shown) && is(frame::RSP, shown.rsp) {
+    if is(frame::PC, shown.shown) && is(frame::SP, shown.sp) {
         // What cannot be written was no frame.
-        let _ = memory.write(shown.at + frame::RIP, &shown.real.to_le_bytes());
+        let _ = memory.write(shown.at + frame::PC, &shown.real.to_le_bytes());
     }
 }

@@ -4,18 +4,13 @@
 use anyhow::Result;
 use hodo_trace::format::SHADOW_DISTANCE;
 
+use crate::machine::{frame, is_frame};
 use crate::maps::Mapping;
 use crate::remote::{self, Memory};
 
 const PAGE: u64 = 4096;
 /// Bytes of one stack that are looked through at most.
 const DEEPEST: u64 = 16 << 20;
-/// Offsets from the return address of a signal handler, which is where the frame begins (`struct rt_sigframe`).
-const SAVED_RSP: usize = 8 + 40 + 15 * 8;
-const SAVED_RIP: usize = 8 + 40 + 16 * 8;
-const SAVED_SEGMENTS: usize = 8 + 40 + 18 * 8;
-/// The selector of 64-bit code.
-const USER_CODE: u16 = 0x33;
 
 /// Where a signal handler goes back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +18,7 @@ pub struct SignalFrame {
     /// Where the address is stored.
     pub at: u64,
     /// The address.
-    pub rip: u64,
+    pub pc: u64,
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
@@ -31,29 +26,14 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// The rest of a stack: from `rsp` to the end of its mapping.
-fn stack(memory: &Memory, maps: &[Mapping], rsp: u64) -> Option<Vec<u8>> {
-    let index = maps.partition_point(|m| m.end <= rsp);
-    let mapping = maps.get(index).filter(|m| m.start <= rsp)?;
-    let size = (mapping.end - rsp).min(DEEPEST);
+/// The rest of a stack: from `sp` to the end of its mapping.
+fn stack(memory: &Memory, maps: &[Mapping], sp: u64) -> Option<Vec<u8>> {
+    let index = maps.partition_point(|m| m.end <= sp);
+    let mapping = maps.get(index).filter(|m| m.start <= sp)?;
+    let size = (mapping.end - sp).min(DEEPEST);
     let mut bytes = vec![0; usize::try_from(size).ok()?];
-    memory.read(rsp, &mut bytes).ok()?;
+    memory.read(sp, &mut bytes).ok()?;
     Some(bytes)
-}
-
-/// Is this where signal handlers return to: `mov $15, %eax` in one of its forms, `syscall`?
-fn is_restorer(memory: &Memory, maps: &[Mapping], at: u64) -> bool {
-    let index = maps.partition_point(|m| m.end <= at);
-    if !maps
-        .get(index)
-        .is_some_and(|m| m.start <= at && m.executable)
-    {
-        return false;
-    }
-    let mut code = [0; 9];
-    memory.read(at, &mut code).is_ok()
-        && (code == [0x48, 0xC7, 0xC0, 15, 0, 0, 0, 0x0F, 0x05]
-            || code[..7] == [0xB8, 15, 0, 0, 0, 0x0F, 0x05])
 }
 
 /// The frames of signal handlers that a stopped thread is in.
@@ -62,32 +42,25 @@ fn is_restorer(memory: &Memory, maps: &[Mapping], at: u64) -> bool {
 /// If the thread is gone.
 pub fn signal_frames(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Vec<SignalFrame>> {
     let mut found = Vec::new();
-    let mut todo = vec![remote::regs(tid)?.rsp & !7];
+    let mut todo = vec![remote::regs(tid)?.sp() & !7];
     let mut done: Vec<(u64, u64)> = Vec::new();
-    while let Some(rsp) = todo.pop() {
-        if done.iter().any(|&(from, to)| (from..to).contains(&rsp)) {
+    while let Some(sp) = todo.pop() {
+        if done.iter().any(|&(from, to)| (from..to).contains(&sp)) {
             continue;
         }
-        let Some(bytes) = stack(memory, maps, rsp) else {
+        let Some(bytes) = stack(memory, maps, sp) else {
             continue;
         };
-        done.push((rsp, rsp + bytes.len() as u64));
+        done.push((sp, sp + bytes.len() as u64));
         for at in (0..bytes.len()).step_by(8) {
-            let segments = word(&bytes, at + SAVED_SEGMENTS);
-            if segments.is_none_or(|word| word as u16 != USER_CODE) {
+            if !is_frame(&bytes[at..], memory, maps) {
                 continue;
             }
-            let (Some(back), Some(saved), Some(rip)) = (
-                word(&bytes, at),
-                word(&bytes, at + SAVED_RSP),
-                word(&bytes, at + SAVED_RIP),
-            ) else {
-                continue;
-            };
-            if is_restorer(memory, maps, back) {
+            let word_at = |offset: u64| word(&bytes, at + offset as usize);
+            if let (Some(saved), Some(pc)) = (word_at(frame::SP), word_at(frame::PC)) {
                 found.push(SignalFrame {
-                    at: rsp + (at + SAVED_RIP) as u64,
-                    rip,
+                    at: sp + at as u64 + frame::PC,
+                    pc,
                 });
                 todo.push(saved & !7);
             }
@@ -98,8 +71,8 @@ pub fn signal_frames(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Vec<
 
 /// Words of the top of a stopped thread's stack.
 pub fn top_words(tid: i32, memory: &Memory, maps: &[Mapping], most: usize) -> Result<Vec<u64>> {
-    let rsp = remote::regs(tid)?.rsp & !7;
-    let bytes = stack(memory, maps, rsp).unwrap_or_default();
+    let sp = remote::regs(tid)?.sp() & !7;
+    let bytes = stack(memory, maps, sp).unwrap_or_default();
     Ok((0..bytes.len().min(most))
         .step_by(8)
         .filter_map(|at| word(&bytes, at))

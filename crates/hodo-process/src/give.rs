@@ -18,8 +18,8 @@ fn error(code: i64) -> io::Error {
 }
 
 /// Where a thread with this stack pointer has memory that can be used meanwhile.
-pub fn below(rsp: u64) -> u64 {
-    (rsp - 2 * SCRATCH) & !15
+pub fn below(sp: u64) -> u64 {
+    (sp - 2 * SCRATCH) & !15
 }
 
 /// Opens `file`, whose absolute path is `path`, in the stopped process, with the help of [`SCRATCH`] bytes at `at`. Returns the

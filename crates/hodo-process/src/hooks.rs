@@ -6,6 +6,7 @@ use std::ops::Range;
 use hodo_patch::{Hook, Island, LimitCall, Patches, Raise};
 
 use crate::instrument::Space;
+use crate::machine;
 use crate::modules::Image;
 
 /// Hooks those functions of a module.
@@ -53,10 +54,10 @@ pub fn add(
     ]);
     let range = |index: usize| symbols[index].map(|(addr, size)| addr..addr + size);
     // All memory would be all of the trace's room and of the shadow. As with sanitizers, the call succeeds and does
-    // nothing: xor eax, eax; ret.
+    // nothing.
     if let Some(function) = range(4) {
         let at = function.start.wrapping_add(bias);
-        patches.writes.push((at, vec![0x31, 0xC0, 0xC3]));
+        patches.writes.push((at, machine::RETURN_ZERO.to_vec()));
     }
     let mut hook = |hook: Hook, function: Range<u64>| {
         let at = function.start;

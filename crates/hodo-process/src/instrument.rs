@@ -28,6 +28,7 @@ use crate::aside;
 use crate::give;
 use crate::hooks;
 use crate::limits::Lifted;
+use crate::machine::{self, BREAKPOINT, EVENTS_AT, SHADOW_ROOM, SYSTEM_CALL};
 use crate::maps::{self, Mapping};
 use crate::modules::{Chosen, Image, Module, Modules};
 use crate::remote::{self, Memory, Syscalls};
@@ -35,8 +36,6 @@ use crate::select::Selection;
 use crate::session::Session;
 use crate::spots::Spots;
 
-/// Where the `events` file goes in targets: far from all that programs use, sanitizers included.
-const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_0000];
 /// A program and its island lie within so many bytes: a little less than a jump can bridge.
 const REACH: u64 = 0x7000_0000;
 /// The lowest address that may be mapped, with the usual `vm.mmap_min_addr`.
@@ -121,16 +120,16 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
 
     // The first system calls are made on the first instruction, for want of a better place.
     let regs = remote::regs(pid)?;
-    let mut first = [0; 2];
-    memory.read(regs.rip, &mut first)?;
-    memory.write(regs.rip, &[0x0F, 0x05])?;
-    let begun = Syscalls::begin(pid, regs.rip)?;
+    let mut first = SYSTEM_CALL;
+    memory.read(regs.pc(), &mut first)?;
+    memory.write(regs.pc(), &SYSTEM_CALL)?;
+    let begun = Syscalls::begin(pid, regs.pc())?;
     let budget = limits.budget();
     let mapped = map_all(
         &begun, &memory, &maps, &module, bias, linker, budget, context, &mut space,
     );
     let ended = begun.end();
-    memory.write(regs.rip, &first)?;
+    memory.write(regs.pc(), &first)?;
     mapped?;
     ended?;
     let shadows = space.shadows.iter().map(|shadow| shadow.1).sum();
@@ -206,9 +205,9 @@ fn map_all(
     context: &Work<'_>,
     space: &mut Space,
 ) -> Result<()> {
-    let rsp = remote::regs(calls.tid())?.rsp;
-    map_events(calls, memory, give::below(rsp), budget, context, space)?;
-    space.shadows = map_shadows(calls, rsp, linker, extent(module, bias))?;
+    let sp = remote::regs(calls.tid())?.sp();
+    map_events(calls, memory, give::below(sp), budget, context, space)?;
+    space.shadows = map_shadows(calls, sp, linker, extent(module, bias))?;
     let (place, need) = program_place(module, bias, maps, budget.is_none(), context)?;
     space.islands[0] = (map_island(calls, place, need)?, need);
     if let Some(base) = linker {
@@ -283,22 +282,15 @@ fn extent(module: &Module, bias: u64) -> std::ops::Range<u64> {
 /// refused here (a limit on address space, a crowded one) is mapped by the agent, piece by piece.
 fn map_shadows(
     calls: &Syscalls,
-    rsp: u64,
+    sp: u64,
     linker: Option<u64>,
     program: std::ops::Range<u64>,
 ) -> Result<[(u64, u64); 2]> {
-    const ROOM: u64 = 1 << 40;
-    // Without address space randomization the first stack ends where the address space does.
-    let top = 0x8000_0000_0000;
-    let low = linker
-        .filter(|&base| base > 1 << 46)
-        .unwrap_or(0x7E00_0000_0000)
-        .min(rsp);
     let wanted = [
-        (low - ROOM..top, true),
+        (machine::stacks(sp, linker), true),
         (
-            program.start..program.end + ROOM,
-            program.start > SHADOW_DISTANCE + (1 << 40),
+            program.start..program.end + SHADOW_ROOM,
+            program.start > SHADOW_DISTANCE + SHADOW_ROOM,
         ),
     ];
     let flags =
@@ -471,7 +463,7 @@ fn apply(
         }
         // Between the sites there may be the linker's breakpoint.
         if let Some(at) = space.r_brk.filter(|at| (start..end).contains(at)) {
-            bytes[(at - start) as usize] = 0xCC;
+            bytes[(at - start) as usize..][..BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
         }
         memory.write(start, &bytes)?;
     }
@@ -559,7 +551,7 @@ fn stop(pid: i32, space: &mut Space) -> Result<()> {
     space.keys.let_go();
     for &(site, stub) in &space.sites {
         space.traps.insert(site, stub);
-        memory.write(site, &[0xCC])?;
+        memory.write(site, &BREAKPOINT)?;
     }
     lower_semaphores(&memory, space);
     // Each on its own: what is between them, the program may be changing itself. The oldest bytes win.
@@ -571,13 +563,14 @@ fn stop(pid: i32, space: &mut Space) -> Result<()> {
     space.semaphores.clear();
     // The linker goes on telling of libraries; nothing is done about them.
     if let Some(at) = space.r_brk {
-        memory.write(at, &[0xCC])?;
+        memory.write(at, &BREAKPOINT)?;
     }
     space.stopped = true;
     Ok(())
 }
 
-/// A page of a stopped thread's own memory, with so many bytes before it; `syscall` is the address of a `syscall` instruction.
+/// A page of a stopped thread's own memory, with so many bytes before it; `syscall` is the address of an instruction that makes
+/// system calls.
 pub fn private_page(tid: i32, syscall: u64, below: u64) -> Result<u64> {
     let calls = Syscalls::begin(tid, syscall)?;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;

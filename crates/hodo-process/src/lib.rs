@@ -17,6 +17,7 @@ mod instrument;
 mod keys;
 mod launch;
 mod limits;
+mod machine;
 mod maps;
 mod modules;
 mod options;

@@ -16,6 +16,7 @@ use memmap2::Mmap;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use serde_json::json;
 
+use crate::machine::{ELF_MACHINE, NAME};
 use crate::probes::{Probed, Probes};
 use crate::reach;
 use crate::select::Selection;
@@ -113,8 +114,8 @@ impl Image {
     /// Opens a program or library for this machine. `real` is where to read it, `path` what it is called.
     pub fn open(real: &Path, path: PathBuf) -> Result<Self> {
         let image = Self::read(real, path)?;
-        if image.bytes[18..20] != [62, 0] {
-            bail!("{} is not an x86-64 program", image.path.display());
+        if image.bytes[18..20] != ELF_MACHINE.to_le_bytes() {
+            bail!("{} is not a program for {NAME}", image.path.display());
         }
         Ok(image)
     }

@@ -7,10 +7,13 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail};
 
-/// General registers.
-pub type Regs = libc::user_regs_struct;
+pub use crate::machine::{Regs, regs, set_regs};
 
-fn check(result: libc::c_long, what: &str, tid: i32) -> Result<libc::c_long> {
+/// The result of a ptrace request, or its error.
+///
+/// # Errors
+/// If there was one.
+pub fn check(result: libc::c_long, what: &str, tid: i32) -> Result<libc::c_long> {
     if result == -1 {
         let error = io::Error::last_os_error();
         return Err(error).with_context(|| format!("{what} of thread {tid}"));
@@ -117,29 +120,6 @@ pub fn set_siginfo(tid: i32, info: &libc::siginfo_t) -> Result<()> {
     check(result, "the signal", tid).map(drop)
 }
 
-/// Reads the registers.
-pub fn regs(tid: i32) -> Result<Regs> {
-    // SAFETY: all-zero is a valid user_regs_struct.
-    let mut regs: Regs = unsafe { std::mem::zeroed() };
-    // SAFETY: PTRACE_GETREGS writes one user_regs_struct to `data`.
-    let result = unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid, 0, &raw mut regs) };
-    check(result, "the registers", tid)?;
-    Ok(regs)
-}
-
-/// Writes the registers.
-pub fn set_regs(tid: i32, regs: &Regs) -> Result<()> {
-    // SAFETY: PTRACE_SETREGS reads one user_regs_struct from `data`.
-    let result = unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0, std::ptr::from_ref(regs)) };
-    check(result, "the registers", tid).map(drop)
-}
-
-/// Sets the `gs` base alone.
-pub fn set_gs_base(tid: i32, base: u64) -> Result<()> {
-    let offset = std::mem::offset_of!(Regs, gs_base) as u64;
-    request(libc::PTRACE_POKEUSER, tid, offset, base)
-}
-
 /// The signals that a stopped thread blocks.
 pub fn signal_mask(tid: i32) -> Result<u64> {
     let mut mask = 0u64;
@@ -226,7 +206,7 @@ pub fn leave_exec(tid: i32) -> Result<()> {
     Ok(())
 }
 
-/// Runs system calls in a stopped thread, at a `syscall` instruction in its memory. Signals wait meanwhile.
+/// Runs system calls in a stopped thread, at an instruction in its memory that makes them. Signals wait meanwhile.
 #[derive(Debug)]
 pub struct Syscalls {
     tid: i32,
@@ -237,7 +217,7 @@ pub struct Syscalls {
 }
 
 impl Syscalls {
-    /// `at`: the address of a `syscall` instruction, or of what begins with one.
+    /// `at`: the address of such an instruction.
     pub fn begin(tid: i32, at: u64) -> Result<Self> {
         let saved = regs(tid)?;
         let mask = signal_mask(tid)?;
@@ -260,11 +240,7 @@ impl Syscalls {
     /// One system call; the result is what the kernel returned, errors as negative numbers.
     pub fn call(&self, number: i64, arguments: [u64; 6]) -> Result<i64> {
         let mut regs = self.saved;
-        regs.rip = self.at;
-        regs.rax = number.cast_unsigned();
-        // No restart of the call in which the thread was stopped.
-        regs.orig_rax = u64::MAX;
-        [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = arguments;
+        regs.begin_call(self.at, number, arguments);
         set_regs(self.tid, &regs)?;
         // A stop at its entry, a stop at its exit; neither involves a signal. The exit of the call that the thread was
         // stopped in may come first.
@@ -296,7 +272,7 @@ impl Syscalls {
                 _ => {}
             }
         }
-        Ok(self::regs(self.tid)?.rax.cast_signed())
+        Ok(self::regs(self.tid)?.result())
     }
 
     /// Puts registers and signal mask back in a thread that was stopped by [`interrupt`], and brings it to such a stop again:

@@ -44,11 +44,7 @@ pub struct Session {
     pub events: std::sync::Arc<Events>,
 }
 
-/// The time counter of this processor.
-pub fn counter() -> u64 {
-    // SAFETY: rdtsc exists on every x86-64 processor and has no effect but its result.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
+pub use crate::machine::counter;
 
 /// A counter value and the clock at the same time: the best of a few tries.
 fn sample(clock: libc::clockid_t) -> (u64, u64) {
@@ -168,7 +164,7 @@ impl Session {
         let info = json!({
             "format": FORMAT_NAME,
             "version": FORMAT_VERSION,
-            "arch": "x86-64",
+            "arch": crate::machine::NAME,
             "hodo": env!("CARGO_PKG_VERSION"),
             "cmdline": options.cmdline,
             "exe": exe.to_string_lossy(),

@@ -25,7 +25,7 @@ pub struct Spots {
 }
 
 impl Spots {
-    /// For the stopped thread `pid`; `syscall` is the address of a `syscall` instruction.
+    /// For the stopped thread `pid`; `syscall` is the address of an instruction that makes system calls.
     pub fn new(pid: i32, syscall: u64, space: &Space) -> Self {
         Self {
             pid,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::machine;
 use crate::maps::Mapping;
 use crate::remote::{self, Memory};
 
@@ -202,25 +203,13 @@ pub fn wait_for(tid: i32, patience: Duration) -> Result<Option<i32>> {
 /// # Errors
 /// If the thread is gone.
 pub fn restart_call(tid: i32) -> Result<()> {
-    let mut regs = remote::regs(tid)?;
-    let call = regs.orig_rax.cast_signed();
-    if call < 0
-        || regs.rax.cast_signed() != -i64::from(libc::EINTR)
-        || call == libc::SYS_close
-        || has_signal(tid)
-    {
+    let regs = remote::regs(tid)?;
+    let interrupted = regs.result() == -i64::from(libc::EINTR)
+        && (regs.system_call()).is_some_and(|call| call != libc::SYS_close);
+    if !interrupted || has_signal(tid) {
         return Ok(());
     }
-    let mut code = [0; 2];
-    let at = regs.rip.wrapping_sub(2);
-    Memory::open(tid)?.read(at, &mut code)?;
-    if code == [0x0F, 0x05] {
-        regs.rip = at;
-        regs.rax = regs.orig_rax;
-        regs.orig_rax = u64::MAX;
-        remote::set_regs(tid, &regs)?;
-    }
-    Ok(())
+    machine::call_again(tid, regs)
 }
 
 fn mask(tid: i32, key: &str) -> u64 {
@@ -239,7 +228,7 @@ fn has_signal(tid: i32) -> bool {
     (mask(tid, "SigPnd:") | mask(tid, "ShdPnd:")) & !mask(tid, "SigBlk:") != 0
 }
 
-/// A `syscall` instruction of the process.
+/// An instruction of the process that makes system calls.
 pub fn syscall_place(memory: &Memory, maps: &[Mapping]) -> Option<u64> {
     // The kernel's own page first: it is always there, and small.
     let order = |m: &&Mapping| m.path.to_str() != Some("[vdso]");
@@ -250,7 +239,8 @@ pub fn syscall_place(memory: &Memory, maps: &[Mapping]) -> Option<u64> {
         .find_map(|m| {
             let mut bytes = vec![0; usize::try_from(m.end - m.start).ok()?.min(4 << 20)];
             memory.read(m.start, &mut bytes).ok()?;
-            let at = bytes.windows(2).position(|two| two == [0x0F, 0x05])?;
+            let mut windows = bytes.windows(machine::SYSTEM_CALL.len());
+            let at = windows.position(|code| code == machine::SYSTEM_CALL)?;
             Some(m.start + at as u64)
         })
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use hodo_patch::{Island, Stub};
 
+use crate::machine;
 use crate::remote::Memory;
 
 /// What is known of the stubs of one island.
@@ -46,13 +47,8 @@ impl Stubs {
             return false;
         };
         // Behind the call of its body.
-        let mut call = [0; 5];
-        at > stub.start + 4
+        at > stub.start
             && at < stub.slow.max(stub.body)
-            && memory.read(at - 5, &mut call).is_ok()
-            && call[0] == 0xE8
-            && at.wrapping_add_signed(i64::from(i32::from_le_bytes([
-                call[1], call[2], call[3], call[4],
-            ]))) == stub.body
+            && machine::called_before(memory, at) == Some(stub.body)
     }
 }

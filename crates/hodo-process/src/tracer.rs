@@ -1,6 +1,6 @@
 //! Following a program: its threads, its children, the programs that they execute.
 //!
-//! The tracer sees every new thread before its first instruction and gives it a thread control block (the `gs` base),
+//! The tracer sees every new thread before its first instruction and gives it a thread control block (see [`crate::machine`]),
 //! so the agent needs no thread-local storage and no hook in any libc. It stops nothing but what the kernel stops for
 //! it: new threads and processes, execs, signals on their way, breakpoints.
 
@@ -26,16 +26,14 @@ use crate::context::Contexts;
 use crate::control::Control;
 use crate::instrument::{self, Space, Work};
 use crate::launch::Failure;
+use crate::machine;
 use crate::modules::Modules;
 use crate::options::{Exit, RecordOptions};
 use crate::remote;
 use crate::select::Selection;
-use crate::session::{Session, counter};
+use crate::session::Session;
 use crate::signals::{self, Interrupts, Seen};
 use crate::stops;
-
-/// `si_code` of a signal that the kernel sent by itself (`asm-generic/siginfo.h`).
-const SI_KERNEL: i32 = 0x80;
 
 /// The signal with which `PTRACE_O_TRACESYSGOOD` tells of system calls.
 const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
@@ -65,8 +63,8 @@ impl Thread {
         }
     }
 
-    /// Its `gs` base, which its children inherit.
-    fn gs_base(&self) -> Option<u64> {
+    /// Where its control block is in its memory, as its children inherit it.
+    fn block(&self) -> Option<u64> {
         let space = self.space.as_ref()?.borrow();
         Some(space.events.0 + self.tcb? * tcb::SIZE)
     }
@@ -359,14 +357,13 @@ impl<'a> Tracer<'a> {
         if let Some(space) = space {
             match signal {
                 SYSTEM_CALL => return self.system_call(tid, &space),
-                // From a breakpoint instruction, not from a processor that single-steps or from another process.
-                libc::SIGTRAP if remote::siginfo(tid)?.si_code == SI_KERNEL => {
+                libc::SIGTRAP if machine::is_breakpoint(&remote::siginfo(tid)?) => {
                     let mut regs = remote::regs(tid)?;
-                    let at = regs.rip.wrapping_sub(1);
+                    let at = regs.breakpoint();
                     if space.borrow().r_brk == Some(at) {
                         let looked = self.libraries(tid, &space);
                         // The function there does nothing: return from it.
-                        regs.rip = space.borrow().ret;
+                        regs.leave_function(space.borrow().ret);
                         remote::set_regs(tid, &regs)?;
                         self.go(tid, 0)?;
                         return match looked {
@@ -378,7 +375,7 @@ impl<'a> Tracer<'a> {
                     }
                     let stub = space.borrow().traps.get(&at).copied();
                     if let Some(stub) = stub {
-                        regs.rip = stub;
+                        regs.set_pc(stub);
                         remote::set_regs(tid, &regs)?;
                         return self.go(tid, 0);
                     }
@@ -417,19 +414,10 @@ impl<'a> Tracer<'a> {
             .borrow()
             .islands
             .iter()
-            .any(|&(start, len)| (start..start + len).contains(&regs.rip));
-        if !ours {
+            .any(|&(start, len)| (start..start + len).contains(&regs.pc()));
+        if !ours || !regs.read_counter(&remote::Memory::open(tid)?)? {
             return Ok(false);
         }
-        let mut code = [0; 2];
-        remote::Memory::open(tid)?.read(regs.rip, &mut code)?;
-        if code != [0x0F, 0x31] {
-            return Ok(false);
-        }
-        let now = counter();
-        regs.rax = now & 0xFFFF_FFFF;
-        regs.rdx = now >> 32;
-        regs.rip += 2;
         remote::set_regs(tid, &regs)?;
         Ok(true)
     }
@@ -457,14 +445,8 @@ impl<'a> Tracer<'a> {
                 bucket = space.borrow().events.0 + hodo_trace::format::BUCKET;
             }
         }
-        // The stubs store through rcx, the slow path through rax (a chunk's header).
         let mut regs = remote::regs(tid)?;
-        regs.rcx = bucket;
-        regs.rax = if regs.rax >= bucket && regs.rax < bucket + (1 << 40) {
-            bucket
-        } else {
-            regs.rax
-        };
+        regs.divert(bucket, &remote::Memory::open(tid)?)?;
         remote::set_regs(tid, &regs)?;
         self.go(tid, 0)
     }
@@ -560,10 +542,10 @@ fn skip_fetch(tid: i32, space: &SharedSpace) -> Result<bool> {
         return Ok(false);
     }
     let mut regs = remote::regs(tid)?;
-    let Some(&next) = space.borrow().faults.get(&regs.rip) else {
+    let Some(&next) = space.borrow().faults.get(&regs.pc()) else {
         return Ok(false);
     };
-    regs.rip = next;
+    regs.set_pc(next);
     remote::set_regs(tid, &regs)?;
     Ok(true)
 }

@@ -12,6 +12,7 @@ use super::{
     write_island,
 };
 use crate::hooks;
+use crate::machine::BREAKPOINT;
 use crate::maps::{self, Mapping};
 use crate::modules::{Image, Version};
 use crate::remote::Memory;
@@ -40,9 +41,9 @@ pub(super) fn arm_linker(
     let Some(at) = linker_breakpoint(pid, base, maps)? else {
         return Ok(());
     };
-    let mut original = vec![0];
+    let mut original = vec![0; BREAKPOINT.len()];
     memory.read(at, &mut original)?;
-    memory.write(at, &[0xCC])?;
+    memory.write(at, &BREAKPOINT)?;
     space.originals.push((at, original));
     space.r_brk = Some(at);
     Ok(())

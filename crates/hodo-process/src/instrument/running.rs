@@ -17,6 +17,7 @@ use super::{
 use crate::aside;
 use crate::give::SCRATCH;
 use crate::hooks;
+use crate::machine::BREAKPOINT;
 use crate::maps::{self, Mapping};
 use crate::modules::{Image, Module, Version};
 use crate::remote::{self, Memory, Syscalls};
@@ -394,10 +395,10 @@ impl Prepared {
         let mapped = map_events(calls, memory, scratch, None, context, &mut self.space);
         calls.call(libc::SYS_munmap, [scratch, size, 0, 0, 0, 0])?;
         mapped?;
-        let rsp = remote::regs(calls.tid())?.rsp;
+        let sp = remote::regs(calls.tid())?.sp();
         let program = extent(&self.wanted.module, self.wanted.bias);
         let islands = std::mem::take(&mut self.space.islands);
-        self.space.shadows = map_shadows(calls, rsp, self.wanted.linker, program)?;
+        self.space.shadows = map_shadows(calls, sp, self.wanted.linker, program)?;
         for (mapped, (at, size)) in self.space.islands.iter_mut().zip(islands) {
             if size > 0 {
                 *mapped = (map_island(calls, at, size)?, size);
@@ -432,9 +433,9 @@ impl Prepared {
             apply(memory, image, *bias, patches, space)?;
         }
         if let Some(at) = r_brk {
-            let mut original = vec![0];
+            let mut original = vec![0; BREAKPOINT.len()];
             memory.read(at, &mut original)?;
-            memory.write(at, &[0xCC])?;
+            memory.write(at, &BREAKPOINT)?;
             space.originals.push((at, original));
             space.r_brk = Some(at);
         }

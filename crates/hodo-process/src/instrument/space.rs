@@ -10,6 +10,7 @@ use hodo_trace::format::SHADOW_DISTANCE;
 use super::changes::Place;
 use super::keys::Keys;
 use crate::context::Moved;
+use crate::machine;
 use crate::maps::Mapping;
 use crate::modules::Version;
 use crate::remote::Memory;
@@ -46,9 +47,9 @@ pub struct Space {
     pub patched: HashMap<(Version, u64), Rc<Patches>>,
     /// What was built for changes of the settings, by settings and file.
     pub made: HashMap<(Rc<str>, Place), Rc<Patches>>,
-    /// A `syscall` instruction of ours.
+    /// An instruction of ours that makes system calls.
     pub syscall: u64,
-    /// A `ret` instruction of ours.
+    /// An instruction of ours that returns.
     pub ret: u64,
     /// How much of each island is in use.
     pub used: [Used; 2],
@@ -121,18 +122,14 @@ impl Space {
     pub fn hook_awaits(&self, memory: &Memory, at: u64) -> bool {
         /// No hook has more bytes.
         const LONGEST: u64 = 1024;
-        let starts = self.hooks.iter().filter_map(|(from, bytes)| {
-            let distance = bytes.strip_prefix(&[0xE9])?.try_into().ok()?;
-            Some((from + 5).wrapping_add_signed(i64::from(i32::from_le_bytes(distance))))
-        });
+        let starts =
+            (self.hooks.iter()).filter_map(|(from, bytes)| machine::jump_target(*from, bytes));
         let is_stub = self.stubs.iter().any(|stubs| stubs.is_inside(at));
-        let mut before = [0; 5];
         !is_stub
             && starts
                 .into_iter()
                 .any(|start| at.wrapping_sub(start) < LONGEST)
-            && memory.read(at - 5, &mut before).is_ok()
-            && (before[0] == 0xE8 || before[1..4] == [0xFF, 0x54, 0x24])
+            && machine::is_behind_call(memory, at)
     }
 
     /// All memory that was mapped for the recording: start and length. `memory` is that of the process.

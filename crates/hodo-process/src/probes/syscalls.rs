@@ -13,12 +13,10 @@ use serde_json::json;
 
 use super::planned::HOOK_LENGTH;
 use super::{Probed, Probes, site_plan};
+use crate::machine::{SYSTEM_CALL, ends_thread};
 use crate::modules::{HOOKED, Image};
 use crate::options::SyscallOptions;
 use crate::session::Session;
-
-/// `syscall`
-const SYSCALL: [u8; 2] = [0x0F, 0x05];
 
 /// What is recorded of system calls.
 #[derive(Debug)]
@@ -166,12 +164,12 @@ fn places(image: &Image) -> Vec<u64> {
             continue;
         };
         let found = code
-            .windows(2)
+            .windows(SYSTEM_CALL.len())
             .enumerate()
-            .filter(|(_, bytes)| *bytes == SYSCALL);
+            .filter(|(_, bytes)| *bytes == SYSTEM_CALL);
         let found: Vec<usize> = found.map(|(at, _)| at).collect();
         for &at in &found {
-            let leads_on = |at: usize| ends_thread(&code[at + SYSCALL.len()..]);
+            let leads_on = |at: usize| ends_thread(&code[at + SYSTEM_CALL.len()..]);
             // The one behind it belongs to the same.
             let before = found
                 .iter()
@@ -182,28 +180,4 @@ fn places(image: &Image) -> Vec<u64> {
         }
     }
     places
-}
-
-/// Is what follows a system call the end of a thread, which has just unmapped its own stack (musl's `__unmapself`)?
-/// There is no stack to save anything on, then.
-fn ends_thread(code: &[u8]) -> bool {
-    // xor rdi, rdi (or edi, edi); mov al (or eax), 60; syscall
-    const CLEAR: [&[u8]; 3] = [&[0x48, 0x31, 0xFF], &[0x31, 0xFF], &[0x48, 0x33, 0xFF]];
-    const EXIT: [&[u8]; 2] = [&[0xB0, 60], &[0xB8, 60, 0, 0, 0]];
-    let clear = CLEAR.iter().find_map(|clear| code.strip_prefix(*clear));
-    let exit = clear.and_then(|code| EXIT.iter().find_map(|exit| code.strip_prefix(*exit)));
-    exit.is_some_and(|code| code.starts_with(&SYSCALL))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stack_that_is_gone_is_known() {
-        // musl 1.2, src/thread/x86_64/__unmapself.s, behind the first system call
-        assert!(ends_thread(&[0x48, 0x31, 0xFF, 0xB0, 60, 0x0F, 0x05]));
-        assert!(!ends_thread(&[0x48, 0x31, 0xFF, 0xB0, 61, 0x0F, 0x05]));
-        assert!(!ends_thread(&[]));
-    }
 }

@@ -2,10 +2,12 @@
 
 use hodo_probe::{Register, Scalar, Source, Type};
 
+use crate::machine::{self, Operand};
+
 /// How far the data of a symbol is from the probed instruction, if the name means only one.
 pub(super) type Distance<'a> = dyn Fn(&str) -> Option<i64> + 'a;
 
-/// The arguments of a note, `-4@%edi 8@-16(%rbp) 4@$5 4@total(%rip)`. None for those that cannot be fetched.
+/// The arguments of a note, pieces such as `-4@OPERAND`: the bytes, with a sign if the number has one. None for those that cannot be fetched.
 pub(super) fn arguments(text: &str, distance: &Distance<'_>) -> Vec<Option<(Source, Type)>> {
     let arguments = text.split_whitespace();
     arguments.map(|text| argument(text, distance)).collect()
@@ -36,15 +38,13 @@ fn bits(bytes: &str) -> Option<u8> {
 
 fn source(operand: &str, distance: &Distance<'_>) -> Option<Source> {
     let register = |name: &str| Register::named(name).map(Source::Register);
-    if let Some(name) = operand.strip_prefix('%') {
-        return register(name);
-    }
-    if let Some(text) = operand.strip_prefix('$') {
-        return Some(Source::Immediate(number(text)?));
-    }
-    // `DISPLACEMENT(%BASE)`, or `SYMBOL+OFFSET(%rip)`; an index cannot be fetched.
-    let (displacement, base) = operand.strip_suffix(')')?.split_once("(%")?;
-    let offset = if base == "rip" {
+    let (displacement, base) = match machine::operand(operand)? {
+        Operand::Register(name) => return register(name),
+        Operand::Number(text) => return Some(Source::Immediate(number(text)?)),
+        Operand::Memory(displacement, base) => (displacement, base),
+    };
+    // An offset, or `SYMBOL+OFFSET`.
+    let offset = if base == machine::PROGRAM_COUNTER {
         let sign = displacement.find(['+', '-']).unwrap_or(displacement.len());
         let (symbol, more) = displacement.split_at(sign);
         let more = match more.strip_prefix('+').unwrap_or(more) {
@@ -79,7 +79,7 @@ fn number(text: &str) -> Option<i64> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
 

@@ -10,16 +10,11 @@ use super::events::fetched;
 use super::usdt::arguments;
 
 use super::values::possible;
+use crate::machine;
 use crate::modules::Image;
 
 /// All parameters of the function, and all variables that are visible.
 const ALL: [(&str, bool); 2] = [("$params", false), ("$vars", true)];
-
-/// The general registers by the processor's numbers.
-const GENERAL: [&str; 16] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15",
-];
 
 /// Whether a definition fetches variables.
 pub(super) fn has_variables(definition: &Definition) -> bool {
@@ -220,14 +215,16 @@ impl Resolver<'_> {
             register.ok_or_else(|| anyhow!("there is no register {name}"))
         };
         Ok(match word {
-            Word::Register(number) => register(GENERAL.get(usize::from(*number)).unwrap_or(&""))?,
+            Word::Register(number) => {
+                register(machine::REGISTERS.get(usize::from(*number)).unwrap_or(&""))?
+            }
             Word::Number(number) => Source::Immediate(number.cast_signed()),
             Word::Address(_) => bail!("{name} is an address that is not in memory"),
             Word::Memory(base, offset) => match &**base {
                 // The file's parts are always as far from each other as in the file.
                 Word::Address(at) => Source::Memory {
                     offset: at.wrapping_sub(self.pc).cast_signed().wrapping_add(*offset),
-                    address: Box::new(register("rip")?),
+                    address: Box::new(register(machine::PROGRAM_COUNTER)?),
                 },
                 base => Source::Memory {
                     offset: *offset,

@@ -11,6 +11,7 @@ use hodo_patch::Copied;
 use super::{Outcome, Tracer};
 use crate::frames;
 use crate::instrument::{self, Prepared, Wanted, Work};
+use crate::machine;
 use crate::maps;
 use crate::remote::{self, Memory, Syscalls};
 use crate::signals::Interrupts;
@@ -142,13 +143,11 @@ impl Tracer<'_> {
         let copies = prepared.copies();
         for &tid in stops.tids() {
             let regs = remote::regs(tid)?;
-            if regs.gs_base != 0 {
-                bail!(
-                    "process {pid} uses the gs register itself (as Wine does), which hodo needs to tell threads apart"
-                );
+            if machine::block(tid)? != 0 {
+                bail!("process {pid} {}", machine::BLOCK_IN_USE);
             }
-            let in_call = regs.orig_rax.cast_signed() >= 0;
-            match moved(regs.rip, in_call, &ranges, &copies) {
+            let in_call = regs.may_go_back();
+            match moved(regs.pc(), in_call, &ranges, &copies) {
                 Ok(None) => {}
                 Ok(Some(to)) => moves.push((tid, to)),
                 Err(()) => return Ok(Some("a thread is inside of an instruction to be changed")),
@@ -157,7 +156,7 @@ impl Tracer<'_> {
         let mut frames = Vec::new();
         for &tid in stops.tids() {
             for frame in frames::signal_frames(tid, &memory, &maps)? {
-                match moved(frame.rip, false, &ranges, &copies) {
+                match moved(frame.pc, false, &ranges, &copies) {
                     Ok(None) => {}
                     Ok(Some(to)) => frames.push((frame.at, to)),
                     Err(()) => {
@@ -189,7 +188,7 @@ impl Tracer<'_> {
         prepared.log(&mut self.work())?;
         for (tid, to) in moves {
             let mut regs = remote::regs(tid)?;
-            regs.rip = to;
+            regs.set_pc(to);
             remote::set_regs(tid, &regs)?;
         }
         for (at, to) in frames {
@@ -227,7 +226,8 @@ pub(super) fn moved(
         next.checked_sub(1)
             .is_some_and(|index| pc < ranges[index].1)
     };
-    let must = is_inside(pc) || in_call && is_inside(pc.wrapping_sub(2));
+    let must =
+        is_inside(pc) || in_call && is_inside(pc.wrapping_sub(machine::SYSTEM_CALL.len() as u64));
     let begins = ranges.binary_search_by_key(&pc, |range| range.0).is_ok();
     if !must && begins {
         return Ok(None);

@@ -15,6 +15,7 @@ use super::{SharedSpace, Tracer};
 use crate::control::{Changes, Control};
 use crate::frames;
 use crate::instrument::{self, Change, Space};
+use crate::machine;
 use crate::maps;
 use crate::modules::Modules;
 use crate::options::{Match, RecordOptions};
@@ -402,11 +403,11 @@ impl Tracer<'_> {
         let maps = maps::read(one.tids[0])?;
         for &tid in &one.tids {
             let regs = remote::regs(tid)?;
-            let in_call = regs.orig_rax.cast_signed() >= 0;
-            if let Some(to) = slot(&space, &memory, regs.rip) {
+            let in_call = regs.may_go_back();
+            if let Some(to) = slot(&space, &memory, regs.pc()) {
                 moves.threads.push((tid, to));
             } else {
-                match moved(regs.rip, in_call, &ranges, &copies) {
+                match moved(regs.pc(), in_call, &ranges, &copies) {
                     Ok(None) => {}
                     Ok(Some(to)) => moves.threads.push((tid, to)),
                     Err(()) => {
@@ -419,11 +420,11 @@ impl Tracer<'_> {
                 if self.threads.get(&tid).is_some_and(shown) {
                     continue;
                 }
-                if let Some(to) = slot(&space, &memory, frame.rip) {
+                if let Some(to) = slot(&space, &memory, frame.pc) {
                     moves.frames.push((frame.at, to));
                     continue;
                 }
-                match moved(frame.rip, false, &ranges, &copies) {
+                match moved(frame.pc, false, &ranges, &copies) {
                     Ok(None) => {}
                     Ok(Some(to)) => moves.frames.push((frame.at, to)),
                     Err(()) => {
@@ -453,7 +454,7 @@ impl Moves {
     fn make(self, tid: i32) -> Result<()> {
         for (tid, to) in self.threads {
             let mut regs = remote::regs(tid)?;
-            regs.rip = to;
+            regs.set_pc(to);
             remote::set_regs(tid, &regs)?;
         }
         if !self.frames.is_empty() {
@@ -477,9 +478,5 @@ fn slot(space: &Space, memory: &Memory, at: u64) -> Option<u64> {
     {
         return None;
     }
-    let mut jump = [0; 5];
-    memory.read(at, &mut jump).ok()?;
-    let distance = i32::from_le_bytes(jump[1..].try_into().ok()?);
-    let to = (at + 5).wrapping_add_signed(i64::from(distance));
-    (jump[0] == 0xE9 && space.holds(to)).then_some(to)
+    machine::jump_at(memory, at).filter(|&to| space.holds(to))
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::{SharedSpace, Tracer};
 use crate::context::{self, Place, STEPS, Standing, Turn, Waiting};
+use crate::machine;
 use crate::remote;
 
 /// Signals that instructions cause.
@@ -31,7 +32,7 @@ impl Tracer<'_> {
     /// Lets a stopped thread run, with a signal or 0.
     pub(super) fn go(&mut self, tid: i32, signal: i32) -> Result<()> {
         let how = match self.threads.get(&tid) {
-            Some(thread) if thread.contexts.waiting.is_some() => libc::PTRACE_SINGLESTEP,
+            Some(thread) if thread.contexts.waiting.is_some() => return machine::step(tid, signal),
             Some(thread) if thread.contexts.is_watched() => libc::PTRACE_SYSCALL,
             _ => libc::PTRACE_CONT,
         };
@@ -56,7 +57,7 @@ impl Tracer<'_> {
                 && CAUSED.contains(&signal)
             {
                 let mut regs = regs;
-                regs.rip = standing.original;
+                regs.set_pc(standing.original);
                 remote::set_regs(tid, &regs)?;
                 let left = standing.probed.then_some(Turn::Left(standing.original));
                 self.turn(space, left);
@@ -66,8 +67,8 @@ impl Tracer<'_> {
         let info = remote::siginfo(tid)?;
         match place {
             Place::At(standing) => {
-                thread.contexts.delivering = Some((standing, regs.rip));
-                remote::request(libc::PTRACE_SINGLESTEP, tid, 0, signal as u64)
+                thread.contexts.delivering = Some((standing, regs.pc()));
+                machine::step(tid, signal)
             }
             // An instruction of ours that faults does so again. A step would end that SIGTRAP is ignored.
             _ if info.si_code > 0 && CAUSED.contains(&signal)
@@ -115,8 +116,8 @@ impl Tracer<'_> {
             remote::set_siginfo(tid, &waiting.info)?;
             match context::place(&mut space.borrow_mut(), &regs) {
                 Place::At(standing) => {
-                    thread.contexts.delivering = Some((standing, regs.rip));
-                    remote::request(libc::PTRACE_SINGLESTEP, tid, 0, waiting.signal as u64)?;
+                    thread.contexts.delivering = Some((standing, regs.pc()));
+                    machine::step(tid, waiting.signal)?;
                 }
                 _ => self.go(tid, waiting.signal)?,
             }

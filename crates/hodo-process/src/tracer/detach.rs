@@ -11,6 +11,7 @@ use super::{SharedSpace, Tracer, skip_fetch};
 use crate::context::Moved;
 use crate::frames;
 use crate::instrument::{self, Space};
+use crate::machine;
 use crate::maps::{self, Mapping};
 use crate::remote::{self, Memory, Syscalls};
 use crate::stops;
@@ -224,9 +225,9 @@ impl Tracer<'_> {
             return false;
         };
         let space = space.borrow();
-        let at = regs.rip.wrapping_sub(1);
+        let at = regs.breakpoint();
         let ours =
-            space.holds(regs.rip) || space.traps.contains_key(&at) || space.r_brk == Some(at);
+            space.holds(regs.pc()) || space.traps.contains_key(&at) || space.r_brk == Some(at);
         ours && stops::pending(tid) & signals != 0
     }
 
@@ -280,7 +281,7 @@ impl Tracer<'_> {
             .filter(|tid| self.threads.contains_key(tid))
             .collect();
         for &tid in &own {
-            remote::set_gs_base(tid, 0)?;
+            machine::set_block(tid, 0)?;
         }
         let maps = maps::read(own[0])?;
         let group = unmap(own[0], &memory, &maps, &mut space.borrow_mut())?;
@@ -303,7 +304,7 @@ pub(super) fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
         return Ok(false);
     }
     restore(child, &memory, &space.borrow())?;
-    remote::set_gs_base(child, 0)?;
+    machine::set_block(child, 0)?;
     unmap(child, &memory, &maps, &mut space.borrow_mut())?;
     Ok(true)
 }
@@ -318,8 +319,8 @@ pub(super) fn restore(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
         return Ok(());
     };
     // Among the originals, too; said here because a breakpoint that stays would end the program.
-    let mut byte = [0];
-    if memory.read(at, &mut byte).is_ok() && byte == [0xCC] {
+    let mut code = machine::BREAKPOINT.map(|_| 0);
+    if memory.read(at, &mut code).is_ok() && code == machine::BREAKPOINT {
         bail!("the breakpoint in the dynamic linker of process {tid} did not go away");
     }
     Ok(())
@@ -364,8 +365,8 @@ fn settle(
             continue;
         };
         for frame in frames::signal_frames(tid, memory, maps)? {
-            match table.original(frame.rip) {
-                _ if !space.holds(frame.rip) => {}
+            match table.original(frame.pc) {
+                _ if !space.holds(frame.pc) => {}
                 Some(original) => memory.write(frame.at, &original.to_le_bytes())?,
                 None => left = Some("a signal handler will return into it"),
             }
@@ -376,14 +377,14 @@ fn settle(
             left = Some("an unwinder will return into it");
         }
         // An unwinder on its way has read addresses of frames already: they must stay as they are.
-        let top = || words.iter().take(UNWINDING / 8).chain([&regs.rip]);
+        let pc = regs.pc();
+        let top = || words.iter().take(UNWINDING / 8).chain([&pc]);
         let unwinding = |word: &u64| unwinders.iter().any(|range| range.contains(word));
         if top().any(unwinding) && top().any(|&word| space.holds(word)) {
             left = Some("an unwinder is on its way through frames that it has");
-            stacks.retain(|m| !(m.start <= regs.rsp && regs.rsp < m.end));
+            stacks.retain(|m| !((m.start..m.end).contains(&regs.sp())));
         }
-        pointers.extend([regs.rax, regs.rdi, regs.rbx, regs.rbp]);
-        pointers.extend([regs.r12, regs.r13, regs.r14, regs.r15]);
+        pointers.extend(regs.pointers());
         pointers.extend(words);
     }
     if space.stubs.iter().any(|stubs| !stubs.is_empty()) || !space.copies.is_empty() {
@@ -421,13 +422,7 @@ impl Table {
 
     /// Is this where the detour of a return probe comes back to, behind the call of its function's code?
     fn calls_body(&self, memory: &Memory, at: u64) -> bool {
-        let mut call = [0; 5];
-        if memory.read(at - 5, &mut call).is_err() || call[0] != 0xE8 {
-            return false;
-        }
-        let distance = i32::from_le_bytes([call[1], call[2], call[3], call[4]]);
-        self.original(at.wrapping_add_signed(i64::from(distance)))
-            .is_some()
+        machine::called_before(memory, at).is_some_and(|body| self.original(body).is_some())
     }
 
     fn original(&self, at: u64) -> Option<u64> {
@@ -439,11 +434,11 @@ impl Table {
 fn step_out(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
     let holds = |at| space.borrow().holds(at);
     let mut regs = remote::regs(tid)?;
-    if !holds(regs.rip) {
+    if !holds(regs.pc()) {
         return Ok(true);
     }
-    if let Some(original) = table.original(regs.rip) {
-        regs.rip = original;
+    if let Some(original) = table.original(regs.pc()) {
+        regs.set_pc(original);
         remote::set_regs(tid, &regs)?;
         return Ok(true);
     }
@@ -457,7 +452,7 @@ fn step_out(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
 
 fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
     for _ in 0..STEPS {
-        remote::request(libc::PTRACE_SINGLESTEP, tid, 0, 0)?;
+        machine::step(tid, 0)?;
         let Some(status) = stops::wait_for(tid, PATIENCE)? else {
             return Ok(false);
         };
@@ -472,11 +467,11 @@ fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
             return Ok(false);
         }
         let mut regs = remote::regs(tid)?;
-        if !space.borrow().holds(regs.rip) {
+        if !space.borrow().holds(regs.pc()) {
             return Ok(true);
         }
-        if let Some(original) = table.original(regs.rip) {
-            regs.rip = original;
+        if let Some(original) = table.original(regs.pc()) {
+            regs.set_pc(original);
             remote::set_regs(tid, &regs)?;
             return Ok(true);
         }

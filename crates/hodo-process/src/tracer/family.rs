@@ -8,6 +8,7 @@ use hodo_trace::format::tcb;
 
 use super::{SharedSpace, Thread, Tracer, detach};
 use crate::instrument;
+use crate::machine;
 use crate::remote;
 
 impl Tracer<'_> {
@@ -36,7 +37,7 @@ impl Tracer<'_> {
                 return remote::cont(child, 0);
             };
             self.session.events.init_tcb(number, &init);
-            remote::set_gs_base(child, init.base + number * tcb::SIZE)?;
+            machine::set_block(child, init.base + number * tcb::SIZE)?;
             if space.borrow().debugger {
                 self.remark(child, "the child of a debugger: it is not traced")?;
                 // Its control block stays taken: nobody tells when it ends.
@@ -65,7 +66,7 @@ impl Tracer<'_> {
         if self.silent.insert(init.base, number).is_none() {
             self.session.events.init_tcb(number, &init);
         }
-        remote::set_gs_base(child, init.base + number * tcb::SIZE)?;
+        machine::set_block(child, init.base + number * tcb::SIZE)?;
         remote::detach(child)
     }
 
@@ -97,11 +98,11 @@ impl Tracer<'_> {
     /// Takes the children whose makers have been killed before they told of them.
     pub(super) fn orphans(&mut self) -> Result<()> {
         for child in std::mem::take(&mut self.early) {
-            let Ok(gs_base) = remote::regs(child).map(|regs| regs.gs_base) else {
+            let Ok(block) = machine::block(child) else {
                 // It has been killed, too.
                 continue;
             };
-            let made = |thread: &&Thread| thread.gs_base() == Some(gs_base);
+            let made = |thread: &&Thread| thread.block() == Some(block);
             if self.threads.values().any(|thread| made(&thread)) {
                 self.early.push(child);
                 continue;
@@ -178,10 +179,11 @@ impl Tracer<'_> {
 fn clone_flags(parent: i32, child: i32, event: i32) -> Result<u64> {
     let regs = remote::regs(parent)?;
     let vfork = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
-    Ok(match regs.orig_rax.cast_signed() {
-        libc::SYS_clone => regs.rdi,
-        libc::SYS_clone3 => remote::Memory::open(parent)
-            .and_then(|memory| memory.read_u64(regs.rdi))
+    let argument = || regs.first_argument(parent);
+    Ok(match regs.system_call() {
+        Some(libc::SYS_clone) => argument()?,
+        Some(libc::SYS_clone3) => argument()
+            .and_then(|at| remote::Memory::open(parent)?.read_u64(at))
             .unwrap_or_else(|_| {
                 // Not for us to see (`PR_SET_DUMPABLE`, a program that may be executed but not read).
                 let process = remote::status(child, "Tgid:");
@@ -193,7 +195,6 @@ fn clone_flags(parent: i32, child: i32, event: i32) -> Result<u64> {
                     0
                 }
             }),
-        libc::SYS_vfork => vfork,
         _ if event == libc::PTRACE_EVENT_VFORK => vfork,
         _ => 0,
     })

@@ -10,6 +10,7 @@ use super::{REMEMBERED, SharedSpace, Thread, Tracer};
 use crate::context::Contexts;
 use crate::events::TcbInit;
 use crate::instrument;
+use crate::machine;
 use crate::options::Exit;
 use crate::remote;
 use crate::session::{counter, exit_json};
@@ -165,7 +166,7 @@ impl Tracer<'_> {
             let events = &self.session.events;
             events.put_tcb_words(number, tcb::CHAIN_TOP, &[at + used, at]);
         }
-        remote::set_gs_base(tid, base + number * tcb::SIZE)?;
+        machine::set_block(tid, base + number * tcb::SIZE)?;
         self.session.log(&json!({"task": {
             "id": init.task, "tid": tid, "pid": pid,
             "ppid": remote::status(tid, "PPid:").and_then(|s| s.parse::<i32>().ok()),
@@ -233,7 +234,7 @@ impl Tracer<'_> {
         };
         let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
         remote::Memory::open(tid)?.write(at, &bytes)?;
-        remote::set_gs_base(tid, at)?;
+        machine::set_block(tid, at)?;
         self.crowded += 1;
         let thread = Thread {
             space: Some(Rc::clone(space)),

@@ -1,0 +1,19 @@
+//! What of processes depends on the processor: registers of stopped threads, how they call the kernel, what it puts on stacks
+//! for signal handlers, and the bytes of some instructions. All other code of this crate is the same for all processors.
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+/// An operand as compilers write it into the notes of USDT probes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operand<'a> {
+    /// By its name.
+    Register(&'a str),
+    /// As it is written.
+    Number(&'a str),
+    /// In memory: what is added to a register, and that one's name. To the program counter a symbol is added.
+    Memory(&'a str, &'a str),
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::*;

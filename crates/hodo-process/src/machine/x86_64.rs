@@ -1,0 +1,360 @@
+//! x86-64, with Linux's conventions for it.
+
+use anyhow::Result;
+
+use super::Operand;
+use crate::maps::Mapping;
+use crate::remote::{self, Memory, request};
+
+/// What a trace calls this.
+pub const NAME: &str = "x86-64";
+/// What an ELF file says that is for this.
+pub const ELF_MACHINE: u16 = 62;
+
+/// A breakpoint.
+pub const BREAKPOINT: [u8; 1] = [0xCC];
+/// What enters the kernel (`syscall`).
+pub const SYSTEM_CALL: [u8; 2] = [0x0F, 0x05];
+/// A function that returns 0: `xor eax, eax; ret`.
+pub const RETURN_ZERO: [u8; 3] = [0x31, 0xC0, 0xC3];
+
+/// Where the trace goes in targets: far from all that programs use, sanitizers included.
+pub const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_0000];
+/// So much address space from a program on, and below the libraries, gets a shadow at once.
+pub const SHADOW_ROOM: u64 = 1 << 40;
+
+/// What has a shadow from the beginning on: from some way below the libraries up to the first stack.
+/// `linker`: where the dynamic linker is; `sp`: the first stack.
+pub fn stacks(sp: u64, linker: Option<u64>) -> std::ops::Range<u64> {
+    // Without address space randomization the first stack ends where the address space does.
+    let top = 0x8000_0000_0000;
+    let low = linker
+        .filter(|&base| base > 1 << 46)
+        .unwrap_or(0x7E00_0000_0000)
+        .min(sp);
+    low - SHADOW_ROOM..top
+}
+
+/// The time counter of this processor.
+pub fn counter() -> u64 {
+    // SAFETY: rdtsc exists on every x86-64 processor and has no effect but its result.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// General registers.
+#[derive(Debug, Clone, Copy)]
+pub struct Regs(libc::user_regs_struct);
+
+/// Reads the registers of a stopped thread.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn regs(tid: i32) -> Result<Regs> {
+    // SAFETY: all-zero is a valid user_regs_struct.
+    let mut regs: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+    // SAFETY: PTRACE_GETREGS writes one user_regs_struct to `data`.
+    let result = unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid, 0, &raw mut regs) };
+    remote::check(result, "the registers", tid)?;
+    Ok(Regs(regs))
+}
+
+/// Writes the registers of a stopped thread.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn set_regs(tid: i32, regs: &Regs) -> Result<()> {
+    // SAFETY: PTRACE_SETREGS reads one user_regs_struct from `data`.
+    let result = unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0, &raw const regs.0) };
+    remote::check(result, "the registers", tid).map(drop)
+}
+
+/// Where the control block of a stopped thread is, as its stubs find it: the `gs` base. 0: nowhere.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn block(tid: i32) -> Result<u64> {
+    Ok(regs(tid)?.0.gs_base)
+}
+
+/// Tells the stubs of a stopped thread where its control block is.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn set_block(tid: i32, at: u64) -> Result<()> {
+    let offset = std::mem::offset_of!(libc::user_regs_struct, gs_base) as u64;
+    request(libc::PTRACE_POKEUSER, tid, offset, at)
+}
+
+/// What a process uses itself if one of its threads has something where its control block is to be told.
+pub const BLOCK_IN_USE: &str =
+    "uses the gs register itself (as Wine does), which hodo needs to tell threads apart";
+
+impl Regs {
+    /// Address of the next instruction.
+    pub fn pc(&self) -> u64 {
+        self.0.rip
+    }
+
+    /// Has the thread go on elsewhere.
+    pub fn set_pc(&mut self, at: u64) {
+        self.0.rip = at;
+    }
+
+    /// The stack pointer.
+    pub fn sp(&self) -> u64 {
+        self.0.rsp
+    }
+
+    /// Where the breakpoint is that the thread has just met, if it has.
+    pub fn breakpoint(&self) -> u64 {
+        self.0.rip.wrapping_sub(BREAKPOINT.len() as u64)
+    }
+
+    /// Returns from a function of which nothing was executed. `ret` is the address of an instruction that does it.
+    pub fn leave_function(&mut self, ret: u64) {
+        self.0.rip = ret;
+    }
+
+    /// The number of the system call that the thread is in.
+    pub fn system_call(&self) -> Option<i64> {
+        let number = self.0.orig_rax.cast_signed();
+        (number >= 0).then_some(number)
+    }
+
+    /// Whether the thread is in a system call that the kernel may let it make again, from the instruction in front of
+    /// [`Regs::pc`].
+    pub fn may_go_back(&self) -> bool {
+        self.system_call().is_some()
+    }
+
+    /// The first argument of the system call that the thread `_tid` is in.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn first_argument(&self, _tid: i32) -> Result<u64> {
+        Ok(self.0.rdi)
+    }
+
+    /// Has the thread make a system call at `at`.
+    pub fn begin_call(&mut self, at: u64, number: i64, arguments: [u64; 6]) {
+        let regs = &mut self.0;
+        regs.rip = at;
+        regs.rax = number.cast_unsigned();
+        // No restart of the call in which the thread was stopped.
+        regs.orig_rax = u64::MAX;
+        [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = arguments;
+    }
+
+    /// What a system call has returned.
+    pub fn result(&self) -> i64 {
+        self.0.rax.cast_signed()
+    }
+
+    /// Values of registers that functions keep, and of those of results and arguments: where an exception may be.
+    pub fn pointers(&self) -> [u64; 8] {
+        let regs = &self.0;
+        [
+            regs.rax, regs.rdi, regs.rbx, regs.rbp, regs.r12, regs.r13, regs.r14, regs.r15,
+        ]
+    }
+
+    /// If the thread is at an instruction that reads the time counter: does it in its place. Tells whether it was that.
+    ///
+    /// # Errors
+    /// If the memory is not to be had.
+    pub fn read_counter(&mut self, memory: &Memory) -> Result<bool> {
+        let mut code = [0; 2];
+        memory.read(self.0.rip, &mut code)?;
+        if code != [0x0F, 0x31] {
+            return Ok(false);
+        }
+        let now = counter();
+        self.0.rax = now & 0xFFFF_FFFF;
+        self.0.rdx = now >> 32;
+        self.0.rip += 2;
+        Ok(true)
+    }
+
+    /// The store of a stub or of the agent has failed: has it go to the bucket.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn divert(&mut self, bucket: u64, _memory: &Memory) -> Result<()> {
+        // The stubs store through rcx, the slow path through rax (a chunk's header).
+        let regs = &mut self.0;
+        regs.rcx = bucket;
+        regs.rax = if regs.rax >= bucket && regs.rax < bucket + (1 << 40) {
+            bucket
+        } else {
+            regs.rax
+        };
+        Ok(())
+    }
+}
+
+/// Has a stopped thread execute one instruction, and take a signal first if `signal` is not 0.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn step(tid: i32, signal: i32) -> Result<()> {
+    request(libc::PTRACE_SINGLESTEP, tid, 0, signal as u64)
+}
+
+/// Is this the signal of a breakpoint instruction, not of a processor that single-steps, or from another process?
+pub fn is_breakpoint(info: &libc::siginfo_t) -> bool {
+    /// `si_code` of a signal that the kernel sent by itself (`asm-generic/siginfo.h`).
+    const SI_KERNEL: i32 = 0x80;
+    info.si_code == SI_KERNEL
+}
+
+/// Has a stopped thread, which was interrupted in a system call that has returned EINTR for that, make it again. `regs` are its
+/// own.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn call_again(tid: i32, mut regs: Regs) -> Result<()> {
+    let mut code = SYSTEM_CALL;
+    let at = regs.0.rip.wrapping_sub(code.len() as u64);
+    Memory::open(tid)?.read(at, &mut code)?;
+    if code == SYSTEM_CALL {
+        regs.0.rip = at;
+        regs.0.rax = regs.0.orig_rax;
+        regs.0.orig_rax = u64::MAX;
+        set_regs(tid, &regs)?;
+    }
+    Ok(())
+}
+
+/// The frame that the kernel makes for a signal handler: offsets from the stack pointer at the handler's first instruction
+/// (`arch/x86/include/asm/sigframe.h`, `asm/sigcontext.h`): the return address, then the context.
+pub mod frame {
+    /// Of the alternate stack: its address, and its size.
+    pub const STACK: u64 = 8 + 16;
+    pub const STACK_SIZE: u64 = STACK + 16;
+    /// Of the interrupted stack pointer and instruction.
+    pub const SP: u64 = 8 + 40 + 15 * 8;
+    pub const PC: u64 = 8 + 40 + 16 * 8;
+    /// How far the stack pointer is above the frame when the handler's return enters the kernel: it has taken the first word.
+    pub const RETURNED: u64 = 8;
+    pub(super) const SEGMENTS: usize = 8 + 40 + 18 * 8;
+    /// The selector of 64-bit code.
+    pub(super) const USER_CODE: u16 = 0x33;
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + 8)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// Does a signal handler's frame begin at these bytes of a stack?
+pub fn is_frame(stack: &[u8], memory: &Memory, maps: &[Mapping]) -> bool {
+    word(stack, frame::SEGMENTS).is_some_and(|word| word as u16 == frame::USER_CODE)
+        && word(stack, 0).is_some_and(|back| is_restorer(memory, maps, back))
+}
+
+/// Is this where signal handlers return to: `mov $15, %eax` in one of its forms, `syscall`?
+fn is_restorer(memory: &Memory, maps: &[Mapping], at: u64) -> bool {
+    let index = maps.partition_point(|m| m.end <= at);
+    if !maps
+        .get(index)
+        .is_some_and(|m| m.start <= at && m.executable)
+    {
+        return false;
+    }
+    let mut code = [0; 9];
+    memory.read(at, &mut code).is_ok()
+        && (code == [0x48, 0xC7, 0xC0, 15, 0, 0, 0, 0x0F, 0x05]
+            || code[..7] == [0xB8, 15, 0, 0, 0, 0x0F, 0x05])
+}
+
+fn by_distance(opcode: u8, at: u64, code: [u8; 5]) -> Option<u64> {
+    let [first, distance @ ..] = code;
+    let distance = i64::from(i32::from_le_bytes(distance));
+    (first == opcode).then(|| at.wrapping_add(5).wrapping_add_signed(distance))
+}
+
+/// Where the long jump with these bytes at `at` leads to, if it is one.
+pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
+    by_distance(0xE9, at, bytes.get(..5)?.try_into().ok()?)
+}
+
+/// Where the jump of ours at `at` leads to, if it is one.
+pub fn jump_at(memory: &Memory, at: u64) -> Option<u64> {
+    let mut jump = [0; 5];
+    memory.read(at, &mut jump).ok()?;
+    by_distance(0xE9, at, jump)
+}
+
+/// What the call of ours in front of `at` calls, if it is one whose bytes tell.
+pub fn called_before(memory: &Memory, at: u64) -> Option<u64> {
+    let (mut call, start) = ([0; 5], at.checked_sub(5)?);
+    memory.read(start, &mut call).ok()?;
+    by_distance(0xE8, start, call)
+}
+
+/// Does the code of a hook stand in front of `at` that makes a call?
+pub fn is_behind_call(memory: &Memory, at: u64) -> bool {
+    let mut before = [0; 5];
+    memory.read(at.wrapping_sub(5), &mut before).is_ok()
+        && (before[0] == 0xE8 || before[1..4] == [0xFF, 0x54, 0x24])
+}
+
+/// Is what follows a system call the end of a thread, which has just unmapped its own stack (musl's `__unmapself`)?
+/// There is no stack to save anything on, then.
+pub fn ends_thread(code: &[u8]) -> bool {
+    // xor rdi, rdi (or edi, edi); mov al (or eax), 60; syscall
+    const CLEAR: [&[u8]; 3] = [&[0x48, 0x31, 0xFF], &[0x31, 0xFF], &[0x48, 0x33, 0xFF]];
+    const EXIT: [&[u8]; 2] = [&[0xB0, 60], &[0xB8, 60, 0, 0, 0]];
+    let clear = CLEAR.iter().find_map(|clear| code.strip_prefix(*clear));
+    let exit = clear.and_then(|code| EXIT.iter().find_map(|exit| code.strip_prefix(*exit)));
+    exit.is_some_and(|code| code.starts_with(&SYSTEM_CALL))
+}
+
+/// The general registers by the processor's numbers.
+pub const REGISTERS: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+/// The address of the instruction, as a register.
+pub const PROGRAM_COUNTER: &str = "rip";
+
+/// An operand in the syntax of compilers: `%edi`, `$5`, `-16(%rbp)`, `total(%rip)`. None: one that cannot be fetched, with an
+/// index.
+pub fn operand(text: &str) -> Option<Operand<'_>> {
+    if let Some(name) = text.strip_prefix('%') {
+        return Some(Operand::Register(name));
+    }
+    if let Some(number) = text.strip_prefix('$') {
+        return Some(Operand::Number(number));
+    }
+    let (displacement, base) = text.strip_suffix(')')?.split_once("(%")?;
+    Some(Operand::Memory(displacement, base))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_that_is_gone_is_known() {
+        // musl 1.2, src/thread/x86_64/__unmapself.s, behind the first system call
+        assert!(ends_thread(&[0x48, 0x31, 0xFF, 0xB0, 60, 0x0F, 0x05]));
+        assert!(!ends_thread(&[0x48, 0x31, 0xFF, 0xB0, 61, 0x0F, 0x05]));
+        assert!(!ends_thread(&[]));
+    }
+
+    #[test]
+    fn jumps_and_calls_lead_where_their_bytes_say() {
+        let code = [0xE8, 0x10, 0, 0, 0, 0xE9, 0xF6, 0xFF, 0xFF, 0xFF];
+        let at = code.as_ptr().addr() as u64;
+        let memory = Memory::open(std::process::id().cast_signed()).expect("one's own memory");
+        assert_eq!(called_before(&memory, at + 5), Some(at + 5 + 0x10));
+        assert_eq!(called_before(&memory, at + 10), None);
+        assert_eq!(jump_at(&memory, at + 5), Some(at));
+        assert_eq!(jump_target(at + 5, &code[5..]), Some(at));
+        assert_eq!(jump_target(at, &code), None);
+        assert_eq!(jump_target(at, &code[..4]), None);
+        assert!(is_behind_call(&memory, at + 5));
+        assert!(!is_behind_call(&memory, at + 10));
+    }
+}
