@@ -217,7 +217,7 @@ done
 while read -r verb job <&3; do
     case "$verb" in
     run) run "$job" & ;;
-    kill) pkill -KILL -s "$(cat "/jobs/$job/pid")" . ;;
+    kill) chroot /root pkill -KILL -s "$(cat "/jobs/$job/pid")" . ;;
     stop) break ;;
     esac
 done
@@ -298,7 +298,7 @@ command_in() {
     } >"$job/command"
     : >"$job/out"
     : >"$job/err"
-    trap 'echo "kill $number" >"$dir/serial.in"; exit 130' INT TERM
+    trap 'echo "kill $number" >"$dir/serial.in"; echo 130 >"$job/late"; exit 130' INT TERM HUP
     echo "run $number" >"$dir/serial.in"
     # Ends with the command; then what was written is shown to its end.
     (
@@ -310,11 +310,13 @@ command_in() {
         echo 124 >"$job/late"
         echo "kill $number" >"$dir/serial.in"
     ) &
-    local waiter=$!
+    local waiter=$! tails=()
     tail -q -c +1 -s 0.1 -f --pid=$waiter "$job/out" &
-    local tail=$!
-    tail -q -c +1 -s 0.1 -f --pid=$waiter "$job/err" >&2
-    wait $tail
+    tails+=($!)
+    tail -q -c +1 -s 0.1 -f --pid=$waiter "$job/err" >&2 &
+    tails+=($!)
+    # In the background, so that a signal is seen at once.
+    wait $waiter "${tails[@]}"
     local status
     if [ -e "$job/late" ]; then
         echo "riscv64-linux: ended after $limit seconds" >&2
@@ -322,7 +324,7 @@ command_in() {
     else
         status="$(cat "$job/status" 2>/dev/null)" || fail "the machine has ended; see $dir/console"
     fi
-    trap - INT TERM
+    trap - INT TERM HUP
     rm -rf "$job"
     return "$status"
 }
