@@ -16,6 +16,7 @@ pub use condition::{Arithmetic, Bits, Comparison, Test};
 pub use hist::{HEAD, Histogram, Key, Part, Words};
 pub use text::{Atom, Text, cut};
 
+use crate::Via;
 use crate::track::Row;
 
 /// Bytes that a fetched string has at most, with its end.
@@ -153,6 +154,39 @@ pub struct Probe<'a> {
     pub action: &'a Action,
 }
 
+/// A piece of code that is moved into a detour.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// Its bytes.
+    pub code: &'a [u8],
+    /// Where it stands.
+    pub from: u64,
+    /// Where the detour goes on: at the instruction behind, which stays in its place and may have probes, too, or at instructions
+    /// that take a kept register from the stack before it.
+    pub resume: u64,
+    /// What the jump to the detour does with its register.
+    pub via: Via,
+    /// What the jump back takes.
+    pub back: Via,
+    /// The registers, as bits by their numbers, that are dead at the instruction at an address.
+    pub dead: &'a dyn Fn(u64) -> u32,
+}
+
+impl<'a> Place<'a> {
+    /// For instruction sets whose long jumps need no register.
+    #[must_use]
+    pub fn new(code: &'a [u8], from: u64, resume: u64) -> Self {
+        Self {
+            code,
+            from,
+            resume,
+            via: Via::Nothing,
+            back: Via::Nothing,
+            dead: &|_| 0,
+        }
+    }
+}
+
 /// What was emitted. All addresses are those of the detour's place.
 #[derive(Debug, Clone, Default)]
 pub struct Detour {
@@ -180,6 +214,9 @@ pub enum DetourError {
     /// A probe stands at no instruction of the code.
     #[error("no instruction begins at offset {0}")]
     NoInstruction(usize),
+    /// An event wants a register that the processor does not have.
+    #[error("it asks for a register that this processor does not have")]
+    NoRegister,
     /// A return probe does not stand at the first instruction.
     #[error("a return probe is not at the function's beginning")]
     NotFirst,

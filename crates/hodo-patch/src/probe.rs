@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use hodo_arch::native::detour::{self, Action, Detour, DetourError, When};
+use hodo_arch::Via;
+use hodo_arch::native::detour::{self, Action, Detour, DetourError, Place, When};
 use hodo_arch::native::emit::Code;
 use hodo_arch::native::frames;
 use hodo_arch::native::scan::{Flow, Insn, Sweep};
@@ -74,10 +75,32 @@ impl Island {
         let from = displaced.start.wrapping_add(image.bias);
         let kept = call_in_place(&code, site, |call| (image.code)(call));
         let code = &code[..kept.unwrap_or(code.len())];
-        let resume = from + code.len() as u64;
-        let emit = |out: &mut Code<'_>| {
-            detour::emit(out, &layout(), &runtime, code, from, resume, &probes)
+        let back = match kept {
+            Some(_) => Via::Nothing,
+            None => site.spare.back,
         };
+        let taken = match back {
+            Via::Kept(_) => Via::TAKE,
+            Via::Nothing | Via::Free(_) => 0,
+        };
+        let spare = &site.spare.dead;
+        let place = Place {
+            code,
+            from,
+            resume: from + code.len() as u64 - taken,
+            // A stub takes the register itself.
+            via: match region.function {
+                Some(_) => Via::Nothing,
+                None => site.via,
+            },
+            back,
+            dead: &|at| {
+                let at = at.wrapping_sub(image.bias);
+                let found = spare.binary_search_by_key(&at, |&(addr, _)| addr);
+                found.map_or(0, |index| spare[index].1)
+            },
+        };
+        let emit = |out: &mut Code<'_>| detour::emit(out, &layout(), &runtime, &place, &probes);
         // Two ways to describe frames: an FDE has one of them.
         let returns = region.probes.iter().any(|probe| probe.when != When::Hit);
         let wraps = returns || region.function.is_some();

@@ -47,8 +47,7 @@ struct Cold {
     leave: Vec<(u64, u64)>,
 }
 
-/// Emits the detour of `displaced`, which stands at `from`, at `code.here()`; `resume` is where it goes on: at the instruction
-/// behind, which stays in its place and may have probes, too.
+/// Emits the detour of a piece of code at `code.here()`.
 ///
 /// # Errors
 /// If that cannot be done; what was emitted then is to be thrown away.
@@ -56,11 +55,10 @@ pub fn emit(
     code: &mut Code<'_>,
     layout: &Layout,
     runtime: &Runtime,
-    displaced: &[u8],
-    from: u64,
-    resume: u64,
+    place: &Place<'_>,
     probes: &[Probe<'_>],
 ) -> Result<Detour, DetourError> {
+    let (displaced, from, resume) = (place.code, place.from, place.resume);
     let mut cold = Cold::default();
     let mut detour = Detour::default();
     let mut to_body = None;

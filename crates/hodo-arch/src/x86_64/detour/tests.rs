@@ -48,9 +48,7 @@ fn emitted(displaced: &[u8], probes: &[Probe<'_>]) -> Result<(Vec<u8>, Detour), 
         &mut code,
         &layout(),
         &runtime,
-        displaced,
-        0x40_1000,
-        resume,
+        &Place::new(displaced, 0x40_1000, resume),
         probes,
     )?;
     Ok((bytes, detour))
