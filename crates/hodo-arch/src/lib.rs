@@ -1,4 +1,5 @@
-//! Instruction sets: read code, move it, emit stubs. Each has a module of its own, which knows nothing of processes.
+//! Instruction sets: read code, move it, emit stubs. Each has a module of its own, which knows nothing of processes; [`code`] reads the
+//! code of any of them, as planners do, who learn from a file which one it is.
 //!
 //! For [`x86_64`]: `scan` finds branches and addresses in code, `entry` tells what a function does with its return address,
 //! `relocate` moves instructions, `stub` and `hooks` emit code with `emit`, `frames` the unwind tables for it.
@@ -10,6 +11,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod code;
 pub mod detour;
 pub mod hooks;
 pub mod riscv64;

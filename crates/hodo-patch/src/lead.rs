@@ -26,7 +26,9 @@ pub(crate) fn lead(
             patches.writes.push((slot, stub::jump(slot, stub)));
         }
         Extra::Pun { .. } => {}
-        Extra::Near => return Err("no short jump reaches memory of ours".to_owned()),
+        Extra::Near | Extra::HopBehind { .. } => {
+            return Err("no short jump reaches memory of ours".to_owned());
+        }
         Extra::None => patches.writes.push((at, stub::jump(at, stub))),
     }
     patches.sites.push((at, stub));

@@ -1,6 +1,7 @@
 //! The parts of an ELF file that the planner looks at.
 
 use crate::model::PlanError;
+use hodo_arch::code::Isa;
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{
@@ -39,6 +40,8 @@ impl<'a> Text<'a> {
 }
 
 pub(crate) struct Image<'a> {
+    /// The instruction set of its code.
+    pub isa: Isa,
     pub file: ElfFile64<'a>,
     /// Executable sections, sorted; whole segments where there are no section headers.
     pub text: Vec<Text<'a>>,
@@ -55,9 +58,8 @@ impl<'a> Image<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PlanError> {
         let file: ElfFile64<'a> = ElfFile64::parse(bytes)?;
         let endian = file.endian();
-        if file.elf_header().e_machine(endian) != elf::EM_X86_64 {
-            return Err(PlanError::Machine);
-        }
+        let isa = Isa::of_machine(file.elf_header().e_machine(endian));
+        let isa = isa.ok_or(PlanError::Machine)?;
         let mut text = Vec::new();
         let mut data = Vec::new();
         for section in file.sections() {
@@ -119,10 +121,11 @@ impl<'a> Image<'a> {
                 keep
             });
         }
-        extend(&file, bytes, &mut text, &data);
+        extend(&file, isa, bytes, &mut text, &data);
         let entry = file.entry();
         let fixed = file.elf_header().e_type(endian) == elf::ET_EXEC;
         Ok(Self {
+            isa,
             file,
             text,
             data,
@@ -263,6 +266,7 @@ const SLACK: u64 = 16;
 /// Adds to executable sections the padding up to the next section: what lies there is of use to nobody.
 fn extend<'a>(
     file: &ElfFile64<'a>,
+    isa: Isa,
     bytes: &'a [u8],
     text: &mut [Text<'a>],
     data: &[Text<'a>],
@@ -289,7 +293,7 @@ fn extend<'a>(
             && longer.starts_with(run.bytes)
             && longer[run.bytes.len()..]
                 .iter()
-                .all(|&b| matches!(b, 0 | 0x90 | 0xCC))
+                .all(|&byte| isa.fills(byte))
         {
             run.slack = longer.len() - run.bytes.len();
             run.bytes = longer;

@@ -1,26 +1,28 @@
 //! How the regions of probes are changed: the ladder of tactics, for all of them together. Those that have room for a jump
 //! come first, for what their jumps leave over of them is where the others find places for theirs.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use hodo_arch::Via;
-use hodo_arch::x86_64::steps::Steps;
 
 use crate::bits::Bits;
 use crate::model::{Extra, ProbePlan, ProbeSite, Spare, Tactic};
 use crate::planner::Survey;
-use crate::tactics::{HOP, JUMP};
 
+/// Bytes of the shortest long jump that there is.
+const SHORTEST: u64 = 5;
 /// Places for puns in one process.
 const SPOTS: usize = 4096;
 
 /// A region before its tactic is chosen.
 pub(crate) struct Region {
+    /// The register that the long jump takes.
+    pub via: Via,
     pub start: u64,
     pub end: u64,
     /// Where the call begins that ends it; else `end`. A call's bytes are left alone, if the patch does not need them.
     pub call: u64,
-    /// Bytes from `start` on that a patch may overwrite; no more than `JUMP` are looked for.
+    /// Bytes from `start` on that a patch may overwrite; no more than the long jump has are looked for.
     pub room: u64,
     /// A branch of its own leads to where the jump's bytes are.
     pub block: bool,
@@ -28,6 +30,8 @@ pub(crate) struct Region {
     pub used: bool,
     pub probes: Vec<u64>,
     pub flags_dead: Vec<bool>,
+    /// Registers that are free, as [`ProbeSite::free`] has them.
+    pub free: Vec<u32>,
     pub joined: Vec<bool>,
 }
 
@@ -39,12 +43,15 @@ pub(crate) fn unused(survey: &Survey<'_>, pad: &Range<u64>) -> Range<u64> {
 
 /// Chooses the tactics of regions, which are in the order of their addresses.
 pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut ProbePlan) {
+    let isa = survey.image.isa;
     let mut free = Free::default();
     for pad in &survey.swept.pads {
         let pad = unused(survey, pad);
         let at = regions.partition_point(|region| region.start < pad.start);
         let before = at.checked_sub(1).map(|at| &regions[at]);
-        let taken = before.map_or(0, |region| region.start + region.room.min(JUMP));
+        let taken = before.map_or(0, |region| {
+            region.start + region.room.min(region.via.jump_len())
+        });
         free.add(pad.start.max(taken)..pad.end);
     }
     let text = &survey.image.text;
@@ -52,12 +59,13 @@ pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut Probe
     survey.statics.fill(&occupied);
     let mut small = Vec::new();
     for region in regions {
-        if region.room < JUMP {
+        let jump = region.via.jump_len();
+        if region.room < jump {
             occupied.set(region.start);
             small.push(region);
             continue;
         }
-        let patch_end = region.start + JUMP;
+        let patch_end = region.start + jump;
         (region.start..patch_end).for_each(|addr| occupied.set(addr));
         if !region.used {
             free.add(patch_end..region.call);
@@ -66,27 +74,40 @@ pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut Probe
             true => Tactic::Block,
             false => Tactic::Jump,
         };
-        plan.sites.push(site(region, tactic, JUMP, Extra::None));
+        plan.sites.push(site(region, tactic, jump, Extra::None));
     }
     free.sort();
     let mut left = Vec::new();
     for region in small {
-        let slot = match region.room >= HOP {
-            true => free.take(region.start + HOP),
-            false => None,
-        };
-        let Some(slot) = slot else {
+        let jump = region.via.jump_len();
+        let near = isa.near().iter().filter(|near| near.len <= region.room);
+        let slot = near.into_iter().find_map(|near| {
+            Some((
+                near.len,
+                free.take(near.reach(region.start), jump, |_| true)?,
+            ))
+        });
+        let Some((len, slot)) = slot else {
             left.push(region);
             continue;
         };
-        (region.start..region.start + HOP)
-            .chain(slot..slot + JUMP)
+        (region.start..region.start + len)
+            .chain(slot..slot + jump)
             .for_each(|addr| occupied.set(addr));
         plan.sites
-            .push(site(region, Tactic::Hop, HOP, Extra::HopSlot(slot)));
+            .push(site(region, Tactic::Hop, len, Extra::HopSlot(slot)));
     }
     let mut spots = 0;
     for region in left {
+        if !isa.has_puns() {
+            match isa.near().first().filter(|near| near.len <= region.room) {
+                Some(near) => plan
+                    .sites
+                    .push(site(region, Tactic::Hop, near.len, Extra::Near)),
+                None => traps(survey, region, plan),
+            }
+            continue;
+        }
         let len = (spots < SPOTS)
             .then(|| pun(survey, &region, &occupied))
             .flatten();
@@ -105,24 +126,27 @@ pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut Probe
 /// How many bytes a long jump may overwrite, if it can share its others with what lies behind, which must stay as it is:
 /// no other patch is there, nor will be, for the first bytes of all regions are taken.
 fn pun(survey: &Survey<'_>, region: &Region, occupied: &Bits) -> Option<u64> {
-    let end = region.start + JUMP;
+    let jump = region.via.jump_len();
+    let end = region.start + jump;
     let text = survey.image.text_at(region.start)?;
     let stays = end <= text.end() && occupied.first(region.start + 1..end).is_none();
-    stays.then_some(region.room.min(JUMP - 1))
+    stays.then_some(region.room.min(jump - 1))
 }
 
 /// A breakpoint for each probe of a region.
 fn traps(survey: &Survey<'_>, region: Region, plan: &mut ProbePlan) {
+    let isa = survey.image.isa;
     let text = survey.image.text_at(region.start);
-    for (addr, flags_dead) in region.probes.into_iter().zip(region.flags_dead) {
+    let facts = region.flags_dead.into_iter().zip(region.free);
+    for (addr, (flags_dead, free)) in region.probes.into_iter().zip(facts) {
         let code = text.map_or(&[][..], |text| text.slice(addr, region.end));
-        let Some(step) = Steps::new(code, addr).next() else {
+        let Some(step) = isa.sweep(code, addr).next() else {
             continue;
         };
         plan.sites.push(ProbeSite {
             tactic: Tactic::Trap,
             patch: addr,
-            patch_len: 1,
+            patch_len: isa.trap_len() as u8,
             displaced: addr..step.end(),
             extra: Extra::None,
             probes: vec![addr],
@@ -130,16 +154,16 @@ fn traps(survey: &Survey<'_>, region: Region, plan: &mut ProbePlan) {
             joined: vec![false],
             via: Via::Nothing,
             spare: Spare::default(),
-            free: vec![0],
+            free: vec![free],
         });
     }
 }
 
 fn site(region: Region, tactic: Tactic, len: u64, extra: Extra) -> ProbeSite {
     ProbeSite {
-        via: Via::Nothing,
+        via: region.via,
         spare: Spare::default(),
-        free: vec![0; region.probes.len()],
+        free: region.free,
         tactic,
         patch: region.start,
         patch_len: len as u8,
@@ -153,37 +177,64 @@ fn site(region: Region, tactic: Tactic, len: u64, extra: Extra) -> ProbeSite {
 
 /// Bytes that nobody executes any more, for long jumps.
 #[derive(Default)]
-struct Free {
+pub(crate) struct Free {
     ranges: Vec<Range<u64>>,
+    /// By range the next one that may have room: itself, or one behind it.
+    next: Vec<usize>,
 }
 
 impl Free {
-    fn add(&mut self, range: Range<u64>) {
-        if range.start + JUMP <= range.end {
+    /// Adds a range.
+    pub fn add(&mut self, range: Range<u64>) {
+        if range.start + SHORTEST <= range.end {
             self.ranges.push(range);
         }
     }
 
-    fn sort(&mut self) {
+    /// Puts the ranges in order, when all are added.
+    pub fn sort(&mut self) {
         self.ranges.sort_unstable_by_key(|range| range.start);
+        self.next = (0..=self.ranges.len()).collect();
     }
 
-    /// A place for a long jump that a short one reaches whose end is at `from`.
-    fn take(&mut self, from: u64) -> Option<u64> {
-        let reach = from.saturating_sub(128)..=from + 127;
+    /// The first range from `at` on that may have room.
+    fn next(&mut self, at: usize) -> usize {
+        let mut found = at;
+        while self.next[found] != found {
+            found = self.next[found];
+        }
+        let mut at = at;
+        while at != found {
+            at = std::mem::replace(&mut self.next[at], found);
+        }
+        found
+    }
+
+    /// A place of `len` bytes whose first is in `reach`, and that `fits`.
+    pub fn take(
+        &mut self,
+        reach: RangeInclusive<u64>,
+        len: u64,
+        fits: impl Fn(Range<u64>) -> bool,
+    ) -> Option<u64> {
         let first = self
             .ranges
-            .partition_point(|range| range.end < reach.start() + JUMP);
-        for range in &mut self.ranges[first..] {
+            .partition_point(|range| range.end < reach.start() + len);
+        let mut at = self.next(first);
+        while let Some(range) = self.ranges.get_mut(at) {
             if range.start > *reach.end() {
                 break;
             }
             let slot = range.start.max(*reach.start());
-            if reach.contains(&slot) && slot + JUMP <= range.end {
-                // Regions come in the order of their addresses: what lies before this place is in nobody's reach soon.
-                range.start = slot + JUMP;
+            if reach.contains(&slot) && slot + len <= range.end && fits(slot..slot + len) {
+                // Sites come in the order of their addresses: what lies before this place is in nobody's reach soon.
+                range.start = slot + len;
+                if range.start + SHORTEST > range.end {
+                    self.next[at] = at + 1;
+                }
                 return Some(slot);
             }
+            at = self.next(at + 1);
         }
         None
     }

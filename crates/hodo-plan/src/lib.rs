@@ -10,6 +10,7 @@ mod hosts;
 mod image;
 mod ladder;
 mod libcalls;
+mod live;
 pub mod model;
 mod modes;
 mod pieces;

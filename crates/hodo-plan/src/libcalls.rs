@@ -2,8 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hodo_arch::x86_64::scan::got_jumps;
-use object::elf;
+use hodo_arch::code::{Isa, Relocation};
 use object::{
     Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget,
 };
@@ -26,7 +25,7 @@ pub(crate) fn slots(image: &Image<'_>) -> HashMap<u64, String> {
         let RelocationFlags::Elf { r_type } = relocation.flags() else {
             continue;
         };
-        if !matches!(r_type, elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT) {
+        if image.isa.relocation(r_type) != Relocation::Slot {
             continue;
         }
         let RelocationTarget::Symbol(index) = relocation.target() else {
@@ -56,7 +55,7 @@ fn plt_jumps(image: &Image<'_>) -> Vec<(u64, u64, u8)> {
             continue;
         }
         if let Ok(bytes) = section.data() {
-            jumps.extend(got_jumps(bytes, section.address()));
+            jumps.extend(image.isa.got_jumps(bytes, section.address()));
         }
     }
     jumps
@@ -77,6 +76,7 @@ pub(crate) fn plt(
     slots: &HashMap<u64, String>,
     profilers: &HashSet<u64>,
 ) -> Vec<LibcallSite> {
+    let isa = image.isa;
     let mut sites = Vec::new();
     for (jump, got, len) in plt_jumps(image) {
         if profilers.contains(&got) {
@@ -89,7 +89,7 @@ pub(crate) fn plt(
                 patch_len: len,
                 form: LibcallForm::Plt,
                 got,
-                mode: modes::by_name(name),
+                mode: modes::by_name(isa, name),
             });
         }
     }
@@ -98,6 +98,7 @@ pub(crate) fn plt(
 
 /// Calls and jumps through the GOT in the code itself (`-fno-plt`). Those of profiling functions become nops instead.
 pub(crate) fn direct(
+    isa: Isa,
     swept: &Swept,
     slots: &HashMap<u64, String>,
     targets: &Targets,
@@ -110,7 +111,10 @@ pub(crate) fn direct(
             continue;
         };
         let inside = transfer.addr + 1..transfer.addr + u64::from(transfer.len);
-        if profilers.contains(&got) || transfer.len != 6 || targets.any.any(inside) {
+        if profilers.contains(&got)
+            || transfer.len != isa.slot_call_len()
+            || targets.any.any(inside)
+        {
             continue;
         }
         sites.push(LibcallSite {
@@ -123,7 +127,7 @@ pub(crate) fn direct(
                 LibcallForm::Jump
             },
             got,
-            mode: modes::by_name(name),
+            mode: modes::by_name(isa, name),
         });
     }
     sites

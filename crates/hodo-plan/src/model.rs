@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use hodo_arch::Via;
+use hodo_arch::code::NAMES;
 
 /// What to plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub enum PlanError {
     #[error("not a readable ELF file: {0}")]
     Elf(#[from] object::read::Error),
     /// The file is not for this kind of processor.
-    #[error("not an x86-64 image")]
+    #[error("not an image for {NAMES}")]
     Machine,
 }
 
@@ -158,6 +159,15 @@ pub enum Extra {
     /// A hop to memory of ours that is within the reach of the short jump, and holds the long jump to the stub. Where no
     /// such memory can be had, the site becomes a trap.
     Near,
+    /// A hop to bytes that another function's site displaces behind its patch; the long jump to the stub goes there. Only where the
+    /// function that begins at `host` is patched, too: else its bytes are in use, and the site is as with [`Extra::Near`], if its patch
+    /// has the room.
+    HopBehind {
+        /// Where the long jump goes.
+        slot: u64,
+        /// The address of the other function.
+        host: u64,
+    },
     /// A pun: the jump's displacement has the fixed low-order bytes of memory at `patch + 1 + free`: `free` (0..=3) low bytes can be chosen.
     Pun {
         /// How many of the four displacement bytes, from the low end, the patch may write.

@@ -1,9 +1,11 @@
 //! Functions of which only the entry can be recorded, known by name.
 
+use hodo_arch::code::Isa;
+
 use crate::model::{EntryOnlyReason, Mode};
 
 /// The mode of a function by one of its names.
-pub(crate) fn by_name(name: &str) -> Mode {
+pub(crate) fn by_name(isa: Isa, name: &str) -> Mode {
     let bare = name.trim_start_matches('_');
     let reason = match bare {
         "setjmp" | "sigsetjmp" | "xsetjmp" | "vfork" | "libc_vfork" | "getcontext"
@@ -28,9 +30,7 @@ pub(crate) fn by_name(name: &str) -> Mode {
         {
             EntryOnlyReason::WalksStack
         }
-        _ if bare.starts_with("x86_indirect_thunk") || bare.starts_with("llvm_retpoline") => {
-            EntryOnlyReason::MovesReturnAddress
-        }
+        _ if isa.is_thunk(bare) => EntryOnlyReason::MovesReturnAddress,
         _ => return Mode::Call,
     };
     Mode::EntryOnly(reason)

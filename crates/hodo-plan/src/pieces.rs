@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hodo_arch::x86_64::scan::{Flow, Sweep};
+use hodo_arch::code::{Flow, Isa};
 use hodo_symbols::{Nature, Symbols};
 
 use crate::image::{Image, Text};
@@ -48,8 +48,8 @@ pub(crate) fn cut(image: &Image<'_>, symbols: &Symbols) -> (Vec<Piece>, Vec<usiz
         }
         // Code that no symbol covers may branch anywhere. If a function runs into it, it is a part of the function.
         let mut end = end;
-        let mut covered = end == limit || is_padding(text, end, limit);
-        if !covered && function.is_some() && runs_on(text, start, end) {
+        let mut covered = end == limit || is_padding(image.isa, text, end, limit);
+        if !covered && function.is_some() && runs_on(image.isa, text, start, end) {
             end = limit.min(text.code_end());
             covered = true;
         }
@@ -72,15 +72,15 @@ pub(crate) fn cut(image: &Image<'_>, symbols: &Symbols) -> (Vec<Piece>, Vec<usiz
 }
 
 /// Does control reach the end of a range by its last instruction?
-fn runs_on(text: &Text<'_>, start: u64, end: u64) -> bool {
-    let last = Sweep::new(text.slice(start, end), start).last();
+fn runs_on(isa: Isa, text: &Text<'_>, start: u64, end: u64) -> bool {
+    let last = isa.sweep(text.slice(start, end), start).last();
     last.is_some_and(|insn| matches!(insn.flow, Flow::Next | Flow::Branch(_)))
 }
 
 /// Is there nothing but padding in a range?
-pub(crate) fn is_padding(text: &Text<'_>, start: u64, end: u64) -> bool {
+pub(crate) fn is_padding(isa: Isa, text: &Text<'_>, start: u64, end: u64) -> bool {
     let bytes = text.slice(start, end);
-    bytes.iter().all(|&b| b == 0) || Sweep::new(bytes, start).all(|insn| insn.padding)
+    bytes.iter().all(|&b| b == 0) || isa.sweep(bytes, start).all(|insn| insn.padding)
 }
 
 /// The piece that holds an address.
@@ -196,6 +196,7 @@ pub(crate) fn join(
         let part = facts[part];
         let owner = &mut facts[owner];
         owner.pops |= part.pops;
+        owner.other_link |= part.other_link;
         owner.reads_return |= part.reads_return;
         owner.writes_return |= part.writes_return;
     }

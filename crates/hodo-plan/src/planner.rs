@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 
-use hodo_arch::x86_64::entry::{EntryFacts, entry_facts, is_only_passed_on};
+use hodo_arch::Via;
+use hodo_arch::code::{EntryFacts, Isa};
 use hodo_symbols::{Cfa, Function, Nature, Symbols};
 
 use crate::bits::Bits;
@@ -16,13 +17,12 @@ use crate::pieces::{self, Piece, Verdict};
 use crate::sites::{self, Profilers, Sites};
 use crate::statics::{self, Statics};
 use crate::sweep::{HEAD, PieceFacts, Swept, Targets, Wanted, sweep};
-use crate::tactics::JUMP;
 use crate::{hosts, libcalls, modes, restarts, tables};
 
 /// Plans the image in `bytes`, which is the content of the file `path`.
 ///
 /// # Errors
-/// If the file is no readable x86-64 ELF image.
+/// If the file is no readable ELF image for an instruction set that is known.
 pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, PlanError> {
     let Survey {
         image,
@@ -43,9 +43,9 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         let Piece { start, end, .. } = pieces[piece];
         let excused = sites.has_dropped(start..end)
             && image.text_at(start).is_some_and(|text| {
-                is_only_passed_on(text.slice(start, end), start, addr, |call| {
-                    sites.is_dropped(call)
-                })
+                let code = text.slice(start, end);
+                let is_dropped = |call| sites.is_dropped(call);
+                image.isa.is_only_passed_on(code, start, addr, is_dropped)
             });
         swept.facts[piece].reads_return |= !excused;
     }
@@ -106,8 +106,13 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
     }
     if options.libcalls {
         plan.libcalls = libcalls::plt(&image, &slots, &profilers.slots);
-        plan.libcalls
-            .extend(libcalls::direct(&swept, &slots, &targets, &profilers.slots));
+        plan.libcalls.extend(libcalls::direct(
+            image.isa,
+            &swept,
+            &slots,
+            &targets,
+            &profilers.slots,
+        ));
         plan.libcalls
             .sort_by(|a, b| (&a.name, a.patch).cmp(&(&b.name, b.patch)));
     }
@@ -137,7 +142,7 @@ impl<'a> Survey<'a> {
     /// Reads all code in the file `bytes` with so many threads (0: as many as there are processors).
     ///
     /// # Errors
-    /// If the file is no readable x86-64 ELF image.
+    /// If the file is no readable ELF image for an instruction set that is known.
     pub fn new(bytes: &'a [u8], threads: usize) -> Result<Self, PlanError> {
         let image = Image::parse(bytes)?;
         let symbols = hodo_symbols::symbols(bytes)?;
@@ -204,7 +209,7 @@ fn mark_known(symbols: &Symbols, targets: &Targets) {
 }
 
 pub(crate) struct Planner<'a> {
-    image: &'a Image<'a>,
+    pub image: &'a Image<'a>,
     symbols: &'a Symbols,
     pub pieces: &'a [Piece],
     heads: &'a [usize],
@@ -231,6 +236,26 @@ pub(crate) struct Subject<'a> {
     pub makes_frame: bool,
     /// It uses memory below the stack pointer.
     pub red_zone: bool,
+    /// Registers that are free when it has returned.
+    pub free_behind: u32,
+    isa: Isa,
+}
+
+impl Subject<'_> {
+    /// The registers that are dead at one of its instructions.
+    pub fn dead(&self, _addr: u64) -> u32 {
+        0
+    }
+
+    /// Those of them that code of ours may use.
+    pub fn free(&self, addr: u64) -> u32 {
+        self.isa.usable(self.dead(addr))
+    }
+
+    /// The register that a long jump takes at one of its instructions.
+    pub fn via(&self, addr: u64) -> Via {
+        self.isa.via(self.free(addr))
+    }
 }
 
 impl<'a> Planner<'a> {
@@ -287,11 +312,12 @@ impl<'a> Planner<'a> {
             self.occupied.set(addr);
         }
         match site.extra {
-            Extra::HopSlot(slot) => {
+            Extra::HopSlot(slot) | Extra::HopBehind { slot, .. } => {
                 (slot..slot + site.via.jump_len()).for_each(|addr| self.occupied.set(addr));
             }
             Extra::Pun { .. } => {
-                (site.patch..site.patch + JUMP).for_each(|addr| self.punned.set(addr));
+                (site.patch..site.patch + site.via.jump_len())
+                    .for_each(|addr| self.punned.set(addr));
             }
             Extra::None | Extra::Near => {}
         }
@@ -332,7 +358,7 @@ impl<'a> Planner<'a> {
         if code.is_empty() {
             return Err("it is empty".to_owned());
         }
-        let entry = entry_facts(code, function.addr);
+        let entry = self.image.isa.entry_facts(code, function.addr);
         if entry.reads_flags {
             return Err("it looks at the flags that it is entered with".to_owned());
         }
@@ -347,6 +373,8 @@ impl<'a> Planner<'a> {
             mode: self.mode(function, &entry, facts),
             makes_frame: entry.makes_frame,
             red_zone: facts.red_zone,
+            free_behind: 0,
+            isa: self.image.isa,
         })
     }
 
@@ -354,12 +382,14 @@ impl<'a> Planner<'a> {
     fn mode(&self, function: &Function, entry: &EntryFacts, facts: &PieceFacts) -> Mode {
         let named = std::iter::once(&function.name)
             .chain(&function.aliases)
-            .map(|name| modes::by_name(name))
+            .map(|name| modes::by_name(self.image.isa, name))
             .find(|mode| *mode != Mode::Call);
         let cfa = self.symbols.frames.at(function.addr);
         let reason = if let Some(mode) = named {
             return mode;
-        } else if function.addr == self.image.entry || cfa.is_some_and(|cfa| cfa != Cfa::Stack(8)) {
+        } else if function.addr == self.image.entry
+            || cfa.is_some_and(|cfa| cfa != Cfa::Stack(self.image.isa.entry_frame()))
+        {
             EntryOnlyReason::NotCalled
         } else if facts.pops {
             EntryOnlyReason::PopsArguments

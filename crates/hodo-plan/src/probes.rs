@@ -4,23 +4,22 @@
 //! outside nor a return. A region runs elsewhere as a whole, so one jump serves all probes in it, and what its
 //! jump does not overwrite of it is free for the jumps of regions that have no room for one.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 
-use hodo_arch::x86_64::scan::Flow;
-use hodo_arch::x86_64::steps::{Step, immovable, text as insn_text};
+use hodo_arch::code::{Flow, Isa, Step};
 
-use crate::bits::Bits;
 use crate::hosts;
 use crate::image::Text;
 use crate::ladder::{self, Region, unused};
+use crate::live::Live;
 use crate::model::{PlanError, ProbePlan, RefusedProbe, Wanted};
 use crate::modes;
 use crate::pieces::{self, Piece};
 use crate::planner::{Survey, processors};
-use crate::regions::{Code, Span, State, asking};
+use crate::regions::{Code, Span, State};
 use crate::statics;
-use crate::tactics::JUMP;
 
 const RELOCATED: &str = "its code is relocated when it is loaded";
 const STACK_MAPS: &str =
@@ -29,6 +28,9 @@ const SIGNAL: &str = "it belongs to a signal handler's return, which unwinders k
 const DATA: &str = "it is data between code";
 const UNREACHED: &str = "nothing is known to lead to it: it may be data";
 const TRANSACTION: &str = "it is in a hardware transaction, which a probe may abort, and whose end undoes what a probe has done";
+const RESERVED: &str =
+    "it depends on memory that is reserved for it, and what a probe does in between ends that";
+const OWN_MIDDLE: &str = "it branches into its own middle";
 const RESTARTABLE: &str =
     "it is in a restartable sequence, which the kernel knows by its addresses";
 const PADDING: &str = "it is padding, which is not executed";
@@ -48,7 +50,7 @@ struct Part {
 /// as many as there are processors).
 ///
 /// # Errors
-/// If the file is no readable x86-64 ELF image.
+/// If the file is no readable ELF image for an instruction set that is known.
 pub fn plan_probes(
     path: &Path,
     bytes: &[u8],
@@ -65,7 +67,7 @@ pub fn plan_probes(
         host.refuses().map(|_| STACK_MAPS)
     };
     let planner = Planner {
-        asking: asking(&survey),
+        live: Live::new(&survey),
         known: known(&survey),
         survey: &survey,
         all,
@@ -134,21 +136,18 @@ fn known(survey: &Survey<'_>) -> Vec<Known> {
 /// Where the code of a signal handler's return begins, if a piece is one: unwinders know it by these bytes. Its range in the
 /// unwind table begins one byte early.
 fn signal_return(survey: &Survey<'_>, piece: &Piece) -> Option<u64> {
-    // mov rax, 15; syscall, and the same with eax
-    const LONG: [u8; 9] = [0x48, 0xC7, 0xC0, 15, 0, 0, 0, 0x0F, 0x05];
-    const SHORT: [u8; 7] = [0xB8, 15, 0, 0, 0, 0x0F, 0x05];
     let text = survey.image.text_at(piece.start)?;
     [piece.start, piece.start + 1].into_iter().find(|&start| {
         let code = text.slice(start, piece.end);
-        code.starts_with(&LONG) || code.starts_with(&SHORT)
+        survey.image.isa.is_signal_return(code)
     })
 }
 
 struct Planner<'s> {
     survey: &'s Survey<'s>,
     known: Vec<Known>,
-    /// Starts of pieces that use the flags that they are entered with.
-    asking: Bits,
+    /// What functions use and overwrite.
+    live: Live<'s>,
     /// Why no instruction can be probed.
     all: Option<&'static str>,
 }
@@ -219,7 +218,7 @@ impl Planner<'_> {
         if known == Known::No {
             return;
         }
-        code.read(self.survey, piece, text, &self.asking);
+        code.read(self.survey, piece, text, &self.live);
         let mut at = 0;
         while at < code.steps.len() {
             if code.states[at] == State::Padding {
@@ -228,7 +227,8 @@ impl Planner<'_> {
             }
             if let Err(reason) = self.probed(code, at, known, text) {
                 out.total += 1;
-                out.refused.push(refused(text, &code.steps[at], reason));
+                out.refused
+                    .push(refused(self.isa(), text, &code.steps[at], &reason));
                 at += 1;
                 continue;
             }
@@ -250,27 +250,34 @@ impl Planner<'_> {
         index: usize,
         known: Known,
         text: &Text<'_>,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), Cow<'static, str>> {
         if let Some(reason) = self.all {
-            return Err(reason);
+            return Err(reason.into());
         }
         if known == Known::Signal {
-            return Err(SIGNAL);
+            return Err(SIGNAL.into());
         }
         let step = &code.steps[index];
-        match code.states[index] {
-            State::Good => Ok(()),
-            State::Padding => Err(PADDING),
-            State::Data => Err(DATA),
-            State::Transaction => Err(TRANSACTION),
-            State::Restartable => Err(RESTARTABLE),
+        Err(Cow::Borrowed(match code.states[index] {
+            State::Good => return Ok(()),
+            State::Padding => PADDING,
+            State::Data => DATA,
+            State::Transaction => TRANSACTION,
+            State::Reserved => RESERVED,
+            State::Restartable => RESTARTABLE,
             State::Immovable => {
                 let code = text.slice(step.addr, step.end());
-                Err(immovable(code, step.addr).unwrap_or("it branches into its own middle"))
+                let why = self.isa().immovable(code, step.addr);
+                return Err(why.map_or(Cow::Borrowed(OWN_MIDDLE), Cow::Owned));
             }
-            State::Unreached => Err(UNREACHED),
-            State::Static => Err(statics::IS_ONE),
-        }
+            State::Unreached => UNREACHED,
+            State::Static => statics::IS_ONE,
+        }))
+    }
+
+    /// The instruction set of the image.
+    fn isa(&self) -> Isa {
+        self.survey.image.isa
     }
 
     /// The instructions at some addresses.
@@ -291,7 +298,8 @@ impl Planner<'_> {
                     Some(_) => UNKNOWN,
                     None => NO_CODE,
                 };
-                part.refused.push(at_address(text, addr, reason));
+                part.refused
+                    .push(at_address(self.isa(), text, addr, reason));
                 rest = &rest[1..];
                 continue;
             };
@@ -315,24 +323,27 @@ impl Planner<'_> {
         let Some(text) = text.filter(|_| known != Known::No) else {
             let refused = addresses.iter();
             out.refused
-                .extend(refused.map(|&addr| at_address(text, addr, UNKNOWN)));
+                .extend(refused.map(|&addr| at_address(self.isa(), text, addr, UNKNOWN)));
             return;
         };
-        code.read(self.survey, piece, text, &self.asking);
+        code.read(self.survey, piece, text, &self.live);
         let mut probes = Vec::new();
         for &addr in addresses {
             match code.at(addr) {
                 Some(at) => match self.probed(code, at, known, text) {
                     Ok(()) => probes.push(at),
-                    Err(reason) => out.refused.push(refused(text, &code.steps[at], reason)),
+                    Err(reason) => {
+                        out.refused
+                            .push(refused(self.isa(), text, &code.steps[at], &reason))
+                    }
                 },
                 None => {
                     let at = code.steps.partition_point(|step| step.addr <= addr);
                     let inside = at.checked_sub(1).map(|at| &code.steps[at]);
                     out.refused
                         .push(match inside.filter(|step| addr < step.end()) {
-                            Some(step) => middle(text, step, addr),
-                            None => at_address(Some(text), addr, PADDING),
+                            Some(step) => middle(self.isa(), text, step, addr),
+                            None => at_address(self.isa(), Some(text), addr, PADDING),
                         });
                 }
             }
@@ -366,7 +377,8 @@ impl Planner<'_> {
 
     /// The parts of a region that serve some of its instructions.
     fn narrow(&self, code: &Code, whole: Span, probes: &[usize]) -> Vec<Span> {
-        if self.room(code, whole) < JUMP {
+        let jump = |first: usize| code.via(first).jump_len();
+        if self.room(code, whole) < jump(whole.first) {
             return vec![whole];
         }
         let mut spans: Vec<Span> = Vec::new();
@@ -377,7 +389,7 @@ impl Planner<'_> {
             }
             let serves = |first: usize| {
                 let enough =
-                    |end: usize| end > probe && self.room(code, Span { first, end }) >= JUMP;
+                    |end: usize| end > probe && self.room(code, Span { first, end }) >= jump(first);
                 let span = code.grow(first, enough);
                 let serves = span.end <= whole.end && enough(span.end);
                 serves.then_some(span)
@@ -405,27 +417,32 @@ impl Planner<'_> {
         let (start, end) = (code.start(span), code.end(span));
         let last = &code.steps[span.end - 1];
         let room = self.room(code, span);
+        let via = code.via(span.first);
+        let jump = via.jump_len();
         Region {
+            via,
             start,
             end,
             call: if last.is_call() { last.addr } else { end },
             room,
-            block: room >= JUMP && code.loops(span, JUMP),
+            block: room >= jump && code.loops(span, jump),
             used: code.middle(span.first).is_some(),
             flags_dead: probes.clone().map(|probe| code.flags_dead(probe)).collect(),
+            free: probes.clone().map(|probe| code.free(probe)).collect(),
             joined: joined(code, probes.clone()),
             probes: probes.map(|probe| code.steps[probe].addr).collect(),
         }
     }
 
-    /// How many bytes at the start of a region a patch may overwrite; `JUMP` or more is enough.
+    /// How many bytes at the start of a region a patch may overwrite; as many as the long jump has are enough.
     fn room(&self, code: &Code, span: Span) -> u64 {
         let (start, end) = (code.start(span), code.end(span));
         if let Some(middle) = code.middle(span.first) {
             return middle - start;
         }
         // A call that nothing follows may return all the same.
-        if end - start >= JUMP || !code.steps[span.end - 1].flow.is_end() {
+        if end - start >= code.via(span.first).jump_len() || !code.steps[span.end - 1].flow.is_end()
+        {
             return end - start;
         }
         let pads = &self.survey.swept.pads;
@@ -451,23 +468,22 @@ fn joined(code: &Code, probes: impl Iterator<Item = usize>) -> Vec<bool> {
     probes.map(join).collect()
 }
 
-fn refused(text: &Text<'_>, step: &Step, reason: &str) -> RefusedProbe {
+fn refused(isa: Isa, text: &Text<'_>, step: &Step, reason: &str) -> RefusedProbe {
     RefusedProbe {
         addr: step.addr,
-        insn: insn_text(text.slice(step.addr, step.end()), step.addr),
+        insn: isa.text(text.slice(step.addr, step.end()), step.addr),
         reason: reason.to_owned(),
     }
 }
 
 /// A refusal where nothing tells where instructions begin.
-fn at_address(text: Option<&Text<'_>>, addr: u64, reason: &str) -> RefusedProbe {
-    const LONGEST: u64 = 15;
+fn at_address(isa: Isa, text: Option<&Text<'_>>, addr: u64, reason: &str) -> RefusedProbe {
     let code = text.map_or(&[][..], |text| {
-        text.slice(addr, text.end().min(addr + LONGEST))
+        text.slice(addr, text.end().min(addr + isa.longest()))
     });
     let insn = match code {
         [] => String::new(),
-        code => insn_text(code, addr),
+        code => isa.text(code, addr),
     };
     RefusedProbe {
         addr,
@@ -476,8 +492,8 @@ fn at_address(text: Option<&Text<'_>>, addr: u64, reason: &str) -> RefusedProbe 
     }
 }
 
-fn middle(text: &Text<'_>, step: &Step, addr: u64) -> RefusedProbe {
-    let insn = insn_text(text.slice(step.addr, step.end()), step.addr);
+fn middle(isa: Isa, text: &Text<'_>, step: &Step, addr: u64) -> RefusedProbe {
+    let insn = isa.text(text.slice(step.addr, step.end()), step.addr);
     let reason = format!("it is the middle of `{insn}` at {:#x}", step.addr);
     RefusedProbe { addr, insn, reason }
 }

@@ -1,11 +1,11 @@
 //! The code of one piece, instruction by instruction, and the regions of it that can be moved as a whole: those that are
 //! entered from outside at their first byte only.
 
-use hodo_arch::x86_64::scan::{Flow, Reference, Sweep};
-use hodo_arch::x86_64::steps::{FLAGS, Origin, Step, Steps, Transaction, origin};
+use hodo_arch::Via;
+use hodo_arch::code::{Flow, Isa, Origin, Reference, Step, Transaction};
 
-use crate::bits::Bits;
 use crate::image::Text;
+use crate::live::Live;
 use crate::pieces::Piece;
 use crate::planner::Survey;
 
@@ -13,15 +13,10 @@ use crate::planner::Survey;
 const LIMIT: u64 = 512;
 /// Instructions before an indirect jump that are looked at to tell where it goes.
 const LOOK_BACK: usize = 24;
-/// So often the flags that are used are looked for before all are taken to be.
-const PASSES: usize = 64;
 /// No table of distances has more entries than this.
 const ENTRIES: usize = 4096;
 /// Ways to an indirect jump that are followed.
 const PATHS: usize = 32;
-/// Instructions of a callee that are looked at to tell whether it uses the flags that it is called with.
-const LOOK_AHEAD: usize = 8;
-
 /// What an instruction is to a planner of probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
@@ -36,6 +31,8 @@ pub(crate) enum State {
     Immovable,
     /// Between the start and the end of a hardware transaction.
     Transaction,
+    /// Between a reservation of memory and the end of what depends on it.
+    Reserved,
     /// In a sequence that the kernel restarts, which it knows by its addresses.
     Restartable,
     /// A branch on a static key, which the program changes.
@@ -59,8 +56,9 @@ const NO_SOURCES: Sources = Sources {
 pub(crate) struct Code {
     pub steps: Vec<Step>,
     pub states: Vec<State>,
-    /// The arithmetic flags that are used after the start of each instruction before they are overwritten.
-    live: Vec<u8>,
+    /// The flags or registers that are used after the start of each instruction before they are overwritten.
+    live: Vec<u32>,
+    isa: Isa,
     sources: Vec<Sources>,
     /// No region may hold both the instruction and the one before it.
     hard: Vec<bool>,
@@ -78,11 +76,12 @@ pub(crate) struct Span {
 }
 
 impl Code {
-    /// Reads a piece. `asking` has the starts of pieces that use the flags that they are entered with.
-    pub fn read(&mut self, survey: &Survey<'_>, piece: &Piece, text: &Text<'_>, asking: &Bits) {
+    /// Reads a piece.
+    pub fn read(&mut self, survey: &Survey<'_>, piece: &Piece, text: &Text<'_>, live: &Live<'_>) {
+        self.isa = survey.image.isa;
         self.steps.clear();
-        self.steps
-            .extend(Steps::new(text.slice(piece.start, piece.end), piece.start));
+        let steps = text.slice(piece.start, piece.end);
+        self.steps.extend(self.isa.steps(steps, piece.start));
         let count = self.steps.len();
         self.states.clear();
         self.states.resize(count, State::Good);
@@ -105,7 +104,12 @@ impl Code {
         }
         self.find_sources();
         self.find_borders(survey, piece);
-        self.find_live(survey, piece, asking);
+        live.find(
+            piece,
+            &self.steps,
+            |at| self.states[at] == State::Data,
+            &mut self.live,
+        );
         // Where a table was not found, its targets remain as code that nothing leads to.
         self.unclear = jumps.computed || jumps.any && self.states.contains(&State::Unreached);
     }
@@ -146,6 +150,8 @@ impl Code {
                 State::Restartable
             } else if transaction {
                 State::Transaction
+            } else if step.transaction == Transaction::Reserved {
+                State::Reserved
             } else if !step.movable {
                 State::Immovable
             } else {
@@ -229,55 +235,22 @@ impl Code {
         }
     }
 
-    /// Goes backwards through the code until nothing changes: what is used is found, for loops the second time, and so on.
-    /// Where control goes nobody knows where, all flags are taken to be used.
-    fn find_live(&mut self, survey: &Survey<'_>, piece: &Piece, asking: &Bits) {
-        let targets = &survey.targets;
-        let count = self.steps.len();
-        let range = piece.start..piece.end;
-        let returned = match targets.returns_flags.first(range.clone()) {
-            Some(_) => FLAGS,
-            None => 0,
-        };
-        self.live.clear();
-        self.live.resize(count, 0);
-        self.live.push(FLAGS);
-        for _ in 0..PASSES {
-            let mut changed = false;
-            for index in (0..count).rev() {
-                let step = &self.steps[index];
-                let to = |to: u64| match range.contains(&to) {
-                    true => self.at(to).map_or(FLAGS, |target| self.live[target]),
-                    false => FLAGS,
-                };
-                let next = self.live[index + 1];
-                let after = match step.flow {
-                    Flow::Next => next,
-                    Flow::Branch(target) => next | to(target),
-                    Flow::Jump(target) => to(target),
-                    Flow::Call(callee) => called(survey, callee, asking),
-                    Flow::IndirectCall => 0,
-                    Flow::Return { .. } => returned,
-                    Flow::IndirectJump | Flow::Fault | Flow::Invalid => FLAGS,
-                };
-                let live = match self.states[index] {
-                    State::Data => FLAGS,
-                    _ => after & !step.writes | step.reads,
-                };
-                changed |= live != self.live[index];
-                self.live[index] = live;
-            }
-            if !changed {
-                return;
-            }
-        }
-        // As good as never: loops in loops in loops.
-        self.live.fill(FLAGS);
-    }
-
     /// Whether the arithmetic flags are of no use any more at the start of an instruction.
     pub fn flags_dead(&self, index: usize) -> bool {
-        self.live[index] == 0
+        self.live[index] == 0 || !self.isa.has_flags()
+    }
+
+    /// The registers whose values are of no use at the start of an instruction.
+    pub fn free(&self, index: usize) -> u32 {
+        match self.isa.has_flags() {
+            true => 0,
+            false => self.isa.usable(!self.live[index]),
+        }
+    }
+
+    /// The register that a long jump takes at the start of an instruction.
+    pub fn via(&self, index: usize) -> Via {
+        self.isa.via(self.free(index))
     }
 
     /// Whether a branch of the piece leads to an instruction.
@@ -293,7 +266,9 @@ impl Code {
                 continue;
             }
             let code = text.slice(step.addr, step.end());
-            let by_slot = Sweep::new(code, step.addr)
+            let by_slot = self
+                .isa
+                .sweep(code, step.addr)
                 .next()
                 .is_some_and(|insn| matches!(insn.reference, Reference::Memory(_)));
             if by_slot {
@@ -319,7 +294,8 @@ impl Code {
     fn trace(&self, text: &Text<'_>, path: &mut Vec<usize>, paths: &mut usize) -> Origin {
         let origin = |path: &[usize]| {
             let steps = path.iter().map(|&index| &self.steps[index]);
-            origin(steps.map(|step| (text.slice(step.addr, step.end()), step.addr)))
+            self.isa
+                .origin(steps.map(|step| (text.slice(step.addr, step.end()), step.addr)))
         };
         while let Some(&first) = path.last() {
             if first == 0 {
@@ -434,7 +410,7 @@ struct Jumps {
 
 /// Whether some instructions form the address of a table in the data whose first distance leads into the piece itself.
 fn table_is_own(code: &[u8], addr: u64, survey: &Survey<'_>, piece: &Piece) -> bool {
-    Sweep::new(code, addr).any(|insn| {
+    survey.image.isa.sweep(code, addr).any(|insn| {
         let Reference::Forms(base) = insn.reference else {
             return false;
         };
@@ -456,7 +432,11 @@ fn mark_distances(survey: &Survey<'_>, piece: &Piece, text: &Text<'_>) {
     let range = piece.start..piece.end;
     let mut places = Vec::new();
     let mut tables = Vec::new();
-    for insn in Sweep::new(text.slice(piece.start, piece.end), piece.start) {
+    for insn in survey
+        .image
+        .isa
+        .sweep(text.slice(piece.start, piece.end), piece.start)
+    {
         if let Reference::Forms(addr) = insn.reference {
             if range.contains(&addr) {
                 places.push(addr);
@@ -485,46 +465,4 @@ fn mark_distances(survey: &Survey<'_>, piece: &Piece, text: &Text<'_>) {
             }
         }
     }
-}
-
-/// The flags that a function uses which is called.
-fn called(survey: &Survey<'_>, callee: u64, asking: &Bits) -> u8 {
-    let Some(text) = survey.image.text_at(callee) else {
-        return FLAGS;
-    };
-    if text.plt {
-        return 0;
-    }
-    let at = survey.pieces.partition_point(|piece| piece.start < callee);
-    let begins = survey
-        .pieces
-        .get(at)
-        .is_some_and(|piece| piece.start == callee);
-    match begins && !asking.get(callee) {
-        true => 0,
-        false => FLAGS,
-    }
-}
-
-/// The starts of pieces that use flags which they are entered with.
-pub(crate) fn asking(survey: &Survey<'_>) -> Bits {
-    let asking = Bits::new(&survey.image.text);
-    for piece in &survey.pieces {
-        let Some(text) = survey.image.text_at(piece.start) else {
-            continue;
-        };
-        let mut open = FLAGS;
-        let code = text.slice(piece.start, piece.end);
-        for step in Steps::new(code, piece.start).take(LOOK_AHEAD) {
-            if step.reads & open != 0 {
-                asking.set(piece.start);
-                break;
-            }
-            open &= !step.writes;
-            if open == 0 || step.flow != Flow::Next {
-                break;
-            }
-        }
-    }
-    asking
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use hodo_arch::x86_64::scan::nop;
+use hodo_arch::code::Relocation;
 use hodo_symbols::Symbols;
 use object::{Object, ObjectSection, RelocationFlags, RelocationTarget};
 
@@ -24,8 +24,6 @@ const NAMES: [&str; 6] = [
 
 /// Most bytes of nops in front of a function that belong to it (`-fpatchable-function-entry=N,M`).
 const NOPS_BEFORE: u64 = 256;
-
-const RET: u8 = 0xC3;
 
 /// Where the profiling functions are that the image has from a library. One that a program brings along is its own
 /// affair, and is called as ever.
@@ -144,9 +142,9 @@ impl Sites {
             }
             let len = usize::from(transfer.len);
             let bytes = match transfer.call {
-                true => nop(len).to_vec(),
+                true => image.isa.nops(len),
                 // The last call of a function may be a jump.
-                false => [&[RET], nop(len - 1)].concat(),
+                false => image.isa.ret(len),
             };
             sites.dropped.insert(transfer.addr);
             sites.nops.push((transfer.addr, bytes));
@@ -168,7 +166,7 @@ impl Sites {
             let before = functions.get(at).copied().filter(|piece| {
                 piece.start - mark <= NOPS_BEFORE
                     && image.text_at(mark).is_some_and(|text| {
-                        piece.start < text.end() && is_padding(text, mark, piece.start)
+                        piece.start < text.end() && is_padding(image.isa, text, mark, piece.start)
                     })
             });
             let owner = before.or(inside);
@@ -192,13 +190,13 @@ fn table(image: &Image<'_>, name: &str) -> Vec<u64> {
             );
         }
         for (addr, relocation) in image.file.dynamic_relocations().into_iter().flatten() {
-            let relative = matches!(
-                relocation.flags(),
-                RelocationFlags::Elf {
-                    r_type: object::elf::R_X86_64_RELATIVE
+            let relative = |flags| match flags {
+                RelocationFlags::Elf { r_type } => {
+                    image.isa.relocation(r_type) == Relocation::Relative
                 }
-            );
-            if relative && range.contains(&addr) {
+                _ => false,
+            };
+            if relative(relocation.flags()) && range.contains(&addr) {
                 addresses.push(relocation.addend().cast_unsigned());
             }
         }

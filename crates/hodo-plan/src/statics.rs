@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-use hodo_arch::x86_64::scan::{Flow, Insn};
-use hodo_arch::x86_64::steps::Step;
+use hodo_arch::code::{Flow, Insn, Step};
 use hodo_symbols::Branch;
 
 use crate::bits::Bits;

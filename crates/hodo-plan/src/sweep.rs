@@ -4,8 +4,7 @@ use crate::bits::Bits;
 use crate::image::{Image, Text};
 use crate::pieces::{Piece, is_padding};
 use crate::statics::Statics;
-use hodo_arch::x86_64::entry::{entry_facts, stores};
-use hodo_arch::x86_64::scan::{Flow, Reference, Slot, Sweep};
+use hodo_arch::code::{Flow, How, Isa, Reference, Slot};
 use hodo_symbols::{Cfa, Frames};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -24,6 +23,8 @@ pub(crate) struct Near {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PieceFacts {
     pub pops: bool,
+    /// It returns by another register than that of most calls.
+    pub other_link: bool,
     /// It returns, or jumps to something that may.
     pub leaves: bool,
     /// It reads the return address, or takes the address of its place. The caller fills this by `Swept::return_reads`.
@@ -200,20 +201,22 @@ fn one(
         out.facts.push(facts);
         return;
     };
+    let isa = image.isa;
     let head = piece.start..piece.limit.min(piece.start + HEAD);
     let mut rows = frames.rows(piece.start);
     // Without an unwind table, the first instructions tell whether there is a frame pointer.
     let mut frame = None;
     let mut framed = || {
         *frame.get_or_insert_with(|| {
-            entry_facts(text.slice(piece.start, piece.end), piece.start).frame_pointer
+            let code = text.slice(piece.start, piece.end);
+            isa.entry_facts(code, piece.start).frame_pointer
         })
     };
     let mut dead = false;
     let mut ends = false;
     let mut pad: Option<Range<u64>> = None;
     let mut called = None;
-    let code = Sweep::new(text.slice(piece.start, piece.end), piece.start);
+    let code = isa.sweep(text.slice(piece.start, piece.end), piece.start);
     for insn in wanted.statics.seen(piece.start, code) {
         if dead && insn.padding {
             match &mut pad {
@@ -290,8 +293,9 @@ fn one(
                     });
                 }
             }
-            Flow::Return { pops } => {
-                facts.pops |= pops;
+            Flow::Return { how } => {
+                facts.pops |= how == How::Drops;
+                facts.other_link |= how == How::OtherLink;
                 facts.leaves = true;
             }
             Flow::Invalid => facts.invalid = true,
@@ -312,7 +316,7 @@ fn one(
                 _ => 0,
             };
             if distance == -8 {
-                if stores(text.slice(insn.addr, insn.end())) {
+                if isa.stores(text.slice(insn.addr, insn.end())) {
                     facts.writes_return = true;
                 } else {
                     out.return_reads.push((index, insn.addr));
@@ -350,7 +354,7 @@ fn one(
     out.pads.extend(pad.take());
     out.facts.push(facts);
     if ends {
-        gap(text, piece, out);
+        gap(isa, text, piece, out);
     }
 }
 
@@ -358,12 +362,12 @@ fn one(
 const LARGEST_OPERAND: u64 = 64;
 
 /// Finds the padding between a function and the next.
-fn gap(text: &Text<'_>, piece: &Piece, out: &mut Swept) {
+fn gap(isa: Isa, text: &Text<'_>, piece: &Piece, out: &mut Swept) {
     let bytes = text.slice(piece.end, piece.limit);
     if bytes.is_empty() {
         return;
     }
-    if is_padding(text, piece.end, piece.limit) {
+    if is_padding(isa, text, piece.end, piece.limit) {
         match out.pads.last_mut() {
             Some(last) if last.end == piece.end && last.start >= piece.start => {
                 last.end = piece.limit;

@@ -5,18 +5,14 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use hodo_arch::Via;
-use hodo_arch::x86_64::relocate::relocated_len;
-use hodo_arch::x86_64::scan::{Flow, LANDING, Sweep};
+use hodo_arch::code::{Flow, Isa};
 
+use crate::ladder::Free;
 use crate::model::{Extra, SitePlan, Spare, Tactic};
 use crate::planner::{Planner, Subject};
 use crate::statics::IN_THE_WAY;
 use crate::sweep::Near;
 
-/// Bytes of the long jump.
-pub(crate) const JUMP: u64 = 5;
-/// Bytes of the short jump.
-pub(crate) const HOP: u64 = 2;
 /// No more than this of a function is moved as a whole.
 const BLOCK_LIMIT: u64 = 512;
 
@@ -34,13 +30,18 @@ struct Room {
 
 impl<'a> Planner<'a> {
     /// Where a patch may begin: behind the landing instruction, if there is one, or at the very start.
-    fn places(subject: &Subject<'_>) -> impl Iterator<Item = u64> {
-        let landing = subject
+    fn places(&self, subject: &Subject<'_>) -> impl Iterator<Item = u64> + use<> {
+        let landing = self.isa().landing();
+        let lands = subject
             .text
             .slice(subject.start, subject.end)
-            .starts_with(&LANDING);
-        let behind = landing.then_some(subject.start + LANDING.len() as u64);
+            .starts_with(landing);
+        let behind = lands.then_some(subject.start + landing.len() as u64);
         behind.into_iter().chain([subject.start])
+    }
+
+    fn isa(&self) -> Isa {
+        self.image.isa
     }
 
     /// Branches from within the same piece to places near its start.
@@ -53,14 +54,16 @@ impl<'a> Planner<'a> {
     /// The long jump.
     pub(crate) fn jump(&self, subject: &Subject<'_>) -> Result<SitePlan, String> {
         let mut reason = None;
-        for patch in Self::places(subject) {
-            match self.room(subject, patch, JUMP) {
+        for patch in self.places(subject) {
+            let via = subject.via(patch);
+            match self.room(subject, patch, via.jump_len()) {
                 Ok(room) => {
                     let tactic = match room.block {
                         true => Tactic::Block,
                         false => Tactic::Jump,
                     };
-                    return Ok(site(subject, tactic, patch, JUMP, room.end, Extra::None));
+                    let long = (via.jump_len(), via);
+                    return Ok(site(subject, tactic, patch, long, room.end, Extra::None));
                 }
                 Err(error) => reason = reason.or(Some(error)),
             }
@@ -111,7 +114,10 @@ impl<'a> Planner<'a> {
     /// Where the instructions end that a patch up to `patch_end` displaces.
     fn window(&self, subject: &Subject<'_>, patch: u64, patch_end: u64) -> Result<u64, String> {
         let mut end = patch;
-        for insn in Sweep::new(subject.text.slice(patch, subject.end), patch) {
+        for insn in self
+            .isa()
+            .sweep(subject.text.slice(patch, subject.end), patch)
+        {
             if insn.flow == Flow::Invalid {
                 return Err("it has bytes that are no instruction".to_owned());
             }
@@ -146,7 +152,9 @@ impl<'a> Planner<'a> {
         let limit = subject.end.min(patch + BLOCK_LIMIT);
         let mut branches = Vec::new();
         let mut starts = Vec::new();
-        let code = Sweep::new(subject.text.slice(patch, subject.end), patch);
+        let code = self
+            .isa()
+            .sweep(subject.text.slice(patch, subject.end), patch);
         for insn in self.statics.seen(patch, code) {
             if insn.end() <= limit {
                 starts.push(insn.end());
@@ -196,14 +204,13 @@ impl<'a> Planner<'a> {
             let len = nop.len().min(code.len() - at);
             code.to_mut()[at..at + len].copy_from_slice(&nop[..len]);
         }
-        relocated_len(&code, range.start)
-            .map(drop)
-            .map_err(|error| error.to_string())
+        let dead = |addr: u64| subject.dead(addr);
+        self.isa().movable(&code, range.start, &dead)
     }
 
-    /// Padding that no patch has taken: address ranges, ascending.
-    pub(crate) fn free_pads(&self) -> Vec<Range<u64>> {
-        let mut free = Vec::new();
+    /// Padding that no patch has taken.
+    pub(crate) fn free_pads(&self) -> Free {
+        let mut free = Free::default();
         for pad in &self.swept.pads {
             // From where a branch leads into it, it is executed.
             let end = pad
@@ -213,41 +220,35 @@ impl<'a> Planner<'a> {
             let mut start = pad.start;
             for addr in pad.start..end {
                 if self.occupied.get(addr) {
-                    if addr - start >= JUMP {
-                        free.push(start..addr);
-                    }
+                    free.add(start..addr);
                     start = addr + 1;
                 }
             }
-            if end.saturating_sub(start) >= JUMP {
-                free.push(start..end);
-            }
+            free.add(start..end);
         }
+        free.sort();
         free
     }
 
     /// A short jump to padding nearby, which has room for the long one.
-    pub(crate) fn hop(&self, subject: &Subject<'_>, pads: &mut [Range<u64>]) -> Option<SitePlan> {
-        for patch in Self::places(subject) {
-            let Ok(room) = self.room(subject, patch, HOP) else {
-                continue;
-            };
-            let from = patch + HOP;
-            let reach = from.saturating_sub(128)..from + 127;
-            let first = pads.partition_point(|pad| pad.end < reach.start + JUMP);
-            for pad in &mut pads[first..] {
-                if pad.start > reach.end {
-                    break;
-                }
-                let slot = pad.start.max(reach.start);
-                let inside = slot + JUMP <= pad.end && slot <= reach.end;
-                let own = slot < room.end.max(from) && slot + JUMP > patch;
-                if !inside || own || self.occupied.any(slot..slot + JUMP) {
+    pub(crate) fn hop(&self, subject: &Subject<'_>, pads: &mut Free) -> Option<SitePlan> {
+        for patch in self.places(subject) {
+            for near in self.isa().near() {
+                let Ok(room) = self.room(subject, patch, near.len) else {
                     continue;
+                };
+                let via = subject.via(patch);
+                let jump = via.jump_len();
+                let own = patch..room.end.max(patch + near.len);
+                let fits = |slot: Range<u64>| {
+                    let own = slot.start < own.end && slot.end > own.start;
+                    !own && !self.occupied.any(slot)
+                };
+                if let Some(slot) = pads.take(near.reach(patch), jump, fits) {
+                    let extra = Extra::HopSlot(slot);
+                    let short = (near.len, via);
+                    return Some(site(subject, Tactic::Hop, patch, short, room.end, extra));
                 }
-                pad.start = slot + JUMP;
-                let extra = Extra::HopSlot(slot);
-                return Some(site(subject, Tactic::Hop, patch, HOP, room.end, extra));
             }
         }
         None
@@ -255,31 +256,49 @@ impl<'a> Planner<'a> {
 
     /// A long jump whose last bytes are those of the instructions behind the first.
     pub(crate) fn pun(&self, subject: &Subject<'_>) -> Option<SitePlan> {
-        let patch = Self::places(subject).next()?;
-        if patch + JUMP > subject.text.end() {
+        let patch = self.places(subject).next()?;
+        let via = subject.via(patch);
+        let jump = via.jump_len();
+        if !self.isa().has_puns() || patch + jump > subject.text.end() {
             return None;
         }
         // The more bytes can be chosen, the more places the jump can lead to. With one byte there is but one place, which is
         // free more often than not.
-        let (room, own) = (1..JUMP).rev().find_map(|len| {
+        let (room, own) = (1..jump).rev().find_map(|len| {
             let room = self.room(subject, patch, len).ok()?;
             Some((room, len))
         })?;
         // The bytes of one pun must not depend on those of another.
-        if self.punned.any(patch..patch + JUMP) {
+        if self.punned.any(patch..patch + jump) {
             return None;
         }
         let extra = Extra::Pun {
             free: (own - 1) as u8,
         };
-        Some(site(subject, Tactic::Pun, patch, own, room.end, extra))
+        Some(site(
+            subject,
+            Tactic::Pun,
+            patch,
+            (own, via),
+            room.end,
+            extra,
+        ))
     }
 
     /// A breakpoint. All other bytes stay, so branches into the middle of what is displaced do no harm.
     pub(crate) fn trap(&self, subject: &Subject<'_>) -> Result<SitePlan, String> {
-        let patch = Self::places(subject).next().unwrap_or(subject.start);
-        let room = self.room(subject, patch, 1)?;
-        Ok(site(subject, Tactic::Trap, patch, 1, room.end, Extra::None))
+        let patch = self.places(subject).next().unwrap_or(subject.start);
+        let len = self.isa().trap_len();
+        let room = self.room(subject, patch, len)?;
+        let trap = (len, Via::Nothing);
+        Ok(site(
+            subject,
+            Tactic::Trap,
+            patch,
+            trap,
+            room.end,
+            Extra::None,
+        ))
     }
 }
 
@@ -287,7 +306,7 @@ fn site(
     subject: &Subject<'_>,
     tactic: Tactic,
     patch: u64,
-    len: u64,
+    (len, via): (u64, Via),
     end: u64,
     extra: Extra,
 ) -> SitePlan {
@@ -298,9 +317,9 @@ fn site(
         patch_len: len as u8,
         displaced: patch..end,
         extra,
-        via: Via::Nothing,
+        via,
         spare: Spare::default(),
-        free: 0,
-        free_behind: 0,
+        free: subject.free(patch),
+        free_behind: subject.free_behind,
     }
 }

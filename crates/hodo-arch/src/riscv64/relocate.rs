@@ -197,7 +197,7 @@ fn form(insn: &Insn, code: &[u8], from: u64, options: &Options<'_>) -> Form {
 
 /// A register for jumps out of those that are dead, or nothing: the link registers last, for jumps through them are taken for
 /// returns.
-fn choose(dead: u32) -> Option<u8> {
+pub(crate) fn choose(dead: u32) -> Option<u8> {
     let dead = dead & !FIXED;
     let links = 1 << RA | 1 << T0;
     let from = match dead & !links {

@@ -5,22 +5,7 @@ use iced_x86::{
     OpAccess, OpKind, Register, RflagsBits,
 };
 
-/// What the straight line of code from a function's entry does.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct EntryFacts {
-    /// It reads the return address.
-    pub reads_return: bool,
-    /// It overwrites the return address or takes it off the stack.
-    pub moves_return: bool,
-    /// It makes a frame before its first branch, so that a jump to its entry can only be a tail call.
-    pub makes_frame: bool,
-    /// `push rbp; mov rbp, rsp`: the return address is at `[rbp+8]`.
-    pub frame_pointer: bool,
-    /// It uses the status flags that it is entered with.
-    pub reads_flags: bool,
-    /// It reads memory below the stack pointer before it writes there.
-    pub reads_red_zone: bool,
-}
+pub use crate::code::EntryFacts;
 
 /// The status flags.
 const STATUS: u32 = RflagsBits::OF
@@ -267,6 +252,15 @@ pub fn is_only_passed_on(
         }
     }
     true
+}
+
+/// Whether code is a signal handler's return, which unwinders know by these bytes.
+#[must_use]
+pub fn is_signal_return(code: &[u8]) -> bool {
+    // mov rax, 15; syscall, and the same with eax
+    const LONG: [u8; 9] = [0x48, 0xC7, 0xC0, 15, 0, 0, 0, 0x0F, 0x05];
+    const SHORT: [u8; 7] = [0xB8, 15, 0, 0, 0, 0x0F, 0x05];
+    code.starts_with(&LONG) || code.starts_with(&SHORT)
 }
 
 /// Whether the instruction at the start of `code` writes its memory operand.

@@ -2,96 +2,12 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
+use crate::code::How;
+
 /// The landing instruction for indirect branches, which may stand at the start of a function.
 pub const LANDING: [u8; 4] = [0xF3, 0x0F, 0x1E, 0xFA];
 
-/// What an instruction does with control.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flow {
-    /// Goes on to the next.
-    Next,
-    /// A conditional branch to an address.
-    Branch(u64),
-    /// A jump to an address.
-    Jump(u64),
-    /// A call of an address.
-    Call(u64),
-    /// A jump through a register or memory.
-    IndirectJump,
-    /// A call through a register or memory.
-    IndirectCall,
-    /// A return; `pops` when it also drops arguments.
-    Return {
-        /// Whether it drops arguments.
-        pops: bool,
-    },
-    /// An instruction that only faults.
-    Fault,
-    /// No instruction.
-    Invalid,
-}
-
-impl Flow {
-    /// Whether control never goes on to the next instruction.
-    #[must_use]
-    pub fn is_end(self) -> bool {
-        matches!(
-            self,
-            Self::Jump(_) | Self::IndirectJump | Self::Return { .. } | Self::Fault
-        )
-    }
-}
-
-/// An address that an instruction holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reference {
-    /// None.
-    None,
-    /// It computes the address (`lea`).
-    Forms(u64),
-    /// It has it as an immediate operand, which may as well be a number.
-    Constant(u64),
-    /// It uses the memory there.
-    Memory(u64),
-    /// It jumps through a table of addresses there.
-    Table(u64),
-}
-
-/// A place on the stack, by a distance alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Slot {
-    /// None.
-    None,
-    /// So far above the stack pointer.
-    Stack(i32),
-    /// So far above `rbp`.
-    Frame(i32),
-}
-
-/// One instruction as the planner sees it.
-#[derive(Debug, Clone, Copy)]
-pub struct Insn {
-    /// Its address.
-    pub addr: u64,
-    /// Its length.
-    pub len: u8,
-    /// What it does with control.
-    pub flow: Flow,
-    /// The address it holds.
-    pub reference: Reference,
-    /// It does nothing: padding.
-    pub padding: bool,
-    /// The place on the stack that it uses, or whose address it computes.
-    pub slot: Slot,
-}
-
-impl Insn {
-    /// The address behind it.
-    #[must_use]
-    pub fn end(&self) -> u64 {
-        self.addr + u64::from(self.len)
-    }
-}
+pub use crate::code::{Flow, Insn, Reference, Slot};
 
 /// Goes through code, instruction by instruction; behind bytes that are none it goes on one byte later.
 pub struct Sweep<'a> {
@@ -175,7 +91,10 @@ pub(super) fn flow(raw: &Instruction) -> Flow {
         FlowControl::Call => near(Flow::Call, Flow::Next),
         FlowControl::IndirectCall => Flow::IndirectCall,
         FlowControl::Return => Flow::Return {
-            pops: raw.code() == Code::Retnq_imm16,
+            how: match raw.code() {
+                Code::Retnq_imm16 => How::Drops,
+                _ => How::Plain,
+            },
         },
         FlowControl::XbeginXabortXend => near(Flow::Branch, Flow::Next),
     }

@@ -44,15 +44,23 @@ pub struct Step {
     pub leaves: bool,
 }
 
-/// What an instruction does with hardware transactions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transaction {
-    /// Nothing.
-    None,
-    /// It begins one.
-    Begin,
-    /// It ends one.
-    End,
+pub use crate::code::{Origin, Transaction};
+
+impl From<Step> for crate::code::Step {
+    #[inline]
+    fn from(step: Step) -> Self {
+        Self {
+            addr: step.addr,
+            flow: step.flow,
+            len: step.len,
+            reads: step.reads.into(),
+            writes: step.writes.into(),
+            padding: step.padding,
+            movable: step.movable,
+            transaction: step.transaction,
+            leaves: step.leaves,
+        }
+    }
 }
 
 impl Step {
@@ -207,21 +215,6 @@ pub fn immovable(code: &[u8], addr: u64) -> Option<&'static str> {
         FlowControl::Return => "it cannot be moved: a far return",
         _ => "it cannot be moved",
     })
-}
-
-/// Where a jump through a register goes, as far as the instructions before it tell; what is known best comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
-    /// To an address that was in memory or in a register at the start: what the image itself puts there is known.
-    Loaded,
-    /// By a table of 32-bit distances from the table's own start.
-    Table,
-    /// By a table of 32-bit distances, perhaps from somewhere else.
-    Distances,
-    /// It is computed otherwise.
-    Computed,
-    /// The instructions do not tell.
-    Open,
 }
 
 /// Tells for a jump by the instructions before it: code and address of each, the jump first, then backwards.

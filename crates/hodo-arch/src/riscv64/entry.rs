@@ -1,0 +1,254 @@
+//! What a function does with its return address, which it is called with in `ra`.
+
+use alloc::vec::Vec;
+
+use super::decode::Insn;
+use super::operand::imm_i;
+use super::registers::{RA, SP, ZERO};
+use super::rows::Kind;
+use super::scan::{Flow, Sweep};
+use crate::code::EntryFacts;
+
+/// Looks at no more instructions than this.
+const LIMIT: usize = 64;
+/// `s0`, the frame pointer where there is one.
+const FRAME: u8 = 8;
+
+fn is_addi(insn: &Insn) -> bool {
+    insn.kind == Kind::Plain && insn.word & 0x707F == 0x13
+}
+
+/// Follows the straight line of code from the entry of a function, to the first jump or return.
+#[must_use]
+pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
+    let mut facts = EntryFacts::default();
+    // Bytes between the stack pointer and what it was at the entry, if that is known.
+    let mut depth = 0i64;
+    let mut branched = false;
+    let mut below_known = false;
+    for scanned in Sweep::new(code, addr).take(LIMIT) {
+        let insn = scanned.insn;
+        if let Some(memory) = insn.memory()
+            && memory.base == SP
+            && memory.vector.is_none()
+            && memory.distance < 0
+            && !below_known
+        {
+            facts.reads_red_zone |= memory.reads;
+            below_known = true;
+        }
+        match scanned.flow {
+            Flow::Next => {}
+            Flow::Branch(_) => {
+                branched = true;
+                below_known = true;
+            }
+            // Helpers that save registers are called by another link register, and make the frame.
+            Flow::Call(_) if insn.link() != Some(RA) => {
+                facts.makes_frame |= !branched;
+                break;
+            }
+            Flow::Call(_) | Flow::IndirectCall => {}
+            _ => break,
+        }
+        if insn.general().1 & 1 << SP != 0 {
+            if !(is_addi(&insn) && insn.rs1() == SP) {
+                // A large frame, or another stack.
+                facts.makes_frame |= !branched && insn.general().0 & 1 << SP != 0;
+                break;
+            }
+            depth -= imm_i(insn.word);
+            facts.makes_frame |= !branched && depth > 0;
+        }
+        if is_addi(&insn) && insn.rd() == FRAME && insn.rs1() == SP {
+            facts.frame_pointer |= imm_i(insn.word) == depth && depth > 0;
+        }
+        if depth < 0 {
+            break;
+        }
+    }
+    facts
+}
+
+/// What `ra` holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// The return address of the function.
+    Own,
+    /// Something else.
+    Other,
+}
+
+/// What a function does with its return address in `ra`, along all ways from its entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinkUse {
+    /// Instructions that read it as a value: they neither save it on the stack nor return by it.
+    pub reads: Vec<u64>,
+    /// It returns by `ra` with what was neither the return address nor taken from the stack.
+    pub moves: bool,
+}
+
+/// Follows all ways from the entry of a function. `code` is the function's, from `addr` on.
+#[must_use]
+pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
+    let mut found = LinkUse::default();
+    // By half words: which of the two states was seen.
+    let mut seen = vec![0u8; code.len() / 2 + 1];
+    let mut open = vec![(addr, Held::Own)];
+    while let Some((at, mut held)) = open.pop() {
+        let Some(offset) = at
+            .checked_sub(addr)
+            .and_then(|offset| usize::try_from(offset).ok())
+            .filter(|&offset| offset < code.len())
+        else {
+            continue;
+        };
+        for scanned in Sweep::new(&code[offset..], at) {
+            let insn = scanned.insn;
+            let mark = &mut seen[((insn.addr - addr) / 2) as usize];
+            let bit = 1 << held as u8;
+            if *mark & bit != 0 {
+                break;
+            }
+            *mark |= bit;
+            let (reads, writes) = insn.general();
+            if held == Held::Own && reads & 1 << RA != 0 && !is_usual(&insn) {
+                found.reads.push(insn.addr);
+            }
+            match scanned.flow {
+                Flow::Next => {}
+                Flow::Branch(to) => open.push((to, held)),
+                Flow::Jump(to) => {
+                    open.push((to, held));
+                    break;
+                }
+                Flow::Call(_) | Flow::IndirectCall => {}
+                Flow::Return { by: RA } => {
+                    found.moves |= held == Held::Other;
+                    break;
+                }
+                _ => break,
+            }
+            if writes & 1 << RA != 0 {
+                let restores = matches!(insn.kind, Kind::Load(8))
+                    && matches!(insn.rs1(), SP | FRAME)
+                    && insn.rd() == RA;
+                held = if restores { Held::Own } else { Held::Other };
+            }
+        }
+    }
+    found.reads.sort_unstable();
+    found.reads.dedup();
+    found
+}
+
+/// Whether an instruction that reads `ra` saves it on the stack or jumps by it.
+fn is_usual(insn: &Insn) -> bool {
+    match insn.kind {
+        Kind::Store(8) => insn.rs2() == RA && matches!(insn.rs1(), SP | FRAME),
+        Kind::Jalr => insn.rs1() == RA,
+        _ => false,
+    }
+}
+
+/// Registers that calls may change: `ra`, `t0`–`t6`, `a0`–`a7`.
+pub const VOLATILE: u32 = 0xF003_FCE2;
+
+/// Whether the return address, which the instruction at `read` copies, goes nowhere but to calls that are dropped. `code` is
+/// the function's, from `addr` on.
+#[must_use]
+pub fn is_only_passed_on(
+    code: &[u8],
+    addr: u64,
+    read: u64,
+    is_dropped: &dyn Fn(u64) -> bool,
+) -> bool {
+    let end = addr.wrapping_add(code.len() as u64);
+    let Some(code) = read
+        .checked_sub(addr)
+        .and_then(|at| code.get(usize::try_from(at).ok()?..))
+    else {
+        return false;
+    };
+    let mut sweep = Sweep::new(code, read);
+    let Some(first) = sweep.next() else {
+        return false;
+    };
+    let copied = |insn: &Insn| -> Option<(u8, u8)> {
+        let add = insn.kind == Kind::Plain && insn.word & 0xFE00_707F == 0x33;
+        if is_addi(insn) && imm_i(insn.word) == 0 {
+            Some((insn.rd(), insn.rs1()))
+        } else if add && insn.rs1() == ZERO {
+            Some((insn.rd(), insn.rs2()))
+        } else if add && insn.rs2() == ZERO {
+            Some((insn.rd(), insn.rs1()))
+        } else {
+            None
+        }
+    };
+    let from_stack = matches!(first.insn.kind, Kind::Load(8));
+    let from_link = copied(&first.insn).is_some_and(|(_, from)| from == RA);
+    if !from_stack && !from_link {
+        return false;
+    }
+    // Registers that hold it. Those that callees keep are taken to hold it to the function's end: blocks are not told apart.
+    let mut holders = 1u32 << first.insn.rd();
+    for scanned in sweep {
+        if holders == 0 {
+            return true;
+        }
+        let insn = scanned.insn;
+        let (reads, writes) = insn.general();
+        match scanned.flow {
+            Flow::Call(_) | Flow::IndirectCall => {
+                if !is_dropped(insn.addr) && holders & VOLATILE != 0 {
+                    return false;
+                }
+                holders &= !VOLATILE;
+                continue;
+            }
+            Flow::Return { .. } if holders & 1 << 10 != 0 => return false,
+            Flow::Jump(to) => {
+                let inside = read <= to && to < end || addr <= to && to < read;
+                if !inside {
+                    if !is_dropped(insn.addr) && holders & VOLATILE != 0 {
+                        return false;
+                    }
+                    holders &= !VOLATILE;
+                }
+                continue;
+            }
+            Flow::IndirectJump if holders & VOLATILE != 0 => return false,
+            _ => {}
+        }
+        if let Some((to, from)) = copied(&insn)
+            && holders & 1 << from != 0
+        {
+            holders |= 1 << to;
+            continue;
+        }
+        // The frame's end brings back what callers had in these.
+        let restores = matches!(insn.kind, Kind::Load(8)) && insn.rs1() == SP;
+        if reads & holders != 0 {
+            return false;
+        }
+        if restores || writes & VOLATILE != 0 {
+            holders &= !(writes & VOLATILE);
+        }
+    }
+    true
+}
+
+/// Whether the instruction at the start of `code` writes memory.
+#[must_use]
+pub fn stores(code: &[u8]) -> bool {
+    Insn::new(code, 0)
+        .memory()
+        .is_some_and(|memory| memory.writes)
+}
+
+/// Whether code is a signal handler's return: `li a7, 139; ecall`.
+#[must_use]
+pub fn is_signal_return(code: &[u8]) -> bool {
+    code.starts_with(&[0x93, 0x08, 0xB0, 0x08, 0x73, 0, 0, 0])
+}

@@ -1,0 +1,247 @@
+//! This instruction set in the words of [`code`](crate::code), which planners use.
+
+use alloc::string::{String, ToString};
+use alloc::vec::{self, Vec};
+
+use super::decode::Insn;
+use super::emit::Reach;
+use super::operand::imm_i;
+use super::registers::{RA, SP, ZERO};
+use super::relocate::{Link, Options, relocated_len};
+use super::rows::Kind;
+use super::scan;
+use super::sequences::Part;
+use super::steps::{self, Immovable, immovable_alone};
+use crate::code::{self, Flow, How, Origin, Reference, Slot, Step, Transaction};
+
+/// `lpad 0`, where indirect branches may land.
+pub const LANDING: [u8; 4] = [0x17, 0, 0, 0];
+/// `c.jr ra`
+pub const RET: [u8; 2] = [0x82, 0x80];
+/// The register that long jumps keep on the stack where none is free: `t1`. A jump through a link register is taken for a return.
+pub const KEPT: u8 = 6;
+
+/// The frame pointer where there is one: `s0`.
+const FRAME: u8 = 8;
+
+/// Goes through code, instruction by instruction.
+pub struct Sweep<'a>(scan::Sweep<'a>);
+
+impl<'a> Sweep<'a> {
+    /// Starts at the first byte of `code`, whose address is `addr`.
+    #[must_use]
+    pub fn new(code: &'a [u8], addr: u64) -> Self {
+        Self(scan::Sweep::new(code, addr))
+    }
+}
+
+impl Iterator for Sweep<'_> {
+    type Item = code::Insn;
+
+    #[inline]
+    fn next(&mut self) -> Option<code::Insn> {
+        let scanned = self.0.next()?;
+        let insn = scanned.insn;
+        Some(code::Insn {
+            addr: insn.addr,
+            len: insn.len,
+            flow: flow(scanned.flow),
+            reference: match scanned.reference {
+                scan::Reference::None => Reference::None,
+                scan::Reference::Forms(addr) => Reference::Forms(addr),
+                scan::Reference::Constant(addr) => Reference::Constant(addr),
+                scan::Reference::Memory(addr) => Reference::Memory(addr),
+            },
+            padding: scanned.padding,
+            slot: slot(&insn, scanned.slot),
+        })
+    }
+}
+
+/// Saving and restoring the link register is what all functions do; so is making a frame.
+fn slot(insn: &Insn, slot: scan::Slot) -> Slot {
+    let usual = match insn.kind {
+        Kind::Load(8) => insn.rd() == RA,
+        Kind::Store(8) => insn.rs2() == RA,
+        Kind::Plain => matches!(insn.rd(), SP | FRAME),
+        _ => false,
+    };
+    match slot {
+        scan::Slot::None => Slot::None,
+        _ if usual => Slot::None,
+        scan::Slot::Stack(at) => Slot::Stack(at),
+        scan::Slot::Frame(at) => Slot::Frame(at),
+    }
+}
+
+fn flow(flow: scan::Flow) -> Flow {
+    match flow {
+        scan::Flow::Next => Flow::Next,
+        scan::Flow::Branch(to) => Flow::Branch(to),
+        scan::Flow::Jump(to) => Flow::Jump(to),
+        scan::Flow::Call(to) => Flow::Call(to),
+        scan::Flow::IndirectJump => Flow::IndirectJump,
+        scan::Flow::IndirectCall => Flow::IndirectCall,
+        scan::Flow::Return { by: RA } => Flow::Return { how: How::Plain },
+        scan::Flow::Return { .. } => Flow::Return {
+            how: How::OtherLink,
+        },
+        scan::Flow::Fault => Flow::Fault,
+        scan::Flow::Invalid => Flow::Invalid,
+    }
+}
+
+/// The instructions of code as a planner of probes sees them.
+pub type Steps = vec::IntoIter<Step>;
+
+/// Reads the instructions of code, which should be whole functions.
+#[must_use]
+pub fn steps(code: &[u8], addr: u64) -> Steps {
+    let steps: Vec<Step> = steps::steps(code, addr).iter().map(step).collect();
+    steps.into_iter()
+}
+
+fn step(step: &steps::Step) -> Step {
+    let system = step.immovable == Some(Immovable::SystemCall);
+    Step {
+        addr: step.addr,
+        flow: flow(step.flow),
+        len: step.len,
+        reads: step.uses,
+        writes: step.writes,
+        padding: step.padding,
+        movable: step.immovable.is_none() || system,
+        transaction: match step.part {
+            Part::Outside => Transaction::None,
+            Part::First => Transaction::Reserves,
+            Part::Between | Part::Last => Transaction::Reserved,
+        },
+        leaves: step.leaves,
+    }
+}
+
+/// How planned code is moved: with free registers, and with its system calls.
+#[must_use]
+pub fn options(dead: &dyn Fn(u64) -> u32) -> Options<'_> {
+    Options {
+        reach: Reach::Pair,
+        dead,
+        link: Link::Original,
+        system_calls: true,
+    }
+}
+
+/// Whether whole instructions can run elsewhere. `dead` tells the registers that are dead at an instruction.
+///
+/// # Errors
+/// Why they cannot.
+pub fn movable(code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), String> {
+    relocated_len(code, from, &options(dead))
+        .map(drop)
+        .map_err(|error| error.to_string())
+}
+
+/// Why the instruction at the start of `code` cannot be moved, as far as it tells alone; nothing if it can.
+#[must_use]
+pub fn immovable(code: &[u8], addr: u64) -> Option<String> {
+    let why = immovable_alone(&Insn::new(code, addr))?;
+    (why != Immovable::SystemCall).then(|| why.to_string())
+}
+
+/// What is known of the register that is jumped through, seen backwards.
+enum Seen {
+    /// It is this one, and nothing else is known.
+    Register(u8),
+    /// It is the sum of these.
+    Sum(u8, u8),
+    /// It is the sum of a distance that is loaded by the first, and the second.
+    Entry(u8, u8),
+}
+
+/// Where a jump through a register goes, as far as the instructions before it tell: code and address of each, the jump first,
+/// then backwards.
+#[must_use]
+pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
+    let mut path = path.into_iter().map(|(code, addr)| Insn::new(code, addr));
+    let Some(jump) = path.next() else {
+        return Origin::Computed;
+    };
+    let mut seen = Seen::Register(jump.rs1());
+    let mut leaves = false;
+    for insn in path {
+        if matches!(insn.kind, Kind::Jal | Kind::Jalr) && insn.rd() != ZERO {
+            // What it returned, or what was kept.
+            leaves = true;
+            break;
+        }
+        let written = insn.general().1;
+        leaves |= written & 1 << SP != 0 && imm_i(insn.word) > 0;
+        let writes = |register: u8| written & 1 << register != 0;
+        let is = |opcode: u32, f3: u32| {
+            insn.kind == Kind::Plain && insn.word & 0x707F == f3 << 12 | opcode
+        };
+        let upper = insn.word >> 25;
+        let is_add = is(0x33, 0) && upper == 0;
+        match seen {
+            Seen::Register(register) if writes(register) => {
+                let copy = is(0x13, 0) && imm_i(insn.word) == 0
+                    || is_add && insn.rs1() == ZERO
+                    || is_add && insn.rs2() == ZERO;
+                seen = match insn.kind {
+                    Kind::Load(8) => return Origin::Loaded,
+                    // A table of addresses of 32 bits.
+                    Kind::Load(4) => return Origin::Loaded,
+                    Kind::Auipc => return Origin::Loaded,
+                    Kind::Plain if copy => Seen::Register(insn.rs1().max(insn.rs2_of_add(is_add))),
+                    Kind::Plain if is_add => Seen::Sum(insn.rs1(), insn.rs2()),
+                    // The lower part of an address.
+                    Kind::Plain if is(0x13, 0) => Seen::Register(insn.rs1()),
+                    _ => return Origin::Computed,
+                };
+            }
+            Seen::Sum(a, b) if writes(a) || writes(b) => {
+                let (to, other) = if writes(a) { (a, b) } else { (b, a) };
+                match insn.kind {
+                    Kind::Load(4) => {
+                        seen = if insn.rs1() == other {
+                            return Origin::Distances;
+                        } else {
+                            Seen::Entry(insn.rs1(), other)
+                        };
+                        let _ = to;
+                    }
+                    // Where the distance is from may be formed between the two.
+                    Kind::Auipc => {}
+                    Kind::Plain if is(0x13, 0) && insn.rs1() == insn.rd() => {}
+                    _ => return Origin::Computed,
+                }
+            }
+            Seen::Entry(place, base) if writes(place) => {
+                // sh2add
+                let scaled = is(0x33, 4) && upper == 0x10;
+                return match (is_add || scaled) && (insn.rs1() == base || insn.rs2() == base) {
+                    true => Origin::Table,
+                    false => Origin::Distances,
+                };
+            }
+            Seen::Entry(_, base) if writes(base) && insn.kind == Kind::Plain && !is(0x13, 0) => {
+                return Origin::Distances;
+            }
+            _ => {}
+        }
+    }
+    match seen {
+        // The frame is gone: this is a call at the function's end.
+        Seen::Register(_) if leaves => Origin::Loaded,
+        Seen::Register(_) => Origin::Open,
+        Seen::Sum(..) => Origin::Computed,
+        Seen::Entry(..) => Origin::Distances,
+    }
+}
+
+impl Insn {
+    /// The second source of an addition, else the register that is always zero.
+    fn rs2_of_add(&self, is_add: bool) -> u8 {
+        if is_add { self.rs2() } else { ZERO }
+    }
+}
