@@ -1,23 +1,74 @@
 //! From a stack that was kept to the callers on it, by the unwind tables of the files that they are in.
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameOffset, Encoding, EndianSlice, EvaluationResult,
-    Expression, Format, LittleEndian, Location, Register, RegisterRule, UnwindContext,
-    UnwindSection, Value,
+    BaseAddresses, CallFrameInstruction, CfaRule, EhFrame, EhFrameOffset, Encoding, EndianSlice,
+    EvaluationResult, Expression, Format, FrameDescriptionEntry, LittleEndian, Location, Register,
+    RegisterRule, UnwindContext, UnwindSection, Value,
 };
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
+use crate::machine::Machine;
+
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Registers in DWARF's numbering (System V ABI, x86-64 supplement, 3.6.2), as far as they are known; the last is the
-/// address of the instruction.
-pub type Registers = [Option<u64>; 17];
+/// The numbers that registers can have here. The others are those of vectors, which no rule for a frame needs.
+const COLUMNS: usize = 65;
 
-/// The number of the stack pointer.
-pub const STACK_POINTER: usize = 7;
-/// The number of the address of the instruction.
-pub const INSTRUCTION: usize = 16;
+/// Registers in DWARF's numbering, as far as they are known, and the address of the instruction.
+#[derive(Debug, Clone, Copy)]
+pub struct Registers {
+    machine: Machine,
+    known: [Option<u64>; COLUMNS],
+}
+
+impl Registers {
+    /// Nothing is known.
+    #[must_use]
+    pub fn new(machine: Machine) -> Self {
+        let known = [None; COLUMNS];
+        Self { machine, known }
+    }
+
+    /// The value of a general register is known. `register` is the processor's number.
+    pub fn set(&mut self, register: u8, value: u64) {
+        if let Some(column) = self.machine.numbers().column(register) {
+            self.put(column, Some(value));
+        }
+    }
+
+    /// The address of the instruction is known, or not.
+    pub fn set_instruction(&mut self, addr: Option<u64>) {
+        self.put(self.machine.numbers().instruction, addr);
+    }
+
+    /// The address of the instruction.
+    #[must_use]
+    pub fn instruction(&self) -> Option<u64> {
+        self.get(self.machine.numbers().instruction)
+    }
+
+    /// The stack pointer.
+    #[must_use]
+    pub fn stack_pointer(&self) -> Option<u64> {
+        self.get(self.stack_column())
+    }
+
+    fn stack_column(&self) -> u16 {
+        let numbers = self.machine.numbers();
+        numbers.column(numbers.stack).unwrap_or_default()
+    }
+
+    fn get(&self, column: u16) -> Option<u64> {
+        self.known.get(usize::from(column)).copied().flatten()
+    }
+
+    fn put(&mut self, column: u16, value: Option<u64>) {
+        if let Some(known) = self.known.get_mut(usize::from(column)) {
+            *known = value;
+        }
+    }
+}
 
 /// The unwind tables of a file.
 #[derive(Debug, Clone, Default)]
@@ -28,13 +79,16 @@ pub struct Unwinder {
     data_at: u64,
     /// Sorted by address: start, end, where the entry is.
     entries: Vec<(u64, u64, usize)>,
+    machine: Option<Machine>,
 }
 
 /// A caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
-    /// Its registers. The address is that to which the callee returns.
+    /// Its registers. The address is that to which the callee returns; none if it could not be read, or if there is no caller.
     pub registers: Registers,
+    /// There is none: the table says so.
+    pub none: bool,
     /// Whether it was interrupted there by a signal: the address is that of the next instruction, not behind a call.
     pub interrupted: bool,
 }
@@ -59,6 +113,7 @@ impl Unwinder {
             text_at: address(".text"),
             data_at: address(".got"),
             entries: Vec::new(),
+            machine: Machine::of(bytes),
         };
         let table = unwinder.table();
         let bases = unwinder.bases();
@@ -93,7 +148,7 @@ impl Unwinder {
     }
 
     /// The caller of the function that has `registers` at the link-time address `addr` (of an instruction, or, in a caller,
-    /// inside of its call). `read` reads words of memory.
+    /// inside of its call). `read` reads words of memory. None, if that cannot be told: also if the registers are another machine's.
     #[must_use]
     pub fn caller(
         &self,
@@ -101,6 +156,9 @@ impl Unwinder {
         registers: &Registers,
         read: &dyn Fn(u64) -> Option<u64>,
     ) -> Option<Caller> {
+        if self.machine != Some(registers.machine) {
+            return None;
+        }
         let after = self.entries.partition_point(|entry| entry.0 <= addr);
         let &(_, end, offset) = self.entries.get(after.checked_sub(1)?)?;
         if addr >= end {
@@ -119,26 +177,26 @@ impl Unwinder {
         };
         let cfa = match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => {
-                let register = *registers.get(usize::from(register.0))?;
-                register?.wrapping_add_signed(*offset)
+                registers.get(register.0)?.wrapping_add_signed(*offset)
             }
             CfaRule::Expression(expression) => evaluate(expression.get(&table).ok()?, None)?,
         };
         let mut next = *registers;
-        next[STACK_POINTER] = Some(cfa);
-        // Without a rule there is no return address: the outermost frame.
-        next[INSTRUCTION] = None;
+        next.put(registers.stack_column(), Some(cfa));
+        let instruction = registers.machine.numbers().instruction;
+        let column = fde.cie().return_address_register().0;
+        let interrupted = fde.cie().is_signal_trampoline();
+        // Where calls put the return address onto the stack, there is none without a rule: the outermost frame. Where it is in
+        // a register, it is still there.
+        if column == instruction {
+            next.put(column, None);
+        }
+        let mut ruled = false;
         for (register, rule) in row.registers() {
-            let Some(slot) = next.get_mut(usize::from(register.0)) else {
-                continue;
-            };
-            *slot = match rule {
-                RegisterRule::Undefined => None,
+            let value = match rule {
                 RegisterRule::Offset(offset) => read(cfa.wrapping_add_signed(*offset)),
                 RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(*offset)),
-                RegisterRule::Register(Register(other)) => {
-                    registers.get(usize::from(*other)).copied().flatten()
-                }
+                RegisterRule::Register(Register(other)) => registers.get(*other),
                 RegisterRule::Expression(expression) => {
                     evaluate(expression.get(&table).ok()?, Some(cfa)).and_then(read)
                 }
@@ -146,14 +204,69 @@ impl Unwinder {
                     evaluate(expression.get(&table).ok()?, Some(cfa))
                 }
                 RegisterRule::Constant(constant) => Some(*constant),
-                _ => *slot,
+                _ => next.get(register.0),
             };
+            next.put(register.0, value);
+            ruled |= register.0 == column;
+        }
+        let mut none = !ruled;
+        if column != instruction {
+            none = none && is_undefined(&fde, &table, &bases, addr);
+            next.put(instruction, next.get(column));
+            // The call has changed it. A frame that does not tell where it was kept has no caller that can be told.
+            if !interrupted {
+                next.put(column, None);
+            }
         }
         Some(Caller {
             registers: next,
-            interrupted: fde.cie().is_signal_trampoline(),
+            none,
+            interrupted,
         })
     }
+}
+
+/// Whether the table says that there is no return address at `addr`. To `gimli` that is the same as if it said nothing.
+fn is_undefined(
+    fde: &FrameDescriptionEntry<Reader<'_>>,
+    table: &EhFrame<Reader<'_>>,
+    bases: &BaseAddresses,
+    addr: u64,
+) -> bool {
+    let cie = fde.cie();
+    let column = cie.return_address_register();
+    let mut at = fde.initial_address();
+    let mut undefined = false;
+    let mut remembered = Vec::new();
+    let mut initial = cie.instructions(table, bases);
+    let mut own = fde.instructions(table, bases);
+    while let Ok(Some(instruction)) = initial.next().and_then(|next| match next {
+        Some(next) => Ok(Some(next)),
+        None => own.next(),
+    }) {
+        match instruction {
+            CallFrameInstruction::AdvanceLoc { delta } => {
+                let delta = u64::from(delta).wrapping_mul(cie.code_alignment_factor());
+                at = at.wrapping_add(delta);
+            }
+            CallFrameInstruction::SetLoc { address } => at = address,
+            CallFrameInstruction::RememberState => remembered.push(undefined),
+            CallFrameInstruction::RestoreState => undefined = remembered.pop().unwrap_or(false),
+            CallFrameInstruction::Undefined { register } if register == column => undefined = true,
+            CallFrameInstruction::Restore { register }
+            | CallFrameInstruction::SameValue { register }
+            | CallFrameInstruction::Offset { register, .. }
+                if register == column =>
+            {
+                undefined = false;
+            }
+            _ => {}
+        }
+        if at > addr {
+            break;
+        }
+    }
+    undefined
 }
 
 /// Steps of an expression, at most: those of real tables are short.
@@ -180,7 +293,7 @@ fn evaluate(
         state = match state {
             EvaluationResult::Complete => break,
             EvaluationResult::RequiresRegister { register, .. } => {
-                let value = registers.get(usize::from(register.0)).copied().flatten()?;
+                let value = registers.get(register.0)?;
                 evaluation
                     .resume_with_register(Value::Generic(value))
                     .ok()?

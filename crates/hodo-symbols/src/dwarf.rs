@@ -20,6 +20,8 @@ pub use lines::LineError;
 pub use locations::Word;
 pub use variables::{Shown, Variable, VariableError};
 
+use crate::Machine;
+
 pub(crate) type Reader = EndianArcSlice<LittleEndian>;
 
 /// Why there is no debugging information.
@@ -50,6 +52,7 @@ pub enum DebugError {
 /// The debugging information of a program or library. Addresses are link-time addresses.
 pub struct Debug {
     pub(crate) dwarf: gimli::Dwarf<Reader>,
+    pub(crate) machine: Option<Machine>,
     /// The file that has it.
     path: PathBuf,
     units: Vec<LazyUnit>,
@@ -108,6 +111,7 @@ impl Debug {
         };
         Ok(Self {
             dwarf,
+            machine: Machine::of(bytes),
             path: place,
             units,
             shared,

@@ -1,5 +1,6 @@
 //! The functions of an ELF file.
 
+use crate::machine::Machine;
 use crate::startup;
 use crate::unwind::{Frames, Range, Tables};
 use crate::{debugdata, lsda, unwind};
@@ -100,12 +101,23 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     };
     let mut found = Vec::new();
     let mut labels = Vec::new();
-    from_table(&file, &mut found, &mut labels);
+    let mut mapping = Vec::new();
+    let mapped = Machine::of_file(&file).is_some_and(Machine::has_mapping_symbols);
+    let mut read = |file: &ElfFile64<'_>| {
+        from_table(
+            file,
+            &mut found,
+            &mut labels,
+            mapped.then_some(&mut mapping),
+        );
+    };
+    read(&file);
     if let Some(bytes) = debugdata::extract(&file)
         && let Ok(file) = ElfFile64::parse(&*bytes)
     {
-        from_table(&file, &mut found, &mut labels);
+        read(&file);
     }
+    labels.extend(bounds(mapping).map(|addr| (addr, String::new())));
     found.retain(|f| is_code(f.addr));
     found.sort_unstable_by(|a, b| {
         (a.addr, a.rank, &a.name, a.size).cmp(&(b.addr, b.rank, &b.name, b.size))
@@ -239,7 +251,36 @@ fn code_ranges(file: &ElfFile64<'_>) -> Vec<(u64, u64)> {
     ranges
 }
 
-fn from_table(file: &ElfFile64<'_>, found: &mut Vec<Found>, labels: &mut Vec<(u64, String)>) {
+/// Of what mapping symbols tell (address, whether data begins there): where data begins and ends in code. That code begins
+/// where there is code already says only that the assembler's options change.
+fn bounds(mut mapping: Vec<(u64, bool)>) -> impl Iterator<Item = u64> {
+    // Data of no length comes before the code that begins there.
+    mapping.sort_unstable_by_key(|&(addr, data)| (addr, !data));
+    let mut within = false;
+    mapping.into_iter().filter_map(move |(addr, data)| {
+        let bound = data != within;
+        within = data;
+        bound.then_some(addr)
+    })
+}
+
+/// Whether a name is that of a mapping symbol, and whether it is one of data.
+fn mapping_symbol(name: &str) -> Option<bool> {
+    let rest = name.strip_prefix('$')?;
+    if rest == "d" || rest.starts_with("d.") {
+        return Some(true);
+    }
+    // `$xrv64i2p1_m2p0`: with the extensions in use.
+    let code = rest == "x" || rest.starts_with("x.") || rest.starts_with("xrv");
+    code.then_some(false)
+}
+
+fn from_table(
+    file: &ElfFile64<'_>,
+    found: &mut Vec<Found>,
+    labels: &mut Vec<(u64, String)>,
+    mut mapping: Option<&mut Vec<(u64, bool)>>,
+) {
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         let SymbolFlags::Elf { st_info, .. } = symbol.flags() else {
             continue;
@@ -252,6 +293,12 @@ fn from_table(file: &ElfFile64<'_>, found: &mut Vec<Found>, labels: &mut Vec<(u6
         if !matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC) {
             if kind == elf::STT_NOTYPE {
                 let name = symbol.name().unwrap_or_default();
+                if let Some(mapping) = &mut mapping
+                    && let Some(data) = mapping_symbol(name)
+                {
+                    mapping.push((addr, data));
+                    continue;
+                }
                 let local = name.starts_with(".L") || is_part(name);
                 labels.push((
                     addr,
@@ -338,4 +385,35 @@ fn landing_pads(file: &ElfFile64<'_>, ranges: &mut [Range]) -> Vec<u64> {
     all.sort_unstable();
     all.dedup();
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapping_symbols_are_no_names() {
+        for (name, kind) in [
+            ("$x", Some(false)),
+            ("$xrv64i2p1_m2p0_c2p0", Some(false)),
+            ("$x.3", Some(false)),
+            ("$d", Some(true)),
+            ("$d.12", Some(true)),
+            ("$xylophone", None),
+            ("$dollar", None),
+            ("x", None),
+            ("$", None),
+        ] {
+            assert_eq!(mapping_symbol(name), kind, "{name}");
+        }
+    }
+
+    #[test]
+    fn data_in_code_has_bounds() {
+        let found = |mapping: &[(u64, bool)]| bounds(mapping.to_vec()).collect::<Vec<_>>();
+        assert_eq!(found(&[(0, false), (8, false), (40, false)]), []);
+        let mixed = [(24, false), (0, false), (16, true), (32, false), (20, true)];
+        assert_eq!(found(&mixed), [16, 24]);
+        assert_eq!(found(&[(16, false), (16, true), (0, false)]), [16, 16]);
+    }
 }

@@ -11,15 +11,17 @@ mod functions;
 mod imports;
 mod keys;
 mod lsda;
+mod machine;
 mod startup;
 mod unwind;
 mod usdt;
 
-pub use callers::{Caller, INSTRUCTION, Registers, STACK_POINTER, Unwinder};
+pub use callers::{Caller, Registers, Unwinder};
 pub use demangle::{Style, demangle};
 pub use dwarf::{Debug, DebugError, LineError, Shown, Variable, VariableError, Word};
 pub use functions::{Fragment, Function, Nature, SymbolError, Symbols, functions, symbols};
 pub use imports::{build_id, imports};
 pub use keys::{Branch, Key, KeyPlace, Keys, KeysError, key_at, keys};
+pub use machine::Machine;
 pub use unwind::{Cfa, Frames, Row};
 pub use usdt::{Argument, Tracepoint, Usdt, usdt};

@@ -1,12 +1,20 @@
 //! The name of a stripped program's main function: the C library's startup code says where it is.
 
+mod riscv64;
+mod x86_64;
+
+use object::elf;
 use object::read::elf::{ElfFile64, ElfSection64};
-use object::{Endianness, Object, ObjectSection};
+use object::{
+    Endianness, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationFlags,
+    RelocationTarget,
+};
 
 use crate::functions::{Nature, Symbols};
+use crate::machine::Machine;
 
-/// Bytes of `_start` that are looked at: glibc's and musl's are shorter.
-const LENGTH: u64 = 64;
+/// Bytes of `_start` that are looked at on x86-64: glibc's and musl's are shorter.
+const LENGTH: usize = 64;
 
 /// Gives `main` its name if no symbol did.
 pub(crate) fn name(file: &ElfFile64<'_, Endianness>, symbols: &mut Symbols) {
@@ -18,13 +26,16 @@ pub(crate) fn name(file: &ElfFile64<'_, Endianness>, symbols: &mut Symbols) {
         .sections()
         .find(|section| (section.address()..end(section)).contains(&entry));
     let code = section.and_then(|section| {
-        let length = (end(&section) - entry).min(LENGTH);
+        let length = end(&section) - entry;
         section.data_range(entry, length).ok().flatten()
     });
     let Some(code) = code else { return };
-    let Some(main) = main_of(code, entry) else {
-        return;
+    let main = match Machine::of_file(file) {
+        Some(Machine::X86_64) => x86_64::main_of(&code[..code.len().min(LENGTH)], entry),
+        Some(Machine::Riscv64) => riscv64::main_of(code, entry, &|addr| word(file, addr)),
+        _ => None,
     };
+    let Some(main) = main else { return };
     let at = symbols.functions.binary_search_by_key(&main, |f| f.addr);
     if let Ok(at) = at
         && symbols.functions[at].nature == Nature::Anonymous
@@ -34,51 +45,32 @@ pub(crate) fn name(file: &ElfFile64<'_, Endianness>, symbols: &mut Symbols) {
     }
 }
 
-/// What startup code at `entry` hands over as its first argument before it calls `__libc_start_main` (System V ABI, x86-64:
-/// in `rdi`).
-fn main_of(code: &[u8], entry: u64) -> Option<u64> {
-    (0..code.len().saturating_sub(9)).find_map(|at| {
-        let number = i32::from_le_bytes(code[at + 3..at + 7].try_into().ok()?);
-        let calls = |bytes: &[u8]| {
-            bytes.starts_with(&[0xE8])
-                || bytes.starts_with(&[0x67, 0xE8])
-                || bytes.starts_with(&[0xFF, 0x15])
+/// The word that is at an address when the program starts: what the dynamic linker writes there, or what the file has.
+fn word(file: &ElfFile64<'_, Endianness>, addr: u64) -> Option<u64> {
+    let mut relocations = file.dynamic_relocations().into_iter().flatten();
+    if let Some((_, relocation)) = relocations.find(|(at, _)| *at == addr) {
+        let relative = matches!(
+            relocation.flags(),
+            RelocationFlags::Elf { r_type } if matches!(r_type, elf::R_RISCV_RELATIVE | elf::R_RISCV_64)
+        );
+        let base = match relocation.target() {
+            _ if !relative => return None,
+            RelocationTarget::Absolute => 0,
+            RelocationTarget::Symbol(index) => {
+                let symbol = file.dynamic_symbol_table()?.symbol_by_index(index).ok()?;
+                (!symbol.is_undefined()).then(|| symbol.address())?
+            }
+            _ => return None,
         };
-        if !calls(&code[at + 7..]) {
-            return None;
-        }
-        match code[at..at + 3] {
-            // lea rdi, [rip + number]
-            [0x48, 0x8D, 0x3D] => Some(
-                entry
-                    .wrapping_add(at as u64 + 7)
-                    .wrapping_add_signed(number.into()),
-            ),
-            // mov rdi, number
-            [0x48, 0xC7, 0xC7] => Some(i64::from(number).cast_unsigned()),
-            _ => None,
-        }
-    })
+        return Some(base.wrapping_add_signed(relocation.addend()));
+    }
+    let mut sections = file.sections();
+    let bytes = sections.find_map(|section| section.data_range(addr, 8).ok().flatten())?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn startup_code_tells_where_main_is() {
-        // xor ebp, ebp; lea rdi, [rip + 0x100]; call [rip + 5]
-        let code = [
-            0x31, 0xED, 0x48, 0x8D, 0x3D, 0, 1, 0, 0, 0xFF, 0x15, 5, 0, 0, 0, 0xF4,
-        ];
-        assert_eq!(main_of(&code, 0x1000), Some(0x1109));
-        // mov rdi, 0x401000; call +0
-        let code = [0x48, 0xC7, 0xC7, 0, 0x10, 0x40, 0, 0xE8, 0, 0, 0, 0, 0xF4];
-        assert_eq!(main_of(&code, 0x1000), Some(0x40_1000));
-        assert_eq!(main_of(&[0x90; 64], 0x1000), None);
-        assert_eq!(main_of(&[], 0x1000), None);
-    }
-
     #[test]
     fn a_stripped_program_has_a_main() {
         let bytes = std::fs::read("/bin/ls").expect("ls");

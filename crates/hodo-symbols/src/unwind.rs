@@ -8,6 +8,8 @@ use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 use std::collections::HashMap;
 
+use crate::machine::{Machine, Numbers};
+
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
 /// One range of the unwind tables.
@@ -24,12 +26,13 @@ pub(crate) struct Range {
     rows: std::ops::Range<u32>,
 }
 
-/// Where the frame of a function is: the address above its return address (the CFA).
+/// Where the frame of a function is (the CFA): what the stack pointer was before the call. On x86-64 that is the address above
+/// the return address, so at a function's entry it is `Stack(8)`; where the return address is in a register, `Stack(0)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cfa {
     /// So far above the stack pointer.
     Stack(i32),
-    /// So far above `rbp`.
+    /// So far above the register that is the frame pointer where there is one: `rbp`, `s0`.
     Frame(i32),
     /// Not told in these terms, or there is no return address.
     Other,
@@ -75,22 +78,20 @@ impl Frames {
     }
 }
 
-const RSP: Register = Register(7);
-const RBP: Register = Register(6);
-const RETURN_ADDRESS: Register = Register(16);
-
 /// All ranges, sorted by address, and their rows.
 pub(crate) struct Tables {
     pub ranges: Vec<Range>,
     rows: Vec<Row>,
+    /// Where the frame is when a function is entered.
+    entry: Cfa,
 }
 
 impl Tables {
-    /// At its start the stack holds the return address and nothing else of its own.
+    /// At its start the stack holds nothing of its own, but for the return address if calls put it there.
     pub fn is_entry_like(&self, range: &Range) -> bool {
         self.rows
             .get(range.rows.start as usize)
-            .is_some_and(|row| row.cfa == Cfa::Stack(8))
+            .is_some_and(|row| row.cfa == self.entry)
     }
 
     /// The frames alone.
@@ -127,18 +128,29 @@ pub(crate) fn tables(file: &ElfFile64<'_>) -> Tables {
     let mut found = Tables {
         ranges: Vec::new(),
         rows: Vec::new(),
+        entry: Cfa::Other,
     };
+    // Of another machine it is not known what the numbers of registers mean.
+    let Some(numbers) = Machine::of_file(file).map(Machine::numbers) else {
+        return found;
+    };
+    found.entry = Cfa::Stack(numbers.entry);
     if let Some(section) = file.section_by_name(".eh_frame")
         && let Ok(data) = section.uncompressed_data()
     {
-        collect(&EhFrame::new(&data, LittleEndian), &bases, &mut found);
+        collect(
+            &EhFrame::new(&data, LittleEndian),
+            &bases,
+            numbers,
+            &mut found,
+        );
     }
     if let Some(section) = file.section_by_name(".debug_frame")
         && let Ok(data) = section.uncompressed_data()
     {
         let mut frame = DebugFrame::new(&data, LittleEndian);
         frame.set_address_size(8);
-        collect(&frame, &bases, &mut found);
+        collect(&frame, &bases, numbers, &mut found);
     }
     found
         .ranges
@@ -147,7 +159,7 @@ pub(crate) fn tables(file: &ElfFile64<'_>) -> Tables {
     found
 }
 
-fn collect<'a, S>(section: &S, bases: &BaseAddresses, found: &mut Tables)
+fn collect<'a, S>(section: &S, bases: &BaseAddresses, numbers: &'static Numbers, found: &mut Tables)
 where
     S: UnwindSection<Reader<'a>>,
     S::Offset: std::hash::Hash + Eq,
@@ -174,6 +186,9 @@ where
         let cie = fde.cie();
         let state = *initial.entry(cie.offset()).or_insert_with(|| {
             let mut state = State {
+                numbers,
+                return_column: cie.return_address_register(),
+                told: false,
                 cfa: Cfa::Other,
                 returns: true,
             };
@@ -210,6 +225,10 @@ where
 /// What holds at one instruction.
 #[derive(Clone, Copy)]
 struct State {
+    numbers: &'static Numbers,
+    return_column: Register,
+    /// It was said where the frame is.
+    told: bool,
     cfa: Cfa,
     /// There is a return address.
     returns: bool,
@@ -222,22 +241,27 @@ impl State {
     }
 
     fn step(&mut self, instruction: &CallFrameInstruction<usize>) {
+        let numbers = self.numbers;
         let plain = |register: Register, offset: u64| {
-            let offset = i32::try_from(offset).ok();
-            match (register, offset) {
-                (RSP, Some(offset)) => Cfa::Stack(offset),
-                (RBP, Some(offset)) => Cfa::Frame(offset),
+            let Ok(offset) = i32::try_from(offset) else {
+                return Cfa::Other;
+            };
+            match numbers.register(register.0) {
+                Some(register) if register == numbers.stack => Cfa::Stack(offset),
+                Some(register) if register == numbers.frame => Cfa::Frame(offset),
                 _ => Cfa::Other,
             }
         };
+        let same = |make: fn(i32) -> Cfa, offset| i32::try_from(offset).map_or(Cfa::Other, make);
         match *instruction {
             CallFrameInstruction::DefCfa { register, offset } => {
                 self.cfa = plain(register, offset);
+                self.told = true;
             }
             CallFrameInstruction::DefCfaOffset { offset } => {
                 self.cfa = match self.cfa {
-                    Cfa::Stack(_) => plain(RSP, offset),
-                    Cfa::Frame(_) => plain(RBP, offset),
+                    Cfa::Stack(_) => same(Cfa::Stack, offset),
+                    Cfa::Frame(_) => same(Cfa::Frame, offset),
                     Cfa::Other => Cfa::Other,
                 };
             }
@@ -246,18 +270,24 @@ impl State {
                     Cfa::Stack(offset) | Cfa::Frame(offset) => {
                         plain(register, u64::try_from(offset).unwrap_or(u64::MAX))
                     }
+                    // GNU's assembler for RISC-V begins with the register alone.
+                    Cfa::Other if !self.told => plain(register, 0),
                     Cfa::Other => Cfa::Other,
                 };
+                self.told = true;
             }
             CallFrameInstruction::DefCfaSf { .. }
             | CallFrameInstruction::DefCfaOffsetSf { .. }
-            | CallFrameInstruction::DefCfaExpression { .. } => self.cfa = Cfa::Other,
-            CallFrameInstruction::Undefined { register } if register == RETURN_ADDRESS => {
+            | CallFrameInstruction::DefCfaExpression { .. } => {
+                self.cfa = Cfa::Other;
+                self.told = true;
+            }
+            CallFrameInstruction::Undefined { register } if register == self.return_column => {
                 self.returns = false;
             }
             CallFrameInstruction::Offset { register, .. }
             | CallFrameInstruction::Restore { register }
-                if register == RETURN_ADDRESS =>
+                if register == self.return_column =>
             {
                 self.returns = true;
             }

@@ -7,6 +7,7 @@
 pub mod calls;
 mod error;
 pub mod format;
+mod machine;
 pub mod meta;
 mod model;
 pub mod records;
@@ -17,6 +18,7 @@ mod trace;
 
 pub use calls::{Calls, Frame, Left, Step};
 pub use error::TraceError;
+pub use machine::Machine;
 pub use meta::Info;
 pub use model::{Chunk, Function, Kind, Module, Task};
 pub use records::{Record, RecordKind, Records, bytes_read};

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::machine::Machine;
+
 /// `info.json`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Info {
@@ -9,8 +11,8 @@ pub struct Info {
     pub format: String,
     /// Always [`crate::format::FORMAT_VERSION`].
     pub version: u64,
-    /// The architecture's name, as `x86-64`.
-    #[serde(default)]
+    /// The name of the instruction set; see [`Info::machine`].
+    #[serde(default = "x86_64")]
     pub arch: String,
     /// Version of the recorder.
     #[serde(default)]
@@ -46,6 +48,18 @@ pub struct Info {
     /// How it ended; absent while it goes on.
     #[serde(default)]
     pub finished: Option<Finished>,
+}
+
+fn x86_64() -> String {
+    Machine::X86_64.name().to_owned()
+}
+
+impl Info {
+    /// The instruction set of the programs. `None`: one that this reader does not know.
+    #[must_use]
+    pub fn machine(&self) -> Option<Machine> {
+        Machine::named(&self.arch)
+    }
 }
 
 /// The clock and its calibration.

@@ -94,6 +94,13 @@ impl Trace {
             damage: Vec::new(),
             bytes: 0,
         };
+        if trace.info.machine().is_none() {
+            trace.damage.push(format!(
+                "{}: the instruction set {:?} is not known here: stacks and system calls are not shown",
+                info_path.display(),
+                trace.info.arch
+            ));
+        }
         trace.read_log()?;
         trace.read_chunks(&events_path)?;
         let functions = trace.functions.iter();

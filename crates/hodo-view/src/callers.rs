@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use hodo_symbols::{INSTRUCTION, Registers, STACK_POINTER, Style, Unwinder, demangle};
+use hodo_symbols::{Machine, Registers, Style, Unwinder, demangle};
 use hodo_trace::Task;
 use hodo_trace::format::ISLAND;
 use hodo_trace::meta::Map;
@@ -14,9 +14,6 @@ use crate::source::Source;
 
 /// Callers that are shown at most.
 const MOST: usize = 512;
-
-/// The number in DWARF of each register, in the processor's numbering (System V ABI, x86-64 supplement, 3.6.2).
-const NUMBERS: [usize; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 
 /// A file that is mapped into processes.
 struct File {
@@ -197,7 +194,7 @@ impl Addresses {
         located
     }
 
-    /// The callers on a stack. `words` are the registers in the processor's numbering and the address of the instruction.
+    /// The callers on a stack. `words` are the registers of a stack trace, and the address of the instruction.
     /// What traced functions return to is in the shadow of the stack, which has the same size, or is not known.
     pub fn chain(
         &self,
@@ -210,12 +207,18 @@ impl Addresses {
             frames: Vec::new(),
             complete: false,
         };
-        let mut registers: Registers = [None; 17];
-        for (register, number) in NUMBERS.iter().enumerate() {
-            registers[*number] = words.get(register).copied();
+        let recorded = source.trace.info.machine();
+        let machine = recorded.and_then(|machine| Machine::numbered(machine.elf()));
+        let (Some(recorded), Some(machine)) = (recorded, machine) else {
+            return chain;
+        };
+        let mut registers = Registers::new(machine);
+        let numbers = recorded.stack_trace_registers();
+        for (register, word) in numbers.clone().zip(words) {
+            registers.set(register, *word);
         }
-        registers[INSTRUCTION] = words.get(16).copied();
-        let Some(bottom) = registers[STACK_POINTER] else {
+        registers.set_instruction(words.get(numbers.len()).copied());
+        let Some(bottom) = registers.stack_pointer() else {
             return chain;
         };
         let word = |memory: &[u8], addr: u64| {
@@ -228,12 +231,10 @@ impl Addresses {
         let real = |addr: u64| Some(word(shadow, addr)? & !(1 << 63)).filter(|&real| real != 0);
         let mut back = false;
         while chain.frames.len() < MOST {
-            let addr = match registers[INSTRUCTION] {
+            let addr = match registers.instruction() {
                 Some(addr) if addr != 0 => addr,
-                other => {
-                    // What could not be read is not the end.
-                    let outermost = other.is_some() || !chain.frames.is_empty();
-                    chain.complete = outermost && registers[STACK_POINTER].and_then(read).is_some();
+                end => {
+                    chain.complete = end.is_some();
                     break;
                 }
             };
@@ -244,18 +245,25 @@ impl Addresses {
             let Some(caller) = file.unwinder.caller(link, &registers, &read) else {
                 break;
             };
-            let before = registers[STACK_POINTER];
+            if caller.none {
+                chain.complete = true;
+                break;
+            }
+            let before = registers.stack_pointer();
+            // What was entered last may not have moved the stack pointer.
+            let moved = back;
             registers = caller.registers;
             back = !caller.interrupted;
-            if let (true, Some(to), Some(cfa)) =
-                (back, registers[INSTRUCTION], registers[STACK_POINTER])
+            if let (true, Some(to), Some(frame)) =
+                (back, registers.instruction(), registers.stack_pointer())
                 && self.is_island(source, at, to)
-                && let Some(real) = real(cfa.wrapping_sub(8))
+                && let Some(real) = real(recorded.frame_name(frame))
             {
-                registers[INSTRUCTION] = Some(real);
+                registers.set_instruction(Some(real));
             }
             // Stacks grow downwards: who calls is above.
-            if registers[STACK_POINTER] <= before && back {
+            let after = registers.stack_pointer();
+            if back && (after < before || moved && after == before) {
                 break;
             }
         }

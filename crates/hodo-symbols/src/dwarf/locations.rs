@@ -5,12 +5,12 @@ use gimli::{AttributeValue, Expression, Operation};
 use super::navigate::At;
 use super::scopes::Scope;
 use super::{Debug, Reader};
-use crate::{Cfa, Frames};
+use crate::{Cfa, Frames, Machine};
 
 /// A word of eight bytes that can be had when an instruction is executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Word {
-    /// A general register, in the processor's numbering: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
+    /// A general register, in the processor's numbering. On x86-64: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
     Register(u8),
     /// A number.
     Number(u64),
@@ -42,16 +42,12 @@ pub(crate) enum Spot {
     Pieces(Vec<(u64, Result<Spot, Nowhere>)>),
 }
 
-/// Registers of the arguments (System V ABI, x86-64 supplement, 3.2.3).
-const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
-
-/// From DWARF's numbering to the processor's (the same, figure 3.36).
-fn register(number: gimli::Register) -> Result<u8, Nowhere> {
-    const GENERAL: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
-    const VECTORS: std::ops::RangeInclusive<u16> = 17..=32;
-    match GENERAL.get(usize::from(number.0)) {
-        Some(number) => Ok(*number),
-        None if VECTORS.contains(&number.0) => Err(Nowhere::Vector),
+/// From DWARF's numbering to the processor's.
+fn register(machine: Option<Machine>, number: gimli::Register) -> Result<u8, Nowhere> {
+    let numbers = machine.ok_or(Nowhere::Computed)?.numbers();
+    match numbers.register(number.0) {
+        Some(number) => Ok(number),
+        None if numbers.vectors.contains(&number.0) => Err(Nowhere::Vector),
         None => Err(Nowhere::Computed),
     }
 }
@@ -118,11 +114,12 @@ impl Debug {
             let Some(number) = self.argument(function, variable)? else {
                 return Err(Nowhere::NotYet);
             };
-            if let Some(register) = ARGUMENTS.get(number) {
+            let registers = self.machine.ok_or(Nowhere::Computed)?.numbers().arguments;
+            if let Some(register) = registers.get(number) {
                 return Ok(Spot::Word(Word::Register(*register)));
             }
-            let Sum(base, offset) = frame(here)?;
-            let above = (number - ARGUMENTS.len()) as i64 * 8;
+            let Sum(base, offset) = self.frame(here)?;
+            let above = (number - registers.len()) as i64 * 8;
             return Ok(Spot::Memory(base.ok_or(Nowhere::Computed)?, offset + above));
         }
         self.evaluate(variable, expression, here)
@@ -140,7 +137,9 @@ impl Debug {
 
     /// Which of the function's integer arguments a parameter is, from 0; none if it is no parameter.
     fn argument(&self, function: At, variable: At) -> Result<Option<usize>, Nowhere> {
-        let mut number = 0;
+        // As many have registers of their own, on x86-64 as on RISC-V. Those behind them may take integer registers.
+        const FLOATS: usize = 8;
+        let (mut number, mut floats) = (0, 0);
         for child in self.children(function) {
             if self.tag(child) != Some(gimli::DW_TAG_formal_parameter) {
                 continue;
@@ -172,6 +171,10 @@ impl Debug {
                 };
             }
             number += usize::from(is_integer);
+            floats += usize::from(!is_integer);
+            if floats > FLOATS {
+                return Err(Nowhere::NotYet);
+            }
         }
         Ok(None)
     }
@@ -193,7 +196,7 @@ impl Debug {
             let result = match operation {
                 Operation::Nop => continue,
                 Operation::Register { register: number } => {
-                    match register(number) {
+                    match register(self.machine, number) {
                         Ok(number) => direct = Some(Word::Register(number)),
                         Err(nowhere) => failure = Some(nowhere),
                     }
@@ -203,7 +206,7 @@ impl Debug {
                     register: number,
                     offset,
                     ..
-                } => match register(number) {
+                } => match register(self.machine, number) {
                     Ok(number) => Sum(Some(Word::Register(number)), offset),
                     Err(nowhere) => {
                         failure = Some(nowhere);
@@ -214,7 +217,7 @@ impl Debug {
                     let Sum(base, at) = self.frame_base(here)?;
                     Sum(base, at.wrapping_add(offset))
                 }
-                Operation::CallFrameCFA => frame(here)?,
+                Operation::CallFrameCFA => self.frame(here)?,
                 Operation::Address { address } => Sum(Some(Word::Address(address)), 0),
                 Operation::AddressIndex { index } => {
                     let address = self.dwarf.address(unit, index);
@@ -328,28 +331,32 @@ impl Debug {
         let unit = self.unit_of(function).ok_or(Nowhere::Computed)?;
         let mut operations = expression.operations(unit.encoding());
         match operations.next() {
-            Ok(Some(Operation::CallFrameCFA)) => frame(here),
-            Ok(Some(Operation::Register { register: number })) => {
-                Ok(Sum(Some(Word::Register(register(number)?)), 0))
-            }
+            Ok(Some(Operation::CallFrameCFA)) => self.frame(here),
+            Ok(Some(Operation::Register { register: number })) => Ok(Sum(
+                Some(Word::Register(register(self.machine, number)?)),
+                0,
+            )),
             Ok(Some(Operation::RegisterOffset {
                 register: number,
                 offset,
                 ..
-            })) => Ok(Sum(Some(Word::Register(register(number)?)), offset)),
+            })) => Ok(Sum(
+                Some(Word::Register(register(self.machine, number)?)),
+                offset,
+            )),
             _ => Err(Nowhere::Computed),
         }
     }
-}
 
-/// The address above the return address, as the unwind table tells it.
-fn frame(here: &Here<'_>) -> Result<Sum, Nowhere> {
-    const RSP: u8 = 4;
-    const RBP: u8 = 5;
-    match here.frames.at(here.pc) {
-        Some(Cfa::Stack(offset)) => Ok(Sum(Some(Word::Register(RSP)), i64::from(offset))),
-        Some(Cfa::Frame(offset)) => Ok(Sum(Some(Word::Register(RBP)), i64::from(offset))),
-        _ => Err(Nowhere::Computed),
+    /// The frame's address, as the unwind table tells it.
+    fn frame(&self, here: &Here<'_>) -> Result<Sum, Nowhere> {
+        let numbers = self.machine.ok_or(Nowhere::Computed)?.numbers();
+        let (register, offset) = match here.frames.at(here.pc) {
+            Some(Cfa::Stack(offset)) => (numbers.stack, offset),
+            Some(Cfa::Frame(offset)) => (numbers.frame, offset),
+            _ => return Err(Nowhere::Computed),
+        };
+        Ok(Sum(Some(Word::Register(register)), i64::from(offset)))
     }
 }
 

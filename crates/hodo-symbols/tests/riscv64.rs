@@ -1,0 +1,248 @@
+//! Files for RISC-V: functions, `main` of stripped programs, frames, callers on real stacks, variables.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use hodo_symbols::{Cfa, Debug, Machine, Registers, Shown, Unwinder, Word, symbols};
+
+const GCC: &str = "riscv64-linux-gnu-gcc";
+const QEMU: &str = "qemu-riscv64";
+
+/// `report` writes the registers x1 to x31, the address of an instruction of its own, and the stack from the stack pointer on.
+const PROGRAM: &str = r#"
+#include <unistd.h>
+
+int volatile many = 3;
+
+__attribute__((noipa)) void report(void) {
+    unsigned long words[32];
+    unsigned long *at = words;
+    __asm__ volatile(
+        ".irp n, 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n"
+        "sd x\\n, 8 * (\\n - 1)(%0)\n"
+        ".endr\n"
+        "1: auipc t0, 0\n"
+        "sd t0, 8 * 31(%0)\n"
+        :: "r"(at) : "t0", "memory");
+    write(1, words, sizeof words);
+    write(1, (void *)words[1], 4096);
+}
+
+__attribute__((noipa)) int inner(int count, char const *text) {
+    long room[20];
+    room[count] = text[0];
+    report();
+    return room[count] + count;
+}
+
+__attribute__((noipa)) int sized(int count) {
+    char room[count * 16];
+    room[count] = 0;
+    return inner(count, room) + room[1] + many;
+}
+
+int main(void) {
+    return sized(many) == 99;
+}
+"#;
+
+/// A program, if there is a compiler.
+fn compiled(name: &str, flags: &[&str]) -> Option<PathBuf> {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("riscv64");
+    std::fs::create_dir_all(&directory).expect("a directory for programs");
+    let (source, file) = (directory.join("program.c"), directory.join(name));
+    // Tests run at the same time.
+    let own = directory.join(format!("{name}.c"));
+    std::fs::write(&own, PROGRAM).expect("a source");
+    std::fs::rename(&own, &source).expect("a source");
+    let mut command = Command::new(GCC);
+    command
+        .stdin(Stdio::null())
+        .args(["-w", "-fasynchronous-unwind-tables"])
+        .args(flags);
+    let output = match command.arg("-o").arg(&file).arg(&source).output() {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("not done: {GCC}: {error}");
+            return None;
+        }
+    };
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{flags:?}: {text}");
+    Some(file)
+}
+
+#[test]
+fn a_stripped_program_has_a_main() {
+    for (name, flags) in [
+        ("pie", &["-O2"][..]),
+        ("plain", &["-O2", "-no-pie"]),
+        ("static", &["-O2", "-static"]),
+        ("unrelaxed", &["-O2", "-mno-relax", "-Wl,--no-relax"]),
+        ("exported", &["-O2", "-rdynamic"]),
+    ] {
+        let Some(file) = compiled(&format!("main-{name}"), flags) else {
+            return;
+        };
+        let bytes = std::fs::read(&file).expect("a program");
+        let all = symbols(&bytes).expect("symbols").functions;
+        let main = all.iter().find(|f| f.name == "main").expect("main").addr;
+        for function in &all {
+            assert!(!function.name.starts_with(['$', '.']), "{}", function.name);
+        }
+        let stripped = file.with_extension("stripped");
+        let status = Command::new("riscv64-linux-gnu-strip")
+            .arg(&file)
+            .arg("-o")
+            .arg(&stripped)
+            .status();
+        assert!(status.expect("strip").success());
+        let bytes = std::fs::read(&stripped).expect("a program");
+        let all = symbols(&bytes).expect("symbols").functions;
+        let named: Vec<_> = all.iter().filter(|f| f.name == "main").collect();
+        assert_eq!(named.len(), 1, "{name}");
+        assert_eq!(named[0].addr, main, "{name}");
+    }
+}
+
+#[test]
+fn frames_are_told_in_terms_of_both_registers() {
+    let Some(file) = compiled("frames", &["-O1"]) else {
+        return;
+    };
+    let bytes = std::fs::read(&file).expect("a program");
+    assert_eq!(Machine::of(&bytes), Some(Machine::Riscv64));
+    let symbols = symbols(&bytes).expect("symbols");
+    let function = |name: &str| {
+        let mut all = symbols.functions.iter();
+        all.find(|f| f.name == name).expect("the function")
+    };
+    for name in ["report", "inner", "sized", "main"] {
+        let function = function(name);
+        assert!(!function.odd_entry, "{name}");
+        let rows = symbols.frames.rows(function.addr);
+        assert_eq!((rows[0].addr, rows[0].cfa), (function.addr, Cfa::Stack(0)));
+        assert!(rows.len() > 1, "{name}");
+        let moved = |cfa| matches!(cfa, Cfa::Stack(1..) | Cfa::Frame(_));
+        assert!(rows.iter().any(|row| moved(row.cfa)), "{name}");
+    }
+    // One that moves its stack pointer by a number that is not known.
+    let rows = symbols.frames.rows(function("sized").addr);
+    assert!(rows.iter().any(|row| matches!(row.cfa, Cfa::Frame(_))));
+    // Where execution begins is entered by no call: the table says that there is no return address.
+    assert!(function("_start").odd_entry);
+}
+
+#[test]
+fn callers_are_found_on_real_stacks() {
+    for (name, flags) in [
+        ("O2", &["-static", "-O2"][..]),
+        ("O0", &["-static", "-O0"]),
+        ("small", &["-static", "-Os", "-msave-restore"]),
+    ] {
+        let Some(file) = compiled(&format!("callers-{name}"), flags) else {
+            return;
+        };
+        let output = match Command::new(QEMU).arg(&file).output() {
+            Ok(output) => output,
+            Err(error) => {
+                eprintln!("not done: {QEMU}: {error}");
+                return;
+            }
+        };
+        let words: Vec<u64> = output
+            .stdout
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+            .collect();
+        let (head, stack) = words.split_at_checked(32).expect("registers");
+        let mut registers = Registers::new(Machine::Riscv64);
+        for (register, word) in (1..32).zip(head) {
+            registers.set(register, *word);
+        }
+        registers.set_instruction(Some(head[31]));
+        let bottom = head[1];
+        assert_eq!(registers.stack_pointer(), Some(bottom));
+        let read = |addr: u64| {
+            let at = addr.checked_sub(bottom)? / 8;
+            addr.is_multiple_of(8).then(|| stack.get(at as usize).copied())?
+        };
+        let bytes = std::fs::read(&file).expect("a program");
+        let functions = symbols(&bytes).expect("symbols").functions;
+        let unwinder = Unwinder::new(&bytes);
+        let mut found = Vec::new();
+        let ended = loop {
+            let addr = registers.instruction();
+            let addr = addr.unwrap_or_else(|| panic!("{name}: {found:?}"));
+            let addr = addr - u64::from(!found.is_empty());
+            let mut all = functions.iter();
+            let function = all.find(|f| (f.addr..f.addr + f.size).contains(&addr));
+            found.push(function.map_or("?", |f| f.name.as_str()));
+            assert!(found.len() < 20, "{found:?}");
+            match unwinder.caller(addr, &registers, &read) {
+                Some(caller) if caller.none => break true,
+                Some(caller) => registers = caller.registers,
+                None => break false,
+            }
+        };
+        assert_eq!(&found[..4], ["report", "inner", "sized", "main"], "{name}");
+        assert_eq!(found.last(), Some(&"_start"), "{name}: {found:?}");
+        assert!(ended, "{name}");
+        // Of another machine it has nothing to tell.
+        let other = Registers::new(Machine::X86_64);
+        assert!(unwinder.caller(head[31], &other, &read).is_none());
+    }
+}
+
+#[test]
+fn what_is_not_kept_has_no_caller() {
+    let Some(file) = compiled("lost", &["-static", "-O2"]) else {
+        return;
+    };
+    let bytes = std::fs::read(&file).expect("a program");
+    let functions = symbols(&bytes).expect("symbols").functions;
+    let main = functions.iter().find(|f| f.name == "main").expect("main");
+    let mut registers = Registers::new(Machine::Riscv64);
+    registers.set(1, 0x1234);
+    registers.set(2, 0x8000);
+    registers.set_instruction(Some(main.addr));
+    let unwinder = Unwinder::new(&bytes);
+    let caller = unwinder.caller(main.addr, &registers, &|_| None);
+    let caller = caller.expect("a caller");
+    assert_eq!(caller.registers.instruction(), Some(0x1234));
+    assert_eq!(caller.registers.stack_pointer(), Some(0x8000));
+    // The register is the caller's no more.
+    let next = unwinder.caller(main.addr, &caller.registers, &|_| None);
+    let next = next.expect("a frame");
+    assert_eq!((next.registers.instruction(), next.none), (None, false));
+}
+
+#[test]
+fn variables_are_in_registers_of_their_own_numbers() {
+    let Some(file) = compiled("variables", &["-g", "-O0"]) else {
+        return;
+    };
+    let bytes = std::fs::read(&file).expect("a program");
+    let symbols = symbols(&bytes).expect("symbols");
+    let debug = Debug::open(&file, &bytes).expect("debugging information");
+    let inner = symbols.functions.iter().find(|f| f.name == "inner");
+    let inner = inner.expect("inner");
+    let word = |name: &str, pc| {
+        let found = debug.variable(name, pc, &symbols.frames);
+        found.map(|variable| (variable.word, variable.shown))
+    };
+    // When it is entered: a0 and a1.
+    let (count, shown) = word("count", inner.addr).expect("count");
+    assert_eq!(count, Word::Register(10));
+    assert!(matches!(shown, Shown::Signed(_)), "{shown:?}");
+    assert_eq!(
+        word("text", inner.addr).expect("text").0,
+        Word::Register(11)
+    );
+    // Later: on the stack, by s0.
+    let (count, _) = word("count", inner.addr + inner.size - 8).expect("count");
+    let Word::Memory(base, _) = count else {
+        panic!("{count:?}");
+    };
+    assert_eq!(*base, Word::Register(8));
+}

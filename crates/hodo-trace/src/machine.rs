@@ -1,0 +1,86 @@
+//! Instruction sets of recordings.
+
+/// The instruction set of the programs of a recording.
+///
+/// As `"arch"` in `info.json` it is called as in [`Machine::name`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// x86-64. Traces that do not tell are of this one.
+    X86_64,
+    /// RISC-V of 64 bits.
+    Riscv64,
+}
+
+/// Of each: its name, its number in ELF files (`e_machine`), and registers whose values stack traces have.
+const ALL: [(Machine, &str, u16, std::ops::Range<u8>); 2] = [
+    (Machine::X86_64, "x86-64", 62, 0..16),
+    (Machine::Riscv64, "riscv64", 243, 1..32),
+];
+
+impl Machine {
+    /// What programs of this process's instruction set are recorded with.
+    pub const NATIVE: Self = if cfg!(target_arch = "riscv64") {
+        Self::Riscv64
+    } else {
+        Self::X86_64
+    };
+
+    /// By its name in traces.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let machine = ALL.iter().find(|machine| machine.1 == name)?;
+        Some(machine.0)
+    }
+
+    /// Its name in traces.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        ALL[self as usize].1
+    }
+
+    /// Its number in ELF files (`e_machine`).
+    #[must_use]
+    pub fn elf(self) -> u16 {
+        ALL[self as usize].2
+    }
+
+    /// The general registers, in the processor's numbering, with the values of which the words of a stack trace begin. The address
+    /// of the instruction follows.
+    #[must_use]
+    pub fn stack_trace_registers(self) -> std::ops::Range<u8> {
+        ALL[self as usize].3.clone()
+    }
+
+    /// The address that a frame goes by in records and in the shadow of the stack: what the stack pointer is when its function is
+    /// entered. `outside`: what it was before the call.
+    #[must_use]
+    pub fn frame_name(self, outside: u64) -> u64 {
+        match self {
+            // The call has put the return address there.
+            Self::X86_64 => outside.wrapping_sub(8),
+            Self::Riscv64 => outside,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back() {
+        for (at, (machine, name, elf, _)) in ALL.into_iter().enumerate() {
+            assert_eq!(machine as usize, at);
+            assert_eq!(Machine::named(name), Some(machine));
+            assert_eq!((machine.name(), machine.elf()), (name, elf));
+        }
+        assert_eq!(Machine::named("pdp-11"), None);
+        assert_eq!(Machine::named(""), None);
+    }
+
+    #[test]
+    fn this_process_is_of_a_known_one() {
+        let header = std::fs::read("/proc/self/exe").expect("this program");
+        assert_eq!(header[18..20], Machine::NATIVE.elf().to_le_bytes());
+    }
+}
