@@ -165,7 +165,8 @@ fn callers_are_found_on_real_stacks() {
         assert_eq!(registers.stack_pointer(), Some(bottom));
         let read = |addr: u64| {
             let at = addr.checked_sub(bottom)? / 8;
-            addr.is_multiple_of(8).then(|| stack.get(at as usize).copied())?
+            addr.is_multiple_of(8)
+                .then(|| stack.get(at as usize).copied())?
         };
         let bytes = std::fs::read(&file).expect("a program");
         let functions = symbols(&bytes).expect("symbols").functions;

@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use hodo_arch::native::detour::{Action, Block, Deed, Event, Fetch, Source};
 use hodo_probe::registers::x86_64::Whole;
 use hodo_probe::{Action as Wanted, Kind};
+use hodo_trace::Machine;
 use hodo_trace::format::{SHADOW_DISTANCE, record, tcb};
 use serde_json::{Value, json};
 
@@ -171,13 +172,16 @@ fn snapshot(bytes: u32) -> (Vec<Fetch>, Vec<Value>) {
     (values, vec![described])
 }
 
+/// The registers that a stack trace has.
+const REGISTERS: std::ops::Range<u8> = Machine::NATIVE.stack_trace_registers();
+
 /// The word of a stack trace behind the registers, the instruction's address, and the stack with its length.
-const SHADOW_WORD: u32 = 16 + 1 + 1 + KEPT_STACK / 8;
+const SHADOW_WORD: u32 = (REGISTERS.end - REGISTERS.start) as u32 + 1 + 1 + KEPT_STACK / 8;
 
 /// All registers in the processor's numbering, the instruction's address, and the stack: what callers are found by. With
 /// `shadow`, the shadow of that stack, too, which has the return addresses of traced functions.
 fn stack(shadow: bool) -> (Vec<Fetch>, Vec<Value>) {
-    let registers = (0..16).map(|register| Fetch::Word(Source::Register(register)));
+    let registers = REGISTERS.map(|register| Fetch::Word(Source::Register(register)));
     let mut values: Vec<_> = registers.collect();
     values.push(Fetch::Word(Source::Here));
     let (mut bytes, mut described) = snapshot(KEPT_STACK);
