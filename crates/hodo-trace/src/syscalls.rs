@@ -8,11 +8,18 @@
 //! descriptors of 16 bits for before the call. The second has three for behind it, the number of arguments from bit 48 on,
 //! and in its top bit whether the call is left out.
 
-mod table;
+mod riscv64;
+mod x86_64;
 
-/// Numbers that have an entry of their own. The next one is for all others, the one behind that for results of which the
-/// call is not known.
-pub const NUMBERS: u64 = table::ALL.len() as u64;
+use std::sync::LazyLock;
+
+use crate::machine::Machine;
+
+/// Numbers that have an entry of their own, on all instruction sets. The next one is for all others, the one behind that for
+/// results of which the call is not known.
+pub const NUMBERS: u64 = x86_64::ALL.len() as u64;
+/// From here on, numbers mean the same on all instruction sets.
+const COMMON: u64 = 424;
 /// Bytes of an entry.
 pub const ENTRY_SIZE: u64 = 16;
 /// Bytes before the first entry: addresses of the slow paths, upper halves of the two records, bits: timed, `rdpid`.
@@ -83,24 +90,78 @@ impl Syscall {
     }
 }
 
+/// Names and arguments by number.
+static RISCV64: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
+    let mut all = x86_64::ALL.to_vec();
+    all[..COMMON as usize].fill(("", "..."));
+    for (first, names) in riscv64::NAMES {
+        for (number, name) in (first..).zip(names.split_whitespace()) {
+            // Calls of one name have the same arguments.
+            let mut known = riscv64::OWN.iter().chain(&x86_64::ALL);
+            if let Some(call) = known.find(|call| call.0 == name) {
+                all[number as usize] = *call;
+            }
+        }
+    }
+    all
+});
+
+fn calls(machine: Machine) -> &'static [(&'static str, &'static str)] {
+    match machine {
+        Machine::X86_64 => &x86_64::ALL,
+        Machine::Riscv64 => &RISCV64,
+    }
+}
+
 /// The system call of a number.
 #[must_use]
-pub fn by_number(number: u64) -> Option<Syscall> {
-    let &(name, args) = table::ALL.get(usize::try_from(number).ok()?)?;
+pub fn by_number(machine: Machine, number: u64) -> Option<Syscall> {
+    let &(name, args) = calls(machine).get(usize::try_from(number).ok()?)?;
     (!name.is_empty()).then_some(Syscall { name, args })
 }
 
 /// The number of a system call.
 #[must_use]
-pub fn number(name: &str) -> Option<u64> {
-    let mut names = table::ALL.iter();
+pub fn number(machine: Machine, name: &str) -> Option<u64> {
+    let mut names = calls(machine).iter();
     let at = names.position(|call| call.0 == name && !name.is_empty())?;
     Some(at as u64)
 }
 
 /// All numbers with their calls.
-pub fn all() -> impl Iterator<Item = (u64, Syscall)> {
-    (0..NUMBERS).filter_map(|number| Some((number, by_number(number)?)))
+pub fn all(machine: Machine) -> impl Iterator<Item = (u64, Syscall)> {
+    (0..NUMBERS).filter_map(move |number| Some((number, by_number(machine, number)?)))
+}
+
+/// Sizes of the kernel's structures that are not the same on all instruction sets, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// `struct epoll_event`
+    pub epoll_event: usize,
+    /// `struct sigaction`
+    pub sigaction: usize,
+    /// `struct stat`
+    pub stat: usize,
+}
+
+impl Sizes {
+    /// Those of an instruction set.
+    #[must_use]
+    pub fn of(machine: Machine) -> Self {
+        match machine {
+            // The first is packed; the second has where handlers return to.
+            Machine::X86_64 => Self {
+                epoll_event: 12,
+                sigaction: 32,
+                stat: 144,
+            },
+            Machine::Riscv64 => Self {
+                epoll_event: 16,
+                sigaction: 24,
+                stat: 128,
+            },
+        }
+    }
 }
 
 fn descriptor(kind: u64, argument: usize, parameter: u64) -> u64 {
@@ -113,13 +174,14 @@ const fn sized(by: u64, shift: u64, most: u64) -> u64 {
 }
 
 /// What is fetched for an argument, before the call and behind it.
-fn fetches(argument: usize, word: &str) -> [Vec<u64>; 2] {
+fn fetches(sizes: Sizes, argument: usize, word: &str) -> [Vec<u64>; 2] {
     let (word, by) = match word.split_once('.') {
         Some((word, by)) => (word, by.parse().unwrap_or(0)),
         None => (word, 0),
     };
     let one = |kind, parameter| vec![descriptor(kind, argument, parameter)];
     let fixed = |bytes| one(kind::FIXED, bytes);
+    let sized_as = |bytes: usize| one(kind::FIXED, bytes as u64);
     let from = |shift, most| one(kind::SIZED, sized(by, shift, most));
     let result = |shift, most| one(kind::RESULT, sized(0, shift, most));
     let buffer = BUFFER as u64;
@@ -132,14 +194,14 @@ fn fetches(argument: usize, word: &str) -> [Vec<u64>; 2] {
         "iov" => parts(by),
         "poll" => from(3, 128),
         "fdset" | "cpuset" => fixed(128),
-        "epoll" => fixed(12),
+        "epoll" => sized_as(sizes.epoll_event),
         "timeval" | "tspec" | "rlim" => fixed(16),
         "tspec_f" => one(kind::SPECIAL, kind::WAIT),
         "prarg" => one(kind::SPECIAL, kind::NAME),
         "fcarg" => one(kind::SPECIAL, kind::LOCK),
         "ioarg" => one(kind::SPECIAL, kind::DEVICE),
         "sigset" => fixed(8),
-        "sigact" => fixed(32),
+        "sigact" => sized_as(sizes.sigaction),
         "altstack" => fixed(24),
         "lenp" => fixed(4),
         "sa" => from(0, 112),
@@ -155,7 +217,7 @@ fn fetches(argument: usize, word: &str) -> [Vec<u64>; 2] {
         "fcarg" => one(kind::SPECIAL, kind::LOCK),
         "ioarg" => one(kind::SPECIAL, kind::DEVICE),
         "iovr" => parts(by),
-        "stat" => fixed(144),
+        "stat" => sized_as(sizes.stat),
         "statfs" => fixed(120),
         "statx" => fixed(256),
         "uname" => fixed(390),
@@ -165,7 +227,7 @@ fn fetches(argument: usize, word: &str) -> [Vec<u64>; 2] {
         "epollo" => result(4, 240),
         "tspeco" | "timevalo" | "rlimo" => fixed(16),
         "sigseto" | "pipe" => fixed(8),
-        "sigacto" => fixed(32),
+        "sigacto" => sized_as(sizes.sigaction),
         "altstacko" => fixed(24),
         "wstatus" | "lenp" | "optout" => fixed(4),
         "sao" => fixed(112),
@@ -176,18 +238,20 @@ fn fetches(argument: usize, word: &str) -> [Vec<u64>; 2] {
     [before, behind]
 }
 
-/// The table, without its header. `wanted` tells which numbers are recorded; `bare`: only numbers and results are.
+/// The table for programs of this process's instruction set, without its header. `wanted` tells which numbers are recorded; `bare`: only numbers and results are.
 #[must_use]
 pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool) -> Vec<u64> {
+    let machine = Machine::NATIVE;
+    let sizes = Sizes::of(machine);
     let mut words = Vec::new();
     for number in 0..=NUMBERS {
         let mut descriptors = [Vec::new(), Vec::new()];
         let mut arguments = 6;
-        if let Some(args) = by_number(number).and_then(|call| call.args()) {
+        if let Some(args) = by_number(machine, number).and_then(|call| call.args()) {
             arguments = 0;
             for (argument, word) in args.enumerate() {
                 arguments = argument as u64 + 1;
-                for (all, more) in descriptors.iter_mut().zip(fetches(argument, word)) {
+                for (all, more) in descriptors.iter_mut().zip(fetches(sizes, argument, word)) {
                     all.extend(more);
                 }
             }
@@ -211,35 +275,66 @@ pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool) -> Vec<u64> {
 mod tests {
     use super::*;
 
+    const MACHINES: [Machine; 2] = [Machine::X86_64, Machine::Riscv64];
+
     #[test]
     fn numbers_are_those_of_the_kernel() {
-        for (number, name) in [
-            (0, "read"),
-            (59, "execve"),
-            (257, "openat"),
-            (435, "clone3"),
+        for (machine, number, name) in [
+            (Machine::X86_64, 0, "read"),
+            (Machine::X86_64, 59, "execve"),
+            (Machine::X86_64, 257, "openat"),
+            (Machine::X86_64, 435, "clone3"),
+            (Machine::Riscv64, 0, "io_setup"),
+            (Machine::Riscv64, 39, "umount2"),
+            (Machine::Riscv64, 63, "read"),
+            (Machine::Riscv64, 79, "newfstatat"),
+            (Machine::Riscv64, 129, "kill"),
+            (Machine::Riscv64, 172, "getpid"),
+            (Machine::Riscv64, 221, "execve"),
+            (Machine::Riscv64, 243, "recvmmsg"),
+            (Machine::Riscv64, 259, "riscv_flush_icache"),
+            (Machine::Riscv64, 291, "statx"),
+            (Machine::Riscv64, 294, "kexec_file_load"),
+            (Machine::Riscv64, 435, "clone3"),
         ] {
-            assert_eq!(super::number(name), Some(number));
-            assert_eq!(by_number(number).map(|call| call.name), Some(name));
+            assert_eq!(super::number(machine, name), Some(number), "{name}");
+            let found = by_number(machine, number).map(|call| call.name);
+            assert_eq!(found, Some(name));
         }
-        assert_eq!(by_number(400), None);
-        assert_eq!(by_number(1 << 40), None);
-        assert_eq!(super::number(""), None);
+        for machine in MACHINES {
+            for number in [400, NUMBERS, 1 << 40] {
+                assert_eq!(by_number(machine, number), None);
+            }
+            assert_eq!(super::number(machine, ""), None);
+        }
+        for name in ["open", "fork", "dup2", "renameat", "arch_prctl", "-"] {
+            assert_eq!(super::number(Machine::Riscv64, name), None, "{name}");
+        }
+        for number in [38, 244, 257, 295, 423] {
+            assert_eq!(by_number(Machine::Riscv64, number), None, "{number}");
+        }
+        // What is meant as a name is one.
+        let names = riscv64::NAMES.iter().flat_map(|list| list.1.split(' '));
+        for name in names.filter(|name| *name != "-") {
+            assert!(super::number(Machine::Riscv64, name).is_some(), "{name}");
+        }
     }
 
     #[test]
     fn descriptors_are_not_lost() {
-        for (_, call) in all() {
-            let Some(args) = call.args() else { continue };
-            let fetched: Vec<_> = args
-                .enumerate()
-                .map(|(at, word)| fetches(at, word))
-                .collect();
-            assert!(fetched.len() <= 6, "{}", call.name);
-            let count = |phase: usize| fetched.iter().map(|f| f[phase].len()).sum::<usize>();
-            assert!(count(0) <= 4 && count(1) <= 3, "{}", call.name);
-            for descriptor in fetched.iter().flatten().flatten() {
-                assert!(*descriptor < 1 << 16, "{}", call.name);
+        for machine in MACHINES {
+            for (_, call) in all(machine) {
+                let Some(args) = call.args() else { continue };
+                let fetched: Vec<_> = args
+                    .enumerate()
+                    .map(|(at, word)| fetches(Sizes::of(machine), at, word))
+                    .collect();
+                assert!(fetched.len() <= 6, "{}", call.name);
+                let count = |phase: usize| fetched.iter().map(|f| f[phase].len()).sum::<usize>();
+                assert!(count(0) <= 4 && count(1) <= 3, "{}", call.name);
+                for descriptor in fetched.iter().flatten().flatten() {
+                    assert!(*descriptor < 1 << 16, "{}", call.name);
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ mod words;
 
 use std::io::Write;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::source::{Source, SourceOptions};
 pub use filter::chosen_syscalls;
@@ -50,17 +50,22 @@ pub struct SyscallsOptions {
 /// Shows the system calls of a trace.
 ///
 /// # Errors
-/// If the trace cannot be read or `out` cannot be written.
+/// If the trace cannot be read, is of an instruction set whose system calls are not known, or `out` cannot be written.
 pub fn syscalls(options: &SyscallsOptions, out: &mut dyn Write) -> Result<()> {
     let source = Source::open(&options.source)?;
-    let execve = hodo_trace::syscalls::number("execve");
+    let info = &source.trace.info;
+    let unknown = || format!("the system calls of {:?} are not known", info.arch);
+    let machine = info.machine().with_context(unknown)?;
+    let execve = hodo_trace::syscalls::number(machine, "execve");
     let first = match (&options.only, execve) {
         (Some(only), Some(execve)) => only.contains(&execve),
         _ => true,
     };
     match (options.summary, options.format) {
-        (true, format) => summary::summary(&source, format, first, out),
-        (false, SyscallsFormat::Json) => json::json(&source, out),
-        (false, SyscallsFormat::Text) => lines::lines(&source, options.numbered, first, out),
+        (true, format) => summary::summary((&source, machine), format, first, out),
+        (false, SyscallsFormat::Json) => json::json((&source, machine), out),
+        (false, SyscallsFormat::Text) => {
+            lines::lines((&source, machine), options.numbered, first, out)
+        }
     }
 }

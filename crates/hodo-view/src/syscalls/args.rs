@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use hodo_trace::syscalls::{by_number, piece};
+use hodo_trace::Machine;
+use hodo_trace::syscalls::{Sizes, Syscall, by_number, piece};
 
 use super::errors::sig;
 use super::names::{
@@ -40,14 +41,26 @@ pub(super) struct Call<'c> {
 impl<'c> Call<'c> {
     /// The name.
     pub fn name(self) -> Cow<'static, str> {
-        match by_number(self.enter.number) {
+        match self.known() {
             Some(call) => Cow::Borrowed(call.name),
             None => Cow::Owned(format!("syscall_{:#x}", self.enter.number)),
         }
     }
 
-    fn number_is(self, name: &str) -> bool {
-        by_number(self.enter.number).is_some_and(|call| call.name == name)
+    fn known(self) -> Option<Syscall> {
+        by_number(self.enter.machine, self.enter.number)
+    }
+
+    fn words(self) -> Option<&'static [Word]> {
+        words(self.enter.machine, self.enter.number)
+    }
+
+    fn sizes(self) -> Sizes {
+        Sizes::of(self.enter.machine)
+    }
+
+    fn is(self, name: &str) -> bool {
+        self.known().is_some_and(|call| call.name == name)
     }
 
     pub fn value(self, argument: usize) -> u64 {
@@ -101,7 +114,7 @@ impl<'c> Call<'c> {
     /// How many of its arguments mean something.
     fn count(self) -> usize {
         let all = self.enter.args.len();
-        let Some(call) = by_number(self.enter.number) else {
+        let Some(call) = self.known() else {
             return all;
         };
         let shown = match call.name {
@@ -131,13 +144,13 @@ impl<'c> Call<'c> {
 
     /// Appends arguments.
     pub fn arguments(self, part: Part, out: &mut String) {
-        if self.number_is("clone") {
+        if self.is("clone") {
             if part != Part::Rest {
                 *out += &self.clone_arguments();
             }
             return;
         }
-        let words = words(self.enter.number);
+        let words = self.words();
         let mut shown = part != Part::Rest;
         for at in 0..self.count() {
             let start = out.len();
@@ -163,10 +176,10 @@ impl<'c> Call<'c> {
 
     /// Each argument.
     pub fn each_argument(self) -> Vec<String> {
-        if self.number_is("clone") {
+        if self.is("clone") {
             return vec![self.clone_arguments()];
         }
-        let words = words(self.enter.number);
+        let words = self.words();
         let one = |at| {
             let mut text = String::new();
             self.argument(at, words.and_then(|words| words.get(at)), &mut text);
@@ -286,7 +299,7 @@ impl<'c> Call<'c> {
                 0 => "0".to_owned(),
                 signal => sig(signal),
             },
-            "sigact" => self.given(at, 32, structs::action),
+            "sigact" => self.given(at, self.sizes().sigaction, structs::action),
             "sigset" => self.given(at, 8, |bytes| signals(number(bytes, 0, 8))),
             "altstack" => self.given(at, 24, structs::alternate_stack),
             "ioctl" => match name(short, IOCTL) {
@@ -377,7 +390,9 @@ impl<'c> Call<'c> {
             }),
             "cpuset" => self.given(at, 8, |bytes| structs::bits(bytes, bytes.len() * 8)),
             "epollop" => one(short, EPOLLOP, "EPOLL_CTL_???"),
-            "epoll" if self.value(1) != 2 => self.given(at, 12, structs::epoll_event),
+            "epoll" if self.value(1) != 2 => {
+                self.given(at, self.sizes().epoll_event, structs::epoll_event)
+            }
             "epollflags" => named(EPOLLFLAGS, "EPOLL_???"),
             "eventflags" => named(EVENTFLAGS, "EFD_???"),
             "timerflags" => named(TIMERFLAGS, "TFD_???"),
@@ -444,7 +459,7 @@ impl<'c> Call<'c> {
                 Some(_) => self.message(at, true),
                 None => address(value),
             },
-            "stat" => self.filled(at, 144, structs::stat),
+            "stat" => self.filled(at, self.sizes().stat, structs::stat),
             "statx" => self.filled(at, 256, structs::statx),
             "statfs" => self.filled(at, 120, structs::statfs),
             "uname" => self.filled(at, 390, structs::uname),
@@ -454,7 +469,7 @@ impl<'c> Call<'c> {
             "tspec_rem" => address(value),
             "rlimo" => self.filled(at, 16, structs::limits),
             "sigseto" => self.filled(at, 8, |bytes| signals(number(bytes, 0, 8))),
-            "sigacto" => self.filled(at, 32, structs::action),
+            "sigacto" => self.filled(at, self.sizes().sigaction, structs::action),
             "altstacko" => self.filled(at, 24, structs::alternate_stack),
             "pipe" => self.filled(at, 8, |bytes| {
                 format!(
@@ -490,8 +505,11 @@ impl<'c> Call<'c> {
             "cpuseto" => self.filled(at, 1, |bytes| structs::bits(bytes, bytes.len() * 8)),
             "epollo" => match self.success() {
                 Some(0) => "[]".to_owned(),
-                Some(count) => self.filled(at, 12, |bytes| {
-                    let events = bytes.chunks_exact(12).take(count as usize).take(ELEMENTS);
+                Some(count) => self.filled(at, self.sizes().epoll_event, |bytes| {
+                    let events = bytes
+                        .chunks_exact(self.sizes().epoll_event)
+                        .take(count as usize)
+                        .take(ELEMENTS);
                     let shown: Vec<String> = events.map(structs::epoll_event).collect();
                     let more = if (shown.len() as u64) < count {
                         ", ..."
@@ -538,11 +556,15 @@ impl<'c> Call<'c> {
                 _ => format!(", parent_tid={}", address(self.value(2))),
             };
         }
+        let (tls, child) = match self.enter.machine {
+            Machine::X86_64 => (4, 3),
+            Machine::Riscv64 => (3, 4),
+        };
         if given & 0x0008_0000 != 0 {
-            text += &format!(", tls={}", address(self.value(4)));
+            text += &format!(", tls={}", address(self.value(tls)));
         }
         if given & 0x0120_0000 != 0 {
-            text += &format!(", child_tidptr={}", address(self.value(3)));
+            text += &format!(", child_tidptr={}", address(self.value(child)));
         }
         text
     }

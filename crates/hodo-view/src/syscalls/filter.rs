@@ -1,6 +1,7 @@
 //! Which system calls are meant: `openat,read`, `trace=file`, `!read`.
 
 use anyhow::{Result, bail};
+use hodo_trace::Machine;
 use hodo_trace::syscalls::{all, by_number, number};
 
 /// Calls of a group beyond those that their arguments tell of.
@@ -14,18 +15,19 @@ const SIGNAL: &str = "rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_
     sigaltstack kill tkill tgkill pause signalfd signalfd4 pidfd_send_signal";
 
 /// Has a system call an argument like one of these?
-fn has(number: u64, words: &[&str]) -> bool {
-    by_number(number)
+fn has(machine: Machine, number: u64, words: &[&str]) -> bool {
+    by_number(machine, number)
         .and_then(|call| call.args())
         .is_some_and(|mut args| args.any(|arg| words.contains(&arg)))
 }
 
-fn group(name: &str) -> Option<Vec<u64>> {
+fn group(machine: Machine, name: &str) -> Option<Vec<u64>> {
+    let number = |name: &str| number(machine, name);
     let named = |names: &str| names.split_whitespace().filter_map(number).collect();
     let with = |words: &[&str], more: &str| {
-        let found = all()
+        let found = all(machine)
             .map(|(number, _)| number)
-            .filter(|&number| has(number, words));
+            .filter(|&number| has(machine, number, words));
         found
             .chain(more.split_whitespace().filter_map(number))
             .collect()
@@ -45,12 +47,16 @@ fn group(name: &str) -> Option<Vec<u64>> {
     })
 }
 
-/// The numbers that filters choose; `None`: all. A filter is names and groups with commas between, after `trace=` or not, and
+/// The numbers that filters choose, of programs of this process's instruction set; `None`: all. A filter is names and groups with commas between, after `trace=` or not, and
 /// after `!` or not. Those of several are joined; what a `!` names is taken away from them.
 ///
 /// # Errors
 /// If a name is that of no system call.
 pub fn chosen_syscalls(filters: &[String]) -> Result<Option<Vec<u64>>> {
+    chosen(Machine::NATIVE, filters)
+}
+
+fn chosen(machine: Machine, filters: &[String]) -> Result<Option<Vec<u64>>> {
     if filters.is_empty() {
         return Ok(None);
     }
@@ -69,10 +75,10 @@ pub fn chosen_syscalls(filters: &[String]) -> Result<Option<Vec<u64>>> {
             }
         };
         for name in names.split(',') {
-            match (name, number(name), group(name)) {
+            match (name, number(machine, name), group(machine, name)) {
                 (_, Some(number), _) => list.push(number),
                 (_, _, Some(group)) => list.extend(group),
-                ("all", ..) => list.extend(all().map(|(number, _)| number)),
+                ("all", ..) => list.extend(all(machine).map(|(number, _)| number)),
                 ("none", ..) => {}
                 _ => bail!(
                     "there is no system call {name:?}, and no group of that name (file, desc, network, process, memory, signal)"
@@ -81,7 +87,7 @@ pub fn chosen_syscalls(filters: &[String]) -> Result<Option<Vec<u64>>> {
         }
     }
     if !any {
-        chosen.extend(all().map(|(number, _)| number));
+        chosen.extend(all(machine).map(|(number, _)| number));
     }
     chosen.retain(|number| !but.contains(number));
     chosen.sort_unstable();
@@ -93,14 +99,30 @@ pub fn chosen_syscalls(filters: &[String]) -> Result<Option<Vec<u64>>> {
 mod tests {
     use super::*;
 
-    fn names(filters: &[&str]) -> Vec<&'static str> {
+    fn names_on(machine: Machine, filters: &[&str]) -> Vec<&'static str> {
         let filters: Vec<String> = filters.iter().map(|&f| f.to_owned()).collect();
-        let chosen = chosen_syscalls(&filters).unwrap().unwrap();
+        let chosen = chosen(machine, &filters).unwrap().unwrap();
         chosen
             .into_iter()
-            .filter_map(by_number)
+            .filter_map(|number| by_number(machine, number))
             .map(|call| call.name)
             .collect()
+    }
+
+    fn names(filters: &[&str]) -> Vec<&'static str> {
+        names_on(Machine::X86_64, filters)
+    }
+
+    #[test]
+    fn each_machine_has_its_numbers() {
+        let riscv = |filters: &[&str]| names_on(Machine::Riscv64, filters);
+        assert_eq!(riscv(&["openat,read"]), ["openat", "read"]);
+        assert!(riscv(&["file"]).contains(&"newfstatat"));
+        assert!(!riscv(&["file"]).contains(&"open"));
+        assert!(riscv(&["process"]).contains(&"clone"));
+        let open = ["open".to_owned()];
+        assert!(chosen(Machine::Riscv64, &open).is_err());
+        assert!(chosen(Machine::X86_64, &open).is_ok());
     }
 
     #[test]

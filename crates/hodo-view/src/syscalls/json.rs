@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
+use hodo_trace::Machine;
 use serde_json::json;
 
 use super::args::Call;
@@ -13,9 +14,9 @@ use super::result::result;
 use crate::source::Source;
 
 /// Writes all calls in the order of their ends. Those that never return have no `result`.
-pub(super) fn json(source: &Source, out: &mut dyn Write) -> Result<()> {
+pub(super) fn json((source, machine): (&Source, Machine), out: &mut dyn Write) -> Result<()> {
     let mut open = Open::default();
-    for event in Events::new(source) {
+    for event in Events::new(source, machine) {
         match event {
             Event::Enter(enter) => open.begin(enter),
             Event::Exit(exit) => {

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use hodo_trace::meta;
+use hodo_trace::{Machine, meta};
 
 use super::args::{Call, Part};
 use super::errors::sig;
@@ -95,7 +95,7 @@ struct Lines<'a> {
 /// Writes all calls. `numbered`: each line begins with a thread id; otherwise those do that are written while more than one
 /// thread runs. `first`: the program's own start is shown.
 pub(super) fn lines(
-    source: &Source,
+    (source, machine): (&Source, Machine),
     numbered: bool,
     first: bool,
     out: &mut dyn Write,
@@ -110,7 +110,7 @@ pub(super) fn lines(
         line: String::with_capacity(256),
         numbered,
     };
-    for event in Events::new(source) {
+    for event in Events::new(source, machine) {
         match event {
             Event::Begin(task) => lines.begin(task, first)?,
             Event::Enter(enter) => {

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::ops::Deref;
 
 use hodo_trace::syscalls::{GROUP, NAMES};
-use hodo_trace::{RecordKind, Records};
+use hodo_trace::{Machine, RecordKind, Records};
 
 use super::words;
 use crate::source::Source;
@@ -64,6 +64,8 @@ pub(super) struct Enter {
     pub task: usize,
     /// Nanoseconds of the trace's clock.
     pub ns: u64,
+    /// The instruction set, which says what the number means.
+    pub machine: Machine,
     /// Its number.
     pub number: u64,
     /// Its arguments.
@@ -116,6 +118,7 @@ enum Next {
 /// All events in the order of time.
 pub(super) struct Events<'s> {
     source: &'s Source,
+    machine: Machine,
     streams: Vec<Option<Records<'s>>>,
     /// The next event of each task.
     held: Vec<Option<Event>>,
@@ -127,7 +130,7 @@ pub(super) struct Events<'s> {
 }
 
 impl<'s> Events<'s> {
-    pub fn new(source: &'s Source) -> Self {
+    pub fn new(source: &'s Source, machine: Machine) -> Self {
         let probes = &source.trace.probes;
         let id = |name| {
             let mut probes = probes.iter().filter(|probe| probe.group == GROUP);
@@ -155,6 +158,7 @@ impl<'s> Events<'s> {
         let tasks = source.tasks.iter().max().map_or(0, |&index| index + 1);
         Self {
             source,
+            machine,
             streams: (0..tasks).map(|_| None).collect(),
             held: vec![None; tasks],
             heap,
@@ -179,7 +183,7 @@ impl<'s> Events<'s> {
                 _ => continue,
             };
             let ns = source.scale.nanoseconds(record.time);
-            let event = decode(records.payload(), enter, index, ns);
+            let event = decode(self.machine, records.payload(), enter, (index, ns));
             if let Some(event) = event {
                 return Some((record.time, event));
             }
@@ -221,7 +225,12 @@ impl Iterator for Events<'_> {
 }
 
 /// An event from its payload. `None`: it is damaged.
-fn decode(payload: &[u8], enter: bool, task: usize, ns: u64) -> Option<Event> {
+fn decode(
+    machine: Machine,
+    payload: &[u8],
+    enter: bool,
+    (task, ns): (usize, u64),
+) -> Option<Event> {
     let mut words = Words(payload.get(8..)?);
     let first = words.word()?;
     if !enter {
@@ -233,7 +242,7 @@ fn decode(payload: &[u8], enter: bool, task: usize, ns: u64) -> Option<Event> {
         }));
     }
     let mut args = Args::default();
-    for value in &mut args.values[..words::count(first)] {
+    for value in &mut args.values[..words::count(machine, first)] {
         let Some(word) = words.word() else { break };
         *value = word;
         args.count += 1;
@@ -241,6 +250,7 @@ fn decode(payload: &[u8], enter: bool, task: usize, ns: u64) -> Option<Event> {
     Some(Event::Enter(Enter {
         task,
         ns,
+        machine,
         number: first,
         args,
         pieces: words.pieces(),

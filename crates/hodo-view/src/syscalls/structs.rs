@@ -1,4 +1,5 @@
-//! What arguments point to: structures of the kernel on x86-64.
+//! What arguments point to: structures of the kernel. Where instruction sets differ, their sizes do, too
+//! ([`hodo_trace::syscalls::Sizes`]).
 
 use super::errors;
 use super::names::{self, CLONE, EPOLL, FAMILY, MAGIC, SA, STATX, STFLAGS};
@@ -33,12 +34,16 @@ fn device(major: u64, minor: u64) -> String {
     format!("makedev({}, {})", hex(major), hex(minor))
 }
 
-/// `struct stat`
+/// `struct stat`: 144 bytes on x86-64, 128 on newer instruction sets.
 pub(super) fn stat(bytes: &[u8]) -> String {
-    let st_mode = number(bytes, 24, 4);
+    let (mode_at, device_at) = match bytes.len() {
+        144.. => (24, 40),
+        _ => (16, 32),
+    };
+    let st_mode = number(bytes, mode_at, 4);
     let what = match st_mode & 0o170_000 {
         0o020_000 | 0o060_000 => {
-            let dev = number(bytes, 40, 8);
+            let dev = number(bytes, device_at, 8);
             let major = dev >> 8 & 0xFFF | dev >> 32 & !0xFFF;
             let minor = dev & 0xFF | dev >> 12 & 0xFFFF_FF00;
             format!("st_rdev={}", device(major, minor))
@@ -143,7 +148,7 @@ pub(super) fn limits(bytes: &[u8]) -> String {
     format!("{{rlim_cur={}, rlim_max={}}}", limit(0), limit(8))
 }
 
-/// The kernel's `struct sigaction`
+/// The kernel's `struct sigaction`: 32 bytes, or 24 without the address that handlers return to.
 pub(super) fn action(bytes: &[u8]) -> String {
     let word = |at| number(bytes, at, 8);
     let handler = match word(0) {
@@ -151,7 +156,9 @@ pub(super) fn action(bytes: &[u8]) -> String {
         1 => "SIG_IGN".to_owned(),
         value => hex(value),
     };
+    let has_restorer = bytes.len() >= 32;
     let restorer = match word(8) & 0x0400_0000 {
+        _ if !has_restorer => String::new(),
         0 => String::new(),
         _ => format!(", sa_restorer={}", address(word(16))),
     };
@@ -162,7 +169,7 @@ pub(super) fn action(bytes: &[u8]) -> String {
     };
     format!(
         "{{{member}={handler}, sa_mask={}, sa_flags={}{restorer}}}",
-        signals(word(24)),
+        signals(word(if has_restorer { 24 } else { 16 })),
         flags(word(8), SA, "SA_???")
     )
 }
@@ -300,13 +307,14 @@ pub(super) fn number_at(bytes: &[u8]) -> String {
     format!("[{}]", number(bytes, 0, 4) as i32)
 }
 
-/// `struct epoll_event`
+/// `struct epoll_event`: 12 bytes where it is packed, otherwise 16.
 pub(super) fn epoll_event(bytes: &[u8]) -> String {
+    let data = if bytes.len() >= 16 { 8 } else { 4 };
     format!(
         "{{events={}, data={{u32={}, u64={}}}}}",
         flags(number(bytes, 0, 4), EPOLL, "EPOLL???"),
-        number(bytes, 4, 4),
-        number(bytes, 4, 8)
+        number(bytes, data, 4),
+        number(bytes, data, 8)
     )
 }
 
@@ -423,6 +431,40 @@ mod tests {
             "{ws_row=24, ws_col=80, ws_xpixel=256, ws_ypixel=2}"
         );
         assert_eq!(number_at(&[0xFE, 0xFF, 0xFF, 0xFF, 1]), "[-2]");
+    }
+
+    #[test]
+    fn structures_differ_between_machines() {
+        let stat_of = |size: usize, mode: usize, device: usize| {
+            let mut bytes = vec![0; size];
+            bytes[mode..mode + 4].copy_from_slice(&0o100_644u32.to_le_bytes());
+            bytes[48..56].copy_from_slice(&77u64.to_le_bytes());
+            let file = stat(&bytes);
+            bytes[mode..mode + 4].copy_from_slice(&0o020_620u32.to_le_bytes());
+            bytes[device..device + 8].copy_from_slice(&0x8803u64.to_le_bytes());
+            (file, stat(&bytes))
+        };
+        let file = "{st_mode=S_IFREG|0644, st_size=77, ...}".to_owned();
+        let terminal = "{st_mode=S_IFCHR|0620, st_rdev=makedev(0x88, 0x3), ...}".to_owned();
+        assert_eq!(stat_of(144, 24, 40), (file.clone(), terminal.clone()));
+        assert_eq!(stat_of(128, 16, 32), (file, terminal));
+
+        let words = |words: &[u64]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        };
+        assert_eq!(
+            action(&words(&[0x1000, 0x1400_0000, 0x2000, 2])),
+            "{sa_handler=0x1000, sa_mask=[INT], sa_flags=SA_RESTORER|SA_RESTART, sa_restorer=0x2000}"
+        );
+        assert_eq!(
+            action(&words(&[0x1000, 0x1000_0000, 2])),
+            "{sa_handler=0x1000, sa_mask=[INT], sa_flags=SA_RESTART}"
+        );
+        let mut packed = 1u32.to_le_bytes().to_vec();
+        packed.extend(words(&[0x1_0000_0002]));
+        let shown = "{events=EPOLLIN, data={u32=2, u64=4294967298}}";
+        assert_eq!(epoll_event(&packed), shown);
+        assert_eq!(epoll_event(&words(&[1, 0x1_0000_0002])), shown);
     }
 
     #[test]

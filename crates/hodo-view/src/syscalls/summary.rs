@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use anyhow::Result;
+use hodo_trace::Machine;
 use hodo_trace::syscalls::{NUMBERS, by_number};
 use serde_json::json;
 
@@ -46,15 +47,15 @@ impl Sums {
 
 /// Writes the table. `first`: the program's own start counts.
 pub(super) fn summary(
-    source: &Source,
+    (source, machine): (&Source, Machine),
     format: SyscallsFormat,
     first: bool,
     out: &mut dyn Write,
 ) -> Result<()> {
     let mut sums = Sums::default();
     let mut open = Open::default();
-    let execve = hodo_trace::syscalls::number("execve").unwrap_or_default();
-    for event in Events::new(source) {
+    let execve = hodo_trace::syscalls::number(machine, "execve").unwrap_or_default();
+    for event in Events::new(source, machine) {
         match event {
             Event::Enter(enter) => open.begin(enter),
             Event::Exit(exit) => {
@@ -79,7 +80,7 @@ pub(super) fn summary(
     }
     let mut rows: Vec<(u64, Sum)> = sums.rows();
     rows.sort_by_key(|&(number, sum)| (std::cmp::Reverse(sum.ns), number));
-    let name = |number: u64| match by_number(number) {
+    let name = |number: u64| match by_number(machine, number) {
         Some(call) => call.name.to_owned(),
         None => format!("syscall_{number:#x}"),
     };

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use hodo_trace::Machine;
 use hodo_trace::syscalls::{NUMBERS, by_number};
 
 /// How an argument is written. Those that nearly all calls have are told apart at once.
@@ -58,17 +59,26 @@ impl Word {
     }
 }
 
-static WORDS: LazyLock<Vec<Option<Vec<Word>>>> = LazyLock::new(|| {
-    let words = |number| Some(by_number(number)?.args()?.map(Word::new).collect());
+type Words = Vec<Option<Vec<Word>>>;
+
+static X86_64: LazyLock<Words> = LazyLock::new(|| of(Machine::X86_64));
+static RISCV64: LazyLock<Words> = LazyLock::new(|| of(Machine::Riscv64));
+
+fn of(machine: Machine) -> Words {
+    let words = |number| Some(by_number(machine, number)?.args()?.map(Word::new).collect());
     (0..NUMBERS).map(words).collect()
-});
+}
 
 /// The arguments of a system call; `None`: nothing is known of them.
-pub(super) fn words(number: u64) -> Option<&'static [Word]> {
-    WORDS.get(usize::try_from(number).ok()?)?.as_deref()
+pub(super) fn words(machine: Machine, number: u64) -> Option<&'static [Word]> {
+    let words = match machine {
+        Machine::X86_64 => &X86_64,
+        Machine::Riscv64 => &RISCV64,
+    };
+    words.get(usize::try_from(number).ok()?)?.as_deref()
 }
 
 /// How many arguments an event has: six if nothing is known.
-pub(super) fn count(number: u64) -> usize {
-    words(number).map_or(6, |words| words.len().min(6))
+pub(super) fn count(machine: Machine, number: u64) -> usize {
+    words(machine, number).map_or(6, |words| words.len().min(6))
 }
