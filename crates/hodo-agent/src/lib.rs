@@ -2,7 +2,7 @@
 //!
 //! Rules for code that lives in someone else's process:
 //! 1. It owes nothing to the target: no libc, no thread-local storage, no lock, no memory of its own but the thread
-//!    control block that the `gs` base points to.
+//!    control block.
 //! 2. It keeps every register that it does not return something in; it touches no vector register.
 //! 3. A signal may arrive between any two instructions and its handler may enter the same code in the same thread:
 //!    whatever is shared with it is changed by one instruction, or in an order in which each step is harmless.
@@ -17,7 +17,12 @@ mod arch;
 #[path = "x86_64_syscalls.rs"]
 mod arch_syscalls;
 
+#[cfg(target_arch = "riscv64")]
+#[path = "riscv64.rs"]
+mod arch;
+
 pub use arch::{Runtime, runtime};
+#[cfg(target_arch = "x86_64")]
 pub use arch_syscalls::syscalls;
 
 /// The code around system calls, and where its entries are, as offsets into it.

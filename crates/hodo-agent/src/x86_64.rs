@@ -443,8 +443,12 @@ pub struct Runtime {
     /// In: `rax` = lower half of the counter, `ecx` = a duration, `edx` = upper half of an entry record. Out: carry if the
     /// call was taken back. Clobbers `rbx`, `rcx`, `rdx`.
     pub tails: usize,
+    /// Stubs find by themselves who jumps to them: not used.
+    pub tail: usize,
     /// A system call instruction.
     pub syscall: usize,
+    /// A return instruction.
+    pub ret: usize,
 }
 
 /// The runtime, ready to be copied into a target.
@@ -452,9 +456,13 @@ pub struct Runtime {
 pub fn runtime() -> Runtime {
     let start = &raw const hodo_agent_start;
     let offset = |symbol: *const u8| symbol.addr() - start.addr();
+    // SAFETY: start and end bound one object in read-only data, laid out by the assembly above.
+    let code = unsafe { core::slice::from_raw_parts(start, offset(&raw const hodo_agent_end)) };
+    let ret = code.iter().position(|&byte| byte == 0xC3);
     Runtime {
-        // SAFETY: start and end bound one object in read-only data, laid out by the assembly above.
-        code: unsafe { core::slice::from_raw_parts(start, offset(&raw const hodo_agent_end)) },
+        code,
+        tail: 0,
+        ret: ret.unwrap_or_default(),
         epoch: offset(&raw const hodo_agent_epoch),
         chunk: offset(&raw const hodo_agent_chunk),
         shadow: offset(&raw const hodo_agent_shadow),

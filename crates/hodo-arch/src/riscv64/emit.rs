@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::encode::{AUIPC, JALR, LUI, OP_IMM, OP_IMM_32, i, j, u};
+use super::encode::{AUIPC, BRANCH, JALR, LUI, OP_IMM, OP_IMM_32, b, i, j, u};
 use super::operand::signed;
 use super::registers::ZERO;
 
@@ -44,76 +44,140 @@ impl Reach {
     }
 }
 
+/// Fills up to a length with breakpoints.
+pub fn fill(bytes: &mut Vec<u8>, len: usize) {
+    const EBREAK: [u8; 2] = [0x02, 0x90];
+    let more = len.saturating_sub(bytes.len());
+    bytes.extend(EBREAK.into_iter().cycle().take(more));
+}
+
 /// Something is too far away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfRange;
 
 /// Whether a number has so many bits with its sign.
-const fn fits(value: i64, bits: u32) -> bool {
+pub(super) const fn fits(value: i64, bits: u32) -> bool {
     let shift = 64 - bits;
     value << shift >> shift == value
 }
 
 /// The lower 12 bits with their sign, and the rest.
-const fn split(value: i64) -> (i64, i64) {
+pub(super) const fn split(value: i64) -> (i64, i64) {
     let low = signed(value as u32 & 0xFFF, 12);
     (value.wrapping_sub(low), low)
 }
 
-/// Code that is written.
-pub struct Code {
-    start: u64,
-    bytes: Vec<u8>,
+/// Code that is written for a known address.
+#[derive(Debug)]
+pub struct Code<'a> {
+    bytes: &'a mut Vec<u8>,
+    /// Address of `bytes[0]`.
+    base: u64,
 }
 
-impl Code {
-    /// Begins at an address.
-    #[must_use]
-    pub fn new(start: u64) -> Self {
-        Self {
-            start,
-            bytes: Vec::new(),
-        }
-    }
+/// A branch or jump whose target is not known yet: where it is.
+#[derive(Debug)]
+#[must_use = "a reference that is not bound leads nowhere"]
+pub struct Pending(usize);
 
-    /// What was written.
+impl<'a> Code<'a> {
+    /// Appends to `bytes`, whose first byte will be at `base`.
     #[must_use]
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
-
-    /// How many bytes were written.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Whether nothing was written.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+    pub fn new(bytes: &'a mut Vec<u8>, base: u64) -> Self {
+        Self { bytes, base }
     }
 
     /// The address of what is written next.
     #[must_use]
     pub fn here(&self) -> u64 {
-        self.start.wrapping_add(self.bytes.len() as u64)
+        self.base.wrapping_add(self.bytes.len() as u64)
+    }
+
+    /// Offset of what is written next in the buffer.
+    ///
+    /// # Panics
+    /// If the buffer has 4 GiB.
+    #[must_use]
+    pub fn offset(&self) -> u32 {
+        u32::try_from(self.bytes.len()).expect("an island is smaller than 4 GiB")
+    }
+
+    /// What was appended from an offset on.
+    #[must_use]
+    pub fn from(&self, offset: u32) -> &[u8] {
+        &self.bytes[offset as usize..]
     }
 
     /// Bytes as they are.
-    pub fn bytes(&mut self, bytes: &[u8]) {
+    pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
     /// An instruction of 32 bits.
     pub fn word(&mut self, word: u32) {
-        self.bytes(&word.to_le_bytes());
+        self.raw(&word.to_le_bytes());
     }
 
-    /// So many bytes of breakpoints.
+    /// Another instruction of 32 bits in place of the one at an offset.
+    pub(super) fn replace(&mut self, at: u32, word: u32) {
+        self.bytes[at as usize..][..4].copy_from_slice(&word.to_le_bytes());
+    }
+
+    /// An instruction of 16 bits.
+    pub fn half(&mut self, half: u16) {
+        self.raw(&half.to_le_bytes());
+    }
+
+    /// So many bytes of breakpoints, an even number.
     pub fn breakpoints(&mut self, len: usize) {
-        const EBREAK: [u8; 2] = [0x02, 0x90];
-        self.bytes.extend(EBREAK.into_iter().cycle().take(len));
+        fill(self.bytes, self.bytes.len() + len);
+    }
+
+    /// Pads with breakpoints up to a multiple of `alignment`, a power of two, at least 2.
+    pub fn align(&mut self, alignment: u64) {
+        let here = self.here();
+        self.breakpoints((here.next_multiple_of(alignment) - here) as usize);
+    }
+
+    /// A branch, as the condition's three bits say, to a place that comes later and not 4 KiB behind.
+    pub fn branch_forward(&mut self, condition: u32, rs1: u8, rs2: u8) -> Pending {
+        let at = self.bytes.len();
+        self.word(b(condition, rs1, rs2, 0));
+        Pending(at)
+    }
+
+    /// A branch back to an address.
+    ///
+    /// # Panics
+    /// If it is not within 4 KiB.
+    pub fn branch_back(&mut self, condition: u32, rs1: u8, rs2: u8, to: u64) {
+        let distance = self.distance(to);
+        assert!(fits(distance, 13), "a branch that is too long");
+        self.word(b(condition, rs1, rs2, distance));
+    }
+
+    /// A jump to a place that comes later and is not 1 MiB behind. The address behind it goes into `link`.
+    pub fn jump_forward(&mut self, link: u8) -> Pending {
+        let at = self.bytes.len();
+        self.word(j(link, 0));
+        Pending(at)
+    }
+
+    /// Lets a branch or jump lead to what is written next.
+    ///
+    /// # Panics
+    /// If that is too far away.
+    pub fn bind(&mut self, pending: Pending) {
+        let (Self { bytes, .. }, Pending(at)) = (self, pending);
+        let distance = (bytes.len() - at) as i64;
+        let field = &mut bytes[at..at + 4];
+        let word = u32::from_le_bytes([field[0], field[1], field[2], field[3]]);
+        let (bits, word) = match word & 0x7F {
+            BRANCH => (13, word | b(0, 0, 0, distance)),
+            _ => (21, word | j(0, distance)),
+        };
+        assert!(fits(distance, bits), "a branch that is too long");
+        field.copy_from_slice(&word.to_le_bytes());
     }
 
     fn distance(&self, to: u64) -> i64 {
@@ -160,7 +224,7 @@ impl Code {
     /// `c.slli rd, 12`
     fn shift(&mut self, rd: u8) {
         let half = 12 << 2 | u16::from(rd) << 7 | 2;
-        self.bytes(&half.to_le_bytes());
+        self.half(half);
     }
 
     /// A jump. `register` is overwritten where one is needed.
@@ -243,29 +307,45 @@ mod tests {
         ] {
             let at = 0x20_0000_0000;
             let to = 0x20_0000_0000u64.wrapping_add_signed(distance);
-            let mut code = Code::new(at);
-            code.jump(to, Reach::Pair, T1).expect("in reach");
-            assert_eq!(code.len(), Reach::Pair.jump_len());
-            assert_eq!(pair(&code.into_bytes(), at).pc, to & !1, "{distance:#x}");
-            let mut code = Code::new(at);
-            code.address(T1, to, Reach::Jump).expect("in reach");
-            assert_eq!(code.len(), Reach::Jump.address_len());
-            assert_eq!(pair(&code.into_bytes(), at).x[6], to, "{distance:#x}");
+            let mut bytes = Vec::new();
+            let jump = Code::new(&mut bytes, at).jump(to, Reach::Pair, T1);
+            assert_eq!((jump, bytes.len()), (Ok(()), Reach::Pair.jump_len()));
+            assert_eq!(pair(&bytes, at).pc, to & !1, "{distance:#x}");
+            bytes.clear();
+            let address = Code::new(&mut bytes, at).address(T1, to, Reach::Jump);
+            assert_eq!((address, bytes.len()), (Ok(()), Reach::Jump.address_len()));
+            assert_eq!(pair(&bytes, at).x[6], to, "{distance:#x}");
         }
         for distance in [0x7FFF_F800, -0x8000_0802, 1 << 40] {
-            let mut code = Code::new(0);
+            let mut bytes = Vec::new();
             let to = 0u64.wrapping_add_signed(distance);
-            assert_eq!(code.jump(to, Reach::Pair, T1), Err(OutOfRange));
-            assert!(code.is_empty());
+            let jump = Code::new(&mut bytes, 0).jump(to, Reach::Pair, T1);
+            assert_eq!((jump, bytes.len()), (Err(OutOfRange), 0));
         }
+    }
+
+    #[test]
+    fn what_is_bound_leads_there() {
+        let mut bytes = Vec::new();
+        let mut code = Code::new(&mut bytes, 0x1000);
+        let branch = code.branch_forward(1, 5, 6);
+        let jump = code.jump_forward(1);
+        code.breakpoints(10);
+        code.bind(branch);
+        code.bind(jump);
+        code.branch_back(7, 5, 6, 0x1000);
+        assert_eq!(text(&bytes, 0x1000), "bne t0, t1, 0x1012");
+        assert_eq!(text(&bytes[4..], 0x1004), "jal ra, 0x1012");
+        assert_eq!(text(&bytes[18..], 0x1012), "bgeu t0, t1, 0x1000");
     }
 
     #[test]
     fn jumps_reach_one_mebibyte() {
         let jump = |distance| {
-            let mut code = Code::new(0x100_0000);
-            code.jump(0x100_0000u64.wrapping_add_signed(distance), Reach::Jump, 0)?;
-            Ok(text(&code.into_bytes(), 0x100_0000))
+            let mut bytes = Vec::new();
+            let to = 0x100_0000u64.wrapping_add_signed(distance);
+            Code::new(&mut bytes, 0x100_0000).jump(to, Reach::Jump, 0)?;
+            Ok(text(&bytes, 0x100_0000))
         };
         assert_eq!(jump((1 << 20) - 2).as_deref(), Ok("jal zero, 0x10ffffe"));
         assert_eq!(jump(-1 << 20).as_deref(), Ok("jal zero, 0xf00000"));
@@ -275,9 +355,8 @@ mod tests {
 
     /// What the chain of six instructions computes.
     fn constant(value: u64) -> Result<i64, OutOfRange> {
-        let mut code = Code::new(0);
-        code.address(T1, value, Reach::Any)?;
-        let bytes = code.into_bytes();
+        let mut bytes = Vec::new();
+        Code::new(&mut bytes, 0).address(T1, value, Reach::Any)?;
         assert_eq!(bytes.len(), Reach::Any.address_len());
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
         let imm = |at| super::super::operand::imm_i(word(at));

@@ -8,6 +8,7 @@ pub(super) const AUIPC: u32 = 0x17;
 pub(super) const OP_IMM_32: u32 = 0x1B;
 pub(super) const STORE: u32 = 0x23;
 pub(super) const STORE_FP: u32 = 0x27;
+pub(super) const AMO: u32 = 0x2F;
 pub(super) const OP: u32 = 0x33;
 pub(super) const LUI: u32 = 0x37;
 pub(super) const OP_32: u32 = 0x3B;

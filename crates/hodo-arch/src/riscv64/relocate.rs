@@ -355,7 +355,8 @@ pub fn relocate_apart(
         let gap = gaps.iter().find(|(offset, _)| *offset == piece.old);
         gap.map_or(0, |(_, len)| *len)
     };
-    let mut out = Code::new(to);
+    let mut bytes = Vec::with_capacity(len);
+    let mut out = Code::new(&mut bytes, to);
     for piece in &pieces {
         out.breakpoints(gap(piece));
         let offset = piece.old;
@@ -376,7 +377,7 @@ pub fn relocate_apart(
         let insn = &piece.insn;
         let (reach, register, link) = (options.reach, piece.register, insn.rd());
         match piece.form {
-            Form::Copy | Form::Stop => out.bytes(&code[offset..][..insn.len.into()]),
+            Form::Copy | Form::Stop => out.raw(&code[offset..][..insn.len.into()]),
             Form::Drop => {}
             Form::Address(value) => out.address(link, value, reach).map_err(out_of_range)?,
             Form::Branch { to, inside } => {
@@ -417,9 +418,9 @@ pub fn relocate_apart(
                 out.word(i(JALR, 0, ZERO, base, distance));
             }
         }
-        debug_assert_eq!(out.len() - piece.new, piece.len(options, wide));
+        debug_assert_eq!(out.offset() as usize - piece.new, piece.len(options, wide));
     }
-    debug_assert_eq!(out.len(), len);
+    debug_assert_eq!(bytes.len(), len);
     let falls_through = !pieces.last().is_some_and(|piece| match piece.form {
         Form::Jump { .. } | Form::Stop => true,
         Form::Call { .. } | Form::IndirectCall => options.link == Link::Original,
@@ -433,7 +434,7 @@ pub fn relocate_apart(
         })
         .collect();
     Ok(Relocated {
-        bytes: out.into_bytes(),
+        bytes,
         map,
         falls_through,
     })
