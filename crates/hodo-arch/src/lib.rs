@@ -13,6 +13,7 @@ extern crate std;
 
 pub mod code;
 pub mod detour;
+pub mod frames;
 pub mod hooks;
 pub mod riscv64;
 pub mod stub;

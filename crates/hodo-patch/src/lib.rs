@@ -11,17 +11,16 @@ mod probe;
 mod syscalls;
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 
 pub use hook::{Hook, LimitCall, Raise};
 pub use probe::{Probe, Region};
 pub use syscalls::SyscallEvents;
 
-use hodo_arch::native::emit::Code;
+use hodo_arch::native::emit::{Code, fill};
 use hodo_arch::native::frames::{self, Frames};
 use hodo_arch::native::relocate::{RelocateError, Relocated, relocate_mapped};
 use hodo_arch::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
-use hodo_arch::native::track::{self, Row, Rule, State};
+use hodo_arch::native::track::Row;
 use hodo_plan::model::{Extra, LibcallSite, Mode, PlannedFunction, SitePlan};
 use hodo_trace::format::{BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, counters, record, tcb};
 
@@ -245,8 +244,8 @@ impl Island {
     pub fn new(base: u64, capacity: u64) -> Self {
         let runtime = hodo_agent::runtime();
         let mut code = runtime.code.to_vec();
-        let agent = code.len() as u32;
-        code.resize(code.len().next_multiple_of(64), 0xCC);
+        let len = code.len().next_multiple_of(64);
+        fill(&mut code, len);
         let at = u32::try_from(code.len()).expect("the agent is small");
         let size = u32::try_from(capacity).expect("an island is smaller than 4 GiB");
         let mut frames = frames::build(at, size, SHADOW_DISTANCE);
@@ -257,18 +256,16 @@ impl Island {
             code,
             runtime,
             frames,
-            rows: agent_rows(&runtime).to_vec(),
+            rows: Vec::new(),
             table: Vec::new(),
             earlier: 0,
             syscalls: None,
             detours: None,
             stubs: Vec::new(),
         };
-        island.rows.push(Row {
-            at: agent,
-            rule: Rule::Unknown,
-        });
-        island.close_group();
+        let entries = agent_entries(&runtime);
+        let entry = frames::agent(&mut island.code, &island.frames, runtime.code, &entries);
+        island.table.push(entry);
         island
     }
 
@@ -276,7 +273,8 @@ impl Island {
     #[must_use]
     pub fn resume(base: u64, capacity: u64, used: Used) -> Self {
         let mut island = Self::new(base, capacity);
-        island.code.resize(used.bytes, 0xCC);
+        island.code.truncate(used.bytes);
+        fill(&mut island.code, used.bytes);
         island.table.clear();
         island.earlier = used.frames;
         island
@@ -339,9 +337,7 @@ impl Island {
     /// Address of an instruction `ret` in the island.
     #[must_use]
     pub fn ret(&self) -> u64 {
-        let code = self.runtime.code;
-        let at = code.iter().position(|&byte| byte == 0xC3);
-        self.base + at.expect("the runtime returns") as u64
+        self.base + self.runtime.ret as u64
     }
 
     /// Address of the next byte.
@@ -358,7 +354,7 @@ impl Island {
             shadow: at(self.runtime.shadow),
             frame: at(self.runtime.frame),
             tails: at(self.runtime.tails),
-            tail: 0,
+            tail: at(self.runtime.tail),
             syscalls: self.syscalls,
             record: at(if timed {
                 self.runtime.record
@@ -547,20 +543,17 @@ fn displace(site: &SitePlan, changes: [&mut BTreeMap<u64, Vec<u8>>; 2]) {
     }
 }
 
-/// Where the frames of the agent's functions are.
-fn agent_rows(runtime: &hodo_agent::Runtime) -> &'static [Row] {
-    static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
-    ROWS.get_or_init(|| {
-        let entries = [
-            runtime.epoch,
-            runtime.chunk,
-            runtime.shadow,
-            runtime.record,
-            runtime.record_untimed,
-            runtime.frame,
-            runtime.tails,
-        ];
-        let entries = entries.map(|at| (at as u32, State::ENTRY));
-        track::code_rows(runtime.code, 0, &entries)
-    })
+/// The offsets of the agent's functions.
+fn agent_entries(runtime: &hodo_agent::Runtime) -> [u32; 8] {
+    [
+        runtime.epoch,
+        runtime.chunk,
+        runtime.shadow,
+        runtime.record,
+        runtime.record_untimed,
+        runtime.frame,
+        runtime.tails,
+        runtime.tail,
+    ]
+    .map(|at| at as u32)
 }

@@ -7,7 +7,6 @@ use super::registers::ZERO;
 /// Conditions of branches, as their three bits.
 pub(super) const BEQ: u32 = 0;
 pub(super) const BNE: u32 = 1;
-pub(super) const BLT: u32 = 4;
 pub(super) const BGE: u32 = 5;
 pub(super) const BLTU: u32 = 6;
 pub(super) const BGEU: u32 = 7;
@@ -19,10 +18,6 @@ impl Code<'_> {
 
     pub(super) fn lw(&mut self, rd: u8, distance: i64, base: u8) {
         self.word(i(LOAD, 2, rd, base, distance));
-    }
-
-    pub(super) fn lwu(&mut self, rd: u8, distance: i64, base: u8) {
-        self.word(i(LOAD, 6, rd, base, distance));
     }
 
     pub(super) fn lh(&mut self, rd: u8, distance: i64, base: u8) {
@@ -124,7 +119,6 @@ mod tests {
         let mut code = Code::new(&mut bytes, 0);
         code.ld(10, -8, 4);
         code.lw(1, 64, 1);
-        code.lwu(5, -4, 6);
         code.lh(10, 2, 1);
         code.lbu(10, 2047, 11);
         code.sd(1, 16, 6);
@@ -147,7 +141,6 @@ mod tests {
             [
                 "ld a0, -8(tp)",
                 "lw ra, 64(ra)",
-                "lwu t0, -4(t1)",
                 "lh a0, 2(ra)",
                 "lbu a0, 2047(a1)",
                 "sd ra, 16(t1)",

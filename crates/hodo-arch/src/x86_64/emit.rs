@@ -1,6 +1,14 @@
 //! A buffer of machine code with forward references inside one stub.
 
 use alloc::vec::Vec;
+
+/// Fills up to a length with breakpoints.
+pub fn fill(bytes: &mut Vec<u8>, len: usize) {
+    if bytes.len() < len {
+        bytes.resize(len, 0xCC);
+    }
+}
+
 /// Machine code being written for a known address.
 #[derive(Debug)]
 pub struct Code<'a> {

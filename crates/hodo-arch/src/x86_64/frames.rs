@@ -12,12 +12,11 @@
 //! grow upwards, so it grows at its end, and is good at any time.
 //! Encodings: DWARF 5, section 6.4; LSB 5.0, section 10.6 (`.eh_frame`, `.eh_frame_hdr`).
 
-use super::track::{CALLEE_SAVED, RSP, Row, Rule};
+use super::track::{CALLEE_SAVED, RSP, Row, Rule, State, code_rows};
+pub use crate::frames::{Frames, GROUP, header, table_room};
+use crate::frames::{advance, entry, fde, uleb};
 use crate::track::SAVED;
 use alloc::vec::Vec;
-
-/// Bytes of stubs after which an FDE for them is due. Unwinders read half of it for each frame.
-pub const GROUP: u32 = 2048;
 
 /// The second to fifth byte of the instruction to which bodies return: `lea rsp, [rsp-8]`.
 pub const RETURN_POINT: [u8; 4] = [0x8D, 0x64, 0x24, 0xF8];
@@ -27,21 +26,6 @@ const RELEASE: [u8; 4] = [0x8D, 0x64, 0x24, 0x08];
 const CALL_SIZE: u8 = 5;
 /// For each of the opcodes 0x50…0x5F, from the lowest digit on: the words pushed when it is executed.
 const PUSHED: u64 = 0x3333_4231_3333_3120;
-
-/// What is at the start of an island for unwinders. Offsets are from the island's start.
-#[derive(Debug, Clone)]
-pub struct Frames {
-    /// The bytes; position independent.
-    pub bytes: Vec<u8>,
-    /// Offset of the CIE.
-    pub cie: u32,
-    /// Offset of the `.eh_frame_hdr`.
-    pub header: u32,
-    /// Offset of two program headers: the island, and its `.eh_frame_hdr`.
-    pub program_headers: u32,
-    /// Offset of an empty string.
-    pub name: u32,
-}
 
 /// A DWARF expression that is being written.
 #[derive(Default)]
@@ -125,21 +109,6 @@ fn stack_pointer() -> Vec<u8> {
     e.0
 }
 
-fn uleb(out: &mut Vec<u8>, mut value: u32) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn entry(out: &mut Vec<u8>, body: &[u8]) {
-    let len = (body.len() + 4).next_multiple_of(4);
-    out.extend(((len - 4) as u32).to_le_bytes());
-    out.extend(body);
-    out.resize(out.len() + len - 4 - body.len(), 0); // DW_CFA_nop
-}
-
 fn cie(shadow_distance: u64) -> Vec<u8> {
     // id 0; version 1; "zR"; code alignment 1; data alignment -8; return address in column 16; pointers pc-relative.
     let mut body = vec![0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1B];
@@ -154,49 +123,23 @@ fn cie(shadow_distance: u64) -> Vec<u8> {
     body
 }
 
-/// Bytes at the end of an island of `size` bytes that its search table may need.
-#[must_use]
-pub fn table_room(size: u32) -> u32 {
-    // Groups are not much smaller than GROUP, but for the last one of each module, and hooks.
-    (size / GROUP * 8).next_multiple_of(4096) + 4096
-}
-
 /// What begins at the offset `at` of an island of `size` bytes.
 #[must_use]
 pub fn build(at: u32, size: u32, shadow_distance: u64) -> Frames {
-    let header = size - table_room(size);
-    let mut bytes = Vec::new();
-    entry(&mut bytes, &cie(shadow_distance));
-    bytes.extend([0; 4]); // for those who read FDEs one by one: there are none
-    bytes.resize(bytes.len().next_multiple_of(8), 0);
-    let program_headers = at + bytes.len() as u32;
-    for (kind, start, len) in [(1u32, 0, size), (0x6474_E550, header, size - header)] {
-        bytes.extend(kind.to_le_bytes());
-        bytes.extend(5u32.to_le_bytes());
-        for word in [start, start, start, len, len, 8] {
-            bytes.extend(u64::from(word).to_le_bytes());
-        }
-    }
-    let name = at + bytes.len() as u32;
-    bytes.extend([0; 8]);
-    Frames {
-        bytes,
-        cie: at,
-        header,
-        program_headers,
-        name,
-    }
+    Frames::new(at, size, &[&cie(shadow_distance)])
 }
 
-/// The `.eh_frame_hdr` of `count` FDEs, without its table.
+/// Appends the FDE of the agent, which is all that an island has. `entries`: the offsets of its functions. Returns its entry in the
+/// search table.
 #[must_use]
-pub fn header(frames: &Frames, count: u32) -> [u8; 12] {
-    // version; how the pointer, the count and the table are encoded
-    let mut bytes = [1, 0x1B, 0x03, 0x3B, 0, 0, 0, 0, 0, 0, 0, 0];
-    let to_cie = frames.cie.wrapping_sub(frames.header + 4);
-    bytes[4..8].copy_from_slice(&to_cie.to_le_bytes());
-    bytes[8..].copy_from_slice(&count.to_le_bytes());
-    bytes
+pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], entries: &[u32]) -> [u8; 8] {
+    let entries: Vec<_> = entries.iter().map(|&at| (at, State::ENTRY)).collect();
+    let mut rows = code_rows(agent, 0, &entries);
+    rows.push(Row {
+        at: agent.len() as u32,
+        rule: Rule::Unknown,
+    });
+    group(island, frames, &rows)
 }
 
 /// Appends the FDE of the code from the first of the rows on to the end of what the island has. Returns its entry in the
@@ -207,10 +150,7 @@ pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
     let end = island.len() as u32;
     island.resize(island.len().next_multiple_of(4), 0xCC);
     let at = island.len() as u32;
-    let mut body = (at + 4 - frames.cie).to_le_bytes().to_vec();
-    body.extend(start.wrapping_sub(at + 8).to_le_bytes());
-    body.extend((end - start).to_le_bytes());
-    body.push(0);
+    let mut body = fde(at, frames.cie, start..end);
     let mut place = start;
     let mut now = Rule::Stub;
     for row in rows.iter().filter(|row| row.at < end) {
@@ -223,10 +163,7 @@ pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
         now = row.rule;
     }
     entry(island, &body);
-    let mut table = [0; 8];
-    table[..4].copy_from_slice(&start.wrapping_sub(frames.header).to_le_bytes());
-    table[4..].copy_from_slice(&at.wrapping_sub(frames.header).to_le_bytes());
-    table
+    frames.table_entry(start, at)
 }
 
 /// Appends the FDE of detours, from the offset `start` to the end of what the island has: at the moved system calls, which
@@ -243,10 +180,7 @@ pub fn detours(
     let end = island.len() as u32;
     island.resize(island.len().next_multiple_of(4), 0xCC);
     let at = island.len() as u32;
-    let mut body = (at + 4 - frames.cie).to_le_bytes().to_vec();
-    body.extend(start.wrapping_sub(at + 8).to_le_bytes());
-    body.extend((end - start).to_le_bytes());
-    body.push(0);
+    let mut body = fde(at, frames.cie, start..end);
     body.extend([0x12, RSP, 1]); // DW_CFA_def_cfa_sf: rsp - 8
     body.extend([0x16, RSP, 2, 0x77, 0]); // DW_CFA_val_expression: breg7 0
     body.extend([0x07, 16]); // DW_CFA_undefined: return address
@@ -264,26 +198,7 @@ pub fn detours(
         body.extend([0x07, 16]);
     }
     entry(island, &body);
-    let mut table = [0; 8];
-    table[..4].copy_from_slice(&start.wrapping_sub(frames.header).to_le_bytes());
-    table[4..].copy_from_slice(&at.wrapping_sub(frames.header).to_le_bytes());
-    table
-}
-
-fn advance(out: &mut Vec<u8>, distance: u32) {
-    match distance {
-        0 => {}
-        1..=0x3F => out.push(0x40 | distance as u8), // DW_CFA_advance_loc
-        0x40..=0xFF => out.extend([0x02, distance as u8]),
-        0x100..=0xFFFF => {
-            out.push(0x03);
-            out.extend((distance as u16).to_le_bytes());
-        }
-        _ => {
-            out.push(0x04);
-            out.extend(distance.to_le_bytes());
-        }
-    }
+    frames.table_entry(start, at)
 }
 
 /// From one rule to another, different one.

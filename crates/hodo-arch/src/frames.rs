@@ -1,0 +1,128 @@
+//! Frame information for an island, as far as it is the same in all instruction sets: where its parts are, and how they begin.
+//!
+//! Encodings: DWARF 5, section 6.4; LSB 5.0, section 10.6 (`.eh_frame`, `.eh_frame_hdr`).
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// Bytes of stubs after which an FDE for them is due. Unwinders read half of it for each frame.
+pub const GROUP: u32 = 2048;
+
+/// What is at the start of an island for unwinders. Offsets are from the island's start.
+#[derive(Debug, Clone)]
+pub struct Frames {
+    /// The bytes; position independent.
+    pub bytes: Vec<u8>,
+    /// Offset of the CIE of stubs.
+    pub cie: u32,
+    /// Offset of the agent's, which can be the same one.
+    pub agent: u32,
+    /// Offset of the `.eh_frame_hdr`.
+    pub header: u32,
+    /// Offset of two program headers: the island, and its `.eh_frame_hdr`.
+    pub program_headers: u32,
+    /// Offset of an empty string.
+    pub name: u32,
+}
+
+impl Frames {
+    /// What begins at the offset `at` of an island of `size` bytes: the CIEs of stubs and of the agent, without their lengths.
+    pub(crate) fn new(at: u32, size: u32, cies: &[&[u8]]) -> Self {
+        let header = size - table_room(size);
+        let mut bytes = Vec::new();
+        let mut agent = at;
+        for cie in cies {
+            agent = at + bytes.len() as u32;
+            entry(&mut bytes, cie);
+        }
+        bytes.extend([0; 4]); // for those who read FDEs one by one: there are none
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let program_headers = at + bytes.len() as u32;
+        for (kind, start, len) in [(1u32, 0, size), (0x6474_E550, header, size - header)] {
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend(5u32.to_le_bytes());
+            for word in [start, start, start, len, len, 8] {
+                bytes.extend(u64::from(word).to_le_bytes());
+            }
+        }
+        let name = at + bytes.len() as u32;
+        bytes.extend([0; 8]);
+        Self {
+            bytes,
+            cie: at,
+            agent,
+            header,
+            program_headers,
+            name,
+        }
+    }
+
+    /// The entry in the search table of the FDE at `at`, which describes what begins at `start`.
+    pub(crate) fn table_entry(&self, start: u32, at: u32) -> [u8; 8] {
+        let mut table = [0; 8];
+        table[..4].copy_from_slice(&start.wrapping_sub(self.header).to_le_bytes());
+        table[4..].copy_from_slice(&at.wrapping_sub(self.header).to_le_bytes());
+        table
+    }
+}
+
+/// Bytes at the end of an island of `size` bytes that its search table may need.
+#[must_use]
+pub fn table_room(size: u32) -> u32 {
+    // Groups are not much smaller than GROUP, but for the last one of each module, and hooks.
+    (size / GROUP * 8).next_multiple_of(4096) + 4096
+}
+
+/// The `.eh_frame_hdr` of `count` FDEs, without its table.
+#[must_use]
+pub fn header(frames: &Frames, count: u32) -> [u8; 12] {
+    // version; how the pointer, the count and the table are encoded
+    let mut bytes = [1, 0x1B, 0x03, 0x3B, 0, 0, 0, 0, 0, 0, 0, 0];
+    let to_cie = frames.cie.wrapping_sub(frames.header + 4);
+    bytes[4..8].copy_from_slice(&to_cie.to_le_bytes());
+    bytes[8..].copy_from_slice(&count.to_le_bytes());
+    bytes
+}
+
+/// An unsigned number of any length.
+pub(crate) fn uleb(out: &mut Vec<u8>, mut value: u32) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends a CIE or FDE with its length.
+pub(crate) fn entry(out: &mut Vec<u8>, body: &[u8]) {
+    let len = (body.len() + 4).next_multiple_of(4);
+    out.extend(((len - 4) as u32).to_le_bytes());
+    out.extend(body);
+    out.resize(out.len() + len - 4 - body.len(), 0); // DW_CFA_nop
+}
+
+/// The beginning of the FDE at the offset `at` for the code at offsets.
+pub(crate) fn fde(at: u32, cie: u32, code: Range<u32>) -> Vec<u8> {
+    let mut body = (at + 4 - cie).to_le_bytes().to_vec();
+    body.extend(code.start.wrapping_sub(at + 8).to_le_bytes());
+    body.extend((code.end - code.start).to_le_bytes());
+    body.push(0);
+    body
+}
+
+/// So many units of code on.
+pub(crate) fn advance(out: &mut Vec<u8>, distance: u32) {
+    match distance {
+        0 => {}
+        1..=0x3F => out.push(0x40 | distance as u8), // DW_CFA_advance_loc
+        0x40..=0xFF => out.extend([0x02, distance as u8]),
+        0x100..=0xFFFF => {
+            out.push(0x03);
+            out.extend((distance as u16).to_le_bytes());
+        }
+        _ => {
+            out.push(0x04);
+            out.extend(distance.to_le_bytes());
+        }
+    }
+}
