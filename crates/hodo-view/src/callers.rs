@@ -25,15 +25,14 @@ struct File {
 }
 
 impl File {
-    fn read(path: &str) -> Option<Self> {
+    fn read(bytes: &[u8]) -> Option<Self> {
         use object::{Object, ObjectSegment};
-        let bytes = std::fs::read(path).ok()?;
-        let elf = object::File::parse(&*bytes).ok()?;
+        let elf = object::File::parse(bytes).ok()?;
         let segment = |segment: object::Segment<'_, '_>| {
             let (offset, size) = segment.file_range();
             (offset, size, segment.address())
         };
-        let symbols = hodo_symbols::symbols(&bytes).ok()?;
+        let symbols = hodo_symbols::symbols(bytes).ok()?;
         let function = |function: hodo_symbols::Function| {
             let name = demangle(&function.name, Style::Simple);
             (function.addr, function.addr + function.size, name)
@@ -43,7 +42,7 @@ impl File {
         Some(Self {
             segments: elf.segments().map(segment).collect(),
             functions,
-            unwinder: Unwinder::new(&bytes),
+            unwinder: Unwinder::new(bytes),
         })
     }
 
@@ -132,9 +131,9 @@ impl Addresses {
         }
     }
 
-    fn file(&self, path: &str) -> Option<Rc<File>> {
+    fn file(&self, source: &Source, path: &str) -> Option<Rc<File>> {
         let mut files = self.files.borrow_mut();
-        let read = || File::read(path).map(Rc::new);
+        let read = || File::read(&source.file(path)?).map(Rc::new);
         files.entry(path.to_owned()).or_insert_with(read).clone()
     }
 
@@ -169,7 +168,7 @@ impl Addresses {
         addr: u64,
     ) -> Option<(String, Rc<File>, u64)> {
         let map = self.map(source, task, ns, addr)?;
-        let file = self.file(&map.path)?;
+        let file = self.file(source, &map.path)?;
         let link = file.address(addr - map.start + map.offset)?;
         Some((map.path.clone(), file, link))
     }
@@ -214,8 +213,8 @@ impl Addresses {
         };
         let mut registers = Registers::new(machine);
         let numbers = recorded.stack_trace_registers();
-        for (register, word) in numbers.clone().zip(words) {
-            registers.set(register, *word);
+        for (register, word) in numbers.iter().zip(words) {
+            registers.set(*register, *word);
         }
         registers.set_instruction(words.get(numbers.len()).copied());
         let Some(bottom) = registers.stack_pointer() else {

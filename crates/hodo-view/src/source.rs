@@ -1,12 +1,12 @@
 //! What is common to all views: which trace, which part of it, and how names are written.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use hodo_symbols::{Style, build_id, demangle, imports};
 use hodo_trace::meta::Probe;
-use hodo_trace::{Frame, Function, Kind, Scale, Task, Trace};
+use hodo_trace::{Frame, Function, Kind, Machine, Scale, Task, Trace};
 
 use crate::filter::{Filters, Table};
 use crate::format;
@@ -37,6 +37,8 @@ pub struct SourceOptions {
     pub libname: bool,
     /// `--demangle`.
     pub demangle: Style,
+    /// `--sysroot`: where the files of the recorded machine are, if not in their places.
+    pub sysroot: Option<PathBuf>,
     /// `--tid`; empty: all.
     pub tids: Vec<i32>,
     /// `-r`.
@@ -122,6 +124,8 @@ pub struct Source {
     pub range: (u64, u64),
     /// Indices of the tasks that are shown.
     pub tasks: Vec<usize>,
+    /// Below it are the files of the recorded machine.
+    sysroot: Option<PathBuf>,
 }
 
 impl Source {
@@ -145,7 +149,7 @@ impl Source {
             })
             .collect();
         let labels = match options.libname {
-            true => with_library(&trace, &names),
+            true => with_library(&trace, &names, options.sysroot.as_deref()),
             false => names.clone(),
         };
         let recorded = &trace.info.filters;
@@ -211,11 +215,56 @@ impl Source {
             inherited,
             range: (0, u64::MAX),
             tasks,
+            sysroot: options.sysroot.clone(),
         };
         if let Some(range) = options.range {
             source.range = source.resolve(range);
         }
         Ok(source)
+    }
+
+    /// The content of a file that was mapped, if it is still the one that was recorded. Where it is another one, or one of
+    /// another machine, that is told on stderr; and where it is missing, if it was to be found.
+    pub fn file(&self, path: &str) -> Option<Vec<u8>> {
+        let place = placed(path, self.sysroot.as_deref());
+        let info = &self.trace.info;
+        let foreign = info.machine() != Some(Machine::NATIVE);
+        let bytes = match std::fs::read(&place) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                if path.starts_with('/') && (foreign || self.sysroot.is_some()) {
+                    let place = place.display();
+                    eprintln!(
+                        "hodo: cannot read {place}: {error}: its functions have no names{}",
+                        self.hint()
+                    );
+                }
+                return None;
+            }
+        };
+        let of_machine = info.machine().map(Machine::elf);
+        let is_same = hodo_symbols::Machine::of(&bytes)
+            .is_some_and(|own| of_machine.and_then(hodo_symbols::Machine::numbered) == Some(own));
+        let modules = self.trace.modules.iter();
+        let mut ids = modules.filter(|module| module.path == path).peekable();
+        let own = build_id(&bytes);
+        let is_known = ids.peek().is_none() || ids.any(|module| module.build_id == own);
+        if !is_same || !is_known {
+            eprintln!(
+                "hodo: {} is not the file that was recorded: its functions have no names{}",
+                place.display(),
+                self.hint()
+            );
+            return None;
+        }
+        Some(bytes)
+    }
+
+    fn hint(&self) -> &'static str {
+        match self.sysroot {
+            None => "; --sysroot tells where the files of another machine are",
+            Some(_) => "",
+        }
     }
 
     /// Nanoseconds of the trace's clock at its first record.
@@ -306,14 +355,22 @@ impl Source {
     }
 }
 
+/// Where a file of the recorded machine is.
+fn placed(path: &str, sysroot: Option<&Path>) -> PathBuf {
+    match sysroot {
+        Some(root) => root.join(path.trim_start_matches('/')),
+        None => PathBuf::from(path),
+    }
+}
+
 /// Names with the library they are of, by function id: `getpid@libc.so.6`. Where calls into libraries go is known of the
 /// symbols that have a version, as long as the file is still there that was recorded.
-fn with_library(trace: &Trace, names: &[String]) -> Vec<String> {
+fn with_library(trace: &Trace, names: &[String], sysroot: Option<&Path>) -> Vec<String> {
     let imports: Vec<_> = trace
         .modules
         .iter()
         .map(|module| {
-            let bytes = std::fs::read(&module.path).unwrap_or_default();
+            let bytes = std::fs::read(placed(&module.path, sysroot)).unwrap_or_default();
             let same = module.build_id == build_id(&bytes);
             if same {
                 imports(&bytes)

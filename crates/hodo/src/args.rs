@@ -318,6 +318,9 @@ pub struct Reading {
         help_heading = "What is traced or shown"
     )]
     pub time_range: Option<hodo_view::Range>,
+    /// Where the files of the recorded machine are, if that is another one
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Output")]
+    pub sysroot: Option<PathBuf>,
     /// How C++ and Rust names are shown
     #[arg(
         long,

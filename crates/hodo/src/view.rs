@@ -49,6 +49,7 @@ fn source(reading: &Reading) -> SourceOptions {
             DemangleArg::Full => Style::Full,
             DemangleArg::No => Style::Raw,
         },
+        sysroot: reading.sysroot.clone(),
         tids: reading.tid.clone(),
         range: reading.time_range,
         color: colors(common.screen.color),

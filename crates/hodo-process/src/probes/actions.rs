@@ -173,15 +173,17 @@ fn snapshot(bytes: u32) -> (Vec<Fetch>, Vec<Value>) {
 }
 
 /// The registers that a stack trace has.
-const REGISTERS: std::ops::Range<u8> = Machine::NATIVE.stack_trace_registers();
+const REGISTERS: &[u8] = Machine::NATIVE.stack_trace_registers();
 
 /// The word of a stack trace behind the registers, the instruction's address, and the stack with its length.
-const SHADOW_WORD: u32 = (REGISTERS.end - REGISTERS.start) as u32 + 1 + 1 + KEPT_STACK / 8;
+const SHADOW_WORD: u32 = REGISTERS.len() as u32 + 1 + 1 + KEPT_STACK / 8;
 
-/// All registers in the processor's numbering, the instruction's address, and the stack: what callers are found by. With
+/// Registers in the processor's numbering, the instruction's address, and the stack: what callers are found by. With
 /// `shadow`, the shadow of that stack, too, which has the return addresses of traced functions.
 fn stack(shadow: bool) -> (Vec<Fetch>, Vec<Value>) {
-    let registers = REGISTERS.map(|register| Fetch::Word(Source::Register(register)));
+    let registers = REGISTERS
+        .iter()
+        .map(|&register| Fetch::Word(Source::Register(register)));
     let mut values: Vec<_> = registers.collect();
     values.push(Fetch::Word(Source::Here));
     let (mut bytes, mut described) = snapshot(KEPT_STACK);
