@@ -11,7 +11,7 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use crate::instrument::Space;
-use crate::machine::{SYSTEM_CALL, frame};
+use crate::machine::{BROKEN_OFF, frame};
 use crate::remote::{self, Memory, Regs};
 
 /// Instructions of ours that a thread is led through before a signal is delivered, at most: some system calls of the agent.
@@ -187,13 +187,13 @@ impl Contexts {
         let memory = Memory::open(tid)?;
         let stack = memory.read_u64(at + frame::STACK)?;
         let size = memory.read_u64(at + frame::STACK_SIZE)?;
-        // A system call that is begun again stands before the place.
+        // A system call that is begun again, or is not, stands elsewhere.
         let found = memory.read_u64(at + frame::PC)?;
-        let back = real.wrapping_sub(found);
-        if back > SYSTEM_CALL.len() as u64 {
+        let off = found.wrapping_sub(real).cast_signed();
+        if off != 0 && off != BROKEN_OFF {
             return Ok(());
         }
-        let shown = place.original.wrapping_sub(back);
+        let shown = place.original.wrapping_add_signed(off);
         memory.write(at + frame::PC, &shown.to_le_bytes())?;
         let alternate = (stack..stack.saturating_add(size)).contains(&at);
         self.patience = 0;

@@ -1,6 +1,8 @@
 //! What of processes depends on the processor: registers of stopped threads, how they call the kernel, what it puts on stacks
 //! for signal handlers, and the bytes of some instructions. All other code of this crate is the same for all processors.
 
+#[cfg(target_arch = "riscv64")]
+mod riscv64;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
@@ -15,5 +17,7 @@ pub enum Operand<'a> {
     Memory(&'a str, &'a str),
 }
 
+#[cfg(target_arch = "riscv64")]
+pub use riscv64::*;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail};
 
+use crate::machine::Kept;
 pub use crate::machine::{Regs, regs, set_regs};
 
 /// The result of a ptrace request, or its error.
@@ -213,6 +214,7 @@ pub struct Syscalls {
     at: u64,
     saved: Regs,
     mask: u64,
+    kept: Kept,
     stopped: Cell<bool>,
 }
 
@@ -226,6 +228,7 @@ impl Syscalls {
             at,
             saved,
             mask,
+            kept: Kept::of(tid),
             stopped: Cell::new(false),
         };
         set_signal_mask(tid, u64::MAX)?;
@@ -278,8 +281,9 @@ impl Syscalls {
     /// Puts registers and signal mask back in a thread that was stopped by [`interrupt`], and brings it to such a stop again:
     /// only from there the kernel restarts the system call that it was stopped in. Tells whether the process is stopped
     /// as a whole.
-    pub fn end_in_stop(self) -> Result<bool> {
+    pub fn end_in_stop(mut self) -> Result<bool> {
         set_regs(self.tid, &self.saved)?;
+        self.kept.put_back(self.tid)?;
         set_signal_mask(self.tid, self.mask)?;
         let mut signal = 0;
         loop {
@@ -297,8 +301,9 @@ impl Syscalls {
     }
 
     /// Puts registers and signal mask back.
-    pub fn end(self) -> Result<()> {
+    pub fn end(mut self) -> Result<()> {
         set_regs(self.tid, &self.saved)?;
+        self.kept.put_back(self.tid)?;
         set_signal_mask(self.tid, self.mask)?;
         if self.stopped.get() {
             // It stops again as soon as it runs, and tells whether the process is to be stopped still.

@@ -222,6 +222,7 @@ impl Session {
             | libc::PTRACE_O_TRACEEXEC
             | libc::PTRACE_O_TRACESYSGOOD
             | exits
+            | crate::machine::OPTIONS
     }
 
     /// Makes the file in which probes count. It is in memory: pages of a file on a disk are made read-only whenever they have

@@ -26,7 +26,7 @@ use crate::context::Contexts;
 use crate::control::Control;
 use crate::instrument::{self, Space, Work};
 use crate::launch::Failure;
-use crate::machine;
+use crate::machine::{self, Step};
 use crate::modules::Modules;
 use crate::options::{Exit, RecordOptions};
 use crate::remote;
@@ -49,6 +49,10 @@ struct Thread {
     space: Option<SharedSpace>,
     /// What handlers of its signals see.
     contexts: Contexts,
+    /// The single step that it is making, and in which place.
+    step: Option<(Step, u64)>,
+    /// Its control block, while a child has its thread pointer.
+    lent: Option<u64>,
 }
 
 impl Thread {
@@ -60,6 +64,8 @@ impl Thread {
             tcb: None,
             space: None,
             contexts: Contexts::default(),
+            step: None,
+            lent: None,
         }
     }
 
@@ -324,6 +330,10 @@ impl<'a> Tracer<'a> {
                 self.go(tid, 0)?;
                 made
             }
+            libc::PTRACE_EVENT_VFORK_DONE => {
+                self.take_back(tid)?;
+                self.go(tid, 0)
+            }
             libc::PTRACE_EVENT_EXEC => self.exec(tid),
             libc::PTRACE_EVENT_EXIT => self.exiting(tid),
             libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => {
@@ -335,6 +345,9 @@ impl<'a> Tracer<'a> {
                 Ok(())
             }
             libc::PTRACE_EVENT_STOP => {
+                if self.is_in_handler(tid)? {
+                    return Ok(());
+                }
                 // Asked for, and not waited for any more.
                 stops::restart_call(tid)?;
                 self.go(tid, 0)
@@ -355,7 +368,14 @@ impl<'a> Tracer<'a> {
         }
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
         if let Some(space) = space {
+            let stepped = self.end_step(tid)?;
             match signal {
+                libc::SIGTRAP if stepped => {
+                    return match self.stepped(tid, &space)? {
+                        true => Ok(()),
+                        false => self.go(tid, 0),
+                    };
+                }
                 SYSTEM_CALL => return self.system_call(tid, &space),
                 libc::SIGTRAP if machine::is_breakpoint(&remote::siginfo(tid)?) => {
                     let mut regs = remote::regs(tid)?;
@@ -382,6 +402,9 @@ impl<'a> Tracer<'a> {
                 }
                 libc::SIGTRAP if self.stepped(tid, &space)? => return Ok(()),
                 libc::SIGSEGV | libc::SIGBUS if skip_fetch(tid, &space)? => {
+                    return self.go(tid, 0);
+                }
+                libc::SIGSEGV if self.find_block(tid, &space)? => {
                     return self.go(tid, 0);
                 }
                 libc::SIGSEGV if self.without_counter(tid, &space)? => {
@@ -420,6 +443,23 @@ impl<'a> Tracer<'a> {
         }
         remote::set_regs(tid, &regs)?;
         Ok(true)
+    }
+
+    /// The thread has a new thread pointer, by which a stub did not find its control block: tells it. Tells whether it was
+    /// that.
+    fn find_block(&self, tid: i32, space: &SharedSpace) -> Result<bool> {
+        let Some(block) = self.threads.get(&tid).and_then(Thread::block) else {
+            return Ok(false);
+        };
+        let mut regs = remote::regs(tid)?;
+        // SAFETY: a SIGSEGV carries an address; of one that a process has sent, it is any number.
+        let address = unsafe { remote::siginfo(tid)?.si_addr() } as u64;
+        let found = space.borrow().holds(regs.pc())
+            && regs.find_block(block, address, &remote::Memory::open(tid)?)?;
+        if found {
+            remote::set_regs(tid, &regs)?;
+        }
+        Ok(found)
     }
 
     /// The disk is full: nobody records any more. The store that failed goes to the bucket.

@@ -11,8 +11,8 @@ use hodo_patch::{Copied, Island, Patches};
 use super::libraries::{copies_stacks, linker_breakpoint};
 use super::{
     LIBRARY_ISLAND, LIBRARY_ROOM, REACH, Seen, Space, Work, apply, auxv, extent, file_mappings,
-    map_events, map_island, map_shadows, patch, program_place, real_path, tell_failures,
-    write_island,
+    map_events, map_island, map_shadows, map_workshop, patch, program_place, real_path,
+    tell_failures, write_island,
 };
 use crate::aside;
 use crate::give::SCRATCH;
@@ -399,6 +399,7 @@ impl Prepared {
         let program = extent(&self.wanted.module, self.wanted.bias);
         let islands = std::mem::take(&mut self.space.islands);
         self.space.shadows = map_shadows(calls, sp, self.wanted.linker, program)?;
+        self.space.workshop = map_workshop(calls)?;
         for (mapped, (at, size)) in self.space.islands.iter_mut().zip(islands) {
             if size > 0 {
                 *mapped = (map_island(calls, at, size)?, size);

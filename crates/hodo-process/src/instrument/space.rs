@@ -10,7 +10,7 @@ use hodo_trace::format::SHADOW_DISTANCE;
 use super::changes::Place;
 use super::keys::Keys;
 use crate::context::Moved;
-use crate::machine;
+use crate::machine::{self, WORKSHOP};
 use crate::maps::Mapping;
 use crate::modules::Version;
 use crate::remote::Memory;
@@ -47,6 +47,8 @@ pub struct Space {
     pub patched: HashMap<(Version, u64), Rc<Patches>>,
     /// What was built for changes of the settings, by settings and file.
     pub made: HashMap<(Rc<str>, Place), Rc<Patches>>,
+    /// Where a page is that threads work in, if this machine needs one.
+    pub workshop: u64,
     /// An instruction of ours that makes system calls.
     pub syscall: u64,
     /// An instruction of ours that returns.
@@ -115,7 +117,9 @@ impl Space {
     /// Is this an address in executable memory of ours?
     pub fn holds(&self, at: u64) -> bool {
         let inside = |&(start, size): &(u64, u64)| at.wrapping_sub(start) < size;
-        self.islands.iter().any(inside) || self.spots.iter().any(|&(page, _)| inside(&(page, 4096)))
+        self.islands.iter().any(inside)
+            || inside(&(self.workshop, WORKSHOP))
+            || self.spots.iter().any(|&(page, _)| inside(&(page, 4096)))
     }
 
     /// Is this where the code of a hook goes on behind a call that it makes? `memory` is that of the process.
@@ -140,6 +144,7 @@ impl Space {
         regions.extend(self.islands);
         regions.extend(self.spots.iter().map(|&(page, _)| (page, 4096)));
         regions.extend(&self.private);
+        regions.extend((self.workshop != 0).then_some((self.workshop, WORKSHOP)));
         for (start, size) in self.shadows.into_iter().filter(|shadow| shadow.1 > 0) {
             regions.push((start - SHADOW_DISTANCE, size + 4096));
         }

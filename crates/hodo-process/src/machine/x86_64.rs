@@ -15,6 +15,9 @@ pub const ELF_MACHINE: u16 = 62;
 pub const BREAKPOINT: [u8; 1] = [0xCC];
 /// What enters the kernel (`syscall`).
 pub const SYSTEM_CALL: [u8; 2] = [0x0F, 0x05];
+/// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken in on a system call
+/// that is made again.
+pub const BROKEN_OFF: i64 = -2;
 /// A function that returns 0: `xor eax, eax; ret`.
 pub const RETURN_ZERO: [u8; 3] = [0x31, 0xC0, 0xC3];
 
@@ -39,6 +42,34 @@ pub fn stacks(sp: u64, linker: Option<u64>) -> std::ops::Range<u64> {
 pub fn counter() -> u64 {
     // SAFETY: rdtsc exists on every x86-64 processor and has no effect but its result.
     unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Further events for which threads are to be stopped.
+pub const OPTIONS: i32 = 0;
+/// Whether a child that has its maker's thread pointer has its control block, too.
+pub const CHILDREN_SHARE_BLOCKS: bool = false;
+/// Bytes of a page of ours in targets. 0: none is needed.
+pub const WORKSHOP: u64 = 0;
+/// So many threads may make a step at once.
+pub const SLOTS: u64 = u64::MAX;
+
+/// What system calls lose beside their result: nothing.
+#[derive(Debug)]
+pub struct Kept;
+
+impl Kept {
+    /// Of a stopped thread that is about to make system calls of ours.
+    pub fn of(_tid: i32) -> Self {
+        Self
+    }
+
+    /// Puts it back.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn put_back(&mut self, _tid: i32) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// General registers.
@@ -76,11 +107,11 @@ pub fn block(tid: i32) -> Result<u64> {
     Ok(regs(tid)?.0.gs_base)
 }
 
-/// Tells the stubs of a stopped thread where its control block is.
+/// Tells the stubs of a stopped thread where its control block is. (`_workshop` and `_number` are for others.)
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn set_block(tid: i32, at: u64) -> Result<()> {
+pub fn set_block(tid: i32, at: u64, _workshop: u64, _number: u64) -> Result<()> {
     let offset = std::mem::offset_of!(libc::user_regs_struct, gs_base) as u64;
     request(libc::PTRACE_POKEUSER, tid, offset, at)
 }
@@ -175,6 +206,14 @@ impl Regs {
         Ok(true)
     }
 
+    /// If code of ours has faulted because it does not find the control block: this cannot be.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn find_block(&mut self, _block: u64, _address: u64, _memory: &Memory) -> Result<bool> {
+        Ok(false)
+    }
+
     /// The store of a stub or of the agent has failed: has it go to the bucket.
     ///
     /// # Errors
@@ -192,11 +231,37 @@ impl Regs {
     }
 }
 
-/// Has a stopped thread execute one instruction, and take a signal first if `signal` is not 0.
+/// A single step: the processor does it.
+#[derive(Debug, Clone, Copy)]
+pub struct Step;
+
+/// Has a stopped thread execute one instruction; it stops by SIGTRAP. (`_workshop` and `_slot` are for others.)
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn step(tid: i32, signal: i32) -> Result<()> {
+pub fn step(tid: i32, _workshop: u64, _slot: u64) -> Result<Step> {
+    request(libc::PTRACE_SINGLESTEP, tid, 0, 0).map(|()| Step)
+}
+
+impl Step {
+    /// The thread has stopped: brings it to where it would be if it had executed the instruction in its place. Tells whether
+    /// that was not so.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn end(self, _tid: i32) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+/// Whether [`enter_handler`] stops a thread as [`remote::interrupt`] does, not by a signal.
+pub const HANDLERS_STOP: bool = false;
+
+/// Has a stopped thread take a signal, and stop at the first instruction of its handler.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn enter_handler(tid: i32, signal: i32) -> Result<()> {
     request(libc::PTRACE_SINGLESTEP, tid, 0, signal as u64)
 }
 

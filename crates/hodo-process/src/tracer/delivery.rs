@@ -32,11 +32,65 @@ impl Tracer<'_> {
     /// Lets a stopped thread run, with a signal or 0.
     pub(super) fn go(&mut self, tid: i32, signal: i32) -> Result<()> {
         let how = match self.threads.get(&tid) {
-            Some(thread) if thread.contexts.waiting.is_some() => return machine::step(tid, signal),
+            // Its step is not at its end.
+            Some(thread) if thread.step.is_some() => libc::PTRACE_CONT,
+            Some(thread) if thread.contexts.waiting.is_some() => {
+                return match signal {
+                    0 => self.begin_step(tid),
+                    _ => machine::enter_handler(tid, signal),
+                };
+            }
             Some(thread) if thread.contexts.is_watched() => libc::PTRACE_SYSCALL,
             _ => libc::PTRACE_CONT,
         };
         remote::request(how, tid, 0, signal as u64)
+    }
+
+    /// Has a stopped thread make a single step.
+    fn begin_step(&mut self, tid: i32) -> Result<()> {
+        let Some(thread) = self.threads.get(&tid) else {
+            return remote::cont(tid, 0);
+        };
+        let workshop = match &thread.space {
+            Some(space) => space.borrow().workshop,
+            None => 0,
+        };
+        let mut slot = 0;
+        if machine::WORKSHOP != 0 {
+            let taken = |slot| {
+                let mut steps = self.threads.values().filter_map(|thread| thread.step);
+                steps.any(|step| step.1 == slot)
+            };
+            // The last one is for threads that are led out of memory of ours, all others being stopped.
+            slot = (0..machine::SLOTS - 1)
+                .find(|&slot| !taken(slot))
+                .unwrap_or_default();
+        }
+        let step = machine::step(tid, workshop, slot)?;
+        if machine::WORKSHOP != 0
+            && let Some(thread) = self.threads.get_mut(&tid)
+        {
+            thread.step = Some((step, slot));
+        }
+        Ok(())
+    }
+
+    /// A thread that was making a step has stopped. Tells whether it has made it.
+    pub(super) fn end_step(&mut self, tid: i32) -> Result<bool> {
+        let step = self.threads.get_mut(&tid).and_then(|t| t.step.take());
+        step.map_or(Ok(false), |(step, _)| step.end(tid))
+    }
+
+    /// A thread has stopped as if it had been asked to. If it is at the first instruction of a handler, for which it had to stop,
+    /// goes on with that. Tells whether it was that.
+    pub(super) fn is_in_handler(&mut self, tid: i32) -> Result<bool> {
+        let space = match self.threads.get(&tid) {
+            Some(thread) if machine::HANDLERS_STOP && thread.contexts.delivering.is_some() => {
+                thread.space.clone()
+            }
+            _ => None,
+        };
+        space.map_or(Ok(false), |space| self.stepped(tid, &space))
     }
 
     /// Delivers a signal that nothing of ours has caused.
@@ -68,7 +122,7 @@ impl Tracer<'_> {
         match place {
             Place::At(standing) => {
                 thread.contexts.delivering = Some((standing, regs.pc()));
-                machine::step(tid, signal)
+                machine::enter_handler(tid, signal)
             }
             // An instruction of ours that faults does so again. A step would end that SIGTRAP is ignored.
             _ if info.si_code > 0 && CAUSED.contains(&signal)
@@ -117,7 +171,7 @@ impl Tracer<'_> {
             match context::place(&mut space.borrow_mut(), &regs) {
                 Place::At(standing) => {
                     thread.contexts.delivering = Some((standing, regs.pc()));
-                    machine::step(tid, waiting.signal)?;
+                    machine::enter_handler(tid, waiting.signal)?;
                 }
                 _ => self.go(tid, waiting.signal)?,
             }

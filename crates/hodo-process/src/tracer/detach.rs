@@ -149,11 +149,13 @@ impl Tracer<'_> {
                 _ => {
                     let is_stop =
                         libc::WIFSTOPPED(status) && status >> 16 == libc::PTRACE_EVENT_STOP;
-                    if is_stop && wanted.contains(&tid) {
+                    if is_stop && wanted.contains(&tid) && !self.is_in_handler(tid)? {
                         stopped.insert(tid, libc::WSTOPSIG(status) != libc::SIGTRAP);
                         continue;
                     }
-                    self.deal(tid, status)?;
+                    if !is_stop || !wanted.contains(&tid) {
+                        self.deal(tid, status)?;
+                    }
                     if wanted.contains(&tid) && self.threads.contains_key(&tid) {
                         let _ = remote::interrupt(tid);
                     }
@@ -161,6 +163,9 @@ impl Tracer<'_> {
             }
         }
         stopped.retain(|tid, _| self.threads.contains_key(tid));
+        for &tid in stopped.keys() {
+            let _ = self.end_step(tid);
+        }
         for (&tid, &group) in &stopped {
             if !group {
                 let _ = stops::restart_call(tid);
@@ -281,7 +286,7 @@ impl Tracer<'_> {
             .filter(|tid| self.threads.contains_key(tid))
             .collect();
         for &tid in &own {
-            machine::set_block(tid, 0)?;
+            machine::set_block(tid, 0, space.borrow().workshop, 0)?;
         }
         let maps = maps::read(own[0])?;
         let group = unmap(own[0], &memory, &maps, &mut space.borrow_mut())?;
@@ -304,7 +309,7 @@ pub(super) fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
         return Ok(false);
     }
     restore(child, &memory, &space.borrow())?;
-    machine::set_block(child, 0)?;
+    machine::set_block(child, 0, space.borrow().workshop, 0)?;
     unmap(child, &memory, &maps, &mut space.borrow_mut())?;
     Ok(true)
 }
@@ -452,13 +457,14 @@ fn step_out(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
 
 fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
     for _ in 0..STEPS {
-        machine::step(tid, 0)?;
+        let step = machine::step(tid, space.borrow().workshop, machine::SLOTS - 1)?;
         let Some(status) = stops::wait_for(tid, PATIENCE)? else {
             return Ok(false);
         };
         if !libc::WIFSTOPPED(status) {
             return Err(std::io::Error::from_raw_os_error(libc::ESRCH).into());
         }
+        step.end(tid)?;
         let signal = libc::WSTOPSIG(status);
         if status >> 16 == 0
             && matches!(signal, libc::SIGSEGV | libc::SIGBUS)

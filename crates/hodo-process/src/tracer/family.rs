@@ -37,7 +37,12 @@ impl Tracer<'_> {
                 return remote::cont(child, 0);
             };
             self.session.events.init_tcb(number, &init);
-            machine::set_block(child, init.base + number * tcb::SIZE)?;
+            machine::set_block(
+                child,
+                init.base + number * tcb::SIZE,
+                space.borrow().workshop,
+                number,
+            )?;
             if space.borrow().debugger {
                 self.remark(child, "the child of a debugger: it is not traced")?;
                 // Its control block stays taken: nobody tells when it ends.
@@ -66,7 +71,12 @@ impl Tracer<'_> {
         if self.silent.insert(init.base, number).is_none() {
             self.session.events.init_tcb(number, &init);
         }
-        machine::set_block(child, init.base + number * tcb::SIZE)?;
+        machine::set_block(
+            child,
+            init.base + number * tcb::SIZE,
+            space.borrow().workshop,
+            number,
+        )?;
         remote::detach(child)
     }
 
@@ -91,8 +101,40 @@ impl Tracer<'_> {
             self.early.push(child);
             return Ok(());
         };
+        if machine::CHILDREN_SHARE_BLOCKS && flags & libc::CLONE_VM as u64 != 0 {
+            self.lend(parent, child)?;
+        }
         let maker = self.threads.get(&parent).cloned();
         self.adopt(child, &maker.unwrap_or(Thread::untraced(parent)), flags)
+    }
+
+    /// A child is about to get a control block of its own, though it may have its maker's thread pointer, by which that finds
+    /// its own.
+    fn lend(&mut self, parent: i32, child: i32) -> Result<()> {
+        let block = machine::block(child)?;
+        if let Some(thread) = self.threads.get_mut(&parent)
+            && thread.lent.is_none()
+            && block != 0
+            && machine::block(parent)? == block
+        {
+            thread.lent = Some(block);
+        }
+        Ok(())
+    }
+
+    /// The child that a thread was waiting for has another memory, or has ended: the thread gets its control block back.
+    pub(super) fn take_back(&mut self, tid: i32) -> Result<()> {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return Ok(());
+        };
+        let (lent, space) = (thread.lent.take(), thread.space.clone());
+        match (lent, space) {
+            (Some(block), Some(space)) => {
+                let number = thread.tcb.unwrap_or(0);
+                machine::set_block(tid, block, space.borrow().workshop, number)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes the children whose makers have been killed before they told of them.

@@ -151,7 +151,7 @@ impl Tracer<'_> {
                 events.put_tcb_words(number, words.start, &inside);
             }
         }
-        let (base, _) = space.borrow().events;
+        let (base, workshop) = (space.borrow().events.0, space.borrow().workshop);
         let (inherited, used) = match inherited.filter(|_| kind == "fork") {
             Some(from) => {
                 let words = self.session.events.tcb_words(from, CHAIN);
@@ -166,7 +166,7 @@ impl Tracer<'_> {
             let events = &self.session.events;
             events.put_tcb_words(number, tcb::CHAIN_TOP, &[at + used, at]);
         }
-        machine::set_block(tid, base + number * tcb::SIZE)?;
+        machine::set_block(tid, base + number * tcb::SIZE, workshop, number)?;
         self.session.log(&json!({"task": {
             "id": init.task, "tid": tid, "pid": pid,
             "ppid": remote::status(tid, "PPid:").and_then(|s| s.parse::<i32>().ok()),
@@ -180,6 +180,8 @@ impl Tracer<'_> {
                 tcb: Some(number),
                 space: Some(Rc::clone(space)),
                 contexts: Contexts::default(),
+                step: None,
+                lent: None,
             },
         );
         Ok(())
@@ -234,7 +236,7 @@ impl Tracer<'_> {
         };
         let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
         remote::Memory::open(tid)?.write(at, &bytes)?;
-        machine::set_block(tid, at)?;
+        machine::set_block(tid, at, space.borrow().workshop, 0)?;
         self.crowded += 1;
         let thread = Thread {
             space: Some(Rc::clone(space)),

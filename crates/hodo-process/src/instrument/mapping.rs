@@ -1,0 +1,147 @@
+//! What is mapped into targets.
+
+use anyhow::{Context, Result, bail};
+use hodo_trace::format::{SHADOW_DISTANCE, counters};
+
+use super::{Module, SMALLEST, Space, Work};
+use crate::give;
+use crate::machine::{self, EVENTS_AT, SHADOW_ROOM, WORKSHOP};
+use crate::remote::{Memory, Syscalls};
+
+/// Maps the trace and the counters. `scratch`: memory of the process that may be used meanwhile.
+pub(super) fn map_events(
+    calls: &Syscalls,
+    memory: &Memory,
+    scratch: u64,
+    budget: Option<u64>,
+    context: &Work<'_>,
+    space: &mut Space,
+) -> Result<()> {
+    let events = &context.session.events;
+    let fd = give::file(calls, memory, scratch, events.file(), events.path())?;
+    let mut span = context.session.events.span();
+    while budget.is_some_and(|budget| span > budget.max(SMALLEST)) {
+        span /= 2;
+    }
+    let shared = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE) as u64;
+    let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    'found: while span >= SMALLEST {
+        for place in EVENTS_AT {
+            let got = calls.call(libc::SYS_mmap, [place, span, rw, shared, fd, 0])?;
+            if got.cast_unsigned() == place {
+                space.events = (place, span);
+                break 'found;
+            }
+        }
+        span /= 2;
+    }
+    calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+    if space.events.1 == 0 {
+        bail!("there is no room in the address space for the trace");
+    }
+    let counters =
+        (context.session.counters.iter()).map(|(file, path)| (file, path, 0, counters::SIZE));
+    let histograms = (context.session.histograms.iter())
+        .map(|(file, path, size)| (file, path, counters::SIZE, *size));
+    for (file, path, below, size) in counters.chain(histograms) {
+        let at = space.events.0 - below - size;
+        let fd = give::file(calls, memory, scratch, file, path)?;
+        let got = calls.call(libc::SYS_mmap, [at, size, rw, shared, fd, 0])?;
+        calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        if got.cast_unsigned() != at {
+            bail!("there is no room in the address space for the counters");
+        }
+        space.counters.push((at, size));
+    }
+    Ok(())
+}
+
+/// The addresses that a program takes.
+pub(super) fn extent(module: &Module, bias: u64) -> std::ops::Range<u64> {
+    let start = bias.wrapping_add(module.image.segments.first().map_or(0, |s| s.addr)) & !4095;
+    start..bias.wrapping_add(module.image.end)
+}
+
+/// Maps the shadow of all places where stacks usually are, so that no thread needs a system call for it: of the area
+/// from the libraries up to the first stack, and of the program with its heap. It costs address space only. What is
+/// refused here (a limit on address space, a crowded one) is mapped by the agent, piece by piece.
+pub(super) fn map_shadows(
+    calls: &Syscalls,
+    sp: u64,
+    linker: Option<u64>,
+    program: std::ops::Range<u64>,
+) -> Result<[(u64, u64); 2]> {
+    let wanted = [
+        (machine::stacks(sp, linker), true),
+        (
+            program.start..program.end + SHADOW_ROOM,
+            program.start > SHADOW_DISTANCE + SHADOW_ROOM,
+        ),
+    ];
+    let flags =
+        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE)
+            as u64;
+    let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let mut regions = [(0, 0); 2];
+    for (region, (range, useful)) in regions.iter_mut().zip(wanted) {
+        if !useful {
+            continue;
+        }
+        let at = (range.start - SHADOW_DISTANCE) & !0xF_FFFF;
+        let len = (range.end - SHADOW_DISTANCE - at).next_multiple_of(4096);
+        let got = calls.call(libc::SYS_mmap, [at, len, rw, flags, u64::MAX, 0])?;
+        if got.cast_unsigned() != at {
+            continue;
+        }
+        // Threads touch little of it each, and a core file has no use for it.
+        for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTDUMP] {
+            calls.call(libc::SYS_madvise, [at, len, advice as u64, 0, 0, 0])?;
+        }
+        // The last page of the first range is the agent's: there it lists what it maps itself.
+        *region = (at + SHADOW_DISTANCE, len - 4096);
+    }
+    Ok(regions)
+}
+
+/// Maps the page that threads work in. 0: none is needed.
+pub(super) fn map_workshop(calls: &Syscalls) -> Result<u64> {
+    if WORKSHOP == 0 {
+        return Ok(0);
+    }
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let rx = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    let got = calls.call(libc::SYS_mmap, [0, WORKSHOP, rx, flags, u64::MAX, 0])?;
+    if got < 0 {
+        bail!("a page of memory in the process was refused ({got})");
+    }
+    Ok(got.cast_unsigned())
+}
+
+pub(super) fn map_island(calls: &Syscalls, place: u64, size: u64) -> Result<u64> {
+    let flags =
+        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE)
+            as u64;
+    let rx = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    let got = calls.call(libc::SYS_mmap, [place, size, rx, flags, u64::MAX, 0])?;
+    if got.cast_unsigned() != place {
+        bail!("an island of {size:#x} bytes at {place:#x} was refused ({got})");
+    }
+    Ok(place)
+}
+
+/// A page of a stopped thread's own memory, with so many bytes before it; `syscall` is the address of an instruction that makes
+/// system calls.
+pub fn private_page(tid: i32, syscall: u64, below: u64) -> Result<u64> {
+    let calls = Syscalls::begin(tid, syscall)?;
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
+    let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let size = below + 4096;
+    let got = calls.call(libc::SYS_mmap, [0, size, rw, flags, u64::MAX, 0]);
+    calls.end()?;
+    let got = got?;
+    if got < 0 {
+        let error = std::io::Error::from_raw_os_error(-got as i32);
+        return Err(error).context("a page for a thread's control block");
+    }
+    Ok(got.cast_unsigned() + below)
+}

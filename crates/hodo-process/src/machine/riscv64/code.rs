@@ -1,0 +1,143 @@
+//! Instructions of ours and of programs, as far as their bytes have to be known.
+
+use hodo_arch::riscv64::registers::{NAMES, RA};
+
+use super::SYSTEM_CALL;
+use crate::machine::Operand;
+use crate::remote::Memory;
+
+/// Bits of an instruction as a number with a sign.
+fn signed(word: u32, bits: u32) -> i64 {
+    i64::from((word << (32 - bits)).cast_signed() >> (32 - bits))
+}
+
+/// How far a `jal` with this register as its link jumps.
+fn jal(word: u32, link: u8) -> Option<i64> {
+    let distance = (word >> 31) << 20
+        | (word >> 12 & 0xFF) << 12
+        | (word >> 20 & 1) << 11
+        | (word >> 21 & 0x3FF) << 1;
+    (word & 0xFFF == 0x6F | u32::from(link) << 7).then(|| signed(distance, 21))
+}
+
+fn half_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// Where the long jump with these bytes at `at` leads to, if it is one: `auipc` and `jalr`, behind what keeps their register
+/// or not, or `jal`.
+pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
+    let first = half_at(bytes, 0)?;
+    if let Some(distance) = jal(first, 0) {
+        return Some(at.wrapping_add_signed(distance));
+    }
+    // c.addi sp, -16; c.sdsp REGISTER, 0(sp)
+    let keeps = first & 0xFFFF == 0x1141 && first >> 16 & 0xFF83 == 0xE002;
+    let start = if keeps { 4 } else { 0 };
+    let (upper, lower) = (half_at(bytes, start)?, half_at(bytes, start + 4)?);
+    let register = upper >> 7 & 31;
+    // jalr zero, LOWER(REGISTER)
+    let jumps = lower & 0xF_FFFF == register << 15 | 0x67;
+    (upper & 0x7F == 0x17 && jumps).then(|| {
+        let distance = signed(upper & 0xFFFF_F000, 32) + signed(lower >> 20, 12);
+        (at + start as u64).wrapping_add_signed(distance)
+    })
+}
+
+/// Where the jump of ours at `at` leads to, if it is one.
+pub fn jump_at(memory: &Memory, at: u64) -> Option<u64> {
+    let mut jump = [0; 12];
+    // The last ones on a page may be shorter.
+    (memory.read(at, &mut jump).is_ok()
+        || memory.read(at, &mut jump[..8]).is_ok()
+        || memory.read(at, &mut jump[..4]).is_ok())
+    .then(|| jump_target(at, &jump))?
+}
+
+/// What the call of ours in front of `at` calls, if it is one whose bytes tell.
+pub fn called_before(memory: &Memory, at: u64) -> Option<u64> {
+    let (mut call, start) = ([0; 4], at.checked_sub(4)?);
+    memory.read(start, &mut call).ok()?;
+    Some(start.wrapping_add_signed(jal(u32::from_le_bytes(call), RA)?))
+}
+
+/// Does the code of a hook stand in front of `at` that makes a call?
+pub fn is_behind_call(memory: &Memory, at: u64) -> bool {
+    let mut code = [0; 4];
+    if memory.read(at.wrapping_sub(4), &mut code).is_err() {
+        return false;
+    }
+    let word = u32::from_le_bytes(code);
+    // jal ra; jalr ra; c.jalr
+    jal(word, RA).is_some()
+        || word & 0x7FFF == 0xE7
+        || word >> 16 & 0xF07F == 0x9002 && word >> 23 & 31 != 0
+}
+
+/// Is what follows a system call the end of a thread, which has just unmapped its own stack (musl's `__unmapself`)?
+/// There is no stack to save anything on, then.
+pub fn ends_thread(code: &[u8]) -> bool {
+    // li a7, 93; ecall
+    const EXIT: [u8; 4] = [0x93, 0x08, 0xD0, 0x05];
+    (code.strip_prefix(&EXIT)).is_some_and(|code| code.starts_with(&SYSTEM_CALL))
+}
+
+/// The general registers by the processor's numbers.
+pub const REGISTERS: [&str; 32] = NAMES;
+/// The address of the instruction, as a register.
+pub const PROGRAM_COUNTER: &str = "pc";
+
+/// An operand in the syntax of compilers: `a5`, `-20(s0)`, `5`.
+pub fn operand(text: &str) -> Option<Operand<'_>> {
+    if let Some((displacement, base)) = text.strip_suffix(')').and_then(|text| text.split_once('('))
+    {
+        return Some(Operand::Memory(displacement, base));
+    }
+    match text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
+        true => Some(Operand::Number(text)),
+        false => Some(Operand::Register(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_that_is_gone_is_known() {
+        // musl 1.2, src/thread/riscv64/__unmapself.s, behind the first system call
+        let code = [0x93, 0x08, 0xD0, 0x05, 0x73, 0, 0, 0];
+        assert!(ends_thread(&code));
+        assert!(!ends_thread(&[0x93, 0x08, 0xE0, 0x05, 0x73, 0, 0, 0]));
+        assert!(!ends_thread(&[]));
+    }
+
+    #[test]
+    fn jumps_lead_where_their_bytes_say() {
+        // auipc t0, 0x1; jalr zero, -4(t0)
+        let long = [0x97, 0x12, 0, 0, 0x67, 0x80, 0xC2, 0xFF];
+        assert_eq!(jump_target(0x1_0000, &long), Some(0x1_0FFC));
+        let kept = [&[0x41, 0x11, 0x16, 0xE0][..], &long].concat();
+        assert_eq!(jump_target(0x1_0000, &kept), Some(0x1_1000));
+        // jalr ra, -4(t0)
+        let call = [0x97, 0x12, 0, 0, 0xE7, 0x80, 0xC2, 0xFF];
+        assert_eq!(jump_target(0x1_0000, &call), None);
+        // jal zero, -16; jal ra, -16
+        assert_eq!(
+            jump_target(0x1_0000, &[0x6F, 0xF0, 0x1F, 0xFF]),
+            Some(0xFFF0)
+        );
+        assert_eq!(jump_target(0x1_0000, &[0xEF, 0xF0, 0x1F, 0xFF]), None);
+        assert_eq!(jal(0xFF1F_F0EF, RA), Some(-16));
+    }
+
+    #[test]
+    fn operands_are_registers_memory_and_numbers() {
+        assert_eq!(operand("a5"), Some(Operand::Register("a5")));
+        assert_eq!(operand("-20(s0)"), Some(Operand::Memory("-20", "s0")));
+        assert_eq!(operand("(sp)"), Some(Operand::Memory("", "sp")));
+        assert_eq!(operand("-5"), Some(Operand::Number("-5")));
+        assert_eq!(operand("5"), Some(Operand::Number("5")));
+    }
+}
