@@ -21,3 +21,6 @@ pub enum Operand<'a> {
 pub use riscv64::*;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;
+
+#[cfg(test)]
+mod tests;
