@@ -61,8 +61,8 @@ run() {
     if [ "$arch" = riscv64 ]; then
         echo "$arch, its instructions"
         [ $# -gt 0 ] || ! cargo clippy --version >/dev/null 2>&1 ||
-            cargo clippy --quiet --target "$triple" -p hodo-arch --lib --test riscv64_run -- -D warnings
-        "${test[@]}" -p hodo-arch --lib --test riscv64_run -- "$@"
+            cargo clippy --quiet --target "$triple" -p hodo-arch --lib --test riscv64_run --test riscv64_detour -- -D warnings
+        "${test[@]}" -p hodo-arch --lib --test riscv64_run --test riscv64_detour -- "$@"
         "${test[@]}" -p hodo-mcount -- "$@"
     fi
     if [ "$arch" = aarch64 ]; then

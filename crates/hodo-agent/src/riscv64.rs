@@ -140,8 +140,8 @@ hodo_agent_tail:
 2:  HODO_SET a0
     HODO_LEAVE 8
 
-    # The shadow of the present stack is not known to be mapped. The second word is the upper half of a record. The result is 0, or 1 with
-    # that record if there can be no shadow.
+    # The shadow of the present stack is not known to be mapped. The second word is the upper half of a record, or 0 for none. The
+    # result is 0, or 1 with that record if there can be no shadow.
     # The pieces that are mapped here are listed behind the first range that the controller has mapped; without one, what
     # is found mapped is taken for such a piece.
     .p2align 2
@@ -258,8 +258,9 @@ hodo_agent_shadow:
     amoadd.d zero, t2, (t1)
     lwu a7, 0(t0)
     lwu a1, 4(t0)
+    beqz a1, 20f
     jal t2, hodo_agent_record
-    li a0, 1
+20: li a0, 1
 10: lwu a7, 0(t0)
     HODO_SET a0
     HODO_LEAVE 8

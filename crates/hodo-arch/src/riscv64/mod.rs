@@ -16,6 +16,7 @@ pub const KEEP: u64 = 4;
 mod base;
 mod compressed;
 pub mod decode;
+pub mod detour;
 pub mod emit;
 mod encode;
 pub mod entry;

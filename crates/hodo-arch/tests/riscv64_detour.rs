@@ -1,0 +1,385 @@
+//! Runs detours of probes on random state, and compares what they count, write and leave with what is computed here.
+//!
+//! For RISC-V only: `scripts/cross.sh` runs it under an emulator.
+#![cfg(target_arch = "riscv64")]
+
+#[path = "riscv64/mod.rs"]
+mod common;
+#[path = "riscv64/detour/mod.rs"]
+mod detours;
+#[path = "riscv64/machine.rs"]
+mod machine;
+
+use std::collections::BTreeMap;
+
+use common::Random;
+use detours::model::{self, Model};
+use detours::{
+    BASE, BLOCK, CHUNK, COUNTER, Run, TABLE, TABLE_SIZE, adds, block, count, event, hit, state,
+};
+use hodo_arch::detour::{
+    Action, Atom, Bits, Comparison, Counter, Deed, Fetch, HEAD, Histogram, Key, Part, Source, Test,
+    Text, When,
+};
+use machine::Machine;
+
+/// Rounds of each test.
+const ROUNDS: usize = 200;
+
+#[test]
+fn hits_are_counted_and_nothing_else_changes() {
+    let mut machine = Machine::new();
+    let mut random = Random(1);
+    for round in 0..ROUNDS {
+        let action = match round % 3 {
+            0 => count(),
+            1 => Action::Count(Counter::Shared { base: 88, at: 40 }),
+            _ => block(
+                None,
+                Vec::new(),
+                vec![Deed::Count(Counter::Thread(COUNTER))],
+            ),
+        };
+        let at = match round % 3 {
+            1 => BASE + 40,
+            _ => BLOCK.wrapping_add_signed(COUNTER.into()),
+        };
+        let before = state(&mut random);
+        let run = Run::new(&mut machine, &[hit(4, &action, &mut random)], &before);
+        let mut expected = before.clone();
+        adds(&mut expected);
+        model::add(&mut expected, at, 1);
+        run.check(&expected);
+    }
+}
+
+#[test]
+fn conditions_are_what_they_are_in_c() {
+    let mut machine = Machine::new();
+    let mut random = Random(2);
+    let mut yes = 0;
+    for _ in 0..4 * ROUNDS {
+        let before = state(&mut random);
+        let values = model::values(&mut random, false);
+        let condition = model::condition(&mut random, &values, 4);
+        let deeds = vec![Deed::Count(Counter::Thread(COUNTER))];
+        let action = block(Some(condition.clone()), values.clone(), deeds);
+        let run = Run::new(&mut machine, &[hit(0, &action, &mut random)], &before);
+        let holds = Model::new(&before, &values).number(&condition);
+        let holds = holds.is_some_and(|number| number != 0);
+        yes += usize::from(holds);
+        let mut expected = before.clone();
+        let counter = BLOCK.wrapping_add_signed(COUNTER.into());
+        model::add(&mut expected, counter, holds.into());
+        adds(&mut expected);
+        run.check(&expected);
+    }
+    assert!((ROUNDS / 2..ROUNDS * 7 / 2).contains(&yes), "{yes}");
+}
+
+#[test]
+fn events_have_the_values() {
+    let mut machine = Machine::new();
+    let mut random = Random(3);
+    for round in 0..2 * ROUNDS {
+        let before = state(&mut random);
+        let values = model::values(&mut random, true);
+        let event = event(values.clone(), round % 2 == 0);
+        let gate = (round % 4 == 2).then_some(3);
+        let action = match round % 3 {
+            0 => Action::Record(event.clone()),
+            _ => {
+                let deeds = vec![Deed::Record(event.clone(), gate, round % 3 == 1)];
+                let condition = (round % 3 == 1).then(|| {
+                    let value = Test::Value(0, Bits::ALL);
+                    let zero = Box::new(Test::Number(0));
+                    let one = Test::Compare(Comparison::Equal, false, Box::new(value), zero);
+                    Test::Or(Box::new(one), Box::new(Test::Number(1)))
+                });
+                block(condition, values.clone(), deeds)
+            }
+        };
+        let mut before = before;
+        model::set(&mut before, BASE, 0x0100_0000 * (round as u64 / 4 % 2));
+        let run = Run::new(&mut machine, &[hit(0, &action, &mut random)], &before);
+        let mut expected = before.clone();
+        adds(&mut expected);
+        let closed = gate.is_some() && round % 3 != 0 && round / 4 % 2 == 0;
+        // The condition cannot be told if its value cannot be read.
+        let unread = round % 3 == 1
+            && Model::new(&before, &values)
+                .number(&Test::Value(0, Bits::ALL))
+                .is_none();
+        if !closed && !unread {
+            let words = Model::new(&before, &values).event(&event);
+            for (word, at) in words.iter().zip((CHUNK..).step_by(8)) {
+                model::set(&mut expected, at, *word);
+            }
+            if event.timed {
+                let time = run.word(CHUNK) as u32;
+                assert_ne!(time, 0);
+                model::add(&mut expected, CHUNK, time.into());
+            }
+            model::add(&mut expected, BLOCK, 8 * words.len() as u64);
+        }
+        run.check(&expected);
+    }
+}
+
+#[test]
+fn texts_are_compared_and_fitted() {
+    let mut machine = Machine::new();
+    let mut random = Random(4);
+    let mut yes = 0;
+    for round in 0..4 * ROUNDS {
+        let mut before = state(&mut random);
+        let text = model::text(&mut random);
+        model::put(&mut before, detours::DATA, &text);
+        let other = match random.below(2) {
+            0 => text.clone(),
+            _ => model::text(&mut random),
+        };
+        model::put(&mut before, detours::DATA + 512, &other);
+        model::put(&mut before, BLOCK + 224, &other[..other.len().min(15)]);
+        let values = vec![
+            Fetch::Text(Source::Number(detours::DATA), 0),
+            Fetch::Text(Source::Number(detours::DATA + 512 - 7), 7),
+        ];
+        let condition = match round % 5 {
+            0 => Test::Same(Text::Value(0), Text::Value(1)),
+            1 => Test::Same(Text::Fixed(other.clone()), Text::Value(0)),
+            2 => Test::Same(Text::Value(0), Text::Thread(224)),
+            _ => Test::Fits(
+                Text::Value(0),
+                Atom::pattern(&model::pattern(&mut random, &text)),
+            ),
+        };
+        let condition = match random.below(2) {
+            0 => condition,
+            _ => Test::Not(Box::new(condition)),
+        };
+        let deeds = vec![Deed::Count(Counter::Thread(COUNTER))];
+        let action = block(Some(condition.clone()), values.clone(), deeds);
+        let run = Run::new(&mut machine, &[hit(4, &action, &mut random)], &before);
+        let holds = Model::new(&before, &values).number(&condition) == Some(1);
+        yes += usize::from(holds);
+        let mut expected = before.clone();
+        let counter = BLOCK.wrapping_add_signed(COUNTER.into());
+        model::add(&mut expected, counter, holds.into());
+        adds(&mut expected);
+        run.check(&expected);
+    }
+    assert!((ROUNDS..ROUNDS * 3).contains(&yes), "{yes}");
+}
+
+#[test]
+fn histograms_count_by_their_keys() {
+    let mut machine = Machine::new();
+    let mut random = Random(5);
+    let a2 = || Fetch::Word(Source::Register(12));
+    let a3 = Fetch::Text(Source::Register(13), 0);
+    for round in 0..40 {
+        let values = vec![a2(), a3.clone(), Fetch::Load(Source::Register(14), 0, 8)];
+        let number = || Test::Value(0, Bits::ALL);
+        let keys = match round % 5 {
+            0 => vec![Key::Number(number(), Part::Each)],
+            1 => vec![Key::Number(number(), Part::Log2)],
+            2 => vec![Key::Number(number(), Part::Linear(10, true))],
+            3 => vec![Key::Number(number(), Part::Linear(10, false))],
+            _ => vec![Key::Text(Text::Value(1))],
+        };
+        let histogram = Histogram {
+            table: (TABLE - BASE) as i64,
+            size: if round % 5 == 4 { 2 } else { 12 },
+            keys: keys.clone(),
+            sums: vec![Test::Value(2, Bits::ALL)],
+        };
+        let words = histogram.words();
+        let slots = Histogram::slots(histogram.size);
+        assert!(histogram.bytes() <= TABLE_SIZE);
+        let deeds = vec![Deed::Histogram(histogram.clone())];
+        let action = block(None, values.clone(), deeds);
+        let mut now = state(&mut random);
+        let mut seen: BTreeMap<Vec<u64>, (u64, u64)> = BTreeMap::new();
+        let (mut full, mut unread) = (0, 0);
+        for _ in 0..60 {
+            now.x[12] = match random.below(3) {
+                0 => random.next(),
+                1 => random.below(4).wrapping_neg(),
+                _ => random.below(40),
+            };
+            now.x[13] = detours::DATA + 16 * random.below(3);
+            for index in 0..3u8 {
+                let text = [b'a' + index, 0];
+                model::put(&mut now, detours::DATA + 16 * u64::from(index), &text);
+            }
+            now.x[14] = match random.below(8) {
+                0 => 8,
+                _ => detours::DATA + 256,
+            };
+            model::set(&mut now, detours::DATA + 256, random.below(100));
+            let run = Run::new(&mut machine, &[hit(0, &action, &mut random)], &now);
+            let model = Model::new(&now, &values);
+            let sum = model.number(&Test::Value(2, Bits::ALL));
+            let key = match keys[0] {
+                Key::Number(_, part) => vec![model::part(now.x[12], part)],
+                _ => model.text_words(1),
+            };
+            match (
+                sum,
+                seen.len() < histogram.size as usize || seen.contains_key(&key),
+            ) {
+                (None, _) => unread += 1,
+                (_, false) => full += 1,
+                (Some(sum), true) => {
+                    let entry = seen.entry(key).or_default();
+                    *entry = (entry.0 + 1, entry.1 + sum);
+                }
+            }
+            let memory = run.memory();
+            now.memory.copy_from_slice(memory);
+        }
+        let word = |at: u64| model::get(&now, TABLE + at);
+        assert_eq!(
+            (word(0), word(8), word(16)),
+            (seen.len() as u64, full, unread)
+        );
+        let mut found = BTreeMap::new();
+        for slot in 0..slots {
+            let at = HEAD + slot * words.slot();
+            if word(at) != 0 {
+                let key = (0..words.keys as u64).map(|key| word(at + 24 + 8 * key));
+                found.insert(key.collect::<Vec<_>>(), (word(at + 8), word(at + 16)));
+            }
+        }
+        assert_eq!(found, seen, "round {round}");
+    }
+}
+
+#[test]
+fn switches_names_and_returns() {
+    let mut machine = Machine::new();
+    let mut random = Random(6);
+    for round in 0..ROUNDS as u64 {
+        let mut before = state(&mut random);
+        let text = model::text(&mut random);
+        model::put(&mut before, detours::DATA, &text);
+        model::set(&mut before, BASE, random.below(2) << 16);
+        let on = random.below(2) == 1;
+        let off = round % 5 == 0;
+        let action = Action::Block(Box::new(hodo_arch::detour::Block {
+            switch: off.then_some(17),
+            ..match block(
+                None,
+                Vec::new(),
+                vec![
+                    Deed::Switch(2, on),
+                    Deed::Name(Source::Number(detours::DATA), 224),
+                    Deed::Return(0x1_2345_6789),
+                ],
+            ) {
+                Action::Block(block) => *block,
+                _ => panic!("a block"),
+            }
+        }));
+        before.x[1] = machine::HOME + 0x1000;
+        let run = Run::new(&mut machine, &[hit(0, &action, &mut random)], &before);
+        let mut expected = before.clone();
+        if off {
+            adds(&mut expected);
+        } else {
+            model::set(&mut expected, BASE, u64::from(on) << 16);
+            let mut name = text[..text.len().min(15)].to_vec();
+            name.resize(16, 0);
+            model::put_exactly(&mut expected, BLOCK + 224, &name);
+            expected.x[10] = 0x1_2345_6789;
+            expected.x[0] = before.x[1];
+        }
+        run.check(&expected);
+    }
+}
+
+#[test]
+fn functions_return_to_probes() {
+    let mut machine = Machine::new();
+    let mut random = Random(7);
+    for round in 0..ROUNDS {
+        let before = detours::with_shadow(state(&mut random), round % 7 != 0);
+        let returned = event(
+            vec![
+                Fetch::Word(Source::Register(10)),
+                Fetch::Word(Source::Register(2)),
+                Fetch::Word(Source::Caller(detours::DISTANCE)),
+            ],
+            false,
+        );
+        let returned = Action::Record(returned);
+        let missed = Action::Count(Counter::Thread(COUNTER + 8));
+        let hits = count();
+        let mut probes = vec![hit(0, &hits, &mut random)];
+        let free = probes[0].free;
+        for (when, action) in [(When::Return, &returned), (When::Missed, &missed)] {
+            let mut probe = hit(0, action, &mut random);
+            probe.when = when;
+            probe.free = free;
+            probes.push(probe);
+        }
+        let run = Run::function(&mut machine, &probes, &before);
+        let mut expected = before.clone();
+        adds(&mut expected);
+        expected.x[0] = before.x[1];
+        let counter = BLOCK.wrapping_add_signed(COUNTER.into());
+        model::add(&mut expected, counter, 1);
+        if round % 7 == 0 {
+            model::add(&mut expected, counter + 8, 1);
+        } else {
+            let stack = before.x[2];
+            let values = [expected.x[10], stack, before.x[1]];
+            let head = detours::head(values.len(), 0, 0);
+            for (word, at) in head.iter().chain(&values).zip((CHUNK..).step_by(8)) {
+                model::set(&mut expected, at, *word);
+            }
+            model::add(&mut expected, BLOCK, 8 * (head.len() + values.len()) as u64);
+            model::set(&mut expected, stack - detours::DISTANCE, before.x[1]);
+        }
+        run.check(&expected);
+    }
+}
+
+#[test]
+fn the_runtime_is_asked_for_time_and_room() {
+    let mut machine = Machine::new();
+    let mut random = Random(8);
+    for round in 0..ROUNDS as u64 {
+        let mut before = state(&mut random);
+        let (late, full) = (round % 2 == 0, round % 3 == 0);
+        if late {
+            let at = BLOCK + u64::from(detours::EPOCH_END);
+            model::set(&mut before, at, 0);
+        }
+        if full {
+            model::set(&mut before, BLOCK, detours::CHUNK_END - 8);
+        }
+        let values = vec![Fetch::Word(Source::Here); 3];
+        let event = event(values.clone(), true);
+        let action = Action::Record(event.clone());
+        let run = Run::new(&mut machine, &[hit(0, &action, &mut random)], &before);
+        assert_eq!(run.called, [usize::from(late), usize::from(full), 0]);
+        // A place for a record comes first in a new chunk.
+        let start = CHUNK + if full { 8 } else { 0 };
+        let mut expected = before.clone();
+        adds(&mut expected);
+        let words = Model::new(&before, &values).event(&event);
+        for (word, at) in words.iter().zip((start..).step_by(8)) {
+            model::set(&mut expected, at, *word);
+        }
+        model::add(&mut expected, start, (run.word(start) as u32).into());
+        model::set(&mut expected, BLOCK, start + 8 * words.len() as u64);
+        model::set(
+            &mut expected,
+            BLOCK + u64::from(detours::EPOCH_END),
+            u64::MAX,
+        );
+        run.check(&expected);
+    }
+}
