@@ -1,78 +1,123 @@
-//! Prints how the functions of files are planned: `coverage [-v] FILE...`.
+//! How much of files could be traced and probed, and why the rest could not: `cargo run --release -p hodo-plan --example coverage
+//! FILE…`. The files can be of any instruction set that is known.
 
-use hodo_plan::model::{Mode, Tactic};
-use hodo_plan::{PlanOptions, plan};
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Instant;
 
-fn main() {
-    let mut verbose = false;
-    for path in std::env::args().skip(1) {
-        if path == "-v" {
-            verbose = true;
-            continue;
-        }
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                eprintln!("{path}: {error}");
-                continue;
-            }
-        };
-        let start = Instant::now();
-        let plan = match plan(Path::new(&path), &bytes, &PlanOptions::default()) {
-            Ok(plan) => plan,
-            Err(error) => {
-                eprintln!("{path}: {error}");
-                continue;
-            }
-        };
-        let seconds = start.elapsed().as_secs_f64();
-        let mut by_tactic = BTreeMap::new();
-        let mut by_mode = BTreeMap::new();
-        let mut refused: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for function in &plan.functions {
-            match &function.outcome {
-                Ok(site) => {
-                    *by_tactic.entry(site.tactic).or_insert(0) += 1;
-                    *by_mode.entry(format!("{:?}", site.mode)).or_insert(0) += 1;
-                }
-                Err(reason) => refused.entry(reason).or_default().push(&function.name),
-            }
-        }
-        let total = plan.functions.len();
-        let traced: usize = by_tactic.values().sum();
-        let share = 100.0 * traced as f64 / total.max(1) as f64;
-        println!(
-            "{path}: {total} functions, {traced} traced ({share:.2} %), {by_tactic:?}, {} libcalls, {:.1} ms",
-            plan.libcalls.len(),
-            seconds * 1e3,
-        );
-        println!("  {by_mode:?}");
-        for (reason, names) in refused {
-            let shown = if verbose { names.len() } else { 5 };
-            println!(
-                "  {} × {reason}: {:?}",
-                names.len(),
-                &names[..shown.min(names.len())]
-            );
-        }
-        for function in plan.functions.iter().filter(|_| verbose) {
-            if let Ok(site) = &function.outcome
-                && (site.tactic != Tactic::Jump || !matches!(site.mode, Mode::Call))
-            {
-                println!("  {} {site:x?}", function.name);
-            }
-        }
-        for call in plan.libcalls.iter().filter(|_| verbose) {
-            println!("  {call:x?}");
-        }
-        for (addr, bytes) in plan.nops.iter().filter(|_| verbose) {
-            println!("  nop {addr:x}: {bytes:02x?}");
-        }
-        for remark in &plan.remarks {
-            println!("  remark: {remark}");
+use hodo_arch::Via;
+use hodo_plan::model::{Extra, Mode, Tactic, Wanted};
+use hodo_plan::{PlanOptions, plan, plan_probes};
+
+/// Counts by name, of how many.
+struct Shares(BTreeMap<String, usize>, usize);
+
+impl Shares {
+    fn new(all: usize) -> Self {
+        Self(BTreeMap::new(), all)
+    }
+
+    fn add(&mut self, what: impl Into<String>, count: usize) {
+        *self.0.entry(what.into()).or_default() += count;
+    }
+
+    fn print(&self) {
+        for (what, count) in &self.0 {
+            let share = *count as f64 * 100.0 / self.1.max(1) as f64;
+            println!("  {count:>9} {share:>8.3} %  {what}");
         }
     }
+}
+
+fn how(tactic: Tactic, extra: &Extra, via: Via) -> String {
+    let place = match extra {
+        Extra::None => "",
+        Extra::HopSlot(_) => " to a slot",
+        Extra::HopBehind { .. } => " behind another site",
+        Extra::Near => " to memory near",
+        Extra::Pun { .. } => " that shares bytes",
+    };
+    let register = match via {
+        Via::Nothing => "",
+        Via::Free(_) => ", a free register",
+        Via::Kept(_) => ", a kept register",
+    };
+    format!("{tactic:?}{place}{register}")
+}
+
+fn functions(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
+    let start = Instant::now();
+    let plan = plan(path, bytes, &PlanOptions::default())?;
+    let mut shares = Shares::new(plan.functions.len());
+    for function in &plan.functions {
+        match &function.outcome {
+            Ok(site) => {
+                shares.add("traced", 1);
+                shares.add(how(site.tactic, &site.extra, site.via), 1);
+                if let Mode::EntryOnly(reason) = site.mode {
+                    shares.add(format!("entry only: {}", reason.as_str()), 1);
+                }
+                let few = site.free.count_ones() < 4;
+                shares.add(
+                    if few {
+                        "fewer than 4 registers"
+                    } else {
+                        "4 registers"
+                    },
+                    1,
+                );
+            }
+            Err(reason) => shares.add(format!("refused: {reason}"), 1),
+        }
+    }
+    let (count, calls) = (plan.functions.len(), plan.libcalls.len());
+    println!(
+        "{} functions, {calls} library calls, {:?}",
+        count,
+        start.elapsed()
+    );
+    shares.print();
+    Ok(())
+}
+
+fn probes(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
+    let start = Instant::now();
+    let plan = plan_probes(path, bytes, Wanted::Every, 0)?;
+    let mut shares = Shares::new(plan.total);
+    for site in &plan.sites {
+        let count = site.probes.len();
+        shares.add("probed", count);
+        shares.add(how(site.tactic, &site.extra, site.via), count);
+        let free = site.free.iter().filter(|free| **free != 0).count();
+        shares.add("a register is free", free);
+    }
+    for refused in &plan.refused {
+        shares.add(format!("refused: {}", refused.reason), 1);
+    }
+    println!(
+        "{} instructions in {} sites, {:?}",
+        plan.total,
+        plan.sites.len(),
+        start.elapsed()
+    );
+    shares.print();
+    Ok(())
+}
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let files: Vec<_> = std::env::args_os().skip(1).collect();
+    if files.is_empty() {
+        eprintln!("usage: coverage FILE…");
+        return Ok(ExitCode::FAILURE);
+    }
+    for file in files {
+        let path = Path::new(&file);
+        let bytes = std::fs::read(path)?;
+        println!("{}", path.display());
+        functions(path, &bytes)?;
+        probes(path, &bytes)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }

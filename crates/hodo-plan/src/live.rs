@@ -1,10 +1,12 @@
 //! What is still of use at each instruction: the arithmetic flags, or the general registers. Code goes backwards until nothing
 //! changes: what is used is found, for loops the second time, and so on.
 
-use hodo_arch::code::{Flow, Isa, Step};
+mod registers;
+
+use hodo_arch::code::{Flow, Step};
 
 use crate::bits::Bits;
-use crate::pieces::Piece;
+use crate::pieces::{self, Piece};
 use crate::planner::Survey;
 
 /// So often what is used is looked for before all is taken to be.
@@ -15,20 +17,34 @@ const LOOK_AHEAD: usize = 8;
 /// What is known of all functions.
 pub(crate) struct Live<'s> {
     survey: &'s Survey<'s>,
+    known: Known,
+}
+
+enum Known {
     /// Starts of pieces that use the flags that they are entered with.
-    asking: Bits,
+    Flags(Bits),
+    /// By piece.
+    Registers(Vec<Summary>),
+}
+
+/// What calls of a function do to registers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Summary {
+    /// Those that it may use, or its callers.
+    entry: u32,
+    /// Those that it overwrites, as far as compilers see, too: no caller expects a value in them.
+    clobbers: u32,
 }
 
 impl<'s> Live<'s> {
     pub fn new(survey: &'s Survey<'s>) -> Self {
         Self {
-            asking: asking(survey),
+            known: match survey.image.isa.convention() {
+                None => Known::Flags(asking(survey)),
+                Some(convention) => Known::Registers(registers::summaries(survey, &convention)),
+            },
             survey,
         }
-    }
-
-    fn isa(&self) -> Isa {
-        self.survey.image.isa
     }
 
     /// What is used from the start of each instruction of a piece on before it is overwritten, and one more for the end. Where control
@@ -40,67 +56,99 @@ impl<'s> Live<'s> {
         is_data: impl Fn(usize) -> bool,
         live: &mut Vec<u32>,
     ) {
-        let all = self.isa().state();
-        let targets = &self.survey.targets;
-        let count = steps.len();
-        let range = piece.start..piece.end;
-        let returned = match targets.returns_flags.first(range.clone()) {
-            Some(_) => all,
-            None => 0,
-        };
-        let at = |addr: u64| steps.binary_search_by_key(&addr, |step| step.addr).ok();
-        live.clear();
-        live.resize(count, 0);
-        live.push(all);
-        for _ in 0..PASSES {
-            let mut changed = false;
-            for index in (0..count).rev() {
-                let step = &steps[index];
-                let to = |to: u64| match range.contains(&to) {
-                    true => at(to).map_or(all, |target| live[target]),
-                    false => all,
+        match &self.known {
+            Known::Flags(asking) => {
+                let all = self.survey.image.isa.state();
+                let targets = &self.survey.targets;
+                let returned = match targets.returns_flags.first(piece.start..piece.end) {
+                    Some(_) => all,
+                    None => 0,
                 };
-                let next = live[index + 1];
-                let after = match step.flow {
-                    Flow::Next => next,
-                    Flow::Branch(target) => next | to(target),
-                    Flow::Jump(target) => to(target),
-                    Flow::Call(callee) => self.called(callee),
+                let leaving = |flow: Flow, _: u32| match flow {
+                    Flow::Call(callee) => called(self.survey, asking, callee),
                     Flow::IndirectCall => 0,
                     Flow::Return { .. } => returned,
-                    Flow::IndirectJump | Flow::Fault | Flow::Invalid => all,
+                    _ => all,
                 };
-                let before = match is_data(index) {
-                    true => all,
-                    false => after & !step.writes | step.reads,
-                };
-                changed |= before != live[index];
-                live[index] = before;
+                solve(piece, steps, is_data, all, leaving, live);
             }
-            if !changed {
-                return;
+            Known::Registers(summaries) => {
+                registers::find(self.survey, summaries, piece, steps, is_data, live);
             }
         }
-        // As good as never: loops in loops in loops.
-        live.fill(all);
     }
 
-    /// The flags that a function uses which is called.
-    fn called(&self, callee: u64) -> u32 {
-        let all = self.isa().state();
-        let Some(text) = self.survey.image.text_at(callee) else {
-            return all;
-        };
-        if text.plt {
-            return 0;
+    /// The registers that are free when the function that a piece begins has returned.
+    pub fn behind(&self, piece: usize) -> u32 {
+        let isa = self.survey.image.isa;
+        match (&self.known, isa.convention()) {
+            (Known::Registers(summaries), Some(convention)) => {
+                isa.usable(!convention.returned(summaries[piece].clobbers))
+            }
+            _ => 0,
         }
-        let pieces = &self.survey.pieces;
-        let at = pieces.partition_point(|piece| piece.start < callee);
-        let begins = pieces.get(at).is_some_and(|piece| piece.start == callee);
-        match begins && !self.asking.get(callee) {
-            true => 0,
-            false => all,
+    }
+}
+
+/// Goes backwards through the code of a piece. `leaving` tells what is used where control goes to somewhere else or comes back from it,
+/// of which it gets what is used behind.
+fn solve(
+    piece: &Piece,
+    steps: &[Step],
+    is_data: impl Fn(usize) -> bool,
+    all: u32,
+    leaving: impl Fn(Flow, u32) -> u32,
+    live: &mut Vec<u32>,
+) {
+    let count = steps.len();
+    let range = piece.start..piece.end;
+    let at = |addr: u64| steps.binary_search_by_key(&addr, |step| step.addr).ok();
+    live.clear();
+    live.resize(count, 0);
+    live.push(all);
+    for _ in 0..PASSES {
+        let mut changed = false;
+        for index in (0..count).rev() {
+            let step = &steps[index];
+            let next = live[index + 1];
+            let to = |to: u64| match range.contains(&to) {
+                true => at(to).map_or(all, |target| live[target]),
+                false => leaving(step.flow, next),
+            };
+            let after = match step.flow {
+                Flow::Next => next,
+                Flow::Branch(target) => next | to(target),
+                Flow::Jump(target) => to(target),
+                flow => leaving(flow, next),
+            };
+            let before = match is_data(index) {
+                true => all,
+                false => after & !step.writes | step.reads,
+            };
+            changed |= before != live[index];
+            live[index] = before;
         }
+        if !changed {
+            return;
+        }
+    }
+    // As good as never: loops in loops in loops.
+    live.fill(all);
+}
+
+/// The flags that a function uses which is called.
+fn called(survey: &Survey<'_>, asking: &Bits, callee: u64) -> u32 {
+    let all = survey.image.isa.state();
+    let Some(text) = survey.image.text_at(callee) else {
+        return all;
+    };
+    if text.plt {
+        return 0;
+    }
+    let begins = pieces::starting(&survey.pieces, callee).is_some();
+    match begins && !asking.get(callee) {
+        true => 0,
+        false => all,
     }
 }
 

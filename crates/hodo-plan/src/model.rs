@@ -77,6 +77,8 @@ pub enum EntryOnlyReason {
     NotCalled,
     /// `ret imm16`.
     PopsArguments,
+    /// It returns by another register than that of most calls.
+    OtherLink,
     /// It moves its own return address.
     MovesReturnAddress,
     /// It belongs to a runtime that walks the stack by return addresses.
@@ -92,6 +94,7 @@ impl EntryOnlyReason {
             Self::ReadsReturnAddress => "it looks at its return address",
             Self::NotCalled => "it is not called, but jumped to",
             Self::PopsArguments => "it removes its arguments from the stack",
+            Self::OtherLink => "it returns by another register than that of most calls",
             Self::MovesReturnAddress => "it moves its return address",
             Self::WalksStack => "its runtime walks the stack by return addresses",
         }

@@ -90,6 +90,11 @@ pub(crate) fn find(pieces: &[Piece], addr: u64) -> Option<usize> {
     (addr < pieces[at].limit).then_some(at)
 }
 
+/// The piece that begins at an address.
+pub(crate) fn starting(pieces: &[Piece], addr: u64) -> Option<usize> {
+    pieces.binary_search_by_key(&addr, |piece| piece.start).ok()
+}
+
 /// Whether something is a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {

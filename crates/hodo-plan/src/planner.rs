@@ -10,6 +10,7 @@ use hodo_symbols::{Cfa, Function, Nature, Symbols};
 
 use crate::bits::Bits;
 use crate::image::{Image, Text};
+use crate::live::Live;
 use crate::model::{
     EntryOnlyReason, Extra, Mode, Plan, PlanError, PlanOptions, PlannedFunction, SitePlan, Tactic,
 };
@@ -17,6 +18,7 @@ use crate::pieces::{self, Piece, Verdict};
 use crate::sites::{self, Profilers, Sites};
 use crate::statics::{self, Statics};
 use crate::sweep::{HEAD, PieceFacts, Swept, Targets, Wanted, sweep};
+use crate::tactics::BLOCK_LIMIT;
 use crate::{hosts, libcalls, modes, restarts, tables};
 
 /// Plans the image in `bytes`, which is the content of the file `path`.
@@ -24,6 +26,45 @@ use crate::{hosts, libcalls, modes, restarts, tables};
 /// # Errors
 /// If the file is no readable ELF image for an instruction set that is known.
 pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, PlanError> {
+    let mut survey = Survey::new(bytes, options.threads)?;
+    let sites = {
+        let Survey {
+            image,
+            profilers,
+            pieces,
+            swept,
+            ..
+        } = &survey;
+        Sites::find(image, profilers, pieces, swept)
+    };
+    for (piece, addr) in std::mem::take(&mut survey.swept.return_reads) {
+        let image = &survey.image;
+        // What is read for profiling functions alone, which are not called any more, does not matter.
+        let Piece { start, end, .. } = survey.pieces[piece];
+        let excused = sites.has_dropped(start..end)
+            && image.text_at(start).is_some_and(|text| {
+                let code = text.slice(start, end);
+                let is_dropped = |call| sites.is_dropped(call);
+                image.isa.is_only_passed_on(code, start, addr, is_dropped)
+            });
+        survey.swept.facts[piece].reads_return |= !excused;
+    }
+    let crossings = std::mem::take(&mut survey.swept.crossings);
+    let verdicts = pieces::verdicts(
+        &survey.symbols,
+        (&survey.pieces, &survey.heads),
+        &survey.swept.facts,
+        &survey.targets,
+        &crossings,
+        |addr| survey.tabled.contains(&addr),
+    );
+    pieces::join(
+        &survey.pieces,
+        &verdicts,
+        &mut survey.swept.facts,
+        &crossings,
+    );
+    let survey = &survey;
     let Survey {
         image,
         symbols,
@@ -32,54 +73,33 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         heads,
         targets,
         profilers,
-        mut swept,
-        tabled,
-        restarted: _,
+        swept,
         statics,
-    } = Survey::new(bytes, options.threads)?;
-    let sites = Sites::find(&image, &profilers, &pieces, &swept);
-    for (piece, addr) in std::mem::take(&mut swept.return_reads) {
-        // What is read for profiling functions alone, which are not called any more, does not matter.
-        let Piece { start, end, .. } = pieces[piece];
-        let excused = sites.has_dropped(start..end)
-            && image.text_at(start).is_some_and(|text| {
-                let code = text.slice(start, end);
-                let is_dropped = |call| sites.is_dropped(call);
-                image.isa.is_only_passed_on(code, start, addr, is_dropped)
-            });
-        swept.facts[piece].reads_return |= !excused;
-    }
-    let crossings = std::mem::take(&mut swept.crossings);
-    let verdicts = pieces::verdicts(
-        &symbols,
-        (&pieces, &heads),
-        &swept.facts,
-        &targets,
-        &crossings,
-        |addr| tabled.contains(&addr),
-    );
-    pieces::join(&pieces, &verdicts, &mut swept.facts, &crossings);
+        ..
+    } = survey;
     let mut plan = Plan {
         build_id: image.build_id(),
         static_branches: statics.ranges().collect(),
         nops: sites.nops.clone(),
         ..Plan::default()
     };
-    let host = hosts::detect(&image, &symbols, path);
+    let host = hosts::detect(image, symbols, path);
     plan.remarks.extend(host.remark());
+    let registers = options.functions && image.isa.needs_register();
     let mut planner = Planner {
-        image: &image,
-        symbols: &symbols,
-        pieces: &pieces,
-        heads: &heads,
+        image,
+        symbols,
+        pieces,
+        heads,
         verdicts: &verdicts,
-        targets: &targets,
+        targets,
         occupied: Bits::new(&image.text),
         punned: Bits::new(&image.text),
-        swept: &swept,
+        swept,
         sites: &sites,
         host,
-        statics: &statics,
+        statics,
+        live: registers.then(|| Live::new(survey)),
     };
     statics.fill(&planner.occupied);
     statics.fill(&planner.punned);
@@ -105,14 +125,9 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         return Ok(plan);
     }
     if options.libcalls {
-        plan.libcalls = libcalls::plt(&image, &slots, &profilers.slots);
-        plan.libcalls.extend(libcalls::direct(
-            image.isa,
-            &swept,
-            &slots,
-            &targets,
-            &profilers.slots,
-        ));
+        plan.libcalls = libcalls::plt(image, slots, &profilers.slots);
+        let direct = libcalls::direct(image.isa, swept, slots, targets, &profilers.slots);
+        plan.libcalls.extend(direct);
         plan.libcalls
             .sort_by(|a, b| (&a.name, a.patch).cmp(&(&b.name, b.patch)));
     }
@@ -136,6 +151,8 @@ pub(crate) struct Survey<'a> {
     /// Sequences that the kernel restarts.
     pub restarted: Vec<Range<u64>>,
     pub statics: Statics,
+    /// How many threads may work.
+    pub threads: usize,
 }
 
 impl<'a> Survey<'a> {
@@ -169,6 +186,7 @@ impl<'a> Survey<'a> {
         });
         let restarted = restarts::find(&image, &targets);
         Ok(Self {
+            threads,
             restarted,
             statics,
             image,
@@ -223,6 +241,8 @@ pub(crate) struct Planner<'a> {
     pub sites: &'a Sites,
     host: hosts::Host,
     pub statics: &'a Statics,
+    /// The registers that are free, where jumps need them.
+    live: Option<Live<'a>>,
 }
 
 /// A function with what its code tells.
@@ -239,12 +259,15 @@ pub(crate) struct Subject<'a> {
     /// Registers that are free when it has returned.
     pub free_behind: u32,
     isa: Isa,
+    /// By address what is used from the start of each instruction on, as far as one may be moved.
+    live: Vec<(u64, u32)>,
 }
 
 impl Subject<'_> {
     /// The registers that are dead at one of its instructions.
-    pub fn dead(&self, _addr: u64) -> u32 {
-        0
+    pub fn dead(&self, addr: u64) -> u32 {
+        let found = self.live.binary_search_by_key(&addr, |&(addr, _)| addr);
+        found.map_or(0, |at| !self.live[at].1)
     }
 
     /// Those of them that code of ours may use.
@@ -373,9 +396,27 @@ impl<'a> Planner<'a> {
             mode: self.mode(function, &entry, facts),
             makes_frame: entry.makes_frame,
             red_zone: facts.red_zone,
-            free_behind: 0,
+            free_behind: self.live.as_ref().map_or(0, |live| live.behind(piece)),
             isa: self.image.isa,
+            live: self.live(piece, text),
         })
+    }
+
+    /// What is used from the first instructions of a piece on.
+    fn live(&self, piece: usize, text: &Text<'_>) -> Vec<(u64, u32)> {
+        let Some(live) = &self.live else {
+            return Vec::new();
+        };
+        let piece = &self.pieces[piece];
+        let code = text.slice(piece.start, piece.end);
+        let mut steps: Vec<_> = self.image.isa.steps(code, piece.start).collect();
+        self.statics.see(&mut steps, |_| {});
+        let mut found = Vec::new();
+        live.find(piece, &steps, |_| false, &mut found);
+        let near = steps
+            .iter()
+            .take_while(|step| step.addr <= piece.start + BLOCK_LIMIT + HEAD);
+        near.map(|step| step.addr).zip(found).collect()
     }
 
     /// Whether the exit of a function can be recorded.
@@ -393,6 +434,8 @@ impl<'a> Planner<'a> {
             EntryOnlyReason::NotCalled
         } else if facts.pops {
             EntryOnlyReason::PopsArguments
+        } else if facts.other_link {
+            EntryOnlyReason::OtherLink
         } else if entry.moves_return || facts.writes_return {
             EntryOnlyReason::MovesReturnAddress
         } else if facts.reads_return || entry.reads_return && cfa.is_none() {

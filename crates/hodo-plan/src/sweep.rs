@@ -212,6 +212,22 @@ fn one(
             isa.entry_facts(code, piece.start).frame_pointer
         })
     };
+    // Where the return address is on the stack, from the frame's start on.
+    let link = piece
+        .function
+        .and_then(|_| isa.link_use(text.slice(piece.start, piece.end), piece.start));
+    let place = match &link {
+        None => Some(-8).filter(|_| isa.calls_push()),
+        Some(link) => link
+            .saves
+            .iter()
+            .find_map(|&(addr, slot)| distance(slot, frames.at(addr))),
+    };
+    if let Some(link) = &link {
+        facts.writes_return |= link.moves;
+        let reads = link.reads.iter().map(|&addr| (index, addr));
+        out.return_reads.extend(reads);
+    }
     let mut dead = false;
     let mut ends = false;
     let mut pad: Option<Range<u64>> = None;
@@ -307,15 +323,14 @@ fn one(
             {
                 rows = &rows[1..];
             }
-            let distance = match (insn.slot, rows.first().map(|row| row.cfa)) {
-                (Slot::Stack(at), Some(Cfa::Stack(cfa))) => at.wrapping_sub(cfa),
-                (Slot::Frame(at), Some(Cfa::Frame(cfa))) => at.wrapping_sub(cfa),
+            let cfa = rows.first().map(|row| row.cfa);
+            let distance = match (insn.slot, cfa) {
                 // The frame was realigned; a copy of the return address lies above the old frame pointer.
-                (Slot::Frame(8), Some(Cfa::Other)) => -8,
-                (Slot::Frame(8), None) if framed() => -8,
-                _ => 0,
+                (Slot::Frame(8), Some(Cfa::Other)) if link.is_none() => Some(-8),
+                (Slot::Frame(8), None) if link.is_none() && framed() => Some(-8),
+                (slot, cfa) => distance(slot, cfa),
             };
-            if distance == -8 {
+            if distance.is_some() && distance == place {
                 if isa.stores(text.slice(insn.addr, insn.end())) {
                     facts.writes_return = true;
                 } else {
@@ -355,6 +370,15 @@ fn one(
     out.facts.push(facts);
     if ends {
         gap(isa, text, piece, out);
+    }
+}
+
+/// How far above the frame's start a place on the stack is.
+fn distance(slot: Slot, cfa: Option<Cfa>) -> Option<i32> {
+    match (slot, cfa) {
+        (Slot::Stack(at), Some(Cfa::Stack(cfa))) => Some(at.wrapping_sub(cfa)),
+        (Slot::Frame(at), Some(Cfa::Frame(cfa))) => Some(at.wrapping_sub(cfa)),
+        _ => None,
     }
 }
 

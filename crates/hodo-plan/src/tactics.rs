@@ -14,7 +14,7 @@ use crate::statics::IN_THE_WAY;
 use crate::sweep::Near;
 
 /// No more than this of a function is moved as a whole.
-const BLOCK_LIMIT: u64 = 512;
+pub(crate) const BLOCK_LIMIT: u64 = 512;
 
 const TOO_SHORT: &str = "it is too short for a jump, and other code follows";
 const FROM_ELSEWHERE: &str = "a branch from elsewhere leads into its first instructions";

@@ -299,6 +299,10 @@ fn from_table(
                     mapping.push((addr, data));
                     continue;
                 }
+                // Labels that the assembler leaves where the linker may change distances are what addresses are computed from.
+                if mapping.is_some() && name.starts_with(".L") {
+                    continue;
+                }
                 let local = name.starts_with(".L") || is_part(name);
                 labels.push((
                     addr,

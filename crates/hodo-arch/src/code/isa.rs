@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::readers::{Kind, Steps, Sweep};
-use super::{EntryFacts, Origin};
+use super::{EntryFacts, LinkUse, Origin};
 use crate::{Via, riscv64, x86_64};
 
 /// An instruction set.
@@ -38,6 +38,25 @@ impl Near {
 impl Default for Isa {
     fn default() -> Self {
         Self::NATIVE
+    }
+}
+
+/// What functions that know nothing of each other suppose of general registers, as bits by their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Convention {
+    /// What a function may find in registers that it uses or keeps.
+    pub entry: u32,
+    /// Those that functions may change.
+    pub volatile: u32,
+    /// Those in which results are.
+    pub results: u32,
+}
+
+impl Convention {
+    /// What is of use when a function has returned that overwrites these.
+    #[must_use]
+    pub fn returned(&self, clobbers: u32) -> u32 {
+        !(clobbers & self.volatile & !self.results)
     }
 }
 
@@ -113,6 +132,15 @@ impl Isa {
         }
     }
 
+    /// What is supposed of calls and returns, where general registers are what a probe may have to keep.
+    #[must_use]
+    pub fn convention(self) -> Option<Convention> {
+        match self {
+            Self::X86_64 => None,
+            Self::Riscv64 => Some(riscv64::plan::CONVENTION),
+        }
+    }
+
     /// Whether that is the arithmetic flags.
     #[must_use]
     pub fn has_flags(self) -> bool {
@@ -185,16 +213,13 @@ impl Isa {
         }
     }
 
-    /// What a function does with the return address where calls leave it in a register: the instructions that read it as a value, and
-    /// whether it returns to somewhere else. `code` is the function's, from `addr` on.
+    /// What a function does with its return address where calls leave that in a register; nothing where they do not. `code` is the
+    /// function's, from `addr` on.
     #[must_use]
-    pub fn link_use(self, code: &[u8], addr: u64) -> (Vec<u64>, bool) {
+    pub fn link_use(self, code: &[u8], addr: u64) -> Option<LinkUse> {
         match self {
-            Self::X86_64 => (Vec::new(), false),
-            Self::Riscv64 => {
-                let found = riscv64::entry::link_use(code, addr);
-                (found.reads, found.moves)
-            }
+            Self::X86_64 => None,
+            Self::Riscv64 => Some(riscv64::entry::link_use(code, addr)),
         }
     }
 
@@ -218,7 +243,7 @@ impl Isa {
 
     /// Whether calls put the return address on the stack.
     #[must_use]
-    pub fn returns_by_stack(self) -> bool {
+    pub fn calls_push(self) -> bool {
         self == Self::X86_64
     }
 

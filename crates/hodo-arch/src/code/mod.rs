@@ -1,9 +1,11 @@
 //! Code as planners see it, in the words of no instruction set. [`Isa`] knows them all, and reads code of any of them.
 
+use alloc::vec::Vec;
+
 mod isa;
 mod readers;
 
-pub use isa::{Isa, NAMES, Near, Relocation};
+pub use isa::{Convention, Isa, NAMES, Near, Relocation};
 pub use readers::{Steps, Sweep};
 
 /// What an instruction does with control.
@@ -171,6 +173,17 @@ pub enum Origin {
     Computed,
     /// The instructions do not tell.
     Open,
+}
+
+/// What a function does with its return address along all ways from its entry, where calls leave that in a register.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinkUse {
+    /// Instructions that read it as a value: they neither save it on the stack nor return by it.
+    pub reads: Vec<u64>,
+    /// Instructions that save it on the stack, and the place that each uses.
+    pub saves: Vec<(u64, Slot)>,
+    /// It returns by that register with what was neither the return address nor taken from the stack.
+    pub moves: bool,
 }
 
 /// What the straight line of code from a function's entry does.

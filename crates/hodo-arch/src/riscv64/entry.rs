@@ -1,13 +1,11 @@
 //! What a function does with its return address, which it is called with in `ra`.
 
-use alloc::vec::Vec;
-
 use super::decode::Insn;
 use super::operand::imm_i;
 use super::registers::{RA, SP, ZERO};
 use super::rows::Kind;
-use super::scan::{Flow, Sweep};
-use crate::code::EntryFacts;
+use super::scan::{self, Flow, Sweep};
+use crate::code::{EntryFacts, LinkUse, Slot};
 
 /// Looks at no more instructions than this.
 const LIMIT: usize = 64;
@@ -79,15 +77,6 @@ enum Held {
     Other,
 }
 
-/// What a function does with its return address in `ra`, along all ways from its entry.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LinkUse {
-    /// Instructions that read it as a value: they neither save it on the stack nor return by it.
-    pub reads: Vec<u64>,
-    /// It returns by `ra` with what was neither the return address nor taken from the stack.
-    pub moves: bool,
-}
-
 /// Follows all ways from the entry of a function. `code` is the function's, from `addr` on.
 #[must_use]
 pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
@@ -114,6 +103,16 @@ pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
             let (reads, writes) = insn.general();
             if held == Held::Own && reads & 1 << RA != 0 && !is_usual(&insn) {
                 found.reads.push(insn.addr);
+            }
+            if held == Held::Own && insn.kind == Kind::Store(8) && insn.rs2() == RA {
+                found.saves.push((
+                    insn.addr,
+                    match scanned.slot {
+                        scan::Slot::Stack(at) => Slot::Stack(at),
+                        scan::Slot::Frame(at) => Slot::Frame(at),
+                        scan::Slot::None => Slot::None,
+                    },
+                ));
             }
             match scanned.flow {
                 Flow::Next => {}

@@ -23,13 +23,13 @@ pub const ALL: u32 = u32::MAX;
 /// `a0`–`a7`.
 const ARGUMENTS: u32 = 0x0003_FC00;
 /// `a0` and `a1`.
-const RESULTS: u32 = 0x0000_0C00;
+pub(super) const RESULTS: u32 = 0x0000_0C00;
 /// `t0`–`t6`.
 const TEMPORARIES: u32 = 0xF000_00E0;
 /// The register by which nested functions find the variables of what is around them: `t2`.
 const STATIC_CHAIN: u32 = 1 << 7;
 /// What a function may find in registers that it uses or keeps.
-const ENTRY: u32 = !(TEMPORARIES & !STATIC_CHAIN);
+pub(super) const ENTRY: u32 = !(TEMPORARIES & !STATIC_CHAIN);
 /// What the caller of a function may find in registers.
 const RETURN: u32 = !(TEMPORARIES | ARGUMENTS & !RESULTS | 1 << RA);
 

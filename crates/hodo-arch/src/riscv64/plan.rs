@@ -5,6 +5,8 @@ use alloc::vec::{self, Vec};
 
 use super::decode::Insn;
 use super::emit::Reach;
+use super::entry::VOLATILE;
+use super::liveness::{ALL, ENTRY, RESULTS};
 use super::operand::imm_i;
 use super::registers::{RA, SP, ZERO};
 use super::relocate::{Link, Options, relocated_len};
@@ -12,7 +14,7 @@ use super::rows::Kind;
 use super::scan;
 use super::sequences::Part;
 use super::steps::{self, Immovable, immovable_alone};
-use crate::code::{self, Flow, How, Origin, Reference, Slot, Step, Transaction};
+use crate::code::{self, Convention, Flow, How, Origin, Reference, Slot, Step, Transaction};
 
 /// `lpad 0`, where indirect branches may land.
 pub const LANDING: [u8; 4] = [0x17, 0, 0, 0];
@@ -20,6 +22,13 @@ pub const LANDING: [u8; 4] = [0x17, 0, 0, 0];
 pub const RET: [u8; 2] = [0x82, 0x80];
 /// The register that long jumps keep on the stack where none is free: `t1`. A jump through a link register is taken for a return.
 pub const KEPT: u8 = 6;
+
+/// What is supposed of functions that are called through registers or in other files.
+pub const CONVENTION: Convention = Convention {
+    entry: ENTRY,
+    volatile: VOLATILE,
+    results: RESULTS,
+};
 
 /// The frame pointer where there is one: `s0`.
 const FRAME: u8 = 8;
@@ -107,7 +116,11 @@ fn step(step: &steps::Step) -> Step {
         addr: step.addr,
         flow: flow(step.flow),
         len: step.len,
-        reads: step.uses,
+        // Helpers that are called by another link register have conventions of their own.
+        reads: match step.link {
+            Some(link) if link != RA => ALL,
+            _ => step.uses,
+        },
         writes: step.writes,
         padding: step.padding,
         movable: step.immovable.is_none() || system,
