@@ -21,6 +21,7 @@ pub mod emit;
 mod encode;
 pub mod entry;
 mod float;
+pub mod frames;
 pub mod liveness;
 mod operand;
 mod ops;
@@ -34,6 +35,7 @@ pub mod simulate;
 pub mod steps;
 pub mod stub;
 mod text;
+pub mod track;
 mod vector;
 mod vector_memory;
 
