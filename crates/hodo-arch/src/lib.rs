@@ -15,6 +15,7 @@ pub mod code;
 pub mod detour;
 pub mod frames;
 pub mod hooks;
+pub mod patch;
 pub mod riscv64;
 pub mod stub;
 pub mod track;

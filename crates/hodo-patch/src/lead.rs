@@ -1,65 +1,111 @@
 //! What is written over a site, so that it leads to its stub.
 
-use hodo_arch::native::stub;
+use std::collections::HashSet;
+
+use hodo_arch::native::patch;
 use hodo_plan::model::{Extra, SitePlan, Tactic};
 
-use crate::{Image, Patches, Places};
+use crate::{Image, OUT_OF_REACH, Patches, Places};
 
-/// Writes what leads from a site to its stub. A pun is left for later: its jump has bytes of what stands behind it.
+/// What [`lead`] leaves for later: memory for it has to be found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Later {
+    /// A pun: its jump has bytes of what stands behind it, and so many of its own.
+    Pun(u8),
+    /// A short jump to memory of ours.
+    Near,
+    /// A short jump to bytes that the function at `host` has left, at the runtime address `slot`.
+    Behind {
+        /// Where the long jump goes.
+        slot: u64,
+        /// Link-time address of the function.
+        host: u64,
+    },
+}
+
+/// Writes what leads from a site to its stub, as far as no other memory is needed.
 pub(crate) fn lead(
     site: &SitePlan,
     at: u64,
     stub: u64,
     patches: &mut Patches,
-) -> Result<(), String> {
+) -> Result<Option<Later>, String> {
     if site.tactic == Tactic::Trap {
-        patches.writes.push((at, vec![0xCC]));
-        patches.traps.push((at, stub));
-        return Ok(());
+        trap(site, at, stub, patches);
+        return Ok(None);
     }
+    let mut later = None;
+    let mut write = |at, bytes: Option<Vec<u8>>| {
+        let bytes = bytes.ok_or(OUT_OF_REACH)?;
+        patches.writes.push((at, bytes));
+        Ok::<_, String>(())
+    };
     match site.extra {
         Extra::HopSlot(slot) => {
             let slot = slot.wrapping_add(at.wrapping_sub(site.patch));
-            let hop = i8::try_from(slot.wrapping_sub(at + 2).cast_signed())
-                .map_err(|_| "the hop is too far".to_owned())?;
-            patches.writes.push((at, vec![0xEB, hop.cast_unsigned()]));
-            patches.writes.push((slot, stub::jump(slot, stub)));
+            let hop = patch::hop(at, slot, site.patch_len);
+            let hop = hop.ok_or_else(|| "the hop is too far".to_owned())?;
+            write(at, Some(hop))?;
+            write(slot, patch::jump(slot, stub, site.via))?;
         }
-        Extra::Pun { .. } => {}
-        Extra::Near | Extra::HopBehind { .. } => {
-            return Err("no short jump reaches memory of ours".to_owned());
+        Extra::Pun { free } => later = Some(Later::Pun(free)),
+        Extra::Near => later = Some(Later::Near),
+        Extra::HopBehind { slot, host } => {
+            let slot = slot.wrapping_add(at.wrapping_sub(site.patch));
+            later = Some(Later::Behind { slot, host });
         }
-        Extra::None => patches.writes.push((at, stub::jump(at, stub))),
+        Extra::None => write(at, patch::jump(at, stub, site.via))?,
+    }
+    let taken = patch::take_back(site.spare.back);
+    if !taken.is_empty() {
+        let end = site.displaced.end.wrapping_add(at.wrapping_sub(site.patch));
+        write(end - taken.len() as u64, Some(taken))?;
     }
     patches.sites.push((at, stub));
-    Ok(())
+    Ok(later)
 }
 
-/// Writes the jumps of puns. The bytes behind a punned site are part of its jump, so all others come first.
-pub(crate) fn write_puns(
-    puns: Vec<(&SitePlan, u8, u64)>,
+/// Writes a breakpoint.
+fn trap(site: &SitePlan, at: u64, stub: u64, patches: &mut Patches) {
+    patches.writes.push((at, patch::TRAP.to_vec()));
+    patches.traps.push((at, patch::trap_entry(stub, site.via)));
+}
+
+/// Writes what was left for later. The bytes behind a punned site are part of its jump, so all others come first. Where no memory
+/// is to be had, a site gets a breakpoint. `hosts`: the functions that are patched.
+pub(crate) fn write_later(
+    sites: Vec<(&SitePlan, Later, u64)>,
+    hosts: &HashSet<u64>,
     image: Image<'_>,
     places: &mut Places<'_>,
     patches: &mut Patches,
 ) {
-    for (site, free, stub) in puns {
+    for (site, later, stub) in sites {
         let at = site.patch.wrapping_add(image.bias);
-        match pun(site, free, image, patches, places) {
-            Some((entry, bytes)) => {
-                patches.writes.push((at, bytes));
-                patches.writes.push((entry, far_jump(stub)));
+        let found = match later {
+            Later::Pun(free) => pun(site, free, image, patches, places),
+            Later::Behind { slot, host } if hosts.contains(&host) => {
+                patch::hop(at, slot, site.patch_len).map(|hop| (slot, hop))
             }
-            None => {
-                patches.writes.push((at, vec![0xCC]));
-                patches.traps.push((at, stub));
-            }
+            Later::Near | Later::Behind { .. } => near(site, at, places),
+        };
+        let found = found.and_then(|(entry, bytes)| {
+            let jump = patch::far(entry, stub, site.via)?;
+            Some([(at, bytes), (entry, jump)])
+        });
+        match found {
+            Some(writes) => patches.writes.extend(writes),
+            None => trap(site, at, stub, patches),
         }
     }
 }
 
-/// A jump to anywhere: `jmp *0(%rip)` and the address.
-fn far_jump(to: u64) -> Vec<u8> {
-    [&[0xFF, 0x25, 0, 0, 0, 0], &to.to_le_bytes()[..]].concat()
+/// The short jump of a site to memory of ours: where it leads, and the bytes to write.
+fn near(site: &SitePlan, at: u64, places: &mut Places<'_>) -> Option<(u64, Vec<u8>)> {
+    let found = places(patch::near(at, site.patch_len)?)?;
+    // There is more room than the jump takes.
+    let entry = found.next_multiple_of(2);
+    Some((entry, patch::hop(at, entry, site.patch_len)?))
 }
 
 /// The jump of a punned site: where it leads, and the bytes to write. The last bytes of its distance are those that
@@ -85,10 +131,7 @@ fn pun(
             None => *(image.code)(addr..addr + 1)?.first()?,
         };
     }
-    let lowest = i32::from_le_bytes(distance);
-    let start = at.wrapping_add(5).checked_add_signed(i64::from(lowest))?;
-    let end = start.checked_add(1 << (8 * u32::from(free)))?;
-    let entry = places(start..end)?;
-    let jump = stub::jump(at, entry);
+    let entry = places(patch::pun(at, distance, free)?)?;
+    let jump = patch::jump(at, entry, site.via)?;
     Some((entry, jump[..usize::from(site.patch_len)].to_vec()))
 }

@@ -10,21 +10,27 @@ mod libcalls;
 mod probe;
 mod syscalls;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 pub use hook::{Hook, LimitCall, Raise};
 pub use probe::{Probe, Region};
 pub use syscalls::SyscallEvents;
 
+use hodo_arch::Via;
 use hodo_arch::native::emit::{Code, fill};
 use hodo_arch::native::frames::{self, Frames};
-use hodo_arch::native::relocate::{RelocateError, Relocated, relocate_mapped};
+use hodo_arch::native::patch::{before_stub, displace};
+use hodo_arch::native::relocate::RelocateError;
 use hodo_arch::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
 use hodo_arch::native::track::Row;
-use hodo_plan::model::{Extra, LibcallSite, Mode, PlannedFunction, SitePlan};
+use hodo_arch::patch::dead;
+use hodo_plan::model::{LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
 use hodo_trace::format::{BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, counters, record, tcb};
 
-use crate::lead::{lead, write_puns};
+use crate::lead::{Later, lead, write_later};
+
+/// Why a site is not changed that no jump leads from to its stub.
+const OUT_OF_REACH: &str = "no jump reaches its stub";
 
 /// The runtime code address of an island being filled, and its content so far.
 #[derive(Debug)]
@@ -376,6 +382,7 @@ impl Island {
         let before = (self.code.len(), self.rows.len());
         let mut code = Code::new(&mut self.code, self.base);
         code.align(16);
+        before_stub(&mut code, records.registers.via);
         let at = code.here();
         let rows = &mut self.rows;
         let done = stub::emit_stub(&mut code, &layout(), &runtime, records, rows, body);
@@ -418,18 +425,18 @@ impl Island {
         // Calls that are displaced by a function's patch are changed in the copy that runs in the stub.
         let mut calls = self.libcall_writes(libcalls, image, recording, patches);
         let mut nops: BTreeMap<u64, Vec<u8>> = nops.iter().cloned().collect();
-        let mut punned = Vec::new();
+        let mut open = Vec::new();
+        let mut hosts = HashSet::new();
         for traced in functions {
             let Ok(site) = &traced.function.outcome else {
                 continue;
             };
             let records = records(traced.id, traced.filter, site.mode, recording);
             match self.add_site(site, &records, image, &[&calls, &nops], patches) {
-                Ok(stub) => {
-                    if let Extra::Pun { free } = site.extra {
-                        punned.push((site, free, stub));
-                    }
-                    displace(site, [&mut calls, &mut nops]);
+                Ok((stub, later)) => {
+                    open.extend(later.map(|later| (site, later, stub)));
+                    hosts.insert(traced.function.addr);
+                    hide(site, [&mut calls, &mut nops]);
                 }
                 Err(reason) => patches.failed.push((traced.function.addr, reason)),
             }
@@ -437,11 +444,9 @@ impl Island {
         for region in regions {
             let site = region.site;
             match self.add_region(region, image, recording, &[&calls, &nops], patches) {
-                Ok(start) => {
-                    if let Extra::Pun { free } = site.extra {
-                        punned.push((site, free, start));
-                    }
-                    displace(site, [&mut calls, &mut nops]);
+                Ok((start, later)) => {
+                    open.extend(later.map(|later| (site, later, start)));
+                    hide(site, [&mut calls, &mut nops]);
                 }
                 Err(reason) => patches.failed.push((site.patch, reason)),
             }
@@ -451,7 +456,7 @@ impl Island {
         for (at, bytes) in calls.into_iter().chain(nops) {
             patches.writes.push((at.wrapping_add(image.bias), bytes));
         }
-        write_puns(punned, image, places, patches);
+        write_later(open, &hosts, image, places, patches);
     }
 
     /// The displaced instructions of a site with the changes that belong to them.
@@ -478,26 +483,25 @@ impl Island {
         image: Image<'_>,
         changes: &[&BTreeMap<u64, Vec<u8>>],
         patches: &mut Patches,
-    ) -> Result<u64, String> {
+    ) -> Result<(u64, Option<Later>), String> {
         let code = Self::displaced(site, image, changes)?;
         let from = site.displaced.start.wrapping_add(image.bias);
         let resume = site.displaced.end.wrapping_add(image.bias);
         let at = site.patch.wrapping_add(image.bias);
         self.check_reach(at)?;
         let mut copies = Vec::new();
-        let stub = self.stub(records, from, |at| {
-            let moved = relocate_mapped(&code, from, at)?;
-            copies = copied(&moved, from, resume, at);
-            Ok::<_, RelocateError>(Body {
-                bytes: moved.bytes,
-                resume: moved.falls_through.then_some(resume),
-                rows: moved.rows,
-                returns: false,
-            })
+        let mut records = *records;
+        records.registers = registers(site);
+        let spare = &site.spare;
+        let free = |at: u64| dead(&spare.dead, at.wrapping_sub(image.bias));
+        let stub = self.stub(&records, from, |at| {
+            let moved = displace(&code, (from, resume), at, &free, spare.back)?;
+            copies = copied(&moved.copies).collect();
+            Ok::<_, RelocateError>(moved.body)
         })?;
-        lead(site, at, stub, patches)?;
+        let later = lead(site, at, stub, patches)?;
         patches.copies.append(&mut copies);
-        Ok(stub)
+        Ok((stub, later))
     }
 
     /// Can all of the island and an address reach each other?
@@ -512,26 +516,30 @@ impl Island {
     }
 }
 
-/// Where the instructions from `from` are that were moved to `at`; `resume` follows them.
-pub(crate) fn copied(moved: &Relocated, from: u64, resume: u64, at: u64) -> Vec<Copied> {
-    let pairs = moved
-        .map
-        .iter()
-        .map(|piece| (from + piece.old as u64, at + piece.new as u64));
-    let end = moved
-        .falls_through
-        .then_some((resume, at + moved.bytes.len() as u64));
-    let copied = |(original, copy)| Copied {
+/// What a stub may do with registers at a site.
+pub(crate) fn registers(site: &SitePlan) -> Registers {
+    Registers {
+        free: site.free,
+        free_behind: site.free_behind,
+        via: match site.tactic {
+            Tactic::Trap => Via::Nothing,
+            _ => site.via,
+        },
+    }
+}
+
+/// Instructions and their copies.
+pub(crate) fn copied(copies: &[(u64, u64)]) -> impl Iterator<Item = Copied> {
+    copies.iter().map(|&(original, copy)| Copied {
         original,
         before: copy,
         copy,
         call: false,
-    };
-    pairs.chain(end).map(copied).collect()
+    })
 }
 
 /// What was to be changed within a site is changed in its displaced instructions.
-fn displace(site: &SitePlan, changes: [&mut BTreeMap<u64, Vec<u8>>; 2]) {
+fn hide(site: &SitePlan, changes: [&mut BTreeMap<u64, Vec<u8>>; 2]) {
     let from = site.displaced.start.min(site.patch);
     let patch_end = site.patch + u64::from(site.patch_len);
     let to = site.displaced.end.max(patch_end);

@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hodo_arch::native::emit::Code;
+use hodo_arch::native::patch::{Through, call_through, lead_through, registers_through, shares};
 use hodo_arch::native::relocate::RelocateError;
-use hodo_arch::native::stub::{self, Body};
-use hodo_arch::native::track::{Row, pushed};
 use hodo_plan::model::LibcallForm;
 
-use crate::{Image, Island, Patches, Recording, TracedCall, records};
+use crate::{Image, Island, OUT_OF_REACH, Patches, Recording, TracedCall, records};
 
 impl Island {
     /// What to write at the sites of calls into shared libraries, by link-time address.
@@ -25,42 +23,33 @@ impl Island {
         for &TracedCall { site, id, filter } in libcalls {
             let at = site.patch.wrapping_add(image.bias);
             let got = site.got.wrapping_add(image.bias);
-            let records = records(id, filter, site.mode, recording);
+            let through = match site.form {
+                LibcallForm::Plt => Through::Entry,
+                LibcallForm::Call => Through::Call,
+                LibcallForm::Jump => Through::Jump,
+            };
+            let mut records = records(id, filter, site.mode, recording);
+            records.registers = registers_through(through);
+            let key = (got, id, shares(through));
             let reach = self.check_reach(at).and_then(|()| self.check_reach(got));
-            let stub = reach.and_then(|()| match shared.get(&(got, id)) {
+            let stub = reach.and_then(|()| match shared.get(&key) {
                 Some(&stub) => Ok(stub),
                 None => self.stub(&records, 0, |body| {
-                    Ok::<_, RelocateError>(indirect_jump(body, got))
+                    Ok::<_, RelocateError>(call_through(body, got, through, at))
                 }),
             });
-            match stub {
-                Ok(stub) => {
-                    shared.insert((got, id), stub);
-                    let bytes = match site.form {
-                        // The return address must stay what it was, and nothing of a displaced instruction be left: a
-                        // prefix without effect makes up the sixth byte.
-                        LibcallForm::Call => [&[0x67], &stub::call(at + 1, stub)[..]].concat(),
-                        LibcallForm::Jump => [&[0x67], &stub::jump(at + 1, stub)[..]].concat(),
-                        LibcallForm::Plt => stub::jump(at, stub),
-                    };
+            let lead = stub.and_then(|stub| {
+                shared.insert(key, stub);
+                lead_through(at, stub, through, site.patch_len)
+                    .ok_or_else(|| OUT_OF_REACH.to_owned())
+            });
+            match lead {
+                Ok(bytes) => {
                     writes.insert(site.patch, bytes);
                 }
                 Err(reason) => patches.failed.push((site.patch, reason)),
             }
         }
         writes
-    }
-}
-
-/// `jmp *slot(%rip)` at `at`.
-fn indirect_jump(at: u64, slot: u64) -> Body {
-    let mut bytes = Vec::with_capacity(6);
-    Code::new(&mut bytes, at).branch(&[0xFF, 0x25], slot);
-    let rule = pushed(0);
-    Body {
-        bytes,
-        resume: None,
-        rows: vec![Row { at: 0, rule }],
-        returns: false,
     }
 }

@@ -7,12 +7,14 @@ use hodo_arch::Via;
 use hodo_arch::native::detour::{self, Action, Detour, DetourError, Place, When};
 use hodo_arch::native::emit::Code;
 use hodo_arch::native::frames;
+use hodo_arch::native::patch::before_stub;
 use hodo_arch::native::scan::{Flow, Insn, Sweep};
 use hodo_arch::native::stub::Body;
 use hodo_arch::native::track::{Row, Rule};
 use hodo_plan::model::SitePlan;
 
-use crate::{Copied, Image, Island, Patches, Recording, Traced, layout, lead, records};
+use crate::lead::{Later, lead};
+use crate::{Copied, Image, Island, Patches, Recording, Traced, layout, records, registers};
 
 /// A probe on one instruction.
 #[derive(Debug, Clone)]
@@ -53,7 +55,7 @@ impl Island {
         recording: Recording,
         changes: &[&BTreeMap<u64, Vec<u8>>],
         patches: &mut Patches,
-    ) -> Result<u64, String> {
+    ) -> Result<(u64, Option<Later>), String> {
         let site = region.site;
         let at = site.patch.wrapping_add(image.bias);
         self.check_reach(at)?;
@@ -114,6 +116,7 @@ impl Island {
                 let before = self.code.len();
                 let mut out = Code::new(&mut self.code, self.base);
                 out.align(16);
+                before_stub(&mut out, site.via);
                 let start = out.here();
                 let detour = emit(&mut out).map_err(|error| {
                     self.code.truncate(before);
@@ -134,7 +137,8 @@ impl Island {
                     Ok(site) => site.mode,
                     Err(reason) => return Err(reason.clone()),
                 };
-                let records = records(traced.id, traced.filter, mode, recording);
+                let mut records = records(traced.id, traced.filter, mode, recording);
+                records.registers = registers(site);
                 let mut made = Detour::default();
                 let start = self.stub(&records, 0, |at| {
                     let mut bytes = Vec::new();
@@ -158,10 +162,10 @@ impl Island {
                 (start, made)
             }
         };
-        lead(site, at, start, patches)?;
+        let later = lead(site, at, start, patches)?;
         patches.copies.extend(copies(&detour, from));
         patches.faults.extend(detour.faults);
-        Ok(start)
+        Ok((start, later))
     }
 }
 

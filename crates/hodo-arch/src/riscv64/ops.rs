@@ -2,7 +2,7 @@
 
 use super::emit::Code;
 use super::encode::{AMO, JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE, i, r, s, u};
-use super::registers::ZERO;
+use super::registers::{RA, ZERO};
 
 /// Conditions of branches, as their three bits.
 pub(super) const BEQ: u32 = 0;
@@ -98,6 +98,11 @@ impl Code<'_> {
     pub(super) fn rdtime(&mut self, rd: u8) {
         const CSRRS: u32 = 2;
         self.word(i(0x73, CSRRS, rd, ZERO, 0xC01));
+    }
+
+    /// A call of where a register points.
+    pub(super) fn call(&mut self, register: u8) {
+        self.word(i(JALR, 0, RA, register, 0));
     }
 
     /// A jump to where a register points.

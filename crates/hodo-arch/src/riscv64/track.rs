@@ -12,7 +12,7 @@ use super::decode::Insn;
 use super::operand::{imm_i, imm_s};
 use super::registers::{RA, SP, ZERO};
 use super::rows::Kind;
-use super::scan::{Flow, Sweep};
+use super::scan::{Flow, Reference, Sweep};
 
 /// The caller's registers, by column in frame tables: the return address, s0 to s11.
 pub const CALLEE_SAVED: [u8; 13] = [RA, 8, 9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27];
@@ -89,6 +89,11 @@ impl State {
             offset,
             saved: self.saved,
         }
+    }
+
+    /// The stack pointer is moved down.
+    pub(super) fn lower(&mut self, bytes: i32) {
+        self.sp = self.sp.and_then(|sp| sp.checked_add(bytes));
     }
 
     /// S minus an address.
@@ -263,10 +268,14 @@ pub fn code_rows(code: &[u8], address: u64, entries: &[(u32, State)]) -> Vec<Row
             },
         })
         .collect();
-    // Functions within are called.
-    let functions = scanned.iter().filter_map(|scanned| match scanned.flow {
-        Flow::Call(to) => Some((index(to)?, State::ENTRY)),
-        _ => None,
+    // Functions within are called, or their addresses are formed.
+    let functions = scanned.iter().filter_map(|scanned| {
+        let at = match (scanned.flow, scanned.reference) {
+            (Flow::Call(to), _) => to,
+            (_, Reference::Forms(to)) if scanned.insn.kind != Kind::Auipc => to,
+            _ => return None,
+        };
+        Some((index(at)?, State::ENTRY))
     });
     let entries: Vec<_> = entries
         .iter()

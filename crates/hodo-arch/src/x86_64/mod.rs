@@ -8,6 +8,7 @@ pub mod emit;
 pub mod entry;
 pub mod frames;
 pub mod hooks;
+pub mod patch;
 pub mod relocate;
 pub mod scan;
 pub mod simulate;

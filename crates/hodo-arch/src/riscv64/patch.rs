@@ -1,0 +1,331 @@
+//! What leads from code to an island and back: jumps, and bytes that stand for them.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::emit::{Code, Reach};
+use super::encode::i;
+use super::liveness::{Convention, dead_registers};
+use super::plan::options;
+use super::registers::{RA, T0, ZERO};
+use super::relocate::{RelocateError, Relocated, relocate};
+use super::rows::Kind;
+use super::scan::{Flow, Scanned, Sweep};
+use super::steps::FIXED;
+use super::stub::Body;
+use super::track::{Row, State, Step, Then, add_row, pushed, rows};
+use super::{JUMP, KEEP};
+use crate::Via;
+pub use crate::patch::{Displaced, Through, Window};
+use crate::stub::Registers;
+
+/// A breakpoint: `c.ebreak`.
+pub const TRAP: &[u8] = &[0x02, 0x90];
+
+/// Registers by which entries of the procedure linkage table jump: where to, and the link.
+const TARGET: u8 = 28;
+const LINK: u8 = 6;
+/// What no caller of a function of another file expects to be kept when it is entered: `t0`–`t6`.
+const FREE: u32 = 0xF000_00E0;
+/// And when it returns: these, and `a2`–`a7`.
+const FREE_BEHIND: u32 = FREE | 0x0003_F000;
+
+/// `c.addi sp, …` by 16 up or down.
+fn move_stack(code: &mut Code<'_>, up: bool) {
+    code.half(if up { 0x0141 } else { 0x1141 });
+}
+
+/// `c.sdsp register, 0(sp)`
+fn store_kept(code: &mut Code<'_>, register: u8) {
+    code.half(0xE002 | u16::from(register) << 2);
+}
+
+/// Puts a register on the stack.
+fn keep(code: &mut Code<'_>, register: u8) {
+    move_stack(code, false);
+    store_kept(code, register);
+}
+
+/// A jump at `from` to anywhere within 2 GiB; nothing if it is farther, or has no register.
+#[must_use]
+pub fn jump(from: u64, to: u64, via: Via) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity((JUMP + KEEP) as usize);
+    let mut code = Code::new(&mut bytes, from);
+    jump_by(&mut code, to, via)?;
+    Some(bytes)
+}
+
+fn jump_by(code: &mut Code<'_>, to: u64, via: Via) -> Option<()> {
+    match via {
+        Via::Nothing => code.jump(to, Reach::Jump, ZERO),
+        Via::Free(register) => code.jump(to, Reach::Pair, register),
+        Via::Kept(register) => {
+            keep(code, register);
+            code.jump(to, Reach::Pair, register)
+        }
+    }
+    .ok()
+}
+
+/// A short jump of so many bytes; nothing if it does not reach that far.
+#[must_use]
+pub fn hop(from: u64, to: u64, len: u8) -> Option<Vec<u8>> {
+    if len != 2 {
+        return jump(from, to, Via::Nothing);
+    }
+    let distance = to.wrapping_sub(from).cast_signed();
+    if !(-2048..2048).contains(&distance) || distance & 1 != 0 {
+        return None;
+    }
+    // The bits of c.j's distance, from bit 2 of the instruction on: 5, 3 to 1, 7, 6, 10, 9 and 8, 4, 11.
+    let bit = |from: u32, to: u32| (distance as u16 >> from & 1) << to;
+    let low = bit(5, 2) | bit(1, 3) | bit(2, 4) | bit(3, 5) | bit(7, 6) | bit(6, 7);
+    let high = bit(10, 8) | bit(8, 9) | bit(9, 10) | bit(4, 11) | bit(11, 12);
+    Some((0xA001 | low | high).to_le_bytes().to_vec())
+}
+
+/// Where short jumps of so many bytes from an address lead at most: memory of ours may be there.
+#[must_use]
+pub fn near(from: u64, len: u8) -> Option<Range<u64>> {
+    let reach = if len == 2 { 1 << 11 } else { 1 << 20 };
+    Some(from.saturating_sub(reach)..from.saturating_add(reach - 1))
+}
+
+/// A jump to anywhere, as far as it can be known: as far as others.
+#[must_use]
+pub fn far(from: u64, to: u64, via: Via) -> Option<Vec<u8>> {
+    jump(from, to, via)
+}
+
+/// There are no puns.
+#[must_use]
+pub fn pun(_: u64, _: [u8; 4], _: u8) -> Option<Range<u64>> {
+    None
+}
+
+/// Where what comes to a stub by a breakpoint enters it: where a register is put on the stack, as the jump does it.
+#[must_use]
+pub fn trap_entry(stub: u64, via: Via) -> u64 {
+    match via {
+        Via::Kept(_) => stub - KEEP,
+        _ => stub,
+    }
+}
+
+/// What stands before a stub for [`trap_entry`].
+pub fn before_stub(code: &mut Code<'_>, via: Via) {
+    if let Via::Kept(register) = via {
+        // The stub itself is where it was to be.
+        code.breakpoints(16 - KEEP as usize);
+        keep(code, register);
+    }
+}
+
+/// What takes a register back that the way back from a stub has put on the stack.
+#[must_use]
+pub fn take_back(back: Via) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Via::Kept(register) = back {
+        let mut code = Code::new(&mut bytes, 0);
+        // c.ldsp register, 0(sp)
+        code.half(0x4002 | 1 << 13 | u16::from(register) << 7);
+        move_stack(&mut code, true);
+    }
+    bytes
+}
+
+/// Moves the instructions `code` from `from` to `to`; behind them the code goes on at `resume`, by a jump that has its register in
+/// this way. A register that it keeps is taken back just before `resume`.
+///
+/// # Errors
+/// If they cannot be moved there.
+pub fn displace(
+    code: &[u8],
+    (from, resume): (u64, u64),
+    to: u64,
+    dead: &dyn Fn(u64) -> u32,
+    back: Via,
+) -> Result<Displaced, RelocateError> {
+    let mut moved = relocate(code, from, to, &options(dead))?;
+    let (mut rows, last) = frames(code, from, &moved);
+    let pieces = moved.map.iter();
+    let mut copies: Vec<_> = pieces
+        .map(|piece| (from + piece.old as u64, to + piece.new as u64))
+        .collect();
+    if moved.falls_through {
+        let end = moved.bytes.len();
+        copies.push((resume, to + end as u64));
+        if let (Via::Kept(_), Some(mut state)) = (back, last) {
+            state.lower(16);
+            add_row(&mut rows, end as u32 + 2, state.rule());
+        }
+        let target = match back {
+            Via::Kept(_) => resume - Via::TAKE,
+            _ => resume,
+        };
+        jump_by(&mut Code::new(&mut moved.bytes, to), target, back)
+            .ok_or(RelocateError::NoRegister { offset: code.len() })?;
+    }
+    let body = Body {
+        bytes: moved.bytes,
+        resume: None,
+        rows,
+        returns: false,
+    };
+    Ok(Displaced { body, copies })
+}
+
+/// Where the frame is in moved instructions that a function begins with, and behind them.
+fn frames(code: &[u8], from: u64, moved: &Relocated) -> (Vec<Row>, Option<State>) {
+    let scanned: Vec<Scanned> = Sweep::new(code, from).collect();
+    let index = |at: u64| {
+        let offset = usize::try_from(at.wrapping_sub(from)).ok()?;
+        moved.map.iter().position(|piece| piece.old == offset)
+    };
+    let steps: Vec<_> = scanned
+        .iter()
+        .zip(&moved.map)
+        .map(|(scanned, piece)| {
+            let insn = &scanned.insn;
+            let then = match insn.flow() {
+                Flow::Branch(to) => Then::Next(index(to)),
+                Flow::Jump(to) => Then::Stop(index(to)),
+                Flow::Call(_) | Flow::IndirectCall => Then::Call(insn.rd()),
+                Flow::Next => Then::Next(None),
+                Flow::IndirectJump | Flow::Return { .. } | Flow::Fault | Flow::Invalid => {
+                    Then::Stop(None)
+                }
+            };
+            Step {
+                at: piece.new as u32,
+                instruction: insn,
+                then,
+            }
+        })
+        .collect();
+    rows(&steps, moved.bytes.len() as u32, &[(0, State::ENTRY)])
+}
+
+/// What a stub does to call the function whose address is in the slot `got`. `site` is the instruction that used it: behind an
+/// entry of the procedure linkage table, the address 12 bytes behind its start tells the dynamic linker which one it was.
+///
+/// # Panics
+/// If slot or site are not within 2 GiB.
+#[must_use]
+pub fn call_through(at: u64, got: u64, through: Through, site: u64) -> Body {
+    let mut bytes = Vec::with_capacity(20);
+    let mut code = Code::new(&mut bytes, at);
+    if through == Through::Entry {
+        let near = code.address(LINK, site + 12, Reach::Pair);
+        assert!(near.is_ok(), "an entry that is too far away");
+    }
+    let near = code.load_from(TARGET, got);
+    assert!(near.is_ok(), "a slot that is too far away");
+    code.jr(TARGET);
+    let rule = pushed(0);
+    Body {
+        bytes,
+        resume: None,
+        rows: vec![Row { at: 0, rule }],
+        returns: false,
+    }
+}
+
+/// What is written at such a site of so many bytes; nothing if that is not possible. A call has to end where it ended.
+#[must_use]
+pub fn lead_through(at: u64, stub: u64, through: Through, len: u8) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len.into());
+    let mut code = Code::new(&mut bytes, at);
+    match through {
+        Through::Entry => code.jump(stub, Reach::Pair, TARGET).ok()?,
+        Through::Jump => code.jump(stub, Reach::Pair, LINK).ok()?,
+        Through::Call => {
+            let before = u64::from(len).checked_sub(JUMP)?;
+            for _ in 0..before / 2 {
+                code.half(1); // c.nop
+            }
+            code.jump_and_link(stub, Reach::Pair, RA, RA).ok()?;
+        }
+    }
+    Some(bytes)
+}
+
+/// Whether sites of this kind can have a stub of another kind that uses the same slot.
+#[must_use]
+pub fn shares(through: Through) -> bool {
+    through != Through::Entry
+}
+
+/// The registers that a stub at such a site may use. Calls through slots are calls of functions of other files.
+#[must_use]
+pub fn registers_through(through: Through) -> Registers {
+    Registers {
+        free: FREE,
+        free_behind: FREE_BEHIND,
+        via: match through {
+            Through::Entry => Via::Free(TARGET),
+            Through::Call => Via::Nothing,
+            Through::Jump => Via::Free(LINK),
+        },
+    }
+}
+
+/// What a jump at the start of a function's code displaces. The function is one that other files call.
+///
+/// # Errors
+/// Why there can be none.
+pub fn window(code: &[u8], addr: u64) -> Result<Window, String> {
+    /// Instructions that are looked at behind one for registers that are dead there.
+    const MOST: usize = 200;
+    let dead = |at| dead_registers(code, addr, at, MOST, Convention::Unknown) & !FIXED;
+    let mut end = addr;
+    let mut needs = Vec::new();
+    for scanned in Sweep::new(code, addr) {
+        if end >= addr + JUMP {
+            break;
+        }
+        if scanned.insn.flow() != Flow::Next || scanned.insn.kind == Kind::Ecall {
+            return Err("a branch in its first eight bytes".to_owned());
+        }
+        needs.push((scanned.insn.addr, dead(scanned.insn.addr)));
+        end = scanned.insn.end();
+    }
+    if end < addr + JUMP {
+        return Err("it is shorter than eight bytes".to_owned());
+    }
+    let into = Sweep::new(code, addr).any(|scanned| match scanned.flow {
+        Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to) => addr < to && to < end,
+        _ => false,
+    });
+    if into {
+        return Err("a branch into its first eight bytes".to_owned());
+    }
+    // The link registers last: jumps through them are taken for returns.
+    let choose = |dead: u32| {
+        let others = dead & !(1 << RA | 1 << T0);
+        let from = if others != 0 { others } else { dead };
+        (from != 0).then(|| 31 - from.leading_zeros() as u8)
+    };
+    let back = choose(dead(end)).ok_or("no register is free behind its first eight bytes")?;
+    Ok(Window {
+        end,
+        via: Via::Free(LINK),
+        back: Via::Free(back),
+        dead: needs,
+    })
+}
+
+impl Code<'_> {
+    /// `ld` from an address.
+    fn load_from(&mut self, rd: u8, address: u64) -> Result<(), super::emit::OutOfRange> {
+        let at = self.offset();
+        self.address(rd, address, Reach::Pair)?;
+        // The second instruction loads instead of adding.
+        let low = self.from(at + 4);
+        let low = u32::from_le_bytes([low[0], low[1], low[2], low[3]]);
+        self.replace(at + 4, low & !0x707F | i(super::encode::LOAD, 3, 0, 0, 0));
+        Ok(())
+    }
+}
