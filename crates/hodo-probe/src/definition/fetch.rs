@@ -146,6 +146,14 @@ fn register(cursor: &mut Cursor, start: usize) -> Result<Source> {
             {
                 return error.hint("vector registers cannot be fetched");
             }
+            let numbered = lower.trim_end_matches(|c: char| c.is_ascii_digit()) != lower;
+            let others = ["ft", "fs", "fa", "f", "v"];
+            if cfg!(target_arch = "riscv64")
+                && numbered
+                && others.contains(&lower.trim_end_matches(|c: char| c.is_ascii_digit()))
+            {
+                return error.hint("floating-point and vector registers cannot be fetched");
+            }
             if lower == "st" || lower == "st0" {
                 return error.hint("registers of the x87 cannot be fetched");
             }

@@ -15,8 +15,8 @@ use hodo_arch::riscv64::decode::Insn;
 use hodo_arch::riscv64::registers::{RA, SP, TP};
 
 pub use code::{
-    PROGRAM_COUNTER, REGISTERS, called_before, ends_thread, is_behind_call, jump_at, jump_target,
-    operand,
+    ARGUMENTS, PROGRAM_COUNTER, REGISTERS, RETURN_VALUE, STACK_ARGUMENTS, STACK_POINTER, TELLS_CPU,
+    called_before, ends_thread, fetched, is_behind_call, jump_at, jump_target, operand,
 };
 pub use step::{HANDLERS_STOP, Step, enter_handler, step};
 

@@ -2,7 +2,6 @@
 
 use anyhow::{Result, bail};
 use hodo_arch::native::detour::{Action, Block, Deed, Event, Fetch, Source};
-use hodo_probe::registers::x86_64::Whole;
 use hodo_probe::{Action as Wanted, Kind};
 use hodo_trace::Machine;
 use hodo_trace::format::{SHADOW_DISTANCE, record, tcb};
@@ -12,6 +11,7 @@ use super::conditions::Arguments;
 use super::counted::counter;
 use super::values::{fetches, returned};
 use super::{Probes, Spot, name_of};
+use crate::machine::STACK_POINTER;
 use crate::modules::Image;
 use crate::session::Session;
 
@@ -165,7 +165,7 @@ const KEPT_STACK: u32 = 8192;
 
 /// Bytes of the stack, and what they are called.
 fn snapshot(bytes: u32) -> (Vec<Fetch>, Vec<Value>) {
-    let values = vec![Fetch::Bytes(Source::Register(Whole::Rsp as u8), 0, bytes)];
+    let values = vec![Fetch::Bytes(Source::Register(STACK_POINTER), 0, bytes)];
     let described = json!({
         "name": STACK, "type": format!("x8[{bytes}]"), "word": 0, "value": 0, "shift": 0, "bits": 64,
     });
@@ -191,7 +191,7 @@ fn stack(shadow: bool) -> (Vec<Fetch>, Vec<Value>) {
     described[0]["value"] = values.len().into();
     values.append(&mut bytes);
     if shadow {
-        let top = Box::new(Source::Register(Whole::Rsp as u8));
+        let top = Box::new(Source::Register(STACK_POINTER));
         let at = Source::Plus(top, -SHADOW_DISTANCE.cast_signed());
         values.push(Fetch::Bytes(at, 0, KEPT_STACK));
     }

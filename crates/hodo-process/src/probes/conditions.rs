@@ -9,6 +9,8 @@ use hodo_arch::native::detour::{Arithmetic, Atom, Bits, Comparison, Test, Text};
 use hodo_probe::{BinaryOp, Expr, Scalar, Type, UnaryOp};
 use hodo_trace::format::tcb;
 
+use crate::machine::TELLS_CPU;
+
 /// What an argument of a definition is in a detour.
 #[derive(Debug, Clone)]
 pub(super) enum Known {
@@ -60,6 +62,9 @@ pub(super) struct Arguments<'a> {
     pub(super) rdpid: bool,
 }
 
+/// Why there is no `cpu`.
+const NO_CPU: &str = "cpu: no instruction of this processor tells which one it is";
+
 impl Arguments<'_> {
     /// The condition, ready to be emitted.
     ///
@@ -86,6 +91,7 @@ impl Arguments<'_> {
             }
             Expr::Pid => (Test::Thread(tcb::PID as u32), false),
             Expr::Tid => (Test::Thread(tcb::TID as u32), false),
+            Expr::Cpu if !TELLS_CPU => bail!(NO_CPU),
             Expr::Cpu => (Test::Processor(self.rdpid), false),
             Expr::Unary(op, operand) => {
                 let (operand, unsigned) = self.number(operand)?;
@@ -170,6 +176,24 @@ impl Arguments<'_> {
                 Known::Value(..) | Known::Number(_) | Known::Array => None,
             },
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processor_is_told_where_it_can_be() {
+        let arguments = Arguments {
+            known: &[],
+            types: &[],
+            rdpid: false,
+        };
+        match arguments.test(&Expr::Cpu) {
+            Ok(test) => assert_eq!((TELLS_CPU, test), (true, Test::Processor(false))),
+            Err(error) => assert_eq!((TELLS_CPU, error.to_string()), (false, NO_CPU.to_owned())),
         }
     }
 }

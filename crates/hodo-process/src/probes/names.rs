@@ -1,15 +1,20 @@
 //! The names of threads, where probes use them: the control block has each thread's name from its beginning on, and probes on
 //! libc's functions that give names keep it right.
 
-use hodo_arch::native::detour::{Action, Bits, Block, Comparison, Deed, Fetch, Source, Test};
-use hodo_probe::registers::x86_64::Whole;
+use hodo_arch::native::detour::{
+    Action, Arithmetic, Bits, Block, Comparison, Deed, Fetch, Source, Test,
+};
 use hodo_probe::{Action as Wanted, Definition, Expr, Source as From};
 use hodo_trace::format::tcb;
 
 use super::Probes;
+use crate::machine::ARGUMENTS;
 
 /// `PR_SET_NAME` of `prctl`.
 const SET_NAME: u64 = 15;
+
+/// More bytes than the block of a thread has, and less than there are from one to another: stacks lie between.
+const LONGEST_BLOCK: u64 = 4096;
 
 /// The functions that give names, in libc by whichever name.
 const FUNCTIONS: [&str; 2] = [
@@ -40,28 +45,34 @@ impl Probes {
 
 /// What such a probe does: the thread's own new name is copied.
 pub(super) fn follow(symbol: &str) -> Action {
-    let argument = |register: Whole| Source::Register(register as u8);
-    let (value, bits) = match symbol {
-        "prctl" => (Fetch::Word(Source::Number(SET_NAME)), 32),
-        // The number of a thread is the address of its block, as `fs` has it.
-        _ => (Fetch::Word(Source::ThreadPointer), 64),
+    let argument = |number: usize| Source::Register(ARGUMENTS[number]);
+    let (value, same) = match symbol {
+        "prctl" => {
+            let whole = |value| {
+                let bits = Bits {
+                    width: 32,
+                    ..Bits::ALL
+                };
+                Box::new(Test::Value(value, bits))
+            };
+            let same = Test::Compare(Comparison::Equal, false, whole(0), whole(1));
+            (Fetch::Word(Source::Number(SET_NAME)), same)
+        }
+        // The number of a thread is the address of its block, to which the thread pointer points, or to its end.
+        _ => {
+            let whole = |value| Box::new(Test::Value(value, Bits::ALL));
+            let distance = Test::Combine(Arithmetic::Subtract, false, whole(1), whole(0));
+            let most = Test::Number(LONGEST_BLOCK);
+            let same = Test::Compare(Comparison::Less, false, distance.into(), most.into());
+            (Fetch::Word(Source::ThreadPointer), same)
+        }
     };
-    let bits = Bits {
-        width: bits,
-        ..Bits::ALL
-    };
-    let same = Test::Compare(
-        Comparison::Equal,
-        false,
-        Test::Value(0, bits).into(),
-        Test::Value(1, bits).into(),
-    );
     Action::Block(Box::new(Block {
         base: tcb::BASE as u32,
         switch: None,
-        values: vec![Fetch::Word(argument(Whole::Rdi)), value],
+        values: vec![Fetch::Word(argument(0)), value],
         condition: Some(same),
-        deeds: vec![Deed::Name(argument(Whole::Rsi), tcb::COMM as u32)],
+        deeds: vec![Deed::Name(argument(1), tcb::COMM as u32)],
     }))
 }
 

@@ -2,15 +2,12 @@
 
 use anyhow::{Result, bail};
 use hodo_arch::native::detour::{Fetch, MOST_VALUES, MOST_WORDS, Source as From, fault_words};
-use hodo_probe::registers::{Register, x86_64::Part, x86_64::Whole};
 use hodo_probe::{Definition, Kind, Scalar, Source, Type};
 use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 use serde_json::{Value, json};
 
 use super::conditions::{Known, bits};
-
-/// Registers of the arguments, in the processor's numbering (System V ABI, x86-64 supplement, 3.2.3).
-const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
+use crate::machine::{ARGUMENTS, RETURN_VALUE, STACK_ARGUMENTS, STACK_POINTER, fetched};
 
 /// Refuses what cannot be done yet.
 pub(super) fn possible(definition: &Definition) -> Result<()> {
@@ -39,7 +36,7 @@ pub(super) fn possible(definition: &Definition) -> Result<()> {
             source = address;
         }
         if let Source::Register(register) = source
-            && !matches!(register, Register::X86_64(_))
+            && fetched(*register).is_none()
         {
             bail!("{register} is a register of another processor");
         }
@@ -206,29 +203,21 @@ struct Sources<'a> {
 impl Sources<'_> {
     /// A value. `part` becomes the bits that count, if it is a part of a register.
     fn value(&self, source: &Source, part: &mut (u32, u32)) -> Result<From> {
-        const STACK_POINTER: u8 = Whole::Rsp as u8;
         let stack =
             |entry: usize| From::Memory(Box::new(From::Register(STACK_POINTER)), entry as i32 * 8);
         Ok(match source {
-            Source::Register(Register::X86_64(register)) => {
-                *part = match register.part {
-                    Part::All => (0, 64),
-                    other => (other.shift(), other.bits()),
+            Source::Register(register) => {
+                let Some((from, bits)) = fetched(*register) else {
+                    bail!("{register} is a register of another processor");
                 };
-                match register.whole {
-                    Whole::Rip => From::Here,
-                    Whole::Flags => From::Flags,
-                    Whole::Cs => From::Segment(1),
-                    Whole::Ss => From::Segment(2),
-                    whole => From::Register(whole as u8),
-                }
+                *part = bits;
+                from
             }
             Source::Argument(number) => match ARGUMENTS.get(usize::from(*number) - 1) {
                 Some(register) => From::Register(*register),
-                // Above the return address.
-                None => stack(usize::from(*number) - ARGUMENTS.len()),
+                None => stack(STACK_ARGUMENTS + usize::from(*number) - 1 - ARGUMENTS.len()),
             },
-            Source::ReturnValue => From::Register(0),
+            Source::ReturnValue => From::Register(RETURN_VALUE),
             Source::Stack(entry) => stack(usize::from(*entry)),
             Source::Immediate(number) => From::Number(number.cast_unsigned()),
             source if source.is_memory() => {

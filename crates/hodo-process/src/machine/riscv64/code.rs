@@ -1,6 +1,8 @@
 //! Instructions of ours and of programs, as far as their bytes have to be known.
 
-use hodo_arch::riscv64::registers::{NAMES, RA};
+use hodo_arch::detour::Source;
+use hodo_arch::riscv64::registers::{NAMES, RA, SP};
+use hodo_probe::Register;
 
 use super::SYSTEM_CALL;
 use crate::machine::Operand;
@@ -85,6 +87,27 @@ pub fn ends_thread(code: &[u8]) -> bool {
 
 /// The general registers by the processor's numbers.
 pub const REGISTERS: [&str; 32] = NAMES;
+/// Whether programs can tell which processor they run on, without the kernel.
+pub const TELLS_CPU: bool = false;
+/// The stack pointer, and where functions return a value, by number.
+pub const STACK_POINTER: u8 = SP;
+pub const RETURN_VALUE: u8 = 10;
+/// Registers of the first arguments.
+pub const ARGUMENTS: [u8; 8] = [10, 11, 12, 13, 14, 15, 16, 17];
+/// The word of the stack with the first argument that is not in a register, when a function is entered.
+pub const STACK_ARGUMENTS: usize = 0;
+
+/// Where a register's value comes from, and which bits of it count: the lowest, and how many. None: it is another processor's.
+pub fn fetched(register: Register) -> Option<(Source, (u32, u32))> {
+    use hodo_probe::registers::riscv64::Register::{Pc, X};
+    let source = match register {
+        Register::Riscv64(Pc) => Source::Here,
+        Register::Riscv64(X(number)) => Source::Register(number),
+        _ => return None,
+    };
+    Some((source, (0, 64)))
+}
+
 /// The address of the instruction, as a register.
 pub const PROGRAM_COUNTER: &str = "pc";
 
