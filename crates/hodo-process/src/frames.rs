@@ -4,7 +4,7 @@
 use anyhow::Result;
 use hodo_trace::format::SHADOW_DISTANCE;
 
-use crate::machine::{frame, is_frame};
+use crate::machine::{RETURNS_BELOW, STUB_FRAME, frame, is_frame};
 use crate::maps::Mapping;
 use crate::remote::{self, Memory};
 
@@ -19,6 +19,33 @@ pub struct SignalFrame {
     pub at: u64,
     /// The address.
     pub pc: u64,
+    /// The stack pointer there.
+    pub sp: u64,
+}
+
+/// A return address that leads into a stub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Return {
+    /// It is so far below S.
+    Below(u64),
+    /// It is somewhere below S, not far.
+    Somewhere,
+}
+
+/// What became of return addresses.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// Where they are.
+    pub slots: Vec<u64>,
+    /// Where one is for which no real one was found.
+    pub lost: Vec<u64>,
+}
+
+/// The real return address of the frame whose S this is, if it is known.
+pub fn shadow(memory: &Memory, s: u64) -> Option<u64> {
+    let address = memory.read_u64(s.checked_sub(SHADOW_DISTANCE)?).ok()?;
+    // The top bit marks open frames (`--check-frames`).
+    Some(address & !(1 << 63)).filter(|&address| address != 0)
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
@@ -61,6 +88,7 @@ pub fn signal_frames(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Vec<
                 found.push(SignalFrame {
                     at: sp + at as u64 + frame::PC,
                     pc,
+                    sp: saved,
                 });
                 todo.push(saved & !7);
             }
@@ -88,12 +116,12 @@ pub fn restore_returns(
     pid: i32,
     memory: &Memory,
     maps: &[Mapping],
-    is_return: &mut dyn FnMut(u64) -> bool,
-) -> Result<Vec<u64>> {
+    is_return: &mut dyn FnMut(u64) -> Option<Return>,
+) -> Result<Restored> {
     use std::os::unix::fs::FileExt;
     const STEP: u64 = 1 << 15;
     let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap"))?;
-    let mut slots = Vec::new();
+    let mut restored = Restored::default();
     let stacks = maps
         .iter()
         .filter(|m| m.writable && m.start > SHADOW_DISTANCE + PAGE);
@@ -111,49 +139,53 @@ pub fn restore_returns(
                     continue;
                 }
                 let shadow = (page + index as u64) * PAGE;
-                restore_page(memory, mapping, shadow, is_return, &mut slots)?;
+                restore_page(memory, mapping, shadow, is_return, &mut restored)?;
             }
             page += pages;
         }
     }
-    Ok(slots)
+    Ok(restored)
 }
 
 fn restore_page(
     memory: &Memory,
     mapping: &Mapping,
     shadow: u64,
-    is_return: &mut dyn FnMut(u64) -> bool,
-    slots: &mut Vec<u64>,
+    is_return: &mut dyn FnMut(u64) -> Option<Return>,
+    restored: &mut Restored,
 ) -> Result<()> {
-    let from = (shadow + SHADOW_DISTANCE).max(mapping.start);
+    let from = (shadow + SHADOW_DISTANCE - RETURNS_BELOW).max(mapping.start);
     let to = (shadow + PAGE + SHADOW_DISTANCE).min(mapping.end);
     if from >= to {
         return Ok(());
     }
-    let mut real = vec![0; (to - from) as usize];
-    let mut now = real.clone();
-    if memory.read(from - SHADOW_DISTANCE, &mut real).is_err()
-        || memory.read(from, &mut now).is_err()
-    {
+    let mut now = vec![0; (to - from) as usize];
+    if memory.read(from, &mut now).is_err() {
         return Ok(());
     }
-    for at in (0..real.len()).step_by(8) {
-        let (Some(address), Some(present)) = (word(&real, at), word(&now, at)) else {
-            continue;
+    for (at, present) in (from..).step_by(8).zip(now.chunks_exact(8)) {
+        let present = u64::from_le_bytes(present.try_into().unwrap_or_default());
+        let address = match is_return(present) {
+            None => continue,
+            Some(Return::Below(distance)) => self::shadow(memory, at + distance),
+            // S is a multiple of 16. What else has a shadow there is of calls that were made deeper in the stack.
+            Some(Return::Somewhere) => ((at + 8).next_multiple_of(16)..=at + RETURNS_BELOW)
+                .step_by(16)
+                .find_map(|s| self::shadow(memory, s)),
         };
-        // The top bit marks open frames (`--check-frames`).
-        let address = address & !(1 << 63);
-        if address != 0 && is_return(present) {
-            memory.write(from + at as u64, &address.to_le_bytes())?;
-            slots.push(from + at as u64);
+        match address {
+            Some(address) => {
+                memory.write(at, &address.to_le_bytes())?;
+                restored.slots.push(at);
+            }
+            None => restored.lost.push(at),
         }
     }
     Ok(())
 }
 
 /// An exception on its way remembers its handler by the address of the frame below (`private_2` of `_Unwind_Exception`, in the
-/// unwinders of gcc), which has changed where that was a stub's: by eight bytes. `pointers`: where exceptions may be.
+/// unwinders of gcc), which has changed where that was a stub's: by [`STUB_FRAME`]. `pointers`: where exceptions may be.
 ///
 /// # Errors
 /// If the process's memory cannot be written.
@@ -179,7 +211,7 @@ pub fn correct_exceptions(
             && stop == Some(0)
             && let Some(frame) = frame.filter(|frame| slots.contains(frame))
         {
-            memory.write(at + 24, &(frame + 8).to_le_bytes())?;
+            memory.write(at + 24, &(frame + STUB_FRAME).to_le_bytes())?;
             done.push(at);
         }
     }

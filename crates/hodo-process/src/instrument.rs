@@ -316,7 +316,7 @@ fn tell_failures(image: &Image, patches: &Patches, context: &mut Work<'_>) -> Re
 /// Writes patches, neighbours together.
 fn apply(
     memory: &Memory,
-    image: &Image,
+    image: &Rc<Image>,
     bias: u64,
     patches: &Patches,
     space: &mut Space,
@@ -378,7 +378,7 @@ fn apply(
         space.files.push(Placed {
             range: start.wrapping_add(bias)..image.end.wrapping_add(bias),
             bias,
-            path: Rc::from(&*image.path),
+            image: Rc::clone(image),
         });
     }
     Ok(())

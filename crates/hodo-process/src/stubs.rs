@@ -40,15 +40,13 @@ impl Stubs {
         stub.is_some_and(|stub| at < stub.slow)
     }
 
-    /// Is this where a traced function returns to?
-    pub fn returns_to(&self, memory: &Memory, at: u64) -> bool {
-        let Some(stub) = self.all[..self.all.partition_point(|stub| stub.start <= at)].last()
-        else {
-            return false;
-        };
+    /// If this is where a traced function returns to: where that function is, 0 if its stub does not tell.
+    pub fn returns_to(&self, memory: &Memory, at: u64) -> Option<u64> {
+        let stub = self.all[..self.all.partition_point(|stub| stub.start <= at)].last()?;
         // Behind the call of its body.
-        at > stub.start
+        let is_it = at > stub.start
             && at < stub.slow.max(stub.body)
-            && machine::called_before(memory, at) == Some(stub.body)
+            && machine::called_before(memory, at) == Some(stub.body);
+        is_it.then_some(stub.original)
     }
 }

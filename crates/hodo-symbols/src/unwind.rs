@@ -22,6 +22,8 @@ pub(crate) struct Range {
     pub lsda: Option<u64>,
     /// Functions go on here after an exception that begin elsewhere.
     pub part: bool,
+    /// How far below the frame's address the return address is kept, if it is anywhere.
+    kept: Option<i32>,
     /// Where in `Tables::rows` its rows are.
     rows: std::ops::Range<u32>,
 }
@@ -50,23 +52,42 @@ pub struct Row {
 /// What the unwind tables tell about frames.
 #[derive(Debug, Clone, Default)]
 pub struct Frames {
-    /// Sorted by address, without overlap: start, end, rows.
-    ranges: Vec<(u64, u64, std::ops::Range<u32>)>,
+    /// Sorted by address, without overlap.
+    ranges: Vec<FrameRange>,
     rows: Vec<Row>,
+}
+
+/// What is known of a range of addresses.
+#[derive(Debug, Clone)]
+struct FrameRange {
+    start: u64,
+    end: u64,
+    /// Which of the rows are its own.
+    rows: std::ops::Range<u32>,
+    /// See [`Frames::return_address`].
+    kept: Option<i32>,
 }
 
 impl Frames {
     /// The rows of the range that holds an address: the first is for its start. None where no range does.
     #[must_use]
     pub fn rows(&self, addr: u64) -> &[Row] {
-        let at = self.ranges.partition_point(|range| range.0 <= addr);
-        let Some((_, end, rows)) = at.checked_sub(1).map(|at| &self.ranges[at]) else {
-            return &[];
-        };
-        if addr >= *end {
-            return &[];
-        }
-        &self.rows[rows.start as usize..rows.end as usize]
+        self.range(addr).map_or(&[], |range| {
+            &self.rows[range.rows.start as usize..range.rows.end as usize]
+        })
+    }
+
+    fn range(&self, addr: u64) -> Option<&FrameRange> {
+        let at = self.ranges.partition_point(|range| range.start <= addr);
+        let range = &self.ranges[at.checked_sub(1)?];
+        (addr < range.end).then_some(range)
+    }
+
+    /// How far below the frame's address the function that holds `addr` keeps its return address on the stack: always in the
+    /// same place, if it does. On x86-64 calls put it there.
+    #[must_use]
+    pub fn return_address(&self, addr: u64) -> Option<i32> {
+        self.range(addr)?.kept
     }
 
     /// Where the frame is at an instruction.
@@ -99,7 +120,12 @@ impl Tables {
         let mut ranges: Vec<_> = Vec::with_capacity(self.ranges.len());
         for range in self.ranges {
             let end = range.addr.saturating_add(range.size);
-            ranges.push((range.addr, end, range.rows));
+            ranges.push(FrameRange {
+                start: range.addr,
+                end,
+                rows: range.rows,
+                kept: range.kept,
+            });
         }
         Frames {
             ranges,
@@ -191,6 +217,8 @@ where
                 told: false,
                 cfa: Cfa::Other,
                 returns: true,
+                factor: cie.data_alignment_factor(),
+                kept: None,
             };
             let mut instructions = cie.instructions(section, bases);
             while let Ok(Some(instruction)) = instructions.next() {
@@ -200,7 +228,7 @@ where
         });
         let first = found.rows.len() as u32;
         let instructions = fde.instructions(section, bases);
-        rows(
+        let kept = rows(
             state,
             instructions,
             fde.initial_address(),
@@ -217,6 +245,7 @@ where
             signal: fde.is_signal_trampoline(),
             lsda,
             part: false,
+            kept,
             rows: first..found.rows.len() as u32,
         });
     }
@@ -232,6 +261,10 @@ struct State {
     cfa: Cfa,
     /// There is a return address.
     returns: bool,
+    /// What offsets from the frame's address are multiplied by.
+    factor: i64,
+    /// How far below that address the return address is or was kept.
+    kept: Option<i32>,
 }
 
 impl State {
@@ -285,10 +318,16 @@ impl State {
             CallFrameInstruction::Undefined { register } if register == self.return_column => {
                 self.returns = false;
             }
-            CallFrameInstruction::Offset { register, .. }
-            | CallFrameInstruction::Restore { register }
-                if register == self.return_column =>
-            {
+            CallFrameInstruction::Offset {
+                register,
+                factored_offset,
+            } if register == self.return_column => {
+                self.returns = true;
+                let offset = i64::try_from(factored_offset).unwrap_or(i64::MAX);
+                let below = offset.saturating_mul(self.factor).saturating_neg();
+                self.kept = i32::try_from(below).ok();
+            }
+            CallFrameInstruction::Restore { register } if register == self.return_column => {
                 self.returns = true;
             }
             _ => {}
@@ -296,14 +335,15 @@ impl State {
     }
 }
 
-/// The rows of one range: one for its start, and one for each place where something changes.
+/// The rows of one range: one for its start, and one for each place where something changes. Returns how far below the frame's
+/// address the return address is kept.
 fn rows(
     mut state: State,
     mut instructions: gimli::CallFrameInstructionIter<'_, Reader<'_>>,
     start: u64,
     factor: u64,
     rows: &mut Vec<Row>,
-) {
+) -> Option<i32> {
     let mut remembered = Vec::new();
     let mut addr = start;
     let first = rows.len();
@@ -318,7 +358,9 @@ fn rows(
                 continue;
             }
             CallFrameInstruction::RestoreState => {
+                let kept = state.kept;
                 state = remembered.pop().unwrap_or(state);
+                state.kept = state.kept.or(kept);
                 continue;
             }
             _ => {
@@ -330,6 +372,7 @@ fn rows(
         addr = next.max(addr);
     }
     push(rows, first, state.row(addr));
+    state.kept
 }
 
 fn push(rows: &mut Vec<Row>, first: usize, row: Row) {

@@ -41,6 +41,19 @@ __attribute__((noipa)) int sized(int count) {
     return inner(count, room) + room[1] + many;
 }
 
+/* Keeps its return address below the room for its arguments. */
+__attribute__((noipa)) int listed(int count, ...) {
+    __builtin_va_list all;
+    __builtin_va_start(all, count);
+    int sum = inner(count, __builtin_va_arg(all, char *)) + 1;
+    __builtin_va_end(all);
+    return sum;
+}
+
+__attribute__((noipa)) int leaf(int count) {
+    return count + many;
+}
+
 int main(void) {
     return sized(many) == 99;
 }
@@ -123,9 +136,13 @@ fn frames_are_told_in_terms_of_both_registers() {
         let rows = symbols.frames.rows(function.addr);
         assert_eq!((rows[0].addr, rows[0].cfa), (function.addr, Cfa::Stack(0)));
         assert!(rows.len() > 1, "{name}");
+        assert_eq!(symbols.frames.return_address(function.addr), Some(8));
         let moved = |cfa| matches!(cfa, Cfa::Stack(1..) | Cfa::Frame(_));
         assert!(rows.iter().any(|row| moved(row.cfa)), "{name}");
     }
+    let kept = |name| symbols.frames.return_address(function(name).addr + 2);
+    assert_eq!(kept("leaf"), None);
+    assert!(kept("listed").is_some_and(|below| below >= 64));
     // One that moves its stack pointer by a number that is not known.
     let rows = symbols.frames.rows(function("sized").addr);
     assert!(rows.iter().any(|row| matches!(row.cfa, Cfa::Frame(_))));

@@ -1,7 +1,6 @@
 //! What is known of an address space, and what of it is ours.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::rc::Rc;
 
 use hodo_patch::{Copied, Patches, Raise, Used};
@@ -12,7 +11,7 @@ use super::keys::Keys;
 use crate::context::Moved;
 use crate::machine::{self, WORKSHOP};
 use crate::maps::Mapping;
-use crate::modules::Version;
+use crate::modules::{Image, Version};
 use crate::remote::Memory;
 use crate::stubs::Stubs;
 
@@ -89,7 +88,7 @@ pub struct Placed {
     /// Runtime minus link-time address.
     pub bias: u64,
     /// Which.
-    pub path: Rc<Path>,
+    pub image: Rc<Image>,
 }
 
 /// A file's code in memory.
@@ -120,6 +119,12 @@ impl Space {
         self.islands.iter().any(inside)
             || inside(&(self.workshop, WORKSHOP))
             || self.spots.iter().any(|&(page, _)| inside(&(page, 4096)))
+    }
+
+    /// The file at an address whose code was changed, and the address in it.
+    pub fn file_at(&self, at: u64) -> Option<(&Image, u64)> {
+        let file = self.files.iter().find(|file| file.range.contains(&at))?;
+        Some((&file.image, at.wrapping_sub(file.bias)))
     }
 
     /// Is this where the code of a hook goes on behind a call that it makes? `memory` is that of the process.

@@ -284,6 +284,21 @@ impl Regs {
             .map(move |register| regs.get(register))
     }
 
+    /// The return address that is in a register.
+    pub fn return_address(&self) -> Option<u64> {
+        Some(self.get(RA))
+    }
+
+    /// Has the function return elsewhere, whose return address is in a register.
+    pub fn set_return_address(&mut self, to: u64) {
+        self.set(RA, to);
+    }
+
+    /// The register that is the frame pointer where there is one.
+    pub fn frame_pointer(&self) -> u64 {
+        self.get(FP)
+    }
+
     /// If the thread is at an instruction that reads the time counter: does it in its place. Nobody can forbid it.
     ///
     /// # Errors
@@ -326,6 +341,7 @@ impl Regs {
     }
 }
 
+const FP: u8 = 8;
 const A0: u8 = 10;
 const A7: u8 = 17;
 
@@ -382,6 +398,8 @@ pub mod frame {
     pub const PC: u64 = CONTEXT + 176;
     /// How far the stack pointer is above the frame when the handler's return enters the kernel.
     pub const RETURNED: u64 = 0;
+    /// Of the interrupted function's return address, and of its frame pointer, if the first is in a register.
+    pub const RETURN: Option<(u64, u64)> = Some((PC + 8, PC + 8 * 8));
     /// Behind the general and floating-point registers: a word of zeros, and what sort of further registers follows.
     pub(super) const RESERVED: usize = PC as usize + 256 + 516;
     pub(super) const MAGIC: usize = RESERVED + 4;
@@ -393,6 +411,16 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at + 8)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
+
+/// How far below S the return address of a function is on the stack. `kept`: what unwind tables tell. None: that is not known.
+pub fn return_below(kept: Option<i32>) -> Option<u64> {
+    u64::try_from(kept?).ok()
+}
+
+/// It is no farther below than this.
+pub const RETURNS_BELOW: u64 = 1024;
+/// By so much a stub's frame is lower than that of the function would be.
+pub const STUB_FRAME: u64 = 0;
 
 /// Does a signal handler's frame begin at these bytes of a stack?
 pub fn is_frame(stack: &[u8], _memory: &Memory, maps: &[Mapping]) -> bool {

@@ -192,6 +192,19 @@ impl Regs {
         ]
     }
 
+    /// The return address that is in a register. Calls put it on the stack here.
+    pub fn return_address(&self) -> Option<u64> {
+        None
+    }
+
+    /// Has the function return elsewhere, whose return address is in a register.
+    pub fn set_return_address(&mut self, _to: u64) {}
+
+    /// The register that is the frame pointer where there is one.
+    pub fn frame_pointer(&self) -> u64 {
+        self.0.rbp
+    }
+
     /// If the thread is at an instruction that reads the time counter: does it in its place. Tells whether it was that.
     ///
     /// # Errors
@@ -304,6 +317,8 @@ pub mod frame {
     pub const PC: u64 = 8 + 40 + 16 * 8;
     /// How far the stack pointer is above the frame when the handler's return enters the kernel: it has taken the first word.
     pub const RETURNED: u64 = 8;
+    /// Of the interrupted function's return address, and of its frame pointer, if the first is in a register.
+    pub const RETURN: Option<(u64, u64)> = None;
     pub(super) const SEGMENTS: usize = 8 + 40 + 18 * 8;
     /// The selector of 64-bit code.
     pub(super) const USER_CODE: u16 = 0x33;
@@ -313,6 +328,16 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at + 8)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
+
+/// How far below S the return address of a function is on the stack. `_kept`: what unwind tables tell. None: that is not known.
+pub fn return_below(_kept: Option<i32>) -> Option<u64> {
+    Some(0)
+}
+
+/// It is no farther below than this.
+pub const RETURNS_BELOW: u64 = 0;
+/// By so much a stub's frame is lower than that of the function would be.
+pub const STUB_FRAME: u64 = 8;
 
 /// Does a signal handler's frame begin at these bytes of a stack?
 pub fn is_frame(stack: &[u8], memory: &Memory, maps: &[Mapping]) -> bool {

@@ -216,10 +216,9 @@ impl Tracer<'_> {
         let counts = &mut self.modules.probes.counts;
         for turn in turns {
             let (Turn::Left(at) | Turn::Shared(at) | Turn::Came(at)) = turn;
-            let Some(file) = space.files.iter().find(|file| file.range.contains(&at)) else {
+            let Some((file, addr)) = space.file_at(at) else {
                 continue;
             };
-            let addr = at.wrapping_sub(file.bias);
             match turn {
                 Turn::Left(_) => counts.leave(&file.path, addr),
                 Turn::Shared(_) => counts.share(&file.path, addr),

@@ -6,12 +6,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use hodo_symbols::Cfa;
 
 use super::{SharedSpace, Tracer, skip_fetch};
 use crate::context::Moved;
-use crate::frames;
+use crate::frames::{self, Return};
 use crate::instrument::{self, Space};
-use crate::machine;
+use crate::machine::{self, frame::PC, frame::RETURN};
 use crate::maps::{self, Mapping};
 use crate::remote::{self, Memory, Syscalls};
 use crate::stops;
@@ -365,15 +366,48 @@ fn settle(
         .cloned()
         .collect();
     let mut pointers = Vec::new();
+    let mut sps = Vec::new();
+    let mut is_return = |at| {
+        let mut stubs = space.stubs.iter();
+        let function = (stubs.find_map(|stubs| stubs.returns_to(memory, at)))
+            .or_else(|| table.calls_body(memory, at).filter(|_| space.holds(at)))?;
+        let kept =
+            (space.file_at(function)).and_then(|(file, addr)| file.frames().return_address(addr));
+        Some(machine::return_below(kept).map_or(Return::Somewhere, Return::Below))
+    };
     for &tid in tids {
-        let Ok(regs) = remote::regs(tid) else {
+        let Ok(mut regs) = remote::regs(tid) else {
             continue;
         };
+        sps.push(regs.sp());
+        if let Some(back) = regs.return_address().filter(|&at| space.holds(at))
+            && is_return(back).is_some()
+        {
+            match real(&space, memory, regs.pc(), regs.sp(), regs.frame_pointer()) {
+                Some(address) => {
+                    regs.set_return_address(address);
+                    remote::set_regs(tid, &regs)?;
+                }
+                None => left = Some("a thread will return into it"),
+            }
+        }
         for frame in frames::signal_frames(tid, memory, maps)? {
             match table.original(frame.pc) {
                 _ if !space.holds(frame.pc) => {}
                 Some(original) => memory.write(frame.at, &original.to_le_bytes())?,
                 None => left = Some("a signal handler will return into it"),
+            }
+            if let Some((at, pointer)) = RETURN {
+                let at = frame.at - PC + at;
+                let back = memory.read_u64(at)?;
+                if space.holds(back) && is_return(back).is_some() {
+                    let pc = table.original(frame.pc).unwrap_or(frame.pc);
+                    let pointer = memory.read_u64(frame.at - PC + pointer)?;
+                    match real(&space, memory, pc, frame.sp, pointer) {
+                        Some(address) => memory.write(at, &address.to_le_bytes())?,
+                        None => left = Some("a signal handler will return into it"),
+                    }
+                }
             }
         }
         let words = frames::top_words(tid, memory, maps, HOOKED)?;
@@ -393,16 +427,35 @@ fn settle(
         pointers.extend(words);
     }
     if space.stubs.iter().any(|stubs| !stubs.is_empty()) || !space.copies.is_empty() {
-        let mut is_return = |at| {
-            space.stubs.iter().any(|stubs| stubs.returns_to(memory, at))
-                || (space.holds(at) && table.calls_body(memory, at))
+        let restored = frames::restore_returns(first, memory, &stacks, &mut is_return)?;
+        if !restored.slots.is_empty() {
+            frames::correct_exceptions(memory, maps, pointers.into_iter(), &restored.slots)?;
+        }
+        // Below the stack pointer there is nothing to return to; elsewhere, it may be what was left there.
+        let stack = |at: u64| stacks.iter().find(|m| (m.start..m.end).contains(&at));
+        let is_in_use = |&at: &u64| {
+            let Some(stack) = stack(at) else { return true };
+            let mut sps = sps
+                .iter()
+                .filter(|sp| (stack.start..stack.end).contains(sp));
+            sps.next().is_none_or(|&sp| at >= sp)
         };
-        let slots = frames::restore_returns(first, memory, &stacks, &mut is_return)?;
-        if !slots.is_empty() {
-            frames::correct_exceptions(memory, maps, pointers.into_iter(), &slots)?;
+        if restored.lost.iter().any(is_in_use) {
+            left = Some("a function will return into it");
         }
     }
     Ok(left)
+}
+
+/// The real return address of the function that is executed at `pc`, if unwind tables tell where its frame is.
+fn real(space: &Space, memory: &Memory, pc: u64, sp: u64, pointer: u64) -> Option<u64> {
+    let (file, addr) = space.file_at(pc)?;
+    let (base, offset) = match file.frames().at(addr)? {
+        Cfa::Stack(offset) => (sp, offset),
+        Cfa::Frame(offset) => (pointer, offset),
+        Cfa::Other => return None,
+    };
+    frames::shadow(memory, base.wrapping_add_signed(offset.into()))
 }
 
 /// The code of unwinders.
@@ -425,9 +478,10 @@ impl Table {
         Self(Moved::of(&mut space.borrow_mut()))
     }
 
-    /// Is this where the detour of a return probe comes back to, behind the call of its function's code?
-    fn calls_body(&self, memory: &Memory, at: u64) -> bool {
-        machine::called_before(memory, at).is_some_and(|body| self.original(body).is_some())
+    /// If this is where the detour of a return probe comes back to, behind the call of its function's code: where that
+    /// function is.
+    fn calls_body(&self, memory: &Memory, at: u64) -> Option<u64> {
+        self.original(machine::called_before(memory, at)?)
     }
 
     fn original(&self, at: u64) -> Option<u64> {
