@@ -22,8 +22,16 @@ mod arch_syscalls;
 mod arch;
 
 pub use arch::{Runtime, runtime};
-#[cfg(target_arch = "x86_64")]
-pub use arch_syscalls::syscalls;
+
+/// The code around system calls, ready to be copied into a target; nothing where there is none for this kind of processor.
+#[must_use]
+pub fn syscalls() -> Option<Syscalls> {
+    #[cfg(target_arch = "x86_64")]
+    let code = Some(arch_syscalls::syscalls());
+    #[cfg(not(target_arch = "x86_64"))]
+    let code = None;
+    code
+}
 
 /// The code around system calls, and where its entries are, as offsets into it.
 #[derive(Debug, Clone, Copy)]

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hodo_arch::Via;
+use hodo_arch::code::{Flow, Insn, Isa};
 use hodo_arch::native::detour::{self, Action, Detour, DetourError, Place, When};
 use hodo_arch::native::emit::Code;
 use hodo_arch::native::frames;
 use hodo_arch::native::patch::before_stub;
-use hodo_arch::native::scan::{Flow, Insn, Sweep};
 use hodo_arch::native::stub::Body;
 use hodo_arch::native::track::{Row, Rule};
 use hodo_plan::model::SitePlan;
@@ -203,7 +203,7 @@ fn call_in_place<'c>(
     original: impl Fn(Range<u64>) -> Option<&'c [u8]>,
 ) -> Option<usize> {
     let start = site.displaced.start;
-    let last = Sweep::new(code, start).last()?;
+    let last = Isa::NATIVE.sweep(code, start).last()?;
     let at = (last.addr - start) as usize;
     let is_call = matches!(last.flow, Flow::Call(_) | Flow::IndirectCall);
     // A branch of the region would lead past its probes.
@@ -211,5 +211,5 @@ fn call_in_place<'c>(
         |insn: Insn| matches!(insn.flow, Flow::Branch(to) | Flow::Jump(to) if to == last.addr);
     let free = last.addr >= site.patch + u64::from(site.patch_len);
     let stays = original(last.addr..site.displaced.end) == Some(&code[at..]);
-    (is_call && free && stays && !Sweep::new(code, start).any(leads_there)).then_some(at)
+    (is_call && free && stays && !Isa::NATIVE.sweep(code, start).any(leads_there)).then_some(at)
 }
