@@ -1,9 +1,10 @@
 //! From a stack that was kept to the callers on it, by the unwind tables of the files that they are in.
 
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CfaRule, EhFrame, EhFrameOffset, Encoding, EndianSlice,
-    EvaluationResult, Expression, Format, FrameDescriptionEntry, LittleEndian, Location, Register,
-    RegisterRule, UnwindContext, UnwindSection, Value,
+    BaseAddresses, CallFrameInstruction, CfaRule, DebugFrame, DebugFrameOffset, EhFrame,
+    EhFrameOffset, Encoding, EndianSlice, EvaluationResult, Expression, Format,
+    FrameDescriptionEntry, LittleEndian, Location, Register, RegisterRule, UnwindContext,
+    UnwindOffset, UnwindSection, Value,
 };
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
@@ -28,6 +29,12 @@ impl Registers {
     pub fn new(machine: Machine) -> Self {
         let known = [None; COLUMNS];
         Self { machine, known }
+    }
+
+    /// Whose they are.
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        self.machine
     }
 
     /// The value of a general register is known. `register` is the processor's number.
@@ -73,13 +80,65 @@ impl Registers {
 /// The unwind tables of a file.
 #[derive(Debug, Clone, Default)]
 pub struct Unwinder {
-    table: Vec<u8>,
+    /// `.eh_frame`
+    loaded: Entries,
+    /// `.debug_frame`: programs that need no unwind tables have them only for debuggers.
+    debug: Entries,
     table_at: u64,
     text_at: u64,
     data_at: u64,
-    /// Sorted by address: start, end, where the entry is.
-    entries: Vec<(u64, u64, usize)>,
     machine: Option<Machine>,
+}
+
+/// A section with an unwind table.
+#[derive(Debug, Clone, Default)]
+struct Entries {
+    data: Vec<u8>,
+    /// Sorted by address: start, end, where the entry is.
+    all: Vec<(u64, u64, usize)>,
+}
+
+impl Entries {
+    fn find(&self, addr: u64) -> Option<usize> {
+        let after = self.all.partition_point(|entry| entry.0 <= addr);
+        let &(_, end, offset) = self.all.get(after.checked_sub(1)?)?;
+        (addr < end).then_some(offset)
+    }
+
+    /// Of `.eh_frame`.
+    fn loaded(&self) -> EhFrame<Reader<'_>> {
+        let mut table = EhFrame::new(&self.data, LittleEndian);
+        table.set_address_size(8);
+        table
+    }
+
+    /// Of `.debug_frame`.
+    fn debug(&self) -> DebugFrame<Reader<'_>> {
+        let mut table = DebugFrame::new(&self.data, LittleEndian);
+        table.set_address_size(8);
+        table
+    }
+}
+
+/// Start, end and place of all entries of a table, sorted.
+fn entries<'a, S>(table: &S, bases: &BaseAddresses) -> Vec<(u64, u64, usize)>
+where
+    S: UnwindSection<Reader<'a>, Offset: UnwindOffset>,
+{
+    let mut found = Vec::new();
+    let mut all = table.entries(bases);
+    while let Ok(Some(entry)) = all.next() {
+        let gimli::CieOrFde::Fde(partial) = entry else {
+            continue;
+        };
+        let Ok(fde) = partial.parse(S::cie_from_offset) else {
+            continue;
+        };
+        let start = fde.initial_address();
+        found.push((start, start.saturating_add(fde.len()), fde.offset()));
+    }
+    found.sort_unstable();
+    found
 }
 
 /// A caller.
@@ -94,7 +153,7 @@ pub struct Caller {
 }
 
 impl Unwinder {
-    /// Reads `.eh_frame` of a file; nothing, if there is none.
+    /// Reads `.eh_frame` and `.debug_frame` of a file; nothing, if there is none.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         let Ok(elf) = ElfFile64::<object::LittleEndian>::parse(bytes) else {
@@ -104,40 +163,26 @@ impl Unwinder {
             elf.section_by_name(name)
                 .map_or(0, |section| section.address())
         };
-        let Some(section) = elf.section_by_name(".eh_frame") else {
-            return Self::default();
+        let data = |name| {
+            let section = elf.section_by_name(name)?;
+            Some(section.uncompressed_data().ok()?.into_owned())
+        };
+        let section = |name| Entries {
+            data: data(name).unwrap_or_default(),
+            all: Vec::new(),
         };
         let mut unwinder = Self {
-            table: section.uncompressed_data().unwrap_or_default().into_owned(),
-            table_at: section.address(),
+            loaded: section(".eh_frame"),
+            debug: section(".debug_frame"),
+            table_at: address(".eh_frame"),
             text_at: address(".text"),
             data_at: address(".got"),
-            entries: Vec::new(),
             machine: Machine::of(bytes),
         };
-        let table = unwinder.table();
         let bases = unwinder.bases();
-        let mut entries = Vec::new();
-        let mut all = table.entries(&bases);
-        while let Ok(Some(entry)) = all.next() {
-            let gimli::CieOrFde::Fde(partial) = entry else {
-                continue;
-            };
-            let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else {
-                continue;
-            };
-            let start = fde.initial_address();
-            entries.push((start, start.saturating_add(fde.len()), fde.offset()));
-        }
-        entries.sort_unstable();
-        unwinder.entries = entries;
+        unwinder.loaded.all = entries(&unwinder.loaded.loaded(), &bases);
+        unwinder.debug.all = entries(&unwinder.debug.debug(), &bases);
         unwinder
-    }
-
-    fn table(&self) -> EhFrame<Reader<'_>> {
-        let mut table = EhFrame::new(&self.table, LittleEndian);
-        table.set_address_size(8);
-        table
     }
 
     fn bases(&self) -> BaseAddresses {
@@ -159,80 +204,97 @@ impl Unwinder {
         if self.machine != Some(registers.machine) {
             return None;
         }
-        let after = self.entries.partition_point(|entry| entry.0 <= addr);
-        let &(_, end, offset) = self.entries.get(after.checked_sub(1)?)?;
-        if addr >= end {
-            return None;
+        let bases = self.bases();
+        if let Some(offset) = self.loaded.find(addr) {
+            let table = self.loaded.loaded();
+            return caller(&table, &bases, EhFrameOffset(offset), addr, registers, read);
         }
-        let (table, bases) = (self.table(), self.bases());
-        let fde = table
-            .fde_from_offset(&bases, EhFrameOffset(offset), EhFrame::cie_from_offset)
-            .ok()?;
-        let mut context = UnwindContext::new();
-        let row = fde
-            .unwind_info_for_address(&table, &bases, &mut context, addr)
-            .ok()?;
-        let evaluate = |expression: Expression<Reader<'_>>, first: Option<u64>| {
-            evaluate(expression, first, registers, read)
-        };
-        let cfa = match row.cfa() {
-            CfaRule::RegisterAndOffset { register, offset } => {
-                registers.get(register.0)?.wrapping_add_signed(*offset)
-            }
-            CfaRule::Expression(expression) => evaluate(expression.get(&table).ok()?, None)?,
-        };
-        let mut next = *registers;
-        next.put(registers.stack_column(), Some(cfa));
-        let instruction = registers.machine.numbers().instruction;
-        let column = fde.cie().return_address_register().0;
-        let interrupted = fde.cie().is_signal_trampoline();
-        // Where calls put the return address onto the stack, there is none without a rule: the outermost frame. Where it is in
-        // a register, it is still there.
-        if column == instruction {
-            next.put(column, None);
-        }
-        let mut ruled = false;
-        for (register, rule) in row.registers() {
-            let value = match rule {
-                RegisterRule::Offset(offset) => read(cfa.wrapping_add_signed(*offset)),
-                RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(*offset)),
-                RegisterRule::Register(Register(other)) => registers.get(*other),
-                RegisterRule::Expression(expression) => {
-                    evaluate(expression.get(&table).ok()?, Some(cfa)).and_then(read)
-                }
-                RegisterRule::ValExpression(expression) => {
-                    evaluate(expression.get(&table).ok()?, Some(cfa))
-                }
-                RegisterRule::Constant(constant) => Some(*constant),
-                _ => next.get(register.0),
-            };
-            next.put(register.0, value);
-            ruled |= register.0 == column;
-        }
-        let mut none = !ruled;
-        if column != instruction {
-            none = none && is_undefined(&fde, &table, &bases, addr);
-            next.put(instruction, next.get(column));
-            // The call has changed it. A frame that does not tell where it was kept has no caller that can be told.
-            if !interrupted {
-                next.put(column, None);
-            }
-        }
-        Some(Caller {
-            registers: next,
-            none,
-            interrupted,
-        })
+        let offset = DebugFrameOffset(self.debug.find(addr)?);
+        caller(&self.debug.debug(), &bases, offset, addr, registers, read)
     }
 }
 
+fn caller<'a, S>(
+    table: &S,
+    bases: &BaseAddresses,
+    offset: S::Offset,
+    addr: u64,
+    registers: &Registers,
+    read: &dyn Fn(u64) -> Option<u64>,
+) -> Option<Caller>
+where
+    S: UnwindSection<Reader<'a>, Offset: UnwindOffset>,
+{
+    let fde = table
+        .fde_from_offset(bases, offset, S::cie_from_offset)
+        .ok()?;
+    let mut context = UnwindContext::new();
+    let row = fde
+        .unwind_info_for_address(table, bases, &mut context, addr)
+        .ok()?;
+    let evaluate = |expression: Expression<Reader<'_>>, first: Option<u64>| {
+        evaluate(expression, first, registers, read)
+    };
+    let cfa = match row.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } => {
+            registers.get(register.0)?.wrapping_add_signed(*offset)
+        }
+        CfaRule::Expression(expression) => evaluate(expression.get(table).ok()?, None)?,
+    };
+    let mut next = *registers;
+    next.put(registers.stack_column(), Some(cfa));
+    let instruction = registers.machine.numbers().instruction;
+    let column = fde.cie().return_address_register().0;
+    let interrupted = fde.cie().is_signal_trampoline();
+    // Where calls put the return address onto the stack, there is none without a rule: the outermost frame. Where it is in
+    // a register, it is still there.
+    if column == instruction {
+        next.put(column, None);
+    }
+    let mut ruled = false;
+    for (register, rule) in row.registers() {
+        let value = match rule {
+            RegisterRule::Offset(offset) => read(cfa.wrapping_add_signed(*offset)),
+            RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(*offset)),
+            RegisterRule::Register(Register(other)) => registers.get(*other),
+            RegisterRule::Expression(expression) => {
+                evaluate(expression.get(table).ok()?, Some(cfa)).and_then(read)
+            }
+            RegisterRule::ValExpression(expression) => {
+                evaluate(expression.get(table).ok()?, Some(cfa))
+            }
+            RegisterRule::Constant(constant) => Some(*constant),
+            _ => next.get(register.0),
+        };
+        next.put(register.0, value);
+        ruled |= register.0 == column;
+    }
+    let mut none = !ruled;
+    if column != instruction {
+        none = none && is_undefined(&fde, table, bases, addr);
+        next.put(instruction, next.get(column));
+        // The call has changed it. A frame that does not tell where it was kept has no caller that can be told.
+        if !interrupted {
+            next.put(column, None);
+        }
+    }
+    Some(Caller {
+        registers: next,
+        none,
+        interrupted,
+    })
+}
+
 /// Whether the table says that there is no return address at `addr`. To `gimli` that is the same as if it said nothing.
-fn is_undefined(
-    fde: &FrameDescriptionEntry<Reader<'_>>,
-    table: &EhFrame<Reader<'_>>,
+fn is_undefined<'a, S>(
+    fde: &FrameDescriptionEntry<Reader<'a>>,
+    table: &S,
     bases: &BaseAddresses,
     addr: u64,
-) -> bool {
+) -> bool
+where
+    S: UnwindSection<Reader<'a>>,
+{
     let cie = fde.cie();
     let column = cie.return_address_register();
     let mut at = fde.initial_address();

@@ -356,6 +356,12 @@ fn landing_pads(file: &ElfFile64<'_>, ranges: &mut [Range]) -> Vec<u64> {
             tables.push((section.address(), data));
         }
     }
+    // Bytes of such a nop.
+    let nops: &[u64] = match Machine::of_file(file) {
+        Some(Machine::Riscv64) => &[2, 4],
+        Some(Machine::Aarch64) => &[4],
+        _ => &[1],
+    };
     let mut all = Vec::new();
     let mut parts = Vec::new();
     let mut pads = Vec::new();
@@ -373,7 +379,8 @@ fn landing_pads(file: &ElfFile64<'_>, ranges: &mut [Range]) -> Vec<u64> {
         for pad in pads.drain(..) {
             all.push(pad);
             // A part that begins with a landing pad has a nop before it, for an offset of zero means that there is none.
-            if pad.wrapping_sub(range.addr) >= range.size || pad == range.addr + 1 {
+            let from_start = pad.wrapping_sub(range.addr);
+            if from_start >= range.size || nops.contains(&from_start) {
                 parts.push(pad);
             }
         }

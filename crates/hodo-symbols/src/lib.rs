@@ -12,6 +12,7 @@ mod imports;
 mod keys;
 mod lsda;
 mod machine;
+mod signals;
 mod startup;
 mod unwind;
 mod usdt;
@@ -23,5 +24,6 @@ pub use functions::{Fragment, Function, Nature, SymbolError, Symbols, functions,
 pub use imports::{build_id, imports};
 pub use keys::{Branch, Key, KeyPlace, Keys, KeysError, key_at, keys};
 pub use machine::Machine;
+pub use signals::interrupted;
 pub use unwind::{Cfa, Frames, Row};
 pub use usdt::{Argument, Tracepoint, Usdt, usdt};

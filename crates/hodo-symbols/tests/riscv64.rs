@@ -156,6 +156,11 @@ fn callers_are_found_on_real_stacks() {
         ("O2", &["-static", "-O2"][..]),
         ("O0", &["-static", "-O0"]),
         ("small", &["-static", "-Os", "-msave-restore"]),
+        // Only tables for debuggers.
+        (
+            "debug",
+            &["-static", "-O2", "-g", "-fno-asynchronous-unwind-tables"],
+        ),
     ] {
         let Some(file) = compiled(&format!("callers-{name}"), flags) else {
             return;
@@ -263,4 +268,78 @@ fn variables_are_in_registers_of_their_own_numbers() {
         panic!("{count:?}");
     };
     assert_eq!(*base, Word::Register(8));
+}
+
+/// A function with a part elsewhere that begins with the nop before a landing pad, and a function that has a landing pad, too.
+const PARTED: &str = r#"
+    .text
+    .globl whole
+    .type whole, @function
+whole:
+    .cfi_startproc
+    .cfi_lsda 0x1b, table
+    addi sp, sp, -16
+    .cfi_def_cfa_offset 16
+    call whole
+    ret
+    .cfi_endproc
+    .size whole, . - whole
+    .section .text.unlikely, "ax"
+    .cfi_startproc
+    .cfi_lsda 0x1b, table_of_part
+    nop
+pad:
+    ret
+    .cfi_endproc
+    .cfi_startproc
+    .cfi_lsda 0x1b, table_of_other
+    addi sp, sp, -16
+    .cfi_def_cfa_offset 16
+    ret
+    ret
+    ret
+    .cfi_endproc
+    .section .gcc_except_table, "a"
+table: .byte 0xff, 0xff, 0x01, 4, 0, 8, 0, 0
+table_of_part: .byte 0xff, 0xff, 0x01, 4, 0, 2, NOP, 0
+table_of_other: .byte 0xff, 0xff, 0x01, 4, 0, 2, 6, 0
+"#;
+
+#[test]
+fn parts_begin_with_a_nop_and_a_landing_pad() {
+    for (march, nop) in [("rv64gc", 2), ("rv64g", 4)] {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("riscv64");
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let (source, file) = (directory.join(format!("{march}.s")), directory.join(march));
+        std::fs::write(&source, PARTED.replace("NOP", &nop.to_string())).expect("a source");
+        let mut gcc = Command::new(GCC);
+        gcc.args(["-nostdlib", "-shared", "-mabi=lp64d"])
+            .arg(format!("-march={march}"));
+        let output = match gcc.arg("-o").arg(&file).arg(&source).output() {
+            Ok(output) => output,
+            Err(error) => {
+                eprintln!("not done: {GCC}: {error}");
+                return;
+            }
+        };
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{march}: {text}");
+        let found = symbols(&std::fs::read(&file).expect("a library")).expect("symbols");
+        let anonymous: Vec<_> = (found.functions.iter())
+            .filter(|function| function.name.starts_with('<'))
+            .map(|function| function.addr)
+            .collect();
+        let [part] = &found.fragments[..] else {
+            panic!("{march}: {:?}", found.fragments);
+        };
+        let other = part.addr + part.size;
+        assert_eq!(anonymous, [other], "{march}");
+        assert_eq!(found.landing_pads, [part.addr + nop, other + 6], "{march}");
+        assert!(
+            found
+                .functions
+                .iter()
+                .any(|function| function.name == "whole")
+        );
+    }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use hodo_symbols::{Machine, Registers, Style, Unwinder, demangle};
+use hodo_symbols::{Machine, Registers, Style, Unwinder, demangle, interrupted};
 use hodo_trace::Task;
 use hodo_trace::format::ISLAND;
 use hodo_trace::meta::Map;
@@ -238,12 +238,14 @@ impl Addresses {
                 }
             };
             chain.frames.push(self.locate(source, at, addr, back));
-            let Some((_, file, link)) = self.find(source, at, addr - u64::from(back)) else {
-                break;
+            let told = match self.find(source, at, addr - u64::from(back)) {
+                Some((_, file, link)) => file.unwinder.caller(link, &registers, &read),
+                None => interrupted(&registers, &read).filter(|caller| {
+                    let addr = caller.registers.instruction();
+                    addr.is_some_and(|addr| self.find(source, at, addr).is_some())
+                }),
             };
-            let Some(caller) = file.unwinder.caller(link, &registers, &read) else {
-                break;
-            };
+            let Some(caller) = told else { break };
             if caller.none {
                 chain.complete = true;
                 break;

@@ -184,6 +184,7 @@ fn system_calls_of_an_unknown_machine_are_not_guessed() {
 
 /// `report` writes the registers of a stack trace, the address of an instruction of its own, and the stack from the stack pointer on.
 const PROGRAM: &str = r#"
+#include <signal.h>
 #include <unistd.h>
 
 int volatile many = 3;
@@ -198,7 +199,7 @@ __attribute__((noipa)) void report(void) {
         "sd t0, 120(%0)\n"
         :: "r"(words) : "t0", "memory");
     write(1, words, sizeof words);
-    write(1, (void *)words[1], 1024);
+    write(1, (void *)words[1], 4096);
 }
 
 __attribute__((noipa)) int inner(int count) {
@@ -212,13 +213,30 @@ __attribute__((noipa)) int middle(int count) {
     return inner(count) + 1;
 }
 
-int main(void) {
+__attribute__((noipa)) int leaf(int volatile *where) {
+    return *where + 1;
+}
+
+__attribute__((noipa)) int outer(int volatile *where) {
+    return leaf(where) + 1;
+}
+
+void handler(int signal) {
+    report();
+    _exit(signal != SIGSEGV);
+}
+
+int main(int count, char **args) {
+    if (count > 1) {
+        signal(SIGSEGV, handler);
+        return outer(0) + many;
+    }
     return middle(many) == 99;
 }
 "#;
 
 /// A program and what it writes; `None`: there is no compiler, or nothing that runs it.
-fn ran(directory: &Path) -> Option<(PathBuf, Vec<u64>)> {
+fn ran(directory: &Path, args: &[&str]) -> Option<(PathBuf, Vec<u64>)> {
     std::fs::create_dir_all(directory).expect("a directory");
     let (file, code) = (directory.join("prog"), directory.join("prog.c"));
     std::fs::write(&code, PROGRAM).expect("a source");
@@ -230,7 +248,10 @@ fn ran(directory: &Path) -> Option<(PathBuf, Vec<u64>)> {
         .ok()?;
     let text = String::from_utf8_lossy(&compiled.stderr);
     assert!(compiled.status.success(), "{text}");
-    let output = Command::new("qemu-riscv64").arg(&file).output();
+    let mut qemu = Command::new("qemu-riscv64");
+    // So much stack is there above all frames.
+    qemu.env("MUCH", "x".repeat(8192));
+    let output = qemu.arg(&file).args(args).output();
     let output = output
         .inspect_err(|error| eprintln!("not done: qemu-riscv64: {error}"))
         .ok()?;
@@ -239,13 +260,54 @@ fn ran(directory: &Path) -> Option<(PathBuf, Vec<u64>)> {
     Some((file, words.collect()))
 }
 
+const REGISTERS: usize = Machine::Riscv64.stack_trace_registers().len();
+/// An address in code of ours; that of the program is below.
+const OURS: u64 = 0x7_0000;
+
+/// A trace with one stack trace.
+fn trace(name: &str, head: &[u64], stack: &[u64], shadow: &[u64]) -> PathBuf {
+    let mut b = Builder::new(&directory(name), true);
+    b.info["arch"] = "riscv64".into();
+    let id = b.function("probe", 'B');
+    let word = REGISTERS + 1;
+    b.log(&json!({"probe": {
+        "id": id, "group": "probe_prog", "name": "probe", "symbol": "report", "offset": 0, "kind": "stacktrace",
+        "shadow": word + 1 + stack.len(),
+        "args": [{"name": "stack", "type": "x8[4096]", "word": word, "value": word, "shift": 0, "bits": 64}]}}));
+    let maps = [(0x1_0000, OURS, "/opt/prog"), (OURS, OURS + 0x1000, ISLAND)];
+    for (start, end, path) in maps {
+        b.log(&json!({"map": {"pid": 100, "start": start, "end": end, "offset": 0, "path": path, "counter": 1}}));
+    }
+    let task = b.task(100, "start", 0, 1);
+    let length = [stack.len() as u64 * 8];
+    event(
+        &mut b,
+        task,
+        id,
+        10,
+        &[head, &length, stack, &length, shadow].concat(),
+    );
+    b.finish()
+}
+
+/// The functions of its stack trace.
+fn lines_of(options: &EventOptions) -> Vec<String> {
+    let mut out = Vec::new();
+    hodo_view::events(options, &mut out).expect("events");
+    let text = String::from_utf8(out).expect("text");
+    let lines = text.lines().skip(1);
+    lines.map(|line| line.trim().to_owned()).collect()
+}
+
+fn names(lines: &[String]) -> Vec<&str> {
+    let lines = lines.iter().map(|line| line.trim_start_matches("=> "));
+    lines.filter_map(|line| line.split(' ').next()).collect()
+}
+
 #[test]
 fn stacks_of_another_machine_are_read() {
-    const REGISTERS: usize = Machine::Riscv64.stack_trace_registers().len();
-    /// An address in code of ours.
-    const OURS: u64 = 0x7_0000;
     let root = directory("root");
-    let Some((_, words)) = ran(&root.join("opt")) else {
+    let Some((_, words)) = ran(&root.join("opt"), &[]) else {
         return;
     };
     let (head, stack) = words.split_at(REGISTERS + 1);
@@ -267,60 +329,44 @@ fn stacks_of_another_machine_are_read() {
     let mut shadow = vec![0; traced.len()];
     shadow[at + 1] = std::mem::replace(&mut traced[at], OURS + 8);
 
-    let mut b = Builder::new(&directory("stacks"), true);
-    b.info["arch"] = "riscv64".into();
-    let id = b.function("probe", 'B');
-    let word = REGISTERS + 1;
-    b.log(&json!({"probe": {
-        "id": id, "group": "probe_prog", "name": "probe", "symbol": "report", "offset": 0, "kind": "stacktrace",
-        "shadow": word + 1 + traced.len(),
-        "args": [{"name": "stack", "type": "x8[1024]", "word": word, "value": word, "shift": 0, "bits": 64}]}}));
-    let maps = [(0x1_0000, OURS, "/opt/prog"), (OURS, OURS + 0x1000, ISLAND)];
-    for (start, end, path) in maps {
-        b.log(&json!({"map": {"pid": 100, "start": start, "end": end, "offset": 0, "path": path, "counter": 1}}));
-    }
-    let task = b.task(100, "start", 0, 1);
-    let length = [traced.len() as u64 * 8];
-    event(
-        &mut b,
-        task,
-        id,
-        10,
-        &[head, &length, &traced, &length, &shadow].concat(),
-    );
-    let data = b.finish();
-
+    let data = trace("stacks", head, &traced, &shadow);
     let mut options = EventOptions {
         source: source(&data),
         ..EventOptions::default()
     };
-    let show = |options: &EventOptions| {
-        let mut out = Vec::new();
-        hodo_view::events(options, &mut out).expect("events");
-        let text = String::from_utf8(out).expect("text");
-        let lines = text.lines().skip(1);
-        lines.map(|line| line.trim().to_owned()).collect::<Vec<_>>()
-    };
     // Not in its place: there are only addresses.
     let alone = [format!("=> <{pc:x}>"), "=> ...".to_owned()];
-    assert_eq!(show(&options), alone);
+    assert_eq!(lines_of(&options), alone);
     options.source.sysroot = Some(root.clone());
-    let lines = show(&options);
-    let names: Vec<_> = lines
-        .iter()
-        .map(|line| {
-            line.trim_start_matches("=> ")
-                .split(' ')
-                .next()
-                .unwrap_or_default()
-        })
-        .collect();
+    let lines = lines_of(&options);
+    let found = names(&lines);
     assert_eq!(
-        names[..4],
+        found[..4],
         ["report", "inner", "middle", "main"],
         "{lines:?}"
     );
     // A file of another machine in its place is not taken for it.
     std::fs::copy("/proc/self/exe", root.join("opt/prog")).expect("a copy");
-    assert_eq!(show(&options), alone);
+    assert_eq!(lines_of(&options), alone);
+}
+
+#[test]
+fn stacks_lead_through_signal_handlers() {
+    let root = directory("signals");
+    let Some((_, words)) = ran(&root.join("opt"), &["signal"]) else {
+        return;
+    };
+    let (head, stack) = words.split_at(REGISTERS + 1);
+    let data = trace("signal", head, stack, &vec![0; stack.len()]);
+    let mut options = EventOptions {
+        source: source(&data),
+        ..EventOptions::default()
+    };
+    options.source.sysroot = Some(root);
+    let lines = lines_of(&options);
+    let found = names(&lines);
+    assert_eq!(found[..2], ["report", "handler"], "{lines:?}");
+    // The handler returns to code of the kernel. What it has interrupted has its return address only in a register.
+    assert!(found[2].starts_with('<'), "{lines:?}");
+    assert_eq!(found[3..6], ["leaf", "outer", "main"], "{lines:?}");
 }

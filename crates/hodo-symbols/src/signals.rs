@@ -1,0 +1,81 @@
+//! Frames that the kernel makes for signal handlers, where no unwind table tells of them.
+
+use crate::machine::Machine;
+use crate::{Caller, Registers};
+
+/// RISC-V: `struct rt_sigframe` has a `siginfo_t` and a `ucontext_t`, in which these are (bytes from the beginning).
+mod riscv64 {
+    pub const NUMBER: u64 = 0;
+    pub const FLAGS: u64 = 128;
+    pub const LINK: u64 = 136;
+    /// The address of the instruction, and then x1 to x31.
+    pub const REGISTERS: u64 = 128 + 176;
+}
+
+/// Numbers of signals.
+const SIGNALS: std::ops::RangeInclusive<u64> = 1..=64;
+
+/// What was interrupted, if the code that has `registers` is that to which a signal handler returns, and no table has it: the
+/// kernel's own code (vDSO) is in no file. It is known by the frame that the stack pointer leads to; whether the address that was
+/// interrupted is one of code is to be looked at by the caller. `read` reads words of memory.
+#[must_use]
+pub fn interrupted(registers: &Registers, read: &dyn Fn(u64) -> Option<u64>) -> Option<Caller> {
+    if registers.machine() != Machine::Riscv64 {
+        return None;
+    }
+    let frame = registers.stack_pointer()?;
+    let word = |at| read(frame.wrapping_add(at));
+    let number = word(riscv64::NUMBER)? & 0xFFFF_FFFF;
+    if !SIGNALS.contains(&number) || word(riscv64::FLAGS)? != 0 || word(riscv64::LINK)? != 0 {
+        return None;
+    }
+    let mut registers = Registers::new(Machine::Riscv64);
+    registers.set_instruction(Some(word(riscv64::REGISTERS)?));
+    for register in 1..32 {
+        registers.set(
+            register,
+            word(riscv64::REGISTERS + 8 * u64::from(register))?,
+        );
+    }
+    // A stack that is another one than the handler's may be anywhere, but it is one.
+    if registers.stack_pointer()? % 16 != 0 {
+        return None;
+    }
+    Some(Caller {
+        registers,
+        none: false,
+        interrupted: true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_such_a_frame_is_one() {
+        let frame = |number: u64, flags: u64| {
+            let mut words = [0; 80];
+            words[0] = number;
+            words[16] = flags;
+            // The instruction, ra, sp.
+            words[38..41].copy_from_slice(&[0x1000, 0x2000, 0x8010]);
+            words
+        };
+        let found = |machine, words: &[u64]| {
+            let mut registers = Registers::new(machine);
+            registers.set(2, 0x4000);
+            let read = |addr: u64| words.get(usize::try_from(addr.checked_sub(0x4000)? / 8).ok()?);
+            interrupted(&registers, &|addr| read(addr).copied())
+        };
+        let caller = found(Machine::Riscv64, &frame(10, 0)).expect("a frame");
+        assert!(caller.interrupted && !caller.none);
+        assert_eq!(caller.registers.instruction(), Some(0x1000));
+        assert_eq!(caller.registers.stack_pointer(), Some(0x8010));
+        assert!(found(Machine::Riscv64, &frame(0, 0)).is_none());
+        assert!(found(Machine::Riscv64, &frame(65, 0)).is_none());
+        assert!(found(Machine::Riscv64, &frame(10, 7)).is_none());
+        assert!(found(Machine::Riscv64, &frame(10, 0)[..60]).is_none());
+        assert!(found(Machine::X86_64, &frame(10, 0)).is_none());
+    }
+}
