@@ -5,6 +5,7 @@
 //! and the calls into shared libraries. [`plan_probes`] does it for probes on single instructions. All addresses are link-time addresses.
 #![forbid(unsafe_code)]
 
+mod behind;
 mod bits;
 mod hosts;
 mod image;

@@ -8,6 +8,7 @@ use hodo_arch::Via;
 use hodo_arch::code::{EntryFacts, Isa};
 use hodo_symbols::{Cfa, Function, Nature, Symbols};
 
+use crate::behind::Behind;
 use crate::bits::Bits;
 use crate::image::{Image, Text};
 use crate::live::Live;
@@ -228,7 +229,7 @@ fn mark_known(symbols: &Symbols, targets: &Targets) {
 
 pub(crate) struct Planner<'a> {
     pub image: &'a Image<'a>,
-    symbols: &'a Symbols,
+    pub symbols: &'a Symbols,
     pub pieces: &'a [Piece],
     heads: &'a [usize],
     verdicts: &'a [Verdict],
@@ -309,10 +310,13 @@ impl<'a> Planner<'a> {
         }
         // What has no room for a jump looks for one nearby when all others have theirs.
         let mut pads = self.free_pads();
+        let mut hosts = Behind::new(&planned, self.image.isa.needs_register());
         for (at, subject) in left {
             let second = self
                 .hop(&subject, &mut pads)
+                .or_else(|| self.hop_behind(&subject, &mut hosts, &mut planned))
                 .or_else(|| self.pun(&subject))
+                .or_else(|| self.near_hop(&subject))
                 .map_or_else(|| self.trap(&subject), Ok);
             if let Ok(site) = &second {
                 self.occupy(site);
@@ -330,9 +334,13 @@ impl<'a> Planner<'a> {
         planned
     }
 
-    fn occupy(&self, site: &SitePlan) {
+    pub(crate) fn occupy(&self, site: &SitePlan) {
         for addr in site.patch..site.patch + u64::from(site.patch_len) {
             self.occupied.set(addr);
+        }
+        if let Via::Kept(_) = site.spare.back {
+            let end = site.displaced.end;
+            (end - Via::TAKE..end).for_each(|addr| self.occupied.set(addr));
         }
         match site.extra {
             Extra::HopSlot(slot) | Extra::HopBehind { slot, .. } => {
@@ -350,7 +358,7 @@ impl<'a> Planner<'a> {
     ///
     /// # Errors
     /// Why it cannot be traced.
-    fn subject(&self, index: usize, function: &Function) -> Result<Subject<'a>, String> {
+    pub fn subject(&self, index: usize, function: &Function) -> Result<Subject<'a>, String> {
         let names = || std::iter::once(&function.name).chain(&function.aliases);
         if let Some(reason) = names().find_map(|name| modes::untouchable(name)) {
             return Err(reason.to_owned());

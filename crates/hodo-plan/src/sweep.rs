@@ -27,6 +27,8 @@ pub(crate) struct PieceFacts {
     pub other_link: bool,
     /// It returns, or jumps to something that may.
     pub leaves: bool,
+    /// It jumps through a register or memory.
+    pub jumps: bool,
     /// It reads the return address, or takes the address of its place. The caller fills this by `Swept::return_reads`.
     pub reads_return: bool,
     /// It overwrites the return address.
@@ -298,6 +300,7 @@ fn one(
             Flow::IndirectCall | Flow::IndirectJump => {
                 let call = insn.flow == Flow::IndirectCall;
                 facts.leaves |= !call;
+                facts.jumps |= !call;
                 if let Reference::Memory(slot) = insn.reference
                     && wanted.slots.contains_key(&slot)
                 {

@@ -22,15 +22,17 @@ const LOOP: &str = "a loop leads back into its first instructions";
 const RED_ZONE: &str = "a loop leads back to its start, and keeps values below the stack pointer, where a stub would put its own";
 
 /// What may be overwritten, and what is displaced by it.
-struct Room {
-    end: u64,
+pub(crate) struct Room {
+    pub end: u64,
     /// More is displaced than the patch needs.
     block: bool,
+    /// The registers for what is displaced.
+    spare: Spare,
 }
 
 impl<'a> Planner<'a> {
     /// Where a patch may begin: behind the landing instruction, if there is one, or at the very start.
-    fn places(&self, subject: &Subject<'_>) -> impl Iterator<Item = u64> + use<> {
+    pub(crate) fn places(&self, subject: &Subject<'_>) -> impl Iterator<Item = u64> + use<> {
         let landing = self.isa().landing();
         let lands = subject
             .text
@@ -40,7 +42,7 @@ impl<'a> Planner<'a> {
         behind.into_iter().chain([subject.start])
     }
 
-    fn isa(&self) -> Isa {
+    pub(crate) fn isa(&self) -> Isa {
         self.image.isa
     }
 
@@ -63,7 +65,7 @@ impl<'a> Planner<'a> {
                         false => Tactic::Jump,
                     };
                     let long = (via.jump_len(), via);
-                    return Ok(site(subject, tactic, patch, long, room.end, Extra::None));
+                    return Ok(site(subject, tactic, patch, long, room, Extra::None));
                 }
                 Err(error) => reason = reason.or(Some(error)),
             }
@@ -72,7 +74,7 @@ impl<'a> Planner<'a> {
     }
 
     /// What a patch of `len` bytes at `patch` displaces.
-    fn room(&self, subject: &Subject<'_>, patch: u64, len: u64) -> Result<Room, String> {
+    pub(crate) fn room(&self, subject: &Subject<'_>, patch: u64, len: u64) -> Result<Room, String> {
         let patch_end = patch + len;
         if patch_end > self.pieces[subject.piece].limit {
             return Err(TOO_SHORT.to_owned());
@@ -92,8 +94,15 @@ impl<'a> Planner<'a> {
         // is, if there is a frame to leave before; else it is more likely a loop.
         let again = near.iter().any(|near| near.target <= patch) && !subject.makes_frame;
         if into || again {
-            if let Ok(end) = self.block(subject, patch, end.max(patch_end)) {
-                return Ok(Room { end, block: true });
+            let block = self
+                .block(subject, patch, end.max(patch_end))
+                .and_then(|end| self.resume(subject, patch..patch_end, end));
+            if let Ok((end, spare)) = block {
+                return Ok(Room {
+                    end,
+                    block: true,
+                    spare,
+                });
             }
             if into {
                 return Err(LOOP.to_owned());
@@ -102,12 +111,16 @@ impl<'a> Planner<'a> {
                 return Err(RED_ZONE.to_owned());
             }
         }
-        self.movable(subject, patch..end)?;
-        Ok(Room { end, block: false })
+        let (end, spare) = self.resume(subject, patch..patch_end, end)?;
+        Ok(Room {
+            end,
+            block: false,
+            spare,
+        })
     }
 
     /// Is a byte of the range reached from elsewhere, or taken by another patch?
-    fn foreign(&self, range: Range<u64>) -> bool {
+    pub(crate) fn foreign(&self, range: Range<u64>) -> bool {
         self.targets.foreign.any(range.clone()) || self.occupied.any(range)
     }
 
@@ -187,13 +200,11 @@ impl<'a> Planner<'a> {
         if self.foreign(patch + 1..end) {
             return Err(FROM_ELSEWHERE.to_owned());
         }
-        let end = end.min(subject.end);
-        self.movable(subject, patch..end)?;
-        Ok(end)
+        Ok(end.min(subject.end))
     }
 
     /// Can the instructions run elsewhere? Those that become nops need not.
-    fn movable(&self, subject: &Subject<'_>, range: Range<u64>) -> Result<(), String> {
+    pub(crate) fn movable(&self, subject: &Subject<'_>, range: Range<u64>) -> Result<(), String> {
         if self.statics.any(range.clone()) {
             return Err(IN_THE_WAY.to_owned());
         }
@@ -247,7 +258,7 @@ impl<'a> Planner<'a> {
                 if let Some(slot) = pads.take(near.reach(patch), jump, fits) {
                     let extra = Extra::HopSlot(slot);
                     let short = (near.len, via);
-                    return Some(site(subject, Tactic::Hop, patch, short, room.end, extra));
+                    return Some(site(subject, Tactic::Hop, patch, short, room, extra));
                 }
             }
         }
@@ -275,14 +286,7 @@ impl<'a> Planner<'a> {
         let extra = Extra::Pun {
             free: (own - 1) as u8,
         };
-        Some(site(
-            subject,
-            Tactic::Pun,
-            patch,
-            (own, via),
-            room.end,
-            extra,
-        ))
+        Some(site(subject, Tactic::Pun, patch, (own, via), room, extra))
     }
 
     /// A breakpoint. All other bytes stay, so branches into the middle of what is displaced do no harm.
@@ -291,23 +295,16 @@ impl<'a> Planner<'a> {
         let len = self.isa().trap_len();
         let room = self.room(subject, patch, len)?;
         let trap = (len, Via::Nothing);
-        Ok(site(
-            subject,
-            Tactic::Trap,
-            patch,
-            trap,
-            room.end,
-            Extra::None,
-        ))
+        Ok(site(subject, Tactic::Trap, patch, trap, room, Extra::None))
     }
 }
 
-fn site(
+pub(crate) fn site(
     subject: &Subject<'_>,
     tactic: Tactic,
     patch: u64,
     (len, via): (u64, Via),
-    end: u64,
+    room: Room,
     extra: Extra,
 ) -> SitePlan {
     SitePlan {
@@ -315,10 +312,10 @@ fn site(
         mode: subject.mode,
         patch,
         patch_len: len as u8,
-        displaced: patch..end,
+        displaced: patch..room.end,
         extra,
         via,
-        spare: Spare::default(),
+        spare: room.spare,
         free: subject.free(patch),
         free_behind: subject.free_behind,
     }

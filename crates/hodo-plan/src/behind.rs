@@ -1,0 +1,225 @@
+//! Where the long jump needs a register: how control goes on from displaced instructions, and hops to bytes that other sites displace
+//! behind their patches.
+
+use std::ops::Range;
+
+use hodo_arch::Via;
+use hodo_arch::code::Flow;
+
+use crate::model::{Extra, PlannedFunction, SitePlan, Spare, Tactic};
+use crate::planner::{Planner, Subject};
+use crate::tactics::site;
+
+/// So much more of a function is displaced at most, to come to where a register is free.
+const FARTHER: u64 = 32;
+/// So much of a function is displaced at most to make room for others' jumps.
+const ROOM: u64 = 64;
+
+const NO_REGISTER: &str = "no register is free where its first instructions end";
+
+/// Functions whose sites could displace more than they need.
+pub(crate) struct Behind {
+    /// Ascending.
+    hosts: Vec<Host>,
+}
+
+struct Host {
+    /// Index of the planned function.
+    planned: usize,
+    patch: u64,
+    /// Bytes behind its patch that are still free, and the site with which they are; nothing until it is looked at.
+    room: Option<(Range<u64>, Option<SitePlan>)>,
+}
+
+impl Behind {
+    /// Of functions in the order of their addresses. None where no other site's bytes are to be used.
+    pub fn new(planned: &[PlannedFunction], wanted: bool) -> Self {
+        let sites = planned.iter().enumerate().filter(|_| wanted);
+        let hosts = sites.filter_map(|(index, function)| {
+            let site = function.outcome.as_ref().ok()?;
+            (site.tactic == Tactic::Jump).then_some(Host {
+                planned: index,
+                patch: site.patch,
+                room: None,
+            })
+        });
+        Self {
+            hosts: hosts.collect(),
+        }
+    }
+}
+
+impl Planner<'_> {
+    /// Where displaced instructions end that end at `end` or behind it, so that control can go on from them, and the registers that are
+    /// free for that and for their own jumps.
+    ///
+    /// # Errors
+    /// Why they cannot be moved.
+    pub(crate) fn resume(
+        &self,
+        subject: &Subject<'_>,
+        patch: Range<u64>,
+        end: u64,
+    ) -> Result<(u64, Spare), String> {
+        self.movable(subject, patch.start..end)?;
+        if !self.isa().needs_register() {
+            return Ok((end, Spare::default()));
+        }
+        let code = subject.text.slice(patch.start, subject.end);
+        let code = self.isa().sweep(code, patch.start);
+        let mut dead = Vec::new();
+        let mut kept = None;
+        for insn in self.statics.seen(patch.start, code) {
+            if insn.end() > end + FARTHER {
+                break;
+            }
+            if insn.flow != Flow::Next {
+                dead.push((insn.addr, subject.free(insn.addr)));
+            }
+            if insn.end() < end {
+                continue;
+            }
+            if insn.end() > end && self.movable(subject, patch.start..insn.end()).is_err() {
+                break;
+            }
+            let spare = |back| Spare {
+                dead: dead.clone(),
+                back,
+            };
+            let call = matches!(insn.flow, Flow::Call(_) | Flow::IndirectCall);
+            if insn.flow.is_end() || call && !self.sites.is_dropped(insn.addr) {
+                return Ok((insn.end(), spare(Via::Nothing)));
+            }
+            if let via @ Via::Free(_) = subject.via(insn.end()) {
+                return Ok((insn.end(), spare(via)));
+            }
+            let take = insn.end() - Via::TAKE..insn.end();
+            if kept.is_none() && patch.end <= take.start && self.unused(take) {
+                kept = Some((insn.end(), spare(subject.via(insn.end()))));
+            }
+        }
+        kept.ok_or_else(|| NO_REGISTER.to_owned())
+    }
+
+    /// Whether nothing leads to these bytes of displaced instructions, and nothing else needs them.
+    fn unused(&self, range: Range<u64>) -> bool {
+        !self.targets.any.any(range.clone())
+            && !self.occupied.any(range.clone())
+            && !self.statics.any(range)
+    }
+
+    /// A short jump to bytes behind the patch of another site, which gets larger for it.
+    pub(crate) fn hop_behind(
+        &self,
+        subject: &Subject<'_>,
+        behind: &mut Behind,
+        planned: &mut [PlannedFunction],
+    ) -> Option<SitePlan> {
+        for patch in self.places(subject) {
+            let via = subject.via(patch);
+            let jump = via.jump_len();
+            for near in self.isa().near() {
+                let Ok(room) = self.room(subject, patch, near.len) else {
+                    continue;
+                };
+                let reach = near.reach(patch);
+                let from = reach.start().saturating_sub(ROOM);
+                let first = behind.hosts.partition_point(|host| host.patch < from);
+                for host in &mut behind.hosts[first..] {
+                    if host.patch > *reach.end() {
+                        break;
+                    }
+                    let (free, wider) = host
+                        .room
+                        .get_or_insert_with(|| self.widen(&planned[host.planned]));
+                    let slot = free.start.max(*reach.start());
+                    if slot + jump > free.end || slot > *reach.end() {
+                        continue;
+                    }
+                    free.start = slot + jump;
+                    let function = &mut planned[host.planned];
+                    if let Some(wider) = wider.take() {
+                        self.occupy(&wider);
+                        function.outcome = Ok(wider);
+                    }
+                    let extra = Extra::HopBehind {
+                        slot,
+                        host: function.addr,
+                    };
+                    let short = (near.len, via);
+                    return Some(site(subject, Tactic::Hop, patch, short, room, extra));
+                }
+            }
+        }
+        None
+    }
+
+    /// The bytes behind the patch of a function's site that could be free, and the site with which they are.
+    fn widen(&self, function: &PlannedFunction) -> (Range<u64>, Option<SitePlan>) {
+        self.widened(function).unwrap_or((0..0, None))
+    }
+
+    fn widened(&self, function: &PlannedFunction) -> Option<(Range<u64>, Option<SitePlan>)> {
+        let old = function.outcome.as_ref().ok()?;
+        let functions = &self.symbols.functions;
+        let index = functions
+            .binary_search_by_key(&function.addr, |function| function.addr)
+            .ok()?;
+        let subject = self.subject(index, &functions[index]).ok()?;
+        // Where it jumps nobody knows where, it may come back to there.
+        if self.swept.facts[subject.piece].jumps {
+            return None;
+        }
+        let start = old.patch + u64::from(old.patch_len);
+        let code = subject.text.slice(old.patch, subject.end);
+        let mut end = start;
+        for insn in self.isa().sweep(code, old.patch) {
+            let bytes = insn.addr.max(start)..insn.end();
+            if insn.end() > old.patch + ROOM
+                || !self.unused(bytes)
+                || self.movable(&subject, old.patch..insn.end()).is_err()
+            {
+                break;
+            }
+            end = insn.end();
+        }
+        let patch = old.patch..start;
+        let mut wider = old.clone();
+        // Back to where control can go on from.
+        let code = self.isa().sweep(code, old.patch);
+        let mut ends: Vec<u64> = code
+            .map(|insn| insn.end())
+            .take_while(|&at| at <= end)
+            .collect();
+        while let Some(at) = ends.pop()
+            && at > old.displaced.end
+        {
+            let Ok((found, spare)) = self.resume(&subject, patch.clone(), at) else {
+                continue;
+            };
+            if found == at {
+                let taken = match spare.back {
+                    Via::Kept(_) => Via::TAKE,
+                    _ => 0,
+                };
+                wider.displaced.end = at;
+                wider.spare = spare;
+                return Some((start..at - taken, Some(wider)));
+            }
+        }
+        None
+    }
+
+    /// A short jump to memory of ours.
+    pub(crate) fn near_hop(&self, subject: &Subject<'_>) -> Option<SitePlan> {
+        if self.isa().has_puns() {
+            return None;
+        }
+        let near = self.isa().near().first()?;
+        self.places(subject).find_map(|patch| {
+            let room = self.room(subject, patch, near.len).ok()?;
+            let short = (near.len, subject.via(patch));
+            Some(site(subject, Tactic::Hop, patch, short, room, Extra::Near))
+        })
+    }
+}
