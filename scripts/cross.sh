@@ -61,9 +61,11 @@ run() {
     if [ "$arch" = riscv64 ]; then
         echo "$arch, its instructions"
         [ $# -gt 0 ] || ! cargo clippy --version >/dev/null 2>&1 ||
-            cargo clippy --quiet --target "$triple" -p hodo-arch --lib --test riscv64_run --test riscv64_detour -- -D warnings
+            cargo clippy --quiet --target "$triple" -p hodo-arch -p hodo-probe --lib --test riscv64_run --test riscv64_detour --test engine -- -D warnings
         "${test[@]}" -p hodo-arch --lib --test riscv64_run --test riscv64_detour -- "$@"
         "${test[@]}" -p hodo-mcount -- "$@"
+        echo "$arch, probes in one's own process"
+        HODO_EMULATED=1 "${test[@]}" -p hodo-probe --lib --test engine -- "$@"
     fi
     if [ "$arch" = aarch64 ]; then
         echo "$arch, branches written at once"

@@ -24,7 +24,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod definition;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
 #[allow(unsafe_code)]
 pub mod engine;
 pub mod registers;

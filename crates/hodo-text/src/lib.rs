@@ -33,4 +33,4 @@ pub mod sys;
 
 #[cfg(feature = "alloc")]
 pub use memory::Change;
-pub use memory::Memory;
+pub use memory::{Memory, set_written};

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "alloc")]
 use alloc::{vec, vec::Vec};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 #[cfg(feature = "alloc")]
 use crate::lock;
@@ -11,9 +12,23 @@ use crate::sys::{self, Errno};
 #[cfg(feature = "alloc")]
 /// Writes that are not further apart than this are made by one system call.
 const NEAR: u64 = 512;
+/// What is changed is written in whole units of so many bytes, aligned. RISC-V's `memcpy` in the kernel stores such words at once, and all
+/// else byte by byte; nobody may execute half of a changed instruction of two bytes.
+#[cfg(feature = "alloc")]
+const UNIT: u64 = if cfg!(target_arch = "riscv64") { 4 } else { 1 };
 const EIO: Errno = 5;
 #[cfg(feature = "alloc")]
 const EDEADLK: Errno = 35;
+
+/// What is called with what was written, if anything.
+static WRITTEN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Has a function be called with address and length after each write. For tests under emulators that do not see by themselves that code
+/// was changed through `/proc/self/mem`.
+#[doc(hidden)]
+pub fn set_written(written: fn(u64, usize)) {
+    WRITTEN.store(written as *mut (), Ordering::Release);
+}
 
 /// The memory of this process as a file.
 #[derive(Debug)]
@@ -44,15 +59,19 @@ impl Memory {
     /// As writing to that memory; if it is code, other threads may be executing it.
     pub unsafe fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
         // SAFETY: the caller answers for what is written.
-        match unsafe { sys::pwrite(self.0, bytes, at) }? {
-            count if count == bytes.len() => Ok(()),
-            _ => Err(EIO),
+        let count = unsafe { sys::pwrite(self.0, bytes, at) }?;
+        let written = WRITTEN.load(Ordering::Acquire);
+        if !written.is_null() {
+            // SAFETY: `set_written` has put it there.
+            let written: fn(u64, usize) = unsafe { core::mem::transmute(written) };
+            written(at, count);
         }
+        if count == bytes.len() { Ok(()) } else { Err(EIO) }
     }
 
     #[cfg(feature = "alloc")]
     /// Makes changes, which must be sorted by address and not overlap. Bytes between those that are close are written again
-    /// as they are, while [`lock`] is held.
+    /// as they are, while [`lock`] is held; on RISC-V also those that make the rest of aligned words.
     ///
     /// # Safety
     /// As [`Memory::write`]; and nobody changes what is in between without the lock.
@@ -72,12 +91,15 @@ impl Memory {
             }
             let (now, later) = rest.split_at(count);
             rest = later;
-            if let [(at, bytes)] = now {
+            if let [(at, bytes)] = now
+                && (at | bytes.len() as u64).is_multiple_of(UNIT)
+            {
                 // SAFETY: the caller answers for it.
                 unsafe { self.write(*at, bytes) }?;
                 continue;
             }
-            let mut whole = self.read(*first, (end - first) as usize);
+            let (first, end) = (first & !(UNIT - 1), end.next_multiple_of(UNIT));
+            let mut whole = self.read(first, (end - first) as usize);
             if whole.len() as u64 != end - first {
                 return Err(EIO);
             }
@@ -85,7 +107,7 @@ impl Memory {
                 whole[(at - first) as usize..][..bytes.len()].copy_from_slice(bytes);
             }
             // SAFETY: as above.
-            unsafe { self.write(*first, &whole) }?;
+            unsafe { self.write(first, &whole) }?;
         }
         Ok(())
     }

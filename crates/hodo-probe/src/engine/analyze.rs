@@ -142,7 +142,12 @@ fn new(
             Ok(piece) => site
                 .boosted
                 .store(core::ptr::from_ref(piece).cast_mut(), Ordering::Release),
-            // Too far from what it refers to.
+            // Too far from what it refers to, or for a jump back.
+            Err(_) if site.simulation.is_none() && step.flow == Flow::Next => {
+                let piece = alone(memory, site, true)?;
+                let piece = core::ptr::from_ref(piece).cast_mut();
+                site.stepped.store(piece, Ordering::Release);
+            }
             Err(refusal) if site.simulation.is_none() => return Err(refusal),
             Err(_) => {}
         }
@@ -157,7 +162,7 @@ pub(super) fn stepped(memory: &Memory, site: &'static Site) -> Result<(), Refusa
         return Ok(());
     }
     let branches = flow(site.code(), site.addr()) != Flow::Next;
-    if branches || site.boosted().is_none() {
+    if branches || !site.has_copy() {
         return Err(Refusal::Execution(super::Execution::OutOfLine));
     }
     let piece = alone(memory, site, true)?;

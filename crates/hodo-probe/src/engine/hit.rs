@@ -11,6 +11,9 @@ use super::{Execution, sys, threads};
 
 /// Deals with a breakpoint if it is one of the engine's.
 pub(super) fn trapped(context: &mut Context) -> bool {
+    if context.switched() {
+        return true;
+    }
     let addr = context.breakpoint();
     let site = Site::at(addr);
     if let Some(site) = site.filter(|site| site.head.armed.load(Ordering::Acquire) != 0) {
@@ -39,7 +42,7 @@ pub(super) fn pass(context: &mut Context) -> bool {
     let addr = context.breakpoint();
     let site = Site::at(addr);
     if let Some(site) = site.filter(|site| site.head.armed.load(Ordering::Acquire) != 0) {
-        let Some(piece) = site.boosted() else {
+        let Some(piece) = site.boosted().or(site.stepped()) else {
             return false;
         };
         // The list stays: what made the thread busy keeps it. Else nobody waits for a thread that is not seen to be.
@@ -48,7 +51,11 @@ pub(super) fn pass(context: &mut Context) -> bool {
         context.set_pc(piece.range.start);
         return true;
     }
-    let to = INSIDE.get(addr).or(site.map(|_| addr));
+    let behind = || {
+        let piece = islands::piece(addr).filter(|piece| piece.trap == Some(addr))?;
+        Some(piece.site.next())
+    };
+    let to = INSIDE.get(addr).or(site.map(|_| addr)).or_else(behind);
     if let Some(to) = to {
         context.set_pc(to);
     }
@@ -138,7 +145,7 @@ fn go_on(site: &Site, thread: Option<&Thread>, mut registers: Registers, context
     let forced = site.forced.load(Ordering::Acquire);
     let simulated = match forced {
         0 => true,
-        _ => forced == Execution::Simulated as u32 || site.boosted().is_none(),
+        _ => forced == Execution::Simulated as u32 || !site.has_copy(),
     };
     if simulated && let Some(simulation) = &site.simulation {
         let before = registers;
@@ -157,7 +164,7 @@ fn go_on(site: &Site, thread: Option<&Thread>, mut registers: Registers, context
         .filter(|_| thread.is_some() && (after || forced == Execution::OutOfLine as u32))
     {
         Some(piece) => Some(piece),
-        None => site.boosted(),
+        None => site.boosted().or(site.stepped()),
     };
     if let Some(piece) = piece {
         registers.pc = piece.range.start;
@@ -196,6 +203,12 @@ fn stepped(site: &Site, context: &mut Context) {
     call(thread, site, &mut registers, true);
     context.set(&registers);
     end(thread);
+}
+
+/// Where to go on behind an instruction of an island that may fault.
+pub(super) fn guarded(addr: u64) -> Option<u64> {
+    let (at, to) = islands::piece(addr)?.guard?;
+    (at == addr).then_some(to)
 }
 
 /// What a place in an island stands for.

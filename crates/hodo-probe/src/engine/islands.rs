@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use super::arch::{COUNTERS, ISLAND as SIZE, REACH, common};
+use super::arch::{self, COUNTERS, ISLAND as SIZE, common};
 use super::maps::{self, Mapping};
 use super::site::Site;
 use super::{sys, threads};
@@ -26,6 +26,8 @@ pub(super) struct Piece {
     pub calls: Option<u64>,
     /// The breakpoint at its end, if it has one.
     pub trap: Option<u64>,
+    /// An instruction of the engine's own that may fault, and where to go on then.
+    pub guard: Option<(u64, u64)>,
 }
 
 struct Island {
@@ -51,7 +53,13 @@ fn islands() -> impl Iterator<Item = &'static Island> {
 
 /// Whether an address is in one of our islands.
 pub(super) fn contains(addr: u64) -> bool {
-    islands().any(|island| island.range.contains(&addr))
+    start(addr).is_some()
+}
+
+/// Where the island begins that an address is in.
+pub(super) fn start(addr: u64) -> Option<u64> {
+    let island = islands().find(|island| island.range.contains(&addr));
+    island.map(|island| island.range.start)
 }
 
 /// The piece that an address is in.
@@ -71,20 +79,25 @@ pub(super) struct Room {
     pub common: u64,
 }
 
-/// Finds room of `size` bytes near an address.
-pub(super) fn room(memory: &hodo_text::Memory, near: u64, size: u64) -> Result<Room, sys::Errno> {
+/// Finds room of `size` bytes near an address, no further than `reach` bytes away.
+pub(super) fn room(
+    memory: &hodo_text::Memory,
+    near: u64,
+    size: u64,
+    reach: u64,
+) -> Result<Room, sys::Errno> {
     let fits = |island: &Island| {
         let far = island
             .range
             .start
             .abs_diff(near)
             .max(island.range.end.abs_diff(near))
-            > REACH;
+            > reach;
         !far && island.free.load(Ordering::Relaxed) as u64 + size <= SIZE
     };
     let island = match islands().find(|island| fits(island)) {
         Some(island) => island,
-        None => add(memory, near)?,
+        None => add(memory, near, reach)?,
     };
     let at = island.range.start + island.free.load(Ordering::Relaxed) as u64;
     Ok(Room {
@@ -94,7 +107,7 @@ pub(super) fn room(memory: &hodo_text::Memory, near: u64, size: u64) -> Result<R
     })
 }
 
-fn add(memory: &hodo_text::Memory, near: u64) -> Result<&'static Island, sys::Errno> {
+fn add(memory: &hodo_text::Memory, near: u64, reach: u64) -> Result<&'static Island, sys::Errno> {
     const ENOMEM: sys::Errno = 12;
     let count = COUNT.load(Ordering::Relaxed);
     if count == MOST {
@@ -102,9 +115,7 @@ fn add(memory: &hodo_text::Memory, near: u64) -> Result<&'static Island, sys::Er
     }
     let maps = maps::read()?;
     let module = module(&maps, near);
-    let place = maps::free(&maps, module, SIZE + COUNTERS, REACH - (1 << 26))
-        .or_else(|| maps::free(&maps, near, SIZE + COUNTERS, REACH))
-        .ok_or(ENOMEM)?;
+    let place = arch::place(&maps, module, near, reach).ok_or(ENOMEM)?;
     let start = sys::map(place, SIZE as usize, sys::PROT_READ | sys::PROT_EXEC, 0)?;
     sys::map(
         start + SIZE,

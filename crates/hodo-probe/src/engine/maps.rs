@@ -65,18 +65,17 @@ pub(super) fn find(maps: &[Mapping], addr: u64) -> Option<&Mapping> {
     maps.get(at).filter(|map| map.range.start <= addr)
 }
 
-/// The free place of `size` bytes nearest to `near` within `reach`.
-pub(super) fn free(maps: &[Mapping], near: u64, size: u64, reach: u64) -> Option<u64> {
+/// The free place of `size` bytes nearest to `near` within `reach`. So much below and above it is free, too: the stack grows into
+/// what is below it.
+pub(super) fn free(maps: &[Mapping], near: u64, size: u64, reach: u64, guard: u64) -> Option<u64> {
     const LOWEST: u64 = 0x1_0000;
     const HIGHEST: u64 = 0x7FFF_FFFE_0000;
-    // The stack grows into what is below it.
-    const GUARD: u64 = 1 << 20;
     let mut best: Option<u64> = None;
     let mut start = LOWEST;
     // Above the stack the kernel may show a page of its own.
     let ends = maps.iter().map(|map| (map.range.start, map.range.end));
     for (begin, end) in ends.chain([(HIGHEST, HIGHEST)]) {
-        let (low, high) = (start + GUARD, begin.min(HIGHEST).saturating_sub(GUARD));
+        let (low, high) = (start + guard, begin.min(HIGHEST).saturating_sub(guard));
         start = start.max(end);
         if high < low || high - low < size {
             continue;
@@ -101,10 +100,10 @@ mod tests {
         let here = this_function_is_in_a_mapping_that_runs as *const () as u64;
         let map = find(&maps, here).expect("one has this function");
         assert!(map.execute && !map.write && !map.shared);
-        let place = free(&maps, here, 1 << 16, 1 << 30).expect("there is room nearby");
+        let place = free(&maps, here, 1 << 16, 1 << 30, 1 << 20).expect("there is room nearby");
         assert!(place.abs_diff(here) < 1 << 30);
         assert!(find(&maps, place).is_none() && find(&maps, place + 0xFFFF).is_none());
-        assert_eq!(free(&maps, here, 1 << 48, 1 << 49), None);
+        assert_eq!(free(&maps, here, 1 << 48, 1 << 49, 1 << 20), None);
     }
 
     #[test]

@@ -544,11 +544,13 @@ pub(super) fn execution(site: &Site) -> Execution {
         return Execution::Optimized;
     }
     let forced = site.forced.load(Ordering::Acquire);
-    let simulated =
-        forced == 0 || forced == Execution::Simulated as u32 || site.boosted().is_none();
+    let simulated = forced == 0 || forced == Execution::Simulated as u32 || !site.has_copy();
     if simulated && site.simulation.is_some() {
         Execution::Simulated
-    } else if forced == Execution::OutOfLine as u32 || site.after.load(Ordering::Acquire) != 0 {
+    } else if forced == Execution::OutOfLine as u32
+        || site.after.load(Ordering::Acquire) != 0
+        || site.boosted().is_none()
+    {
         Execution::OutOfLine
     } else {
         Execution::Boosted

@@ -150,6 +150,16 @@ extern "C" fn on_fault(signal: i32, info: *mut Info, context: *mut Context) {
     if made_here && ours(context) {
         return;
     }
+    if arch::OTHER_TRAP == Some(signal)
+        && let Some(copy) = INSIDE.get(context.pc())
+    {
+        context.set_pc(copy);
+        return;
+    }
+    if made_here && let Some(to) = hit::guarded(context.pc()) {
+        context.set_pc(to);
+        return;
+    }
     if made_here && islands::contains(context.pc()) {
         moved(signal, info, context);
     } else {

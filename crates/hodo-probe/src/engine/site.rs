@@ -140,6 +140,11 @@ impl Site {
         (counts && self.return_nodes().next().is_none()).then_some(node)
     }
 
+    /// Whether it may be executed elsewhere.
+    pub(super) fn has_copy(&self) -> bool {
+        self.boosted().is_some() || self.stepped().is_some()
+    }
+
     pub(super) fn boosted(&self) -> Option<&'static Piece> {
         // SAFETY: pieces stay.
         unsafe { self.boosted.load(Ordering::Acquire).as_ref() }

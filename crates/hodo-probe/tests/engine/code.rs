@@ -4,11 +4,18 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use hodo_arch::native::steps::Step;
 use hodo_probe::engine::{Engine, Probe, Refusal, Registers, Request};
 
-/// Defines a function in assembly, with frame information; `NAME_at` gives the address of its label 1.
+/// Defines a function in assembly, with frame information: for x86-64, and for RISC-V.
 #[macro_export]
 macro_rules! function {
+    ($name:ident: [$($x86:literal)*] [$($riscv:literal)*]) => {
+        #[cfg(target_arch = "x86_64")]
+        $crate::function!($name: $($x86)*);
+        #[cfg(target_arch = "riscv64")]
+        $crate::function!($name: $($riscv)*);
+    };
     ($name:ident: $($line:literal)*) => {
         core::arch::global_asm!(
             ".text",
@@ -32,6 +39,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 pub fn engine() -> Engine {
+    crate::emulator::begin();
     Engine::new().expect("the engine starts")
 }
 
@@ -65,4 +73,42 @@ pub fn counter() -> &'static AtomicU64 {
 
 pub fn of(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
+}
+
+/// The first argument of a function that begins here.
+pub fn argument(registers: &mut Registers) -> &mut u64 {
+    #[cfg(target_arch = "x86_64")]
+    return &mut registers.rdi;
+    #[cfg(target_arch = "riscv64")]
+    return &mut registers.a0;
+}
+
+/// The result of a function that ends here.
+pub fn result(registers: &mut Registers) -> &mut u64 {
+    #[cfg(target_arch = "x86_64")]
+    return &mut registers.rax;
+    #[cfg(target_arch = "riscv64")]
+    return &mut registers.a0;
+}
+
+/// Bytes of the test's own code.
+pub fn bytes(at: u64, len: usize) -> Vec<u8> {
+    // SAFETY: code of the test.
+    unsafe { std::slice::from_raw_parts(at as *const u8, len) }.to_vec()
+}
+
+/// The instructions of a function to its end, as they are without probes.
+pub fn steps(start: u64, len: usize) -> Vec<Step> {
+    let code = bytes(start, len);
+    #[cfg(target_arch = "x86_64")]
+    let all: Vec<Step> = hodo_arch::native::steps::Steps::new(&code, start).collect();
+    #[cfg(target_arch = "riscv64")]
+    let all = hodo_arch::native::steps::steps(&code, start);
+    let end = all.iter().position(|step| step.flow.is_end());
+    all[..=end.expect("it has an end")].to_vec()
+}
+
+/// The address of an instruction of a function, by its number.
+pub fn place(function: *const (), number: usize) -> u64 {
+    steps(function as u64, 64)[number].addr
 }

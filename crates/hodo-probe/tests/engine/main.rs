@@ -3,9 +3,13 @@
 #[macro_use]
 mod code;
 mod counts;
+mod emulator;
 mod hard;
 mod lifecycle;
 mod refusals;
 mod returns;
-mod survive;
+#[cfg(target_arch = "riscv64")]
+mod riscv64;
 mod threads;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;

@@ -2,15 +2,21 @@
 
 use hodo_probe::engine::{Execution, Refusal};
 
-use crate::code::{alone, register, request};
+use crate::code::{alone, bytes, register, request};
 
-function! { wide: "mov eax, 5" "ret" }
+function! { wide:
+    ["mov eax, 5"
+    "ret"]
+    ["lui a5, 0x12345"
+    "li a0, 5"
+    "ret"]
+}
 
 unsafe extern "C" {
     fn test_wide() -> u64;
 }
 
-/// A page of `mov eax, 5; ret`.
+/// A page of `mov eax, 5; ret` or `li a0, 5; ret`.
 fn page(sharing: i32) -> u64 {
     // SAFETY: memory of the test's own, which stays.
     unsafe {
@@ -18,8 +24,12 @@ fn page(sharing: i32) -> u64 {
         let flags = sharing | libc::MAP_ANONYMOUS;
         let page = libc::mmap(std::ptr::null_mut(), 4096, write, flags, -1, 0);
         assert_ne!(page, libc::MAP_FAILED);
-        let code = [0xB8, 5, 0, 0, 0, 0xC3];
-        page.cast::<[u8; 6]>().write(code);
+        let code: &[u8] = if cfg!(target_arch = "x86_64") {
+            &[0xB8, 5, 0, 0, 0, 0xC3]
+        } else {
+            &[0x13, 5, 0x50, 0, 0x82, 0x80]
+        };
+        page.cast::<u8>().copy_from(code.as_ptr(), code.len());
         assert_eq!(
             libc::mprotect(page, 4096, libc::PROT_READ | libc::PROT_EXEC),
             0
@@ -58,17 +68,32 @@ fn code_without_tables_needs_a_range() {
     assert_eq!((function() & 0xFF, probe.count()), (5, 1));
 }
 
+/// Where the jump leads that the code of the test begins with.
+#[cfg(target_arch = "x86_64")]
+fn target(at: u64) -> u64 {
+    let jump = bytes(at, 5);
+    assert_eq!(jump[0], 0xE9);
+    let distance = i32::from_le_bytes([jump[1], jump[2], jump[3], jump[4]]);
+    at.wrapping_add(5).wrapping_add_signed(distance.into())
+}
+
+#[cfg(target_arch = "riscv64")]
+fn target(at: u64) -> u64 {
+    use hodo_arch::native::decode::Insn;
+    use hodo_arch::native::scan::Flow;
+    match Insn::new(&bytes(at, 4), at).flow() {
+        Flow::Jump(to) => to,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn the_engine_is_not_probed() {
     let _alone = alone();
     let at = test_wide as *const () as u64;
     let probe = register(&request(at).count()).expect("it can be probed");
     assert_eq!(probe.execution(), Execution::Optimized);
-    // SAFETY: the code of the test begins with the jump.
-    let jump = unsafe { (at as *const [u8; 5]).read() };
-    assert_eq!(jump[0], 0xE9);
-    let distance = i32::from_le_bytes([jump[1], jump[2], jump[3], jump[4]]);
-    let detour = at.wrapping_add(5).wrapping_add_signed(distance.into());
+    let detour = target(at);
     let wish = request(detour).count().function(detour..detour + 16);
     let refusal = register(&wish).unwrap_err();
     assert_eq!(refusal, Refusal::Engine);

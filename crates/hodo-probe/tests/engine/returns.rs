@@ -8,7 +8,7 @@ use hodo_probe::engine::{Execution, Refusal, Registers};
 use crate::code::{alone, count, counter, counting, engine, of, register, request};
 
 function! { rfib:
-    "push rbx"
+    ["push rbx"
     "mov rbx, rdi"
     "mov rax, rdi"
     "cmp rdi, 2"
@@ -21,11 +21,38 @@ function! { rfib:
     "pop rcx"
     "add rax, rcx"
     "2: pop rbx"
-    "ret"
+    "ret"]
+    ["addi sp, sp, -32"
+    "sd ra, 0(sp)"
+    "sd s0, 8(sp)"
+    "mv s0, a0"
+    "li t0, 2"
+    "bltu a0, t0, 2f"
+    "addi a0, s0, -1"
+    "call test_rfib"
+    "sd a0, 16(sp)"
+    "addi a0, s0, -2"
+    "call test_rfib"
+    "ld t1, 16(sp)"
+    "add a0, a0, t1"
+    "2: ld ra, 0(sp)"
+    "ld s0, 8(sp)"
+    "addi sp, sp, 32"
+    "ret"]
 }
 
-function! { target: "lea rax, [rdi + 1]" "ret" }
-function! { tail: "add rdi, 10" "jmp test_target" }
+function! { target:
+    ["lea rax, [rdi + 1]"
+    "ret"]
+    ["addi a0, a0, 1"
+    "ret"]
+}
+function! { tail:
+    ["add rdi, 10"
+    "jmp test_target"]
+    ["addi a0, a0, 10"
+    "tail test_target"]
+}
 
 unsafe extern "C" {
     fn test_rfib(n: u64) -> u64;
@@ -56,7 +83,11 @@ fn entries_and_returns_are_balanced_at_any_depth() {
         if let Some(way) = way {
             wish = wish.execution(way);
         }
-        let probe = register(&wish).expect("it can be probed");
+        let Ok(probe) = register(&wish) else {
+            // Not every first instruction can be simulated.
+            assert_eq!(way, Some(Execution::Simulated));
+            continue;
+        };
         assert_eq!(fib(15), 610);
         assert_eq!((of(entries), of(returns)), (1973, 1973), "{way:?}");
         assert_eq!((entry.missed(), probe.missed_returns()), (0, 0));
@@ -98,7 +129,7 @@ fn handlers_of_the_entry_come_to_those_of_the_return_and_go() {
 }
 
 function! { deep:
-    "push rbx"
+    ["push rbx"
     "dec rdi"
     "jz 2f"
     "call test_deep"
@@ -111,11 +142,23 @@ function! { deep:
     ".pushsection .data.rel.test_deep_leave, \"aw\""
     "test_deep_leave: .quad longjmp"
     "test_deep_mark: .quad _setjmp"
-    ".popsection"
+    ".popsection"]
+    ["addi sp, sp, -16"
+    "sd ra, 0(sp)"
+    "addi a0, a0, -1"
+    "beqz a0, 2f"
+    "call test_deep"
+    "ld ra, 0(sp)"
+    "addi sp, sp, 16"
+    "ret"
+    "2: mv a0, a1"
+    "li a1, 7"
+    "call longjmp"
+    "unimp"]
 }
 
 function! { jumps:
-    "push rbx"
+    ["push rbx"
     "push r12"
     "push rax"
     "mov rbx, rdi"
@@ -130,7 +173,24 @@ function! { jumps:
     "2: pop rcx"
     "pop r12"
     "pop rbx"
-    "ret"
+    "ret"]
+    ["addi sp, sp, -32"
+    "sd ra, 0(sp)"
+    "sd s0, 8(sp)"
+    "sd s1, 16(sp)"
+    "mv s0, a0"
+    "mv s1, a1"
+    "mv a0, a1"
+    "call _setjmp"
+    "bnez a0, 2f"
+    "mv a0, s0"
+    "mv a1, s1"
+    "call test_deep"
+    "2: ld ra, 0(sp)"
+    "ld s0, 8(sp)"
+    "ld s1, 16(sp)"
+    "addi sp, sp, 32"
+    "ret"]
 }
 
 unsafe extern "C" {
@@ -163,7 +223,7 @@ fn a_longjmp_leaves_probed_functions_without_their_returns() {
 #[test]
 fn a_return_handler_may_change_the_result() {
     extern "C" fn double(registers: &mut Registers, _: *mut c_void) {
-        registers.rax *= 2;
+        *crate::code::result(registers) *= 2;
     }
     let _alone = alone();
     let at = test_target as *const () as u64;
@@ -272,8 +332,9 @@ fn exceptions_pass_and_backtraces_are_whole() {
 #[test]
 fn refusals_of_return_probes() {
     let _alone = alone();
-    let at = test_rfib as *const () as u64;
-    let refusal = register(&request(at + 1).returning(count)).unwrap_err();
+    let refusal =
+        register(&request(crate::code::place(test_rfib as *const (), 1)).returning(count))
+            .unwrap_err();
     assert_eq!(
         refusal.to_string(),
         "a return probe must be at the first instruction of a function"

@@ -7,7 +7,7 @@ use hodo_probe::engine::{Engine, Probe};
 use crate::code::{alone, counter, counting, engine, of, register, request};
 
 function! { work:
-    "push rbp"
+    ["push rbp"
     "mov rbp, rsp"
     "lea rax, [rdi + rsi]"
     "mov rcx, rdi"
@@ -15,7 +15,19 @@ function! { work:
     "dec rcx"
     "jnz 2b"
     "pop rbp"
-    "ret"
+    "ret"]
+    ["addi sp, sp, -16"
+    "sd s0, 0(sp)"
+    "addi s0, sp, 16"
+    "add a1, a0, a1"
+    "mv t0, a0"
+    "2: addi a1, a1, 1"
+    "addi t0, t0, -1"
+    "bnez t0, 2b"
+    "mv a0, a1"
+    "ld s0, 0(sp)"
+    "addi sp, sp, 16"
+    "ret"]
 }
 
 unsafe extern "C" {
@@ -48,21 +60,24 @@ fn meanwhile(threads: usize, work: impl FnOnce()) -> u64 {
 
 /// Addresses of the function's instructions.
 fn places() -> Vec<u64> {
-    let start = test_work as *const () as u64;
-    // SAFETY: the test's own code.
-    let code = unsafe { std::slice::from_raw_parts(start as *const u8, 32) }.to_vec();
-    let mut places = Vec::new();
-    for step in hodo_arch::native::steps::Steps::new(&code, start) {
-        places.push(step.addr);
-        if step.flow.is_end() {
-            break;
-        }
-    }
-    places
+    crate::code::steps(test_work as *const () as u64, 48)
+        .iter()
+        .map(|step| step.addr)
+        .collect()
 }
 
-fn again_and_again(rounds: u64) {
+/// Fewer under the emulator.
+fn rounds(usual: u64) -> u64 {
+    if crate::emulator::is_here() {
+        usual / 10
+    } else {
+        usual
+    }
+}
+
+fn again_and_again(usual: u64) {
     let _alone = alone();
+    let rounds = rounds(usual);
     let places = places();
     let start = places[0];
     // SAFETY: the test's own code.
@@ -103,7 +118,7 @@ fn toggled_while_four_threads_run() {
     let all: Vec<&Probe> = probes.iter().collect();
     let engine: Engine = engine();
     let calls = meanwhile(4, || {
-        for round in 0..300 {
+        for round in 0..rounds(300) as usize {
             // One after the other, each second one, and all.
             let some: Vec<&Probe> = match round % 3 {
                 0 => vec![all[round % all.len()]],
@@ -147,7 +162,7 @@ fn no_handler_runs_after_it_was_unregistered() {
     }
     let _alone = alone();
     meanwhile(3, || {
-        for round in 0..300u64 {
+        for round in 0..rounds(300) {
             let flag = Box::new(AtomicU64::new(1));
             let at = places()[round as usize % 2];
             let wish = request(at)

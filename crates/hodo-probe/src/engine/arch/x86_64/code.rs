@@ -89,7 +89,7 @@ pub(in crate::engine) fn alone(
     };
     let kernel = |error| Refusal::Kernel("there is no memory for code near the probe", error);
     let size = relocated_len(code, from).map_err(refused)? as u64 + 5;
-    let room = islands::room(memory, from, size).map_err(kernel)?;
+    let room = islands::room(memory, from, size, super::REACH).map_err(kernel)?;
     let moved = relocate_mapped(code, from, room.at).map_err(refused)?;
     let mut bytes = moved.bytes;
     let end = room.at + bytes.len() as u64;
@@ -107,6 +107,7 @@ pub(in crate::engine) fn alone(
         range: room.at..room.at + bytes.len() as u64,
         map: vec![(from, room.at)],
         calls: call.then_some(from),
+        guard: None,
         trap: trap.then_some(end),
     };
     room.put(memory, &bytes, piece).map_err(kernel)

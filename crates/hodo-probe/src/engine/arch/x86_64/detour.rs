@@ -107,7 +107,7 @@ pub(in crate::engine) fn make(
     };
     let (before, ..) = prefix(addr, addr, addr, addr)?;
     let size = before.len() + relocated_len(code, addr).ok()? + JUMP as usize + 24;
-    let room = islands::room(memory, addr, size as u64).ok()?;
+    let room = islands::room(memory, addr, size as u64, super::REACH).ok()?;
     let start = room.at;
     // A branch back to the site is a hit, too: it leads to the start.
     let moved = relocate_apart(code, addr, start, &[(0, before.len())]).ok()?;
@@ -161,6 +161,7 @@ pub(in crate::engine) fn make(
         range: start..start + bytes.len() as u64,
         map,
         calls: window.call,
+        guard: None,
         trap: None,
     };
     room.reserve(bytes.len(), piece);

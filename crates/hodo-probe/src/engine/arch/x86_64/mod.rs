@@ -15,6 +15,10 @@ pub(in crate::engine) use memory::faulted;
 pub use registers::Registers;
 pub(in crate::engine) use registers::{Context, simulate};
 
+use super::super::maps::{self, Mapping};
+
+/// What is left free around islands.
+const GUARD: u64 = 1 << 20;
 /// `int3`.
 const INT3: u8 = 0xCC;
 /// A breakpoint.
@@ -28,5 +32,19 @@ pub(in crate::engine) const LONGEST: usize = 5;
 pub(in crate::engine) const ISLAND: u64 = 1 << 18;
 /// Bytes of the counters behind it.
 pub(in crate::engine) const COUNTERS: u64 = 1 << 18;
+/// The signal of what stands in jumps where instructions begin, beside that of breakpoints.
+pub(in crate::engine) const OTHER_TRAP: Option<i32> = None;
 /// An island is no further from what it serves, so that what that refers to is in reach, too, mostly.
-pub(in crate::engine) const REACH: u64 = 1 << 30;
+const REACH: u64 = 1 << 30;
+
+/// Where an island may be, near an address of a module.
+pub(in crate::engine) fn place(
+    maps: &[Mapping],
+    module: u64,
+    near: u64,
+    reach: u64,
+) -> Option<u64> {
+    let size = ISLAND + COUNTERS;
+    maps::free(maps, module, size, reach - (1 << 26), GUARD)
+        .or_else(|| maps::free(maps, near, size, reach, GUARD))
+}

@@ -150,6 +150,11 @@ impl Context {
         self.eflags &= !DIRECTION;
     }
 
+    /// At a breakpoint of the shared code: it has none.
+    pub(in crate::engine) fn switched(&mut self) -> bool {
+        false
+    }
+
     /// Takes so many bytes from the stack, or puts them back.
     pub(in crate::engine) fn pop(&mut self, bytes: i64) {
         self.rsp = self.rsp.wrapping_add_signed(bytes);

@@ -1,0 +1,36 @@
+//! qemu's user mode emulator does not see that code was changed through `/proc/self/mem`: it goes on executing what it has
+//! translated. It looks again where a page of code becomes writable, so that is done to the page here, for a moment and after
+//! each write. Where `HODO_EMULATED` is set (by `scripts/cross.sh`).
+
+use std::ffi::{c_int, c_void};
+
+unsafe extern "C" {
+    fn mprotect(at: *mut c_void, size: usize, protection: c_int) -> c_int;
+}
+
+const READ: c_int = 1;
+const WRITE: c_int = 2;
+const EXECUTE: c_int = 4;
+const PAGE: u64 = 4096;
+
+fn written(at: u64, len: usize) {
+    let first = at & !(PAGE - 1);
+    let size = (at + len as u64).next_multiple_of(PAGE) - first;
+    for protection in [READ | WRITE | EXECUTE, READ | EXECUTE] {
+        // SAFETY: pages of code, which can be executed all the time.
+        let result = unsafe { mprotect(first as *mut c_void, size as usize, protection) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+/// Whether this is run by the emulator.
+pub fn is_here() -> bool {
+    std::env::var_os("HODO_EMULATED").is_some()
+}
+
+/// Must be called before code is changed.
+pub fn begin() {
+    if is_here() {
+        hodo_text::set_written(written);
+    }
+}

@@ -1,0 +1,1 @@
+//! What only RISC-V has.
