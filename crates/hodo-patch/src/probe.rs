@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use hodo_arch::Via;
 use hodo_arch::code::{Flow, Insn, Isa};
-use hodo_arch::native::detour::{self, Action, Detour, DetourError, Place, When};
+use hodo_arch::native::detour::{self, Action, Detour, DetourError, Place, SYSTEM_CALL, When};
 use hodo_arch::native::emit::Code;
 use hodo_arch::native::frames;
-use hodo_arch::native::patch::before_stub;
+use hodo_arch::native::patch::{before_stub, way_to_call};
 use hodo_arch::native::stub::Body;
 use hodo_arch::native::track::{Row, Rule};
 use hodo_plan::model::SitePlan;
@@ -75,17 +75,18 @@ impl Island {
             .collect();
         let runtime = self.runtime_addresses(recording.timed);
         let from = displaced.start.wrapping_add(image.bias);
-        let kept = call_in_place(&code, site, |call| (image.code)(call));
-        let code = &code[..kept.unwrap_or(code.len())];
-        let back = match kept {
-            Some(_) => Via::Nothing,
-            None => site.spare.back,
+        let spare = &site.spare.dead;
+        let dead = |at: u64| {
+            let found = spare.binary_search_by_key(&at, |&(addr, _)| addr);
+            found.map_or(0, |index| spare[index].1)
         };
+        let kept = call_in_place(&code, site, dead, |call| (image.code)(call));
+        let (length, back) = kept.unwrap_or((code.len(), site.spare.back));
+        let code = &code[..length];
         let taken = match back {
             Via::Kept(_) => Via::TAKE,
             Via::Nothing | Via::Free(_) => 0,
         };
-        let spare = &site.spare.dead;
         let place = Place {
             code,
             from,
@@ -96,11 +97,7 @@ impl Island {
                 None => site.via,
             },
             back,
-            dead: &|at| {
-                let at = at.wrapping_sub(image.bias);
-                let found = spare.binary_search_by_key(&at, |&(addr, _)| addr);
-                found.map_or(0, |index| spare[index].1)
-            },
+            dead: &|at| dead(at.wrapping_sub(image.bias)),
         };
         let emit = |out: &mut Code<'_>| detour::emit(out, &layout(), &runtime, &place, &probes);
         // Two ways to describe frames: an FDE has one of them.
@@ -108,7 +105,10 @@ impl Island {
         let wraps = returns || region.function.is_some();
         if wraps {
             self.close_detours();
-        } else if code.windows(2).any(|code| code == [0x0F, 0x05]) {
+        } else if code
+            .windows(SYSTEM_CALL.len())
+            .any(|code| code == SYSTEM_CALL)
+        {
             self.close_group();
         }
         let (start, detour) = match region.function {
@@ -181,27 +181,30 @@ fn copies(detour: &Detour, from: u64) -> Vec<Copied> {
     let mut copies: Vec<_> = moved
         .map(|(&(old, copy), &before)| copied(from + old as u64, before, copy))
         .collect();
-    // `syscall` has two bytes, here and there.
+    // A system call has as many bytes here and there.
+    const LENGTH: u64 = SYSTEM_CALL.len() as u64;
     for &(old, behind) in &detour.calls {
         let original = from + old as u64;
         copies.push(Copied {
             call: true,
-            ..copied(original + 2, behind, behind)
+            ..copied(original + LENGTH, behind, behind)
         });
         copies.push(Copied {
             call: true,
-            ..copied(original, behind - 2, behind - 2)
+            ..copied(original, behind - LENGTH, behind - LENGTH)
         });
     }
     copies
 }
 
-/// Where the call is that ends a region, if it can be executed in its place: then the processor foresees its return.
+/// Where the call is that ends a region, if it can be executed in its place: then the processor foresees its return. With what the
+/// jump there takes.
 fn call_in_place<'c>(
     code: &[u8],
     site: &SitePlan,
+    dead: impl Fn(u64) -> u32,
     original: impl Fn(Range<u64>) -> Option<&'c [u8]>,
-) -> Option<usize> {
+) -> Option<(usize, Via)> {
     let start = site.displaced.start;
     let last = Isa::NATIVE.sweep(code, start).last()?;
     let at = (last.addr - start) as usize;
@@ -211,5 +214,9 @@ fn call_in_place<'c>(
         |insn: Insn| matches!(insn.flow, Flow::Branch(to) | Flow::Jump(to) if to == last.addr);
     let free = last.addr >= site.patch + u64::from(site.patch_len);
     let stays = original(last.addr..site.displaced.end) == Some(&code[at..]);
-    (is_call && free && stays && !Isa::NATIVE.sweep(code, start).any(leads_there)).then_some(at)
+    let leads = Isa::NATIVE.sweep(code, start).any(leads_there);
+    if !is_call || !free || !stays || leads {
+        return None;
+    }
+    Some((at, way_to_call(&code[at..], last.addr, dead(last.addr))?))
 }

@@ -20,9 +20,10 @@ mod text;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use super::emit::{Code, OutOfRange, Reach};
+use super::emit::{Code, OutOfRange};
+use super::plan::options;
 use super::registers::{SP, TP, ZERO};
-use super::relocate::{Options, Relocated, relocate_apart};
+use super::relocate::{Relocated, relocate_apart};
 use crate::Via;
 pub use crate::detour::*;
 use crate::stub::{Layout, Runtime};
@@ -30,6 +31,7 @@ use crate::track::{Row, Rule};
 use asm::{Asm, If, Label, Op};
 pub use block::size;
 use frame::{Frame, Regs};
+pub use syscall::SYSTEM_CALL;
 use syscall::without_syscalls;
 
 /// Slow paths, emitted behind the hot code.
@@ -123,10 +125,7 @@ pub fn emit(
 ) -> Result<Detour, DetourError> {
     let at = code.here();
     let replaced = without_syscalls(place.code, probes);
-    let options = Options {
-        dead: place.dead,
-        ..Options::new(Reach::Pair)
-    };
+    let options = options(place.dead);
     let move_to = |to: u64, gaps: &[(usize, usize)]| {
         relocate_apart(&replaced, place.from, to, &options, gaps).map_err(failed)
     };
@@ -292,7 +291,7 @@ fn finish(
     for &(old, call) in &draft.calls {
         detour
             .calls
-            .push((old, at(call) + syscall::ECALL.len() as u64));
+            .push((old, at(call) + SYSTEM_CALL.len() as u64));
         detour.syscalls.push((at(call), from + old as u64));
     }
     let first = code.offset();

@@ -5,12 +5,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::decode::Insn;
 use super::emit::{Code, Reach};
 use super::encode::i;
 use super::liveness::{Convention, dead_registers};
 use super::plan::options;
 use super::registers::{RA, T0, ZERO};
-use super::relocate::{RelocateError, Relocated, relocate};
+use super::relocate::{RelocateError, Relocated, choose, relocate};
 use super::rows::Kind;
 use super::scan::{Flow, Scanned, Sweep};
 use super::steps::FIXED;
@@ -121,6 +122,14 @@ pub fn before_stub(code: &mut Code<'_>, via: Via) {
         code.breakpoints(16 - KEEP as usize);
         keep(code, register);
     }
+}
+
+/// What a long jump to a call takes, where so many registers are dead; nothing if there can be none. A call overwrites its link.
+#[must_use]
+pub fn way_to_call(code: &[u8], addr: u64, dead: u32) -> Option<Via> {
+    let call = Insn::new(code, addr);
+    let free = (dead | 1 << call.link()?) & !call.reads().x;
+    choose(free).map(Via::Free)
 }
 
 /// What takes a register back that the way back from a stub has put on the stack.

@@ -25,6 +25,7 @@ pub use block::size;
 use event::emit_event;
 use returns::emit_returns;
 use saved::Saved;
+pub use syscall::SYSTEM_CALL;
 use syscall::{BEHIND, without_syscalls};
 
 const RAX: Register = 0;

@@ -67,6 +67,12 @@ pub fn trap_entry(stub: u64, _: Via) -> u64 {
 /// What stands before a stub for [`trap_entry`]: nothing.
 pub fn before_stub(_: &mut Code<'_>, _: Via) {}
 
+/// What a long jump to a call takes, where so many registers are dead; nothing if there can be none.
+#[must_use]
+pub fn way_to_call(_: &[u8], _: u64, _: u32) -> Option<Via> {
+    Some(Via::Nothing)
+}
+
 /// What takes a register back that the way back from a stub has put on the stack.
 #[must_use]
 pub fn take_back(_: Via) -> Vec<u8> {

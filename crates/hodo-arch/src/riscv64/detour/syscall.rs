@@ -6,8 +6,8 @@ use super::super::registers::{RA, SP, ZERO};
 use super::asm::{Asm, Label};
 use super::{Action, KEPT, Probe, Runtime};
 
-/// `ecall`
-pub(super) const ECALL: [u8; 4] = [0x73, 0, 0, 0];
+/// `ecall`, which enters the kernel.
+pub const SYSTEM_CALL: [u8; 4] = [0x73, 0, 0, 0];
 /// A nop of the same length.
 const NOP: [u8; 4] = [0x13, 0, 0, 0];
 
@@ -17,7 +17,7 @@ pub(super) fn emit(asm: &mut Asm, runtime: &Runtime) -> Label {
     let (enter, exit) = runtime.syscalls.unwrap_or_default();
     around(asm, enter);
     let call = asm.here();
-    asm.raw(&ECALL);
+    asm.raw(&SYSTEM_CALL);
     around(asm, exit);
     call
 }
@@ -35,8 +35,8 @@ fn around(asm: &mut Asm, to: u64) {
 pub(super) fn without_syscalls<'c>(displaced: &'c [u8], probes: &[Probe<'_>]) -> Cow<'c, [u8]> {
     let mut code = Cow::Borrowed(displaced);
     for probe in probes.iter().filter(|p| *p.action == Action::Syscall) {
-        let range = probe.offset..probe.offset + ECALL.len();
-        if code.get(range.clone()) == Some(&ECALL[..]) {
+        let range = probe.offset..probe.offset + SYSTEM_CALL.len();
+        if code.get(range.clone()) == Some(&SYSTEM_CALL[..]) {
             code.to_mut()[range].copy_from_slice(&NOP);
         }
     }

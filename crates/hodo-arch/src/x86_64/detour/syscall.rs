@@ -5,8 +5,8 @@ use crate::x86_64::emit::Code;
 use crate::x86_64::stub::Runtime;
 use alloc::borrow::Cow;
 
-/// `syscall`
-const SYSCALL: [u8; 2] = [0x0F, 0x05];
+/// `syscall`, which enters the kernel.
+pub const SYSTEM_CALL: [u8; 2] = [0x0F, 0x05];
 /// Bytes before the system call.
 pub(super) const BEFORE: u64 = 18;
 /// A nop of the same length.
@@ -23,11 +23,11 @@ pub(super) fn emit(code: &mut Code<'_>, runtime: &Runtime, here: u64) {
     let start = code.here();
     around(code, enter);
     debug_assert_eq!(code.here(), start + BEFORE);
-    code.raw(&SYSCALL);
+    code.raw(&SYSTEM_CALL);
     debug_assert_eq!(code.here(), start + BEHIND);
     around(code, exit);
     // The system call leaves the address behind it.
-    code.op64(&[0x48, 0xB9], here + SYSCALL.len() as u64); // movabs rcx, next
+    code.op64(&[0x48, 0xB9], here + SYSTEM_CALL.len() as u64); // movabs rcx, next
 }
 
 /// A call below the red zone, which leaves the flags alone.
@@ -41,8 +41,8 @@ fn around(code: &mut Code<'_>, to: u64) {
 pub(super) fn without_syscalls<'c>(displaced: &'c [u8], probes: &[Probe<'_>]) -> Cow<'c, [u8]> {
     let mut code = Cow::Borrowed(displaced);
     for probe in probes.iter().filter(|p| *p.action == Action::Syscall) {
-        let range = probe.offset..probe.offset + SYSCALL.len();
-        if code.get(range.clone()) == Some(&SYSCALL[..]) {
+        let range = probe.offset..probe.offset + SYSTEM_CALL.len();
+        if code.get(range.clone()) == Some(&SYSTEM_CALL[..]) {
             code.to_mut()[range].copy_from_slice(&NOP);
         }
     }
