@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# Runs the tests of static keys (hodo-keys) and of what they stand on (hodo-text) for RISC-V and AArch64, and those that run
-# moved RISC-V instructions (hodo-arch), under qemu's user mode emulator. Installs what is missing, where it may; what cannot be
+# Runs tests for RISC-V and AArch64 under qemu's user mode emulator: those of static keys (hodo-keys) and of what they stand on (hodo-text),
+# for RISC-V also those that run moved instructions (hodo-arch) and all of the crates in `emulated` below; then those that need a
+# real kernel for RISC-V in qemu's system emulator, by scripts/riscv64-linux.sh. Installs what is missing, where it may; what cannot be
 # had is told, with the reason, and is no failure.
 #
 #   scripts/cross.sh                      both
 #   scripts/cross.sh riscv64 [WORD…]      one of them, or only tests with one of these words in their names
+#   scripts/cross.sh machine [WORD…]      only what runs in the machine for RISC-V
 #
 # Of the files in crates/hodo-keys/tests those are run that have `mod emulator;`: qemu does not see by itself that code was changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 skipped="${CARGO_TARGET_DIR:-target}/tmp/skipped.txt"
+
+# Crates whose tests all run under the user mode emulator for RISC-V.
+emulated=(hodo-symbols hodo-trace hodo-view)
 
 not_run() {
     echo "not run for $1: $2"
@@ -29,31 +34,39 @@ install() {
         { "${apt[@]}" update -qq && "${apt[@]}" install -y -qq --no-install-recommends "$@"; } >/dev/null 2>&1
 }
 
-# Names: Rust's, Debian's package of the C library, and that of both for everything else.
-run() {
+# What both need, and the tests of static keys as `files`. Arguments: see run.
+prepare() {
     local arch="$1" rust="$2" libc="$3" triple="$2-unknown-linux-gnu" gnu="$1-linux-gnu"
-    shift 3
     local missing=()
     command -v "qemu-$arch" >/dev/null || missing+=(qemu-user)
     command -v "$gnu-gcc" >/dev/null || missing+=("gcc-$gnu")
     [ -e "/usr/$gnu/lib/libc.so" ] || missing+=("$libc")
     if [ ${#missing[@]} -gt 0 ] && ! install "${missing[@]}"; then
         not_run "$arch" "the packages ${missing[*]} cannot be installed"
-        return
+        return 1
     fi
     if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ] &&
         ! timeout 120 rustup target add "$triple" >/dev/null 2>&1; then
         not_run "$arch" "rustup cannot add the target $triple"
-        return
+        return 1
     fi
-    local files=() file
+    local file
+    files=()
     for file in $(grep -l '^mod emulator;' crates/hodo-keys/tests/*.rs); do
         file="${file##*/}"
         files+=(--test "${file%.rs}")
     done
-    local name="${triple^^}"
+    name="${triple^^}"
     name="CARGO_TARGET_${name//-/_}"
-    local test=(env "${name}_LINKER=$gnu-gcc" "${name}_RUNNER=qemu-$arch -L /usr/$gnu" cargo test --quiet --target "$triple" --no-fail-fast)
+    export "${name}_LINKER=$gnu-gcc"
+}
+
+# Names: Rust's, Debian's package of the C library, and that of both for everything else.
+run() {
+    local arch="$1" rust="$2" libc="$3" triple="$2-unknown-linux-gnu" gnu="$1-linux-gnu"
+    shift 3
+    prepare "$arch" "$rust" "$libc" || return 0
+    local test=(env "${name}_RUNNER=qemu-$arch -L /usr/$gnu" cargo test --quiet --target "$triple" --no-fail-fast)
     echo "$arch"
     [ $# -gt 0 ] || ! cargo clippy --version >/dev/null 2>&1 ||
         cargo clippy --quiet --target "$triple" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- -D warnings
@@ -66,6 +79,8 @@ run() {
         "${test[@]}" -p hodo-mcount -- "$@"
         echo "$arch, probes in one's own process"
         HODO_EMULATED=1 "${test[@]}" -p hodo-probe --lib --test engine -- "$@"
+        echo "$arch, crates"
+        "${test[@]}" "${emulated[@]/#/-p}" --lib --tests -- "$@"
     fi
     if [ "$arch" = aarch64 ]; then
         echo "$arch, branches written at once"
@@ -73,8 +88,30 @@ run() {
     fi
 }
 
+# Runs what needs a kernel in the machine for RISC-V.
+machine() {
+    local triple=riscv64gc-unknown-linux-gnu linux="$PWD/scripts/riscv64-linux.sh"
+    prepare riscv64 riscv64gc libc6-dev-riscv64-cross || return 0
+    local why
+    why="$("$linux" missing)"
+    if [ -n "$why" ]; then
+        not_run riscv64 "in a real Linux: $why"
+        return
+    fi
+    local test=(env "${name}_RUNNER=$linux run" HODO_VM_TIMEOUT=300 cargo test --quiet --target "$triple" --no-fail-fast)
+    echo "riscv64, in a real Linux: static keys"
+    trap 'scripts/riscv64-linux.sh stop' EXIT
+    # One processor: with two, each waits for the other at every change of code, for very long where this machine is busy; and
+    # qemu with a thread for each may keep a translation of what was written at the same moment.
+    HODO_VM_SMP=1 "$linux" start
+    "${test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
+    "$linux" stop
+    trap - EXIT
+}
+
 only="${1:-}"
 shift || true
-case "$only" in "" | riscv64 | aarch64) ;; *) echo "riscv64 or aarch64, not $only" >&2; exit 2 ;; esac
-[ "$only" = aarch64 ] || run riscv64 riscv64gc libc6-dev-riscv64-cross "$@"
-[ "$only" = riscv64 ] || run aarch64 aarch64 libc6-dev-arm64-cross "$@"
+case "$only" in "" | riscv64 | aarch64 | machine) ;; *) echo "riscv64, aarch64 or machine, not $only" >&2; exit 2 ;; esac
+case "$only" in "" | riscv64) run riscv64 riscv64gc libc6-dev-riscv64-cross "$@" ;; esac
+case "$only" in "" | riscv64 | machine) machine "$@" ;; esac
+case "$only" in "" | aarch64) run aarch64 aarch64 libc6-dev-arm64-cross "$@" ;; esac

@@ -15,7 +15,10 @@
 #
 #   HODO_VM_TIMEOUT=600   seconds that one command may take
 #   HODO_VM_APPEND=…      more of the kernel's command line, at the start: no4lvl is an address space of 39 bits
-#   HODO_VM_CPU=…         rv64,v=true; HODO_VM_MEMORY=2G
+#   HODO_VM_CPU=rv64,v=true, HODO_VM_SMP=2, HODO_VM_MEMORY=2G, HODO_VM_ACCEL=tcg,thread=multi
+#                         of qemu, at the start. For tests that change running code: HODO_VM_SMP=1. Else
+#                         qemu (7.2, seldom 10.0) may keep a translation of what was written at the same moment, whatever fences
+#                         are executed. tcg,thread=single is right too, but a membarrier takes 100 ms
 #   HODO_VM_DIR=…         the machine's directory, target/riscv64-linux/vm; a second machine needs another one
 #   HODO_VM_CACHE=…       for what was fetched, target/riscv64-linux: source trees may share it
 #   HODO_DEBIAN_MIRROR=…  the one that apt has here, else deb.debian.org
@@ -242,7 +245,8 @@ boot() {
             -device "virtio-9p-pci,fsdev=share$number,mount_tag=share$number")
         echo "share$number $share" >>"$dir/jobs/shares"
     done
-    timeout -k 5 "$life" qemu-system-riscv64 -M virt -cpu "${HODO_VM_CPU:-rv64,v=true}" -smp 2 -m "${HODO_VM_MEMORY:-2G}" \
+    timeout -k 5 "$life" qemu-system-riscv64 -M virt -accel "${HODO_VM_ACCEL:-tcg,thread=multi}" \
+        -cpu "${HODO_VM_CPU:-rv64,v=true}" -smp "${HODO_VM_SMP:-2}" -m "${HODO_VM_MEMORY:-2G}" \
         -kernel "$cache/kernel/vmlinux" -initrd "$cache/kernel/initramfs.gz" \
         -append "console=ttyS0 quiet panic=-1 rdinit=/init ${HODO_VM_APPEND:-}" \
         -drive "file=$cache/root.img,format=raw,if=none,id=root,snapshot=on" -device virtio-blk-pci,drive=root \
@@ -302,7 +306,8 @@ command_in() {
     echo "run $number" >"$dir/serial.in"
     # Ends with the command; then what was written is shown to its end.
     (
-        for ((waited = 0; waited < limit * 20; waited++)); do
+        end=$((SECONDS + limit))
+        while ((SECONDS < end)); do
             [ ! -e "$job/status" ] || exit 0
             alive "$dir" || exit 0
             sleep 0.05
