@@ -31,7 +31,12 @@ for target in "${targets[@]}"; do
     # Real files to begin with.
     case "$target" in
         definition*) grep '^  ' ../crates/hodo-probe/tests/good.txt | split -l 1 -a 3 - "$corpus/good-" ;;
-        plan*) find /bin/true /bin/echo -size -100k -exec cp -n {} "$corpus/" \; ;;
+        plan*)
+            find /bin/true /bin/echo -size -100k -exec cp -n {} "$corpus/" \;
+            if command -v riscv64-linux-gnu-gcc >/dev/null; then
+                echo 'int main(void) { return 0; }' | riscv64-linux-gnu-gcc -O2 -xc - -o "$corpus/riscv64"
+            fi
+            ;;
     esac
     echo "fuzz $target for $seconds s"
     TMPDIR="${TMPDIR:-/dev/shm}" "$target_dir/fuzz/$triple/release/$target" "$corpus" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 \

@@ -40,7 +40,7 @@ pub struct Listed {
 /// If there is no such file, or it is no program or library.
 pub fn list_usdt(file: &OsStr) -> Result<(PathBuf, Vec<hodo_symbols::Usdt>)> {
     let path = canonical(&found(file)?);
-    let image = Image::open(&path, path.clone())?;
+    let image = Image::read(&path, path.clone())?;
     Ok((path, hodo_symbols::usdt(&image.bytes)))
 }
 

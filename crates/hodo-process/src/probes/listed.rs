@@ -67,7 +67,7 @@ fn fitting(image: &Image, patterns: &[Pattern]) -> Vec<Event> {
 pub fn list_events(file: &OsStr, texts: &[String]) -> Result<(String, Vec<ListedEvent>)> {
     let patterns = patterns(texts)?;
     let path = canonical(&found(file)?);
-    let image = Image::open(&path, path.clone())?;
+    let image = Image::read(&path, path.clone())?;
     let events = fitting(&image, &patterns);
     let listed = events
         .iter()

@@ -142,7 +142,9 @@ impl Debug {
                 Nowhere::OptimizedOut => "optimized out here",
                 Nowhere::Computed => "computed here: it is neither in a register nor in memory",
                 Nowhere::ThreadLocal => "thread-local, which is not supported",
-                Nowhere::Vector => "in a vector register, which cannot be fetched",
+                Nowhere::Vector => {
+                    "in a floating-point or vector register, which cannot be fetched"
+                }
                 Nowhere::NotYet => {
                     "not yet where it will be at the function's first instructions; probe a later line"
                 }
