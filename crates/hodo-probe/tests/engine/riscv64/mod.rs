@@ -1,1 +1,6 @@
 //! What only RISC-V has.
+
+mod places;
+mod refused;
+mod survive;
+mod vectors;

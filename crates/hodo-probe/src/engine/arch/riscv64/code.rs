@@ -158,10 +158,9 @@ fn slot(
             true => function.jump_register(site.next()).ok_or_else(refused)?,
             false => 0,
         };
-        let mut back = Code::new(end);
-        back.jump(site.next(), jumps, register)
+        Code::new(&mut bytes, room.at)
+            .jump(site.next(), jumps, register)
             .map_err(|_| refused())?;
-        bytes.extend(back.into_bytes());
     }
     let piece = Piece {
         site,

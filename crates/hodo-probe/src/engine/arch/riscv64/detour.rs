@@ -142,9 +142,9 @@ pub(in crate::engine) fn make(
     let mut bytes = prefix.bytes;
     bytes.extend_from_slice(&moved.bytes[before..]);
     if moved.falls_through {
-        let mut back = Code::new(start + bytes.len() as u64);
-        back.jump(addr + window.len as u64, Reach::Jump, 0).ok()?;
-        bytes.extend(back.into_bytes());
+        Code::new(&mut bytes, start)
+            .jump(addr + window.len as u64, Reach::Jump, 0)
+            .ok()?;
     }
     let mut asm = Asm::new(start);
     asm.bytes = bytes;
