@@ -11,7 +11,7 @@ use crate::planner::{Planner, Subject};
 use crate::tactics::site;
 
 /// So much more of a function is displaced at most, to come to where a register is free.
-const FARTHER: u64 = 32;
+const FARTHER: u64 = 128;
 /// So much of a function is displaced at most to make room for others' jumps.
 const ROOM: u64 = 64;
 
@@ -61,9 +61,9 @@ impl Planner<'_> {
         patch: Range<u64>,
         end: u64,
     ) -> Result<(u64, Spare), String> {
-        self.movable(subject, patch.start..end)?;
+        let moved = self.movable(subject, patch.start..end);
         if !self.isa().needs_register() {
-            return Ok((end, Spare::default()));
+            return moved.map(|()| (end, Spare::default()));
         }
         let code = subject.text.slice(patch.start, subject.end);
         let code = self.isa().sweep(code, patch.start);
@@ -79,15 +79,21 @@ impl Planner<'_> {
             if insn.end() < end {
                 continue;
             }
-            if insn.end() > end && self.movable(subject, patch.start..insn.end()).is_err() {
-                break;
+            // With what follows, more branches stay within.
+            let movable = self.movable(subject, patch.start..insn.end()).is_ok();
+            let call = matches!(insn.flow, Flow::Call(_) | Flow::IndirectCall)
+                && !self.sites.is_dropped(insn.addr);
+            if !movable {
+                if call {
+                    break;
+                }
+                continue;
             }
             let spare = |back| Spare {
                 dead: dead.clone(),
                 back,
             };
-            let call = matches!(insn.flow, Flow::Call(_) | Flow::IndirectCall);
-            if insn.flow.is_end() || call && !self.sites.is_dropped(insn.addr) {
+            if insn.flow.is_end() || call {
                 return Ok((insn.end(), spare(Via::Nothing)));
             }
             if let via @ Via::Free(_) = subject.via(insn.end()) {
@@ -98,7 +104,8 @@ impl Planner<'_> {
                 kept = Some((insn.end(), spare(subject.via(insn.end()))));
             }
         }
-        kept.ok_or_else(|| NO_REGISTER.to_owned())
+        let error = || moved.err().unwrap_or_else(|| NO_REGISTER.to_owned());
+        kept.ok_or_else(error)
     }
 
     /// Whether nothing leads to these bytes of displaced instructions, and nothing else needs them.

@@ -70,7 +70,7 @@ impl<'s> Live<'s> {
                     Flow::Return { .. } => returned,
                     _ => all,
                 };
-                solve(piece, steps, is_data, all, leaving, live);
+                solve(piece, steps, is_data, (all, all), leaving, live);
             }
             Known::Registers(summaries) => {
                 registers::find(self.survey, summaries, piece, steps, is_data, live);
@@ -91,12 +91,12 @@ impl<'s> Live<'s> {
 }
 
 /// Goes backwards through the code of a piece. `leaving` tells what is used where control goes to somewhere else or comes back from it,
-/// of which it gets what is used behind.
+/// of which it gets what is used behind. `all` is everything there is, `end` what is used behind the piece.
 fn solve(
     piece: &Piece,
     steps: &[Step],
     is_data: impl Fn(usize) -> bool,
-    all: u32,
+    (all, end): (u32, u32),
     leaving: impl Fn(Flow, u32) -> u32,
     live: &mut Vec<u32>,
 ) {
@@ -105,7 +105,7 @@ fn solve(
     let at = |addr: u64| steps.binary_search_by_key(&addr, |step| step.addr).ok();
     live.clear();
     live.resize(count, 0);
-    live.push(all);
+    live.push(end);
     for _ in 0..PASSES {
         let mut changed = false;
         for index in (0..count).rev() {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use hodo_arch::Via;
-use hodo_arch::code::{EntryFacts, Isa};
+use hodo_arch::code::{EntryFacts, Isa, Step};
 use hodo_symbols::{Cfa, Function, Nature, Symbols};
 
 use crate::behind::Behind;
@@ -421,10 +421,10 @@ impl<'a> Planner<'a> {
         self.statics.see(&mut steps, |_| {});
         let mut found = Vec::new();
         live.find(piece, &steps, |_| false, &mut found);
-        let near = steps
-            .iter()
-            .take_while(|step| step.addr <= piece.start + BLOCK_LIMIT + HEAD);
-        near.map(|step| step.addr).zip(found).collect()
+        let end = steps.last().map_or(piece.start, Step::end);
+        let addresses = steps.iter().map(|step| step.addr).chain([end]);
+        let near = addresses.take_while(|&addr| addr <= piece.start + BLOCK_LIMIT + HEAD);
+        near.zip(found).collect()
     }
 
     /// Whether the exit of a function can be recorded.

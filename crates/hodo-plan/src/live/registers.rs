@@ -5,6 +5,7 @@
 //! this image, what it may read before it overwrites it, and what it overwrites. The convention holds for what is called through the
 //! PLT or through a register.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use hodo_arch::code::{Convention, Flow, How, Step};
@@ -75,14 +76,21 @@ fn own(survey: &Survey<'_>, piece: &Piece, steps: &[Step], convention: &Conventi
             To::Outside | To::Unknown => {}
         }
     }
+    if !dead {
+        own.to.extend(next(survey, piece));
+    }
     own.to.sort_unstable();
     own.to.dedup();
     own
 }
 
+/// The piece that control goes on to at the end of one.
+fn next(survey: &Survey<'_>, piece: &Piece) -> Option<usize> {
+    pieces::starting(&survey.pieces, piece.end)
+}
+
 /// Tells for all pieces what calls of them do.
 pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Vec<Summary> {
-    let all = survey.image.isa.state();
     let pieces = &survey.pieces;
     let owns = in_parts(survey, |range| {
         let mut buffer = Vec::new();
@@ -96,7 +104,7 @@ pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Vec<Sum
     let mut found: Vec<Summary> = owns
         .iter()
         .map(|own| Summary {
-            entry: all,
+            entry: 0,
             clobbers: own.writes,
         })
         .collect();
@@ -113,15 +121,38 @@ pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Vec<Sum
             break;
         }
     }
-    // Of those that call each other in a circle, some are taken to use everything.
+    used(survey, &mut found, &owns, &order);
+    found
+}
+
+/// Finds what calls of all pieces may use: from nothing on, until nothing changes any more. Before that, it is not all.
+fn used(survey: &Survey<'_>, found: &mut [Summary], owns: &[Own], order: &[usize]) {
+    let pieces = &survey.pieces;
+    let mut callers: Vec<Vec<u32>> = vec![Vec::new(); owns.len()];
+    for (index, own) in owns.iter().enumerate() {
+        for &to in &own.to {
+            callers[to].push(index as u32);
+        }
+    }
     let (mut buffer, mut live) = (Vec::new(), Vec::new());
-    for &index in &order {
+    let mut open: VecDeque<usize> = order.iter().copied().collect();
+    let mut waits = vec![true; owns.len()];
+    while let Some(index) = open.pop_front() {
+        waits[index] = false;
         let piece = &pieces[index];
         steps(survey, piece, &mut buffer);
-        find(survey, &found, piece, &buffer, |_| false, &mut live);
-        found[index].entry = live[0];
+        find(survey, found, piece, &buffer, |_| false, &mut live);
+        let entry = live[0] | found[index].entry;
+        if entry == found[index].entry {
+            continue;
+        }
+        found[index].entry = entry;
+        for &caller in &callers[index] {
+            if !std::mem::replace(&mut waits[caller as usize], true) {
+                open.push_back(caller as usize);
+            }
+        }
     }
-    found
 }
 
 /// Runs something on all pieces in several threads.
@@ -203,5 +234,6 @@ pub(super) fn find(
         Flow::Return { how: How::Plain } => convention.returned(clobbers),
         _ => all,
     };
-    solve(piece, steps, is_data, all, leaving, live);
+    let end = next(survey, piece).map_or(all, |next| summaries[next].entry);
+    solve(piece, steps, is_data, (all, end), leaving, live);
 }
