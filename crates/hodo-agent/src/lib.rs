@@ -20,27 +20,21 @@ mod arch_syscalls;
 #[cfg(target_arch = "riscv64")]
 #[path = "riscv64.rs"]
 mod arch;
+#[cfg(target_arch = "riscv64")]
+#[path = "riscv64_syscalls.rs"]
+mod arch_syscalls;
 
 pub use arch::{Runtime, runtime};
-
-/// The code around system calls, ready to be copied into a target; nothing where there is none for this kind of processor.
-#[must_use]
-pub fn syscalls() -> Option<Syscalls> {
-    #[cfg(target_arch = "x86_64")]
-    let code = Some(arch_syscalls::syscalls());
-    #[cfg(not(target_arch = "x86_64"))]
-    let code = None;
-    code
-}
+pub use arch_syscalls::syscalls;
 
 /// The code around system calls, and where its entries are, as offsets into it.
 #[derive(Debug, Clone, Copy)]
 pub struct Syscalls {
     /// Position-independent code. The table has to follow.
     pub code: &'static [u8],
-    /// Before a system call. Keeps all but `rcx` and `r11`.
+    /// Before a system call. Keeps all but `rcx` and `r11`; on RISC-V all but the link.
     pub enter: usize,
-    /// Behind a system call. Keeps all but `rcx`.
+    /// Behind a system call. Keeps all but `rcx`; on RISC-V all but the link.
     pub exit: usize,
     /// Loads that may fault, and where to go on then.
     pub faults: &'static [[u32; 2]],

@@ -23,15 +23,14 @@ impl Island {
     /// Adds the code that is called around system calls. It serves the probes that are added afterwards.
     ///
     /// # Errors
-    /// If the island is full, or this cannot be done on this kind of processor.
+    /// If the island is full.
     pub fn add_syscalls(
         &mut self,
         events: &SyscallEvents,
         timed: bool,
         patches: &mut Patches,
     ) -> Result<(), String> {
-        let agent = hodo_agent::syscalls()
-            .ok_or("system calls are not recorded on this kind of processor")?;
+        let agent = hodo_agent::syscalls();
         let bytes = agent.code.len() + HEADER as usize + events.table.len() * 8;
         if (self.code.len() + bytes + 64) as u64 > self.capacity {
             return Err("the island is full".to_owned());

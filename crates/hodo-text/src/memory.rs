@@ -66,7 +66,11 @@ impl Memory {
             let written: fn(u64, usize) = unsafe { core::mem::transmute(written) };
             written(at, count);
         }
-        if count == bytes.len() { Ok(()) } else { Err(EIO) }
+        if count == bytes.len() {
+            Ok(())
+        } else {
+            Err(EIO)
+        }
     }
 
     #[cfg(feature = "alloc")]

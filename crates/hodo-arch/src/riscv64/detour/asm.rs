@@ -275,8 +275,9 @@ impl Asm {
             return (base, offset);
         }
         debug_assert_ne!(scratch, base);
-        let (high, low) = split(offset);
-        self.li(scratch, high.cast_unsigned());
+        // What cannot be written is led elsewhere, by this base, and from there on upwards.
+        let low = offset & 0x7FF;
+        self.li(scratch, (offset - low).cast_unsigned());
         self.op(Op::ADD, scratch, scratch, base);
         (scratch, low)
     }
