@@ -82,7 +82,7 @@ fn address(tid: i32) -> Result<(libc::sockaddr_un, usize)> {
     let name = format!("hodoscope-{tid}-{:032x}", u128::from_ne_bytes(nonce));
     // The first byte stays zero: the name is in no file system.
     for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
+        *to = from as libc::c_char;
     }
     Ok((
         address,

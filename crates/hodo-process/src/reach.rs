@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use hodo_arch::native::scan::{Flow, Sweep};
+use hodo_arch::code::{Flow, Isa};
 use hodo_plan::model::Plan;
 
 use crate::modules::Image;
@@ -23,7 +23,7 @@ fn exits(image: &Image, range: Range<u64>) -> Exits {
         exits.anywhere = true;
         return exits;
     };
-    for insn in Sweep::new(code, range.start) {
+    for insn in Isa::NATIVE.sweep(code, range.start) {
         match insn.flow {
             Flow::Call(to) => exits.to.push(to),
             Flow::Branch(to) | Flow::Jump(to) if !range.contains(&to) => exits.to.push(to),

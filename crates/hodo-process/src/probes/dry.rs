@@ -4,8 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hodo_arch::native::scan::Sweep;
-use hodo_arch::native::steps::text;
+use hodo_arch::code::Isa;
 use hodo_plan::model::{Extra, ProbeSite, Tactic};
 
 use super::{Probes, is_many};
@@ -199,11 +198,16 @@ fn changed(image: &Image, site: &ProbeSite, flags_dead: bool) -> Changed {
         writes.push(bytes(slot, site.via.jump_len()));
     }
     let code = image.at(site.displaced.clone()).unwrap_or_default();
-    let displaced = Sweep::new(code, site.displaced.start)
+    let displaced = Isa::NATIVE
+        .sweep(code, site.displaced.start)
         .map(|insn| {
             let at = (insn.addr - site.displaced.start) as usize;
             let insn_bytes = &code[at..(at + usize::from(insn.len)).min(code.len())];
-            (insn.addr, insn_bytes.to_vec(), text(insn_bytes, insn.addr))
+            (
+                insn.addr,
+                insn_bytes.to_vec(),
+                Isa::NATIVE.text(insn_bytes, insn.addr),
+            )
         })
         .collect();
     Changed {

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use hodo_arch::native::steps::text;
+use hodo_arch::code::Isa;
 use hodo_plan::model::{Mode, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes};
 use hodo_probe::Symbol;
@@ -98,7 +98,10 @@ pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)>
         entry: entries.remove(&function.addr).unwrap_or_else(|| {
             let code = image.at(function.addr..function.addr + 1);
             Err(match code {
-                Some(code) => format!("it cannot be decoded: {}", text(code, function.addr)),
+                Some(code) => format!(
+                    "it cannot be decoded: {}",
+                    Isa::NATIVE.text(code, function.addr)
+                ),
                 None => "it has no code in the file".to_owned(),
             })
         }),

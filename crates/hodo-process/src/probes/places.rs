@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use hodo_arch::native::scan::{Flow, Sweep};
+use hodo_arch::code::{Flow, Isa};
 use hodo_probe::{Definition, Offset, Place, Symbol};
 use hodo_symbols::{Style, Usdt, demangle};
 
@@ -80,7 +80,8 @@ pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
 
 /// The instructions of a function that may be executed: all but the padding that nothing leads to.
 fn instructions(code: &[u8], addr: u64) -> Vec<u64> {
-    let targets: HashSet<u64> = Sweep::new(code, addr)
+    let targets: HashSet<u64> = Isa::NATIVE
+        .sweep(code, addr)
         .filter_map(|insn| match insn.flow {
             Flow::Branch(to) | Flow::Jump(to) => Some(to),
             _ => None,
@@ -88,7 +89,7 @@ fn instructions(code: &[u8], addr: u64) -> Vec<u64> {
         .collect();
     let mut found = Vec::new();
     let mut dead = false;
-    for insn in Sweep::new(code, addr) {
+    for insn in Isa::NATIVE.sweep(code, addr) {
         if insn.flow == Flow::Invalid {
             continue;
         }
