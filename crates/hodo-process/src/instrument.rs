@@ -30,7 +30,7 @@ use crate::aside;
 use crate::give;
 use crate::hooks;
 use crate::limits::Lifted;
-use crate::machine::{BREAKPOINT, SYSTEM_CALL};
+use crate::machine::{self, BREAKPOINT, SYSTEM_CALL};
 use crate::maps::{self, Mapping};
 use crate::modules::{Chosen, Image, Module, Modules};
 use crate::remote::{self, Memory, Syscalls};
@@ -134,6 +134,7 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     memory.write(regs.pc(), &first)?;
     mapped?;
     ended?;
+    machine::forget_block(pid)?;
     let shadows = space.shadows.iter().map(|shadow| shadow.1).sum();
     let islands: u64 = space.islands.iter().map(|island| island.1).sum();
     if context.modules.probes.want_maps() {

@@ -196,6 +196,16 @@ pub fn set_block(tid: i32, at: u64, workshop: u64, number: u64) -> Result<()> {
     }
 }
 
+/// A process has just executed a program: its thread pointer is still that of what was there before, which leads nowhere.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn forget_block(tid: i32) -> Result<()> {
+    let mut regs = regs(tid)?;
+    regs.set(TP, 0);
+    set_regs(tid, &regs)
+}
+
 /// What a process uses itself if one of its threads has something where its control block is to be told.
 pub const BLOCK_IN_USE: &str = "uses the word below its thread pointer itself (as musl does), which hodo needs to tell threads \
      apart";

@@ -177,7 +177,7 @@ fn work(words: &mut [u64; 16], rounds: u64) -> u64 {
     let mut sum = 0u64;
     for round in 0..rounds {
         let index = (round % 16) as usize;
-        if words[index] % 3 == 0 {
+        if words[index].is_multiple_of(3) {
             words[index] = words[index].rotate_left(7) ^ round;
         } else {
             words[index] = words[index].wrapping_mul(0x9E37_79B9_7F4A_7C15) / 3;

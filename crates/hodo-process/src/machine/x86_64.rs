@@ -119,6 +119,14 @@ pub fn set_block(tid: i32, at: u64, _workshop: u64, _number: u64) -> Result<()> 
     request(libc::PTRACE_POKEUSER, tid, offset, at)
 }
 
+/// A process has just executed a program. The kernel has cleared its `gs` base.
+///
+/// # Errors
+/// Never, here.
+pub fn forget_block(_tid: i32) -> Result<()> {
+    Ok(())
+}
+
 /// What a process uses itself if one of its threads has something where its control block is to be told.
 pub const BLOCK_IN_USE: &str =
     "uses the gs register itself (as Wine does), which hodo needs to tell threads apart";
