@@ -30,14 +30,22 @@ pub(crate) fn name(file: &ElfFile64<'_, Endianness>, symbols: &mut Symbols) {
         section.data_range(entry, length).ok().flatten()
     });
     let Some(code) = code else { return };
-    let main = match Machine::of_file(file) {
-        Some(Machine::X86_64) => x86_64::main_of(&code[..code.len().min(LENGTH)], entry),
-        Some(Machine::Riscv64) => riscv64::main_of(code, entry, &|addr| word(file, addr)),
+    let is_function = |addr: u64| symbols.functions.binary_search_by_key(&addr, |f| f.addr);
+    let at = match Machine::of_file(file) {
+        Some(Machine::X86_64) => x86_64::main_of(&code[..code.len().min(LENGTH)], entry)
+            .and_then(|main| is_function(main).ok()),
+        Some(Machine::Riscv64) => {
+            let word = |addr| word(file, addr);
+            let start = riscv64::Code::new(code, entry, &word);
+            // It may be a jump to it, which is no function of its own (glibc: `__wrap_main`).
+            start.main().and_then(|main| {
+                let jump = || is_function(start.jump_at(main)?).ok();
+                is_function(main).ok().or_else(jump)
+            })
+        }
         _ => None,
     };
-    let Some(main) = main else { return };
-    let at = symbols.functions.binary_search_by_key(&main, |f| f.addr);
-    if let Ok(at) = at
+    if let Some(at) = at
         && symbols.functions[at].nature == Nature::Anonymous
         && !symbols.functions.iter().any(|f| f.name == "main")
     {

@@ -5,44 +5,78 @@ const MOST: usize = 64;
 const RA: usize = 1;
 const A0: usize = 10;
 
-/// What startup code at `entry` (with `code` from there on) has as its first argument, in `a0`, when it calls or jumps to
-/// `__libc_start_main`. That is the first call with a number there that is known. `word` reads memory.
-pub(super) fn main_of(code: &[u8], entry: u64, word: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
-    let mut registers = [None; 32];
-    registers[0] = Some(0);
-    let mut pc = entry;
-    for _ in 0..MOST {
-        let at = usize::try_from(pc.checked_sub(entry)?).ok()?;
-        let half = u16::from_le_bytes(code.get(at..at.checked_add(2)?)?.try_into().ok()?);
-        let size = if half & 3 == 3 { 4 } else { 2 };
-        let step = match size {
-            2 => short(half, pc, &registers),
-            _ => long(
-                u32::from_le_bytes(code.get(at..at + 4)?.try_into().ok()?),
-                pc,
-                &registers,
-                word,
-            ),
-        };
-        let next = pc.wrapping_add(size);
-        match step? {
-            Step::Write(register, value) => {
-                registers[register] = value;
-                pc = next;
-            }
-            Step::Jump(link, target) => {
-                // `ret` leads back from what was called before.
-                let returns = link == 0 && registers[RA].is_some() && registers[RA] == target;
-                if let (Some(main), false) = (registers[A0], returns) {
-                    return Some(main);
+type Registers = [Option<u64>; 32];
+
+/// Startup code.
+pub(super) struct Code<'c> {
+    bytes: &'c [u8],
+    start: u64,
+    word: &'c dyn Fn(u64) -> Option<u64>,
+}
+
+impl<'c> Code<'c> {
+    /// That at `start`, with what follows. `word` reads memory.
+    pub fn new(bytes: &'c [u8], start: u64, word: &'c dyn Fn(u64) -> Option<u64>) -> Self {
+        Self { bytes, start, word }
+    }
+
+    /// What it has as its first argument, in `a0`, when it calls or jumps to `__libc_start_main`. That is the first call with a
+    /// number there that is known.
+    pub fn main(&self) -> Option<u64> {
+        let mut registers = [None; 32];
+        let mut pc = self.start;
+        for _ in 0..MOST {
+            registers[0] = Some(0);
+            let (step, next) = self.step(pc, &registers)?;
+            match step {
+                Step::Write(register, value) => {
+                    registers[register] = value;
+                    pc = next;
                 }
-                registers[link] = Some(next);
-                pc = target?;
+                Step::Jump(link, target) => {
+                    // `ret` leads back from what was called before.
+                    let returns = link == 0 && registers[RA].is_some() && registers[RA] == target;
+                    if let (Some(main), false) = (registers[A0], returns) {
+                        return Some(main);
+                    }
+                    registers[link] = Some(next);
+                    pc = target?;
+                }
             }
         }
-        registers[0] = Some(0);
+        None
     }
-    None
+
+    /// Whither the code at an address does nothing but jump.
+    pub fn jump_at(&self, addr: u64) -> Option<u64> {
+        let mut registers = [None; 32];
+        registers[0] = Some(0);
+        let mut pc = addr;
+        // A long jump first puts the address into a register.
+        for _ in 0..2 {
+            match self.step(pc, &registers)? {
+                (Step::Jump(0, target), _) => return target,
+                (Step::Write(register, value @ Some(_)), next) => {
+                    registers[register] = value;
+                    pc = next;
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// What an instruction does, and where the next one is.
+    fn step(&self, pc: u64, registers: &Registers) -> Option<(Step, u64)> {
+        let at = usize::try_from(pc.checked_sub(self.start)?).ok()?;
+        let bytes = self.bytes.get(at..)?;
+        let half = u16::from_le_bytes(*bytes.first_chunk()?);
+        if half & 3 != 3 {
+            return Some((short(half, pc, registers)?, pc.wrapping_add(2)));
+        }
+        let code = u32::from_le_bytes(*bytes.first_chunk()?);
+        Some((long(code, pc, registers, self.word)?, pc.wrapping_add(4)))
+    }
 }
 
 /// What an instruction does.
@@ -66,7 +100,7 @@ fn plus(base: Option<u64>, offset: i64) -> Option<u64> {
 fn long(
     code: u32,
     pc: u64,
-    registers: &[Option<u64>; 32],
+    registers: &Registers,
     word: &dyn Fn(u64) -> Option<u64>,
 ) -> Option<Step> {
     let register = |shift: u32| (code >> shift & 31) as usize;
@@ -102,7 +136,7 @@ fn long(
 }
 
 /// Instructions of two bytes.
-fn short(code: u16, pc: u64, registers: &[Option<u64>; 32]) -> Option<Step> {
+fn short(code: u16, pc: u64, registers: &Registers) -> Option<Step> {
     let code = u32::from(code);
     let to = (code >> 7 & 31) as usize;
     let from = (code >> 2 & 31) as usize;
@@ -159,16 +193,19 @@ fn short(code: u16, pc: u64, registers: &[Option<u64>; 32]) -> Option<Step> {
 mod tests {
     use super::*;
 
-    fn found(code: &[u32], word: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
+    const START: u64 = 0x1_0570;
+
+    fn bytes_of(code: &[u32]) -> Vec<u8> {
         // Instructions of two bytes have nothing above these.
-        let bytes: Vec<u8> = code
-            .iter()
-            .flat_map(|code| {
-                let size = if code & 3 == 3 { 4 } else { 2 };
-                code.to_le_bytes().into_iter().take(size)
-            })
-            .collect();
-        main_of(&bytes, 0x1_0570, word)
+        let bytes = code.iter().flat_map(|code| {
+            let size = if code & 3 == 3 { 4 } else { 2 };
+            code.to_le_bytes().into_iter().take(size)
+        });
+        bytes.collect()
+    }
+
+    fn found(code: &[u32], word: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
+        Code::new(&bytes_of(code), START, word).main()
     }
 
     // As glibc has it, behind the call of `load_gp`: mv a5, a0; …; ld a1, 0(sp); addi a2, sp, 8; andi sp, sp, -16; li a3, 0;
@@ -203,6 +240,19 @@ mod tests {
         // As musl has it. auipc a0, 0 is not yet in `_start`: mv a0, sp; j +4; (ebreak); auipc a0, 1; addi a0, a0, 4; jr t1
         let code = [0x850a, 0xa011, 0x9002, 0x0000_1517, 0x0045_0513, 0x8302];
         assert_eq!(found(&code, &|_| None), Some(0x1_0576 + 0x1004));
+    }
+
+    #[test]
+    fn what_only_jumps_leads_on() {
+        let jump = |code: &[u32]| Code::new(&bytes_of(code), START, &|_| None).jump_at(START);
+        // j -0x432
+        assert_eq!(jump(&[0xb6f9]), Some(START - 0x432));
+        // auipc t1, 1; jr t1 - 4
+        assert_eq!(jump(&[0x0000_1317, 0xffc3_0067]), Some(START + 0xFFC));
+        // jal ra, …; li a0, 0, ret; addi sp, sp, -16, j
+        assert_eq!(jump(&[0x0200_00ef]), None);
+        assert_eq!(jump(&[0x4501, 0x8082]), None);
+        assert_eq!(jump(&[0x1141, 0xb6f9]), None);
     }
 
     #[test]
