@@ -57,6 +57,25 @@ __attribute__((noipa)) int leaf(int count) {
 int main(void) {
     return sized(many) == 99;
 }
+
+#ifdef WRAPPED
+// As newer C libraries begin programs that are in fixed places.
+__asm__(
+    ".globl _start\n"
+    ".type _start, @function\n"
+    "_start: .cfi_startproc\n"
+    ".cfi_undefined ra\n"
+    "mv a5, a0\n"
+    "lla a0, wrapped\n"
+    "ld a1, 0(sp)\n"
+    "addi a2, sp, 8\n"
+    "li a3, 0\n"
+    "call __libc_start_main\n"
+    "ebreak\n"
+    "wrapped: tail main\n"
+    ".cfi_endproc\n"
+    ".size _start, . - _start\n");
+#endif
 "#;
 
 /// A program, if there is a compiler.
@@ -93,6 +112,7 @@ fn a_stripped_program_has_a_main() {
         ("static", &["-O2", "-static"]),
         ("unrelaxed", &["-O2", "-mno-relax", "-Wl,--no-relax"]),
         ("exported", &["-O2", "-rdynamic"]),
+        ("wrapped", &["-O2", "-no-pie", "-nostartfiles", "-DWRAPPED"]),
     ] {
         let Some(file) = compiled(&format!("main-{name}"), flags) else {
             return;
