@@ -1,4 +1,4 @@
-//! What an event of a system call has: made by the code around `syscall` instructions, read by readers.
+//! What an event of a system call has: made by the code around instructions that call the kernel, read by readers.
 //!
 //! The event before the call has the number, as many arguments as there are, and pieces of memory; the one behind it has the
 //! result and pieces. A piece is a word and its bytes, filled up to whole words: the lower 16 bits of the word are the number

@@ -56,6 +56,14 @@ pub fn chosen_syscalls(filters: &[String]) -> Result<Option<Vec<u64>>> {
     chosen(Machine::NATIVE, filters)
 }
 
+/// Is there a system call of this name on another machine?
+fn elsewhere(machine: Machine, name: &str) -> bool {
+    let others = [Machine::X86_64, Machine::Riscv64].into_iter();
+    others
+        .filter(|other| *other != machine)
+        .any(|other| number(other, name).is_some())
+}
+
 fn chosen(machine: Machine, filters: &[String]) -> Result<Option<Vec<u64>>> {
     if filters.is_empty() {
         return Ok(None);
@@ -80,6 +88,9 @@ fn chosen(machine: Machine, filters: &[String]) -> Result<Option<Vec<u64>>> {
                 (_, _, Some(group)) => list.extend(group),
                 ("all", ..) => list.extend(all(machine).map(|(number, _)| number)),
                 ("none", ..) => {}
+                _ if elsewhere(machine, name) => {
+                    bail!("there is no system call {name:?} on {}", machine.name())
+                }
                 _ => bail!(
                     "there is no system call {name:?}, and no group of that name (file, desc, network, process, memory, signal)"
                 ),
@@ -121,7 +132,11 @@ mod tests {
         assert!(!riscv(&["file"]).contains(&"open"));
         assert!(riscv(&["process"]).contains(&"clone"));
         let open = ["open".to_owned()];
-        assert!(chosen(Machine::Riscv64, &open).is_err());
+        let error = chosen(Machine::Riscv64, &open).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "there is no system call \"open\" on riscv64"
+        );
         assert!(chosen(Machine::X86_64, &open).is_ok());
     }
 

@@ -1,4 +1,5 @@
-//! Names of the constants of system calls, with their numbers on x86-64, in the order in which strace writes flags.
+//! Names of the constants of system calls, with their numbers, in the order in which strace writes flags. x86-64 and RISC-V have the
+//! same; what only one of them has, the other does not use for anything else.
 
 /// Constants with their names.
 pub(super) type Names = [(u64, &'static str)];
@@ -379,6 +380,9 @@ pub(super) const PR: &Names = &[
     (0x29, "PR_SET_THP_DISABLE"),
     (0x2a, "PR_GET_THP_DISABLE"),
     (0x2f, "PR_CAP_AMBIENT"),
+    (0x45, "PR_RISCV_V_SET_CONTROL"),
+    (0x46, "PR_RISCV_V_GET_CONTROL"),
+    (0x47, "PR_RISCV_SET_ICACHE_FLUSH_CTX"),
     (0x53564d41, "PR_SET_VMA"),
 ];
 pub(super) const IOCTL: &Names = &[
