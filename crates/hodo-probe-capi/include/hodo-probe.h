@@ -15,7 +15,15 @@ extern "C" {
 
 /* The general registers of the program at a probe. Changes are taken over; with another pc, the program goes on there. */
 typedef struct hodo_registers {
+#if defined(__x86_64__)
     uint64_t rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15, flags, pc;
+#elif defined(__riscv) && __riscv_xlen == 64
+    /* In the order of the kernel's struct user_regs_struct. */
+    uint64_t pc, ra, sp, gp, tp, t0, t1, t2, s0, s1, a0, a1, a2, a3, a4, a5, a6, a7;
+    uint64_t s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, t3, t4, t5, t6;
+#else
+#error "hodo-probe knows x86-64 and RISC-V 64"
+#endif
 } hodo_registers;
 
 typedef void (*hodo_handler)(hodo_registers *registers, void *data);
@@ -32,7 +40,8 @@ enum hodo_execution {
 /* What is to be probed. All zeros but addr and a handler, or count, is enough. */
 typedef struct hodo_request {
     const void *addr;
-    /* The function that addr is in. Both null: unwind tables are asked. */
+    /* The function that addr is in. Both null: unwind tables are asked. For RISC-V, gcc makes these only with
+     * -fasynchronous-unwind-tables. */
     const void *function_start, *function_end;
     hodo_handler before;    /* before the instruction */
     hodo_handler after;     /* after it */

@@ -14,12 +14,35 @@ fn library(name: &str) -> PathBuf {
     panic!("{name} is not built");
 }
 
+/// The compiler for programs of this instruction set.
+const COMPILER: &str = if cfg!(target_arch = "riscv64") {
+    "riscv64-linux-gnu-gcc"
+} else {
+    "gcc"
+};
+
+/// Runs a program: if this is run by an emulator, by it, too.
+fn command(program: &Path) -> Command {
+    if std::env::var_os("HODO_EMULATED").is_none() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("qemu-riscv64");
+    command.args(["-L", "/usr/riscv64-linux-gnu"]).arg(program);
+    command
+}
+
 fn run(name: &str, more: &[&str]) {
     let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
     let library = library(name);
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("example-{name}"));
-    let compiled = Command::new("gcc")
-        .args(["-O2", "-Wall", "-Werror", "-I"])
+    let compiled = Command::new(COMPILER)
+        .args([
+            "-O2",
+            "-fasynchronous-unwind-tables",
+            "-Wall",
+            "-Werror",
+            "-I",
+        ])
         .arg(crate_directory.join("include"))
         .arg("-o")
         .arg(&program)
@@ -33,7 +56,7 @@ fn run(name: &str, more: &[&str]) {
         .status()
         .expect("gcc runs");
     assert!(compiled.success());
-    let output = Command::new(&program).output().expect("the program runs");
+    let output = command(&program).output().expect("the program runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{} {text}", output.status);
     assert_eq!(text, "there is no code at this address\n");

@@ -2,11 +2,12 @@
 
 use core::ops::Range;
 
+use hodo_arch::native::Kind;
 use hodo_arch::native::decode::Insn;
 use hodo_arch::native::emit::{Code, Reach};
 use hodo_arch::native::liveness::{Convention, dead_registers};
 use hodo_arch::native::relocate::{Options, relocate, relocated_len};
-use hodo_arch::native::scan::Flow;
+use hodo_arch::native::scan::{Flow, Sweep};
 use hodo_arch::native::steps::{FIXED, Immovable, Step, steps};
 pub(in crate::engine) use hodo_arch::native::text;
 
@@ -101,7 +102,27 @@ impl Function {
         ) & !FIXED
     }
 
-    /// One of them for a jump: not one by which returns are predicted, if there is another.
+    /// Those that are overwritten before anything can be seen of them: also not by who handles a fault of the program and has it go
+    /// on elsewhere, so only up to the next access to memory. At an instruction, of which code in a row follows.
+    pub fn free(&self, addr: u64) -> u32 {
+        let (mut read, mut written) = (0, 0);
+        let code = addr
+            .checked_sub(self.range.start)
+            .and_then(|offset| self.code.get(usize::try_from(offset).ok()?..));
+        for scanned in Sweep::new(code.unwrap_or_default(), addr) {
+            let insn = scanned.insn;
+            let (reads, writes) = insn.general();
+            let plain = matches!(insn.kind, Kind::Plain | Kind::Float | Kind::Auipc);
+            if !plain || insn.memory().is_some() || insn.flow() != Flow::Next {
+                break;
+            }
+            read |= reads & !written;
+            written |= writes & !read;
+        }
+        written & !FIXED
+    }
+
+    /// One of the dead ones for a jump: not one by which returns are predicted, if there is another.
     pub fn jump_register(&self, addr: u64) -> Option<u8> {
         let dead = self.dead(addr);
         let from = match dead & !(1 << 1 | 1 << 5) {

@@ -106,7 +106,7 @@ pub(in crate::engine) fn make(
         dead: &dead,
         ..Options::new(Reach::Jump)
     };
-    let free = function.dead(addr);
+    let free = function.free(addr);
     let prefix = |start: u64, common: u64, words: u64, counter: u64| match variant {
         Variant::Counting => {
             let bytes = counts::emit(start, counter, free)?;

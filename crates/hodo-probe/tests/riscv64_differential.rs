@@ -1,0 +1,267 @@
+//! Runs RISC-V instructions alone and under a probe, each way of executing them, on the same random state, and compares everything:
+//! general and floating-point registers, memory, where control went, and faults.
+//!
+//! For RISC-V only: `scripts/cross.sh` runs it under an emulator.
+#![cfg(target_arch = "riscv64")]
+
+#[path = "engine/emulator.rs"]
+#[allow(dead_code)]
+mod emulator;
+#[path = "../../hodo-arch/tests/riscv64/machine.rs"]
+#[allow(dead_code)]
+mod machine;
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hodo_arch::riscv64::decode::Insn;
+use hodo_arch::riscv64::scan::Flow;
+use hodo_arch::riscv64::{Kind, text};
+use hodo_probe::engine::{Engine, Execution, Refusal, Registers, Request};
+use machine::{ARENA, ARENA_SIZE, HOME, HOME_SIZE, Machine, Outcome, State};
+
+/// Random states on which each sample runs in each way.
+const STATES: u64 = 2;
+/// Free memory near the code, for what the engine puts there.
+const HOLE: u64 = HOME - 0xE_0000;
+const HOLE_SIZE: u64 = 0xA_0000;
+/// A stack that is large enough for signals, and what is above the stack pointer in it.
+const STACK: u64 = 0x22_0000_0000;
+const STACK_SIZE: u64 = 1 << 20;
+const ABOVE: usize = 2048;
+const SP: u64 = STACK + STACK_SIZE / 2;
+
+static HITS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn count(_: &mut Registers, _: *mut c_void) {
+    HITS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Numbers that look random, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// Has the emulator see what was written; pages here stay writable, for the test writes code itself.
+fn written(at: u64, len: usize) {
+    let first = at & !4095;
+    let size = (at + len as u64).next_multiple_of(4096) - first;
+    for protection in [5, 7] {
+        // SAFETY: pages of code.
+        let result = unsafe { libc::mprotect(first as *mut c_void, size as usize, protection) };
+        assert_eq!(result, 0);
+    }
+}
+
+fn state(random: &mut Random, insn: &Insn) -> State {
+    let mut state = State::new();
+    for x in &mut state.x {
+        *x = match random.below(4) {
+            0 => random.next(),
+            1 => random.below(4),
+            2 => random.below(4).wrapping_neg(),
+            _ => ARENA + ARENA_SIZE / 2 + random.below(ARENA_SIZE / 16) * 8,
+        };
+    }
+    for f in &mut state.f {
+        *f = match random.below(2) {
+            0 => random.next() | 0xFFFF_FFFF << 32,
+            _ => random.next(),
+        };
+    }
+    state.fcsr = (random.below(5) << 5 | random.below(32)) as u32;
+    state.memory.fill_with(|| random.next());
+    let (a, b) = (usize::from(insn.rs1()), usize::from(insn.rs2()));
+    match insn.kind {
+        Kind::Branch if random.below(2) == 0 => state.x[a] = if b == 0 { 0 } else { state.x[b] },
+        // To breakpoints.
+        Kind::Jalr => state.x[a] = HOME + 0x1_0000 + random.below(0x4000) * 2,
+        _ => {}
+    }
+    // A thread has its own memory, and a stack; of what is there, only what the instruction does is told.
+    let (gp, tp): (u64, u64);
+    // SAFETY: reads two registers.
+    unsafe { std::arch::asm!("mv {}, gp", "mv {}, tp", out(reg) gp, out(reg) tp) };
+    (state.x[2], state.x[3], state.x[4]) = (SP, gp, tp);
+    state
+}
+
+/// Whether an instruction leaves alone what threads and signals need, and what else is not random here.
+fn is_good(insn: &Insn) -> bool {
+    const FIXED: u32 = 1 << 2 | 1 << 3 | 1 << 4;
+    let moves_stack = insn.writes().x & FIXED != 0;
+    let through = insn
+        .memory()
+        .is_some_and(|memory| memory.base == 3 || memory.base == 4);
+    // Results that differ each time.
+    let time = insn.kind == Kind::Csr;
+    let target = match insn.flow() {
+        Flow::Jump(to) | Flow::Call(to) | Flow::Branch(to) => to.abs_diff(HOME) < 0x3_0000,
+        _ => true,
+    };
+    let jump = insn.kind != Kind::Jalr || insn.rs1() > 4;
+    !moves_stack && !through && !time && target && jump
+}
+
+/// Samples: each form by its name.
+fn samples(random: &mut Random) -> Vec<Vec<u8>> {
+    let mut found: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+    let mut add = |bytes: &[u8], most: usize| {
+        let insn = Insn::new(bytes, HOME);
+        let name = text(bytes, HOME);
+        let name = name.split(' ').next().unwrap_or_default().to_owned();
+        let bad = matches!(
+            insn.kind,
+            Kind::Invalid | Kind::Ebreak | Kind::Ecall | Kind::Wait
+        );
+        if bad || usize::from(insn.len) != bytes.len() || insn.is_vector() || !is_good(&insn) {
+            return;
+        }
+        let all = found.entry(name).or_default();
+        if all.len() < most {
+            all.push(bytes.to_vec());
+        }
+    };
+    for _ in 0..8_000 {
+        let word = random.next() as u32;
+        add(&(word << 2 >> 2 & !3 | 3).to_le_bytes(), 2);
+        add(&(word as u16).to_le_bytes(), 3);
+        // Opcodes of all sorts.
+        for opcode in [0x17, 0x63, 0x67, 0x6F, 0x13, 0x03, 0x23, 0x2F, 0x53] {
+            add(&(word & !0x7F | opcode).to_le_bytes(), 3);
+        }
+        // Short distances.
+        add(&(word & 0x803F_0F80 | 0x6F).to_le_bytes(), 6);
+    }
+    found.into_values().flatten().collect()
+}
+
+/// Runs, with what is above the stack pointer set before and told behind.
+fn run(machine: &mut Machine, at: u64, state: &State) -> (Outcome, Vec<u8>) {
+    // SAFETY: memory of the test's own.
+    unsafe {
+        let above = SP as *mut u8;
+        for index in 0..ABOVE {
+            above.add(index).write((index * 3) as u8);
+        }
+        let outcome = machine.run(at, state);
+        let above = std::slice::from_raw_parts(above, ABOVE).to_vec();
+        (outcome, above)
+    }
+}
+
+#[test]
+fn probed_instructions_do_what_they_do_alone() {
+    let mut machine = Machine::new();
+    // SAFETY: memory that nothing uses; a stack of the test's own.
+    unsafe {
+        assert_eq!(libc::munmap(HOLE as *mut c_void, HOLE_SIZE as usize), 0);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let stack = libc::mmap(STACK as *mut c_void, STACK_SIZE as usize, 3, flags, -1, 0);
+        assert_eq!(stack as u64, STACK);
+    }
+    const { assert!(HOME - HOME_SIZE < HOLE) };
+    if emulator::is_here() {
+        hodo_text::set_written(written);
+    }
+    // Behind the machine: it is what the engine gives foreign signals to.
+    let engine = Engine::new().expect("the engine starts");
+    let mut random = Random(3);
+    let samples = samples(&mut random);
+    let mut ran = [0u32; 5];
+    let mut refused: BTreeMap<String, u32> = BTreeMap::new();
+    for (number, sample) in samples.iter().enumerate() {
+        let at = HOME + number as u64 * 32 + random.below(2) * 2;
+        // c.addi t6, 1 behind it.
+        let mut code = sample.clone();
+        code.extend([0x85, 0x0F]);
+        machine.place(at, &code);
+        let insn = Insn::new(&code, at);
+        if !is_good(&insn) {
+            continue;
+        }
+        let inside = match insn.flow() {
+            Flow::Jump(to) | Flow::Call(to) | Flow::Branch(to) => to.wrapping_sub(at) < 8,
+            _ => false,
+        };
+        if inside {
+            continue;
+        }
+        let states: Vec<State> = (0..STATES).map(|_| state(&mut random, &insn)).collect();
+        let alone: Vec<_> = states
+            .iter()
+            .map(|state| run(&mut machine, at, state))
+            .collect();
+        let ways = [
+            (Execution::OutOfLine, true),
+            (Execution::Simulated, true),
+            (Execution::Boosted, true),
+            (Execution::Optimized, true),
+            (Execution::Optimized, false),
+        ];
+        for (index, (way, handler)) in ways.into_iter().enumerate() {
+            let request = match handler {
+                true => Request::at(at).before(count),
+                false => Request::at(at).count(),
+            };
+            let request = request.execution(way).function(at..at + code.len() as u64);
+            // SAFETY: the handler only counts.
+            let probe = match unsafe { engine.register(&request) } {
+                Ok(probe) => probe,
+                Err(Refusal::Execution(_)) => continue,
+                Err(refusal) => {
+                    *refused.entry(refusal.to_string()).or_default() += 1;
+                    continue;
+                }
+            };
+            if probe.execution() != way {
+                continue;
+            }
+            ran[index] += 1;
+            for (state, alone) in states.iter().zip(&alone) {
+                let hits = || HITS.load(Ordering::Relaxed) + probe.count();
+                let before = hits();
+                let got = run(&mut machine, at, state);
+                assert_ne!(hits(), before, "{}", text(&code, at));
+                if !handler && alone.0.signal == libc::SIGILL {
+                    // An instruction that this processor does not have: a register that it overwrites was free for the count.
+                    continue;
+                }
+                assert!(
+                    *alone == got,
+                    "{:x}: {} {way}:\n{}",
+                    at,
+                    text(&code, at),
+                    Outcome::difference(&alone.0, &got.0)
+                );
+            }
+        }
+    }
+    println!(
+        "{} samples, {ran:?} ran, {} texts of refusals",
+        samples.len(),
+        refused.len()
+    );
+    assert!(
+        ran[0] > 400 && ran[1] > 30 && ran[2] > 400 && ran[3] > 400 && ran[4] > 400,
+        "{ran:?} {refused:#?}"
+    );
+    // Only what is to be refused.
+    for text in refused.keys() {
+        let known = ["only faults", "lr and sc", "changed code"];
+        assert!(known.iter().any(|known| text.contains(known)), "{text}");
+    }
+}
