@@ -59,6 +59,7 @@ impl Counts {
                 dead: &|_| dead,
                 link: Link::Original,
                 system_calls: false,
+                sequences: false,
             };
             relocated_len(&code[..len], addr, &options)
         };

@@ -164,6 +164,7 @@ fn compare(
         dead: &dead_at,
         link,
         system_calls: false,
+        sequences: false,
     };
     let moved = relocate(code, home, away, &options)?;
     machine.place(home, code);

@@ -1,5 +1,5 @@
 //! How much of files could be traced and probed, and why the rest could not: `cargo run --release -p hodo-plan --example coverage
-//! FILE…`. The files can be of any instruction set that is known.
+//! FILE…`; with `--refused`, which ones. The files can be of any instruction set that is known.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -47,7 +47,7 @@ fn how(tactic: Tactic, extra: &Extra, via: Via) -> String {
     format!("{tactic:?}{place}{register}")
 }
 
-fn functions(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
+fn functions(path: &Path, bytes: &[u8], each: bool) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let plan = plan(path, bytes, &PlanOptions::default())?;
     let mut shares = Shares::new(plan.functions.len());
@@ -69,7 +69,12 @@ fn functions(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
                     1,
                 );
             }
-            Err(reason) => shares.add(format!("refused: {reason}"), 1),
+            Err(reason) => {
+                if each {
+                    println!("{:#x} {}: {reason}", function.addr, function.name);
+                }
+                shares.add(format!("refused: {reason}"), 1);
+            }
         }
     }
     let (count, calls) = (plan.functions.len(), plan.libcalls.len());
@@ -82,7 +87,7 @@ fn functions(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn probes(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
+fn probes(path: &Path, bytes: &[u8], each: bool) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let plan = plan_probes(path, bytes, Wanted::Every, 0)?;
     let mut shares = Shares::new(plan.total);
@@ -94,6 +99,9 @@ fn probes(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
         shares.add("a register is free", free);
     }
     for refused in &plan.refused {
+        if each {
+            println!("{:#x} {}: {}", refused.addr, refused.insn, refused.reason);
+        }
         shares.add(format!("refused: {}", refused.reason), 1);
     }
     println!(
@@ -107,17 +115,19 @@ fn probes(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let files: Vec<_> = std::env::args_os().skip(1).collect();
+    let mut files: Vec<_> = std::env::args_os().skip(1).collect();
+    let each = files.iter().any(|file| file == "--refused");
+    files.retain(|file| file != "--refused");
     if files.is_empty() {
-        eprintln!("usage: coverage FILE…");
+        eprintln!("usage: coverage [--refused] FILE…");
         return Ok(ExitCode::FAILURE);
     }
     for file in files {
         let path = Path::new(&file);
         let bytes = std::fs::read(path)?;
         println!("{}", path.display());
-        functions(path, &bytes)?;
-        probes(path, &bytes)?;
+        functions(path, &bytes, each)?;
+        probes(path, &bytes, each)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -48,6 +48,8 @@ pub(crate) struct Image<'a> {
     /// Other sections with content in memory, sorted.
     pub data: Vec<Text<'a>>,
     pub entry: u64,
+    /// What a register holds in all of its code.
+    pub globals: Option<u64>,
     /// It can only run at its link-time address.
     pub fixed: bool,
     /// It has section headers.
@@ -123,9 +125,11 @@ impl<'a> Image<'a> {
         }
         extend(&file, isa, bytes, &mut text, &data);
         let entry = file.entry();
+        let globals = text.iter().find_map(|run| isa.globals(run.bytes, run.addr));
         let fixed = file.elf_header().e_type(endian) == elf::ET_EXEC;
         Ok(Self {
             isa,
+            globals,
             file,
             text,
             data,

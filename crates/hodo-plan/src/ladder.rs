@@ -18,6 +18,8 @@ const SPOTS: usize = 4096;
 pub(crate) struct Region {
     /// The register that the long jump takes.
     pub via: Via,
+    /// Registers for what is moved.
+    pub spare: Spare,
     pub start: u64,
     pub end: u64,
     /// Where the call begins that ends it; else `end`. A call's bytes are left alone, if the patch does not need them.
@@ -68,7 +70,11 @@ pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut Probe
         let patch_end = region.start + jump;
         (region.start..patch_end).for_each(|addr| occupied.set(addr));
         if !region.used {
-            free.add(patch_end..region.call);
+            let taken = match region.spare.back {
+                Via::Kept(_) => Via::TAKE,
+                _ => 0,
+            };
+            free.add(patch_end..region.call - taken);
         }
         let tactic = match region.block {
             true => Tactic::Block,
@@ -104,7 +110,12 @@ pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut Probe
                 Some(near) => plan
                     .sites
                     .push(site(region, Tactic::Hop, near.len, Extra::Near)),
-                None => traps(survey, region, plan),
+                // What is moved together needs but one breakpoint.
+                None => {
+                    let mut trap = site(region, Tactic::Trap, isa.trap_len(), Extra::None);
+                    trap.via = Via::Nothing;
+                    plan.sites.push(trap);
+                }
             }
             continue;
         }
@@ -162,7 +173,7 @@ fn traps(survey: &Survey<'_>, region: Region, plan: &mut ProbePlan) {
 fn site(region: Region, tactic: Tactic, len: u64, extra: Extra) -> ProbeSite {
     ProbeSite {
         via: region.via,
-        spare: Spare::default(),
+        spare: region.spare,
         free: region.free,
         tactic,
         patch: region.start,

@@ -9,6 +9,7 @@ mod behind;
 mod bits;
 mod hosts;
 mod image;
+mod jumps;
 mod ladder;
 mod libcalls;
 mod live;

@@ -3,6 +3,8 @@
 
 mod registers;
 
+use std::collections::HashMap;
+
 use hodo_arch::code::{Flow, Step};
 
 use crate::bits::Bits;
@@ -23,8 +25,16 @@ pub(crate) struct Live<'s> {
 enum Known {
     /// Starts of pieces that use the flags that they are entered with.
     Flags(Bits),
+    /// What all functions do.
+    Registers(Summaries),
+}
+
+/// What is known of registers.
+pub(crate) struct Summaries {
     /// By piece.
-    Registers(Vec<Summary>),
+    pieces: Vec<Summary>,
+    /// What is used from places in the middle of pieces on that others lead to.
+    inside: HashMap<u64, u32>,
 }
 
 /// What calls of a function do to registers.
@@ -32,6 +42,8 @@ enum Known {
 pub(crate) struct Summary {
     /// Those that it may use, or its callers.
     entry: u32,
+    /// Where its jumps through registers go is known: to other functions, and to those places in it that are known to be led to.
+    jumps: bool,
     /// Those that it overwrites, as far as compilers see, too: no caller expects a value in them.
     clobbers: u32,
 }
@@ -70,7 +82,7 @@ impl<'s> Live<'s> {
                     Flow::Return { .. } => returned,
                     _ => all,
                 };
-                solve(piece, steps, is_data, (all, all), leaving, live);
+                solve(piece, steps, is_data, (all, all), leaving, &[], live);
             }
             Known::Registers(summaries) => {
                 registers::find(self.survey, summaries, piece, steps, is_data, live);
@@ -83,7 +95,7 @@ impl<'s> Live<'s> {
         let isa = self.survey.image.isa;
         match (&self.known, isa.convention()) {
             (Known::Registers(summaries), Some(convention)) => {
-                isa.usable(!convention.returned(summaries[piece].clobbers))
+                isa.usable(!convention.returned(summaries.pieces[piece].clobbers))
             }
             _ => 0,
         }
@@ -91,13 +103,15 @@ impl<'s> Live<'s> {
 }
 
 /// Goes backwards through the code of a piece. `leaving` tells what is used where control goes to somewhere else or comes back from it,
-/// of which it gets what is used behind. `all` is everything there is, `end` what is used behind the piece.
+/// of which it gets what is used behind. `all` is everything there is, `end` what is used behind the piece. Jumps through registers also lead to
+/// those instructions.
 fn solve(
     piece: &Piece,
     steps: &[Step],
     is_data: impl Fn(usize) -> bool,
     (all, end): (u32, u32),
     leaving: impl Fn(Flow, u32) -> u32,
+    led_to: &[usize],
     live: &mut Vec<u32>,
 ) {
     let count = steps.len();
@@ -119,6 +133,10 @@ fn solve(
                 Flow::Next => next,
                 Flow::Branch(target) => next | to(target),
                 Flow::Jump(target) => to(target),
+                Flow::IndirectJump => {
+                    let there = led_to.iter().map(|&to| live[to]);
+                    there.fold(leaving(step.flow, next), |all, of| all | of)
+                }
                 flow => leaving(flow, next),
             };
             let before = match is_data(index) {

@@ -1,6 +1,6 @@
 //! The planner: which bytes of each function are changed, and how.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 
@@ -19,6 +19,7 @@ use crate::pieces::{self, Piece, Verdict};
 use crate::sites::{self, Profilers, Sites};
 use crate::statics::{self, Statics};
 use crate::sweep::{HEAD, PieceFacts, Swept, Targets, Wanted, sweep};
+use crate::tables::Tabled;
 use crate::tactics::BLOCK_LIMIT;
 use crate::{hosts, libcalls, modes, restarts, tables};
 
@@ -57,7 +58,7 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         &survey.swept.facts,
         &survey.targets,
         &crossings,
-        |addr| survey.tabled.contains(&addr),
+        |addr| survey.tabled.doubtful.contains(&addr),
     );
     pieces::join(
         &survey.pieces,
@@ -147,8 +148,10 @@ pub(crate) struct Survey<'a> {
     pub targets: Targets,
     profilers: Profilers,
     pub swept: Swept,
-    /// Doubtful starts of functions that jump tables lead to.
-    tabled: HashSet<u64>,
+    /// What jump tables lead to.
+    pub tabled: Tabled,
+    /// The data has addresses in parts of functions that lie apart.
+    pub taken_parts: bool,
     /// Sequences that the kernel restarts.
     pub restarted: Vec<Range<u64>>,
     pub statics: Statics,
@@ -181,13 +184,24 @@ impl<'a> Survey<'a> {
         let bases = std::mem::take(&mut swept.tables);
         let tabled = tables::mark(&image, &pieces, bases, &targets);
         let words = tables::words(&image, std::mem::take(&mut swept.absolute));
-        image.addresses(|at, addr| match words.contains(&at) {
-            true => targets.mark(addr),
-            false => targets.take(addr),
+        let mut taken_parts = false;
+        let is_part = |addr: u64| {
+            let piece = pieces::find(&pieces, addr).and_then(|piece| pieces[piece].function);
+            piece.is_none_or(|piece| symbols.functions[piece].nature == Nature::Part)
+        };
+        image.addresses(|at, addr| {
+            match words.contains(&at) {
+                true => targets.mark(addr),
+                false => targets.take(addr),
+            }
+            if image.isa.needs_register() && image.text_at(addr).is_some_and(|text| !text.plt) {
+                taken_parts |= is_part(addr);
+            }
         });
         let restarted = restarts::find(&image, &targets);
         Ok(Self {
             threads,
+            taken_parts,
             restarted,
             statics,
             image,

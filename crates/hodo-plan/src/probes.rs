@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 
+use hodo_arch::Via;
 use hodo_arch::code::{Flow, Isa, Step};
 
 use crate::hosts;
@@ -30,6 +31,7 @@ const UNREACHED: &str = "nothing is known to lead to it: it may be data";
 const TRANSACTION: &str = "it is in a hardware transaction, which a probe may abort, and whose end undoes what a probe has done";
 const RESERVED: &str =
     "it depends on memory that is reserved for it, and what a probe does in between ends that";
+const NO_REGISTER: &str = "no register is free for the jump from its copy";
 const OWN_MIDDLE: &str = "it branches into its own middle";
 const RESTARTABLE: &str =
     "it is in a restartable sequence, which the kernel knows by its addresses";
@@ -232,10 +234,21 @@ impl Planner<'_> {
                 at += 1;
                 continue;
             }
-            let span = code.grow(at, |_| false);
+            let Some(span) = code.grow(at, |_| false) else {
+                out.total += 1;
+                out.refused
+                    .push(refused(self.isa(), text, &code.steps[at], NO_REGISTER));
+                at += 1;
+                continue;
+            };
             out.total += span.end - span.first;
-            out.regions
-                .push(self.region(code, span, span.first..span.end));
+            let probed = |&index: &usize| code.states[index] == State::Good;
+            for index in (span.first..span.end).filter(|index| !probed(index)) {
+                out.refused
+                    .push(refused(self.isa(), text, &code.steps[index], RESERVED));
+            }
+            let probes = (span.first..span.end).filter(probed);
+            out.regions.push(self.region(code, span, probes));
             at = span.end;
         }
     }
@@ -354,13 +367,22 @@ impl Planner<'_> {
             // The regions are those that probes on all instructions would have.
             let span = match self.probed(code, at, known, text) {
                 Ok(()) => code.grow(at, |_| false),
-                Err(_) => Span {
-                    first: at,
-                    end: at + 1,
-                },
+                Err(_) => None,
             };
+            let grown = span.is_some();
+            let span = span.unwrap_or(Span {
+                first: at,
+                end: at + 1,
+            });
             at = span.end;
             if first >= span.end {
+                continue;
+            }
+            if !grown {
+                rest = &rest[1..];
+                let step = &code.steps[first];
+                out.refused
+                    .push(refused(self.isa(), text, step, NO_REGISTER));
                 continue;
             }
             let count = rest.partition_point(|&probe| probe < span.end);
@@ -390,7 +412,7 @@ impl Planner<'_> {
             let serves = |first: usize| {
                 let enough =
                     |end: usize| end > probe && self.room(code, Span { first, end }) >= jump(first);
-                let span = code.grow(first, enough);
+                let span = code.grow(first, enough)?;
                 let serves = span.end <= whole.end && enough(span.end);
                 serves.then_some(span)
             };
@@ -416,10 +438,16 @@ impl Planner<'_> {
     ) -> Region {
         let (start, end) = (code.start(span), code.end(span));
         let last = &code.steps[span.end - 1];
-        let room = self.room(code, span);
+        let spare = code.spare(span);
+        let mut room = self.room(code, span);
+        if let Via::Kept(_) = spare.back {
+            // What takes the register back stands at the end.
+            room = room.min(end - start - Via::TAKE);
+        }
         let via = code.via(span.first);
         let jump = via.jump_len();
         Region {
+            spare,
             via,
             start,
             end,

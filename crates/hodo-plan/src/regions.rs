@@ -2,21 +2,17 @@
 //! entered from outside at their first byte only.
 
 use hodo_arch::Via;
-use hodo_arch::code::{Flow, Isa, Origin, Reference, Step, Transaction};
+use hodo_arch::code::{Flow, Isa, Step, Transaction};
 
 use crate::image::Text;
+use crate::jumps::{Jumps, mark_distances};
 use crate::live::Live;
+use crate::model::Spare;
 use crate::pieces::Piece;
 use crate::planner::Survey;
 
 /// No more than this is moved as a whole, in bytes.
 const LIMIT: u64 = 512;
-/// Instructions before an indirect jump that are looked at to tell where it goes.
-const LOOK_BACK: usize = 24;
-/// No table of distances has more entries than this.
-const ENTRIES: usize = 4096;
-/// Ways to an indirect jump that are followed.
-const PATHS: usize = 32;
 /// What an instruction is to a planner of probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
@@ -64,6 +60,8 @@ pub(crate) struct Code {
     hard: Vec<bool>,
     /// Something branches into the middle of the instruction; where to.
     middles: Vec<(usize, u64)>,
+    /// Of what depends on a reservation of memory, some does not stand behind it.
+    apart: bool,
     /// A jump of the piece leads nobody knows where, perhaps into it: each instruction must keep its place.
     pub unclear: bool,
 }
@@ -94,7 +92,7 @@ impl Code {
         survey
             .statics
             .see(&mut self.steps, |index| statics.push(index));
-        let jumps = self.jumps(survey, piece, text);
+        let jumps = Jumps::of(survey, piece, text, &self.steps);
         if jumps.distances {
             mark_distances(survey, piece, text);
         }
@@ -102,6 +100,7 @@ impl Code {
         for &index in &statics {
             self.states[index] = State::Static;
         }
+        self.find_reservations();
         self.find_sources();
         self.find_borders(survey, piece);
         live.find(
@@ -176,6 +175,33 @@ impl Code {
         }
     }
 
+    /// Finds out whether each reservation of memory and what depends on it stand in a row, and can be moved together.
+    fn find_reservations(&mut self) {
+        self.apart = false;
+        let mut before = false;
+        for (step, state) in self.steps.iter().zip(&self.states) {
+            let depends = *state == State::Reserved;
+            self.apart |= depends && !(before && step.movable);
+            before = depends || *state == State::Good && step.transaction == Transaction::Reserves;
+        }
+        if self.apart {
+            for (step, state) in self.steps.iter().zip(&mut self.states) {
+                if *state == State::Good && step.transaction == Transaction::Reserves {
+                    *state = State::Reserved;
+                }
+            }
+        }
+    }
+
+    /// Whether an instruction can be moved.
+    fn moves(&self, index: usize) -> bool {
+        match self.states[index] {
+            State::Good => true,
+            State::Reserved => !self.apart,
+            _ => false,
+        }
+    }
+
     /// Fills `sources` from the branches of the piece.
     fn find_sources(&mut self) {
         let Some(start) = self.steps.first().map(|step| step.addr) else {
@@ -204,8 +230,8 @@ impl Code {
             let step = self.steps[index];
             let before = index.checked_sub(1).map(|before| &self.steps[before]);
             let mut hard = before.is_none_or(Step::is_call)
-                || self.states[index] != State::Good
-                || index > 0 && self.states[index - 1] != State::Good;
+                || !self.moves(index)
+                || index > 0 && !self.moves(index - 1);
             while let Some(target) = next
                 && target < step.end()
             {
@@ -258,96 +284,17 @@ impl Code {
         self.sources[index].first != u32::MAX
     }
 
-    /// Looks at the indirect jumps.
-    fn jumps(&self, survey: &Survey<'_>, piece: &Piece, text: &Text<'_>) -> Jumps {
-        let mut jumps = Jumps::default();
-        for (index, step) in self.steps.iter().enumerate() {
-            if step.flow != Flow::IndirectJump {
-                continue;
-            }
-            let code = text.slice(step.addr, step.end());
-            let by_slot = self
-                .isa
-                .sweep(code, step.addr)
-                .next()
-                .is_some_and(|insn| matches!(insn.reference, Reference::Memory(_)));
-            if by_slot {
-                continue;
-            }
-            let from = self.steps[index.saturating_sub(LOOK_BACK)].addr;
-            match self.trace(text, &mut vec![index], &mut { PATHS }) {
-                Origin::Table
-                    if table_is_own(text.slice(from, step.end()), from, survey, piece) => {}
-                Origin::Loaded | Origin::Table => jumps.any = true,
-                Origin::Distances => {
-                    jumps.any = true;
-                    jumps.distances = true;
-                }
-                Origin::Computed | Origin::Open => jumps.computed = true,
-            }
-        }
-        jumps
-    }
-
-    /// Follows the code backwards from an indirect jump, along all ways that lead there. `path` has the instructions on the
-    /// way so far.
-    fn trace(&self, text: &Text<'_>, path: &mut Vec<usize>, paths: &mut usize) -> Origin {
-        let origin = |path: &[usize]| {
-            let steps = path.iter().map(|&index| &self.steps[index]);
-            self.isa
-                .origin(steps.map(|step| (text.slice(step.addr, step.end()), step.addr)))
-        };
-        while let Some(&first) = path.last() {
-            if first == 0 {
-                // A register that the function is called with.
-                return match origin(path) {
-                    Origin::Open => Origin::Loaded,
-                    origin => origin,
-                };
-            }
-            if path.len() > LOOK_BACK {
-                return origin(path);
-            }
-            let mut before = first - 1;
-            while before > 0 && self.steps[before].padding {
-                before -= 1;
-            }
-            if self.steps[before].flow.is_end() {
-                let found = origin(path);
-                let start = self.steps[first].addr;
-                let sources = self.steps.iter().enumerate().filter(
-                    |(_, step)| matches!(step.flow, Flow::Branch(to) | Flow::Jump(to) if to == start),
-                );
-                let sources: Vec<usize> = sources.map(|(index, _)| index).collect();
-                if found != Origin::Open || sources.len() > *paths {
-                    return found;
-                }
-                *paths -= sources.len();
-                let len = path.len();
-                let mut worst = None;
-                for source in sources {
-                    path.push(source);
-                    let found = self.trace(text, path, paths);
-                    path.truncate(len);
-                    worst = worst.max(Some(found));
-                }
-                return worst.unwrap_or(found);
-            }
-            path.push(first - 1);
-        }
-        Origin::Open
-    }
-
     /// Where something branches into the middle of an instruction.
     pub fn middle(&self, index: usize) -> Option<u64> {
         let at = self.middles.binary_search_by_key(&index, |m| m.0).ok()?;
         Some(self.middles[at].1)
     }
 
-    /// The longest region from an instruction on that `enough` does not end sooner; it is asked about the end's index.
-    pub fn grow(&self, first: usize, enough: impl Fn(usize) -> bool) -> Span {
+    /// The longest region from an instruction on that `enough` does not end sooner; it is asked about the end's index. None where control
+    /// cannot go on from it, for want of a register, or where the instruction cannot be moved without others that cannot be.
+    pub fn grow(&self, first: usize, enough: impl Fn(usize) -> bool) -> Option<Span> {
         let start = self.steps[first].addr;
-        let mut good = first + 1;
+        let mut good = None;
         // All branches up to this one must be in it.
         let mut needed = first;
         let mut index = first;
@@ -367,15 +314,70 @@ impl Code {
                     break;
                 }
             }
+            match self.without_register(index) {
+                Some(to) if to >= first => needed = needed.max(to),
+                Some(_) => break,
+                None => {}
+            }
             index += 1;
-            if index > needed {
-                good = index;
-                if self.unclear || enough(good) {
+            if index > needed && self.can_end(first, index) {
+                good = Some(index);
+                if self.unclear || enough(index) {
                     break;
                 }
             }
         }
-        Span { first, end: good }
+        let end = good?;
+        Some(Span { first, end })
+    }
+
+    /// Where a jump leads that can only be moved with what it leads to, for no register is free; zero where that is not to be.
+    fn without_register(&self, index: usize) -> Option<usize> {
+        if !self.isa.needs_register() {
+            return None;
+        }
+        let step = &self.steps[index];
+        let free = self.free(index) & !step.reads;
+        match step.flow {
+            Flow::Branch(to) | Flow::Jump(to) if free == 0 => Some(self.at(to).unwrap_or(0)),
+            Flow::Call(_) | Flow::IndirectCall if free & !step.writes == 0 => Some(0),
+            _ => None,
+        }
+    }
+
+    /// Whether control can go on from the end of a region.
+    fn can_end(&self, first: usize, end: usize) -> bool {
+        if !self.isa.needs_register() {
+            return true;
+        }
+        if self.states.get(end) == Some(&State::Reserved) && !self.apart {
+            return false;
+        }
+        let last = &self.steps[end - 1];
+        let size = last.end() - self.steps[first].addr;
+        last.flow.is_end()
+            || last.is_call()
+            || self.free(end) != 0
+            // The instructions that take the register back stand behind the patch.
+            || size >= self.isa.trap_len() + Via::TAKE && self.middle(first).is_none()
+    }
+
+    /// The registers for what is moved with a region.
+    pub fn spare(&self, span: Span) -> Spare {
+        if !self.isa.needs_register() {
+            return Spare::default();
+        }
+        let leaves = (span.first..span.end).filter(|&at| self.steps[at].flow != Flow::Next);
+        let last = &self.steps[span.end - 1];
+        Spare {
+            dead: leaves
+                .map(|at| (self.steps[at].addr, self.free(at)))
+                .collect(),
+            back: match last.flow.is_end() || last.is_call() {
+                true => Via::Nothing,
+                false => self.via(span.end),
+            },
+        }
     }
 
     /// Whether a branch of the region leads to one of its bytes that a patch of `len` bytes at its start overwrites.
@@ -394,75 +396,5 @@ impl Code {
     /// The address where a region ends.
     pub fn end(&self, span: Span) -> u64 {
         self.steps[span.end - 1].end()
-    }
-}
-
-/// The indirect jumps of a piece, but for those through one word of memory.
-#[derive(Default)]
-struct Jumps {
-    /// One is by a table that was not looked at, or to an address from memory.
-    any: bool,
-    /// One is by a table of distances from somewhere in the code.
-    distances: bool,
-    /// One goes nobody knows where.
-    computed: bool,
-}
-
-/// Whether some instructions form the address of a table in the data whose first distance leads into the piece itself.
-fn table_is_own(code: &[u8], addr: u64, survey: &Survey<'_>, piece: &Piece) -> bool {
-    survey.image.isa.sweep(code, addr).any(|insn| {
-        let Reference::Forms(base) = insn.reference else {
-            return false;
-        };
-        let entry = survey
-            .image
-            .data_at(base)
-            .map_or(&[][..], |data| data.slice(base, base.saturating_add(4)));
-        let [entry] = entry.as_chunks::<4>().0 else {
-            return false;
-        };
-        let target = base.wrapping_add_signed(i64::from(i32::from_le_bytes(*entry)));
-        (piece.start..piece.end).contains(&target)
-    })
-}
-
-/// Marks what tables lead to whose distances are from a place in the piece itself. Which place belongs to which table is
-/// not known: all are taken for possible, and marks that are wrong do no harm.
-fn mark_distances(survey: &Survey<'_>, piece: &Piece, text: &Text<'_>) {
-    let range = piece.start..piece.end;
-    let mut places = Vec::new();
-    let mut tables = Vec::new();
-    for insn in survey
-        .image
-        .isa
-        .sweep(text.slice(piece.start, piece.end), piece.start)
-    {
-        if let Reference::Forms(addr) = insn.reference {
-            if range.contains(&addr) {
-                places.push(addr);
-            } else if survey.image.data_at(addr).is_some() {
-                tables.push(addr);
-            }
-        }
-    }
-    for list in [&mut places, &mut tables] {
-        list.sort_unstable();
-        list.dedup();
-    }
-    for &table in &tables {
-        let Some(data) = survey.image.data_at(table) else {
-            continue;
-        };
-        for &place in &places {
-            let entries = data.slice(table, data.end()).as_chunks::<4>().0;
-            for entry in entries.iter().take(ENTRIES) {
-                let distance = i64::from(i32::from_le_bytes(*entry));
-                let target = place.wrapping_add_signed(distance);
-                if !range.contains(&target) {
-                    break;
-                }
-                survey.targets.mark(target);
-            }
-        }
     }
 }

@@ -234,7 +234,8 @@ fn one(
     let mut ends = false;
     let mut pad: Option<Range<u64>> = None;
     let mut called = None;
-    let code = isa.sweep(text.slice(piece.start, piece.end), piece.start);
+    let code = text.slice(piece.start, piece.end);
+    let code = isa.sweep_with(code, piece.start, image.globals);
     for insn in wanted.statics.seen(piece.start, code) {
         if dead && insn.padding {
             match &mut pad {

@@ -9,15 +9,23 @@ use crate::image::Image;
 use crate::pieces::Piece;
 use crate::sweep::Targets;
 
-/// Marks what the tables lead to. `bases` are the data addresses that code forms, with the piece that does. Returns the
-/// doubtful ones among the targets.
+/// What tables lead to.
+#[derive(Default)]
+pub(crate) struct Tabled {
+    /// The doubtful ones among the targets.
+    pub doubtful: HashSet<u64>,
+    /// Pieces that a table of theirs may lead out of.
+    pub leave: HashSet<usize>,
+}
+
+/// Marks what the tables lead to. `bases` are the data addresses that code forms, with the piece that does.
 pub(crate) fn mark(
     image: &Image<'_>,
     pieces: &[Piece],
     mut bases: Vec<(u64, usize)>,
     targets: &Targets,
-) -> HashSet<u64> {
-    let mut doubtful = HashSet::new();
+) -> Tabled {
+    let mut tabled = Tabled::default();
     bases.sort_unstable();
     bases.dedup();
     let same = bases.chunk_by(|a, b| a.0 == b.0);
@@ -32,9 +40,18 @@ pub(crate) fn mark(
         // as its entries lead into the function that uses it.
         let next = groups.peek().map_or(u64::MAX, |next| next[0].0);
         let mut at = base;
+        // Where the image can only be where it is, the entries may be addresses.
+        let word = data.slice(base, base.saturating_add(4)).as_chunks::<4>().0;
+        let word = word.first().map(|word| u32::from_le_bytes(*word).into());
+        let short = image.fixed
+            && image.isa.has_short_addresses()
+            && word.is_some_and(|word: u64| image.text_at(word).is_some());
         for entry in data.slice(base, data.end()).as_chunks::<4>().0 {
             let distance = i64::from(i32::from_le_bytes(*entry));
-            let target = base.wrapping_add_signed(distance);
+            let target = match short {
+                true => u32::from_le_bytes(*entry).into(),
+                false => base.wrapping_add_signed(distance),
+            };
             if image.text_at(target).is_none() {
                 break;
             }
@@ -51,13 +68,16 @@ pub(crate) fn mark(
                 (at..at + 4).for_each(|addr| targets.data.set(addr));
             }
             targets.mark(target);
+            if image.isa.needs_register() && !own() {
+                tabled.leave.extend(group.iter().map(|&(_, piece)| piece));
+            }
             if targets.doubtful.get(target) {
-                doubtful.insert(target);
+                tabled.doubtful.insert(target);
             }
             at += 4;
         }
     }
-    doubtful
+    tabled
 }
 
 /// The places of the words of the tables of addresses that begin at `bases`.

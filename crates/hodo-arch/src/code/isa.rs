@@ -108,10 +108,32 @@ impl Isa {
     #[inline]
     #[must_use]
     pub fn sweep(self, code: &[u8], addr: u64) -> Sweep<'_> {
+        self.sweep_with(code, addr, None)
+    }
+
+    /// Goes through code of an executable in which a register holds the same address everywhere, as [`Self::globals`] finds it.
+    #[inline]
+    #[must_use]
+    pub fn sweep_with(self, code: &[u8], addr: u64, globals: Option<u64>) -> Sweep<'_> {
         Sweep(match self {
             Self::X86_64 => Kind::X86_64(x86_64::scan::Sweep::new(code, addr)),
-            Self::Riscv64 => Kind::Riscv64(riscv64::plan::Sweep::new(code, addr)),
+            Self::Riscv64 => Kind::Riscv64(riscv64::plan::Sweep::new(code, addr, globals)),
         })
+    }
+
+    /// The address that a register holds in all code of an executable, if this code of it puts one there.
+    #[must_use]
+    pub fn globals(self, code: &[u8], addr: u64) -> Option<u64> {
+        match self {
+            Self::X86_64 => None,
+            Self::Riscv64 => riscv64::scan::globals(code, addr),
+        }
+    }
+
+    /// Whether jump tables may have addresses of 32 bits.
+    #[must_use]
+    pub fn has_short_addresses(self) -> bool {
+        self == Self::Riscv64
     }
 
     /// Goes through code as a planner of probes does.
@@ -405,7 +427,7 @@ impl Isa {
     pub fn usable(self, free: u32) -> u32 {
         match self {
             Self::X86_64 => 0,
-            Self::Riscv64 => free & riscv64::entry::VOLATILE,
+            Self::Riscv64 => free & !riscv64::steps::FIXED,
         }
     }
 

@@ -39,8 +39,8 @@ pub struct Sweep<'a>(scan::Sweep<'a>);
 impl<'a> Sweep<'a> {
     /// Starts at the first byte of `code`, whose address is `addr`.
     #[must_use]
-    pub fn new(code: &'a [u8], addr: u64) -> Self {
-        Self(scan::Sweep::new(code, addr))
+    pub fn new(code: &'a [u8], addr: u64, globals: Option<u64>) -> Self {
+        Self(scan::Sweep::with_globals(code, addr, globals))
     }
 }
 
@@ -111,7 +111,11 @@ pub fn steps(code: &[u8], addr: u64) -> Steps {
 }
 
 fn step(step: &steps::Step) -> Step {
-    let system = step.immovable == Some(Immovable::SystemCall);
+    // Where they are moved as a whole, what is in sequences of `lr` and `sc` can be, too.
+    let moved = matches!(
+        step.immovable,
+        None | Some(Immovable::SystemCall | Immovable::Reserved)
+    );
     Step {
         addr: step.addr,
         flow: flow(step.flow),
@@ -123,7 +127,7 @@ fn step(step: &steps::Step) -> Step {
         },
         writes: step.writes,
         padding: step.padding,
-        movable: step.immovable.is_none() || system,
+        movable: moved,
         transaction: match step.part {
             Part::Outside => Transaction::None,
             Part::First => Transaction::Reserves,
@@ -133,7 +137,8 @@ fn step(step: &steps::Step) -> Step {
     }
 }
 
-/// How planned code is moved: with free registers, and with its system calls.
+/// How planned code is moved: with free registers, and with its system calls. Regions of probes have whole sequences of `lr` and `sc`,
+/// which can be moved, too; what functions displace has none.
 #[must_use]
 pub fn options(dead: &dyn Fn(u64) -> u32) -> Options<'_> {
     Options {
@@ -141,6 +146,7 @@ pub fn options(dead: &dyn Fn(u64) -> u32) -> Options<'_> {
         dead,
         link: Link::Original,
         system_calls: true,
+        sequences: true,
     }
 }
 
@@ -149,7 +155,11 @@ pub fn options(dead: &dyn Fn(u64) -> u32) -> Options<'_> {
 /// # Errors
 /// Why they cannot.
 pub fn movable(code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), String> {
-    relocated_len(code, from, &options(dead))
+    let options = Options {
+        sequences: false,
+        ..options(dead)
+    };
+    relocated_len(code, from, &options)
         .map(drop)
         .map_err(|error| error.to_string())
 }

@@ -40,6 +40,8 @@ pub struct Options<'a> {
     /// System calls are moved, too. The address behind them is then seen by signal handlers that interrupt them, by tracers and by
     /// the kernel, which goes back to it to make the call again; a child begins there.
     pub system_calls: bool,
+    /// Sequences of `lr` and `sc` are moved, too. They must be in the code as a whole, and nothing of ours be put between.
+    pub sequences: bool,
 }
 
 impl fmt::Debug for Options<'_> {
@@ -48,6 +50,7 @@ impl fmt::Debug for Options<'_> {
             .field("reach", &self.reach)
             .field("link", &self.link)
             .field("system_calls", &self.system_calls)
+            .field("sequences", &self.sequences)
             .finish_non_exhaustive()
     }
 }
@@ -61,6 +64,7 @@ impl Options<'_> {
             dead: &|_| 0,
             link: Link::Original,
             system_calls: false,
+            sequences: false,
         }
     }
 }
@@ -271,6 +275,7 @@ fn layout(
         let insn = Insn::new(&code[offset..], from.wrapping_add(offset as u64));
         match immovable_alone(&insn) {
             Some(Immovable::SystemCall) if options.system_calls => {}
+            Some(Immovable::Reserved) if options.sequences => {}
             Some(why) => return Err(RelocateError::Immovable { offset, why }),
             None => {}
         }

@@ -2,7 +2,7 @@
 
 use super::decode::{Insn, Memory};
 use super::operand::{imm_b, imm_i, imm_j, imm_u};
-use super::registers::{SP, ZERO, is_link};
+use super::registers::{GP, SP, ZERO, is_link};
 use super::rows::Kind;
 
 /// The number of the register that most functions use as their frame pointer, if they have one.
@@ -192,6 +192,8 @@ pub struct Sweep<'a> {
     code: &'a [u8],
     addr: u64,
     known: [Known; 32],
+    /// What the global pointer holds.
+    globals: Option<u64>,
     /// The register that the last instruction has computed by `auipc`.
     pair: Option<u8>,
 }
@@ -204,13 +206,26 @@ impl<'a> Sweep<'a> {
             code,
             addr,
             known: [Known::Nothing; 32],
+            globals: None,
             pair: None,
         }
+    }
+
+    /// Starts where the global pointer is known, which is the same in all code of an executable.
+    #[must_use]
+    pub fn with_globals(code: &'a [u8], addr: u64, globals: Option<u64>) -> Self {
+        let mut sweep = Self::new(code, addr);
+        sweep.globals = globals;
+        sweep
     }
 
     /// What `distance` from a register is.
     fn value(&self, register: u8, distance: i64) -> Known {
         match self.known[usize::from(register)] {
+            Known::Nothing if register == GP => match self.globals {
+                Some(globals) => Known::Address(globals.wrapping_add_signed(distance)),
+                None => Known::Nothing,
+            },
             Known::Nothing => Known::Nothing,
             Known::Address(value) => Known::Address(value.wrapping_add_signed(distance)),
             Known::Constant(value) => Known::Constant(value.wrapping_add_signed(distance)),
@@ -338,6 +353,23 @@ pub fn got_jumps(bytes: &[u8], addr: u64) -> impl Iterator<Item = (u64, u64, u8)
     })
 }
 
+/// What the global pointer holds, by the instructions that set it, if code of a section does: `auipc gp; addi gp, gp`.
+#[must_use]
+pub fn globals(code: &[u8], addr: u64) -> Option<u64> {
+    // Wherever instructions begin.
+    let starts = (0..code.len().saturating_sub(7)).step_by(2);
+    let word = |at: usize| u32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
+    const UPPER: u32 = (GP as u32) << 7 | 0x17;
+    const LOWER: u32 = (GP as u32) << 15 | (GP as u32) << 7 | 0x13;
+    starts
+        .filter(|&at| word(at) & 0xFFF == UPPER && word(at + 4) & 0xF_FFFF == LOWER)
+        .map(|at| {
+            let upper = (addr + at as u64).wrapping_add_signed(imm_u(word(at)));
+            upper.wrapping_add_signed(imm_i(word(at + 4)))
+        })
+        .next()
+}
+
 /// Fills `len` bytes, an even number, with as few `nop`s as there can be.
 pub fn nops(len: usize) -> impl Iterator<Item = u8> {
     const SHORT: [u8; 2] = [0x01, 0];
@@ -416,6 +448,18 @@ mod tests {
         let code = words(&[0x0000_0317, 0x0000_0013, 0x0083_0067]);
         let last = Sweep::new(&code, 0).last().expect("three");
         assert_eq!(last.flow, Flow::IndirectJump);
+    }
+
+    #[test]
+    fn globals_are_found_and_known() {
+        // auipc gp, 2; addi gp, gp, -8; addi a4, gp, 16
+        let code = words(&[0x0000_2197, 0xFF81_8193, 0x0101_8713]);
+        let gp = globals(&code, 0x1000);
+        assert_eq!(gp, Some(0x2FF8));
+        assert_eq!(globals(&code[..4], 0x1000), None);
+        let last = Sweep::with_globals(&code[8..], 0x1008, gp).next();
+        let reference = last.map(|scanned| scanned.reference);
+        assert_eq!(reference, Some(Reference::Forms(0x3008)));
     }
 
     #[test]

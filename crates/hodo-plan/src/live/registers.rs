@@ -5,12 +5,13 @@
 //! this image, what it may read before it overwrites it, and what it overwrites. The convention holds for what is called through the
 //! PLT or through a register.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use hodo_arch::code::{Convention, Flow, How, Step};
 
-use super::{Summary, solve};
+use super::{Summaries, Summary, solve};
+use crate::jumps::Jumps;
 use crate::pieces::{self, Piece};
 use crate::planner::Survey;
 
@@ -19,6 +20,8 @@ use crate::planner::Survey;
 enum To {
     /// The start of a piece.
     Piece(usize),
+    /// The middle of one.
+    Inside(usize),
     /// A function that is not in this image, or one that is called through a register.
     Outside,
     /// Nobody knows.
@@ -30,7 +33,11 @@ fn to(survey: &Survey<'_>, addr: u64) -> To {
     match survey.image.text_at(addr) {
         None => To::Unknown,
         Some(text) if text.plt => To::Outside,
-        Some(_) => pieces::starting(&survey.pieces, addr).map_or(To::Unknown, To::Piece),
+        Some(_) => match pieces::find(&survey.pieces, addr) {
+            Some(piece) if survey.pieces[piece].start == addr => To::Piece(piece),
+            Some(piece) => To::Inside(piece),
+            None => To::Unknown,
+        },
     }
 }
 
@@ -48,27 +55,38 @@ fn steps(survey: &Survey<'_>, piece: &Piece, steps: &mut Vec<Step>) {
 #[derive(Default)]
 struct Own {
     writes: u32,
+    /// Pieces whose starts it leads to, and those that it calls.
     to: Vec<usize>,
+    /// Places in the middle of pieces that it leads to.
+    inside: Vec<(u64, usize)>,
+    /// Where its jumps through registers go is known.
+    jumps: bool,
 }
 
 fn own(survey: &Survey<'_>, piece: &Piece, steps: &[Step], convention: &Convention) -> Own {
     let mut own = Own::default();
     let mut dead = false;
     let range = piece.start..piece.end;
+    let (mut jumps, mut unreached) = (false, false);
     for step in steps {
         if dead && !survey.targets.any.get(step.addr) {
+            unreached |= !step.padding;
             continue;
         }
         dead = step.flow.is_end();
+        jumps |= step.flow == Flow::IndirectJump;
         own.writes |= step.writes;
-        let to = match step.flow {
-            Flow::Call(addr) => to(survey, addr),
-            Flow::Jump(addr) | Flow::Branch(addr) if !range.contains(&addr) => to(survey, addr),
-            Flow::IndirectCall => To::Outside,
+        let (to, addr) = match step.flow {
+            Flow::Call(addr) => (to(survey, addr), addr),
+            Flow::Jump(addr) | Flow::Branch(addr) if !range.contains(&addr) => {
+                (to(survey, addr), addr)
+            }
+            Flow::IndirectCall => (To::Outside, 0),
             _ => continue,
         };
         match to {
             To::Piece(piece) => own.to.push(piece),
+            To::Inside(piece) => own.inside.push((addr, piece)),
             // Calls by another link register have conventions of their own.
             To::Outside if step.reads != survey.image.isa.state() => {
                 own.writes |= convention.volatile;
@@ -76,12 +94,30 @@ fn own(survey: &Survey<'_>, piece: &Piece, steps: &[Step], convention: &Conventi
             To::Outside | To::Unknown => {}
         }
     }
+    if jumps && !unreached {
+        own.jumps = knows_jumps(survey, piece, steps);
+    }
     if !dead {
         own.to.extend(next(survey, piece));
     }
     own.to.sort_unstable();
     own.to.dedup();
+    own.inside.sort_unstable();
+    own.inside.dedup();
     own
+}
+
+/// Whether it is known where the jumps of a piece go through registers.
+fn knows_jumps(survey: &Survey<'_>, piece: &Piece, steps: &[Step]) -> bool {
+    let Some(text) = survey.image.text_at(piece.start) else {
+        return false;
+    };
+    let index = pieces::starting(&survey.pieces, piece.start);
+    let jumps = Jumps::of(survey, piece, text, steps);
+    let leaves = index.is_none_or(|index| survey.tabled.leave.contains(&index));
+    // Addresses in the data may be those of its own labels, and then also of such in its parts elsewhere.
+    let inside = survey.targets.foreign.first(piece.start + 1..piece.end);
+    !jumps.computed && !jumps.distances && !leaves && !(survey.taken_parts && inside.is_some())
 }
 
 /// The piece that control goes on to at the end of one.
@@ -90,7 +126,7 @@ fn next(survey: &Survey<'_>, piece: &Piece) -> Option<usize> {
 }
 
 /// Tells for all pieces what calls of them do.
-pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Vec<Summary> {
+pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Summaries {
     let pieces = &survey.pieces;
     let owns = in_parts(survey, |range| {
         let mut buffer = Vec::new();
@@ -105,6 +141,7 @@ pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Vec<Sum
         .iter()
         .map(|own| Summary {
             entry: 0,
+            jumps: own.jumps,
             clobbers: own.writes,
         })
         .collect();
@@ -121,17 +158,27 @@ pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Vec<Sum
             break;
         }
     }
+    let mut found = Summaries {
+        pieces: found,
+        inside: HashMap::new(),
+    };
     used(survey, &mut found, &owns, &order);
     found
 }
 
 /// Finds what calls of all pieces may use: from nothing on, until nothing changes any more. Before that, it is not all.
-fn used(survey: &Survey<'_>, found: &mut [Summary], owns: &[Own], order: &[usize]) {
+fn used(survey: &Survey<'_>, found: &mut Summaries, owns: &[Own], order: &[usize]) {
     let pieces = &survey.pieces;
     let mut callers: Vec<Vec<u32>> = vec![Vec::new(); owns.len()];
+    let mut places: HashMap<usize, Vec<u64>> = HashMap::new();
     for (index, own) in owns.iter().enumerate() {
-        for &to in &own.to {
+        let inside = own.inside.iter();
+        for &to in own.to.iter().chain(inside.clone().map(|(_, piece)| piece)) {
             callers[to].push(index as u32);
+        }
+        for &(addr, piece) in inside {
+            places.entry(piece).or_default().push(addr);
+            found.inside.insert(addr, 0);
         }
     }
     let (mut buffer, mut live) = (Vec::new(), Vec::new());
@@ -142,17 +189,31 @@ fn used(survey: &Survey<'_>, found: &mut [Summary], owns: &[Own], order: &[usize
         let piece = &pieces[index];
         steps(survey, piece, &mut buffer);
         find(survey, found, piece, &buffer, |_| false, &mut live);
-        let entry = live[0] | found[index].entry;
-        if entry == found[index].entry {
+        let mut changed = grow(&mut found.pieces[index].entry, live[0]);
+        for addr in places.get(&index).into_iter().flatten() {
+            let at = buffer.binary_search_by_key(addr, |step| step.addr);
+            let there = at.map_or(survey.image.isa.state(), |at| live[at]);
+            changed |= found
+                .inside
+                .get_mut(addr)
+                .is_some_and(|known| grow(known, there));
+        }
+        if !changed {
             continue;
         }
-        found[index].entry = entry;
         for &caller in &callers[index] {
             if !std::mem::replace(&mut waits[caller as usize], true) {
                 open.push_back(caller as usize);
             }
         }
     }
+}
+
+/// Adds to a set; tells whether it has changed.
+fn grow(set: &mut u32, with: u32) -> bool {
+    let changed = with & !*set != 0;
+    *set |= with;
+    changed
 }
 
 /// Runs something on all pieces in several threads.
@@ -204,7 +265,7 @@ fn callees_first(owns: &[Own]) -> Vec<usize> {
 /// What is used from the start of each instruction of a piece on.
 pub(super) fn find(
     survey: &Survey<'_>,
-    summaries: &[Summary],
+    summaries: &Summaries,
     piece: &Piece,
     steps: &[Step],
     is_data: impl Fn(usize) -> bool,
@@ -215,25 +276,50 @@ pub(super) fn find(
         return;
     };
     let own = pieces::find(&survey.pieces, piece.start);
-    let clobbers = own.map_or(0, |own| summaries[own].clobbers);
+    let (clobbers, jumps) = own.map_or((0, false), |own| {
+        let Summary {
+            clobbers, jumps, ..
+        } = summaries.pieces[own];
+        (clobbers, jumps)
+    });
+    let led_to: Vec<usize> = match jumps {
+        true => (0..steps.len())
+            .filter(|&at| survey.targets.foreign.get(steps[at].addr))
+            .collect(),
+        false => Vec::new(),
+    };
+    let inside = |addr: u64| summaries.inside.get(&addr).copied().unwrap_or(all);
     let leaving = |flow: Flow, behind: u32| match flow {
         Flow::Call(addr) => match to(survey, addr) {
             To::Piece(callee) => {
-                let Summary { entry, clobbers } = summaries[callee];
+                let Summary {
+                    entry, clobbers, ..
+                } = summaries.pieces[callee];
                 entry | !convention.volatile | behind & !clobbers
             }
+            To::Inside(_) => inside(addr) | !convention.volatile | behind,
             To::Outside => convention.entry,
             To::Unknown => all,
         },
         Flow::IndirectCall => convention.entry,
         Flow::Jump(addr) | Flow::Branch(addr) => match to(survey, addr) {
-            To::Piece(callee) => summaries[callee].entry,
+            To::Piece(callee) => summaries.pieces[callee].entry,
+            To::Inside(_) => inside(addr),
             To::Outside => convention.entry,
             To::Unknown => all,
         },
         Flow::Return { how: How::Plain } => convention.returned(clobbers),
+        // Here or in another function.
+        Flow::IndirectJump if jumps => convention.entry,
         _ => all,
     };
-    let end = next(survey, piece).map_or(all, |next| summaries[next].entry);
-    solve(piece, steps, is_data, (all, end), leaving, live);
+    let end = next(survey, piece).map_or(all, |next| summaries.pieces[next].entry);
+    solve(piece, steps, is_data, (all, end), leaving, &led_to, live);
+    // What handles an exception may come from anywhere, and use what functions keep.
+    let pads = &survey.symbols.landing_pads;
+    let pad = pads.partition_point(|&pad| pad < piece.start);
+    if pads.get(pad).is_some_and(|&pad| pad < piece.end) {
+        live.iter_mut()
+            .for_each(|live| *live |= !convention.volatile);
+    }
 }
