@@ -128,7 +128,10 @@ fn host() -> Value {
     json!({
         "os": format!("{} {}", text("/proc/sys/kernel/ostype"), text("/proc/sys/kernel/osrelease")),
         "hostname": text("/proc/sys/kernel/hostname"),
-        "cpu": read_first("/proc/cpuinfo", "model name")
+        // RISC-V tells of its make, or at least of what it can do.
+        "cpu": ["model name", "uarch", "isa"]
+            .iter()
+            .find_map(|key| read_first("/proc/cpuinfo", key))
             .map(|s| s.trim_start_matches([' ', '\t', ':']).to_owned()),
         "cpus_online": cpus(libc::_SC_NPROCESSORS_ONLN),
         "cpus_possible": cpus(libc::_SC_NPROCESSORS_CONF),

@@ -1,4 +1,4 @@
-//! `hodo syscalls`: events around each `syscall` instruction.
+//! `hodo syscalls`: events around each instruction that calls the kernel.
 
 use std::rc::Rc;
 
@@ -40,7 +40,7 @@ impl Syscalls {
 }
 
 impl Probes {
-    /// The `syscall` instructions of a module.
+    /// The instructions of a module that call the kernel.
     pub(super) fn syscalls(
         &mut self,
         image: &Image,
@@ -126,7 +126,7 @@ impl Probes {
                 .first()
                 .map(|refused| format!("; the first, at {:#x}: {}", refused.addr, refused.reason));
             let text = format!(
-                "{}: of {} `syscall` instructions {count} {} not watched{}",
+                "{}: of {} instructions that call the kernel {count} {} not watched{}",
                 image.path.display(),
                 count
                     + probed
@@ -149,6 +149,7 @@ fn is_no_instruction(reason: &str) -> bool {
     [
         "it is the middle of",
         "it is data",
+        "it is not in executable code",
         "it is in a procedure linkage table",
         "it belongs to a signal handler's return",
     ]
