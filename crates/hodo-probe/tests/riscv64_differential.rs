@@ -146,7 +146,11 @@ fn samples(random: &mut Random) -> Vec<Vec<u8>> {
         // Short distances.
         add(&(word & 0x803F_0F80 | 0x6F).to_le_bytes(), 6);
     }
-    found.into_values().flatten().collect()
+    let mut all: Vec<_> = found.into_values().flatten().collect();
+    for last in (1..all.len()).rev() {
+        all.swap(last, random.below(last as u64 + 1) as usize);
+    }
+    all
 }
 
 /// Runs, with what is above the stack pointer set before and told behind.
@@ -166,9 +170,8 @@ fn run(machine: &mut Machine, at: u64, state: &State) -> (Outcome, Vec<u8>) {
 #[test]
 fn probed_instructions_do_what_they_do_alone() {
     let mut machine = Machine::new();
-    // SAFETY: memory that nothing uses; a stack of the test's own.
+    // SAFETY: a stack of the test's own.
     unsafe {
-        assert_eq!(libc::munmap(HOLE as *mut c_void, HOLE_SIZE as usize), 0);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         let stack = libc::mmap(STACK as *mut c_void, STACK_SIZE as usize, 3, flags, -1, 0);
         assert_eq!(stack as u64, STACK);
@@ -183,11 +186,22 @@ fn probed_instructions_do_what_they_do_alone() {
     let samples = samples(&mut random);
     let mut ran = [0u32; 5];
     let mut refused: BTreeMap<String, u32> = BTreeMap::new();
+    // At first there is no room for the engine near the code.
+    let far = samples.len() / 4;
     for (number, sample) in samples.iter().enumerate() {
+        if number == far {
+            println!("{ran:?} ran far from the engine's code");
+            assert!(ran[0] > 100 && ran[1] > 5 && ran[2] > 60 && ran[3..] == [0, 0]);
+            // SAFETY: memory that nothing uses.
+            assert_eq!(
+                unsafe { libc::munmap(HOLE as *mut c_void, HOLE_SIZE as usize) },
+                0
+            );
+        }
         let at = HOME + number as u64 * 32 + random.below(2) * 2;
-        // c.addi t6, 1 behind it.
+        // c.li t6, 1 behind it: it has a free register.
         let mut code = sample.clone();
-        code.extend([0x85, 0x0F]);
+        code.extend([0x85, 0x4F]);
         machine.place(at, &code);
         let insn = Insn::new(&code, at);
         if !is_good(&insn) {
@@ -256,7 +270,7 @@ fn probed_instructions_do_what_they_do_alone() {
         refused.len()
     );
     assert!(
-        ran[0] > 400 && ran[1] > 30 && ran[2] > 400 && ran[3] > 400 && ran[4] > 400,
+        ran[0] > 400 && ran[1] > 30 && ran[2] > 400 && ran[3] > 300 && ran[4] > 300,
         "{ran:?} {refused:#?}"
     );
     // Only what is to be refused.

@@ -5,7 +5,6 @@ use core::ops::Range;
 use hodo_arch::native::Kind;
 use hodo_arch::native::decode::Insn;
 use hodo_arch::native::emit::{Code, Reach};
-use hodo_arch::native::liveness::{Convention, dead_registers};
 use hodo_arch::native::relocate::{Options, relocate, relocated_len};
 use hodo_arch::native::scan::{Flow, Sweep};
 use hodo_arch::native::steps::{FIXED, Immovable, Step, steps};
@@ -17,9 +16,6 @@ use crate::engine::islands::{self, Piece};
 use crate::engine::refusal::Refusal;
 use crate::engine::site::Site;
 use hodo_text::Memory;
-
-/// Instructions that are looked at for registers that are dead.
-const MOST: usize = 200;
 
 /// The instruction that begins at an address of a function.
 pub(in crate::engine) fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> {
@@ -69,7 +65,7 @@ pub(in crate::engine) fn flow(code: &[u8], addr: u64) -> Flow {
     Insn::new(code, addr).flow()
 }
 
-/// The code of a function, to find registers that are dead.
+/// The code of a function, to find registers that are free.
 pub(super) struct Function {
     code: alloc::vec::Vec<u8>,
     range: Range<u64>,
@@ -87,23 +83,9 @@ impl Function {
         steps(&self.code, self.range.start)
     }
 
-    /// The general registers that are dead at an instruction. Compilers keep values in any register across calls of functions that
-    /// they know, so nothing is supposed of calls.
-    pub fn dead(&self, addr: u64) -> u32 {
-        if !self.range.contains(&addr) {
-            return 0;
-        }
-        dead_registers(
-            &self.code,
-            self.range.start,
-            addr,
-            MOST,
-            Convention::Unknown,
-        ) & !FIXED
-    }
-
-    /// Those that are overwritten before anything can be seen of them: also not by who handles a fault of the program and has it go
-    /// on elsewhere, so only up to the next access to memory. At an instruction, of which code in a row follows.
+    /// The general registers that are free at an instruction: the code there and what follows in a row overwrites them before anybody
+    /// sees them, also who handles a fault of the program and has it go on elsewhere, so only up to the next access to memory.
+    /// Nothing is supposed of calls: compilers keep values in any register across those of functions that they know.
     pub fn free(&self, addr: u64) -> u32 {
         let (mut read, mut written) = (0, 0);
         let code = addr
@@ -122,11 +104,11 @@ impl Function {
         written & !FIXED
     }
 
-    /// One of the dead ones for a jump: not one by which returns are predicted, if there is another.
+    /// One of them for a jump: not one by which returns are predicted, if there is another.
     pub fn jump_register(&self, addr: u64) -> Option<u8> {
-        let dead = self.dead(addr);
-        let from = match dead & !(1 << 1 | 1 << 5) {
-            0 => dead,
+        let free = self.free(addr);
+        let from = match free & !(1 << 1 | 1 << 5) {
+            0 => free,
             others => others,
         };
         (from != 0).then(|| from.ilog2() as u8)
@@ -157,14 +139,14 @@ fn slot(
     };
     let kernel = |error| Refusal::Kernel("there is no memory for code near the probe", error);
     let function = Function::new(memory, site);
-    let dead = |addr| function.dead(addr);
+    let free = |addr| function.free(addr);
     let jumps = if reach == NEAR {
         Reach::Jump
     } else {
         Reach::Pair
     };
     let options = Options {
-        dead: &dead,
+        dead: &free,
         ..Options::new(jumps)
     };
     let size = relocated_len(code, from, &options).map_err(|_| refused())? + jumps.jump_len();

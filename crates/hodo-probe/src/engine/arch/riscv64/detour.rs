@@ -1,5 +1,9 @@
 //! Detours: the jump to them is `jal`, of four bytes and 1 MiB. If its second half is where an instruction begins, that half is a trap
-//! (`spots.rs`). Further away it is `auipc` and `jalr` (`far.rs`).
+//! (`spots.rs`).
+//!
+//! There are none further away. A jump to there is of two instructions, `auipc` and `jalr`, and a thread may stop between these, for as
+//! long as it likes, or go back there from a handler of a signal. Nobody in the process sees that: such a jump could never be
+//! taken away, and none could be changed. What is too far from free memory keeps its breakpoints.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -101,15 +105,15 @@ pub(in crate::engine) fn make(
         None => return None,
     };
     let code = &site.original[..window.len];
-    let dead = |addr| function.dead(addr);
+    let free = |addr| function.free(addr);
     let options = Options {
-        dead: &dead,
+        dead: &free,
         ..Options::new(Reach::Jump)
     };
-    let free = function.free(addr);
+    let unused = function.free(addr);
     let prefix = |start: u64, common: u64, words: u64, counter: u64| match variant {
         Variant::Counting => {
-            let bytes = counts::emit(start, counter, free)?;
+            let bytes = counts::emit(start, counter, unused)?;
             let behind = start + bytes.len() as u64;
             Some(Prefix {
                 bytes,
