@@ -74,12 +74,12 @@ run() {
     if [ "$arch" = riscv64 ]; then
         echo "$arch, its instructions"
         [ $# -gt 0 ] || ! cargo clippy --version >/dev/null 2>&1 ||
-            cargo clippy --quiet --target "$triple" -p hodo-arch -p hodo-probe --lib --test riscv64_run --test riscv64_detour --test engine --test riscv64_differential -- -D warnings
+            cargo clippy --quiet --target "$triple" -p hodo-arch -p hodo-probe --lib --test riscv64_run --test riscv64_detour --test engine --test riscv64_differential --test beside_keys -- -D warnings
         "${test[@]}" -p hodo-arch --lib --test riscv64_run --test riscv64_detour -- "$@"
         "${test[@]}" -p hodo-agent -p hodo-probe --test riscv64_syscalls --test riscv64 -- "$@"
         "${test[@]}" -p hodo-mcount -- "$@"
         echo "$arch, probes in one's own process"
-        HODO_EMULATED=1 "${test[@]}" -p hodo-probe --lib --test engine --test riscv64_differential -- "$@"
+        HODO_EMULATED=1 "${test[@]}" -p hodo-probe --lib --test engine --test riscv64_differential --test beside_keys -- "$@"
         HODO_EMULATED=1 "${test[@]}" -p hodo-probe-capi --test c -- "$@"
         echo "$arch, crates"
         "${test[@]}" "${emulated[@]/#/-p}" --lib --tests -- "$@"

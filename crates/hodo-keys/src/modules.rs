@@ -224,10 +224,29 @@ pub fn add(guard: &Guard, new: &'static Module) -> bool {
     if bounds.is_empty() || all(guard).any(|module| module.bounds() == bounds) {
         return false;
     }
+    #[cfg(target_os = "linux")]
+    hodo_text::branches::set(begins_in);
     let first = MODULES.load(Ordering::Relaxed);
     new.next.store(first, Ordering::Relaxed);
     MODULES.store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
     true
+}
+
+/// Whether a branch begins in some code. If the lock cannot be had, nobody knows, which counts as one.
+#[cfg(target_os = "linux")]
+fn begins_in(code: Range<u64>) -> bool {
+    let Ok(guard) = crate::lock::take() else {
+        return true;
+    };
+    all(&guard).any(|module| {
+        let base = module.bounds().start;
+        (0..module.length()).any(|index| {
+            let at = base + index * size_of::<Entry>();
+            // SAFETY: within the table, which is never written.
+            let entry = unsafe { (at as *const Entry).read() };
+            code.contains(&(entry.begins_at(at) as u64))
+        })
+    })
 }
 
 /// Takes a module out of the list, which goes away.

@@ -1,8 +1,15 @@
 //! Probes of the engine and static keys in one process: both change code, one between the places of the other.
 
+#[path = "engine/emulator.rs"]
+#[allow(dead_code)]
+mod emulator;
+#[path = "../../hodo-keys/tests/emulator/mod.rs"]
+mod keys_emulator;
+
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,11 +32,20 @@ macro_rules! functions {
 
 functions!(one 3, two 5, three 7, four 9, five 11, six 13);
 
+/// The tests of one process take turns: they probe the same functions.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn engine() -> Engine {
+    emulator::begin();
+    Engine::new().expect("an engine")
+}
+
 extern "C" fn nothing(_: &mut Registers, _: *mut c_void) {}
 
 #[test]
 fn switching_keys_beside_probes_loses_nothing() {
-    let engine = Engine::new().expect("an engine");
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let engine = engine();
     let requests: Vec<_> = ALL
         .iter()
         .map(|(function, _)| Request::at(*function as *const () as u64).before(nothing))
@@ -65,4 +81,36 @@ fn switching_keys_beside_probes_loses_nothing() {
         stop.store(true, Ordering::Relaxed);
         assert!(rounds > 10, "{rounds}");
     });
+}
+
+#[test]
+fn static_branches_are_refused() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let engine = engine();
+    let start = one as *const () as u64;
+    // SAFETY: code of the test.
+    let code = unsafe { std::slice::from_raw_parts(start as *const u8, 400) }.to_vec();
+    #[cfg(target_arch = "x86_64")]
+    let steps: Vec<_> = hodo_arch::native::steps::Steps::new(&code, start).collect();
+    #[cfg(target_arch = "riscv64")]
+    let steps = hodo_arch::native::steps::steps(&code, start);
+    let mut found = 0;
+    for step in steps {
+        let request = Request::at(step.addr).count();
+        // SAFETY: there is no handler.
+        match unsafe { engine.register(&request) } {
+            Err(refusal)
+                if refusal
+                    .to_string()
+                    .ends_with("it is a static branch, which its key switches") =>
+            {
+                found += 1;
+            }
+            _ => {}
+        }
+        if matches!(step.flow, hodo_arch::native::scan::Flow::Return { .. }) {
+            break;
+        }
+    }
+    assert_eq!(found, 1);
 }

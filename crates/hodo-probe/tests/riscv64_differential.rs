@@ -193,10 +193,8 @@ fn probed_instructions_do_what_they_do_alone() {
             println!("{ran:?} ran far from the engine's code");
             assert!(ran[0] > 100 && ran[1] > 5 && ran[2] > 60 && ran[3..] == [0, 0]);
             // SAFETY: memory that nothing uses.
-            assert_eq!(
-                unsafe { libc::munmap(HOLE as *mut c_void, HOLE_SIZE as usize) },
-                0
-            );
+            let result = unsafe { libc::munmap(HOLE as *mut c_void, HOLE_SIZE as usize) };
+            assert_eq!(result, 0);
         }
         let at = HOME + number as u64 * 32 + random.below(2) * 2;
         // c.li t6, 1 behind it: it has a free register.

@@ -56,6 +56,12 @@ impl Entry {
         self.key += distance + 8;
     }
 
+    /// Where the branch of an entry is that was not rebased, and is at this address.
+    #[cfg(target_os = "linux")]
+    pub fn begins_at(&self, at: usize) -> usize {
+        at.wrapping_add_signed(self.code as isize)
+    }
+
     /// The branch of an entry that is rebased.
     ///
     /// # Safety

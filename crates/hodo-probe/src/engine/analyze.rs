@@ -17,7 +17,7 @@ use super::maps::Mapping;
 use super::refusal::Refusal;
 use super::site::{SITES, Site};
 use super::{functions, maps};
-use hodo_text::Memory;
+use hodo_text::{Memory, branches};
 
 /// Bytes that are kept of each site.
 const KNOWN: usize = 24;
@@ -106,6 +106,12 @@ fn new(
 ) -> Result<&'static Site, Refusal> {
     let len = usize::from(step.len);
     let code = bytes.get(..len).ok_or(Refusal::NotCode)?;
+    if branches::any(step.addr..step.end()) {
+        return Err(Refusal::Instruction {
+            instruction: text(code, step.addr),
+            reason: "it is a static branch, which its key switches",
+        });
+    }
     let simulation = Simulation::new(code, step.addr);
     if let Some(reason) = refused(code, step, simulation.is_some()) {
         return Err(Refusal::Instruction {

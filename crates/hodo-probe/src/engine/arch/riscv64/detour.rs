@@ -24,7 +24,7 @@ use crate::engine::islands::{self, Piece};
 use crate::engine::optimize::Variant;
 use crate::engine::returns::window as shadow;
 use crate::engine::site::{Detour, INSIDE, Site};
-use hodo_text::{Change, Memory};
+use hodo_text::{Change, Memory, branches};
 
 /// Bytes of the jump.
 const JUMP: u64 = 4;
@@ -256,7 +256,8 @@ fn window(site: &Site, steps: &[Step]) -> Option<Window> {
         }
         window.len = JUMP as usize;
     }
-    (!entered(site, steps)).then_some(window)
+    let range = addr..addr + window.len as u64;
+    (!entered(site, steps) && !branches::any(range)).then_some(window)
 }
 
 /// Whether the function has a branch into the bytes of the jump: it would come to a trap each time.

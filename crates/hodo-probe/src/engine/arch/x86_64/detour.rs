@@ -14,7 +14,7 @@ use crate::engine::analyze;
 use crate::engine::islands::{self, Piece};
 use crate::engine::optimize::Variant;
 use crate::engine::site::{Detour, INSIDE, Site};
-use hodo_text::{Change, Memory};
+use hodo_text::{Change, Memory, branches};
 
 const JUMP: u64 = 5;
 
@@ -228,7 +228,8 @@ fn window(memory: &Memory, site: &Site) -> Option<Window> {
         ended |= step.flow.is_end();
     }
     let whole = window.len as u64 >= JUMP;
-    (whole && !entered(memory, site)).then_some(window)
+    let range = addr..addr + window.len as u64;
+    (whole && !entered(memory, site) && !branches::any(range)).then_some(window)
 }
 
 /// Whether the function has a branch into the bytes of the jump: it would come to a breakpoint each time.
