@@ -314,7 +314,7 @@ impl Code {
                     break;
                 }
             }
-            match self.without_register(index) {
+            match self.without_register(first, index) {
                 Some(to) if to >= first => needed = needed.max(to),
                 Some(_) => break,
                 None => {}
@@ -332,7 +332,7 @@ impl Code {
     }
 
     /// Where a jump leads that can only be moved with what it leads to, for no register is free; zero where that is not to be.
-    fn without_register(&self, index: usize) -> Option<usize> {
+    fn without_register(&self, first: usize, index: usize) -> Option<usize> {
         if !self.isa.needs_register() {
             return None;
         }
@@ -340,7 +340,12 @@ impl Code {
         let free = self.free(index) & !step.reads;
         match step.flow {
             Flow::Branch(to) | Flow::Jump(to) if free == 0 => Some(self.at(to).unwrap_or(0)),
-            Flow::Call(_) | Flow::IndirectCall if free & !step.writes == 0 => Some(0),
+            // A call that the patch leaves whole is jumped to.
+            Flow::Call(_) | Flow::IndirectCall => {
+                let stays = step.addr - self.steps[first].addr >= self.via(first).jump_len();
+                let links = if stays { 0 } else { step.writes };
+                (free & !links == 0).then_some(0)
+            }
             _ => None,
         }
     }

@@ -56,6 +56,8 @@ impl Iterator for Sweep<'_> {
             len: insn.len,
             flow: flow(scanned.flow),
             reference: match scanned.reference {
+                // The upper part of an address is none.
+                _ if insn.kind == Kind::Auipc => Reference::None,
                 scan::Reference::None => Reference::None,
                 scan::Reference::Forms(addr) => Reference::Forms(addr),
                 scan::Reference::Constant(addr) => Reference::Constant(addr),
@@ -123,6 +125,8 @@ fn step(step: &steps::Step) -> Step {
         // Helpers that are called by another link register have conventions of their own.
         reads: match step.link {
             Some(link) if link != RA => ALL,
+            // Who handles it sees what a function would that is called.
+            _ if step.immovable == Some(Immovable::Breakpoint) => ENTRY,
             _ => step.uses,
         },
         writes: step.writes,

@@ -117,7 +117,7 @@ fn knows_jumps(survey: &Survey<'_>, piece: &Piece, steps: &[Step]) -> bool {
     let leaves = index.is_none_or(|index| survey.tabled.leave.contains(&index));
     // Addresses in the data may be those of its own labels, and then also of such in its parts elsewhere.
     let inside = survey.targets.foreign.first(piece.start + 1..piece.end);
-    !jumps.computed && !jumps.distances && !leaves && !(survey.taken_parts && inside.is_some())
+    !(jumps.computed || jumps.distances || leaves || survey.taken_parts && inside.is_some())
 }
 
 /// The piece that control goes on to at the end of one.
@@ -309,6 +309,7 @@ pub(super) fn find(
             To::Unknown => all,
         },
         Flow::Return { how: How::Plain } => convention.returned(clobbers),
+        Flow::Fault => convention.entry,
         // Here or in another function.
         Flow::IndirectJump if jumps => convention.entry,
         _ => all,
