@@ -125,14 +125,13 @@ fn host() -> Value {
         .collect();
     // SAFETY: sysconf only returns a number.
     let cpus = |name| unsafe { libc::sysconf(name) };
+    // RISC-V tells of its make, or at least of what it can do.
+    let mut keys = ["model name", "uarch", "isa"].iter();
+    let cpu = keys.find_map(|key| read_first("/proc/cpuinfo", key));
     json!({
         "os": format!("{} {}", text("/proc/sys/kernel/ostype"), text("/proc/sys/kernel/osrelease")),
         "hostname": text("/proc/sys/kernel/hostname"),
-        // RISC-V tells of its make, or at least of what it can do.
-        "cpu": ["model name", "uarch", "isa"]
-            .iter()
-            .find_map(|key| read_first("/proc/cpuinfo", key))
-            .map(|s| s.trim_start_matches([' ', '\t', ':']).to_owned()),
+        "cpu": cpu.map(|s| s.trim_start_matches([' ', '\t', ':']).to_owned()),
         "cpus_online": cpus(libc::_SC_NPROCESSORS_ONLN),
         "cpus_possible": cpus(libc::_SC_NPROCESSORS_CONF),
         "distro": read_first("/etc/os-release", "PRETTY_NAME=").map(|s| s.trim_matches('"').to_owned()),
