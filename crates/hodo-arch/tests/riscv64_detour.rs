@@ -383,3 +383,80 @@ fn the_runtime_is_asked_for_time_and_room() {
         run.check(&expected);
     }
 }
+
+/// Two functions, of which the first one ends in a jump to the second: return probes on both.
+#[test]
+fn functions_that_are_jumped_to_return_where_they_should() {
+    use hodo_arch::Via;
+    use hodo_arch::detour::Place;
+
+    const FIRST: u64 = machine::HOME;
+    const SECOND: u64 = machine::HOME + 0x100;
+    const DETOURS: [u64; 2] = [machine::AWAY, machine::AWAY + 0x1000];
+    // addi a0, a0, 1; jal zero, SECOND
+    let first = [0x13, 0x05, 0x15, 0, 0x6F, 0, 0xC0, 0x0F];
+    // addi a1, a1, 1; ret
+    let second = [0x93, 0x85, 0x15, 0, 0x67, 0x80, 0, 0];
+    let mut machine = Machine::new();
+    let mut random = Random(9);
+    for round in 0..ROUNDS as u64 {
+        let counter = |number: i32| Action::Count(Counter::Thread(COUNTER + 8 * number));
+        let actions: Vec<_> = (0..4).map(counter).collect();
+        let before = detours::with_shadow(state(&mut random), true);
+        let mut made = Vec::new();
+        for (index, (code, at)) in [(&first, FIRST), (&second, SECOND)].into_iter().enumerate() {
+            let mut probes = Vec::new();
+            for (when, action) in [(When::Return, 0), (When::Missed, 1)] {
+                let mut probe = hit(0, &actions[2 * index + action], &mut random);
+                probe.when = when;
+                probe.free = 0;
+                probes.push(probe);
+            }
+            let place = Place {
+                back: Via::Free(detours::BACK),
+                dead: &|_| 1 << detours::BACK,
+                ..Place::new(code, at, at + 8)
+            };
+            let (bytes, detour) = detours::detour(&place, DETOURS[index], &probes);
+            machine.place(DETOURS[index], &bytes);
+            made.push(detour);
+        }
+        // The second function's site: auipc t1, …; jr t1.
+        let distance = (DETOURS[1] - SECOND) as u32;
+        let high = distance.wrapping_add(0x800) & 0xFFFF_F000;
+        let low = distance.wrapping_sub(high) & 0xFFF;
+        let jump = [high | 6 << 7 | 0x17, low << 20 | 6 << 15 | 0x67];
+        let jump: Vec<u8> = jump.iter().flat_map(|word| word.to_le_bytes()).collect();
+        machine.place(SECOND, &jump);
+        // A full list, at times: four entries.
+        let mut before = before;
+        let full = round % 4 == 1;
+        if full {
+            model::add(&mut before, BLOCK + 240, 64);
+        }
+        let mut run = Run::follow(&mut machine, DETOURS[0], &before, &[&made[0], &made[1]]);
+        run.allow(1 << detours::BACK);
+        let mut expected = before.clone();
+        expected.x[10] = expected.x[10].wrapping_add(1);
+        expected.x[11] = expected.x[11].wrapping_add(1);
+        expected.x[0] = before.x[1];
+        let at = BLOCK.wrapping_add_signed(COUNTER.into());
+        model::add(&mut expected, at, 1);
+        model::add(&mut expected, at + if full { 24 } else { 16 }, 1);
+        model::set(&mut expected, before.x[2] - detours::DISTANCE, before.x[1]);
+        if !full {
+            // What was kept for the second one: where the first one's detour goes on, and a stack pointer that is 0 again.
+            let kept = run.word(BLOCK + 0x188);
+            assert!(
+                (DETOURS[0]..DETOURS[0] + 0x1000).contains(&kept),
+                "{kept:#x}"
+            );
+            model::set(&mut expected, BLOCK + 0x188, kept);
+        }
+        run.check(&expected);
+        for at in DETOURS {
+            machine.clear(at, 0x1000);
+        }
+        machine.clear(SECOND, 8);
+    }
+}

@@ -275,6 +275,11 @@ impl Run {
         }
     }
 
+    /// Lets registers have changed.
+    pub fn allow(&mut self, registers: u32) {
+        self.free |= registers;
+    }
+
     pub fn memory(&self) -> &[u64] {
         &self.outcome.state.memory
     }
