@@ -1,0 +1,356 @@
+//! A process that records itself.
+
+use std::ffi::c_void;
+use std::ops::Range;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard};
+
+use hodo_arch::Via;
+use hodo_patch::{Image, Island, Patches, Recording, Sites, Traced};
+use hodo_plan::model::{Extra, Mode, PlannedFunction, SitePlan, Spare, Tactic};
+use hodo_trace::Trace;
+use hodo_trace::format::{
+    BUCKET, CHUNK_HEADER_SIZE, CHUNK_SIZE, CONTROL_SIZE, SHADOW_DISTANCE, chunk_header,
+    file_header, record, tcb,
+};
+use hodo_trace::testing::Builder;
+
+/// Bytes of an island.
+const ISLAND: u64 = 1 << 20;
+const PAGE: usize = 4096;
+
+/// Functions of this program are patched by one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// What is recorded of one function.
+#[derive(Debug, Clone)]
+pub struct Site {
+    pub name: &'static str,
+    pub plan: SitePlan,
+    pub filter: bool,
+}
+
+/// A site at the beginning of a function, of which so many bytes are displaced; the jump takes `via`.
+pub fn site(name: &'static str, function: usize, displaced: u64, via: Via) -> Site {
+    let at = function as u64;
+    let dead = match via {
+        Via::Free(register) => 1 << register,
+        _ => 0,
+    };
+    Site {
+        name,
+        filter: false,
+        plan: SitePlan {
+            tactic: Tactic::Jump,
+            mode: Mode::Call,
+            patch: at,
+            patch_len: via.jump_len() as u8,
+            displaced: at..at + displaced,
+            extra: Extra::None,
+            via,
+            free: 0,
+            free_behind: 0,
+            spare: Spare {
+                dead: (at..at + displaced).step_by(2).map(|at| (at, dead)).collect(),
+                back: via,
+            },
+        },
+    }
+}
+
+impl Site {
+    /// With registers that are free before the body and behind it.
+    pub fn free(mut self, before: u32, behind: u32) -> Self {
+        self.plan.free = before;
+        self.plan.free_behind = behind;
+        self
+    }
+}
+
+/// One record: what kind it is, of which function, bits of the stack pointer, time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    pub kind: u32,
+    pub id: u32,
+    pub sp: u32,
+    pub time: u32,
+}
+
+/// The recording of one test.
+pub struct World {
+    events: u64,
+    chunks: u64,
+    island: Island,
+    written: usize,
+    recording: Recording,
+    names: Vec<&'static str>,
+    undo: Vec<(u64, Vec<u8>)>,
+    pub patches: Patches,
+    threads: u64,
+    _alone: MutexGuard<'static, ()>,
+}
+
+fn map(at: u64, len: u64, executable: bool) -> Option<u64> {
+    let protection = match executable {
+        true => libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+        false => libc::PROT_READ | libc::PROT_WRITE,
+    };
+    let fixed = if at == 0 {
+        0
+    } else {
+        libc::MAP_FIXED_NOREPLACE
+    };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
+    // SAFETY: new memory, or none.
+    let got = unsafe { libc::mmap(at as *mut c_void, len as usize, protection, flags, -1, 0) };
+    (got != libc::MAP_FAILED).then_some(got.addr() as u64)
+}
+
+/// Memory for an island near this program.
+fn near(len: u64) -> u64 {
+    let here = (near as fn(u64) -> u64 as usize as u64) & !0xFFFF;
+    (1..100)
+        .flat_map(|step| [here.wrapping_sub(step << 24), here + (step << 24)])
+        .find_map(|at| map(at, len, true))
+        .expect("memory near the program")
+}
+
+/// The word that has the address of a thread's control block.
+fn block_word() -> *mut u64 {
+    let tp: usize;
+    // SAFETY: only reads the thread pointer.
+    unsafe { std::arch::asm!("mv {}, tp", out(reg) tp) };
+    ptr::with_exposed_provenance_mut(tp - 8)
+}
+
+/// Writes code of this program, so that the emulator sees it, too.
+fn write_code(at: u64, bytes: &[u8]) {
+    let start = at as usize & !(PAGE - 1);
+    let len = (at as usize + bytes.len()).next_multiple_of(PAGE) - start;
+    let page = ptr::with_exposed_provenance_mut::<c_void>(start);
+    // SAFETY: pages of code, which stay executable; what is written are whole patches that no thread is executing.
+    unsafe {
+        let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        assert_eq!(libc::mprotect(page, len, all), 0);
+        let to = ptr::with_exposed_provenance_mut::<u8>(at as usize);
+        ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        assert_eq!(
+            libc::mprotect(page, len, libc::PROT_READ | libc::PROT_EXEC),
+            0
+        );
+        // riscv_flush_icache
+        libc::syscall(259, start, start + len, 0);
+    }
+}
+
+fn read(at: u64, len: usize) -> &'static [u8] {
+    // SAFETY: code of this program, or memory of a world.
+    unsafe { std::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), len) }
+}
+
+impl World {
+    /// With so many chunks.
+    pub fn new(recording: Recording, chunks: u64) -> Self {
+        let alone = ALONE
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let events = map(0, CONTROL_SIZE + (chunks + 1) * CHUNK_SIZE, false).expect("events");
+        // Chunks are aligned as they are in the file.
+        let events = events.next_multiple_of(CHUNK_SIZE);
+        let base = near(ISLAND);
+        let island = Island::new(base, ISLAND);
+        let world = Self {
+            events,
+            chunks,
+            island,
+            written: 0,
+            recording,
+            names: Vec::new(),
+            undo: Vec::new(),
+            patches: Patches::default(),
+            threads: 0,
+            _alone: alone,
+        };
+        world.put(events + file_header::MAX_CHUNKS, chunks);
+        world
+    }
+
+    fn put(&self, at: u64, value: u64) {
+        // SAFETY: memory of this world.
+        unsafe { ptr::with_exposed_provenance_mut::<u64>(at as usize).write_volatile(value) }
+    }
+
+    pub fn get(&self, at: u64) -> u64 {
+        // SAFETY: memory of this world.
+        unsafe { ptr::with_exposed_provenance::<u64>(at as usize).read_volatile() }
+    }
+
+    /// A control block for the present thread: its address.
+    pub fn enter(&mut self, task: u32) -> u64 {
+        let block = self.events + (tcb::FIRST + self.threads) * tcb::SIZE;
+        self.threads += 1;
+        let epoch = time() >> 32;
+        let words = [
+            (tcb::EPOCH, epoch | u64::from(task) << 32),
+            (tcb::EPOCH_END, (epoch + 1) << 32),
+            (tcb::TO_SHADOW, SHADOW_DISTANCE.wrapping_neg()),
+            (tcb::ISLAND0_LO, self.island.base),
+            (tcb::ISLAND0_LEN, ISLAND),
+            (tcb::CHAIN_TOP, u64::MAX),
+            (tcb::BASE, self.events),
+            (tcb::BUCKET, self.events + BUCKET),
+            (tcb::CURSOR, self.events + BUCKET),
+            (tcb::LIMIT, self.events + BUCKET),
+            (tcb::MAX_CHUNKS, self.chunks),
+        ];
+        for (offset, value) in words {
+            self.put(block + offset, value);
+        }
+        // SAFETY: the word belongs to the thread, and glibc does not use it.
+        unsafe { block_word().write(block) };
+        block
+    }
+
+    /// Traces functions; their ids begin with 1.
+    pub fn trace(&mut self, sites: &[Site]) {
+        let first = self.names.len() as u32 + 1;
+        let functions: Vec<_> = sites
+            .iter()
+            .map(|site| PlannedFunction {
+                name: site.name.to_owned(),
+                addr: site.plan.patch,
+                size: 0,
+                outcome: Ok(site.plan.clone()),
+            })
+            .collect();
+        let traced: Vec<_> = functions
+            .iter()
+            .zip(first..)
+            .zip(sites)
+            .map(|((function, id), site)| Traced {
+                function,
+                id,
+                filter: site.filter,
+            })
+            .collect();
+        self.names.extend(sites.iter().map(|site| site.name));
+        let image = Image {
+            bias: 0,
+            code: &|range: Range<u64>| Some(read(range.start, (range.end - range.start) as usize)),
+        };
+        let sites = Sites {
+            functions: &traced,
+            libcalls: &[],
+            nops: &[],
+            regions: &[],
+        };
+        let mut patches = Patches::default();
+        let mut places = |range: Range<u64>| place(&range);
+        self.island
+            .add_module(sites, image, self.recording, &mut places, &mut patches);
+        assert_eq!(patches.failed, []);
+        for (at, bytes) in self.island.added(hodo_patch::Used::default()) {
+            write_code(at, &bytes);
+        }
+        self.written = self.island.code.len();
+        for (at, bytes) in &patches.writes {
+            self.undo.push((*at, read(*at, bytes.len()).to_vec()));
+            write_code(*at, bytes);
+        }
+        self.patches = patches;
+    }
+
+    /// The address of what is at the start of the frame tables' search table.
+    pub fn island(&self) -> &Island {
+        &self.island
+    }
+
+    /// The words that a task has recorded, chunk after chunk, without holes.
+    pub fn words(&self, task: u32) -> Vec<u64> {
+        let mut words = Vec::new();
+        let used = self
+            .get(self.events + file_header::NEXT_CHUNK)
+            .min(self.chunks);
+        for chunk in 0..used {
+            let at = self.events + CONTROL_SIZE + chunk * CHUNK_SIZE;
+            if self.get(at + chunk_header::TASK) as u32 != task {
+                continue;
+            }
+            let records = (at + CHUNK_HEADER_SIZE..at + CHUNK_SIZE).step_by(8);
+            words.extend(records.map(|at| self.get(at)).filter(|&word| word != 0));
+        }
+        words
+    }
+
+    /// The records of a task.
+    pub fn records(&self, task: u32) -> Vec<Record> {
+        let record = |word: u64| {
+            let upper = (word >> 32) as u32;
+            Record {
+                kind: upper >> record::KIND_SHIFT & 3,
+                id: upper & record::ID_MASK,
+                sp: upper >> record::SP_SHIFT,
+                time: word as u32,
+            }
+        };
+        self.words(task).into_iter().map(record).collect()
+    }
+
+    /// The records of a task as a text: names with `+` for entries, `-` for exits, `>` for jumps, others by their numbers.
+    pub fn text(&self, task: u32) -> String {
+        let words: Vec<_> = self
+            .records(task)
+            .into_iter()
+            .map(|Record { kind, id, .. }| match kind {
+                record::SPECIAL => format!("!{id}"),
+                _ => {
+                    let sign = ["+", "-", ">"][kind as usize];
+                    format!("{sign}{}", self.names[id as usize - 1])
+                }
+            })
+            .collect();
+        words.join(" ")
+    }
+
+    /// The whole as a trace.
+    pub fn read(&self, name: &str, tasks: u32) -> Trace {
+        let directory = std::env::temp_dir().join(format!("hodo-stubs-{name}"));
+        let mut builder = Builder::new(&directory, self.recording.timed);
+        for name in &self.names {
+            builder.function(name, 'f');
+        }
+        for task in 1..=tasks {
+            builder.task(99 + task as i32, "exec", 0, 0);
+            for word in self.words(task) {
+                builder.word(task, word);
+            }
+        }
+        Trace::open(builder.finish()).expect("a trace")
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for (at, bytes) in self.undo.drain(..).rev() {
+            write_code(at, &bytes);
+        }
+        // SAFETY: the thread's own word.
+        unsafe { block_word().write(0) };
+    }
+}
+
+/// Memory for a jump.
+fn place(range: &Range<u64>) -> Option<u64> {
+    let first = range.start.next_multiple_of(PAGE as u64);
+    (first..range.end)
+        .step_by(PAGE)
+        .find_map(|at| map(at, PAGE as u64, true))
+}
+
+/// The time counter.
+pub fn time() -> u64 {
+    let time: u64;
+    // SAFETY: only reads the time.
+    unsafe { std::arch::asm!("rdtime {}", out(reg) time) };
+    time
+}
