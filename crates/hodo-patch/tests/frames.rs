@@ -1,4 +1,5 @@
 //! At each instruction of stubs and of the agent, what the frame tables say of the caller is true.
+#![cfg(target_arch = "x86_64")]
 
 use std::collections::{BTreeMap, HashMap};
 

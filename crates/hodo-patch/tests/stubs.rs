@@ -7,5 +7,9 @@
 mod calls;
 #[path = "stubs/code.rs"]
 mod code;
+#[path = "stubs/leaving.rs"]
+mod leaving;
+#[path = "stubs/state.rs"]
+mod state;
 #[path = "stubs/world.rs"]
 mod world;

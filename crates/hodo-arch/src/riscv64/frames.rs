@@ -233,8 +233,29 @@ impl Told {
         }
     }
 
-    /// From this to another.
+    /// From this to another. The rule of the shadow is long, and libgcc takes no single rule back from the CIE: so what the table
+    /// begins with is remembered while the return address is elsewhere.
     fn change(&self, next: &Self, out: &mut Vec<u8>) {
+        const REMEMBER: u8 = 0x0A;
+        const RESTORE: u8 = 0x0B;
+        let begin = Self::default();
+        let shadow = |told: &Self| told.back == Return::Shadow;
+        match (shadow(self), shadow(next)) {
+            (true, false) => {
+                self.differ(&begin, out);
+                out.push(REMEMBER);
+                begin.differ(next, out);
+            }
+            (false, true) => {
+                out.push(RESTORE);
+                begin.differ(next, out);
+            }
+            _ => self.differ(next, out),
+        }
+    }
+
+    /// What differs, one by one.
+    fn differ(&self, next: &Self, out: &mut Vec<u8>) {
         let base = (next.base != self.base).then_some(next.base);
         match (base, next.offset) {
             (None, offset) if offset == self.offset => {}
@@ -251,13 +272,14 @@ impl Told {
         }
         if next.above != self.above {
             match next.above {
-                BELOW => out.push(0xC0 | SP),   // DW_CFA_restore
-                _ => out.extend([0x14, SP, 0]), // DW_CFA_val_offset
+                BELOW => out.extend([0x15, SP, sleb(-BELOW / 8)]), // DW_CFA_val_offset_sf
+                _ => out.extend([0x14, SP, 0]),                    // DW_CFA_val_offset
             }
         }
         if next.back != self.back {
             match next.back {
-                Return::Shadow => out.push(0xC0 | RA),
+                // Only by what was remembered.
+                Return::Shadow => {}
                 Return::Register => out.extend([0x08, RA]), // DW_CFA_same_value
                 Return::Saved(words) => {
                     out.push(0x80 | RA); // DW_CFA_offset
@@ -268,9 +290,9 @@ impl Told {
         }
         let saved = CALLEE_SAVED.into_iter().zip(self.saved).zip(next.saved);
         for ((register, old), new) in saved.filter(|((_, old), new)| old != new) {
-            let _ = old;
+            debug_assert_ne!(old, new);
             if new == 0 {
-                out.push(0xC0 | register);
+                out.push(0xC0 | register); // DW_CFA_restore
             } else {
                 out.push(0x80 | register);
                 uleb(out, new.into());

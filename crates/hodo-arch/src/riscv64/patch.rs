@@ -8,13 +8,11 @@ use core::ops::Range;
 use super::decode::Insn;
 use super::emit::{Code, Reach};
 use super::encode::i;
-use super::liveness::{Convention, dead_registers};
 use super::plan::options;
 use super::registers::{RA, T0, ZERO};
 use super::relocate::{RelocateError, Relocated, choose, relocate};
 use super::rows::Kind;
 use super::scan::{Flow, Scanned, Sweep};
-use super::steps::FIXED;
 use super::stub::Body;
 use super::track::{Row, State, Step, Then, add_row, pushed, rows};
 use super::{JUMP, KEEP};
@@ -281,25 +279,26 @@ pub fn registers_through(through: Through) -> Registers {
     }
 }
 
-/// What a jump at the start of a function's code displaces. The function is one that other files call.
+/// What a jump at the start of a function's code displaces. The function is one that other files call: so what it has not written
+/// itself has no value in the registers that calls do not keep.
 ///
 /// # Errors
 /// Why there can be none.
 pub fn window(code: &[u8], addr: u64) -> Result<Window, String> {
-    /// Instructions that are looked at behind one for registers that are dead there.
-    const MOST: usize = 200;
-    let dead = |at| dead_registers(code, addr, at, MOST, Convention::Unknown) & !FIXED;
     let mut end = addr;
-    let mut needs = Vec::new();
+    let mut dead = Vec::new();
+    let mut free = FREE;
     for scanned in Sweep::new(code, addr) {
+        let insn = &scanned.insn;
         if end >= addr + JUMP {
             break;
         }
-        if scanned.insn.flow() != Flow::Next || scanned.insn.kind == Kind::Ecall {
+        if insn.flow() != Flow::Next || insn.kind == Kind::Ecall {
             return Err("a branch in its first eight bytes".to_owned());
         }
-        needs.push((scanned.insn.addr, dead(scanned.insn.addr)));
-        end = scanned.insn.end();
+        dead.push((insn.addr, free));
+        free &= !insn.general().1;
+        end = insn.end();
     }
     if end < addr + JUMP {
         return Err("it is shorter than eight bytes".to_owned());
@@ -311,18 +310,12 @@ pub fn window(code: &[u8], addr: u64) -> Result<Window, String> {
     if into {
         return Err("a branch into its first eight bytes".to_owned());
     }
-    // The link registers last: jumps through them are taken for returns.
-    let choose = |dead: u32| {
-        let others = dead & !(1 << RA | 1 << T0);
-        let from = if others != 0 { others } else { dead };
-        (from != 0).then(|| 31 - from.leading_zeros() as u8)
-    };
-    let back = choose(dead(end)).ok_or("no register is free behind its first eight bytes")?;
+    let back = choose(free).ok_or("no register is free behind its first eight bytes")?;
     Ok(Window {
         end,
         via: Via::Free(LINK),
         back: Via::Free(back),
-        dead: needs,
+        dead,
     })
 }
 

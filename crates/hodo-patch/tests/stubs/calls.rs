@@ -1,40 +1,299 @@
-//! Calls, jumps and recursion.
+//! Calls, jumps and recursion, with all that stubs can do and with registers that are free, or not.
 
 use hodo_arch::Via;
 use hodo_patch::Recording;
+use hodo_plan::model::{EntryOnlyReason, Mode};
+use hodo_trace::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, RECORD_SIZE, record, tcb};
+use hodo_trace::{Left, Step};
 
-use crate::code::{fib, leaf, outer, tail, tail2};
-use crate::world::{Site, World, site};
+use crate::code::{fib, fibonacci, fibonacci_calls, leaf, outer, tail, tail2};
+use crate::world::{Site, World, address, site, timed};
 
 /// `t1`
 const T1: Via = Via::Free(6);
-/// What is free at the entry of all these functions, and behind them: `a2`–`a7`, `t0`–`t6` behind, less before.
+/// `t0`, which is not free.
+const KEPT: Via = Via::Kept(5);
+/// What is free at the entry of all these functions, and behind them.
 const BEFORE: u32 = 0xF000_0040 | 1 << 15 | 1 << 14;
 const BEHIND: u32 = 0xF003_F0E0;
 
-fn timed() -> Recording {
-    Recording {
-        timed: true,
-        ..Recording::default()
-    }
-}
-
-fn all() -> [Site; 5] {
+/// All functions, whose jumps and stubs have these registers.
+fn all(via: Via, before: u32, behind: u32) -> [Site; 5] {
+    let len = match via {
+        Via::Kept(_) => 16,
+        _ => 8,
+    };
+    let site = |name, function| site(name, function, len, via).free(before, behind);
     [
-        site("leaf", leaf as *const () as usize, 8, T1).free(BEFORE, BEHIND),
-        site("outer", outer as *const () as usize, 8, T1).free(BEFORE, BEHIND),
-        site("tail", tail as *const () as usize, 8, T1).free(BEFORE, BEHIND),
-        site("tail2", tail2 as *const () as usize, 8, T1).free(BEFORE, BEHIND),
-        site("fib", fib as *const () as usize, 8, T1).free(BEFORE, BEHIND),
+        site("leaf", address(leaf as *const ())),
+        site("outer", address(outer as *const ())),
+        site("tail", address(tail as *const ())),
+        site("tail2", address(tail2 as *const ())),
+        site("fib", address(fib as *const ())),
     ]
 }
 
-#[test]
-fn calls_have_entries_and_exits() {
-    let mut world = World::new(timed(), 4);
-    world.enter(1);
-    world.trace(&all());
+/// Calls all functions.
+fn run() {
     assert_eq!(leaf(3, 4), 14);
     assert_eq!(outer(3, 4), 15);
-    assert_eq!(world.text(1), "+leaf -leaf +outer +leaf -leaf -outer");
+    assert_eq!(tail2(3, 4), 18);
+    assert_eq!(fib(2), 1);
+}
+
+/// And what is recorded then.
+const RUN: &str =
+    "+leaf -leaf +outer +leaf -leaf -outer +tail2 >tail >leaf -tail2 +fib +fib -fib +fib -fib -fib";
+
+/// Sets of registers that are free before the body and behind it.
+fn registers() -> impl Iterator<Item = (Via, u32, u32)> {
+    let few = [
+        (BEFORE, BEHIND),
+        (0, 0),
+        (1 << 15, 1 << 12),
+        (1 << 15 | 1 << 14, 1 << 12 | 1 << 28),
+        (1 << 14 | 1 << 30 | 1 << 31, 1 << 13 | 1 << 5 | 1 << 28),
+        (1 << 14 | 1 << 15 | 1 << 30 | 1 << 31, 1 << 5 | 7 << 28),
+    ];
+    [T1, KEPT].into_iter().flat_map(move |via| {
+        few.into_iter()
+            .map(move |(before, behind)| (via, before, behind))
+    })
+}
+
+#[test]
+fn calls_have_entries_and_exits_with_any_registers() {
+    for (via, before, behind) in registers() {
+        let mut world = World::new(timed(), 4);
+        world.enter(1);
+        world.trace(&all(via, before, behind));
+        run();
+        assert_eq!(world.text(1), RUN, "{via:?} {before:#x} {behind:#x}");
+    }
+}
+
+#[test]
+fn all_that_can_be_asked_for_can_be_combined() {
+    let bits = |number: u32| move |bit: u32| number >> bit & 1 != 0;
+    for (via, before, behind) in registers().step_by(2) {
+        for set in (0..64).map(bits) {
+            let recording = Recording {
+                timed: set(0),
+                filtered: set(1),
+                depth: set(2).then_some(3),
+                check_frames: set(3),
+                shortest: set(4).then_some(1),
+                switch: set(5).then_some(1024),
+            };
+            let mut world = World::new(recording, 4);
+            let block = world.enter(1);
+            world.switch(1024, true);
+            let mut sites = all(via, before, behind);
+            sites[1].filter = true;
+            sites[3].filter = true;
+            world.trace(&sites);
+            run();
+            let text = match (set(1), set(2)) {
+                (false, false) => RUN.to_owned(),
+                // Filter functions, and what they call or jump to.
+                (true, false) => "+outer +leaf -leaf -outer +tail2 >tail >leaf -tail2".to_owned(),
+                (false, true) => RUN.to_owned(),
+                (true, true) => "+outer +leaf -leaf -outer +tail2 >tail >leaf -tail2".to_owned(),
+            };
+            let what = format!("{via:?} {before:#x} {behind:#x} {recording:?}");
+            if recording.shortest.is_none() || !recording.timed {
+                assert_eq!(world.text(1), text, "{what}");
+            }
+            for at in [tcb::INSIDE, tcb::DEPTH, tcb::BAD_FRAMES, tcb::UNSHADOWED] {
+                assert_eq!(world.get(block + at), 0, "{at} {what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn recursion_is_counted_and_read() {
+    let mut world = World::new(timed(), 8);
+    world.enter(1);
+    world.trace(&all(T1, BEFORE, BEHIND));
+    assert_eq!(fib(12), fibonacci(12));
+    let trace = world.read("recursion", 1);
+    let (mut entries, mut exits, mut depth, mut last) = (0, 0, 0usize, 0);
+    let mut calls = trace.calls(Vec::new());
+    for found in trace.records(&trace.tasks[0]) {
+        assert!(found.time >= last, "time goes back");
+        last = found.time;
+        calls.feed(found, |step| match step {
+            Step::Enter { .. } => {
+                entries += 1;
+                depth += 1;
+            }
+            Step::Leave {
+                left: Left::Returned,
+                ..
+            } => {
+                exits += 1;
+                depth -= 1;
+            }
+            other => panic!("{other:?}"),
+        });
+    }
+    let expected = fibonacci_calls(12);
+    assert_eq!((entries, exits, depth), (expected, expected, 0));
+}
+
+#[test]
+fn records_have_bits_of_the_stack_pointer() {
+    for (via, before, behind) in registers() {
+        let mut world = World::new(timed(), 2);
+        world.enter(1);
+        world.trace(&all(via, before, behind));
+        outer(1, 2);
+        let sp = |index: usize| world.records(1)[index].sp;
+        // leaf is called with 16 bytes more on the stack.
+        assert_eq!((sp(0), sp(1)), (sp(3), sp(2)));
+        assert_eq!(sp(0).wrapping_sub(sp(1)) & 1023, 1);
+    }
+}
+
+#[test]
+fn what_is_entry_only_has_no_exit() {
+    for (via, before, behind) in registers() {
+        for timed in [false, true] {
+            let recording = Recording {
+                timed,
+                ..Recording::default()
+            };
+            let mut world = World::new(recording, 2);
+            world.enter(1);
+            let mut sites = all(via, before, behind);
+            for site in &mut sites {
+                site.plan.mode = Mode::EntryOnly(EntryOnlyReason::ReturnsTwice);
+            }
+            world.trace(&sites);
+            run();
+            assert_eq!(
+                world.text(1),
+                "+leaf +outer +leaf +tail2 +tail +leaf +fib +fib +fib"
+            );
+        }
+    }
+}
+
+#[test]
+fn filters_leave_out() {
+    let recording = Recording {
+        filtered: true,
+        depth: Some(2),
+        ..timed()
+    };
+    let mut world = World::new(recording, 2);
+    world.enter(1);
+    let mut sites = all(T1, BEFORE, BEHIND);
+    sites[1].filter = true;
+    world.trace(&sites);
+    run();
+    assert_eq!(world.text(1), "+outer +leaf -leaf -outer");
+    drop(world);
+
+    let recording = Recording {
+        depth: Some(3),
+        ..timed()
+    };
+    let mut world = World::new(recording, 2);
+    let block = world.enter(1);
+    world.trace(&all(KEPT, 0, 0));
+    fib(4);
+    assert_eq!(
+        world.text(1),
+        "+fib +fib +fib -fib +fib -fib -fib +fib +fib -fib +fib -fib -fib -fib"
+    );
+    assert_eq!(world.get(block + tcb::DEPTH), 0);
+}
+
+#[test]
+fn what_is_called_while_it_is_switched_off_is_not_recorded() {
+    for switch in [1024, 2047, 2048, 4095] {
+        let recording = Recording {
+            switch: Some(switch),
+            ..timed()
+        };
+        let mut world = World::new(recording, 2);
+        world.enter(1);
+        world.trace(&all(T1, BEFORE, BEHIND));
+        leaf(1, 2);
+        world.switch(switch, true);
+        leaf(1, 2);
+        world.switch(switch, false);
+        outer(1, 2);
+        assert_eq!(world.text(1), "+leaf -leaf");
+    }
+}
+
+#[test]
+fn short_calls_are_taken_back() {
+    for (via, before, behind) in registers() {
+        let recorded = |shortest: u32| {
+            let recording = Recording {
+                shortest: Some(shortest),
+                ..timed()
+            };
+            let mut world = World::new(recording, 2);
+            world.enter(1);
+            world.trace(&all(via, before, behind));
+            run();
+            let new_epoch = world.all_records(1).len() != world.records(1).len();
+            (!new_epoch).then(|| world.text(1))
+        };
+        // An epoch that begins in between keeps the call that it begins in.
+        let text = |shortest| (0..9).find_map(|_| recorded(shortest));
+        assert_eq!(text(i32::MAX as u32).as_deref(), Some(""), "{via:?}");
+        // Nothing is shorter than this.
+        assert_eq!(text(0).as_deref(), Some(RUN), "{via:?}");
+    }
+}
+
+#[test]
+fn chunks_are_followed_by_others_and_in_the_end_by_the_bucket() {
+    let mut world = World::new(timed(), 2);
+    let block = world.enter(7);
+    world.trace(&all(T1, BEFORE, BEHIND));
+    let n = 15;
+    assert_eq!(fib(n), fibonacci(n));
+    let room = (CHUNK_SIZE - CHUNK_HEADER_SIZE) / RECORD_SIZE - 8;
+    let once = fibonacci_calls(n) * 2;
+    assert_eq!(world.records(7).len() as u64, once);
+    for _ in 0..2 * room / once {
+        assert_eq!(fib(n), fibonacci(n));
+    }
+    assert_eq!(world.words(7).len() as u64, 2 * room);
+    for _ in 0..2 {
+        assert_eq!(fib(n), fibonacci(n));
+    }
+    assert!(world.get(block + tcb::LOST) > 0);
+}
+
+#[test]
+fn a_new_epoch_is_recorded() {
+    let mut world = World::new(timed(), 2);
+    let block = world.enter(1);
+    world.trace(&all(T1, BEFORE, BEHIND));
+    leaf(1, 2);
+    // As if the last record were from an epoch before.
+    let epoch = world.get(block + tcb::EPOCH) as u32;
+    let task = world.get(block + tcb::EPOCH) >> 32;
+    world.put(block + tcb::EPOCH, u64::from(epoch - 1) | task << 32);
+    world.put(block + tcb::EPOCH_END, u64::from(epoch) << 32);
+    leaf(1, 2);
+    assert_eq!(world.text(1), "+leaf -leaf +leaf -leaf");
+    let records = world.all_records(1);
+    let new = records
+        .iter()
+        .find(|found| found.kind == record::SPECIAL && found.time == epoch);
+    assert_eq!(new.map(|found| found.id), Some(record::SPECIAL_EPOCH));
+    assert_eq!(world.get(block + tcb::EPOCH) as u32, epoch);
+    assert_eq!(
+        world.get(block + tcb::EPOCH_END),
+        u64::from(epoch + 1) << 32
+    );
 }

@@ -9,20 +9,26 @@ global_asm!(
     .option norvc
     .option norelax
     .p2align 2
+    .macro TEST_FUNCTION name
+    .globl hodo_test_\name
+    .type hodo_test_\name, @function
+hodo_test_\name:
+    .endm
 
     # (a + b) * 2
-    .globl hodo_test_leaf
-hodo_test_leaf:
+    TEST_FUNCTION leaf
     add a5, a0, a1
     slli a5, a5, 1
     mv a0, a5
+    nop
     ret
 
     # leaf(a, b) + 1
-    .globl hodo_test_outer
-hodo_test_outer:
+    TEST_FUNCTION outer
     addi sp, sp, -16
     sd ra, 8(sp)
+    mv a4, a0
+    mv a5, a1
     jal ra, hodo_test_leaf
     ld ra, 8(sp)
     addi a0, a0, 1
@@ -30,24 +36,27 @@ hodo_test_outer:
     ret
 
     # leaf(a + 1, b + 1), by a jump
-    .globl hodo_test_tail
-hodo_test_tail:
+    TEST_FUNCTION tail
     addi a0, a0, 1
     addi a1, a1, 1
+    nop
+    nop
     j hodo_test_leaf
 
     # tail(a, b), by a jump
-    .globl hodo_test_tail2
-hodo_test_tail2:
-    addi a0, a0, 0
-    addi a1, a1, 0
+    TEST_FUNCTION tail2
+    mv a4, a0
+    mv a5, a1
+    nop
+    nop
     j hodo_test_tail
 
     # Fibonacci's numbers
-    .globl hodo_test_fib
-hodo_test_fib:
+    TEST_FUNCTION fib
     li a5, 1
     bgtu a0, a5, 1f
+    nop
+    nop
     ret
 1:  addi sp, sp, -32
     sd ra, 24(sp)
@@ -65,11 +74,138 @@ hodo_test_fib:
     ld s1, 8(sp)
     addi sp, sp, 32
     ret
+
+    # f(x), with a frame that unwinders know
+    TEST_FUNCTION call
+    .cfi_startproc
+    addi sp, sp, -16
+    .cfi_def_cfa_offset 16
+    sd ra, 8(sp)
+    .cfi_offset ra, -8
+    mv a5, a0
+    mv a0, a1
+    jalr a5
+    ld ra, 8(sp)
+    addi sp, sp, 16
+    .cfi_def_cfa_offset 0
+    ret
+    .cfi_endproc
+
+    # f(x) as above, where throw(place, x) comes back to with x
+    TEST_FUNCTION catch
+    addi sp, sp, -32
+    sd ra, 24(sp)
+    sd s0, 16(sp)
+    sd a2, 8(sp)
+    sd sp, 0(a2)
+    sd s1, 8(a2)
+    mv a5, a0
+    mv a0, a1
+    jalr a5
+hodo_test_caught:
+    ld ra, 24(sp)
+    ld s0, 16(sp)
+    addi sp, sp, 32
+    ret
+
+    TEST_FUNCTION throw
+    ld sp, 0(a0)
+    ld s1, 8(a0)
+    mv a0, a1
+    j hodo_test_caught
+
+    # x + 1; it returns with 32 bytes more on the stack
+    TEST_FUNCTION shift
+    addi sp, sp, -32
+    addi a0, a0, 1
+    nop
+    nop
+    ret
+
+    # shift(x), with a stack pointer of its own
+    TEST_FUNCTION moved
+    addi sp, sp, -32
+    sd ra, 24(sp)
+    sd s0, 16(sp)
+    mv s0, sp
+    jal ra, hodo_test_shift
+    mv sp, s0
+    ld ra, 24(sp)
+    ld s0, 16(sp)
+    addi sp, sp, 32
+    ret
+
+    # All general registers but sp, gp and tp to 8 * number of memory that a register points to, or back.
+    .macro TEST_EACH instruction, base, at
+    .irp number, 1, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    \instruction x\number, \at + 8 * \number(\base)
+    .endr
+    .endm
+    .macro TEST_EACH_FLOAT instruction, base, at
+    .irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    \instruction f\number, \at + 8 * \number(\base)
+    .endr
+    .endm
+
+    # registers(state): calls body with the registers that state has, and puts those into it that it comes back with.
+    # 32 words each: before, seen by body, by body, behind; the same for floating point.
+    TEST_FUNCTION registers
+    addi sp, sp, -224
+    sd a0, 216(sp)
+    sd ra, 200(sp)
+    .irp number, 8, 9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27
+    sd x\number, 8 * (\number - 8)(sp)
+    .endr
+    mv t0, a0
+    addi t1, t0, 1024
+    TEST_EACH_FLOAT fld, t1, 0
+    TEST_EACH ld, t0, 0
+    ld t0, 40(t0)
+    jal ra, hodo_test_body
+    addi sp, sp, -16
+    sd t0, 0(sp)
+    ld t0, 232(sp)
+    TEST_EACH sd, t0, 768
+    addi t0, t0, 1024
+    TEST_EACH_FLOAT fsd, t0, 768
+    ld t1, 0(sp)
+    sd t1, 768 - 1024 + 40(t0)
+    addi sp, sp, 16
+    .irp number, 8, 9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27
+    ld x\number, 8 * (\number - 8)(sp)
+    .endr
+    ld ra, 200(sp)
+    addi sp, sp, 224
+    ret
+
+    # Its state is where its caller's stack has it.
+    TEST_FUNCTION body
+    addi sp, sp, -16
+    sd t0, 0(sp)
+    ld t0, 232(sp)
+    nop
+    TEST_EACH sd, t0, 256
+    addi t0, t0, 1024
+    TEST_EACH_FLOAT fsd, t0, 256
+    addi t0, t0, -1024
+    sd ra, 8(sp)
+    ld t1, 0(sp)
+    sd t1, 256 + 40(t0)
+    .irp number, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 28, 29, 30, 31
+    ld x\number, 512 + 8 * \number(t0)
+    .endr
+    ld t0, 512 + 40(t0)
+    ld ra, 8(sp)
+    addi sp, sp, 16
+    ret
     .option pop
     "#
 );
 
-unsafe extern "C" {
+/// A function that a traced one calls.
+pub type Callback = extern "C-unwind" fn(u64) -> u64;
+
+unsafe extern "C-unwind" {
     #[link_name = "hodo_test_leaf"]
     pub safe fn leaf(a: u64, b: u64) -> u64;
     #[link_name = "hodo_test_outer"]
@@ -80,4 +216,36 @@ unsafe extern "C" {
     pub safe fn tail2(a: u64, b: u64) -> u64;
     #[link_name = "hodo_test_fib"]
     pub safe fn fib(n: u64) -> u64;
+    #[link_name = "hodo_test_call"]
+    pub safe fn call(f: Callback, x: u64) -> u64;
+    #[link_name = "hodo_test_catch"]
+    pub safe fn catch(f: Callback, x: u64, place: &mut [u64; 2]) -> u64;
+    /// Only from within what `catch` has called.
+    #[link_name = "hodo_test_throw"]
+    pub fn throw(place: *const [u64; 2], x: u64) -> !;
+    #[link_name = "hodo_test_moved"]
+    pub safe fn moved(x: u64) -> u64;
+    /// Comes back with 32 bytes more on the stack.
+    #[link_name = "hodo_test_shift"]
+    pub fn shift(x: u64) -> u64;
+    #[link_name = "hodo_test_registers"]
+    pub safe fn registers(state: &mut [[u64; 32]; 8]);
+    #[link_name = "hodo_test_body"]
+    pub fn body();
+}
+
+/// Fibonacci's numbers again.
+pub fn fibonacci(n: u64) -> u64 {
+    match n {
+        0 | 1 => n,
+        _ => fibonacci(n - 1) + fibonacci(n - 2),
+    }
+}
+
+/// How many calls that takes.
+pub fn fibonacci_calls(n: u64) -> u64 {
+    match n {
+        0 | 1 => 1,
+        _ => 1 + fibonacci_calls(n - 1) + fibonacci_calls(n - 2),
+    }
 }

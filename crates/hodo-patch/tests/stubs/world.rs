@@ -3,10 +3,11 @@
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use hodo_arch::Via;
-use hodo_patch::{Image, Island, Patches, Recording, Sites, Traced};
+use hodo_patch::{Hook, Image, Island, Patches, Recording, Sites, Traced};
 use hodo_plan::model::{Extra, Mode, PlannedFunction, SitePlan, Spare, Tactic};
 use hodo_trace::Trace;
 use hodo_trace::format::{
@@ -20,7 +21,7 @@ const ISLAND: u64 = 1 << 20;
 const PAGE: usize = 4096;
 
 /// Functions of this program are patched by one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+static ALONE: AtomicBool = AtomicBool::new(false);
 
 /// What is recorded of one function.
 #[derive(Debug, Clone)]
@@ -33,10 +34,8 @@ pub struct Site {
 /// A site at the beginning of a function, of which so many bytes are displaced; the jump takes `via`.
 pub fn site(name: &'static str, function: usize, displaced: u64, via: Via) -> Site {
     let at = function as u64;
-    let dead = match via {
-        Via::Free(register) => 1 << register,
-        _ => 0,
-    };
+    // t1
+    let dead = 1 << 6;
     Site {
         name,
         filter: false,
@@ -51,10 +50,26 @@ pub fn site(name: &'static str, function: usize, displaced: u64, via: Via) -> Si
             free: 0,
             free_behind: 0,
             spare: Spare {
-                dead: (at..at + displaced).step_by(2).map(|at| (at, dead)).collect(),
+                dead: (at..at + displaced)
+                    .step_by(2)
+                    .map(|at| (at, dead))
+                    .collect(),
                 back: via,
             },
         },
+    }
+}
+
+/// The address of a function.
+pub fn address(function: *const ()) -> usize {
+    function.expose_provenance()
+}
+
+/// Records have the time.
+pub fn timed() -> Recording {
+    Recording {
+        timed: true,
+        ..Recording::default()
     }
 }
 
@@ -78,16 +93,14 @@ pub struct Record {
 
 /// The recording of one test.
 pub struct World {
+    mapped: Vec<(u64, u64)>,
     events: u64,
     chunks: u64,
     island: Island,
-    written: usize,
     recording: Recording,
     names: Vec<&'static str>,
     undo: Vec<(u64, Vec<u8>)>,
-    pub patches: Patches,
     threads: u64,
-    _alone: MutexGuard<'static, ()>,
 }
 
 fn map(at: u64, len: u64, executable: bool) -> Option<u64> {
@@ -103,14 +116,30 @@ fn map(at: u64, len: u64, executable: bool) -> Option<u64> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
     // SAFETY: new memory, or none.
     let got = unsafe { libc::mmap(at as *mut c_void, len as usize, protection, flags, -1, 0) };
-    (got != libc::MAP_FAILED).then_some(got.addr() as u64)
+    if got == libc::MAP_FAILED {
+        return None;
+    }
+    if at != 0 && got.addr() as u64 != at {
+        // The emulator does not know that it may not be elsewhere.
+        unmap(got.addr() as u64, len);
+        return None;
+    }
+    Some(got.expose_provenance() as u64)
 }
 
-/// Memory for an island near this program.
-fn near(len: u64) -> u64 {
-    let here = (near as fn(u64) -> u64 as usize as u64) & !0xFFFF;
-    (1..100)
-        .flat_map(|step| [here.wrapping_sub(step << 24), here + (step << 24)])
+/// Gives memory back.
+pub fn unmap(at: u64, len: u64) {
+    let at = ptr::with_exposed_provenance_mut::<c_void>(at as usize);
+    // SAFETY: memory that was mapped here, and that nobody uses any more.
+    let result = unsafe { libc::munmap(at, len as usize) };
+    assert_eq!(result, 0);
+}
+
+/// Memory for an island near an address.
+fn near(here: u64, len: u64) -> u64 {
+    let here = here & !0xFFFF;
+    (1..400)
+        .flat_map(|step| [here.wrapping_sub(step << 22), here + (step << 22)])
         .find_map(|at| map(at, len, true))
         .expect("memory near the program")
 }
@@ -151,31 +180,30 @@ fn read(at: u64, len: usize) -> &'static [u8] {
 impl World {
     /// With so many chunks.
     pub fn new(recording: Recording, chunks: u64) -> Self {
-        let alone = ALONE
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let events = map(0, CONTROL_SIZE + (chunks + 1) * CHUNK_SIZE, false).expect("events");
+        while ALONE.swap(true, Ordering::AcqRel) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let len = CONTROL_SIZE + (chunks + 1) * CHUNK_SIZE;
+        let mapped = map(0, len, false).expect("events");
         // Chunks are aligned as they are in the file.
-        let events = events.next_multiple_of(CHUNK_SIZE);
-        let base = near(ISLAND);
+        let events = mapped.next_multiple_of(CHUNK_SIZE);
+        let base = near(address(leave as *const ()) as u64, ISLAND);
         let island = Island::new(base, ISLAND);
         let world = Self {
+            mapped: vec![(mapped, len), (base, ISLAND)],
             events,
             chunks,
             island,
-            written: 0,
             recording,
             names: Vec::new(),
             undo: Vec::new(),
-            patches: Patches::default(),
             threads: 0,
-            _alone: alone,
         };
         world.put(events + file_header::MAX_CHUNKS, chunks);
         world
     }
 
-    fn put(&self, at: u64, value: u64) {
+    pub fn put(&self, at: u64, value: u64) {
         // SAFETY: memory of this world.
         unsafe { ptr::with_exposed_provenance_mut::<u64>(at as usize).write_volatile(value) }
     }
@@ -185,8 +213,30 @@ impl World {
         unsafe { ptr::with_exposed_provenance::<u64>(at as usize).read_volatile() }
     }
 
-    /// A control block for the present thread: its address.
+    /// Switches recording on or off by a byte of the events file.
+    pub fn switch(&self, at: u32, on: bool) {
+        let at = self.events + u64::from(at);
+        // SAFETY: memory of this world.
+        unsafe { ptr::with_exposed_provenance_mut::<u8>(at as usize).write_volatile(u8::from(on)) }
+    }
+
+    /// A control block for the present thread, whose stack has a shadow: its address.
     pub fn enter(&mut self, task: u32) -> u64 {
+        let here = (&raw const task).addr() as u64;
+        let lo = (here - (1 << 20)) & !0xFFFF;
+        let len = (here + (1 << 16)).next_multiple_of(1 << 16) - lo;
+        // Behind it is the list of what the agent maps. The distance is no multiple of a page.
+        let at = (lo - SHADOW_DISTANCE) & !0xFFF;
+        let mapped = map(at, len + 8192, false).expect("a shadow");
+        self.mapped.push((mapped, len + 8192));
+        let block = self.enter_without_shadow(task);
+        self.put(block + tcb::REGION0_LO, lo);
+        self.put(block + tcb::REGION0_LEN, len);
+        block
+    }
+
+    /// A control block for the present thread: its address.
+    pub fn enter_without_shadow(&mut self, task: u32) -> u64 {
         let block = self.events + (tcb::FIRST + self.threads) * tcb::SIZE;
         self.threads += 1;
         let epoch = time() >> 32;
@@ -252,17 +302,41 @@ impl World {
         for (at, bytes) in self.island.added(hodo_patch::Used::default()) {
             write_code(at, &bytes);
         }
-        self.written = self.island.code.len();
         for (at, bytes) in &patches.writes {
             self.undo.push((*at, read(*at, bytes.len()).to_vec()));
             write_code(*at, bytes);
         }
-        self.patches = patches;
     }
 
-    /// The address of what is at the start of the frame tables' search table.
-    pub fn island(&self) -> &Island {
-        &self.island
+    /// Hooks a function of a library, by an island of its own. Its code has so many bytes at most.
+    pub fn hook(&mut self, hook: Hook, function: u64, len: u64) {
+        let base = near(function, ISLAND);
+        self.mapped.push((base, ISLAND));
+        let mut island = Island::new(base, ISLAND);
+        let image = Image {
+            bias: 0,
+            code: &|range: Range<u64>| Some(read(range.start, (range.end - range.start) as usize)),
+        };
+        let mut patches = Patches::default();
+        island
+            .add_hook(hook, function..function + len, image, &mut patches)
+            .expect("a hook");
+        for (at, bytes) in island.added(hodo_patch::Used::default()) {
+            write_code(at, &bytes);
+        }
+        let block = self.events + (tcb::FIRST + self.threads - 1) * tcb::SIZE;
+        self.put(block + tcb::ISLAND1_LO, base);
+        self.put(block + tcb::ISLAND1_LEN, ISLAND);
+        for (at, bytes) in patches.writes {
+            self.undo.push((at, read(at, bytes.len()).to_vec()));
+            write_code(at, &bytes);
+        }
+    }
+
+    /// The code of the first stub, without what it has displaced.
+    pub fn stub_code(&self) -> Vec<u8> {
+        let stub = self.island.stubs[0];
+        read(stub.start, (stub.body - stub.start) as usize).to_vec()
     }
 
     /// The words that a task has recorded, chunk after chunk, without holes.
@@ -282,8 +356,15 @@ impl World {
         words
     }
 
-    /// The records of a task.
+    /// The records of a task, without those of new epochs: the emulator's counter is fast.
     pub fn records(&self, task: u32) -> Vec<Record> {
+        let mut records = self.all_records(task);
+        records.retain(|record| record.kind != record::SPECIAL);
+        records
+    }
+
+    /// All records of a task.
+    pub fn all_records(&self, task: u32) -> Vec<Record> {
         let record = |word: u64| {
             let upper = (word >> 32) as u32;
             Record {
@@ -296,17 +377,14 @@ impl World {
         self.words(task).into_iter().map(record).collect()
     }
 
-    /// The records of a task as a text: names with `+` for entries, `-` for exits, `>` for jumps, others by their numbers.
+    /// The records of a task as a text: names with `+` for entries, `-` for exits, `>` for jumps.
     pub fn text(&self, task: u32) -> String {
         let words: Vec<_> = self
             .records(task)
             .into_iter()
-            .map(|Record { kind, id, .. }| match kind {
-                record::SPECIAL => format!("!{id}"),
-                _ => {
-                    let sign = ["+", "-", ">"][kind as usize];
-                    format!("{sign}{}", self.names[id as usize - 1])
-                }
+            .map(|Record { kind, id, .. }| {
+                let sign = ["+", "-", ">"][kind as usize];
+                format!("{sign}{}", self.names[id as usize - 1])
             })
             .collect();
         words.join(" ")
@@ -317,7 +395,7 @@ impl World {
         let directory = std::env::temp_dir().join(format!("hodo-stubs-{name}"));
         let mut builder = Builder::new(&directory, self.recording.timed);
         for name in &self.names {
-            builder.function(name, 'f');
+            builder.function(name, 'T');
         }
         for task in 1..=tasks {
             builder.task(99 + task as i32, "exec", 0, 0);
@@ -329,13 +407,22 @@ impl World {
     }
 }
 
+/// The present thread has no control block any more.
+pub fn leave() {
+    // SAFETY: the thread's own word.
+    unsafe { block_word().write(0) };
+}
+
 impl Drop for World {
     fn drop(&mut self) {
         for (at, bytes) in self.undo.drain(..).rev() {
             write_code(at, &bytes);
         }
-        // SAFETY: the thread's own word.
-        unsafe { block_word().write(0) };
+        leave();
+        for (at, len) in self.mapped.drain(..) {
+            unmap(at, len);
+        }
+        ALONE.store(false, Ordering::Release);
     }
 }
 

@@ -1,0 +1,258 @@
+//! What a program has in its registers, in its threads and on its stacks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hodo_arch::Via;
+use hodo_arch::riscv64::Kind;
+use hodo_arch::riscv64::decode::Insn;
+use hodo_arch::riscv64::registers::NAMES;
+use hodo_patch::Recording;
+use hodo_trace::format::{SHADOW_DISTANCE, tcb};
+use hodo_trace::{Left, Step};
+
+use crate::code::{body, fib, fibonacci, fibonacci_calls, leaf, moved, registers, shift};
+use crate::world::{World, address, site, timed, unmap};
+
+/// Changed by the stub before the body, if it may: all but the fixed ones.
+fn tested(except: u32) -> impl Iterator<Item = usize> {
+    const FIXED: u32 = 1 | 1 << 2 | 1 << 3 | 1 << 4;
+    (0..32).filter(move |number| (FIXED | except) >> number & 1 == 0)
+}
+
+#[test]
+fn registers_that_are_not_free_keep_their_values() {
+    let free = [0, 1 << 15 | 1 << 28, 0xF003_F0C0];
+    for via in [Via::Kept(5), Via::Kept(13)] {
+        for (before, behind) in free.into_iter().zip(free.into_iter().rev()) {
+            for (check_frames, depth) in [(false, None), (true, Some(9))] {
+                let recording = Recording {
+                    check_frames,
+                    depth,
+                    ..timed()
+                };
+                let mut world = World::new(recording, 2);
+                world.enter(1);
+                let site = site("body", address(body as *const ()), 16, via).free(before, behind);
+                world.trace(&[site]);
+                // The first call comes by slow paths.
+                for round in 0..2 {
+                    let mut state = [[0u64; 32]; 8];
+                    for (index, word) in state.as_flattened_mut().iter_mut().enumerate() {
+                        *word = (index as u64 + 1) * 0x0101_0101_0101 ^ round;
+                    }
+                    registers(&mut state);
+                    // x1 is the return address.
+                    for number in tested(before | 1 << 1) {
+                        let name = NAMES[number];
+                        assert_eq!(state[1][number], state[0][number], "{name} before, {via:?}");
+                    }
+                    for number in tested(behind | 1 << 1) {
+                        let name = NAMES[number];
+                        // What functions keep, and what the body has put there.
+                        let kept = matches!(number, 8 | 9 | 18..=27);
+                        let expected = state[if kept { 0 } else { 2 }][number];
+                        assert_eq!(state[3][number], expected, "{name} behind, {via:?}");
+                    }
+                    assert_eq!(state[5], state[4], "floating point before");
+                    assert_eq!(state[7], state[4], "floating point behind");
+                }
+                assert_eq!(world.text(1), "+body -body +body -body");
+            }
+        }
+    }
+}
+
+#[test]
+fn stubs_and_agent_have_no_floating_point_and_no_vectors() {
+    let recording = Recording {
+        filtered: true,
+        depth: Some(3),
+        check_frames: true,
+        shortest: Some(7),
+        switch: Some(1024),
+        ..timed()
+    };
+    let mut world = World::new(recording, 2);
+    world.enter(1);
+    world.trace(&[site("leaf", address(leaf as *const ()), 8, Via::Free(6))]);
+    let agent = hodo_agent::runtime();
+    let stub = world.stub_code();
+    for code in [agent.code, &stub] {
+        let mut at = 0;
+        while at < code.len() {
+            let insn = Insn::new(&code[at..], 0);
+            at += usize::from(insn.len);
+            let (reads, writes) = (insn.reads(), insn.writes());
+            assert_eq!((reads.f | writes.f, reads.v | writes.v), (0, 0), "{at:#x}");
+            // Behind the call of the agent are words for it, up to what takes `t0` back, and behind the end a word of the record.
+            let word = |at: usize| code.get(at..at + 4);
+            if insn.kind == Kind::Jalr && (insn.rd(), insn.rs1()) == (5, 5) {
+                while word(at).is_some_and(|word| word != 0x0001_3283u32.to_le_bytes()) {
+                    at += 4;
+                }
+            } else if insn.word == 0x8067 && code != agent.code {
+                at += 4;
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_have_tasks_of_their_own() {
+    let mut world = World::new(timed(), 16);
+    world.trace(&[site("fib", address(fib as *const ()), 8, Via::Free(6)).free(1 << 14, 0)]);
+    let world = std::sync::Mutex::new(world);
+    let lock = || {
+        world
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    };
+    std::thread::scope(|scope| {
+        for task in 1..=4 {
+            scope.spawn(move || {
+                lock().enter(task);
+                assert_eq!(fib(14), fibonacci(14));
+                crate::world::leave();
+            });
+        }
+    });
+    let world = lock();
+    for task in 1..=4 {
+        let records = world.records(task);
+        assert_eq!(records.len() as u64, 2 * fibonacci_calls(14), "{task}");
+    }
+}
+
+#[test]
+fn the_agent_maps_the_shadow_of_other_stacks() {
+    let mut world = World::new(timed(), 2);
+    let block = world.enter_without_shadow(1);
+    world.trace(&[site("leaf", address(leaf as *const ()), 8, Via::Free(6)).free(1 << 14, 0)]);
+    assert_eq!(world.get(block + tcb::SHADOW_LEN), 0);
+    leaf(1, 2);
+    leaf(1, 2);
+    let (lo, len) = (
+        world.get(block + tcb::SHADOW_LO),
+        world.get(block + tcb::SHADOW_LEN),
+    );
+    let here = (&raw const block).addr() as u64;
+    assert!((lo..lo + len).contains(&here), "{lo:#x} {len:#x}");
+    unmap(lo - SHADOW_DISTANCE, len);
+    assert_eq!(world.text(1), "+leaf -leaf +leaf -leaf");
+    assert_eq!(world.get(block + tcb::UNSHADOWED), 0);
+}
+
+#[test]
+fn where_there_is_no_shadow_the_entry_alone_is_recorded() {
+    for timed in [false, true] {
+        let recording = Recording {
+            timed,
+            ..Recording::default()
+        };
+        let mut world = World::new(recording, 2);
+        let block = world.enter_without_shadow(1);
+        // No system calls.
+        world.put(block + tcb::FLAGS, 1);
+        world.trace(&[site("leaf", address(leaf as *const ()), 16, Via::Kept(5))]);
+        assert_eq!(leaf(1, 2), 6);
+        assert_eq!(world.text(1), "+leaf");
+        assert_eq!(world.get(block + tcb::UNSHADOWED), 1);
+    }
+}
+
+#[test]
+fn a_frame_that_is_not_that_of_the_entry_is_noticed() {
+    let recording = Recording {
+        check_frames: true,
+        ..timed()
+    };
+    let mut world = World::new(recording, 2);
+    let block = world.enter(1);
+    world.trace(&[site("shift", address(shift as *const ()), 16, Via::Kept(5))]);
+    assert_eq!(moved(5), 6);
+    assert_eq!(world.text(1), "+shift -shift");
+    assert_eq!(world.get(block + tcb::BAD_FRAMES), 1);
+    assert_eq!(world.get(block + tcb::BAD_ID), 1);
+    let (entry, exit) = (
+        world.get(block + tcb::BAD_ENTRY),
+        world.get(block + tcb::BAD_EXIT),
+    );
+    assert_eq!(exit, entry - 32);
+}
+
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn handler(_: i32) {
+    HANDLED.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(fib(3), 2);
+}
+
+#[test]
+fn signal_handlers_record_in_the_middle_of_everything() {
+    for (recording, before) in [
+        (timed(), 1 << 14 | 1 << 28 | 1 << 29 | 1 << 31),
+        (timed(), 0),
+        (
+            Recording {
+                depth: Some(60),
+                check_frames: true,
+                ..timed()
+            },
+            0,
+        ),
+    ] {
+        let mut world = World::new(recording, 60);
+        let block = world.enter(1);
+        let fib_site = site("fib", address(fib as *const ()), 8, Via::Free(6));
+        world.trace(&[fib_site.free(before, before)]);
+        // SAFETY: the handler only calls functions of this program and counts.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as *const () as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
+        }
+        // SAFETY: only tells which thread this is.
+        let (pid, tid) = unsafe { (libc::getpid(), libc::gettid()) };
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let handled = HANDLED.load(Ordering::Relaxed);
+        let mut calls = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    // SAFETY: the thread waits for this one.
+                    unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGUSR1) };
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(700) && calls < 150 {
+                assert_eq!(fib(13), fibonacci(13));
+                calls += 1;
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let handled = HANDLED.load(Ordering::Relaxed) - handled;
+        assert!(handled > 10, "{handled} signals");
+        let expected = calls * fibonacci_calls(13) + handled * fibonacci_calls(3);
+        assert_eq!(world.get(block + tcb::LOST), 0);
+        let trace = world.read("signals", 1);
+        let (mut entries, mut exits) = (0, 0);
+        let mut open = trace.calls(Vec::new());
+        for found in trace.records(&trace.tasks[0]) {
+            open.feed(found, |step| match step {
+                Step::Enter { .. } => entries += 1,
+                Step::Leave {
+                    left: Left::Returned,
+                    ..
+                } => exits += 1,
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!((entries, exits), (expected, expected));
+        for at in [tcb::DEPTH, tcb::BAD_FRAMES] {
+            assert_eq!(world.get(block + at), 0, "{at}");
+        }
+    }
+}
