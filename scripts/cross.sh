@@ -78,6 +78,8 @@ run() {
         "${test[@]}" -p hodo-arch --lib --test riscv64_run --test riscv64_detour -- "$@"
         "${test[@]}" -p hodo-agent -p hodo-probe --test riscv64_syscalls --test riscv64 -- "$@"
         "${test[@]}" -p hodo-mcount -- "$@"
+        echo "$arch, stubs"
+        "${test[@]}" -p hodo-patch --test stubs -- "$@"
         echo "$arch, probes in one's own process"
         HODO_EMULATED=1 "${test[@]}" -p hodo-probe --lib --test engine --test riscv64_differential --test beside_keys -- "$@"
         HODO_EMULATED=1 "${test[@]}" -p hodo-probe-capi --test c -- "$@"

@@ -9,7 +9,7 @@ use super::decode::Insn;
 use super::emit::{Code, Reach};
 use super::encode::i;
 use super::plan::options;
-use super::registers::{RA, T0, ZERO};
+use super::registers::{RA, ZERO};
 use super::relocate::{RelocateError, Relocated, choose, relocate};
 use super::rows::Kind;
 use super::scan::{Flow, Scanned, Sweep};

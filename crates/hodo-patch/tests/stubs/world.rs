@@ -227,8 +227,12 @@ impl World {
         let len = (here + (1 << 16)).next_multiple_of(1 << 16) - lo;
         // Behind it is the list of what the agent maps. The distance is no multiple of a page.
         let at = (lo - SHADOW_DISTANCE) & !0xFFF;
-        let mapped = map(at, len + 8192, false).expect("a shadow");
-        self.mapped.push((mapped, len + 8192));
+        let whole = (at, len + 8192);
+        // Threads may have the stacks of others that have ended.
+        if !self.mapped.contains(&whole) {
+            map(whole.0, whole.1, false).expect("a shadow");
+            self.mapped.push(whole);
+        }
         let block = self.enter_without_shadow(task);
         self.put(block + tcb::REGION0_LO, lo);
         self.put(block + tcb::REGION0_LEN, len);
