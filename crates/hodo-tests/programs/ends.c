@@ -1,5 +1,6 @@
 // Ends in the way that the argument says, below open frames.
 #define _GNU_SOURCE
+#include "machine.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ __attribute__((noipa)) void end(const char *how) {
     if (!strcmp(how, "fault"))
         *(volatile int *)0 = 1;
     if (!strcmp(how, "trap"))
-        __asm__ volatile("int3");
+        __asm__ volatile(BREAKPOINT);
     if (!strcmp(how, "illegal"))
         __builtin_trap();
     if (!strcmp(how, "thread")) {

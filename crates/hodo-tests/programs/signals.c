@@ -1,6 +1,7 @@
 // Signals: an interval timer that interrupts stubs, on an alternate stack; a program's own handlers of SIGSEGV and
 // SIGTRAP; a handler that changes the interrupted registers.
 #define _GNU_SOURCE
+#include "machine.h"
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,14 +27,16 @@ __attribute__((noipa)) void on_fault(int signal, siginfo_t *info, void *context)
     siglongjmp(place, 1);
 }
 
-// Steps over the ud2 as an emulator would.
+// Steps over the instruction as an emulator would.
 __attribute__((noipa)) void on_illegal(int signal, siginfo_t *info, void *context) {
-    ucontext_t *state = context;
-    state->uc_mcontext.gregs[REG_RIP] += 2;
-    state->uc_mcontext.gregs[REG_RAX] = 77;
+    CONTEXT_PC(context) += 2;
+    CONTEXT_RESULT(context) = 77;
 }
 
-__attribute__((noipa)) void on_trap(int signal, siginfo_t *info, void *context) { traps++; }
+__attribute__((noipa)) void on_trap(int signal, siginfo_t *info, void *context) {
+    traps++;
+    if (info->si_code != SI_TKILL) CONTEXT_PC(context) += BREAKPOINT_STAYS;
+}
 
 static void handle(int signal, void (*handler)(int, siginfo_t *, void *), int flags) {
     struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | flags};
@@ -48,8 +51,12 @@ __attribute__((noipa)) long busy(int rounds) {
 }
 
 __attribute__((noipa)) int illegal(void) {
-    int result;
-    __asm__ volatile("xor %%eax, %%eax\n\tud2" : "=a"(result));
+#if defined(__riscv)
+    register int result __asm__("a0") = 0;
+#else
+    register int result __asm__("rax") = 0;
+#endif
+    __asm__ volatile(ILLEGAL : "+r"(result));
     return result;
 }
 
@@ -74,7 +81,7 @@ int main(void) {
     int skipped = illegal();
     handle(SIGTRAP, on_trap, 0);
     raise(SIGTRAP);
-    __asm__ volatile("int3");
+    __asm__ volatile(BREAKPOINT);
     signal(SIGTRAP, SIG_IGN);
     raise(SIGTRAP);
     sigset_t set, waiting;
