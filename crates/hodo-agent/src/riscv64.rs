@@ -25,6 +25,8 @@ const PIECES: u64 = 4096 / 8;
 global_asm!(
     r#"
     .pushsection .rodata.hodo_agent, "a", @progbits
+    .option push
+    .option arch, +m, +a, +c
     .p2align 6
     .globl hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow, hodo_agent_tail
     .globl hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails, hodo_agent_ret
@@ -468,6 +470,7 @@ hodo_agent_end:
     .purgem HODO_LEAVE
     .purgem HODO_GET
     .purgem HODO_SET
+    .option pop
     .popsection
     "#,
     EPOCH = const tcb::EPOCH,

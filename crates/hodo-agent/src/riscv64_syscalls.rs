@@ -28,6 +28,7 @@ global_asm!(
     .pushsection .rodata.hodo_agent_syscalls, "a", @progbits
     .option push
     .option norelax
+    .option arch, +m, +a, +c
     .p2align 6
     .globl hodo_sys_start, hodo_sys_enter, hodo_sys_exit, hodo_sys_faults, hodo_sys_faults_end, hodo_sys_end
     .hidden hodo_sys_start, hodo_sys_enter, hodo_sys_exit, hodo_sys_faults, hodo_sys_faults_end, hodo_sys_end

@@ -25,6 +25,7 @@ global_asm!(
     .pushsection .text.hodo_engine_common,"ax",@progbits
     .option push
     .option norelax
+    .option arch, +m, +a, +f, +d, +c
     .macro hodo_engine_take
     ld gp, 24(sp)
     ld tp, 32(sp)
@@ -353,6 +354,7 @@ global_asm!(
     .pushsection .text.hodo_engine_guarded,"ax",@progbits
     .option push
     .option norelax
+    .option arch, +m, +a, +f, +d, +c
     .hidden hodo_engine_guarded
     .globl hodo_engine_guarded
     .type hodo_engine_guarded,@function
