@@ -140,11 +140,13 @@ pub(crate) fn mark_distances(survey: &Survey<'_>, piece: &Piece, text: &Text<'_>
     let range = piece.start..piece.end;
     let mut places = Vec::new();
     let mut tables = Vec::new();
+    let mut words = vec![0];
     for insn in survey
         .image
         .isa
         .sweep(text.slice(piece.start, piece.end), piece.start)
     {
+        words.extend(insn.word);
         if let Reference::Forms(addr) = insn.reference {
             if range.contains(&addr) {
                 places.push(addr);
@@ -157,7 +159,13 @@ pub(crate) fn mark_distances(survey: &Survey<'_>, piece: &Piece, text: &Text<'_>
         list.sort_unstable();
         list.dedup();
     }
-    for &table in &tables {
+    words.sort_unstable();
+    words.dedup();
+    let tables = tables.iter().flat_map(|table| {
+        let words = words.iter();
+        words.map(move |&word| table.wrapping_add_signed(i64::from(word)))
+    });
+    for table in tables {
         let Some(data) = survey.image.data_at(table) else {
             continue;
         };

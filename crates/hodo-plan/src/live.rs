@@ -10,6 +10,7 @@ use hodo_arch::code::{Flow, Step};
 use crate::bits::Bits;
 use crate::pieces::{self, Piece};
 use crate::planner::Survey;
+use registers::Behind;
 
 /// So often what is used is looked for before all is taken to be.
 const PASSES: usize = 64;
@@ -40,7 +41,7 @@ pub(crate) struct Summaries {
 /// What calls of a function do to registers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Summary {
-    /// Those that it may use, or its callers.
+    /// Those that it may use.
     entry: u32,
     /// Where its jumps through registers go is known: to other functions, and to those places in it that are known to be led to.
     jumps: bool,
@@ -85,7 +86,8 @@ impl<'s> Live<'s> {
                 solve(piece, steps, is_data, (all, all), leaving, &[], live);
             }
             Known::Registers(summaries) => {
-                registers::find(self.survey, summaries, piece, steps, is_data, live);
+                let behind = Behind::Callers;
+                registers::find(self.survey, summaries, piece, behind, steps, is_data, live);
             }
         }
     }

@@ -97,6 +97,8 @@ pub struct Insn {
     pub padding: bool,
     /// The place on the stack that it uses, or whose address it computes.
     pub slot: Slot,
+    /// It loads 32 bits from so far behind an address that a register has: perhaps of a table.
+    pub word: Option<i32>,
 }
 
 impl Insn {

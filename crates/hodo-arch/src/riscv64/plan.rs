@@ -65,6 +65,7 @@ impl Iterator for Sweep<'_> {
             },
             padding: scanned.padding,
             slot: slot(&insn, scanned.slot),
+            word: (insn.kind == Kind::Load(4)).then(|| imm_i(insn.word) as i32),
         })
     }
 }

@@ -49,6 +49,7 @@ impl Iterator for Sweep<'_> {
                 reference: Reference::None,
                 padding: false,
                 slot: Slot::None,
+                word: None,
             });
         }
         let flow = flow(raw);
@@ -59,6 +60,7 @@ impl Iterator for Sweep<'_> {
             reference: reference(raw, flow),
             padding: is_padding(raw),
             slot: slot(raw),
+            word: None,
         })
     }
 }

@@ -188,7 +188,8 @@ fn used(survey: &Survey<'_>, found: &mut Summaries, owns: &[Own], order: &[usize
         waits[index] = false;
         let piece = &pieces[index];
         steps(survey, piece, &mut buffer);
-        find(survey, found, piece, &buffer, |_| false, &mut live);
+        let used = Behind::Nothing;
+        find(survey, found, piece, used, &buffer, |_| false, &mut live);
         let mut changed = grow(&mut found.pieces[index].entry, live[0]);
         for addr in places.get(&index).into_iter().flatten() {
             let at = buffer.binary_search_by_key(addr, |step| step.addr);
@@ -262,11 +263,21 @@ fn callees_first(owns: &[Own]) -> Vec<usize> {
     order
 }
 
+/// What is of use when a function has returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// Nothing: it is only asked what the function uses.
+    Nothing,
+    /// What its callers may have left in registers.
+    Callers,
+}
+
 /// What is used from the start of each instruction of a piece on.
 pub(super) fn find(
     survey: &Survey<'_>,
     summaries: &Summaries,
     piece: &Piece,
+    behind: Behind,
     steps: &[Step],
     is_data: impl Fn(usize) -> bool,
     live: &mut Vec<u32>,
@@ -288,6 +299,17 @@ pub(super) fn find(
             .collect(),
         false => Vec::new(),
     };
+    let returned = match behind {
+        Behind::Nothing => 0,
+        Behind::Callers => convention.returned(clobbers),
+    };
+    // It returns to where this function would.
+    let jumped = |callee: usize| {
+        let Summary {
+            entry, clobbers, ..
+        } = summaries.pieces[callee];
+        entry | returned & !clobbers
+    };
     let inside = |addr: u64| summaries.inside.get(&addr).copied().unwrap_or(all);
     let leaving = |flow: Flow, behind: u32| match flow {
         Flow::Call(addr) => match to(survey, addr) {
@@ -303,18 +325,18 @@ pub(super) fn find(
         },
         Flow::IndirectCall => convention.entry,
         Flow::Jump(addr) | Flow::Branch(addr) => match to(survey, addr) {
-            To::Piece(callee) => summaries.pieces[callee].entry,
-            To::Inside(_) => inside(addr),
+            To::Piece(callee) => jumped(callee),
+            To::Inside(_) => inside(addr) | returned,
             To::Outside => convention.entry,
             To::Unknown => all,
         },
-        Flow::Return { how: How::Plain } => convention.returned(clobbers),
+        Flow::Return { how: How::Plain } => returned,
         Flow::Fault => convention.entry,
         // Here or in another function.
         Flow::IndirectJump if jumps => convention.entry,
         _ => all,
     };
-    let end = next(survey, piece).map_or(all, |next| summaries.pieces[next].entry);
+    let end = next(survey, piece).map_or(all, jumped);
     solve(piece, steps, is_data, (all, end), leaving, &led_to, live);
     // What handles an exception may come from anywhere, and use what functions keep.
     let pads = &survey.symbols.landing_pads;
