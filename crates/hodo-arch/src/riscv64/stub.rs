@@ -389,3 +389,6 @@ impl Stub<'_, '_> {
         at
     }
 }
+
+#[cfg(test)]
+mod tests;

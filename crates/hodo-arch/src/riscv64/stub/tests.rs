@@ -1,0 +1,277 @@
+//! Stubs as they are emitted: how many instructions they execute, and whether their frame tables say what is.
+
+use std::string::String;
+use std::vec::Vec;
+
+use super::super::decode::Insn;
+use super::super::operand::imm_i;
+use super::super::rows::Kind;
+use super::super::scan::Flow;
+use super::super::text;
+use super::*;
+
+const BASE: u64 = 0x20_0000_0000;
+const AGENT: u64 = BASE - 0x1000;
+
+fn layout() -> Layout {
+    Layout {
+        cursor: 0,
+        limit: 8,
+        epoch: 16,
+        epoch_end: 1008,
+        shadow_lo: 24,
+        shadow_len: 32,
+        islands: [(40, 48), (56, 64)],
+        inside: 176,
+        depth: 184,
+        frames: 320,
+        chain_top: 240,
+        chain_lo: 248,
+        chain_size: 65536,
+        shadow_distance: 0x20_0000_0840,
+        to_shadow: 1016,
+        block: -8,
+        record_size: 8,
+        sp_shift: 18,
+        sp_mask: 0xFFC0_0000,
+        bucket: 96,
+        bucket_size: 4096,
+        lost: 80,
+        base: 88,
+    }
+}
+
+fn records() -> Records {
+    Records {
+        entry: 0x1_2345,
+        exit: Some(0x11_2345),
+        tail: 0x21_2345,
+        timed: true,
+        scope: Scope::Any,
+        depth: None,
+        check: None,
+        shortest: None,
+        switch: None,
+        registers: Registers::default(),
+    }
+}
+
+/// The code of a stub whose body is a return, its rows, and where its body is.
+fn emit(records: &Records) -> (Vec<u8>, Vec<Row>, usize) {
+    let runtime = Runtime {
+        epoch: AGENT,
+        chunk: AGENT,
+        shadow: AGENT,
+        record: AGENT,
+        frame: AGENT,
+        tails: AGENT,
+        tail: AGENT,
+        syscalls: None,
+    };
+    let mut bytes = Vec::new();
+    let mut rows = Vec::new();
+    let mut code = Code::new(&mut bytes, BASE);
+    let emitted = emit_stub(&mut code, &layout(), &runtime, records, &mut rows, |_| {
+        Ok::<_, ()>(Body {
+            bytes: vec![0x82, 0x80],
+            resume: None,
+            rows: vec![Row {
+                at: 0,
+                rule: Rule::Unknown,
+            }],
+            returns: false,
+        })
+    });
+    let body = emitted.expect("a body").body;
+    (bytes, rows, (body.start - BASE) as usize)
+}
+
+/// What is executed where no branch is taken, from an offset to a jump.
+fn straight(code: &[u8], mut at: usize) -> Vec<String> {
+    let mut texts = Vec::new();
+    loop {
+        let insn = Insn::new(&code[at..], BASE + at as u64);
+        texts.push(text(&code[at..], insn.addr));
+        at += usize::from(insn.len);
+        if matches!(insn.kind, Kind::Jal | Kind::Jalr) {
+            return texts;
+        }
+    }
+}
+
+/// The instructions of an entry and an exit, without those that read the time, and the bytes of both.
+fn executed(records: &Records) -> (usize, usize) {
+    let (code, ..) = emit(records);
+    let entry = straight(&code, 0);
+    let exit = straight(&code, entry.len() * 4);
+    let all = || entry.iter().chain(&exit);
+    (
+        all().filter(|text| !text.contains("time")).count(),
+        all().count() * 4,
+    )
+}
+
+#[test]
+fn entry_and_exit_take_at_most_forty_instructions() {
+    let with = |free: u32, free_behind: u32, via: Via| Records {
+        registers: Registers {
+            free,
+            free_behind,
+            via,
+        },
+        ..records()
+    };
+    // Four registers: a2 to a5.
+    let four = 0xF << 12;
+    let (count, bytes) = executed(&with(four, four, Via::Nothing));
+    assert_eq!((count, bytes), (40, 168));
+    // Three are enough before, for the link register is in the shadow; behind, the word of the record takes one more.
+    assert_eq!(executed(&with(7 << 12, four, Via::Nothing)).0, 40);
+    assert_eq!(executed(&with(7 << 12, 7 << 12, Via::Nothing)).0, 41);
+    // The register of the jump is one of them.
+    assert_eq!(executed(&with(3 << 12, four, Via::Free(6))).0, 40);
+    // Without any, they are kept on the stack.
+    assert!(executed(&with(0, 0, Via::Kept(5))).0 <= 40 + 26);
+    let untimed = Records {
+        timed: false,
+        ..with(four, four, Via::Nothing)
+    };
+    assert_eq!(executed(&untimed).0, 36);
+}
+
+/// What is true before an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Truth {
+    lowered: i64,
+    /// The return address is in its register, in the shadow.
+    register: bool,
+    shadow: bool,
+    /// The register that has the address in the shadow.
+    place: Option<u8>,
+}
+
+/// What an instruction does to it.
+fn step(truth: &mut Truth, insn: &Insn) {
+    let written = insn.general().1;
+    let adds = |word: u32| word & 0x707F == 0x13;
+    match insn.kind {
+        Kind::Plain if adds(insn.word) && insn.rd() == SP => truth.lowered -= imm_i(insn.word),
+        Kind::Plain if insn.word & 0x7F == 0x33 && insn.rs1() == SP && written & 1 << RA == 0 => {
+            truth.place = Some(insn.rd());
+        }
+        Kind::Store(8) if truth.place == Some(insn.rs1()) && insn.rs2() != ZERO => {
+            truth.shadow = true;
+        }
+        Kind::Store(8) if truth.place == Some(insn.rs1()) => truth.shadow = false,
+        Kind::Load(8) if truth.place == Some(insn.rs1()) && insn.rd() == RA => {
+            truth.register = true;
+            truth.place = None;
+        }
+        // Without the mark of an open frame.
+        Kind::Plain if insn.word & 0x707F == 0x5013 && insn.rd() == RA => truth.register = true,
+        _ if written & 1 << RA != 0 => truth.register = false,
+        _ => {}
+    }
+}
+
+/// Goes all ways through a stub.
+fn check_rows(records: &Records) {
+    let (code, rows, body) = emit(records);
+    let lowered = match records.registers.via {
+        Via::Kept(_) => 16,
+        _ => 0,
+    };
+    let entry = Truth {
+        lowered,
+        register: true,
+        shadow: false,
+        place: None,
+    };
+    let mut seen = vec![None; code.len()];
+    let mut open = vec![(0usize, entry)];
+    while let Some((at, mut truth)) = open.pop() {
+        if at == body {
+            assert_eq!(truth.lowered, 0, "the body's stack");
+            continue;
+        }
+        if seen[at].is_some() {
+            continue;
+        }
+        seen[at] = Some(truth);
+        let row = rows.iter().rev().find(|row| row.at as usize <= at);
+        let insn = Insn::new(&code[at..], BASE + at as u64);
+        let what = || {
+            std::format!(
+                "{at:#x}: {} {truth:?} {records:?}",
+                text(&code[at..], insn.addr)
+            )
+        };
+        match row.expect("a row").rule {
+            Rule::Lowered { bytes, shadow } => {
+                assert_eq!(i64::from(bytes), truth.lowered, "{}", what());
+                let there = if shadow { truth.shadow } else { truth.register };
+                assert!(there, "{}", what());
+            }
+            other => panic!("{other:?} {}", what()),
+        }
+        let to = |address: u64| (address - BASE) as usize;
+        let next = at + usize::from(insn.len);
+        match insn.flow() {
+            Flow::Branch(target) => open.extend([(next, truth), (to(target), truth)]),
+            Flow::Jump(target) => open.push((to(target), truth)),
+            Flow::Call(target) => {
+                // The body returns behind it.
+                open.push((to(target), truth));
+                truth.register = false;
+                truth.place = None;
+                open.push((next, truth));
+            }
+            Flow::IndirectCall => {
+                // The agent goes on behind the words for it.
+                assert_eq!((insn.rd(), insn.rs1()), (5, 5), "{}", what());
+                let words = code[next..].chunks(4);
+                let words = words.take_while(|word| **word != 0x0001_3283u32.to_le_bytes());
+                open.push((next + 4 * words.count(), truth));
+            }
+            Flow::Return { by: RA } => {
+                assert!(truth.register && truth.lowered == 0, "{}", what());
+            }
+            Flow::Next => {
+                step(&mut truth, &insn);
+                open.push((next, truth));
+            }
+            other => panic!("{other:?} {}", what()),
+        }
+    }
+}
+
+#[test]
+fn rows_say_where_the_frame_is() {
+    let sets = [0, 1 << 15, 0xF << 12, 0xF003_F0E0];
+    for (free, free_behind) in sets.into_iter().flat_map(|a| sets.map(|b| (a, b))) {
+        for via in [Via::Nothing, Via::Free(6), Via::Kept(5)] {
+            for number in 0..256u32 {
+                let bit = |bit: u32| number >> bit & 1 != 0;
+                check_rows(&Records {
+                    exit: (!bit(0)).then_some(0x11_2345),
+                    timed: bit(1),
+                    scope: match number >> 2 & 3 {
+                        0 => Scope::Any,
+                        1 => Scope::Inside,
+                        _ => Scope::Filter,
+                    },
+                    depth: bit(4).then_some(3),
+                    check: bit(5).then_some(7),
+                    shortest: bit(6).then_some(1000),
+                    switch: bit(7).then_some(4000),
+                    registers: Registers {
+                        free,
+                        free_behind,
+                        via,
+                    },
+                    ..records()
+                });
+            }
+        }
+    }
+}
