@@ -7,6 +7,8 @@
 mod calls;
 #[path = "stubs/code.rs"]
 mod code;
+#[path = "stubs/leads.rs"]
+mod leads;
 #[path = "stubs/leaving.rs"]
 mod leaving;
 #[path = "stubs/state.rs"]

@@ -135,6 +135,22 @@ hodo_test_caught:
     addi sp, sp, 32
     ret
 
+    # x + 1 in one instruction of 32 bits, x in one of 16 bits, and padding
+    TEST_FUNCTION tiny
+    addi a0, a0, 1
+    .option push
+    .option rvc
+    ret
+    TEST_FUNCTION tiny2
+    ret
+    .option pop
+    TEST_FUNCTION room
+    .skip 16, 0
+    .p2align 2
+    .skip 8192, 0
+    TEST_FUNCTION slot
+    .skip 16, 0
+
     # All general registers but sp, gp and tp to 8 * number of memory that a register points to, or back.
     .macro TEST_EACH instruction, base, at
     .irp number, 1, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
@@ -223,6 +239,16 @@ unsafe extern "C-unwind" {
     /// Only from within what `catch` has called.
     #[link_name = "hodo_test_throw"]
     pub fn throw(place: *const [u64; 2], x: u64) -> !;
+    #[link_name = "hodo_test_tiny"]
+    pub safe fn tiny(x: u64) -> u64;
+    /// Returns at once.
+    #[link_name = "hodo_test_tiny2"]
+    pub safe fn tiny2(x: u64) -> u64;
+    /// Nothing is executed here: within 2 KiB of the functions before, and not.
+    #[link_name = "hodo_test_room"]
+    pub fn room();
+    #[link_name = "hodo_test_slot"]
+    pub fn slot();
     #[link_name = "hodo_test_moved"]
     pub safe fn moved(x: u64) -> u64;
     /// Comes back with 32 bytes more on the stack.

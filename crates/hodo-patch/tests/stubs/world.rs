@@ -101,6 +101,10 @@ pub struct World {
     names: Vec<&'static str>,
     undo: Vec<(u64, Vec<u8>)>,
     threads: u64,
+    /// What was written at last.
+    pub patches: Patches,
+    /// Memory within the reach of short jumps can be had.
+    pub has_places: bool,
 }
 
 fn map(at: u64, len: u64, executable: bool) -> Option<u64> {
@@ -198,6 +202,8 @@ impl World {
             names: Vec::new(),
             undo: Vec::new(),
             threads: 0,
+            patches: Patches::default(),
+            has_places: true,
         };
         world.put(events + file_header::MAX_CHUNKS, chunks);
         world
@@ -299,7 +305,13 @@ impl World {
             regions: &[],
         };
         let mut patches = Patches::default();
-        let mut places = |range: Range<u64>| place(&range);
+        let has_places = self.has_places;
+        let mapped = &mut self.mapped;
+        let mut places = |range: Range<u64>| {
+            let at = has_places.then(|| place(&range)).flatten()?;
+            mapped.push((at, PAGE as u64));
+            Some(at)
+        };
         self.island
             .add_module(sites, image, self.recording, &mut places, &mut patches);
         assert_eq!(patches.failed, []);
@@ -310,6 +322,7 @@ impl World {
             self.undo.push((*at, read(*at, bytes.len()).to_vec()));
             write_code(*at, bytes);
         }
+        self.patches = patches;
     }
 
     /// Hooks a function of a library, by an island of its own. Its code has so many bytes at most.

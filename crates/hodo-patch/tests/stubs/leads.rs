@@ -1,0 +1,136 @@
+//! What leads from a site to its stub, beside the long jump.
+
+use std::sync::Mutex;
+
+use hodo_arch::Via;
+use hodo_patch::Patches;
+use hodo_plan::model::{Extra, Tactic};
+
+use crate::code::{leaf, room, slot, tiny, tiny2};
+use crate::world::{Site, World, address, site, timed};
+
+/// Breakpoints, and where they lead.
+static TRAPS: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives the context, and the thread that was interrupted does not hold the lock.
+    unsafe {
+        let context = context.cast::<libc::ucontext_t>();
+        let pc = &raw mut (*context).uc_mcontext.__gregs[0];
+        let traps = TRAPS.lock().expect("nobody panics with it");
+        let found = traps.iter().find(|(at, _)| *at == *pc as u64);
+        *pc = found.expect("a breakpoint of ours").1 as _;
+    }
+}
+
+/// Does what hodo does at breakpoints.
+fn follow(patches: &Patches) {
+    *TRAPS.lock().expect("nobody panics with it") = patches.traps.clone();
+    // SAFETY: the handler only changes where the thread goes on.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_trap as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGTRAP, &raw const action, std::ptr::null_mut());
+    }
+}
+
+fn led(tactic: Tactic, len: u8, extra: Extra, mut site: Site) -> Site {
+    site.plan.tactic = tactic;
+    site.plan.patch_len = len;
+    site.plan.extra = extra;
+    site.free(1 << 14, 1 << 15)
+}
+
+/// Of `tiny` so many bytes are displaced, and the register of its jumps is free.
+fn of_tiny(tactic: Tactic, len: u8, extra: Extra) -> Site {
+    let site = site("tiny", address(tiny as *const ()), 4, Via::Free(6));
+    led(tactic, len, extra, site)
+}
+
+#[test]
+fn breakpoints_lead_to_stubs() {
+    for via in [Via::Nothing, Via::Free(6)] {
+        let mut world = World::new(timed(), 2);
+        world.enter(1);
+        let mut traced = of_tiny(Tactic::Trap, 2, Extra::None);
+        traced.plan.via = via;
+        world.trace(&[traced]);
+        assert_eq!(world.patches.traps.len(), 1);
+        follow(&world.patches);
+        assert_eq!(tiny(3), 4);
+        assert_eq!(world.text(1), "+tiny -tiny");
+    }
+}
+
+#[test]
+fn short_jumps_lead_to_long_ones() {
+    let far = address(slot as *const ()) as u64;
+    let near = address(room as *const ()) as u64;
+    for (len, at) in [(2, near), (4, near), (4, far)] {
+        for via in [Via::Free(6), Via::Kept(5)] {
+            let mut world = World::new(timed(), 2);
+            world.enter(1);
+            let mut traced = of_tiny(Tactic::Hop, len, Extra::HopSlot(at));
+            traced.plan.via = via;
+            world.trace(&[traced]);
+            assert_eq!(tiny(3), 4);
+            assert_eq!(world.text(1), "+tiny -tiny", "{len} {via:?}");
+        }
+    }
+}
+
+#[test]
+fn memory_nearby_holds_long_jumps() {
+    for via in [Via::Free(6), Via::Kept(5)] {
+        for memory in [true, false] {
+            let mut world = World::new(timed(), 2);
+            world.enter(1);
+            world.has_places = memory;
+            let mut traced = of_tiny(Tactic::Hop, 4, Extra::Near);
+            traced.plan.via = via;
+            world.trace(&[traced]);
+            // Else a breakpoint, which leads to where the register is put on the stack.
+            assert_eq!(world.patches.traps.is_empty(), memory);
+            follow(&world.patches);
+            assert_eq!(tiny(3), 4);
+            assert_eq!(world.text(1), "+tiny -tiny", "{via:?}");
+        }
+    }
+}
+
+#[test]
+fn what_another_site_displaces_holds_long_jumps() {
+    let host = address(leaf as *const ()) as u64;
+    let behind = Extra::HopBehind {
+        slot: host + 8,
+        host,
+    };
+    for with_host in [true, false] {
+        let mut world = World::new(timed(), 2);
+        world.enter(1);
+        let mut sites = vec![of_tiny(Tactic::Hop, 4, behind.clone())];
+        if with_host {
+            let site = site("leaf", host as usize, 16, Via::Free(6));
+            sites.push(site.free(1 << 14, 1 << 15));
+        }
+        world.trace(&sites);
+        assert_eq!(world.patches.traps, []);
+        assert_eq!(tiny(3), 4);
+        assert_eq!(leaf(1, 2), 6);
+        let all = ["+tiny -tiny +leaf -leaf", "+tiny -tiny"];
+        assert_eq!(world.text(1), all[usize::from(!with_host)]);
+    }
+}
+
+#[test]
+fn functions_of_one_instruction_are_traced() {
+    let mut world = World::new(timed(), 2);
+    world.enter(1);
+    let near = address(room as *const ()) as u64;
+    let mut traced = site("tiny2", address(tiny2 as *const ()), 2, Via::Free(6));
+    traced = led(Tactic::Hop, 2, Extra::HopSlot(near), traced);
+    world.trace(&[traced]);
+    assert_eq!(tiny2(3), 3);
+    assert_eq!(world.text(1), "+tiny2 -tiny2");
+}
