@@ -15,18 +15,16 @@ pub struct State {
     pub pc: u64,
 }
 
-impl State {
-    fn get(&self, register: u8) -> u64 {
-        match register {
-            ZERO => 0,
-            _ => self.x[usize::from(register)],
-        }
+fn get(x: &[u64; 32], register: u8) -> u64 {
+    match register {
+        ZERO => 0,
+        _ => x[usize::from(register)],
     }
+}
 
-    fn set(&mut self, register: u8, value: u64) {
-        if register != ZERO {
-            self.x[usize::from(register)] = value;
-        }
+fn set(x: &mut [u64; 32], register: u8, value: u64) {
+    if register != ZERO {
+        x[usize::from(register)] = value;
     }
 }
 
@@ -142,32 +140,39 @@ impl Simulation {
 
     /// Does it: changes registers, and `pc` becomes the address of the next instruction.
     pub fn run(&self, state: &mut State) {
+        state.pc = self.run_on(&mut state.x);
+    }
+
+    /// Does it on general registers by their numbers; the first may be anything and stays. Returns the address of the next
+    /// instruction. No memory is copied.
+    #[must_use]
+    pub fn run_on(&self, x: &mut [u64; 32]) -> u64 {
         let mut next = self.next;
         match self.action {
             Action::Nothing => {}
-            Action::Set { rd, value } => state.set(rd, value),
+            Action::Set { rd, value } => set(x, rd, value),
             Action::Branch {
                 condition,
                 rs1,
                 rs2,
                 to,
             } => {
-                if condition.holds(state.get(rs1), state.get(rs2)) {
+                if condition.holds(get(x, rs1), get(x, rs2)) {
                     next = to;
                 }
             }
             Action::Jump { rd, to } => {
-                state.set(rd, next);
+                set(x, rd, next);
                 next = to;
             }
             Action::JumpTo { rd, rs1, distance } => {
                 // Read before the link is written: both may be the same register.
-                let to = state.get(rs1).wrapping_add_signed(distance) & !1;
-                state.set(rd, next);
+                let to = get(x, rs1).wrapping_add_signed(distance) & !1;
+                set(x, rd, next);
                 next = to;
             }
         }
-        state.pc = next;
+        next
     }
 }
 

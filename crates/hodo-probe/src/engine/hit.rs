@@ -42,13 +42,21 @@ pub(super) fn pass(context: &mut Context) -> bool {
     let addr = context.breakpoint();
     let site = Site::at(addr);
     if let Some(site) = site.filter(|site| site.head.armed.load(Ordering::Acquire) != 0) {
-        let Some(piece) = site.boosted().or(site.stepped()) else {
-            return false;
+        let piece = site.boosted().or(site.stepped());
+        let done = match (piece, &site.simulation) {
+            (Some(piece), _) => {
+                context.set_pc(piece.range.start);
+                true
+            }
+            (None, Some(simulation)) => context.simulate(simulation),
+            (None, None) => false,
         };
+        if !done {
+            return false;
+        }
         // The list stays: what made the thread busy keeps it. Else nobody waits for a thread that is not seen to be.
         site.nodes().for_each(miss);
         site.return_nodes().for_each(miss);
-        context.set_pc(piece.range.start);
         return true;
     }
     let behind = || {

@@ -361,7 +361,11 @@ fn a_fault_of_the_program_is_seen_where_the_program_has_it() {
     }
     set(libc::SIGSEGV);
     let load = test_load as *const () as u64;
-    let via = test_via as *const () as u64;
+    // The instruction that reads.
+    let via = match cfg!(target_arch = "x86_64") {
+        true => test_via as *const () as u64,
+        false => place(test_via as *const (), 2),
+    };
     let target = test_leaf as *const () as u64;
     let address = 0x1234_5678 as *const u64;
     for way in [
@@ -377,7 +381,10 @@ fn a_fault_of_the_program_is_seen_where_the_program_has_it() {
                 wish = wish.execution(way);
             }
             let Ok(_probe) = register(&wish) else {
-                assert!(is_call);
+                // A load is simulated on x86-64 only.
+                assert!(
+                    is_call || cfg!(target_arch = "riscv64") && way == Some(Execution::Simulated)
+                );
                 continue;
             };
             GOOD[0].store(if is_call { target } else { 41 }, Ordering::Relaxed);
@@ -396,7 +403,7 @@ fn a_fault_of_the_program_is_seen_where_the_program_has_it() {
             assert_eq!(SEEN[2].load(Ordering::Relaxed), address as u64, "{way:?}");
             assert_eq!(
                 SEEN[1].load(Ordering::Relaxed) % 16,
-                8,
+                if cfg!(target_arch = "x86_64") { 8 } else { 0 },
                 "{way:?} after {stack:#x}"
             );
             assert!((1..=2).contains(&of(hits)));
@@ -562,17 +569,24 @@ fn what_the_engine_itself_calls_may_be_probed() {
     // The function that the name stands for on this processor.
     // SAFETY: the names are strings; the file is loaded already.
     let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"memcpy".as_ptr()) } as u64;
-    for way in [Execution::Boosted, Execution::Optimized] {
+    for way in [
+        Execution::Boosted,
+        Execution::Optimized,
+        Execution::Simulated,
+    ] {
         let hits = counter();
         let mut wish = request(at)
             .before(copies)
             .data(std::ptr::from_ref(hits).cast_mut().cast())
             .execution(way);
         if cfg!(target_arch = "riscv64") {
-            // There compilers make unwind tables for C only if they are asked to.
+            // There compilers make unwind tables for C only if they are asked to, and libraries may have no free memory near.
             wish = wish.function(at..at + 16);
         }
-        let probe = register(&wish).expect("it can be probed");
+        let Ok(probe) = register(&wish) else {
+            assert!(cfg!(target_arch = "riscv64") || way == Execution::Simulated);
+            continue;
+        };
         let from = [3u8; 500];
         let mut to = [0u8; 500];
         for _ in 0..10 {

@@ -84,8 +84,13 @@ fn again_and_again(usual: u64) {
     let bytes = || unsafe { std::slice::from_raw_parts(start as *const u8, 32) }.to_vec();
     let before = bytes();
     let hits = counter();
+    let begin = std::time::Instant::now();
     let calls = meanwhile(2, || {
         for round in 0..rounds {
+            // Emulated processors are slow.
+            if cfg!(target_arch = "riscv64") && round > 50 && begin.elapsed().as_secs() > 20 {
+                break;
+            }
             let at = places[round as usize % places.len()];
             let probe = register(&counting(at, hits)).expect("it can be probed");
             probe.unregister().expect("it can be unregistered");

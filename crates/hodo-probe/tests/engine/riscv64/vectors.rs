@@ -92,7 +92,10 @@ fn vectors_are_kept_around_handlers_that_use_them() {
             if let Some(way) = way {
                 wish = wish.execution(*way);
             }
-            let probe = register(&wish).expect("it can be probed");
+            let Ok(probe) = register(&wish) else {
+                assert!(way.is_some() && step.flow.is_end());
+                continue;
+            };
             if way.is_none() && probe.execution() != Execution::Optimized {
                 assert!(!crate::emulator::is_here() || step.len == 2, "{step:x?}");
                 continue;

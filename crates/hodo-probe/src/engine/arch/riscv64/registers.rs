@@ -1,6 +1,6 @@
 //! Registers as handlers see them, and as the kernel keeps them for handlers of signals.
 
-use hodo_arch::native::simulate::{Simulation, State};
+use hodo_arch::native::simulate::Simulation;
 
 use super::common;
 use crate::engine::islands;
@@ -130,6 +130,11 @@ impl Context {
         (self.registers.pc, self.registers.sp) = (pc, sp);
     }
 
+    /// Executes an instruction on the registers, which needs no function of others; whether that is so.
+    pub(in crate::engine) fn simulate(&mut self, simulation: &Simulation) -> bool {
+        simulate(simulation, &mut self.registers).is_ok()
+    }
+
     /// Takes so many bytes from the stack, or puts them back.
     pub(in crate::engine) fn pop(&mut self, bytes: i64) {
         self.registers.sp = self.registers.sp.wrapping_add_signed(bytes);
@@ -164,15 +169,8 @@ pub(in crate::engine) fn simulate(
     simulation: &Simulation,
     registers: &mut Registers,
 ) -> Result<(), core::convert::Infallible> {
-    let mut state = State {
-        x: *registers.words(),
-        pc: registers.pc,
-    };
     // In the place of the register that is always zero is the program counter.
-    state.x[0] = 0;
-    simulation.run(&mut state);
-    *registers.words_mut() = state.x;
-    registers.pc = state.pc;
+    registers.pc = simulation.run_on(registers.words_mut());
     Ok(())
 }
 

@@ -155,6 +155,12 @@ impl Context {
         false
     }
 
+    /// Executes an instruction on the registers, which needs no function of others; whether that is so. It is not: what can be
+    /// simulated can be moved, mostly.
+    pub(in crate::engine) fn simulate(&mut self, _: &Simulation) -> bool {
+        false
+    }
+
     /// Takes so many bytes from the stack, or puts them back.
     pub(in crate::engine) fn pop(&mut self, bytes: i64) {
         self.rsp = self.rsp.wrapping_add_signed(bytes);
