@@ -200,6 +200,10 @@ fn moved(signal: i32, info: &mut Info, context: &mut Context) {
         reset(signal);
         return;
     }
+    // Of some faults the kernel tells where the instruction is, not what it has accessed.
+    if info.addr == here {
+        info.addr = place.addr;
+    }
     context.set_pc(place.addr);
     context.pop(place.pushed);
     chain(signal, info, context);
