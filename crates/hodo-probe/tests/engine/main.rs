@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod code;
+mod children;
 mod counts;
 mod emulator;
 mod hard;
