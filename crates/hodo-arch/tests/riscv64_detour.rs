@@ -460,3 +460,103 @@ fn functions_that_are_jumped_to_return_where_they_should() {
         machine.clear(SECOND, 8);
     }
 }
+
+/// Calls of a function with a counting probe, in a loop and in the handler of a signal that comes all the time.
+#[test]
+fn hits_of_signal_handlers_are_counted_too() {
+    use std::arch::asm;
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
+    use hodo_arch::Via;
+    use hodo_arch::detour::Place;
+
+    static CODE: AtomicUsize = AtomicUsize::new(0);
+    static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+    fn call() -> u64 {
+        let mut value = 41u64;
+        // SAFETY: code that adds one to a0 and returns; the probe keeps all but what this gives away.
+        unsafe {
+            asm!(
+                "jalr ra, 0({code})",
+                code = in(reg) CODE.load(Ordering::Relaxed),
+                inout("a0") value,
+                out("ra") _,
+            );
+        }
+        value
+    }
+
+    extern "C" fn handler(_: libc::c_int) {
+        if call() == 42 {
+            HANDLED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    // One thread runs code at a time; the memory of the tests is there.
+    let mut machine = Machine::new();
+    let action = count();
+    let mut random = Random(10);
+    let mut probe = hit(0, &action, &mut random);
+    probe.free = 0;
+    // addi a0, a0, 1; ret
+    let code = [0x13, 0x05, 0x15, 0, 0x67, 0x80, 0, 0];
+    let place = Place {
+        back: Via::Free(detours::BACK),
+        ..Place::new(&code, machine::HOME, machine::HOME + 8)
+    };
+    let (bytes, _) = detours::detour(&place, machine::AWAY, &[probe]);
+    machine.place(machine::AWAY, &bytes);
+    CODE.store(machine::AWAY as usize, Ordering::Relaxed);
+    let counter = BLOCK.wrapping_add_signed(COUNTER.into()) as *mut u64;
+    // SAFETY: memory of the tests. The child has one thread, of which the word below the thread pointer is libc's, which does not use
+    // it; it calls nothing but code of the tests and the kernel.
+    let status = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            asm!("sd {}, -8(tp)", in(reg) BLOCK);
+            counter.write(0);
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = handler as *const () as usize;
+            libc::sigaction(libc::SIGALRM, &new, std::ptr::null_mut());
+            let every = |micros| {
+                let time = libc::timeval {
+                    tv_sec: 0,
+                    tv_usec: micros,
+                };
+                let timer = libc::itimerval {
+                    it_interval: time,
+                    it_value: time,
+                };
+                libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
+            };
+            every(50);
+            let mut calls = 0u64;
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(500) {
+                for _ in 0..1000 {
+                    calls += u64::from(call() == 42);
+                }
+            }
+            every(0);
+            let handled = HANDLED.load(Ordering::Relaxed);
+            let exact = counter.read_volatile() == calls + handled && calls % 1000 == 0;
+            libc::_exit(match (exact, handled) {
+                (true, 11..) => 0,
+                (true, _) => 1,
+                (false, _) => 2,
+            });
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        status
+    };
+    assert!(libc::WIFEXITED(status), "{status:#x}");
+    assert_eq!(
+        libc::WEXITSTATUS(status),
+        0,
+        "1: few signals; 2: another count"
+    );
+    machine.clear(machine::AWAY, bytes.len());
+}
