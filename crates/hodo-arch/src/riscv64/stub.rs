@@ -26,7 +26,8 @@
 //! Whether a return address leads to an exit half, the upper half of the instruction there tells nearly always at once. Where it
 //! has the same value by chance, the agent compares the address with those of islands.
 //!
-//! A record takes the bits of S from bit 4 on, without a mask: S is a multiple of 16 by the calling convention.
+//! A record takes the bits of S from bit 4 on. Calls do without a mask: S is a multiple of 16 by the calling convention. Go, of whose
+//! functions only the entries are recorded, does not keep to that.
 
 mod exit;
 mod filter;
@@ -53,6 +54,9 @@ use slow::{Slow, Then};
 pub fn return_point(layout: &Layout, register: u8) -> u32 {
     i(LOAD, 3, register, TP, layout.block.into())
 }
+
+/// How many low bits of S are 0 by the calling convention.
+const ALIGNED: u8 = 4;
 
 /// The upper half of that instruction, which is the same for all registers, as a signed load fetches it.
 fn return_mark(layout: &Layout) -> i32 {
@@ -372,7 +376,12 @@ impl Stub<'_, '_> {
             Info::Number(info) => {
                 self.code.li(b, info.cast_signed());
                 let stack = self.stack(spare);
-                self.code.slli(spare, stack, shift);
+                if self.records.exit.is_some() {
+                    self.code.slli(spare, stack, shift);
+                } else {
+                    self.code.srli(spare, stack, ALIGNED);
+                    self.code.slli(spare, spare, shift + ALIGNED);
+                }
                 self.code.or(b, b, spare);
                 None
             }

@@ -275,3 +275,23 @@ fn rows_say_where_the_frame_is() {
         }
     }
 }
+
+#[test]
+fn entries_alone_take_a_stack_pointer_of_any_alignment() {
+    let only = Records {
+        exit: None,
+        ..records()
+    };
+    // The record's kind and id lie below bit 22.
+    let shifts = |records: &Records| -> Vec<String> {
+        let (code, ..) = emit(records);
+        let texts = straight(&code, 0);
+        texts
+            .into_iter()
+            .filter(|text| text.starts_with("srli") || text.starts_with("slli"))
+            .map(|text| text.rsplit(',').next().unwrap().trim().into())
+            .collect()
+    };
+    assert_eq!(shifts(&only), ["0x4", "0x16"]);
+    assert_eq!(shifts(&records()), ["0x12"]);
+}
