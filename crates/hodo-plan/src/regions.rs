@@ -331,7 +331,7 @@ impl Code {
         Some(Span { first, end })
     }
 
-    /// Where a jump leads that can only be moved with what it leads to, for no register is free; zero where that is not to be.
+    /// Where a jump leads that can only be moved with what it leads to, for no register is free; none has the number where that is not to be.
     fn without_register(&self, first: usize, index: usize) -> Option<usize> {
         if !self.isa.needs_register() {
             return None;
@@ -339,12 +339,14 @@ impl Code {
         let step = &self.steps[index];
         let free = self.free(index) & !step.reads;
         match step.flow {
-            Flow::Branch(to) | Flow::Jump(to) if free == 0 => Some(self.at(to).unwrap_or(0)),
+            Flow::Branch(to) | Flow::Jump(to) if free == 0 => {
+                Some(self.at(to).unwrap_or(usize::MAX))
+            }
             // A call that the patch leaves whole is jumped to.
             Flow::Call(_) | Flow::IndirectCall => {
                 let stays = step.addr - self.steps[first].addr >= self.via(first).jump_len();
                 let links = if stays { 0 } else { step.writes };
-                (free & !links == 0).then_some(0)
+                (free & !links == 0).then_some(usize::MAX)
             }
             _ => None,
         }

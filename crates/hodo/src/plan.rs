@@ -210,11 +210,18 @@ fn instructions_json(plan: &ProbePlan, out: &mut dyn Write) -> Result<()> {
 }
 
 fn instructions_text(args: &PlanArgs, plan: &ProbePlan, out: &mut dyn Write) -> Result<()> {
+    // Where registers are looked for, there are no flags.
+    let registers = plan.sites.iter().flat_map(|site| &site.free);
+    let registers = registers.into_iter().any(|free| *free != 0);
     if args.screen.verbose > 0 {
-        writeln!(out, "#      ADDRESS   BYTES  TACTIC   PROBES  FLAGS DEAD")?;
+        let dead = if registers { "REGISTER" } else { "FLAGS DEAD" };
+        writeln!(out, "#      ADDRESS   BYTES  TACTIC   PROBES  {dead:>10}")?;
         for site in &plan.sites {
             let tactic = TACTICS.iter().find(|t| t.0 == site.tactic);
-            let dead = site.flags_dead.iter().filter(|dead| **dead).count();
+            let dead = match registers {
+                true => site.free.iter().filter(|free| **free != 0).count(),
+                false => site.flags_dead.iter().filter(|dead| **dead).count(),
+            };
             writeln!(
                 out,
                 "{:>14x} {:>7}  {:<7} {:>7} {dead:>11}",
@@ -244,7 +251,13 @@ fn instructions_text(args: &PlanArgs, plan: &ProbePlan, out: &mut dyn Write) -> 
         let n = probed_by(plan, tactic);
         writeln!(out, "    {name:<11}{n:>9}  {:6.2} %", percent(n))?;
     }
-    writeln!(out, "  flags dead   {dead:>9}  {:6.2} %", percent(dead))?;
+    let free = plan.sites.iter().flat_map(|site| &site.free);
+    let free = free.filter(|free| **free != 0).count();
+    let (what, count) = match registers {
+        false => ("flags dead   ", dead),
+        true => ("register free", free),
+    };
+    writeln!(out, "  {what}{count:>9}  {:6.2} %", percent(count))?;
     let refused = plan.refused.len();
     writeln!(
         out,

@@ -123,9 +123,9 @@ fn step(step: &steps::Step) -> Step {
         addr: step.addr,
         flow: flow(step.flow),
         len: step.len,
-        // Helpers that are called by another link register have conventions of their own.
+        // What is called through a register and by another link register has a convention of its own.
         reads: match step.link {
-            Some(link) if link != RA => ALL,
+            Some(link) if link != RA && step.flow == scan::Flow::IndirectCall => ALL,
             // Who handles it sees what a function would that is called.
             _ if step.immovable == Some(Immovable::Breakpoint) => ENTRY,
             _ => step.uses,

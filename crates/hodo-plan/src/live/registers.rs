@@ -87,7 +87,7 @@ fn own(survey: &Survey<'_>, piece: &Piece, steps: &[Step], convention: &Conventi
         match to {
             To::Piece(piece) => own.to.push(piece),
             To::Inside(piece) => own.inside.push((addr, piece)),
-            // Calls by another link register have conventions of their own.
+            // Those through a register and by another link register have conventions of their own.
             To::Outside if step.reads != survey.image.isa.state() => {
                 own.writes |= convention.volatile;
             }
@@ -311,15 +311,15 @@ pub(super) fn find(
         entry | returned & !clobbers
     };
     let inside = |addr: u64| summaries.inside.get(&addr).copied().unwrap_or(all);
-    let leaving = |flow: Flow, behind: u32| match flow {
+    let leaving = |flow: Flow, next: u32| match flow {
         Flow::Call(addr) => match to(survey, addr) {
             To::Piece(callee) => {
                 let Summary {
                     entry, clobbers, ..
                 } = summaries.pieces[callee];
-                entry | !convention.volatile | behind & !clobbers
+                entry | !convention.volatile | next & !clobbers
             }
-            To::Inside(_) => inside(addr) | !convention.volatile | behind,
+            To::Inside(_) => inside(addr) | !convention.volatile | next,
             To::Outside => convention.entry,
             To::Unknown => all,
         },
@@ -331,6 +331,8 @@ pub(super) fn find(
             To::Unknown => all,
         },
         Flow::Return { how: How::Plain } => returned,
+        // What it leaves as it is, those who call it so see from its code.
+        Flow::Return { .. } if behind == Behind::Nothing => 0,
         Flow::Fault => convention.entry,
         // Here or in another function.
         Flow::IndirectJump if jumps => convention.entry,

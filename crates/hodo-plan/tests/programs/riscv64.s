@@ -1,0 +1,200 @@
+# Functions of RISC-V code that a planner has to tell apart.
+	.text
+	.option	arch, rv64gc
+
+	.macro	func	name
+	.globl	\name
+	.type	\name, @function
+	.balign	2
+\name:
+	.cfi_startproc
+	.endm
+	.macro	end	name
+	.cfi_endproc
+	.size	\name, . - \name
+	.endm
+
+# A frame, calls to another file: all temporaries are free.
+	func	frame
+	addi	sp, sp, -32
+	sd	ra, 24(sp)
+	sd	s0, 16(sp)
+	mv	s0, a0
+	call	puts@plt
+	mv	a0, s0
+	ld	ra, 24(sp)
+	ld	s0, 16(sp)
+	addi	sp, sp, 32
+	ret
+	end	frame
+
+# One instruction of two bytes. Nothing is free: who calls it knows what it leaves as it is.
+	func	nothing
+	ret
+	end	nothing
+
+	func	getter
+	ld	a0, 8(a0)
+	ret
+	end	getter
+
+# Larger than a jump: its result's register is free.
+	func	constant
+	lui	a0, 0x12345
+	addi	a0, a0, 1
+	slli	a0, a0, 3
+	ret
+	end	constant
+
+# Its loop leads back to the second instruction.
+	func	loop
+	li	a5, 0
+1:	add	a5, a5, a0
+	addi	a0, a0, -1
+	bnez	a0, 1b
+	mv	a0, a5
+	ret
+	end	loop
+
+# All that is read first is in use.
+	func	reads_all
+	add	a0, a0, t0
+	add	a0, a0, t1
+	add	a0, a0, t2
+	add	a0, a0, t3
+	ret
+	end	reads_all
+
+# Helpers of compilers that save registers are called by t0.
+	func	save
+	addi	sp, sp, -16
+	sd	ra, 8(sp)
+	sd	s0, 0(sp)
+	jr	t0
+	end	save
+
+	func	saved
+	jal	t0, save
+	call	puts@plt
+	ld	s0, 0(sp)
+	ld	ra, 8(sp)
+	addi	sp, sp, 16
+	ret
+	end	saved
+
+	func	who
+	mv	a0, ra
+	addi	a0, a0, 4
+	slli	a0, a0, 1
+	ret
+	end	who
+
+	func	elsewhere
+	ld	ra, 0(a0)
+	ld	a1, 8(a0)
+	addi	a1, a1, 1
+	ret
+	end	elsewhere
+
+# Compares and swaps: the sequence begins at its third instruction.
+	func	swap
+	addi	a4, a1, 0
+	slli	a4, a4, 1
+	.globl	swap_lr
+swap_lr:
+	lr.w.aqrl	a5, (a0)
+	bne	a5, a4, 1f
+	sc.w.rl	a3, a2, (a0)
+	bnez	a3, swap_lr
+1:	mv	a0, a5
+	addi	a0, a0, 1
+	ret
+	end	swap
+
+	func	system
+	li	a7, 172
+	ecall
+	addi	a0, a0, 1
+	slli	a0, a0, 1
+	ret
+	end	system
+
+# A jump table of distances from its own start, and one of addresses from a constant.
+	func	table
+	li	a5, 3
+	bgtu	a0, a5, 9f
+	lla	a4, .Ltable
+	slli	a0, a0, 2
+	add	a0, a0, a4
+	lw	a5, 0(a0)
+	add	a5, a5, a4
+	jr	a5
+	.globl	table_1
+table_1:
+	li	a0, 10
+	ret
+	.globl	table_2
+table_2:
+	li	a0, 20
+	ret
+9:	li	a0, 30
+	ret
+	end	table
+	.section .rodata
+	.balign	4
+.Ltable:
+	.word	table_1 - .Ltable
+	.word	table_2 - .Ltable
+	.word	table_1 - .Ltable
+	.word	9b - .Ltable
+	.text
+
+# In a circle all the same: what is called by both is not asked for t3.
+	func	circle
+	addi	sp, sp, -16
+	sd	ra, 8(sp)
+	li	t3, 1
+	add	a0, a0, t3
+	call	circle_back
+	ld	ra, 8(sp)
+	addi	sp, sp, 16
+	ret
+	end	circle
+
+	func	circle_back
+	addi	sp, sp, -16
+	sd	ra, 8(sp)
+	addi	a0, a0, -1
+	beqz	a0, 1f
+	call	circle
+1:	ld	ra, 8(sp)
+	addi	sp, sp, 16
+	ret
+	end	circle_back
+
+	.globl	main
+	.type	main, @function
+main:
+	.cfi_startproc
+	addi	sp, sp, -16
+	sd	ra, 8(sp)
+	call	frame
+	call	nothing
+	call	getter
+	call	constant
+	call	loop
+	call	reads_all
+	call	saved
+	call	who
+	call	elsewhere
+	call	swap
+	call	system
+	call	table
+	call	circle
+	ld	ra, 8(sp)
+	addi	sp, sp, 16
+	li	a0, 0
+	ret
+	.cfi_endproc
+	.size	main, . - main
+	.section .note.GNU-stack, "", @progbits

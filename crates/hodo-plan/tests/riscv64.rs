@@ -1,0 +1,268 @@
+//! RISC-V files: hand-written functions that have to be told apart, and programs as gcc makes them. They are only read, so this runs
+//! on any machine that has a compiler for RISC-V.
+
+mod riscv;
+
+use hodo_arch::{Via, code::Isa};
+use hodo_plan::model::{
+    EntryOnlyReason, Extra, LibcallForm, Mode, Plan, PlannedFunction, SitePlan, Tactic, Wanted,
+};
+use hodo_plan::{PlanOptions, plan, plan_probes};
+use riscv::{compile, symbol};
+
+const T0: u32 = 1 << 5;
+const A0: u32 = 1 << 10;
+const A5: u32 = 1 << 15;
+/// `t0`–`t6` but for `t2`, which nested functions are called with.
+const TEMPORARIES: u32 = 0xF000_0060;
+
+fn function<'p>(plan: &'p Plan, name: &str) -> &'p PlannedFunction {
+    let mut functions = plan.functions.iter().filter(|f| f.name == name);
+    functions.next().unwrap_or_else(|| panic!("no {name}"))
+}
+
+fn site<'p>(plan: &'p Plan, name: &str) -> &'p SitePlan {
+    match &function(plan, name).outcome {
+        Ok(site) => site,
+        Err(reason) => panic!("{name}: {reason}"),
+    }
+}
+
+/// The hand-written program.
+fn program() -> Option<(Vec<u8>, Plan)> {
+    let path = compile("hand", "riscv64.s", &[])?;
+    let bytes = std::fs::read(&path).expect("a program");
+    let plan = plan(&path, &bytes, &PlanOptions::default()).expect("a plan");
+    Some((bytes, plan))
+}
+
+#[test]
+fn every_function_is_traced_without_a_breakpoint() {
+    let Some((_, plan)) = program() else { return };
+    for function in &plan.functions {
+        match &function.outcome {
+            Ok(site) => assert_ne!(site.tactic, Tactic::Trap, "{}", function.name),
+            Err(reason) => panic!("{}: {reason}", function.name),
+        }
+    }
+}
+
+#[test]
+fn modes_are_told_by_what_is_done_with_the_link_register() {
+    let Some((_, plan)) = program() else { return };
+    let only = |name: &str| match site(&plan, name).mode {
+        Mode::EntryOnly(reason) => Some(reason),
+        Mode::Call => None,
+    };
+    assert_eq!(only("frame"), None);
+    assert_eq!(only("saved"), None);
+    assert_eq!(only("save"), Some(EntryOnlyReason::OtherLink));
+    assert_eq!(only("who"), Some(EntryOnlyReason::ReadsReturnAddress));
+    assert_eq!(only("elsewhere"), Some(EntryOnlyReason::MovesReturnAddress));
+    assert_eq!(only("_start"), Some(EntryOnlyReason::NotCalled));
+}
+
+#[test]
+fn registers_are_free_that_no_caller_can_expect_a_value_in() {
+    let Some((_, plan)) = program() else { return };
+    let free = |name: &str| (site(&plan, name).free, site(&plan, name).free_behind);
+    // What it calls is not known: all temporaries, and arguments that it does not read.
+    let (before, behind) = free("frame");
+    assert_eq!(before & TEMPORARIES, TEMPORARIES);
+    assert_eq!(before & A0, 0);
+    assert_eq!(behind & TEMPORARIES, TEMPORARIES);
+    assert_eq!(behind & A0, 0, "its result");
+    // It leaves everything as it is.
+    assert_eq!(free("nothing"), (0, 0));
+    assert_eq!(free("getter"), (0, 0));
+    // The result is written without being read before.
+    assert_eq!(free("constant"), (A0, 0));
+    assert_eq!(free("loop"), (A5, A5));
+    // What is read is in use, and nothing is overwritten but the result.
+    assert_eq!(free("reads_all"), (0, 0));
+    // Functions that call each other are asked together.
+    let t3 = 1 << 28;
+    assert_eq!(free("circle").0 & (t3 | T0), t3);
+    assert_eq!(free("circle_back").0 & (t3 | T0), t3);
+}
+
+#[test]
+fn jumps_take_free_registers_or_keep_one() {
+    let Some((_, plan)) = program() else { return };
+    let constant = site(&plan, "constant");
+    assert_eq!(
+        (constant.tactic, constant.via, constant.patch_len),
+        (Tactic::Jump, Via::Free(10), 8)
+    );
+    // No register is free at its return, so that is moved along.
+    assert_eq!(constant.spare.back, Via::Nothing);
+    assert_eq!(constant.displaced.end, constant.patch + 10);
+    // Behind the frame's making there is one.
+    let frame = site(&plan, "frame");
+    assert!(matches!(frame.spare.back, Via::Free(_)), "{frame:x?}");
+    // The block: its loop must stay within.
+    let looping = site(&plan, "loop");
+    assert_eq!(looping.tactic, Tactic::Block);
+    assert!(looping.displaced.end >= looping.patch + 8, "{looping:x?}");
+    // Too short for a jump: to what another function has to spare, with a register that is kept, for none is free.
+    let getter = site(&plan, "getter");
+    assert_eq!(getter.tactic, Tactic::Hop);
+    assert!(matches!(getter.via, Via::Kept(_)), "{getter:x?}");
+    assert_eq!(getter.patch_len, 4);
+    // Two bytes.
+    let nothing = site(&plan, "nothing");
+    assert!(
+        nothing.patch_len == 4 || nothing.patch_len == 2,
+        "{nothing:x?}"
+    );
+    for name in ["getter", "nothing"] {
+        let Extra::HopBehind { slot, host } = site(&plan, name).extra else {
+            // Its neighbours may have no room left.
+            assert_eq!(site(&plan, name).extra, Extra::Near, "{name}");
+            continue;
+        };
+        let host = plan.functions.iter().find(|f| f.addr == host);
+        let host = host.and_then(|f| f.outcome.as_ref().ok()).expect("a site");
+        let behind = host.patch + u64::from(host.patch_len);
+        let end = slot + site(&plan, name).via.jump_len();
+        assert!(behind <= slot && end <= host.displaced.end, "{name}");
+    }
+}
+
+#[test]
+fn library_calls_are_seen_at_the_plt() {
+    let Some((_, plan)) = program() else { return };
+    let puts = plan.libcalls.iter().find(|call| call.name == "puts");
+    let puts = puts.expect("puts");
+    assert_eq!((puts.form, puts.patch_len), (LibcallForm::Plt, 12));
+    assert_eq!(puts.mode, Mode::Call);
+}
+
+#[test]
+fn sequences_are_moved_as_a_whole_and_probed_at_their_first_instruction() {
+    let Some((bytes, _)) = program() else { return };
+    let lr = symbol(&bytes, "swap_lr");
+    let places: Vec<u64> = vec![lr, lr + 4, lr + 8, lr + 12];
+    let plan = plan_probes("hand".as_ref(), &bytes, Wanted::At(&places), 1).expect("a plan");
+    let refused: Vec<u64> = plan.refused.iter().map(|refused| refused.addr).collect();
+    assert_eq!(refused, [lr + 4, lr + 8], "{:?}", plan.refused);
+    for refused in &plan.refused {
+        assert_eq!(
+            refused.reason,
+            "it depends on memory that is reserved for it, and what a probe does in between ends that"
+        );
+    }
+    for site in &plan.sites {
+        let inside = |addr: u64| site.displaced.contains(&addr);
+        assert!(!inside(lr) || inside(lr + 11), "{site:x?}");
+        assert!(!(lr + 4..lr + 12).contains(&site.displaced.start));
+    }
+    assert!(plan.sites.iter().any(|site| site.probes.contains(&lr)));
+}
+
+#[test]
+fn system_calls_are_probed() {
+    let Some((bytes, _)) = program() else { return };
+    let ecall = symbol(&bytes, "system") + 4;
+    let plan = plan_probes("hand".as_ref(), &bytes, Wanted::At(&[ecall]), 1).expect("a plan");
+    assert!(plan.refused.is_empty(), "{:?}", plan.refused);
+}
+
+#[test]
+fn what_jump_tables_lead_to_begins_regions() {
+    let Some((bytes, _)) = program() else { return };
+    let plan = plan_probes("hand".as_ref(), &bytes, Wanted::Every, 1).expect("a plan");
+    for name in ["table_1", "table_2"] {
+        let addr = symbol(&bytes, name);
+        let site = plan
+            .sites
+            .iter()
+            .find(|site| site.displaced.contains(&addr));
+        assert_eq!(site.expect(name).patch, addr, "{name}");
+    }
+}
+
+#[test]
+fn other_machines_are_refused_by_name() {
+    // The header of a file for AArch64.
+    let mut bytes = vec![0u8; 64];
+    bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    bytes[16] = 2;
+    bytes[18] = 183;
+    bytes[20] = 1;
+    bytes[52] = 64;
+    let error = plan("a64".as_ref(), &bytes, &PlanOptions::default());
+    let error = error.expect_err("no instruction set that is known");
+    assert_eq!(
+        error.to_string(),
+        "not an image for x86-64 or RISC-V with 64 bits"
+    );
+    assert_eq!(Isa::of_machine(183), None);
+}
+
+/// Flags, and what they make of the functions.
+#[test]
+fn compilers_leave_room_for_tracers() {
+    let cases: [(&str, &[&str], bool); 6] = [
+        ("plain", &[], false),
+        ("nops4", &["-fpatchable-function-entry=4"], true),
+        ("nops8", &["-fpatchable-function-entry=8"], true),
+        ("before", &["-fpatchable-function-entry=8,4"], true),
+        ("profiled", &["-pg"], true),
+        (
+            "norelax",
+            &["-mno-relax", "-fpatchable-function-entry=8"],
+            true,
+        ),
+    ];
+    for (name, flags, has_sites) in cases {
+        let Some(file) = compile(name, "functions.c", flags) else {
+            return;
+        };
+        let bytes = std::fs::read(&file).expect("a program");
+        let plan = plan(&file, &bytes, &PlanOptions::default()).expect("a plan");
+        for function in [
+            "empty", "leaf", "branches", "tail", "loop", "caller", "main",
+        ] {
+            let site = site(&plan, function);
+            let mode = match function {
+                "caller" => Mode::EntryOnly(EntryOnlyReason::ReadsReturnAddress),
+                _ => Mode::Call,
+            };
+            assert_eq!(site.mode, mode, "{name}: {function}");
+            // A table of the profiled places is not made here.
+            if has_sites && name != "profiled" {
+                assert_eq!(site.tactic, Tactic::Site, "{name}: {function}");
+            }
+        }
+        assert_eq!(name == "profiled", !plan.nops.is_empty(), "{name}");
+        assert!(plan.libcalls.iter().any(|call| call.name == "puts"));
+        assert!(!plan.libcalls.iter().any(|call| call.name == "_mcount"));
+    }
+}
+
+#[test]
+fn tables_of_all_code_models_are_found() {
+    for flags in [
+        &["-fpic", "-pie"][..],
+        &["-fno-pic", "-no-pie"],
+        &["-fno-pic", "-no-pie", "-mcmodel=medany"],
+        &["-fno-pic", "-no-pie", "-O0"],
+        &["-static"],
+    ] {
+        let name = format!("tables{}", flags.concat());
+        let Some(file) = compile(&name, "functions.c", flags) else {
+            return;
+        };
+        let bytes = std::fs::read(&file).expect("a program");
+        let function = symbol(&bytes, "branches");
+        let plan = plan_probes(&file, &bytes, Wanted::Every, 1).expect("a plan");
+        // All of it is reached, if the table was found.
+        let near = function..function + 60;
+        let refused = plan
+            .refused
+            .iter()
+            .find(|refused| near.contains(&refused.addr));
+        assert_eq!(refused, None, "{flags:?}");
+    }
+}
