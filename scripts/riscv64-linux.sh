@@ -177,7 +177,7 @@ make_root() {
 # The first thing that runs in the machine.
 guest_boot() {
     cat <<'END'
-/bin/busybox mkdir -p /bin /jobs /root
+/bin/busybox mkdir -p /bin /jobs /debian
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc
@@ -186,16 +186,16 @@ mount -t devtmpfs dev /dev
 for module in /modules/*.ko; do insmod "$module"; done
 share='trans=virtio,version=9p2000.L,msize=512000,cache=mmap,access=any'
 mount -t 9p -o "$share" jobs /jobs || { echo "no shared directory"; poweroff -f; }
-mount -t ext4 -o noatime /dev/vda /root || { echo "no file system"; poweroff -f; }
+mount -t ext4 -o noatime /dev/vda /debian || { echo "no file system"; poweroff -f; }
 mkdir -p /dev/pts /dev/shm
 mount -t devpts pts /dev/pts
 mount -t tmpfs shm /dev/shm
-mount -t tmpfs run /root/run
-mount -t tmpfs -o mode=1777 tmp /root/tmp
-for part in dev proc sys jobs; do mount --rbind /$part /root/$part; done
+mount -t tmpfs run /debian/run
+mount -t tmpfs -o mode=1777 tmp /debian/tmp
+for part in dev proc sys jobs; do mount --rbind /$part /debian/$part; done
 while read -r tag path; do
-    mkdir -p "/root$path"
-    mount -t 9p -o "$share" "$tag" "/root$path"
+    mkdir -p "/debian$path"
+    mount -t 9p -o "$share" "$tag" "/debian$path"
 done </jobs/shares
 ip link set lo up
 hostname riscv64
@@ -209,7 +209,7 @@ guest_jobs() {
 export PATH=/bin
 run() {
     cd "/jobs/$1"
-    setsid sh -c 'echo $$ >pid; exec chroot /root /bin/bash "/jobs/$0/command"' "$1" >out 2>err </dev/null
+    setsid sh -c 'echo $$ >pid; exec chroot /debian /bin/bash "/jobs/$0/command"' "$1" >out 2>err </dev/null
     echo $? >status.new
     mv status.new status
 }
@@ -220,7 +220,7 @@ done
 while read -r verb job <&3; do
     case "$verb" in
     run) run "$job" & ;;
-    kill) chroot /root pkill -KILL -s "$(cat "/jobs/$job/pid")" . ;;
+    kill) chroot /debian pkill -KILL -s "$(cat "/jobs/$job/pid")" . ;;
     stop) break ;;
     esac
 done
