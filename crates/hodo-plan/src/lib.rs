@@ -28,4 +28,4 @@ mod tactics;
 
 pub use model::{PlanError, PlanOptions};
 pub use planner::plan;
-pub use probes::plan_probes;
+pub use probes::{plan_probes, plan_probes_with};

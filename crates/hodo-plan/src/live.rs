@@ -21,6 +21,8 @@ const LOOK_AHEAD: usize = 8;
 pub(crate) struct Live<'s> {
     survey: &'s Survey<'s>,
     known: Known,
+    /// Registers that are taken to be used everywhere.
+    keep: u32,
 }
 
 enum Known {
@@ -50,8 +52,9 @@ pub(crate) struct Summary {
 }
 
 impl<'s> Live<'s> {
-    pub fn new(survey: &'s Survey<'s>) -> Self {
+    pub fn new(survey: &'s Survey<'s>, keep: u32) -> Self {
         Self {
+            keep,
             known: match survey.image.isa.convention() {
                 None => Known::Flags(asking(survey)),
                 Some(convention) => Known::Registers(registers::summaries(survey, &convention)),
@@ -88,6 +91,7 @@ impl<'s> Live<'s> {
             Known::Registers(summaries) => {
                 let behind = Behind::Callers;
                 registers::find(self.survey, summaries, piece, behind, steps, is_data, live);
+                live.iter_mut().for_each(|live| *live |= self.keep);
             }
         }
     }
@@ -97,7 +101,8 @@ impl<'s> Live<'s> {
         let isa = self.survey.image.isa;
         match (&self.known, isa.convention()) {
             (Known::Registers(summaries), Some(convention)) => {
-                isa.usable(!convention.returned(summaries.pieces[piece].clobbers))
+                let returned = convention.returned(summaries.pieces[piece].clobbers);
+                isa.usable(!(returned | self.keep))
             }
             _ => 0,
         }

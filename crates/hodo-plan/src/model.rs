@@ -14,6 +14,9 @@ pub struct PlanOptions {
     pub libcalls: bool,
     /// Threads to plan with; 0: as many as there are processors.
     pub threads: usize,
+    /// Registers, as bits by their numbers, that code of ours must leave alone although the program does not need their values any
+    /// more: somebody looks at them. Where the instruction set has no use for free registers, it means nothing.
+    pub keep: u32,
 }
 
 impl Default for PlanOptions {
@@ -22,6 +25,7 @@ impl Default for PlanOptions {
             functions: true,
             libcalls: true,
             threads: 0,
+            keep: 0,
         }
     }
 }

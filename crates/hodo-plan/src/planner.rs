@@ -101,7 +101,7 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         sites: &sites,
         host,
         statics,
-        live: registers.then(|| Live::new(survey)),
+        live: registers.then(|| Live::new(survey, options.keep)),
     };
     statics.fill(&planner.occupied);
     statics.fill(&planner.punned);

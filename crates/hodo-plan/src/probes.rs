@@ -15,7 +15,7 @@ use crate::hosts;
 use crate::image::Text;
 use crate::ladder::{self, Region, unused};
 use crate::live::Live;
-use crate::model::{PlanError, ProbePlan, RefusedProbe, Wanted};
+use crate::model::{PlanError, PlanOptions, ProbePlan, RefusedProbe, Wanted};
 use crate::modes;
 use crate::pieces::{self, Piece};
 use crate::planner::{Survey, processors};
@@ -59,6 +59,23 @@ pub fn plan_probes(
     wanted: Wanted<'_>,
     threads: usize,
 ) -> Result<ProbePlan, PlanError> {
+    let options = PlanOptions {
+        threads,
+        ..PlanOptions::default()
+    };
+    plan_probes_with(path, bytes, wanted, &options)
+}
+
+/// The same; of the options, `threads` and `keep` count.
+///
+/// # Errors
+/// As those of [`plan_probes`].
+pub fn plan_probes_with(
+    path: &Path,
+    bytes: &[u8],
+    wanted: Wanted<'_>,
+    &PlanOptions { threads, keep, .. }: &PlanOptions,
+) -> Result<ProbePlan, PlanError> {
     let survey = Survey::new(bytes, threads)?;
     let host = hosts::detect(&survey.image, &survey.symbols, path);
     let all = if survey.image.relocates_code() {
@@ -69,7 +86,7 @@ pub fn plan_probes(
         host.refuses().map(|_| STACK_MAPS)
     };
     let planner = Planner {
-        live: Live::new(&survey),
+        live: Live::new(&survey, keep),
         known: known(&survey),
         survey: &survey,
         all,

@@ -342,7 +342,11 @@ impl Modules {
             return Ok(Rc::clone(module));
         }
         let image = Image::open(real, path.to_owned())?;
-        let plan = hodo_plan::plan(path, &image.bytes, &hodo_plan::PlanOptions::default())
+        let options = hodo_plan::PlanOptions {
+            keep: self.probes.looked_at(&image),
+            ..hodo_plan::PlanOptions::default()
+        };
+        let plan = hodo_plan::plan(path, &image.bytes, &options)
             .with_context(|| format!("planning {}", path.display()))?;
         let module = self.number(image, plan, selection, main, session)?;
         let module = Rc::new(module);

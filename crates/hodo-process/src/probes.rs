@@ -9,6 +9,7 @@ mod events;
 mod histograms;
 mod list;
 mod listed;
+mod looked;
 mod names;
 mod places;
 mod planned;

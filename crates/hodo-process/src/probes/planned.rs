@@ -8,13 +8,14 @@ use std::rc::Rc;
 use anyhow::{Context, Result};
 use hodo_plan::PlanOptions;
 use hodo_plan::model::{Plan, ProbeSite, Wanted};
-use hodo_plan::plan_probes;
+use hodo_plan::plan_probes_with;
 use hodo_probe::{Definition, Kind, Offset, Place, Symbol};
 
 use hodo_symbols::Usdt;
 
 use super::conditions::Arguments;
 use super::events::shown;
+use super::looked::looked_at;
 use super::places::{functions, is_file, lines, spots, usdt};
 use super::returns::take_refused;
 use super::values::fetches;
@@ -173,11 +174,20 @@ impl Probes {
             true => Wanted::Every,
             false => Wanted::At(&wanted),
         };
+        let spots = places.values().flatten();
+        let looked = spots.map(|spot| match &spot.resolved {
+            Some(resolved) => looked_at(resolved),
+            None => looked_at(&self.definitions[spot.definition]),
+        });
+        let options = PlanOptions {
+            keep: looked.fold(0, |all, of| all | of),
+            ..PlanOptions::default()
+        };
         let hooked = image.symbols(&HOOKED);
         let hooks: Vec<_> = hooked.iter().flatten().map(hook).collect();
         let clashing = RefCell::new(BTreeMap::new());
         let planned = |which: Wanted<'_>| {
-            let mut plan = plan_probes(&image.path, &image.bytes, which, 0)
+            let mut plan = plan_probes_with(&image.path, &image.bytes, which, &options)
                 .with_context(|| format!("planning {}", image.path.display()))?;
             let mut left_out = BTreeMap::new();
             let reason = "hodo itself changes this function";

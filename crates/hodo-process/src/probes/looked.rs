@@ -1,0 +1,91 @@
+//! The registers that probes look at. Code of ours that comes before a probe must not take them for itself, although the program
+//! does not need their values any more.
+
+use hodo_arch::native::detour::Source;
+use hodo_probe::{Action, Definition, Place, Source as Fetched};
+
+use super::Probes;
+use super::places::is_file;
+use super::variables::has_variables;
+use crate::machine::{ARGUMENTS, fetched};
+use crate::modules::Image;
+
+impl Probes {
+    /// Those that probes of a file look at, as far as the definitions alone tell.
+    pub fn looked_at(&self, image: &Image) -> u32 {
+        if self.has_events(image) {
+            return ALL;
+        }
+        let definitions = self.definitions.iter();
+        let own = definitions.filter(|definition| is_file(definition, &image.path));
+        own.fold(0, |all, definition| {
+            all | match definition.place {
+                // It has arguments of its own.
+                Place::Usdt { .. } => ALL,
+                _ => looked_at(definition),
+            }
+        })
+    }
+}
+
+const ALL: u32 = u32::MAX;
+
+/// Those of a definition, as bits by their numbers; all if it has variables whose places are not known yet.
+pub(super) fn looked_at(definition: &Definition) -> u32 {
+    if has_variables(definition) {
+        return ALL;
+    }
+    let sources = definition.args.iter().map(|arg| of(&arg.source));
+    let actions = definition.actions.iter().map(|action| match action {
+        Action::StackTrace => {
+            let registers = hodo_trace::Machine::NATIVE.stack_trace_registers();
+            bits(registers.iter().copied())
+        }
+        _ => 0,
+    });
+    sources.chain(actions).fold(0, |all, of| all | of)
+}
+
+fn bits(registers: impl IntoIterator<Item = u8>) -> u32 {
+    let registers = registers.into_iter();
+    registers.fold(0, |all, register| all | 1 << register)
+}
+
+fn of(source: &Fetched) -> u32 {
+    match source {
+        Fetched::Register(register) => match fetched(*register) {
+            Some((Source::Register(number), _)) => 1 << number,
+            _ => 0,
+        },
+        Fetched::Argument(number) => {
+            let register = ARGUMENTS.get(usize::from(*number).wrapping_sub(1));
+            register.map_or(0, |register| 1 << register)
+        }
+        Fetched::Memory { address, .. } => of(address),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_definitions_look_at() {
+        let looked = |text: &str| looked_at(&hodo_probe::parse(text).expect("a definition"));
+        let argument = |number: usize| 1u32 << ARGUMENTS[number - 1];
+        assert_eq!(looked("p prog:f count"), 0);
+        assert_eq!(looked("p prog:f $comm \\5 $stack0"), 0);
+        assert_eq!(
+            looked("p prog:f $arg1 x=+8(+4($arg3)):string"),
+            argument(1) | argument(3)
+        );
+        // It is on the stack.
+        assert_eq!(looked("p prog:f $arg20"), 0);
+        // For variables, nobody has looked yet.
+        assert_eq!(looked("p prog:f name->first"), ALL);
+        let registers = hodo_trace::Machine::NATIVE.stack_trace_registers();
+        let all = looked("p prog:f $arg2 stacktrace");
+        assert_eq!(all, argument(2) | bits(registers.iter().copied()));
+    }
+}
