@@ -11,6 +11,8 @@ mod code;
 mod leads;
 #[path = "stubs/leaving.rs"]
 mod leaving;
+#[path = "stubs/program.rs"]
+mod program;
 #[path = "stubs/state.rs"]
 mod state;
 #[path = "stubs/world.rs"]

@@ -24,7 +24,7 @@ extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
 }
 
 /// Does what hodo does at breakpoints.
-fn follow(patches: &Patches) {
+pub fn follow(patches: &Patches) {
     *TRAPS.lock().expect("nobody panics with it") = patches.traps.clone();
     // SAFETY: the handler only changes where the thread goes on.
     unsafe {

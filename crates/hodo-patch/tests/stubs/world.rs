@@ -98,7 +98,7 @@ pub struct World {
     chunks: u64,
     island: Island,
     recording: Recording,
-    names: Vec<&'static str>,
+    names: Vec<String>,
     undo: Vec<(u64, Vec<u8>)>,
     threads: u64,
     /// What was written at last.
@@ -273,7 +273,7 @@ impl World {
 
     /// Traces functions; their ids begin with 1.
     pub fn trace(&mut self, sites: &[Site]) {
-        let first = self.names.len() as u32 + 1;
+        let ids = self.names(sites.iter().map(|site| site.name.to_owned()));
         let functions: Vec<_> = sites
             .iter()
             .map(|site| PlannedFunction {
@@ -285,7 +285,7 @@ impl World {
             .collect();
         let traced: Vec<_> = functions
             .iter()
-            .zip(first..)
+            .zip(ids)
             .zip(sites)
             .map(|((function, id), site)| Traced {
                 function,
@@ -293,17 +293,32 @@ impl World {
                 filter: site.filter,
             })
             .collect();
-        self.names.extend(sites.iter().map(|site| site.name));
-        let image = Image {
-            bias: 0,
-            code: &|range: Range<u64>| Some(read(range.start, (range.end - range.start) as usize)),
-        };
         let sites = Sites {
             functions: &traced,
             libcalls: &[],
             nops: &[],
             regions: &[],
         };
+        let code = |range: Range<u64>| Some(read(range.start, (range.end - range.start) as usize));
+        self.add(sites, 0, &code);
+        assert_eq!(self.patches.failed, []);
+    }
+
+    /// Names for ids, which are returned.
+    pub fn names(&mut self, names: impl Iterator<Item = String>) -> Range<u32> {
+        let first = self.names.len() as u32 + 1;
+        self.names.extend(names);
+        first..self.names.len() as u32 + 1
+    }
+
+    /// Patches a module.
+    pub fn add<'c>(
+        &mut self,
+        sites: Sites<'_>,
+        bias: u64,
+        code: &'c dyn Fn(Range<u64>) -> Option<&'c [u8]>,
+    ) {
+        let image = Image { bias, code };
         let mut patches = Patches::default();
         let has_places = self.has_places;
         let mapped = &mut self.mapped;
@@ -314,15 +329,23 @@ impl World {
         };
         self.island
             .add_module(sites, image, self.recording, &mut places, &mut patches);
-        assert_eq!(patches.failed, []);
         for (at, bytes) in self.island.added(hodo_patch::Used::default()) {
             write_code(at, &bytes);
         }
         for (at, bytes) in &patches.writes {
             self.undo.push((*at, read(*at, bytes.len()).to_vec()));
+        }
+        for (at, bytes) in &patches.writes {
             write_code(*at, bytes);
         }
         self.patches = patches;
+    }
+
+    /// Gives the code its own bytes back.
+    pub fn restore(&mut self) {
+        for (at, bytes) in self.undo.drain(..).rev() {
+            write_code(at, &bytes);
+        }
     }
 
     /// Hooks a function of a library, by an island of its own. Its code has so many bytes at most.
@@ -432,9 +455,7 @@ pub fn leave() {
 
 impl Drop for World {
     fn drop(&mut self) {
-        for (at, bytes) in self.undo.drain(..).rev() {
-            write_code(at, &bytes);
-        }
+        self.restore();
         leave();
         for (at, len) in self.mapped.drain(..) {
             unmap(at, len);

@@ -1,0 +1,181 @@
+//! This program as the planner sees it: functions that a compiler has made, and calls into shared libraries.
+
+use std::hint::black_box;
+use std::ops::Range;
+
+use hodo_arch::code::Isa;
+use hodo_patch::{Sites, Traced, TracedCall};
+use hodo_plan::model::{Plan, PlanOptions, Tactic};
+use hodo_trace::format::tcb;
+use hodo_trace::{Left, Step};
+
+use crate::code::leaf;
+use crate::world::{World, timed};
+
+/// Where this program is in memory: its address minus those in its file.
+fn bias(plan: &Plan) -> u64 {
+    let function = plan
+        .functions
+        .iter()
+        .find(|function| function.name == "hodo_test_leaf");
+    let here = (leaf as *const ()).expose_provenance() as u64;
+    here - function.expect("the function").addr
+}
+
+/// The plan of this program, and its file.
+fn plan() -> (Plan, Vec<u8>) {
+    let path = std::env::current_exe().expect("this program");
+    let mut bytes = std::fs::read(&path).expect("this program");
+    forget_text_relocations(&mut bytes);
+    let options = PlanOptions {
+        threads: 2,
+        ..PlanOptions::default()
+    };
+    (
+        hodo_plan::plan(&path, &bytes, &options).expect("a plan"),
+        bytes,
+    )
+}
+
+/// GNU's linker 2.40 says that code is relocated where relocations are left that do nothing.
+fn forget_text_relocations(file: &mut [u8]) {
+    const PT_DYNAMIC: u64 = 2;
+    const DT_TEXTREL: u64 = 0x16;
+    const DT_FLAGS: u64 = 0x1E;
+    const DF_TEXTREL: u64 = 4;
+    let word = |file: &[u8], at: usize, len: usize| {
+        let mut word = [0; 8];
+        word[..len].copy_from_slice(&file[at..at + len]);
+        u64::from_le_bytes(word)
+    };
+    let headers = word(file, 32, 8) as usize;
+    let dynamic = (0..word(file, 56, 2) as usize)
+        .map(|index| headers + index * 56)
+        .find(|&at| word(file, at, 4) == PT_DYNAMIC)
+        .expect("a dynamic program");
+    let (at, len) = (word(file, dynamic + 8, 8), word(file, dynamic + 32, 8));
+    for entry in (at as usize..(at + len) as usize).step_by(16) {
+        match word(file, entry, 8) {
+            DT_TEXTREL => file[entry..entry + 8].copy_from_slice(&0x6FFF_FDF5u64.to_le_bytes()),
+            DT_FLAGS => {
+                let flags = word(file, entry + 8, 8) & !DF_TEXTREL;
+                file[entry + 8..entry + 16].copy_from_slice(&flags.to_le_bytes());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What is done while it is recorded: it has loops, calls through pointers, allocations, library calls.
+fn work() -> String {
+    let mut all = String::new();
+    for number in 0..40u32 {
+        let code = [number.wrapping_mul(0x0101_4567) | 3, 0x0000_8067, number];
+        let bytes: Vec<u8> = code.iter().flat_map(|word| word.to_le_bytes()).collect();
+        for insn in Isa::Riscv64.sweep(black_box(&bytes), 0x1000) {
+            all += &Isa::Riscv64.text(&bytes[(insn.addr - 0x1000) as usize..], insn.addr);
+        }
+    }
+    all
+}
+
+/// Functions of compiled code that `work` comes by.
+fn is_traced(name: &str) -> bool {
+    name.contains("hodo_arch") && (name.contains("riscv64") || name.contains("4code"))
+}
+
+#[test]
+fn compiled_functions_and_library_calls_are_recorded() {
+    let expected = work();
+    let (plan, file) = plan();
+    let bias = bias(&plan);
+    let mut world = World::new(timed(), 60);
+    let block = world.enter(1);
+    let functions: Vec<_> = plan
+        .functions
+        .iter()
+        .filter(|function| is_traced(&function.name))
+        // Nobody is here to answer breakpoints.
+        .filter(|function| {
+            let site = function.outcome.as_ref();
+            site.is_ok_and(|site| site.tactic != Tactic::Trap)
+        })
+        .collect();
+    let refused = plan
+        .functions
+        .iter()
+        .filter(|function| is_traced(&function.name) && function.outcome.is_err())
+        .count();
+    assert!(functions.len() > 200, "{} functions", functions.len());
+    assert!(refused * 20 < functions.len(), "{refused} are refused");
+    let ids = world.names(functions.iter().map(|function| function.name.clone()));
+    let traced: Vec<_> = functions
+        .iter()
+        .zip(ids)
+        .map(|(function, id)| Traced {
+            function,
+            id,
+            filter: false,
+        })
+        .collect();
+    let calls: Vec<_> = plan
+        .libcalls
+        .iter()
+        .filter(|call| {
+            matches!(
+                &*call.name,
+                "memcpy" | "memmove" | "memset" | "malloc" | "free"
+            )
+        })
+        .collect();
+    assert!(calls.len() >= 4, "{} library calls", calls.len());
+    let ids = world.names(calls.iter().map(|call| call.name.clone()));
+    let libcalls: Vec<_> = calls
+        .iter()
+        .zip(ids)
+        .map(|(site, id)| TracedCall {
+            site,
+            id,
+            filter: false,
+        })
+        .collect();
+    // Segments of code are at the same offsets in the file.
+    let code = |range: Range<u64>| file.get(range.start as usize..range.end as usize);
+    let sites = Sites {
+        functions: &traced,
+        libcalls: &libcalls,
+        nops: &plan.nops,
+        regions: &[],
+    };
+    world.add(sites, bias, &code);
+    assert_eq!(world.patches.failed, []);
+    // Where no memory is near enough.
+    crate::leads::follow(&world.patches);
+    let found = work();
+    world.restore();
+    assert!(found == expected, "what the program does is the same");
+    assert_eq!(world.get(block + tcb::BAD_FRAMES), 0);
+    let trace = world.read("program", 1);
+    let (mut entries, mut exits, mut others) = (0, 0, 0);
+    let mut open = trace.calls(Vec::new());
+    for found in trace.records(&trace.tasks[0]) {
+        open.feed(found, |step| match step {
+            Step::Enter { .. } => entries += 1,
+            Step::Leave {
+                left: Left::Returned | Left::Tail,
+                ..
+            } => exits += 1,
+            other => {
+                others += 1;
+                println!("{other:?}");
+            }
+        });
+    }
+    assert!(entries > 2000, "{entries} calls");
+    assert_eq!(exits, entries);
+    assert_eq!(others, 0);
+    let text = world.text(1);
+    for name in ["+malloc -malloc", "+free -free"] {
+        assert!(text.contains(name), "{name}");
+    }
+}
