@@ -1,5 +1,6 @@
 //! What only RISC-V has.
 
+mod everything;
 mod places;
 mod refused;
 mod survive;

@@ -84,6 +84,11 @@ unsafe extern "C" {
     fn test_state(from: *const [u64; 65], to: *mut [u64; 65]);
 }
 
+/// Where the function begins.
+pub fn start() -> u64 {
+    test_state as *const () as u64
+}
+
 /// Changes all that a function may change.
 extern "C" fn spoiling(registers: &mut Registers, data: *mut c_void) {
     assert!(std::hint::black_box(vec![7u8; 300]) == vec![7u8; 300]);

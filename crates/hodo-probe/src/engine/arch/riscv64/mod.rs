@@ -29,10 +29,10 @@ pub(in crate::engine) const OTHER_TRAP: Option<i32> = Some(crate::engine::sys::S
 /// Bytes of the shortest and of the longest jump to a detour.
 pub(in crate::engine) const SHORTEST: usize = 4;
 pub(in crate::engine) const LONGEST: usize = 16;
-/// Bytes of an island's code.
-pub(in crate::engine) const ISLAND: u64 = 1 << 17;
+/// Bytes of an island's code: not so many that nothing near is left for `spots`.
+pub(in crate::engine) const ISLAND: u64 = 1 << 16;
 /// Bytes of the counters behind it.
-pub(in crate::engine) const COUNTERS: u64 = 1 << 16;
+pub(in crate::engine) const COUNTERS: u64 = 1 << 15;
 /// How far away islands are at most: in reach of `jal`, or of `auipc` and what is behind it.
 const NEAR: u64 = (1 << 20) - (1 << 12);
 const FAR: u64 = 1 << 30;
