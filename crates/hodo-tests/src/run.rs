@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::build::{scratch, temporary};
+use crate::build::{only_builds, scratch, temporary};
 use crate::trace::Trace;
 
 /// The `hodo` under test.
@@ -233,6 +233,7 @@ impl Run {
     }
 
     fn execute(&self, name: &str, command: &[OsString]) -> Outcome {
+        assert!(!only_builds(), "programs are only compiled");
         let cwd = self.place().join(name);
         if cwd.exists() {
             fs::remove_dir_all(&cwd).expect("the last run's directory can be removed");

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::Duration;
 
+use crate::build::only_builds;
 use crate::hodo;
 
 /// A program that runs until its input ends.
@@ -39,6 +40,7 @@ impl Target {
     /// # Panics
     /// If it cannot be run, or does not begin.
     pub fn start_in(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        assert!(!only_builds(), "programs are only compiled");
         let mut child = Command::new("timeout")
             .args(["-s", "KILL", "300"])
             .arg(program)
