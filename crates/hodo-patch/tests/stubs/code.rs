@@ -135,6 +135,17 @@ hodo_test_caught:
     addi sp, sp, 32
     ret
 
+    # prlimit(pid, resource, new, old) that has the new limits for the old ones, and once more behind them
+    TEST_FUNCTION limits
+    ld a4, 0(a2)
+    ld a5, 8(a2)
+    sd a4, 0(a3)
+    sd a5, 8(a3)
+    sd a4, 16(a3)
+    sd a5, 24(a3)
+    li a0, 0
+    ret
+
     # x + 1 in one instruction of 32 bits, x in one of 16 bits, and padding
     TEST_FUNCTION tiny
     addi a0, a0, 1
@@ -239,6 +250,8 @@ unsafe extern "C-unwind" {
     /// Only from within what `catch` has called.
     #[link_name = "hodo_test_throw"]
     pub fn throw(place: *const [u64; 2], x: u64) -> !;
+    #[link_name = "hodo_test_limits"]
+    pub safe fn limits(pid: i32, resource: i32, new: &[u64; 2], old: &mut [u64; 4]) -> i32;
     #[link_name = "hodo_test_tiny"]
     pub safe fn tiny(x: u64) -> u64;
     /// Returns at once.

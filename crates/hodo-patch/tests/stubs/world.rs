@@ -97,6 +97,7 @@ pub struct World {
     events: u64,
     chunks: u64,
     island: Island,
+    second: Option<Island>,
     recording: Recording,
     names: Vec<String>,
     undo: Vec<(u64, Vec<u8>)>,
@@ -198,6 +199,7 @@ impl World {
             events,
             chunks,
             island,
+            second: None,
             recording,
             names: Vec::new(),
             undo: Vec::new(),
@@ -348,29 +350,44 @@ impl World {
         }
     }
 
-    /// Hooks a function of a library, by an island of its own. Its code has so many bytes at most.
-    pub fn hook(&mut self, hook: Hook, function: u64, len: u64) {
-        let base = near(function, ISLAND);
-        self.mapped.push((base, ISLAND));
-        let mut island = Island::new(base, ISLAND);
+    /// Hooks a function of a library, by a second island. Its code has so many bytes at most.
+    pub fn hook(&mut self, hook: Hook, name: &std::ffi::CStr, len: u64) {
+        self.hook_at(hook, symbol(name), len);
+    }
+
+    /// Hooks a function at an address.
+    pub fn hook_at(&mut self, hook: Hook, function: u64, len: u64) {
+        if self.second.is_none() {
+            let base = near(function, ISLAND);
+            self.mapped.push((base, ISLAND));
+            self.second = Some(Island::new(base, ISLAND));
+            let block = self.events + (tcb::FIRST + self.threads - 1) * tcb::SIZE;
+            self.put(block + tcb::ISLAND1_LO, base);
+            self.put(block + tcb::ISLAND1_LEN, ISLAND);
+        }
         let image = Image {
             bias: 0,
             code: &|range: Range<u64>| Some(read(range.start, (range.end - range.start) as usize)),
         };
         let mut patches = Patches::default();
+        let island = self.second.as_mut().expect("it was made");
         island
             .add_hook(hook, function..function + len, image, &mut patches)
-            .expect("a hook");
+            .unwrap_or_else(|reason| panic!("{hook:?}: {reason}"));
         for (at, bytes) in island.added(hodo_patch::Used::default()) {
             write_code(at, &bytes);
         }
-        let block = self.events + (tcb::FIRST + self.threads - 1) * tcb::SIZE;
-        self.put(block + tcb::ISLAND1_LO, base);
-        self.put(block + tcb::ISLAND1_LEN, ISLAND);
         for (at, bytes) in patches.writes {
             self.undo.push((at, read(at, bytes.len()).to_vec()));
             write_code(at, &bytes);
         }
+    }
+
+    /// Where the islands are.
+    pub fn islands(&self) -> Vec<Range<u64>> {
+        let islands = [Some(&self.island), self.second.as_ref()];
+        let range = |island: &Island| island.base..island.base + ISLAND;
+        islands.into_iter().flatten().map(range).collect()
     }
 
     /// The code of the first stub, without what it has displaced.
@@ -462,6 +479,14 @@ impl Drop for World {
         }
         ALONE.store(false, Ordering::Release);
     }
+}
+
+/// The address of a function of a library.
+pub fn symbol(name: &std::ffi::CStr) -> u64 {
+    // SAFETY: looks for a symbol.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    assert!(!found.is_null(), "{name:?}");
+    found.addr() as u64
 }
 
 /// Memory for a jump.

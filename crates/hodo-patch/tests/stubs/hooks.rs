@@ -1,0 +1,177 @@
+//! Functions of libraries that have to behave differently.
+
+use std::ffi::c_void;
+
+use hodo_arch::Via;
+use hodo_patch::{Hook, LimitCall, Raise};
+
+use crate::code::{call, limits};
+use crate::world::{World, address, site, symbol, timed};
+
+unsafe extern "C" {
+    fn _Unwind_Backtrace(
+        each: extern "C" fn(*mut c_void, *mut c_void) -> i32,
+        found: *mut c_void,
+    ) -> i32;
+    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+}
+
+extern "C" fn each(context: *mut c_void, found: *mut c_void) -> i32 {
+    // SAFETY: the unwinder gives the context, and what it was given.
+    unsafe { (*found.cast::<Vec<u64>>()).push(_Unwind_GetIP(context) as u64) };
+    0
+}
+
+extern "C-unwind" fn backtrace(depth: u64) -> u64 {
+    if depth > 0 {
+        return call(backtrace, depth - 1);
+    }
+    let mut found = Vec::new();
+    // SAFETY: `each` only appends to the list.
+    unsafe { _Unwind_Backtrace(each, (&raw mut found).cast()) };
+    BACKTRACE.set(found);
+    0
+}
+
+thread_local! {
+    static BACKTRACE: std::cell::Cell<Vec<u64>> = const { std::cell::Cell::new(Vec::new()) };
+}
+
+#[test]
+fn backtraces_do_not_show_stubs() {
+    let mut world = World::new(timed(), 2);
+    world.enter(1);
+    call(backtrace, 3);
+    let alone = BACKTRACE.take();
+    world.hook(Hook::FindObject, c"_dl_find_object", 0x100);
+    let traced = site("call", address(call as *const ()), 8, Via::Free(6)).free(1 << 14, 1 << 15);
+    world.trace(&[traced]);
+    call(backtrace, 3);
+    let with_stubs = BACKTRACE.take();
+    let islands = world.islands();
+    let inside = |ip: &&u64| islands.iter().any(|island| island.contains(ip));
+    assert_eq!(with_stubs.iter().filter(inside).count(), 4);
+    let get_ip = symbol(c"_Unwind_GetIP");
+    world.hook(Hook::Backtrace { get_ip }, c"_Unwind_Backtrace", 0x100);
+    call(backtrace, 3);
+    let hooked = BACKTRACE.take();
+    assert_eq!(hooked.iter().filter(inside).count(), 0);
+    // The same functions: only the last ones were called from elsewhere.
+    assert_eq!(hooked.len(), alone.len());
+    assert_eq!(hooked[1..8], alone[1..8]);
+    world.restore();
+}
+
+extern "C" fn object(
+    info: *mut libc::dl_phdr_info,
+    size: libc::size_t,
+    found: *mut c_void,
+) -> libc::c_int {
+    // SAFETY: the linker gives the object, whose headers are in memory, and what it was given.
+    unsafe {
+        let found = &mut *found.cast::<Vec<(u64, usize, Vec<u64>)>>();
+        let headers = std::slice::from_raw_parts((*info).dlpi_phdr, (*info).dlpi_phnum.into());
+        let starts = headers.iter().map(|header| header.p_vaddr).collect();
+        found.push(((*info).dlpi_addr, size, starts));
+    }
+    0
+}
+
+#[test]
+fn islands_are_objects_to_those_who_ask_for_all() {
+    let all = || {
+        let mut found: Vec<(u64, usize, Vec<u64>)> = Vec::new();
+        // SAFETY: `object` only appends to the list.
+        unsafe { libc::dl_iterate_phdr(Some(object), (&raw mut found).cast()) };
+        found
+    };
+    let mut world = World::new(timed(), 2);
+    world.enter(1);
+    let before = all();
+    world.hook(Hook::IteratePhdr, c"dl_iterate_phdr", 0x200);
+    let after = all();
+    let (same, ours) = after.split_at(before.len());
+    assert_eq!(same, before);
+    let bases: Vec<u64> = world.islands().iter().map(|island| island.start).collect();
+    let found: Vec<u64> = ours.iter().map(|(at, ..)| *at).collect();
+    assert_eq!(found, bases);
+    assert!(
+        ours.iter()
+            .all(|(_, size, starts)| *size == 32 && starts.len() == 2)
+    );
+    world.restore();
+}
+
+#[test]
+fn limits_are_what_the_program_has_set() {
+    const MIB: u64 = 1 << 20;
+    let extra = Raise {
+        space: 64 * MIB,
+        data: 32 * MIB,
+        hard: 16 * MIB,
+    };
+    let get = || {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: writes the limit.
+        assert_eq!(
+            unsafe { libc::getrlimit(libc::RLIMIT_DATA, &raw mut limit) },
+            0
+        );
+        (limit.rlim_cur, limit.rlim_max)
+    };
+    let before = get();
+    let mut world = World::new(timed(), 2);
+    world.enter(1);
+    world.hook(Hook::Limits(LimitCall::Get, extra), c"getrlimit", 0x40);
+    // Infinity stays, and so does what is too small.
+    let less = |limit: u64, extra: u64| match limit {
+        u64::MAX => limit,
+        limit if limit < extra => limit,
+        limit => limit - extra,
+    };
+    assert_eq!(
+        get(),
+        (less(before.0, extra.data), less(before.1, extra.hard))
+    );
+    // SAFETY: only asks, and writes the limit.
+    let stack = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        (
+            libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit),
+            limit.rlim_cur,
+        )
+    };
+    assert!(stack.0 == 0 && stack.1 > 0, "others are left alone");
+    world.restore();
+}
+
+#[test]
+fn limits_are_raised_by_as_much_as_the_trace_takes() {
+    let extra = Raise {
+        space: 1000,
+        data: 100,
+        hard: 10,
+    };
+    let mut world = World::new(timed(), 2);
+    world.enter(1);
+    let function = address(limits as *const ()) as u64;
+    world.hook_at(Hook::Limits(LimitCall::Both, extra), function, 0x20);
+    let call = |pid, resource, new: [u64; 2]| {
+        let mut old = [0; 4];
+        assert_eq!(limits(pid, resource, &new, &mut old), 0);
+        old
+    };
+    let (data, space, files) = (2, 9, 7);
+    // What comes back, and what the kernel would have seen.
+    assert_eq!(call(0, space, [5000, 6000]), [5000, 6000, 6000, 6010]);
+    assert_eq!(call(0, data, [5000, 6000]), [5000, 6000, 5100, 6010]);
+    assert_eq!(call(0, data, [u64::MAX; 2]), [u64::MAX; 4]);
+    assert_eq!(call(0, files, [5, 6]), [5, 6, 5, 6]);
+    // Of another process, and a soft limit above the hard one.
+    assert_eq!(call(1, data, [5000, 6000]), [5000, 6000, 5000, 6000]);
+    assert_eq!(call(0, data, [7000, 6000]), [7000, 6000, 7000, 6000]);
+    world.restore();
+}
