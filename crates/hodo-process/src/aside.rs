@@ -1,5 +1,6 @@
 //! Programs that cannot run under a tracer at all: they are let go, and run as if nobody looked.
 
+use crate::machine;
 use crate::modules::Module;
 
 /// Functions of sanitizers, and why a program that has them is let go. AddressSanitizer and its kin end with a search for
@@ -27,6 +28,9 @@ const SANITIZERS: [(&str, &str); 5] = [
 
 /// Why a program must not be traced.
 pub fn reason(module: &Module) -> Option<&'static str> {
+    if let Some(reason) = machine::unsuited(&module.image.bytes) {
+        return Some(reason);
+    }
     let find = |name: &str| SANITIZERS.iter().find(|(symbol, _)| *symbol == name);
     let functions = module.plan.functions.iter().map(|f| f.name.as_str());
     // Not all of them are called: some are only named in a table of what runs first.

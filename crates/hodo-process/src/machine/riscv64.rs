@@ -6,6 +6,7 @@
 //! it faults, and is put right ([`Regs::find_block`]).
 
 mod code;
+mod libc_of;
 mod step;
 
 use std::arch::asm;
@@ -18,6 +19,7 @@ pub use code::{
     ARGUMENTS, PROGRAM_COUNTER, REGISTERS, RETURN_VALUE, STACK_ARGUMENTS, STACK_POINTER, TELLS_CPU,
     called_before, ends_thread, fetched, is_behind_call, jump_at, jump_target, operand,
 };
+pub use libc_of::unsuited;
 pub use step::{HANDLERS_STOP, Step, enter_handler, step};
 
 use crate::maps::Mapping;

@@ -127,6 +127,11 @@ pub fn forget_block(_tid: i32) -> Result<()> {
     Ok(())
 }
 
+/// Why the threads of a program cannot be told apart: they always can.
+pub fn unsuited(_file: &[u8]) -> Option<&'static str> {
+    None
+}
+
 /// What a process uses itself if one of its threads has something where its control block is to be told.
 pub const BLOCK_IN_USE: &str =
     "uses the gs register itself (as Wine does), which hodo needs to tell threads apart";
