@@ -113,7 +113,109 @@ hodo_agent_epoch:
     HODO_ENTER
     HODO_GET a0, 10
     jal t4, hodo_agent_new_epoch
-    HODO_LEAVE 4
+    j 9f
+
+    # What others jump to, with the same stack pointer as here. Links are t2 to t5, from the outermost to the innermost.
+
+    # One record. In: a1 = the record's upper half without the stack bits. Clobbers a0 to a4, t1, t3 to t5.
+    .p2align 2
+hodo_agent_record:
+    li a0, 0
+    slli t1, a7, 63 - 20
+    bgez t1, 1f
+    rdtime a0
+    ld t1, {EPOCH_END}(a6)
+    bltu a0, t1, 1f
+    mv a3, a1
+    jal t4, hodo_agent_new_epoch
+    mv a1, a3
+1:  jal t3, hodo_agent_place
+    slli t1, a5, 64 - 4 - {SP_BITS}
+    srli t1, t1, 64 - {SP_BITS}
+    slli t1, t1, {SP_SHIFT}
+    or a1, a1, t1
+    sw a0, 0(a2)
+    sw a1, 4(a2)
+    jr t2
+
+    # A record of the upper half of a time, a0. The record comes first: what records in between makes one of its own. Clobbers a1,
+    # a2, t1, t3, t5.
+hodo_agent_new_epoch:
+    srli a1, a0, 32
+    jal t3, hodo_agent_place
+    sw a1, 0(a2)
+    li t1, {EPOCH_INFO}
+    sw t1, 4(a2)
+    sw a1, {EPOCH}(a6)
+    addi a1, a1, 1
+    slli a1, a1, 32
+    sd a1, {EPOCH_END}(a6)
+    jr t4
+
+    # a2 = a place for a record. Clobbers t1, t5.
+hodo_agent_place:
+    li t1, {RECORD_SIZE}
+    amoadd.d a2, t1, (a6)
+    ld t1, {LIMIT}(a6)
+    bgeu a2, t1, 1f
+    jr t3
+1:  jal t5, hodo_agent_new_chunk
+    jr t3
+
+    # a2 = a place in a new chunk. Clobbers t1.
+    # The cursor is set before the limit: chunks come in ascending order, so a signal handler in between sees a cursor
+    # above the limit and opens a chunk of its own.
+hodo_agent_new_chunk:
+    sd a0, 24(sp)
+    sd a1, 32(sp)
+    ld a0, {BASE}(a6)
+    ld t1, {MAX_CHUNKS}(a6)
+    ld a2, {NEXT_CHUNK}(a0)
+    bgeu a2, t1, 2f
+    addi a2, a0, {NEXT_CHUNK}
+    li a1, 1
+    amoadd.d.aqrl a2, a1, (a2)
+    bgeu a2, t1, 2f
+    slli a2, a2, {CHUNK_SHIFT}
+    add a2, a2, a0
+    li t1, {CONTROL_SIZE}
+    add a2, a2, t1
+    addi t1, a6, {SEQ}
+    amoadd.w t1, a1, (t1)
+    sw t1, {H_SEQ}(a2)
+    lw t1, {TASK}(a6)
+    sw t1, {H_TASK}(a2)
+    lw t1, {EPOCH}(a6)
+    sw t1, {H_EPOCH}(a2)
+    ld t1, {LOST}(a6)
+    sd t1, {H_LOST}(a2)
+    li t1, {CHUNK_MAGIC}
+    sw t1, 0(a2)
+    addi t1, a2, {HEADER_AND_RECORD}
+    sd t1, {CURSOR}(a6)
+    li t1, {CHUNK_LIMIT}
+    add t1, a2, t1
+    sd t1, {LIMIT}(a6)
+    addi a2, a2, {CHUNK_HEADER_SIZE}
+    j 4f
+    # Recording has stopped: records go round in the bucket, and are counted.
+2:  ld a2, {BUCKET}(a6)
+    li t1, {BUCKET_SIZE}
+    add t1, a2, t1
+    ld a0, {LIMIT}(a6)
+    bne t1, a0, 3f
+    addi a0, a6, {LOST}
+    li a1, {BUCKET_RECORDS}
+    amoadd.d zero, a1, (a0)
+    # The bucket is below all chunks, so here the limit is set first.
+3:  sd t1, {LIMIT}(a6)
+    addi t1, a2, {RECORD_SIZE}
+    sd t1, {CURSOR}(a6)
+4:  ld a0, 24(sp)
+    ld a1, 32(sp)
+    jr t5
+
+9:  HODO_LEAVE 4
 
     # The chunk is full. The result is a place in a new one.
     .p2align 2
@@ -356,106 +458,6 @@ hodo_agent_tails:
 4:  li a0, 0
 7:  HODO_SET a0
     HODO_LEAVE 12
-
-    # Within: what has no frame. Links are t2 to t5, from the outermost to the innermost.
-
-    # One record. In: a1 = the record's upper half without the stack bits. Clobbers a0 to a4, t1, t3 to t5.
-    .p2align 2
-hodo_agent_record:
-    li a0, 0
-    slli t1, a7, 63 - 20
-    bgez t1, 1f
-    rdtime a0
-    ld t1, {EPOCH_END}(a6)
-    bltu a0, t1, 1f
-    mv a3, a1
-    jal t4, hodo_agent_new_epoch
-    mv a1, a3
-1:  jal t3, hodo_agent_place
-    slli t1, a5, 64 - 4 - {SP_BITS}
-    srli t1, t1, 64 - {SP_BITS}
-    slli t1, t1, {SP_SHIFT}
-    or a1, a1, t1
-    sw a0, 0(a2)
-    sw a1, 4(a2)
-    jr t2
-
-    # A record of the upper half of a time, a0. The record comes first: what records in between makes one of its own. Clobbers a1,
-    # a2, t1, t3, t5.
-hodo_agent_new_epoch:
-    srli a1, a0, 32
-    jal t3, hodo_agent_place
-    sw a1, 0(a2)
-    li t1, {EPOCH_INFO}
-    sw t1, 4(a2)
-    sw a1, {EPOCH}(a6)
-    addi a1, a1, 1
-    slli a1, a1, 32
-    sd a1, {EPOCH_END}(a6)
-    jr t4
-
-    # a2 = a place for a record. Clobbers t1, t5.
-hodo_agent_place:
-    li t1, {RECORD_SIZE}
-    amoadd.d a2, t1, (a6)
-    ld t1, {LIMIT}(a6)
-    bgeu a2, t1, 1f
-    jr t3
-1:  jal t5, hodo_agent_new_chunk
-    jr t3
-
-    # a2 = a place in a new chunk. Clobbers t1.
-    # The cursor is set before the limit: chunks come in ascending order, so a signal handler in between sees a cursor
-    # above the limit and opens a chunk of its own.
-hodo_agent_new_chunk:
-    sd a0, 24(sp)
-    sd a1, 32(sp)
-    ld a0, {BASE}(a6)
-    ld t1, {MAX_CHUNKS}(a6)
-    ld a2, {NEXT_CHUNK}(a0)
-    bgeu a2, t1, 2f
-    addi a2, a0, {NEXT_CHUNK}
-    li a1, 1
-    amoadd.d.aqrl a2, a1, (a2)
-    bgeu a2, t1, 2f
-    slli a2, a2, {CHUNK_SHIFT}
-    add a2, a2, a0
-    li t1, {CONTROL_SIZE}
-    add a2, a2, t1
-    addi t1, a6, {SEQ}
-    amoadd.w t1, a1, (t1)
-    sw t1, {H_SEQ}(a2)
-    lw t1, {TASK}(a6)
-    sw t1, {H_TASK}(a2)
-    lw t1, {EPOCH}(a6)
-    sw t1, {H_EPOCH}(a2)
-    ld t1, {LOST}(a6)
-    sd t1, {H_LOST}(a2)
-    li t1, {CHUNK_MAGIC}
-    sw t1, 0(a2)
-    addi t1, a2, {HEADER_AND_RECORD}
-    sd t1, {CURSOR}(a6)
-    li t1, {CHUNK_LIMIT}
-    add t1, a2, t1
-    sd t1, {LIMIT}(a6)
-    addi a2, a2, {CHUNK_HEADER_SIZE}
-    j 4f
-    # Recording has stopped: records go round in the bucket, and are counted.
-2:  ld a2, {BUCKET}(a6)
-    li t1, {BUCKET_SIZE}
-    add t1, a2, t1
-    ld a0, {LIMIT}(a6)
-    bne t1, a0, 3f
-    addi a0, a6, {LOST}
-    li a1, {BUCKET_RECORDS}
-    amoadd.d zero, a1, (a0)
-    # The bucket is below all chunks, so here the limit is set first.
-3:  sd t1, {LIMIT}(a6)
-    addi t1, a2, {RECORD_SIZE}
-    sd t1, {CURSOR}(a6)
-4:  ld a0, 24(sp)
-    ld a1, 32(sp)
-    jr t5
 
     # The controller makes the target run single system calls here.
     .p2align 2

@@ -61,8 +61,8 @@ pub fn build(at: u32, size: u32, shadow_distance: u64) -> Frames {
     Frames::new(at, size, &[&cie(shadow_distance), &agent_cie()])
 }
 
-/// Appends the FDE of the agent, which is all that an island has. Returns its entry in the search table. The stack pointer is the
-/// same between its functions, so these need not be told apart.
+/// Appends the FDE of the agent, which is all that an island has. Returns its entry in the search table. Its code lowers the stack
+/// pointer and raises it again in the order of addresses, so functions need not be told apart.
 #[must_use]
 pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], _: &[u32]) -> [u8; 8] {
     let end = island.len() as u32;

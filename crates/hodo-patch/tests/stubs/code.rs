@@ -17,51 +17,68 @@ hodo_test_\name:
 
     # (a + b) * 2
     TEST_FUNCTION leaf
+    .cfi_startproc
     add a5, a0, a1
     slli a5, a5, 1
     mv a0, a5
     nop
     ret
+    .cfi_endproc
 
     # leaf(a, b) + 1
     TEST_FUNCTION outer
+    .cfi_startproc
     addi sp, sp, -16
+    .cfi_def_cfa_offset 16
     sd ra, 8(sp)
+    .cfi_offset ra, -8
     mv a4, a0
     mv a5, a1
     jal ra, hodo_test_leaf
     ld ra, 8(sp)
+    .cfi_restore ra
     addi a0, a0, 1
     addi sp, sp, 16
+    .cfi_def_cfa_offset 0
     ret
+    .cfi_endproc
 
     # leaf(a + 1, b + 1), by a jump
     TEST_FUNCTION tail
+    .cfi_startproc
     addi a0, a0, 1
     addi a1, a1, 1
     nop
     nop
     j hodo_test_leaf
+    .cfi_endproc
 
     # tail(a, b), by a jump
     TEST_FUNCTION tail2
+    .cfi_startproc
     mv a4, a0
     mv a5, a1
     nop
     nop
     j hodo_test_tail
+    .cfi_endproc
 
     # Fibonacci's numbers
     TEST_FUNCTION fib
+    .cfi_startproc
     li a5, 1
     bgtu a0, a5, 1f
     nop
     nop
     ret
 1:  addi sp, sp, -32
+    .cfi_def_cfa_offset 32
     sd ra, 24(sp)
+    .cfi_offset ra, -8
     sd s0, 16(sp)
+    .cfi_offset s0, -16
     sd s1, 8(sp)
+    .cfi_offset s1, -24
     mv s0, a0
     addi a0, s0, -1
     jal ra, hodo_test_fib
@@ -70,10 +87,15 @@ hodo_test_\name:
     jal ra, hodo_test_fib
     add a0, a0, s1
     ld ra, 24(sp)
+    .cfi_restore ra
     ld s0, 16(sp)
+    .cfi_restore s0
     ld s1, 8(sp)
+    .cfi_restore s1
     addi sp, sp, 32
+    .cfi_def_cfa_offset 0
     ret
+    .cfi_endproc
 
     # f(x), with a frame that unwinders know
     TEST_FUNCTION call

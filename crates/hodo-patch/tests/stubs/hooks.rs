@@ -9,11 +9,11 @@ use crate::code::{call, limits};
 use crate::world::{World, address, site, symbol, timed};
 
 unsafe extern "C" {
-    fn _Unwind_Backtrace(
+    pub fn _Unwind_Backtrace(
         each: extern "C" fn(*mut c_void, *mut c_void) -> i32,
         found: *mut c_void,
     ) -> i32;
-    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+    pub fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
 extern "C" fn each(context: *mut c_void, found: *mut c_void) -> i32 {

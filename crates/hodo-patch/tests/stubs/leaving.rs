@@ -1,13 +1,18 @@
 //! Frames that are left in other ways than by their return.
 
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use hodo_arch::Via;
 use hodo_patch::Hook;
 use hodo_trace::{Left, Step};
 
-use crate::code::{call, catch, leaf, outer, throw};
+use crate::code::{call, catch, fib, leaf, outer, tail, tail2, throw};
+use crate::hooks::{_Unwind_Backtrace, _Unwind_GetIP};
 use crate::world::{Site, World, address, site, timed};
 
 fn sites() -> [Site; 4] {
@@ -90,4 +95,106 @@ fn unwinders_find_their_way_through_stubs() {
         world.text(1),
         "+call +call +call +call +call +call +outer +leaf -leaf -outer"
     );
+}
+
+/// Backtraces that were made, those that ended too early, and those that began in an island.
+static TRACES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+static ISLANDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+struct Seen {
+    frames: u64,
+    in_island: bool,
+    complete: bool,
+}
+
+extern "C" fn see(context: *mut c_void, seen: *mut c_void) -> i32 {
+    // SAFETY: the unwinder gives the context, and what it was given.
+    let (seen, ip) = unsafe { (&mut *seen.cast::<Seen>(), _Unwind_GetIP(context) as u64) };
+    let [lo, hi] = ISLANDS.each_ref().map(|word| word.load(Ordering::Relaxed));
+    seen.frames += 1;
+    // The handler's own frame, and the kernel's.
+    seen.in_island |= seen.frames <= 3 && lo <= ip && ip < hi;
+    let busy = address(busy as *const ()) as u64;
+    seen.complete |= (busy..busy + BUSY).contains(&ip);
+    0
+}
+
+/// More bytes than `busy` has, and less than up to another function that is on the stack.
+const BUSY: u64 = 0x400;
+
+/// `busy` is at work.
+static WORKING: AtomicBool = AtomicBool::new(false);
+
+/// Calls traced functions, and is the caller whom all backtraces must come to.
+#[inline(never)]
+fn busy(rounds: u64) -> u64 {
+    WORKING.store(true, Ordering::Relaxed);
+    let mut sum = 0;
+    for round in 0..rounds {
+        sum += tail2(round, 1) + outer(round, 2) + fib(4);
+    }
+    WORKING.store(false, Ordering::Relaxed);
+    sum
+}
+
+extern "C" fn unwinds(_: i32) {
+    if !WORKING.load(Ordering::Relaxed) {
+        return;
+    }
+    let mut seen = Seen {
+        frames: 0,
+        in_island: false,
+        complete: false,
+    };
+    // SAFETY: `see` only changes what it is given.
+    unsafe { _Unwind_Backtrace(see, (&raw mut seen).cast()) };
+    let counts = [true, !seen.complete, seen.in_island];
+    for (count, counted) in TRACES.iter().zip(counts) {
+        count.fetch_add(counted.into(), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn backtraces_from_anywhere_in_stubs_and_agent_come_to_the_caller() {
+    let mut world = World::new(timed(), 60);
+    world.enter(1);
+    world.hook(Hook::FindObject, c"_dl_find_object", 0x100);
+    // Not with a register that sites keep on the stack: no table of ours is about the instructions of a site.
+    let free = |name, function| site(name, function, 8, Via::Free(6));
+    world.trace(&[
+        free("leaf", address(leaf as *const ())),
+        free("outer", address(outer as *const ())).free(1 << 14, 0),
+        free("tail", address(tail as *const ())).free(3 << 28, 1 << 12),
+        free("tail2", address(tail2 as *const ())),
+        free("fib", address(fib as *const ())).free(7 << 28, 15 << 28),
+    ]);
+    let island = world.islands()[0].clone();
+    ISLANDS[0].store(island.start, Ordering::Relaxed);
+    ISLANDS[1].store(island.end, Ordering::Relaxed);
+    // SAFETY: the handler looks at the stack and counts; the thread that is interrupted holds no lock of the unwinder.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = unwinds as *const () as usize;
+        libc::sigaction(libc::SIGUSR2, &raw const action, ptr::null_mut());
+    }
+    // SAFETY: only tells which thread this is.
+    let (pid, tid) = unsafe { (libc::getpid(), libc::gettid()) };
+    let done = AtomicBool::new(false);
+    let count = |index: usize| TRACES[index].load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                // SAFETY: the thread waits for this one.
+                unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGUSR2) };
+                std::thread::sleep(Duration::from_micros(500));
+            }
+        });
+        let begin = Instant::now();
+        while count(2) < 300 && begin.elapsed() < Duration::from_secs(15) {
+            busy(100);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(count(2) >= 50, "{} of {} in stubs", count(2), count(0));
+    assert_eq!(count(1), 0, "of {} backtraces", count(0));
 }
