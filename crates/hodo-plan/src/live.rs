@@ -38,6 +38,8 @@ pub(crate) struct Summaries {
     pieces: Vec<Summary>,
     /// What is used from places in the middle of pieces on that others lead to.
     inside: HashMap<u64, u32>,
+    /// Where jumps through registers may lead to in other pieces, by piece.
+    outside: HashMap<usize, Vec<u64>>,
 }
 
 /// What calls of a function do to registers.

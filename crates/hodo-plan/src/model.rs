@@ -125,7 +125,7 @@ pub struct SitePlan {
     pub tactic: Tactic,
     /// Entry and exit, or entry only.
     pub mode: Mode,
-    /// Where the first patched byte is (behind an `endbr64`, if there is one and the site fits there).
+    /// Where the first patched byte is (behind a landing instruction, if there is one and the site fits there).
     pub patch: u64,
     /// Bytes that the patch at `patch` writes (5 for a jump, 2 for a hop, 1 to 4 for a pun, 1 for a trap); the
     /// rest of the last displaced instruction stays.
@@ -202,7 +202,7 @@ pub struct LibcallSite {
 /// The instruction of a [`LibcallSite`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LibcallForm {
-    /// A PLT entry: `jmp *GOT(%rip)`, perhaps behind an `endbr64`.
+    /// A PLT entry: a jump through the GOT, perhaps behind a landing instruction.
     Plt,
     /// `call *GOT(%rip)` in a function (`-fno-plt`).
     Call,
@@ -275,7 +275,7 @@ pub struct ProbeSite {
 pub struct RefusedProbe {
     /// Link-time address.
     pub addr: u64,
-    /// The instruction as text, in Intel's syntax; the one that holds `addr` where that is a middle; empty outside of code.
+    /// The instruction as text; the one that holds `addr` where that is a middle; empty outside of code.
     pub insn: String,
     /// Why it cannot be probed.
     pub reason: String,

@@ -150,8 +150,8 @@ pub(crate) struct Survey<'a> {
     pub swept: Swept,
     /// What jump tables lead to.
     pub tabled: Tabled,
-    /// The data has addresses in parts of functions that lie apart.
-    pub taken_parts: bool,
+    /// Addresses in parts of functions that lie apart which the data has.
+    pub taken_parts: Vec<u64>,
     /// Sequences that the kernel restarts.
     pub restarted: Vec<Range<u64>>,
     pub statics: Statics,
@@ -184,7 +184,7 @@ impl<'a> Survey<'a> {
         let bases = std::mem::take(&mut swept.tables);
         let tabled = tables::mark(&image, &pieces, bases, &targets);
         let words = tables::words(&image, std::mem::take(&mut swept.absolute));
-        let mut taken_parts = false;
+        let mut taken_parts = Vec::new();
         let is_part = |addr: u64| {
             let piece = pieces::find(&pieces, addr).and_then(|piece| pieces[piece].function);
             piece.is_none_or(|piece| symbols.functions[piece].nature == Nature::Part)
@@ -194,8 +194,9 @@ impl<'a> Survey<'a> {
                 true => targets.mark(addr),
                 false => targets.take(addr),
             }
-            if image.isa.needs_register() && image.text_at(addr).is_some_and(|text| !text.plt) {
-                taken_parts |= is_part(addr);
+            let wanted = image.isa.needs_register();
+            if wanted && image.text_at(addr).is_some_and(|text| !text.plt) && is_part(addr) {
+                taken_parts.push(addr);
             }
         });
         let restarted = restarts::find(&image, &targets);

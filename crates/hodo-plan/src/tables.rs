@@ -14,8 +14,8 @@ use crate::sweep::Targets;
 pub(crate) struct Tabled {
     /// The doubtful ones among the targets.
     pub doubtful: HashSet<u64>,
-    /// Pieces that a table of theirs may lead out of.
-    pub leave: HashSet<usize>,
+    /// Pieces that a table of theirs may lead out of, and where to.
+    pub leave: Vec<(usize, u64)>,
 }
 
 /// Marks what the tables lead to. `bases` are the data addresses that code forms, with the piece that does.
@@ -69,7 +69,9 @@ pub(crate) fn mark(
             }
             targets.mark(target);
             if image.isa.needs_register() && !own() {
-                tabled.leave.extend(group.iter().map(|&(_, piece)| piece));
+                tabled
+                    .leave
+                    .extend(group.iter().map(|&(_, piece)| (piece, target)));
             }
             if targets.doubtful.get(target) {
                 tabled.doubtful.insert(target);

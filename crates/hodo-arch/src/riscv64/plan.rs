@@ -196,6 +196,7 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
     };
     let mut seen = Seen::Register(jump.rs1());
     let mut leaves = false;
+    let mut formed = false;
     for insn in path {
         if matches!(insn.kind, Kind::Jal | Kind::Jalr) && insn.rd() != ZERO {
             // What it returned, or what was kept.
@@ -228,18 +229,13 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
                 };
             }
             Seen::Sum(a, b) if writes(a) || writes(b) => {
-                let (to, other) = if writes(a) { (a, b) } else { (b, a) };
+                let other = if writes(a) { b } else { a };
                 match insn.kind {
-                    Kind::Load(4) => {
-                        seen = if insn.rs1() == other {
-                            return Origin::Distances;
-                        } else {
-                            Seen::Entry(insn.rs1(), other)
-                        };
-                        let _ = to;
-                    }
-                    // Where the distance is from may be formed between the two.
-                    Kind::Auipc => {}
+                    Kind::Load(4) if formed || insn.rs1() == other => return Origin::Distances,
+                    Kind::Load(4) => seen = Seen::Entry(insn.rs1(), other),
+                    // Where the distance is from may be formed between the two: then it is not the table's start, which was
+                    // used before.
+                    Kind::Auipc => formed = true,
                     Kind::Plain if is(0x13, 0) && insn.rs1() == insn.rd() => {}
                     _ => return Origin::Computed,
                 }
@@ -271,5 +267,49 @@ impl Insn {
     /// The second source of an addition, else the register that is always zero.
     fn rs2_of_add(&self, is_add: bool) -> u8 {
         if is_add { self.rs2() } else { ZERO }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(words: &[u32]) -> Origin {
+        let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let at = |index: usize| (&code[index * 4..index * 4 + 4], index as u64 * 4);
+        origin((0..words.len()).rev().map(at))
+    }
+
+    const JR_A5: u32 = 0x0007_8067;
+    const LW_A5_A0: u32 = 0x0005_2783;
+    const ADD_A5_A5_A4: u32 = 0x00E7_87B3;
+    const ADD_A0_A0_A4: u32 = 0x00E5_0533;
+
+    #[test]
+    fn origins_of_jumps() {
+        // jr a5, alone; ld a5, (a0) before it; mv a5, a1 and a call
+        assert_eq!(of(&[JR_A5]), Origin::Open);
+        assert_eq!(of(&[0x0005_3783, JR_A5]), Origin::Loaded);
+        assert_eq!(of(&[0x0000_00EF, 0x0005_8793, JR_A5]), Origin::Loaded);
+        // add a0, a0, a4; lw a5, (a0); add a5, a5, a4
+        let table = [ADD_A0_A0_A4, LW_A5_A0, ADD_A5_A5_A4, JR_A5];
+        assert_eq!(of(&table), Origin::Table);
+        // sh2add a0, a0, a4 in place of the first
+        let table = [0x20E5_4533, LW_A5_A0, ADD_A5_A5_A4, JR_A5];
+        assert_eq!(of(&table), Origin::Table);
+        // From another register than the table's, and from one that is formed behind the use of the table.
+        let other = [0x00D5_0533, LW_A5_A0, ADD_A5_A5_A4, JR_A5];
+        assert_eq!(of(&other), Origin::Distances);
+        let formed = [
+            ADD_A0_A0_A4,
+            LW_A5_A0,
+            0x0000_0717, // auipc a4, 0
+            0xEFC7_0713, // addi a4, a4, -260
+            ADD_A5_A5_A4,
+            JR_A5,
+        ];
+        assert_eq!(of(&formed), Origin::Distances);
+        // slli a5, a5, 2
+        assert_eq!(of(&[0x0027_9793, JR_A5]), Origin::Computed);
     }
 }

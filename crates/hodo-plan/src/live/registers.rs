@@ -109,15 +109,38 @@ fn own(survey: &Survey<'_>, piece: &Piece, steps: &[Step], convention: &Conventi
 
 /// Whether it is known where the jumps of a piece go through registers.
 fn knows_jumps(survey: &Survey<'_>, piece: &Piece, steps: &[Step]) -> bool {
-    let Some(text) = survey.image.text_at(piece.start) else {
-        return false;
-    };
-    let index = pieces::starting(&survey.pieces, piece.start);
-    let jumps = Jumps::of(survey, piece, text, steps);
-    let leaves = index.is_none_or(|index| survey.tabled.leave.contains(&index));
-    // Addresses in the data may be those of its own labels, and then also of such in its parts elsewhere.
-    let inside = survey.targets.foreign.first(piece.start + 1..piece.end);
-    !(jumps.computed || jumps.distances || leaves || survey.taken_parts && inside.is_some())
+    survey.image.text_at(piece.start).is_some_and(|text| {
+        let jumps = Jumps::of(survey, piece, text, steps);
+        !(jumps.computed || jumps.distances)
+    })
+}
+
+/// Where tables lead out of pieces, and where labels in the data may, to parts of functions that lie apart: by piece.
+fn outside(survey: &Survey<'_>, owns: &[Own]) -> HashMap<usize, Vec<u64>> {
+    let mut found: HashMap<usize, Vec<u64>> = HashMap::new();
+    for &(piece, addr) in &survey.tabled.leave {
+        found.entry(piece).or_default().push(addr);
+    }
+    for &addr in &survey.taken_parts {
+        let Some(part) = pieces::find(&survey.pieces, addr) else {
+            continue;
+        };
+        // A part and its function jump to each other.
+        let leads = |own: &Own, to: usize| {
+            own.to.contains(&to) || own.inside.iter().any(|&(_, piece)| piece == to)
+        };
+        for (piece, own) in owns.iter().enumerate() {
+            if own.jumps && (leads(own, part) || leads(&owns[part], piece)) {
+                found.entry(piece).or_default().push(addr);
+            }
+        }
+    }
+    found.retain(|&piece, _| owns[piece].jumps);
+    for places in found.values_mut() {
+        places.sort_unstable();
+        places.dedup();
+    }
+    found
 }
 
 /// The piece that control goes on to at the end of one.
@@ -128,7 +151,7 @@ fn next(survey: &Survey<'_>, piece: &Piece) -> Option<usize> {
 /// Tells for all pieces what calls of them do.
 pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Summaries {
     let pieces = &survey.pieces;
-    let owns = in_parts(survey, |range| {
+    let mut owns = in_parts(survey, |range| {
         let mut buffer = Vec::new();
         let of = |index: usize| {
             let piece = &pieces[index];
@@ -137,6 +160,17 @@ pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Summari
         };
         range.map(of).collect()
     });
+    let outside = outside(survey, &owns);
+    for (&piece, places) in &outside {
+        for &addr in places {
+            match to(survey, addr) {
+                To::Inside(other) => owns[piece].inside.push((addr, other)),
+                // What it overwrites may be another function's matter.
+                To::Piece(other) => owns[piece].inside.push((addr, other)),
+                To::Outside | To::Unknown => {}
+            }
+        }
+    }
     let mut found: Vec<Summary> = owns
         .iter()
         .map(|own| Summary {
@@ -161,6 +195,7 @@ pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Summari
     let mut found = Summaries {
         pieces: found,
         inside: HashMap::new(),
+        outside,
     };
     used(survey, &mut found, &owns, &order);
     found
@@ -310,6 +345,8 @@ pub(super) fn find(
         } = summaries.pieces[callee];
         entry | returned & !clobbers
     };
+    let outside = own.and_then(|own| summaries.outside.get(&own));
+    let outside = outside.map_or(&[][..], Vec::as_slice);
     let inside = |addr: u64| summaries.inside.get(&addr).copied().unwrap_or(all);
     let leaving = |flow: Flow, next: u32| match flow {
         Flow::Call(addr) => match to(survey, addr) {
@@ -335,7 +372,10 @@ pub(super) fn find(
         Flow::Return { .. } if behind == Behind::Nothing => 0,
         Flow::Fault => convention.entry,
         // Here or in another function.
-        Flow::IndirectJump if jumps => convention.entry,
+        Flow::IndirectJump if jumps => {
+            let there = outside.iter().map(|&addr| inside(addr) | returned);
+            there.fold(convention.entry, |all, of| all | of)
+        }
         _ => all,
     };
     let end = next(survey, piece).map_or(all, jumped);
