@@ -79,6 +79,8 @@ run() {
         "${test[@]}" -p hodo-agent -p hodo-probe --test riscv64_syscalls --test riscv64 -- "$@"
         "${test[@]}" -p hodo-mcount -- "$@"
         echo "$arch, stubs"
+        [ $# -gt 0 ] || ! cargo clippy --version >/dev/null 2>&1 ||
+            cargo clippy --quiet --target "$triple" -p hodo-patch -p hodo-agent --lib --test stubs -- -D warnings
         "${test[@]}" -p hodo-patch --test stubs -- "$@"
         echo "$arch, probes in one's own process"
         HODO_EMULATED=1 "${test[@]}" -p hodo-probe --lib --test engine --test riscv64_differential --test beside_keys -- "$@"

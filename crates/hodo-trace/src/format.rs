@@ -235,7 +235,7 @@ pub mod record {
     pub const SPECIAL_PAYLOAD: u32 = 2;
     /// `SPECIAL` id: the lower half is the number of records lost here.
     pub const SPECIAL_LOST: u32 = 3;
-    /// The largest function id. Id 0 is never used, so a record of zero is a hole.
+    /// The largest function id. Id 0 is never used, so a record with an upper half of zero is a hole.
     pub const MAX_FUNCTION_ID: u32 = ID_MASK;
 }
 

@@ -145,11 +145,13 @@ impl Iterator for Records<'_> {
                 self.skip -= 1;
                 continue;
             }
-            if word == 0 {
-                continue;
-            }
             let low = word as u32;
             let high = (word >> 32) as u32;
+            // A hole; or only the time was written when the program ended, for where records are written in two parts, the other
+            // half comes last.
+            if high == 0 {
+                continue;
+            }
             let id = high & record::ID_MASK;
             let kind = match high >> record::KIND_SHIFT & 3 {
                 record::ENTRY => RecordKind::Entry,

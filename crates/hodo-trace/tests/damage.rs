@@ -48,6 +48,26 @@ fn a_whole_trace_is_read() {
 }
 
 #[test]
+fn records_that_were_not_finished_are_none() {
+    let directory = place("unfinished");
+    let mut trace = Builder::new(&directory, true);
+    let f = trace.function("f", 'T');
+    let task = trace.task(100, "start", 0, 10);
+    trace.leaf(task, f, 1, 20, 30);
+    // Only the time of an entry, and nothing at all.
+    trace.word(task, 40);
+    trace.word(task, 0);
+    trace.leaf(task, f, 1, 50, 60);
+    trace.finish();
+    let trace = Trace::open(&directory).expect("a trace");
+    let times: Vec<u64> = records(&trace)[0]
+        .iter()
+        .map(|record| record.time)
+        .collect();
+    assert_eq!(times, [20, 30, 50, 60]);
+}
+
+#[test]
 fn a_truncated_trace_is_read_up_to_its_end() {
     let directory = place("truncated");
     build(&directory);

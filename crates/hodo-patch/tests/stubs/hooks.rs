@@ -116,10 +116,8 @@ fn limits_are_what_the_program_has_set() {
             rlim_max: 0,
         };
         // SAFETY: writes the limit.
-        assert_eq!(
-            unsafe { libc::getrlimit(libc::RLIMIT_DATA, &raw mut limit) },
-            0
-        );
+        let result = unsafe { libc::getrlimit(libc::RLIMIT_DATA, &raw mut limit) };
+        assert_eq!(result, 0);
         (limit.rlim_cur, limit.rlim_max)
     };
     let before = get();

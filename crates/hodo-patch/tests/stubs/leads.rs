@@ -18,8 +18,8 @@ extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
         let context = context.cast::<libc::ucontext_t>();
         let pc = &raw mut (*context).uc_mcontext.__gregs[0];
         let traps = TRAPS.lock().expect("nobody panics with it");
-        let found = traps.iter().find(|(at, _)| *at == *pc as u64);
-        *pc = found.expect("a breakpoint of ours").1 as _;
+        let found = traps.iter().find(|(at, _)| *at == *pc);
+        *pc = found.expect("a breakpoint of ours").1;
     }
 }
 

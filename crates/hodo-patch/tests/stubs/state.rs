@@ -39,7 +39,7 @@ fn registers_that_are_not_free_keep_their_values() {
                 for round in 0..2 {
                     let mut state = [[0u64; 32]; 8];
                     for (index, word) in state.as_flattened_mut().iter_mut().enumerate() {
-                        *word = (index as u64 + 1) * 0x0101_0101_0101 ^ round;
+                        *word = ((index as u64 + 1) * 0x0101_0101_0101) ^ round;
                     }
                     registers(&mut state);
                     // x1 is the return address.
