@@ -56,7 +56,11 @@ FUNCTION long in_thread(long n) {
 
 // A loop whose head is the function's first instruction.
 __attribute__((naked, noipa)) long begins_with_a_loop(long n) {
+#if defined(__riscv)
+    __asm__("addi a0, a0, -1; addi t0, t0, 1; bgtz a0, begins_with_a_loop; li a0, 1; ret");
+#else
     __asm__("dec %rdi; lea 1(%rax), %rax; jg begins_with_a_loop; ret");
+#endif
 }
 
 static void *thread(void *unused) {
