@@ -74,7 +74,7 @@ impl Planner<'_> {
                 break;
             }
             if insn.flow != Flow::Next {
-                dead.push((insn.addr, subject.free(insn.addr)));
+                dead.push((insn.addr, self.isa().usable(subject.dead(insn.addr))));
             }
             if insn.end() < end {
                 continue;

@@ -104,7 +104,7 @@ impl<'s> Live<'s> {
         match (&self.known, isa.convention()) {
             (Known::Registers(summaries), Some(convention)) => {
                 let returned = convention.returned(summaries.pieces[piece].clobbers);
-                isa.usable(!(returned | self.keep))
+                isa.usable(!(returned | self.keep)) & !isa.link()
             }
             _ => 0,
         }

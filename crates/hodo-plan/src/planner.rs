@@ -288,7 +288,8 @@ impl Subject<'_> {
 
     /// Those of them that code of ours may use.
     pub fn free(&self, addr: u64) -> u32 {
-        self.isa.usable(self.dead(addr))
+        // Where it does not return, it may not use the return address; those who look at the stack do.
+        self.isa.usable(self.dead(addr)) & !self.isa.link()
     }
 
     /// The register that a long jump takes at one of its instructions.

@@ -266,12 +266,17 @@ impl Code {
         self.live[index] == 0 || !self.isa.has_flags()
     }
 
-    /// The registers whose values are of no use at the start of an instruction.
-    pub fn free(&self, index: usize) -> u32 {
+    /// The registers whose values are of no use to the code at the start of an instruction.
+    fn dead(&self, index: usize) -> u32 {
         match self.isa.has_flags() {
             true => 0,
             false => self.isa.usable(!self.live[index]),
         }
+    }
+
+    /// Those of them that are free: others than the code may look for the return address.
+    pub fn free(&self, index: usize) -> u32 {
+        self.dead(index) & !self.isa.link()
     }
 
     /// The register that a long jump takes at the start of an instruction.
@@ -337,7 +342,7 @@ impl Code {
             return None;
         }
         let step = &self.steps[index];
-        let free = self.free(index) & !step.reads;
+        let free = self.dead(index) & !step.reads;
         match step.flow {
             Flow::Branch(to) | Flow::Jump(to) if free == 0 => {
                 Some(self.at(to).unwrap_or(usize::MAX))
@@ -378,7 +383,7 @@ impl Code {
         let last = &self.steps[span.end - 1];
         Spare {
             dead: leaves
-                .map(|at| (self.steps[at].addr, self.free(at)))
+                .map(|at| (self.steps[at].addr, self.dead(at)))
                 .collect(),
             back: match last.flow.is_end() || last.is_call() {
                 true => Via::Nothing,

@@ -431,6 +431,15 @@ impl Isa {
         }
     }
 
+    /// The register that calls leave the return address in, as a bit; nothing where they push it.
+    #[must_use]
+    pub fn link(self) -> u32 {
+        match self {
+            Self::X86_64 => 0,
+            Self::Riscv64 => 1 << riscv64::registers::RA,
+        }
+    }
+
     /// The register that a long jump takes where these are free.
     #[must_use]
     pub fn via(self, free: u32) -> Via {
