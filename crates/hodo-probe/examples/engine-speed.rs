@@ -12,6 +12,7 @@ use hodo_probe::engine::{Engine, Execution, Probe, Registers, Request};
 /// Functions for the batch.
 const SITES: u64 = 1000;
 
+#[cfg(target_arch = "x86_64")]
 global_asm!(
     ".text",
     ".p2align 4",
@@ -55,6 +56,50 @@ global_asm!(
     ".p2align 5",
 );
 
+#[cfg(target_arch = "riscv64")]
+global_asm!(
+    ".text",
+    ".p2align 4",
+    ".globl speed_leaf",
+    ".globl speed_many",
+    ".globl speed_written",
+    ".type speed_leaf,@function",
+    "speed_leaf:",
+    ".cfi_startproc",
+    "addi sp, sp, -16",
+    "sd s0, 0(sp)",
+    "addi a0, a0, 1",
+    "ld s0, 0(sp)",
+    "addi sp, sp, 16",
+    "ret",
+    ".cfi_endproc",
+    ".size speed_leaf, . - speed_leaf",
+    ".p2align 4",
+    ".type speed_written,@function",
+    "speed_written:",
+    ".cfi_startproc",
+    "mv a5, a0",
+    "mv a4, a5",
+    "addi a0, a4, 1",
+    "ret",
+    ".cfi_endproc",
+    ".size speed_written, . - speed_written",
+    ".p2align 5",
+    "speed_many:",
+    ".rept 1000",
+    ".p2align 5",
+    ".cfi_startproc",
+    "addi sp, sp, -16",
+    "sd s0, 0(sp)",
+    "addi a0, a0, 1",
+    "ld s0, 0(sp)",
+    "addi sp, sp, 16",
+    "ret",
+    ".cfi_endproc",
+    ".endr",
+    ".p2align 5",
+);
+
 unsafe extern "C" {
     fn speed_leaf(n: u64) -> u64;
     fn speed_many(n: u64) -> u64;
@@ -69,15 +114,37 @@ extern "C" fn count(_: &mut Registers, _: *mut c_void) {
 
 extern "C" fn with_sse(registers: &mut Registers, _: *mut c_void) {
     // SAFETY: the register is named.
-    unsafe { std::arch::asm!("movq xmm0, {}", in(reg) registers.rdi, out("xmm0") _) };
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("movq xmm0, {}", in(reg) registers.rdi, out("xmm0") _)
+    };
+    // SAFETY: as above.
+    #[cfg(target_arch = "riscv64")]
+    unsafe {
+        std::arch::asm!("fmv.d.x ft0, {}", in(reg) registers.a0, out("ft0") _)
+    };
     count(registers, std::ptr::null_mut());
 }
 
 extern "C" fn with_all(registers: &mut Registers, _: *mut c_void) {
     // SAFETY: the register is named.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("vmovq xmm0, {}", "vzeroupper", in(reg) registers.rdi, out("ymm0") _)
     };
+    // Not executed: there may be no vector registers, but the engine has to keep them.
+    #[cfg(target_arch = "riscv64")]
+    if registers.a0 == u64::MAX {
+        // SAFETY: vector registers are nobody's across a call.
+        unsafe {
+            std::arch::asm!(
+                ".option push",
+                ".option arch, +v",
+                "vmv1r.v v0, v1",
+                ".option pop"
+            )
+        };
+    }
     count(registers, std::ptr::null_mut());
 }
 
@@ -193,19 +260,27 @@ fn main() {
     );
     hits(
         engine,
-        "handler that uses SSE",
+        if cfg!(target_arch = "x86_64") {
+            "handler that uses SSE"
+        } else {
+            "handler that uses floating point"
+        },
         &Request::at(leaf).before(with_sse),
         5_000_000,
     );
     hits(
         engine,
-        "handler that uses AVX: all vector state",
+        if cfg!(target_arch = "x86_64") {
+            "handler that uses AVX: all vector state"
+        } else {
+            "handler that uses vectors"
+        },
         &Request::at(leaf).before(with_all),
         2_000_000,
     );
     hits(
         engine,
-        "count, the flags are kept",
+        "count, flags or registers are kept",
         &Request::at(leaf).count(),
         5_000_000,
     );
@@ -218,7 +293,7 @@ fn main() {
     let way = probe.execution();
     println!(
         "{:44} {:9.1} ns   {way:?}",
-        "count, the flags are written next",
+        "count, flags or registers are written next",
         calls() - alone
     );
     drop(probe);
@@ -235,12 +310,15 @@ fn main() {
         5_000_000,
     );
     let trap = |way| Request::at(leaf).before(count).execution(way);
-    hits(
-        engine,
-        "breakpoint, simulated",
-        &trap(Execution::Simulated),
-        100_000,
-    );
+    // The first instruction of the RISC-V function cannot be simulated.
+    if cfg!(target_arch = "x86_64") {
+        hits(
+            engine,
+            "breakpoint, simulated",
+            &trap(Execution::Simulated),
+            100_000,
+        );
+    }
     hits(
         engine,
         "breakpoint, boosted",

@@ -1,5 +1,6 @@
 //! Runs instructions of real programs alone and under a probe, each way of executing them, on the same random state, and
 //! compares everything: registers, flags, vector registers, memory, where control went, and faults.
+#![cfg(target_arch = "x86_64")]
 
 #[path = "../../hodo-arch/tests/machine/mod.rs"]
 #[allow(dead_code)]

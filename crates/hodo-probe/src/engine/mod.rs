@@ -16,7 +16,7 @@
 //! static SUM: AtomicU64 = AtomicU64::new(0);
 //!
 //! extern "C" fn sum(registers: &mut Registers, _: *mut c_void) {
-//!     SUM.fetch_add(registers.rdi, Ordering::Relaxed);
+//!     SUM.fetch_add(registers.argument(0).unwrap_or(0), Ordering::Relaxed);
 //! }
 //!
 //! let engine = Engine::new()?;

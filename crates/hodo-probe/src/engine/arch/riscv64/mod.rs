@@ -1,8 +1,8 @@
 //! RISC-V with 64 bits.
 //!
 //! Breakpoints are `c.ebreak`, so that one fits over every instruction. Code is written in aligned words, which the kernel stores
-//! at once, and of which one half changes at a time: no hart ever fetches half an instruction of two bytes, and one of four bytes
-//! has its second half before its first.
+//! at once, and never both halves of one instruction together: no hart ever fetches half an instruction of two bytes, and one of
+//! four bytes has its second half before its first.
 
 mod asm;
 pub(in crate::engine) mod code;

@@ -166,6 +166,7 @@ pub(super) fn jump(site: u64, spot: u64) -> Option<[u8; 4]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::sync::atomic::{AtomicU64, Ordering};
     use hodo_arch::riscv64::Kind;
     use hodo_arch::riscv64::decode::Insn;
 
@@ -179,6 +180,41 @@ mod tests {
                 "{half:04x} {:?}",
                 insn.kind
             );
+        }
+    }
+
+    static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+    /// Goes on behind the trap.
+    extern "C" fn behind(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+        SIGNALS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the kernel's frame of this handler.
+        unsafe { (*context).uc_mcontext.__gregs[0] += 2 };
+    }
+
+    #[test]
+    fn traps_make_signals() {
+        // SAFETY: a handler; a page of the test's own; a function of a trap and `ret`.
+        unsafe {
+            let mut action: libc::sigaction = core::mem::zeroed();
+            action.sa_sigaction = behind as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            for signal in [libc::SIGILL, libc::SIGTRAP] {
+                assert_eq!(
+                    libc::sigaction(signal, &raw const action, core::ptr::null_mut()),
+                    0
+                );
+            }
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let page = libc::mmap(core::ptr::null_mut(), 4096, 7, flags, -1, 0);
+            assert_ne!(page, libc::MAP_FAILED);
+            for (number, half) in (1..).zip(traps()) {
+                page.cast::<[u16; 2]>().write([half, 0x8082]);
+                core::arch::asm!("fence.i");
+                let function: extern "C" fn() = core::mem::transmute(page);
+                function();
+                assert_eq!(SIGNALS.load(Ordering::Relaxed), number, "{half:04x}");
+            }
         }
     }
 
