@@ -111,6 +111,8 @@ machine() {
     # qemu with a thread for each may keep a translation of what was written at the same moment.
     HODO_VM_SMP=1 "$linux" start
     "${test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
+    echo "riscv64, in a real Linux: what is done with stopped threads"
+    [ $# -gt 0 ] || "${test[@]}" -p hodo-process --lib machine::
     "$linux" stop
     trap - EXIT
 }

@@ -3,7 +3,7 @@
 //!
 //! The programs are in `programs/`, the tests in `tests/`. Environment: `HODO_BIN` is the `hodo` to test (without it, one
 //! is built); `HODO_TEST_TIMEOUT` the seconds after which a run counts as hanging; with `HODO_TEST_BUILDS` the programs are
-//! compiled and not run (all tests fail then), which `scripts/cross.sh` does before tests run where compilers are slow.
+//! compiled and not run (all tests fail then), for tests that run later where compilers are slow.
 
 mod build;
 pub mod perfetto;
