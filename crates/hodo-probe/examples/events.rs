@@ -1,0 +1,79 @@
+//! Calls a function many times with something in it, so that an emulator can count the instructions that this takes:
+//! `events KIND CALLS`, where KIND is one of those in `KINDS`. `benches/riscv64.sh` runs it.
+
+use std::error::Error;
+use std::ffi::c_void;
+use std::hint::black_box;
+
+use hodo_keys::{define_static_key_false, static_branch_unlikely};
+use hodo_probe::engine::{Engine, Registers, Request};
+
+const KINDS: &str = "plain, key, alone, count, handler, return";
+
+define_static_key_false!(KEY);
+
+#[inline(never)]
+fn plain(n: u64) -> u64 {
+    n + 1
+}
+
+/// As `plain`, with a branch on a key that is disabled.
+#[inline(never)]
+fn with_key(n: u64) -> u64 {
+    if static_branch_unlikely!(KEY) {
+        return n * 3;
+    }
+    n + 1
+}
+
+/// Has some instructions to be probed.
+#[inline(never)]
+extern "C" fn probed(n: u64) -> u64 {
+    black_box(n) + 1
+}
+
+extern "C" fn handler(_: &mut Registers, data: *mut c_void) {
+    black_box(data);
+}
+
+fn calls(count: u64, function: impl Fn(u64) -> u64) {
+    for n in 0..count {
+        black_box(function(black_box(n)));
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, kind, count] = arguments.as_slice() else {
+        return Err(format!("events KIND CALLS; kinds: {KINDS}").into());
+    };
+    let count = count.parse()?;
+    let at = Request::at(probed as *const () as u64);
+    let request = match kind.as_str() {
+        "plain" => {
+            calls(count, plain);
+            return Ok(());
+        }
+        "key" => {
+            calls(count, with_key);
+            return Ok(());
+        }
+        "alone" => None,
+        "count" => Some(at.count()),
+        "handler" => Some(at.before(handler)),
+        "return" => Some(at.returning(handler)),
+        _ => return Err(format!("{kind}: the kinds are {KINDS}").into()),
+    };
+    let probe = match request {
+        // SAFETY: the handlers change nothing.
+        Some(request) => Some(unsafe { Engine::new()?.register(&request) }?),
+        None => None,
+    };
+    calls(count, |n| probed(n));
+    if let Some(probe) = probe {
+        println!("{}", probe.execution());
+        // Where optimized, `main` has a fault behind its return under qemu's user mode emulator 7.2, and in no real Linux.
+        std::process::exit(0);
+    }
+    Ok(())
+}
