@@ -16,6 +16,11 @@ skipped="${CARGO_TARGET_DIR:-target}/tmp/skipped.txt"
 # Crates whose tests all run under the user mode emulator for RISC-V.
 emulated=(hodo-symbols hodo-trace hodo-view)
 
+# Whole-program tests that run in a real Linux for RISC-V: the file in crates/hodo-tests/tests, and names of its tests.
+whole_programs=(
+    "filters calls_of_a_limited_depth everything_without_options"
+)
+
 not_run() {
     echo "not run for $1: $2"
     mkdir -p "$(dirname "$skipped")"
@@ -111,10 +116,34 @@ machine() {
     # qemu with a thread for each may keep a translation of what was written at the same moment.
     HODO_VM_SMP=1 "$linux" start
     "${test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
+    "$linux" stop
+    "$linux" start
     echo "riscv64, in a real Linux: what is done with stopped threads"
-    [ $# -gt 0 ] || "${test[@]}" -p hodo-process --lib machine::
+    "${test[@]}" -p hodo-process --lib -- "$@"
+    [ $# -gt 0 ] || whole
     "$linux" stop
     trap - EXIT
+}
+
+# Runs whole-program tests in the machine that has been started, for `machine`, whose names these are.
+whole() {
+    echo "riscv64, in a real Linux: whole programs"
+    cargo build --quiet --target "$triple" -p hodo
+    local tests=() line words tool tools=target/riscv64-linux/tools
+    # Compilers are slow there: the programs are built here.
+    mkdir -p "$tools"
+    for tool in gcc g++; do
+        ! command -v "riscv64-linux-gnu-$tool" >/dev/null || ln -sf "$(command -v "riscv64-linux-gnu-$tool")" "$tools/$tool"
+    done
+    for line in "${whole_programs[@]}"; do
+        read -ra words <<<"$line"
+        tests=(--quiet --target "$triple" -p hodo-tests --test "${words[0]}")
+        # Says that each test has failed, since nothing is run.
+        HODO_TEST_BUILDS=1 env "${name}_RUNNER=env PATH=$PWD/$tools:$PATH qemu-riscv64 -L /usr/riscv64-linux-gnu" \
+            cargo test "${tests[@]}" -- --exact "${words[@]:1}" >/dev/null 2>&1 || true
+        HODO_BIN="${CARGO_TARGET_DIR:-$PWD/target}/$triple/debug/hodo" HODO_VM_TIMEOUT=300 HODO_TEST_TIMEOUT=120 \
+            env "${name}_RUNNER=$linux run" cargo test "${tests[@]}" -- --exact "${words[@]:1}"
+    done
 }
 
 only="${1:-}"
