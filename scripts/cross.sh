@@ -144,6 +144,9 @@ whole() {
         HODO_BIN="${CARGO_TARGET_DIR:-$PWD/target}/$triple/debug/hodo" HODO_VM_TIMEOUT=300 HODO_TEST_TIMEOUT=120 \
             env "${name}_RUNNER=$linux run" cargo test "${tests[@]}" -- --exact "${words[@]:1}"
     done
+    echo "riscv64, in a real Linux: a probe on every instruction"
+    HODO_RISCV64="${CARGO_TARGET_DIR:-$PWD/target}/$triple/debug/hodo" HODO_VM_TIMEOUT=300 \
+        cargo test --quiet -p hodo-tests --test riscv64_reference
 }
 
 only="${1:-}"
