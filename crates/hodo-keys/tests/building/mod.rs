@@ -38,7 +38,9 @@ pub fn skip(reason: &str) {
 
 /// Where the tests' own files are.
 pub fn place() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("keys")
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("keys");
+    std::fs::create_dir_all(&place).expect("a directory for the tests' files");
+    place
 }
 
 fn rustc() -> Command {

@@ -280,7 +280,10 @@ fn other_threads_and_stacks() {
         }
     });
     assert_eq!(of(returns) + probe.missed_returns(), 4 * 20 * 465);
-    assert_eq!(probe.missed_returns(), 0);
+    // qemu's user mode emulator has been seen to map a stack far away from all else, where it has no shadow.
+    if std::env::var_os("HODO_EMULATED").is_none() {
+        assert_eq!(probe.missed_returns(), 0);
+    }
 }
 
 static DEPTH: AtomicU64 = AtomicU64::new(0);
