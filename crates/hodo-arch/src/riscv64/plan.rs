@@ -1,4 +1,4 @@
-//! This instruction set in the words of [`code`](crate::code), which planners use.
+//! This instruction set in the words of [`code`], which planners use.
 
 use alloc::string::{String, ToString};
 use alloc::vec::{self, Vec};
