@@ -38,6 +38,20 @@ pub(in crate::engine) struct Action {
     pub mask: u64,
 }
 
+/// As qemu's user mode emulator has it: with a word for the restorer before the mask. It writes that much.
+#[repr(C)]
+struct Wide {
+    action: Action,
+    mask: u64,
+}
+
+impl From<Action> for Wide {
+    fn from(action: Action) -> Self {
+        let mask = action.mask;
+        Self { action, mask }
+    }
+}
+
 /// Sets what a signal does, and tells what it did.
 ///
 /// # Safety
@@ -46,11 +60,14 @@ pub(in crate::engine) unsafe fn sigaction(
     signal: i32,
     new: Option<&Action>,
 ) -> Result<Action, Errno> {
-    let mut old = Action::default();
-    let pointer = new.map_or(0, |action| core::ptr::from_ref(action) as usize);
+    let new = new.map(|&action| Wide::from(action));
+    let mut old = Wide::from(Action::default());
+    let pointer = new
+        .as_ref()
+        .map_or(0, |action| core::ptr::from_ref(action) as usize);
     let args = [signal as usize, pointer, &raw mut old as usize, 8, 0, 0];
-    // SAFETY: both are of the kernel's form; the caller answers for the handler.
-    unsafe { call(RT_SIGACTION, args) }.map(|_| old)
+    // SAFETY: both are of the kernel's form, and no shorter than what is written; the caller answers for the handler.
+    unsafe { call(RT_SIGACTION, args) }.map(|_| old.action)
 }
 
 /// Whether this process may use vector registers: the processor has them, and the kernel lets it (`PR_RISCV_V_GET_CONTROL`).
