@@ -541,7 +541,7 @@ fn hits_of_signal_handlers_are_counted_too() {
             }
             every(0);
             let handled = HANDLED.load(Ordering::Relaxed);
-            let exact = counter.read_volatile() == calls + handled && calls % 1000 == 0;
+            let exact = counter.read_volatile() == calls + handled && calls.is_multiple_of(1000);
             libc::_exit(match (exact, handled) {
                 (true, 11..) => 0,
                 (true, _) => 1,
