@@ -19,7 +19,6 @@ emulated=(hodo-symbols hodo-trace hodo-view)
 # Whole-program tests that run in a real Linux for RISC-V: the file in crates/hodo-tests/tests, and names of its tests.
 whole_programs=(
     "filters calls_of_a_limited_depth everything_without_options"
-    "syscalls errors_are_told"
 )
 
 not_run() {

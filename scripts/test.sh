@@ -98,14 +98,36 @@ say_skipped() {
     fi
 }
 trap say_skipped EXIT
-if [ $# -eq 0 ]; then
-    # Before the others, whose last lines are the last of all.
-    step "RISC-V and AArch64"
-    scripts/cross.sh
-    step "x86-64"
+run() {
+    if command -v cargo-nextest >/dev/null; then
+        cargo nextest run --workspace --no-fail-fast --failure-output final --status-level fail "$@"
+    else
+        cargo test --workspace --no-fail-fast --lib --bins --tests --examples -- "$@"
+    fi
+}
+if [ $# -gt 0 ]; then
+    run "$@"
+    exit
 fi
-if command -v cargo-nextest >/dev/null; then
-    cargo nextest run --workspace --no-fail-fast --failure-output final --status-level fail "$@"
+
+# Beside each other: the emulators leave a processor to the others for most of the time.
+cargo test --quiet --workspace --no-run --lib --bins --tests --examples
+logs="$(dirname "$skipped")"
+mkdir -p "$logs"
+scripts/cross.sh >"$logs/cross.log" 2>&1 &
+cross=$!
+native=0
+run 2>&1 | tee "$logs/tests.log" || native=$?
+step "RISC-V and AArch64"
+emulated=0
+wait "$cross" || emulated=$?
+if [ "$emulated" != 0 ]; then
+    cat "$logs/cross.log"
 else
-    cargo test --workspace --no-fail-fast --lib --bins --tests --examples -- "$@"
+    awk '/^test result: ok/ { passed += $4 } / / && !/^(test result|running|test )|has been running/ { print } END { print passed " tests passed" }' "$logs/cross.log"
 fi
+step "x86-64"
+# What the run has said at last.
+tail -n 3 "$logs/tests.log"
+[ "$native" = 0 ] || exit "$native"
+exit "$emulated"
