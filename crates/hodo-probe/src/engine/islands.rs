@@ -12,6 +12,8 @@ use super::{sys, threads};
 
 /// Bytes of a counter: no two share a line of the cache.
 const COUNTER: usize = 64;
+/// Where in its line it begins: the address is a multiple of 8 and of no larger power of two (`arch::hits`).
+const BEGIN: usize = 8;
 /// Pieces begin at multiples of this.
 const UNIT: u64 = 16;
 const MOST: usize = 4096;
@@ -161,7 +163,7 @@ impl Room {
             return None;
         }
         self.island.counters.store(used + 1, Ordering::Relaxed);
-        let place = self.island.range.end as usize + at;
+        let place = self.island.range.end as usize + at + BEGIN;
         // SAFETY: (1) it is in memory that was mapped for this, and stays; (2) nobody uses it otherwise.
         Some(unsafe { &*(place as *const AtomicU64) })
     }

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::arch::spots::Spots;
-use super::arch::{LONGEST, SHORTEST};
+use super::arch::{self, LONGEST, SHORTEST};
 use super::layout::{Handler, KEEP_NONE, Node};
 use super::lists::{free, narrow, relist, settle};
 use super::maps::{self, Mapping};
@@ -171,8 +171,7 @@ fn hand_over(site: &Site) {
         return;
     };
     if node.counter.load(Ordering::Relaxed).is_null() {
-        node.base
-            .store(value.load(Ordering::Relaxed), Ordering::Relaxed);
+        node.base.store(arch::hits(value), Ordering::Relaxed);
         node.counter.store(counter, Ordering::Release);
     }
 }
@@ -565,6 +564,6 @@ pub(super) fn count(probe: &Probe) -> u64 {
     let counter = unsafe { node.counter.load(Ordering::Acquire).as_ref() };
     counter.map_or(counted, |counter| {
         let base = node.base.load(Ordering::Relaxed);
-        counted.wrapping_add(counter.load(Ordering::Relaxed).wrapping_sub(base))
+        counted.wrapping_add(arch::hits(counter).wrapping_sub(base))
     })
 }

@@ -1,63 +1,71 @@
-//! Detours of probes that only count: no handler is called. Where two registers are dead, none is saved.
+//! Detours of probes that only count: no handler is called. Where a register is dead, none is saved.
+//!
+//! One register is enough: what a hit adds to the counter is not one but the counter's own address, which is in the register anyway.
+//! So the counter holds the number of hits times its address, modulo 2^64. An address is an odd number times a power of two, and
+//! odd numbers have an inverse, so the number of hits is known but for as many bits as that power has.
 
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::asm::{Asm, SP, T0, T1, ZERO};
+use super::asm::{Asm, SP, T0};
 
 /// The code that counts, at `start`. `dead`: registers that may be overwritten.
 pub(super) fn emit(start: u64, counter: u64, dead: u32) -> Option<Vec<u8>> {
     let mut code = Asm::new(start);
-    let highest = |set: u32| set.checked_ilog2();
-    let address = highest(dead);
-    let one = address.and_then(|address| highest(dead & !(1 << address)));
-    let spare = |used: Option<u32>| if used == Some(T0) { T1 } else { T0 };
-    // Which registers are kept on the stack.
-    let (address, one, kept): (u32, u32, &[u32]) = match (address, one) {
-        (Some(address), Some(one)) => (address, one, &[]),
-        (Some(address), None) => {
-            let one = spare(Some(address));
-            (address, one, if one == T0 { &[T0] } else { &[T1] })
-        }
-        _ => (T1, T0, &[T0, T1]),
-    };
-    if !kept.is_empty() {
+    let free = dead.checked_ilog2();
+    let address = free.unwrap_or(T0);
+    if free.is_none() {
         code.addi(SP, SP, -16);
-    }
-    for (register, place) in kept.iter().zip([0, 8]) {
-        code.sd(*register, place, SP);
+        code.sd(address, 0, SP);
     }
     code.address(address, counter)?;
-    code.addi(one, ZERO, 1);
-    code.amoadd(one, address);
-    for (register, place) in kept.iter().zip([0, 8]) {
-        code.ld(*register, place, SP);
-    }
-    if !kept.is_empty() {
+    code.amoadd(address, address);
+    if free.is_none() {
+        code.ld(address, 0, SP);
         code.addi(SP, SP, 16);
     }
     Some(code.bytes)
+}
+
+/// How many hits a counter has seen since it was zero.
+pub(in crate::engine) fn hits(counter: &AtomicU64) -> u64 {
+    let address = core::ptr::from_ref(counter) as u64;
+    quotient(counter.load(Ordering::Relaxed), address)
+}
+
+/// The number that, multiplied by `address`, is `sum` modulo 2^64; as many upper bits as the address has zeros at its end are lost.
+fn quotient(sum: u64, address: u64) -> u64 {
+    let zeros = address.trailing_zeros();
+    let odd = address >> zeros;
+    // An odd number is its own inverse modulo 8; each step doubles how many bits are right.
+    let mut inverse = odd;
+    for _ in 0..5 {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse)));
+    }
+    (sum >> zeros).wrapping_mul(inverse) << zeros >> zeros
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Instructions that a hit takes beside the program's own: the jump to the detour and the one back are two more.
+    /// Instructions that a hit takes beside the program's own: the jump to the detour, which may need a second one, and the one back
+    /// are three more.
     fn count(dead: u32) -> usize {
-        emit(0x1000, 0x2_1000, dead).expect("it is in reach").len() / 4 + 2
+        emit(0x1000, 0x2_1000, dead).expect("it is in reach").len() / 4 + 3
     }
 
     #[test]
-    fn a_hit_takes_twelve_instructions_at_most() {
-        assert_eq!(count(0), 12);
-        assert_eq!(count(1 << 15), 10);
-        assert_eq!(count(1 << T0), 10);
+    fn a_hit_takes_ten_instructions_at_most() {
+        assert_eq!(count(0), 10);
+        assert_eq!(count(1 << 15), 6);
+        assert_eq!(count(1 << T0), 6);
         assert_eq!(count(1 << 15 | 1 << 14), 6);
     }
 
     #[test]
     fn registers_that_live_are_kept() {
-        for dead in [0, 1 << T0, 1 << T1, 1 << 15] {
+        for dead in [0, 1 << T0, 1 << 6, 1 << 15] {
             let code = emit(0x1000, 0x2_1000, dead).expect("it is in reach");
             let mut written = 0;
             let mut kept = 0;
@@ -72,5 +80,30 @@ mod tests {
             }
             assert_eq!(written & !(dead | kept | 1 << SP), 0);
         }
+    }
+
+    #[test]
+    fn sums_of_addresses_are_numbers_of_hits() {
+        for address in [
+            0x2a_aaaa_b008,
+            0x3f_f7fd_0048,
+            0x7fff_ffff_f000,
+            8,
+            u64::MAX << 3,
+        ] {
+            let zeros = address.trailing_zeros();
+            for hits in [0, 1, 2, 1000, 1 << 40, (1u64 << 48) - 1, u64::MAX >> zeros] {
+                let sum = address.wrapping_mul(hits);
+                assert_eq!(quotient(sum, address), hits, "{address:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_counter_is_read_by_its_address() {
+        let counter = AtomicU64::new(0);
+        let address = &raw const counter as u64;
+        counter.store(address.wrapping_mul(77), Ordering::Relaxed);
+        assert_eq!(hits(&counter), 77);
     }
 }

@@ -15,6 +15,7 @@ pub(in crate::engine) mod returns;
 pub(in crate::engine) mod spots;
 pub(in crate::engine) mod sys;
 
+pub(in crate::engine) use counts::hits;
 pub use registers::Registers;
 pub(in crate::engine) use registers::{Context, faulted, simulate};
 

@@ -4,6 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use hodo_arch::native::scan::Flow;
 use hodo_arch::native::steps::{CARRY, FLAGS, Steps};
@@ -50,6 +51,11 @@ fn live(code: &[u8], function: &Range<u64>, addr: u64) -> u8 {
 /// Whether counting at an address must save the flags. An increment does not change the carry.
 pub(super) fn keeps_flags(code: &[u8], function: &Range<u64>, addr: u64) -> bool {
     live(code, function, addr) & !CARRY != 0
+}
+
+/// How many hits a counter has seen since it was zero.
+pub(in crate::engine) fn hits(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
 }
 
 /// The code that counts, at `start`.
