@@ -1,9 +1,10 @@
 //! What is still of use at each instruction: the arithmetic flags, or the general registers. Code goes backwards until nothing
 //! changes: what is used is found, for loops the second time, and so on.
 
+mod expected;
 mod registers;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use hodo_arch::code::{Flow, Step};
 
@@ -23,6 +24,8 @@ pub(crate) struct Live<'s> {
     known: Known,
     /// Registers that are taken to be used everywhere.
     keep: u32,
+    /// Pieces whose callers were asked what they expect in registers behind their calls, and what they do.
+    asked: HashMap<usize, u32>,
 }
 
 enum Known {
@@ -62,7 +65,24 @@ impl<'s> Live<'s> {
                 Some(convention) => Known::Registers(registers::summaries(survey, &convention)),
             },
             survey,
+            asked: HashMap::new(),
         }
+    }
+
+    /// Asks all code of the image what it expects in registers when functions that begin at these addresses have returned to it.
+    /// That takes long, and is for those that compilers made ready for tracers.
+    pub fn ask_callers(&mut self, functions: &HashSet<u64>) {
+        let convention = self.survey.image.isa.convention();
+        let (Known::Registers(summaries), Some(convention)) = (&self.known, convention) else {
+            return;
+        };
+        if functions.is_empty() {
+            return;
+        }
+        let expected = expected::expected(self.survey, summaries, &convention);
+        let pieces = functions.iter();
+        let pieces = pieces.filter_map(|&start| pieces::starting(&self.survey.pieces, start));
+        self.asked = pieces.map(|piece| (piece, expected[piece])).collect();
     }
 
     /// What is used from the start of each instruction of a piece on before it is overwritten, and one more for the end. Where control
@@ -91,7 +111,9 @@ impl<'s> Live<'s> {
                 solve(piece, steps, is_data, (all, all), leaving, &[], live);
             }
             Known::Registers(summaries) => {
-                let behind = Behind::Callers;
+                let own = pieces::starting(&self.survey.pieces, piece.start);
+                let asked = own.and_then(|own| self.asked.get(&own));
+                let behind = asked.map_or(Behind::Callers, |&asked| Behind::These(asked));
                 registers::find(self.survey, summaries, piece, behind, steps, is_data, live);
                 live.iter_mut().for_each(|live| *live |= self.keep);
             }
@@ -103,12 +125,21 @@ impl<'s> Live<'s> {
         let isa = self.survey.image.isa;
         match (&self.known, isa.convention()) {
             (Known::Registers(summaries), Some(convention)) => {
-                let returned = convention.returned(summaries.pieces[piece].clobbers);
+                let asked = self.asked.get(&piece).copied();
+                let returned =
+                    asked.unwrap_or_else(|| convention.returned(summaries.pieces[piece].clobbers));
                 isa.usable(!(returned | self.keep)) & !isa.link()
             }
             _ => 0,
         }
     }
+}
+
+/// Adds to a set; tells whether it has changed.
+fn grow(set: &mut u32, with: u32) -> bool {
+    let changed = with & !*set != 0;
+    *set |= with;
+    changed
 }
 
 /// Goes backwards through the code of a piece. `leaving` tells what is used where control goes to somewhere else or comes back from it,

@@ -101,7 +101,11 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         sites: &sites,
         host,
         statics,
-        live: registers.then(|| Live::new(survey, options.keep)),
+        live: registers.then(|| {
+            let mut live = Live::new(survey, options.keep);
+            live.ask_callers(&sites.functions);
+            live
+        }),
     };
     statics.fill(&planner.occupied);
     statics.fill(&planner.punned);

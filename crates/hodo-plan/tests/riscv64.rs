@@ -233,6 +233,10 @@ fn compilers_leave_room_for_tracers() {
             // A table of the profiled places is not made here.
             if has_sites && name != "profiled" {
                 assert_eq!(site.tactic, Tactic::Site, "{name}: {function}");
+                // No caller keeps anything in a register that the convention gives away.
+                assert!(matches!(site.via, Via::Free(_)), "{name}: {function}");
+                assert_eq!(site.patch_len, 8, "{name}: {function}");
+                assert_eq!(site.free & TEMPORARIES, TEMPORARIES, "{name}: {function}");
             }
         }
         assert_eq!(name == "profiled", !plan.nops.is_empty(), "{name}");

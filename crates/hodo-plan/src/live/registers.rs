@@ -10,14 +10,14 @@ use std::ops::Range;
 
 use hodo_arch::code::{Convention, Flow, How, Step};
 
-use super::{Summaries, Summary, solve};
+use super::{Summaries, Summary, grow, solve};
 use crate::jumps::Jumps;
 use crate::pieces::{self, Piece};
 use crate::planner::Survey;
 
 /// Where control goes from a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum To {
+pub(super) enum To {
     /// The start of a piece.
     Piece(usize),
     /// The middle of one.
@@ -29,7 +29,7 @@ enum To {
 }
 
 /// Where a direct call or jump goes.
-fn to(survey: &Survey<'_>, addr: u64) -> To {
+pub(super) fn to(survey: &Survey<'_>, addr: u64) -> To {
     match survey.image.text_at(addr) {
         None => To::Unknown,
         Some(text) if text.plt => To::Outside,
@@ -42,7 +42,7 @@ fn to(survey: &Survey<'_>, addr: u64) -> To {
 }
 
 /// Reads the instructions of a piece.
-fn steps(survey: &Survey<'_>, piece: &Piece, steps: &mut Vec<Step>) {
+pub(super) fn steps(survey: &Survey<'_>, piece: &Piece, steps: &mut Vec<Step>) {
     steps.clear();
     if let Some(text) = survey.image.text_at(piece.start) {
         let code = text.slice(piece.start, piece.end);
@@ -245,13 +245,6 @@ fn used(survey: &Survey<'_>, found: &mut Summaries, owns: &[Own], order: &[usize
     }
 }
 
-/// Adds to a set; tells whether it has changed.
-fn grow(set: &mut u32, with: u32) -> bool {
-    let changed = with & !*set != 0;
-    *set |= with;
-    changed
-}
-
 /// Runs something on all pieces in several threads.
 fn in_parts<T: Send>(survey: &Survey<'_>, run: impl Fn(Range<usize>) -> Vec<T> + Sync) -> Vec<T> {
     let pieces = survey.pieces.len();
@@ -305,6 +298,8 @@ pub(super) enum Behind {
     Nothing,
     /// What its callers may have left in registers.
     Callers,
+    /// These.
+    These(u32),
 }
 
 /// What is used from the start of each instruction of a piece on.
@@ -337,6 +332,7 @@ pub(super) fn find(
     let returned = match behind {
         Behind::Nothing => 0,
         Behind::Callers => convention.returned(clobbers),
+        Behind::These(registers) => registers,
     };
     // It returns to where this function would.
     let jumped = |callee: usize| {

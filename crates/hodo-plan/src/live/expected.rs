@@ -1,0 +1,93 @@
+//! What callers expect in registers when a function has returned, told by their code. [`Summary::clobbers`](super::Summary) tells
+//! what they cannot expect; this tells what none of them does, so it leaves more registers free. It takes one look at all callers of
+//! this image, by their calls and by jumps that end them. The convention holds for those in other files, and for calls through registers
+//! behind which no code uses more.
+
+use std::collections::VecDeque;
+
+use hodo_arch::code::{Convention, Flow, Step};
+
+use super::registers::{self, Behind, To};
+use super::{Summaries, grow};
+use crate::pieces;
+use crate::planner::Survey;
+
+/// By piece, what is of use when the function that it begins has returned to where it is called.
+pub(super) fn expected(
+    survey: &Survey<'_>,
+    summaries: &Summaries,
+    convention: &Convention,
+) -> Vec<u32> {
+    let least = convention.returned(convention.volatile);
+    let mut found = vec![least; survey.pieces.len()];
+    let mut open: VecDeque<usize> = (0..found.len()).collect();
+    let mut waits = vec![true; found.len()];
+    let (mut steps, mut live) = (Vec::new(), Vec::new());
+    // What is of use behind calls through registers, which may lead anywhere.
+    let mut anywhere = 0;
+    while let Some(index) = open.pop_front() {
+        waits[index] = false;
+        let piece = &survey.pieces[index];
+        registers::steps(survey, piece, &mut steps);
+        let behind = Behind::These(found[index]);
+        registers::find(
+            survey,
+            summaries,
+            piece,
+            behind,
+            &steps,
+            |_| false,
+            &mut live,
+        );
+        let mut tell = |to: usize, expects: u32| {
+            if grow(&mut found[to], expects) && !std::mem::replace(&mut waits[to], true) {
+                open.push_back(to);
+            }
+        };
+        let own = match behind {
+            Behind::These(own) => own,
+            _ => least,
+        };
+        let mut dead = false;
+        for (at, step) in steps.iter().enumerate() {
+            dead &= !survey.targets.any.get(step.addr);
+            if dead {
+                continue;
+            }
+            dead = step.flow.is_end();
+            let Some((to, called)) = target(survey, step, piece.start..piece.end) else {
+                continue;
+            };
+            let expects = if called { live[at + 1] } else { own };
+            match to {
+                To::Piece(to) | To::Inside(to) => tell(to, expects),
+                // By another link register, nothing is called that takes part in this.
+                To::Outside if step.reads != survey.image.isa.state() => anywhere |= expects,
+                To::Outside | To::Unknown => {}
+            }
+        }
+        // Where control goes on behind the last instruction, and where tables lead.
+        let next = pieces::starting(&survey.pieces, piece.end).filter(|_| !dead);
+        let led = summaries.outside.get(&index).into_iter().flatten();
+        let led = led.filter_map(|&addr| pieces::find(&survey.pieces, addr));
+        for to in next.into_iter().chain(led) {
+            tell(to, own);
+        }
+    }
+    for expected in &mut found {
+        *expected |= anywhere;
+    }
+    found
+}
+
+/// Where an instruction leads out of its piece, and whether that comes back to it.
+fn target(survey: &Survey<'_>, step: &Step, own: std::ops::Range<u64>) -> Option<(To, bool)> {
+    match step.flow {
+        Flow::Call(addr) => Some((registers::to(survey, addr), true)),
+        Flow::IndirectCall => Some((To::Outside, true)),
+        Flow::Jump(addr) | Flow::Branch(addr) if !own.contains(&addr) => {
+            Some((registers::to(survey, addr), false))
+        }
+        _ => None,
+    }
+}

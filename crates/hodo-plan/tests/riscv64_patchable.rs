@@ -1,0 +1,101 @@
+//! RISC-V functions that compilers left room in for tracers (`-fpatchable-function-entry`), and what of it the planner takes: a jump of
+//! eight bytes by a register that nobody needs, or of twelve that puts one on the stack.
+
+mod riscv;
+
+use hodo_arch::Via;
+use hodo_plan::model::{EntryOnlyReason, Mode, Plan, SitePlan, Tactic};
+use hodo_plan::{PlanOptions, plan};
+use riscv::compile;
+
+/// `t0`–`t6` but for `t2`, which nested functions are called with.
+const TEMPORARIES: u32 = 0xF000_0060;
+
+fn of(name: &str, source: &str, flags: &[&str]) -> Option<Plan> {
+    let path = compile(name, source, flags)?;
+    let bytes = std::fs::read(&path).expect("a program");
+    Some(plan(&path, &bytes, &PlanOptions::default()).expect("a plan"))
+}
+
+fn site<'p>(plan: &'p Plan, name: &str) -> &'p SitePlan {
+    let function = plan.functions.iter().find(|f| f.name == name);
+    match &function.unwrap_or_else(|| panic!("no {name}")).outcome {
+        Ok(site) => site,
+        Err(reason) => panic!("{name}: {reason}"),
+    }
+}
+
+/// The register of a jump of eight bytes.
+fn free(site: &SitePlan) -> u32 {
+    match site.via {
+        Via::Free(register) if site.patch_len == 8 => 1 << register,
+        _ => panic!("{site:x?}"),
+    }
+}
+
+#[test]
+fn the_convention_holds_where_no_caller_expects_more() {
+    let Some(plan) = of("patchable", "patchable.s", &[]) else {
+        return;
+    };
+    for name in ["eight", "sixteen", "tiny", "saved"] {
+        let site = site(&plan, name);
+        assert_eq!(site.tactic, Tactic::Site, "{name}");
+        assert_ne!(free(site) & TEMPORARIES, 0, "{name}");
+        // Stubs have them, too.
+        assert_eq!(site.free & TEMPORARIES, TEMPORARIES, "{name}");
+        assert_eq!(site.free_behind & TEMPORARIES, TEMPORARIES, "{name}");
+        // Nothing is moved but nops.
+        assert_eq!(site.displaced, site.patch..site.patch + 8, "{name}");
+        assert_eq!(site.mode, Mode::Call, "{name}");
+    }
+}
+
+#[test]
+fn what_a_caller_expects_stays() {
+    let Some(plan) = of("patchable-expects", "patchable.s", &[]) else {
+        return;
+    };
+    let (t1, t3, t6) = (1 << 6, 1 << 28, 1 << 31);
+    for (name, expected) in [("expects_two", t1 | t6), ("expects_by_jump", t3)] {
+        let site = site(&plan, name);
+        assert_eq!(free(site) & expected, 0, "{name}");
+        assert_eq!(site.free & TEMPORARIES, TEMPORARIES & !expected, "{name}");
+        let behind = site.free_behind & TEMPORARIES;
+        assert_eq!(behind, TEMPORARIES & !expected, "{name}");
+    }
+}
+
+#[test]
+fn a_register_is_kept_where_all_are_in_use() {
+    let Some(plan) = of("patchable-full", "patchable.s", &[]) else {
+        return;
+    };
+    let sixteen = site(&plan, "full_sixteen");
+    assert_eq!((sixteen.free, sixteen.free_behind), (0, 0));
+    assert!(matches!(sixteen.via, Via::Kept(_)), "{sixteen:x?}");
+    assert_eq!((sixteen.tactic, sixteen.patch_len), (Tactic::Site, 12));
+    // Eight bytes of nops are not enough for that.
+    let eight = site(&plan, "full_eight");
+    assert_eq!(eight.free, 0);
+    assert!(matches!(eight.via, Via::Kept(_)), "{eight:x?}");
+    assert!(eight.displaced.end > eight.patch + 8, "{eight:x?}");
+}
+
+#[test]
+fn what_a_function_reads_first_is_no_spare_register() {
+    let Some(plan) = of("patchable-reads", "patchable.s", &[]) else {
+        return;
+    };
+    let t2 = 1 << 7;
+    let nested = site(&plan, "nested");
+    assert_eq!((nested.free & t2, free(nested) & t2), (0, 0));
+    // Who calls by another link register has a convention of its own.
+    let save = site(&plan, "save");
+    assert_eq!(save.free, 0);
+    assert!(matches!(save.via, Via::Kept(_)), "{save:x?}");
+    assert_eq!(save.mode, Mode::EntryOnly(EntryOnlyReason::OtherLink));
+    let leaves = site(&plan, "leaves");
+    assert_eq!(leaves.mode, Mode::Call);
+    assert_ne!(free(leaves) & TEMPORARIES, 0);
+}
