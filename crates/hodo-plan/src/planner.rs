@@ -457,6 +457,7 @@ impl<'a> Planner<'a> {
         let reason = if let Some(mode) = named {
             return mode;
         } else if function.addr == self.image.entry
+            || facts.leads_on
             || cfa.is_some_and(|cfa| cfa != Cfa::Stack(self.image.isa.entry_frame()))
         {
             EntryOnlyReason::NotCalled

@@ -33,6 +33,8 @@ pub(crate) struct PieceFacts {
     pub reads_return: bool,
     /// It overwrites the return address.
     pub writes_return: bool,
+    /// It finds out where to go on behalf of its caller.
+    pub leads_on: bool,
     /// It uses memory below the stack pointer.
     pub red_zone: bool,
     pub invalid: bool,
@@ -227,6 +229,7 @@ fn one(
     };
     if let Some(link) = &link {
         facts.writes_return |= link.moves;
+        facts.leads_on = link.leads_on;
         let reads = link.reads.iter().map(|&addr| (index, addr));
         out.return_reads.extend(reads);
     }

@@ -59,6 +59,8 @@ fn modes_are_told_by_what_is_done_with_the_link_register() {
     assert_eq!(only("save"), Some(EntryOnlyReason::OtherLink));
     assert_eq!(only("who"), Some(EntryOnlyReason::ReadsReturnAddress));
     assert_eq!(only("elsewhere"), Some(EntryOnlyReason::MovesReturnAddress));
+    assert_eq!(only("resolver"), Some(EntryOnlyReason::NotCalled));
+    assert_eq!(only("by_pointer"), None);
     assert_eq!(only("_start"), Some(EntryOnlyReason::NotCalled));
 }
 

@@ -186,6 +186,9 @@ pub struct LinkUse {
     pub saves: Vec<(u64, Slot)>,
     /// It returns by that register with what was neither the return address nor taken from the stack.
     pub moves: bool,
+    /// It finds out by a call where to go, from what callers pass no arguments in, and jumps there with the return address that it was
+    /// entered with: lazy binding. What it leads to may return twice, or look at its return address.
+    pub leads_on: bool,
 }
 
 /// What the straight line of code from a function's entry does.

@@ -73,15 +73,37 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
 enum Held {
     /// The return address of the function.
     Own,
+    /// The same, taken back from the stack.
+    Back,
     /// Something else.
     Other,
+}
+
+/// `t0`, `t1`, `t3`–`t6`: no caller passes arguments in them. (`t2` is what nested functions are called with.)
+const NO_ARGUMENTS: u32 = 0xF000_0060;
+
+/// Whether the straight line of code from a function's entry, up to its first call, takes something from registers that no caller
+/// passes arguments in.
+fn takes_more_than_arguments(code: &[u8], addr: u64) -> bool {
+    let mut written = 0;
+    for scanned in Sweep::new(code, addr).take(LIMIT) {
+        let (reads, writes) = scanned.insn.general();
+        if reads & NO_ARGUMENTS & !written != 0 {
+            return true;
+        }
+        written |= writes;
+        if scanned.flow != Flow::Next {
+            break;
+        }
+    }
+    false
 }
 
 /// Follows all ways from the entry of a function. `code` is the function's, from `addr` on.
 #[must_use]
 pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
     let mut found = LinkUse::default();
-    // By half words: which of the two states was seen.
+    // By half words: which of the states was seen.
     let mut seen = vec![0u8; code.len() / 2 + 1];
     let mut open = vec![(addr, Held::Own)];
     while let Some((at, mut held)) = open.pop() {
@@ -101,10 +123,10 @@ pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
             }
             *mark |= bit;
             let (reads, writes) = insn.general();
-            if held == Held::Own && reads & 1 << RA != 0 && !is_usual(&insn) {
+            if held != Held::Other && reads & 1 << RA != 0 && !is_usual(&insn) {
                 found.reads.push(insn.addr);
             }
-            if held == Held::Own && insn.kind == Kind::Store(8) && insn.rs2() == RA {
+            if held != Held::Other && insn.kind == Kind::Store(8) && insn.rs2() == RA {
                 found.saves.push((
                     insn.addr,
                     match scanned.slot {
@@ -126,18 +148,23 @@ pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
                     found.moves |= held == Held::Other;
                     break;
                 }
+                Flow::IndirectJump => {
+                    found.leads_on |= held == Held::Back;
+                    break;
+                }
                 _ => break,
             }
             if writes & 1 << RA != 0 {
                 let restores = matches!(insn.kind, Kind::Load(8))
                     && matches!(insn.rs1(), SP | FRAME)
                     && insn.rd() == RA;
-                held = if restores { Held::Own } else { Held::Other };
+                held = if restores { Held::Back } else { Held::Other };
             }
         }
     }
     found.reads.sort_unstable();
     found.reads.dedup();
+    found.leads_on &= takes_more_than_arguments(code, addr);
     found
 }
 

@@ -96,6 +96,37 @@
 	ret
 	end	elsewhere
 
+# Lazy binding: is told by t0 and t1 what to look for, and goes there with all that its caller has passed.
+	func	resolver
+	addi	sp, sp, -32
+	sd	ra, 24(sp)
+	sd	a0, 16(sp)
+	slli	a1, t1, 1
+	mv	a0, t0
+	call	puts@plt
+	mv	t1, a0
+	ld	a0, 16(sp)
+	ld	ra, 24(sp)
+	addi	sp, sp, 32
+	jr	t1
+	end	resolver
+
+# A usual function that ends with a call by a pointer.
+	func	by_pointer
+	addi	sp, sp, -32
+	sd	ra, 24(sp)
+	sd	s0, 16(sp)
+	ld	s0, 8(a0)
+	li	t1, 7
+	sd	t1, 0(a0)
+	call	puts@plt
+	mv	t1, s0
+	ld	s0, 16(sp)
+	ld	ra, 24(sp)
+	addi	sp, sp, 32
+	jr	t1
+	end	by_pointer
+
 # Compares and swaps: the sequence begins at its third instruction.
 	func	swap
 	addi	a4, a1, 0
