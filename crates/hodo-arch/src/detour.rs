@@ -228,6 +228,15 @@ pub enum DetourError {
     TooManyValues,
 }
 
+/// The numbers that deeds compute.
+pub(crate) fn computed(deeds: &[Deed]) -> impl Iterator<Item = &Test> {
+    let histograms = deeds.iter().filter_map(|deed| match deed {
+        Deed::Histogram(histogram) => Some(histogram.tests()),
+        _ => None,
+    });
+    histograms.flatten()
+}
+
 /// Words that the values of an event may have.
 pub const MOST_WORDS: usize = 4096;
 /// Values that an event may have.

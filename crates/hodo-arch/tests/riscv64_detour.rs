@@ -18,8 +18,8 @@ use detours::{
     BASE, BLOCK, CHUNK, COUNTER, Run, TABLE, TABLE_SIZE, adds, block, count, event, hit, state,
 };
 use hodo_arch::detour::{
-    Action, Atom, Bits, Comparison, Counter, Deed, Fetch, HEAD, Histogram, Key, Part, Source, Test,
-    Text, When,
+    Action, Arithmetic, Atom, Bits, Comparison, Counter, Deed, Fetch, HEAD, Histogram, Key, Part,
+    Source, Test, Text, When,
 };
 use machine::Machine;
 
@@ -178,19 +178,29 @@ fn histograms_count_by_their_keys() {
     let mut random = Random(5);
     let a2 = || Fetch::Word(Source::Register(12));
     let a3 = Fetch::Text(Source::Register(13), 0);
-    for round in 0..40 {
+    for round in 0..48 {
         let values = vec![a2(), a3.clone(), Fetch::Load(Source::Register(14), 0, 8)];
         let number = || Test::Value(0, Bits::ALL);
-        let keys = match round % 5 {
+        // Of some numbers a division by zero.
+        let divided = || {
+            let (number, three) = (Box::new(number()), Box::new(Test::Number(3)));
+            let by = Test::Combine(Arithmetic::And, false, number.clone(), three);
+            Test::Combine(Arithmetic::Divide, false, number, Box::new(by))
+        };
+        let keys = match round % 6 {
             0 => vec![Key::Number(number(), Part::Each)],
             1 => vec![Key::Number(number(), Part::Log2)],
             2 => vec![Key::Number(number(), Part::Linear(10, true))],
             3 => vec![Key::Number(number(), Part::Linear(10, false))],
+            5 => vec![
+                Key::Number(number(), Part::Each),
+                Key::Number(divided(), Part::Each),
+            ],
             _ => vec![Key::Text(Text::Value(1))],
         };
         let histogram = Histogram {
             table: (TABLE - BASE) as i64,
-            size: if round % 5 == 4 { 2 } else { 12 },
+            size: if round % 6 == 4 { 2 } else { 12 },
             keys: keys.clone(),
             sums: vec![Test::Value(2, Bits::ALL)],
         };
@@ -221,10 +231,14 @@ fn histograms_count_by_their_keys() {
             let run = Run::new(&mut machine, &[hit(0, &action, &mut random)], &now);
             let model = Model::new(&now, &values);
             let sum = model.number(&Test::Value(2, Bits::ALL));
-            let key = match keys[0] {
-                Key::Number(_, part) => vec![model::part(now.x[12], part)],
-                _ => model.text_words(1),
+            let part = |key: &Key| match key {
+                Key::Number(test, part) => Some(vec![model::part(model.number(test)?, *part)]),
+                _ => Some(model.text_words(1)),
             };
+            let key: Option<Vec<_>> = keys.iter().map(part).collect();
+            let key = key.map(|key| key.concat());
+            let sum = sum.filter(|_| key.is_some());
+            let key = key.unwrap_or_default();
             match (
                 sum,
                 seen.len() < histogram.size as usize || seen.contains_key(&key),

@@ -1,9 +1,10 @@
 //! The parts of an ELF file that the planner looks at.
 
 use crate::model::PlanError;
+use crate::relocated::unpack;
 use hodo_arch::code::Isa;
 use object::elf;
-use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, SectionHeader};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{
     Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SectionFlags,
 };
@@ -154,26 +155,6 @@ impl<'a> Image<'a> {
         Some(id.iter().map(|b| format!("{b:02x}")).collect())
     }
 
-    /// Whether the dynamic linker changes code (`DT_TEXTREL`, or that flag in `DT_FLAGS`).
-    pub fn relocates_code(&self) -> bool {
-        let endian = self.file.endian();
-        let data = self.file.data();
-        self.file.elf_program_headers().iter().any(|header| {
-            let Ok(Some(entries)) = header.dynamic(endian, data) else {
-                return false;
-            };
-            let known = entries
-                .iter()
-                .take_while(|entry| entry.d_tag(endian) != u64::from(elf::DT_NULL));
-            known.into_iter().any(|entry| {
-                let tag = entry.d_tag(endian);
-                tag == u64::from(elf::DT_TEXTREL)
-                    || tag == u64::from(elf::DT_FLAGS)
-                        && entry.d_val(endian) & u64::from(elf::DF_TEXTREL) != 0
-            })
-        })
-    }
-
     pub fn has_section(&self, name: &str) -> bool {
         self.file.section_by_name(name).is_some()
     }
@@ -230,28 +211,13 @@ impl<'a> Image<'a> {
             let (SHT_RELR, Ok(entries)) = (header.sh_type(endian), section.data()) else {
                 continue;
             };
-            let mut word_at = |addr: u64| {
+            unpack(entries, |addr| {
                 if let Some(data) = self.data_at(addr)
                     && let [word] = data.slice(addr, addr.saturating_add(8)).as_chunks::<8>().0
                 {
                     found(addr, u64::from_le_bytes(*word));
                 }
-            };
-            let mut at = 0u64;
-            for entry in entries.as_chunks::<8>().0 {
-                let entry = u64::from_le_bytes(*entry);
-                if entry & 1 == 0 {
-                    word_at(entry);
-                    at = entry.wrapping_add(8);
-                    continue;
-                }
-                for bit in 1..64u64 {
-                    if entry >> bit & 1 == 1 {
-                        word_at(at.wrapping_add((bit - 1) * 8));
-                    }
-                }
-                at = at.wrapping_add(63 * 8);
-            }
+            });
         }
     }
 }

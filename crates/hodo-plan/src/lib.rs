@@ -19,6 +19,7 @@ mod pieces;
 mod planner;
 mod probes;
 mod regions;
+mod relocated;
 mod restarts;
 mod sites;
 mod statics;

@@ -78,6 +78,15 @@ impl Words {
 }
 
 impl Histogram {
+    /// The numbers that it computes.
+    pub fn tests(&self) -> impl Iterator<Item = &Test> {
+        let keys = self.keys.iter().filter_map(|key| match key {
+            Key::Number(test, _) => Some(test),
+            Key::Text(_) => None,
+        });
+        keys.chain(&self.sums)
+    }
+
     /// How large its parts are.
     #[must_use]
     pub fn words(&self) -> Words {

@@ -25,6 +25,7 @@ use super::plan::options;
 use super::registers::{SP, TP, ZERO};
 use super::relocate::{Relocated, relocate_apart};
 use crate::Via;
+use crate::detour::computed;
 pub use crate::detour::*;
 use crate::stub::{Layout, Runtime};
 use crate::track::{Row, Rule};

@@ -20,6 +20,7 @@ use alloc::vec::Vec;
 use super::emit::{Code, Pending};
 use super::relocate::relocate_apart;
 use super::stub::{Layout, Runtime};
+use crate::detour::computed;
 pub use crate::detour::*;
 pub use block::size;
 use event::emit_event;

@@ -25,8 +25,7 @@ fn bias(plan: &Plan) -> u64 {
 /// The plan of this program, and its file.
 fn plan() -> (Plan, Vec<u8>) {
     let path = std::env::current_exe().expect("this program");
-    let mut bytes = std::fs::read(&path).expect("this program");
-    forget_text_relocations(&mut bytes);
+    let bytes = std::fs::read(&path).expect("this program");
     let options = PlanOptions {
         threads: 2,
         ..PlanOptions::default()
@@ -35,35 +34,6 @@ fn plan() -> (Plan, Vec<u8>) {
         hodo_plan::plan(&path, &bytes, &options).expect("a plan"),
         bytes,
     )
-}
-
-/// GNU's linker 2.40 says that code is relocated where relocations are left that do nothing.
-fn forget_text_relocations(file: &mut [u8]) {
-    const PT_DYNAMIC: u64 = 2;
-    const DT_TEXTREL: u64 = 0x16;
-    const DT_FLAGS: u64 = 0x1E;
-    const DF_TEXTREL: u64 = 4;
-    let word = |file: &[u8], at: usize, len: usize| {
-        let mut word = [0; 8];
-        word[..len].copy_from_slice(&file[at..at + len]);
-        u64::from_le_bytes(word)
-    };
-    let headers = word(file, 32, 8) as usize;
-    let dynamic = (0..word(file, 56, 2) as usize)
-        .map(|index| headers + index * 56)
-        .find(|&at| word(file, at, 4) == PT_DYNAMIC)
-        .expect("a dynamic program");
-    let (at, len) = (word(file, dynamic + 8, 8), word(file, dynamic + 32, 8));
-    for entry in (at as usize..(at + len) as usize).step_by(16) {
-        match word(file, entry, 8) {
-            DT_TEXTREL => file[entry..entry + 8].copy_from_slice(&0x6FFF_FDF5u64.to_le_bytes()),
-            DT_FLAGS => {
-                let flags = word(file, entry + 8, 8) & !DF_TEXTREL;
-                file[entry + 8..entry + 16].copy_from_slice(&flags.to_le_bytes());
-            }
-            _ => {}
-        }
-    }
 }
 
 /// What is done while it is recorded: it has loops, calls through pointers, allocations, library calls.

@@ -6,7 +6,9 @@ use super::super::registers::{TP, ZERO};
 use super::asm::{Asm, If, Label};
 use super::condition::{Needs, Writer, kept_at};
 use super::frame::{self, Frame};
-use super::{Block, Cold, Deed, DetourError, Fetch, Layout, Probing, Register, Source, emit_count};
+use super::{
+    Block, Cold, Deed, DetourError, Fetch, Layout, Probing, Register, Source, computed, emit_count,
+};
 
 /// The register in which functions return.
 const A0: Register = 10;
@@ -116,11 +118,8 @@ pub(super) fn emit_block(
     Ok(())
 }
 
-/// What the condition needs, found by writing it somewhere.
+/// What the condition needs, and what deeds compute, found by writing it somewhere.
 fn needs(layout: &Layout, block: &Block) -> Needs {
-    let Some(condition) = &block.condition else {
-        return Needs::default();
-    };
     let mut asm = Asm::default();
     let out = asm.label();
     let mut probing = Probing {
@@ -130,11 +129,21 @@ fn needs(layout: &Layout, block: &Block) -> Needs {
         frame: Frame::new(frame::ALL, 0, 0, 0),
         cold: &mut Cold::default(),
     };
-    let needs = Needs::default();
-    let mut writer = Writer::new(&mut probing, &block.values, needs, 0, out);
-    let mut out = writer.out;
-    writer.jump(condition, false, &mut out);
-    writer.needs
+    let mut needs = Needs::default();
+    if let Some(condition) = &block.condition {
+        let mut writer = Writer::new(&mut probing, &block.values, needs, 0, out);
+        let mut out = writer.out;
+        writer.jump(condition, false, &mut out);
+        needs = writer.needs;
+    }
+    for test in computed(&block.deeds) {
+        let nothing = Needs::default();
+        let mut writer = Writer::new(&mut probing, &block.values, nothing, 0, out);
+        writer.number(test);
+        needs.scratch = needs.scratch.max(writer.needs.scratch);
+        needs.texts |= writer.needs.texts;
+    }
+    needs
 }
 
 /// What a deed finds.

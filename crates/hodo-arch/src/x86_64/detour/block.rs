@@ -6,7 +6,9 @@ use super::condition::{Label, Needs, Writer, kept_at};
 use super::event::{emit_record, emit_source};
 use super::hist::emit_histogram;
 use super::saved::Saved;
-use super::{Block, Cold, Counter, Deed, DetourError, RCX, RDX, Register, Source, emit_count};
+use super::{
+    Block, Cold, Counter, Deed, DetourError, RCX, RDX, Register, Source, computed, emit_count,
+};
 use crate::x86_64::emit::Code;
 use crate::x86_64::stub::Layout;
 
@@ -105,7 +107,7 @@ pub(super) fn emit_block(
     Ok(())
 }
 
-/// What the condition needs, found by writing it somewhere.
+/// What the condition needs, and what deeds compute, found by writing it somewhere.
 fn needs(block: &Block) -> Needs {
     let mut bytes = Vec::new();
     let mut code = Code::new(&mut bytes, 0);
@@ -117,7 +119,13 @@ fn needs(block: &Block) -> Needs {
         let mut out = Label::new();
         writer.jump(condition, false, &mut out);
     }
-    writer.needs
+    let mut needs = writer.needs;
+    for test in computed(&block.deeds) {
+        let mut writer = writing(&mut code, &saved, block, 0, Needs::default(), 0);
+        writer.number(test);
+        needs.scratch = needs.scratch.max(writer.needs.scratch);
+    }
+    needs
 }
 
 /// What a deed finds.

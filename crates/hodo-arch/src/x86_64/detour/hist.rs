@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::block::Given;
-use super::condition::{JA, JNE, Label};
+use super::condition::{JA, JNE, Label, Writer};
 use super::saved::Saved;
 use super::{Cold, HEAD, Histogram, Key, Part, R8, R9, RCX, RDX, STRING, Text};
 use crate::x86_64::emit::Code;
@@ -28,16 +28,14 @@ pub(super) fn emit_histogram(
     let frame = saved.frame(code, words.keys + words.sums + 1);
     let saved_now = saved.clone();
     let word = |number: usize| saved_now.word(frame, number);
-    let mut loads = Vec::new();
+    let mut lost = Lost::new();
     let mut at = 0;
     for key in &histogram.keys {
-        put_key(code, &saved_now, key, (&given, at, frame), &mut loads);
+        put_key(code, &saved_now, key, (&given, at, frame), &mut lost);
         at += key.words();
     }
     for sum in &histogram.sums {
-        let mut writer = given.writer(code, &saved_now);
-        writer.number(sum);
-        loads.append(&mut writer.loads);
+        lost.from(given.writer(code, &saved_now), |writer| writer.number(sum));
         code.op32(&STORE, word(at));
         at += 1;
     }
@@ -48,10 +46,35 @@ pub(super) fn emit_histogram(
         histogram,
         frame,
     };
-    let unread = table.emit();
+    let unread = table.emit(lost.jumps);
     cold.leave
-        .extend(loads.into_iter().map(|load| (load, unread)));
+        .extend(lost.loads.into_iter().map(|load| (load, unread)));
     saved.back(code, mark);
+}
+
+/// Where a hit is lost, for something cannot be computed.
+struct Lost {
+    /// Loads that may fault.
+    loads: Vec<u64>,
+    /// Jumps.
+    jumps: Label,
+}
+
+impl Lost {
+    fn new() -> Self {
+        Self {
+            loads: Vec::new(),
+            jumps: Label::new(),
+        }
+    }
+
+    /// Has something computed.
+    fn from(&mut self, mut writer: Writer<'_, '_>, compute: impl FnOnce(&mut Writer<'_, '_>)) {
+        core::mem::swap(&mut writer.out, &mut self.jumps);
+        compute(&mut writer);
+        core::mem::swap(&mut writer.out, &mut self.jumps);
+        self.loads.append(&mut writer.loads);
+    }
 }
 
 /// Brings a key into the frame, from word `at` on.
@@ -60,14 +83,12 @@ fn put_key(
     saved: &Saved,
     key: &Key,
     (given, at, frame): (&Given<'_>, usize, usize),
-    loads: &mut Vec<u64>,
+    lost: &mut Lost,
 ) {
     let word = |number: usize| saved.word(frame, at + number);
     match key {
         Key::Number(test, part) => {
-            let mut writer = given.writer(code, saved);
-            writer.number(test);
-            loads.append(&mut writer.loads);
+            lost.from(given.writer(code, saved), |writer| writer.number(test));
             put_part(code, saved, *part, given);
             code.op32(&STORE, word(0));
         }
@@ -82,12 +103,10 @@ fn put_key(
             for number in 0..STRING / 8 {
                 code.op32(&STORE, word(number));
             }
-            let mut writer = given.writer(code, saved);
-            writer.word(*value);
-            loads.append(&mut writer.loads);
+            lost.from(given.writer(code, saved), |writer| writer.word(*value));
             code.raw(&[0x45, 0x31, 0xC0]); // xor r8d, r8d
             let next = code.here();
-            loads.push(next);
+            lost.loads.push(next);
             code.raw(&[0x46, 0x8A, 0x0C, 0x00]); // mov r9b, [rax+r8]
             code.op32(&[0x46, 0x88, 0x8C, 0x04], word(0)); // mov [rsp+r8+word], r9b
             code.raw(&[0x45, 0x84, 0xC9]); // test r9b, r9b
@@ -169,8 +188,8 @@ impl Table<'_, '_> {
         self.given.writer(self.code, self.saved).bind(label);
     }
 
-    /// The keys are in the frame, the sums behind them. Tells where to go on if one cannot be read.
-    fn emit(&mut self) -> u64 {
+    /// The keys are in the frame, the sums behind them. Tells where to go on if one cannot be read, to which `lost` leads.
+    fn emit(&mut self, lost: Label) -> u64 {
         let words = self.histogram.words();
         let slots = Histogram::slots(self.histogram.size);
         let sums_at = 16;
@@ -246,6 +265,7 @@ impl Table<'_, '_> {
         self.code.op32(&[0x25], (slots - 1) as u32); // and eax, slots-1
         self.code.branch(&[0xE9], again);
         let unread = self.code.here();
+        self.bind(lost);
         self.table();
         self.code.raw(&[0xF0, 0x48, 0xFF, 0x41, 0x10]); // lock inc qword [rcx+16]
         self.bind(end);

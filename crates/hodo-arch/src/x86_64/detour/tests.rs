@@ -151,6 +151,61 @@ fn the_stack_is_balanced() {
     }
 }
 
+/// A hit whose key is divided by zero goes to where such hits are counted, as one does whose key cannot be read.
+#[test]
+fn divisions_by_zero_in_histograms_are_lost_hits() {
+    let value = |index| Box::new(Test::Value(index, Bits::ALL));
+    let divided = |by| Test::Combine(Arithmetic::Divide, true, value(0), by);
+    let masked = Test::Combine(Arithmetic::And, false, value(1), value(0));
+    let action = Action::Block(Box::new(Block {
+        base: 88,
+        switch: None,
+        condition: None,
+        values: vec![
+            Fetch::Word(Source::Register(RAX)),
+            Fetch::Load(Source::Register(7), 0, 8),
+        ],
+        deeds: vec![Deed::Histogram(Histogram {
+            table: -4096,
+            size: 10,
+            keys: vec![Key::Number(divided(value(1)), Part::Each)],
+            sums: vec![divided(Box::new(masked))],
+        })],
+    }));
+    let probe = Probe {
+        offset: 0,
+        when: When::Hit,
+        flags_dead: false,
+        free: 0,
+        action: &action,
+    };
+    let (bytes, detour) = emitted(&[0xB8, 1, 0, 0, 0], &[probe]).expect("a detour");
+    let unread = detour.faults[0].1;
+    assert!(detour.faults.iter().all(|fault| fault.1 == unread));
+    let mut decoder = Decoder::with_ip(64, &bytes, 0x20_0000, DecoderOptions::NONE);
+    let instructions: Vec<_> = decoder.iter().collect();
+    let after_test = |pair: &&[iced_x86::Instruction]| {
+        pair[0].mnemonic() == Mnemonic::Test && pair[0].op0_register() == iced_x86::Register::RCX
+    };
+    let zero: Vec<_> = instructions.windows(2).filter(after_test).collect();
+    assert_eq!(zero.len(), 2);
+    for pair in zero {
+        assert_eq!(pair[1].mnemonic(), Mnemonic::Je);
+        assert_eq!(pair[1].near_branch_target(), unread);
+    }
+    // What is computed in between has a place of its own: no two words of the frame are one.
+    let stored = instructions.iter().filter(|instruction| {
+        instruction.mnemonic() == Mnemonic::Mov
+            && instruction.op0_kind() == iced_x86::OpKind::Memory
+            && instruction.memory_base() == iced_x86::Register::RSP
+    });
+    let mut places: Vec<_> = stored.map(|one| one.memory_displacement64()).collect();
+    let count = places.len();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!((places.len(), count), (4, 4));
+}
+
 #[test]
 fn every_load_has_a_way_out() {
     let action = event();
