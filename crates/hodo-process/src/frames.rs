@@ -4,7 +4,7 @@
 use anyhow::Result;
 use hodo_trace::format::SHADOW_DISTANCE;
 
-use crate::machine::{RETURNS_BELOW, STUB_FRAME, frame, is_frame};
+use crate::machine::{RETURNS_BELOW, STUB_FRAME, STUB_LOWER, frame, is_frame};
 use crate::maps::Mapping;
 use crate::remote::{self, Memory};
 
@@ -35,8 +35,8 @@ pub enum Return {
 /// What became of return addresses.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// Where they are.
-    pub slots: Vec<u64>,
+    /// The addresses by which unwinders know the frames of stubs that they led to.
+    pub frames: Vec<u64>,
     /// Where one is for which no real one was found.
     pub lost: Vec<u64>,
 }
@@ -165,18 +165,19 @@ fn restore_page(
     }
     for (at, present) in (from..).step_by(8).zip(now.chunks_exact(8)) {
         let present = u64::from_le_bytes(present.try_into().unwrap_or_default());
-        let address = match is_return(present) {
+        let kept = |s| self::shadow(memory, s).map(|address| (s, address));
+        let found = match is_return(present) {
             None => continue,
-            Some(Return::Below(distance)) => self::shadow(memory, at + distance),
+            Some(Return::Below(distance)) => kept(at + distance),
             // S is a multiple of 16. What else has a shadow there is of calls that were made deeper in the stack.
             Some(Return::Somewhere) => ((at + 8).next_multiple_of(16)..=at + RETURNS_BELOW)
                 .step_by(16)
-                .find_map(|s| self::shadow(memory, s)),
+                .find_map(kept),
         };
-        match address {
-            Some(address) => {
+        match found {
+            Some((s, address)) => {
                 memory.write(at, &address.to_le_bytes())?;
-                restored.slots.push(at);
+                restored.frames.push(s - STUB_FRAME);
             }
             // Where the place itself tells S, it is a copy of a return address, which nobody returns to.
             None if RETURNS_BELOW == 0 => {}
@@ -187,7 +188,8 @@ fn restore_page(
 }
 
 /// An exception on its way remembers its handler by the address of the frame below (`private_2` of `_Unwind_Exception`, in the
-/// unwinders of gcc), which has changed where that was a stub's: by [`STUB_FRAME`]. `pointers`: where exceptions may be.
+/// unwinders of gcc), which has changed where that was a stub's, one of `stubs`: by [`STUB_LOWER`]. `pointers`: where exceptions
+/// may be.
 ///
 /// # Errors
 /// If the process's memory cannot be written.
@@ -195,7 +197,7 @@ pub fn correct_exceptions(
     memory: &Memory,
     maps: &[Mapping],
     pointers: impl Iterator<Item = u64>,
-    slots: &[u64],
+    stubs: &[u64],
 ) -> Result<()> {
     let mut done = Vec::new();
     for at in pointers.filter(|at| at % 16 == 0) {
@@ -211,9 +213,9 @@ pub fn correct_exceptions(
         let (class, stop, frame) = (word(&header, 0), word(&header, 16), word(&header, 24));
         if class != Some(0)
             && stop == Some(0)
-            && let Some(frame) = frame.filter(|frame| slots.contains(frame))
+            && let Some(frame) = frame.filter(|frame| stubs.contains(frame))
         {
-            memory.write(at + 24, &(frame + STUB_FRAME).to_le_bytes())?;
+            memory.write(at + 24, &(frame + STUB_LOWER).to_le_bytes())?;
             done.push(at);
         }
     }

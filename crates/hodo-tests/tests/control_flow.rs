@@ -119,6 +119,19 @@ fn cplusplus_exceptions_caught() {
 }
 
 #[test]
+fn cplusplus_exceptions_through_small_frames() {
+    for kind in Kind::GLIBC {
+        let program = build("small_frames.cc", kind, &[]);
+        for options in [&[][..], &["-l"]] {
+            let trace = Run::new(&format!("small_frames-{kind:?}"), &program).same(options);
+            if kind.has_names() {
+                trace.has_calls(&[("outer", 20), ("inner", 40), ("throws", 40)]);
+            }
+        }
+    }
+}
+
+#[test]
 fn cplusplus_exceptions_uncaught() {
     for kind in Kind::GLIBC {
         let program = build("exceptions.cc", kind, &[]);

@@ -1,7 +1,8 @@
 //! Frame information for an island: how unwinders get from any instruction of it to the traced function's caller.
 //!
-//! In a stub, CFA = S − 16 (it must differ from the CFA of the function that the stub calls, which is S, or libgcc takes the
-//! stub for the frame that handles an exception), and the caller's stack pointer is CFA + 16. The return address is in its
+//! In a stub, CFA = S − 8 (it must differ from the CFA of the function that the stub calls, which is S, or libgcc takes the
+//! stub for the frame that handles an exception; and from that of any other function, which is a multiple of 16), and the
+//! caller's stack pointer is CFA + 8. The return address is in its
 //! register, or from the store on in the shadow. In displaced instructions CFA = S, as in the original code. Rows say what
 //! changes, one instruction after the other; what a table begins with is the place to which bodies return.
 //!
@@ -23,8 +24,8 @@ use super::track::{CALLEE_SAVED, Row, Rule};
 
 /// Bytes of a unit of code in tables.
 const UNIT: u32 = 2;
-/// CFA is so far below S in stubs: twice the unit of distances in tables, with their sign.
-const BELOW: i32 = 16;
+/// CFA is so far below S in stubs: the unit of distances in tables, with their sign.
+const BELOW: i32 = 8;
 
 /// A number of one byte, with its sign.
 fn sleb(value: i32) -> u8 {

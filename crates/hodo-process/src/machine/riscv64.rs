@@ -431,8 +431,10 @@ pub fn return_below(kept: Option<i32>) -> Option<u64> {
 
 /// It is no farther below than this.
 pub const RETURNS_BELOW: u64 = 1024;
-/// By so much a stub's frame is lower than that of the function would be.
-pub const STUB_FRAME: u64 = 0;
+/// Unwinders know a stub's frame by the address so far below S,
+pub const STUB_FRAME: u64 = 8;
+/// which is by so much lower than that of the function would be.
+pub const STUB_LOWER: u64 = 8;
 
 /// Does a signal handler's frame begin at these bytes of a stack?
 pub fn is_frame(stack: &[u8], _memory: &Memory, maps: &[Mapping]) -> bool {

@@ -349,8 +349,10 @@ pub fn return_below(_kept: Option<i32>) -> Option<u64> {
 
 /// It is no farther below than this.
 pub const RETURNS_BELOW: u64 = 0;
-/// By so much a stub's frame is lower than that of the function would be.
-pub const STUB_FRAME: u64 = 8;
+/// Unwinders know a stub's frame by the address so far below S,
+pub const STUB_FRAME: u64 = 0;
+/// which is by so much lower than that of the function would be.
+pub const STUB_LOWER: u64 = 8;
 
 /// Does a signal handler's frame begin at these bytes of a stack?
 pub fn is_frame(stack: &[u8], memory: &Memory, maps: &[Mapping]) -> bool {

@@ -428,8 +428,8 @@ fn settle(
     }
     if space.stubs.iter().any(|stubs| !stubs.is_empty()) || !space.copies.is_empty() {
         let restored = frames::restore_returns(first, memory, &stacks, &mut is_return)?;
-        if !restored.slots.is_empty() {
-            frames::correct_exceptions(memory, maps, pointers.into_iter(), &restored.slots)?;
+        if !restored.frames.is_empty() {
+            frames::correct_exceptions(memory, maps, pointers.into_iter(), &restored.frames)?;
         }
         // Below the stack pointer there is nothing to return to; elsewhere, it may be what was left there.
         let stack = |at: u64| stacks.iter().find(|m| (m.start..m.end).contains(&at));
