@@ -6,7 +6,7 @@ use std::ops::{Range, RangeInclusive};
 use hodo_arch::Via;
 
 use crate::bits::Bits;
-use crate::model::{Extra, ProbePlan, ProbeSite, Spare, Tactic};
+use crate::model::{Extra, ProbePlan, ProbeSite, ProbedInsn, Spare, Tactic};
 use crate::planner::Survey;
 
 /// Bytes of the shortest long jump that there is.
@@ -30,11 +30,7 @@ pub(crate) struct Region {
     pub block: bool,
     /// Something branches into the middle of its only instruction: its bytes stay in use.
     pub used: bool,
-    pub probes: Vec<u64>,
-    pub flags_dead: Vec<bool>,
-    /// Registers that are free, as [`ProbeSite::free`] has them.
-    pub free: Vec<u32>,
-    pub joined: Vec<bool>,
+    pub probes: Vec<ProbedInsn>,
 }
 
 /// The part of padding that nothing leads to.
@@ -148,8 +144,8 @@ fn pun(survey: &Survey<'_>, region: &Region, occupied: &Bits) -> Option<u64> {
 fn traps(survey: &Survey<'_>, region: Region, plan: &mut ProbePlan) {
     let isa = survey.image.isa;
     let text = survey.image.text_at(region.start);
-    let facts = region.flags_dead.into_iter().zip(region.free);
-    for (addr, (flags_dead, free)) in region.probes.into_iter().zip(facts) {
+    for probe in region.probes {
+        let addr = probe.addr;
         let code = text.map_or(&[][..], |text| text.slice(addr, region.end));
         let Some(step) = isa.sweep(code, addr).next() else {
             continue;
@@ -160,12 +156,12 @@ fn traps(survey: &Survey<'_>, region: Region, plan: &mut ProbePlan) {
             patch_len: isa.trap_len() as u8,
             displaced: addr..step.end(),
             extra: Extra::None,
-            probes: vec![addr],
-            flags_dead: vec![flags_dead],
-            joined: vec![false],
+            probes: vec![ProbedInsn {
+                joined: false,
+                ..probe
+            }],
             via: Via::Nothing,
             spare: Spare::default(),
-            free: vec![free],
         });
     }
 }
@@ -174,15 +170,12 @@ fn site(region: Region, tactic: Tactic, len: u64, extra: Extra) -> ProbeSite {
     ProbeSite {
         via: region.via,
         spare: region.spare,
-        free: region.free,
         tactic,
         patch: region.start,
         patch_len: len as u8,
         displaced: region.start..region.end,
         extra,
         probes: region.probes,
-        flags_dead: region.flags_dead,
-        joined: region.joined,
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Live<'s> {
 }
 
 enum Known {
-    /// Starts of pieces that use the flags that they are entered with.
+    /// Starts of pieces that use no flags which they are entered with.
     Flags(Bits),
     /// What all functions do.
     Registers(Summaries),
@@ -61,7 +61,7 @@ impl<'s> Live<'s> {
         Self {
             keep,
             known: match survey.image.isa.convention() {
-                None => Known::Flags(asking(survey)),
+                None => Known::Flags(ignoring(survey)),
                 Some(convention) => Known::Registers(registers::summaries(survey, &convention)),
             },
             survey,
@@ -95,7 +95,7 @@ impl<'s> Live<'s> {
         live: &mut Vec<u32>,
     ) {
         match &self.known {
-            Known::Flags(asking) => {
+            Known::Flags(ignoring) => {
                 let all = self.survey.image.isa.state();
                 let targets = &self.survey.targets;
                 let returned = match targets.returns_flags.first(piece.start..piece.end) {
@@ -103,7 +103,7 @@ impl<'s> Live<'s> {
                     None => 0,
                 };
                 let leaving = |flow: Flow, _: u32| match flow {
-                    Flow::Call(callee) => called(self.survey, asking, callee),
+                    Flow::Call(callee) => called(self.survey, ignoring, callee),
                     Flow::IndirectCall => 0,
                     Flow::Return { .. } => returned,
                     _ => all,
@@ -142,6 +142,13 @@ fn grow(set: &mut u32, with: u32) -> bool {
     changed
 }
 
+/// A branch back, and what was known to be used where it leads to when it was looked at.
+struct Back {
+    from: usize,
+    to: usize,
+    known: u32,
+}
+
 /// Goes backwards through the code of a piece. `leaving` tells what is used where control goes to somewhere else or comes back from it,
 /// of which it gets what is used behind. `all` is everything there is, `end` what is used behind the piece. Jumps through registers also lead to
 /// those instructions.
@@ -156,18 +163,35 @@ fn solve(
 ) {
     let count = steps.len();
     let range = piece.start..piece.end;
-    let at = |addr: u64| steps.binary_search_by_key(&addr, |step| step.addr).ok();
     live.clear();
     live.resize(count, 0);
     live.push(end);
+    // In the order in which they are looked at.
+    let mut back: Vec<Back> = Vec::new();
+    let mut from = count;
     for _ in 0..PASSES {
         let mut changed = false;
-        for index in (0..count).rev() {
+        let mut at = back.partition_point(|back| back.from >= from);
+        for index in (0..from).rev() {
             let step = &steps[index];
             let next = live[index + 1];
-            let to = |to: u64| match range.contains(&to) {
-                true => at(to).map_or(all, |target| live[target]),
-                false => leaving(step.flow, next),
+            let mut to = |to: u64| {
+                if !range.contains(&to) {
+                    return leaving(step.flow, next);
+                }
+                let Ok(to) = steps.binary_search_by_key(&to, |step| step.addr) else {
+                    return all;
+                };
+                let known = live[to];
+                if to <= index {
+                    let from = index;
+                    match back.get_mut(at) {
+                        Some(back) => back.known = known,
+                        None => back.push(Back { from, to, known }),
+                    }
+                    at += 1;
+                }
+                known
             };
             let after = match step.flow {
                 Flow::Next => next,
@@ -186,50 +210,51 @@ fn solve(
             changed |= before != live[index];
             live[index] = before;
         }
-        if !changed {
-            return;
-        }
+        // From the last place on at which less was known.
+        let stale = back.iter().find(|back| live[back.to] != back.known);
+        from = match stale {
+            _ if !led_to.is_empty() && changed => count,
+            Some(back) => back.from + 1,
+            None => return,
+        };
     }
     // As good as never: loops in loops in loops.
     live.fill(all);
 }
 
 /// The flags that a function uses which is called.
-fn called(survey: &Survey<'_>, asking: &Bits, callee: u64) -> u32 {
-    let all = survey.image.isa.state();
-    let Some(text) = survey.image.text_at(callee) else {
-        return all;
-    };
-    if text.plt {
+fn called(survey: &Survey<'_>, ignoring: &Bits, callee: u64) -> u32 {
+    if ignoring.get(callee) {
         return 0;
     }
-    let begins = pieces::starting(&survey.pieces, callee).is_some();
-    match begins && !asking.get(callee) {
+    let text = survey.image.text_at(callee);
+    match text.is_some_and(|text| text.plt) {
         true => 0,
-        false => all,
+        false => survey.image.isa.state(),
     }
 }
 
-/// The starts of pieces that use flags which they are entered with.
-fn asking(survey: &Survey<'_>) -> Bits {
+/// The starts of pieces that use no flags which they are entered with.
+fn ignoring(survey: &Survey<'_>) -> Bits {
     let isa = survey.image.isa;
-    let asking = Bits::new(&survey.image.text);
+    let ignoring = Bits::new(&survey.image.text);
     for piece in &survey.pieces {
         let Some(text) = survey.image.text_at(piece.start) else {
             continue;
         };
         let mut open = isa.state();
         let code = text.slice(piece.start, piece.end);
+        let mut asks = false;
         for step in isa.steps(code, piece.start).take(LOOK_AHEAD) {
-            if step.reads & open != 0 {
-                asking.set(piece.start);
-                break;
-            }
+            asks = step.reads & open != 0;
             open &= !step.writes;
-            if open == 0 || step.flow != Flow::Next {
+            if asks || open == 0 || step.flow != Flow::Next {
                 break;
             }
         }
+        if !asks {
+            ignoring.set(piece.start);
+        }
     }
-    asking
+    ignoring
 }

@@ -259,15 +259,22 @@ pub struct ProbeSite {
     pub via: Via,
     /// Registers that the displaced instructions may take where they are moved to.
     pub spare: Spare,
-    /// Addresses of the instructions in `displaced` that carry probes, ascending.
-    pub probes: Vec<u64>,
-    /// For each of `probes`: are the arithmetic flags (CF PF AF ZF SF OF) dead before it?
-    pub flags_dead: Vec<bool>,
-    /// For each of `probes`: registers, as bits by their numbers, whose values before it are of no use to anybody.
-    pub free: Vec<u32>,
-    /// For each of `probes`: is it executed whenever the one before it in the list is, and only then? Faults and signals
-    /// that end what lies between are left aside.
-    pub joined: Vec<bool>,
+    /// The instructions in `displaced` that carry probes, by their addresses.
+    pub probes: Vec<ProbedInsn>,
+}
+
+/// An instruction that carries a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProbedInsn {
+    /// Link-time address.
+    pub addr: u64,
+    /// Registers, as bits by their numbers, whose values before it are of no use to anybody.
+    pub free: u32,
+    /// Are the arithmetic flags (CF PF AF ZF SF OF) dead before it?
+    pub flags_dead: bool,
+    /// Is it executed whenever the one before it in the list is, and only then? Faults and signals that end what lies between
+    /// are left aside.
+    pub joined: bool,
 }
 
 /// An instruction that cannot be probed.

@@ -15,7 +15,7 @@ use crate::hosts;
 use crate::image::Text;
 use crate::ladder::{self, Region, unused};
 use crate::live::Live;
-use crate::model::{PlanError, PlanOptions, ProbePlan, RefusedProbe, Wanted};
+use crate::model::{PlanError, PlanOptions, ProbePlan, ProbedInsn, RefusedProbe, Wanted};
 use crate::modes;
 use crate::pieces::{self, Piece};
 use crate::planner::{Survey, processors};
@@ -447,12 +447,7 @@ impl Planner<'_> {
         spans
     }
 
-    fn region(
-        &self,
-        code: &Code,
-        span: Span,
-        probes: impl Iterator<Item = usize> + Clone,
-    ) -> Region {
+    fn region(&self, code: &Code, span: Span, probes: impl Iterator<Item = usize>) -> Region {
         let (start, end) = (code.start(span), code.end(span));
         let last = &code.steps[span.end - 1];
         let spare = code.spare(span);
@@ -472,10 +467,7 @@ impl Planner<'_> {
             room,
             block: room >= jump && code.loops(span, jump),
             used: code.middle(span.first).is_some(),
-            flags_dead: probes.clone().map(|probe| code.flags_dead(probe)).collect(),
-            free: probes.clone().map(|probe| code.free(probe)).collect(),
-            joined: joined(code, probes.clone()),
-            probes: probes.map(|probe| code.steps[probe].addr).collect(),
+            probes: probed(code, span, probes),
         }
     }
 
@@ -499,18 +491,25 @@ impl Planner<'_> {
     }
 }
 
-/// Which instructions are executed whenever the one before them in the list is.
-fn joined(code: &Code, probes: impl Iterator<Item = usize>) -> Vec<bool> {
+/// What is known of instructions of a region that carry probes.
+fn probed(code: &Code, span: Span, probes: impl Iterator<Item = usize>) -> Vec<ProbedInsn> {
+    let goes_on = |step: &Step| step.flow == Flow::Next && !step.leaves;
+    let mut all = Vec::with_capacity(probes.size_hint().1.unwrap_or(span.end - span.first));
     let mut last: Option<usize> = None;
-    let join = |probe: usize| {
-        let before = last.replace(probe);
-        before.is_some_and(|before| {
-            let steps = &code.steps[before..probe];
-            let goes_on = steps.iter().all(|s| s.flow == Flow::Next && !s.leaves);
-            goes_on && (before + 1..=probe).all(|index| !code.is_target(index))
-        })
-    };
-    probes.map(join).collect()
+    for probe in probes {
+        // It is executed whenever the one before it in the list is.
+        let joined = last.replace(probe).is_some_and(|before| {
+            code.steps[before..probe].iter().all(goes_on)
+                && (before + 1..=probe).all(|index| !code.is_target(index))
+        });
+        all.push(ProbedInsn {
+            addr: code.steps[probe].addr,
+            free: code.free(probe),
+            flags_dead: code.flags_dead(probe),
+            joined,
+        });
+    }
+    all
 }
 
 fn refused(isa: Isa, text: &Text<'_>, step: &Step, reason: &str) -> RefusedProbe {

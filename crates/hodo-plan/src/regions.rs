@@ -79,7 +79,10 @@ impl Code {
         self.isa = survey.image.isa;
         self.steps.clear();
         let steps = text.slice(piece.start, piece.end);
-        self.steps.extend(self.isa.steps(steps, piece.start));
+        let all = &mut self.steps;
+        self.isa
+            .steps(steps, piece.start)
+            .for_each(|step| all.push(step));
         let count = self.steps.len();
         self.states.clear();
         self.states.resize(count, State::Good);

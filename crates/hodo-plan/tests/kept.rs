@@ -69,7 +69,7 @@ fn what_is_looked_at_is_not_free() {
             .iter()
             .map(|site| taken(site.via, &site.spare) | site.free | site.free_behind);
         let of_probes = probes.sites.iter().map(|site| {
-            let free = site.free.iter().fold(0, |all, of| all | of);
+            let free = site.probes.iter().fold(0, |all, of| all | of.free);
             taken(site.via, &site.spare) | free
         });
         let union = |all: u32, of: u32| all | of;

@@ -63,7 +63,7 @@ impl Program {
             site.tactic,
             offset(site.displaced.start),
             offset(site.displaced.end),
-            site.probes.iter().map(|&probe| offset(probe)).collect(),
+            site.probes.iter().map(|probe| offset(probe.addr)).collect(),
         )
     }
 
@@ -129,7 +129,8 @@ fn flags_are_dead_where_nothing_reads_them() {
     let plan = program.every();
     let dead = |function: &str| -> Vec<bool> {
         let start = program.addr(function, 0);
-        program.raw(&plan, start).flags_dead.clone()
+        let probes = &program.raw(&plan, start).probes;
+        probes.iter().map(|probe| probe.flags_dead).collect()
     };
     // cmp; mov; je; mov; ret
     assert_eq!(dead("flags"), [true, false, false, true, true]);
@@ -212,7 +213,8 @@ fn single_instructions_take_no_more_than_they_need() {
         let addr = program.addr("counted", offset);
         let plan = program.at(&[addr, addr]);
         assert_eq!((plan.total, plan.refused.len()), (1, 0));
-        assert_eq!(plan.sites[0].probes, [addr]);
+        let probes = &plan.sites[0].probes;
+        assert!(probes.iter().map(|probe| probe.addr).eq([addr]));
     }
 }
 

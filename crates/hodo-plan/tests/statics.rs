@@ -139,7 +139,8 @@ fn no_site_has_a_static_branch() {
             .collect();
         assert_eq!(told, codes, "{name}");
         // What both ways lead to is code, whatever the instruction is in the file.
-        let probed: Vec<u64> = all.sites.iter().flat_map(|s| s.probes.clone()).collect();
+        let probed = all.sites.iter().flat_map(|site| &site.probes);
+        let probed: Vec<u64> = probed.map(|probe| probe.addr).collect();
         for branch in &program.keys.branches {
             for to in [branch.target, branch.end()] {
                 assert!(

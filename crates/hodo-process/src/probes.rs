@@ -28,7 +28,7 @@ use std::rc::Rc;
 use anyhow::{Context, Result};
 use hodo_arch::native::detour::{Action, When};
 use hodo_patch::{Probe, Region, SyscallEvents};
-use hodo_plan::model::{Mode, Plan, ProbeSite, SitePlan};
+use hodo_plan::model::{Mode, Plan, ProbeSite, ProbedInsn, SitePlan};
 use hodo_probe::{Definition, Kind, Offset, Place, Scalar, Symbol, Type};
 use hodo_symbols::{Style, demangle};
 use serde_json::{Value, json};
@@ -397,9 +397,14 @@ impl Probes {
         let mut run = Run::default();
         for site in sites {
             let mut probes = Vec::new();
-            for (index, &addr) in site.probes.iter().enumerate() {
-                let (flags_dead, free) = (site.flags_dead[index], site.free[index]);
-                if !site.joined[index] {
+            for &ProbedInsn {
+                addr,
+                free,
+                flags_dead,
+                joined,
+            } in &site.probes
+            {
+                if !joined {
                     run.end();
                 }
                 for spot in places.get(&addr).into_iter().flatten() {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hodo_plan::model::{Mode, Plan, ProbePlan, Tactic, Wanted};
+use hodo_plan::model::{Mode, Plan, ProbePlan, ProbedInsn, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan as plan_image, plan_probes};
 use hodo_symbols::{Style, demangle};
 use serde_json::json;
@@ -211,17 +211,18 @@ fn instructions_json(plan: &ProbePlan, out: &mut dyn Write) -> Result<()> {
 
 fn instructions_text(args: &PlanArgs, plan: &ProbePlan, out: &mut dyn Write) -> Result<()> {
     // Where registers are looked for, there are no flags.
-    let registers = plan.sites.iter().flat_map(|site| &site.free);
-    let registers = registers.into_iter().any(|free| *free != 0);
+    let mut probes = plan.sites.iter().flat_map(|site| &site.probes);
+    let registers = probes.any(|probe| probe.free != 0);
+    let is_dead = |probe: &&ProbedInsn| match registers {
+        true => probe.free != 0,
+        false => probe.flags_dead,
+    };
     if args.screen.verbose > 0 {
         let dead = if registers { "REGISTER" } else { "FLAGS DEAD" };
         writeln!(out, "#      ADDRESS   BYTES  TACTIC   PROBES  {dead:>10}")?;
         for site in &plan.sites {
             let tactic = TACTICS.iter().find(|t| t.0 == site.tactic);
-            let dead = match registers {
-                true => site.free.iter().filter(|free| **free != 0).count(),
-                false => site.flags_dead.iter().filter(|dead| **dead).count(),
-            };
+            let dead = site.probes.iter().filter(is_dead).count();
             writeln!(
                 out,
                 "{:>14x} {:>7}  {:<7} {:>7} {dead:>11}",
@@ -242,8 +243,8 @@ fn instructions_text(args: &PlanArgs, plan: &ProbePlan, out: &mut dyn Write) -> 
     }
     let percent = |n: usize| 100.0 * n as f64 / plan.total.max(1) as f64;
     let probed: usize = plan.sites.iter().map(|site| site.probes.len()).sum();
-    let dead = plan.sites.iter().flat_map(|site| &site.flags_dead);
-    let dead = dead.filter(|dead| **dead).count();
+    let probes = plan.sites.iter().flat_map(|site| &site.probes);
+    let count = probes.filter(is_dead).count();
     writeln!(out, "{}", args.file.display())?;
     writeln!(out, "  instructions {:>9}", plan.total)?;
     writeln!(out, "  probed       {probed:>9}  {:6.2} %", percent(probed))?;
@@ -251,11 +252,9 @@ fn instructions_text(args: &PlanArgs, plan: &ProbePlan, out: &mut dyn Write) -> 
         let n = probed_by(plan, tactic);
         writeln!(out, "    {name:<11}{n:>9}  {:6.2} %", percent(n))?;
     }
-    let free = plan.sites.iter().flat_map(|site| &site.free);
-    let free = free.filter(|free| **free != 0).count();
-    let (what, count) = match registers {
-        false => ("flags dead   ", dead),
-        true => ("register free", free),
+    let what = match registers {
+        false => "flags dead   ",
+        true => "register free",
     };
     writeln!(out, "  {what}{count:>9}  {:6.2} %", percent(count))?;
     let refused = plan.refused.len();

@@ -15,7 +15,8 @@ pub(super) enum Kind<X, R> {
 impl Iterator for Sweep<'_> {
     type Item = Insn;
 
-    #[inline]
+    // Planners go through all code of a file with it.
+    #[inline(always)]
     fn next(&mut self) -> Option<Insn> {
         match &mut self.0 {
             Kind::X86_64(sweep) => sweep.next(),
@@ -36,6 +37,15 @@ impl Iterator for Steps<'_> {
         match &mut self.0 {
             Kind::X86_64(steps) => steps.next().map(Step::from),
             Kind::Riscv64(steps) => steps.next(),
+        }
+    }
+
+    /// Asks only once which instruction set it is.
+    #[inline]
+    fn fold<T, F: FnMut(T, Step) -> T>(self, start: T, with: F) -> T {
+        match self.0 {
+            Kind::X86_64(steps) => steps.map(Step::from).fold(start, with),
+            Kind::Riscv64(steps) => steps.fold(start, with),
         }
     }
 }

@@ -30,7 +30,7 @@ impl<'a> Sweep<'a> {
 impl Iterator for Sweep<'_> {
     type Item = Insn;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Insn> {
         if !self.decoder.can_decode() {
             return None;

@@ -46,7 +46,11 @@ pub(super) fn steps(survey: &Survey<'_>, piece: &Piece, steps: &mut Vec<Step>) {
     steps.clear();
     if let Some(text) = survey.image.text_at(piece.start) {
         let code = text.slice(piece.start, piece.end);
-        steps.extend(survey.image.isa.steps(code, piece.start));
+        survey
+            .image
+            .isa
+            .steps(code, piece.start)
+            .for_each(|step| steps.push(step));
         survey.statics.see(steps, |_| {});
     }
 }

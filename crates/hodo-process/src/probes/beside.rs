@@ -197,7 +197,7 @@ pub(super) fn keep_off(
         left_out.extend(
             site.probes
                 .into_iter()
-                .map(|addr| (addr, reason.to_owned())),
+                .map(|probe| (probe.addr, reason.to_owned())),
         );
     }
 }
@@ -205,7 +205,7 @@ pub(super) fn keep_off(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hodo_plan::model::{Mode, PlannedFunction, SitePlan, Spare, Tactic};
+    use hodo_plan::model::{Mode, PlannedFunction, ProbedInsn, SitePlan, Spare, Tactic};
     use std::slice::from_ref;
 
     fn site(displaced: Range<u64>, extra: Extra) -> ProbeSite {
@@ -215,12 +215,14 @@ mod tests {
             patch: displaced.start,
             patch_len: if hop { 2 } else { 5 },
             extra,
-            probes: vec![displaced.start],
-            flags_dead: vec![true],
-            joined: vec![false],
+            probes: vec![ProbedInsn {
+                addr: displaced.start,
+                free: 0,
+                flags_dead: true,
+                joined: false,
+            }],
             via: Via::Nothing,
             spare: Spare::default(),
-            free: vec![0],
             displaced,
         }
     }

@@ -121,8 +121,8 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
         }
         let mut site_of = std::collections::HashMap::new();
         for site in &planned.sites {
-            let probed = site.probes.iter().zip(&site.flags_dead);
-            site_of.extend(probed.map(|(addr, dead)| (*addr, (site, *dead))));
+            let probed = site.probes.iter();
+            site_of.extend(probed.map(|probe| (probe.addr, (site, probe.flags_dead))));
         }
         for (&addr, spots) in &planned.places {
             for spot in spots {

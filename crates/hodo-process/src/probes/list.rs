@@ -75,7 +75,11 @@ pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)>
     let calls = plan(&path, &image.bytes, &options).with_context(planning)?;
     let mut entries: HashMap<u64, Result<Tactic, String>> = HashMap::new();
     for site in &probes.sites {
-        entries.extend(site.probes.iter().map(|addr| (*addr, Ok(site.tactic))));
+        entries.extend(
+            site.probes
+                .iter()
+                .map(|probe| (probe.addr, Ok(site.tactic))),
+        );
     }
     for refused in probes.refused {
         entries.insert(refused.addr, Err(refused.reason));

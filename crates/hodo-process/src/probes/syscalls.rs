@@ -97,12 +97,10 @@ impl Probes {
                     site.displaced.start < addr + HOOK_LENGTH && addr < site.displaced.end
                 })
             });
-            let dead = site.flags_dead.iter().zip(&site.free);
-            let probes = site.probes.iter().zip(dead);
-            let probes = probes.map(|(&addr, (&flags_dead, &free))| Probe {
-                addr,
-                flags_dead,
-                free,
+            let probes = site.probes.iter().map(|probe| Probe {
+                addr: probe.addr,
+                flags_dead: probe.flags_dead,
+                free: probe.free,
                 when: When::Hit,
                 action: Action::Syscall,
             });
