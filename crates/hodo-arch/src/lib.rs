@@ -52,4 +52,24 @@ impl Via {
             Self::Kept(_) => riscv64::JUMP + riscv64::KEEP,
         }
     }
+
+    /// The same for a jump behind another one, which has put on the stack what is kept.
+    #[must_use]
+    pub const fn jumping(self) -> Self {
+        match self {
+            Self::Kept(register) => Self::Free(register),
+            other => other,
+        }
+    }
+
+    /// Bytes of the jump to anywhere that takes its register so and finds in memory where it leads to; nothing if none can be made at a
+    /// site.
+    #[must_use]
+    pub const fn far_len(self) -> Option<u64> {
+        match self {
+            Self::Nothing => None,
+            Self::Free(_) => Some(riscv64::FAR),
+            Self::Kept(_) => Some(riscv64::FAR + riscv64::KEEP),
+        }
+    }
 }

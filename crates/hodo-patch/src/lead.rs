@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 
+use hodo_arch::Via;
 use hodo_arch::native::patch;
 use hodo_plan::model::{Extra, SitePlan, Tactic};
 
+use crate::far::Writing;
 use crate::{Image, OUT_OF_REACH, Patches, Places};
 
 /// What [`lead`] leaves for later: memory for it has to be found.
@@ -21,6 +23,37 @@ pub(crate) enum Later {
         /// Link-time address of the function.
         host: u64,
     },
+    /// A jump at the site that loads the address of its stub, which is put there, if the site has a place for it.
+    Literal(Option<u64>),
+    /// The site's own jump, to memory of ours that holds one to anywhere.
+    Farther,
+}
+
+/// A site that is not written yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Open {
+    /// Link-time address, and how many bytes of it are changed.
+    pub patch: u64,
+    pub patch_len: u8,
+    pub extra: Extra,
+    pub via: Via,
+    later: Later,
+    /// Its stub.
+    pub stub: u64,
+}
+
+impl Open {
+    /// What is left of a site with such a stub.
+    pub fn new(site: &SitePlan, later: Later, stub: u64) -> Self {
+        Self {
+            patch: site.patch,
+            patch_len: site.patch_len,
+            extra: site.extra.clone(),
+            via: site.via,
+            later,
+            stub,
+        }
+    }
 }
 
 /// Writes what leads from a site to its stub, as far as no other memory is needed.
@@ -31,7 +64,7 @@ pub(crate) fn lead(
     patches: &mut Patches,
 ) -> Result<Option<Later>, String> {
     if site.tactic == Tactic::Trap {
-        trap(site, at, stub, patches);
+        trap(site.via, at, stub, patches);
         return Ok(None);
     }
     let mut later = None;
@@ -56,33 +89,42 @@ pub(crate) fn lead(
         }
         Extra::None => write(at, patch::jump(at, stub, site.via))?,
     }
-    let taken = patch::take_back(site.spare.back);
-    if !taken.is_empty() {
-        let end = site.displaced.end.wrapping_add(at.wrapping_sub(site.patch));
-        write(end - taken.len() as u64, Some(taken))?;
-    }
-    patches.sites.push((at, stub));
+    take_back(site, at, patches);
+    // Who comes by a breakpoint later has put nothing on the stack.
+    let entry = patch::trap_entry(stub, site.via);
+    patches.sites.push((at, entry));
     Ok(later)
 }
 
+/// Writes what takes the register back of the jump from a stub, if that keeps one.
+pub(crate) fn take_back(site: &SitePlan, at: u64, patches: &mut Patches) {
+    let taken = patch::take_back(site.spare.back);
+    if !taken.is_empty() {
+        let end = site.displaced.end.wrapping_add(at.wrapping_sub(site.patch));
+        patches.writes.push((end - taken.len() as u64, taken));
+    }
+}
+
 /// Writes a breakpoint.
-fn trap(site: &SitePlan, at: u64, stub: u64, patches: &mut Patches) {
+pub(crate) fn trap(via: Via, at: u64, stub: u64, patches: &mut Patches) {
     patches.writes.push((at, patch::TRAP.to_vec()));
-    patches.traps.push((at, patch::trap_entry(stub, site.via)));
+    patches.traps.push((at, patch::trap_entry(stub, via)));
 }
 
 /// Writes what was left for later. The bytes behind a punned site are part of its jump, so all others come first. Where no memory
 /// is to be had, a site gets a breakpoint. `hosts`: the functions that are patched.
 pub(crate) fn write_later(
-    sites: Vec<(&SitePlan, Later, u64)>,
+    sites: Vec<Open>,
     hosts: &HashSet<u64>,
     image: Image<'_>,
     places: &mut Places<'_>,
     patches: &mut Patches,
 ) {
-    for (site, later, stub) in sites {
+    for site in &sites {
+        let stub = site.stub;
         let at = site.patch.wrapping_add(image.bias);
-        let found = match later {
+        let found = match site.later {
+            Later::Literal(_) | Later::Farther => continue,
             Later::Pun(free) => pun(site, free, image, patches, places),
             Later::Behind { slot, host } if hosts.contains(&host) => {
                 patch::hop(at, slot, site.patch_len).map(|hop| (slot, hop))
@@ -95,13 +137,32 @@ pub(crate) fn write_later(
         });
         match found {
             Some(writes) => patches.writes.extend(writes),
-            None => trap(site, at, stub, patches),
+            None => trap(site.via, at, stub, patches),
+        }
+    }
+    let far = |site: &&Open| matches!(site.later, Later::Literal(_) | Later::Farther);
+    let mut far = sites.iter().filter(far).peekable();
+    if far.peek().is_none() {
+        return;
+    }
+    let mut writing = Writing::new(patches);
+    for site in far {
+        let at = site.patch.wrapping_add(image.bias);
+        let written = match site.later {
+            Later::Literal(literal) => {
+                let literal = literal.map(|literal| literal.wrapping_add(image.bias));
+                writing.literal(site, at, literal, places)
+            }
+            _ => writing.farther(site, at, image.bias, places),
+        };
+        if written.is_none() {
+            trap(site.via, at, site.stub, writing.patches);
         }
     }
 }
 
 /// The short jump of a site to memory of ours: where it leads, and the bytes to write.
-fn near(site: &SitePlan, at: u64, places: &mut Places<'_>) -> Option<(u64, Vec<u8>)> {
+fn near(site: &Open, at: u64, places: &mut Places<'_>) -> Option<(u64, Vec<u8>)> {
     let found = places(patch::near(at, site.patch_len)?)?;
     // There is more room than the jump takes.
     let entry = found.next_multiple_of(2);
@@ -111,7 +172,7 @@ fn near(site: &SitePlan, at: u64, places: &mut Places<'_>) -> Option<(u64, Vec<u
 /// The jump of a punned site: where it leads, and the bytes to write. The last bytes of its distance are those that
 /// stand behind the site, which are patched already.
 fn pun(
-    site: &SitePlan,
+    site: &Open,
     free: u8,
     image: Image<'_>,
     patches: &Patches,

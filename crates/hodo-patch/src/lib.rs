@@ -4,12 +4,14 @@
 //! addresses (link-time plus bias) in everything that this crate returns.
 #![forbid(unsafe_code)]
 
+mod far;
 mod hook;
 mod lead;
 mod libcalls;
 mod probe;
 mod syscalls;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 pub use hook::{Hook, LimitCall, Raise};
@@ -19,7 +21,7 @@ pub use syscalls::SyscallEvents;
 use hodo_arch::Via;
 use hodo_arch::native::emit::{Code, fill};
 use hodo_arch::native::frames::{self, Frames};
-use hodo_arch::native::patch::{before_stub, displace};
+use hodo_arch::native::patch::{REACHES_ANYWHERE, before_stub, displace};
 use hodo_arch::native::relocate::RelocateError;
 use hodo_arch::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
 use hodo_arch::native::track::Row;
@@ -27,7 +29,11 @@ use hodo_arch::patch::dead;
 use hodo_plan::model::{LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
 use hodo_trace::format::{BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, counters, record, tcb};
 
-use crate::lead::{Later, lead, write_later};
+use crate::far::{far_site, lead_far};
+use crate::lead::{Later, Open, lead, write_later};
+
+/// What of a site and its island must be nearer to each other than this.
+const REACH: u64 = (1 << 31) - (1 << 16);
 
 /// Why a site is not changed that no jump leads from to its stub.
 const OUT_OF_REACH: &str = "no jump reaches its stub";
@@ -432,10 +438,19 @@ impl Island {
                 continue;
             };
             let records = records(traced.id, traced.filter, site.mode, recording);
+            let far = self
+                .check_reach(site.patch.wrapping_add(image.bias))
+                .is_err();
+            let site = &*match far {
+                true => far_site(site),
+                false => Cow::Borrowed(site),
+            };
             match self.add_site(site, &records, image, &[&calls, &nops], patches) {
                 Ok((stub, later)) => {
-                    open.extend(later.map(|later| (site, later, stub)));
-                    hosts.insert(traced.function.addr);
+                    open.extend(later.map(|later| Open::new(site, later, stub)));
+                    if !far {
+                        hosts.insert(traced.function.addr);
+                    }
                     hide(site, [&mut calls, &mut nops]);
                 }
                 Err(reason) => patches.failed.push((traced.function.addr, reason)),
@@ -445,7 +460,7 @@ impl Island {
             let site = region.site;
             match self.add_region(region, image, recording, &[&calls, &nops], patches) {
                 Ok((start, later)) => {
-                    open.extend(later.map(|later| (site, later, start)));
+                    open.extend(later.map(|later| Open::new(site, later, start)));
                     hide(site, [&mut calls, &mut nops]);
                 }
                 Err(reason) => patches.failed.push((site.patch, reason)),
@@ -488,7 +503,10 @@ impl Island {
         let from = site.displaced.start.wrapping_add(image.bias);
         let resume = site.displaced.end.wrapping_add(image.bias);
         let at = site.patch.wrapping_add(image.bias);
-        self.check_reach(at)?;
+        let reach = self.check_reach(at);
+        if !REACHES_ANYWHERE {
+            reach.clone()?;
+        }
         let mut copies = Vec::new();
         let mut records = *records;
         records.registers = registers(site);
@@ -499,14 +517,16 @@ impl Island {
             copies = copied(&moved.copies).collect();
             Ok::<_, RelocateError>(moved.body)
         })?;
-        let later = lead(site, at, stub, patches)?;
+        let later = match reach {
+            Ok(()) => lead(site, at, stub, patches)?,
+            Err(_) => lead_far(site, at, stub, patches),
+        };
         patches.copies.append(&mut copies);
         Ok((stub, later))
     }
 
     /// Can all of the island and an address reach each other?
     fn check_reach(&self, at: u64) -> Result<(), String> {
-        const REACH: u64 = (1 << 31) - (1 << 16);
         let end = self.base + self.capacity;
         if at.abs_diff(self.base) < REACH && at.abs_diff(end) < REACH {
             Ok(())

@@ -7,6 +7,7 @@
 
 mod behind;
 mod bits;
+mod far;
 mod hosts;
 mod image;
 mod jumps;

@@ -143,6 +143,22 @@ pub struct SitePlan {
     pub free_behind: u32,
     /// Registers that the displaced instructions may take where they are moved to.
     pub spare: Spare,
+    /// How the site is changed where its stub is not within the reach of the long jump, if it was made for tracers and leaves room for
+    /// that.
+    pub far: Option<Far>,
+}
+
+/// A jump to anywhere at a site: it loads the address of the stub. All addresses are link-time addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Far {
+    /// Bytes that the patch writes at the site, without the address.
+    pub patch_len: u8,
+    /// Where the address is put, a multiple of 8: behind the patch, or in padding elsewhere. None: there is no place for it in this file.
+    pub literal: Option<u64>,
+    /// The instructions that run relocated in the stub.
+    pub displaced: Range<u64>,
+    /// Registers that these may take.
+    pub spare: Spare,
 }
 
 /// Registers for instructions that are moved. None where the instruction set needs none.

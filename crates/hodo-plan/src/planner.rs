@@ -312,9 +312,13 @@ impl<'a> Planner<'a> {
                 continue;
             }
             let outcome = self.subject(index, function).and_then(|subject| {
-                let site = self.jump(&subject);
-                if site.is_err() {
-                    left.push((planned.len(), subject));
+                let mut site = self.jump(&subject);
+                match &mut site {
+                    Ok(site) if self.sites.functions.contains(&function.addr) => {
+                        site.far = self.far(&subject, site);
+                    }
+                    Ok(_) => {}
+                    Err(_) => left.push((planned.len(), subject)),
                 }
                 site
             });
@@ -344,6 +348,9 @@ impl<'a> Planner<'a> {
             planned[at].outcome = second;
         }
         for function in &mut planned {
+            if let Ok(site) = &mut function.outcome {
+                self.far_literal(site, &mut pads);
+            }
             if let Ok(site) = &mut function.outcome
                 && self.sites.functions.contains(&function.addr)
                 && site.tactic != Tactic::Trap

@@ -27,7 +27,7 @@ pub(crate) struct Room {
     /// More is displaced than the patch needs.
     block: bool,
     /// The registers for what is displaced.
-    spare: Spare,
+    pub spare: Spare,
 }
 
 impl<'a> Planner<'a> {
@@ -318,5 +318,6 @@ pub(crate) fn site(
         spare: room.spare,
         free: subject.free(patch),
         free_behind: subject.free_behind,
+        far: None,
     }
 }

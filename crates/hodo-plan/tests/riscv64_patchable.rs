@@ -99,3 +99,57 @@ fn what_a_function_reads_first_is_no_spare_register() {
     assert_eq!(leaves.mode, Mode::Call);
     assert_ne!(free(leaves) & TEMPORARIES, 0);
 }
+
+#[test]
+fn room_for_the_address_of_a_stub_far_away_is_found() {
+    let Some(plan) = of("patchable-far", "patchable.s", &[]) else {
+        return;
+    };
+    let far = |name: &str| {
+        let site = site(&plan, name);
+        (
+            site,
+            site.far
+                .as_ref()
+                .unwrap_or_else(|| panic!("{name}: {site:x?}")),
+        )
+    };
+    let mut taken = Vec::new();
+    // Among the nops: behind a jump of ten bytes, or of fourteen.
+    for (name, len) in [("twenty_four", 10), ("full_thirty_two", 14)] {
+        let (site, far) = far(name);
+        let literal = far.literal.expect("a place");
+        assert_eq!((u64::from(far.patch_len), literal % 8), (len, 0), "{name}");
+        let nops = if len == 10 { 24 } else { 32 };
+        assert!(
+            site.patch + len <= literal && literal + 8 <= site.patch + nops,
+            "{site:x?}"
+        );
+        assert_eq!(far.displaced.start, site.patch);
+        let taken_back = match far.spare.back {
+            Via::Kept(_) => Via::TAKE,
+            _ => 0,
+        };
+        assert!(literal + 8 + taken_back <= far.displaced.end, "{site:x?}");
+        taken.push(literal);
+    }
+    // In padding, which is in front of functions with room there.
+    for name in ["sixteen", "eight"] {
+        let (site, far) = far(name);
+        assert_eq!(far.patch_len, 10, "{name}");
+        assert!(far.displaced.end >= site.patch + 10, "{site:x?}");
+        let Some(literal) = far.literal else {
+            continue;
+        };
+        assert_eq!(literal % 8, 0, "{name}");
+        taken.push(literal);
+    }
+    assert!(taken.len() > 2, "padding was found for none");
+    taken.sort_unstable();
+    assert!(
+        taken.windows(2).all(|pair| pair[0] + 8 <= pair[1]),
+        "{taken:x?}"
+    );
+    // Functions that were not made for it have none.
+    assert_eq!(site(&plan, "keeps_two").far, None);
+}

@@ -564,5 +564,6 @@ fn site_plan(site: &ProbeSite) -> SitePlan {
         spare: site.spare.clone(),
         free: 0,
         free_behind: 0,
+        far: None,
     }
 }

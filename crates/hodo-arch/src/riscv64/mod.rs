@@ -12,6 +12,8 @@
 pub const JUMP: u64 = 8;
 /// Bytes of what puts the long jump's register on the stack before it: `c.addi sp, -16` and `c.sdsp REGISTER, 0(sp)`.
 pub const KEEP: u64 = 4;
+/// Bytes of the jump to anywhere, `auipc`, `ld` and `c.jr`, without the address that it loads.
+pub const FAR: u64 = 10;
 
 mod base;
 mod compressed;

@@ -10,18 +10,21 @@ use super::emit::{Code, Reach};
 use super::encode::i;
 use super::plan::options;
 use super::registers::{RA, ZERO};
-use super::relocate::{RelocateError, Relocated, choose, relocate};
+use super::relocate::{Options, RelocateError, Relocated, choose, relocate};
 use super::rows::Kind;
 use super::scan::{Flow, Scanned, Sweep};
 use super::stub::Body;
 use super::track::{Row, State, Step, Then, add_row, pushed, rows};
-use super::{JUMP, KEEP};
+use super::{FAR, JUMP, KEEP};
 use crate::Via;
 pub use crate::patch::{Displaced, Through, Window};
 use crate::stub::Registers;
 
 /// A breakpoint: `c.ebreak`.
 pub const TRAP: &[u8] = &[0x02, 0x90];
+
+/// Moved code that is not farther away refers to what it did by pairs of instructions; they reach 2 GiB, and what is moved is small.
+const NEAR: u64 = (1 << 31) - (1 << 20);
 
 /// Registers by which entries of the procedure linkage table jump: where to, and the link.
 const TARGET: u8 = 28;
@@ -92,6 +95,28 @@ pub fn near(from: u64, len: u8) -> Option<Range<u64>> {
     Some(from.saturating_sub(reach)..from.saturating_add(reach - 1))
 }
 
+/// Whether sites can have stubs that no long jump reaches.
+pub const REACHES_ANYWHERE: bool = true;
+
+/// A jump at `from` to the address that is in memory at `literal`; nothing if that is not within 2 GiB, or if there is no register.
+#[must_use]
+pub fn by_literal(from: u64, literal: u64, via: Via) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity((FAR + KEEP) as usize);
+    let mut code = Code::new(&mut bytes, from);
+    let register = match via {
+        Via::Nothing => return None,
+        Via::Free(register) => register,
+        Via::Kept(register) => {
+            keep(&mut code, register);
+            register
+        }
+    };
+    code.load_from(register, literal).ok()?;
+    // c.jr
+    code.half(0x8002 | u16::from(register) << 7);
+    Some(bytes)
+}
+
 /// A jump to anywhere, as far as it can be known: as far as others.
 #[must_use]
 pub fn far(from: u64, to: u64, via: Via) -> Option<Vec<u8>> {
@@ -143,8 +168,8 @@ pub fn take_back(back: Via) -> Vec<u8> {
     bytes
 }
 
-/// Moves the instructions `code` from `from` to `to`; behind them the code goes on at `resume`, by a jump that has its register in
-/// this way. A register that it keeps is taken back just before `resume`.
+/// Moves the instructions `code` from `from` to `to`, which can be anywhere; behind them the code goes on at `resume`, by a jump that has
+/// its register in this way. A register that it keeps is taken back just before `resume`.
 ///
 /// # Errors
 /// If they cannot be moved there.
@@ -155,7 +180,13 @@ pub fn displace(
     dead: &dyn Fn(u64) -> u32,
     back: Via,
 ) -> Result<Displaced, RelocateError> {
-    let mut moved = relocate(code, from, to, &options(dead))?;
+    let near = to.abs_diff(from) < NEAR;
+    let reach = if near { Reach::Pair } else { Reach::Any };
+    let options = Options {
+        reach,
+        ..options(dead)
+    };
+    let mut moved = relocate(code, from, to, &options)?;
     let (mut rows, last) = frames(code, from, &moved);
     let pieces = moved.map.iter();
     let mut copies: Vec<_> = pieces
@@ -172,8 +203,13 @@ pub fn displace(
             Via::Kept(_) => resume - Via::TAKE,
             _ => resume,
         };
-        jump_by(&mut Code::new(&mut moved.bytes, to), target, back)
-            .ok_or(RelocateError::NoRegister { offset: code.len() })?;
+        let offset = code.len();
+        let mut code = Code::new(&mut moved.bytes, to);
+        let jump = match near {
+            true => jump_by(&mut code, target, back),
+            false => far_back(&mut code, target, back),
+        };
+        jump.ok_or(RelocateError::NoRegister { offset })?;
     }
     let body = Body {
         bytes: moved.bytes,
@@ -182,6 +218,16 @@ pub fn displace(
         returns: false,
     };
     Ok(Displaced { body, copies })
+}
+
+/// A jump to anywhere with the address behind it.
+fn far_back(code: &mut Code<'_>, to: u64, via: Via) -> Option<()> {
+    let here = code.here();
+    let literal = (here + via.far_len()?).next_multiple_of(8);
+    code.raw(&by_literal(here, literal, via)?);
+    code.align(8);
+    code.raw(&to.to_le_bytes());
+    Some(())
 }
 
 /// Where the frame is in moved instructions that a function begins with, and behind them.
@@ -329,5 +375,46 @@ impl Code<'_> {
         let low = u32::from_le_bytes([low[0], low[1], low[2], low[3]]);
         self.replace(at + 4, low & !0x707F | i(super::encode::LOAD, 3, 0, 0, 0));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::text;
+    use super::*;
+
+    #[test]
+    fn jumps_by_literals_load_where_they_lead() {
+        let (at, literal) = (0x1_0006, 0x1_0818);
+        for via in [Via::Free(6), Via::Kept(6)] {
+            let bytes = by_literal(at, literal, via).expect("a jump");
+            assert_eq!(Some(bytes.len() as u64), via.far_len());
+            let kept = bytes.len() - FAR as usize;
+            let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+            let upper = word(kept) & 0xFFFF_F000;
+            assert_eq!(word(kept) & 0xFFF, 0x317, "auipc t1");
+            assert_eq!(word(kept + 4) & 0xF_FFFF, 0x3_3303, "ld t1, …(t1)");
+            let lower = word(kept + 4).cast_signed() >> 20;
+            let from = at + kept as u64 + u64::from(upper);
+            assert_eq!(from.wrapping_add_signed(lower.into()), literal);
+            assert_eq!(text(&bytes[kept + 8..], 0), "c.jr t1");
+        }
+        assert_eq!(by_literal(at, at + (1 << 32), Via::Free(6)), None);
+        assert_eq!(by_literal(at, literal, Via::Nothing), None);
+    }
+
+    #[test]
+    fn what_is_moved_far_away_loads_where_it_goes_on() {
+        // add a0, a0, a1
+        let code = 0x00B5_0533u32.to_le_bytes();
+        let (from, resume, to) = (0x1_0000, 0x1_0004, 0x7F_0000_0002);
+        let moved = displace(&code, (from, resume), to, &|_| 0, Via::Free(6)).expect("moved");
+        let bytes = &moved.body.bytes;
+        // The instruction and the jump, and behind them the address, which is aligned.
+        assert_eq!(bytes.len(), 4 + FAR as usize + 8);
+        assert_eq!(bytes[14..], resume.to_le_bytes());
+        assert_eq!((to + 14) % 8, 0);
+        let near = displace(&code, (from, resume), from + 0x1000, &|_| 0, Via::Free(6));
+        assert_eq!(near.expect("moved").body.bytes.len(), 4 + JUMP as usize);
     }
 }

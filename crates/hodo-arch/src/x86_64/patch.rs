@@ -48,6 +48,15 @@ pub fn far(_: u64, to: u64, _: Via) -> Option<Vec<u8>> {
     Some([&[0xFF, 0x25, 0, 0, 0, 0], &to.to_le_bytes()[..]].concat())
 }
 
+/// Whether sites can have stubs that no long jump reaches: what is displaced could not go on, nor refer to anything.
+pub const REACHES_ANYWHERE: bool = false;
+
+/// A jump at a site to an address in memory: none is made.
+#[must_use]
+pub fn by_literal(_: u64, _: u64, _: Via) -> Option<Vec<u8>> {
+    None
+}
+
 /// Where the jump of a pun at an address leads, whose distance has these bytes but for the `free` lowest, which are zero here.
 #[must_use]
 pub fn pun(at: u64, distance: [u8; 4], free: u8) -> Option<Range<u64>> {

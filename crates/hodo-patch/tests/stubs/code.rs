@@ -184,6 +184,27 @@ hodo_test_caught:
     TEST_FUNCTION slot
     .skip 16, 0
 
+    # (a + b) * 2 with room for tracers: so many bytes, and how far behind a multiple of 8 they begin.
+    .macro TEST_ROOM name, bytes, off
+    .p2align 3
+    .skip \off, 0
+    TEST_FUNCTION \name
+    .rept \bytes / 2
+    c.nop
+    .endr
+    add a5, a0, a1
+    slli a5, a5, 1
+    mv a0, a5
+    ret
+    .endm
+    .option push
+    .option rvc
+    TEST_ROOM room8, 8, 2
+    TEST_ROOM room16, 16, 6
+    TEST_ROOM room24, 24, 6
+    TEST_ROOM room32, 32, 0
+    .option pop
+
     # All general registers but sp, gp and tp to 8 * number of memory that a register points to, or back.
     .macro TEST_EACH instruction, base, at
     .irp number, 1, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
@@ -284,6 +305,14 @@ unsafe extern "C-unwind" {
     pub fn room();
     #[link_name = "hodo_test_slot"]
     pub fn slot();
+    #[link_name = "hodo_test_room8"]
+    pub safe fn room8(a: u64, b: u64) -> u64;
+    #[link_name = "hodo_test_room16"]
+    pub safe fn room16(a: u64, b: u64) -> u64;
+    #[link_name = "hodo_test_room24"]
+    pub safe fn room24(a: u64, b: u64) -> u64;
+    #[link_name = "hodo_test_room32"]
+    pub safe fn room32(a: u64, b: u64) -> u64;
     #[link_name = "hodo_test_moved"]
     pub safe fn moved(x: u64) -> u64;
     /// Comes back with 32 bytes more on the stack.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use hodo_arch::code::Isa;
 use hodo_patch::{Sites, Traced, TracedCall};
-use hodo_plan::model::{Plan, PlanOptions, Tactic};
+use hodo_plan::model::{LibcallSite, Plan, PlanOptions, PlannedFunction, Tactic};
 use hodo_trace::format::tcb;
 use hodo_trace::{Left, Step};
 
@@ -58,9 +58,6 @@ fn is_traced(name: &str) -> bool {
 fn compiled_functions_and_library_calls_are_recorded() {
     let expected = work();
     let (plan, file) = plan();
-    let bias = bias(&plan);
-    let mut world = World::new(timed(), 60);
-    let block = world.enter(1);
     let functions: Vec<_> = plan
         .functions
         .iter()
@@ -78,16 +75,6 @@ fn compiled_functions_and_library_calls_are_recorded() {
         .count();
     assert!(functions.len() > 200, "{} functions", functions.len());
     assert!(refused * 20 < functions.len(), "{refused} are refused");
-    let ids = world.names(functions.iter().map(|function| function.name.clone()));
-    let traced: Vec<_> = functions
-        .iter()
-        .zip(ids)
-        .map(|(function, id)| Traced {
-            function,
-            id,
-            filter: false,
-        })
-        .collect();
     let calls: Vec<_> = plan
         .libcalls
         .iter()
@@ -99,6 +86,44 @@ fn compiled_functions_and_library_calls_are_recorded() {
         })
         .collect();
     assert!(calls.len() >= 4, "{} library calls", calls.len());
+    let program = (&plan, &*file);
+    let world = World::new(timed(), 60);
+    let (found, text) = recorded(world, program, &functions, &calls);
+    assert!(found == expected, "what the program does is the same");
+    for name in ["+malloc -malloc", "+free -free"] {
+        assert!(text.contains(name), "{name}");
+    }
+    // And by an island that is far away. Library calls have no such stubs.
+    let world = World::far(timed(), 60);
+    let (found, again) = recorded(world, program, &functions, &[]);
+    assert!(found == expected, "what the program does is the same");
+    let calls = |text: &str| {
+        let library = ["malloc", "free", "memcpy", "memmove", "memset"];
+        let is_call = |word: &&str| !library.contains(&&word[1..]);
+        text.split(' ').filter(is_call).count()
+    };
+    assert_eq!(calls(&again), calls(&text));
+}
+
+/// What is found while this program is recorded, and the records.
+fn recorded(
+    mut world: World,
+    (plan, file): (&Plan, &[u8]),
+    functions: &[&PlannedFunction],
+    calls: &[&LibcallSite],
+) -> (String, String) {
+    let bias = bias(plan);
+    let block = world.enter(1);
+    let ids = world.names(functions.iter().map(|function| function.name.clone()));
+    let traced: Vec<_> = functions
+        .iter()
+        .zip(ids)
+        .map(|(function, id)| Traced {
+            function,
+            id,
+            filter: false,
+        })
+        .collect();
     let ids = world.names(calls.iter().map(|call| call.name.clone()));
     let libcalls: Vec<_> = calls
         .iter()
@@ -123,7 +148,6 @@ fn compiled_functions_and_library_calls_are_recorded() {
     crate::leads::follow(&world.patches);
     let found = work();
     world.restore();
-    assert!(found == expected, "what the program does is the same");
     assert_eq!(world.get(block + tcb::BAD_FRAMES), 0);
     let trace = world.read("program", 1);
     let (mut entries, mut exits, mut others) = (0, 0, 0);
@@ -144,8 +168,5 @@ fn compiled_functions_and_library_calls_are_recorded() {
     assert!(entries > 2000, "{entries} calls");
     assert_eq!(exits, entries);
     assert_eq!(others, 0);
-    let text = world.text(1);
-    for name in ["+malloc -malloc", "+free -free"] {
-        assert!(text.contains(name), "{name}");
-    }
+    (found, world.text(1))
 }

@@ -56,6 +56,7 @@ pub fn site(name: &'static str, function: usize, displaced: u64, via: Via) -> Si
                     .collect(),
                 back: via,
             },
+            far: None,
         },
     }
 }
@@ -185,6 +186,22 @@ fn read(at: u64, len: usize) -> &'static [u8] {
 impl World {
     /// With so many chunks.
     pub fn new(recording: Recording, chunks: u64) -> Self {
+        let base = || near(address(leave as *const ()) as u64, ISLAND);
+        Self::with_island(recording, chunks, base)
+    }
+
+    /// With an island that no jump of the program reaches.
+    pub fn far(recording: Recording, chunks: u64) -> Self {
+        let here = address(leave as *const ()) as u64 & !0xFFFF;
+        let base = || {
+            (1..100)
+                .find_map(|step| map(here + (step << 32), ISLAND, true))
+                .expect("memory far from the program")
+        };
+        Self::with_island(recording, chunks, base)
+    }
+
+    fn with_island(recording: Recording, chunks: u64, base: impl Fn() -> u64) -> Self {
         while ALONE.swap(true, Ordering::AcqRel) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -192,7 +209,7 @@ impl World {
         let mapped = map(0, len, false).expect("events");
         // Chunks are aligned as they are in the file.
         let events = mapped.next_multiple_of(CHUNK_SIZE);
-        let base = near(address(leave as *const ()) as u64, ISLAND);
+        let base = base();
         let island = Island::new(base, ISLAND);
         let world = Self {
             mapped: vec![(mapped, len), (base, ISLAND)],

@@ -34,6 +34,15 @@
 	ret
 	end	sixteen
 
+# Room for the address of a stub, too; and unused bytes.
+	func	twenty_four, 12
+	add	a0, a0, a1
+	ret
+	end	twenty_four
+	.rept	16
+	c.nop
+	.endr
+
 # One of its callers keeps a value in t1 and in t6.
 	func	expects_two, 4
 	add	a0, a0, a1
@@ -86,6 +95,11 @@
 	ret
 	end	full_eight
 
+	func	full_thirty_two, 16
+	add	a0, a0, a1
+	ret
+	end	full_thirty_two
+
 	func	full, 0
 	addi	sp, sp, -32
 	sd	ra, 24(sp)
@@ -95,6 +109,7 @@
 	.endr
 	call	full_sixteen
 	call	full_eight
+	call	full_thirty_two
 	.irp	register, t0, t1, t2, t3, t4, t5, t6, a2, a3, a4, a5, a6, a7
 	add	a0, a0, \register
 	.endr

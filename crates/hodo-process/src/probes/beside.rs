@@ -270,6 +270,7 @@ mod tests {
                 spare: Spare::default(),
                 free: 0,
                 free_behind: 0,
+                far: None,
             }),
         };
         let functions = Plan {

@@ -1,0 +1,149 @@
+//! Sites whose stubs no long jump reaches. The site itself loads the stub's address, if it has room for that; else its jump leads to
+//! memory of ours nearby, which holds one to anywhere. Where nothing of this is to be had, it gets a breakpoint.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use hodo_arch::native::patch;
+use hodo_plan::model::{Extra, SitePlan, Tactic};
+
+use crate::lead::{Later, Open, take_back, trap};
+use crate::{Patches, Places};
+
+/// So far from a jump memory of ours is looked for: a little less than it reaches.
+const NEARBY: u64 = 0x7000_0000;
+/// Bytes of an address, and what they are aligned to.
+const WORD: u64 = 8;
+
+/// The site as it is changed where its stub is far away.
+pub(crate) fn far_site(site: &SitePlan) -> Cow<'_, SitePlan> {
+    let Some(far) = &site.far else {
+        return Cow::Borrowed(site);
+    };
+    Cow::Owned(SitePlan {
+        patch_len: far.patch_len,
+        displaced: far.displaced.clone(),
+        spare: far.spare.clone(),
+        extra: Extra::None,
+        ..site.clone()
+    })
+}
+
+/// What is to be done, when all else is written, that such a site leads to its stub.
+pub(crate) fn lead_far(
+    site: &SitePlan,
+    at: u64,
+    stub: u64,
+    patches: &mut Patches,
+) -> Option<Later> {
+    take_back(site, at, patches);
+    if site.tactic == Tactic::Trap {
+        trap(site.via, at, stub, patches);
+        return None;
+    }
+    patches.sites.push((at, patch::trap_entry(stub, site.via)));
+    Some(match &site.far {
+        Some(far) => Later::Literal(far.literal),
+        None => Later::Farther,
+    })
+}
+
+/// Writes that must not touch others.
+pub(crate) struct Writing<'p> {
+    pub patches: &'p mut Patches,
+    /// Where others begin, and where they end.
+    taken: BTreeMap<u64, u64>,
+}
+
+impl<'p> Writing<'p> {
+    pub fn new(patches: &'p mut Patches) -> Self {
+        let taken = patches.writes.iter();
+        let taken = taken.map(|(at, bytes)| (*at, at + bytes.len() as u64));
+        Self {
+            taken: taken.collect(),
+            patches,
+        }
+    }
+
+    fn is_free(&self, range: Range<u64>) -> bool {
+        let before = self.taken.range(..range.end).next_back();
+        before.is_none_or(|(_, &end)| end <= range.start)
+    }
+
+    /// Writes all of this, or nothing.
+    fn write(&mut self, writes: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Option<()> {
+        let writes: Vec<_> = writes.into_iter().collect();
+        let range = |(at, bytes): &(u64, Vec<u8>)| *at..at + bytes.len() as u64;
+        if !writes.iter().map(range).all(|range| self.is_free(range)) {
+            return None;
+        }
+        self.taken.extend(writes.iter().map(|write| {
+            let Range { start, end } = range(write);
+            (start, end)
+        }));
+        self.patches.writes.extend(writes);
+        Some(())
+    }
+
+    /// A jump at a site that loads the address of its stub from `literal`, or from memory of ours.
+    pub fn literal(
+        &mut self,
+        site: &Open,
+        at: u64,
+        literal: Option<u64>,
+        places: &mut Places<'_>,
+    ) -> Option<()> {
+        let known = literal.filter(|&at| self.is_free(at..at + WORD));
+        let literal = known.or_else(|| word(at, places))?;
+        let jump = patch::by_literal(at, literal, site.via)?;
+        self.write([(at, jump), (literal, site.stub.to_le_bytes().to_vec())])
+    }
+
+    /// The site's own jump, to memory of ours where one to anywhere is.
+    pub fn farther(
+        &mut self,
+        site: &Open,
+        at: u64,
+        bias: u64,
+        places: &mut Places<'_>,
+    ) -> Option<()> {
+        let range = match site.extra {
+            Extra::Near | Extra::HopBehind { .. } => patch::near(at, site.patch_len)?,
+            _ => nearby(at),
+        };
+        let entry = places(range)?.next_multiple_of(2);
+        let literal = word(entry, places)?;
+        let mut writes = vec![
+            (entry, {
+                // What the site has put on the stack is there already.
+                let via = site.via.jumping();
+                patch::by_literal(entry, literal, via)?
+            }),
+            (literal, site.stub.to_le_bytes().to_vec()),
+        ];
+        match site.extra {
+            Extra::None => writes.push((at, patch::jump(at, entry, site.via)?)),
+            Extra::HopSlot(slot) => {
+                let slot = slot.wrapping_add(bias);
+                writes.push((at, patch::hop(at, slot, site.patch_len)?));
+                writes.push((slot, patch::jump(slot, entry, site.via)?));
+            }
+            Extra::Near | Extra::HopBehind { .. } => {
+                writes[0].1 = patch::by_literal(entry, literal, site.via)?;
+                writes.push((at, patch::hop(at, entry, site.patch_len)?));
+            }
+            Extra::Pun { .. } => return None,
+        }
+        self.write(writes)
+    }
+}
+
+fn nearby(at: u64) -> Range<u64> {
+    at.saturating_sub(NEARBY)..at.saturating_add(NEARBY)
+}
+
+/// Memory of ours for an address.
+fn word(at: u64, places: &mut Places<'_>) -> Option<u64> {
+    Some(places(nearby(at))?.next_multiple_of(WORD))
+}

@@ -1,0 +1,47 @@
+//! Sites that were made for tracers, and whose stub no long jump reaches: a jump that loads the stub's address, which is put among the
+//! nops that are left, or in padding.
+
+use crate::ladder::Free;
+use crate::model::{Far, SitePlan};
+use crate::planner::{Planner, Subject};
+
+/// Bytes of an address, and what they are aligned to.
+const WORD: u64 = 8;
+/// As far from the jump as an address can be, and a little less.
+const REACH: u64 = 0x7000_0000;
+
+impl Planner<'_> {
+    /// Such a jump in place of the one that a site has; the address behind it, if there is room for both.
+    pub(crate) fn far(&self, subject: &Subject<'_>, site: &SitePlan) -> Option<Far> {
+        let len = site.via.far_len()?;
+        let literal = (site.patch + len).next_multiple_of(WORD);
+        let whole = literal + WORD - site.patch;
+        let room = self.room(subject, site.patch, whole);
+        let (room, literal) = match room {
+            Ok(room) => (room, Some(literal)),
+            Err(_) => (self.room(subject, site.patch, len).ok()?, None),
+        };
+        Some(Far {
+            patch_len: len as u8,
+            literal,
+            displaced: site.patch..room.end,
+            spare: room.spare,
+        })
+    }
+
+    /// Gives what has no room for the address a place in padding that nothing else needs.
+    pub(crate) fn far_literal(&self, site: &mut SitePlan, pads: &mut Free) {
+        let patch = site.patch;
+        let Some(far) = site.far.as_mut().filter(|far| far.literal.is_none()) else {
+            return;
+        };
+        // Wherever they begin, so many bytes have an address in them.
+        let most = 2 * WORD - 1;
+        let reach = patch.saturating_sub(REACH)..=patch.saturating_add(REACH);
+        let place = pads.take(reach, most, |place| !self.occupied.any(place));
+        far.literal = place.map(|place| place.next_multiple_of(WORD));
+        if let Some(literal) = far.literal {
+            (literal..literal + WORD).for_each(|addr| self.occupied.set(addr));
+        }
+    }
+}
