@@ -95,7 +95,7 @@ fn probes(path: &Path, bytes: &[u8], each: bool) -> Result<(), Box<dyn Error>> {
         let count = site.probes.len();
         shares.add("probed", count);
         shares.add(how(site.tactic, &site.extra, site.via), count);
-        let free = site.free.iter().filter(|free| **free != 0).count();
+        let free = site.probes.iter().filter(|probe| probe.free != 0).count();
         shares.add("a register is free", free);
     }
     for refused in &plan.refused {
