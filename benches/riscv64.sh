@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# How many RISC-V instructions each event takes: static keys and probes in one's own process, under qemu's user mode emulator with a
-# plugin that counts. An emulator is no clock, but it counts exactly. Prints a table; asserts nothing. What stubs take that
-# `hodo record` emits is counted by the tests of hodo-arch.
+# How many RISC-V instructions each event takes: static keys, probes in one's own process, and calls of functions that are traced in each
+# form that a site can have, under qemu's user mode emulator with a plugin that counts. An emulator is no clock, but it counts
+# exactly. Prints tables; asserts nothing.
 #
 #   benches/riscv64.sh
 set -euo pipefail
@@ -10,7 +10,9 @@ triple=riscv64gc-unknown-linux-gnu
 target="${CARGO_TARGET_DIR:-$PWD/target}"
 export CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU_LINKER=riscv64-linux-gnu-gcc
 cargo build --quiet --release --target "$triple" -p hodo-probe --example events
+cargo build --quiet --release --target "$triple" -p hodo-patch --example forms
 events="$target/$triple/release/examples/events"
+forms="$target/$triple/release/examples/forms"
 plugin="$target/riscv64-linux/libcount.so"
 mkdir -p "${plugin%/*}"
 emulate=(qemu-riscv64 -L /usr/riscv64-linux-gnu -plugin "$plugin")
@@ -23,9 +25,11 @@ for version in 1 2 3 4 5 none; do
 done
 
 calls=1000
-executed() { "${emulate[@]}" "$events" "$1" "$2" 2>&1 >"$target/riscv64-linux/way" | sed -n 's/ instructions$//p' | tail -n1; }
+# The last argument is how many calls there are.
+executed() { "${emulate[@]}" "$@" 2>&1 >"$target/riscv64-linux/way" | sed -n 's/ instructions$//p' | tail -n1; }
 # Instructions of one call: what starting and ending takes is in both.
-each() { echo $((($(executed "$1" $((2 * calls))) - $(executed "$1" "$calls")) / calls)); }
+per_call() { echo $((($(executed "$@" $((2 * calls))) - $(executed "$@" "$calls")) / calls)); }
+each() { per_call "$events" "$1"; }
 row() { # name, kind, what is to be taken off, goal
     local instructions way=
     instructions=$(($(each "$2") - $3))
@@ -40,3 +44,28 @@ row "a branch on a disabled static key" key "$plain" "goal 1"
 row "counting probe" count "$alone" "goal 12"
 row "probe with an empty C handler" handler "$alone" ""
 row "return probe with an empty C handler" return "$alone" ""
+
+echo
+echo "== RISC-V: entry and exit of a traced function, in each form of its site. Instructions of a call without it, and above that; of these, the"
+echo "== record alone (without rdtime and the ways to the stub and back), whose goal is 40; bytes of code at the site and of the stub"
+printf '%-52s %9s %9s %9s %9s %9s\n' "" untraced above record site stub
+form() { # name, kind, timed or untimed
+    local untraced traced bytes stub ways reads=2
+    [ "$3" = timed ] || reads=0
+    untraced=$(per_call "$forms" "$2-untraced" "$3")
+    traced=$(per_call "$forms" "$2" "$3")
+    read -r bytes stub ways <"$target/riscv64-linux/way"
+    printf '%-52s %9d %9d %9d %9d %9d\n' "$1" "$untraced" $((traced - untraced)) \
+        $((traced - untraced - ways - reads)) "$bytes" "$stub"
+}
+form "A: 16 bytes of nops, no register is free" A timed
+form "A, registers are free (B is taken then)" A-free timed
+form "B: 8 bytes of nops, temporaries are free" B timed
+form "B, only that of the jump is free" B-few timed
+form "C: 24 bytes, no island in reach, temporaries are free" C timed
+form "not prepared, temporaries are free" free timed
+form "not prepared, no register is free" kept timed
+form "hop, temporaries are free" hop-free timed
+form "hop, no register is free" hop-kept timed
+form "A without times" A untimed
+form "B without times" B untimed

@@ -6,6 +6,7 @@ global_asm!(
     r#"
     .text
     .option push
+    .option arch, +d
     .option norvc
     .option norelax
     .p2align 2

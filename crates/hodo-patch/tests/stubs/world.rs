@@ -407,10 +407,20 @@ impl World {
         islands.into_iter().flatten().map(range).collect()
     }
 
+    /// The first stub.
+    pub fn stub(&self) -> hodo_patch::Stub {
+        self.island.stubs[0]
+    }
+
+    /// Code as it is.
+    pub fn code(&self, at: u64, len: usize) -> Vec<u8> {
+        read(at, len).to_vec()
+    }
+
     /// The code of the first stub, without what it has displaced.
     pub fn stub_code(&self) -> Vec<u8> {
-        let stub = self.island.stubs[0];
-        read(stub.start, (stub.body - stub.start) as usize).to_vec()
+        let stub = self.stub();
+        self.code(stub.start, (stub.body - stub.start) as usize)
     }
 
     /// The words that a task has recorded, chunk after chunk, without holes.
