@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 
 use crate::options::{Exit, RecordOptions};
 use crate::signals::Interrupts;
@@ -17,8 +18,75 @@ use crate::{OnDrop, check, maps, modules, populate, probes, remote, select, sess
 /// Why that cannot be; nothing was done to the process then.
 pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<Exit> {
     refuse(pid, front)?;
+    let name = named(pid);
     // From here on the signals wait; all threads that are started later inherit that.
     let interrupts = Interrupts::new(options.duration);
+    let ready = prepare(options, pid).map_err(|error| or_ended(pid, &name, error))?;
+    let (mut session, modules, selection) = ready;
+    let done = Arc::new(AtomicBool::new(false));
+    let events = Arc::clone(&session.events);
+    let tracer = tracer::Tracer::idle(options, &mut session, modules, selection, pid);
+    let outcome = std::thread::scope(|scope| {
+        let populate = scope.spawn(|| populate(&events, &done));
+        // Whatever happens here, the other thread must end.
+        let _end = OnDrop(|| {
+            done.store(true, Ordering::Release);
+            populate.thread().unpark();
+        });
+        tracer.run_attached(interrupts, &name)
+    })?;
+    if outcome.lost > 0 {
+        eprintln!("hodo: {} records were lost", outcome.lost);
+    }
+    // How the process ends is not hodo's: it is another's child.
+    Ok(Exit::Code(0))
+}
+
+/// How long a process may take to end that is about to.
+const LAST_BREATH: Duration = Duration::from_secs(1);
+
+/// What went wrong with a process before it was attached to: that it has ended, if it has.
+pub fn or_ended(pid: i32, name: &str, error: Error) -> Error {
+    let begun = Instant::now();
+    let is_gone_for = |error: &(dyn std::error::Error + 'static)| {
+        let error = error.downcast_ref::<std::io::Error>();
+        error.is_some_and(|error| error.raw_os_error() == Some(libc::ESRCH))
+    };
+    let is_ending = error.chain().any(is_gone_for);
+    while !has_ended(pid) {
+        // Its memory goes first.
+        if has_memory(pid) && !is_ending || begun.elapsed() > LAST_BREATH {
+            return error;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    anyhow!(
+        "process {name} ended while hodo attached to it, before anything was recorded: start its program under hodo, which \
+         sees it from its first instruction on"
+    )
+}
+
+/// Whether no thread of a process is left.
+fn has_ended(pid: i32) -> bool {
+    let state = remote::status(pid, "State:");
+    state.is_none_or(|state| state.starts_with(['Z', 'X'])) && !has_living_threads(pid)
+}
+
+/// Whether a process has memory. That of its first thread is not there any more when this has ended.
+fn has_memory(pid: i32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let mut tasks = tasks.into_iter().flatten().flatten();
+    tasks.any(|task| {
+        let maps = std::fs::read(task.path().join("maps"));
+        maps.is_ok_and(|maps| !maps.is_empty())
+    })
+}
+
+/// The trace and what is to be recorded.
+fn prepare(
+    options: &RecordOptions,
+    pid: i32,
+) -> Result<(session::Session, modules::Modules, select::Selection)> {
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
     let program = std::fs::read_link(&exe).with_context(|| no_process(pid))?;
     let selection = select::Selection::new(options)?;
@@ -60,23 +128,7 @@ pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<E
             bail!("{}: {}", path.display(), modules.probes.why(definition));
         }
     }
-    let done = Arc::new(AtomicBool::new(false));
-    let events = Arc::clone(&session.events);
-    let tracer = tracer::Tracer::idle(options, &mut session, modules, selection, pid);
-    let outcome = std::thread::scope(|scope| {
-        let populate = scope.spawn(|| populate(&events, &done));
-        // Whatever happens here, the other thread must end.
-        let _end = OnDrop(|| {
-            done.store(true, Ordering::Release);
-            populate.thread().unpark();
-        });
-        tracer.run_attached(interrupts)
-    })?;
-    if outcome.lost > 0 {
-        eprintln!("hodo: {} records were lost", outcome.lost);
-    }
-    // How the process ends is not hodo's: it is another's child.
-    Ok(Exit::Code(0))
+    Ok((session, modules, selection))
 }
 
 /// Where to read the files whose code is mapped.
@@ -127,9 +179,7 @@ fn refuse(pid: i32, front: Option<i32>) -> Result<()> {
     if pid == own || Some(pid) == front {
         bail!("process {pid} is hodo itself");
     }
-    if status("State:").is_some_and(|state| state.starts_with(['Z', 'X']))
-        && !has_living_threads(pid)
-    {
+    if has_ended(pid) {
         let parent = number("PPid:").unwrap_or(0);
         bail!(
             "process {} has ended: what is left waits for its parent {} to ask for its exit status",

@@ -110,6 +110,46 @@ fn a_zombie() {
     child.0.wait().expect("its end");
 }
 
+/// However far hodo has come.
+#[test]
+fn a_process_that_ends_meanwhile() {
+    let mut ended = 0;
+    for round in 0..24u64 {
+        let mut child = Sleeper::sleeping();
+        let pid = child.pid();
+        let killed = pid.clone();
+        let kill = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(10 * round));
+            let killed = killed.parse().expect("its number");
+            // SAFETY: the child has not been waited for.
+            unsafe { libc::kill(killed, libc::SIGKILL) };
+            // What is left waits for its parent in half of the rounds.
+            if round % 2 == 0 {
+                child.0.wait().expect("its end");
+            }
+            child
+        });
+        let output = attach(&pid);
+        drop(kill.join().expect("the thread ends well"));
+        if output.status.success() {
+            continue;
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let early = ["there is no process", "has ended: what is left"];
+        if early.iter().any(|piece| said.contains(piece)) {
+            continue;
+        }
+        ended += 1;
+        let pieces = [
+            &pid,
+            "(sleep) ended while hodo attached to it",
+            "start its program under hodo",
+        ];
+        refused(&output, &pieces);
+    }
+    assert!(ended > 3, "{ended}");
+}
+
 #[test]
 fn a_thread_of_the_kernel() {
     if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {

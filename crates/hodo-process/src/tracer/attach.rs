@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use hodo_patch::Copied;
 
 use super::{Outcome, Tracer};
+use crate::attach::or_ended;
 use crate::frames;
 use crate::instrument::{self, Prepared, Wanted, Work};
 use crate::machine;
@@ -35,9 +36,10 @@ impl Tracer<'_> {
     ///
     /// # Errors
     /// Why that cannot be; the process goes on as if nothing had happened.
-    pub fn run_attached(mut self, mut interrupts: Interrupts) -> Result<Outcome> {
+    pub fn run_attached(mut self, mut interrupts: Interrupts, name: &str) -> Result<Outcome> {
         let begun = Instant::now();
-        let stopped = self.attach()?;
+        let pid = self.first;
+        let stopped = self.attach().map_err(|error| or_ended(pid, name, error))?;
         if self.options.verbose > 0 {
             eprintln!(
                 "hodo: attached in {:.1} ms; the process was stopped for {:.2} ms",
