@@ -7,6 +7,8 @@
 mod calls;
 #[path = "stubs/code.rs"]
 mod code;
+#[path = "stubs/compiled.rs"]
+mod compiled;
 #[path = "stubs/far.rs"]
 mod far;
 #[path = "stubs/hooks.rs"]

@@ -186,13 +186,22 @@ fn read(at: u64, len: usize) -> &'static [u8] {
 impl World {
     /// With so many chunks.
     pub fn new(recording: Recording, chunks: u64) -> Self {
-        let base = || near(address(leave as *const ()) as u64, ISLAND);
-        Self::with_island(recording, chunks, base)
+        Self::near_to(recording, chunks, address(leave as *const ()) as u64)
+    }
+
+    /// With an island near an address.
+    pub fn near_to(recording: Recording, chunks: u64, here: u64) -> Self {
+        Self::with_island(recording, chunks, || near(here, ISLAND))
     }
 
     /// With an island that no jump of the program reaches.
     pub fn far(recording: Recording, chunks: u64) -> Self {
-        let here = address(leave as *const ()) as u64 & !0xFFFF;
+        Self::far_from(recording, chunks, address(leave as *const ()) as u64)
+    }
+
+    /// With an island that no jump at an address reaches.
+    pub fn far_from(recording: Recording, chunks: u64, here: u64) -> Self {
+        let here = here & !0xFFFF;
         let base = || {
             (1..100)
                 .find_map(|step| map(here + (step << 32), ISLAND, true))
