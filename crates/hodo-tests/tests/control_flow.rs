@@ -40,6 +40,21 @@ fn recursion_a_million_deep_under_a_raised_stack_limit() {
 }
 
 #[test]
+fn recursion_from_the_first_instructions() {
+    for link in ["-pie", "-no-pie", "-static"] {
+        let program = build_with(
+            "gcc",
+            &["recursion.c", "recursion.S"],
+            &["-O2", "-fPIE", link],
+        );
+        for options in [&[][..], &["--no-time"]] {
+            let trace = Run::new(&format!("recursion_early{link}"), &program).same(options);
+            trace.has_calls(&[("main", 1), ("early", 101)]);
+        }
+    }
+}
+
+#[test]
 fn recursion_that_overflows_the_stack_ends_as_alone() {
     for kind in [Kind::Pie, Kind::Static] {
         let program = build("deep_recursion.c", kind, &[]);

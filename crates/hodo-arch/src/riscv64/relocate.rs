@@ -11,7 +11,7 @@
 //! | a branch within the moved code | a branch, or the opposite branch over a jump |
 //! | a branch to elsewhere | the opposite branch over a jump |
 //! | a jump | a jump |
-//! | a call | the original return address into the link register, and a jump; or a call, by [`Link`] |
+//! | a call | the original return address into the link register, and a jump; or a call, by [`Link`]. One of the code's own start leads to the original |
 //!
 //! What is between `lr` and `sc` does not tell by itself that it is: [`steps`](super::steps::steps) does.
 
@@ -184,9 +184,10 @@ fn form(insn: &Insn, code: &[u8], from: u64, options: &Options<'_>) -> Form {
             to,
             inside: inside(to),
         },
+        // One of the start is one of the function, which is to be noticed.
         Flow::Call(to) => Form::Call {
             to,
-            inside: inside(to),
+            inside: inside(to) && to != from,
         },
         Flow::IndirectCall if options.link == Link::Moved => Form::Copy,
         Flow::IndirectCall => Form::IndirectCall,

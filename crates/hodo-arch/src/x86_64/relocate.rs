@@ -360,7 +360,12 @@ pub fn relocate_apart(
             }
             Kind::Call => {
                 push_return(&mut bytes);
-                let to = distance(bytes.len() + 5, target(instruction.near_branch64())?)?;
+                // One of the start is one of the function, which is to be noticed.
+                let to = match instruction.near_branch64() {
+                    start if start == from => start,
+                    other => target(other)?,
+                };
+                let to = distance(bytes.len() + 5, to)?;
                 bytes.push(0xE9);
                 bytes.extend_from_slice(&to);
             }
@@ -505,6 +510,12 @@ mod tests {
         assert_eq!(bytes[..5], [0x68, 0x05, 0x60, 0x45, 0x23]);
         assert_eq!(bytes[5..13], [0xC7, 0x44, 0x24, 4, 1, 0, 0, 0]);
         assert_eq!(bytes[13], 0xE9);
+        // nop; a call of the nop
+        let bytes = moved(&[0x90, 0xE8, 0xFA, 0xFF, 0xFF, 0xFF], 0x1000, 0x2000);
+        assert_eq!(bytes[bytes.len() - 5], 0xE9);
+        let end = 0x2000 + bytes.len() as i32;
+        let last = bytes[bytes.len() - 4..].try_into().unwrap();
+        assert_eq!(end + i32::from_le_bytes(last), 0x1000);
         // call [rsp+8]
         let bytes = moved(&[0xFF, 0x54, 0x24, 8], 0, 0);
         assert_eq!(bytes[13..], [0x36, 0x48, 0xFF, 0xA4, 0x24, 16, 0, 0, 0]);

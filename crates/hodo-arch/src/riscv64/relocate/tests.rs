@@ -107,6 +107,22 @@ fn calls_return_where_they_are_told() {
 }
 
 #[test]
+fn calls_of_the_start_lead_to_the_original() {
+    // addi a0, a0, 0; jal ra, -4; at FROM
+    let code = [0x13, 5, 5, 0, 0xEF, 0xF0, 0xDF, 0xFF];
+    let back = format!("{FROM:#x}");
+    let moved_link = Options {
+        link: Link::Moved,
+        ..Options::new(Reach::Jump)
+    };
+    for options in [Options::new(Reach::Jump), moved_link] {
+        let lines = moved(&code, &options);
+        let last = lines.last().expect("a jump");
+        assert!(last.starts_with("jal ") && last.ends_with(&back), "{last}");
+    }
+}
+
+#[test]
 fn loops_stay_within_and_nops_go() {
     // nop; addi a0, a0, 0; c.j -4 to the addi
     let code = [&NOP[..], &[0x13, 5, 5, 0], &[0xF5, 0xBF]].concat();
