@@ -90,6 +90,8 @@ run() {
         echo "$arch, probes in one's own process"
         HODO_EMULATED=1 "${test[@]}" -p hodo-probe --lib --test engine --test riscv64_differential --test beside_keys -- "$@"
         HODO_EMULATED=1 "${test[@]}" -p hodo-probe-capi --test c -- "$@"
+        # The emulator's usual processor has no vector registers.
+        [ $# -gt 0 ] || QEMU_CPU=rv64,v=true HODO_EMULATED=1 "${test[@]}" -p hodo-patch -p hodo-probe --test stubs --test engine -- vectors
         echo "$arch, crates"
         "${test[@]}" "${emulated[@]/#/-p}" --lib --tests -- "$@"
     fi

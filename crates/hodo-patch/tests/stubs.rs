@@ -21,5 +21,7 @@ mod leaving;
 mod program;
 #[path = "stubs/state.rs"]
 mod state;
+#[path = "stubs/vectors.rs"]
+mod vectors;
 #[path = "stubs/world.rs"]
 mod world;

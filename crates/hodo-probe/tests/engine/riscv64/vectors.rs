@@ -106,3 +106,92 @@ fn vectors_are_kept_around_handlers_that_use_them() {
     }
     assert!(optimized >= 18, "{optimized}");
 }
+
+// marked(mark): puts the mark into all elements of all vector registers, and tells how often it is on the stack below its own frame
+// behind an instruction that may have a probe.
+function! { marked:
+    ".option push"
+    ".option arch, +v"
+    "li t0, 16384"
+    "sub t1, sp, t0"
+    "1: sd zero, 0(t1)"
+    "addi t1, t1, 8"
+    "bne t1, sp, 1b"
+    "vsetvli t0, zero, e64, m8, ta, ma"
+    "vmv.v.x v0, a0"
+    "vmv.v.x v8, a0"
+    "vmv.v.x v16, a0"
+    "vmv.v.x v24, a0"
+    ".globl test_marked_probe"
+    "test_marked_probe:"
+    "xori a3, a3, 1365"
+    "xori a3, a3, 1365"
+    "xori a3, a3, 1365"
+    "li t0, 16384"
+    "sub t1, sp, t0"
+    "li a2, 0"
+    "2: ld t2, 0(t1)"
+    "bne t2, a0, 3f"
+    "addi a2, a2, 1"
+    "3: addi t1, t1, 8"
+    "bne t1, sp, 2b"
+    "mv a0, a2"
+    "ret"
+    ".option pop"
+}
+
+// A handler that uses no vectors: it counts.
+function! { light:
+    "li t0, 1"
+    "amoadd.d zero, t0, (a1)"
+    "ret"
+}
+
+unsafe extern "C" {
+    safe fn test_marked(mark: u64) -> u64;
+    fn test_marked_probe();
+    fn test_light(registers: &mut Registers, data: *mut c_void);
+}
+
+extern "C" fn light(registers: &mut Registers, data: *mut c_void) {
+    // SAFETY: the test gives a counter.
+    unsafe { test_light(registers, data) }
+}
+
+/// How often the mark is on the stack, of a probe that was hit once.
+fn saved(wish: hodo_probe::engine::Request, hits: Option<&AtomicU64>) -> u64 {
+    let probe = register(&wish).expect("a probe");
+    assert_eq!(probe.execution(), Execution::Optimized);
+    let found = test_marked(0x5EED_0123_4567_89AB);
+    assert_eq!(hits.map_or_else(|| probe.count(), of), 1);
+    found
+}
+
+/// They are put on the stack where a handler runs whose code changes some, and nowhere else.
+#[test]
+fn vectors_are_saved_exactly_when_a_handler_runs() {
+    if !has_vectors() {
+        println!("skipped: no vector registers");
+        return;
+    }
+    let _alone = alone();
+    let words = {
+        let bytes: u64;
+        // SAFETY: only asks how long they are.
+        unsafe {
+            asm!(".option push", ".option arch, +v", "csrr {}, vlenb", ".option pop", out(reg) bytes)
+        };
+        32 * bytes / 8
+    };
+    let at = || request(test_marked_probe as *const () as u64);
+    let with = |handler, hits: &'static AtomicU64| {
+        let data = std::ptr::from_ref(hits).cast_mut().cast();
+        saved(at().before(handler).data(data), Some(hits))
+    };
+    assert_eq!(test_marked(0x5EED_0123_4567_89AB), 0);
+    // The mark is a general register's value, too, and may be on the stack as such.
+    let found = with(spoiling, counter());
+    assert!((words..words + 4).contains(&found), "{found} of {words}");
+    assert!(with(light, counter()) < 4);
+    assert_eq!(saved(at().count(), None), 0);
+}
