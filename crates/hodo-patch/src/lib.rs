@@ -251,16 +251,17 @@ fn records(id: u32, filter: bool, mode: Mode, recording: Recording) -> Records {
 }
 
 impl Island {
-    /// An island at `base` that may grow to `capacity` bytes; it starts with the agent's runtime.
+    /// An island at `base` that may grow to `capacity` bytes; it starts with the agent's runtime. `signal_return`: the address to
+    /// which the kernel has handlers of signals return; 0, where they tell one themselves.
     #[must_use]
-    pub fn new(base: u64, capacity: u64) -> Self {
+    pub fn new(base: u64, capacity: u64, signal_return: u64) -> Self {
         let runtime = hodo_agent::runtime();
         let mut code = runtime.code.to_vec();
         let len = code.len().next_multiple_of(64);
         fill(&mut code, len);
         let at = u32::try_from(code.len()).expect("the agent is small");
         let size = u32::try_from(capacity).expect("an island is smaller than 4 GiB");
-        let mut frames = frames::build(at, size, SHADOW_DISTANCE);
+        let mut frames = frames::build(at, size, SHADOW_DISTANCE, signal_return);
         code.append(&mut frames.bytes);
         let mut island = Self {
             base,
@@ -284,7 +285,8 @@ impl Island {
     /// The island as it was after an earlier use. The content of the stubs is not known any more.
     #[must_use]
     pub fn resume(base: u64, capacity: u64, used: Used) -> Self {
-        let mut island = Self::new(base, capacity);
+        // The tables are there already, and as long.
+        let mut island = Self::new(base, capacity, 0);
         island.code.truncate(used.bytes);
         fill(&mut island.code, used.bytes);
         island.table.clear();

@@ -398,7 +398,7 @@ fn shapes() -> Vec<Records> {
 
 #[test]
 fn at_each_instruction_of_each_stub() {
-    let frames = frames::build(64, SIZE, SHADOW_DISTANCE);
+    let frames = frames::build(64, SIZE, SHADOW_DISTANCE, 0);
     let mut bytes = vec![0xC3; 64];
     bytes.extend(&frames.bytes);
     let runtime = Runtime {
@@ -454,7 +454,7 @@ fn at_each_instruction_of_each_stub() {
 
 #[test]
 fn at_each_instruction_of_the_agent() {
-    let island = Island::new(BASE, u64::from(SIZE));
+    let island = Island::new(BASE, u64::from(SIZE), 0);
     let mut bytes = vec![0; SIZE as usize];
     let parts = island.added(Used::default());
     for (at, part) in &parts {

@@ -224,7 +224,7 @@ fn patches_do_not_overlap_and_are_undone_by_the_original_bytes() {
             bias: BIAS,
             code: &code,
         };
-        let mut island = Island::new(BIAS - (64 << 20), 48 << 20);
+        let mut island = Island::new(BIAS - (64 << 20), 48 << 20, 0);
         let mut patches = Patches::default();
         let mut page = BIAS + (1 << 40);
         let mut places = |range: Range<u64>| {

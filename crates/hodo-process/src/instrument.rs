@@ -142,7 +142,8 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     }
     space.extra = limits.settle(space.events.1 + islands + shadows, shadows);
 
-    let mut island = Island::new(space.islands[0].0, space.islands[0].1);
+    let signals = maps::signal_return(&memory, &maps);
+    let mut island = Island::new(space.islands[0].0, space.islands[0].1, signals);
     space.syscall = island.syscall();
     space.ret = island.ret();
     // The agent is there first: it has the instruction on which system calls are made from now on.
@@ -169,7 +170,7 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     apply(&memory, &module.image, bias, &patches, &mut space)?;
     space.stubs[0].extend(&island);
     if space.islands[1].1 != 0 {
-        let island = Island::new(space.islands[1].0, space.islands[1].1);
+        let island = Island::new(space.islands[1].0, space.islands[1].1, signals);
         space.used[1] = write_island(&memory, &island, Used::default())?;
     }
     space.seen = file_mappings(&maps).map(Seen::from).collect();

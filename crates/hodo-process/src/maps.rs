@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use hodo_arch::native::entry::is_signal_return;
+
+use crate::remote::Memory;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +53,23 @@ pub fn read(pid: i32) -> Result<Vec<Mapping>> {
     let bytes = std::fs::read(&path).with_context(|| path.clone())?;
     let text = String::from_utf8_lossy(&bytes);
     Ok(text.lines().filter_map(parse).collect())
+}
+
+/// Where the kernel has handlers of signals return that tell no place themselves: in code of its own. 0: such code is not there.
+#[must_use]
+pub fn signal_return(memory: &Memory, maps: &[Mapping]) -> u64 {
+    let find = |mapping: &Mapping| {
+        let mut code = vec![0; usize::try_from(mapping.end - mapping.start).ok()?];
+        memory.read(mapping.start, &mut code).ok()?;
+        let at = (0..code.len())
+            .step_by(2)
+            .find(|&at| is_signal_return(&code[at..]))?;
+        Some(mapping.start + at as u64)
+    };
+    let kernels = maps
+        .iter()
+        .find(|mapping| mapping.path.as_os_str() == "[vdso]");
+    kernels.and_then(find).unwrap_or(0)
 }
 
 /// Finds `size` free bytes in `range`, as high as possible, at a multiple of 64 KiB.

@@ -6,6 +6,10 @@
 //! register, or from the store on in the shadow. In displaced instructions CFA = S, as in the original code. Rows say what
 //! changes, one instruction after the other; what a table begins with is the place to which bodies return.
 //!
+//! There, CFA = S for a handler of signals: what it returns to has no frame information (that of the kernel's code is not found),
+//! and libgcc takes the CFA for the place of the interrupted registers. What tells is the return address. As the stack is lowered by
+//! multiples of 16, CFA = stack pointer in no other case, which is how the other rules know where S is.
+//!
 //! The agent keeps the caller's registers, and its link is `t0`, which is the column of return addresses there.
 //!
 //! One FDE describes a group of neighbours and stands behind them. The search table is at the end of the island; islands
@@ -24,7 +28,7 @@ use super::track::{CALLEE_SAVED, Row, Rule};
 
 /// Bytes of a unit of code in tables.
 const UNIT: u32 = 2;
-/// CFA is so far below S in stubs: the unit of distances in tables, with their sign.
+/// CFA is so far below S in stubs: the unit of distances in tables.
 const BELOW: i32 = 8;
 
 /// A number of one byte, with its sign.
@@ -33,19 +37,42 @@ fn sleb(value: i32) -> u8 {
     value as u8 & 0x7F
 }
 
-fn cie(shadow_distance: u64) -> Vec<u8> {
+/// In an expression: the number. DW_OP_const8u
+fn number(value: u64) -> [u8; 9] {
+    let mut bytes = [0x0E; 9];
+    bytes[1..].copy_from_slice(&value.to_le_bytes());
+    bytes
+}
+
+/// In an expression: the stack pointer and so much more. DW_OP_breg2
+fn stack_pointer(more: i32) -> [u8; 2] {
+    [0x70 + SP, sleb(more)]
+}
+
+fn cie(shadow_distance: u64, signal_return: u64) -> Vec<u8> {
     // id 0; version 1; "zR"; code alignment; data alignment −8; return address in column 1; pointers pc-relative.
     let mut body = vec![0, 0, 0, 0, 1, b'z', b'R', 0, UNIT as u8, 0x78, RA, 1, 0x1B];
-    body.extend([0x12, SP, sleb(BELOW / 8)]); // DW_CFA_def_cfa_sf
-    body.extend([0x15, SP, sleb(-BELOW / 8)]); // DW_CFA_val_offset_sf
-    // The CFA is on the expression's stack. const8u; minus; deref; without the top bit, which marks open frames: lit1; shl;
-    // lit1; shr.
-    let mut expression = vec![0x0E];
-    expression.extend((shadow_distance - BELOW as u64).to_le_bytes());
-    expression.extend([0x1C, 0x06, 0x31, 0x24, 0x31, 0x25]);
-    body.extend([0x16, RA]); // DW_CFA_val_expression
-    uleb(&mut body, expression.len() as u32);
-    body.extend(expression);
+    const { assert!(BELOW == 1 << 3) };
+    // From S to the return address. minus; deref; without the top bit, which marks open frames: lit1; shl; lit1; shr.
+    let mut load = number(shadow_distance).to_vec();
+    load.extend([0x1C, 0x06, 0x31, 0x24, 0x31, 0x25]);
+    let mut frame = [stack_pointer(-BELOW), stack_pointer(0)].concat();
+    frame.extend(&load);
+    frame.extend(number(signal_return));
+    frame.extend([0x29, 0x33, 0x24, 0x22]); // eq; lit3; shl; plus
+    // S; the CFA is on the expression's stack. dup, the stack pointer, ne; lit3; shl; plus.
+    let mut start = vec![0x12];
+    start.extend(stack_pointer(0));
+    start.extend([0x2E, 0x33, 0x24, 0x22]);
+    let back = [&start[..], &load].concat();
+    let mut rule = |start: &[u8], expression: &[u8]| {
+        body.extend(start);
+        uleb(&mut body, expression.len() as u32);
+        body.extend(expression);
+    };
+    rule(&[0x0F], &frame); // DW_CFA_def_cfa_expression
+    rule(&[0x16, SP], &start); // DW_CFA_val_expression
+    rule(&[0x16, RA], &back);
     body
 }
 
@@ -56,10 +83,11 @@ fn agent_cie() -> Vec<u8> {
     body
 }
 
-/// What begins at the offset `at` of an island of `size` bytes.
+/// What begins at the offset `at` of an island of `size` bytes. `signal_return`: the address to which handlers of signals return.
 #[must_use]
-pub fn build(at: u32, size: u32, shadow_distance: u64) -> Frames {
-    Frames::new(at, size, &[&cie(shadow_distance), &agent_cie()])
+pub fn build(at: u32, size: u32, shadow_distance: u64, signal_return: u64) -> Frames {
+    let cie = cie(shadow_distance, signal_return);
+    Frames::new(at, size, &[&cie, &agent_cie()])
 }
 
 /// Appends the FDE of the agent, which is all that an island has. Returns its entry in the search table. Its code lowers the stack
@@ -128,7 +156,7 @@ pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
 
 /// Appends the FDE of detours, from the offset `start` to the end of what the island has: at the moved system calls, which
 /// are given by their offset and the address at which they stood, and right behind them, all is as it would be there. They
-/// look like something that was called from there, with a frame of no size; CFA = sp − 16, for it must differ from the
+/// look like something that was called from there, with a frame of no size; CFA = sp − 8, for it must differ from the
 /// caller's. Elsewhere unwinding ends. Returns its entry in the search table.
 #[must_use]
 pub fn detours(
@@ -140,7 +168,7 @@ pub fn detours(
     let end = island.len() as u32;
     let at = place(island);
     let mut body = fde(at, frames.cie, start..end);
-    body.extend([0x07, RA]); // DW_CFA_undefined
+    Told::default().differ(&Told::UNKNOWN, &mut body);
     let mut place = start;
     for &(syscall, original) in syscalls {
         // A call that is made again begins at its own address; one that is interrupted has ended.
@@ -187,16 +215,22 @@ impl Default for Told {
     /// What the CIE says.
     fn default() -> Self {
         Self {
-            base: SP,
-            offset: -BELOW,
-            above: BELOW,
             back: Return::Shadow,
-            saved: [0; CALLEE_SAVED.len()],
+            ..Self::UNKNOWN
         }
     }
 }
 
 impl Told {
+    /// Nobody knows the return address.
+    const UNKNOWN: Self = Self {
+        base: SP,
+        offset: -BELOW,
+        above: BELOW,
+        back: Return::Unknown,
+        saved: [0; CALLEE_SAVED.len()],
+    };
+
     fn of(rule: Rule, before: Self) -> Self {
         match rule {
             Rule::Stub => Self::default(),
@@ -234,30 +268,32 @@ impl Told {
         }
     }
 
-    /// From this to another. The rule of the shadow is long, and libgcc takes no single rule back from the CIE: so what the table
-    /// begins with is remembered while the return address is elsewhere.
+    /// From this to another. What the table begins with is long, and libgcc takes no single rule back from the CIE: so it is
+    /// remembered, and restored as a whole.
     fn change(&self, next: &Self, out: &mut Vec<u8>) {
         const REMEMBER: u8 = 0x0A;
         const RESTORE: u8 = 0x0B;
         let begin = Self::default();
         let shadow = |told: &Self| told.back == Return::Shadow;
-        match (shadow(self), shadow(next)) {
-            (true, false) => {
-                self.differ(&begin, out);
-                out.push(REMEMBER);
-                begin.differ(next, out);
-            }
-            (false, true) => {
-                out.push(RESTORE);
-                begin.differ(next, out);
-            }
-            _ => self.differ(next, out),
+        if *self == begin {
+            out.push(REMEMBER);
+        } else if *next == begin {
+            out.push(RESTORE);
+        } else if !shadow(self) && shadow(next) {
+            out.extend([RESTORE, REMEMBER]);
+            begin.differ(next, out);
+            return;
+        }
+        if *next != begin {
+            self.differ(next, out);
         }
     }
 
     /// What differs, one by one.
     fn differ(&self, next: &Self, out: &mut Vec<u8>) {
-        let base = (next.base != self.base).then_some(next.base);
+        // Expressions tell at the beginning where the frame is.
+        let begins = *self == Self::default();
+        let base = (begins || next.base != self.base).then_some(next.base);
         match (base, next.offset) {
             (None, offset) if offset == self.offset => {}
             (Some(base), 0..) => out.extend([0x0C, base]), // DW_CFA_def_cfa

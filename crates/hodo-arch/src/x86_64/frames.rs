@@ -123,9 +123,9 @@ fn cie(shadow_distance: u64) -> Vec<u8> {
     body
 }
 
-/// What begins at the offset `at` of an island of `size` bytes.
+/// What begins at the offset `at` of an island of `size` bytes. What handlers of signals return to has frame information of its own.
 #[must_use]
-pub fn build(at: u32, size: u32, shadow_distance: u64) -> Frames {
+pub fn build(at: u32, size: u32, shadow_distance: u64, _signal_return: u64) -> Frames {
     Frames::new(at, size, &[&cie(shadow_distance)])
 }
 

@@ -114,6 +114,20 @@ hodo_test_\name:
     ret
     .cfi_endproc
 
+    # A handler of signals with such a frame.
+    TEST_FUNCTION handler
+    .cfi_startproc
+    addi sp, sp, -16
+    .cfi_def_cfa_offset 16
+    sd ra, 8(sp)
+    .cfi_offset ra, -8
+    call hodo_test_handled
+    ld ra, 8(sp)
+    addi sp, sp, 16
+    .cfi_def_cfa_offset 0
+    ret
+    .cfi_endproc
+
     # f(x) as above, where throw(place, x) comes back to with x
     TEST_FUNCTION catch
     addi sp, sp, -32
@@ -289,6 +303,9 @@ unsafe extern "C-unwind" {
     pub safe fn fib(n: u64) -> u64;
     #[link_name = "hodo_test_call"]
     pub safe fn call(f: Callback, x: u64) -> u64;
+    /// Calls `hodo_test_handled`.
+    #[link_name = "hodo_test_handler"]
+    pub fn handler(signal: i32);
     #[link_name = "hodo_test_catch"]
     pub safe fn catch(f: Callback, x: u64, place: &mut [u64; 2]) -> u64;
     /// Only from within what `catch` has called.

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use hodo_arch::Via;
 use hodo_patch::{Hook, LimitCall, Raise};
 
-use crate::code::{call, limits};
+use crate::code::{call, handler, limits};
 use crate::world::{World, address, site, symbol, timed};
 
 unsafe extern "C" {
@@ -75,6 +75,43 @@ extern "C" fn object(
         found.push(((*info).dlpi_addr, size, starts));
     }
     0
+}
+
+#[unsafe(no_mangle)]
+extern "C-unwind" fn hodo_test_handled() {
+    backtrace(0);
+}
+
+/// From within a handler.
+fn handled() -> Vec<u64> {
+    // SAFETY: `handler` only looks at the stack, and the thread that it interrupts has just called raise.
+    unsafe {
+        libc::signal(libc::SIGUSR1, handler as *const () as usize);
+        libc::raise(libc::SIGUSR1);
+    }
+    BACKTRACE.take()
+}
+
+#[test]
+fn backtraces_of_handlers_come_to_what_was_interrupted() {
+    let world = World::new(timed(), 2);
+    let alone = handled();
+    drop(world);
+    let start = address(handler as *const ()) as u64;
+    let place = |found: &[u64]| found.iter().position(|ip| (start..start + 32).contains(ip));
+    let here = place(&alone).expect("the handler");
+    let signal_return = alone[here + 1];
+    let mut world = World::with_signals(timed(), 2, signal_return);
+    world.enter(1);
+    world.hook(Hook::FindObject, c"_dl_find_object", 0x100);
+    world.trace(&[site("handler", start as usize, 8, Via::Free(6)).free(1 << 14, 1 << 15)]);
+    let traced = handled();
+    let here = place(&traced).expect("the handler");
+    assert!(world.islands()[0].contains(&traced[here + 1]), "its stub");
+    // Further up they were called from elsewhere.
+    assert_eq!(traced[here + 2..][..3], alone[here + 1..][..3]);
+    assert_eq!(traced.len(), alone.len() + 1);
+    assert_eq!(world.text(1), "+handler -handler");
 }
 
 #[test]

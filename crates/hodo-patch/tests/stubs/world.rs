@@ -191,7 +191,13 @@ impl World {
 
     /// With an island near an address.
     pub fn near_to(recording: Recording, chunks: u64, here: u64) -> Self {
-        Self::with_island(recording, chunks, || near(here, ISLAND))
+        Self::with_island(recording, chunks, 0, || near(here, ISLAND))
+    }
+
+    /// Where handlers of signals return to an address.
+    pub fn with_signals(recording: Recording, chunks: u64, signal_return: u64) -> Self {
+        let here = address(leave as *const ()) as u64;
+        Self::with_island(recording, chunks, signal_return, || near(here, ISLAND))
     }
 
     /// With an island that no jump of the program reaches.
@@ -207,10 +213,15 @@ impl World {
                 .find_map(|step| map(here + (step << 32), ISLAND, true))
                 .expect("memory far from the program")
         };
-        Self::with_island(recording, chunks, base)
+        Self::with_island(recording, chunks, 0, base)
     }
 
-    fn with_island(recording: Recording, chunks: u64, base: impl Fn() -> u64) -> Self {
+    fn with_island(
+        recording: Recording,
+        chunks: u64,
+        signal_return: u64,
+        base: impl Fn() -> u64,
+    ) -> Self {
         while ALONE.swap(true, Ordering::AcqRel) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -219,7 +230,7 @@ impl World {
         // Chunks are aligned as they are in the file.
         let events = mapped.next_multiple_of(CHUNK_SIZE);
         let base = base();
-        let island = Island::new(base, ISLAND);
+        let island = Island::new(base, ISLAND, signal_return);
         let world = Self {
             mapped: vec![(mapped, len), (base, ISLAND)],
             events,
@@ -386,7 +397,7 @@ impl World {
         if self.second.is_none() {
             let base = near(function, ISLAND);
             self.mapped.push((base, ISLAND));
-            self.second = Some(Island::new(base, ISLAND));
+            self.second = Some(Island::new(base, ISLAND, 0));
             let block = self.events + (tcb::FIRST + self.threads - 1) * tcb::SIZE;
             self.put(block + tcb::ISLAND1_LO, base);
             self.put(block + tcb::ISLAND1_LEN, ISLAND);

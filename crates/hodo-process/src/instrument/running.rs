@@ -151,11 +151,12 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         let at = maps.partition_point(|m| m.start < space.islands[1].0);
         maps.insert(at, future(space.islands[1]));
     }
-    let mut islands = vec![Island::new(space.islands[0].0, space.islands[0].1)];
+    let signals = maps::signal_return(&memory, &maps);
+    let mut islands = vec![Island::new(space.islands[0].0, space.islands[0].1, signals)];
     space.syscall = islands[0].syscall();
     space.ret = islands[0].ret();
     if linker.is_some() {
-        islands.push(Island::new(space.islands[1].0, space.islands[1].1));
+        islands.push(Island::new(space.islands[1].0, space.islands[1].1, signals));
     }
     let mut files = vec![(Rc::clone(&module.image), bias)];
     let mut changed = Vec::new();
