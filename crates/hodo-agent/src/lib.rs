@@ -10,6 +10,10 @@
 //! 5. System calls are made in one place only, and not at all in a thread that began under a seccomp filter.
 #![no_std]
 
+#[macro_use]
+mod constants;
+mod syscalls;
+
 #[cfg(target_arch = "x86_64")]
 #[path = "x86_64.rs"]
 mod arch;
@@ -25,17 +29,4 @@ mod arch;
 mod arch_syscalls;
 
 pub use arch::{Runtime, runtime};
-pub use arch_syscalls::syscalls;
-
-/// The code around system calls, and where its entries are, as offsets into it.
-#[derive(Debug, Clone, Copy)]
-pub struct Syscalls {
-    /// Position-independent code. The table has to follow.
-    pub code: &'static [u8],
-    /// Before a system call. Keeps all but `rcx` and `r11`; on RISC-V all but the link.
-    pub enter: usize,
-    /// Behind a system call. Keeps all but `rcx`; on RISC-V all but the link.
-    pub exit: usize,
-    /// Loads that may fault, and where to go on then.
-    pub faults: &'static [[u32; 2]],
-}
+pub use syscalls::{Syscalls, syscalls};

@@ -8,21 +8,14 @@
 //! The link register `ra` is never changed here, and neither is `t0`: so unwinders find their way from any instruction, by the
 //! stack pointer alone.
 
-use core::arch::global_asm;
 use hodo_trace::format::{
     BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE, RECORD_SIZE,
     chunk_header, file_header, record, tcb,
 };
 
-/// Bytes of the shadow that are mapped at once.
-const SHADOW_STEP: u64 = 1 << 20;
-/// Records at the end of a chunk that only interrupted code uses: it has taken its place behind the limit when a signal
-/// handler opens the next chunk and so raises the limit. With every handler that is interrupted there, too, it is one more.
-const SPARE: u64 = 8;
-/// Pieces of the shadow that are mapped by the agent at most: as many as a page can list.
-const PIECES: u64 = 4096 / 8;
+use crate::constants::{PIECES, SHADOW_STEP, SPARE};
 
-global_asm!(
+slow_paths!(
     r#"
     .pushsection .rodata.hodo_agent, "a", @progbits
     .option push
@@ -475,53 +468,12 @@ hodo_agent_end:
     .option pop
     .popsection
     "#,
-    EPOCH = const tcb::EPOCH,
     EPOCH_END = const tcb::EPOCH_END,
     TO_SHADOW = const tcb::TO_SHADOW,
-    CURSOR = const tcb::CURSOR,
-    LIMIT = const tcb::LIMIT,
-    BASE = const tcb::BASE,
-    MAX_CHUNKS = const tcb::MAX_CHUNKS,
-    SEQ = const tcb::SEQ,
-    TASK = const tcb::TASK,
-    LOST = const tcb::LOST,
-    BUCKET = const tcb::BUCKET,
-    FLAGS = const tcb::FLAGS,
     ISLAND0_LO = const tcb::ISLAND0_LO,
     ISLAND0_LEN = const tcb::ISLAND0_LEN,
     ISLAND1_LO = const tcb::ISLAND1_LO,
     ISLAND1_LEN = const tcb::ISLAND1_LEN,
-    SHADOW_LO = const tcb::SHADOW_LO,
-    SHADOW_LEN = const tcb::SHADOW_LEN,
-    SHADOW_BUSY = const tcb::SHADOW_BUSY,
-    UNSHADOWED = const tcb::UNSHADOWED,
-    REGION0_LO = const tcb::REGION0_LO,
-    REGION0_LEN = const tcb::REGION0_LEN,
-    REGION1_LO = const tcb::REGION1_LO,
-    REGION1_LEN = const tcb::REGION1_LEN,
-    BAD_FRAMES = const tcb::BAD_FRAMES,
-    BAD_ID = const tcb::BAD_ID,
-    BAD_ENTRY = const tcb::BAD_ENTRY,
-    BAD_EXIT = const tcb::BAD_EXIT,
-    NEXT_CHUNK = const file_header::NEXT_CHUNK,
-    H_SEQ = const chunk_header::SEQ,
-    H_TASK = const chunk_header::TASK,
-    H_EPOCH = const chunk_header::EPOCH,
-    H_LOST = const chunk_header::LOST,
-    RECORD_SIZE = const RECORD_SIZE,
-    KIND_SHIFT = const record::KIND_SHIFT,
-    TAIL = const record::TAIL,
-    CHUNK_MAGIC = const CHUNK_MAGIC,
-    CHUNK_LIMIT = const CHUNK_SIZE - SPARE * RECORD_SIZE,
-    CHUNK_SHIFT = const CHUNK_SIZE.trailing_zeros(),
-    CHUNK_HEADER_SIZE = const CHUNK_HEADER_SIZE,
-    HEADER_AND_RECORD = const CHUNK_HEADER_SIZE + RECORD_SIZE,
-    CONTROL_SIZE = const CONTROL_SIZE,
-    BUCKET_SIZE = const BUCKET_SIZE,
-    BUCKET_RECORDS = const BUCKET_SIZE / RECORD_SIZE,
-    EPOCH_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_EPOCH,
-    SHADOW_STEP = const SHADOW_STEP,
-    PIECES = const PIECES,
     SP_SHIFT = const record::SP_SHIFT,
     SP_BITS = const record::SP_BITS,
 );

@@ -8,13 +8,10 @@
 //! The kernel puts the result where the first argument was; so that argument is kept in the thread's control block, with the number
 //! and the stack pointer, by which it is found again.
 
-use crate::Syscalls;
-use core::arch::global_asm;
+use crate::constants::MARGIN;
 use hodo_trace::format::{record, tcb};
 use hodo_trace::syscalls::{ENTRY_SIZE, HEADER, MOST, NUMBERS, kind};
 
-/// Bytes of an event that are left alone at its end, so that the last piece's header has room.
-const MARGIN: u64 = 32;
 /// Where the address of the control block is, from the thread pointer.
 const BLOCK: i64 = -8;
 
@@ -23,7 +20,7 @@ const BLOCK: i64 = -8;
 //
 // Registers: t6 = the control block, t5 = the event's place, t4 = where to go on, t3 = where no piece may begin any more,
 // a7 = descriptors, a6 = the upper half of the record. Links: ra, then a5, then a4.
-global_asm!(
+around_system_calls!(
     r#"
     .pushsection .rodata.hodo_agent_syscalls, "a", @progbits
     .option push
@@ -528,57 +525,5 @@ hodo_sys_faults_end:
     RESULT_AT = const 136,
     WORK = const 144,
     BLOCK = const BLOCK,
-    SLOTS = const tcb::SYSCALLS,
     EPOCH_END = const tcb::EPOCH_END,
-    LIMIT = const tcb::LIMIT,
-    NUMBERS = const NUMBERS,
-    ENTRY_SIZE = const ENTRY_SIZE,
-    HEADER = const HEADER,
-    MOST = const MOST,
-    MARGIN = const MARGIN,
-    PAYLOAD = const ((record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT) as u64) << 32 | (MOST / 8 - 2),
-    TEXT = const kind::TEXT,
-    FIXED = const kind::FIXED,
-    SIZED = const kind::SIZED,
-    RESULT = const kind::RESULT,
-    TEXTS = const kind::TEXTS,
-    PARTS = const kind::PARTS,
-    SPECIAL = const kind::SPECIAL,
-    MESSAGE = const kind::MESSAGE,
-    WAIT = const kind::WAIT,
-    NAME = const kind::NAME,
-    LOCK = const kind::LOCK,
-    DEVICE = const kind::DEVICE,
-    // F_GETLK, F_SETLK, F_SETLKW, and those with F_OFD_
-    LOCKS = const 0b111u64 << 5 | 0b111 << 36,
-    // TIOCGPGRP, TIOCSPGRP, TIOCGWINSZ, TIOCSWINSZ, FIONREAD, FIONBIO
-    DEVICE_FIRST = const 0x540F,
-    DEVICES = const 0b11u64 | 0b11 << 4 | 1 << 12 | 1 << 18,
-    // FUTEX_WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
-    WAITING = const 1 << 0 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13,
 );
-unsafe extern "C" {
-    static hodo_sys_start: u8;
-    static hodo_sys_enter: u8;
-    static hodo_sys_exit: u8;
-    static hodo_sys_end: u8;
-    static hodo_sys_faults: [u32; 2];
-    static hodo_sys_faults_end: [u32; 2];
-}
-
-/// The code around system calls, ready to be copied into a target.
-#[must_use]
-pub fn syscalls() -> Syscalls {
-    let start = &raw const hodo_sys_start;
-    let offset = |symbol: *const u8| symbol.addr() - start.addr();
-    let faults = &raw const hodo_sys_faults;
-    let count = ((&raw const hodo_sys_faults_end).addr() - faults.addr()) / size_of::<[u32; 2]>();
-    Syscalls {
-        // SAFETY: start and end bound one object in read-only data, laid out by the assembly above.
-        code: unsafe { core::slice::from_raw_parts(start, offset(&raw const hodo_sys_end)) },
-        enter: offset(&raw const hodo_sys_enter),
-        exit: offset(&raw const hodo_sys_exit),
-        // SAFETY: as above; the list is aligned to eight bytes and consists of pairs of words.
-        faults: unsafe { core::slice::from_raw_parts(faults, count) },
-    }
-}

@@ -3,21 +3,14 @@
 //! Stubs call these with three registers (`rax`, `rdx`, `rcx`) saved on the stack, so that the address of the traced
 //! function's return address, S, is `rsp + 32` on entry here.
 
-use core::arch::global_asm;
 use hodo_trace::format::{
     BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE, RECORD_SIZE,
     SHADOW_DISTANCE, chunk_header, file_header, record, tcb,
 };
 
-/// Bytes of the shadow that are mapped at once.
-const SHADOW_STEP: u64 = 1 << 20;
-/// Records at the end of a chunk that only interrupted code uses: it has taken its place behind the limit when a signal
-/// handler opens the next chunk and so raises the limit. With every handler that is interrupted there, too, it is one more.
-const SPARE: u64 = 8;
-/// Pieces of the shadow that are mapped by the agent at most: as many as a page can list.
-const PIECES: u64 = 4096 / 8;
+use crate::constants::{PIECES, SHADOW_STEP, SPARE};
 
-global_asm!(
+slow_paths!(
     r#"
     .pushsection .rodata.hodo_agent, "a", @progbits
     .p2align 6
@@ -363,48 +356,7 @@ hodo_agent_syscall:
 hodo_agent_end:
     .popsection
     "#,
-    EPOCH = const tcb::EPOCH,
-    CURSOR = const tcb::CURSOR,
-    LIMIT = const tcb::LIMIT,
-    BASE = const tcb::BASE,
-    MAX_CHUNKS = const tcb::MAX_CHUNKS,
-    SEQ = const tcb::SEQ,
-    TASK = const tcb::TASK,
-    LOST = const tcb::LOST,
-    BUCKET = const tcb::BUCKET,
-    FLAGS = const tcb::FLAGS,
-    SHADOW_LO = const tcb::SHADOW_LO,
-    SHADOW_LEN = const tcb::SHADOW_LEN,
-    SHADOW_BUSY = const tcb::SHADOW_BUSY,
-    UNSHADOWED = const tcb::UNSHADOWED,
-    REGION0_LO = const tcb::REGION0_LO,
-    REGION0_LEN = const tcb::REGION0_LEN,
-    REGION1_LO = const tcb::REGION1_LO,
-    REGION1_LEN = const tcb::REGION1_LEN,
-    BAD_FRAMES = const tcb::BAD_FRAMES,
-    BAD_ID = const tcb::BAD_ID,
-    BAD_ENTRY = const tcb::BAD_ENTRY,
-    BAD_EXIT = const tcb::BAD_EXIT,
-    NEXT_CHUNK = const file_header::NEXT_CHUNK,
-    H_SEQ = const chunk_header::SEQ,
-    H_TASK = const chunk_header::TASK,
-    H_EPOCH = const chunk_header::EPOCH,
-    H_LOST = const chunk_header::LOST,
-    RECORD_SIZE = const RECORD_SIZE,
-    KIND_SHIFT = const record::KIND_SHIFT,
-    TAIL = const record::TAIL,
-    CHUNK_MAGIC = const CHUNK_MAGIC,
-    CHUNK_LIMIT = const CHUNK_SIZE - SPARE * RECORD_SIZE,
-    CHUNK_SHIFT = const CHUNK_SIZE.trailing_zeros(),
-    CHUNK_HEADER_SIZE = const CHUNK_HEADER_SIZE,
-    HEADER_AND_RECORD = const CHUNK_HEADER_SIZE + RECORD_SIZE,
-    CONTROL_SIZE = const CONTROL_SIZE,
-    BUCKET_SIZE = const BUCKET_SIZE,
-    BUCKET_RECORDS = const BUCKET_SIZE / RECORD_SIZE,
-    EPOCH_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_EPOCH,
     SHADOW_DISTANCE = const SHADOW_DISTANCE,
-    SHADOW_STEP = const SHADOW_STEP,
-    PIECES = const PIECES,
     SP_UP = const record::SP_SHIFT - 4,
     SP_FIELD = const ((1u32 << record::SP_BITS) - 1) << record::SP_SHIFT,
 );
