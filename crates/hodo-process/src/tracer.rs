@@ -9,6 +9,7 @@ mod control;
 mod delivery;
 mod detach;
 mod family;
+mod shared;
 mod tasks;
 
 use std::cell::RefCell;
@@ -95,6 +96,7 @@ pub struct Tracer<'a> {
     ended: VecDeque<Thread>,
     /// Control blocks for processes that are let go, by the address of the `events` file in them.
     silent: HashMap<u64, u64>,
+    shared: Vec<shared::Shared>,
     /// Threads of which nothing was recorded, because there was no control block left.
     crowded: u64,
     /// The disk is full: nothing is recorded any more.
@@ -162,6 +164,7 @@ impl<'a> Tracer<'a> {
             free_tcbs: VecDeque::new(),
             ended: VecDeque::new(),
             silent: HashMap::new(),
+            shared: Vec::new(),
             crowded: 0,
             full: false,
             next_tcb: tcb::FIRST,
@@ -508,6 +511,7 @@ impl<'a> Tracer<'a> {
             .map(|(&tid, _)| tid)
             .collect();
         for other in gone {
+            self.part(other);
             if let Some(thread) = self.threads.remove(&other) {
                 self.release(&thread, Exit::Code(0))?;
             }

@@ -76,6 +76,30 @@ fn children_are_followed() {
 }
 
 #[test]
+fn children_beside_their_makers_with_the_same_thread_pointer() {
+    for kind in [Kind::Pie, Kind::Static] {
+        let program = build("beside.c", kind, &[]);
+        for arguments in [&[][..], &["thread"]] {
+            let name = format!("children_beside-{kind:?}-{}", arguments.len());
+            let run = Run::new(&name, &program).args(arguments);
+            let (alone, traced) = (run.alone(), run.traced(&[]));
+            assert_eq!(alone, traced.outcome, "{}", traced.remarks);
+            let calls = traced.trace.calls();
+            assert_eq!((calls["before"], calls["after"]), (10, 30));
+            if cfg!(target_arch = "x86_64") {
+                assert_eq!(traced.remarks, "");
+                assert_eq!((calls["beside"], calls["in_child"]), (20_000, 20_000));
+            } else {
+                // Nothing tells one from the other there.
+                let says = "calls of both are not recorded while it runs";
+                assert!(traced.remarks.contains(says), "{}", traced.remarks);
+                assert!(!calls.contains_key("in_child"));
+            }
+        }
+    }
+}
+
+#[test]
 fn children_are_left_alone_if_asked() {
     for kind in available(&Kind::ALL) {
         let program = build("children.c", kind, &[]);

@@ -162,6 +162,15 @@ fn block_word(regs: &Regs) -> Option<u64> {
     regs.get(TP).checked_sub(8)
 }
 
+/// Where the word is that leads to the control blocks of both of two stopped threads, if these have one thread pointer.
+///
+/// # Errors
+/// If a thread is gone.
+pub fn shared_word(tid: i32, other: i32) -> Result<Option<u64>> {
+    let words = (block_word(&regs(tid)?), block_word(&regs(other)?));
+    Ok(words.0.filter(|_| words.0 == words.1))
+}
+
 /// Where the control block of a stopped thread is, as its stubs find it. 0: nowhere.
 ///
 /// # Errors

@@ -51,6 +51,14 @@ pub fn counter() -> u64 {
 pub const OPTIONS: i32 = 0;
 /// Whether a child that has its maker's thread pointer has its control block, too.
 pub const CHILDREN_SHARE_BLOCKS: bool = false;
+
+/// Where the word is that leads to the control blocks of both of two stopped threads: nowhere, each has a register for its own.
+///
+/// # Errors
+/// Never, here.
+pub fn shared_word(_tid: i32, _other: i32) -> Result<Option<u64>> {
+    Ok(None)
+}
 /// Bytes of a page of ours in targets. 0: none is needed.
 pub const WORKSHOP: u64 = 0;
 /// So many threads may make a step at once.

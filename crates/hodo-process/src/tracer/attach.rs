@@ -209,6 +209,7 @@ impl Tracer<'_> {
         let others: BTreeMap<i32, ()> = stops.tids().map(|&tid| (tid, ())).collect();
         for tid in others.into_keys().filter(|&tid| tid != pid) {
             self.begin_task(tid, pid, "thread", parent, &space, None)?;
+            self.share(pid, tid)?;
         }
         Ok(None)
     }

@@ -101,11 +101,13 @@ impl Tracer<'_> {
             self.early.push(child);
             return Ok(());
         };
-        if machine::CHILDREN_SHARE_BLOCKS && flags & libc::CLONE_VM as u64 != 0 {
+        let vfork = flags & libc::CLONE_VFORK as u64 != 0;
+        if machine::CHILDREN_SHARE_BLOCKS && flags & libc::CLONE_VM as u64 != 0 && vfork {
             self.lend(parent, child)?;
         }
         let maker = self.threads.get(&parent).cloned();
-        self.adopt(child, &maker.unwrap_or(Thread::untraced(parent)), flags)
+        let maker = maker.unwrap_or(Thread::untraced(parent));
+        self.adopt(child, &maker, flags, Some(parent).filter(|_| !vfork))
     }
 
     /// A child is about to get a control block of its own, though it may have its maker's thread pointer, by which that finds
@@ -131,6 +133,7 @@ impl Tracer<'_> {
         match (lent, space) {
             (Some(block), Some(space)) => {
                 let number = thread.tcb.unwrap_or(0);
+                let block = self.shared_block(tid).unwrap_or(block);
                 machine::set_block(tid, block, space.borrow().workshop, number)
             }
             _ => Ok(()),
@@ -163,14 +166,21 @@ impl Tracer<'_> {
                     Thread::untraced(child)
                 }
             };
-            self.adopt(child, &maker, 0)?;
+            self.adopt(child, &maker, 0, None)?;
         }
         Ok(())
     }
 
-    /// Takes a new thread or process, which is stopped, and lets it run in any case.
-    pub(super) fn adopt(&mut self, child: i32, maker: &Thread, flags: u64) -> Result<()> {
-        let done = self.follow(child, maker, flags);
+    /// Takes a new thread or process, which is stopped, and lets it run in any case. `beside`: its maker, which is stopped, too, and
+    /// does not wait for it.
+    pub(super) fn adopt(
+        &mut self,
+        child: i32,
+        maker: &Thread,
+        flags: u64,
+        beside: Option<i32>,
+    ) -> Result<()> {
+        let done = self.follow(child, maker, flags, beside);
         if done.is_err() {
             self.threads
                 .entry(child)
@@ -180,7 +190,13 @@ impl Tracer<'_> {
         done
     }
 
-    pub(super) fn follow(&mut self, child: i32, maker: &Thread, flags: u64) -> Result<()> {
+    pub(super) fn follow(
+        &mut self,
+        child: i32,
+        maker: &Thread,
+        flags: u64,
+        beside: Option<i32>,
+    ) -> Result<()> {
         let shares_memory = flags & libc::CLONE_VM as u64 != 0;
         let is_thread = flags & libc::CLONE_THREAD as u64 != 0;
         let &Thread { pid, task, tcb, .. } = maker;
@@ -208,6 +224,9 @@ impl Tracer<'_> {
             ("fork", child)
         };
         self.begin_task(child, child_pid, kind, task, &space, tcb)?;
+        if let Some(parent) = beside.filter(|_| shares_memory) {
+            self.share(parent, child)?;
+        }
         if !shares_memory && let Some(thread) = self.threads.get_mut(&child) {
             // It is in the same handlers.
             thread.contexts = maker.contexts.clone();

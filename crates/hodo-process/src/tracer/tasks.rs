@@ -24,6 +24,7 @@ impl Tracer<'_> {
             self.exit = Some(exit);
         }
         self.early.retain(|&early| early != tid);
+        self.part(tid);
         if let Some(thread) = self.threads.remove(&tid) {
             self.release(&thread, exit)?;
             self.orphans()?;
