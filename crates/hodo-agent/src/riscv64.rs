@@ -9,8 +9,8 @@
 //! stack pointer alone.
 
 use hodo_trace::format::{
-    BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE, RECORD_SIZE,
-    chunk_header, file_header, record, tcb,
+    BUCKET_ROOM, BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE,
+    RECORD_SIZE, chunk_header, file_header, record, tcb,
 };
 
 use crate::constants::{PIECES, SHADOW_STEP, SPARE};
@@ -195,10 +195,13 @@ hodo_agent_new_chunk:
 2:  ld a2, {BUCKET}(a6)
     li t1, {BUCKET_SIZE}
     add t1, a2, t1
-    ld a0, {LIMIT}(a6)
-    bne t1, a0, 3f
+    # So many bytes have gone round, if the limit is in it.
+    ld a1, {LIMIT}(a6)
+    sub a1, a1, a2
+    li a0, {BUCKET_ROOM}
+    bltu a0, a1, 3f
+    srli a1, a1, {RECORD_SHIFT}
     addi a0, a6, {LOST}
-    li a1, {BUCKET_RECORDS}
     amoadd.d zero, a1, (a0)
     # The bucket is below all chunks, so here the limit is set first.
 3:  sd t1, {LIMIT}(a6)

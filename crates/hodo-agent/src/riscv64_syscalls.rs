@@ -193,14 +193,8 @@ hodo_sys_begin:
     .word 31 | 30 << 5 | 7 << 10 | 1 << 20
     addi sp, sp, 16
     j hodo_sys_begin
-    # Both pages are touched: if the disk is full, the register is led elsewhere, and all is to go there.
-3:  addi t1, t5, {MOST} - 2048
-    mv t0, t1
-    sd zero, 2040(t1)
-    beq t0, t1, 4f
-    mv t5, t1
     # The payload comes before its record: a reader must never take it for records.
-4:  li t1, {PAYLOAD}
+3:  li t1, {PAYLOAD}
     sd t1, 8(t5)
     li t1, -1
     slli t1, t1, 32

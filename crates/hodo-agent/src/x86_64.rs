@@ -4,8 +4,8 @@
 //! function's return address, S, is `rsp + 32` on entry here.
 
 use hodo_trace::format::{
-    BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE, RECORD_SIZE,
-    SHADOW_DISTANCE, chunk_header, file_header, record, tcb,
+    BUCKET_ROOM, BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE,
+    RECORD_SIZE, SHADOW_DISTANCE, chunk_header, file_header, record, tcb,
 };
 
 use crate::constants::{PIECES, SHADOW_STEP, SPARE};
@@ -69,9 +69,13 @@ hodo_agent_chunk:
     # Recording has stopped: records go round in the bucket, and are counted.
 2:  mov rcx, gs:[{BUCKET}]
     lea rdx, [rcx + {BUCKET_SIZE}]
-    cmp rdx, gs:[{LIMIT}]
-    jne 3f
-    add qword ptr gs:[{LOST}], {BUCKET_RECORDS}
+    # So many bytes have gone round, if the limit is in it.
+    mov rax, gs:[{LIMIT}]
+    sub rax, rcx
+    cmp rax, {BUCKET_ROOM}
+    ja 3f
+    shr rax, {RECORD_SHIFT}
+    add gs:[{LOST}], rax
     # The bucket is below all chunks, so here the limit is set first.
 3:  mov gs:[{LIMIT}], rdx
     lea rax, [rcx + {RECORD_SIZE}]

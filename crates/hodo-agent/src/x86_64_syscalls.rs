@@ -179,11 +179,9 @@ hodo_sys_begin:
     jmp hodo_sys_begin
 2:  call qword ptr [rip + hodo_sys_end + 8]
     jmp hodo_sys_begin
-    # The payload comes before its record: a reader must never take it for records. Both pages are touched through rcx,
-    # for if the disk is full, that is led elsewhere.
+    # The payload comes before its record: a reader must never take it for records.
 3:  movabs rax, {PAYLOAD}
     mov [rcx + 8], rax
-    mov qword ptr [rcx + {MOST} - 8], 0
     movabs rax, {NO_PROCESSOR}
     test byte ptr [rip + hodo_sys_end + 24], 2
     jz 4f

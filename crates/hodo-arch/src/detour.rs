@@ -237,6 +237,9 @@ pub(crate) fn computed(deeds: &[Deed]) -> impl Iterator<Item = &Test> {
     histograms.flatten()
 }
 
+/// Chunks have so many bytes, as a power of two, and begin at multiples of it.
+pub const CHUNK_SHIFT: u8 = 16;
+
 /// Words that the values of an event may have.
 pub const MOST_WORDS: usize = 4096;
 /// Values that an event may have.

@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hodo_trace::format::{
-    BUCKET, BUCKET_SIZE, CHUNK_SIZE, CONTROL_SIZE, FILE_MAGIC, FORMAT_VERSION, RECORD_SIZE,
-    SHADOW_DISTANCE, file_header, tcb,
+    BUCKET, BUCKET_ROOM, BUCKET_SIZE, CHUNK_SIZE, CONTROL_SIZE, FILE_MAGIC, FORMAT_VERSION,
+    RECORD_SIZE, SHADOW_DISTANCE, file_header, tcb,
 };
 use memmap2::{MmapOptions, MmapRaw};
 
 /// Sizes of the sparse file that are tried, in bytes: not every file system takes the first.
 const SPANS: [u64; 4] = [256 << 30, 32 << 30, 4 << 30, 512 << 20];
+
+/// Bytes that have a place on the disk together.
+const PAGE: usize = 4096;
 
 /// The `events` file, mapped.
 #[derive(Debug)]
@@ -125,6 +128,10 @@ impl Events {
             file,
             map: made?,
         };
+        // The bucket has to be there when the disk is full.
+        for at in (BUCKET..CONTROL_SIZE).step_by(PAGE) {
+            events.file.write_all_at(&[0], at)?;
+        }
         events.put_u64(
             file_header::MAX_CHUNKS,
             (events.span() - CONTROL_SIZE) / CHUNK_SIZE,
@@ -140,8 +147,6 @@ impl Events {
             events.put_u64(at, u64::from_le_bytes([1; 8]));
         }
         events.put_u64(file_header::FLAGS, u64::from(timed));
-        // The bucket has to be there when the disk is full.
-        events.put_u64(BUCKET, 0);
         Ok(events)
     }
 
@@ -192,7 +197,7 @@ impl Events {
     pub fn reserve_tcb(&self, number: u64) -> io::Result<()> {
         // A page holds some. The first of them has it made, with a byte that is 0 in all blocks that nobody has used.
         let at = number * tcb::SIZE;
-        if at.is_multiple_of(4096) {
+        if at.is_multiple_of(PAGE as u64) {
             self.file.write_all_at(&[0], at)?;
         }
         Ok(())
@@ -237,6 +242,12 @@ impl Events {
         self.put_u64(number * tcb::SIZE + tcb::MAX_CHUNKS, 0);
     }
 
+    /// Where the chunk is that holds an offset of the file.
+    pub fn chunk_at(offset: u64) -> Option<u64> {
+        let inside = offset.checked_sub(CONTROL_SIZE)?;
+        Some(CONTROL_SIZE + inside / CHUNK_SIZE * CHUNK_SIZE)
+    }
+
     /// Leads a thread's next records into the bucket.
     pub fn divert_tcb(&self, number: u64) {
         let at = number * tcb::SIZE;
@@ -252,10 +263,11 @@ impl Events {
         let bucket = self.get_u64(at + tcb::BUCKET);
         let cursor = self.get_u64(at + tcb::CURSOR);
         // A thread that was killed on its way to its first chunk has a cursor there, too, but lost nothing.
-        let diverted = self.get_u64(at + tcb::LIMIT) == bucket + BUCKET_SIZE;
+        let limit = self.get_u64(at + tcb::LIMIT);
+        let diverted = limit > bucket && limit <= bucket + BUCKET_ROOM;
         let inside = cursor
             .checked_sub(bucket)
-            .filter(|&bytes| diverted && bytes <= BUCKET_SIZE)
+            .filter(|&bytes| diverted && bytes <= BUCKET_ROOM)
             .unwrap_or(0);
         self.get_u64(at + tcb::LOST) + inside / RECORD_SIZE
     }

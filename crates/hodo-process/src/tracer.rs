@@ -20,11 +20,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use hodo_patch::Recording;
-use hodo_trace::format::tcb;
+use hodo_trace::format::{BUCKET, BUCKET_ROOM, tcb};
 use serde_json::json;
 
 use crate::context::Contexts;
 use crate::control::Control;
+use crate::events::Events;
 use crate::instrument::{self, Space, Work};
 use crate::launch::Failure;
 use crate::machine::{self, Step};
@@ -419,7 +420,7 @@ impl<'a> Tracer<'a> {
                     let address = unsafe { info.si_addr() } as u64;
                     let (base, span) = space.borrow().events;
                     if info.si_code > 0 && (base..base + span).contains(&address) {
-                        return self.disk_full(tid);
+                        return self.disk_full(tid, address);
                     }
                 }
                 _ => {}
@@ -465,8 +466,8 @@ impl<'a> Tracer<'a> {
         Ok(found)
     }
 
-    /// The disk is full: nobody records any more. The store that failed goes to the bucket.
-    fn disk_full(&mut self, tid: i32) -> Result<()> {
+    /// The disk is full: nobody records any more. What a store to this address has failed for goes to the bucket.
+    fn disk_full(&mut self, tid: i32, address: u64) -> Result<()> {
         if !std::mem::replace(&mut self.full, true) {
             self.remark(
                 tid,
@@ -474,7 +475,6 @@ impl<'a> Tracer<'a> {
             )?;
             eprintln!("hodo: the disk is full: recording has stopped, the program goes on");
         }
-        let mut bucket = 0;
         for thread in self.threads.values() {
             if let Some(number) = thread.tcb {
                 self.session.events.stop_tcb(number);
@@ -485,12 +485,14 @@ impl<'a> Tracer<'a> {
                 self.session.events.divert_tcb(number);
             }
             if let Some(space) = &thread.space {
-                bucket = space.borrow().events.0 + hodo_trace::format::BUCKET;
+                let base = space.borrow().events.0;
+                if let Some(chunk) = Events::chunk_at(address - base) {
+                    let mut regs = remote::regs(tid)?;
+                    regs.divert(base + chunk, BUCKET_ROOM, base + BUCKET);
+                    remote::set_regs(tid, &regs)?;
+                }
             }
         }
-        let mut regs = remote::regs(tid)?;
-        regs.divert(bucket, &remote::Memory::open(tid)?)?;
-        remote::set_regs(tid, &regs)?;
         self.go(tid, 0)
     }
 

@@ -1,5 +1,7 @@
 //! Programs that take rights away from themselves, or that run where there is little room.
 
+use std::os::unix::fs::FileExt;
+
 use hodo_tests::{Ended, Kind, Run, Trace, Traced, build, build_with, is_root, needs};
 
 fn available(kinds: &[Kind]) -> impl Iterator<Item = Kind> {
@@ -52,9 +54,9 @@ fn another_root_and_another_user() {
     }
 }
 
-/// A run inside of a mount namespace where `disk`, in the test's directory, is a disk of one MiB. Afterwards the trace
+/// A run inside of a mount namespace where `disk`, in the test's directory, is a disk of so many KiB. Afterwards the trace
 /// is in `kept`.
-fn on_a_small_disk(run: Run) -> Run {
+fn on_a_small_disk(run: Run, size: u32) -> Run {
     let place = run.place().to_owned();
     std::fs::create_dir_all(place.join("disk")).expect("a directory can be made");
     let disk = place.join("disk").display().to_string();
@@ -65,7 +67,7 @@ fn on_a_small_disk(run: Run) -> Run {
         "sh".to_owned(),
         "-c".to_owned(),
         format!(
-            "mount -t tmpfs -o size=1m none {disk} && {{ \"$@\"; status=$?; cp -r --sparse=always {disk}/data {kept}; \
+            "mount -t tmpfs -o size={size}k none {disk} && {{ \"$@\"; status=$?; cp -r --sparse=always {disk}/data {kept}; \
              rm -rf {disk}/data; exit $status; }}"
         ),
         "sh".to_owned(),
@@ -88,7 +90,7 @@ fn fill_the_disk(
     function: &str,
 ) -> (u64, u64) {
     let alone = run(&format!("{test}-alone")).alone();
-    let run = on_a_small_disk(run(test));
+    let run = on_a_small_disk(run(test), 1024);
     let Traced {
         outcome, remarks, ..
     } = run.traced(options);
@@ -132,6 +134,42 @@ fn a_full_disk_stops_the_recording_of_all_threads() {
         let (seen, lost) = fill_the_disk("full_disk-threads", run, options, "leaf");
         // Each of the threads makes 300,000 records; for three of them at least there is a control block.
         assert!(seen > 1000 && lost > 500_000, "{seen} seen, {lost} lost");
+    }
+}
+
+/// Events are larger than a page: of some, a part is on the disk when it is full. The rest must not be written over others.
+#[test]
+fn a_full_disk_in_the_middle_of_an_event() {
+    needs!(
+        can_mount(),
+        "mounting a small disk needs root and the right to mount"
+    );
+    let program = build("deep_recursion.c", Kind::Pie, &[]);
+    let definition = format!(
+        "p:shot {}:descend n=$arg1 snapshot:20000",
+        program.display()
+    );
+    for size in (1000..1040).step_by(4) {
+        let run = |name: &str| Run::new(name, &program).args(["3000"]).stack(256 << 20);
+        let alone = run("full_disk-alone").alone();
+        let run = on_a_small_disk(run(&format!("full_disk-{size}")), size);
+        let traced = run.traced(&["-e", &definition]);
+        assert_eq!(alone, traced.outcome, "{}", traced.remarks);
+        assert!(
+            traced.remarks.contains("disk is full"),
+            "{}",
+            traced.remarks
+        );
+        let kept = run.place().join("kept");
+        let seen = Trace::new(kept.clone()).calls()["descend"];
+        assert!(seen > 3, "{size}: {seen}");
+        // The header of the first chunk, behind the control area.
+        let events = std::fs::File::open(kept.join("events")).expect("the events");
+        let mut magic = [0; 4];
+        events
+            .read_exact_at(&mut magic, 16 << 20)
+            .expect("the first chunk");
+        assert_eq!(&magic, b"HCHK", "{size}");
     }
 }
 

@@ -239,10 +239,13 @@ pub mod record {
     pub const MAX_FUNCTION_ID: u32 = ID_MASK;
 }
 
-/// Bytes of the bucket, where records go once recording has stopped: the last page of the control area.
+/// The bucket is where records go once recording has stopped: the end of the control area. It has the bytes of a chunk, for what has
+/// begun in one is led to the same place in the bucket, however large it is, when there turns out to be no room for it.
+pub const BUCKET_ROOM: u64 = CHUNK_SIZE;
+/// Bytes at the start of the bucket in which records go round.
 pub const BUCKET_SIZE: u64 = 4096;
 /// Offset of the bucket in the `events` file.
-pub const BUCKET: u64 = CONTROL_SIZE - BUCKET_SIZE;
+pub const BUCKET: u64 = CONTROL_SIZE - BUCKET_ROOM;
 
 /// The path of `map` lines that tell of code of ours.
 pub const ISLAND: &str = "[hodo]";

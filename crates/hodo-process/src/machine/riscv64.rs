@@ -328,15 +328,14 @@ impl Regs {
         Ok(false)
     }
 
-    /// The store of a stub or of the agent has failed: has it go to the bucket.
-    ///
-    /// # Errors
-    /// If the memory is not to be had.
-    pub fn divert(&mut self, bucket: u64, memory: &Memory) -> Result<()> {
-        if let Some(used) = insn(memory, self.pc())?.memory() {
-            self.set(used.base, bucket);
+    /// Has all registers that lead to these bytes or behind their end lead to as many elsewhere.
+    pub fn divert(&mut self, from: u64, len: u64, to: u64) {
+        for register in 1..32 {
+            let value = self.get(register);
+            if (from..=from + len).contains(&value) {
+                self.set(register, value - from + to);
+            }
         }
-        Ok(())
     }
 
     /// If code of ours has faulted at `address` because the thread's pointer is a new one, below which nobody has written yet:

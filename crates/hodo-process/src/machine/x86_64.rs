@@ -251,20 +251,30 @@ impl Regs {
         Ok(false)
     }
 
-    /// The store of a stub or of the agent has failed: has it go to the bucket.
-    ///
-    /// # Errors
-    /// Never, here.
-    pub fn divert(&mut self, bucket: u64, _memory: &Memory) -> Result<()> {
-        // The stubs store through rcx, the slow path through rax (a chunk's header).
+    /// Has all registers that lead to these bytes or behind their end lead to as many elsewhere.
+    pub fn divert(&mut self, from: u64, len: u64, to: u64) {
         let regs = &mut self.0;
-        regs.rcx = bucket;
-        regs.rax = if regs.rax >= bucket && regs.rax < bucket + (1 << 40) {
-            bucket
-        } else {
-            regs.rax
-        };
-        Ok(())
+        for register in [
+            &mut regs.rax,
+            &mut regs.rcx,
+            &mut regs.rdx,
+            &mut regs.rbx,
+            &mut regs.rbp,
+            &mut regs.rsi,
+            &mut regs.rdi,
+            &mut regs.r8,
+            &mut regs.r9,
+            &mut regs.r10,
+            &mut regs.r11,
+            &mut regs.r12,
+            &mut regs.r13,
+            &mut regs.r14,
+            &mut regs.r15,
+        ] {
+            if (from..=from + len).contains(register) {
+                *register = *register - from + to;
+            }
+        }
     }
 }
 

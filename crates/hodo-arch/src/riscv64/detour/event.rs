@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use super::super::registers::{SP, TP, ZERO};
 use super::asm::{If, Label, Op};
 use super::{
-    DetourError, Event, Fetch, MOST_VALUES, MOST_WORDS, NO_PROCESSOR, Probing, STRING, Source,
-    fault_words,
+    CHUNK_SHIFT, DetourError, Event, Fetch, MOST_VALUES, MOST_WORDS, NO_PROCESSOR, Probing, STRING,
+    Source, fault_words,
 };
 
 /// Bytes of an event before its values: the record, the payload's, and the payload's first word.
@@ -47,6 +47,11 @@ impl Probing<'_> {
         self.asm.ld(regs.x, regs.block, layout.limit.into());
         let full = self.asm.label();
         self.asm.branch(If::Below, regs.x, regs.v, full);
+        // A signal handler may have opened another chunk between these instructions: is it still one chunk?
+        self.asm.add(regs.v, regs.v, -1);
+        self.asm.op(Op::XOR, regs.v, regs.v, regs.p);
+        self.asm.op_imm(Op::SRL, regs.v, regs.v, CHUNK_SHIFT.into());
+        self.asm.branch(If::NotEqual, regs.v, ZERO, again);
         if event.timed {
             self.asm.op_imm(Op::SLL, regs.t, regs.t, 32);
             self.asm.op_imm(Op::SRL, regs.t, regs.t, 32);

@@ -2,8 +2,8 @@
 
 use super::saved::{Saved, pop, push};
 use super::{
-    Cold, DetourError, Event, Fetch, JA, JNE, MOST_VALUES, MOST_WORDS, NO_PROCESSOR, R8, R9, RCX,
-    RDX, RSP, STRING, Source, fault_words,
+    CHUNK_SHIFT, Cold, DetourError, Event, Fetch, JA, JNE, MOST_VALUES, MOST_WORDS, NO_PROCESSOR,
+    R8, R9, RCX, RDX, RSP, STRING, Source, fault_words,
 };
 use crate::x86_64::emit::Code;
 use crate::x86_64::stub::Layout;
@@ -69,6 +69,10 @@ pub(super) fn emit_record(
     code.op32(&[0x48, 0x8D, 0x91], size); // lea rdx, [rcx+size]
     code.op32(&[0x65, 0x48, 0x3B, 0x14, 0x25], layout.limit); // cmp rdx, gs:[limit]
     let full = code.forward(JA);
+    // A signal handler may have opened another chunk between these instructions: is it still one chunk?
+    code.raw(&[0x48, 0xFF, 0xCA, 0x48, 0x31, 0xCA]); // dec rdx; xor rdx, rcx
+    code.raw(&[0x48, 0xC1, 0xEA, CHUNK_SHIFT]); // shr rdx, CHUNK_SHIFT
+    code.branch(JNE, again);
     code.op32(&[0xBA], event.info); // mov edx, info
     code.raw(&[0x48, 0xC1, 0xE2, 0x20, 0x48, 0x09, 0xC2]); // shl rdx, 32; or rdx, rax
     push(code, RDX);
