@@ -17,7 +17,11 @@ __attribute__((noinline)) double average(const double *values, int n) {
     double sum = 0;
     for (int i = 0; i < n; i++)
         sum += values[i] * values[i] + i;
+#ifdef __riscv
+    __asm__ volatile("" : "+f"(sum));
+#else
     __asm__ volatile("" : "+x"(sum));
+#endif
     return sum / n;
 }
 

@@ -32,6 +32,30 @@ fn libraries_loaded_and_unloaded_while_it_runs() {
     }
 }
 
+/// On x86-64 what they displace could not go on there, so they stay as they are; on RISC-V they are traced all the same.
+#[test]
+fn libraries_that_are_mapped_far_away() {
+    let program = build("far.c", Kind::Pie, &["-ldl"]);
+    for room in ["0", "2", "8", "16"] {
+        let room = format!("-fpatchable-function-entry={room}");
+        let plugin = build_with("gcc", &["plugin.c"], &["-O2", "-shared", "-fPIC", &room]);
+        let run = Run::new("far_libraries", &program).args([plugin]);
+        let trace = run.same(&["-l"]);
+        let reaches = cfg!(target_arch = "riscv64");
+        let calls = if reaches { 10 } else { 0 };
+        trace.has_calls(&[
+            ("main", 1),
+            ("use", 10),
+            ("plugin", calls),
+            ("inner", calls),
+        ]);
+        let remarks = trace.log("remark");
+        let told =
+            (remarks.iter()).any(|remark| remark.to_string().contains("no island within 2 GiB"));
+        assert_eq!(told, !reaches, "{remarks:?}");
+    }
+}
+
 /// A copy of an ELF file whose section headers are nowhere: it can be loaded, but not be read by those who look for symbols.
 fn without_sections(from: &str, to: &std::path::Path) {
     let mut bytes = std::fs::read(from).expect("the file can be read");
