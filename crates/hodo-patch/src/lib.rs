@@ -378,11 +378,12 @@ impl Island {
         }
     }
 
-    /// Adds a stub with the given body, which stood at `original`, and returns its address.
+    /// Adds a stub with the given body, which stood at `original`, and returns its address. `faults`: see [`Patches::faults`].
     fn stub<E: std::fmt::Display>(
         &mut self,
         records: &Records,
         original: u64,
+        faults: &mut Vec<(u64, u64)>,
         body: impl FnOnce(u64) -> Result<Body, E>,
     ) -> Result<u64, String> {
         self.check_room(4096)?;
@@ -395,12 +396,15 @@ impl Island {
         let rows = &mut self.rows;
         let done = stub::emit_stub(&mut code, &layout(), &runtime, records, rows, body);
         match done {
-            Ok(emitted) => self.stubs.push(Stub {
-                start: at,
-                body: emitted.body.start,
-                slow: emitted.body.end,
-                original,
-            }),
+            Ok(emitted) => {
+                faults.extend(emitted.faults);
+                self.stubs.push(Stub {
+                    start: at,
+                    body: emitted.body.start,
+                    slow: emitted.body.end,
+                    original,
+                });
+            }
             Err(error) => {
                 self.code.truncate(before.0);
                 self.rows.truncate(before.1);
@@ -514,7 +518,7 @@ impl Island {
         records.registers = registers(site);
         let spare = &site.spare;
         let free = |at: u64| dead(&spare.dead, at.wrapping_sub(image.bias));
-        let stub = self.stub(&records, from, |at| {
+        let stub = self.stub(&records, from, &mut patches.faults, |at| {
             let moved = displace(&code, (from, resume), at, &free, spare.back)?;
             copies = copied(&moved.copies).collect();
             Ok::<_, RelocateError>(moved.body)

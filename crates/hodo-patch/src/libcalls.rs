@@ -34,7 +34,7 @@ impl Island {
             let reach = self.check_reach(at).and_then(|()| self.check_reach(got));
             let stub = reach.and_then(|()| match shared.get(&key) {
                 Some(&stub) => Ok(stub),
-                None => self.stub(&records, 0, |body| {
+                None => self.stub(&records, 0, &mut patches.faults, |body| {
                     Ok::<_, RelocateError>(call_through(body, got, through, at))
                 }),
             });

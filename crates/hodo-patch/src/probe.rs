@@ -140,7 +140,7 @@ impl Island {
                 let mut records = records(traced.id, traced.filter, mode, recording);
                 records.registers = registers(site);
                 let mut made = Detour::default();
-                let start = self.stub(&records, 0, |at| {
+                let start = self.stub(&records, 0, &mut patches.faults, |at| {
                     let mut bytes = Vec::new();
                     made = emit(&mut Code::new(&mut bytes, at))?;
                     let own = core::mem::take(&mut made.rows);

@@ -151,6 +151,11 @@ hodo_test_caught:
     mv a0, a1
     j hodo_test_caught
 
+    # The same, without a return address, as functions that are jumped to when a stack begins may be.
+    TEST_FUNCTION throw_from_nowhere
+    li ra, 0
+    j hodo_test_throw
+
     # x + 1; it returns with 32 bytes more on the stack
     TEST_FUNCTION shift
     addi sp, sp, -32
@@ -311,6 +316,8 @@ unsafe extern "C-unwind" {
     /// Only from within what `catch` has called.
     #[link_name = "hodo_test_throw"]
     pub fn throw(place: *const [u64; 2], x: u64) -> !;
+    #[link_name = "hodo_test_throw_from_nowhere"]
+    pub fn throw_from_nowhere(place: *const [u64; 2], x: u64) -> !;
     #[link_name = "hodo_test_limits"]
     pub safe fn limits(pid: i32, resource: i32, new: &[u64; 2], old: &mut [u64; 4]) -> i32;
     #[link_name = "hodo_test_tiny"]

@@ -11,7 +11,7 @@ use hodo_arch::Via;
 use hodo_patch::Hook;
 use hodo_trace::{Left, Step};
 
-use crate::code::{call, catch, fib, leaf, outer, tail, tail2, throw};
+use crate::code::{call, catch, fib, leaf, outer, tail, tail2, throw, throw_from_nowhere};
 use crate::hooks::{_Unwind_Backtrace, _Unwind_GetIP};
 use crate::world::{Site, World, address, site, timed};
 
@@ -79,6 +79,55 @@ extern "C-unwind" fn panics(x: u64) -> u64 {
         }
         _ => call(panics, x - 1),
     }
+}
+
+/// The stub's load that may fault, and where it goes on.
+static FAULT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// What hodo does when a program faults.
+extern "C" fn goes_on(_: i32, _: *mut c_void, context: *mut libc::ucontext_t) {
+    // SAFETY: the kernel gives the context.
+    let pc = unsafe { &mut (*context).uc_mcontext.__gregs[0] };
+    let [load, next] = FAULT.each_ref().map(|word| word.load(Ordering::Relaxed));
+    // Another fault comes again, and ends the test.
+    if *pc == load {
+        *pc = next;
+    } else {
+        // SAFETY: changes what is done with a signal.
+        unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+    }
+}
+
+extern "C-unwind" fn throws_from_nowhere(_: u64) -> u64 {
+    // SAFETY: as above.
+    unsafe { throw_from_nowhere(PLACE.get(), 78) }
+}
+
+#[test]
+fn return_addresses_that_lead_nowhere_are_no_tail_calls() {
+    let mut world = World::new(timed(), 2);
+    world.enter(1);
+    world.trace(&[site("throw", address(throw as *const ()), 8, Via::Free(6)).free(1 << 14, 0)]);
+    let [(load, next)] = world.patches.faults[..] else {
+        panic!("{:x?}", world.patches.faults);
+    };
+    FAULT[0].store(load, Ordering::Relaxed);
+    FAULT[1].store(next, Ordering::Relaxed);
+    let mut place = [0; 2];
+    PLACE.set(&raw const place);
+    // SAFETY: the handler changes nothing but where the thread goes on.
+    let before = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = goes_on as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        let mut before = std::mem::zeroed();
+        libc::sigaction(libc::SIGSEGV, &raw const action, &raw mut before);
+        before
+    };
+    assert_eq!(catch(throws_from_nowhere, 0, &mut place), 78);
+    // SAFETY: as it was.
+    unsafe { libc::sigaction(libc::SIGSEGV, &raw const before, ptr::null_mut()) };
+    assert_eq!(world.text(1), "+throw");
 }
 
 #[test]
