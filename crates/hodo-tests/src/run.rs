@@ -16,6 +16,8 @@ use crate::trace::Trace;
 pub fn hodo() -> &'static Path {
     static HODO: OnceLock<PathBuf> = OnceLock::new();
     HODO.get_or_init(|| {
+        // It would be built for another machine, in place of the one that later runs use.
+        assert!(!only_builds(), "programs are only compiled");
         if let Some(path) = std::env::var_os("HODO_BIN") {
             return path.into();
         }

@@ -54,12 +54,29 @@ fn handlers_see_and_change_the_program() {
                 .expect("a number")
         };
         // Of 550 loads 400 were left by a jump, and 50 were skipped. Nothing is counted that was not executed, or twice.
-        assert_eq!(
-            (hits("load+0x0"), hits("load+0x2"), hits("load+0x4")),
-            (550, 550, 150)
-        );
-        assert_eq!((hits("illegal+0x5"), hits("illegal+0x7")), (100, 100));
-        assert_eq!((hits("divide+0x3"), hits("divide+0x5")), (100, 100));
+        let expected: &[(&str, u64)] = if cfg!(target_arch = "x86_64") {
+            &[
+                ("load+0x0", 550),
+                ("load+0x2", 550),
+                ("load+0x4", 150),
+                ("illegal+0x5", 100),
+                ("illegal+0x7", 100),
+                ("divide+0x3", 100),
+                ("divide+0x5", 100),
+            ]
+        } else {
+            &[
+                ("load+0x0", 550),
+                ("load+0x2", 550),
+                ("load+0x6", 150),
+                ("illegal+0x0", 100),
+                ("illegal+0x4", 100),
+                ("divide+0x4", 100),
+            ]
+        };
+        for &(place, count) in expected {
+            assert_eq!(hits(place), count, "{place}");
+        }
         if kind == Kind::Pie {
             same(&program, &["probe", "-e", "libc.so.6:*+* count"], |line| {
                 line.contains(": (") || line.contains("HITS")
