@@ -1,6 +1,6 @@
 //! What callers expect in registers when a function has returned, told by their code. [`Summary::clobbers`](super::Summary) tells
-//! what they cannot expect; this tells what none of them does, so it leaves more registers free. It takes one look at all callers of
-//! this image, by their calls and by jumps that end them. The convention holds for those in other files, and for calls through registers
+//! what they cannot expect; this tells what of the rest none of them does, so it leaves more registers free. It takes one look at all
+//! callers of this image, by their calls and by jumps that end them. The convention holds for those in other files, and for calls through registers
 //! behind which no code uses more.
 
 use std::collections::VecDeque;
@@ -19,6 +19,9 @@ pub(super) fn expected(
     convention: &Convention,
 ) -> Vec<u32> {
     let least = convention.returned(convention.volatile);
+    let most: Vec<u32> = (summaries.pieces.iter())
+        .map(|summary| convention.returned(summary.clobbers))
+        .collect();
     let mut found = vec![least; survey.pieces.len()];
     let mut open: VecDeque<usize> = (0..found.len()).collect();
     let mut waits = vec![true; found.len()];
@@ -40,7 +43,8 @@ pub(super) fn expected(
             &mut live,
         );
         let mut tell = |to: usize, expects: u32| {
-            if grow(&mut found[to], expects) && !std::mem::replace(&mut waits[to], true) {
+            if grow(&mut found[to], expects & most[to]) && !std::mem::replace(&mut waits[to], true)
+            {
                 open.push_back(to);
             }
         };
@@ -74,8 +78,8 @@ pub(super) fn expected(
             tell(to, own);
         }
     }
-    for expected in &mut found {
-        *expected |= anywhere;
+    for (expected, most) in found.iter_mut().zip(most) {
+        *expected |= anywhere & most;
     }
     found
 }
