@@ -1,6 +1,10 @@
 //! Calls that do not simply return: tail calls, deep recursion, longjmp, coroutines, unwinding, exceptions.
 
-use hodo_tests::{Kind, Run, build, build_with};
+use hodo_tests::{Kind, Run, build, build_with, needs};
+
+/// Whether a program can have a signal after each of its instructions.
+const STEPS: bool = cfg!(target_arch = "x86_64");
+const NO_STEPS: &str = "the processor has no single steps";
 
 fn available(kinds: &[Kind]) -> impl Iterator<Item = Kind> {
     kinds.iter().copied().filter(|kind| kind.is_available())
@@ -12,13 +16,11 @@ fn a_million_tail_calls() {
         let program = build("tail_calls.c", kind, &[]);
         let trace = Run::new(&format!("a_million_tail_calls-{kind:?}"), program).same(&[]);
         if kind.has_names() {
-            trace.has_calls(&[
-                ("main", 1),
-                ("even", 500_001),
-                ("odd", 500_000),
-                ("first", 500_001),
-                ("second", 500_000),
-            ]);
+            trace.has_calls(&[("main", 1), ("first", 500_001), ("second", 500_000)]);
+            // On RISC-V, where these have no register for a jump, they stay as they are.
+            if cfg!(target_arch = "x86_64") {
+                trace.has_calls(&[("even", 500_001), ("odd", 500_000)]);
+            }
         }
     }
 }
@@ -217,6 +219,7 @@ fn stacks_in_all_kinds_of_memory() {
 
 #[test]
 fn a_signal_between_any_two_instructions() {
+    needs!(STEPS, NO_STEPS);
     let program = build("stepped.c", Kind::Pie, &["-mno-red-zone"]);
     // A little more than the records of a chunk, with and without those that are kept for such a case.
     for (period, options) in [
@@ -248,6 +251,7 @@ fn a_signal_between_any_two_instructions() {
 
 #[test]
 fn unwinding_from_each_instruction() {
+    needs!(STEPS, NO_STEPS);
     for kind in [Kind::Pie, Kind::Static, Kind::Cet] {
         for level in ["-O2", "-O0"] {
             let flags = [level, "-mno-red-zone", "-fnon-call-exceptions"];

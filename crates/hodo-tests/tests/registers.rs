@@ -14,8 +14,14 @@ const OPTIONS: [&[&str]; 8] = [
     &["-F", "main"],
 ];
 
+#[cfg(target_arch = "x86_64")]
 fn has_avx() -> bool {
     std::arch::is_x86_feature_detected!("avx")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx() -> bool {
+    false
 }
 
 #[test]
