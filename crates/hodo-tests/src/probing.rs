@@ -7,6 +7,34 @@ use serde_json::Value;
 
 use crate::{hodo, temporary};
 
+/// Registers that a function has its arguments in, as definitions name them.
+pub const ARGUMENTS: [&str; 6] = if cfg!(target_arch = "riscv64") {
+    ["%a0", "%a1", "%a2", "%a3", "%a4", "%a5"]
+} else {
+    ["%di", "%si", "%dx", "%cx", "%r8", "%r9"]
+};
+/// The lower bits of some of them, by names of their own where there are such: 8 of the second and third, 32 of the second and fourth,
+/// 16 of the fifth.
+pub const PARTS: [&str; 5] = if cfg!(target_arch = "riscv64") {
+    ["%a1", "%a2", "%a1", "%a3", "%a4"]
+} else {
+    ["%sil", "%dl", "%esi", "%ecx", "%r8w"]
+};
+/// The return address at a function's first instruction.
+pub const RETURN_ADDRESS: &str = if cfg!(target_arch = "riscv64") {
+    "%ra"
+} else {
+    "+0(%sp)"
+};
+/// Bytes that a call puts on the stack.
+pub const PUSHED: u64 = if cfg!(target_arch = "riscv64") { 0 } else { 8 };
+/// The file name of the dynamic linker.
+pub const LINKER: &str = if cfg!(target_arch = "riscv64") {
+    "ld-linux-riscv64-lp64d.so.1"
+} else {
+    "ld-linux-x86-64.so.2"
+};
+
 /// Runs `hodo probe` with these words; it is killed after two minutes.
 pub fn probe_words(words: &[&str]) -> Output {
     Command::new("timeout")

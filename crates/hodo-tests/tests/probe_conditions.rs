@@ -5,13 +5,18 @@ use std::path::Path;
 use std::process::Command;
 
 use hodo_probe::{BinaryOp, Expr, Scalar, Type, UnaryOp};
-use hodo_tests::probing::{path, probe, probed, text};
+use hodo_tests::probing::{PARTS, path, probe, probed, text};
 use hodo_tests::{Kind, build};
 use serde_json::Value;
 
 /// The arguments that conditions are about, in `values.c`.
-const ARGS: &str = "a=$arg1 b=$arg2:s64 c=%dl:u8 d=%ecx:s32 e=+0($arg5):u16 f=+2($arg5):s8 g=+8($arg5) s=+0($arg6):string \
-                    t=+16($arg5):string w=%r8w:b5@3/16 k=\\-3:s8";
+fn arguments() -> String {
+    let [_, third, _, fourth, fifth] = PARTS;
+    format!(
+        "a=$arg1 b=$arg2:s64 c={third}:u8 d={fourth}:s32 e=+0($arg5):u16 f=+2($arg5):s8 g=+8($arg5) s=+0($arg6):string \
+         t=+16($arg5):string w={fifth}:b5@3/16 k=\\-3:s8"
+    )
+}
 
 /// A number of a condition, with the rules of C for 64 bits; `None`: the condition is false as a whole.
 #[derive(Clone, Copy, Debug)]
@@ -245,10 +250,11 @@ fn random_conditions_hold_when_they_should() {
     let mut random = Random(0x1234_5678_9ABC_DEF1);
     let (mut yes, mut no) = (0, 0);
     for _ in 0..4 {
-        let all = format!("p:all {file}:values {ARGS}");
+        let arguments = arguments();
+        let all = format!("p:all {file}:values {arguments}");
         let conditions = (0..60).map(|number| {
             let expression = random.expression(4);
-            format!("p:c{number} {file}:values {ARGS} if {expression}")
+            format!("p:c{number} {file}:values {arguments} if {expression}")
         });
         let definitions: Vec<String> = std::iter::once(all)
             .chain(conditions)

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use hodo_tests::probing::{objects, path, probe, text};
+use hodo_tests::probing::{ARGUMENTS, LINKER, PARTS, PUSHED, objects, path, probe, text};
 use hodo_tests::{Kind, build, hodo};
 use serde_json::Value;
 
@@ -46,9 +46,10 @@ fn events_have_the_values_of_registers_and_memory() {
     for kind in available(&Kind::ALL).filter(|kind| kind.has_names()) {
         let program = build("probed.c", kind, &[]);
         let file = path(&program);
+        let ([first, ..], [low, ..]) = (ARGUMENTS, PARTS);
         let definition = format!(
-            "p:my/probe {file}:work p=$arg1 n=$arg2:s32 text=+0($arg3):string a=+0($arg1):s32 b=+4(%rdi):u16 \
-             name=+0(+8(%rdi)):string c=$comm k=\\7:u8 low=%sil:u8 sp=%sp s=$stack"
+            "p:my/probe {file}:work p=$arg1 n=$arg2:s32 text=+0($arg3):string a=+0($arg1):s32 b=+4({first}):u16 \
+             name=+0(+8({first})):string c=$comm k=\\7:u8 low={low}:u8 sp=%sp s=$stack"
         );
         let output = probe(&["--format", "json", "-e", &definition], &[file]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -68,7 +69,7 @@ fn events_have_the_values_of_registers_and_memory() {
             time = now;
             assert_eq!(args["sp"], args["s"]);
             assert_eq!(args["k"], 7);
-            assert!(args["sp"].as_u64().is_some_and(|sp| sp % 16 == 8));
+            assert!(args["sp"].as_u64().is_some_and(|sp| sp % 16 == PUSHED));
             if args["p"] == 0 {
                 assert_eq!(args["text"], "null");
                 // What is not there cannot be read; the program goes on.
@@ -94,7 +95,8 @@ fn events_have_the_values_of_registers_and_memory() {
 fn lines_are_those_of_ftrace() {
     let program = build("probed.c", Kind::Pie, &[]);
     let file = path(&program);
-    let definition = format!("{file}:loop n=%di:u64 %si:x8 count print");
+    let [first, second, ..] = ARGUMENTS;
+    let definition = format!("{file}:loop n={first}:u64 {second}:x8 count print");
     let output = probe(&["-e", &definition], &[file]);
     let lines: Vec<&str> = text(&output.stdout).lines().collect();
     assert_eq!(lines.len(), 4, "{output:?}");
@@ -142,7 +144,7 @@ fn count_everything(file: &str, command: &[&str]) {
 fn every_instruction_of_real_programs() {
     let script = "f() { local x=$1; [ $x -gt 0 ] && f $((x-1)); }; f 50; declare -A m; m[a]=1; echo ${m[@]}; \
                   for i in 1 2 3; do echo $i; done | tac; trap 'echo bye' EXIT; echo a | sed s/a/b/; (exit 3); echo $?";
-    for file in ["bash", "libc.so.6", "ld-linux-x86-64.so.2"] {
+    for file in ["bash", "libc.so.6", LINKER] {
         count_everything(file, &["bash", "-c", script]);
     }
     let sql = "with recursive t(i) as (select 1 union all select i+1 from t where i<3000) select count(*), sum(i) from t";

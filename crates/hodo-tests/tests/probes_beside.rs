@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use hodo_tests::probing::{path, text};
+use hodo_tests::probing::{ARGUMENTS, path, text};
 use hodo_tests::{Kind, Run, build, build_with, has_tool, hodo};
 use serde_json::{Value, json};
 
@@ -267,7 +267,7 @@ fn real_programs() {
 fn calls_begin_no_more_while_tracing_is_off() {
     for kind in available().filter(|kind| kind.has_names()) {
         let program = build("conditions.c", kind, &[]);
-        let place = format!("{}:values c=%dx:u32", path(&program));
+        let place = format!("{}:values c={}:u32", path(&program), ARGUMENTS[2]);
         // Two threads have c = 37 i for i below 60, one after the other. The calls from 11 to 20 begin while it is off.
         let off = format!("p:off {place} if c == 370 traceoff");
         let on = format!("p:on {place} if c == 740 traceon");
@@ -306,7 +306,8 @@ fn info_shows_what_probes_have_counted() {
     let program = build("conditions.c", Kind::Pie, &[]);
     let place = format!("{}:values", path(&program));
     let hits = format!("p:n {place} count");
-    let table = format!("p:h {place} c=%dx:u32 if c < 74 hist:keys=c");
+    let third = ARGUMENTS[2];
+    let table = format!("p:h {place} c={third}:u32 if c < 74 hist:keys=c");
     let returns = format!("r:back {place} count");
     let run = Run::new("beside-info", &program);
     let trace = run.same(&["-e", &hits, "-e", &table, "-e", &returns]);
