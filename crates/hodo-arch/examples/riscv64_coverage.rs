@@ -56,6 +56,7 @@ impl Counts {
         let moves = |dead: u32| {
             let options = Options {
                 reach: Reach::Pair,
+                pads: &|_| None,
                 dead: &|_| dead,
                 link: Link::Original,
                 system_calls: false,

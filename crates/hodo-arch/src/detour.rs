@@ -10,6 +10,7 @@ mod text;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 pub use block::{Block, Deed};
 pub use condition::{Arithmetic, Bits, Comparison, Test};
@@ -170,6 +171,9 @@ pub struct Place<'a> {
     pub back: Via,
     /// The registers, as bits by their numbers, that are dead at the instruction at an address.
     pub dead: &'a dyn Fn(u64) -> u32,
+    /// Where what leaves the code at the instruction at an address goes if none is dead there: to bytes of ours near its target, which
+    /// [`patch::pad`](crate::native::patch::pad) writes.
+    pub pads: &'a dyn Fn(u64) -> Option<u64>,
 }
 
 impl<'a> Place<'a> {
@@ -183,6 +187,7 @@ impl<'a> Place<'a> {
             via: Via::Nothing,
             back: Via::Nothing,
             dead: &|_| 0,
+            pads: &|_| None,
         }
     }
 }
@@ -201,6 +206,8 @@ pub struct Detour {
     pub before: Vec<u64>,
     /// Offset of each system call that a probe makes, and the address behind it.
     pub calls: Vec<(usize, u64)>,
+    /// Where control leaves it with a register that is taken back elsewhere.
+    pub exits: Vec<Range<u64>>,
     /// Moved system calls, and where they stood.
     pub syscalls: Vec<(u64, u64)>,
 }

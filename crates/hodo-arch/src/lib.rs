@@ -43,6 +43,9 @@ impl Via {
     /// Bytes of the instructions that take a kept register from the stack.
     pub const TAKE: u64 = riscv64::KEEP;
 
+    /// Bytes of a place that takes a kept register back and goes on by a short jump.
+    pub const PAD: u64 = Self::TAKE + 4;
+
     /// Bytes of the long jump that takes its register so.
     #[must_use]
     pub const fn jump_len(self) -> u64 {

@@ -1,6 +1,7 @@
 //! What leads from code to an island and back, in all instruction sets.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::Via;
 use crate::stub::Body;
@@ -12,6 +13,8 @@ pub struct Displaced {
     pub body: Body,
     /// Addresses of instructions, and those of their copies. The last ones can be where the code goes on, and the jump there.
     pub copies: Vec<(u64, u64)>,
+    /// Where control leaves it with a register that is taken back elsewhere.
+    pub exits: Vec<Range<u64>>,
 }
 
 /// How instructions of ours use a slot that holds the address of a function.

@@ -12,9 +12,11 @@ mod machine;
 use std::collections::BTreeMap;
 
 use common::{Random, library, samples, section};
+use hodo_arch::Via;
 use hodo_arch::riscv64::decode::Insn;
 use hodo_arch::riscv64::emit::Reach;
 use hodo_arch::riscv64::liveness::{Convention, dead_registers};
+use hodo_arch::riscv64::patch::pad;
 use hodo_arch::riscv64::relocate::{Link, Options, RelocateError, relocate};
 use hodo_arch::riscv64::scan::Flow;
 use hodo_arch::riscv64::simulate::{self, Simulation};
@@ -160,6 +162,7 @@ fn compare(
     let dead = dead_register(code, random);
     let dead_at = |_: u64| dead;
     let options = Options {
+        pads: &|_| None,
         reach,
         dead: &dead_at,
         link,
@@ -233,6 +236,68 @@ fn moved_forms_do_what_the_originals_do() {
         }
         println!("{name} moved: {count} runs");
         assert!(count >= 7200 * samples(), "{name}");
+    }
+}
+
+/// Where code goes on that has left its copy without a register.
+const PAD: u64 = HOME + 0x6_0000;
+
+#[test]
+fn copies_leave_without_a_register_by_what_is_near_their_targets() {
+    let mut machine = Machine::new();
+    let mut random = Random(7);
+    let forms = FORMS.iter().filter(|form| match form.0 {
+        "jal" => true,
+        name => name.trim_start_matches("c.").starts_with(['b', 'j']) && !name.ends_with('r'),
+    });
+    for &(name, fixed, free) in forms {
+        let mut left = 400 * samples();
+        while left > 0 {
+            let code = bytes_of(fixed | random.next() as u32 & free);
+            let named = text(&code, HOME).split(' ').next() == Some(name);
+            // One that leaves its link where the stack is said to be.
+            let moves_stack = Insn::new(&code, HOME).link() == Some(2);
+            if !named || moves_stack || leads_into_itself(&code, HOME) {
+                continue;
+            }
+            left -= 1;
+            let home = HOME + random.below(0x800) * 2;
+            let away = away(Reach::Pair, &mut random);
+            let (Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to)) =
+                Insn::new(&code, home).flow()
+            else {
+                panic!("{name} leads somewhere");
+            };
+            let options = Options {
+                pads: &|at| (at == home).then_some(PAD),
+                ..Options::new(Reach::Pair)
+            };
+            let moved = relocate(&code, home, away, &options).expect("it can be moved");
+            let pad = pad(PAD, to).expect("it is near");
+            assert_eq!(pad.len() as u64, Via::PAD);
+            machine.place(home, &code);
+            machine.place(away, &moved.bytes);
+            machine.place(PAD, &pad);
+            let mut before = state(&mut random, &code);
+            let middle = before.memory.len() / 2;
+            before.x[2] = ARENA + middle as u64 * 8;
+            let mut original = machine.run(home, &before);
+            let got = machine.run(away, &before);
+            if original.pc() == home + code.len() as u64 && got.pc() != original.pc() {
+                original.state.x[0] = away + moved.bytes.len() as u64;
+            }
+            // What was kept is below the stack pointer.
+            original.state.memory[middle - 2] = got.state.memory[middle - 2];
+            assert!(
+                original == got,
+                "{}moved to\n{}differs:\n{}",
+                lines(&code, home),
+                lines(&moved.bytes, away),
+                Outcome::difference(&original, &got)
+            );
+            machine.clear(home, code.len());
+            machine.clear(away, moved.bytes.len());
+        }
     }
 }
 

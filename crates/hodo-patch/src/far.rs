@@ -37,7 +37,7 @@ pub(crate) fn lead_far(
     stub: u64,
     patches: &mut Patches,
 ) -> Option<Later> {
-    take_back(site, at, patches);
+    take_back(site, &[], at, patches);
     if site.tactic == Tactic::Trap {
         trap(site.via, at, stub, patches);
         return None;
@@ -71,8 +71,8 @@ impl<'p> Writing<'p> {
         before.is_none_or(|(_, &end)| end <= range.start)
     }
 
-    /// Writes all of this, or nothing.
-    fn write(&mut self, writes: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Option<()> {
+    /// Writes all of this for the site at `at`, or nothing.
+    fn write(&mut self, at: u64, writes: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Option<()> {
         let writes: Vec<_> = writes.into_iter().collect();
         let range = |(at, bytes): &(u64, Vec<u8>)| *at..at + bytes.len() as u64;
         if !writes.iter().map(range).all(|range| self.is_free(range)) {
@@ -82,6 +82,10 @@ impl<'p> Writing<'p> {
             let Range { start, end } = range(write);
             (start, end)
         }));
+        // At the site's first byte nothing is done yet.
+        let ways = writes.iter().map(range);
+        let ways = ways.map(|way| way.start + u64::from(way.start == at)..way.end);
+        ways.into_iter().for_each(|way| self.patches.add_way(way));
         self.patches.writes.extend(writes);
         Some(())
     }
@@ -97,7 +101,10 @@ impl<'p> Writing<'p> {
         let known = literal.filter(|&at| self.is_free(at..at + WORD));
         let literal = known.or_else(|| word(at, places))?;
         let jump = patch::by_literal(at, literal, site.via)?;
-        self.write([(at, jump), (literal, site.stub.to_le_bytes().to_vec())])
+        self.write(
+            at,
+            [(at, jump), (literal, site.stub.to_le_bytes().to_vec())],
+        )
     }
 
     /// The site's own jump, to memory of ours where one to anywhere is.
@@ -135,7 +142,7 @@ impl<'p> Writing<'p> {
             }
             Extra::Pun { .. } => return None,
         }
-        self.write(writes)
+        self.write(at, writes)
     }
 }
 

@@ -61,6 +61,7 @@ impl Island {
         let moved = displace(displaced, (from, resume), out.here(), &dead, window.back)
             .map_err(|error| error.to_string())?;
         patches.copies.extend(copied(&moved.copies));
+        moved.exits.into_iter().for_each(|way| patches.add_way(way));
         out.raw(&moved.body.bytes);
         let offset = (at - self.base) as usize;
         fill(&mut self.code, offset);

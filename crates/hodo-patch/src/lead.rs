@@ -1,13 +1,25 @@
 //! What is written over a site, so that it leads to its stub.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use hodo_arch::Via;
 use hodo_arch::native::patch;
-use hodo_plan::model::{Extra, SitePlan, Tactic};
+use hodo_plan::model::{self, Extra, SitePlan, Tactic};
 
 use crate::far::Writing;
 use crate::{Image, OUT_OF_REACH, Patches, Places};
+
+impl Patches {
+    /// Adds one of [`Patches::ways`].
+    pub(crate) fn add_way(&mut self, way: Range<u64>) {
+        self.ways.push((way.start, way.end));
+    }
+}
+
+/// Why a region cannot be moved.
+const NO_WAY_OUT: &str =
+    "no register is free for the jump from its copy, and no memory near enough to do without";
 
 /// What [`lead`] leaves for later: memory for it has to be found.
 #[derive(Debug, Clone, Copy)]
@@ -56,21 +68,59 @@ impl Open {
     }
 }
 
+/// Where what leaves the displaced instructions without a register goes: as the plan's, with the address at run time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pad {
+    /// Link-time address of the instruction, or the end.
+    pub from: u64,
+    /// Where the bytes are, at run time.
+    pub at: u64,
+    /// Link-time address of what they lead to.
+    to: u64,
+}
+
+/// Finds memory for those of a site that have none in its file.
+pub(crate) fn pads(
+    site: &SitePlan,
+    bias: u64,
+    places: &mut Places<'_>,
+) -> Result<Vec<Pad>, String> {
+    let place = |pad: &model::Pad| {
+        let at = match pad.at {
+            Some(at) => Some(at.wrapping_add(bias)),
+            None => patch::near_pad(pad.to.wrapping_add(bias)).and_then(&mut *places),
+        };
+        Some(Pad {
+            from: pad.from,
+            at: at?.next_multiple_of(2),
+            to: pad.to,
+        })
+    };
+    let found: Option<Vec<Pad>> = site.spare.pads.iter().map(place).collect();
+    found.ok_or_else(|| NO_WAY_OUT.to_owned())
+}
+
 /// Writes what leads from a site to its stub, as far as no other memory is needed.
 pub(crate) fn lead(
     site: &SitePlan,
+    pads: &[Pad],
     at: u64,
     stub: u64,
     patches: &mut Patches,
 ) -> Result<Option<Later>, String> {
+    write_pads(pads, at.wrapping_sub(site.patch), patches)?;
+    take_back(site, pads, at, patches);
     if site.tactic == Tactic::Trap {
         trap(site.via, at, stub, patches);
         return Ok(None);
     }
     let mut later = None;
-    let mut write = |at, bytes: Option<Vec<u8>>| {
+    let mut write = |start: u64, bytes: Option<Vec<u8>>| {
         let bytes = bytes.ok_or(OUT_OF_REACH)?;
-        patches.writes.push((at, bytes));
+        // Nothing is done yet at the first byte of the site itself.
+        let first = start + u64::from(start == at);
+        patches.add_way(first..start + bytes.len() as u64);
+        patches.writes.push((start, bytes));
         Ok::<_, String>(())
     };
     match site.extra {
@@ -89,19 +139,32 @@ pub(crate) fn lead(
         }
         Extra::None => write(at, patch::jump(at, stub, site.via))?,
     }
-    take_back(site, at, patches);
     // Who comes by a breakpoint later has put nothing on the stack.
     let entry = patch::trap_entry(stub, site.via);
     patches.sites.push((at, entry));
     Ok(later)
 }
 
-/// Writes what takes the register back of the jump from a stub, if that keeps one.
-pub(crate) fn take_back(site: &SitePlan, at: u64, patches: &mut Patches) {
+/// Writes the pads of a site.
+fn write_pads(pads: &[Pad], bias: u64, patches: &mut Patches) -> Result<(), String> {
+    for pad in pads {
+        let to = pad.to.wrapping_add(bias);
+        let bytes = patch::pad(pad.at, to).ok_or(OUT_OF_REACH)?;
+        patches.add_way(pad.at..pad.at + bytes.len() as u64);
+        patches.writes.push((pad.at, bytes));
+    }
+    Ok(())
+}
+
+/// Writes what takes the register back of the jump from a stub or a detour, if that keeps one and has no pad.
+pub(crate) fn take_back(site: &SitePlan, pads: &[Pad], at: u64, patches: &mut Patches) {
+    let end = site.displaced.end;
     let taken = patch::take_back(site.spare.back);
-    if !taken.is_empty() {
-        let end = site.displaced.end.wrapping_add(at.wrapping_sub(site.patch));
-        patches.writes.push((end - taken.len() as u64, taken));
+    if !taken.is_empty() && pads.iter().all(|pad| pad.from != end) {
+        let end = end.wrapping_add(at.wrapping_sub(site.patch));
+        let start = end - taken.len() as u64;
+        patches.add_way(start..end);
+        patches.writes.push((start, taken));
     }
 }
 
@@ -136,7 +199,10 @@ pub(crate) fn write_later(
             Some([(at, bytes), (entry, jump)])
         });
         match found {
-            Some(writes) => patches.writes.extend(writes),
+            Some([(at, bytes), (entry, jump)]) => {
+                patches.add_way(entry..entry + jump.len() as u64);
+                patches.writes.extend([(at, bytes), (entry, jump)]);
+            }
             None => trap(site.via, at, stub, patches),
         }
     }

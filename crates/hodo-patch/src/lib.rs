@@ -8,6 +8,7 @@ mod far;
 mod hook;
 mod lead;
 mod libcalls;
+mod placed;
 mod probe;
 mod syscalls;
 
@@ -15,13 +16,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 pub use hook::{Hook, LimitCall, Raise};
+pub use placed::{Copied, Stub};
 pub use probe::{Probe, Region};
 pub use syscalls::SyscallEvents;
 
 use hodo_arch::Via;
 use hodo_arch::native::emit::{Code, fill};
 use hodo_arch::native::frames::{self, Frames};
-use hodo_arch::native::patch::{REACHES_ANYWHERE, before_stub, displace};
+use hodo_arch::native::patch::{REACHES_ANYWHERE, before_stub, displace, trap_entry};
 use hodo_arch::native::relocate::RelocateError;
 use hodo_arch::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
 use hodo_arch::native::track::Row;
@@ -72,33 +74,6 @@ pub struct Used {
     frames: u32,
 }
 
-/// Where a stub is: runtime addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stub {
-    /// Its first byte.
-    pub start: u64,
-    /// The instructions that it has displaced.
-    pub body: u64,
-    /// What stands behind them.
-    pub slow: u64,
-    /// Where they stood; 0: it has none.
-    pub original: u64,
-}
-
-/// Where a displaced instruction is in an island: runtime addresses. A thread may be moved from the one to the other as long as
-/// it has executed nothing of either.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Copied {
-    /// Where it stood.
-    pub original: u64,
-    /// Where its probes begin; without one, the copy itself.
-    pub before: u64,
-    /// The copy.
-    pub copy: u64,
-    /// It stands behind a system call that a probe makes in place of the program: only a thread in that call may come here.
-    pub call: bool,
-}
-
 /// What is to be written over the target's code.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Patches {
@@ -110,6 +85,9 @@ pub struct Patches {
     pub sites: Vec<(u64, u64)>,
     /// Instructions of ours that read what may not be there, and where to go on then: runtime addresses.
     pub faults: Vec<(u64, u64)>,
+    /// Code of ours in the program or on the way there, but for the first instructions of sites: while a thread is in it, it is nowhere
+    /// in the program. Start and end.
+    pub ways: Vec<(u64, u64)>,
     /// Where displaced instructions are now, and what follows them.
     pub copies: Vec<Copied>,
     /// Runtime addresses of counters of two bytes that tell the program which of its own probes are wanted.
@@ -393,6 +371,7 @@ impl Island {
         code.align(16);
         before_stub(&mut code, records.registers.via);
         let at = code.here();
+        let entry = trap_entry(at, records.registers.via);
         let rows = &mut self.rows;
         let done = stub::emit_stub(&mut code, &layout(), &runtime, records, rows, body);
         match done {
@@ -403,6 +382,7 @@ impl Island {
                     body: emitted.body.start,
                     slow: emitted.body.end,
                     original,
+                    entry,
                 });
             }
             Err(error) => {
@@ -463,8 +443,8 @@ impl Island {
             }
         }
         for region in regions {
-            let site = region.site;
-            match self.add_region(region, image, recording, &[&calls, &nops], patches) {
+            let (site, changes) = (region.site, [&calls, &nops]);
+            match self.add_region((region, places), image, recording, &changes, patches) {
                 Ok((start, later)) => {
                     open.extend(later.map(|later| Open::new(site, later, start)));
                     hide(site, [&mut calls, &mut nops]);
@@ -513,7 +493,7 @@ impl Island {
         if !REACHES_ANYWHERE {
             reach.clone()?;
         }
-        let mut copies = Vec::new();
+        let (mut copies, mut exits) = (Vec::new(), Vec::new());
         let mut records = *records;
         records.registers = registers(site);
         let spare = &site.spare;
@@ -521,13 +501,15 @@ impl Island {
         let stub = self.stub(&records, from, &mut patches.faults, |at| {
             let moved = displace(&code, (from, resume), at, &free, spare.back)?;
             copies = copied(&moved.copies).collect();
+            exits = moved.exits;
             Ok::<_, RelocateError>(moved.body)
         })?;
         let later = match reach {
-            Ok(()) => lead(site, at, stub, patches)?,
+            Ok(()) => lead(site, &[], at, stub, patches)?,
             Err(_) => lead_far(site, at, stub, patches),
         };
         patches.copies.append(&mut copies);
+        exits.into_iter().for_each(|way| patches.add_way(way));
         Ok((stub, later))
     }
 

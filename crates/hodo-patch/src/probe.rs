@@ -13,8 +13,10 @@ use hodo_arch::native::stub::Body;
 use hodo_arch::native::track::{Row, Rule};
 use hodo_plan::model::SitePlan;
 
-use crate::lead::{Later, lead};
-use crate::{Copied, Image, Island, Patches, Recording, Traced, layout, records, registers};
+use crate::lead::{Later, lead, pads};
+use crate::{
+    Copied, Image, Island, Patches, Places, Recording, Traced, layout, records, registers,
+};
 
 /// A probe on one instruction.
 #[derive(Debug, Clone)]
@@ -50,7 +52,7 @@ impl Island {
     /// the region's start. Returns its address.
     pub(crate) fn add_region(
         &mut self,
-        region: &Region<'_>,
+        (region, places): (&Region<'_>, &mut Places<'_>),
         image: Image<'_>,
         recording: Recording,
         changes: &[&BTreeMap<u64, Vec<u8>>],
@@ -80,17 +82,23 @@ impl Island {
             let found = spare.binary_search_by_key(&at, |&(addr, _)| addr);
             found.map_or(0, |index| spare[index].1)
         };
+        let found = pads(site, image.bias, places)?;
+        let pads = |at: u64| {
+            let pad = found.iter().find(|pad| pad.from == at);
+            pad.map(|pad| pad.at)
+        };
         let kept = call_in_place(&code, site, dead, |call| (image.code)(call));
         let (length, back) = kept.unwrap_or((code.len(), site.spare.back));
         let code = &code[..length];
-        let taken = match back {
-            Via::Kept(_) => Via::TAKE,
-            Via::Nothing | Via::Free(_) => 0,
+        let end = from + code.len() as u64;
+        let resume = match back {
+            Via::Kept(_) => pads(end.wrapping_sub(image.bias)).unwrap_or(end - Via::TAKE),
+            Via::Nothing | Via::Free(_) => end,
         };
         let place = Place {
             code,
             from,
-            resume: from + code.len() as u64 - taken,
+            resume,
             // A stub takes the register itself.
             via: match region.function {
                 Some(_) => Via::Nothing,
@@ -98,6 +106,7 @@ impl Island {
             },
             back,
             dead: &|at| dead(at.wrapping_sub(image.bias)),
+            pads: &|at| pads(at.wrapping_sub(image.bias)),
         };
         let emit = |out: &mut Code<'_>| detour::emit(out, &layout(), &runtime, &place, &probes);
         // Two ways to describe frames: an FDE has one of them.
@@ -162,9 +171,13 @@ impl Island {
                 (start, made)
             }
         };
-        let later = lead(site, at, start, patches)?;
+        let later = lead(site, &found, at, start, patches)?;
         patches.copies.extend(copies(&detour, from));
         patches.faults.extend(detour.faults);
+        detour
+            .exits
+            .into_iter()
+            .for_each(|way| patches.add_way(way));
         Ok((start, later))
     }
 }

@@ -92,6 +92,7 @@ impl Planner<'_> {
             let spare = |back| Spare {
                 dead: dead.clone(),
                 back,
+                pads: Vec::new(),
             };
             if insn.flow.is_end() || call {
                 return Ok((insn.end(), spare(Via::Nothing)));

@@ -4,9 +4,10 @@
 use std::ops::{Range, RangeInclusive};
 
 use hodo_arch::Via;
+use hodo_arch::code::{Isa, Near};
 
 use crate::bits::Bits;
-use crate::model::{Extra, ProbePlan, ProbeSite, ProbedInsn, Spare, Tactic};
+use crate::model::{Extra, Pad, ProbePlan, ProbeSite, ProbedInsn, Spare, Tactic};
 use crate::planner::Survey;
 
 /// Bytes of the shortest long jump that there is.
@@ -20,6 +21,8 @@ pub(crate) struct Region {
     pub via: Via,
     /// Registers for what is moved.
     pub spare: Spare,
+    /// What leaves it without a register, and where to, as [`Pad::from`] and [`Pad::to`].
+    pub pads: Vec<(u64, u64)>,
     pub start: u64,
     pub end: u64,
     /// Where the call begins that ends it; else `end`. A call's bytes are left alone, if the patch does not need them.
@@ -52,11 +55,19 @@ pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut Probe
         });
         free.add(pad.start.max(taken)..pad.end);
     }
+    let leaves_pads = |region: &&Region| region.pads.is_empty();
+    let left_over = regions.iter().filter(leaves_pads).filter_map(left_over);
+    left_over.for_each(|range| free.add(range));
+    free.sort();
     let text = &survey.image.text;
     let occupied = Bits::new(text);
     survey.statics.fill(&occupied);
     let mut small = Vec::new();
-    for region in regions {
+    for mut region in regions {
+        find_pads(isa, &mut region, &mut free);
+        for at in region.spare.pads.iter().filter_map(|pad| pad.at) {
+            (at..at + Via::PAD).for_each(|addr| occupied.set(addr));
+        }
         let jump = region.via.jump_len();
         if region.room < jump {
             occupied.set(region.start);
@@ -65,20 +76,12 @@ pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut Probe
         }
         let patch_end = region.start + jump;
         (region.start..patch_end).for_each(|addr| occupied.set(addr));
-        if !region.used {
-            let taken = match region.spare.back {
-                Via::Kept(_) => Via::TAKE,
-                _ => 0,
-            };
-            free.add(patch_end..region.call - taken);
-        }
         let tactic = match region.block {
             true => Tactic::Block,
             false => Tactic::Jump,
         };
         plan.sites.push(site(region, tactic, jump, Extra::None));
     }
-    free.sort();
     let mut left = Vec::new();
     for region in small {
         let jump = region.via.jump_len();
@@ -127,6 +130,37 @@ pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut Probe
         let free = (len - 1) as u8;
         plan.sites
             .push(site(region, Tactic::Pun, len, Extra::Pun { free }));
+    }
+}
+
+/// What the long jump of a region leaves over of its bytes, if it has room for one.
+fn left_over(region: &Region) -> Option<Range<u64>> {
+    let jump = region.via.jump_len();
+    let taken = match region.spare.back {
+        Via::Kept(_) => Via::TAKE,
+        _ => 0,
+    };
+    let has_room = region.room >= jump && !region.used;
+    has_room.then(|| region.start + jump..region.call.saturating_sub(taken))
+}
+
+/// Finds the places by which control leaves a region without a register: in its own bytes, or elsewhere.
+fn find_pads(isa: Isa, region: &mut Region, free: &mut Free) {
+    let mut own = left_over(region).unwrap_or(0..0);
+    for &(from, to) in &region.pads {
+        let find = |short: &Near| {
+            // The jump stands behind what takes the register back.
+            let sources = short.sources(to);
+            let before = |at: &u64| at.saturating_sub(Via::TAKE);
+            let reach = before(sources.start())..=before(sources.end());
+            if reach.contains(&own.start) && own.start + Via::PAD <= own.end {
+                own.start += Via::PAD;
+                return Some(own.start - Via::PAD);
+            }
+            free.take(reach, Via::PAD, |_| true)
+        };
+        let at = isa.near().first().and_then(find);
+        region.spare.pads.push(Pad { from, at, to });
     }
 }
 

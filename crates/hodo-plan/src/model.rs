@@ -167,9 +167,23 @@ pub struct Spare {
     /// By the address of each displaced instruction that needs a register where it is moved to, ascending: those that are dead
     /// there, as bits by their numbers.
     pub dead: Vec<(u64, u32)>,
-    /// The register of the long jump that goes on behind the displaced instructions. One that is kept is taken back by
-    /// instructions of ours, [`Via::TAKE`] bytes, that end where the displaced instructions do: the patch leaves room for them.
+    /// The register of the long jump that goes on behind the displaced instructions. One that is kept is taken back by one of `pads`, or
+    /// by instructions of ours, [`Via::TAKE`] bytes, that end where the displaced instructions do: the patch leaves room for them.
     pub back: Via,
+    /// Where what leaves the displaced instructions without a register goes. Only in plans of probes.
+    pub pads: Vec<Pad>,
+}
+
+/// [`Via::PAD`] bytes near what an instruction leads to, which take a kept register back and jump there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pad {
+    /// The instruction; or the end of the displaced ones, where control goes on behind them.
+    pub from: u64,
+    /// Where the bytes are: in padding, or in what regions of probes displace behind their patches. Else they are in memory of ours that
+    /// is within the reach of their jump; where no such memory can be had, the region cannot be moved.
+    pub at: Option<u64>,
+    /// Where they lead.
+    pub to: u64,
 }
 
 /// What a tactic needs beside the bytes at the site.

@@ -101,7 +101,9 @@ pub fn plan_probes_with(
     };
     plan.total = part.total;
     plan.refused = part.refused;
-    ladder::choose(&survey, part.regions, &mut plan);
+    let mut regions = part.regions;
+    regions.sort_by_key(|region| region.start);
+    ladder::choose(&survey, regions, &mut plan);
     plan.sites.sort_by_key(|site| site.patch);
     plan.refused.sort_by_key(|refused| refused.addr);
     if let Some(reason) = all {
@@ -251,7 +253,7 @@ impl Planner<'_> {
                 at += 1;
                 continue;
             }
-            let Some(span) = code.grow(at, |_| false) else {
+            let Some((span, pads)) = code.region(at) else {
                 out.total += 1;
                 out.refused
                     .push(refused(self.isa(), text, &code.steps[at], NO_REGISTER));
@@ -265,7 +267,7 @@ impl Planner<'_> {
                     .push(refused(self.isa(), text, &code.steps[index], RESERVED));
             }
             let probes = (span.first..span.end).filter(probed);
-            out.regions.push(self.region(code, span, probes));
+            out.regions.push(self.region(code, (span, pads), probes));
             at = span.end;
         }
     }
@@ -380,19 +382,23 @@ impl Planner<'_> {
         }
         let mut at = 0;
         let mut rest = &probes[..];
+        let (mut idle, mut wanted) = (Vec::new(), 0);
+        // The regions are those that probes on all instructions would have.
+        let span_at = |at: usize| {
+            let probed = self.probed(code, at, known, text).is_ok();
+            probed.then(|| code.region(at)).flatten()
+        };
         while let [first, ..] = *rest {
-            // The regions are those that probes on all instructions would have.
-            let span = match self.probed(code, at, known, text) {
-                Ok(()) => code.grow(at, |_| false),
-                Err(_) => None,
-            };
+            let span = span_at(at);
             let grown = span.is_some();
-            let span = span.unwrap_or(Span {
+            let alone = Span {
                 first: at,
                 end: at + 1,
-            });
+            };
+            let (span, pads) = span.unwrap_or((alone, false));
             at = span.end;
             if first >= span.end {
+                idle.extend((grown && !pads).then_some(span));
                 continue;
             }
             if !grown {
@@ -405,11 +411,39 @@ impl Planner<'_> {
             let count = rest.partition_point(|&probe| probe < span.end);
             let (here, behind) = rest.split_at(count);
             rest = behind;
-            for small in self.narrow(code, span, here) {
+            let parts = match pads {
+                true => {
+                    wanted += code.pads(span).len() as u64;
+                    vec![span]
+                }
+                false => self.narrow(code, span, here),
+            };
+            for small in parts {
                 let from = here.partition_point(|&probe| probe < small.first);
                 let to = here.partition_point(|&probe| probe < small.end);
                 out.regions
-                    .push(self.region(code, small, here[from..to].iter().copied()));
+                    .push(self.region(code, (small, pads), here[from..to].iter().copied()));
+            }
+        }
+        // What is displaced without probes has room for what leaves other regions without a register.
+        let behind = std::iter::from_fn(|| {
+            let first = at;
+            (first < code.steps.len()).then(|| {
+                let span = span_at(first);
+                at = span.map_or(first + 1, |(span, _)| span.end);
+                span.filter(|(_, pads)| !pads).map(|(span, _)| span)
+            })
+        });
+        for span in idle.into_iter().rev().chain(behind.flatten()) {
+            if wanted == 0 {
+                break;
+            }
+            let taken = code.via(span.first).jump_len() + Via::TAKE;
+            let room = (code.end(span) - code.start(span)).saturating_sub(taken) / Via::PAD;
+            if room > 0 && self.room(code, span) >= taken {
+                wanted = wanted.saturating_sub(room);
+                out.regions
+                    .push(self.region(code, (span, false), std::iter::empty()));
             }
         }
     }
@@ -447,12 +481,24 @@ impl Planner<'_> {
         spans
     }
 
-    fn region(&self, code: &Code, span: Span, probes: impl Iterator<Item = usize>) -> Region {
+    fn region(
+        &self,
+        code: &Code,
+        (span, by_pads): (Span, bool),
+        probes: impl Iterator<Item = usize>,
+    ) -> Region {
         let (start, end) = (code.start(span), code.end(span));
         let last = &code.steps[span.end - 1];
         let spare = code.spare(span);
+        let pads = match by_pads {
+            true => code.pads(span),
+            false => Vec::new(),
+        };
+        let taken_elsewhere = pads.last().is_some_and(|&(from, _)| from == end);
         let mut room = self.room(code, span);
-        if let Via::Kept(_) = spare.back {
+        if let Via::Kept(_) = spare.back
+            && !taken_elsewhere
+        {
             // What takes the register back stands at the end.
             room = room.min(end - start - Via::TAKE);
         }
@@ -460,6 +506,7 @@ impl Planner<'_> {
         let jump = via.jump_len();
         Region {
             spare,
+            pads,
             via,
             start,
             end,

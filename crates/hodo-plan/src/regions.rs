@@ -298,9 +298,27 @@ impl Code {
         Some(self.middles[at].1)
     }
 
+    /// The region from an instruction on, and whether it is one of [`grow_with_pads`](Self::grow_with_pads).
+    pub fn region(&self, first: usize) -> Option<(Span, bool)> {
+        let grown = self.grow(first, |_| false).map(|span| (span, false));
+        grown.or_else(|| Some((self.grow_with_pads(first)?, true)))
+    }
+
     /// The longest region from an instruction on that `enough` does not end sooner; it is asked about the end's index. None where control
     /// cannot go on from it, for want of a register, or where the instruction cannot be moved without others that cannot be.
     pub fn grow(&self, first: usize, enough: impl Fn(usize) -> bool) -> Option<Span> {
+        self.grow_by(first, enough, false)
+    }
+
+    /// A short region from an instruction on where no register is free: what leaves it goes by [`Pad`](crate::model::Pad)s.
+    fn grow_with_pads(&self, first: usize) -> Option<Span> {
+        let wanted = self.steps[first].addr + self.via(first).jump_len() + Via::PAD;
+        let enough = |end: usize| self.steps[end - 1].end() >= wanted;
+        let pads = self.isa.needs_register();
+        pads.then(|| self.grow_by(first, enough, true)).flatten()
+    }
+
+    fn grow_by(&self, first: usize, enough: impl Fn(usize) -> bool, pads: bool) -> Option<Span> {
         let start = self.steps[first].addr;
         let mut good = None;
         // All branches up to this one must be in it.
@@ -323,12 +341,13 @@ impl Code {
                 }
             }
             match self.without_register(first, index) {
+                Some(_) if pads && self.leaves_by_pad(index) => {}
                 Some(to) if to >= first => needed = needed.max(to),
                 Some(_) => break,
                 None => {}
             }
             index += 1;
-            if index > needed && self.can_end(first, index) {
+            if index > needed && self.can_end(first, index, pads) {
                 good = Some(index);
                 if self.unclear || enough(index) {
                     break;
@@ -347,6 +366,8 @@ impl Code {
         let step = &self.steps[index];
         let free = self.dead(index) & !step.reads;
         match step.flow {
+            // By a register: it is copied as it is.
+            Flow::Jump(_) if step.reads != 0 => None,
             Flow::Branch(to) | Flow::Jump(to) if free == 0 => {
                 Some(self.at(to).unwrap_or(usize::MAX))
             }
@@ -360,8 +381,14 @@ impl Code {
         }
     }
 
+    /// Whether the copy of an instruction can go where that leads without a register that is free.
+    fn leaves_by_pad(&self, index: usize) -> bool {
+        let flow = self.steps[index].flow;
+        matches!(flow, Flow::Branch(_) | Flow::Jump(_) | Flow::Call(_))
+    }
+
     /// Whether control can go on from the end of a region.
-    fn can_end(&self, first: usize, end: usize) -> bool {
+    fn can_end(&self, first: usize, end: usize, pads: bool) -> bool {
         if !self.isa.needs_register() {
             return true;
         }
@@ -369,12 +396,40 @@ impl Code {
             return false;
         }
         let last = &self.steps[end - 1];
-        let size = last.end() - self.steps[first].addr;
-        last.flow.is_end()
+        pads || last.flow.is_end()
             || last.is_call()
             || self.free(end) != 0
-            // The instructions that take the register back stand behind the patch.
-            || size >= self.isa.trap_len() + Via::TAKE && self.middle(first).is_none()
+            || self.has_room_to_take(first, end)
+    }
+
+    /// Whether the instructions that take a register back can stand behind the patch at the end of a region.
+    fn has_room_to_take(&self, first: usize, end: usize) -> bool {
+        let size = self.steps[end - 1].end() - self.steps[first].addr;
+        size >= self.isa.trap_len() + Via::TAKE && self.middle(first).is_none()
+    }
+
+    /// What leaves a region that was grown with pads without a register: the address of the instruction, or of the region's end, and
+    /// where it leads.
+    pub fn pads(&self, span: Span) -> Vec<(u64, u64)> {
+        let (start, end) = (self.start(span), self.end(span));
+        let leaves = |index: usize| {
+            let step = &self.steps[index];
+            let (to, links) = match step.flow {
+                Flow::Jump(_) if step.reads != 0 => return None,
+                Flow::Branch(to) | Flow::Jump(to) => (to, 0),
+                Flow::Call(to) => (to, step.writes),
+                _ => return None,
+            };
+            let free = self.dead(index) & !step.reads & !links;
+            (free == 0 && !(start..end).contains(&to)).then_some((step.addr, to))
+        };
+        let last = &self.steps[span.end - 1];
+        let goes_on = !last.flow.is_end() && !last.is_call() && self.free(span.end) == 0;
+        let behind = goes_on && !self.has_room_to_take(span.first, span.end);
+        (span.first..span.end)
+            .filter_map(leaves)
+            .chain(behind.then_some((end, end)))
+            .collect()
     }
 
     /// The registers for what is moved with a region.
@@ -392,6 +447,7 @@ impl Code {
                 true => Via::Nothing,
                 false => self.via(span.end),
             },
+            pads: Vec::new(),
         }
     }
 

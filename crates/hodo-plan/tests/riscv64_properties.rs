@@ -14,7 +14,7 @@ use hodo_arch::riscv64::relocate::relocate_apart;
 use hodo_arch::riscv64::scan::{Flow, Sweep};
 use hodo_arch::riscv64::steps::{FIXED, steps};
 use hodo_arch::riscv64::{Kind, Part};
-use hodo_plan::model::{Extra, Plan, ProbePlan, Spare, Tactic, Wanted};
+use hodo_plan::model::{Extra, Pad, Plan, ProbePlan, Spare, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes};
 use object::{Object, ObjectSection, SectionKind};
 
@@ -104,11 +104,24 @@ struct Site {
 }
 
 impl Site {
+    fn pad(&self, from: u64) -> Option<&Pad> {
+        self.spare.pads.iter().find(|pad| pad.from == from)
+    }
+
+    /// Whether control goes on behind it by a place elsewhere.
+    fn ends_in_pad(&self) -> bool {
+        self.pad(self.displaced.end).is_some()
+    }
+
     /// Bytes that are changed.
     fn changed(&self) -> Vec<Range<u64>> {
         let patch = self.patch..self.patch + self.len;
         let mut changed: Vec<_> = std::iter::once(patch).chain(self.slot.clone()).collect();
-        if let Via::Kept(_) = self.spare.back {
+        let pads = self.spare.pads.iter().filter_map(|pad| pad.at);
+        changed.extend(pads.map(|at| at..at + Via::PAD));
+        if let Via::Kept(_) = self.spare.back
+            && !self.ends_in_pad()
+        {
             changed.push(self.displaced.end - Via::TAKE..self.displaced.end);
         }
         changed
@@ -222,6 +235,17 @@ fn check(code: &Code, sites: &[Site], starts: &[u64]) {
         // They can be moved with the registers that are told, and go on as is told.
         let dead: HashMap<u64, u32> = site.spare.dead.iter().copied().collect();
         let dead = |addr: u64| dead.get(&addr).copied().unwrap_or_default();
+        let pads = |addr: u64| site.pad(addr).map(|pad| pad.at.unwrap_or(pad.to));
+        for pad in &site.spare.pads {
+            let distance = pad.at.unwrap_or(pad.to).abs_diff(pad.to);
+            assert!(distance + Via::PAD <= 1 << 20, "{what}: {distance:#x}");
+            let leaves = instructions.iter().find(|insn| insn.addr == pad.from);
+            let to = leaves.map_or(site.displaced.end, |insn| match insn.flow() {
+                Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to) => to,
+                flow => panic!("{what}: {flow:?}"),
+            });
+            assert_eq!(pad.to, to, "{what}");
+        }
         let far = site.displaced.start.wrapping_add(1 << 30);
         let bytes = code.at(site.displaced.clone());
         let last = instructions.last().expect("one");
@@ -231,14 +255,22 @@ fn check(code: &Code, sites: &[Site], starts: &[u64]) {
             true => (&bytes[..(last.addr - site.displaced.start) as usize], true),
             false => (bytes, false),
         };
-        let copy = relocate_apart(bytes, site.displaced.start, far, &options(&dead), &[]);
+        let copy = relocate_apart(
+            bytes,
+            site.displaced.start,
+            far,
+            &options(&dead, &pads),
+            &[],
+        );
         let copy = copy.unwrap_or_else(|error| panic!("{what}: {error}"));
         let goes_on = copy.falls_through && !left && !call;
         assert_eq!(goes_on, site.spare.back != Via::Nothing, "{what}");
         if left {
             assert_ne!(dead(last.addr) & !FIXED, 0, "{what}: a jump to its call");
         }
-        if let Via::Kept(_) = site.spare.back {
+        if let Via::Kept(_) = site.spare.back
+            && !site.ends_in_pad()
+        {
             let take = site.displaced.end - Via::TAKE;
             assert!(
                 site.patch + len <= take,
@@ -381,4 +413,33 @@ fn some_probes_are_planned_as_all_are() {
         let starts: Vec<u64> = every.clone().copied().collect();
         check(&code, &probe_sites(&one), &starts);
     }
+}
+
+#[test]
+fn probes_without_a_register_are_alone_what_they_are_among_all() {
+    let Some(path) = riscv::libraries().into_iter().next() else {
+        return;
+    };
+    let bytes = std::fs::read(&path).expect("a library");
+    let all = plan_probes(&path, &bytes, Wanted::Every, 0).expect("a plan");
+    let code = Code::new(&bytes);
+    let needy: Vec<_> = all
+        .sites
+        .iter()
+        .filter(|site| !site.spare.pads.is_empty())
+        .collect();
+    assert!(!needy.is_empty());
+    let starts: Vec<u64> = all.sites.iter().map(|site| site.patch).collect();
+    let (mut found, mut wanted) = (0, 0);
+    for site in needy.into_iter().take(12) {
+        let one =
+            plan_probes(&path, &bytes, Wanted::At(&[site.probes[0].addr]), 0).expect("a plan");
+        assert!(one.refused.is_empty());
+        check(&code, &probe_sites(&one), &starts);
+        let pads = one.sites.iter().flat_map(|site| &site.spare.pads);
+        let own = pads.clone().filter(|pad| pad.at.is_some());
+        (found, wanted) = (found + own.count(), wanted + pads.count());
+    }
+    println!("{found} of {wanted} have a place in the file");
+    assert!(found * 10 >= wanted * 8, "{found} of {wanted}");
 }

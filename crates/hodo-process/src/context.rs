@@ -98,6 +98,8 @@ pub struct Moved {
     ours: Vec<(u64, Standing)>,
     /// Instructions of the program that are not executed in their place, and where they are.
     theirs: Vec<(u64, u64)>,
+    /// Code of ours at which a thread is nowhere in the program, though it may be among its code: start and end.
+    ways: Vec<(u64, u64)>,
 }
 
 impl Moved {
@@ -135,11 +137,20 @@ impl Moved {
                 moved.theirs.push((copied.original, copied.before));
             }
         }
+        moved.ways.clone_from(&space.ways);
+        moved.ways.sort_unstable();
         moved.ours.sort_unstable();
         moved.theirs.sort_unstable();
         let moved = Rc::new(moved);
         space.moved = Some(Rc::clone(&moved));
         moved
+    }
+
+    /// Is a thread there neither at an instruction of the program nor at one that stands for it?
+    fn is_on_the_way(&self, at: u64) -> bool {
+        let next = self.ways.partition_point(|&(start, _)| start <= at);
+        let way = next.checked_sub(1).map(|index| self.ways[index]);
+        way.is_some_and(|(_, end)| at < end)
     }
 
     /// The program's instruction for which one of ours stands, if all is there as the program has it.
@@ -163,10 +174,13 @@ fn find<T: Copy>(pairs: &[(u64, T)], at: u64) -> Option<T> {
 
 /// The place of an instruction.
 pub fn place(space: &mut Space, regs: &Regs) -> Place {
+    let moved = Moved::of(space);
+    if moved.is_on_the_way(regs.pc()) {
+        return Place::Between;
+    }
     if !space.holds(regs.pc()) {
         return Place::Program;
     }
-    let moved = Moved::of(space);
     moved.standing(regs.pc()).map_or(Place::Between, Place::At)
 }
 
@@ -302,5 +316,32 @@ fn restore(memory: &Memory, shown: &Shown) {
     if is(frame::PC, shown.shown) && is(frame::SP, shown.sp) {
         // What cannot be written was no frame.
         let _ = memory.write(shown.at + frame::PC, &shown.real.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leads_to_stubs_is_nowhere_in_the_program() {
+        let mut space = Space {
+            ways: vec![(0x2000, 0x200C), (0x1001, 0x1008)],
+            ..Space::default()
+        };
+        let moved = Moved::of(&mut space);
+        for (at, expected) in [
+            (0x1000, false),
+            (0x1001, true),
+            (0x1004, true),
+            (0x1008, false),
+            (0x1FFF, false),
+            (0x2000, true),
+            (0x200B, true),
+            (0x200C, false),
+        ] {
+            assert_eq!(moved.is_on_the_way(at), expected, "{at:#x}");
+            assert_eq!(space.is_on_the_way(at), expected, "{at:#x}");
+        }
     }
 }

@@ -30,7 +30,7 @@ impl Stubs {
     /// Where each stub begins, and for which instruction of the program it stands as long as nothing of it was executed.
     pub fn starts(&self) -> impl Iterator<Item = (u64, u64)> {
         let functions = self.all.iter().filter(|stub| stub.original != 0);
-        functions.map(|stub| (stub.start, stub.original))
+        functions.map(|stub| (stub.entry, stub.original))
     }
 
     /// Is this an address in a stub? What lies behind the last one does not count.

@@ -33,6 +33,12 @@ impl Near {
     pub fn reach(self, from: u64) -> core::ops::RangeInclusive<u64> {
         from.saturating_sub(self.back)..=from.saturating_add(self.on)
     }
+
+    /// The addresses from which it reaches `to`, both ends included.
+    #[must_use]
+    pub fn sources(self, to: u64) -> core::ops::RangeInclusive<u64> {
+        to.saturating_sub(self.on)..=to.saturating_add(self.back)
+    }
 }
 
 impl Default for Isa {

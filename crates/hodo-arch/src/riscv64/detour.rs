@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use super::emit::{Code, OutOfRange};
 use super::plan::options;
 use super::registers::{SP, TP, ZERO};
-use super::relocate::{Relocated, relocate_apart};
+use super::relocate::{EXIT, Relocated, relocate_apart};
 use crate::Via;
 use crate::detour::computed;
 pub use crate::detour::*;
@@ -108,6 +108,8 @@ struct Draft {
     /// What is behind the moved instructions, if control gets there.
     end: Option<Piece>,
     faults: Vec<(Label, Label)>,
+    /// Where what goes on behind the moved instructions keeps its register, and where that ends.
+    exit: Option<(Label, Label)>,
     /// Offsets of system calls that probes make, and the places of these.
     calls: Vec<(usize, Label)>,
     rows: Vec<(Label, Rule)>,
@@ -126,7 +128,7 @@ pub fn emit(
 ) -> Result<Detour, DetourError> {
     let at = code.here();
     let replaced = without_syscalls(place.code, probes);
-    let options = options(place.dead);
+    let options = options(place.dead, place.pads);
     let move_to = |to: u64, gaps: &[(usize, usize)]| {
         relocate_apart(&replaced, place.from, to, &options, gaps).map_err(failed)
     };
@@ -183,6 +185,7 @@ fn draft(
         pieces: Vec::with_capacity(moved.map.len()),
         end: None,
         faults: Vec::new(),
+        exit: None,
         calls: Vec::new(),
         rows: Vec::new(),
     };
@@ -235,6 +238,7 @@ fn draft(
                 asm.stack(-KEPT);
                 asm.store(8, register, SP, 0, ZERO);
                 asm.far(place.resume, register, ZERO);
+                draft.exit = Some((at, asm.here()));
             }
         }
         let old = end;
@@ -289,6 +293,15 @@ fn finish(
         detour.map.push((piece.old, at(piece.at)));
         detour.before.push(at(piece.before));
     }
+    for exit in &moved.exits {
+        let pairs = moved.map.iter().zip(&draft.pieces);
+        for (moving, piece) in pairs.filter(|(moving, _)| moving.old == exit.old) {
+            let first = at(piece.at) + (exit.new - moving.new) as u64;
+            detour.exits.push(first..first + EXIT);
+        }
+    }
+    let last = draft.exit.map(|(first, end)| at(first)..at(end));
+    detour.exits.extend(last);
     for &(old, call) in &draft.calls {
         detour
             .calls

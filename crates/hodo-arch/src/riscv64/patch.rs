@@ -8,7 +8,7 @@ use core::ops::Range;
 use super::decode::Insn;
 use super::emit::{Code, Reach};
 use super::encode::i;
-use super::plan::options;
+use super::plan::{KEPT, options};
 use super::registers::{RA, ZERO};
 use super::relocate::{Options, RelocateError, Relocated, choose, relocate};
 use super::rows::Kind;
@@ -45,7 +45,7 @@ fn store_kept(code: &mut Code<'_>, register: u8) {
 }
 
 /// Puts a register on the stack.
-fn keep(code: &mut Code<'_>, register: u8) {
+pub(super) fn keep(code: &mut Code<'_>, register: u8) {
     move_stack(code, false);
     store_kept(code, register);
 }
@@ -168,6 +168,22 @@ pub fn take_back(back: Via) -> Vec<u8> {
     bytes
 }
 
+/// What stands at `at` for code that has put [`KEPT`] on the stack to go on at `to`; nothing if that is too far away.
+#[must_use]
+pub fn pad(at: u64, to: u64) -> Option<Vec<u8>> {
+    let mut bytes = take_back(Via::Kept(KEPT));
+    let here = at + bytes.len() as u64;
+    bytes.extend(jump(here, to, Via::Nothing)?);
+    Some(bytes)
+}
+
+/// Where it may be.
+#[must_use]
+pub fn near_pad(to: u64) -> Option<Range<u64>> {
+    let Range { start, end } = near(to, 4)?;
+    Some(start..end.saturating_sub(Via::PAD))
+}
+
 /// Moves the instructions `code` from `from` to `to`, which can be anywhere; behind them the code goes on at `resume`, by a jump that has
 /// its register in this way. A register that it keeps is taken back just before `resume`.
 ///
@@ -184,7 +200,7 @@ pub fn displace(
     let reach = if near { Reach::Pair } else { Reach::Any };
     let options = Options {
         reach,
-        ..options(dead)
+        ..options(dead, &|_| None)
     };
     let mut moved = relocate(code, from, to, &options)?;
     let (mut rows, last) = frames(code, from, &moved);
@@ -192,6 +208,7 @@ pub fn displace(
     let mut copies: Vec<_> = pieces
         .map(|piece| (from + piece.old as u64, to + piece.new as u64))
         .collect();
+    let mut exits = Vec::new();
     if moved.falls_through {
         let end = moved.bytes.len();
         copies.push((resume, to + end as u64));
@@ -199,6 +216,7 @@ pub fn displace(
             state.lower(16);
             add_row(&mut rows, end as u32 + 2, state.rule());
         }
+        let exit = to + end as u64;
         let target = match back {
             Via::Kept(_) => resume - Via::TAKE,
             _ => resume,
@@ -210,6 +228,9 @@ pub fn displace(
             false => far_back(&mut code, target, back),
         };
         jump.ok_or(RelocateError::NoRegister { offset })?;
+        if let Via::Kept(_) = back {
+            exits.push(exit..to + moved.bytes.len() as u64);
+        }
     }
     let body = Body {
         bytes: moved.bytes,
@@ -217,7 +238,11 @@ pub fn displace(
         rows,
         returns: false,
     };
-    Ok(Displaced { body, copies })
+    Ok(Displaced {
+        body,
+        copies,
+        exits,
+    })
 }
 
 /// A jump to anywhere with the address behind it.

@@ -142,13 +142,17 @@ fn step(step: &steps::Step) -> Step {
     }
 }
 
-/// How planned code is moved: with free registers, and with its system calls. Regions of probes have whole sequences of `lr` and `sc`,
+/// How planned code is moved: with free registers, or by those places if there are none, and with its system calls. Regions of probes have whole sequences of `lr` and `sc`,
 /// which can be moved, too; what functions displace has none.
 #[must_use]
-pub fn options(dead: &dyn Fn(u64) -> u32) -> Options<'_> {
+pub fn options<'a>(
+    dead: &'a dyn Fn(u64) -> u32,
+    pads: &'a dyn Fn(u64) -> Option<u64>,
+) -> Options<'a> {
     Options {
         reach: Reach::Pair,
         dead,
+        pads,
         link: Link::Original,
         system_calls: true,
         sequences: true,
@@ -162,7 +166,7 @@ pub fn options(dead: &dyn Fn(u64) -> u32) -> Options<'_> {
 pub fn movable(code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), String> {
     let options = Options {
         sequences: false,
-        ..options(dead)
+        ..options(dead, &|_| None)
     };
     relocated_len(code, from, &options)
         .map(drop)

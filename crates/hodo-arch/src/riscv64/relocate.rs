@@ -18,14 +18,18 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::KEEP;
 use super::decode::Insn;
 use super::emit::{Code, OutOfRange, Reach};
 use super::encode::{JALR, OP_IMM, b, i};
 use super::operand::{funct3, imm_i, imm_u};
+use super::patch::keep;
+use super::plan::KEPT;
 use super::registers::{RA, T0, ZERO};
 use super::rows::Kind;
 use super::scan::Flow;
 use super::steps::{FIXED, Immovable, immovable_alone};
+use crate::Via;
 
 /// How code is moved.
 #[derive(Clone, Copy)]
@@ -35,6 +39,9 @@ pub struct Options<'a> {
     /// The general registers that are dead at the instruction at an address, as
     /// [`dead_registers`](super::liveness::dead_registers) finds them.
     pub dead: &'a dyn Fn(u64) -> u32,
+    /// Where what leaves the code at the instruction at an address goes if none is dead: a place that takes [`KEPT`] from the stack and
+    /// jumps to where that leads, as [`patch::pad`](super::patch::pad) writes it.
+    pub pads: &'a dyn Fn(u64) -> Option<u64>,
     /// What moved calls return to.
     pub link: Link,
     /// System calls are moved, too. The address behind them is then seen by signal handlers that interrupt them, by tracers and by
@@ -62,6 +69,7 @@ impl Options<'_> {
         Self {
             reach,
             dead: &|_| 0,
+            pads: &|_| None,
             link: Link::Original,
             system_calls: false,
             sequences: false,
@@ -145,7 +153,13 @@ pub struct Relocated {
     /// Whether control can reach the end, so that a jump back must follow. Not so behind a jump or return, nor behind a call
     /// that returns to the original code.
     pub falls_through: bool,
+    /// Where it leaves by [`Options::pads`]: the offset of the original instruction, and that of what keeps the register and jumps,
+    /// [`EXIT`] bytes.
+    pub exits: Vec<Moved>,
 }
+
+/// Bytes of a jump that keeps its register.
+pub const EXIT: u64 = Via::Kept(KEPT).jump_len();
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -166,6 +180,8 @@ struct Piece {
     new: usize,
     /// The dead register that it uses, if it needs one.
     register: u8,
+    /// Or where it leaves by [`KEPT`], which it puts on the stack.
+    pad: Option<u64>,
 }
 
 /// A branch over a jump.
@@ -231,9 +247,10 @@ impl Piece {
     /// Bytes of the moved instruction. `wide`: branches within do not reach.
     fn len(&self, options: &Options<'_>, wide: bool) -> usize {
         let reach = options.reach;
+        let keep = self.pad.map_or(0, |_| KEEP as usize);
         let jump = |inside: bool| match inside {
             true => Reach::Jump.jump_len(),
-            false => reach.jump_len(),
+            false => keep + reach.jump_len(),
         };
         match self.form {
             Form::Copy | Form::Stop => self.insn.len.into(),
@@ -291,11 +308,22 @@ fn layout(
             old: offset,
             new: 0,
             register: ZERO,
+            pad: None,
         };
         if let Some(except) = piece.needs(options) {
             // A register that the instruction reads is not dead; one that only holds its result may be.
             let dead = (options.dead)(insn.addr) & !except & !insn.reads().x;
-            piece.register = choose(dead).ok_or(RelocateError::NoRegister { offset })?;
+            let pad = || match piece.form {
+                Form::IndirectCall => None,
+                _ => (options.pads)(insn.addr),
+            };
+            (piece.register, piece.pad) = match choose(dead) {
+                Some(register) => (register, None),
+                None => (
+                    KEPT,
+                    Some(pad().ok_or(RelocateError::NoRegister { offset })?),
+                ),
+            };
         }
         offset += usize::from(insn.len);
         pieces.push(piece);
@@ -363,6 +391,7 @@ pub fn relocate_apart(
     };
     let mut bytes = Vec::with_capacity(len);
     let mut out = Code::new(&mut bytes, to);
+    let mut exits = Vec::new();
     for piece in &pieces {
         out.breakpoints(gap(piece));
         let offset = piece.old;
@@ -382,6 +411,15 @@ pub fn relocate_apart(
         };
         let insn = &piece.insn;
         let (reach, register, link) = (options.reach, piece.register, insn.rd());
+        let mut leave = |out: &mut Code<'_>, to: u64, reach: Reach| match piece.pad {
+            Some(pad) => {
+                let (old, new) = (piece.old, out.offset() as usize);
+                exits.push(Moved { old, new });
+                keep(out, register);
+                out.jump(pad, reach, register)
+            }
+            None => out.jump(to, reach, register),
+        };
         match piece.form {
             Form::Copy | Form::Stop => out.raw(&code[offset..][..insn.len.into()]),
             Form::Drop => {}
@@ -394,14 +432,14 @@ pub fn relocate_apart(
                     out.word(b(funct3(insn.word), rs1, rs2, distance));
                 } else {
                     // Over the jump, if the opposite holds.
-                    let over = BRANCH + reach.jump_len();
+                    let over = BRANCH + reach.jump_len() + piece.pad.map_or(0, |_| KEEP as usize);
                     out.word(b(funct3(insn.word) ^ 1, rs1, rs2, over as i64));
-                    out.jump(to, reach, register).map_err(out_of_range)?;
+                    leave(&mut out, to, reach).map_err(out_of_range)?;
                 }
             }
             Form::Jump { to, inside } => {
                 let (to, reach) = target(to, inside)?;
-                out.jump(to, reach, register).map_err(out_of_range)?;
+                leave(&mut out, to, reach).map_err(out_of_range)?;
             }
             Form::Call { to, inside } => {
                 let (to, jump_reach) = target(to, inside)?;
@@ -409,7 +447,7 @@ pub fn relocate_apart(
                     out.jump_and_link(to, jump_reach, link, link)
                 } else {
                     out.address(link, insn.end(), reach)
-                        .and_then(|()| out.jump(to, jump_reach, register))
+                        .and_then(|()| leave(&mut out, to, jump_reach))
                 }
                 .map_err(out_of_range)?;
             }
@@ -443,6 +481,7 @@ pub fn relocate_apart(
         bytes,
         map,
         falls_through,
+        exits,
     })
 }
 

@@ -82,6 +82,18 @@ pub fn way_to_call(_: &[u8], _: u64, _: u32) -> Option<Via> {
     Some(Via::Nothing)
 }
 
+/// No place is needed from where code of ours goes on: jumps have no register.
+#[must_use]
+pub fn pad(_: u64, _: u64) -> Option<Vec<u8>> {
+    None
+}
+
+/// So there is none.
+#[must_use]
+pub fn near_pad(_: u64) -> Option<Range<u64>> {
+    None
+}
+
 /// What takes a register back that the way back from a stub has put on the stack.
 #[must_use]
 pub fn take_back(_: Via) -> Vec<u8> {
@@ -115,7 +127,11 @@ pub fn displace(
         rows: moved.rows,
         returns: false,
     };
-    Ok(Displaced { body, copies })
+    Ok(Displaced {
+        body,
+        copies,
+        exits: Vec::new(),
+    })
 }
 
 /// What a stub does to call the function whose address is in the slot `got`.

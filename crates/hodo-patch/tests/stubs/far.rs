@@ -33,6 +33,7 @@ fn with_literal(
         spare: Spare {
             dead: Vec::new(),
             back: via,
+            pads: Vec::new(),
         },
     });
     site.free(1 << 14 | 1 << 15, 1 << 15)

@@ -55,6 +55,7 @@ pub fn site(name: &'static str, function: usize, displaced: u64, via: Via) -> Si
                     .map(|at| (at, dead))
                     .collect(),
                 back: via,
+                pads: Vec::new(),
             },
             far: None,
         },

@@ -281,6 +281,8 @@ impl Change {
         }
         space.traps.retain(|at, _| stay.contains(at));
         space.sites.retain(|(at, _)| stay.contains(at));
+        // What leads into islands is gone; nobody is there.
+        space.ways.clear();
         space.moved = None;
         let mut hooks = std::mem::take(&mut space.patched);
         for piece in self.pieces {

@@ -32,6 +32,8 @@ pub struct Space {
     pub faults: HashMap<u64, u64>,
     /// Jumps and the stubs that they lead to.
     pub sites: Vec<(u64, u64)>,
+    /// Code of ours in the program or on the way there: start and end, as [`hodo_patch::Patches::ways`] has them.
+    pub ways: Vec<(u64, u64)>,
     /// Counters of USDT probes that were raised.
     pub semaphores: Vec<u64>,
     /// Static keys, if events are looked for.
@@ -121,6 +123,13 @@ impl Space {
             || self.spots.iter().any(|&(page, _)| inside(&(page, 4096)))
     }
 
+    /// Is this an address in code of ours that leads from the program or back, so that a thread there is nowhere in the program?
+    pub fn is_on_the_way(&self, at: u64) -> bool {
+        self.ways
+            .iter()
+            .any(|&(start, end)| (start..end).contains(&at))
+    }
+
     /// The file at an address whose code was changed, and the address in it.
     pub fn file_at(&self, at: u64) -> Option<(&Image, u64)> {
         let file = self.files.iter().find(|file| file.range.contains(&at))?;
@@ -174,6 +183,7 @@ impl Space {
         let inside = |at: u64| (gone.start..gone.end).contains(&at);
         self.traps.retain(|&at, _| !inside(at));
         self.sites.retain(|&(at, _)| !inside(at));
+        self.ways.retain(|&(at, _)| !inside(at));
         self.unwinders.retain(|&(at, _)| !inside(at));
         self.hooks.retain(|(at, _)| !inside(*at));
         self.originals.retain(|&(at, _)| !inside(at));

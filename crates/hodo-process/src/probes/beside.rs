@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 use hodo_arch::Via;
-use hodo_plan::model::{Extra, Plan, ProbePlan, ProbeSite, Wanted};
+use hodo_plan::model::{Extra, Plan, ProbePlan, ProbeSite, SitePlan, Spare, Wanted};
 
 use crate::modules::Chosen;
 
@@ -18,25 +18,44 @@ const ROUNDS: usize = 8;
 /// Bytes of the jump that a pun is part of.
 const JUMP: u64 = 5;
 
+/// What is written outside of a site.
+fn elsewhere(extra: &Extra, via: Via, spare: &Spare) -> impl Iterator<Item = Range<u64>> {
+    let slot = match *extra {
+        Extra::HopSlot(slot) => Some(slot..slot + via.jump_len()),
+        _ => None,
+    };
+    let pads = spare.pads.iter().filter_map(|pad| pad.at);
+    let pads = pads.map(|at| at..at + Via::PAD);
+    slot.into_iter().chain(pads)
+}
+
 /// What is changed, or moved away, or must stay as it is.
 fn taken(
     (patch, patch_len): (u64, u8),
     displaced: &Range<u64>,
-    extra: &Extra,
-    via: Via,
+    (extra, via): (&Extra, Via),
+    spare: &Spare,
 ) -> Vec<Range<u64>> {
     let written = match extra {
         Extra::Pun { .. } => JUMP,
         _ => u64::from(patch_len),
     };
-    let slot = match extra {
-        Extra::HopSlot(slot) => Some(*slot..slot + via.jump_len()),
-        _ => None,
-    };
     [patch..patch + written, displaced.clone()]
         .into_iter()
-        .chain(slot)
+        .chain(elsewhere(extra, via, spare))
         .collect()
+}
+
+/// The same of a region.
+fn taken_by(site: &ProbeSite) -> Vec<Range<u64>> {
+    let patch = (site.patch, site.patch_len);
+    taken(patch, &site.displaced, (&site.extra, site.via), &site.spare)
+}
+
+/// The same of a function's site.
+fn taken_for(site: &SitePlan) -> Vec<Range<u64>> {
+    let patch = (site.patch, site.patch_len);
+    taken(patch, &site.displaced, (&site.extra, site.via), &site.spare)
 }
 
 /// Ranges of addresses, merged.
@@ -44,15 +63,7 @@ struct Taken(Vec<Range<u64>>);
 
 impl Taken {
     fn new(sites: &[ProbeSite]) -> Self {
-        let of = |site: &ProbeSite| {
-            taken(
-                (site.patch, site.patch_len),
-                &site.displaced,
-                &site.extra,
-                site.via,
-            )
-        };
-        let mut all: Vec<_> = sites.iter().flat_map(of).collect();
+        let mut all: Vec<_> = sites.iter().flat_map(taken_by).collect();
         all.sort_by_key(|range| range.start);
         let mut merged: Vec<Range<u64>> = Vec::new();
         for range in all {
@@ -83,14 +94,8 @@ fn overlapping<'c>(
         let Ok(site) = &functions.functions[chosen.index].outcome else {
             return false;
         };
-        taken(
-            (site.patch, site.patch_len),
-            &site.displaced,
-            &site.extra,
-            site.via,
-        )
-        .iter()
-        .any(|range| taken_by_probes.overlaps(range))
+        let own = taken_for(site);
+        own.iter().any(|range| taken_by_probes.overlaps(range))
     };
     let overlapping = chosen.iter().filter(overlaps);
     overlapping
@@ -151,12 +156,7 @@ fn leave_out(
         let Ok(site) = &function.outcome else {
             continue;
         };
-        let own = taken(
-            (site.patch, site.patch_len),
-            &site.displaced,
-            &site.extra,
-            site.via,
-        );
+        let own = taken_for(site);
         let reason = format!("the traced function {} is changed there", function.name);
         keep_off(&own, &reason, sites, left_out);
     }
@@ -170,12 +170,7 @@ pub(super) fn keep_off(
     left_out: &mut BTreeMap<u64, String>,
 ) {
     let clashes = |site: &mut ProbeSite| {
-        let taken = taken(
-            (site.patch, site.patch_len),
-            &site.displaced,
-            &site.extra,
-            site.via,
-        );
+        let taken = taken_by(site);
         let meet = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
         taken.iter().any(|a| ranges.iter().any(|b| meet(a, b)))
     };
@@ -183,11 +178,9 @@ pub(super) fn keep_off(
     let mut done = 0;
     while done < out.len() {
         let gone = out[done].displaced.clone();
-        let uses = |site: &mut ProbeSite| match site.extra {
-            Extra::HopSlot(slot) => {
-                gone.contains(&slot) || gone.contains(&(slot + site.via.jump_len() - 1))
-            }
-            _ => false,
+        let uses = |site: &mut ProbeSite| {
+            let mut others = elsewhere(&site.extra, site.via, &site.spare);
+            others.any(|range| gone.contains(&range.start) || gone.contains(&(range.end - 1)))
         };
         let more: Vec<_> = sites.extract_if(.., uses).collect();
         out.extend(more);
@@ -205,7 +198,7 @@ pub(super) fn keep_off(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hodo_plan::model::{Mode, PlannedFunction, ProbedInsn, SitePlan, Spare, Tactic};
+    use hodo_plan::model::{Mode, Pad, PlannedFunction, ProbedInsn, Tactic};
     use std::slice::from_ref;
 
     fn site(displaced: Range<u64>, extra: Extra) -> ProbeSite {
@@ -228,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_whose_hops_lead_into_one_that_is_left_out_go_with_it() {
+    fn regions_that_use_one_that_is_left_out_go_with_it() {
         let mut sites = vec![
             site(0x100..0x112, Extra::None),
             // Its slot is in the first one's displaced bytes, the next one's in its own.
@@ -238,7 +231,16 @@ mod tests {
             site(0x170..0x180, Extra::None),
             // Only its slot is where something else is.
             site(0x190..0x193, Extra::HopSlot(0x118)),
+            site(0x1A0..0x1B0, Extra::None),
+            site(0x1B0..0x1C0, Extra::None),
         ];
+        let pad = |from, at| Pad {
+            from,
+            at: Some(at),
+            to: 0x500,
+        };
+        sites[6].spare.pads = vec![pad(0x1A4, 0x1A8), pad(0x1A8, 0x10A)];
+        sites[7].spare.pads = vec![pad(0x1B4, 0x178)];
         let mut left_out = BTreeMap::new();
         keep_off(
             from_ref(&(0x110..0x11A)),
@@ -247,9 +249,9 @@ mod tests {
             &mut left_out,
         );
         let rest: Vec<u64> = sites.iter().map(|site| site.patch).collect();
-        assert_eq!(rest, [0x150, 0x170]);
+        assert_eq!(rest, [0x150, 0x170, 0x1B0]);
         let gone: Vec<u64> = left_out.keys().copied().collect();
-        assert_eq!(gone, [0x100, 0x120, 0x140, 0x190]);
+        assert_eq!(gone, [0x100, 0x120, 0x140, 0x190, 0x1A0]);
         assert!(left_out.values().all(|reason| reason == "a reason"));
     }
 

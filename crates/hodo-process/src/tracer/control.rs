@@ -406,6 +406,8 @@ impl Tracer<'_> {
             let in_call = regs.may_go_back();
             if let Some(to) = slot(&space, &memory, regs.pc()) {
                 moves.threads.push((tid, to));
+            } else if space.is_on_the_way(regs.pc()) {
+                return Ok(Err(ON_THE_WAY));
             } else {
                 match moved(regs.pc(), in_call, &ranges, &copies) {
                     Ok(None) => {}
@@ -423,6 +425,9 @@ impl Tracer<'_> {
                 if let Some(to) = slot(&space, &memory, frame.pc) {
                     moves.frames.push((frame.at, to));
                     continue;
+                }
+                if space.is_on_the_way(frame.pc) {
+                    return Ok(Err(ON_THE_WAY));
                 }
                 match moved(frame.pc, false, &ranges, &copies) {
                     Ok(None) => {}
@@ -470,6 +475,9 @@ impl Moves {
 fn exists(tid: i32) -> bool {
     remote::status(tid, "State:").is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
+
+/// Why a change has to wait.
+const ON_THE_WAY: &str = "a thread is on the way between the program and what was recorded of it";
 
 /// Where the jump in a slot behind a function leads to, if the address is that of one: it goes away.
 fn slot(space: &Space, memory: &Memory, at: u64) -> Option<u64> {

@@ -14,7 +14,7 @@ use crate::frames::{self, Return};
 use crate::instrument::{self, Space};
 use crate::machine::{self, frame::PC, frame::RETURN};
 use crate::maps::{self, Mapping};
-use crate::remote::{self, Memory, Syscalls};
+use crate::remote::{self, Memory, Regs, Syscalls};
 use crate::stops;
 
 /// How long threads may take to stop.
@@ -250,6 +250,9 @@ impl Tracer<'_> {
         let pid = self.threads[&tid].pid;
         let memory = Memory::open(tid)?;
         self.wait_for_keys(space, tids, stopped)?;
+        for &tid in tids.iter().filter(|tid| self.threads.contains_key(tid)) {
+            come_off(tid, space)?;
+        }
         // The hooks stay until nobody needs them: unwinders on their way through frames with stubs.
         instrument::revert(tid, &space.borrow())?;
         // They are lowered once, and keys are held by nobody then.
@@ -501,15 +504,50 @@ fn step_out(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
         remote::set_regs(tid, &regs)?;
         return Ok(true);
     }
+    stepping(tid, || steps(tid, table, space))
+}
+
+/// Does it while the thread takes no signals but those that steps make.
+fn stepping(tid: i32, work: impl FnOnce() -> Result<bool>) -> Result<bool> {
     let mask = remote::signal_mask(tid)?;
     let own = OWN.iter().fold(0, |set, &signal| set | bit(signal));
     remote::set_signal_mask(tid, !own)?;
-    let done = steps(tid, table, space);
+    let done = work();
     remote::set_signal_mask(tid, mask)?;
     done
 }
 
 fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
+    steps_until(tid, space, |mut regs| {
+        if !space.borrow().holds(regs.pc()) {
+            return Ok(true);
+        }
+        let Some(original) = table.original(regs.pc()) else {
+            return Ok(false);
+        };
+        regs.set_pc(original);
+        remote::set_regs(tid, &regs)?;
+        Ok(true)
+    })
+}
+
+/// Has a stopped thread leave code of ours that leads from the program or back, which will not be there any more.
+fn come_off(tid: i32, space: &SharedSpace) -> Result<()> {
+    let is_off = |regs: Regs| Ok(!space.borrow().is_on_the_way(regs.pc()));
+    let result = remote::regs(tid).and_then(|regs| match is_off(regs)? {
+        true => Ok(true),
+        false => stepping(tid, || steps_until(tid, space, is_off)),
+    });
+    match result {
+        Ok(true) => Ok(()),
+        Ok(false) => bail!("a thread does not leave what leads to code of hodo"),
+        Err(error) if remote::is_gone(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Single steps of a stopped thread, until it is where it is to be. Tells whether it is.
+fn steps_until(tid: i32, space: &SharedSpace, done: impl Fn(Regs) -> Result<bool>) -> Result<bool> {
     for _ in 0..STEPS {
         let step = machine::step(tid, space.borrow().workshop, machine::SLOTS - 1)?;
         let Some(status) = stops::wait_for(tid, PATIENCE)? else {
@@ -526,13 +564,7 @@ fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
         {
             return Ok(false);
         }
-        let mut regs = remote::regs(tid)?;
-        if !space.borrow().holds(regs.pc()) {
-            return Ok(true);
-        }
-        if let Some(original) = table.original(regs.pc()) {
-            regs.set_pc(original);
-            remote::set_regs(tid, &regs)?;
+        if done(remote::regs(tid)?)? {
             return Ok(true);
         }
     }

@@ -56,6 +56,42 @@ fn branches_become_their_opposites() {
 }
 
 #[test]
+fn without_a_register_branches_leave_by_places_near_their_targets() {
+    let options = Options {
+        pads: &|at| (at == FROM).then_some(0x1_3000),
+        ..Options::new(Reach::Pair)
+    };
+    let expected = [
+        "bne a0, a1, 0x20010",
+        "c.addi sp, -16",
+        "c.sdsp t1, 0(sp)",
+        "auipc t1, 0xffff3",
+        "jalr zero, -8(t1)",
+    ];
+    assert_eq!(moved(&BEQ, &options), expected);
+    let there = super::super::patch::pad(0x1_3000, 0x1_0400).expect("it is near");
+    assert_eq!(text(&there, 0), "c.ldsp t1, 0(sp)");
+    assert_eq!(text(&there[2..], 0), "c.addi sp, 16");
+    assert_eq!(text(&there[4..], 0x1_3004), "jal zero, 0x10400");
+    assert_eq!(super::super::patch::pad(0, 1 << 21), None);
+    // A register that is free is better.
+    let options = Options {
+        dead: &one,
+        ..options
+    };
+    assert_eq!(moved(&BEQ, &options).len(), 3);
+    // One that does not know where it leads has to be told by a register.
+    let call = relocate(&CALL_BY_LINK, FROM, TO, &options);
+    assert!(call.is_ok());
+    let options = Options {
+        pads: &|_| Some(0x1_3000),
+        ..Options::new(Reach::Pair)
+    };
+    let call = relocate(&CALL_BY_LINK, FROM, TO, &options);
+    assert_eq!(call.unwrap_err(), RelocateError::NoRegister { offset: 0 });
+}
+
+#[test]
 fn addresses_stay() {
     // auipc a0, 0x1
     let code = [0x17, 0x15, 0, 0];
