@@ -154,9 +154,9 @@ whole() {
         HODO_BIN="$built" HODO_VM_TIMEOUT=900 HODO_TEST_TIMEOUT=200 \
             env "${name}_RUNNER=$linux run" cargo test "${tests[@]}" -- "${names[@]}"
     done
-    echo "riscv64, in a real Linux: a probe on every instruction"
-    HODO_RISCV64="$built" HODO_VM_TIMEOUT=300 \
-        cargo test --quiet -p hodo-tests --test riscv64_reference
+    echo "riscv64, in a real Linux: a probe on every instruction, and programs as they are alone"
+    HODO_RISCV64="$built" HODO_RISCV64_OPTIMIZED=1 HODO_VM_TIMEOUT=300 \
+        cargo test --quiet -p hodo-tests --test riscv64_reference --test riscv64_programs
 }
 
 only="${1:-}"
