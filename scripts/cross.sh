@@ -21,7 +21,7 @@ whole_programs=(
     "filters"
     "processes cancelled_threads"
     "control_flow coroutines_by_swapcontext"
-    "libraries a_dynamic_linker_that_cannot_be_read a_library_that_cannot_be_read"
+    "libraries"
     "syscalls errors_are_told"
 )
 
