@@ -31,7 +31,7 @@ for target in "${targets[@]}"; do
     # Real files to begin with.
     case "$target" in
         definition*) grep '^  ' ../crates/hodo-probe/tests/good.txt | split -l 1 -a 3 - "$corpus/good-" ;;
-        plan*)
+        plan* | probes*)
             find /bin/true /bin/echo -size -100k -exec cp -n {} "$corpus/" \;
             if command -v riscv64-linux-gnu-gcc >/dev/null; then
                 echo 'int main(void) { return 0; }' | riscv64-linux-gnu-gcc -O2 -xc - -o "$corpus/riscv64"
