@@ -88,6 +88,9 @@ pub struct Patches {
     /// Code of ours in the program or on the way there, but for the first instructions of sites: while a thread is in it, it is nowhere
     /// in the program. Start and end.
     pub ways: Vec<(u64, u64)>,
+    /// Displaced instructions that leave by code of ours outside of islands, which has to stay as long as a thread is among them. Start
+    /// and end.
+    pub leaving: Vec<(u64, u64)>,
     /// Where displaced instructions are now, and what follows them.
     pub copies: Vec<Copied>,
     /// Runtime addresses of counters of two bytes that tell the program which of its own probes are wanted.
@@ -508,6 +511,10 @@ impl Island {
             Ok(()) => lead(site, &[], at, stub, patches)?,
             Err(_) => lead_far(site, at, stub, patches),
         };
+        if matches!(spare.back, Via::Kept(_)) {
+            let body = self.stubs.last().map(|stub| (stub.body, stub.slow));
+            patches.leaving.extend(body);
+        }
         patches.copies.append(&mut copies);
         exits.into_iter().for_each(|way| patches.add_way(way));
         Ok((stub, later))

@@ -172,6 +172,9 @@ impl Island {
             }
         };
         let later = lead(site, &found, at, start, patches)?;
+        if matches!(site.spare.back, Via::Kept(_)) || !found.is_empty() {
+            patches.leaving.push((start, self.end()));
+        }
         patches.copies.extend(copies(&detour, from));
         patches.faults.extend(detour.faults);
         detour

@@ -190,9 +190,10 @@ impl Contexts {
         !self.shown.is_empty()
     }
 
-    /// Does a handler see another address than is meant in the word at `at` of its frame?
-    pub fn shows(&self, at: u64) -> bool {
-        self.shown.iter().any(|shown| shown.at + frame::PC == at)
+    /// The address that is meant in the word at `at` of a handler's frame, if the handler sees another one.
+    pub fn shown_for(&self, at: u64) -> Option<u64> {
+        let shown = self.shown.iter().find(|shown| shown.at + frame::PC == at);
+        shown.map(|shown| shown.real)
     }
 
     /// The thread is at the first instruction of a handler, for which what `real` stands for takes its place.
@@ -327,6 +328,7 @@ mod tests {
     fn what_leads_to_stubs_is_nowhere_in_the_program() {
         let mut space = Space {
             ways: vec![(0x2000, 0x200C), (0x1001, 0x1008)],
+            leaving: vec![(0x9000, 0x9010)],
             ..Space::default()
         };
         let moved = Moved::of(&mut space);
@@ -342,6 +344,10 @@ mod tests {
         ] {
             assert_eq!(moved.is_on_the_way(at), expected, "{at:#x}");
             assert_eq!(space.is_on_the_way(at), expected, "{at:#x}");
+            assert_eq!(space.needs_ways(at), expected, "{at:#x}");
         }
+        // What stands for the program's instructions, and is left by what leads back.
+        assert!(space.needs_ways(0x9004) && !space.is_on_the_way(0x9004));
+        assert!(!space.needs_ways(0x9010));
     }
 }

@@ -373,6 +373,7 @@ fn apply(
     space.faults.extend(patches.faults.iter().copied());
     space.sites.extend(patches.sites.iter().copied());
     space.ways.extend(patches.ways.iter().copied());
+    space.leaving.extend(patches.leaving.iter().copied());
     space.hooks.extend(patches.hooks.iter().cloned());
     if !patches.copies.is_empty() {
         Rc::make_mut(&mut space.copies).extend(&patches.copies);

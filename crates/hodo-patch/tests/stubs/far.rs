@@ -153,6 +153,8 @@ fn other_sites_jump_to_memory_nearby() {
                 }
                 let world = far(&[eight.free(1 << 14, 1 << 15)], has_places);
                 assert_eq!(world.patches.traps.is_empty(), has_places);
+                // What is displaced has to be left before that can go away.
+                assert_eq!(world.patches.leaving.len(), usize::from(kept));
                 assert_eq!(room8(3, 4), 14, "{via:?} {extra:?} {has_places}");
                 assert_eq!(world.text(1), "+room8 -room8", "{via:?} {extra:?}");
             }

@@ -281,8 +281,9 @@ impl Change {
         }
         space.traps.retain(|at, _| stay.contains(at));
         space.sites.retain(|(at, _)| stay.contains(at));
-        // What leads into islands is gone; nobody is there.
+        // What leads into islands is gone, and out of them, too; nobody is there.
         space.ways.clear();
+        space.leaving.clear();
         space.moved = None;
         let mut hooks = std::mem::take(&mut space.patched);
         for piece in self.pieces {

@@ -34,6 +34,8 @@ pub struct Space {
     pub sites: Vec<(u64, u64)>,
     /// Code of ours in the program or on the way there: start and end, as [`hodo_patch::Patches::ways`] has them.
     pub ways: Vec<(u64, u64)>,
+    /// Code in islands that is left by some of that: start and end, as [`hodo_patch::Patches::leaving`] has them.
+    pub leaving: Vec<(u64, u64)>,
     /// Counters of USDT probes that were raised.
     pub semaphores: Vec<u64>,
     /// Static keys, if events are looked for.
@@ -125,9 +127,14 @@ impl Space {
 
     /// Is this an address in code of ours that leads from the program or back, so that a thread there is nowhere in the program?
     pub fn is_on_the_way(&self, at: u64) -> bool {
-        self.ways
-            .iter()
-            .any(|&(start, end)| (start..end).contains(&at))
+        let inside = |&(start, end): &(u64, u64)| (start..end).contains(&at);
+        self.ways.iter().any(inside)
+    }
+
+    /// Must that stay until a thread is somewhere else, which is at this address?
+    pub fn needs_ways(&self, at: u64) -> bool {
+        let inside = |&(start, end): &(u64, u64)| (start..end).contains(&at);
+        self.ways.iter().chain(&self.leaving).any(inside)
     }
 
     /// The file at an address whose code was changed, and the address in it.

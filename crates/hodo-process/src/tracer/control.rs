@@ -406,7 +406,7 @@ impl Tracer<'_> {
             let in_call = regs.may_go_back();
             if let Some(to) = slot(&space, &memory, regs.pc()) {
                 moves.threads.push((tid, to));
-            } else if space.is_on_the_way(regs.pc()) {
+            } else if space.needs_ways(regs.pc()) {
                 return Ok(Err(ON_THE_WAY));
             } else {
                 match moved(regs.pc(), in_call, &ranges, &copies) {
@@ -418,15 +418,18 @@ impl Tracer<'_> {
                 }
             }
             for frame in frames::signal_frames(tid, &memory, &maps)? {
-                let shown = |thread: &super::Thread| thread.contexts.shows(frame.at);
-                if self.threads.get(&tid).is_some_and(shown) {
+                let shown = |thread: &super::Thread| thread.contexts.shown_for(frame.at);
+                if let Some(real) = self.threads.get(&tid).and_then(shown) {
+                    if space.needs_ways(real) {
+                        return Ok(Err(ON_THE_WAY));
+                    }
                     continue;
                 }
                 if let Some(to) = slot(&space, &memory, frame.pc) {
                     moves.frames.push((frame.at, to));
                     continue;
                 }
-                if space.is_on_the_way(frame.pc) {
+                if space.needs_ways(frame.pc) {
                     return Ok(Err(ON_THE_WAY));
                 }
                 match moved(frame.pc, false, &ranges, &copies) {
