@@ -72,6 +72,7 @@ impl Island {
         self.code.extend(bytes);
         self.close_group();
         let jump = jump(from, at, window.via).ok_or(OUT_OF_REACH)?;
+        patches.add_way(from + 1..from + jump.len() as u64);
         patches.writes.push((from, jump));
         Ok(())
     }

@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use hodo_arch::Via;
 use hodo_arch::native::patch;
-use hodo_plan::model::{self, Extra, SitePlan, Tactic};
+use hodo_plan::model::{self, Extra, SitePlan, Tactic, elsewhere};
 
 use crate::far::Writing;
 use crate::{Image, OUT_OF_REACH, Patches, Places};
 
 impl Patches {
     /// Adds one of [`Patches::ways`].
-    pub(crate) fn add_way(&mut self, way: Range<u64>) {
+    pub fn add_way(&mut self, way: Range<u64>) {
         self.ways.push((way.start, way.end));
     }
 }
@@ -174,6 +174,38 @@ pub(crate) fn trap(via: Via, at: u64, stub: u64, patches: &mut Patches) {
     patches.traps.push((at, patch::trap_entry(stub, via)));
 }
 
+/// Regions that could not be built stay as they are: takes back what is written for others that have something among their bytes.
+pub(crate) fn drop_users<'s>(
+    mut lost: Vec<&'s SitePlan>,
+    built: &mut Vec<(&'s SitePlan, Range<usize>, Option<Open>)>,
+    bias: u64,
+    patches: &mut Patches,
+) {
+    let mut dropped = Vec::new();
+    while let Some(gone) = lost.pop() {
+        let users = built.extract_if(.., |(site, ..)| {
+            let among = |range: Range<u64>| {
+                range.start < gone.displaced.end && gone.displaced.start < range.end
+            };
+            elsewhere(&site.extra, site.via, &site.spare).any(among)
+        });
+        for (site, writes, _) in users {
+            let reason = "what it would use of another region's bytes is not to be had";
+            patches.failed.push((site.patch, reason.to_owned()));
+            dropped.push(writes);
+            lost.push(site);
+            let at = site.patch.wrapping_add(bias);
+            patches.traps.retain(|trap| trap.0 != at);
+            patches.sites.retain(|site| site.0 != at);
+        }
+    }
+    let mut index = 0..;
+    patches.writes.retain(|_| {
+        let index = index.next().expect("there is no end");
+        !dropped.iter().any(|writes| writes.contains(&index))
+    });
+}
+
 /// Writes what was left for later. The bytes behind a punned site are part of its jump, so all others come first. Where no memory
 /// is to be had, a site gets a breakpoint. `hosts`: the functions that are patched.
 pub(crate) fn write_later(
@@ -261,4 +293,63 @@ fn pun(
     let entry = places(patch::pun(at, distance, free)?)?;
     let jump = patch::jump(at, entry, site.via)?;
     Some((entry, jump[..usize::from(site.patch_len)].to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use hodo_arch::Via;
+    use hodo_plan::model::{Mode, Spare};
+
+    use super::*;
+
+    fn region(displaced: Range<u64>, extra: Extra) -> SitePlan {
+        SitePlan {
+            tactic: Tactic::Jump,
+            mode: Mode::Call,
+            patch: displaced.start,
+            patch_len: 2,
+            displaced,
+            extra,
+            via: Via::Nothing,
+            free: 0,
+            free_behind: 0,
+            spare: Spare::default(),
+            far: None,
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_among_the_bytes_of_regions_that_stay() {
+        let lost = region(0x100..0x120, Extra::None);
+        let sites = [
+            region(0x200..0x220, Extra::HopSlot(0x110)),
+            region(0x300..0x302, Extra::HopSlot(0x210)),
+            region(0x400..0x420, Extra::HopSlot(0x120)),
+            region(0x500..0x502, Extra::HopSlot(0x410)),
+        ];
+        let bias = 0x10_0000;
+        let mut patches = Patches::default();
+        let mut built = Vec::new();
+        for site in &sites {
+            let before = patches.writes.len();
+            let at = site.patch + bias;
+            patches.writes.push((at, vec![0; 2]));
+            if let Extra::HopSlot(slot) = site.extra {
+                patches.writes.push((slot + bias, vec![0; 5]));
+            }
+            patches.sites.push((at, 0));
+            built.push((site, before..patches.writes.len(), None));
+        }
+        drop_users(vec![&lost], &mut built, bias, &mut patches);
+        let places = |pairs: &[(u64, Vec<u8>)]| -> Vec<u64> {
+            pairs.iter().map(|pair| pair.0 - bias).collect()
+        };
+        assert_eq!(places(&patches.writes), [0x400, 0x120, 0x500, 0x410]);
+        let failed: Vec<u64> = patches.failed.iter().map(|failed| failed.0).collect();
+        assert_eq!(failed, [0x200, 0x300]);
+        assert_eq!(patches.sites, [(0x400 + bias, 0), (0x500 + bias, 0)]);
+        assert_eq!(built.len(), 2);
+    }
 }

@@ -32,7 +32,7 @@ use hodo_plan::model::{LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
 use hodo_trace::format::{BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, counters, record, tcb};
 
 use crate::far::{far_site, lead_far};
-use crate::lead::{Later, Open, lead, write_later};
+use crate::lead::{Later, Open, drop_users, lead, write_later};
 
 /// What of a site and its island must be nearer to each other than this.
 const REACH: u64 = (1 << 31) - (1 << 16);
@@ -445,20 +445,33 @@ impl Island {
                 Err(reason) => patches.failed.push((traced.function.addr, reason)),
             }
         }
+        let (mut built, mut lost) = (Vec::new(), Vec::new());
         for region in regions {
+            let before = patches.writes.len();
             let (site, changes) = (region.site, [&calls, &nops]);
             match self.add_region((region, places), image, recording, &changes, patches) {
                 Ok((start, later)) => {
-                    open.extend(later.map(|later| Open::new(site, later, start)));
-                    hide(site, [&mut calls, &mut nops]);
+                    let later = later.map(|later| Open::new(site, later, start));
+                    built.push((site, before..patches.writes.len(), later));
                 }
-                Err(reason) => patches.failed.push((site.patch, reason)),
+                Err(reason) => {
+                    patches.failed.push((site.patch, reason));
+                    lost.push(site);
+                }
             }
+        }
+        drop_users(lost, &mut built, image.bias, patches);
+        for (site, _, later) in built {
+            open.extend(later);
+            hide(site, [&mut calls, &mut nops]);
         }
         self.close_group();
         self.close_detours();
         for (at, bytes) in calls.into_iter().chain(nops) {
-            patches.writes.push((at.wrapping_add(image.bias), bytes));
+            let at = at.wrapping_add(image.bias);
+            // It may be more than one instruction.
+            patches.add_way(at + 1..at + bytes.len() as u64);
+            patches.writes.push((at, bytes));
         }
         write_later(open, &hosts, image, places, patches);
     }

@@ -186,6 +186,19 @@ pub struct Pad {
     pub to: u64,
 }
 
+/// What is written for a site outside of what it displaces, or behind its patch in that of another: link-time addresses.
+/// Memory that is looked for when the file is patched does not count.
+#[must_use = "it changes nothing"]
+pub fn elsewhere(extra: &Extra, via: Via, spare: &Spare) -> impl Iterator<Item = Range<u64>> {
+    let slot = match *extra {
+        Extra::HopSlot(slot) => Some(slot..slot + via.jump_len()),
+        _ => None,
+    };
+    let pads = spare.pads.iter().filter_map(|pad| pad.at);
+    let pads = pads.map(|at| at..at + Via::PAD);
+    slot.into_iter().chain(pads)
+}
+
 /// What a tactic needs beside the bytes at the site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extra {

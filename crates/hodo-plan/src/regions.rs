@@ -421,7 +421,9 @@ impl Code {
                 _ => return None,
             };
             let free = self.dead(index) & !step.reads & !links;
-            (free == 0 && !(start..end).contains(&to)).then_some((step.addr, to))
+            // A call of the region's own start comes to where it stands in the program.
+            let stays = (start..end).contains(&to) && !(step.is_call() && to == start);
+            (free == 0 && !stays).then_some((step.addr, to))
         };
         let last = &self.steps[span.end - 1];
         let goes_on = !last.flow.is_end() && !last.is_call() && self.free(span.end) == 0;

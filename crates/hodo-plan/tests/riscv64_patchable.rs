@@ -56,8 +56,12 @@ fn what_a_caller_expects_stays() {
     let Some(plan) = of("patchable-expects", "patchable.s", &[]) else {
         return;
     };
-    let (t1, t3, t6) = (1 << 6, 1 << 28, 1 << 31);
-    for (name, expected) in [("expects_two", t1 | t6), ("expects_by_jump", t3)] {
+    let (t1, t3, t4, t6) = (1 << 6, 1 << 28, 1 << 29, 1 << 31);
+    for (name, expected) in [
+        ("expects_two", t1 | t6),
+        ("expects_by_jump", t3),
+        ("expects_by_table", t4),
+    ] {
         let site = site(&plan, name);
         assert_eq!(free(site) & expected, 0, "{name}");
         assert_eq!(site.free & TEMPORARIES, TEMPORARIES & !expected, "{name}");

@@ -57,6 +57,7 @@ pub fn add(
     // nothing.
     if let Some(function) = range(4) {
         let at = function.start.wrapping_add(bias);
+        patches.add_way(at + 1..at + machine::RETURN_ZERO.len() as u64);
         patches.writes.push((at, machine::RETURN_ZERO.to_vec()));
     }
     let mut hook = |hook: Hook, function: Range<u64>| {

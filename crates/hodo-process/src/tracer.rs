@@ -9,6 +9,7 @@ mod control;
 mod delivery;
 mod detach;
 mod family;
+mod off;
 mod shared;
 mod tasks;
 

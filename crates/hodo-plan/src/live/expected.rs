@@ -53,9 +53,12 @@ pub(super) fn expected(
             _ => least,
         };
         let mut dead = false;
+        // Where nobody knows where a jump leads, it may lead to what nothing else seems to lead to.
+        let jumps = steps.iter().any(|step| step.flow == Flow::IndirectJump);
+        let lost = jumps && !summaries.pieces[index].jumps;
         for (at, step) in steps.iter().enumerate() {
             dead &= !survey.targets.any.get(step.addr);
-            if dead {
+            if dead && !lost {
                 continue;
             }
             dead = step.flow.is_end();

@@ -281,8 +281,10 @@ impl Change {
         }
         space.traps.retain(|at, _| stay.contains(at));
         space.sites.retain(|(at, _)| stay.contains(at));
-        // What leads into islands is gone, and out of them, too; nobody is there.
-        space.ways.clear();
+        // What leads into islands is gone but for hooks, and what leads out of them, too; nobody is there.
+        let ways = std::mem::take(&mut space.ways).into_iter();
+        let stays = |&(start, _): &(u64, u64)| stay.contains(&(start - 1)) || space.holds(start);
+        space.ways = ways.filter(stays).collect();
         space.leaving.clear();
         space.moved = None;
         let mut hooks = std::mem::take(&mut space.patched);

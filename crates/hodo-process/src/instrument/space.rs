@@ -131,6 +131,13 @@ impl Space {
         self.ways.iter().any(inside)
     }
 
+    /// The same of what hooks have written, which stays longer.
+    pub fn is_in_hook(&self, at: u64) -> bool {
+        let inside =
+            |(start, bytes): &(u64, Vec<u8>)| (start + 1..start + bytes.len() as u64).contains(&at);
+        self.hooks.iter().any(inside)
+    }
+
     /// Must that stay until a thread is somewhere else, which is at this address?
     pub fn needs_ways(&self, at: u64) -> bool {
         let inside = |&(start, end): &(u64, u64)| (start..end).contains(&at);

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 use hodo_arch::Via;
-use hodo_plan::model::{Extra, Plan, ProbePlan, ProbeSite, SitePlan, Spare, Wanted};
+use hodo_plan::model::{Extra, Plan, ProbePlan, ProbeSite, SitePlan, Spare, Wanted, elsewhere};
 
 use crate::modules::Chosen;
 
@@ -17,17 +17,6 @@ const ROUNDS: usize = 8;
 
 /// Bytes of the jump that a pun is part of.
 const JUMP: u64 = 5;
-
-/// What is written outside of a site.
-fn elsewhere(extra: &Extra, via: Via, spare: &Spare) -> impl Iterator<Item = Range<u64>> {
-    let slot = match *extra {
-        Extra::HopSlot(slot) => Some(slot..slot + via.jump_len()),
-        _ => None,
-    };
-    let pads = spare.pads.iter().filter_map(|pad| pad.at);
-    let pads = pads.map(|at| at..at + Via::PAD);
-    slot.into_iter().chain(pads)
-}
 
 /// What is changed, or moved away, or must stay as it is.
 fn taken(
@@ -174,7 +163,18 @@ pub(super) fn keep_off(
         let meet = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
         taken.iter().any(|a| ranges.iter().any(|b| meet(a, b)))
     };
-    let mut out: Vec<ProbeSite> = sites.extract_if(.., clashes).collect();
+    let out = sites.extract_if(.., clashes).collect();
+    for site in with_users(out, sites) {
+        left_out.extend(
+            site.probes
+                .into_iter()
+                .map(|probe| (probe.addr, reason.to_owned())),
+        );
+    }
+}
+
+/// Takes the regions out of `sites` that use bytes of some that are out already, behind which they come.
+pub(super) fn with_users(mut out: Vec<ProbeSite>, sites: &mut Vec<ProbeSite>) -> Vec<ProbeSite> {
     let mut done = 0;
     while done < out.len() {
         let gone = out[done].displaced.clone();
@@ -186,13 +186,7 @@ pub(super) fn keep_off(
         out.extend(more);
         done += 1;
     }
-    for site in out {
-        left_out.extend(
-            site.probes
-                .into_iter()
-                .map(|probe| (probe.addr, reason.to_owned())),
-        );
-    }
+    out
 }
 
 #[cfg(test)]

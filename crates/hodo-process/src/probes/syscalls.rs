@@ -5,12 +5,13 @@ use std::rc::Rc;
 use anyhow::{Context, Result, bail};
 use hodo_arch::native::detour::{Action, When};
 use hodo_patch::{Probe, SyscallEvents};
-use hodo_plan::model::Wanted;
+use hodo_plan::model::{ProbeSite, RefusedProbe, Wanted};
 use hodo_plan::plan_probes;
 use hodo_trace::format::record;
 use hodo_trace::syscalls::{GROUP, NAMES, table};
 use serde_json::json;
 
+use super::beside::with_users;
 use super::planned::HOOK_LENGTH;
 use super::{Probed, Probes, site_plan};
 use crate::machine::{SYSTEM_CALL, ends_thread};
@@ -90,13 +91,34 @@ impl Probes {
             syscalls: Some(events),
             ..Probed::default()
         };
-        for site in plan.sites {
-            // Functions that deal with limits are hooked only where limits are raised.
-            let clash = hooked.iter().enumerate().find(|(_, symbol)| {
-                symbol.is_some_and(|(addr, _)| {
-                    site.displaced.start < addr + HOOK_LENGTH && addr < site.displaced.end
+        let mut sites = plan.sites;
+        let mut clashing = |limits: bool| {
+            let clashes = |site: &mut ProbeSite| {
+                hooked.iter().zip(HOOKED).any(|(symbol, name)| {
+                    let overlaps = symbol.is_some_and(|(addr, _)| {
+                        site.displaced.start < addr + HOOK_LENGTH && addr < site.displaced.end
+                    });
+                    overlaps && name.ends_with("rlimit") == limits
                 })
-            });
+            };
+            let out: Vec<_> = sites.extract_if(.., clashes).collect();
+            let clashing = out.len();
+            (with_users(out, &mut sites), clashing)
+        };
+        // Those are never executed, for hodo replaces them; what uses their bytes is.
+        let (replaced, clashes) = clashing(false);
+        left.extend(
+            (replaced.iter().skip(clashes))
+                .flat_map(|site| &site.probes)
+                .map(|probe| RefusedProbe {
+                    addr: probe.addr,
+                    insn: String::new(),
+                    reason: "what it would use of a function's bytes hodo replaces".to_owned(),
+                }),
+        );
+        // Functions that deal with limits are hooked only where limits are raised.
+        let (without_limits, _) = clashing(true);
+        let with_probes = |site: &ProbeSite| {
             let probes = site.probes.iter().map(|probe| Probe {
                 addr: probe.addr,
                 flags_dead: probe.flags_dead,
@@ -104,19 +126,10 @@ impl Probes {
                 when: When::Hit,
                 action: Action::Syscall,
             });
-            match clash {
-                None => probed.sites.push((site_plan(&site), probes.collect())),
-                Some((index, _))
-                    if HOOKED[index].ends_with("rlimit") || HOOKED[index] == "prlimit" =>
-                {
-                    probed
-                        .without_limits
-                        .push((site_plan(&site), probes.collect()));
-                }
-                // Never executed: hodo replaces it.
-                Some(_) => {}
-            }
-        }
+            (site_plan(site), probes.collect())
+        };
+        probed.sites = sites.iter().map(with_probes).collect();
+        probed.without_limits = without_limits.iter().map(with_probes).collect();
         left.sort_by_key(|refused| refused.addr);
         let count = left.len();
         if count > 0 {

@@ -8,38 +8,28 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use hodo_symbols::Cfa;
 
-use super::{SharedSpace, Tracer, skip_fetch};
+use super::off::{OWN, stepping, steps_until};
+use super::{SharedSpace, Tracer};
 use crate::context::Moved;
 use crate::frames::{self, Return};
 use crate::instrument::{self, Space};
 use crate::machine::{self, frame::PC, frame::RETURN};
 use crate::maps::{self, Mapping};
-use crate::remote::{self, Memory, Regs, Syscalls};
+use crate::remote::{self, Memory, Syscalls};
 use crate::stops;
 
 /// How long threads may take to stop.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long threads get to leave places from which they cannot be moved.
-const LEAVING: Duration = Duration::from_secs(3);
-/// Instructions of ours that a thread may be from the next place that stands for one of the program.
-const STEPS: u32 = 100_000;
+pub(super) const LEAVING: Duration = Duration::from_secs(3);
 /// How far above the stack pointer unwinders are looked for.
 const UNWINDING: usize = 16 << 10;
 /// And calls that hooks have made.
 const HOOKED: usize = 256 << 10;
-/// Signals that an instruction raises itself.
-const OWN: [i32; 5] = [
-    libc::SIGTRAP,
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-];
-
 /// Threads that are stopped, and whether their process is stopped as a whole.
 pub(super) type Stopped = BTreeMap<i32, bool>;
 
-fn bit(signal: i32) -> u64 {
+pub(super) fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
@@ -176,7 +166,7 @@ impl Tracer<'_> {
     }
 
     /// Lets stopped threads run until `wait` returns.
-    fn run_on(
+    pub(super) fn run_on(
         &mut self,
         tids: &BTreeSet<i32>,
         stopped: &mut Stopped,
@@ -244,15 +234,14 @@ impl Tracer<'_> {
         tids: &[i32],
         stopped: &mut Stopped,
     ) -> Result<()> {
+        self.wait_for_keys(space, tids, stopped)?;
+        let own: BTreeSet<i32> = tids.iter().copied().collect();
+        self.all_come_off(&own, stopped, space)?;
         let Some(&tid) = tids.iter().find(|tid| self.threads.contains_key(tid)) else {
             return Ok(());
         };
         let pid = self.threads[&tid].pid;
         let memory = Memory::open(tid)?;
-        self.wait_for_keys(space, tids, stopped)?;
-        for &tid in tids.iter().filter(|tid| self.threads.contains_key(tid)) {
-            come_off(tid, space)?;
-        }
         // The hooks stay until nobody needs them: unwinders on their way through frames with stubs.
         instrument::revert(tid, &space.borrow())?;
         // They are lowered once, and keys are held by nobody then.
@@ -264,12 +253,12 @@ impl Tracer<'_> {
                 thread.contexts.leave(*tid)?;
             }
         }
-        let own: BTreeSet<i32> = tids.iter().copied().collect();
         let begun = Instant::now();
         let mut pause = Duration::from_micros(100);
         loop {
             let maps = maps::read(tid)?;
             let left = settle(&own, &memory, &maps, space)?;
+            let left = left.or_else(|| self.coming(&own, space));
             let Some(reason) = left else {
                 break;
             };
@@ -507,16 +496,6 @@ fn step_out(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
     stepping(tid, || steps(tid, table, space))
 }
 
-/// Does it while the thread takes no signals but those that steps make.
-fn stepping(tid: i32, work: impl FnOnce() -> Result<bool>) -> Result<bool> {
-    let mask = remote::signal_mask(tid)?;
-    let own = OWN.iter().fold(0, |set, &signal| set | bit(signal));
-    remote::set_signal_mask(tid, !own)?;
-    let done = work();
-    remote::set_signal_mask(tid, mask)?;
-    done
-}
-
 fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
     steps_until(tid, space, |mut regs| {
         if !space.borrow().holds(regs.pc()) {
@@ -529,46 +508,6 @@ fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
         remote::set_regs(tid, &regs)?;
         Ok(true)
     })
-}
-
-/// Has a stopped thread leave code of ours that leads from the program or back, which will not be there any more.
-fn come_off(tid: i32, space: &SharedSpace) -> Result<()> {
-    let is_off = |regs: Regs| Ok(!space.borrow().is_on_the_way(regs.pc()));
-    let result = remote::regs(tid).and_then(|regs| match is_off(regs)? {
-        true => Ok(true),
-        false => stepping(tid, || steps_until(tid, space, is_off)),
-    });
-    match result {
-        Ok(true) => Ok(()),
-        Ok(false) => bail!("a thread does not leave what leads to code of hodo"),
-        Err(error) if remote::is_gone(&error) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Single steps of a stopped thread, until it is where it is to be. Tells whether it is.
-fn steps_until(tid: i32, space: &SharedSpace, done: impl Fn(Regs) -> Result<bool>) -> Result<bool> {
-    for _ in 0..STEPS {
-        let step = machine::step(tid, space.borrow().workshop, machine::SLOTS - 1)?;
-        let Some(status) = stops::wait_for(tid, PATIENCE)? else {
-            return Ok(false);
-        };
-        if !libc::WIFSTOPPED(status) {
-            return Err(std::io::Error::from_raw_os_error(libc::ESRCH).into());
-        }
-        step.end(tid)?;
-        let signal = libc::WSTOPSIG(status);
-        if status >> 16 == 0
-            && matches!(signal, libc::SIGSEGV | libc::SIGBUS)
-            && !skip_fetch(tid, space)?
-        {
-            return Ok(false);
-        }
-        if done(remote::regs(tid)?)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Unmaps all memory of ours by system calls of a stopped thread. Tells whether its process is stopped as a whole.
