@@ -4,21 +4,18 @@
 
 use std::path::Path;
 
-use hodo_plan::model::Wanted;
+use hodo_plan::model::{Wanted, elsewhere};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(plan) = hodo_plan::plan_probes(Path::new("fuzzed"), bytes, Wanted::Every, 1) else {
         return;
     };
-    let (mut patched, mut probed, mut count) = (0, None, plan.refused.len());
+    let (mut probed, mut count) = (None, plan.refused.len());
+    let mut changed = Vec::new();
     for site in &plan.sites {
-        assert!(
-            site.patch >= patched,
-            "overlapping sites at {:#x}",
-            site.patch
-        );
-        patched = site.patch + u64::from(site.patch_len);
+        changed.push(site.patch..site.patch + u64::from(site.patch_len));
+        changed.extend(elsewhere(&site.extra, site.via, &site.spare));
         assert!(
             site.displaced.contains(&site.patch),
             "a site at {:#x} outside of its region",
@@ -34,6 +31,10 @@ fuzz_target!(|bytes: &[u8]| {
             probed = Some(insn.addr);
         }
         count += site.probes.len();
+    }
+    changed.sort_unstable_by_key(|range| range.start);
+    for pair in changed.windows(2) {
+        assert!(pair[0].end <= pair[1].start, "{pair:x?} overlap");
     }
     assert_eq!(
         count, plan.total,
