@@ -197,6 +197,9 @@ pub(crate) fn drop_users<'s>(
             let at = site.patch.wrapping_add(bias);
             patches.traps.retain(|trap| trap.0 != at);
             patches.sites.retain(|site| site.0 != at);
+            // Nobody is to be led into what cannot be left.
+            let moved = at..site.displaced.end.wrapping_add(bias);
+            (patches.copies).retain(|copied| !moved.contains(&copied.original));
         }
     }
     let mut index = 0..;
@@ -340,6 +343,7 @@ mod tests {
                 patches.writes.push((slot + bias, vec![0; 5]));
             }
             patches.sites.push((at, 0));
+            patches.copies.extend(crate::copied(&[(at, 0)]));
             built.push((site, before..patches.writes.len(), None));
         }
         drop_users(vec![&lost], &mut built, bias, &mut patches);
@@ -350,6 +354,12 @@ mod tests {
         let failed: Vec<u64> = patches.failed.iter().map(|failed| failed.0).collect();
         assert_eq!(failed, [0x200, 0x300]);
         assert_eq!(patches.sites, [(0x400 + bias, 0), (0x500 + bias, 0)]);
+        let copied: Vec<u64> = patches
+            .copies
+            .iter()
+            .map(|copied| copied.original)
+            .collect();
+        assert_eq!(copied, [0x400 + bias, 0x500 + bias]);
         assert_eq!(built.len(), 2);
     }
 }
