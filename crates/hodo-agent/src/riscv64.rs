@@ -10,7 +10,7 @@
 
 use hodo_trace::format::{
     BUCKET_ROOM, BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE,
-    RECORD_SIZE, chunk_header, file_header, record, tcb,
+    RECORD_SIZE, SHADOW_MARGIN, chunk_header, file_header, record, tcb,
 };
 
 use crate::constants::{PIECES, SHADOW_STEP, SPARE};
@@ -323,7 +323,7 @@ hodo_agent_shadow:
     ecall
     j 9f
     # Keep the range [lo, lo + len) in the control block; neighbours are joined. A signal handler that comes in between
-    # leaves the range alone. The length is 0 while the start changes.
+    # leaves the range alone. Length and end are 0 while the start changes.
 1:  addi t1, a6, {SHADOW_BUSY}
     li t2, 1
     amoswap.d t2, t2, (t1)
@@ -337,10 +337,15 @@ hodo_agent_shadow:
     add t4, t1, t2
     beq t4, a0, 3f
     li t2, 0
+    sd zero, {SHADOW_TOP}(a6)
     sd zero, {SHADOW_LEN}(a6)
 2:  sd a0, {SHADOW_LO}(a6)
+    mv t1, a0
 3:  add t2, t2, a1
     sd t2, {SHADOW_LEN}(a6)
+    add t1, t1, t2
+    addi t1, t1, -{SHADOW_MARGIN}
+    sd t1, {SHADOW_TOP}(a6)
     sd zero, {SHADOW_BUSY}(a6)
 8:  li a0, 0
     j 10f
@@ -348,9 +353,13 @@ hodo_agent_shadow:
     li t4, 1
     amoswap.d t4, t4, (t3)
     bnez t4, 8b
+    sd zero, {SHADOW_TOP}(a6)
     sd zero, {SHADOW_LEN}(a6)
     sd t1, {SHADOW_LO}(a6)
     sd t2, {SHADOW_LEN}(a6)
+    add t1, t1, t2
+    addi t1, t1, -{SHADOW_MARGIN}
+    sd t1, {SHADOW_TOP}(a6)
     sd zero, {SHADOW_BUSY}(a6)
     j 8b
 9:  addi t1, a6, {UNSHADOWED}
@@ -473,6 +482,8 @@ hodo_agent_end:
     "#,
     EPOCH_END = const tcb::EPOCH_END,
     TO_SHADOW = const tcb::TO_SHADOW,
+    SHADOW_TOP = const tcb::SHADOW_TOP,
+    SHADOW_MARGIN = const SHADOW_MARGIN,
     ISLAND0_LO = const tcb::ISLAND0_LO,
     ISLAND0_LEN = const tcb::ISLAND0_LEN,
     ISLAND1_LO = const tcb::ISLAND1_LO,

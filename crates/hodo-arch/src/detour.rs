@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 pub use block::{Block, Deed};
+pub(crate) use condition::kept_at;
 pub use condition::{Arithmetic, Bits, Comparison, Test};
 pub use hist::{HEAD, Histogram, Key, Part, Words};
 pub use text::{Atom, Text, cut};
@@ -70,6 +71,15 @@ pub enum Fetch {
 }
 
 impl Fetch {
+    /// Whether fetching it twice could give two values, or costs.
+    pub(crate) const fn is_kept(&self) -> bool {
+        match self {
+            Self::Word(source) => matches!(source, Source::Memory(..)),
+            Self::Load(..) => true,
+            Self::Text(..) | Self::Bytes(..) | Self::Thread(..) => false,
+        }
+    }
+
     /// Words of eight bytes that it takes in the event.
     #[must_use]
     pub fn words(&self) -> usize {

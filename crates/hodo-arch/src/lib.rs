@@ -16,6 +16,7 @@ pub mod detour;
 pub mod frames;
 pub mod hooks;
 pub mod patch;
+pub mod relocate;
 pub mod riscv64;
 pub mod stub;
 pub mod track;

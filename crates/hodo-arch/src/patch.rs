@@ -26,6 +26,8 @@ pub enum Through {
     Call,
     /// A jump through it.
     Jump,
+    /// The address is loaded from it into this register, for a call or jump a little later.
+    Loaded(u8),
 }
 
 /// The first instructions of a function that is entered by calls only, as far as a jump to elsewhere displaces them.

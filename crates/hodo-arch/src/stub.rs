@@ -7,7 +7,7 @@ use crate::Via;
 use crate::track::Row;
 
 /// Offsets into the thread control block and bits of a record, given by the trace format.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Layout {
     /// Offset of the cursor, `u64`.
     pub cursor: u32,
@@ -21,6 +21,8 @@ pub struct Layout {
     pub shadow_lo: u32,
     /// Offset of the shadow range's length, `u64`.
     pub shadow_len: u32,
+    /// Offset of the range's end less some bytes by which stubs may have lowered the stack pointer, `u64`. Only on RISC-V.
+    pub shadow_top: u32,
     /// Offsets of start and length of the two island regions, `u64` each.
     pub islands: [(u32, u32); 2],
     /// Offset of the number of open frames of filter functions, `u64`.
@@ -58,7 +60,7 @@ pub struct Layout {
 }
 
 /// Addresses of the runtime's slow paths.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Runtime {
     /// The upper half of the counter changed.
     pub epoch: u64,

@@ -1,5 +1,7 @@
 //! Runs instructions of real programs in their place and moved elsewhere, on the same random state, and compares
 //! everything: general registers, flags, vector and floating-point registers, memory, where control went, and faults.
+//! For RISC-V `riscv64_run.rs` does.
+#![cfg(target_arch = "x86_64")]
 
 mod machine;
 

@@ -42,6 +42,10 @@ mod riscv64 {
     const FREE: u32 = 0xF003_F040;
     const T1: u8 = 6;
 
+    /// What one of the functions that are not used here calls.
+    #[unsafe(no_mangle)]
+    extern "C" fn hodo_test_handled() {}
+
     /// The function, the site in it, and whether its island is far away.
     fn kind(name: &str) -> Option<(Function, Site, bool)> {
         let (free, kept) = (Via::Free(T1), Via::Kept(T1));
@@ -73,8 +77,8 @@ mod riscv64 {
                 .map(|len| (at as u64 + len).next_multiple_of(8)),
             displaced: plan.displaced.clone(),
             spare: Spare {
-                dead: Vec::new(),
                 back: via,
+                ..Spare::default()
             },
         });
         Some((function, site, is_far))

@@ -188,6 +188,7 @@ pub fn layout() -> Layout {
         epoch_end: offset(tcb::EPOCH_END),
         shadow_lo: offset(tcb::SHADOW_LO),
         shadow_len: offset(tcb::SHADOW_LEN),
+        shadow_top: offset(tcb::SHADOW_TOP),
         islands: [
             (offset(tcb::ISLAND0_LO), offset(tcb::ISLAND0_LEN)),
             (offset(tcb::ISLAND1_LO), offset(tcb::ISLAND1_LEN)),
@@ -372,7 +373,8 @@ impl Island {
         let before = (self.code.len(), self.rows.len());
         let mut code = Code::new(&mut self.code, self.base);
         code.align(16);
-        before_stub(&mut code, records.registers.via);
+        let rows = before_stub(&mut code, records.registers.via);
+        self.rows.extend(rows);
         let at = code.here();
         let entry = trap_entry(at, records.registers.via);
         let rows = &mut self.rows;
@@ -418,7 +420,8 @@ impl Island {
             regions,
         } = sites;
         // Calls that are displaced by a function's patch are changed in the copy that runs in the stub.
-        let mut calls = self.libcall_writes(libcalls, image, recording, patches);
+        let ends = libcalls::ends(functions, regions);
+        let mut calls = self.libcall_writes(libcalls, &ends, image, recording, patches);
         let mut nops: BTreeMap<u64, Vec<u8>> = nops.iter().cloned().collect();
         let mut open = Vec::new();
         let mut hosts = HashSet::new();

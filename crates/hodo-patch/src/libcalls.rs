@@ -6,13 +6,35 @@ use hodo_arch::native::patch::{Through, call_through, lead_through, registers_th
 use hodo_arch::native::relocate::RelocateError;
 use hodo_plan::model::LibcallForm;
 
-use crate::{Image, Island, OUT_OF_REACH, Patches, Recording, TracedCall, records};
+use crate::{Image, Island, OUT_OF_REACH, Patches, Recording, Region, Traced, TracedCall, records};
+
+/// Why a call is not seen.
+const CUT: &str =
+    "the displaced instructions of another site begin or end among those that load its address";
+
+/// Where the instructions begin and end that sites displace, ascending.
+pub(crate) fn ends(functions: &[Traced<'_>], regions: &[Region<'_>]) -> Vec<u64> {
+    let sites = functions
+        .iter()
+        .filter_map(|traced| traced.function.outcome.as_ref().ok());
+    let far = sites.clone().filter_map(|site| site.far.as_ref());
+    let far = far.map(|far| &far.displaced);
+    let sites = sites.chain(regions.iter().map(|region| region.site));
+    let displaced = sites.map(|site| &site.displaced).chain(far);
+    let mut ends: Vec<u64> = displaced
+        .flat_map(|range| [range.start, range.end])
+        .collect();
+    ends.sort_unstable();
+    ends
+}
 
 impl Island {
-    /// What to write at the sites of calls into shared libraries, by link-time address.
+    /// What to write at the sites of calls into shared libraries, by link-time address. `ends`: where displaced instructions begin and end,
+    /// ascending.
     pub(crate) fn libcall_writes(
         &mut self,
         libcalls: &[TracedCall<'_>],
+        ends: &[u64],
         image: Image<'_>,
         recording: Recording,
         patches: &mut Patches,
@@ -27,11 +49,17 @@ impl Island {
                 LibcallForm::Plt => Through::Entry,
                 LibcallForm::Call => Through::Call,
                 LibcallForm::Jump => Through::Jump,
+                LibcallForm::Loaded { register, .. } => Through::Loaded(register),
             };
             let mut records = records(id, filter, site.mode, recording);
             records.registers = registers_through(through);
             let key = (got, id, shares(through));
-            let reach = self.check_reach(at).and_then(|()| self.check_reach(got));
+            let inside = site.patch + 1..site.patch + u64::from(site.patch_len);
+            let cut = ends.partition_point(|&end| end < inside.start);
+            let reach = match ends.get(cut) {
+                Some(end) if inside.contains(end) => Err(CUT.to_owned()),
+                _ => self.check_reach(at).and_then(|()| self.check_reach(got)),
+            };
             let stub = reach.and_then(|()| match shared.get(&key) {
                 Some(&stub) => Ok(stub),
                 None => self.stub(&records, 0, &mut patches.faults, |body| {
@@ -46,6 +74,10 @@ impl Island {
             match lead {
                 Ok(bytes) => {
                     writes.insert(site.patch, bytes);
+                    // Up to the call, a register has the address of the stub, also if what loads it is displaced.
+                    if let LibcallForm::Loaded { end, .. } = site.form {
+                        patches.add_way(at + 1..end.wrapping_add(image.bias));
+                    }
                 }
                 Err(reason) => patches.failed.push((site.patch, reason)),
             }

@@ -125,7 +125,7 @@ impl Island {
                 let before = self.code.len();
                 let mut out = Code::new(&mut self.code, self.base);
                 out.align(16);
-                before_stub(&mut out, site.via);
+                let _ = before_stub(&mut out, site.via);
                 let start = out.here();
                 let detour = emit(&mut out).map_err(|error| {
                     self.code.truncate(before);

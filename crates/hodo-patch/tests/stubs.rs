@@ -17,8 +17,12 @@ mod hooks;
 mod leads;
 #[path = "stubs/leaving.rs"]
 mod leaving;
+#[path = "stubs/planned.rs"]
+mod planned;
 #[path = "stubs/program.rs"]
 mod program;
+#[path = "../../hodo-tests/src/skipped.rs"]
+mod skipped;
 #[path = "stubs/state.rs"]
 mod state;
 #[path = "stubs/vectors.rs"]

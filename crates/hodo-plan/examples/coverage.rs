@@ -59,15 +59,12 @@ fn functions(path: &Path, bytes: &[u8], each: bool) -> Result<(), Box<dyn Error>
                 if let Mode::EntryOnly(reason) = site.mode {
                     shares.add(format!("entry only: {}", reason.as_str()), 1);
                 }
-                let few = site.free.count_ones() < 4;
-                shares.add(
-                    if few {
-                        "fewer than 4 registers"
-                    } else {
-                        "4 registers"
-                    },
-                    1,
-                );
+                let of = |free: u32| match free.count_ones() {
+                    few @ 0..4 => few.to_string(),
+                    _ => "4 or more".to_owned(),
+                };
+                shares.add(format!("before: {} registers", of(site.free)), 1);
+                shares.add(format!("behind: {} registers", of(site.free_behind)), 1);
             }
             Err(reason) => {
                 if each {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use hodo_arch::Via;
-use hodo_arch::code::Flow;
+use hodo_arch::code::{Flow, Insn};
 
 use crate::model::{Extra, PlannedFunction, SitePlan, Spare, Tactic};
 use crate::planner::{Planner, Subject};
@@ -101,12 +101,32 @@ impl Planner<'_> {
                 return Ok((insn.end(), spare(via)));
             }
             let take = insn.end() - Via::TAKE..insn.end();
-            if kept.is_none() && patch.end <= take.start && self.unused(take) {
+            // What leads to between the patch and there would run into it.
+            let moved = patch.start..insn.end();
+            let reached = || self.is_led_into(subject, &moved, patch.end..take.end);
+            let free = || !self.occupied.any(take.clone()) && !self.statics.any(take.clone());
+            if kept.is_none() && patch.end <= take.start && free() && !reached() {
                 kept = Some((insn.end(), spare(subject.via(insn.end()))));
             }
         }
         let error = || moved.err().unwrap_or_else(|| NO_REGISTER.to_owned());
         kept.ok_or_else(error)
+    }
+
+    /// Whether something leads to these bytes of displaced instructions but for those themselves, which do so where they are moved to.
+    fn is_led_into(&self, subject: &Subject<'_>, moved: &Range<u64>, range: Range<u64>) -> bool {
+        if !self.targets.any.any(range.clone()) {
+            return false;
+        }
+        let code = subject.text.slice(subject.start, subject.end);
+        let code = self.isa().sweep(code, subject.start);
+        let leads = |insn: Insn| match insn.flow {
+            Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to) => {
+                range.contains(&to) && !moved.contains(&insn.addr)
+            }
+            _ => false,
+        };
+        self.targets.foreign.any(range.clone()) || self.statics.seen(subject.start, code).any(leads)
     }
 
     /// Whether nothing leads to these bytes of displaced instructions, and nothing else needs them.

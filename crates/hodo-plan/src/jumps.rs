@@ -2,9 +2,10 @@
 
 use hodo_arch::code::{Flow, Isa, Origin, Reference, Step};
 
-use crate::image::Text;
+use crate::image::{Image, Text};
 use crate::pieces::Piece;
 use crate::planner::Survey;
+use crate::sweep::Targets;
 
 /// Instructions before an indirect jump that are looked at to tell where it goes.
 const LOOK_BACK: usize = 24;
@@ -136,13 +137,12 @@ fn table_is_own(code: &[u8], addr: u64, survey: &Survey<'_>, piece: &Piece) -> b
 
 /// Marks what tables lead to whose distances are from a place in the piece itself. Which place belongs to which table is
 /// not known: all are taken for possible, and marks that are wrong do no harm.
-pub(crate) fn mark_distances(survey: &Survey<'_>, piece: &Piece, text: &Text<'_>) {
+pub(crate) fn mark_distances(image: &Image<'_>, targets: &Targets, piece: &Piece, text: &Text<'_>) {
     let range = piece.start..piece.end;
     let mut places = Vec::new();
     let mut tables = Vec::new();
     let mut words = vec![0];
-    for insn in survey
-        .image
+    for insn in image
         .isa
         .sweep(text.slice(piece.start, piece.end), piece.start)
     {
@@ -150,7 +150,7 @@ pub(crate) fn mark_distances(survey: &Survey<'_>, piece: &Piece, text: &Text<'_>
         if let Reference::Forms(addr) = insn.reference {
             if range.contains(&addr) {
                 places.push(addr);
-            } else if survey.image.data_at(addr).is_some() {
+            } else if image.data_at(addr).is_some() {
                 tables.push(addr);
             }
         }
@@ -166,7 +166,7 @@ pub(crate) fn mark_distances(survey: &Survey<'_>, piece: &Piece, text: &Text<'_>
         words.map(move |&word| table.wrapping_add_signed(i64::from(word)))
     });
     for table in tables {
-        let Some(data) = survey.image.data_at(table) else {
+        let Some(data) = image.data_at(table) else {
             continue;
         };
         for &place in &places {
@@ -177,7 +177,7 @@ pub(crate) fn mark_distances(survey: &Survey<'_>, piece: &Piece, text: &Text<'_>
                 if !range.contains(&target) {
                     break;
                 }
-                survey.targets.mark(target);
+                targets.mark(target);
             }
         }
     }

@@ -10,7 +10,11 @@ use object::{
 use crate::image::{Image, is_plt};
 use crate::model::{LibcallForm, LibcallSite};
 use crate::modes;
+use crate::pieces::{self, Piece};
 use crate::sweep::{Swept, Targets, To};
+
+/// Bytes of the instructions that load an address from a slot.
+const LOAD: u8 = 8;
 
 /// GOT slots of functions: address to name.
 pub(crate) fn slots(image: &Image<'_>) -> HashMap<u64, String> {
@@ -88,6 +92,62 @@ pub(crate) fn plt(
                 patch: jump,
                 patch_len: len,
                 form: LibcallForm::Plt,
+                got,
+                mode: modes::by_name(isa, name),
+            });
+        }
+    }
+    sites
+}
+
+/// Calls and jumps by registers that are loaded from the GOT just before (`-mno-plt`), but for those of profiling functions.
+pub(crate) fn loaded(
+    image: &Image<'_>,
+    pieces: &[Piece],
+    slots: &HashMap<u64, String>,
+    targets: &Targets,
+    profilers: &HashSet<u64>,
+) -> Vec<LibcallSite> {
+    let isa = image.isa;
+    // The program may write other words that hold addresses of functions.
+    let sections = image.file.sections();
+    let tables =
+        sections.filter(|section| section.name().is_ok_and(|name| name.starts_with(".got")));
+    let tables: Vec<_> = tables
+        .map(|section| section.address()..section.address().saturating_add(section.size()))
+        .collect();
+    let mut sites = Vec::new();
+    for text in image.text.iter().filter(|text| !text.plt) {
+        for (patch, got) in isa.slot_loads(text.bytes, text.addr) {
+            let Some(name) = slots.get(&got) else {
+                continue;
+            };
+            if profilers.contains(&got) || !tables.iter().any(|table| table.contains(&got)) {
+                continue;
+            }
+            let Some(piece) = pieces::find(pieces, patch) else {
+                continue;
+            };
+            // It may look like that in the middle of instructions.
+            let piece = &pieces[piece];
+            let before = isa.sweep(text.slice(piece.start, piece.end), piece.start);
+            if before.map(|insn| insn.addr).find(|&addr| addr >= patch) != Some(patch) {
+                continue;
+            }
+            let Some(call) = isa.slot_call(text.slice(patch, piece.end), patch) else {
+                continue;
+            };
+            if targets.any.any(patch + 1..call.end) {
+                continue;
+            }
+            sites.push(LibcallSite {
+                name: name.clone(),
+                patch,
+                patch_len: LOAD,
+                form: LibcallForm::Loaded {
+                    register: call.register,
+                    end: call.end,
+                },
                 got,
                 mode: modes::by_name(isa, name),
             });

@@ -232,7 +232,7 @@ pub struct LibcallSite {
     pub name: String,
     /// Link-time address of the instruction to change.
     pub patch: u64,
-    /// Bytes at `patch` that may be overwritten (at least 5).
+    /// Bytes at `patch` that may be overwritten (at least 5); all of what takes the address from the slot.
     pub patch_len: u8,
     /// What the instruction is.
     pub form: LibcallForm,
@@ -251,6 +251,13 @@ pub enum LibcallForm {
     Call,
     /// `jmp *GOT(%rip)` in a function (`-fno-plt`, a tail call).
     Jump,
+    /// `auipc; ld` of a register in a function (`-mno-plt`), by which it calls or jumps a little later.
+    Loaded {
+        /// The register.
+        register: u8,
+        /// Link-time address behind the call or jump. Up to there, the register has the address of what is called.
+        end: u64,
+    },
 }
 
 /// The plan of one ELF image.

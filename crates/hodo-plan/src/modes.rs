@@ -40,6 +40,14 @@ pub(crate) fn by_name(isa: Isa, name: &str) -> Mode {
 pub(crate) fn untouchable(name: &str) -> Option<&'static str> {
     match name {
         "__restore_rt" | "_restore_rt" => Some("unwinders know it by its bytes"),
+        // `-msave-restore` on RISC-V: each entry and return of other functions would lead through it.
+        _ if name.starts_with("__riscv_save_") || name.starts_with("__riscv_restore_") => {
+            Some("it saves or restores registers as a part of the functions that use it")
+        }
+        // Clang's outliner (`-Oz`): some of these pieces have prologues or returns of others.
+        _ if name.starts_with("OUTLINED_FUNCTION_") => {
+            Some("it is a piece of several functions, a part of the functions that use it")
+        }
         _ => None,
     }
 }

@@ -11,6 +11,7 @@ use hodo_symbols::{Cfa, Function, Nature, Symbols};
 use crate::behind::Behind;
 use crate::bits::Bits;
 use crate::image::{Image, Text};
+use crate::jumps::mark_distances;
 use crate::live::Live;
 use crate::model::{
     EntryOnlyReason, Extra, Mode, Plan, PlanError, PlanOptions, PlannedFunction, SitePlan, Tactic,
@@ -134,6 +135,8 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         plan.libcalls = libcalls::plt(image, slots, &profilers.slots);
         let direct = libcalls::direct(image.isa, swept, slots, targets, &profilers.slots);
         plan.libcalls.extend(direct);
+        let loaded = libcalls::loaded(image, pieces, slots, targets, &profilers.slots);
+        plan.libcalls.extend(loaded);
         plan.libcalls
             .sort_by(|a, b| (&a.name, a.patch).cmp(&(&b.name, b.patch)));
     }
@@ -204,6 +207,14 @@ impl<'a> Survey<'a> {
             }
         });
         let restarted = restarts::find(&image, &targets);
+        for (piece, facts) in pieces.iter().zip(&swept.facts) {
+            if facts.jumps
+                && facts.forms_own
+                && let Some(text) = image.text_at(piece.start)
+            {
+                mark_distances(&image, &targets, piece, text);
+            }
+        }
         Ok(Self {
             threads,
             taken_parts,

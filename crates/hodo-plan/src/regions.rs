@@ -5,7 +5,7 @@ use hodo_arch::Via;
 use hodo_arch::code::{Flow, Isa, Step, Transaction};
 
 use crate::image::Text;
-use crate::jumps::{Jumps, mark_distances};
+use crate::jumps::Jumps;
 use crate::live::Live;
 use crate::model::Spare;
 use crate::pieces::Piece;
@@ -96,9 +96,6 @@ impl Code {
             .statics
             .see(&mut self.steps, |index| statics.push(index));
         let jumps = Jumps::of(survey, piece, text, &self.steps);
-        if jumps.distances {
-            mark_distances(survey, piece, text);
-        }
         self.classify(survey, piece);
         for &index in &statics {
             self.states[index] = State::Static;
@@ -371,9 +368,10 @@ impl Code {
             Flow::Branch(to) | Flow::Jump(to) if free == 0 => {
                 Some(self.at(to).unwrap_or(usize::MAX))
             }
-            // A call that the patch leaves whole is jumped to.
+            // A call that the patch leaves whole is jumped to, unless a branch would come to it past its probes.
             Flow::Call(_) | Flow::IndirectCall => {
-                let stays = step.addr - self.steps[first].addr >= self.via(first).jump_len();
+                let whole = step.addr - self.steps[first].addr >= self.via(first).jump_len();
+                let stays = whole && !self.is_target(index);
                 let links = if stays { 0 } else { step.writes };
                 (free & !links == 0).then_some(usize::MAX)
             }

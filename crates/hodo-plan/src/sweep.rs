@@ -29,6 +29,8 @@ pub(crate) struct PieceFacts {
     pub leaves: bool,
     /// It jumps through a register or memory.
     pub jumps: bool,
+    /// It forms the address of code of its own: perhaps a table has distances from there.
+    pub forms_own: bool,
     /// It reads the return address, or takes the address of its place. The caller fills this by `Swept::return_reads`.
     pub reads_return: bool,
     /// It overwrites the return address.
@@ -351,6 +353,7 @@ fn one(
             Reference::Constant(_) if !image.fixed => {}
             Reference::Forms(addr) | Reference::Constant(addr) => {
                 if image.text_at(addr).is_some() {
+                    facts.forms_own |= (piece.start..piece.limit).contains(&addr);
                     targets.take(addr);
                     // Perhaps the table lies between the code.
                     if matches!(insn.reference, Reference::Forms(_)) {

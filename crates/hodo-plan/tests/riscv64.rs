@@ -8,7 +8,7 @@ use hodo_plan::model::{
     EntryOnlyReason, Extra, LibcallForm, Mode, Plan, PlannedFunction, SitePlan, Tactic, Wanted,
 };
 use hodo_plan::{PlanOptions, plan, plan_probes};
-use riscv::{compile, symbol};
+use riscv::{compile, compile_with, symbol};
 
 const T0: u32 = 1 << 5;
 const A0: u32 = 1 << 10;
@@ -56,6 +56,8 @@ fn modes_are_told_by_what_is_done_with_the_link_register() {
     };
     assert_eq!(only("frame"), None);
     assert_eq!(only("saved"), None);
+    assert_eq!(only("stops"), None);
+    assert_eq!(only("arguments"), None);
     assert_eq!(only("save"), Some(EntryOnlyReason::OtherLink));
     assert_eq!(only("who"), Some(EntryOnlyReason::ReadsReturnAddress));
     assert_eq!(only("elsewhere"), Some(EntryOnlyReason::MovesReturnAddress));
@@ -129,6 +131,25 @@ fn jumps_take_free_registers_or_keep_one() {
         let end = slot + site(&plan, name).via.jump_len();
         assert!(behind <= slot && end <= host.displaced.end, "{name}");
     }
+}
+
+#[test]
+fn no_patch_covers_what_tables_of_distances_lead_to() {
+    let Some((_, plan)) = program() else { return };
+    let site = site(&plan, "distances");
+    assert_eq!((site.tactic, site.patch_len), (Tactic::Hop, 4), "{site:x?}");
+}
+
+#[test]
+fn nothing_runs_into_what_takes_a_register_back() {
+    let Some((_, plan)) = program() else { return };
+    let site = site(&plan, "loops_behind");
+    assert!(matches!(site.via, Via::Kept(_)), "{site:x?}");
+    assert!(matches!(site.spare.back, Via::Kept(_)), "{site:x?}");
+    // The loop is from 12 bytes behind the start on, and has ten: it stays, or all of it is moved.
+    let start = site.displaced.start;
+    let end = site.displaced.end;
+    assert!(end <= start + 12 || end == start + 22, "{site:x?}");
 }
 
 #[test]
@@ -249,6 +270,35 @@ fn compilers_leave_room_for_tracers() {
 }
 
 #[test]
+fn pieces_that_functions_share_are_no_functions() {
+    // With a name that Clang gives to what it takes out of functions.
+    let outlined = "-Dleaf=OUTLINED_FUNCTION_0";
+    let flags = ["-Os", "-msave-restore", "-fno-inline", outlined];
+    let Some(file) = compile("helpers", "functions.c", &flags) else {
+        return;
+    };
+    let bytes = std::fs::read(&file).expect("a program");
+    let plan = plan(&file, &bytes, &PlanOptions::default()).expect("a plan");
+    let named = |part: &str| {
+        let all = plan.functions.iter();
+        all.filter(|function| function.name.starts_with(part))
+            .collect::<Vec<_>>()
+    };
+    for part in ["__riscv_save_", "__riscv_restore_", "OUTLINED_"] {
+        assert!(!named(part).is_empty(), "{part}");
+        for helper in named(part) {
+            let reason = helper.outcome.as_ref().expect_err(&helper.name);
+            assert!(
+                reason.contains("a part of the functions that use it"),
+                "{reason}"
+            );
+        }
+    }
+    // Those that use them are traced as ever.
+    assert_eq!(site(&plan, "branches").mode, Mode::Call);
+}
+
+#[test]
 fn tables_of_all_code_models_are_found() {
     for flags in [
         &["-fpic", "-pie"][..],
@@ -271,5 +321,91 @@ fn tables_of_all_code_models_are_found() {
             .iter()
             .find(|refused| near.contains(&refused.addr));
         assert_eq!(refused, None, "{flags:?}");
+    }
+}
+
+#[test]
+fn library_calls_are_seen_where_addresses_are_loaded_from_slots() {
+    let flags = ["-fPIE", "-pie", "-fno-builtin", "-mno-plt"];
+    let Some(path) = compile("slots", "slots.c", &flags) else {
+        return;
+    };
+    let bytes = std::fs::read(&path).expect("a program");
+    let plan = plan(&path, &bytes, &PlanOptions::default()).expect("a plan");
+    let in_function = |name: &str| {
+        let start = symbol(&bytes, name);
+        let function = function(&plan, name);
+        let calls = plan.libcalls.iter();
+        let calls = calls.filter(move |call| (start..start + function.size).contains(&call.patch));
+        let mut calls: Vec<_> = calls.map(|call| call.name.clone()).collect();
+        calls.sort_unstable();
+        calls
+    };
+    // The one in the loop is by a register that functions keep, which is loaded before the loop.
+    assert_eq!(in_function("calls"), ["strlen"]);
+    assert_eq!(in_function("jumps"), ["strdup"]);
+    assert_eq!(in_function("picks"), [""; 0]);
+    assert_eq!(in_function("by_pointer"), [""; 0]);
+    for call in &plan.libcalls {
+        let LibcallForm::Loaded { register, end } = call.form else {
+            assert_eq!(call.form, LibcallForm::Plt, "{call:x?}");
+            continue;
+        };
+        assert_eq!((call.patch_len, call.mode), (8, Mode::Call), "{call:x?}");
+        assert!(
+            (call.patch + 10..=call.patch + 48).contains(&end),
+            "{call:x?}"
+        );
+        assert_eq!(register, 6, "{call:x?}");
+    }
+}
+
+#[test]
+fn small_functions_that_jump_to_each_other_are_traced() {
+    let Some(path) = compile("small", "small.c", &[]) else {
+        return;
+    };
+    let bytes = std::fs::read(&path).expect("a program");
+    let plan = plan(&path, &bytes, &PlanOptions::default()).expect("a plan");
+    // No register is free anywhere in these: their callers may have values in all that they do not use themselves.
+    for name in ["even", "odd"] {
+        let site = site(&plan, name);
+        assert!(matches!(site.spare.back, Via::Kept(_)), "{name}: {site:x?}");
+        let taken = site.displaced.end - Via::TAKE;
+        assert!(
+            site.patch + u64::from(site.patch_len) <= taken,
+            "{name}: {site:x?}"
+        );
+    }
+    let tactic = |name: &str| site(&plan, name).tactic;
+    assert_eq!(
+        (tactic("even"), tactic("calls")),
+        (Tactic::Hop, Tactic::Jump)
+    );
+    assert_ne!(tactic("same"), Tactic::Trap);
+}
+
+#[test]
+fn labels_without_a_name_lead_nowhere() {
+    // LLVM leaves one wherever a table of frames says something new.
+    let flags = [
+        "--target=riscv64-linux-gnu",
+        "-march=rv64gc",
+        "-mabi=lp64d",
+        "-fasynchronous-unwind-tables",
+    ];
+    let Some(path) = compile_with("clang", "labels", "functions.c", &flags) else {
+        return;
+    };
+    let bytes = std::fs::read(&path).expect("a program");
+    let file = object::File::parse(&*bytes).expect("an ELF file");
+    let nameless = object::Object::symbols(&file);
+    let nameless = nameless.filter(|symbol| object::ObjectSymbol::name(symbol) == Ok(""));
+    assert!(nameless.count() > 10, "this compiler leaves none");
+    let plan = plan(&path, &bytes, &PlanOptions::default()).expect("a plan");
+    for function in &plan.functions {
+        let site = function.outcome.as_ref();
+        let site = site.unwrap_or_else(|error| panic!("{}: {error}", function.name));
+        assert_ne!(site.tactic, Tactic::Trap, "{}", function.name);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
+use hodo_trace::told_lost;
 
 use crate::options::{Exit, RecordOptions};
 use crate::signals::Interrupts;
@@ -17,8 +18,13 @@ use crate::{OnDrop, check, maps, modules, populate, probes, remote, select, sess
 /// # Errors
 /// Why that cannot be; nothing was done to the process then.
 pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<Exit> {
-    refuse(pid, front)?;
     let name = named(pid);
+    refuse(pid, front).map_err(
+        |error| match failed_by(&error, &[libc::ESRCH, libc::ENOENT]) {
+            true => or_ended(pid, &name, error),
+            false => error,
+        },
+    )?;
     // From here on the signals wait; all threads that are started later inherit that.
     let interrupts = Interrupts::new(options.duration);
     let ready = prepare(options, pid).map_err(|error| or_ended(pid, &name, error))?;
@@ -36,7 +42,7 @@ pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<E
         tracer.run_attached(interrupts, &name)
     })?;
     if outcome.lost > 0 {
-        eprintln!("hodo: {} records were lost", outcome.lost);
+        eprintln!("hodo: {}", told_lost(outcome.lost, outcome.events));
     }
     // How the process ends is not hodo's: it is another's child.
     Ok(Exit::Code(0))
@@ -48,11 +54,7 @@ const LAST_BREATH: Duration = Duration::from_secs(1);
 /// What went wrong with a process before it was attached to: that it has ended, if it has.
 pub fn or_ended(pid: i32, name: &str, error: Error) -> Error {
     let begun = Instant::now();
-    let is_gone_for = |error: &(dyn std::error::Error + 'static)| {
-        let error = error.downcast_ref::<std::io::Error>();
-        error.is_some_and(|error| error.raw_os_error() == Some(libc::ESRCH))
-    };
-    let is_ending = error.chain().any(is_gone_for);
+    let is_ending = failed_by(&error, &[libc::ESRCH]);
     while !has_ended(pid) {
         // Its memory goes first.
         if has_memory(pid) && !is_ending || begun.elapsed() > LAST_BREATH {
@@ -64,6 +66,16 @@ pub fn or_ended(pid: i32, name: &str, error: Error) -> Error {
         "process {name} ended while hodo attached to it, before anything was recorded: start its program under hodo, which \
          sees it from its first instruction on"
     )
+}
+
+/// Whether something went wrong because the kernel said one of these.
+fn failed_by(error: &Error, codes: &[i32]) -> bool {
+    let mut causes = (error.chain()).filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    causes.any(|error| {
+        error
+            .raw_os_error()
+            .is_some_and(|code| codes.contains(&code))
+    })
 }
 
 /// Whether no thread of a process is left.
@@ -214,6 +226,18 @@ fn refuse(pid: i32, front: Option<i32>) -> Result<()> {
             named(pid)
         );
     }
+    let begun = Instant::now();
+    while let Some(other) = shares_memory(pid) {
+        if begun.elapsed() > SPAWNING {
+            bail!(
+                "process {} cannot be attached to: its memory is that of process {}, too (vfork, or clone with CLONE_VM), which \
+                 would execute what hodo changes there",
+                named(pid),
+                named(other)
+            );
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
     for (line, what) in [
         ("Max address space", "address space (ulimit -v)"),
         ("Max data size", "data (ulimit -d)"),
@@ -229,6 +253,24 @@ fn refuse(pid: i32, front: Option<i32>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// How long a child of vfork may take to execute a program.
+const SPAWNING: Duration = Duration::from_secs(2);
+
+/// Another process that has the same memory.
+fn shares_memory(pid: i32) -> Option<i32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    others.find(|&other| other != pid && have_one_memory(pid, other))
+}
+
+/// Whether two processes have the same memory. Where that cannot be known, they have not.
+pub fn have_one_memory(pid: i32, other: i32) -> bool {
+    /// Of `kcmp`.
+    const KCMP_VM: i32 = 1;
+    // SAFETY: kcmp compares, and changes nothing.
+    unsafe { libc::syscall(libc::SYS_kcmp, pid, other, KCMP_VM, 0, 0) == 0 }
 }
 
 /// # Errors

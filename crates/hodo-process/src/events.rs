@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hodo_trace::format::{
     BUCKET, BUCKET_ROOM, BUCKET_SIZE, CHUNK_SIZE, CONTROL_SIZE, FILE_MAGIC, FORMAT_VERSION,
-    RECORD_SIZE, SHADOW_DISTANCE, file_header, tcb,
+    RECORD_SIZE, SHADOW_DISTANCE, SHADOW_MARGIN, file_header, tcb,
 };
 use memmap2::{MmapOptions, MmapRaw};
 
@@ -53,6 +53,8 @@ pub struct TcbInit {
     pub silent: bool,
     /// The agent must make no system call.
     pub confined: bool,
+    /// The range of the stack stays as it is: several threads have this block.
+    pub fixed: bool,
 }
 
 impl TcbInit {
@@ -74,6 +76,8 @@ impl TcbInit {
         put(tcb::COMM + 8, word(high));
         put(tcb::SHADOW_LO, self.shadow.0);
         put(tcb::SHADOW_LEN, self.shadow.1);
+        let top = self.shadow.0.wrapping_add(self.shadow.1);
+        put(tcb::SHADOW_TOP, top.saturating_sub(SHADOW_MARGIN));
         put(tcb::ISLAND0_LO, self.islands[0].0);
         put(tcb::ISLAND0_LEN, self.islands[0].1);
         put(tcb::ISLAND1_LO, self.islands[1].0);
@@ -85,6 +89,7 @@ impl TcbInit {
         // No list for return probes.
         put(tcb::CHAIN_TOP, u64::MAX);
         put(tcb::FLAGS, u64::from(self.confined));
+        put(tcb::SHADOW_BUSY, u64::from(self.fixed));
         put(tcb::BASE, self.base);
         put(tcb::BUCKET, self.base + BUCKET);
         // The first record asks for a chunk; the place before it can be read.

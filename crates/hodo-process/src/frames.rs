@@ -1,6 +1,8 @@
 //! What the stacks of stopped threads hold that leads back into code: frames of signal handlers, and return addresses of traced
 //! calls.
 
+use std::ops::Range;
+
 use anyhow::Result;
 use hodo_trace::format::SHADOW_DISTANCE;
 
@@ -23,13 +25,95 @@ pub struct SignalFrame {
     pub sp: u64,
 }
 
+impl SignalFrame {
+    /// The bytes of the stack that the kernel has made it of: no function returns by a word of them.
+    pub fn extent(&self) -> Range<u64> {
+        let start = self.at - frame::PC;
+        // The handler may have another stack than what it has interrupted.
+        let end = start + frame::SIZE;
+        let same = (end..end + PAGE).contains(&self.sp);
+        start..if same { self.sp } else { end }
+    }
+}
+
+impl SignalFrame {
+    /// The general registers in it.
+    pub fn registers(&self) -> Range<u64> {
+        let start = self.at - frame::PC + frame::REGISTERS.0;
+        start..start + frame::REGISTERS.1
+    }
+}
+
 /// A return address that leads into a stub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Return {
-    /// It is so far below S.
-    Below(u64),
-    /// It is somewhere below S, not far.
-    Somewhere,
+pub struct Return {
+    /// How far below S it is, if that is known of the function that the stub stands for. Another one may have put it there that
+    /// this one has jumped to.
+    pub below: Option<u64>,
+    /// That function; 0: a library's.
+    pub function: u64,
+    /// Where the address of the library's function is.
+    pub slot: Option<u64>,
+}
+
+/// What a call in a program calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Called {
+    /// The code at this address.
+    This(u64),
+    /// An address that is in a register.
+    Something,
+    /// There is no call.
+    Nothing,
+}
+
+/// How well an address fits as the real return address of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fit {
+    /// There is no call in front of it, or one of a function with a stub of its own, to which that call returns.
+    Not,
+    /// There is a call of another function, which may have jumped to this one.
+    Hardly,
+    /// There is one that may call anything.
+    May,
+    /// There is one of that function.
+    Does,
+}
+
+/// Frames of stopped threads, as far as unwind tables tell.
+#[derive(Debug, Default)]
+pub struct Walked {
+    /// Where a return address into a stub is, S of that frame, and the real one.
+    pub returns: Vec<(u64, u64, u64)>,
+    /// The memory of all these frames: in it there are no others, only what has been left there.
+    pub frames: Vec<Range<u64>>,
+}
+
+impl Walked {
+    /// Sorts the frames and joins those that overlap.
+    fn merge(&mut self) {
+        self.frames.sort_unstable_by_key(|frame| frame.start);
+        self.frames.dedup_by(|next, frame| {
+            let joins = next.start <= frame.end;
+            if joins {
+                frame.end = frame.end.max(next.end);
+            }
+            joins
+        });
+    }
+
+    fn covers(&self, at: u64) -> bool {
+        let after = self.frames.partition_point(|frame| frame.start <= at);
+        (after.checked_sub(1)).is_some_and(|index| self.frames[index].contains(&at))
+    }
+}
+
+/// What is known of return addresses.
+pub trait Returns {
+    /// What an address is to which traced functions return.
+    fn is_return(&self, address: u64) -> Option<Return>;
+    /// How well an address fits as the real one.
+    fn fits(&self, of: &Return, address: u64) -> Fit;
 }
 
 /// What became of return addresses.
@@ -39,6 +123,8 @@ pub struct Restored {
     pub frames: Vec<u64>,
     /// Where one is for which no real one was found.
     pub lost: Vec<u64>,
+    /// Where one was left by a call that has ended.
+    pub left: Vec<u64>,
 }
 
 /// The real return address of the frame whose S this is, if it is known.
@@ -107,8 +193,8 @@ pub fn top_words(tid: i32, memory: &Memory, maps: &[Mapping], most: usize) -> Re
         .collect())
 }
 
-/// Puts the real return addresses of all traced calls that are open back into their frames. `is_return`: whether an address is
-/// one to which traced functions return. Tells where these frames are.
+/// Puts the real return addresses of all traced calls that are open back into their frames: of those that were walked, and then
+/// of those in other stacks. `registers`: what the kernel has put on stacks. Tells where these frames are.
 ///
 /// # Errors
 /// If the process's memory cannot be read.
@@ -116,12 +202,20 @@ pub fn restore_returns(
     pid: i32,
     memory: &Memory,
     maps: &[Mapping],
-    is_return: &mut dyn FnMut(u64) -> Option<Return>,
+    registers: &[Range<u64>],
+    returns: &dyn Returns,
+    mut walked: Walked,
 ) -> Result<Restored> {
     use std::os::unix::fs::FileExt;
     const STEP: u64 = 1 << 15;
     let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap"))?;
     let mut restored = Restored::default();
+    for &(at, s, address) in &walked.returns {
+        memory.write(at, &address.to_le_bytes())?;
+        restored.frames.push(s - STUB_FRAME);
+    }
+    walked.frames.extend_from_slice(registers);
+    walked.merge();
     let stacks = maps
         .iter()
         .filter(|m| m.writable && m.start > SHADOW_DISTANCE + PAGE);
@@ -139,7 +233,7 @@ pub fn restore_returns(
                     continue;
                 }
                 let shadow = (page + index as u64) * PAGE;
-                restore_page(memory, mapping, shadow, is_return, &mut restored)?;
+                restore_page(memory, mapping, shadow, (returns, &walked), &mut restored)?;
             }
             page += pages;
         }
@@ -151,7 +245,7 @@ fn restore_page(
     memory: &Memory,
     mapping: &Mapping,
     shadow: u64,
-    is_return: &mut dyn FnMut(u64) -> Option<Return>,
+    (returns, walked): (&dyn Returns, &Walked),
     restored: &mut Restored,
 ) -> Result<()> {
     let from = (shadow + SHADOW_DISTANCE - RETURNS_BELOW).max(mapping.start);
@@ -165,26 +259,77 @@ fn restore_page(
     }
     for (at, present) in (from..).step_by(8).zip(now.chunks_exact(8)) {
         let present = u64::from_le_bytes(present.try_into().unwrap_or_default());
-        let kept = |s| self::shadow(memory, s).map(|address| (s, address));
-        let found = match is_return(present) {
-            None => continue,
-            Some(Return::Below(distance)) => kept(at + distance),
-            // S is a multiple of 16. What else has a shadow there is of calls that were made deeper in the stack.
-            Some(Return::Somewhere) => ((at + 8).next_multiple_of(16)..=at + RETURNS_BELOW)
-                .step_by(16)
-                .find_map(kept),
+        let Some(of) = returns.is_return(present).filter(|_| !walked.covers(at)) else {
+            continue;
+        };
+        let shadow = |s| self::shadow(memory, s);
+        let found = match of.below {
+            // Where the place itself tells S, anything else is a copy of a return address.
+            Some(distance) if RETURNS_BELOW == 0 => {
+                let s = at + distance;
+                shadow(s).map_or(Found::Left, |address| Found::Frame(s, address))
+            }
+            _ => likeliest((&of, at), RETURNS_BELOW, &shadow, returns),
         };
         match found {
-            Some((s, address)) => {
+            Found::Frame(s, address) => {
                 memory.write(at, &address.to_le_bytes())?;
                 restored.frames.push(s - STUB_FRAME);
             }
-            // Where the place itself tells S, it is a copy of a return address, which nobody returns to.
-            None if RETURNS_BELOW == 0 => {}
-            None => restored.lost.push(at),
+            // The stub knows the way as long as it is there.
+            Found::Unknown => restored.lost.push(at),
+            // A copy, which may be below the stack pointer and in use.
+            Found::Left if RETURNS_BELOW == 0 => {}
+            Found::Left => restored.left.push(at),
         }
     }
     Ok(())
+}
+
+/// What a word of a stack is that leads into a stub.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// The return address of the frame with this S, and the real one.
+    Frame(u64, u64),
+    /// Perhaps one.
+    Unknown,
+    /// None that anybody returns to: what a call has left that has ended.
+    Left,
+}
+
+/// What is at `at`. Above it there may be more shadows than that of this call: of others that have ended, which were made deeper in
+/// the stack. That of a call that has not ended is whole. `farthest`: how far above `at` S can be. `shadow`: the real return address of the frame whose S that is.
+fn likeliest(
+    (of, at): (&Return, u64),
+    farthest: u64,
+    shadow: &dyn Fn(u64) -> Option<u64>,
+    returns: &dyn Returns,
+) -> Found {
+    let with_fit =
+        |s| shadow(s).map(|address| (returns.fits(of, address), Found::Frame(s, address)));
+    let told = of.below.and_then(|distance| with_fit(at + distance));
+    let mut unlikely = None;
+    match told {
+        Some((Fit::May | Fit::Does, found)) => return found,
+        Some((Fit::Hardly, found)) => unlikely = Some(found),
+        Some((Fit::Not, _)) | None => {}
+    }
+    // S is a multiple of 16.
+    let all = ((at + 8).next_multiple_of(16)..=at + farthest).step_by(16);
+    let mut all: Vec<_> = all.filter_map(with_fit).collect();
+    let is_unknown = all.iter().any(|(fit, _)| *fit == Fit::Hardly);
+    let mut nearest = |wanted| {
+        let index = all.iter().position(|(fit, _)| *fit == wanted)?;
+        Some(all.swap_remove(index).1)
+    };
+    nearest(Fit::Does)
+        .or(unlikely)
+        .or_else(|| nearest(Fit::May))
+        .unwrap_or(if is_unknown {
+            Found::Unknown
+        } else {
+            Found::Left
+        })
 }
 
 /// An exception on its way remembers its handler by the address of the frame below (`private_2` of `_Unwind_Exception`, in the
@@ -220,4 +365,80 @@ pub fn correct_exceptions(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Addresses from 0x100 on fit better and better.
+    struct ByAddress;
+
+    impl Returns for ByAddress {
+        fn is_return(&self, _address: u64) -> Option<Return> {
+            None
+        }
+
+        fn fits(&self, _of: &Return, address: u64) -> Fit {
+            match address >> 8 {
+                1 => Fit::Not,
+                2 => Fit::Hardly,
+                3 => Fit::May,
+                _ => Fit::Does,
+            }
+        }
+    }
+
+    fn found(below: Option<u64>, shadows: &[(u64, u64)]) -> Found {
+        let of = Return {
+            below,
+            function: 0x5000,
+            slot: None,
+        };
+        let shadow = |s| {
+            shadows
+                .iter()
+                .find(|(at, _)| *at == s)
+                .map(|&(_, address)| address)
+        };
+        likeliest((&of, 0x1008), 1024, &shadow, &ByAddress)
+    }
+
+    #[test]
+    fn shadows_of_calls_that_have_ended_do_not_mislead() {
+        let (near, middle, far) = (0x1010, 0x1030, 0x1100);
+        // The nearest one called something else.
+        assert_eq!(
+            found(None, &[(near, 0x200), (far, 0x400)]),
+            Found::Frame(far, 0x400)
+        );
+        assert_eq!(
+            found(None, &[(near, 0x100), (middle, 0x300), (far, 0x200)]),
+            Found::Frame(middle, 0x300)
+        );
+        // What unwind tables tell comes first, unless that is impossible or another one is called by its name.
+        assert_eq!(
+            found(Some(8), &[(near, 0x300), (far, 0x400)]),
+            Found::Frame(near, 0x300)
+        );
+        assert_eq!(
+            found(Some(8), &[(near, 0x200), (far, 0x300)]),
+            Found::Frame(near, 0x200)
+        );
+        assert_eq!(
+            found(Some(8), &[(near, 0x200), (far, 0x400)]),
+            Found::Frame(far, 0x400)
+        );
+        assert_eq!(
+            found(Some(8), &[(near, 0x100), (far, 0x300)]),
+            Found::Frame(far, 0x300)
+        );
+        // Nothing is written where nothing is known.
+        assert_eq!(found(None, &[(near, 0x200)]), Found::Unknown);
+        assert_eq!(
+            found(Some(8), &[(near, 0x100), (middle, 0x100)]),
+            Found::Left
+        );
+        assert_eq!(found(None, &[]), Found::Left);
+    }
 }

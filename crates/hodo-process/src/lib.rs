@@ -38,6 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use hodo_trace::told_lost;
 
 pub use probes::{
     Changed, Examined, ExaminedPlace, Listed, ListedEvent, dry_run, list, list_events,
@@ -140,7 +141,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         bail!("cannot run {}: {error}", program.display());
     }
     if outcome.lost > 0 {
-        eprintln!("hodo: {} records were lost", outcome.lost);
+        eprintln!("hodo: {}", told_lost(outcome.lost, outcome.events));
     }
     Ok(outcome.exit)
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
 use hodo_plan::model::{Mode, Plan};
-use hodo_symbols::{Debug, DebugError, Frames};
+use hodo_symbols::{Debug, DebugError, Frames, Unwinder};
 use hodo_trace::format::record;
 use memmap2::Mmap;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -62,6 +62,8 @@ pub struct Image {
     debug: OnceCell<Result<Debug, DebugError>>,
     /// Its unwind tables, once they were asked for.
     frames: OnceCell<Frames>,
+    /// The same, for whoever goes from frame to frame.
+    unwinder: OnceCell<Unwinder>,
 }
 
 /// A module with its plan and numbers.
@@ -160,6 +162,7 @@ impl Image {
             end,
             debug: OnceCell::new(),
             frames: OnceCell::new(),
+            unwinder: OnceCell::new(),
         })
     }
 
@@ -178,6 +181,11 @@ impl Image {
     pub fn frames(&self) -> &Frames {
         let read = || hodo_symbols::symbols(&self.bytes).map(|symbols| symbols.frames);
         self.frames.get_or_init(|| read().unwrap_or_default())
+    }
+
+    /// What leads from frame to frame.
+    pub fn unwinder(&self) -> &Unwinder {
+        self.unwinder.get_or_init(|| Unwinder::new(&self.bytes))
     }
 
     /// The bytes at link-time addresses.

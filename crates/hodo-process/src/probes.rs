@@ -227,6 +227,11 @@ impl Probes {
         self.syscalls.is_some()
     }
 
+    /// Do they make events?
+    pub fn make_events(&self) -> bool {
+        self.records_syscalls() || !self.definitions.is_empty()
+    }
+
     /// Does one of them count?
     pub fn count(&self) -> bool {
         let counts = |d: &Definition| d.actions.contains(&hodo_probe::Action::Count);

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail};
 
-use crate::machine::Kept;
+use crate::machine::{Kept, broken_off};
 pub use crate::machine::{Regs, regs, set_regs};
 
 /// The result of a ptrace request, or its error.
@@ -279,18 +279,24 @@ impl Syscalls {
     }
 
     /// Puts registers and signal mask back in a thread that was stopped by [`interrupt`], and brings it to such a stop again:
-    /// only from there the kernel restarts the system call that it was stopped in. Tells whether the process is stopped
-    /// as a whole.
+    /// only from there the kernel restarts the system call that it was stopped in. No handler of a signal begins meanwhile. Tells
+    /// whether the process is stopped as a whole.
     pub fn end_in_stop(mut self) -> Result<bool> {
-        set_regs(self.tid, &self.saved)?;
+        let (again, argument) = broken_off(self.tid, &self.saved)?;
+        if let Some(argument) = argument {
+            // Its argument is what the kernel keeps.
+            self.call(libc::SYS_getpid, [argument, 0, 0, 0, 0, 0])?;
+        }
+        set_regs(self.tid, &again)?;
         self.kept.put_back(self.tid)?;
-        set_signal_mask(self.tid, self.mask)?;
         let mut signal = 0;
         loop {
             interrupt(self.tid)?;
             cont(self.tid, signal)?;
             let status = wait_stop(self.tid)?;
             if status >> 16 == libc::PTRACE_EVENT_STOP {
+                // Not before: a handler would have begun, and the thread would not be where it was.
+                set_signal_mask(self.tid, self.mask)?;
                 return Ok(libc::WSTOPSIG(status) != libc::SIGTRAP);
             }
             signal = match status >> 16 {

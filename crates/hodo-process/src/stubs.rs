@@ -40,13 +40,14 @@ impl Stubs {
         stub.is_some_and(|stub| at < stub.slow)
     }
 
-    /// If this is where a traced function returns to: where that function is, 0 if its stub does not tell.
-    pub fn returns_to(&self, memory: &Memory, at: u64) -> Option<u64> {
+    /// If this is where a traced function returns to: where that function is, 0 if its stub does not tell; and its displaced
+    /// instructions.
+    pub fn returns_to(&self, memory: &Memory, at: u64) -> Option<(u64, u64)> {
         let stub = self.all[..self.all.partition_point(|stub| stub.start <= at)].last()?;
         // Behind the call of its body.
         let is_it = at > stub.start
             && at < stub.slow.max(stub.body)
             && machine::called_before(memory, at) == Some(stub.body);
-        is_it.then_some(stub.original)
+        is_it.then_some((stub.original, stub.body))
     }
 }

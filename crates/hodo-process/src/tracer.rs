@@ -37,6 +37,7 @@ use crate::select::Selection;
 use crate::session::Session;
 use crate::signals::{self, Interrupts, Seen};
 use crate::stops;
+use shared::Origin;
 
 /// The signal with which `PTRACE_O_TRACESYSGOOD` tells of system calls.
 const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
@@ -54,8 +55,8 @@ struct Thread {
     contexts: Contexts,
     /// The single step that it is making, and in which place.
     step: Option<(Step, u64)>,
-    /// Its control block, while a child has its thread pointer.
-    lent: Option<u64>,
+    /// Where its control block is in its memory, if that is in no file.
+    private: Option<u64>,
 }
 
 impl Thread {
@@ -68,14 +69,15 @@ impl Thread {
             space: None,
             contexts: Contexts::default(),
             step: None,
-            lent: None,
+            private: None,
         }
     }
 
     /// Where its control block is in its memory, as its children inherit it.
     fn block(&self) -> Option<u64> {
         let space = self.space.as_ref()?.borrow();
-        Some(space.events.0 + self.tcb? * tcb::SIZE)
+        let number = || Some(space.events.0 + self.tcb? * tcb::SIZE);
+        self.private.or_else(number)
     }
 }
 
@@ -98,7 +100,7 @@ pub struct Tracer<'a> {
     ended: VecDeque<Thread>,
     /// Control blocks for processes that are let go, by the address of the `events` file in them.
     silent: HashMap<u64, u64>,
-    shared: Vec<shared::Shared>,
+    words: shared::Words,
     /// Threads of which nothing was recorded, because there was no control block left.
     crowded: u64,
     /// The disk is full: nothing is recorded any more.
@@ -127,6 +129,8 @@ pub struct Outcome {
     pub exit: Exit,
     /// Records lost.
     pub lost: u64,
+    /// Whether there were events of probes among them.
+    pub events: bool,
     /// Why the program could not be executed.
     pub failure: Option<io::Error>,
 }
@@ -166,7 +170,7 @@ impl<'a> Tracer<'a> {
             free_tcbs: VecDeque::new(),
             ended: VecDeque::new(),
             silent: HashMap::new(),
-            shared: Vec::new(),
+            words: shared::Words::default(),
             crowded: 0,
             full: false,
             next_tcb: tcb::FIRST,
@@ -279,6 +283,7 @@ impl<'a> Tracer<'a> {
         Ok(Outcome {
             exit,
             lost,
+            events: self.modules.probes.make_events(),
             failure: self.failure.and_then(Failure::error),
         })
     }
@@ -406,7 +411,7 @@ impl<'a> Tracer<'a> {
                     }
                 }
                 libc::SIGTRAP if self.stepped(tid, &space)? => return Ok(()),
-                libc::SIGSEGV | libc::SIGBUS if skip_fetch(tid, &space)? => {
+                libc::SIGSEGV | libc::SIGBUS if delivery::skip_fetch(tid, &space)? => {
                     return self.go(tid, 0);
                 }
                 libc::SIGSEGV if self.find_block(tid, &space)? => {
@@ -558,7 +563,7 @@ impl<'a> Tracer<'a> {
             Ok(space) => {
                 let kind = if parent == 0 { "start" } else { "exec" };
                 let space = Rc::new(RefCell::new(space));
-                self.begin_task(tid, pid, kind, parent, &space, None)?;
+                self.begin_task(tid, pid, kind, parent, &space, Origin::default())?;
                 self.libraries(tid, &space)?;
             }
             Err(error) => {
@@ -581,18 +586,4 @@ impl<'a> Tracer<'a> {
         };
         instrument::libraries(tid, &mut space.borrow_mut(), &mut work)
     }
-}
-
-/// If a probe's fetch has faulted: lets it go on without the value.
-fn skip_fetch(tid: i32, space: &SharedSpace) -> Result<bool> {
-    if space.borrow().faults.is_empty() {
-        return Ok(false);
-    }
-    let mut regs = remote::regs(tid)?;
-    let Some(&next) = space.borrow().faults.get(&regs.pc()) else {
-        return Ok(false);
-    };
-    regs.set_pc(next);
-    remote::set_regs(tid, &regs)?;
-    Ok(true)
 }

@@ -146,6 +146,8 @@ where
 pub struct Caller {
     /// Its registers. The address is that to which the callee returns; none if it could not be read, or if there is no caller.
     pub registers: Registers,
+    /// Where on the stack the callee keeps that address. None where it is in a register.
+    pub kept: Option<u64>,
     /// There is none: the table says so.
     pub none: bool,
     /// Whether it was interrupted there by a signal: the address is that of the next instruction, not behind a call.
@@ -251,7 +253,7 @@ where
     if column == instruction {
         next.put(column, None);
     }
-    let mut ruled = false;
+    let (mut ruled, mut kept) = (false, None);
     for (register, rule) in row.registers() {
         let value = match rule {
             RegisterRule::Offset(offset) => read(cfa.wrapping_add_signed(*offset)),
@@ -268,6 +270,9 @@ where
         };
         next.put(register.0, value);
         ruled |= register.0 == column;
+        if let (RegisterRule::Offset(offset), true) = (rule, register.0 == column) {
+            kept = Some(cfa.wrapping_add_signed(*offset));
+        }
     }
     let mut none = !ruled;
     if column != instruction {
@@ -280,6 +285,7 @@ where
     }
     Some(Caller {
         registers: next,
+        kept,
         none,
         interrupted,
     })

@@ -299,8 +299,9 @@ fn from_table(
                     mapping.push((addr, data));
                     continue;
                 }
-                // Labels that the assembler leaves where the linker may change distances are what addresses are computed from.
-                if mapping.is_some() && name.starts_with(".L") {
+                // Labels that the assembler leaves where the linker may change distances are what addresses are computed from, or
+                // where tables of frames say something new. LLVM's have no names.
+                if mapping.is_some() && (name.is_empty() || name.starts_with(".L")) {
                     continue;
                 }
                 let local = name.starts_with(".L") || is_part(name);

@@ -43,6 +43,7 @@ pub fn interrupted(registers: &Registers, read: &dyn Fn(u64) -> Option<u64>) -> 
     }
     Some(Caller {
         registers,
+        kept: None,
         none: false,
         interrupted: true,
     })

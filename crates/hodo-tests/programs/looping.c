@@ -5,9 +5,16 @@
 
 volatile long a, b, c, d;
 
+#if defined __x86_64__
+#define ROUND \
+    __asm__ volatile("addq $1, a(%%rip)\n addq $1, b(%%rip)\n addq $1, c(%%rip)\n addq $1, d(%%rip)\n" ::: "memory", "cc")
+#elif defined __riscv
+#define ADD(word) "ld t0, " word "\n addi t0, t0, 1\n sd t0, " word ", t1\n"
+#define ROUND __asm__ volatile(ADD("a") ADD("b") ADD("c") ADD("d") ::: "memory", "t0", "t1")
+#endif
+
 __attribute__((noinline)) void work(void) {
-    for (long i = 0; i < 100000; i++)
-        __asm__ volatile("addq $1, a(%%rip)\n addq $1, b(%%rip)\n addq $1, c(%%rip)\n addq $1, d(%%rip)\n" ::: "memory", "cc");
+    for (long i = 0; i < 100000; i++) ROUND;
 }
 
 int main(void) {

@@ -1,4 +1,218 @@
 // Calls with every register filled: what the callee sees, and what the caller sees afterwards, goes to memory.
+
+#if defined(__riscv)
+// An image has 32 general and 32 floating-point registers, fcsr, vtype, vl, vcsr, and 32 vector registers of at most 32 bytes; 1568 bytes.
+// One register is free for the address of an image only once its value is in the thread's own memory, which is near tp.
+    .option arch, +v1p0
+
+    .section .tbss, "awT", @nobits
+    .balign 8
+scratch: .zero 16
+    .text
+
+.macro STORE image
+    sd t0, %tprel_lo(scratch)(tp)
+    sd t1, %tprel_lo(scratch + 8)(tp)
+    lla t0, \image
+    .irp n, 2, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    sd x\n, 8 * \n(t0)
+    .endr
+    ld t1, %tprel_lo(scratch)(tp)
+    sd t1, 8 * 5(t0)
+    ld t1, %tprel_lo(scratch + 8)(tp)
+    sd t1, 8 * 6(t0)
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    fsd f\n, 256 + 8 * \n(t0)
+    .endr
+    frcsr t1
+    sd t1, 512(t0)
+    lw t1, vectors
+    beqz t1, 9f
+    csrr t1, vtype
+    sd t1, 520(t0)
+    csrr t1, vl
+    sd t1, 528(t0)
+    csrr t1, vcsr
+    sd t1, 536(t0)
+    csrr t1, vlenb
+    slli t1, t1, 3
+    addi t0, t0, 544
+    .irp n, 0, 8, 16, 24
+    vs8r.v v\n, (t0)
+    add t0, t0, t1
+    .endr
+9:
+.endm
+
+.macro LOAD image
+    lw t1, vectors
+    beqz t1, 9f
+    csrr t1, vlenb
+    slli t1, t1, 3
+    lla t0, \image + 544
+    .irp n, 0, 8, 16, 24
+    vl8re8.v v\n, (t0)
+    add t0, t0, t1
+    .endr
+    lla t0, \image
+    ld t1, 520(t0)
+    ld t2, 528(t0)
+    vsetvl zero, t2, t1
+    ld t1, 536(t0)
+    csrw vcsr, t1
+9:  lla t0, \image
+    ld t1, 512(t0)
+    fscsr t1
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    fld f\n, 256 + 8 * \n(t0)
+    .endr
+    .irp n, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    ld x\n, 8 * \n(t0)
+    .endr
+    ld t0, 8 * 5(t0)
+.endm
+
+.macro FUNCTION name
+    .globl \name
+    .type \name, @function
+\name:
+.endm
+
+.macro END name
+    .size \name, . - \name
+.endm
+
+// One function that calls `callee` with all registers filled.
+.macro PROBE callee
+    .p2align 4
+FUNCTION probe_\callee
+    addi sp, sp, -224
+    sd ra, 0(sp)
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+    sd s\n, 8 + 8 * \n(sp)
+    fsd fs\n, 104 + 8 * \n(sp)
+    .endr
+    frcsr t0
+    sd t0, 200(sp)
+    lla t0, given
+    sd sp, 8 * 2(t0)
+    LOAD given
+    call \callee
+    STORE after
+    ld t0, 200(sp)
+    fscsr t0
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+    ld s\n, 8 + 8 * \n(sp)
+    fld fs\n, 104 + 8 * \n(sp)
+    .endr
+    ld ra, 0(sp)
+    addi sp, sp, 224
+    ret
+END probe_\callee
+.endm
+
+    .text
+PROBE long_first
+PROBE short_first
+PROBE marked
+PROBE branch_first
+PROBE tests_memory
+PROBE jumps_on
+PROBE only_returns
+PROBE looping
+
+    .p2align 4
+FUNCTION long_first
+    STORE seen
+    LOAD returned
+    ret
+END long_first
+
+    .p2align 4
+FUNCTION short_first
+    addi sp, sp, -16
+    sd s0, 0(sp)
+    sd s4, 8(sp)
+    nop
+    ld s4, 8(sp)
+    ld s0, 0(sp)
+    addi sp, sp, 16
+    STORE seen
+    LOAD returned
+    ret
+END short_first
+
+// Begins with what marks targets of indirect calls, where that is in force (`lpad`).
+    .p2align 4
+FUNCTION marked
+    auipc zero, 0
+    STORE seen
+    LOAD returned
+    ret
+END marked
+
+    .p2align 4
+FUNCTION branch_first
+    j 1f
+    .2byte 0
+1:  STORE seen
+    LOAD returned
+    ret
+END branch_first
+
+    .p2align 4
+FUNCTION tests_memory
+    lb zero, 0(sp)
+    beq a0, s1, 1f
+    nop
+1:  STORE seen
+    LOAD returned
+    ret
+END tests_memory
+
+    .p2align 4
+FUNCTION jumps_on
+    lb zero, 0(sp)
+    j long_first
+END jumps_on
+
+// A loop whose first instruction is that of the function: one call, which goes round twice.
+    .p2align 4
+FUNCTION looping
+    not t3, t3
+    bltz t3, looping
+    STORE seen
+    LOAD returned
+    ret
+END looping
+
+// Two bytes, and the next function right behind it.
+FUNCTION only_returns
+    ret
+END only_returns
+FUNCTION neighbour
+    li a0, 42
+    ret
+END neighbour
+
+FUNCTION vector_bytes
+    csrr a0, vlenb
+    ret
+END vector_bytes
+
+    .data
+    .p2align 6
+    .globl given, seen, returned, after, counter
+given: .zero 1568
+    .p2align 6
+seen: .zero 1568
+    .p2align 6
+returned: .zero 1568
+    .p2align 6
+after: .zero 1568
+counter: .long 0
+
+#else
 // An image is 512 bytes of fxsave (x87, mxcsr, xmm), 16 ymm, then the general registers; 1152 bytes.
 
 .macro LOAD image
@@ -179,5 +393,6 @@ after: .zero 1152
     .p2align 6
 kept: .zero 512
 counter: .long 0
+#endif
 
     .section .note.GNU-stack, "", @progbits

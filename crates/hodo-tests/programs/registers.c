@@ -4,17 +4,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __riscv
+#include <sys/auxv.h>
+
+struct image {
+    uint64_t general[32]; // by their numbers; those that are not compared are 0
+    uint64_t floating[32];
+    uint64_t fcsr, vtype, vl, vcsr;
+    uint8_t vectors[32 * 32];
+};
+// Whether there are vector registers, of at most 256 bits.
+int vectors;
+#else
 struct image {
     uint8_t fx[512];
     uint8_t ymm[512];
     uint64_t general[16]; // the last is rsp
 };
+#endif
 extern struct image given, seen, returned, after;
 extern int counter;
 
 void probe_long_first(void), probe_short_first(void), probe_marked(void), probe_branch_first(void),
     probe_tests_memory(void), probe_jumps_on(void), probe_only_returns(void), probe_looping(void);
-int neighbour(void);
+int neighbour(void), vector_bytes(void);
 
 static const struct {
     const char *name;
@@ -34,6 +47,52 @@ static uint64_t next(void) {
     return state ^= state << 17;
 }
 
+#ifdef __riscv
+enum { RA = 1, SP, GP, TP, T3 = 28 };
+
+static void fill(struct image *image) {
+    for (size_t i = 0; i < sizeof *image / 8; i++)
+        ((uint64_t *)image)[i] = next();
+    for (int i = 0; i <= TP; i++)
+        image->general[i] = 0;
+    // See `looping`.
+    image->general[T3] >>= 1;
+    // Any flags, any of the five roundings.
+    image->fcsr = (next() & 0x1f) | next() % 5 << 5;
+    // Elements of any of four sizes, one register or eight, any part of them.
+    uint64_t size = next() % 4, length = vectors ? vectors * 8 / (8 << size) : 0;
+    image->vtype = (next() & 3) << 6 | size << 3 | (next() & 1 ? 3 : 0);
+    image->vl = vectors ? next() % (length + 1) : 0;
+    image->vcsr = next() & 7;
+    if (!vectors)
+        image->vtype = image->vcsr = 0;
+    memset(image->vectors + 32 * vectors, 0, sizeof image->vectors - 32 * (size_t)vectors);
+}
+
+// What a function that changes all of them may leave in them is up to it: t0 to t6, and a2 to a7.
+#define OF_NO_RESULT 0xf003f0e0u
+
+static int differ(const char *name, const char *when, struct image *want, struct image *got, uint64_t sp) {
+    int wrong = 0;
+    uint32_t free = want == &returned ? OF_NO_RESULT : 0;
+    for (int i = TP + 1; i < 32; i++)
+        if (want->general[i] != got->general[i] && !(free >> i & 1))
+            wrong |= printf("%s %s: x%d\n", name, when, i);
+    if (got->general[SP] != sp)
+        wrong |= printf("%s %s: sp\n", name, when);
+    for (int i = 0; i < 32; i++)
+        if (want->floating[i] != got->floating[i])
+            wrong |= printf("%s %s: f%d\n", name, when, i);
+    if (want->fcsr != got->fcsr)
+        wrong |= printf("%s %s: fcsr\n", name, when);
+    if (want->vtype != got->vtype || want->vl != got->vl || want->vcsr != got->vcsr)
+        wrong |= printf("%s %s: the state of vectors\n", name, when);
+    if (memcmp(want->vectors, got->vectors, sizeof want->vectors))
+        wrong |= printf("%s %s: vectors\n", name, when);
+    return wrong;
+}
+#define PUSHED 0
+#else
 static void fill(struct image *image) {
     for (size_t i = 0; i < sizeof *image / 8; i++)
         ((uint64_t *)image)[i] = next();
@@ -69,10 +128,17 @@ static int differ(const char *name, const char *when, struct image *want, struct
         wrong |= printf("%s %s: x87 stack\n", name, when);
     return wrong;
 }
+#define PUSHED 8
+#endif
 
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 5000;
     int wrong = 0;
+#ifdef __riscv
+    vectors = getauxval(AT_HWCAP) >> ('V' - 'A') & 1 ? vector_bytes() : 0;
+    if (vectors > 32)
+        vectors = 0;
+#endif
     for (size_t p = 0; p < sizeof probes / sizeof *probes && !wrong; p++) {
         for (int i = 0; i < rounds && !wrong; i++) {
             fill(&given);
@@ -81,10 +147,14 @@ int main(int argc, char **argv) {
             memset(&after, 0, sizeof after);
             counter = i % 7;
             probes[p].probe();
-            uint64_t rsp = given.general[15];
+#ifdef __riscv
+            uint64_t sp = given.general[SP];
+#else
+            uint64_t sp = given.general[15];
+#endif
             if (!probes[p].passes)
-                wrong |= differ(probes[p].name, "at entry", &given, &seen, rsp - 8);
-            wrong |= differ(probes[p].name, "at return", probes[p].passes ? &given : &returned, &after, rsp);
+                wrong |= differ(probes[p].name, "at entry", &given, &seen, sp - PUSHED);
+            wrong |= differ(probes[p].name, "at return", probes[p].passes ? &given : &returned, &after, sp);
         }
         printf("%s %s\n", probes[p].name, wrong ? "WRONG" : "ok");
     }

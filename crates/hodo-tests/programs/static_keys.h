@@ -26,12 +26,38 @@ enum { SYNC_CORE = 1 << 5, REGISTER_SYNC_CORE = 1 << 6 };
     {0, 4 | (flags), text, sizeof text - 1, index}
 
 // How far the jump's target is tells the assembler which of the two nops, or of the two jumps, it is.
+#if defined(__riscv)
+#ifdef __riscv_compressed
+#define NEAR "(((%l[yes] - 771b) <= 2046) & ((%l[yes] - 771b) >= -2048))"
+#else
+#define NEAR "0"
+#endif
+// Comparisons yield 0 or -1.
+#define NOP                                                             \
+    ".skip " NEAR " & 1, 0x01\n.skip " NEAR " & 1, 0x00\n"              \
+    ".skip ~" NEAR " & 1, 0x13\n.skip ~" NEAR " & 3, 0x00\n"
+#define JUMP ".option push\n.option norelax\nj %l[yes]\n.option pop\n"
+// The word with the key's address, once for each key.
+#define SLOT_OF(id) ".Lslot_" #id " - ."
+#define SLOT(id)                                                        \
+    ".ifndef .Lslot_" #id "\n"                                          \
+    ".pushsection .data.rel.ro.hodo_keys,\"aw\",@progbits\n.balign 8\n" \
+    ".Lslot_" #id ": .quad " #id "\n"                                   \
+    ".popsection\n.endif\n"
+// What the instructions between a nop and a jump change.
+#define CHANGED "t6"
+#else
 #define NEAR "((%l[yes] - 771b - 2) <= 127) & ((%l[yes] - 771b - 2) >= -128)"
 #define FAR "((%l[yes] - 771b - 2) > 127) | ((%l[yes] - 771b - 2) < -128)"
 #define NOP                                                             \
     ".skip (" FAR ") & 1, 0x0f\n.skip (" FAR ") & 1, 0x1f\n"            \
     ".skip (" FAR ") & 1, 0x44\n.skip (" FAR ") & 2, 0x00\n"            \
     ".skip (" NEAR ") & 1, 0x66\n.skip (" NEAR ") & 1, 0x90\n"
+#define JUMP "jmp %l[yes]\n"
+#define SLOT_OF(id) #id "@GOTPCREL"
+#define SLOT(id) ""
+#define CHANGED "cc"
+#endif
 #define BRANCH(code, id, last)                                          \
     __extension__({                                                     \
         __label__ yes, end;                                             \
@@ -39,8 +65,8 @@ enum { SYNC_CORE = 1 << 5, REGISTER_SYNC_CORE = 1 << 6 };
         asm goto("771:\n" code                                          \
                  ".pushsection hodo_keys,\"aw\",@progbits\n.balign 4\n" \
                  ".long 771b - .\n.long %l[yes] - .\n"                  \
-                 ".long " #id "@GOTPCREL\n.long " #last "\n"            \
-                 ".popsection" : : : "cc" : yes);                       \
+                 ".long " SLOT_OF(id) "\n.long " #last "\n"             \
+                 ".popsection\n" SLOT(id) : : : CHANGED : yes);         \
         goto end;                                                       \
     yes:                                                                \
         taken = 1;                                                      \
@@ -50,8 +76,8 @@ enum { SYNC_CORE = 1 << 5, REGISTER_SYNC_CORE = 1 << 6 };
 // Of a key that is off in the beginning, and of one that is on.
 #define UNLIKELY(id, offset) BRANCH(NOP, id, offset)
 #define LIKELY(id, offset) (!BRANCH(NOP, id, offset + 1))
-#define LIKELY_OFF(id, offset) (!BRANCH("jmp %l[yes]\n", id, offset + 1))
-#define UNLIKELY_ON(id, offset) BRANCH("jmp %l[yes]\n", id, offset)
+#define LIKELY_OFF(id, offset) (!BRANCH(JUMP, id, offset + 1))
+#define UNLIKELY_ON(id, offset) BRANCH(JUMP, id, offset)
 
 extern const int32_t __start_hodo_keys[][4] __attribute__((weak, visibility("hidden")));
 extern const int32_t __stop_hodo_keys[][4] __attribute__((weak, visibility("hidden")));
@@ -61,20 +87,58 @@ static int memory = -1;
 // Has to be called before keys are switched.
 __attribute__((unused)) static void begin_switching(void) {
     memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-    if (memory < 0 || syscall(SYS_membarrier, REGISTER_SYNC_CORE, 0, 0)) {
+    if (memory < 0
+#ifndef __riscv
+        || syscall(SYS_membarrier, REGISTER_SYNC_CORE, 0, 0)
+#endif
+    ) {
         perror("cannot change code");
         exit(1);
     }
+}
+
+// From now on every thread executes what has been written.
+static long synchronize(unsigned char *at, size_t count) {
+#ifdef __riscv
+    return syscall(SYS_riscv_flush_icache, at, at + count, 0);
+#else
+    return syscall(SYS_membarrier, SYNC_CORE, 0, 0);
+#endif
 }
 
 static void put(unsigned char *at, const unsigned char *bytes, size_t count) {
-    if (pwrite(memory, bytes, count, (off_t)(uintptr_t)at) != (ssize_t)count ||
-        syscall(SYS_membarrier, SYNC_CORE, 0, 0)) {
+    if (pwrite(memory, bytes, count, (off_t)(uintptr_t)at) != (ssize_t)count || synchronize(at, count)) {
         perror("cannot change code");
         exit(1);
     }
 }
 
+#ifdef __riscv
+// Each of the three steps leaves a whole instruction, also where its bytes are seen one by one: `lui x0` with any number, `c.nop` with
+// any number, or `c.addi` of t6.
+static void change(unsigned char *code, long target, int jump) {
+    uint32_t d = (uint32_t)(target - (long)code);
+    int size = (*code & 3) == 3 ? 4 : 2;
+#define BITS(from, count, to) ((d >> (from) & ((1u << (count)) - 1)) << (to))
+    uint32_t wide = 0x6f | BITS(12, 8, 12) | BITS(11, 1, 20) | BITS(1, 10, 21) | BITS(20, 1, 31);
+    uint32_t narrow = 0xa001 | BITS(5, 1, 2) | BITS(1, 3, 3) | BITS(7, 1, 6) | BITS(6, 1, 7) | BITS(10, 1, 8) |
+                      BITS(8, 2, 9) | BITS(4, 1, 11) | BITS(11, 1, 12);
+#undef BITS
+    uint32_t word = size == 4 ? jump ? wide : 0x13 : jump ? narrow : 1;
+    unsigned char wanted[4], between = size == 4 ? 0x37 : narrow & 0x80 ? 0x0f : 0;
+    memcpy(wanted, &word, 4);
+    if (!memcmp(code, wanted, (size_t)size))
+        return;
+    // The byte that tells which instruction it is.
+    int kind = size == 4 ? 0 : 1;
+    put(code + kind, &between, 1);
+    if (size == 4)
+        put(code + 1, wanted + 1, 3);
+    else
+        put(code, wanted, 1);
+    put(code + kind, wanted + kind, 1);
+}
+#else
 // Each of the three steps leaves a whole instruction: `test` with any number changes but the flags.
 static void change(unsigned char *code, long target, int jump) {
     static const unsigned char nop5[5] = {0x0f, 0x1f, 0x44, 0, 0}, nop2[2] = {0x66, 0x90};
@@ -92,6 +156,7 @@ static void change(unsigned char *code, long target, int jump) {
     put(code + 1, wanted + 1, (size_t)size - 1);
     put(code, wanted, 1);
 }
+#endif
 
 // Makes all branches on a key what they are while it is on or off.
 __attribute__((noipa, unused)) static void apply(struct key *key, int on) {

@@ -26,6 +26,20 @@
         ".asciz \"" group "\"\n.asciz \"" name "\"\n.asciz \"" places "\"\n") \
         NOTE(".note.hodo.tracepoint", "hodo", 1, ".quad 990b\n" \
         ".asciz \"" group "\"\n.asciz \"" name "\"\n.asciz \"" names "\"\n"))
+// Where functions have their arguments.
+#ifdef __riscv
+#define LONG1 "8@a0"
+#define LONG2 "8@a1"
+#define LONG3 "8@a2"
+#define INT1 "-4@a0"
+#define BYTE2 "1@a1"
+#else
+#define LONG1 "8@%rdi"
+#define LONG2 "8@%rsi"
+#define LONG3 "8@%rdx"
+#define INT1 "-4@%edi"
+#define BYTE2 "1@%sil"
+#endif
 #define TRACEPOINT_KEY(id, text)                                        \
     __attribute__((used, visibility(VISIBLE))) struct key id = {0, TRACEPOINT, text, sizeof text - 1, 0}
 
@@ -50,12 +64,12 @@ TRACEPOINT_KEY(done_key, GROUP ":done");
 static atomic_int requests, dones;
 
 __attribute__((noipa)) LOCAL void request_hit(uint64_t id, const char *path) {
-    PROBE(GROUP, "request", "8@%rdi 8@%rsi", "id:u64 path:str");
+    PROBE(GROUP, "request", LONG1 " " LONG2, "id:u64 path:str");
     requests++;
 }
 
 __attribute__((noipa)) LOCAL void done_hit(int32_t status, int ok, uint64_t where) {
-    PROBE(GROUP, "done", "-4@%edi 1@%sil 8@%rdx", "status:i32 ok:bool where:ptr");
+    PROBE(GROUP, "done", INT1 " " BYTE2 " " LONG3, "status:i32 ok:bool where:ptr");
     dones++;
 }
 

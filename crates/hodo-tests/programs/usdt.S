@@ -3,6 +3,24 @@
         .globl  main
         .type   main, @function
 main:
+#if defined(__riscv)
+        addi    sp, sp, -32
+        sd      s0, 24(sp)
+        addi    s0, sp, 32
+        li      a0, -7
+        li      a1, 1234
+        sd      a1, -16(s0)
+        lla     a1, table
+        lla     a2, wanted
+        lhu     a3, (a2)
+        beqz    a3, 1f
+step:   nop
+1:      lhu     a0, (a2)
+        ld      s0, 24(sp)
+        addi    sp, sp, 32
+        ret
+#define ARGUMENTS "-4@a0 8@-16(s0) 4@5 -4@4(a1) 2@(a2)"
+#else
         push    %rbp
         mov     %rsp, %rbp
         sub     $16, %rsp
@@ -14,6 +32,8 @@ step:   nop
 1:      movzwl  wanted(%rip), %eax
         leave
         ret
+#define ARGUMENTS "-4@%edi 8@-16(%rbp) 4@$5 -4@table+4(%rip) 2@wanted(%rip)"
+#endif
         .size   main, . - main
 
         .data
@@ -35,6 +55,6 @@ _.stapsdt.base: .space 1
 1:      .quad   step, _.stapsdt.base, wanted
         .asciz  "tests"
         .asciz  "step"
-        .asciz  "-4@%edi 8@-16(%rbp) 4@$5 -4@table+4(%rip) 2@wanted(%rip)"
+        .asciz  ARGUMENTS
 2:      .balign 4
         .section .note.GNU-stack, "", @progbits

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::skipped::temporary;
+
 /// How a program is linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -115,16 +117,6 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
 }
 
-/// The directory for what tests make: `target/tmp`.
-pub fn temporary() -> PathBuf {
-    let exe = std::env::current_exe().expect("this test has a file");
-    // target/debug/deps/test-1234
-    let target = exe.ancestors().nth(3).expect("the target directory");
-    let directory = target.join("tmp");
-    fs::create_dir_all(&directory).expect("target/tmp can be made");
-    directory
-}
-
 /// A new, empty directory of a test.
 pub fn scratch(test: &str) -> PathBuf {
     let directory = temporary().join("runs").join(test);
@@ -138,6 +130,42 @@ pub fn scratch(test: &str) -> PathBuf {
 /// Whether programs are only compiled, for tests that run later on another machine: `HODO_TEST_BUILDS` is set.
 pub(crate) fn only_builds() -> bool {
     std::env::var_os("HODO_TEST_BUILDS").is_some()
+}
+
+/// Rust's name of the other machine that programs are built for.
+const RISCV64: &str = "riscv64gc-unknown-linux-gnu";
+
+/// Builds an example of a package of this workspace. Where there is no cargo, it must have been built before.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn example(package: &str, name: &str) -> PathBuf {
+    let target = temporary();
+    let target = target.parent().expect("the target directory");
+    let program = target.join("debug/examples").join(name);
+    if program.exists() && !Path::new(env!("CARGO")).exists() {
+        return program;
+    }
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--quiet", "--package", package, "--example", name]);
+    command.arg("--target-dir");
+    if only_builds() && cfg!(target_arch = "riscv64") {
+        // Cargo adds the name of the machine to the directory.
+        command.arg(
+            target
+                .parent()
+                .expect("the target directory of all machines"),
+        );
+        command.args(["--target", RISCV64]).env(
+            "CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU_LINKER",
+            "riscv64-linux-gnu-gcc",
+        );
+    } else {
+        command.arg(target);
+    }
+    let status = command.status().expect("cargo can be run");
+    assert!(status.success(), "the example {name} cannot be built");
+    program
 }
 
 /// Compiles a program of one or more source files as `kind`, with the language's usual compiler at -O2.
@@ -171,10 +199,24 @@ fn build_one(source: &str, kind: Kind, flags: &[&str]) -> PathBuf {
     build_with(compiler, &[source], &all)
 }
 
+/// What tells a compiler that knows several machines which one the programs are for, if that is another than it runs on.
+fn for_machine(compiler: &str) -> &'static [&'static str] {
+    match compiler {
+        _ if cfg!(not(target_arch = "riscv64")) => &[],
+        "rustc" => &["--target", RISCV64, "-Clinker=riscv64-linux-gnu-gcc"],
+        "clang" | "clang++" => &["--target=riscv64-linux-gnu"],
+        _ => &[],
+    }
+}
+
 /// Compiles source files with this compiler and these flags. The result is kept for the next run.
 pub fn build_with(compiler: &str, files: &[&str], flags: &[&str]) -> PathBuf {
     let mut key = DefaultHasher::new();
     (compiler, flags).hash(&mut key);
+    let for_machine = for_machine(compiler);
+    if !for_machine.is_empty() {
+        for_machine.hash(&mut key);
+    }
     for file in files {
         let text = fs::read(sources().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
         (file, text).hash(&mut key);
@@ -192,6 +234,9 @@ pub fn build_with(compiler: &str, files: &[&str], flags: &[&str]) -> PathBuf {
     let unfinished = result.with_extension(format!("{}-{build}", std::process::id()));
     let mut command = Command::new(compiler);
     command.stdin(Stdio::null()).current_dir(sources());
+    if only_builds() {
+        command.args(for_machine);
+    }
     match Language::of(files[0]) {
         Language::Go => {
             command.args(["build", "-o"]).arg(&unfinished).args(flags);

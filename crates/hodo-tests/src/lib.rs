@@ -9,35 +9,19 @@ mod build;
 pub mod perfetto;
 pub mod probing;
 mod run;
+mod skipped;
 pub mod target;
 mod trace;
 
-use std::io::Write;
-
-pub use build::{Kind, Language, build, build_with, has_tool, scratch, temporary};
+pub use build::{Kind, Language, build, build_with, example, has_tool, scratch};
 pub use run::{Ended, Outcome, Run, Traced, hodo};
+pub use skipped::{skip, temporary};
 pub use trace::Trace;
 
 /// Whether the tests run as root; those that need it say so and stop otherwise.
 pub fn is_root() -> bool {
     // SAFETY: geteuid only returns a number.
     unsafe { libc::geteuid() == 0 }
-}
-
-/// Notes that a test was not run: on stderr, and in `target/tmp/skipped.txt`, which `scripts/test.sh` shows.
-///
-/// # Panics
-/// If the file cannot be written.
-pub fn skip(reason: &str) {
-    let thread = std::thread::current();
-    let line = format!("{}: {reason}\n", thread.name().unwrap_or("?"));
-    eprint!("skipped: {line}");
-    std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(build::temporary().join("skipped.txt"))
-        .and_then(|mut file| file.write_all(line.as_bytes()))
-        .expect("target/tmp/skipped.txt can be written");
 }
 
 /// Ends a test early, with the reason, if a condition does not hold.

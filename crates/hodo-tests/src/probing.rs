@@ -28,6 +28,8 @@ pub const RETURN_ADDRESS: &str = if cfg!(target_arch = "riscv64") {
 };
 /// Bytes that a call puts on the stack.
 pub const PUSHED: u64 = if cfg!(target_arch = "riscv64") { 0 } else { 8 };
+/// For compilers: with unwind tables. Those for RISC-V make none for C without being asked.
+pub const UNWOUND: &[&str] = &["-fasynchronous-unwind-tables"];
 /// The file name of the dynamic linker.
 pub const LINKER: &str = if cfg!(target_arch = "riscv64") {
     "ld-linux-riscv64-lp64d.so.1"
@@ -35,10 +37,12 @@ pub const LINKER: &str = if cfg!(target_arch = "riscv64") {
     "ld-linux-x86-64.so.2"
 };
 
-/// Runs `hodo probe` with these words; it is killed after two minutes.
+/// Runs `hodo probe` with these words; it is killed after two minutes, or `HODO_TEST_TIMEOUT` if that is longer.
 pub fn probe_words(words: &[&str]) -> Output {
+    let limit = std::env::var("HODO_TEST_TIMEOUT").ok();
+    let limit = limit.and_then(|limit| limit.parse().ok()).unwrap_or(0);
     Command::new("timeout")
-        .args(["-s", "KILL", "120"])
+        .args(["-s", "KILL", &*120_u64.max(limit).to_string()])
         .arg(hodo())
         .arg("probe")
         .args(words)

@@ -9,7 +9,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::build::{only_builds, scratch, temporary};
+use crate::build::{only_builds, scratch};
+use crate::skipped::temporary;
 use crate::trace::Trace;
 
 /// The `hodo` under test.

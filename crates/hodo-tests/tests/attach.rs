@@ -99,6 +99,30 @@ fn exceptions_on_their_way_survive() {
     }
 }
 
+#[test]
+fn handlers_in_handlers_survive() {
+    // The compilers of some machines make tables by themselves, others none: the code has to tell where frames are.
+    let tables = [
+        "-fasynchronous-unwind-tables",
+        "-fno-asynchronous-unwind-tables",
+    ];
+    let programs = tables.map(|flag| build("attached_handlers.c", Kind::Pie, &[flag]));
+    for (program, tables) in programs.into_iter().zip(tables) {
+        let target = Target::start(&program);
+        let (maps, threads) = (target.maps(), target.threads());
+        let place = scratch(&format!("handlers_in_handlers_survive{tables}"));
+        let data = place.join("data");
+        for round in 0..8 {
+            let what = ["-l", "--no-libcall"][round % 2];
+            let options = ["record", what, "--for", "0.1", "-d", path(&data)];
+            run(&target, &options);
+            target.is_untouched(&maps, threads);
+        }
+        target.ends("wrong: 0\n");
+        fs::remove_dir_all(place).expect("the trace can be removed");
+    }
+}
+
 /// Attaches and detaches again and again.
 fn rounds(count: u32, test: &str) {
     let program = build("attached.c", Kind::Pie, &[]);
@@ -291,4 +315,64 @@ fn a_thread_in_a_loop_goes_on_in_its_copy() {
         (output.status.code(), text(&output.stdout)),
         (Some(0), "1\n")
     );
+}
+
+#[test]
+fn threads_with_one_thread_pointer() {
+    let program = build("beside.c", Kind::Pie, &[]);
+    let target = Target::start_with(&program, &["loops"]);
+    let (maps, threads) = (target.maps(), target.threads());
+    let place = scratch("threads_with_one_thread_pointer");
+    for round in 0..3 {
+        let data = place.join(round.to_string());
+        let output = command(&target, &["record", "--for", "0.2", "-d", path(&data)])
+            .output()
+            .expect("hodo can be run");
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{output:?}");
+        let calls = Trace::new(data).calls();
+        if cfg!(target_arch = "x86_64") {
+            assert_eq!(said, "");
+            assert!(calls["beside"] > 0 && calls["in_child"] > 0);
+        } else {
+            let says = "calls of both are not recorded while it runs";
+            assert!(said.lines().count() == 1 && said.contains(says), "{said}");
+            assert!(!calls.contains_key("in_child"));
+        }
+        target.is_untouched(&maps, threads);
+    }
+    target.ends("ended\n");
+    fs::remove_dir_all(place).expect("the traces can be removed");
+}
+
+#[test]
+fn processes_with_one_memory_are_refused() {
+    let program = build("beside.c", Kind::Pie, &[]);
+    for how in ["apart", "vfork"] {
+        let target = Target::start_with(&program, &[how]);
+        let (maps, threads) = (target.maps(), target.threads());
+        let children = format!("/proc/{0}/task/{0}/children", target.pid());
+        let child = fs::read_to_string(children).expect("its children");
+        for pid in [target.pid().to_string(), child.trim().to_owned()] {
+            let output = Command::new("timeout")
+                .args(["-s", "KILL", "60"])
+                .arg(hodo())
+                .args([
+                    "probe",
+                    "--for",
+                    "0.1",
+                    "-e",
+                    "p:x libc.so.6:read count",
+                    "-p",
+                    &pid,
+                ])
+                .output()
+                .expect("hodo can be run");
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(125), "{how} {pid}: {said}");
+            assert!(said.contains("its memory is that of process"), "{said}");
+            target.is_untouched(&maps, threads);
+        }
+        target.ends("ended\n");
+    }
 }

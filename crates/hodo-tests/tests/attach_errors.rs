@@ -2,7 +2,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hodo_tests::{has_tool, hodo};
 
@@ -113,13 +113,18 @@ fn a_zombie() {
 /// However far hodo has come.
 #[test]
 fn a_process_that_ends_meanwhile() {
+    const ROUNDS: u32 = 24;
     let mut ended = 0;
-    for round in 0..24u64 {
+    // How long attaching takes here.
+    let begun = Instant::now();
+    assert!(attach(&Sleeper::sleeping().pid()).status.success());
+    let pause = begun.elapsed() / ROUNDS;
+    for round in 0..ROUNDS {
         let mut child = Sleeper::sleeping();
         let pid = child.pid();
         let killed = pid.clone();
         let kill = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(10 * round));
+            std::thread::sleep(pause * round);
             let killed = killed.parse().expect("its number");
             // SAFETY: the child has not been waited for.
             unsafe { libc::kill(killed, libc::SIGKILL) };

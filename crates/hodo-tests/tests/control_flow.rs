@@ -86,6 +86,15 @@ fn longjmp_over_frames() {
 }
 
 #[test]
+fn labels_by_their_distances() {
+    for level in ["-O1", "-O2", "-Os"] {
+        let program = build_with("gcc", &["distances.c"], &[level, "-w"]);
+        let trace = Run::new(&format!("distances{level}"), program).same(&[]);
+        trace.has_calls(&[("main", 1)]);
+    }
+}
+
+#[test]
 fn coroutines_by_swapcontext() {
     for kind in Kind::GLIBC {
         let program = build("coroutines.c", kind, &[]);
@@ -169,13 +178,15 @@ fn cplusplus_exceptions_by_clang() {
 
 #[test]
 fn rust_panics_caught_and_uncaught() {
-    for (name, flags) in [
+    let kinds = [
         ("debug", &["--edition=2024"][..]),
         ("release", &["--edition=2024", "-O"]),
         ("stripped", &["--edition=2024", "-O", "-Cstrip=symbols"]),
         ("abort", &["--edition=2024", "-O", "-Cpanic=abort"]),
-    ] {
-        let program = build_with("rustc", &["panics.rs"], flags);
+    ];
+    // All of them, where nothing is run.
+    let programs = kinds.map(|(name, flags)| (name, build_with("rustc", &["panics.rs"], flags)));
+    for (name, program) in programs {
         for options in [&[][..], &["-l"]] {
             Run::new(&format!("panics-{name}"), &program).same(options);
             Run::new(&format!("panics-{name}"), &program)

@@ -301,7 +301,8 @@ fn everywhere(file: &str, command: &[&str]) {
         .env("LC_ALL", "C")
         .output()
         .expect("the program can be run");
-    let args = "a=$arg1 b=%esi:s32 c=+0($arg1):u32 s=+0($arg2):string";
+    let [_, _, second, ..] = PARTS;
+    let args = format!("a=$arg1 b={second}:s32 c=+0($arg1):u32 s=+0($arg2):string");
     let definitions = [
         format!("p:all {file}:* count"),
         format!("p:odd {file}:* {args} if a & 1 count"),

@@ -396,6 +396,9 @@ fn debugging_information_is_found_in_separate_files() {
         .env("DEBUGINFOD_CACHE_PATH", &directory)
         .output()
         .expect("hodo can be run");
+    // The note has another size, which may move the code.
+    let original = format!("{}:sources.c:{line}", path(&program));
+    let original = places(&probe_words(&[&words[..], &[&original]].concat()));
     assert_eq!(places(&found)[0]["addr"], original[0]["addr"]);
     // Another file of that name is not taken for it.
     std::fs::write(directory.join("sources.debug"), b"something else").expect("a file");
@@ -458,15 +461,20 @@ fn usdt_probes_are_listed() {
     );
     assert_eq!(one["addr"], address(&program, "step"));
     assert_eq!(one["semaphore"], address(&program, "wanted"));
-    assert_eq!(
-        one["arguments"],
-        "-4@%edi 8@-16(%rbp) 4@$5 -4@table+4(%rip) 2@wanted(%rip)"
-    );
+    let (arguments, listed) = if cfg!(target_arch = "riscv64") {
+        (
+            "-4@a0 8@-16(s0) 4@5 -4@4(a1) 2@(a2)",
+            "  tests:step  -4@a0 8@",
+        )
+    } else {
+        (
+            "-4@%edi 8@-16(%rbp) 4@$5 -4@table+4(%rip) 2@wanted(%rip)",
+            "  tests:step  -4@%edi 8@",
+        )
+    };
+    assert_eq!(one["arguments"], arguments);
     let output = probe_words(&["--usdt", file]);
-    assert!(
-        text(&output.stdout).contains("  tests:step  -4@%edi 8@"),
-        "{output:?}"
-    );
+    assert!(text(&output.stdout).contains(listed), "{output:?}");
     let none = build("probed.c", Kind::Pie, &[]);
     for (words, message) in [
         (vec![path(&none)], "has no USDT probes"),

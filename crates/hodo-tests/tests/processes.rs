@@ -75,27 +75,68 @@ fn children_are_followed() {
     }
 }
 
+/// What hodo says of threads that nothing tells apart, where that is so.
+fn says_what_is_shared(remarks: &str) {
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(remarks, "");
+    } else {
+        let says = "calls of both are not recorded while it runs";
+        assert!(remarks.contains(says), "{remarks}");
+    }
+}
+
 #[test]
 fn children_beside_their_makers_with_the_same_thread_pointer() {
     for kind in [Kind::Pie, Kind::Static] {
         let program = build("beside.c", kind, &[]);
-        for arguments in [&[][..], &["thread"]] {
-            let name = format!("children_beside-{kind:?}-{}", arguments.len());
-            let run = Run::new(&name, &program).args(arguments);
+        for how in ["process", "thread"] {
+            let name = format!("children_beside-{kind:?}-{how}");
+            let run = Run::new(&name, &program).args([how]);
             let (alone, traced) = (run.alone(), run.traced(&[]));
             assert_eq!(alone, traced.outcome, "{}", traced.remarks);
+            says_what_is_shared(&traced.remarks);
             let calls = traced.trace.calls();
             assert_eq!((calls["before"], calls["after"]), (10, 30));
             if cfg!(target_arch = "x86_64") {
-                assert_eq!(traced.remarks, "");
                 assert_eq!((calls["beside"], calls["in_child"]), (20_000, 20_000));
             } else {
                 // Nothing tells one from the other there.
-                let says = "calls of both are not recorded while it runs";
-                assert!(traced.remarks.contains(says), "{}", traced.remarks);
                 assert!(!calls.contains_key("in_child"));
             }
         }
+    }
+}
+
+#[test]
+fn children_beside_their_makers_are_left_alone_if_asked() {
+    let program = build("beside.c", Kind::Pie, &[]);
+    let run = Run::new("children_beside_left_alone", &program).args(["process"]);
+    let (alone, traced) = (run.alone(), run.traced(&["--no-follow"]));
+    assert_eq!(alone, traced.outcome, "{}", traced.remarks);
+    says_what_is_shared(&traced.remarks);
+    traced
+        .trace
+        .has_calls(&[("before", 10), ("in_child", 0), ("after", 30)]);
+}
+
+#[test]
+fn children_of_vfork_during_which_another_child_ends() {
+    let program = build("beside.c", Kind::Pie, &[]);
+    let run = Run::new("children_of_vfork_beside", &program).args(["nested"]);
+    let (alone, traced) = (run.alone(), run.traced(&[]));
+    assert_eq!(alone, traced.outcome, "{}", traced.remarks);
+    says_what_is_shared(&traced.remarks);
+    let calls = traced.trace.calls();
+    assert_eq!(
+        (calls["before"], calls["in_vfork"], calls["after"]),
+        (10, 40, 30)
+    );
+    // Each is found with the task that has made it.
+    let tasks = traced.trace.log("task");
+    for (task, name, expected) in [(0, "in_vfork", 0), (2, "in_vfork", 40), (0, "after", 30)] {
+        let tid = tasks[task]["tid"].to_string();
+        let calls = traced.trace.calls_with(&["--tid", &tid]);
+        assert_eq!(calls.get(name).copied().unwrap_or(0), expected, "{name}");
     }
 }
 

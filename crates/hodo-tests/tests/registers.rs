@@ -14,6 +14,14 @@ const OPTIONS: [&[&str]; 8] = [
     &["-F", "main"],
 ];
 
+/// How often each function is called: some by breakpoint on RISC-V, where tests run on a slow machine.
+const ROUNDS: u64 = if cfg!(target_arch = "x86_64") {
+    5000
+} else {
+    200
+};
+
+/// Whether there are all registers that the programs use on x86-64.
 #[cfg(target_arch = "x86_64")]
 fn has_avx() -> bool {
     std::arch::is_x86_feature_detected!("avx")
@@ -21,7 +29,7 @@ fn has_avx() -> bool {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn has_avx() -> bool {
-    false
+    true
 }
 
 #[test]
@@ -33,19 +41,22 @@ fn every_register_is_kept_at_entry_and_exit() {
         all.extend(["-fPIE", link]);
         let program = build_with("gcc", &["registers.c", "registers.S"], &all);
         for (n, options) in OPTIONS.iter().enumerate() {
-            let trace = Run::new(&format!("every_register{link}-{n}"), &program).same(options);
+            let run = Run::new(&format!("every_register{link}-{n}"), &program);
+            let trace = run.args([&*ROUNDS.to_string()]).same(options);
             if n < 4 {
                 trace.has_calls(&[
-                    ("long_first", 10_000),
-                    ("short_first", 5000),
-                    ("marked", 5000),
-                    ("branch_first", 5000),
-                    ("tests_memory", 5000),
-                    ("jumps_on", 5000),
-                    ("only_returns", 5000),
-                    ("looping", 5000),
+                    ("long_first", 2 * ROUNDS),
+                    ("short_first", ROUNDS),
+                    ("marked", ROUNDS),
+                    ("tests_memory", ROUNDS),
+                    ("only_returns", ROUNDS),
+                    ("looping", ROUNDS),
                     ("neighbour", 1),
                 ]);
+                // On RISC-V these are short and have no register for a jump.
+                if cfg!(target_arch = "x86_64") {
+                    trace.has_calls(&[("branch_first", ROUNDS), ("jumps_on", ROUNDS)]);
+                }
             }
         }
     }

@@ -6,26 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use hodo_tests::{Kind, build, hodo, temporary};
+use hodo_tests::{Kind, build, example, hodo};
 use serde_json::Value;
 
 /// The example of `hodo-keys`.
 fn exposed() -> &'static Path {
     static EXPOSED: OnceLock<PathBuf> = OnceLock::new();
-    EXPOSED.get_or_init(|| {
-        let target = temporary()
-            .parent()
-            .expect("the target directory")
-            .to_owned();
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "hodo-keys"])
-            .args(["--example", "exposed", "--target-dir"])
-            .arg(&target)
-            .status()
-            .expect("cargo can be run");
-        assert!(status.success(), "the example cannot be built");
-        target.join("debug/examples/exposed")
-    })
+    EXPOSED.get_or_init(|| example("hodo-keys", "exposed"))
 }
 
 /// The example while it runs. It is killed in the end.
@@ -207,6 +194,7 @@ fn a_pattern_that_fits_nothing_changes_nothing() {
 
 #[test]
 fn keys_of_a_file_are_listed() {
+    let other = build("calls.c", Kind::Pie, &[]);
     let path = exposed().to_str().expect("the path is text");
     assert_eq!(
         good(&keys(&["list", path])),
@@ -231,7 +219,6 @@ fn keys_of_a_file_are_listed() {
         &keys(&["list", path, "NONE"]),
         &format!("no static key of {path} is named NONE"),
     );
-    let other = build("calls.c", Kind::Pie, &[]);
     refused(
         &keys(&["list", other.to_str().expect("the path is text")]),
         &format!("{} has no static keys", other.display()),

@@ -202,7 +202,9 @@ pub mod tcb {
     /// `[u64; MAX_DEPTH]`: the stack addresses of the open frames that count for `-D`.
     pub const FRAMES: u64 = 320;
     /// Largest `-D` that is applied while recording; readers apply any.
-    pub const MAX_DEPTH: u64 = (EPOCH_END - FRAMES) / 8;
+    pub const MAX_DEPTH: u64 = (SHADOW_TOP - FRAMES) / 8;
+    /// `u64`: where the stack range ends whose shadow is mapped, less [`super::SHADOW_MARGIN`]; 0: there is none. Only on RISC-V.
+    pub const SHADOW_TOP: u64 = SIZE - 24;
     /// `u64`: the first time whose upper half is not [`EPOCH`] any more.
     pub const EPOCH_END: u64 = SIZE - 16;
     /// `u64`: [`super::SHADOW_DISTANCE`] subtracted from zero.
@@ -249,6 +251,10 @@ pub const BUCKET: u64 = CONTROL_SIZE - BUCKET_ROOM;
 
 /// The path of `map` lines that tell of code of ours.
 pub const ISLAND: &str = "[hodo]";
+
+/// Stubs that compare a stack pointer with the end of a range whose shadow is mapped have lowered it by no more than this: it is below
+/// that of the frame.
+pub const SHADOW_MARGIN: u64 = 64;
 
 /// Distance from a stack slot to its shadow. Not a multiple of 4096, or loads from the slot would falsely depend on
 /// stores to the shadow (measured: 28 ns a call instead of 5).

@@ -21,5 +21,5 @@ pub use error::TraceError;
 pub use machine::Machine;
 pub use meta::Info;
 pub use model::{Chunk, Function, Kind, Module, Task};
-pub use records::{Record, RecordKind, Records, bytes_read};
+pub use records::{Record, RecordKind, Records, bytes_read, told_lost};
 pub use trace::{Scale, Trace};

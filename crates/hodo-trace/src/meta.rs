@@ -148,7 +148,7 @@ pub struct Finished {
     /// Lines of the log for which there was no room on the disk.
     #[serde(default)]
     pub unlogged: u64,
-    /// Records that were lost.
+    /// Records that were lost, as [`told_lost`](crate::told_lost) says it.
     #[serde(default)]
     pub lost: u64,
     /// Resources that the program used.

@@ -7,6 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, record};
 use crate::model::Chunk;
 
+/// Says how many records were lost. They are counted by their room: where there are events of probes (`events`), whose sizes
+/// differ, nobody knows how many they were.
+#[must_use]
+pub fn told_lost(count: u64, events: bool) -> String {
+    match events {
+        false => format!("{count} records were lost"),
+        true => format!(
+            "about {count} records were lost (they are counted by their room, and events differ in size)"
+        ),
+    }
+}
+
 /// Bytes of records read so far; see [`bytes_read`].
 static BYTES_READ: AtomicU64 = AtomicU64::new(0);
 

@@ -243,10 +243,14 @@ fn text(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
         ),
     ]);
     let process = rows.len();
+    let lost = match counts.lost > 0 && !trace.probes.is_empty() {
+        true => format!("about {}", counts.lost),
+        false => counts.lost.to_string(),
+    };
     rows.extend([
         ("events", counts.events.to_string()),
         ("calls", counts.calls.to_string()),
-        ("lost records", counts.lost.to_string()),
+        ("lost records", lost),
         ("bytes", trace.bytes.to_string()),
         (
             "clock",

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use anyhow::{Result, bail};
+use hodo_trace::told_lost;
 use serde_json::json;
 
 use crate::format::{Color, duration};
@@ -231,7 +232,8 @@ pub fn report(options: &ReportOptions, out: &mut dyn Write) -> Result<()> {
         .lost
         .max(source.trace.info.finished.as_ref().map_or(0, |f| f.lost));
     if lost > 0 {
-        eprintln!("hodo: {lost} records were lost: the figures are too low");
+        let told = told_lost(lost, !source.trace.probes.is_empty());
+        eprintln!("hodo: {told}: the figures are too low");
     }
     sort(&mut rows, &keys);
     if options.format == ReportFormat::Json {

@@ -165,6 +165,9 @@ fn directory(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// The number in the help of `--depth`.
+const _: () = assert!(hodo_trace::format::tcb::MAX_DEPTH == 85);
+
 /// Reads a depth.
 fn depth(text: &str) -> Result<u32, String> {
     match text.parse() {
@@ -251,7 +254,8 @@ pub struct Common {
     pub notrace: Vec<String>,
     /// Calls at most so deep
     ///
-    /// Counted from the functions of --filter, if there are any.
+    /// Counted from the functions of --filter, if there are any. While it is recorded, at most 85 levels are counted: deeper ones
+    /// are left out when the trace is read.
     #[arg(short = 'D', long, value_name = "DEPTH", value_parser = depth)]
     pub depth: Option<u32>,
     /// No calls shorter than this (as 10us, 1ms)

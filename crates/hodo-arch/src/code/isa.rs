@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::readers::{Kind, Steps, Sweep};
-use super::{EntryFacts, LinkUse, Origin};
+use super::{EntryFacts, LinkUse, Origin, SlotCall};
 use crate::{Via, riscv64, x86_64};
 
 /// An instruction set.
@@ -299,6 +299,25 @@ impl Isa {
         match self {
             Self::X86_64 => 6,
             Self::Riscv64 => 12,
+        }
+    }
+
+    /// Where code may load a register from memory for a call by it, by addresses of the two instructions and of the memory.
+    #[must_use]
+    pub fn slot_loads(self, code: &[u8], addr: u64) -> Vec<(u64, u64)> {
+        match self {
+            // One instruction does all.
+            Self::X86_64 => Vec::new(),
+            Self::Riscv64 => riscv64::slots::loads(code, addr),
+        }
+    }
+
+    /// The call or jump by what the instructions at the start of `code` load, if nothing else uses it.
+    #[must_use]
+    pub fn slot_call(self, code: &[u8], addr: u64) -> Option<SlotCall> {
+        match self {
+            Self::X86_64 => None,
+            Self::Riscv64 => riscv64::slots::called(code, addr),
         }
     }
 

@@ -34,6 +34,17 @@ pub enum Flow {
     Invalid,
 }
 
+/// A call or jump by a register that was loaded from a slot just before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotCall {
+    /// The register.
+    pub register: u8,
+    /// The address behind the call or jump.
+    pub end: u64,
+    /// It is a call.
+    pub call: bool,
+}
+
 /// How a function returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {

@@ -95,3 +95,22 @@ pub enum Test {
     /// 1 if a text fits a pattern as a whole.
     Fits(Text, Vec<Atom>),
 }
+
+impl Test {
+    /// Whether computing it leaves alone the register that the other operand of an operator waits in.
+    pub(crate) const fn is_leaf(&self) -> bool {
+        matches!(
+            self,
+            Self::Number(_) | Self::Value(..) | Self::Thread(_) | Self::Processor(_)
+        )
+    }
+}
+
+/// The number of the word in the frame where a value is kept; these are kept, as bits by their numbers.
+pub(crate) fn kept_at(keeps: u64, value: usize) -> Option<usize> {
+    if value >= 64 {
+        return None;
+    }
+    let below = keeps & ((1 << value) - 1);
+    (keeps >> value & 1 == 1).then_some(below.count_ones() as usize)
+}

@@ -75,6 +75,8 @@ enum Held {
     Own,
     /// The same, taken back from the stack.
     Back,
+    /// The address behind the last call. A return does not go there, for it would do so for ever: such a call does not return.
+    Call,
     /// Something else.
     Other,
 }
@@ -123,10 +125,11 @@ pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
             }
             *mark |= bit;
             let (reads, writes) = insn.general();
-            if held != Held::Other && reads & 1 << RA != 0 && !is_usual(&insn) {
+            let own = matches!(held, Held::Own | Held::Back);
+            if own && reads & 1 << RA != 0 && !is_usual(&insn) {
                 found.reads.push(insn.addr);
             }
-            if held != Held::Other && insn.kind == Kind::Store(8) && insn.rs2() == RA {
+            if own && insn.kind == Kind::Store(8) && insn.rs2() == RA {
                 found.saves.push((
                     insn.addr,
                     match scanned.slot {
@@ -156,9 +159,13 @@ pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
             }
             if writes & 1 << RA != 0 {
                 let restores = matches!(insn.kind, Kind::Load(8))
-                    && matches!(insn.rs1(), SP | FRAME)
+                    && is_saved_place(&insn, imm_i(insn.word))
                     && insn.rd() == RA;
-                held = if restores { Held::Back } else { Held::Other };
+                held = match scanned.flow {
+                    _ if restores => Held::Back,
+                    Flow::Call(_) | Flow::IndirectCall => Held::Call,
+                    _ => Held::Other,
+                };
             }
         }
     }
@@ -166,6 +173,11 @@ pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
     found.reads.dedup();
     found.leads_on &= takes_more_than_arguments(code, addr);
     found
+}
+
+/// Whether a load or store by this distance may be one of what the function saves: by the stack pointer, or below the frame's start.
+fn is_saved_place(insn: &Insn, distance: i64) -> bool {
+    insn.rs1() == SP || insn.rs1() == FRAME && distance < 0
 }
 
 /// Whether an instruction that reads `ra` saves it on the stack or jumps by it.

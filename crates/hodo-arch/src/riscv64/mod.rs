@@ -36,6 +36,7 @@ mod rows;
 pub mod scan;
 mod sequences;
 pub mod simulate;
+pub mod slots;
 pub mod steps;
 pub mod stub;
 mod text;

@@ -14,7 +14,7 @@ use super::relocate::{Options, RelocateError, Relocated, choose, relocate};
 use super::rows::Kind;
 use super::scan::{Flow, Scanned, Sweep};
 use super::stub::Body;
-use super::track::{Row, State, Step, Then, add_row, pushed, rows};
+use super::track::{Row, Rule, State, Step, Then, add_row, pushed, rows};
 use super::{FAR, JUMP, KEEP};
 use crate::Via;
 pub use crate::patch::{Displaced, Through, Window};
@@ -138,13 +138,25 @@ pub fn trap_entry(stub: u64, via: Via) -> u64 {
     }
 }
 
-/// What stands before a stub for [`trap_entry`].
-pub fn before_stub(code: &mut Code<'_>, via: Via) {
-    if let Via::Kept(register) = via {
-        // The stub itself is where it was to be.
-        code.breakpoints(16 - KEEP as usize);
-        keep(code, register);
-    }
+/// What stands before a stub for [`trap_entry`]. Returns where the frame is in it.
+#[must_use]
+pub fn before_stub(code: &mut Code<'_>, via: Via) -> Vec<Row> {
+    let Via::Kept(register) = via else {
+        return Vec::new();
+    };
+    // The stub itself is where it was to be.
+    code.breakpoints(16 - KEEP as usize);
+    let start = code.offset();
+    keep(code, register);
+    // The first instruction lowers the stack, in two bytes.
+    let row = |(at, bytes)| Row {
+        at,
+        rule: Rule::Lowered {
+            bytes,
+            shadow: false,
+        },
+    };
+    [(start, 0), (start + 2, 16)].map(row).into()
 }
 
 /// What a long jump to a call takes, where so many registers are dead; nothing if there can be none. A call overwrites its link.
@@ -326,6 +338,7 @@ pub fn lead_through(at: u64, stub: u64, through: Through, len: u8) -> Option<Vec
             }
             code.jump_and_link(stub, Reach::Pair, RA, RA).ok()?;
         }
+        Through::Loaded(register) => code.address(register, stub, Reach::Pair).ok()?,
     }
     Some(bytes)
 }
@@ -344,7 +357,7 @@ pub fn registers_through(through: Through) -> Registers {
         free_behind: FREE_BEHIND,
         via: match through {
             Through::Entry => Via::Free(TARGET),
-            Through::Call => Via::Nothing,
+            Through::Call | Through::Loaded(_) => Via::Nothing,
             Through::Jump => Via::Free(LINK),
         },
     }

@@ -30,6 +30,7 @@ use super::rows::Kind;
 use super::scan::Flow;
 use super::steps::{FIXED, Immovable, immovable_alone};
 use crate::Via;
+pub use crate::relocate::Moved;
 
 /// How code is moved.
 #[derive(Clone, Copy)]
@@ -40,7 +41,8 @@ pub struct Options<'a> {
     /// [`dead_registers`](super::liveness::dead_registers) finds them.
     pub dead: &'a dyn Fn(u64) -> u32,
     /// Where what leaves the code at the instruction at an address goes if none is dead: a place that takes [`KEPT`] from the stack and
-    /// jumps to where that leads, as [`patch::pad`](super::patch::pad) writes it.
+    /// jumps to where that leads, as [`patch::pad`](super::patch::pad) writes it. A call through its own link register has one
+    /// where an instruction before it tells where it leads.
     pub pads: &'a dyn Fn(u64) -> Option<u64>,
     /// What moved calls return to.
     pub link: Link,
@@ -133,15 +135,6 @@ impl fmt::Display for RelocateError {
 }
 
 impl core::error::Error for RelocateError {}
-
-/// Where one instruction went. Offsets are from the starts of the original and of the moved code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moved {
-    /// Offset in the original.
-    pub old: usize,
-    /// Offset in the moved code.
-    pub new: usize,
-}
 
 /// Moved code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -261,6 +254,7 @@ impl Piece {
             Form::Jump { inside, .. } => jump(inside),
             Form::Call { inside, .. } if options.link == Link::Moved => jump(inside),
             Form::Call { inside, .. } => reach.address_len() + jump(inside),
+            Form::IndirectCall if self.pad.is_some() => reach.address_len() + jump(false),
             Form::IndirectCall => {
                 let copy = if self.insn.rd() == self.insn.rs1() {
                     4
@@ -313,16 +307,12 @@ fn layout(
         if let Some(except) = piece.needs(options) {
             // A register that the instruction reads is not dead; one that only holds its result may be.
             let dead = (options.dead)(insn.addr) & !except & !insn.reads().x;
-            let pad = || match piece.form {
-                Form::IndirectCall => None,
-                _ => (options.pads)(insn.addr),
-            };
             (piece.register, piece.pad) = match choose(dead) {
                 Some(register) => (register, None),
-                None => (
-                    KEPT,
-                    Some(pad().ok_or(RelocateError::NoRegister { offset })?),
-                ),
+                None => {
+                    let pad = (options.pads)(insn.addr);
+                    (KEPT, Some(pad.ok_or(RelocateError::NoRegister { offset })?))
+                }
             };
         }
         offset += usize::from(insn.len);
@@ -451,6 +441,11 @@ pub fn relocate_apart(
                 }
                 .map_err(out_of_range)?;
             }
+            // Where it leads is known by an instruction before it.
+            Form::IndirectCall if piece.pad.is_some() => out
+                .address(link, insn.end(), reach)
+                .and_then(|()| leave(&mut out, 0, reach))
+                .map_err(out_of_range)?,
             Form::IndirectCall => {
                 let (base, distance) = if link == insn.rs1() {
                     out.word(i(OP_IMM, 0, register, link, imm_i(insn.word)));

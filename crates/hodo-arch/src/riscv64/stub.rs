@@ -21,10 +21,15 @@
 //!
 //! `ra` is free from the store to the shadow on, and in the exit half. The other registers are those that the planner has found
 //! free; where they are too few, some are kept on the stack below S, with the stack pointer lowered first: there is no red zone, and
-//! signal handlers build their frames below the stack pointer. No vector or floating-point register is used.
+//! signal handlers build their frames below the stack pointer. No vector or floating-point register is used. Two beside `ra` are enough
+//! where nothing is filtered: the address of the control block is fetched again where it was needed for something else, which takes one
+//! instruction, and a register that is kept takes two.
 //!
 //! Whether a return address leads to an exit half, the upper half of the instruction there tells nearly always at once. Where it
 //! has the same value by chance, the agent compares the address with those of islands.
+//!
+//! Whether there is a shadow, the lowered stack pointer tells: [`Layout::shadow_top`] is far enough below the end. What lies near
+//! the ends is the agent's to say.
 //!
 //! A record takes the bits of S from bit 4 on. Calls do without a mask: S is a multiple of 16 by the calling convention. Go, of whose
 //! functions only the entries are recorded, does not keep to that.
@@ -43,7 +48,7 @@ use crate::track::{Row, Rule};
 
 use super::emit::{Code, Pending, Reach};
 use super::encode::{LOAD, i};
-use super::ops::{BEQ, BGEU};
+use super::ops::{BEQ, BGEU, BLTU};
 use super::registers::{RA, SP, TP, ZERO};
 use scratch::Scratch;
 use slow::{Slow, Then};
@@ -63,7 +68,8 @@ fn return_mark(layout: &Layout) -> i32 {
     return_point(layout, ZERO).cast_signed() >> 16
 }
 
-/// The registers of a half: the control block's address; two more; the time; one that is free when a record is put together.
+/// The registers of a half: the control block's address; two more; the time; one that is free when a record is put together. Where the
+/// two are the same, the control block's address is lost at each record, for its register has the limit there.
 #[derive(Debug, Clone, Copy)]
 struct Hot {
     block: u8,
@@ -79,6 +85,17 @@ enum Info {
     Number(u32),
     /// A word behind the exit half, found from the return point, which `ra` still has.
     Word,
+}
+
+impl Records {
+    /// Whether there is more to do than to record all calls.
+    fn is_filtered(&self) -> bool {
+        self.depth.is_some()
+            || self.check.is_some()
+            || self.shortest.is_some()
+            || self.switch.is_some()
+            || self.scope == Scope::Filter
+    }
 }
 
 struct Stub<'s, 'c> {
@@ -184,8 +201,13 @@ impl Stub<'_, '_> {
     fn entry(&mut self) -> Pending {
         let Records { timed, exit, .. } = *self.records;
         // The link register is free only if it is in the shadow.
-        let fourth = self.records.depth.is_some() || exit.is_none() && timed;
-        self.take_registers(if fourth { 4 } else { 3 });
+        let need = match (self.records.is_filtered(), exit) {
+            (false, Some(_)) => 2,
+            (false, None) => 3,
+            (true, None) if timed => 4,
+            (true, _) => 3 + usize::from(self.records.depth.is_some()),
+        };
+        self.take_registers(need);
         let mut hot = self.hot();
         self.code.word(return_point(self.layout, hot.block));
         self.filters(hot);
@@ -280,17 +302,23 @@ impl Stub<'_, '_> {
         }
     }
 
-    /// The registers that were made ready. Without a fourth one, time comes later, and what is not needed any more is spare.
+    /// The registers that were made ready. Where there is none for the time, it comes later, and what is not needed any more is spare.
     fn hot(&self) -> Hot {
-        let get = |index| self.scratch.get(index);
-        let [block, a, b] = [0, 1, 2].map(|index| get(index).unwrap_or(ZERO));
-        let fourth = get(3).unwrap_or(block);
+        let mut rest = (0..).map_while(|index| self.scratch.get(index));
+        let mut next = || rest.next();
+        let block = next().unwrap_or(ZERO);
+        let a = next().unwrap_or(ZERO);
+        let b = match self.records.is_filtered() {
+            true => next().unwrap_or(ZERO),
+            false => a,
+        };
+        let last = next().unwrap_or(block);
         Hot {
             block,
             a,
             b,
-            time: fourth,
-            spare: fourth,
+            time: last,
+            spare: last,
         }
     }
 
@@ -307,25 +335,30 @@ impl Stub<'_, '_> {
     fn find_tail(&mut self, hot: Hot) {
         let load = self.code.here();
         self.code.lh(hot.a, 2, RA);
-        self.code.li(hot.b, return_mark(self.layout));
-        let pending = self.code.branch_forward(BEQ, hot.a, hot.b);
+        let mark = i64::from(return_mark(self.layout));
+        self.code.addi(hot.a, hot.a, -mark);
+        let pending = self.code.branch_forward(BEQ, hot.a, ZERO);
         let words = vec![self.records.tail];
         // What cannot be read is no island.
         self.faults.push((load, self.code.here()));
-        self.slow(pending, self.runtime.tail, hot, words, Then::Pass);
+        self.slow(vec![pending], self.runtime.tail, hot, words, Then::Pass);
     }
 
     /// Where no shadow is to be had, the entry alone is recorded.
     fn find_shadow(&mut self, hot: Hot) {
-        let Hot { block, a, b, .. } = hot;
-        let (lo, len) = (self.layout.shadow_lo.into(), self.layout.shadow_len.into());
-        self.code.ld(b, lo, block);
-        let stack = self.stack(a);
-        self.code.sub(a, stack, b);
-        self.code.ld(b, len, block);
-        let pending = self.code.branch_forward(BGEU, a, b);
+        let Hot { block, b, .. } = hot;
+        self.code.ld(b, self.layout.shadow_lo.into(), block);
+        let below = self.code.branch_forward(BLTU, SP, b);
+        self.code.ld(b, self.layout.shadow_top.into(), block);
+        let above = self.code.branch_forward(BGEU, SP, b);
         let words = vec![self.records.entry];
-        self.slow(pending, self.runtime.shadow, hot, words, Then::Pass);
+        self.slow(
+            vec![below, above],
+            self.runtime.shadow,
+            hot,
+            words,
+            Then::Pass,
+        );
     }
 
     fn put_into_shadow(&mut self, hot: Hot) {
@@ -350,7 +383,18 @@ impl Stub<'_, '_> {
         self.code.rdtime(time);
         self.code.ld(b, self.layout.epoch_end.into(), block);
         let pending = self.code.branch_forward(BGEU, time, b);
-        self.slow(pending, self.runtime.epoch, hot, Vec::new(), Then::Back);
+        self.slow(
+            vec![pending],
+            self.runtime.epoch,
+            hot,
+            Vec::new(),
+            Then::Back,
+        );
+    }
+
+    /// The address of the control block, once more.
+    fn fetch_block(&mut self, block: u8) {
+        self.code.word(return_point(self.layout, block));
     }
 
     /// Appends a record. Returns where the instruction is that loads a word, for [`Info::Word`].
@@ -365,39 +409,69 @@ impl Stub<'_, '_> {
         // One instruction, so a signal handler that records gets a place of its own.
         self.code.li(b, self.layout.record_size as i32);
         self.code.amoadd_d(a, b, block);
-        self.code.ld(b, self.layout.limit.into(), block);
-        let pending = self.code.branch_forward(BGEU, a, b);
-        self.slow(pending, self.runtime.chunk, hot, Vec::new(), Then::Back);
+        let other = if a == b { block } else { b };
+        self.code.ld(other, self.layout.limit.into(), block);
+        let pending = self.code.branch_forward(BGEU, a, other);
+        self.slow(
+            vec![pending],
+            self.runtime.chunk,
+            hot,
+            Vec::new(),
+            Then::Back,
+        );
         // The upper half comes last: what has none is no record yet.
         self.code
             .sw(if self.records.timed { time } else { ZERO }, 0, a);
         let shift = self.layout.sp_shift;
         let at = match info {
+            Info::Number(info) if self.records.exit.is_some() => {
+                self.number(info, spare, other);
+                None
+            }
             Info::Number(info) => {
-                self.code.li(b, info.cast_signed());
                 let stack = self.stack(spare);
-                if self.records.exit.is_some() {
-                    self.code.slli(spare, stack, shift);
-                } else {
-                    self.code.srli(spare, stack, ALIGNED);
-                    self.code.slli(spare, spare, shift + ALIGNED);
-                }
-                self.code.or(b, b, spare);
+                self.code.srli(spare, stack, ALIGNED);
+                self.code.slli(spare, spare, shift + ALIGNED);
+                self.code.li(other, info.cast_signed());
+                self.code.or(spare, spare, other);
                 None
             }
             Info::Word => {
                 let at = self.code.offset();
                 self.code.lw(RA, 0, RA);
-                let stack = self.stack(b);
-                self.code.slli(b, stack, shift);
-                self.code.or(b, b, RA);
+                let stack = self.stack(other);
+                self.code.slli(other, stack, shift);
+                self.code.or(spare, RA, other);
                 Some(at)
             }
         };
-        self.code.sw(b, 4, a);
+        self.code.sw(spare, 4, a);
         at
+    }
+
+    /// `register` = the upper half of a record, by way of another one. How far the stack is lowered is in the numbers already: they are
+    /// added, and what S has in its low bits is 0. So these can have the record's kind.
+    fn number(&mut self, info: u32, register: u8, other: u8) {
+        let shift = self.layout.sp_shift;
+        let (high, low) = (info >> shift, info & ((1 << shift) - 1));
+        if low < 1 << 11 && high < 1 << ALIGNED {
+            let mut from = SP;
+            let more = i64::from(self.lowered) + i64::from(high);
+            if more != 0 {
+                self.code.addi(register, SP, more);
+                from = register;
+            }
+            self.code.slli(register, from, shift);
+            self.code.addi(register, register, low.into());
+        } else {
+            let lowered = u32::from(self.lowered) << shift;
+            let info = info.wrapping_add(lowered);
+            self.code.li(register, info.cast_signed());
+            self.code.slli(other, SP, shift);
+            self.code.add(register, register, other);
+        }
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::riscv64) mod tests;

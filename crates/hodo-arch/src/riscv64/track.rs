@@ -246,6 +246,17 @@ pub(super) fn add_row(rows: &mut Vec<Row>, at: u32, rule: Rule) {
 /// The rows of code at an address, none of which is left but by returns and jumps; calls come back. `entries`: offsets.
 #[must_use]
 pub fn code_rows(code: &[u8], address: u64, entries: &[(u32, State)]) -> Vec<Row> {
+    followed(code, address, entries, true)
+}
+
+/// The rows of the function that begins with this code, as far as jumps and branches within it lead.
+#[must_use]
+pub fn function_rows(code: &[u8], address: u64) -> Vec<Row> {
+    followed(code, address, &[(0, State::ENTRY)], false)
+}
+
+/// `within`: functions that the code has within are entered, too.
+fn followed(code: &[u8], address: u64, entries: &[(u32, State)], within: bool) -> Vec<Row> {
     let scanned: Vec<_> = Sweep::new(code, address).collect();
     let index = |at: u64| {
         scanned
@@ -277,6 +288,7 @@ pub fn code_rows(code: &[u8], address: u64, entries: &[(u32, State)]) -> Vec<Row
         };
         Some((index(at)?, State::ENTRY))
     });
+    let functions = functions.filter(|_| within);
     let entries: Vec<_> = entries
         .iter()
         .filter_map(|&(at, state)| Some((index(address + u64::from(at))?, state)))

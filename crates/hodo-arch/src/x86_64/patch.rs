@@ -74,7 +74,10 @@ pub fn trap_entry(stub: u64, _: Via) -> u64 {
 }
 
 /// What stands before a stub for [`trap_entry`]: nothing.
-pub fn before_stub(_: &mut Code<'_>, _: Via) {}
+#[must_use]
+pub fn before_stub(_: &mut Code<'_>, _: Via) -> Vec<Row> {
+    Vec::new()
+}
 
 /// What a long jump to a call takes, where so many registers are dead; nothing if there can be none.
 #[must_use]
@@ -157,6 +160,8 @@ pub fn lead_through(at: u64, stub: u64, through: Through, _: u8) -> Option<Vec<u
         Through::Call => [&[0x67], &stub::call(at + 1, stub)[..]].concat(),
         Through::Jump => [&[0x67], &stub::jump(at + 1, stub)[..]].concat(),
         Through::Entry => stub::jump(at, stub),
+        // Calls need no register.
+        Through::Loaded(_) => return None,
     })
 }
 

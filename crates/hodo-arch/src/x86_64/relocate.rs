@@ -5,6 +5,7 @@
 
 use super::scan::is_nop;
 use super::track::{self, Row, State, Step, Then};
+pub use crate::relocate::Moved;
 use alloc::vec::Vec;
 use core::fmt;
 use iced_x86::{
@@ -55,15 +56,6 @@ impl fmt::Display for RelocateError {
 }
 
 impl core::error::Error for RelocateError {}
-
-/// Where one instruction went. Offsets are from the starts of the original and of the moved code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moved {
-    /// Offset in the original.
-    pub old: usize,
-    /// Offset in the moved code.
-    pub new: usize,
-}
 
 /// Moved code.
 #[derive(Debug, Clone, PartialEq, Eq)]

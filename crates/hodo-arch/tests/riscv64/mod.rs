@@ -1,13 +1,17 @@
 //! What tests of RISC-V share: numbers that look random, and what GNU's disassembler says of code.
 #![allow(dead_code)]
 
+#[path = "../../../hodo-tests/src/skipped.rs"]
+mod skipped;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use object::{Object, ObjectSection};
+use skipped::skip;
 
 /// The disassembler.
 pub const OBJDUMP: &str = "riscv64-linux-gnu-objdump";
@@ -41,21 +45,6 @@ pub struct Line {
     pub len: usize,
     pub name: String,
     pub operands: String,
-}
-
-/// Notes that a test was not run: on stderr, and where `scripts/test.sh` shows it.
-fn skip(reason: &str) {
-    let thread = std::thread::current();
-    let line = format!("{}: {reason}\n", thread.name().unwrap_or("?"));
-    eprint!("skipped: {line}");
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    fs::create_dir_all(directory).expect("a directory for tests");
-    fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(directory.join("skipped.txt"))
-        .and_then(|mut file| file.write_all(line.as_bytes()))
-        .expect("skipped.txt can be written");
 }
 
 /// Whether there is no disassembler to ask, which is said then.

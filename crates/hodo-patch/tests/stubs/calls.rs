@@ -144,11 +144,15 @@ fn recursion_is_counted_and_read() {
 
 #[test]
 fn records_have_bits_of_the_stack_pointer() {
-    for (via, before, behind) in registers() {
+    let more = [0, 2100, 4090];
+    for ((via, before, behind), more) in registers().flat_map(|set| more.map(|more| (set, more))) {
         let mut world = World::new(timed(), 2);
         world.enter(1);
+        // Small numbers and large ones are put into records in different ways.
+        world.names((0..more).map(|name| format!("{name}")));
         world.trace(&all(via, before, behind));
         outer(1, 2);
+        assert_eq!(world.text(1), "+outer +leaf -leaf -outer", "{more}");
         let sp = |index: usize| world.records(1)[index].sp;
         // leaf is called with 16 bytes more on the stack.
         assert_eq!((sp(0), sp(1)), (sp(3), sp(2)));

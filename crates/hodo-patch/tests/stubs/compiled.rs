@@ -2,14 +2,12 @@
 //! near the island and far from it.
 
 use std::ffi::CString;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use hodo_patch::{Sites, Traced};
-use hodo_plan::model::{Plan, PlanOptions, SitePlan, Tactic};
+use hodo_plan::model::{Plan, PlanOptions, PlannedFunction, SitePlan, Tactic};
 
-use crate::leads::follow;
+use crate::skipped::skip;
 use crate::world::{World, timed};
 
 /// What one call of everything records. A function that is jumped to leaves the frame of the one that jumps.
@@ -33,7 +31,7 @@ fn compile(name: &str, compiler: &[&str], flags: &[&str]) -> Option<PathBuf> {
                 true
             }
             Err(error) => {
-                eprintln!("skipped: {program}: {error}");
+                skip(&format!("with {program}: {error}"));
                 false
             }
         }
@@ -83,14 +81,16 @@ impl Library {
         }
     }
 
+    /// Its functions that are called, by what their names have behind the common prefix.
+    fn ours(&self) -> impl Iterator<Item = (&str, &PlannedFunction)> {
+        let all = self.plan.functions.iter();
+        all.filter_map(|function| Some((function.name.strip_prefix("shape_")?, function)))
+    }
+
     fn sites(&self) -> impl Iterator<Item = (&str, &SitePlan)> {
-        let ours = self.plan.functions.iter();
-        ours.filter_map(|function| {
-            let name = function.name.strip_prefix("shape_")?;
-            match &function.outcome {
-                Ok(site) => Some((name, site)),
-                Err(reason) => panic!("{name}: {reason}"),
-            }
+        self.ours().map(|(name, function)| match &function.outcome {
+            Ok(site) => (name, site),
+            Err(reason) => panic!("{name}: {reason}"),
         })
     }
 
@@ -98,29 +98,7 @@ impl Library {
     fn run(&self, mut world: World, case: &str) {
         world.enter(1);
         let expected = (self.all)(3);
-        let is_ours = |name: &str| name.starts_with("shape_");
-        let functions = self.plan.functions.iter().filter(|f| is_ours(&f.name));
-        let names = self.sites().map(|(name, _)| name.to_owned());
-        let ids = world.names(names.collect::<Vec<_>>().into_iter());
-        let traced: Vec<_> = functions
-            .zip(ids)
-            .map(|(function, id)| Traced {
-                function,
-                id,
-                filter: false,
-            })
-            .collect();
-        let sites = Sites {
-            functions: &traced,
-            libcalls: &[],
-            nops: &self.plan.nops,
-            regions: &[],
-        };
-        // Its code is in the file where it is in memory.
-        let code = |range: Range<u64>| self.file.get(range.start as usize..range.end as usize);
-        world.add(sites, self.bias, &code);
-        assert_eq!(world.patches.failed, [], "{case}");
-        follow(&world.patches);
+        world.trace_planned((&self.plan, &self.file), self.bias, self.ours(), &[]);
         assert_eq!((self.all)(3), expected, "{case}");
         assert_eq!(world.text(1), RECORDS, "{case}");
         world.restore();
@@ -184,4 +162,12 @@ fn code_without_short_instructions_is_traced() {
     check(GCC, &["-march=rv64g", "-mabi=lp64d"], 0);
     let room = "-fpatchable-function-entry=2";
     check(GCC, &["-march=rv64g", "-mabi=lp64d", room], 8);
+}
+
+#[test]
+fn functions_that_let_helpers_save_registers_are_traced() {
+    check(GCC, &["-Os", "-msave-restore"], 0);
+    check(CLANG, &["-Os", "-msave-restore"], 0);
+    let room = "-fpatchable-function-entry=4";
+    check(GCC, &["-Os", "-msave-restore", room], 8);
 }

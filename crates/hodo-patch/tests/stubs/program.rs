@@ -1,10 +1,8 @@
 //! This program as the planner sees it: functions that a compiler has made, and calls into shared libraries.
 
 use std::hint::black_box;
-use std::ops::Range;
 
 use hodo_arch::code::Isa;
-use hodo_patch::{Sites, Traced, TracedCall};
 use hodo_plan::model::{LibcallSite, Plan, PlanOptions, PlannedFunction, Tactic};
 use hodo_trace::format::tcb;
 use hodo_trace::{Left, Step};
@@ -114,38 +112,10 @@ fn recorded(
 ) -> (String, String) {
     let bias = bias(plan);
     let block = world.enter(1);
-    let ids = world.names(functions.iter().map(|function| function.name.clone()));
-    let traced: Vec<_> = functions
+    let named = functions
         .iter()
-        .zip(ids)
-        .map(|(function, id)| Traced {
-            function,
-            id,
-            filter: false,
-        })
-        .collect();
-    let ids = world.names(calls.iter().map(|call| call.name.clone()));
-    let libcalls: Vec<_> = calls
-        .iter()
-        .zip(ids)
-        .map(|(site, id)| TracedCall {
-            site,
-            id,
-            filter: false,
-        })
-        .collect();
-    // Segments of code are at the same offsets in the file.
-    let code = |range: Range<u64>| file.get(range.start as usize..range.end as usize);
-    let sites = Sites {
-        functions: &traced,
-        libcalls: &libcalls,
-        nops: &plan.nops,
-        regions: &[],
-    };
-    world.add(sites, bias, &code);
-    assert_eq!(world.patches.failed, []);
-    // Where no memory is near enough.
-    crate::leads::follow(&world.patches);
+        .map(|&function| (&*function.name, function));
+    world.trace_planned((plan, file), bias, named, calls);
     let found = work();
     world.restore();
     assert_eq!(world.get(block + tcb::BAD_FRAMES), 0);

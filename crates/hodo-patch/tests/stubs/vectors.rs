@@ -5,6 +5,7 @@ use std::arch::{asm, global_asm};
 use hodo_arch::Via;
 use hodo_patch::Recording;
 
+use crate::skipped::skip;
 use crate::world::{World, address, site, timed};
 
 global_asm!(
@@ -15,6 +16,16 @@ global_asm!(
     .option norvc
 
     # Behind five words of control registers and three that are free, there are the vector registers, one after the other.
+    .macro TEST_VECTORS_EACH instruction, base
+    csrwi vstart, 0
+    csrr t1, vlenb
+    slli t1, t1, 3
+    addi t2, \base, 64
+    .irp number, 0, 8, 16, 24
+    \instruction v\number, (t2)
+    add t2, t2, t1
+    .endr
+    .endm
     .macro TEST_VECTORS_SAVE base
     csrr t0, vl
     sd t0, 0(\base)
@@ -26,24 +37,10 @@ global_asm!(
     sd t0, 24(\base)
     csrr t0, vstart
     sd t0, 32(\base)
-    csrwi vstart, 0
-    csrr t1, vlenb
-    slli t1, t1, 3
-    addi t2, \base, 64
-    .irp number, 0, 8, 16, 24
-    vs8r.v v\number, (t2)
-    add t2, t2, t1
-    .endr
+    TEST_VECTORS_EACH vs8r.v, \base
     .endm
     .macro TEST_VECTORS_LOAD base
-    csrwi vstart, 0
-    csrr t1, vlenb
-    slli t1, t1, 3
-    addi t2, \base, 64
-    .irp number, 0, 8, 16, 24
-    vl8re8.v v\number, (t2)
-    add t2, t2, t1
-    .endr
+    TEST_VECTORS_EACH vl8re8.v, \base
     ld t0, 0(\base)
     ld t1, 8(\base)
     vsetvl zero, t0, t1
@@ -122,7 +119,7 @@ fn state(control: [u64; 5], len: usize, seed: u8) -> Vec<u8> {
 #[test]
 fn vectors_are_left_alone_at_entry_and_return() {
     let Some(len) = vector_len() else {
-        println!("skipped: no vector registers");
+        skip("this processor has no vector registers");
         return;
     };
     // 32 bits, two registers, the rest undisturbed; 8 bits, one register. Rounding modes, saturation, flags of floating point.

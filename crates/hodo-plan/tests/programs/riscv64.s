@@ -65,6 +65,68 @@
 	ret
 	end	reads_all
 
+# No register is free, what follows cannot be moved, and a loop leads to the instructions that a jump displaces behind its bytes.
+	func	loops_behind
+	xori	a0, a0, 1
+	xori	a0, a0, 2
+	xori	a0, a0, 3
+1:	xori	a1, a1, 1
+	xori	a0, a0, 5
+	bnez	a1, 1b
+	fence.i
+	add	a0, a0, t0
+	ret
+	end	loops_behind
+
+# What is behind a call that does not return is come to from elsewhere.
+	func	stops
+	bltz	a0, 2f
+	beqz	a0, 1f
+	addi	a0, a0, 7
+	ret
+1:	addi	sp, sp, -16
+	sd	ra, 8(sp)
+	call	abort@plt
+2:	neg	a0, a0
+	ret
+	end	stops
+
+# The link register has an argument of the stack meanwhile.
+	func	arguments
+	addi	sp, sp, -32
+	sd	ra, 24(sp)
+	sd	s0, 16(sp)
+	addi	s0, sp, 32
+	ld	ra, 0(s0)
+	add	a0, a0, ra
+	ld	ra, 24(sp)
+	ld	s0, 16(sp)
+	addi	sp, sp, 32
+	ret
+	end	arguments
+
+# A table of distances from a place behind leads to its second instruction.
+	func	distances
+	addi	a0, a0, 100
+1:	addi	a0, a0, 200
+	slli	a1, a1, 2
+	lla	a4, .Ldistances
+	add	a4, a4, a1
+	lw	a5, 0(a4)
+	lla	a3, 2f
+	add	a5, a5, a3
+	li	a1, 1
+	jr	a5
+2:	addi	a0, a0, 300
+	ret
+	.section .rodata
+	.balign	4
+.Ldistances:
+	.word	1b - 2b
+	.word	0
+	.text
+	end	distances
+
 # Helpers of compilers that save registers are called by t0.
 	func	save
 	addi	sp, sp, -16

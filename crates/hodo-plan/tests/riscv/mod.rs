@@ -1,22 +1,31 @@
 //! RISC-V files for tests.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+#[path = "../../../hodo-tests/src/skipped.rs"]
+mod skipped;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use object::{Object, ObjectSymbol};
+use skipped::skip;
 
 const COMPILER: &str = "riscv64-linux-gnu-gcc";
 
 /// Compiles or assembles a program; nothing if there is no compiler.
 pub fn compile(name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    compile_with(COMPILER, name, source, flags)
+}
+
+/// The same by another compiler.
+pub fn compile_with(compiler: &str, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("riscv64");
     std::fs::create_dir_all(&directory).expect("a directory for programs");
     let file = directory.join(format!("{name}-{}", std::process::id()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
         .join(source);
-    let output = Command::new(COMPILER)
+    let output = Command::new(compiler)
         .stdin(Stdio::null())
         .arg("-O2")
         .args(flags)
@@ -27,7 +36,9 @@ pub fn compile(name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let output = match output {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("skipped: {COMPILER}: {error}; scripts/cross.sh installs it");
+            skip(&format!(
+                "{compiler}: {error}; scripts/cross.sh installs it"
+            ));
             return None;
         }
     };
@@ -57,7 +68,9 @@ pub fn libraries() -> Vec<PathBuf> {
     .collect();
     files.retain(|file| file.exists());
     if files.is_empty() {
-        eprintln!("skipped: no library of {COMPILER}; scripts/cross.sh installs it");
+        skip(&format!(
+            "there is no library of {COMPILER}; scripts/cross.sh installs it"
+        ));
     }
     files
 }

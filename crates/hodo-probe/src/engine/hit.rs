@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::arch::{self, Context, Registers, common};
+use super::arch::{self, Context, Registers};
 use super::islands;
 use super::layout::{Handler, Node, Thread};
 use super::signals::{self, Info};
@@ -89,7 +89,7 @@ fn call(thread: &Thread, site: &Site, registers: &mut Registers, after: bool) {
         // SAFETY: (1) it is a handler, whose registration says that it is sound here; (2) the thread is busy.
         unsafe {
             let handler: Handler = core::mem::transmute(handler);
-            common::guarded(thread, handler, registers, node.data);
+            arch::guarded(thread, handler, registers, node.data);
         }
     }
 }

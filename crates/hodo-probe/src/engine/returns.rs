@@ -8,6 +8,7 @@
 //!
 //! Unwinders find the caller by tables that [`register_frames`](super::Engine::register_frames) hands to them.
 
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::arch;
@@ -55,4 +56,33 @@ pub(super) fn window() -> Window {
         top: TOP.load(Ordering::Acquire),
         distance: DISTANCE.load(Ordering::Acquire),
     }
+}
+
+/// Unwind tables (DWARF 5, section 6.4) for the code from the point of return on: a CIE, an FDE and the end. Where the stack
+/// pointer is moved, an unwinder that looks from a signal would be wrong; from a callee it looks at the first byte only.
+pub(super) fn unwind_tables([start, end]: [u64; 2]) -> Vec<u8> {
+    fn entry(out: &mut Vec<u8>, mut body: Vec<u8>) {
+        body.resize(body.len().next_multiple_of(8) + 4, 0);
+        out.extend((body.len() as u32).to_le_bytes());
+        out.extend(body);
+    }
+    let [back, stack] = arch::returns::COLUMNS;
+    let mut cie = vec![0, 0, 0, 0, 1, 0, 1, 0x78, back];
+    // The frame's address is 8 below the stack pointer; it must differ from the caller's.
+    cie.extend([0x12, stack, 1]); // def_cfa_sf sp, 1 (times -8)
+    let mut address = vec![0x0E]; // const8u
+    address.extend(window().distance.to_le_bytes());
+    address.extend([0x1C]); // minus
+    cie.extend([0x10, back, address.len() as u8]); // expression: the return address is there
+    cie.extend(address);
+    cie.extend([0x16, stack, 2, 0x38, 0x22]); // val_expression: sp is the address plus 8
+    let mut out = Vec::new();
+    entry(&mut out, cie);
+    let mut fde = ((out.len() + 4) as u32).to_le_bytes().to_vec();
+    // Unwinders look one byte before the point of return.
+    fde.extend((start - 1).to_le_bytes());
+    fde.extend((end - start + 1).to_le_bytes());
+    entry(&mut out, fde);
+    out.extend([0; 4]);
+    out
 }

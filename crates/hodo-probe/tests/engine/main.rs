@@ -11,6 +11,9 @@ mod refusals;
 mod returns;
 #[cfg(target_arch = "riscv64")]
 mod riscv64;
+#[cfg(target_arch = "riscv64")]
+#[path = "../../../hodo-tests/src/skipped.rs"]
+mod skipped;
 mod threads;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

@@ -80,6 +80,8 @@ pub struct Space {
     pub files: Vec<Placed>,
     /// Which instructions in islands stand for which of the program, once that was asked.
     pub moved: Option<Rc<Moved>>,
+    /// Where a control block is that several threads have, by which nothing is recorded, once that was needed.
+    pub mute: Option<u64>,
     /// Pages for control blocks that are in no file: start and length.
     pub private: Vec<(u64, u64)>,
 }

@@ -5,8 +5,10 @@
 //! libc has set no thread pointer yet, it points to a word of ours. When libc sets it, that word is 0; the first stub that meets
 //! it faults, and is put right ([`Regs::find_block`]).
 
+mod broken;
 mod code;
 mod libc_of;
+mod made;
 mod step;
 
 use std::arch::asm;
@@ -14,12 +16,16 @@ use std::arch::asm;
 use anyhow::{Context, Result, bail};
 use hodo_arch::riscv64::decode::Insn;
 use hodo_arch::riscv64::registers::{RA, SP, TP};
+use hodo_symbols::{Machine, Registers};
 
+pub use broken::{broken_off, call_again};
 pub use code::{
     ARGUMENTS, PROGRAM_COUNTER, REGISTERS, RETURN_VALUE, STACK_ARGUMENTS, STACK_POINTER, TELLS_CPU,
-    called_before, ends_thread, fetched, is_behind_call, jump_at, jump_target, operand,
+    called_before, called_by, ends_thread, fetched, is_behind_call, jump_at, jump_target, operand,
+    slot_of,
 };
 pub use libc_of::unsuited;
+pub use made::Made;
 pub use step::{HANDLERS_STOP, Step, enter_handler, step};
 
 use crate::maps::Mapping;
@@ -71,8 +77,6 @@ pub fn counter() -> u64 {
 
 /// Further events for which threads are to be stopped.
 pub const OPTIONS: i32 = libc::PTRACE_O_TRACEVFORKDONE;
-/// Whether a child that has its maker's thread pointer has its control block, too.
-pub const CHILDREN_SHARE_BLOCKS: bool = true;
 /// Bytes of a page of ours in targets: words for threads without a thread pointer, and a place for a single step for each
 /// thread that makes one. 0: none is needed.
 pub const WORKSHOP: u64 = 4096;
@@ -162,13 +166,20 @@ fn block_word(regs: &Regs) -> Option<u64> {
     regs.get(TP).checked_sub(8)
 }
 
-/// Where the word is that leads to the control blocks of both of two stopped threads, if these have one thread pointer.
+/// Where the word is that leads to a stopped thread's control block, unless it has or gets one of ours (`workshop`). It is
+/// another thread's, too, if that has the same thread pointer.
 ///
 /// # Errors
-/// If a thread is gone.
-pub fn shared_word(tid: i32, other: i32) -> Result<Option<u64>> {
-    let words = (block_word(&regs(tid)?), block_word(&regs(other)?));
-    Ok(words.0.filter(|_| words.0 == words.1))
+/// If the thread is gone.
+pub fn place_of_block(tid: i32, workshop: u64) -> Result<Option<u64>> {
+    let regs = regs(tid)?;
+    Ok(block_word(&regs).filter(|_| workshop == 0 || !is_ours(&regs, workshop)))
+}
+
+/// Whether a thread has no thread pointer but one of ours.
+fn is_ours(regs: &Regs, workshop: u64) -> bool {
+    let tp = regs.get(TP);
+    tp == 0 || tp.wrapping_sub(workshop + 8) < WORDS
 }
 
 /// Where the control block of a stopped thread is, as its stubs find it. 0: nowhere.
@@ -191,10 +202,8 @@ pub fn block(tid: i32) -> Result<u64> {
 /// If the thread is gone, or its thread pointer leads nowhere.
 pub fn set_block(tid: i32, at: u64, workshop: u64, number: u64) -> Result<()> {
     let mut regs = regs(tid)?;
-    let tp = regs.get(TP);
     let word = workshop + number * 8 % WORDS;
-    let ours = tp == 0 || tp.wrapping_sub(workshop + 8) < WORDS;
-    if ours && workshop != 0 {
+    if workshop != 0 && is_ours(&regs, workshop) {
         regs.set(TP, if at == 0 { 0 } else { word + 8 });
         set_regs(tid, &regs)?;
         return Memory::open(tid)?.write(word, &at.to_le_bytes());
@@ -387,25 +396,6 @@ pub fn is_breakpoint(info: &libc::siginfo_t) -> bool {
     info.si_code == libc::TRAP_BRKPT
 }
 
-/// Has a stopped thread, which was interrupted in a system call that has returned EINTR for that, make it again. `regs` are its
-/// own.
-///
-/// # Errors
-/// If the thread is gone.
-pub fn call_again(tid: i32, mut regs: Regs) -> Result<()> {
-    let mut code = SYSTEM_CALL;
-    let at = regs.pc().wrapping_sub(code.len() as u64);
-    Memory::open(tid)?.read(at, &mut code)?;
-    if code == SYSTEM_CALL
-        && let Ok(argument) = first_argument(tid)
-    {
-        regs.set_pc(at);
-        regs.set(A0, argument);
-        set_regs(tid, &regs)?;
-    }
-    Ok(())
-}
-
 /// The frame that the kernel makes for a signal handler: offsets from the stack pointer at the handler's first instruction
 /// (`arch/riscv/kernel/signal.c`, `asm/ucontext.h`, `asm/sigcontext.h`): 128 bytes about the signal, then the context.
 pub mod frame {
@@ -416,10 +406,16 @@ pub mod frame {
     /// Of the interrupted stack pointer and instruction.
     pub const SP: u64 = PC + 2 * 8;
     pub const PC: u64 = CONTEXT + 176;
+    /// Its bytes, without further registers.
+    pub const SIZE: u64 = PC + 256 + 528;
+    /// Of the general registers in it, and how many bytes they are.
+    pub const REGISTERS: (u64, u64) = (PC, 256);
     /// How far the stack pointer is above the frame when the handler's return enters the kernel.
     pub const RETURNED: u64 = 0;
     /// Of the interrupted function's return address, and of its frame pointer, if the first is in a register.
     pub const RETURN: Option<(u64, u64)> = Some((PC + 8, PC + 8 * 8));
+    /// Of the interrupted code's first argument, or result.
+    pub(super) const A0: u64 = PC + 10 * 8;
     /// Behind the general and floating-point registers: a word of zeros, and what sort of further registers follows.
     pub(super) const RESERVED: usize = PC as usize + 256 + 516;
     pub(super) const MAGIC: usize = RESERVED + 4;
@@ -433,8 +429,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// How far below S the return address of a function is on the stack. `kept`: what unwind tables tell. None: that is not known.
-pub fn return_below(kept: Option<i32>) -> Option<u64> {
-    u64::try_from(kept?).ok()
+pub fn return_below(kept: impl FnOnce() -> Option<i32>) -> Option<u64> {
+    u64::try_from(kept()?).ok()
 }
 
 /// It is no farther below than this.
@@ -459,6 +455,16 @@ pub fn is_frame(stack: &[u8], _memory: &Memory, maps: &[Mapping]) -> bool {
         && half(frame::RESERVED) == Some(0)
         && half(frame::MAGIC).is_some_and(|magic| frame::MAGICS.contains(&magic))
         && word(stack, frame::PC as usize).is_some_and(|pc| pc % 2 == 0 && is_code(pc))
+}
+
+/// A thread's registers, for who goes from frame to frame.
+pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
+    let mut known = Registers::new(Machine::Riscv64);
+    for register in 1..32 {
+        known.set(register, regs.get(register));
+    }
+    known.set_instruction(Some(regs.pc()));
+    Some(known)
 }
 
 #[cfg(test)]

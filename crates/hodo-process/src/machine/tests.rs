@@ -1,5 +1,6 @@
 //! What is done with stopped threads, on children of the test's own.
 
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -171,6 +172,91 @@ fn calls_that_are_broken_off_are_made_again() {
     assert_eq!(child.exit(), 0);
 }
 
+static HANDLED: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn count(_signal: i32) {
+    HANDLED.fetch_add(1, Ordering::Relaxed);
+}
+
+fn handle(handler: extern "C" fn(i32), flags: i32) {
+    // SAFETY: the structure is one that the call takes.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = flags;
+        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// What a call gives that a signal breaks off: 100 and the number of handlers, else the byte that was read.
+fn read_or_broken_off(out: i32, flags: i32) -> i32 {
+    handle(count, flags);
+    let got = get(out);
+    let error = std::io::Error::last_os_error().raw_os_error();
+    match got {
+        255 if error == Some(libc::EINTR) => 100 + HANDLED.load(Ordering::Relaxed),
+        _ => got + HANDLED.load(Ordering::Relaxed),
+    }
+}
+
+#[test]
+fn signals_that_come_while_calls_are_made_wait_and_break_off_what_they_would() {
+    for (flags, expected) in [(0, 101), (libc::SA_RESTART, 43)] {
+        let [out, into] = pipe();
+        let child = Child::new(|| read_or_broken_off(out, flags));
+        child.asleep();
+        let stops = child.stop();
+        let before = remote::regs(child.0).expect("registers");
+        let calls = Syscalls::begin(child.0, child.place()).expect("calls");
+        remote::send(child.0, libc::SIGUSR1).expect("a signal");
+        let got = calls.call(libc::SYS_getpid, [0; 6]).expect("getpid");
+        assert_eq!(got, i64::from(child.0));
+        assert!(!calls.end_in_stop().expect("ending"));
+        let after = remote::regs(child.0).expect("registers");
+        assert_eq!((after.pc(), after.sp()), (before.pc(), before.sp()));
+        stops.detach();
+        put(into, 42);
+        assert_eq!(child.exit(), expected);
+    }
+}
+
+#[test]
+fn calls_that_a_handler_has_broken_off_are_not_made_again() {
+    let [out, into] = pipe();
+    let child = Child::new(|| read_or_broken_off(out, 0));
+    child.asleep();
+    let stops = child.stop();
+    remote::send(child.0, libc::SIGUSR1).expect("a signal");
+    remote::cont(child.0, 0).expect("going on");
+    let status = child.stopped();
+    assert_eq!((status >> 16, libc::WSTOPSIG(status)), (0, libc::SIGUSR1));
+    let mut signal = libc::SIGUSR1 as u64;
+    // The handler's return.
+    loop {
+        remote::request(libc::PTRACE_SYSCALL, child.0, 0, signal).expect("going on");
+        signal = 0;
+        child.stopped();
+        let regs = remote::regs(child.0).expect("registers");
+        if remote::is_syscall_entry(child.0).expect("a call")
+            && regs.system_call() == Some(libc::SYS_rt_sigreturn)
+        {
+            break;
+        }
+    }
+    remote::interrupt(child.0).expect("interrupting");
+    remote::cont(child.0, 0).expect("going on");
+    let status = child.stopped();
+    assert_eq!(status >> 16, libc::PTRACE_EVENT_STOP);
+    let before = remote::regs(child.0).expect("registers");
+    assert_eq!(before.result(), -i64::from(libc::EINTR));
+    stops::restart_call(child.0).expect("nothing to do");
+    let after = remote::regs(child.0).expect("registers");
+    assert_eq!((after.pc(), after.result()), (before.pc(), before.result()));
+    stops.detach();
+    put(into, 42);
+    assert_eq!(child.exit(), 101);
+}
+
 /// Something with branches, loads and stores, and calls.
 #[inline(never)]
 fn work(words: &mut [u64; 16], rounds: u64) -> u64 {
@@ -230,13 +316,7 @@ extern "C" fn handler(_signal: i32) {
 fn threads_stop_at_the_first_instruction_of_a_handler() {
     let [out, into] = pipe();
     let child = Child::new(|| {
-        // SAFETY: the structure is one that the call takes.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = handler as extern "C" fn(i32) as usize;
-            action.sa_flags = libc::SA_RESTART;
-            libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
-        }
+        handle(handler, libc::SA_RESTART);
         get(out)
     });
     child.asleep();

@@ -4,8 +4,10 @@ use anyhow::Result;
 use hodo_arch::detour::Source;
 use hodo_probe::Register;
 use hodo_probe::registers::x86_64::Whole;
+use hodo_symbols::Registers;
 
 use super::Operand;
+use crate::frames::Called;
 use crate::maps::Mapping;
 use crate::remote::{self, Memory, request};
 
@@ -49,14 +51,12 @@ pub fn counter() -> u64 {
 
 /// Further events for which threads are to be stopped.
 pub const OPTIONS: i32 = 0;
-/// Whether a child that has its maker's thread pointer has its control block, too.
-pub const CHILDREN_SHARE_BLOCKS: bool = false;
 
-/// Where the word is that leads to the control blocks of both of two stopped threads: nowhere, each has a register for its own.
+/// Where the word is that leads to a thread's control block and may be another thread's, too: nowhere, each has a register.
 ///
 /// # Errors
 /// Never, here.
-pub fn shared_word(_tid: i32, _other: i32) -> Result<Option<u64>> {
+pub fn place_of_block(_tid: i32, _workshop: u64) -> Result<Option<u64>> {
     Ok(None)
 }
 /// Bytes of a page of ours in targets. 0: none is needed.
@@ -337,6 +337,36 @@ pub fn call_again(tid: i32, mut regs: Regs) -> Result<()> {
     Ok(())
 }
 
+/// What the code of one function does with the stack: nothing that matters, for calls put return addresses there.
+#[derive(Debug)]
+pub struct Made;
+
+impl Made {
+    /// Of the function at an address.
+    pub fn of(_memory: &Memory, _start: u64, _end: Option<u64>) -> Self {
+        Self
+    }
+
+    /// How far below S it keeps its return address: [`return_below`] knows.
+    pub fn kept(&self) -> Option<i32> {
+        None
+    }
+
+    /// S of a thread that is at `_pc` in it.
+    pub fn frame(&self, _pc: u64, _sp: u64) -> Option<u64> {
+        None
+    }
+}
+
+/// Registers with which a thread that was stopped in a system call, and has made others, comes out of the kernel as if it were
+/// that call. `saved` are its own. Another number: what the last one of the others is to have as its first argument.
+///
+/// # Errors
+/// Never, here.
+pub fn broken_off(_tid: i32, saved: &Regs) -> Result<(Regs, Option<u64>)> {
+    Ok((*saved, None))
+}
+
 /// The frame that the kernel makes for a signal handler: offsets from the stack pointer at the handler's first instruction
 /// (`arch/x86/include/asm/sigframe.h`, `asm/sigcontext.h`): the return address, then the context.
 pub mod frame {
@@ -346,6 +376,10 @@ pub mod frame {
     /// Of the interrupted stack pointer and instruction.
     pub const SP: u64 = 8 + 40 + 15 * 8;
     pub const PC: u64 = 8 + 40 + 16 * 8;
+    /// Its bytes, without the registers that its context leads to.
+    pub const SIZE: u64 = 8 + 304 + 128;
+    /// Return addresses are in no register.
+    pub const REGISTERS: (u64, u64) = (0, 0);
     /// How far the stack pointer is above the frame when the handler's return enters the kernel: it has taken the first word.
     pub const RETURNED: u64 = 8;
     /// Of the interrupted function's return address, and of its frame pointer, if the first is in a register.
@@ -361,8 +395,34 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// How far below S the return address of a function is on the stack. `_kept`: what unwind tables tell. None: that is not known.
-pub fn return_below(_kept: Option<i32>) -> Option<u64> {
+pub fn return_below(_kept: impl FnOnce() -> Option<i32>) -> Option<u64> {
     Some(0)
+}
+
+/// What a call calls that ends at `at` with these 8 bytes.
+pub fn called_by(before: [u8; 8], at: u64) -> Called {
+    let direct = before.last_chunk().copied();
+    if let Some(target) = direct.and_then(|call| by_distance(0xE8, at.wrapping_sub(5), call)) {
+        return Called::This(target);
+    }
+    // FF /2: two bytes, and those of an operand in memory
+    match before
+        .windows(2)
+        .any(|code| code[0] == 0xFF && code[1] >> 3 & 7 == 2)
+    {
+        true => Called::Something,
+        false => Called::Nothing,
+    }
+}
+
+/// The slot from which code loads the address that it jumps to: not asked, for S is known.
+pub fn slot_of(_code: &[u8], _at: u64) -> Option<u64> {
+    None
+}
+
+/// Nobody has to go from frame to frame.
+pub fn for_unwinders(_regs: &Regs) -> Option<Registers> {
+    None
 }
 
 /// It is no farther below than this.

@@ -1,15 +1,16 @@
 //! Attaching: all threads of a process that runs are stopped, all that was prepared is mapped and written, and they go on.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hodo_patch::Copied;
 
+use super::shared::{Maker, Origin};
 use super::{Outcome, Tracer};
-use crate::attach::or_ended;
+use crate::attach::{have_one_memory, or_ended};
 use crate::frames;
 use crate::instrument::{self, Prepared, Wanted, Work};
 use crate::machine;
@@ -136,6 +137,10 @@ impl Tracer<'_> {
         if prepared.is_switching(&memory) {
             return Ok(Some("it is switching static keys"));
         }
+        let parent = remote::status(pid, "PPid:").and_then(|text| text.parse().ok());
+        if parent.is_some_and(|parent| have_one_memory(pid, parent)) {
+            return Ok(Some("its memory is that of the process that has made it"));
+        }
         if !prepared.holds()? {
             return Ok(Some("it keeps loading and unloading code"));
         }
@@ -197,7 +202,7 @@ impl Tracer<'_> {
             memory.write(at, &to.to_le_bytes())?;
         }
         let space = Rc::new(RefCell::new(prepared.space));
-        self.begin_task(pid, pid, "attach", 0, &space, None)
+        self.begin_task(pid, pid, "attach", 0, &space, Origin::default())
             .or_else(|error| {
                 // The first thread may have ended before the others.
                 match stops.tids().any(|&tid| tid == pid) {
@@ -206,10 +211,28 @@ impl Tracer<'_> {
                 }
             })?;
         let parent = self.threads.get(&pid).map_or(0, |thread| thread.task);
+        // By which thread each word was met first.
+        let mut words = HashMap::new();
+        if self.threads.contains_key(&pid)
+            && let Some(word) = machine::place_of_block(pid, space.borrow().workshop)?
+        {
+            words.insert(word, pid);
+        }
         let others: BTreeMap<i32, ()> = stops.tids().map(|&tid| (tid, ())).collect();
         for tid in others.into_keys().filter(|&tid| tid != pid) {
-            self.begin_task(tid, pid, "thread", parent, &space, None)?;
-            self.share(pid, tid)?;
+            let earlier = match machine::place_of_block(tid, space.borrow().workshop)? {
+                Some(word) => *words.entry(word).or_insert(tid),
+                None => tid,
+            };
+            let origin = Origin {
+                maker: Some(Maker {
+                    tid: earlier,
+                    waits: false,
+                })
+                .filter(|maker| maker.tid != tid),
+                tcb: None,
+            };
+            self.begin_task(tid, pid, "thread", parent, &space, origin)?;
         }
         Ok(None)
     }

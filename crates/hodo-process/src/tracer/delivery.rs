@@ -227,3 +227,17 @@ impl Tracer<'_> {
         }
     }
 }
+
+/// If a probe's fetch has faulted: lets it go on without the value.
+pub(super) fn skip_fetch(tid: i32, space: &SharedSpace) -> Result<bool> {
+    if space.borrow().faults.is_empty() {
+        return Ok(false);
+    }
+    let mut regs = remote::regs(tid)?;
+    let Some(&next) = space.borrow().faults.get(&regs.pc()) else {
+        return Ok(false);
+    };
+    regs.set_pc(next);
+    remote::set_regs(tid, &regs)?;
+    Ok(true)
+}

@@ -1,6 +1,9 @@
 //! Detaching: every followed process gets its code back, its threads leave all memory of ours, that memory goes, and they run on
 //! as if nothing had been.
 
+mod returns;
+
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -11,12 +14,13 @@ use hodo_symbols::Cfa;
 use super::off::{OWN, stepping, steps_until};
 use super::{SharedSpace, Tracer};
 use crate::context::Moved;
-use crate::frames::{self, Return};
+use crate::frames::{self, Walked};
 use crate::instrument::{self, Space};
 use crate::machine::{self, frame::PC, frame::RETURN};
 use crate::maps::{self, Mapping};
 use crate::remote::{self, Memory, Syscalls};
 use crate::stops;
+use returns::Process;
 
 /// How long threads may take to stop.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -247,15 +251,18 @@ impl Tracer<'_> {
         // They are lowered once, and keys are held by nobody then.
         space.borrow_mut().semaphores.clear();
         space.borrow_mut().keys.let_go();
-        for tid in tids {
-            if let Some(thread) = self.threads.get_mut(tid) {
-                // Before anybody runs: the code is the original one already.
-                thread.contexts.leave(*tid)?;
-            }
-        }
         let begun = Instant::now();
         let mut pause = Duration::from_micros(100);
         loop {
+            for tid in &own {
+                if let Some(thread) = self.threads.get_mut(tid) {
+                    // Before anybody runs, for the code is the original one already; and again, for signals may have come meanwhile.
+                    match thread.contexts.leave(*tid) {
+                        Err(error) if !remote::is_gone(&error) => return Err(error),
+                        _ => {}
+                    }
+                }
+            }
             let maps = maps::read(tid)?;
             let left = settle(&own, &memory, &maps, space)?;
             let left = left.or_else(|| self.coming(&own, space));
@@ -281,6 +288,7 @@ impl Tracer<'_> {
         for &tid in &own {
             machine::set_block(tid, 0, space.borrow().workshop, 0)?;
         }
+        self.forget_words(space);
         let maps = maps::read(own[0])?;
         let group = unmap(own[0], &memory, &maps, &mut space.borrow_mut())?;
         stopped.insert(own[0], group);
@@ -359,13 +367,25 @@ fn settle(
         .collect();
     let mut pointers = Vec::new();
     let mut sps = Vec::new();
-    let mut is_return = |at| {
-        let mut stubs = space.stubs.iter();
-        let function = (stubs.find_map(|stubs| stubs.returns_to(memory, at)))
-            .or_else(|| table.calls_body(memory, at).filter(|_| space.holds(at)))?;
-        let kept =
-            (space.file_at(function)).and_then(|(file, addr)| file.frames().return_address(addr));
-        Some(machine::return_below(kept).map_or(Return::Somewhere, Return::Below))
+    let mut kernels = Vec::new();
+    let mut registers = Vec::new();
+    let mut walked = Walked::default();
+    let returns = Process {
+        tid: first,
+        space: &space,
+        table: &table,
+        memory,
+        maps,
+        traced: RefCell::default(),
+        others: RefCell::default(),
+        known: RefCell::default(),
+    };
+    // The real return address of what is executed at `pc`, whose stub is the one that `back` leads to.
+    let real = |back, pc, sp, pointer| {
+        real(&space, memory, pc, sp, pointer).or_else(|| {
+            let frame = returns.made(returns.stub_of(back)?.0).frame(pc, sp)?;
+            frames::shadow(memory, frame)
+        })
     };
     for &tid in tids {
         let Ok(mut regs) = remote::regs(tid) else {
@@ -373,9 +393,9 @@ fn settle(
         };
         sps.push(regs.sp());
         if let Some(back) = regs.return_address().filter(|&at| space.holds(at))
-            && is_return(back).is_some()
+            && returns.stub_of(back).is_some()
         {
-            match real(&space, memory, regs.pc(), regs.sp(), regs.frame_pointer()) {
+            match real(back, regs.pc(), regs.sp(), regs.frame_pointer()) {
                 Some(address) => {
                     regs.set_return_address(address);
                     remote::set_regs(tid, &regs)?;
@@ -384,6 +404,8 @@ fn settle(
             }
         }
         for frame in frames::signal_frames(tid, memory, maps)? {
+            kernels.push(frame.extent());
+            registers.push(frame.registers());
             match table.original(frame.pc) {
                 _ if !space.holds(frame.pc) => {}
                 Some(original) => memory.write(frame.at, &original.to_le_bytes())?,
@@ -392,10 +414,10 @@ fn settle(
             if let Some((at, pointer)) = RETURN {
                 let at = frame.at - PC + at;
                 let back = memory.read_u64(at)?;
-                if space.holds(back) && is_return(back).is_some() {
+                if space.holds(back) && returns.stub_of(back).is_some() {
                     let pc = table.original(frame.pc).unwrap_or(frame.pc);
                     let pointer = memory.read_u64(frame.at - PC + pointer)?;
-                    match real(&space, memory, pc, frame.sp, pointer) {
+                    match real(back, pc, frame.sp, pointer) {
                         Some(address) => memory.write(at, &address.to_le_bytes())?,
                         None => left = Some("a signal handler will return into it"),
                     }
@@ -414,25 +436,34 @@ fn settle(
         if top().any(unwinding) && top().any(|&word| space.holds(word)) {
             left = Some("an unwinder is on its way through frames that it has");
             stacks.retain(|m| !((m.start..m.end).contains(&regs.sp())));
+        } else {
+            returns.walk(&regs, &mut walked);
         }
         pointers.extend(regs.pointers());
         pointers.extend(words);
     }
     if space.stubs.iter().any(|stubs| !stubs.is_empty()) || !space.copies.is_empty() {
-        let restored = frames::restore_returns(first, memory, &stacks, &mut is_return)?;
+        let restored =
+            frames::restore_returns(first, memory, &stacks, &registers, &returns, walked)?;
         if !restored.frames.is_empty() {
             frames::correct_exceptions(memory, maps, pointers.into_iter(), &restored.frames)?;
         }
-        // Below the stack pointer there is nothing to return to; elsewhere, it may be what was left there.
+        // Below the stack pointer there is nothing to return to, and the kernel's frames have what was left there between
+        // registers; elsewhere, it may be what was left there.
         let stack = |at: u64| stacks.iter().find(|m| (m.start..m.end).contains(&at));
-        let is_in_use = |&at: &u64| {
-            let Some(stack) = stack(at) else { return true };
-            let mut sps = sps
-                .iter()
-                .filter(|sp| (stack.start..stack.end).contains(sp));
-            sps.next().is_none_or(|&sp| at >= sp)
+        let is_dead = |&at: &u64| {
+            let mut sps = sps.iter().filter(|&&sp| {
+                stack(at).is_some_and(|stack| (stack.start..stack.end).contains(&sp))
+            });
+            sps.next().is_some_and(|&sp| at < sp)
         };
-        if restored.lost.iter().any(is_in_use) {
+        let is_in_use =
+            |at: &&u64| !is_dead(at) && !kernels.iter().any(|kernel| kernel.contains(*at));
+        // It would be left in the midst of frames that are made there later.
+        for &at in (restored.lost.iter().chain(&restored.left)).filter(|at| is_dead(at)) {
+            memory.write(at, &[0; 8])?;
+        }
+        if restored.lost.iter().any(|at| is_in_use(&at)) {
             left = Some("a function will return into it");
         }
     }

@@ -6,20 +6,20 @@ use std::rc::Rc;
 use anyhow::Result;
 use hodo_trace::format::tcb;
 
+use super::shared::{Maker, Origin};
 use super::{SharedSpace, Thread, Tracer, detach};
 use crate::instrument;
 use crate::machine;
 use crate::remote;
 
 impl Tracer<'_> {
-    /// `--no-follow`: a child process goes its own way. It stays under control only while it shares its parent's memory.
-    pub(super) fn let_go(
-        &mut self,
-        child: i32,
-        space: &SharedSpace,
-        shares_memory: bool,
-        inherited: Option<u64>,
-    ) -> Result<()> {
+    /// `--no-follow`: a child process goes its own way. It stays under control only while it shares its parent's memory (that of a maker).
+    pub(super) fn let_go(&mut self, child: i32, space: &SharedSpace, origin: Origin) -> Result<()> {
+        let Origin {
+            maker,
+            tcb: inherited,
+        } = origin;
+        let shares_memory = maker.is_some();
         // Of a process that was attached to, nothing may be left in children either.
         if self.options.attach.is_some()
             && !shares_memory
@@ -33,16 +33,12 @@ impl Tracer<'_> {
         // look at its memory stays under control.
         if shares_memory || instrument::revert(child, &space.borrow()).is_err() {
             let Some(number) = self.alloc_tcb() else {
-                self.crowded(child, child, space, init)?;
+                self.crowded(child, child, space, init, maker)?;
                 return remote::cont(child, 0);
             };
             self.session.events.init_tcb(number, &init);
-            machine::set_block(
-                child,
-                init.base + number * tcb::SIZE,
-                space.borrow().workshop,
-                number,
-            )?;
+            let block = init.base + number * tcb::SIZE;
+            self.lead(child, (number, block), space, maker)?;
             if space.borrow().debugger {
                 self.remark(child, "the child of a debugger: it is not traced")?;
                 // Its control block stays taken: nobody tells when it ends.
@@ -64,7 +60,7 @@ impl Tracer<'_> {
             None => self.alloc_tcb(),
         };
         let Some(number) = number else {
-            self.crowded(child, child, space, init)?;
+            self.crowded(child, child, space, init, maker)?;
             self.threads.remove(&child);
             return remote::detach(child);
         };
@@ -102,42 +98,13 @@ impl Tracer<'_> {
             return Ok(());
         };
         let vfork = flags & libc::CLONE_VFORK as u64 != 0;
-        if machine::CHILDREN_SHARE_BLOCKS && flags & libc::CLONE_VM as u64 != 0 && vfork {
-            self.lend(parent, child)?;
-        }
         let maker = self.threads.get(&parent).cloned();
         let maker = maker.unwrap_or(Thread::untraced(parent));
-        self.adopt(child, &maker, flags, Some(parent).filter(|_| !vfork))
-    }
-
-    /// A child is about to get a control block of its own, though it may have its maker's thread pointer, by which that finds
-    /// its own.
-    fn lend(&mut self, parent: i32, child: i32) -> Result<()> {
-        let block = machine::block(child)?;
-        if let Some(thread) = self.threads.get_mut(&parent)
-            && thread.lent.is_none()
-            && block != 0
-            && machine::block(parent)? == block
-        {
-            thread.lent = Some(block);
-        }
-        Ok(())
-    }
-
-    /// The child that a thread was waiting for has another memory, or has ended: the thread gets its control block back.
-    pub(super) fn take_back(&mut self, tid: i32) -> Result<()> {
-        let Some(thread) = self.threads.get_mut(&tid) else {
-            return Ok(());
+        let beside = Maker {
+            tid: parent,
+            waits: vfork,
         };
-        let (lent, space) = (thread.lent.take(), thread.space.clone());
-        match (lent, space) {
-            (Some(block), Some(space)) => {
-                let number = thread.tcb.unwrap_or(0);
-                let block = self.shared_block(tid).unwrap_or(block);
-                machine::set_block(tid, block, space.borrow().workshop, number)
-            }
-            _ => Ok(()),
-        }
+        self.adopt(child, &maker, flags, Some(beside))
     }
 
     /// Takes the children whose makers have been killed before they told of them.
@@ -171,14 +138,14 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Takes a new thread or process, which is stopped, and lets it run in any case. `beside`: its maker, which is stopped, too, and
-    /// does not wait for it.
+    /// Takes a new thread or process, which is stopped, and lets it run in any case. `beside`: its maker, if that is there, and
+    /// stopped, too.
     pub(super) fn adopt(
         &mut self,
         child: i32,
         maker: &Thread,
         flags: u64,
-        beside: Option<i32>,
+        beside: Option<Maker>,
     ) -> Result<()> {
         let done = self.follow(child, maker, flags, beside);
         if done.is_err() {
@@ -195,7 +162,7 @@ impl Tracer<'_> {
         child: i32,
         maker: &Thread,
         flags: u64,
-        beside: Option<i32>,
+        beside: Option<Maker>,
     ) -> Result<()> {
         let shares_memory = flags & libc::CLONE_VM as u64 != 0;
         let is_thread = flags & libc::CLONE_THREAD as u64 != 0;
@@ -204,6 +171,10 @@ impl Tracer<'_> {
             self.threads
                 .insert(child, Thread::untraced(if is_thread { pid } else { child }));
             return remote::cont(child, 0);
+        };
+        let origin = Origin {
+            maker: beside.filter(|_| shares_memory),
+            tcb,
         };
         let space = if shares_memory {
             space
@@ -216,17 +187,14 @@ impl Tracer<'_> {
             if !shares_memory {
                 maker.contexts.clone().give_up(child)?;
             }
-            return self.let_go(child, &space, shares_memory, tcb);
+            return self.let_go(child, &space, origin);
         }
         let (kind, child_pid) = if is_thread {
             ("thread", pid)
         } else {
             ("fork", child)
         };
-        self.begin_task(child, child_pid, kind, task, &space, tcb)?;
-        if let Some(parent) = beside.filter(|_| shares_memory) {
-            self.share(parent, child)?;
-        }
+        self.begin_task(child, child_pid, kind, task, &space, origin)?;
         if !shares_memory && let Some(thread) = self.threads.get_mut(&child) {
             // It is in the same handlers.
             thread.contexts = maker.contexts.clone();

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::delivery::skip_fetch;
 use super::detach::{LEAVING, PATIENCE, Stopped, bit};
-use super::{SharedSpace, Tracer, skip_fetch};
+use super::{SharedSpace, Tracer};
 use crate::machine;
 use crate::remote::{self, Regs};
 use crate::stops;

@@ -1,99 +1,421 @@
-//! Threads that run beside each other with one thread pointer, where that leads to control blocks: what was made by `clone` with
-//! shared memory, but without a thread pointer of its own, while its maker goes on.
+//! Threads that have one thread pointer, where that leads to control blocks: a child made with `vfork`, which its maker waits for,
+//! and what was made by `clone` with shared memory, but without a thread pointer of its own, while its maker goes on.
 //!
-//! None of them can be told from the others. So they get a block by which nothing is recorded, until the maker is alone again.
+//! The word there has the control block of the one that runs. If several do, nothing tells one from the other: they find a block
+//! by which nothing is recorded, until only one is left.
+
+use std::rc::Rc;
 
 use anyhow::Result;
 use hodo_trace::format::tcb;
 
-use super::{Thread, Tracer};
+use super::{SharedSpace, Thread, Tracer};
 use crate::machine;
 use crate::remote::Memory;
 
-/// Threads that have one thread pointer.
+/// Which thread has made another, and whether it waits until that one has another memory or has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Maker {
+    pub tid: i32,
+    pub waits: bool,
+}
+
+/// What a new thread has from the one that has made it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Origin {
+    /// Which, if the two have one memory.
+    pub maker: Option<Maker>,
+    /// Its control block.
+    pub tcb: Option<u64>,
+}
+
+/// Who uses which word, as far as several threads use the same one.
+#[derive(Debug, Default)]
+pub(super) struct Words(Vec<Word>);
+
 #[derive(Debug)]
-pub(super) struct Shared {
-    /// Where the word is that leads to their control block.
-    word: u64,
-    /// Who had it first, and its control block.
-    maker: i32,
+struct Word {
+    /// In which address space, by whatever tells these apart.
+    space: usize,
+    /// Where.
+    at: u64,
+    /// Who has it, the latest last.
+    users: Vec<User>,
+    /// The block for several that run, once that was needed.
+    mute: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct User {
+    tid: i32,
+    /// Its own control block.
     block: u64,
-    /// The others.
-    others: Vec<i32>,
+    /// The child for which it waits.
+    awaits: Option<i32>,
+}
+
+/// What a word is to have now.
+#[derive(Debug, PartialEq, Eq)]
+struct Written {
+    /// Where.
+    at: u64,
+    /// None: a block by which nothing is recorded, which is to be made.
+    block: Option<u64>,
+    /// Threads that have its memory.
+    users: Vec<i32>,
+}
+
+impl Word {
+    /// The control block that is to be found here. None: one by which nothing is recorded, and none is known.
+    fn block(&self) -> Option<u64> {
+        let mut running = self.users.iter().filter(|user| user.awaits.is_none());
+        match (running.next(), running.next()) {
+            (Some(user), None) => Some(user.block),
+            (Some(_), Some(_)) => self.mute,
+            // The latest is the first to go on: the others wait for children that are still there.
+            (None, _) => self.users.last().map(|user| user.block),
+        }
+    }
+
+    fn position(&self, tid: i32) -> Option<usize> {
+        self.users.iter().position(|user| user.tid == tid)
+    }
+}
+
+impl Words {
+    /// A new thread, which has not run yet, has the word of its maker. Both are given with their own control blocks. Tells what
+    /// the word is to have.
+    fn join(
+        &mut self,
+        (space, at): (usize, u64),
+        maker: (Maker, u64),
+        child: (i32, u64),
+    ) -> Option<u64> {
+        let here = |word: &Word| word.space == space && word.at == at;
+        let index = self.0.iter().position(here).unwrap_or_else(|| {
+            self.0.push(Word {
+                space,
+                at,
+                users: Vec::new(),
+                mute: None,
+            });
+            self.0.len() - 1
+        });
+        let word = &mut self.0[index];
+        let (Maker { tid, waits }, block) = maker;
+        let known = word.position(tid).unwrap_or_else(|| {
+            word.users.push(User {
+                tid,
+                block,
+                awaits: None,
+            });
+            word.users.len() - 1
+        });
+        word.users[known].awaits = waits.then_some(child.0);
+        word.users.push(User {
+            tid: child.0,
+            block: child.1,
+            awaits: None,
+        });
+        word.block()
+    }
+
+    /// The block for several threads that run with this word.
+    fn set_mute(&mut self, (space, at): (usize, u64), mute: u64) {
+        let here = |word: &&mut Word| word.space == space && word.at == at;
+        if let Some(word) = self.0.iter_mut().find(here) {
+            word.mute = Some(mute);
+        }
+    }
+
+    /// A thread goes on that has waited for a child: this has another memory, or has ended.
+    fn resume(&mut self, tid: i32) -> Option<Written> {
+        let awaits = |word: &Word| word.position(tid).and_then(|at| word.users[at].awaits);
+        let index = self.0.iter().position(|word| awaits(word).is_some())?;
+        let child = awaits(&self.0[index]);
+        for user in &mut self.0[index].users {
+            if user.tid == tid {
+                user.awaits = None;
+            }
+        }
+        self.without(index, |user| Some(user.tid) == child)
+    }
+
+    /// A thread has ended, or has another memory.
+    fn part(&mut self, tid: i32) -> Option<Written> {
+        let index = self
+            .0
+            .iter()
+            .position(|word| word.position(tid).is_some())?;
+        self.without(index, |user| user.tid == tid)
+    }
+
+    /// Some do not use a word any more.
+    fn without(&mut self, index: usize, gone: impl Fn(&User) -> bool) -> Option<Written> {
+        let word = &mut self.0[index];
+        word.users.retain(|user| !gone(user));
+        let written = Written {
+            at: word.at,
+            block: word.block(),
+            users: word.users.iter().map(|user| user.tid).collect(),
+        };
+        if let [] | [User { awaits: None, .. }] = word.users[..] {
+            self.0.swap_remove(index);
+        }
+        Some(written).filter(|written| !written.users.is_empty())
+    }
+
+    /// An address space has lost all that was ours.
+    fn forget(&mut self, space: usize) {
+        self.0.retain(|word| word.space != space);
+    }
 }
 
 impl Tracer<'_> {
-    /// `child` has got its control block, and has not run yet: if that has become its maker's, too, nothing is recorded by it.
-    pub(super) fn share(&mut self, parent: i32, child: i32) -> Result<()> {
-        let Some(word) = machine::shared_word(parent, child)? else {
-            return Ok(());
+    /// Has the stubs of a stopped thread, which has not run since it was made, find its control block: control block `number`, at
+    /// `block` in its memory. `maker`: who has made it, if the two have one memory.
+    pub(super) fn lead(
+        &mut self,
+        child: i32,
+        (number, block): (u64, u64),
+        space: &SharedSpace,
+        maker: Option<Maker>,
+    ) -> Result<()> {
+        let workshop = space.borrow().workshop;
+        let shared = match maker {
+            Some(maker) => {
+                let word = machine::place_of_block(child, workshop)?;
+                let makers = machine::place_of_block(maker.tid, workshop)?;
+                word.filter(|_| word == makers).zip(Some(maker))
+            }
+            None => None,
         };
-        let Some(block) = self.threads.get(&parent).and_then(Thread::block) else {
-            return Ok(());
+        let Some((at, maker)) = shared else {
+            return machine::set_block(child, block, workshop, number);
         };
-        if let Some(number) = self.threads.get(&child).and_then(|thread| thread.tcb) {
-            let events = &self.session.events;
-            events.put_tcb_words(number, tcb::MAX_CHUNKS, &[0]);
+        let known = match self.threads.get(&maker.tid).and_then(Thread::block) {
+            Some(known) => known,
+            None => machine::block(maker.tid)?,
+        };
+        let key = (Rc::as_ptr(space) as usize, at);
+        let found = match self.words.join(key, (maker, known), (child, block)) {
+            Some(found) => found,
+            None => {
+                let mute = self.mute(child, space)?;
+                self.words.set_mute(key, mute);
+                mute
+            }
+        };
+        machine::set_block(child, found, workshop, number)?;
+        if found == block {
+            return Ok(());
         }
+        // Nobody tells when what a debugger starts ends.
+        let long = match space.borrow().debugger {
+            true => "any more",
+            false => "while it runs",
+        };
         let text = format!(
-            "shares the thread pointer of {parent}: calls of both are not recorded while it runs"
+            "shares the thread pointer of {}: calls of both are not recorded {long}",
+            maker.tid
         );
         self.remark(child, &text)?;
         if self.options.verbose == 0 {
             eprintln!("hodo: {child}: {text}");
         }
-        let is_of =
-            |shared: &&mut Shared| shared.maker == parent || shared.others.contains(&parent);
-        match self.shared.iter_mut().find(is_of) {
-            Some(shared) => shared.others.push(child),
-            None => self.shared.push(Shared {
-                word,
-                maker: parent,
-                block,
-                others: vec![child],
-            }),
-        }
         Ok(())
     }
 
-    /// The control block that a thread has to use, if it has its thread pointer together with others.
-    pub(super) fn shared_block(&self, tid: i32) -> Option<u64> {
-        let shared = self.shared.iter().find(|shared| shared.maker == tid)?;
-        self.block_of(*shared.others.last()?)
+    /// Where a control block is in the address space of a stopped thread by which nothing is recorded, for several threads at once.
+    fn mute(&mut self, tid: i32, space: &SharedSpace) -> Result<u64> {
+        if let Some(mute) = space.borrow().mute {
+            return Ok(mute);
+        }
+        let mut init = self.tcb_init(tid, space, None);
+        init.silent = true;
+        init.fixed = true;
+        let mute = match self.alloc_tcb() {
+            Some(number) => {
+                self.session.events.init_tcb(number, &init);
+                init.base + number * tcb::SIZE
+            }
+            None => self.private_block(tid, space, &init)?,
+        };
+        // It is never another's: a thread may be about to use it when it is the only one again.
+        space.borrow_mut().mute = Some(mute);
+        Ok(mute)
     }
 
-    fn block_of(&self, tid: i32) -> Option<u64> {
-        self.threads.get(&tid).and_then(Thread::block)
+    /// The child that a stopped thread was waiting for has another memory, or has ended: the thread gets its control block back.
+    pub(super) fn take_back(&mut self, tid: i32) -> Result<()> {
+        let Some(mut written) = self.words.resume(tid) else {
+            return Ok(());
+        };
+        let space = self.threads.get(&tid).and_then(|t| t.space.clone());
+        if let Some(space) = space.filter(|_| written.block.is_none()) {
+            let mute = self.mute(tid, &space)?;
+            (self.words).set_mute((Rc::as_ptr(&space) as usize, written.at), mute);
+            written.block = Some(mute);
+        }
+        written.write();
+        Ok(())
     }
 
-    /// A thread has ended, or has another memory: those it has shared its thread pointer with get the control block of
-    /// another, and the last one its own.
+    /// A thread has ended, or has another memory: those it has shared its thread pointer with get their control blocks back.
     pub(super) fn part(&mut self, tid: i32) {
-        let is_of = |shared: &Shared| shared.maker == tid || shared.others.contains(&tid);
-        let Some(at) = self.shared.iter().position(is_of) else {
-            return;
-        };
-        let shared = &mut self.shared[at];
-        shared.others.retain(|&other| other != tid);
-        if shared.maker == tid {
-            // Nobody gets its block.
-            shared.maker = 0;
+        while let Some(written) = self.words.part(tid) {
+            written.write();
         }
-        let (word, maker, block) = (shared.word, shared.maker, shared.block);
-        let left = shared.others.last().copied();
-        if left.is_none() {
-            self.shared.swap_remove(at);
-        }
-        let (user, block) = match left {
-            Some(other) => (other, self.block_of(other)),
-            None => (maker, Some(block)),
-        };
+    }
+
+    /// An address space has lost all that was ours.
+    pub(super) fn forget_words(&mut self, space: &SharedSpace) {
+        self.words.forget(Rc::as_ptr(space) as usize);
+    }
+}
+
+impl Written {
+    fn write(self) {
+        let bytes = self.block.unwrap_or(0).to_le_bytes();
         // Who is gone, too, needs it no more.
-        if let Some(block) = block
-            && user != 0
-            && let Ok(memory) = Memory::open(user)
-        {
-            let _ = memory.write(word, &block.to_le_bytes());
+        let _ = self.users.iter().any(|&user| {
+            let memory = Memory::open(user);
+            memory.is_ok_and(|memory| memory.write(self.at, &bytes).is_ok())
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORD: (usize, u64) = (1, 0x3F_0000);
+    const MUTE: u64 = 9;
+
+    /// Threads have control blocks with ten times their numbers.
+    struct Memory {
+        words: Words,
+        found: Option<u64>,
+    }
+
+    impl Memory {
+        fn new() -> Self {
+            Self {
+                words: Words::default(),
+                found: None,
+            }
         }
+
+        fn block(&mut self, block: Option<u64>) -> u64 {
+            let block = block.unwrap_or(MUTE);
+            self.words.set_mute(WORD, MUTE);
+            self.found = Some(block);
+            block
+        }
+
+        fn made(&mut self, tid: i32, child: i32, waits: bool) -> u64 {
+            let own = |tid: i32| 10 * u64::from(tid.cast_unsigned());
+            let maker = (Maker { tid, waits }, own(tid));
+            let block = self.words.join(WORD, maker, (child, own(child)));
+            self.block(block)
+        }
+
+        fn shares(&mut self, tid: i32, child: i32) -> u64 {
+            self.made(tid, child, false)
+        }
+
+        fn vforks(&mut self, tid: i32, child: i32) -> u64 {
+            self.made(tid, child, true)
+        }
+
+        fn written(&mut self, written: Option<Written>) -> Option<u64> {
+            let written = written?;
+            assert_eq!(written.at, WORD.1);
+            Some(self.block(written.block))
+        }
+
+        fn parts(&mut self, tid: i32) -> Option<u64> {
+            let written = self.words.part(tid);
+            self.written(written)
+        }
+
+        fn resumes(&mut self, tid: i32) -> Option<u64> {
+            let written = self.words.resume(tid);
+            self.written(written)
+        }
+    }
+
+    #[test]
+    fn who_waits_leaves_the_word_to_its_child() {
+        let mut memory = Memory::new();
+        assert_eq!(memory.vforks(1, 2), 20);
+        // The child has executed: that is told once by its maker, once by itself.
+        assert_eq!(memory.resumes(1), Some(10));
+        assert_eq!(memory.parts(2), None);
+        assert_eq!(memory.vforks(1, 3), 30);
+        assert_eq!(memory.parts(3), Some(10));
+        assert_eq!(memory.resumes(1), Some(10));
+        assert!(memory.words.0.is_empty());
+    }
+
+    #[test]
+    fn several_that_run_record_nothing() {
+        let mut memory = Memory::new();
+        assert_eq!(memory.shares(1, 2), MUTE);
+        assert_eq!(memory.shares(2, 3), MUTE);
+        assert_eq!(memory.parts(1), Some(MUTE));
+        assert_eq!(memory.parts(3), Some(20));
+        assert_eq!(memory.shares(2, 4), MUTE);
+        assert_eq!(memory.parts(2), Some(40));
+        assert_eq!(memory.parts(4), None);
+        assert!(memory.words.0.is_empty());
+    }
+
+    #[test]
+    fn who_waits_beside_another_gets_the_word_only_when_that_is_gone() {
+        let mut memory = Memory::new();
+        assert_eq!(memory.shares(1, 2), MUTE);
+        assert_eq!(memory.vforks(1, 3), MUTE);
+        // Only the child of vfork runs now.
+        assert_eq!(memory.parts(2), Some(30));
+        assert_eq!(memory.resumes(1), Some(10));
+        assert_eq!(memory.shares(1, 4), MUTE);
+        assert_eq!(memory.vforks(1, 5), MUTE);
+        assert_eq!(memory.resumes(1), Some(MUTE));
+        assert_eq!(memory.parts(5), None);
+        assert_eq!(memory.parts(4), Some(10));
+        assert!(memory.words.0.is_empty());
+    }
+
+    #[test]
+    fn children_of_children_go_on_in_turn() {
+        let mut memory = Memory::new();
+        assert_eq!(memory.vforks(1, 2), 20);
+        assert_eq!(memory.vforks(2, 3), 30);
+        assert_eq!(memory.parts(3), Some(20));
+        assert_eq!(memory.resumes(2), Some(20));
+        assert_eq!(memory.resumes(1), Some(10));
+        // A child that was killed while it waited for its own.
+        assert_eq!(memory.vforks(1, 4), 40);
+        assert_eq!(memory.vforks(4, 5), 50);
+        assert_eq!(memory.parts(4), Some(50));
+        assert_eq!(memory.words.resume(1).expect("two run").users, [1, 5]);
+        assert_eq!(memory.parts(5), Some(10));
+        assert!(memory.words.0.is_empty());
+    }
+
+    #[test]
+    fn words_of_other_memories_are_others() {
+        let mut memory = Memory::new();
+        assert_eq!(memory.vforks(1, 2), 20);
+        let maker = Maker {
+            tid: 6,
+            waits: true,
+        };
+        let other = (2, WORD.1);
+        assert_eq!(memory.words.join(other, (maker, 60), (7, 70)), Some(70));
+        assert_eq!(memory.resumes(1), Some(10));
+        memory.words.forget(2);
+        assert!(memory.words.0.is_empty());
     }
 }

@@ -6,11 +6,11 @@ use anyhow::Result;
 use hodo_trace::format::{counters, tcb};
 use serde_json::json;
 
+use super::shared::{Maker, Origin};
 use super::{REMEMBERED, SharedSpace, Thread, Tracer};
 use crate::context::Contexts;
 use crate::events::TcbInit;
 use crate::instrument;
-use crate::machine;
 use crate::options::Exit;
 use crate::remote;
 use crate::session::{counter, exit_json};
@@ -126,7 +126,7 @@ impl Tracer<'_> {
         Some(number)
     }
 
-    /// Gives a stopped thread a control block, and logs its task. `inherited`: the control block of the thread that made it.
+    /// Gives a stopped thread a control block, and logs its task.
     pub(super) fn begin_task(
         &mut self,
         tid: i32,
@@ -134,12 +134,16 @@ impl Tracer<'_> {
         kind: &str,
         parent: u32,
         space: &SharedSpace,
-        inherited: Option<u64>,
+        origin: Origin,
     ) -> Result<()> {
+        let Origin {
+            maker,
+            tcb: inherited,
+        } = origin;
         let mut init = self.tcb_init(tid, space, inherited);
         init.pid = pid.cast_unsigned();
         let Some(number) = self.alloc_tcb() else {
-            return self.crowded(tid, pid, space, init);
+            return self.crowded(tid, pid, space, init, maker);
         };
         init.task = self.next_task;
         self.next_task += 1;
@@ -152,7 +156,7 @@ impl Tracer<'_> {
                 events.put_tcb_words(number, words.start, &inside);
             }
         }
-        let (base, workshop) = (space.borrow().events.0, space.borrow().workshop);
+        let base = space.borrow().events.0;
         let (inherited, used) = match inherited.filter(|_| kind == "fork") {
             Some(from) => {
                 let words = self.session.events.tcb_words(from, CHAIN);
@@ -167,7 +171,7 @@ impl Tracer<'_> {
             let events = &self.session.events;
             events.put_tcb_words(number, tcb::CHAIN_TOP, &[at + used, at]);
         }
-        machine::set_block(tid, base + number * tcb::SIZE, workshop, number)?;
+        self.lead(tid, (number, base + number * tcb::SIZE), space, maker)?;
         self.session.log(&json!({"task": {
             "id": init.task, "tid": tid, "pid": pid,
             "ppid": remote::status(tid, "PPid:").and_then(|s| s.parse::<i32>().ok()),
@@ -182,7 +186,7 @@ impl Tracer<'_> {
                 space: Some(Rc::clone(space)),
                 contexts: Contexts::default(),
                 step: None,
-                lent: None,
+                private: None,
             },
         );
         Ok(())
@@ -214,6 +218,7 @@ impl Tracer<'_> {
             epoch: (counter() >> 32) as u32,
             silent: self.full,
             confined: remote::is_confined(tid),
+            fixed: false,
         }
     }
 
@@ -224,26 +229,36 @@ impl Tracer<'_> {
         pid: i32,
         space: &SharedSpace,
         mut init: TcbInit,
+        maker: Option<Maker>,
     ) -> Result<()> {
         init.silent = true;
-        let at = {
-            let below = match self.session.counters {
-                Some(_) => counters::SIZE,
-                None => 0,
-            };
-            let at = instrument::private_page(tid, space.borrow().syscall, below)?;
-            space.borrow_mut().private.push((at - below, below + 4096));
-            at
-        };
-        let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
-        remote::Memory::open(tid)?.write(at, &bytes)?;
-        machine::set_block(tid, at, space.borrow().workshop, 0)?;
+        let at = self.private_block(tid, space, &init)?;
+        self.lead(tid, (0, at), space, maker)?;
         self.crowded += 1;
         let thread = Thread {
             space: Some(Rc::clone(space)),
+            private: Some(at),
             ..Thread::untraced(pid)
         };
         self.threads.insert(tid, thread);
         Ok(())
+    }
+
+    /// Makes a control block in the memory of a stopped thread. Tells where it is.
+    pub(super) fn private_block(
+        &self,
+        tid: i32,
+        space: &SharedSpace,
+        init: &TcbInit,
+    ) -> Result<u64> {
+        let below = match self.session.counters {
+            Some(_) => counters::SIZE,
+            None => 0,
+        };
+        let at = instrument::private_page(tid, space.borrow().syscall, below)?;
+        space.borrow_mut().private.push((at - below, below + 4096));
+        let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
+        remote::Memory::open(tid)?.write(at, &bytes)?;
+        Ok(at)
     }
 }

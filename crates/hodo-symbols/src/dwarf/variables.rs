@@ -416,7 +416,12 @@ impl Debug {
                 let encoding = self.encoding(ty);
                 let name = self.name(ty);
                 Ok(match encoding {
-                    gimli::DW_ATE_signed_char if name.as_deref() == Some("char") => Shown::Char,
+                    // On RISC-V and AArch64 it has no sign.
+                    gimli::DW_ATE_signed_char | gimli::DW_ATE_unsigned_char
+                        if name.as_deref() == Some("char") =>
+                    {
+                        Shown::Char
+                    }
                     gimli::DW_ATE_signed | gimli::DW_ATE_signed_char => Shown::Signed(bits()?),
                     gimli::DW_ATE_unsigned
                     | gimli::DW_ATE_unsigned_char

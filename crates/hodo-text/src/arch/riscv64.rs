@@ -20,7 +20,7 @@ pub mod number {
 /// As the system call.
 pub unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the kernel keeps all registers but a0; the caller answers for what the call does.
+    // SAFETY: the kernel keeps all registers but a0 and those for vectors; the caller answers for what the call does.
     unsafe {
         asm!(
             "ecall",
@@ -31,6 +31,7 @@ pub unsafe fn call(number: usize, args: [usize; 6]) -> isize {
             in("a3") args[3],
             in("a4") args[4],
             in("a5") args[5],
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _, out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _, out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _, out("v17") _, out("v18") _, out("v19") _, out("v20") _, out("v21") _, out("v22") _, out("v23") _, out("v24") _, out("v25") _, out("v26") _, out("v27") _, out("v28") _, out("v29") _, out("v30") _, out("v31") _,
             options(nostack),
         );
     }

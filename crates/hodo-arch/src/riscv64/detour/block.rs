@@ -4,11 +4,12 @@ use alloc::vec::Vec;
 
 use super::super::registers::{TP, ZERO};
 use super::asm::{Asm, If, Label};
-use super::condition::{Needs, Writer, kept_at};
+use super::condition::{Needs, Writer};
 use super::frame::{self, Frame};
 use super::{
     Block, Cold, Deed, DetourError, Fetch, Layout, Probing, Register, Source, computed, emit_count,
 };
+use crate::detour::kept_at;
 
 /// The register in which functions return.
 const A0: Register = 10;

@@ -8,8 +8,9 @@ use alloc::vec::Vec;
 use super::super::registers::{SP, ZERO};
 use super::asm::{If, Label, Op, small};
 use super::{
-    Arithmetic, Bits, Comparison, DetourError, Fetch, NO_PROCESSOR, Probing, Register, Source, Test,
+    Arithmetic, Bits, Comparison, DetourError, Fetch, NO_PROCESSOR, Probing, Register, Test,
 };
+use crate::detour::kept_at;
 
 /// A place that comes later.
 #[derive(Debug, Clone, Copy)]
@@ -54,14 +55,6 @@ pub(super) struct Writer<'w, 'a> {
     pub(super) out: Goal,
     /// The first thing that could not be written.
     pub(super) error: Option<DetourError>,
-}
-
-/// Whether it is computed in `v` and `x` alone.
-fn is_leaf(test: &Test) -> bool {
-    matches!(
-        test,
-        Test::Number(_) | Test::Value(..) | Test::Thread(_) | Test::Processor(_)
-    )
 }
 
 impl<'w, 'a> Writer<'w, 'a> {
@@ -210,7 +203,7 @@ impl<'w, 'a> Writer<'w, 'a> {
                 self.probing.asm.li(t, *number);
                 return (v, t);
             }
-            _ if is_leaf(right) => {
+            _ if right.is_leaf() => {
                 self.probing.asm.mv(t, v);
                 self.number(right);
                 return (t, v);
@@ -329,7 +322,7 @@ impl<'w, 'a> Writer<'w, 'a> {
         let (v, _, x) = self.three();
         let fetch = &self.values[value];
         let slot = self.slot(value);
-        if slot.is_none() && is_kept(fetch) && value < 64 {
+        if slot.is_none() && fetch.is_kept() && value < 64 {
             self.needs.kept |= 1 << value;
         }
         if let Some(slot) = slot
@@ -367,22 +360,4 @@ impl<'w, 'a> Writer<'w, 'a> {
             }
         }
     }
-}
-
-/// Whether fetching it twice could give two values, or costs.
-fn is_kept(fetch: &Fetch) -> bool {
-    match fetch {
-        Fetch::Word(source) => matches!(source, Source::Memory(..)),
-        Fetch::Load(..) => true,
-        Fetch::Text(..) | Fetch::Bytes(..) | Fetch::Thread(..) => false,
-    }
-}
-
-/// The number of the word in the frame where a value is kept.
-pub(super) fn kept_at(keeps: u64, value: usize) -> Option<usize> {
-    if value >= 64 {
-        return None;
-    }
-    let below = keeps & ((1 << value) - 1);
-    (keeps >> value & 1 == 1).then_some(below.count_ones() as usize)
 }

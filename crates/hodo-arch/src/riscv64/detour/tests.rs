@@ -1,6 +1,7 @@
 use alloc::boxed::Box;
 
 use super::super::decode::Insn;
+use super::super::stub::tests::layout as stub_layout;
 use super::super::text;
 use super::*;
 
@@ -9,29 +10,10 @@ const AT: u64 = 0x20_0000;
 
 fn layout() -> Layout {
     Layout {
-        cursor: 0,
-        limit: 8,
-        epoch: 16,
         epoch_end: 264,
-        shadow_lo: 24,
-        shadow_len: 32,
-        islands: [(40, 48), (56, 64)],
-        inside: 0,
-        depth: 0,
-        frames: 0,
-        chain_top: 240,
-        chain_lo: 248,
-        chain_size: 65536,
-        shadow_distance: 0x20_0000_0840,
         to_shadow: 272,
-        block: -8,
-        record_size: 8,
-        sp_shift: 18,
         sp_mask: 0,
-        bucket: 96,
-        bucket_size: 4096,
-        lost: 80,
-        base: 88,
+        ..stub_layout()
     }
 }
 
@@ -40,11 +22,8 @@ fn emitted(displaced: &[u8], probes: &[Probe<'_>]) -> Result<(Vec<u8>, Detour), 
         epoch: 0x10_0000,
         chunk: 0x10_0010,
         shadow: 0x10_0020,
-        record: 0,
-        frame: 0,
-        tails: 0,
-        tail: 0,
         syscalls: Some((0x10_0030, 0x10_0040)),
+        ..Runtime::default()
     };
     let mut bytes = Vec::new();
     let mut code = Code::new(&mut bytes, AT);

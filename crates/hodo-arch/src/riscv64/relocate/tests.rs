@@ -80,15 +80,27 @@ fn without_a_register_branches_leave_by_places_near_their_targets() {
         ..options
     };
     assert_eq!(moved(&BEQ, &options).len(), 3);
-    // One that does not know where it leads has to be told by a register.
-    let call = relocate(&CALL_BY_LINK, FROM, TO, &options);
-    assert!(call.is_ok());
+    // A call by its link, of which it is known where it leads, and one of which it is not.
+    let free = moved(&CALL_BY_LINK, &options);
+    assert_eq!((free[0].as_str(), free.len()), ("addi t1, ra, 8", 4));
     let options = Options {
         pads: &|_| Some(0x1_3000),
         ..Options::new(Reach::Pair)
     };
-    let call = relocate(&CALL_BY_LINK, FROM, TO, &options);
-    assert_eq!(call.unwrap_err(), RelocateError::NoRegister { offset: 0 });
+    let expected = [
+        "auipc ra, 0xffff0",
+        "addi ra, ra, 4",
+        "c.addi sp, -16",
+        "c.sdsp t1, 0(sp)",
+        "auipc t1, 0xffff3",
+        "jalr zero, -12(t1)",
+    ];
+    assert_eq!(moved(&CALL_BY_LINK, &options), expected);
+    let unknown = relocate(&CALL_BY_LINK, FROM, TO, &Options::new(Reach::Pair));
+    assert_eq!(
+        unknown.unwrap_err(),
+        RelocateError::NoRegister { offset: 0 }
+    );
 }
 
 #[test]

@@ -18,21 +18,28 @@ impl Stub<'_, '_> {
         let free = self.records.registers.free_behind;
         let timed = self.records.timed;
         let shortest = self.records.shortest.filter(|_| timed);
-        // The link register can have the time, unless something else has to be in it.
-        let four = timed && (shortest.is_some() || Scratch::available(free) >= 4);
-        self.scratch = Scratch::choose(free, None, if four { 4 } else { 3 });
-        let mut hot = self.hot();
-        hot.spare = RA;
-        if timed && !four {
-            hot.time = RA;
-        }
+        let available = Scratch::available(free);
         let start = self.code.here();
         self.row();
+        if !self.records.is_filtered() && available < 3 {
+            return self.exit_by_two(exit);
+        }
+        // The link register can have the time, unless something else has to be in it.
+        let four = timed && (shortest.is_some() || available >= 4);
+        self.scratch = Scratch::choose(free, None, if four { 4 } else { 3 });
+        let [block, a, b] = [0, 1, 2].map(|index| self.scratch.get(index).unwrap_or(ZERO));
+        let hot = Hot {
+            block,
+            a,
+            b,
+            time: self.scratch.get(3).unwrap_or(RA),
+            spare: RA,
+        };
         if self.scratch.bytes() != 0 {
             self.code.word(return_point(self.layout, ZERO));
             self.keep(0);
         }
-        self.code.word(return_point(self.layout, hot.block));
+        self.fetch_block(block);
         if timed {
             self.take_time(hot);
         }
@@ -57,6 +64,30 @@ impl Stub<'_, '_> {
         }
     }
 
+    /// The same where the link register and two others have to do.
+    fn exit_by_two(&mut self, exit: u32) {
+        self.scratch = Scratch::choose(self.records.registers.free_behind, None, 2);
+        let [a, time] = [0, 1].map(|index| self.scratch.get(index).unwrap_or(ZERO));
+        let mut hot = Hot {
+            block: RA,
+            a,
+            b: a,
+            time,
+            spare: time,
+        };
+        self.fetch_block(RA);
+        self.keep(0);
+        if self.records.timed {
+            self.take_time(hot);
+        }
+        self.record(hot, Info::Number(exit));
+        self.fetch_block(RA);
+        hot.b = RA;
+        self.fetch_return(hot);
+        self.give_back();
+        self.code.jr(RA);
+    }
+
     /// `ra` = what the shadow has.
     fn fetch_return(&mut self, hot: Hot) {
         let Hot { block, a, b, .. } = hot;
@@ -65,7 +96,7 @@ impl Stub<'_, '_> {
         if let Some(id) = self.records.check {
             self.code.ld(a, self.lowered.into(), b);
             let bad = self.code.branch_forward(BGE, a, ZERO);
-            self.slow(bad, self.runtime.frame, hot, vec![id], Then::Back);
+            self.slow(vec![bad], self.runtime.frame, hot, vec![id], Then::Back);
             self.code.slli(a, a, 1);
             self.code.srli(RA, a, 1);
         } else {
@@ -123,7 +154,7 @@ impl Stub<'_, '_> {
         self.code.bind(none);
         let words = vec![shortest, entry];
         // Where to go if it was taken back is not known yet.
-        self.slow(tails, self.runtime.tails, hot, words, Then::Back);
+        self.slow(vec![tails], self.runtime.tails, hot, words, Then::Back);
         (vec![moved, done], self.slow.len() - 1)
     }
 }

@@ -21,7 +21,9 @@ pub(super) enum Then {
 /// A slow path that is to be emitted.
 #[derive(Debug)]
 pub(super) struct Slow {
-    pending: Pending,
+    pending: Vec<Pending>,
+    /// The control block's address has to be fetched before, into this register.
+    block: Option<u8>,
     back: u64,
     /// Address of the agent's function.
     function: u64,
@@ -47,7 +49,7 @@ impl Stub<'_, '_> {
     /// A slow path that comes back here.
     pub(super) fn slow(
         &mut self,
-        pending: Pending,
+        pending: Vec<Pending>,
         function: u64,
         hot: Hot,
         mut words: Vec<u32>,
@@ -56,6 +58,7 @@ impl Stub<'_, '_> {
         words.insert(0, description(hot, self.lowered, self.records.timed));
         self.slow.push(Slow {
             pending,
+            block: (hot.a == hot.b && function == self.runtime.chunk).then_some(hot.block),
             back: self.code.here(),
             function,
             words,
@@ -69,10 +72,15 @@ impl Stub<'_, '_> {
     /// Emits the slow paths.
     pub(super) fn emit_slow(&mut self) {
         for slow in core::mem::take(&mut self.slow) {
-            self.code.bind(slow.pending);
+            for pending in slow.pending {
+                self.code.bind(pending);
+            }
             self.lowered = slow.lowered;
             self.shadow = slow.shadow;
             self.row();
+            if let Some(block) = slow.block {
+                self.fetch_block(block);
+            }
             // The agent keeps all registers but the link, of which it finds the value on the stack.
             self.code.addi(SP, SP, -16);
             self.lowered += 16;

@@ -13,7 +13,7 @@ use super::*;
 const BASE: u64 = 0x20_0000_0000;
 const AGENT: u64 = BASE - 0x1000;
 
-fn layout() -> Layout {
+pub(in crate::riscv64) fn layout() -> Layout {
     Layout {
         cursor: 0,
         limit: 8,
@@ -21,6 +21,7 @@ fn layout() -> Layout {
         epoch_end: 1008,
         shadow_lo: 24,
         shadow_len: 32,
+        shadow_top: 1000,
         islands: [(40, 48), (56, 64)],
         inside: 176,
         depth: 184,
@@ -56,9 +57,8 @@ fn records() -> Records {
     }
 }
 
-/// The code of a stub whose body is a return, its rows, and where its body is.
-fn emit(records: &Records) -> (Vec<u8>, Vec<Row>, usize) {
-    let runtime = Runtime {
+fn runtime() -> Runtime {
+    Runtime {
         epoch: AGENT,
         chunk: AGENT,
         shadow: AGENT,
@@ -67,7 +67,12 @@ fn emit(records: &Records) -> (Vec<u8>, Vec<Row>, usize) {
         tails: AGENT,
         tail: AGENT,
         syscalls: None,
-    };
+    }
+}
+
+/// The code of a stub whose body is a return, its rows, and where its body is.
+fn emit(records: &Records) -> (Vec<u8>, Vec<Row>, usize) {
+    let runtime = runtime();
     let mut bytes = Vec::new();
     let mut rows = Vec::new();
     let mut code = Code::new(&mut bytes, BASE);
@@ -125,13 +130,28 @@ fn entry_and_exit_take_at_most_forty_instructions() {
     let four = 0xF << 12;
     let (count, bytes) = executed(&with(four, four, Via::Nothing));
     assert_eq!((count, bytes), (40, 168));
-    // Three are enough before, for the link register is in the shadow; behind, the word of the record takes one more.
-    assert_eq!(executed(&with(7 << 12, four, Via::Nothing)).0, 40);
-    assert_eq!(executed(&with(7 << 12, 7 << 12, Via::Nothing)).0, 41);
+    // Two are enough before, for the link register is in the shadow; behind, the word of the record takes one more.
+    let (two, three) = (3 << 12, 7 << 12);
+    assert_eq!(executed(&with(two, four, Via::Nothing)).0, 40);
+    assert_eq!(executed(&with(two, three, Via::Nothing)).0, 41);
+    assert_eq!(executed(&with(two, two, Via::Nothing)).0, 42);
     // The register of the jump is one of them.
-    assert_eq!(executed(&with(3 << 12, four, Via::Free(6))).0, 40);
-    // Without any, they are kept on the stack.
-    assert!(executed(&with(0, 0, Via::Kept(5))).0 <= 40 + 26);
+    assert_eq!(executed(&with(1 << 12, four, Via::Free(6))).0, 40);
+    // One that the jump keeps is taken back, or is one of them until then.
+    assert_eq!(executed(&with(two, four, Via::Kept(6))).0, 42);
+    assert_eq!(executed(&with(1 << 12, four, Via::Kept(6))).0, 42);
+    // Without any, two are kept on the stack: four instructions more before, and six behind.
+    assert_eq!(executed(&with(0, 0, Via::Kept(5))).0, 52);
+    assert_eq!(executed(&with(0, 0, Via::Free(5))).0, 52);
+    // Small numbers are put together in less.
+    let small = |records: Records| Records {
+        entry: 0x7FF,
+        exit: Some(0x10_07FF),
+        ..records
+    };
+    assert_eq!(executed(&small(with(two, four, Via::Nothing))).0, 38);
+    assert_eq!(executed(&small(with(two, four, Via::Kept(6)))).0, 40);
+    assert_eq!(executed(&small(with(0, 0, Via::Kept(5)))).0, 50);
     let untimed = Records {
         timed: false,
         ..with(four, four, Via::Nothing)
@@ -156,8 +176,9 @@ fn step(truth: &mut Truth, insn: &Insn) {
     let adds = |word: u32| word & 0x707F == 0x13;
     match insn.kind {
         Kind::Plain if adds(insn.word) && insn.rd() == SP => truth.lowered -= imm_i(insn.word),
-        Kind::Plain if insn.word & 0x7F == 0x33 && insn.rs1() == SP && written & 1 << RA == 0 => {
+        Kind::Plain if insn.word & 0x7F == 0x33 && insn.rs1() == SP => {
             truth.place = Some(insn.rd());
+            truth.register &= insn.rd() != RA;
         }
         Kind::Store(8) if truth.place == Some(insn.rs1()) && insn.rs2() != ZERO => {
             truth.shadow = true;
@@ -247,7 +268,7 @@ fn check_rows(records: &Records) {
 
 #[test]
 fn rows_say_where_the_frame_is() {
-    let sets = [0, 1 << 15, 0xF << 12, 0xF003_F0E0];
+    let sets = [0, 1 << 15, 3 << 12, 7 << 12, 0xF003_F0E0];
     for (free, free_behind) in sets.into_iter().flat_map(|a| sets.map(|b| (a, b))) {
         for via in [Via::Nothing, Via::Free(6), Via::Kept(5)] {
             for number in 0..256u32 {
@@ -294,4 +315,63 @@ fn entries_alone_take_a_stack_pointer_of_any_alignment() {
     };
     assert_eq!(shifts(&only), ["0x4", "0x16"]);
     assert_eq!(shifts(&records()), ["0x12"]);
+}
+
+/// What instructions without branches leave in a register, where the stack pointer is this.
+fn result(code: &[u8], register: u8, sp: u64) -> u64 {
+    let mut x = [0u64; 32];
+    x[usize::from(SP)] = sp;
+    for bytes in code.chunks(4) {
+        let insn = Insn::new(bytes, 0);
+        let (word, from) = (insn.word, x[usize::from(insn.rs1())]);
+        let more = imm_i(word).cast_unsigned();
+        x[usize::from(insn.rd())] = match (word & 0x7F, word >> 12 & 7) {
+            (0x13, 0) => from.wrapping_add(more),
+            (0x13, 1) => from << (more & 63),
+            (0x1B, 0) => i64::from(from.wrapping_add(more) as i32).cast_unsigned(),
+            (0x33, 0) => from.wrapping_add(x[usize::from(insn.rs2())]),
+            (0x37, _) => i64::from((word & 0xFFFF_F000).cast_signed()).cast_unsigned(),
+            _ => panic!("{}", text(bytes, 0)),
+        };
+    }
+    x[usize::from(register)]
+}
+
+#[test]
+fn records_have_their_numbers_and_bits_of_the_stack_pointer() {
+    let s = 0x3F_1234_5670u64;
+    for id in [
+        1, 0x7FF, 0x800, 0xFFF, 0x1000, 0x1_2345, 0x4_0005, 0xF_F7FF, 0xF_FFFF,
+    ] {
+        for (kind, lowered) in [0u32, 1, 2]
+            .into_iter()
+            .flat_map(|a| [0u16, 16, 32].map(|b| (a, b)))
+        {
+            let info = id | kind << 20;
+            let (layout, records) = (layout(), records());
+            let runtime = runtime();
+            let (mut bytes, mut rows) = (Vec::new(), Vec::new());
+            let mut stub = Stub {
+                code: &mut Code::new(&mut bytes, BASE),
+                layout: &layout,
+                runtime: &runtime,
+                records: &records,
+                rows: &mut rows,
+                slow: Vec::new(),
+                faults: Vec::new(),
+                past: Vec::new(),
+                scratch: Scratch::default(),
+                entry_scratch: Scratch::default(),
+                lowered,
+                shadow: true,
+            };
+            stub.number(info, 15, 14);
+            let found = result(&bytes, 15, s - u64::from(lowered)) as u32;
+            assert_eq!(
+                found,
+                info | (s as u32) << layout.sp_shift,
+                "{id:#x} {kind} {lowered}"
+            );
+        }
+    }
 }

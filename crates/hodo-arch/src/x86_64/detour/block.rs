@@ -2,13 +2,14 @@
 
 use alloc::vec::Vec;
 
-use super::condition::{Label, Needs, Writer, kept_at};
+use super::condition::{Label, Needs, Writer};
 use super::event::{emit_record, emit_source};
 use super::hist::emit_histogram;
 use super::saved::Saved;
 use super::{
     Block, Cold, Counter, Deed, DetourError, RCX, RDX, Register, Source, computed, emit_count,
 };
+use crate::detour::kept_at;
 use crate::x86_64::emit::Code;
 use crate::x86_64::stub::Layout;
 

@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 
 use super::event::emit_word;
 use super::saved::Saved;
-use super::{Arithmetic, Bits, Comparison, Fetch, Source, Test};
+use super::{Arithmetic, Bits, Comparison, Fetch, Test};
+use crate::detour::kept_at;
 use crate::x86_64::emit::{Code, Pending};
 
 /// Jumps to a place that comes later.
@@ -98,14 +99,6 @@ fn short(test: &Test) -> Option<u32> {
     i32::try_from(number.cast_signed())
         .ok()
         .map(i32::cast_unsigned)
-}
-
-/// Whether it is computed in `rax` alone.
-fn is_leaf(test: &Test) -> bool {
-    matches!(
-        test,
-        Test::Number(_) | Test::Value(..) | Test::Thread(_) | Test::Processor(_)
-    )
 }
 
 impl Writer<'_, '_> {
@@ -202,7 +195,7 @@ impl Writer<'_, '_> {
     fn both(&mut self, left: &Test, right: &Test) {
         self.needs.registers = true;
         self.number(left);
-        if is_leaf(right) {
+        if right.is_leaf() {
             self.code.raw(&[0x48, 0x89, 0xC1]); // mov rcx, rax
             self.number(right);
             self.code.raw(&[0x48, 0x91]); // xchg rax, rcx
@@ -342,7 +335,7 @@ impl Writer<'_, '_> {
         let fetch = &self.values[value];
         let Some(slot) = self.slot(value) else {
             let at = (self.saved, self.here);
-            if is_kept(fetch) && value < 64 {
+            if fetch.is_kept() && value < 64 {
                 self.needs.kept |= 1 << value;
             }
             emit_word(self.code, at, fetch, &mut self.loads);
@@ -381,22 +374,4 @@ impl Writer<'_, '_> {
         };
         self.code.raw(code);
     }
-}
-
-/// Whether fetching it twice could give two values, or costs.
-fn is_kept(fetch: &Fetch) -> bool {
-    match fetch {
-        Fetch::Word(source) => matches!(source, Source::Memory(..)),
-        Fetch::Load(..) => true,
-        Fetch::Text(..) | Fetch::Bytes(..) | Fetch::Thread(..) => false,
-    }
-}
-
-/// The number of the word in the frame where a value is kept.
-pub(super) fn kept_at(keeps: u64, value: usize) -> Option<usize> {
-    if value >= 64 {
-        return None;
-    }
-    let below = keeps & ((1 << value) - 1);
-    (keeps >> value & 1 == 1).then_some(below.count_ones() as usize)
 }

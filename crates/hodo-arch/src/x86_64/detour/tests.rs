@@ -4,42 +4,26 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 fn layout() -> Layout {
     Layout {
-        epoch_end: 0,
-        to_shadow: 0,
-        block: 0,
         cursor: 8,
         limit: 16,
         epoch: 24,
-        shadow_lo: 0,
-        shadow_len: 0,
-        islands: [(0, 0); 2],
-        inside: 0,
-        depth: 0,
-        frames: 0,
         chain_top: 240,
         chain_lo: 248,
         chain_size: 65536,
-        shadow_distance: 0,
         record_size: 8,
-        sp_shift: 0,
-        sp_mask: 0,
         bucket: 32,
         bucket_size: 4096,
         lost: 40,
         base: 88,
+        ..Layout::default()
     }
 }
 
 fn emitted(displaced: &[u8], probes: &[Probe<'_>]) -> Result<(Vec<u8>, Detour), DetourError> {
     let runtime = Runtime {
-        tail: 0,
         epoch: 0x10_0000,
         chunk: 0x10_0010,
-        shadow: 0,
-        record: 0,
-        frame: 0,
-        tails: 0,
-        syscalls: None,
+        ..Runtime::default()
     };
     let mut bytes = Vec::new();
     let mut code = Code::new(&mut bytes, 0x20_0000);

@@ -60,6 +60,7 @@ pub fn layout() -> Layout {
         epoch_end: EPOCH_END,
         shadow_lo: 24,
         shadow_len: 32,
+        shadow_top: 1000,
         islands: [(40, 48), (56, 64)],
         inside: 176,
         depth: 184,

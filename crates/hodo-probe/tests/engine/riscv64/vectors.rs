@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hodo_probe::engine::{Execution, Registers};
 
 use crate::code::{alone, counter, of, register, request, steps};
+use crate::skipped::skip;
 
 function! { vector:
     ".option push"
@@ -65,7 +66,7 @@ fn has_vectors() -> bool {
 #[test]
 fn vectors_are_kept_around_handlers_that_use_them() {
     if !has_vectors() {
-        println!("skipped: no vector registers");
+        skip("this processor has no vector registers");
         return;
     }
     let _alone = alone();
@@ -171,7 +172,7 @@ fn saved(wish: hodo_probe::engine::Request, hits: Option<&AtomicU64>) -> u64 {
 #[test]
 fn vectors_are_saved_exactly_when_a_handler_runs() {
     if !has_vectors() {
-        println!("skipped: no vector registers");
+        skip("this processor has no vector registers");
         return;
     }
     let _alone = alone();

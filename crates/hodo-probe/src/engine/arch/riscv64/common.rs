@@ -15,12 +15,13 @@ use core::mem::offset_of;
 
 use super::Registers;
 use super::sys::has_vectors;
-use crate::engine::layout::{Handler, Head, KEEP_ALL, KEEP_SOME, Node, Thread};
+use crate::engine::arch::calling::{calling_asm, hodo_engine_guarded};
+use crate::engine::layout::{KEEP_ALL, KEEP_SOME, Thread};
 
 /// Bytes of [`Registers`].
 pub(super) const FRAME: usize = size_of::<Registers>();
 
-global_asm!(
+calling_asm!(
     r#"
     .pushsection .text.hodo_engine_common,"ax",@progbits
     .option push
@@ -331,19 +332,6 @@ hodo_engine_common_end:
     RA = const offset_of!(Registers, ra),
     SP = const offset_of!(Registers, sp),
     FRAME = const FRAME,
-    ADDR = const offset_of!(Head, addr),
-    LIST = const offset_of!(Head, list),
-    KEEP = const offset_of!(Head, keep),
-    BUSY = const offset_of!(Thread, busy),
-    SEQUENCE = const offset_of!(Thread, sequence),
-    RECOVER_PC = const offset_of!(Thread, recover_pc),
-    RECOVER_SP = const offset_of!(Thread, recover_sp),
-    PROBE = const offset_of!(Thread, probe),
-    ENABLED = const offset_of!(Node, enabled),
-    BEFORE = const offset_of!(Node, before),
-    DATA = const offset_of!(Node, data),
-    COUNTS = const offset_of!(Node, counts),
-    MISSED = const offset_of!(Node, missed),
     KEEP_SOME = const KEEP_SOME,
     KEEP_ALL = const KEEP_ALL,
 );
@@ -426,26 +414,6 @@ unsafe extern "C" {
     static hodo_engine_common_switch: u8;
     static hodo_engine_common_end: u8;
     static hodo_engine_guarded_end: u8;
-    fn hodo_engine_guarded(
-        thread: *const Thread,
-        handler: Handler,
-        registers: *mut Registers,
-        data: *mut core::ffi::c_void,
-    ) -> u32;
-}
-
-/// Calls a handler. Returns whether it came back by itself.
-///
-/// # Safety
-/// The thread must be the running one, and marked as busy; the handler must be sound here.
-pub(in crate::engine) unsafe fn guarded(
-    thread: &Thread,
-    handler: Handler,
-    registers: &mut Registers,
-    data: *mut core::ffi::c_void,
-) -> bool {
-    // SAFETY: the caller's.
-    unsafe { hodo_engine_guarded(thread, handler, registers, data) == 0 }
 }
 
 /// How far the running thread's pointer to its entry of the table is from what `tp` points to.

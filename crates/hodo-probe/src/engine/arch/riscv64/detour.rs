@@ -22,7 +22,7 @@ use super::spots::{self, Spots};
 use super::{NEAR, counts, returns};
 use crate::engine::islands::{self, Piece};
 use crate::engine::optimize::Variant;
-use crate::engine::returns::window as shadow;
+use crate::engine::returns::{unwind_tables, window as shadow};
 use crate::engine::site::{Detour, INSIDE, Site};
 use hodo_text::{Change, Memory, branches};
 
@@ -196,8 +196,7 @@ pub(in crate::engine) fn make(
     };
     room.reserve(bytes.len(), piece);
     changes.push((start, bytes));
-    let frames = returning
-        .then(|| &*Box::leak(returns::frames(prefix.frames, shadow().distance).into_boxed_slice()));
+    let frames = returning.then(|| &*Box::leak(unwind_tables(prefix.frames).into_boxed_slice()));
     Some(Box::leak(Box::new(Detour {
         jump: patch.map(|patch| patch.to_vec()),
         inside: window.inside,

@@ -1,4 +1,4 @@
-//! The code of return probes, and its unwind tables.
+//! The code of return probes.
 
 use alloc::vec::Vec;
 
@@ -14,6 +14,9 @@ const WIDE: u64 = 0x2000_0000_0840;
 const BELOW: u64 = 1 << 35;
 const ABOVE: u64 = 1 << 33;
 const BELOW_WIDE: u64 = 1 << 40;
+
+/// The columns of `ra` and `sp` in unwind tables.
+pub(in crate::engine) const COLUMNS: [u8; 2] = [1, 2];
 
 /// Where the shadow is to be, for a process that maps memory at `here`.
 pub(in crate::engine) fn window(here: u64) -> Window {
@@ -126,34 +129,6 @@ fn pass(at: u64, places: &Places, labels: &[u64; 3]) -> Option<(Emitted, [u64; 3
         guard: (guarded, good),
     };
     Some((emitted, [good, without, body]))
-}
-
-/// Unwind tables (DWARF 5, section 6.4) for the code from the point of return on: a CIE, an FDE and the end. Where the stack
-/// pointer is moved, an unwinder that looks from a signal would be wrong; from a callee it looks at the first byte only.
-pub(super) fn frames([start, end]: [u64; 2], distance: u64) -> Vec<u8> {
-    fn entry(out: &mut Vec<u8>, mut body: Vec<u8>) {
-        body.resize(body.len().next_multiple_of(8) + 4, 0);
-        out.extend((body.len() as u32).to_le_bytes());
-        out.extend(body);
-    }
-    let mut cie = vec![0, 0, 0, 0, 1, 0, 1, 0x78, 1];
-    // The frame's address is 8 below the stack pointer; it must differ from the caller's.
-    cie.extend([0x12, 2, 1]); // def_cfa_sf sp, 1 (times -8)
-    let mut address = vec![0x0E]; // const8u
-    address.extend(distance.to_le_bytes());
-    address.extend([0x1C]); // minus
-    cie.extend([0x10, 1, address.len() as u8]); // expression: the return address is there
-    cie.extend(address);
-    cie.extend([0x16, 2, 2, 0x38, 0x22]); // val_expression: sp is the address plus 8
-    let mut out = Vec::new();
-    entry(&mut out, cie);
-    let mut fde = ((out.len() + 4) as u32).to_le_bytes().to_vec();
-    // Unwinders look one byte before the point of return.
-    fde.extend((start - 1).to_le_bytes());
-    fde.extend((end - start + 1).to_le_bytes());
-    entry(&mut out, fde);
-    out.extend([0; 4]);
-    out
 }
 
 #[cfg(test)]

@@ -12,14 +12,50 @@ use core::arch::{asm, global_asm, x86_64::__cpuid_count};
 use core::mem::offset_of;
 
 use super::Registers;
-use crate::engine::layout::{Handler, Head, KEEP_ALL, KEEP_SOME, Node, Thread};
+use crate::engine::arch::calling::{calling_asm, hodo_engine_guarded};
+use crate::engine::layout::{KEEP_ALL, KEEP_SOME, Thread};
 
 /// Bytes of [`Registers`], and what the stack has above them in a detour: the way back, the site, the red zone.
 const FRAME: usize = size_of::<Registers>();
 
-global_asm!(
+calling_asm!(
     r#"
     .pushsection .text.hodo_engine_common,"ax",@progbits
+    // Takes the registers back, up to the flags.
+    .macro hodo_engine_take
+    pop rax
+    pop rcx
+    pop rdx
+    pop rbx
+    lea rsp, [rsp + 8]
+    pop rbp
+    pop rsi
+    pop rdi
+    pop r8
+    pop r9
+    pop r10
+    pop r11
+    pop r12
+    pop r13
+    pop r14
+    pop r15
+    .endm
+    // Keeps the parts of the state below the stack pointer, where their header has to be zeros.
+    .macro hodo_engine_xsave
+    sub rsp, [rip + 92f]
+    xor eax, eax
+    mov [rsp + 512], rax
+    mov [rsp + 520], rax
+    mov [rsp + 528], rax
+    mov [rsp + 536], rax
+    mov [rsp + 544], rax
+    mov [rsp + 552], rax
+    mov [rsp + 560], rax
+    mov [rsp + 568], rax
+    mov eax, [rip + 93f]
+    xor edx, edx
+    xsave64 [rsp]
+    .endm
     .balign 16
     .hidden hodo_engine_common
     .globl hodo_engine_common
@@ -116,40 +152,10 @@ hodo_engine_common:
     mov al, dl
     add al, 127
     sahf
-    pop rax
-    pop rcx
-    pop rdx
-    pop rbx
-    lea rsp, [rsp + 8]
-    pop rbp
-    pop rsi
-    pop rdi
-    pop r8
-    pop r9
-    pop r10
-    pop r11
-    pop r12
-    pop r13
-    pop r14
-    pop r15
+    hodo_engine_take
     lea rsp, [rsp + 16]
     ret
-36: pop rax
-    pop rcx
-    pop rdx
-    pop rbx
-    lea rsp, [rsp + 8]
-    pop rbp
-    pop rsi
-    pop rdi
-    pop r8
-    pop r9
-    pop r10
-    pop r11
-    pop r12
-    pop r13
-    pop r14
-    pop r15
+36: hodo_engine_take
     popfq
     lea rsp, [rsp + 8]
     ret
@@ -176,19 +182,7 @@ hodo_engine_common:
     movups [rsp + 240], xmm15
     jmp 41b
 42: mov ecx, eax
-    sub rsp, [rip + 92f]
-    xor eax, eax
-    mov [rsp + 512], rax
-    mov [rsp + 520], rax
-    mov [rsp + 528], rax
-    mov [rsp + 536], rax
-    mov [rsp + 544], rax
-    mov [rsp + 552], rax
-    mov [rsp + 560], rax
-    mov [rsp + 568], rax
-    mov eax, [rip + 93f]
-    xor edx, edx
-    xsave64 [rsp]
+    hodo_engine_xsave
     mov eax, ecx
     jmp 41b
 46: mov eax, [rip + 93f]
@@ -227,19 +221,7 @@ hodo_engine_common:
     jmp 31b
     // The thread is new: give it an entry of the table.
 60: and rsp, -64
-    sub rsp, [rip + 92f]
-    xor eax, eax
-    mov [rsp + 512], rax
-    mov [rsp + 520], rax
-    mov [rsp + 528], rax
-    mov [rsp + 536], rax
-    mov [rsp + 544], rax
-    mov [rsp + 552], rax
-    mov [rsp + 560], rax
-    mov [rsp + 568], rax
-    mov eax, [rip + 93f]
-    xor edx, edx
-    xsave64 [rsp]
+    hodo_engine_xsave
     mov rax, [rip + 91f]
     call rax
     mov r12, rax
@@ -282,22 +264,7 @@ hodo_engine_common:
     sub rdx, 136
     mov [r8 + {PC}], rdx
     mov rsp, r8
-    pop rax
-    pop rcx
-    pop rdx
-    pop rbx
-    lea rsp, [rsp + 8]
-    pop rbp
-    pop rsi
-    pop rdi
-    pop r8
-    pop r9
-    pop r10
-    pop r11
-    pop r12
-    pop r13
-    pop r14
-    pop r15
+    hodo_engine_take
     popfq
     pop rsp
     ret 128
@@ -310,6 +277,8 @@ hodo_engine_common:
     .hidden hodo_engine_common_end
     .globl hodo_engine_common_end
 hodo_engine_common_end:
+    .purgem hodo_engine_take
+    .purgem hodo_engine_xsave
     .popsection
     "#,
     FLAGS = const offset_of!(Registers, flags),
@@ -318,19 +287,6 @@ hodo_engine_common_end:
     FRAME = const FRAME,
     SITE = const FRAME + 8,
     STACK = const FRAME + 16 + 128,
-    ADDR = const offset_of!(Head, addr),
-    LIST = const offset_of!(Head, list),
-    KEEP = const offset_of!(Head, keep),
-    BUSY = const offset_of!(Thread, busy),
-    SEQUENCE = const offset_of!(Thread, sequence),
-    RECOVER_PC = const offset_of!(Thread, recover_pc),
-    RECOVER_SP = const offset_of!(Thread, recover_sp),
-    PROBE = const offset_of!(Thread, probe),
-    ENABLED = const offset_of!(Node, enabled),
-    BEFORE = const offset_of!(Node, before),
-    DATA = const offset_of!(Node, data),
-    COUNTS = const offset_of!(Node, counts),
-    MISSED = const offset_of!(Node, missed),
     KEEP_SSE = const KEEP_SOME,
 );
 
@@ -387,26 +343,6 @@ hodo_engine_thread:
 unsafe extern "C" {
     static hodo_engine_common: u8;
     static hodo_engine_common_end: u8;
-    fn hodo_engine_guarded(
-        thread: *const Thread,
-        handler: Handler,
-        registers: *mut Registers,
-        data: *mut core::ffi::c_void,
-    ) -> u32;
-}
-
-/// Calls a handler. Returns whether it came back by itself.
-///
-/// # Safety
-/// The thread must be the running one, and marked as busy; the handler must be sound here.
-pub(in crate::engine) unsafe fn guarded(
-    thread: &Thread,
-    handler: Handler,
-    registers: &mut Registers,
-    data: *mut core::ffi::c_void,
-) -> bool {
-    // SAFETY: the caller's.
-    unsafe { hodo_engine_guarded(thread, handler, registers, data) == 0 }
 }
 
 /// How far the running thread's pointer to its entry of the table is from what the `fs` base points to.

@@ -13,6 +13,7 @@ use super::{counts, returns};
 use crate::engine::analyze;
 use crate::engine::islands::{self, Piece};
 use crate::engine::optimize::Variant;
+use crate::engine::returns::unwind_tables;
 use crate::engine::site::{Detour, INSIDE, Site};
 use hodo_text::{Change, Memory, branches};
 
@@ -169,7 +170,7 @@ pub(in crate::engine) fn make(
     if let Some([a, b, c, d]) = spot {
         changes.push((target, vec![0xE9, a, b, c, d]));
     }
-    let frames = returning.then(|| &*Box::leak(returns::frames(frames).into_boxed_slice()));
+    let frames = returning.then(|| &*Box::leak(unwind_tables(frames).into_boxed_slice()));
     let jump = window.jump.then(|| vec![0xE9, a, b, c, d]);
     Some(Box::leak(Box::new(Detour {
         jump,

@@ -1,4 +1,4 @@
-//! The code of return probes, and its unwind tables.
+//! The code of return probes.
 
 use alloc::vec::Vec;
 
@@ -12,6 +12,9 @@ const BELOW: u64 = 1 << 40;
 const TOP: u64 = 0x7FFF_FFFF_F000;
 /// The bytes behind the first instruction at the point of return, by which it is known.
 const MAGIC: u32 = 0x4F44_4F48;
+
+/// The columns of the return address and `rsp` in unwind tables.
+pub(in crate::engine) const COLUMNS: [u8; 2] = [16, 7];
 
 /// Where the shadow is to be, for a process that maps memory at `here`.
 pub(in crate::engine) fn window(here: u64) -> Window {
@@ -104,32 +107,4 @@ pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
         code,
         frames: [at + back as u64, at + without as u64],
     })
-}
-
-/// Unwind tables (DWARF 5, section 6.4) for the code from the point of return on: a CIE, an FDE and the end. Where the stack
-/// pointer is moved, an unwinder that looks from a signal would be wrong; from a callee it looks at the first byte only.
-pub(super) fn frames([start, end]: [u64; 2]) -> Vec<u8> {
-    fn entry(out: &mut Vec<u8>, mut body: Vec<u8>) {
-        body.resize(body.len().next_multiple_of(8) + 4, 0);
-        out.extend((body.len() as u32).to_le_bytes());
-        out.extend(body);
-    }
-    let mut cie = vec![0, 0, 0, 0, 1, 0, 1, 0x78, 16];
-    // The frame's address is 8 below the stack pointer; it must differ from the caller's.
-    cie.extend([0x12, 7, 1]); // def_cfa_sf rsp, 1 (times -8)
-    let mut address = vec![0x0E]; // const8u
-    address.extend(DISTANCE.to_le_bytes());
-    address.extend([0x1C]); // minus
-    cie.extend([0x10, 16, address.len() as u8]); // expression: the return address is there
-    cie.extend(address);
-    cie.extend([0x16, 7, 2, 0x38, 0x22]); // val_expression: rsp is the address plus 8
-    let mut out = Vec::new();
-    entry(&mut out, cie);
-    let mut fde = ((out.len() + 4) as u32).to_le_bytes().to_vec();
-    // Unwinders look one byte before the point of return.
-    fde.extend((start - 1).to_le_bytes());
-    fde.extend((end - start + 1).to_le_bytes());
-    entry(&mut out, fde);
-    out.extend([0; 4]);
-    out
 }

@@ -1,0 +1,35 @@
+//! Tests that are not run on this machine. Tests of other crates have a copy of this file, by `#[path]`.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// The directory for what tests make: `target/tmp`, and for another target its own.
+///
+/// # Panics
+/// If it cannot be made.
+pub fn temporary() -> PathBuf {
+    let exe = std::env::current_exe().expect("this test has a file");
+    // target/debug/deps/test-1234
+    let target = exe.ancestors().nth(3).expect("the target directory");
+    let directory = target.join("tmp");
+    fs::create_dir_all(&directory).expect("target/tmp can be made");
+    directory
+}
+
+/// Notes that a test was not run: on stderr, and in `skipped.txt` in the directory for what tests make, which `scripts/test.sh` and
+/// `scripts/cross.sh` show.
+///
+/// # Panics
+/// If the file cannot be written.
+pub fn skip(reason: &str) {
+    let thread = std::thread::current();
+    let line = format!("{}: {reason}\n", thread.name().unwrap_or("?"));
+    eprint!("skipped: {line}");
+    fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(temporary().join("skipped.txt"))
+        .and_then(|mut file| file.write_all(line.as_bytes()))
+        .expect("skipped.txt can be written");
+}
