@@ -63,26 +63,30 @@ need strace strace
 # Some tests of RISC-V only read its files.
 need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
 
+apt_install() {
+    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
+    command -v apt-get >/dev/null || return 1
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null && sudo -n true 2>/dev/null || return 1
+        apt=(sudo -n "${apt[@]}")
+    fi
+    "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
+        { "${apt[@]}" update -qq && "${apt[@]}" install -y -qq --no-install-recommends "$@"; } >/dev/null
+}
+
 if [ ${#missing[@]} -gt 0 ]; then
     step "install ${missing[*]}"
-    apt=()
-    if [ "$(id -u)" = 0 ]; then
-        apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
-    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-        apt=(sudo -n env DEBIAN_FRONTEND=noninteractive apt-get)
-    fi
-    if [ ${#apt[@]} -gt 0 ] && command -v apt-get >/dev/null; then
-        "${apt[@]}" update -qq || echo "the package lists cannot be renewed"
-        # Together, or each alone where one of them is not to be had.
-        "${apt[@]}" install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
-            for package in "${missing[@]}"; do
-                "${apt[@]}" install -y -qq --no-install-recommends "$package" >/dev/null ||
-                    echo "$package is not to be had"
-            done
-    else
-        echo "cannot install: neither root nor sudo with apt-get"
-    fi
+    # Together, or each alone where one of them is not to be had.
+    apt_install "${missing[@]}" ||
+        for package in "${missing[@]}"; do
+            apt_install "$package" || echo "$package cannot be installed"
+        done
     command -v gcc >/dev/null || { echo "there is no gcc: the tests cannot run" >&2; exit 1; }
+fi
+# What clang adds to instrumented programs is in a package of its own.
+if command -v clang >/dev/null && [ ! -e "$(clang -print-file-name=libclang_rt.xray-x86_64.a)" ]; then
+    package="libclang-rt-$(clang -dumpversion | cut -d . -f 1)-dev"
+    apt_install "$package" || echo "$package cannot be installed"
 fi
 
 # Some programs with static keys are built for these; without them they are left out.

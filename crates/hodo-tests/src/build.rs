@@ -113,6 +113,25 @@ pub fn has_tool(name: &str) -> bool {
     })
 }
 
+/// Whether a compiler has the libraries that programs with these flags need.
+///
+/// # Panics
+/// If no file can be written, or the compiler is not to be had.
+pub fn links(compiler: &str, flags: &[&str]) -> bool {
+    let place = scratch(&format!("links-{compiler}{}", flags.concat()));
+    let source = place.join("empty.c");
+    fs::write(&source, "int main(void) { return 0; }\n").expect("a source can be written");
+    Command::new(compiler)
+        .args(flags)
+        .arg("-o")
+        .arg(place.join("empty"))
+        .arg(&source)
+        .output()
+        .expect("the compiler can be run")
+        .status
+        .success()
+}
+
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
 }

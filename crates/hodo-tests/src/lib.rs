@@ -13,7 +13,7 @@ mod skipped;
 pub mod target;
 mod trace;
 
-pub use build::{Kind, Language, build, build_with, example, has_tool, scratch};
+pub use build::{Kind, Language, build, build_with, example, has_tool, links, scratch};
 pub use run::{Ended, Outcome, Run, Traced, hodo};
 pub use skipped::{skip, temporary};
 pub use trace::Trace;

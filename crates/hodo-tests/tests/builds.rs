@@ -1,6 +1,6 @@
 //! Programs as compilers and linkers build them: with sites for tracers, with and without a PLT.
 
-use hodo_tests::{Run, build_with, has_tool, needs};
+use hodo_tests::{Run, build_with, has_tool, links, needs};
 
 const CALLS: [(&str, u64); 4] = [
     ("main", 1),
@@ -100,12 +100,17 @@ fn built_by_clang_with_sites() {
         &["-finstrument-functions"],
         true,
     );
-    check(
-        "xray",
-        "clang",
-        &["-fxray-instrument", "-fxray-instruction-threshold=1"],
-        true,
+}
+
+#[test]
+fn built_with_xray_sleds() {
+    needs!(has_tool("clang"), "there is no clang");
+    let flags = ["-fxray-instrument", "-fxray-instruction-threshold=1"];
+    needs!(
+        links("clang", &flags),
+        "clang has no runtime library for XRay"
     );
+    check("xray", "clang", &flags, true);
 }
 
 /// How compilers are told to call libraries by slots alone.

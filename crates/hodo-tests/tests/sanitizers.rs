@@ -1,13 +1,13 @@
 //! Programs with a sanitizer run as if nobody looked, and hodo says so.
 
-use hodo_tests::{Run, build_with, scratch};
+use hodo_tests::{Run, build_with, links};
 
 #[test]
 fn programs_with_a_sanitizer_run_untraced() {
     let mut checked = 0;
     for sanitizer in ["address", "leak", "thread"] {
         let flag = format!("-fsanitize={sanitizer}");
-        if !can_link(&flag) {
+        if !links("gcc", &[&flag]) {
             hodo_tests::skip(&format!("gcc has no {flag}"));
             continue;
         }
@@ -27,20 +27,4 @@ fn programs_with_a_sanitizer_run_untraced() {
         }
     }
     println!("{checked} programs");
-}
-
-/// Whether gcc has the library that a flag needs.
-fn can_link(flag: &str) -> bool {
-    let place = scratch(&format!("sanitizer{flag}"));
-    let source = place.join("empty.c");
-    std::fs::write(&source, "int main(void) { return 0; }\n").expect("a source can be written");
-    std::process::Command::new("gcc")
-        .arg(flag)
-        .arg("-o")
-        .arg(place.join("empty"))
-        .arg(&source)
-        .output()
-        .expect("gcc can be run")
-        .status
-        .success()
 }

@@ -17,6 +17,9 @@ macro_rules! function {
         $crate::function!($name: $($riscv)*);
     };
     ($name:ident: $($line:literal)*) => {
+        // The compiler's options for assembly at the top level do not have the target's extensions when it is optimized.
+        #[cfg(target_arch = "riscv64")]
+        core::arch::global_asm!(".option push", ".option arch, +m, +a, +f, +d, +c");
         core::arch::global_asm!(
             ".text",
             ".p2align 4",
@@ -29,6 +32,8 @@ macro_rules! function {
             concat!(".size test_", stringify!($name), ", . - test_", stringify!($name)),
             ".p2align 4",
         );
+        #[cfg(target_arch = "riscv64")]
+        core::arch::global_asm!(".option pop");
     };
 }
 
