@@ -34,9 +34,7 @@ impl SignalFrame {
         let same = (end..end + PAGE).contains(&self.sp);
         start..if same { self.sp } else { end }
     }
-}
 
-impl SignalFrame {
     /// The general registers in it.
     pub fn registers(&self) -> Range<u64> {
         let start = self.at - frame::PC + frame::REGISTERS.0;
