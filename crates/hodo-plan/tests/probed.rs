@@ -17,7 +17,9 @@ impl Program {
     fn build() -> Self {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("probed");
         std::fs::create_dir_all(&directory).expect("a directory for the program");
-        let path = directory.join(format!("{:?}", std::thread::current().id()));
+        // Tests run at the same time, in threads of one process or in processes.
+        let (process, thread) = (std::process::id(), std::thread::current().id());
+        let path = directory.join(format!("{process}-{thread:?}"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/probes.s");
         let output = Command::new("gcc")
             .stdin(Stdio::null())

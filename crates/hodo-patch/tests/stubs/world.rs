@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -497,7 +498,10 @@ impl World {
 
     /// The whole as a trace.
     pub fn read(&self, name: &str, tasks: u32) -> Trace {
-        let directory = std::env::temp_dir().join(format!("hodo-stubs-{name}"));
+        // Of this source tree: others may run the same tests.
+        let place =
+            option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        let directory = place.join(format!("stubs-{name}"));
         let mut builder = Builder::new(&directory, self.recording.timed);
         for name in &self.names {
             builder.function(name, 'T');
