@@ -7,6 +7,8 @@
 #   scripts/cross.sh riscv64 [WORD…]      one of them, or only tests with one of these words in their names
 #   scripts/cross.sh machine [WORD…]      only what runs in the machine for RISC-V
 #
+# A group of tests that fails does not keep the others from running; in the end those that have failed are named.
+#
 # Of the files in crates/hodo-keys/tests those are run that have `mod emulator;`: qemu does not see by itself that code was changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -38,6 +40,17 @@ whole_programs=(
     "live_control a_process_that_was_attached_to_changes_too_and_gets_its_code_back"
     "syscalls errors_are_told"
 )
+
+# The groups that have failed.
+failed=()
+
+# Runs a command as the group of this name.
+group() {
+    local what="$1"
+    shift
+    echo "$what"
+    "$@" || failed+=("$what")
+}
 
 not_run() {
     echo "not run for $1: $2"
@@ -104,41 +117,41 @@ run() {
     local arch="$1" rust="$2" libc="$3" triple="$2-unknown-linux-gnu" gnu="$1-linux-gnu"
     shift 3
     prepare "$arch" "$rust" "$libc" || return 0
-    local test=(env "${name}_RUNNER=qemu-$arch -L /usr/$gnu" cargo test --quiet --target "$triple" --no-fail-fast)
+    local test=("${name}_RUNNER=qemu-$arch -L /usr/$gnu" cargo test --quiet --target "$triple" --no-fail-fast)
+    local emulated_test=(env HODO_EMULATED=1 "${test[@]}")
+    test=(env "${test[@]}")
     # What an emulator has of its own is tested by a run of its own.
     local words=("$@")
     [ $# -gt 0 ] || words=(--skip vectors)
-    echo "$arch"
-    [ $# -gt 0 ] || ! cargo clippy --version >/dev/null 2>&1 || lint "$arch" "$triple"
+    [ $# -gt 0 ] || ! cargo clippy --version >/dev/null 2>&1 || group "$arch, lints" lint "$arch" "$triple"
     rm -f "$target/$triple/tmp/skipped.txt"
-    HODO_EMULATED=1 "${test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
+    group "$arch, static keys" \
+        "${emulated_test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
     if [ "$arch" = riscv64 ]; then
-        echo "$arch, its instructions"
-        "${test[@]}" -p hodo-arch --lib --test riscv64_run --test riscv64_detour -- "$@"
-        "${test[@]}" -p hodo-agent -p hodo-probe --test riscv64_syscalls --test riscv64 -- "$@"
-        "${test[@]}" -p hodo-mcount -- "$@"
-        echo "$arch, plans"
+        group "$arch, its instructions" "${test[@]}" -p hodo-arch --lib --test riscv64_run --test riscv64_detour -- "$@"
+        group "$arch, system calls and registers" \
+            "${test[@]}" -p hodo-agent -p hodo-probe --test riscv64_syscalls --test riscv64 -- "$@"
+        group "$arch, mcount" "${test[@]}" -p hodo-mcount -- "$@"
         # What is not optimized at all takes ten times as long there.
-        "${test[@]}" --profile emulated -p hodo-plan --lib "${planned[@]/#/--test=}" -- "$@"
-        echo "$arch, stubs"
-        "${test[@]}" -p hodo-patch --lib --test stubs -- "${words[@]}"
-        echo "$arch, probes in one's own process"
+        group "$arch, plans" "${test[@]}" --profile emulated -p hodo-plan --lib "${planned[@]/#/--test=}" -- "$@"
+        group "$arch, stubs" "${test[@]}" -p hodo-patch --lib --test stubs -- "${words[@]}"
         # Larger programs have no free memory within reach of one jump.
-        HODO_EMULATED=1 "${test[@]}" --profile emulated -p hodo-probe --lib --test engine --test riscv64_differential --test beside_keys -- "${words[@]}"
-        HODO_EMULATED=1 "${test[@]}" -p hodo-probe-capi --test c -- "$@"
+        group "$arch, probes in one's own process" "${emulated_test[@]}" --profile emulated -p hodo-probe \
+            --lib --test engine --test riscv64_differential --test beside_keys -- "${words[@]}"
+        group "$arch, probes of C programs" "${emulated_test[@]}" -p hodo-probe-capi --test c -- "$@"
         if [ $# = 0 ]; then
-            echo "$arch, vector registers, which the emulator's usual processor does not have"
-            QEMU_CPU=rv64,v=true HODO_EMULATED=1 "${test[@]}" -p hodo-patch --test stubs -- vectors
-            QEMU_CPU=rv64,v=true HODO_EMULATED=1 "${test[@]}" --profile emulated -p hodo-probe --test engine -- vectors
+            # The emulator's usual processor does not have these.
+            group "$arch, stubs and vector registers" \
+                env QEMU_CPU=rv64,v=true "${emulated_test[@]}" -p hodo-patch --test stubs -- vectors
+            group "$arch, probes and vector registers" \
+                env QEMU_CPU=rv64,v=true "${emulated_test[@]}" --profile emulated -p hodo-probe --test engine -- vectors
         fi
-        echo "$arch, crates"
-        "${test[@]}" "${emulated[@]/#/-p}" --lib --tests -- "$@"
+        group "$arch, crates" "${test[@]}" "${emulated[@]/#/-p}" --lib --tests -- "$@"
         local line
         [ $# -gt 0 ] || for line in "${left_out[@]}"; do not_run "$arch" "$line"; done
     fi
     if [ "$arch" = aarch64 ]; then
-        echo "$arch, branches written at once"
-        HODO_EMULATED=words "${test[@]}" -p hodo-keys "${files[@]}" -- "$@"
+        group "$arch, branches written at once" env HODO_EMULATED=words "${test[@]}" -p hodo-keys "${files[@]}" -- "$@"
     fi
     tell_skipped "$arch" "$triple"
 }
@@ -163,17 +176,16 @@ machine() {
     fi
     local test=(env "${name}_RUNNER=$linux run" HODO_VM_TIMEOUT=300 cargo test --quiet --target "$triple" --no-fail-fast)
     rm -f "$target/$triple/tmp/skipped.txt"
-    echo "riscv64, in a real Linux: static keys"
     trap 'scripts/riscv64-linux.sh stop' EXIT
     # One processor: with two, each waits for the other at every change of code, for very long where this machine is busy; and
     # qemu with a thread for each may keep a translation of what was written at the same moment.
-    HODO_VM_SMP=1 "$linux" start
-    "${test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
+    HODO_VM_SMP=1 "$linux" start || { failed+=("riscv64, in a real Linux: it does not start"); return 0; }
+    group "riscv64, in a real Linux: static keys" \
+        "${test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
     [ $# -gt 0 ] || whole
     "$linux" stop
-    "$linux" start
-    echo "riscv64, in a real Linux: what is done with stopped threads"
-    "${test[@]}" -p hodo-process --lib -- "$@"
+    "$linux" start || { failed+=("riscv64, in a real Linux: it does not start again"); return 0; }
+    group "riscv64, in a real Linux: what is done with stopped threads" "${test[@]}" -p hodo-process --lib -- "$@"
     tell_skipped "riscv64, in a real Linux" "$triple"
     "$linux" stop
     trap - EXIT
@@ -181,9 +193,8 @@ machine() {
 
 # Runs whole-program tests in the machine that has been started, for `machine`, whose names these are.
 whole() {
-    echo "riscv64, in a real Linux: whole programs"
     # What is not optimized at all is several times as slow there, which takes longer than to optimize it a little.
-    cargo build --quiet --target "$triple" --profile emulated -p hodo
+    group "riscv64, hodo is built" cargo build --quiet --target "$triple" --profile emulated -p hodo
     local built="$target/$triple/emulated/hodo"
     local tests=() names=() line words tool tools=target/riscv64-linux/tools
     # Compilers are slow there: the programs are built here.
@@ -201,11 +212,12 @@ whole() {
         HODO_TEST_BUILDS=1 env "${name}_RUNNER=env PATH=$PWD/$tools:$PATH qemu-riscv64 -L /usr/riscv64-linux-gnu" \
             cargo test "${tests[@]}" -- "${names[@]}" >/dev/null 2>&1 || true
         rm -f "$target/$triple/tmp/skipped.txt"
-        HODO_BIN="$built" HODO_VM_TIMEOUT=900 HODO_TEST_TIMEOUT=200 \
-            env "${name}_RUNNER=$linux run" cargo test "${tests[@]}" -- "${names[@]}"
+        group "riscv64, in a real Linux: whole programs, $line" \
+            env HODO_BIN="$built" HODO_VM_TIMEOUT=900 HODO_TEST_TIMEOUT=200 "${name}_RUNNER=$linux run" \
+            cargo test "${tests[@]}" -- "${names[@]}"
     done
-    echo "riscv64, in a real Linux: a probe on every instruction, and programs as they are alone"
-    HODO_RISCV64="$built" HODO_RISCV64_OPTIMIZED=1 HODO_VM_TIMEOUT=300 \
+    group "riscv64, in a real Linux: a probe on every instruction, and programs as they are alone" \
+        env HODO_RISCV64="$built" HODO_RISCV64_OPTIMIZED=1 HODO_VM_TIMEOUT=300 \
         cargo test --quiet -p hodo-tests --test riscv64_reference --test riscv64_programs
 }
 
@@ -215,3 +227,8 @@ case "$only" in "" | riscv64 | aarch64 | machine) ;; *) echo "riscv64, aarch64 o
 case "$only" in "" | riscv64) run riscv64 riscv64gc libc6-dev-riscv64-cross "$@" ;; esac
 case "$only" in "" | riscv64 | machine) machine "$@" ;; esac
 case "$only" in "" | aarch64) run aarch64 aarch64 libc6-dev-arm64-cross "$@" ;; esac
+if [ ${#failed[@]} -gt 0 ]; then
+    echo "failed:"
+    printf '  %s\n' "${failed[@]}"
+    exit 1
+fi
