@@ -6,6 +6,7 @@
 #   scripts/cross.sh                      both
 #   scripts/cross.sh riscv64 [WORD…]      one of them, or only tests with one of these words in their names
 #   scripts/cross.sh machine [WORD…]      only what runs in the machine for RISC-V
+#   scripts/cross.sh install              only installs what both need
 #
 # A group of tests that fails does not keep the others from running; in the end those that have failed are named.
 #
@@ -223,7 +224,12 @@ whole() {
 
 only="${1:-}"
 shift || true
-case "$only" in "" | riscv64 | aarch64 | machine) ;; *) echo "riscv64, aarch64 or machine, not $only" >&2; exit 2 ;; esac
+case "$only" in "" | riscv64 | aarch64 | machine | install) ;; *) echo "riscv64, aarch64, machine or install, not $only" >&2; exit 2 ;; esac
+if [ "$only" = install ]; then
+    prepare riscv64 riscv64gc libc6-dev-riscv64-cross || true
+    prepare aarch64 aarch64 libc6-dev-arm64-cross || true
+    exit
+fi
 case "$only" in "" | riscv64) run riscv64 riscv64gc libc6-dev-riscv64-cross "$@" ;; esac
 case "$only" in "" | riscv64 | machine) machine "$@" ;; esac
 case "$only" in "" | aarch64) run aarch64 aarch64 libc6-dev-arm64-cross "$@" ;; esac

@@ -62,6 +62,9 @@ need node nodejs
 need strace strace
 # Some tests of RISC-V only read its files.
 need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
+# Compilers only recommend what their programs are made of.
+[ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
+[ -e /usr/riscv64-linux-gnu/include/stdio.h ] || missing+=(libc6-dev-riscv64-cross)
 
 apt_install() {
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
@@ -158,6 +161,8 @@ if [ -z "$with_cross" ]; then
     run
     exit
 fi
+# Before the tests, for these look at what there is, too.
+scripts/cross.sh install
 scripts/cross.sh >"$logs/cross.log" 2>&1 &
 cross=$!
 # It runs riscv64_reference and riscv64_programs, too, or tells why not.
@@ -168,6 +173,7 @@ step "RISC-V and AArch64"
 emulated=0
 wait "$cross" || emulated=$?
 if [ "$emulated" != 0 ]; then
+    # Which groups of tests have failed comes last.
     cat "$logs/cross.log"
 else
     awk '/^test result: ok/ { passed += $4 } / / && !/^(test result|running|test )|has been running|^not run for / { print } END { print passed " tests passed" }' "$logs/cross.log"
