@@ -175,7 +175,7 @@ machine() {
         not_run riscv64 "in a real Linux: $why"
         return
     fi
-    local test=(env "${name}_RUNNER=$linux run" HODO_VM_TIMEOUT=300 cargo test --quiet --target "$triple" --no-fail-fast)
+    local test=(env "${name}_RUNNER=$linux run" HODO_VM_TIMEOUT=900 cargo test --quiet --target "$triple" --no-fail-fast)
     rm -f "$target/$triple/tmp/skipped.txt"
     trap 'scripts/riscv64-linux.sh stop' EXIT
     # One processor: with two, each waits for the other at every change of code, for very long where this machine is busy; and
@@ -214,11 +214,11 @@ whole() {
             cargo test "${tests[@]}" -- "${names[@]}" >/dev/null 2>&1 || true
         rm -f "$target/$triple/tmp/skipped.txt"
         group "riscv64, in a real Linux: whole programs, $line" \
-            env HODO_BIN="$built" HODO_VM_TIMEOUT=900 HODO_TEST_TIMEOUT=200 "${name}_RUNNER=$linux run" \
+            env HODO_BIN="$built" HODO_VM_TIMEOUT=1800 HODO_TEST_TIMEOUT=400 "${name}_RUNNER=$linux run" \
             cargo test "${tests[@]}" -- "${names[@]}"
     done
     group "riscv64, in a real Linux: a probe on every instruction, and programs as they are alone" \
-        env HODO_RISCV64="$built" HODO_RISCV64_OPTIMIZED=1 HODO_VM_TIMEOUT=300 \
+        env HODO_RISCV64="$built" HODO_RISCV64_OPTIMIZED=1 HODO_VM_TIMEOUT=900 \
         cargo test --quiet -p hodo-tests --test riscv64_reference --test riscv64_programs
 }
 

@@ -37,12 +37,12 @@ pub const LINKER: &str = if cfg!(target_arch = "riscv64") {
     "ld-linux-x86-64.so.2"
 };
 
-/// Runs `hodo probe` with these words; it is killed after two minutes, or `HODO_TEST_TIMEOUT` if that is longer.
+/// Runs `hodo probe` with these words; it is killed after five minutes, or `HODO_TEST_TIMEOUT` if that is longer.
 pub fn probe_words(words: &[&str]) -> Output {
     let limit = std::env::var("HODO_TEST_TIMEOUT").ok();
     let limit = limit.and_then(|limit| limit.parse().ok()).unwrap_or(0);
     Command::new("timeout")
-        .args(["-s", "KILL", &*120_u64.max(limit).to_string()])
+        .args(["-s", "KILL", &*300_u64.max(limit).to_string()])
         .arg(hodo())
         .arg("probe")
         .args(words)

@@ -122,7 +122,7 @@ impl Run {
         let seconds = std::env::var("HODO_TEST_TIMEOUT")
             .ok()
             .and_then(|s| s.parse().ok())
-            .unwrap_or(90);
+            .unwrap_or(300);
         let place = scratch(test);
         Self {
             data: place.join("data"),

@@ -15,7 +15,7 @@ fn same(program: &Path, arguments: &[&str], of_hodo: impl Fn(&str) -> bool) -> S
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let data = scratch(&format!("contexts-{}", RUNS.fetch_add(1, Relaxed)));
     let output = Command::new("timeout")
-        .args(["-s", "KILL", "120"])
+        .args(["-s", "KILL", "300"])
         .arg(hodo())
         .args(arguments)
         .arg("-d")

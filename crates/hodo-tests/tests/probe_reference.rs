@@ -73,7 +73,7 @@ fn counted(program: &Path) -> BTreeMap<u64, u64> {
     ));
     let every = format!("{}:*+* count", program.display());
     let output = Command::new("setarch")
-        .args(["-R", "timeout", "-s", "KILL", "120", "env", "-i"])
+        .args(["-R", "timeout", "-s", "KILL", "300", "env", "-i"])
         .arg(hodo())
         .args(["probe", "--format", "json", "-e", &every, "-d"])
         .arg(data.join("data"))

@@ -248,7 +248,7 @@ fn events_are_written_as_perfetto_reads_them() {
 /// Runs another command of hodo.
 fn run(words: &[&str]) -> Output {
     Command::new("timeout")
-        .args(["-s", "KILL", "120"])
+        .args(["-s", "KILL", "300"])
         .arg(hodo())
         .args(words)
         .output()

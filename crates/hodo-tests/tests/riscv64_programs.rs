@@ -92,7 +92,7 @@ fn script(place: &Path, hodo: &str, cases: &[Case]) -> String {
         for (n, option) in options.iter().enumerate() {
             let to = format!("{name}-{n}");
             text += &format!(
-                "timeout 100 $hodo record {option} -d {to}.data -- {command} >{to}.out 2>{to}.all </dev/null; echo $? >{to}.status\n\
+                "timeout 300 $hodo record {option} -d {to}.data -- {command} >{to}.out 2>{to}.all </dev/null; echo $? >{to}.status\n\
                  grep -v '^hodo: ' {to}.all >{to}.err; grep '^hodo: ' {to}.all >{to}.said\n",
             );
         }

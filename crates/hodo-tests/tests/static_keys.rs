@@ -20,7 +20,7 @@ fn output(command: &mut Command) -> (String, String) {
 
 fn timed(program: &Path) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "120"]).arg(program);
+    command.args(["-s", "KILL", "300"]).arg(program);
     command
 }
 

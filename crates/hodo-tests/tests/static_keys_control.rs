@@ -74,7 +74,7 @@ impl Drop for Program {
 
 fn keys(words: &[impl AsRef<std::ffi::OsStr>]) -> Output {
     Command::new("timeout")
-        .args(["-s", "KILL", "60"])
+        .args(["-s", "KILL", "300"])
         .arg(hodo())
         .arg("keys")
         .args(words)

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Runs a command, under a tracer or not, in a directory of its own.
 fn run(tracer: &[&str], command: &[&str], directory: &Path) -> Output {
     Command::new("timeout")
-        .args(["-s", "KILL", "120"])
+        .args(["-s", "KILL", "300"])
         .args(tracer)
         .args(command)
         .env("LC_ALL", "C")

@@ -66,7 +66,7 @@ impl Terminal {
                 return;
             }
             assert!(
-                started.elapsed() < Duration::from_secs(20),
+                started.elapsed() < Duration::from_secs(60),
                 "{text} is not shown: {new:?}"
             );
             std::thread::sleep(Duration::from_millis(5));

@@ -21,7 +21,7 @@ pub mod elf;
 pub const HOST: &str = "x86_64-unknown-linux-gnu";
 
 /// Seconds after which a program counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Notes that a test was not run: on stderr, and where `scripts/test.sh` looks.
 pub fn skip(reason: &str) {

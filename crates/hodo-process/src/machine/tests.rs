@@ -9,7 +9,7 @@ use crate::maps;
 use crate::remote::{self, Memory, Syscalls};
 use crate::stops::{self, Stops};
 
-const WAITING: Duration = Duration::from_secs(10);
+const WAITING: Duration = Duration::from_secs(60);
 
 /// A child that does something, and exits with what comes of it.
 struct Child(i32);
@@ -28,7 +28,7 @@ impl Child {
 
     /// Waits until it is in a system call, stopped for good.
     fn asleep(&self) {
-        for _ in 0..10_000 {
+        for _ in 0..60_000 {
             let state = remote::status(self.0, "State:").expect("a child");
             let call = std::fs::read_to_string(format!("/proc/{}/syscall", self.0));
             let inside = call.is_ok_and(|text| !text.starts_with("running"));
