@@ -14,7 +14,7 @@ int main(void) {
         signal(numbers[i], count);
     puts("ready");
     fflush(stdout);
-    for (int quiet = 0; quiet < 60; quiet++)
+    for (int quiet = 0; quiet < 200; quiet++)
         if (usleep(10000))
             quiet = 0;
     for (int i = 0; i < 5; i++)

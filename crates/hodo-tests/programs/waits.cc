@@ -15,13 +15,14 @@
 extern char**environ;
 struct D{~D(){ puts("destroyed"); fflush(stdout);} };
 static int p[2];
-static void* blocked(void*){ D d; char c; read(p[0],&c,1); puts("not reached"); return 0; }
+static volatile int begun;
+static void* blocked(void*){ D d; char c; begun=1; read(p[0],&c,1); puts("not reached"); return 0; }
 static volatile int hits;
-static void h(int){ hits++; char b[1]; write(-1,b,1); getppid(); }
-static void h2(int){ void*b[32]; int n=backtrace(b,32); printf("bt %d\n", n>=4); fflush(stdout);} 
+static void h(int){ int e=errno; hits++; char b[1]; write(-1,b,1); getppid(); errno=e; }
+static void h2(int){ int e=errno; void*b[32]; int n=backtrace(b,32); printf("bt %d\n", n>=4); fflush(stdout); errno=e; }
 static void hs(int,siginfo_t*i,void*){ printf("segv %p\n",i->si_addr); fflush(stdout); _exit(7);} 
 int main(int c,char**v){
- pipe(p); pthread_t t; pthread_create(&t,0,blocked,0); usleep(50000); pthread_cancel(t); void*r; pthread_join(t,&r); printf("%d\n", r==PTHREAD_CANCELED); fflush(stdout);
+ pipe(p); pthread_t t; pthread_create(&t,0,blocked,0); while(!begun) usleep(1000); usleep(50000); pthread_cancel(t); void*r; pthread_join(t,&r); printf("%d\n", r==PTHREAD_CANCELED); fflush(stdout);
  signal(SIGALRM,h); struct itimerval it={{0,2000},{0,2000}}; setitimer(ITIMER_REAL,&it,0);
  timespec ts={0,100000000},rem; while(nanosleep(&ts,&rem)&&errno==EINTR) ts=rem; while(hits<=20); printf("hits %d\n",hits>20);
  siginterrupt(SIGALRM,1); char b; int e=read(p[0],&b,1); printf("%d %d\n",e,errno==EINTR);
