@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::build::only_builds;
 use crate::hodo;
@@ -42,7 +42,7 @@ impl Target {
     pub fn start_in(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         assert!(!only_builds(), "programs are only compiled");
         let mut child = Command::new("timeout")
-            .args(["-s", "KILL", "300"])
+            .args(["-s", "KILL", "900"])
             .arg(program)
             .args(arguments)
             .envs(environment.iter().copied())
@@ -84,26 +84,19 @@ impl Target {
         assert_eq!(self.maps(), maps, "what is mapped has changed");
         assert_eq!(self.threads(), threads);
         let pid = self.pid();
-        let memory = fs::File::open(format!("/proc/{pid}/mem")).expect("its memory");
         let mut compared = 0;
-        for line in maps.lines() {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            if fields.len() < 6 || !fields[1].contains('x') || !fields[5].starts_with('/') {
-                continue;
-            }
-            let (start, end) = fields[0].split_once('-').expect("a range");
-            let number = |text| u64::from_str_radix(text, 16).expect("a number");
-            let mut now = vec![0; (number(end) - number(start)) as usize];
-            memory.read_exact_at(&mut now, number(start)).expect("code");
-            let file = fs::read(fields[5]).expect("the file");
-            let file = &file[number(fields[2]) as usize..];
-            let len = now.len().min(file.len());
-            assert!(now[..len] == file[..len], "{line}: the code has changed");
+        for (line, changed) in code(pid, maps) {
+            assert!(!changed, "{line}: the code has changed");
             compared += 1;
         }
         assert!(compared > 0, "{maps}");
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
         assert!(status.contains("TracerPid:\t0"), "{status}");
+    }
+
+    /// Waits until hodo is attached.
+    pub fn is_changed(&self, program: &Path) {
+        is_changed(self.pid(), program);
     }
 
     /// How many threads it has.
@@ -134,11 +127,59 @@ impl Drop for Target {
     }
 }
 
+/// The mappings of a process that are code of files, and whether each differs from its file.
+fn code(pid: i32, maps: &str) -> impl Iterator<Item = (&str, bool)> {
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).expect("its memory");
+    maps.lines().filter_map(move |line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        if fields.len() < 6 || !fields[1].contains('x') || !fields[5].starts_with('/') {
+            return None;
+        }
+        let (start, end) = fields[0].split_once('-').expect("a range");
+        let number = |text| u64::from_str_radix(text, 16).expect("a number");
+        let mut now = vec![0; (number(end) - number(start)) as usize];
+        memory.read_exact_at(&mut now, number(start)).expect("code");
+        let file = fs::read(fields[5]).expect("the file");
+        let file = &file[number(fields[2]) as usize..];
+        let len = now.len().min(file.len());
+        Some((line, now[..len] != file[..len]))
+    })
+}
+
+/// Waits until the code of its program differs from the file in a process to which hodo attaches. All that is to be changed is
+/// changed before any of its threads goes on, so whatever it does from now on is seen.
+///
+/// # Panics
+/// If that does not happen for a minute.
+pub fn is_changed(pid: i32, program: &Path) {
+    let path = program.to_str().expect("a path of text");
+    let begun = Instant::now();
+    loop {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("mappings");
+        let own: Vec<&str> = maps.lines().filter(|line| line.ends_with(path)).collect();
+        if code(pid, &own.join("\n")).any(|(_, changed)| changed) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{maps}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Looks at a process for so many seconds, or again for longer where it has hardly run in that time: others keep the machine busy.
+///
+/// # Panics
+/// If what is looked for is not seen in half a minute either.
+#[track_caller]
+pub fn seen_in_time(seconds: &str, mut look: impl FnMut(&str) -> bool) {
+    let times = [seconds, "1", "5", "30"];
+    assert!(times.into_iter().any(&mut look), "not even in a long time");
+}
+
 /// A command of hodo for a process, with these options.
 pub fn command(target: &Target, options: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command
-        .args(["-s", "KILL", "60"])
+        .args(["-s", "KILL", "300"])
         .arg(hodo())
         .args(options)
         .args(["-p", &target.pid().to_string()])

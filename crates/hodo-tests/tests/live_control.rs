@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::Duration;
 
+use hodo_tests::target::is_changed;
 use hodo_tests::{Kind, Trace, build, hodo, scratch};
 
 /// A program that is recorded.
@@ -33,7 +34,7 @@ impl Recorded {
     fn start(program: &Path, name: &str, options: &[&str]) -> Self {
         let data = scratch(name).join("trace");
         let mut child = Command::new("timeout")
-            .args(["-s", "KILL", "300"])
+            .args(["-s", "KILL", "900"])
             .arg(hodo())
             .args(["record", "-d"])
             .arg(&data)
@@ -93,7 +94,7 @@ impl Drop for Recorded {
 
 fn live(pid: u32, options: &[&str]) -> Output {
     Command::new("timeout")
-        .args(["-s", "KILL", "60"])
+        .args(["-s", "KILL", "300"])
         .arg(hodo())
         .args(["live", "-p", &pid.to_string()])
         .args(options)
@@ -143,15 +144,26 @@ fn takes_steps(recorded: &mut Recorded) {
 fn shows_steps(trace: &Trace) {
     let calls = trace.calls();
     let count = |name: &str| calls.get(name).copied().unwrap_or(0);
-    assert_eq!(count("alpha"), 1 + 4 + 8 + 32, "{calls:?}");
-    assert_eq!(count("beta"), 1 + 2 + 8 + 32 + 256, "{calls:?}");
-    assert_eq!(count("gamma_"), 1 + 2 + 32 + 64 + 256, "{calls:?}");
     assert_eq!(count("slow"), 1 + 4 + 32 + 128 + 256, "{calls:?}");
+    // Any call takes long if something else runs meanwhile: such a one is recorded, too, while those that take long are.
+    let long = trace.calls_with(&["-t", "900us"]);
+    for (name, expected) in [
+        ("alpha", 1 + 4 + 8 + 32),
+        ("beta", 1 + 2 + 8 + 32 + 256),
+        ("gamma_", 1 + 2 + 32 + 64 + 256),
+    ] {
+        let most = expected + long.get(name).copied().unwrap_or(0);
+        let seen = count(name);
+        assert!(
+            (expected..=most).contains(&seen),
+            "{name}: {expected} to {most}; {calls:?}"
+        );
+    }
     assert_eq!(trace.log("change").len(), STEPS.len() - 1);
     let replay = trace.view("replay", &[]);
     assert_eq!(
-        replay.matches("alpha()").count(),
-        45,
+        replay.matches("alpha()").count() as u64,
+        count("alpha"),
         "the calls of all steps"
     );
     let info = trace.view("info", &[]);
@@ -275,13 +287,7 @@ fn a_process_that_was_attached_to_changes_too_and_gets_its_code_back() {
         .stdin(Stdio::null())
         .spawn()
         .expect("hodo can be run");
-    for _ in 0..1000 {
-        if mapped().contains("/events") {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    std::thread::sleep(Duration::from_millis(200));
+    is_changed(pid.cast_signed(), &program);
     let mut input = target.stdin.take().expect("a pipe");
     let mut rounds = |count: u32| {
         writeln!(input, "{count}").expect("it reads");
