@@ -2,7 +2,7 @@
 
 mod emulator;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -68,15 +68,23 @@ fn tracepoints_can_be_in_signal_handlers() {
             0
         );
     }
-    let end = Instant::now() + Duration::from_secs(2);
+    let begin = Instant::now();
     let inside = Arc::new(AtomicU64::new(0));
+    let done = AtomicBool::new(false);
+    let counts = || [&IN_HANDLER, &BY_HANDLER, &inside].map(|count| count.load(Ordering::Relaxed));
+    let enough = || {
+        let [in_handler, by_handler, inside] = counts();
+        in_handler > 100 && by_handler > 10 && inside > by_handler
+    };
     thread::scope(|scope| {
         scope.spawn(|| {
-            while Instant::now() < end {
+            while !done.load(Ordering::Relaxed) {
                 tracepoint!(signals, thread, text = "some text");
             }
         });
-        while Instant::now() < end {
+        // A timer that is late because the machine is busy sends less.
+        let time = |seconds| begin.elapsed() < Duration::from_secs(seconds);
+        while time(2) || !enough() && time(60) {
             let counted = tracepoint::register("signals:*", {
                 let inside = Arc::clone(&inside);
                 move |event| {
@@ -91,27 +99,24 @@ fn tracepoints_can_be_in_signal_handlers() {
             counted.remove().expect("removed");
             assert_eq!(Arc::strong_count(&inside), 1);
         }
+        done.store(true, Ordering::Relaxed);
     });
     // SAFETY: no timer.
     unsafe {
         let timer: libc::itimerval = std::mem::zeroed();
         libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
     }
-    let counts = [&IN_HANDLER, &BY_HANDLER, &inside].map(|count| count.load(Ordering::Relaxed));
-    assert!(
-        counts[0] > 100 && counts[1] > 10 && counts[2] > counts[1],
-        "{counts:?}"
-    );
+    assert!(enough(), "{:?}", counts());
 }
 
-/// Runs something in a child, which is to succeed within ten seconds. Its status.
+/// Runs something in a child, which is to succeed within a minute. Its status.
 fn in_child(work: impl FnOnce()) -> i32 {
     // SAFETY: the child runs a closure and ends.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "forked");
     if child == 0 {
         // SAFETY: a number.
-        unsafe { libc::alarm(10) };
+        unsafe { libc::alarm(60) };
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         // SAFETY: ends the child.
         unsafe { libc::_exit(i32::from(result.is_err())) };
@@ -194,7 +199,7 @@ fn a_child_of_fork_does_not_wait_for_threads_of_its_parent() {
     let depth_now = depth.load(Ordering::Relaxed);
     if depth_now == 1 {
         // SAFETY: a number.
-        unsafe { libc::alarm(10) };
+        unsafe { libc::alarm(60) };
         hit();
     }
     let well = in_function.remove().is_ok() && Arc::strong_count(&depth) == 1;

@@ -311,6 +311,7 @@ fn functions_come_and_go_while_threads_hit() {
     }
     let stop = AtomicBool::new(false);
     let end = Instant::now() + Duration::from_secs(3);
+    let last = end + Duration::from_secs(60);
     let calls = AtomicU64::new(0);
     thread::scope(|scope| {
         for thread in 0..3 {
@@ -325,7 +326,10 @@ fn functions_come_and_go_while_threads_hit() {
             .map(|pattern| {
                 let calls = &calls;
                 scope.spawn(move || {
-                    while Instant::now() < end {
+                    // On a busy machine it takes longer to make enough calls.
+                    while Instant::now() < end
+                        || calls.load(Ordering::Relaxed) <= 100 && Instant::now() < last
+                    {
                         let (gone, mine) = (
                             Arc::new(AtomicBool::new(false)),
                             Arc::new(AtomicU64::new(0)),

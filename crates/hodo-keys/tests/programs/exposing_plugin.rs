@@ -5,7 +5,7 @@ use std::time::Duration;
 use hodo_keys::{Deferred, define_static_key_false, static_branch_unlikely};
 
 define_static_key_false!(PLUGIN; BRIEF);
-static USERS: Deferred = Deferred::new(BRIEF.key(), Duration::from_millis(300));
+static USERS: Deferred = Deferred::new(BRIEF.key(), Duration::from_secs(2));
 
 /// Starts both threads.
 #[unsafe(no_mangle)]
