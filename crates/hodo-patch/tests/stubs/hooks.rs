@@ -37,28 +37,36 @@ thread_local! {
     static BACKTRACE: std::cell::Cell<Vec<u64>> = const { std::cell::Cell::new(Vec::new()) };
 }
 
+/// The frames of some calls. They are the same each time, up to that of the caller.
+#[inline(never)]
+fn called() -> Vec<u64> {
+    call(backtrace, 3);
+    BACKTRACE.take()
+}
+
 #[test]
 fn backtraces_do_not_show_stubs() {
     let mut world = World::new(timed(), 2);
     world.enter(1);
-    call(backtrace, 3);
-    let alone = BACKTRACE.take();
+    let alone = called();
     world.hook(Hook::FindObject, c"_dl_find_object", 0x100);
     let traced = site("call", address(call as *const ()), 8, Via::Free(6)).free(1 << 14, 1 << 15);
     world.trace(&[traced]);
-    call(backtrace, 3);
-    let with_stubs = BACKTRACE.take();
+    let with_stubs = called();
     let islands = world.islands();
     let inside = |ip: &&u64| islands.iter().any(|island| island.contains(ip));
     assert_eq!(with_stubs.iter().filter(inside).count(), 4);
     let get_ip = symbol(c"_Unwind_GetIP");
     world.hook(Hook::Backtrace { get_ip }, c"_Unwind_Backtrace", 0x100);
-    call(backtrace, 3);
-    let hooked = BACKTRACE.take();
+    let hooked = called();
     assert_eq!(hooked.iter().filter(inside).count(), 0);
-    // The same functions: only the last ones were called from elsewhere.
+    // The same functions: only what called them is elsewhere. Compilers may make jumps of calls of `call`.
     assert_eq!(hooked.len(), alone.len());
-    assert_eq!(hooked[1..8], alone[1..8]);
+    let others = hooked
+        .iter()
+        .zip(&alone)
+        .filter(|(one, other)| one != other);
+    assert_eq!(others.count(), 1, "{hooked:x?} {alone:x?}");
     world.restore();
 }
 
