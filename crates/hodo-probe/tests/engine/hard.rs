@@ -242,6 +242,8 @@ fn sites_that_overlap() {
 fn a_handler_that_faults_is_left_and_disabled() {
     extern "C" fn wild(registers: &mut Registers, _: *mut c_void) {
         *argument(registers) += 1;
+        // Otherwise compilers may put it off until behind the fault.
+        std::hint::black_box(&mut *registers);
         // SAFETY: none; this is the fault that the test wants.
         #[cfg(target_arch = "x86_64")]
         unsafe {
