@@ -1,6 +1,6 @@
 //! Random definitions are printed and read back; random texts are read, or refused, without a panic.
 
-use hodo_probe::registers::x86_64;
+use hodo_probe::registers::{riscv64, x86_64};
 use hodo_probe::{
     Action, BinaryOp, Bucket, Container, Definition, Expr, FetchArg, HistKey, HistSort, Histogram,
     Kind, Offset, Place, ProbeName, Register, Scalar, SortBy, Source, Symbol, Type, UnaryOp, parse,
@@ -108,6 +108,10 @@ fn source(random: &mut Random, kind: Kind, entry: bool, nesting: usize) -> Sourc
                 }
             }
             Source::Variable(text)
+        }
+        _ if cfg!(target_arch = "riscv64") => {
+            let all: Vec<_> = riscv64::Register::all().collect();
+            Source::Register(Register::Riscv64(random.pick(&all)))
         }
         _ => {
             let all: Vec<_> = x86_64::Register::all().collect();
