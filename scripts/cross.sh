@@ -26,7 +26,7 @@ planned=(compiled damaged kept probed relocated riscv64 riscv64_patchable riscv6
 left_out=(
     "hodo-arch, riscv64_decode, riscv64_liveness, riscv64_registers: they only read, as they do on x86-64, and take minutes in the emulator"
     "hodo-plan, probes, properties: they compare with a decoder of x86-64; riscv64_properties is about RISC-V's programs"
-    "hodo-keys, control, deferred, and hodo-keys-tracing: they do not tell the user mode emulator that code was changed"
+    "hodo-keys-tracing, example: it starts cargo"
     "hodo, command_line, other_machines: they start hodo, which the user mode emulator cannot"
     "hodo-tests, all but those named in scripts/cross.sh: minutes each in the emulated machine"
 )

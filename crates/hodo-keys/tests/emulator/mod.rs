@@ -69,8 +69,29 @@ unsafe impl Text for Emulated {
 static EMULATED: Emulated = Emulated(Mutex::new(BTreeSet::new()));
 static TEXT: &dyn Text = &EMULATED;
 
+/// The way of writing code under the emulator, for tests that have their own; nothing where this is none.
+#[allow(dead_code, reason = "most tests have none of their own")]
+pub fn text() -> Option<&'static dyn Text> {
+    is_here().then_some(TEXT)
+}
+
+/// Whether this is run by the emulator.
+pub fn is_here() -> bool {
+    std::env::var_os("HODO_EMULATED").is_some()
+}
+
+/// Whether this is run by the emulator, whose children of fork end, or wait for ever, when the process has had several threads or they
+/// start one.
+#[allow(dead_code, reason = "few tests have children")]
+pub fn lacks_children() -> bool {
+    if is_here() {
+        std::println!("skipped: children of processes with threads fail in the emulator");
+    }
+    is_here()
+}
+
 extern "C" fn begin() {
-    if std::env::var_os("HODO_EMULATED").is_some() {
+    if is_here() {
         hodo_keys::set_text(&TEXT);
     }
 }
