@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -236,6 +236,34 @@ fn own_name() -> String {
     let fields = stat.rsplit(')').next().expect("the name has an end");
     let start = fields.split_whitespace().nth(19).expect("it has started");
     format!("hodoscope-keys-{}-{start}", std::process::id())
+}
+
+/// Who comes second does not return before the first has done it.
+#[test]
+fn keys_are_exposed_when_any_thread_has_exposed_them() {
+    if emulator::lacks_children() {
+        return;
+    }
+    for _ in 0..if SLOW { 20 } else { 150 } {
+        child(|| {
+            let name = format!("{}-0", own_name());
+            let address = SocketAddr::from_abstract_name(name).expect("a short name");
+            let missing = AtomicUsize::new(2);
+            thread::scope(|scope| {
+                let threads = [(); 2].map(|()| {
+                    scope.spawn(|| {
+                        // Both at the same moment.
+                        missing.fetch_sub(1, Ordering::Relaxed);
+                        while missing.load(Ordering::Relaxed) > 0 {
+                            std::hint::spin_loop();
+                        }
+                        try_expose().is_ok() && UnixStream::connect_addr(&address).is_ok()
+                    })
+                });
+                threads.map(|thread| thread.join().unwrap_or(false)) == [true; 2]
+            })
+        });
+    }
 }
 
 #[test]

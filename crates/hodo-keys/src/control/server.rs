@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
+use hodo_text::lock;
 use hodo_text::sys::{self, Poll};
 
 use super::answer::{answer, error};
@@ -30,17 +31,33 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// Copies of this crate in one process that can be asked.
 const COPIES: u32 = 16;
 
-/// The process whose thread serves; 0 if there is none. In a child of fork it is the parent.
+/// The process whose thread serves; 0 if there is none. In a child of fork it is the parent. While the thread is being started, with
+/// [`STARTING`].
 static SERVING: AtomicU32 = AtomicU32::new(0);
+/// No process has such a number.
+const STARTING: u32 = 1 << 31;
 
 /// Starts the thread, if this process has none.
 pub fn start() -> io::Result<()> {
     let me = std::process::id();
-    let before = SERVING.swap(me, Ordering::AcqRel);
-    if before == me {
-        return Ok(());
+    let mut before = SERVING.load(Ordering::Acquire);
+    loop {
+        if before == me {
+            return Ok(());
+        }
+        // Another thread is about to: nobody can be asked yet, and it may fail.
+        if before == me | STARTING {
+            lock::pause();
+            before = SERVING.load(Ordering::Acquire);
+            continue;
+        }
+        let (new, order) = (me | STARTING, Ordering::AcqRel);
+        match SERVING.compare_exchange(before, new, order, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(other) => before = other,
+        }
     }
-    leave_inherited(before);
+    leave_inherited(before & !STARTING);
     let started = listener().and_then(|listener| {
         LISTENER.store(listener.as_raw_fd(), Ordering::Relaxed);
         match thread::start("hodo-keys", move || serve(&listener)) {
@@ -48,9 +65,8 @@ pub fn start() -> io::Result<()> {
             false => Err(io::Error::other("no thread can be started")),
         }
     });
-    if started.is_err() {
-        SERVING.store(0, Ordering::Release);
-    }
+    let serving = if started.is_ok() { me } else { 0 };
+    SERVING.store(serving, Ordering::Release);
     started
 }
 
