@@ -128,21 +128,24 @@ run() {
     group "$arch, static keys" \
         "${emulated_test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
     if [ "$arch" = riscv64 ]; then
+        group "$arch, static keys and spans" "${emulated_test[@]}" -p hodo-keys-tracing --test tracing -- "$@"
+        group "$arch, static keys in optimized code" \
+            "${emulated_test[@]}" --release -p hodo-keys --lib --test branches --test tracepoints -- "$@"
         group "$arch, its instructions" "${test[@]}" -p hodo-arch --lib --test riscv64_run --test riscv64_detour -- "$@"
         group "$arch, system calls and registers" \
             "${test[@]}" -p hodo-agent -p hodo-probe --test riscv64_syscalls --test riscv64 -- "$@"
         group "$arch, mcount" "${test[@]}" -p hodo-mcount -- "$@"
         # What is not optimized at all takes ten times as long there.
         group "$arch, plans" "${test[@]}" --profile emulated -p hodo-plan --lib "${planned[@]/#/--test=}" -- "$@"
-        group "$arch, stubs" "${test[@]}" -p hodo-patch --lib --test stubs -- "${words[@]}"
+        group "$arch, stubs" "${test[@]}" --profile emulated -p hodo-patch --lib --test stubs -- "${words[@]}"
         # Larger programs have no free memory within reach of one jump.
         group "$arch, probes in one's own process" "${emulated_test[@]}" --profile emulated -p hodo-probe \
-            --lib --test engine --test riscv64_differential --test beside_keys -- "${words[@]}"
+            --lib --test engine --test riscv64_differential --test beside_keys --test definitions --test properties -- "${words[@]}"
         group "$arch, probes of C programs" "${emulated_test[@]}" -p hodo-probe-capi --test c -- "$@"
         if [ $# = 0 ]; then
             # The emulator's usual processor does not have these.
             group "$arch, stubs and vector registers" \
-                env QEMU_CPU=rv64,v=true "${emulated_test[@]}" -p hodo-patch --test stubs -- vectors
+                env QEMU_CPU=rv64,v=true "${emulated_test[@]}" --profile emulated -p hodo-patch --test stubs -- vectors
             group "$arch, probes and vector registers" \
                 env QEMU_CPU=rv64,v=true "${emulated_test[@]}" --profile emulated -p hodo-probe --test engine -- vectors
         fi
@@ -182,6 +185,7 @@ machine() {
     HODO_VM_SMP=1 "$linux" start || { failed+=("riscv64, in a real Linux: it does not start"); return 0; }
     group "riscv64, in a real Linux: static keys" \
         "${test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
+    group "riscv64, in a real Linux: static keys and spans" "${test[@]}" -p hodo-keys-tracing --test tracing -- "$@"
     [ $# -gt 0 ] || whole
     "$linux" stop
     "$linux" start || { failed+=("riscv64, in a real Linux: it does not start again"); return 0; }

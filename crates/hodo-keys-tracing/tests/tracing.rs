@@ -404,9 +404,8 @@ fn filters_change_while_threads_log() {
         tracing::dispatcher::with_default(&dispatch, || {
             let begin = Instant::now();
             let mut rounds = 0;
-            // Longer on a busy machine.
-            let time = |seconds| begin.elapsed() < Duration::from_secs(seconds);
-            while time(2) || rounds <= 20 && time(60) {
+            // Each takes long where one processor has all threads.
+            while begin.elapsed() < Duration::from_secs(2) || rounds < 5 {
                 handle.reload(LevelFilter::DEBUG).expect("it is there");
                 assert!(is_on(LINE));
                 capture.take();
