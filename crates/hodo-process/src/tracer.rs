@@ -11,6 +11,7 @@ mod detach;
 mod family;
 mod off;
 mod shared;
+mod stopping;
 mod tasks;
 
 use std::cell::RefCell;
@@ -57,6 +58,8 @@ struct Thread {
     step: Option<(Step, u64)>,
     /// Where its control block is in its memory, if that is in no file.
     private: Option<u64>,
+    /// Who waits until it executes a program or ends.
+    awaited: Option<i32>,
 }
 
 impl Thread {
@@ -70,6 +73,7 @@ impl Thread {
             contexts: Contexts::default(),
             step: None,
             private: None,
+            awaited: None,
         }
     }
 

@@ -249,7 +249,7 @@ impl Tracer<'_> {
             let Some(space) = &thread.space else {
                 continue;
             };
-            if space.borrow().stopped {
+            if space.borrow().stopped || self.is_first_and_ended(tid) {
                 continue;
             }
             let key = Rc::as_ptr(space) as usize;

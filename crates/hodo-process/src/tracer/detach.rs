@@ -4,15 +4,15 @@
 mod returns;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use hodo_symbols::Cfa;
 
-use super::off::{OWN, stepping, steps_until};
-use super::{SharedSpace, Tracer};
+use super::off::{stepping, steps_until};
+use super::{SharedSpace, Thread, Tracer};
 use crate::context::Moved;
 use crate::frames::{self, Walked};
 use crate::instrument::{self, Space};
@@ -45,35 +45,33 @@ impl Tracer<'_> {
     pub(super) fn detach(&mut self) -> Result<()> {
         let all: BTreeSet<i32> = self.threads.keys().copied().collect();
         let mut stopped = self.stop(&all)?;
-        let mut spaces: HashMap<usize, (SharedSpace, Vec<i32>)> = HashMap::new();
-        for (&tid, thread) in &self.threads {
-            match &thread.space {
-                Some(space) => {
-                    let key = Rc::as_ptr(space) as usize;
-                    let group = spaces
-                        .entry(key)
-                        .or_insert_with(|| (Rc::clone(space), Vec::new()));
-                    group.1.push(tid);
-                }
-                None => {
-                    let _ = remote::detach(tid);
-                }
-            }
-        }
-        for (space, tids) in spaces.into_values() {
-            if let Err(error) = self.leave(&space, &tids, &mut stopped)
+        let mut done = Vec::new();
+        // What is left may make others meanwhile, with memory of their own perhaps.
+        while let Some((&tid, space)) =
+            (self.threads.iter()).find_map(|(tid, thread)| Some((tid, thread.space.clone()?)))
+        {
+            if let Err(error) = self.leave(&space, &mut stopped)
                 && !remote::is_gone(&error)
             {
                 let text = format!("detaching: {error:#}");
-                eprintln!("hodo: {}: {text}", tids[0]);
-                self.remark(tids[0], &text)?;
+                eprintln!("hodo: {tid}: {text}");
+                self.remark(tid, &text)?;
             }
-            for tid in tids {
-                let _ = remote::detach(tid);
+            let of_space = |thread: &Thread| {
+                let own = thread.space.as_ref();
+                own.is_some_and(|own| Rc::ptr_eq(own, &space))
+            };
+            let threads = self.threads.extract_if(|_, thread| of_space(thread));
+            done.extend(threads);
+            for (tid, _) in done.iter().filter(|(_, thread)| of_space(thread)) {
+                let _ = remote::detach(*tid);
             }
         }
-        let threads = std::mem::take(&mut self.threads);
-        for thread in threads.values() {
+        for &tid in self.threads.keys() {
+            let _ = remote::detach(tid);
+        }
+        self.threads.clear();
+        for (_, thread) in &done {
             let Some(number) = thread.tcb.filter(|_| thread.task != 0) else {
                 continue;
             };
@@ -84,120 +82,24 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Stops these threads, and those that they make meanwhile.
-    pub(super) fn stop(&mut self, wanted: &BTreeSet<i32>) -> Result<Stopped> {
-        self.stop_within(wanted, None).map(|(stopped, _)| stopped)
-    }
-
-    /// The same, for some time at most. Tells whether all have stopped; the others may yet.
-    pub(super) fn stop_within(
-        &mut self,
-        wanted: &BTreeSet<i32>,
-        limit: Option<Duration>,
-    ) -> Result<(Stopped, bool)> {
-        let mut late = false;
-        let since = Instant::now();
-        let mut stopped = Stopped::new();
-        let mut asked = BTreeSet::new();
-        let mut known: BTreeSet<i32> = self.threads.keys().copied().collect();
-        let mut wanted = wanted.clone();
-        let mut begun = Instant::now();
-        loop {
-            // What comes of these while they are being stopped belongs to them.
-            let now: BTreeSet<i32> = self.threads.keys().copied().collect();
-            wanted.extend(now.difference(&known));
-            wanted.retain(|tid| now.contains(tid));
-            known = now;
-            for &tid in &wanted {
-                if asked.insert(tid) {
-                    let _ = remote::interrupt(tid);
-                }
-            }
-            if wanted.iter().all(|tid| stopped.contains_key(tid)) {
-                let Some(&tid) = wanted.iter().find(|&&tid| self.is_due(tid)) else {
-                    break;
-                };
-                // Its own signal is dealt with first: a breakpoint of ours.
-                stopped.remove(&tid);
-                let _ = remote::interrupt(tid).and_then(|()| remote::cont(tid, 0));
-                continue;
-            }
-            if limit.is_some_and(|limit| since.elapsed() > limit) {
-                late = true;
-                break;
-            }
-            if begun.elapsed() > PATIENCE {
-                let late: Vec<i32> = wanted
-                    .iter()
-                    .filter(|tid| !stopped.contains_key(tid))
-                    .copied()
-                    .collect();
-                eprintln!("hodo: waiting for threads that do not stop: {late:?}");
-                begun = Instant::now();
-            }
-            let mut status = 0;
-            // SAFETY: waitpid writes one int.
-            let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) };
-            match tid {
-                -1 => break,
-                0 => std::thread::sleep(Duration::from_micros(50)),
-                _ => {
-                    let is_stop =
-                        libc::WIFSTOPPED(status) && status >> 16 == libc::PTRACE_EVENT_STOP;
-                    if is_stop && wanted.contains(&tid) && !self.is_in_handler(tid)? {
-                        stopped.insert(tid, libc::WSTOPSIG(status) != libc::SIGTRAP);
-                        continue;
-                    }
-                    if !is_stop || !wanted.contains(&tid) {
-                        self.deal(tid, status)?;
-                    }
-                    if wanted.contains(&tid) && self.threads.contains_key(&tid) {
-                        let _ = remote::interrupt(tid);
-                    }
-                }
-            }
-        }
-        stopped.retain(|tid, _| self.threads.contains_key(tid));
-        for &tid in stopped.keys() {
-            let _ = self.end_step(tid);
-        }
-        for (&tid, &group) in &stopped {
-            if !group {
-                let _ = stops::restart_call(tid);
-            }
-        }
-        Ok((stopped, !late))
-    }
-
-    /// Lets stopped threads run until `wait` returns.
-    pub(super) fn run_on(
-        &mut self,
-        tids: &BTreeSet<i32>,
-        stopped: &mut Stopped,
-        wait: impl FnOnce(),
-    ) -> Result<()> {
-        for &tid in tids {
-            let _ = match stopped.get(&tid) {
-                Some(true) => remote::request(libc::PTRACE_LISTEN, tid, 0, 0),
-                _ => remote::cont(tid, 0),
-            };
-        }
-        wait();
-        stopped.append(&mut self.stop(tids)?);
-        Ok(())
+    /// The threads of an address space that are stopped.
+    pub(super) fn stopped_in(&self, space: &SharedSpace, stopped: &Stopped) -> BTreeSet<i32> {
+        let own = |thread: &Thread| {
+            let own = thread.space.as_ref();
+            own.is_some_and(|own| Rc::ptr_eq(own, space))
+        };
+        let all = self.threads.iter().filter(|(_, thread)| own(thread));
+        all.map(|(&tid, _)| tid)
+            .filter(|tid| stopped.contains_key(tid))
+            .collect()
     }
 
     /// Lets stopped threads run until none is in the middle of switching static keys.
-    fn wait_for_keys(
-        &mut self,
-        space: &SharedSpace,
-        tids: &[i32],
-        stopped: &mut Stopped,
-    ) -> Result<()> {
-        let own: BTreeSet<i32> = tids.iter().copied().collect();
+    fn wait_for_keys(&mut self, space: &SharedSpace, stopped: &mut Stopped) -> Result<()> {
         let begun = Instant::now();
         loop {
-            let Some(&tid) = own.iter().find(|tid| self.threads.contains_key(tid)) else {
+            let own = self.stopped_in(space, stopped);
+            let Some(&tid) = own.first() else {
                 return Ok(());
             };
             let memory = Memory::open(tid)?;
@@ -215,33 +117,11 @@ impl Tracer<'_> {
         }
     }
 
-    /// Has an instruction of ours raised a signal in a stopped thread that was not delivered yet?
-    fn is_due(&self, tid: i32) -> bool {
-        let signals = OWN.iter().fold(0, |set, &signal| set | bit(signal));
-        let Some(space) = self.threads.get(&tid).and_then(|t| t.space.as_ref()) else {
-            return false;
-        };
-        let Ok(regs) = remote::regs(tid) else {
-            return false;
-        };
-        let space = space.borrow();
-        let at = regs.breakpoint();
-        let ours =
-            space.holds(regs.pc()) || space.traps.contains_key(&at) || space.r_brk == Some(at);
-        ours && stops::pending(tid) & signals != 0
-    }
-
     /// Gives an address space back what it had. Its threads stay stopped.
-    pub(super) fn leave(
-        &mut self,
-        space: &SharedSpace,
-        tids: &[i32],
-        stopped: &mut Stopped,
-    ) -> Result<()> {
-        self.wait_for_keys(space, tids, stopped)?;
-        let own: BTreeSet<i32> = tids.iter().copied().collect();
-        self.all_come_off(&own, stopped, space)?;
-        let Some(&tid) = tids.iter().find(|tid| self.threads.contains_key(tid)) else {
+    fn leave(&mut self, space: &SharedSpace, stopped: &mut Stopped) -> Result<()> {
+        self.wait_for_keys(space, stopped)?;
+        self.all_come_off(stopped, space)?;
+        let Some(tid) = self.stopped_in(space, stopped).pop_first() else {
             return Ok(());
         };
         let pid = self.threads[&tid].pid;
@@ -253,7 +133,12 @@ impl Tracer<'_> {
         space.borrow_mut().keys.let_go();
         let begun = Instant::now();
         let mut pause = Duration::from_micros(100);
-        loop {
+        let own = loop {
+            // Others than before: threads are made, and end, while they run.
+            let own = self.stopped_in(space, stopped);
+            let Some(&tid) = own.first() else {
+                return Ok(());
+            };
             for tid in &own {
                 if let Some(thread) = self.threads.get_mut(tid) {
                     // Before anybody runs, for the code is the original one already; and again, for signals may have come meanwhile.
@@ -265,9 +150,8 @@ impl Tracer<'_> {
             }
             let maps = maps::read(tid)?;
             let left = settle(&own, &memory, &maps, space)?;
-            let left = left.or_else(|| self.coming(&own, space));
-            let Some(reason) = left else {
-                break;
+            let Some(reason) = left.or_else(|| self.coming(&own, space)) else {
+                break own;
             };
             if begun.elapsed() > LEAVING {
                 bail!(
@@ -276,22 +160,21 @@ impl Tracer<'_> {
             }
             self.run_on(&own, stopped, || std::thread::sleep(pause))?;
             pause = (pause * 3 / 2).min(Duration::from_millis(5));
-            if !own.iter().any(|tid| self.threads.contains_key(tid)) {
-                return Ok(());
+        };
+        let Some(&tid) = own.first() else {
+            return Ok(());
+        };
+        restore(tid, &memory, &space.borrow())?;
+        for &tid in &own {
+            match machine::set_block(tid, 0, space.borrow().workshop, 0) {
+                Err(error) if !remote::is_gone(&error) => return Err(error),
+                _ => {}
             }
         }
-        restore(tid, &memory, &space.borrow())?;
-        let own: Vec<i32> = own
-            .into_iter()
-            .filter(|tid| self.threads.contains_key(tid))
-            .collect();
-        for &tid in &own {
-            machine::set_block(tid, 0, space.borrow().workshop, 0)?;
-        }
         self.forget_words(space);
-        let maps = maps::read(own[0])?;
-        let group = unmap(own[0], &memory, &maps, &mut space.borrow_mut())?;
-        stopped.insert(own[0], group);
+        let maps = maps::read(tid)?;
+        let group = unmap(tid, &memory, &maps, &mut space.borrow_mut())?;
+        stopped.insert(tid, group);
         Ok(())
     }
 }

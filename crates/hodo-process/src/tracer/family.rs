@@ -148,6 +148,9 @@ impl Tracer<'_> {
         beside: Option<Maker>,
     ) -> Result<()> {
         let done = self.follow(child, maker, flags, beside);
+        if let Some(thread) = self.threads.get_mut(&child) {
+            thread.awaited = beside.filter(|maker| maker.waits).map(|maker| maker.tid);
+        }
         if done.is_err() {
             self.threads
                 .entry(child)

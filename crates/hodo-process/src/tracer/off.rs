@@ -28,14 +28,14 @@ impl Tracer<'_> {
     /// is, after a while: the code is put back all the same, for what is left behind would end the program at its next breakpoint.
     pub(super) fn all_come_off(
         &mut self,
-        tids: &BTreeSet<i32>,
         stopped: &mut Stopped,
         space: &SharedSpace,
     ) -> Result<()> {
         let begun = Instant::now();
         loop {
+            let tids = self.stopped_in(space, stopped);
             let mut stays = None;
-            for &tid in tids.iter().filter(|tid| self.threads.contains_key(tid)) {
+            for &tid in &tids {
                 if !come_off(tid, space)? {
                     stays = Some(tid);
                 }
@@ -47,7 +47,7 @@ impl Tracer<'_> {
                 let why = "this thread does not leave what leads to code of hodo, which goes away";
                 return self.remark(tid, why);
             }
-            self.run_on(tids, stopped, || {
+            self.run_on(&tids, stopped, || {
                 std::thread::sleep(Duration::from_millis(1))
             })?;
         }

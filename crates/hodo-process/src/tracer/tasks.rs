@@ -187,6 +187,7 @@ impl Tracer<'_> {
                 contexts: Contexts::default(),
                 step: None,
                 private: None,
+                awaited: None,
             },
         );
         Ok(())

@@ -1,0 +1,157 @@
+//! Stopping all threads at once.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::Tracer;
+use super::detach::{PATIENCE, Stopped, bit};
+use super::off::OWN;
+use crate::remote;
+use crate::stops;
+
+impl Tracer<'_> {
+    /// Stops these threads, and those that they make meanwhile.
+    pub(super) fn stop(&mut self, wanted: &BTreeSet<i32>) -> Result<Stopped> {
+        self.stop_within(wanted, None).map(|(stopped, _)| stopped)
+    }
+
+    /// The same, for some time at most. Tells whether all have stopped; the others may yet.
+    pub(super) fn stop_within(
+        &mut self,
+        wanted: &BTreeSet<i32>,
+        limit: Option<Duration>,
+    ) -> Result<(Stopped, bool)> {
+        let mut late = false;
+        let since = Instant::now();
+        let mut stopped = Stopped::new();
+        let mut asked = BTreeSet::new();
+        let mut ended: BTreeSet<i32> = BTreeSet::new();
+        let mut known: BTreeSet<i32> = self.threads.keys().copied().collect();
+        let mut wanted = wanted.clone();
+        let mut begun = Instant::now();
+        loop {
+            // What comes of these while they are being stopped belongs to them.
+            let now: BTreeSet<i32> = self.threads.keys().copied().collect();
+            wanted.extend(now.difference(&known));
+            wanted.retain(|tid| now.contains(tid) && !ended.contains(tid));
+            known = now;
+            // What keeps its maker from stopping goes on until it executes a program or ends.
+            for &tid in &wanted {
+                if !self.is_awaited(tid) && asked.insert(tid) {
+                    let _ = remote::interrupt(tid);
+                }
+            }
+            if wanted.iter().all(|tid| stopped.contains_key(tid)) {
+                let Some(&tid) = wanted.iter().find(|&&tid| self.is_due(tid)) else {
+                    break;
+                };
+                // Its own signal is dealt with first: a breakpoint of ours.
+                stopped.remove(&tid);
+                let _ = remote::interrupt(tid).and_then(|()| remote::cont(tid, 0));
+                continue;
+            }
+            if limit.is_some_and(|limit| since.elapsed() > limit) {
+                late = true;
+                break;
+            }
+            if begun.elapsed() > PATIENCE {
+                let late: Vec<i32> = wanted
+                    .iter()
+                    .filter(|tid| !stopped.contains_key(tid))
+                    .copied()
+                    .collect();
+                eprintln!("hodo: waiting for threads that do not stop: {late:?}");
+                begun = Instant::now();
+            }
+            let mut status = 0;
+            // SAFETY: waitpid writes one int.
+            let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) };
+            match tid {
+                -1 => break,
+                0 => {
+                    std::thread::sleep(Duration::from_micros(50));
+                    let late = wanted.iter().filter(|tid| !stopped.contains_key(tid));
+                    ended.extend(late.filter(|&&tid| self.is_first_and_ended(tid)));
+                }
+                _ => {
+                    if ended.remove(&tid) {
+                        // Another thread has executed a program, and has this one's number now.
+                        wanted.insert(tid);
+                    }
+                    let is_stop =
+                        libc::WIFSTOPPED(status) && status >> 16 == libc::PTRACE_EVENT_STOP;
+                    let is_wanted = wanted.contains(&tid) && !self.is_awaited(tid);
+                    if is_stop && is_wanted && !self.is_in_handler(tid)? {
+                        stopped.insert(tid, libc::WSTOPSIG(status) != libc::SIGTRAP);
+                        continue;
+                    }
+                    if !is_stop || !is_wanted {
+                        self.deal(tid, status)?;
+                    }
+                    if is_wanted && self.threads.contains_key(&tid) {
+                        let _ = remote::interrupt(tid);
+                    }
+                }
+            }
+        }
+        stopped.retain(|tid, _| self.threads.contains_key(tid));
+        for &tid in stopped.keys() {
+            let _ = self.end_step(tid);
+        }
+        for (&tid, &group) in &stopped {
+            if !group {
+                let _ = stops::restart_call(tid);
+            }
+        }
+        Ok((stopped, !late))
+    }
+
+    /// Lets stopped threads run until `wait` returns.
+    pub(super) fn run_on(
+        &mut self,
+        tids: &BTreeSet<i32>,
+        stopped: &mut Stopped,
+        wait: impl FnOnce(),
+    ) -> Result<()> {
+        for &tid in tids {
+            let _ = match stopped.remove(&tid) {
+                Some(true) => remote::request(libc::PTRACE_LISTEN, tid, 0, 0),
+                Some(false) => self.go(tid, 0),
+                None => continue,
+            };
+        }
+        wait();
+        stopped.append(&mut self.stop(tids)?);
+        Ok(())
+    }
+
+    /// Has an instruction of ours raised a signal in a stopped thread that was not delivered yet?
+    fn is_due(&self, tid: i32) -> bool {
+        let signals = OWN.iter().fold(0, |set, &signal| set | bit(signal));
+        let Some(space) = self.threads.get(&tid).and_then(|t| t.space.as_ref()) else {
+            return false;
+        };
+        let Ok(regs) = remote::regs(tid) else {
+            return false;
+        };
+        let space = space.borrow();
+        let at = regs.breakpoint();
+        let ours =
+            space.holds(regs.pc()) || space.traps.contains_key(&at) || space.r_brk == Some(at);
+        ours && stops::pending(tid) & signals != 0
+    }
+
+    /// Does another thread wait until this one executes a program or ends (vfork)? It cannot be stopped before that.
+    fn is_awaited(&self, tid: i32) -> bool {
+        let maker = self.threads.get(&tid).and_then(|thread| thread.awaited);
+        maker.is_some_and(|maker| self.threads.contains_key(&maker))
+    }
+
+    /// Has this thread ended, the first of its process? It is seen until all others have.
+    pub(super) fn is_first_and_ended(&self, tid: i32) -> bool {
+        let is_first = self.threads.get(&tid).is_some_and(|t| t.pid == tid);
+        is_first && remote::status(tid, "State:").is_none_or(|state| state.starts_with(['Z', 'X']))
+    }
+}

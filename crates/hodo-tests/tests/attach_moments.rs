@@ -1,0 +1,64 @@
+//! Attaching and detaching at moments at which threads come, go, wait for each other or change their stacks.
+
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+use std::time::Duration;
+
+use hodo_tests::probing::path;
+use hodo_tests::target::{Target, command, run};
+use hodo_tests::{Kind, build, scratch};
+
+/// Nothing of hodo is in a process, whose own memory may have changed.
+fn is_left(target: &Target) {
+    let maps = target.maps();
+    assert!(!maps.contains("/events"), "{maps}");
+    let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).expect("status");
+    assert!(status.contains("TracerPid:\t0\n"), "{status}");
+}
+
+/// Records a program again and again, for so long.
+fn rounds(program: &str, count: u32, time: &str, options: &[&str]) {
+    let target = Target::start(&build(program, Kind::Pie, &[]));
+    let place = scratch(&format!("attach_moments-{program}"));
+    let data = place.join("data");
+    let mut all = vec!["record", "--for", time, "-d", path(&data)];
+    all.extend(options);
+    for _ in 0..count {
+        run(&target, &all);
+        is_left(&target);
+    }
+    target.ends("wrong: 0\n");
+    fs::remove_dir_all(place).expect("the trace can be removed");
+}
+
+#[test]
+fn threads_that_wait_for_children_of_vfork() {
+    rounds("attached_spawns.c", 6, "0.1", &["-D", "1"]);
+}
+
+#[test]
+fn threads_that_are_cancelled() {
+    rounds("attached_cancelled.cc", 20, "0.01", &[]);
+}
+
+#[test]
+fn the_first_thread_ends_before_the_others() {
+    let mut target = Target::start(&build("attached_ends.c", Kind::Pie, &[]));
+    let place = scratch("the_first_thread_ends_before_the_others");
+    let data = place.join("data");
+    let mut hodo = command(
+        &target,
+        &["record", "--for", "1", "-D", "1", "-d", path(&data)],
+    )
+    .stderr(Stdio::piped())
+    .spawn()
+    .expect("hodo can be run");
+    std::thread::sleep(Duration::from_millis(700));
+    let input = target.input.as_mut().expect("a pipe");
+    input.write_all(b"x").expect("a byte");
+    assert!(hodo.wait().expect("its end").success());
+    is_left(&target);
+    target.ends("wrong: 0\n");
+    fs::remove_dir_all(place).expect("the trace can be removed");
+}
