@@ -43,6 +43,11 @@ fn threads_that_are_cancelled() {
 }
 
 #[test]
+fn queued_signals_come_as_they_were_sent() {
+    rounds("attached_queued.c", 20, "0.02", &[]);
+}
+
+#[test]
 fn the_first_thread_ends_before_the_others() {
     let mut target = Target::start(&build("attached_ends.c", Kind::Pie, &[]));
     let place = scratch("the_first_thread_ends_before_the_others");

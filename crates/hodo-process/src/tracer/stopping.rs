@@ -83,6 +83,11 @@ impl Tracer<'_> {
                     let is_stop =
                         libc::WIFSTOPPED(status) && status >> 16 == libc::PTRACE_EVENT_STOP;
                     let is_wanted = wanted.contains(&tid) && !self.is_awaited(tid);
+                    if is_stop && is_wanted && self.has_waiting(tid) {
+                        // Nobody else can say later where the signal came from. Its step is stopped, too.
+                        let _ = self.go(tid, 0);
+                        continue;
+                    }
                     if is_stop && is_wanted && !self.is_in_handler(tid)? {
                         stopped.insert(tid, libc::WSTOPSIG(status) != libc::SIGTRAP);
                         continue;
@@ -147,6 +152,12 @@ impl Tracer<'_> {
     fn is_awaited(&self, tid: i32) -> bool {
         let maker = self.threads.get(&tid).and_then(|thread| thread.awaited);
         maker.is_some_and(|maker| self.threads.contains_key(&maker))
+    }
+
+    /// Is a signal on its way to this thread that waits until code of ours is done?
+    fn has_waiting(&self, tid: i32) -> bool {
+        let thread = self.threads.get(&tid);
+        thread.is_some_and(|thread| thread.contexts.waiting.is_some())
     }
 
     /// Has this thread ended, the first of its process? It is seen until all others have.
