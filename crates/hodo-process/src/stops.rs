@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::machine;
 use crate::maps::Mapping;
-use crate::remote::{self, Memory};
+use crate::remote::{self, Memory, Regs};
 
 /// How long a thread may take to stop.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -122,7 +122,10 @@ impl Stops {
                     "process {} executes another program at this moment; try again",
                     self.pid
                 ),
-                0 if signal != libc::SIGTRAP | 0x80 => deliver = signal,
+                0 if signal != libc::SIGTRAP | 0x80 => {
+                    restart_ignored(tid, signal, false)?;
+                    deliver = signal;
+                }
                 _ => {}
             }
             remote::interrupt(tid)?;
@@ -204,12 +207,62 @@ pub fn wait_for(tid: i32, patience: Duration) -> Result<Option<i32>> {
 /// If the thread is gone.
 pub fn restart_call(tid: i32) -> Result<()> {
     let regs = remote::regs(tid)?;
-    let interrupted = regs.result() == -i64::from(libc::EINTR)
-        && (regs.system_call()).is_some_and(|call| call != libc::SYS_close);
-    if !interrupted || has_signal(tid) {
+    if !is_broken_off(&regs) || has_signal(tid) {
         return Ok(());
     }
     machine::call_again(tid, regs)
+}
+
+fn is_broken_off(regs: &Regs) -> bool {
+    regs.result() == -i64::from(libc::EINTR)
+        && (regs.system_call()).is_some_and(|call| call != libc::SYS_close)
+}
+
+/// Without a tracer, the kernel forgets a signal that is ignored before anybody wakes up for it. If it has broken off such a call
+/// of this thread, which is stopped because of it, the call is made again; but one that waits for a certain time only if that was not
+/// done `lately`, for with many such signals it would never come to its end. Tells whether it was one of these.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn restart_ignored(tid: i32, signal: i32, lately: bool) -> Result<bool> {
+    let is_signal = (1..=64).contains(&signal);
+    let regs = remote::regs(tid)?;
+    if !is_signal || !is_broken_off(&regs) || 1 << (signal - 1) & ignored(tid) == 0 {
+        return Ok(false);
+    }
+    let ends = ends_by_itself(tid);
+    if !ends || !lately {
+        restart_call(tid)?;
+    }
+    Ok(ends)
+}
+
+/// May the system call that a stopped thread is in end after a certain time?
+fn ends_by_itself(tid: i32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/syscall")).unwrap_or_default();
+    let mut words = text.split_whitespace();
+    let number: Option<i64> = words.next().and_then(|word| word.parse().ok());
+    let arguments: Vec<u64> = words
+        .map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok())
+        .collect();
+    let argument = |index: usize| arguments.get(index).copied();
+    match number {
+        // Any negative number of milliseconds is for ever.
+        Some(number) if [machine::EPOLL_WAIT, libc::SYS_epoll_pwait].contains(&number) => {
+            argument(3).is_none_or(|time| time as i32 >= 0)
+        }
+        Some(libc::SYS_epoll_pwait2 | libc::SYS_semtimedop) => argument(3) != Some(0),
+        Some(libc::SYS_rt_sigtimedwait) => argument(2) != Some(0),
+        Some(libc::SYS_semop) => false,
+        _ => true,
+    }
+}
+
+/// The signals that are nothing to a process.
+fn ignored(tid: i32) -> u64 {
+    let by_default = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+    let by_default = (by_default.iter()).fold(0, |set, signal| set | 1 << (signal - 1));
+    mask(tid, "SigIgn:") | by_default & !mask(tid, "SigCgt:")
 }
 
 fn mask(tid: i32, key: &str) -> u64 {
@@ -223,9 +276,9 @@ pub fn pending(tid: i32) -> u64 {
     mask(tid, "SigPnd:")
 }
 
-/// Is a signal on its way to the thread?
+/// Is a signal on its way to the thread that is something to it?
 fn has_signal(tid: i32) -> bool {
-    (mask(tid, "SigPnd:") | mask(tid, "ShdPnd:")) & !mask(tid, "SigBlk:") != 0
+    (mask(tid, "SigPnd:") | mask(tid, "ShdPnd:")) & !(mask(tid, "SigBlk:") | ignored(tid)) != 0
 }
 
 /// An instruction of the process that makes system calls.

@@ -19,6 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use hodo_patch::Recording;
@@ -60,6 +61,8 @@ struct Thread {
     private: Option<u64>,
     /// Who waits until it executes a program or ends.
     awaited: Option<i32>,
+    /// When it made a system call again that ends after a certain time.
+    again: Option<Instant>,
 }
 
 impl Thread {
@@ -74,6 +77,7 @@ impl Thread {
             step: None,
             private: None,
             awaited: None,
+            again: None,
         }
     }
 
@@ -380,6 +384,7 @@ impl<'a> Tracer<'a> {
             // SAFETY: signals that come from a process or the kernel carry the sender's id or zero.
             seen.note(signal, unsafe { remote::siginfo(tid)?.si_pid() });
         }
+        self.restart_ignored(tid, signal)?;
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
         if let Some(space) = space {
             let stepped = self.end_step(tid)?;

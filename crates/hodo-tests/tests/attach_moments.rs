@@ -43,6 +43,11 @@ fn threads_that_are_cancelled() {
 }
 
 #[test]
+fn signals_that_are_ignored_break_nothing_off() {
+    rounds("attached_ignored.c", 3, "0.2", &[]);
+}
+
+#[test]
 fn queued_signals_come_as_they_were_sent() {
     rounds("attached_queued.c", 20, "0.02", &[]);
 }

@@ -75,6 +75,8 @@ pub fn counter() -> u64 {
     now
 }
 
+/// The oldest system call that waits for events of an epoll descriptor.
+pub const EPOLL_WAIT: i64 = libc::SYS_epoll_pwait;
 /// Further events for which threads are to be stopped.
 pub const OPTIONS: i32 = libc::PTRACE_O_TRACEVFORKDONE;
 /// Bytes of a page of ours in targets: words for threads without a thread pointer, and a place for a single step for each

@@ -49,6 +49,8 @@ pub fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
+/// The oldest system call that waits for events of an epoll descriptor.
+pub const EPOLL_WAIT: i64 = libc::SYS_epoll_wait;
 /// Further events for which threads are to be stopped.
 pub const OPTIONS: i32 = 0;
 

@@ -1,11 +1,14 @@
 //! Signals on their way to the program, where they meet code of ours. See [`crate::context`].
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 
 use super::{SharedSpace, Tracer};
 use crate::context::{self, Place, STEPS, Standing, Turn, Waiting};
 use crate::machine;
 use crate::remote;
+use crate::stops;
 
 /// Signals that instructions cause.
 const CAUSED: [i32; 6] = [
@@ -91,6 +94,20 @@ impl Tracer<'_> {
             _ => None,
         };
         space.map_or(Ok(false), |space| self.stepped(tid, &space))
+    }
+
+    /// A signal is about to come to a thread: if it is nothing to it, it breaks no system call off.
+    pub(super) fn restart_ignored(&mut self, tid: i32, signal: i32) -> Result<()> {
+        /// How often a call that ends after a certain time may begin anew.
+        const SELDOM: Duration = Duration::from_secs(60);
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return Ok(());
+        };
+        let lately = thread.again.is_some_and(|at| at.elapsed() < SELDOM);
+        if stops::restart_ignored(tid, signal, lately)? && !lately {
+            thread.again = Some(Instant::now());
+        }
+        Ok(())
     }
 
     /// Delivers a signal that nothing of ours has caused.

@@ -188,6 +188,7 @@ impl Tracer<'_> {
                 step: None,
                 private: None,
                 awaited: None,
+                again: None,
             },
         );
         Ok(())
