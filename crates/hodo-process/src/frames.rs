@@ -6,7 +6,9 @@ use std::ops::Range;
 use anyhow::Result;
 use hodo_trace::format::SHADOW_DISTANCE;
 
-use crate::machine::{RETURNS_BELOW, STUB_FRAME, STUB_LOWER, frame, is_frame};
+use crate::machine::{
+    RETURNS_BELOW, SAVED_ABOVE, SAVED_BACK, SAVED_SP, STUB_FRAME, STUB_LOWER, frame, is_frame,
+};
 use crate::maps::Mapping;
 use crate::remote::{self, Memory};
 
@@ -360,6 +362,52 @@ pub fn correct_exceptions(
         {
             memory.write(at + 24, &(frame + STUB_LOWER).to_le_bytes())?;
             done.push(at);
+        }
+    }
+    Ok(())
+}
+
+/// Puts the real return addresses into what `getcontext` and `swapcontext` have saved, wherever that is: where a traced function has
+/// jumped to one of these, its own. `holds`: whether an address is in memory of ours.
+///
+/// # Errors
+/// If the process's memory cannot be written.
+pub fn restore_contexts(
+    pid: i32,
+    memory: &Memory,
+    maps: &[Mapping],
+    holds: &dyn Fn(u64) -> bool,
+    returns: &dyn Returns,
+) -> Result<()> {
+    use std::os::unix::fs::FileExt;
+    const STEP: u64 = 256;
+    let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap"))?;
+    let last = SAVED_BACK.iter().copied().fold(SAVED_SP, usize::max);
+    for mapping in maps.iter().filter(|m| m.writable) {
+        let mut start = mapping.start;
+        while start < mapping.end {
+            let size = (mapping.end - start).min(STEP * PAGE);
+            let mut entries = vec![0; (size / PAGE * 8) as usize];
+            pagemap.read_exact_at(&mut entries, start / PAGE * 8)?;
+            let is_used = |entry: &[u8]| entry[7] >> 6 != 0;
+            // The last one's context may go on behind.
+            let mut bytes = vec![0; (size + 64).min(mapping.end - start) as usize];
+            if entries.chunks_exact(8).any(is_used) && memory.read(start, &mut bytes).is_ok() {
+                let word = |index: usize| word(&bytes, index * 8).unwrap_or_default();
+                for at in (0..size as usize / 8).filter(|&at| holds(word(at + SAVED_BACK[0]))) {
+                    let real = returns.is_return(word(at + SAVED_BACK[0])).and_then(|_| {
+                        shadow(memory, word(at + SAVED_SP).wrapping_sub(SAVED_ABOVE))
+                    });
+                    let Some(real) = real.filter(|_| at + last < bytes.len() / 8) else {
+                        continue;
+                    };
+                    for &back in SAVED_BACK {
+                        let at = start + (at + back) as u64 * 8;
+                        memory.write(at, &real.to_le_bytes())?;
+                    }
+                }
+            }
+            start += size;
         }
     }
     Ok(())

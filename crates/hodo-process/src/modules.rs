@@ -64,6 +64,8 @@ pub struct Image {
     frames: OnceCell<Frames>,
     /// The same, for whoever goes from frame to frame.
     unwinder: OnceCell<Unwinder>,
+    /// Whether it saves contexts, once that was asked.
+    contexts: OnceCell<bool>,
 }
 
 /// A module with its plan and numbers.
@@ -163,6 +165,7 @@ impl Image {
             debug: OnceCell::new(),
             frames: OnceCell::new(),
             unwinder: OnceCell::new(),
+            contexts: OnceCell::new(),
         })
     }
 
@@ -186,6 +189,18 @@ impl Image {
     /// What leads from frame to frame.
     pub fn unwinder(&self) -> &Unwinder {
         self.unwinder.get_or_init(|| Unwinder::new(&self.bytes))
+    }
+
+    /// Does it call `getcontext` or `swapcontext`, as far as symbols tell?
+    pub fn saves_contexts(&self) -> bool {
+        const NAMES: [&str; 2] = ["getcontext", "swapcontext"];
+        *self.contexts.get_or_init(|| {
+            let imports = self.imports();
+            match imports.is_empty() {
+                true => self.symbols(&NAMES).iter().any(Option::is_some),
+                false => imports.iter().any(|name| NAMES.contains(&name.as_str())),
+            }
+        })
     }
 
     /// The bytes at link-time addresses.

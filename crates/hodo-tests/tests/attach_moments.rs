@@ -53,6 +53,11 @@ fn queued_signals_come_as_they_were_sent() {
 }
 
 #[test]
+fn contexts_that_were_saved_by_a_jump() {
+    rounds("attached_contexts.c", 10, "0.02", &[]);
+}
+
+#[test]
 fn the_first_thread_ends_before_the_others() {
     let mut target = Target::start(&build("attached_ends.c", Kind::Pie, &[]));
     let place = scratch("the_first_thread_ends_before_the_others");

@@ -316,6 +316,13 @@ impl Regs {
             .map(move |register| regs.get(register))
     }
 
+    /// The return address that is in a register while contexts are saved, or one is taken back; `ra` is asked for by itself.
+    pub fn carried(&self) -> u64 {
+        /// `t1`.
+        const REGISTER: u8 = 6;
+        self.get(REGISTER)
+    }
+
     /// The return address that is in a register.
     pub fn return_address(&self) -> Option<u64> {
         Some(self.get(RA))
@@ -434,6 +441,12 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 pub fn return_below(kept: impl FnOnce() -> Option<i32>) -> Option<u64> {
     u64::try_from(kept()?).ok()
 }
+
+/// Of what `getcontext` and `swapcontext` save, in words: where the return address of the caller is, and the stack pointer, which
+/// is so many bytes above S.
+pub const SAVED_BACK: &[usize] = &[0, 1];
+pub const SAVED_SP: usize = 2;
+pub const SAVED_ABOVE: u64 = 0;
 
 /// It is no farther below than this.
 pub const RETURNS_BELOW: u64 = 1024;

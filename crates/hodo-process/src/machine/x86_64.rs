@@ -215,6 +215,11 @@ impl Regs {
         ]
     }
 
+    /// The return address that is in a register while contexts are saved, or one is taken back.
+    pub fn carried(&self) -> u64 {
+        self.0.rcx
+    }
+
     /// The return address that is in a register. Calls put it on the stack here.
     pub fn return_address(&self) -> Option<u64> {
         None
@@ -426,6 +431,12 @@ pub fn slot_of(_code: &[u8], _at: u64) -> Option<u64> {
 pub fn for_unwinders(_regs: &Regs) -> Option<Registers> {
     None
 }
+
+/// Of what `getcontext` and `swapcontext` save, in words: where the return address of the caller is, and the stack pointer, which
+/// is so many bytes above S.
+pub const SAVED_BACK: &[usize] = &[1];
+pub const SAVED_SP: usize = 0;
+pub const SAVED_ABOVE: u64 = 8;
 
 /// It is no farther below than this.
 pub const RETURNS_BELOW: u64 = 0;

@@ -270,6 +270,7 @@ fn settle(
             frames::shadow(memory, frame)
         })
     };
+    let saves_contexts = space.files.iter().any(|file| file.image.saves_contexts());
     for &tid in tids {
         let Ok(mut regs) = remote::regs(tid) else {
             continue;
@@ -285,6 +286,9 @@ fn settle(
                 }
                 None => left = Some("a thread will return into it"),
             }
+        }
+        if saves_contexts && !space.holds(regs.pc()) && returns.stub_of(regs.carried()).is_some() {
+            left = Some("a thread will return into it");
         }
         for frame in frames::signal_frames(tid, memory, maps)? {
             kernels.push(frame.extent());
@@ -330,6 +334,10 @@ fn settle(
             frames::restore_returns(first, memory, &stacks, &registers, &returns, walked)?;
         if !restored.frames.is_empty() {
             frames::correct_exceptions(memory, maps, pointers.into_iter(), &restored.frames)?;
+        }
+        if saves_contexts {
+            let holds = |at| space.holds(at);
+            frames::restore_contexts(first, memory, &stacks, &holds, &returns)?;
         }
         // Below the stack pointer there is nothing to return to, and the kernel's frames have what was left there between
         // registers; elsewhere, it may be what was left there.
