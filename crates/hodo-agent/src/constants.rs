@@ -11,11 +11,11 @@ pub(crate) const PIECES: u64 = 4096 / 8;
 /// Bytes of an event that are left alone at its end, so that the last piece's header has room.
 pub(crate) const MARGIN: u64 = 32;
 
-/// The slow paths of stubs: assembly, and the names that only it has.
+/// The slow paths of stubs: pieces of assembly, and the names that only they have.
 macro_rules! slow_paths {
-    ($assembly:literal, $($own:tt)*) => {
+    ([$($assembly:expr),+], $($own:tt)*) => {
         core::arch::global_asm!(
-            $assembly,
+            $($assembly,)+
             EPOCH = const tcb::EPOCH,
             CURSOR = const tcb::CURSOR,
             LIMIT = const tcb::LIMIT,
@@ -26,6 +26,7 @@ macro_rules! slow_paths {
             LOST = const tcb::LOST,
             BUCKET = const tcb::BUCKET,
             FLAGS = const tcb::FLAGS,
+            NO_CALLS = const tcb::NO_CALLS,
             SHADOW_LO = const tcb::SHADOW_LO,
             SHADOW_LEN = const tcb::SHADOW_LEN,
             SHADOW_BUSY = const tcb::SHADOW_BUSY,

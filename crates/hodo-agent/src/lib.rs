@@ -3,7 +3,8 @@
 //! Rules for code that lives in someone else's process:
 //! 1. It owes nothing to the target: no libc, no thread-local storage, no lock, no memory of its own but the thread
 //!    control block.
-//! 2. It keeps every register that it does not return something in; it touches no vector register.
+//! 2. It keeps every register that it does not return something in; it touches no vector register but to keep it where the kernel
+//!    would not.
 //! 3. A signal may arrive between any two instructions and its handler may enter the same code in the same thread:
 //!    whatever is shared with it is changed by one instruction, or in an order in which each step is harmless.
 //! 4. It is position independent and is copied as bytes; it refers to nothing outside itself.
@@ -24,6 +25,9 @@ mod arch_syscalls;
 #[cfg(target_arch = "riscv64")]
 #[path = "riscv64.rs"]
 mod arch;
+#[cfg(target_arch = "riscv64")]
+#[path = "riscv64_calls.rs"]
+mod arch_calls;
 #[cfg(target_arch = "riscv64")]
 #[path = "riscv64_syscalls.rs"]
 mod arch_syscalls;

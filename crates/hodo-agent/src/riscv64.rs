@@ -13,10 +13,11 @@ use hodo_trace::format::{
     RECORD_SIZE, SHADOW_MARGIN, chunk_header, file_header, record, tcb,
 };
 
+use crate::arch_calls::{MOST_KEPT, system_calls};
 use crate::constants::{PIECES, SHADOW_STEP, SPARE};
 
 slow_paths!(
-    r#"
+    [r#"
     .pushsection .rodata.hodo_agent, "a", @progbits
     .option push
     .option arch, +m, +a, +c
@@ -275,8 +276,7 @@ hodo_agent_shadow:
     ld t2, 0(t1)
     beq t2, a0, 1f
     bne t1, t4, 12b
-13: ld t1, {FLAGS}(a6)
-    andi t1, t1, 1
+13: jal t2, hodo_agent_may_call
     bnez t1, 9f
     # It is listed first, so that other threads know whose it is as soon as it is mapped.
     li t5, 0
@@ -297,7 +297,7 @@ hodo_agent_shadow:
     li a4, -1
     li a5, 0
     li a7, 222                    # mmap
-    ecall
+    jal t2, hodo_agent_call
     ld a5, 0(sp)
     mv t2, a0
     mv a0, t6
@@ -320,7 +320,7 @@ hodo_agent_shadow:
     mv a0, t2
     li a1, {SHADOW_STEP}
     li a7, 215                    # munmap
-    ecall
+    jal t2, hodo_agent_call
     j 9f
     # Keep the range [lo, lo + len) in the control block; neighbours are joined. A signal handler that comes in between
     # leaves the range alone. Length and end are 0 while the start changes.
@@ -362,6 +362,7 @@ hodo_agent_shadow:
     sd t1, {SHADOW_TOP}(a6)
     sd zero, {SHADOW_BUSY}(a6)
     j 8b
+    "#, system_calls!(), r#"
 9:  addi t1, a6, {UNSHADOWED}
     li t2, 1
     amoadd.d zero, t2, (t1)
@@ -479,7 +480,7 @@ hodo_agent_end:
     .purgem HODO_SET
     .option pop
     .popsection
-    "#,
+    "#],
     EPOCH_END = const tcb::EPOCH_END,
     TO_SHADOW = const tcb::TO_SHADOW,
     SHADOW_TOP = const tcb::SHADOW_TOP,
@@ -490,6 +491,8 @@ hodo_agent_end:
     ISLAND1_LEN = const tcb::ISLAND1_LEN,
     SP_SHIFT = const record::SP_SHIFT,
     SP_BITS = const record::SP_BITS,
+    VECTORS = const tcb::VECTORS,
+    MOST_KEPT = const MOST_KEPT,
 );
 
 unsafe extern "C" {

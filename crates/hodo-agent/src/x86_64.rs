@@ -11,7 +11,7 @@ use hodo_trace::format::{
 use crate::constants::{PIECES, SHADOW_STEP, SPARE};
 
 slow_paths!(
-    r#"
+    [r#"
     .pushsection .rodata.hodo_agent, "a", @progbits
     .p2align 6
     .globl hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow
@@ -132,7 +132,7 @@ hodo_agent_shadow:
     je 1f
     dec ecx
     jnz 12b
-13: test byte ptr gs:[{FLAGS}], 1
+13: test byte ptr gs:[{FLAGS}], {NO_CALLS}
     jnz 9f
     # It is listed first, so that other threads know whose it is as soon as it is mapped.
     xor edx, edx
@@ -359,7 +359,7 @@ hodo_agent_syscall:
     .p2align 4
 hodo_agent_end:
     .popsection
-    "#,
+    "#],
     SHADOW_DISTANCE = const SHADOW_DISTANCE,
     SP_UP = const record::SP_SHIFT - 4,
     SP_FIELD = const ((1u32 << record::SP_BITS) - 1) << record::SP_SHIFT,

@@ -51,8 +51,8 @@ pub struct TcbInit {
     pub epoch: u32,
     /// Nothing is recorded: all goes to the bucket.
     pub silent: bool,
-    /// The agent must make no system call.
-    pub confined: bool,
+    /// How the agent makes system calls ([`tcb::FLAGS`]).
+    pub calls: u64,
     /// The range of the stack stays as it is: several threads have this block.
     pub fixed: bool,
 }
@@ -88,7 +88,7 @@ impl TcbInit {
         put(tcb::REGION1_LEN, self.regions[1].1);
         // No list for return probes.
         put(tcb::CHAIN_TOP, u64::MAX);
-        put(tcb::FLAGS, u64::from(self.confined));
+        put(tcb::FLAGS, self.calls);
         put(tcb::SHADOW_BUSY, u64::from(self.fixed));
         put(tcb::BASE, self.base);
         put(tcb::BUCKET, self.base + BUCKET);

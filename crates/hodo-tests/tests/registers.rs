@@ -1,6 +1,6 @@
 //! No register is disturbed, and values of every class pass.
 
-use hodo_tests::{Kind, Run, build, build_with, needs};
+use hodo_tests::{Ended, Kind, Run, build, build_with, needs, skip};
 
 /// What leads to different code in stubs.
 const OPTIONS: [&[&str]; 8] = [
@@ -106,5 +106,41 @@ fn callers_that_know_what_local_functions_leave_alone() {
                 trace.has_calls(&[("mix", 100_000), ("leaf", 200_000), ("leaf_with", 100_000)]);
             }
         }
+    }
+}
+
+#[test]
+fn vector_registers_in_use_at_entries_on_new_stacks() {
+    needs!(
+        cfg!(target_arch = "riscv64"),
+        "system calls forget vector registers only on RISC-V"
+    );
+    let flags = ["-O2", "-w", "-pthread"];
+    let [pie, fixed] = ["-pie", "-static"]
+        .map(|link| build_with("gcc", &["vectors.c"], &[&flags[..], &[link]].concat()));
+    // How many of the calls have no exit: on a stack that can have no shadow, or on any new one while the program may not use vectors.
+    let cases: [(_, &str, &[&str], u64, u64); 4] = [
+        (&pie, "on", &[], 142, 2),
+        (&pie, "on", &["--check-frames"], 142, 2),
+        (&pie, "forbid", &[], 60, 60),
+        (&fixed, "on", &["--no-time"], 142, 2),
+    ];
+    for (n, (program, how, options, calls, endless)) in cases.into_iter().enumerate() {
+        let run = Run::new(&format!("vectors-{n}"), program).args([how]);
+        let alone = run.alone();
+        let shown = String::from_utf8_lossy(&alone.stdout);
+        if shown.contains("no vector registers") {
+            return skip("this processor has no vector registers");
+        }
+        assert_eq!(alone.ended, Ended::Code(0), "{alone:?}");
+        assert!(!shown.contains("differs"), "{shown}");
+        let traced = run.traced(options);
+        assert_eq!(alone, traced.outcome, "{options:?}");
+        assert_eq!(traced.remarks, "", "{options:?}");
+        traced.trace.has_calls(&[("touched", calls)]);
+        let remarks = traced.trace.log("remark");
+        let texts: Vec<_> = remarks.iter().map(|remark| &remark["text"]).collect();
+        let expected = format!("{endless} calls have no exit: their stack cannot have a shadow");
+        assert_eq!(texts, [&expected]);
     }
 }

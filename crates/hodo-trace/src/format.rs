@@ -160,8 +160,13 @@ pub mod tcb {
     pub const BASE: u64 = 88;
     /// `u64`: target address of the bucket, where records go once recording has stopped.
     pub const BUCKET: u64 = 96;
-    /// `u64`: bit 0: the agent must make no system call in this thread (a seccomp filter is in place).
+    /// `u64`: [`NO_CALLS`], [`VECTORS`].
     pub const FLAGS: u64 = 104;
+    /// The agent must make no system call in this thread: a seccomp filter is in place, or the kernel would forget registers that
+    /// the agent cannot keep.
+    pub const NO_CALLS: u64 = 1;
+    /// The kernel forgets vector registers at system calls, so the agent keeps them. Only on RISC-V.
+    pub const VECTORS: u64 = 2;
     /// `u64`: function entries recorded without an exit because their stack cannot have a shadow.
     pub const UNSHADOWED: u64 = 112;
     /// `u64`: frame-test failures (`--check-frames`).

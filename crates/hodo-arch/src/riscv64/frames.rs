@@ -91,26 +91,62 @@ pub fn build(at: u32, size: u32, shadow_distance: u64, signal_return: u64) -> Fr
 }
 
 /// Appends the FDE of the agent, which is all that an island has. Returns its entry in the search table. Its code lowers the stack
-/// pointer and raises it again in the order of addresses, so functions need not be told apart.
+/// pointer and raises it again in the order of addresses, so functions need not be told apart. Where it lowers it by as much as a
+/// register says, another register has had its value since the instruction before.
 #[must_use]
 pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], _: &[u32]) -> [u8; 8] {
     let end = island.len() as u32;
     let at = place(island);
     let mut body = fde(at, frames.agent, 0..end);
     let (mut place, mut lowered) = (0, 0);
+    let mut before = None;
     for scanned in Sweep::new(agent, 0) {
-        let more = lowering(&scanned.insn);
-        if more != 0 {
-            let next = scanned.insn.end() as u32;
-            advance(&mut body, (next - place) / UNIT);
-            place = next;
-            lowered += more;
-            body.push(0x0E); // DW_CFA_def_cfa_offset
-            uleb(&mut body, lowered as u32);
+        let insn = &scanned.insn;
+        let more = lowering(insn);
+        let by = match copied(insn) {
+            Some((SP, _)) => Some(SP),
+            _ => copied_before(insn, before),
+        };
+        before = copied(insn);
+        if more == 0 && by.is_none() {
+            continue;
+        }
+        let next = insn.end() as u32;
+        advance(&mut body, (next - place) / UNIT);
+        place = next;
+        lowered += more;
+        match by {
+            Some(register) => {
+                body.push(0x0D); // DW_CFA_def_cfa_register
+                uleb(&mut body, u32::from(register));
+            }
+            None => {
+                body.push(0x0E); // DW_CFA_def_cfa_offset
+                uleb(&mut body, lowered as u32);
+            }
         }
     }
     entry(island, &body);
     frames.table_entry(0, at)
+}
+
+/// The registers of an instruction that copies one to another (`mv`): to which, and from which.
+fn copied(insn: &Insn) -> Option<(u8, u8)> {
+    // `addi rd, rs1, 0`, and what `c.mv` stands for: `add rd, zero, rs2`.
+    let from = match insn.word {
+        word if word & 0xFFF0_707F == 0x13 => insn.rs1(),
+        word if word & 0xFE0F_F07F == 0x33 => insn.rs2(),
+        _ => return None,
+    };
+    (insn.rd() != from && from != 0).then_some((insn.rd(), from))
+}
+
+/// If an instruction takes a register from the stack pointer: which one had its value before, by the instruction before.
+fn copied_before(insn: &Insn, before: Option<(u8, u8)>) -> Option<u8> {
+    let subtracts = insn.word & 0xFE00_707F == 0x4000_0033 && insn.rd() == SP && insn.rs1() == SP;
+    before
+        .filter(|&(_, from)| subtracts && from == SP)
+        .map(|(to, _)| to)
 }
 
 /// By how much an instruction lowers the stack pointer.

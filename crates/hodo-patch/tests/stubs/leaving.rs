@@ -147,7 +147,7 @@ fn unwinders_find_their_way_through_stubs() {
 }
 
 /// Backtraces that were made, those that ended too early, and those that began in an island.
-static TRACES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+pub static TRACES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static ISLANDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 struct Seen {
@@ -180,7 +180,7 @@ static WORKING: AtomicBool = AtomicBool::new(false);
 
 /// Calls traced functions, and is the caller whom all backtraces must come to.
 #[inline(never)]
-fn busy(rounds: u64) -> u64 {
+pub fn busy(rounds: u64) -> u64 {
     WORKING.store(true, Ordering::Relaxed);
     let mut sum = 0;
     for round in 0..rounds {
@@ -190,7 +190,7 @@ fn busy(rounds: u64) -> u64 {
     sum
 }
 
-extern "C" fn unwinds(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
+pub extern "C" fn unwinds(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO its context.
     let pc = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.__gregs[0] };
     let lowers = |start: &AtomicU64| {
@@ -236,18 +236,23 @@ fn backtraces_from_anywhere_in_stubs_and_agent_come_to_the_caller() {
     check_backtraces(&sites);
 }
 
-/// Interrupts these functions while they are traced: all backtraces come to the caller.
-fn check_backtraces(sites: &[Site]) {
-    let mut world = World::new(timed(), 60);
-    world.enter(1);
+/// Backtraces of this world are counted from now on.
+pub fn watch(world: &mut World) {
     world.hook(Hook::FindObject, c"_dl_find_object", 0x100);
-    world.trace(sites);
     for count in &TRACES {
         count.store(0, Ordering::Relaxed);
     }
     let island = world.islands()[0].clone();
     ISLANDS[0].store(island.start, Ordering::Relaxed);
     ISLANDS[1].store(island.end, Ordering::Relaxed);
+}
+
+/// Interrupts these functions while they are traced: all backtraces come to the caller.
+fn check_backtraces(sites: &[Site]) {
+    let mut world = World::new(timed(), 60);
+    world.enter(1);
+    watch(&mut world);
+    world.trace(sites);
     // SAFETY: the handler looks at the stack and counts; the thread that is interrupted holds no lock of the unwinder.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();

@@ -1,12 +1,20 @@
 //! Vector registers and what controls them, which stubs leave as they are. They are there where the emulator has `-cpu rv64,v=true`.
 
 use std::arch::{asm, global_asm};
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hodo_arch::Via;
+use hodo_arch::riscv64::Kind;
+use hodo_arch::riscv64::decode::Insn;
 use hodo_patch::Recording;
+use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 
+use crate::code::fib;
+use crate::leaving::{TRACES, busy, unwinds, watch};
 use crate::skipped::skip;
-use crate::world::{World, address, site, timed};
+use crate::world::{World, address, site, timed, unmap, write_code};
 
 global_asm!(
     r#"
@@ -170,4 +178,178 @@ fn vectors_are_left_alone_at_entry_and_return() {
             }
         }
     }
+}
+
+/// `ebreak`, in four bytes and in two.
+const BREAK: [u8; 4] = [0x73, 0, 0x10, 0];
+const SHORT_BREAK: [u8; 2] = [0x02, 0x90];
+
+/// Where the agent makes system calls: offset and bytes of each instruction that it has there, from where it begins to keep vector
+/// registers to where it has taken them back.
+fn kept_around() -> Vec<(usize, &'static [u8])> {
+    let code = hodo_agent::runtime().code;
+    let mut instructions = Vec::new();
+    let mut at = 0;
+    while at < code.len() {
+        let insn = Insn::new(&code[at..], 0);
+        let end = at + usize::from(insn.len);
+        instructions.push((at, &code[at..end], insn));
+        at = end;
+    }
+    let vectors = |(_, _, insn): &(usize, &[u8], Insn)| insn.reads().v | insn.writes().v != 0;
+    let first = instructions.iter().position(vectors).expect("one");
+    let last = instructions.iter().rposition(vectors).expect("one");
+    // Some before, for what controls them; some behind, up to the return.
+    let instructions = instructions[first - 16..].iter();
+    let behind = last - first + 16 + 12;
+    instructions
+        .take(behind)
+        .map(|&(at, bytes, _)| (at, bytes))
+        .collect()
+}
+
+/// The next call of a traced function finds no shadow.
+fn forget_shadow(world: &World, block: u64) {
+    let lo = world.get(block + tcb::SHADOW_LO);
+    let len = world.get(block + tcb::SHADOW_LEN);
+    if len != 0 {
+        unmap(lo - SHADOW_DISTANCE, len);
+    }
+    world.put(block + tcb::SHADOW_LEN, 0);
+    world.put(block + tcb::SHADOW_TOP, 0);
+}
+
+/// Has a function handle breakpoints; what did before.
+fn handle(function: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void)) -> libc::sigaction {
+    // SAFETY: the handlers below change nothing but code and registers that tests want to be changed.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = function as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        let mut before = std::mem::zeroed();
+        libc::sigaction(libc::SIGTRAP, &raw const action, &raw mut before);
+        before
+    }
+}
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// A kernel that forgets vector registers, which the emulator's does not: its signal frames do not have them.
+extern "C" fn forgets(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel gives the context; what the agent asks for is memory of its own.
+    unsafe {
+        let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.__gregs;
+        let [a0, a1, a2, a3, a4, a5, _, number] =
+            [10, 11, 12, 13, 14, 15, 16, 17].map(|n| registers[n]);
+        asm!("ecall", inlateout("a0") a0 => registers[10], in("a1") a1, in("a2") a2, in("a3") a3, in("a4") a4, in("a5") a5, in("a7") number);
+        registers[0] += 4;
+        asm!(
+            ".option push",
+            ".option arch, +v",
+            "vsetvli {0}, zero, e8, m8, ta, ma",
+            "vmv.v.i v0, -1",
+            "vmv.v.i v8, -1",
+            "vmv.v.i v16, -1",
+            "vmv.v.i v24, -1",
+            "li {0}, -1",
+            "slli {0}, {0}, 63",
+            "vsetvl zero, zero, {0}",
+            ".option pop",
+            out(reg) _,
+        );
+    }
+    CALLS.fetch_add(1, Ordering::Relaxed);
+}
+
+#[test]
+fn vectors_are_kept_where_the_agent_makes_system_calls() {
+    let Some(len) = vector_len() else {
+        skip("this processor has no vector registers");
+        return;
+    };
+    let before = state([3, 0x11, 5, 0x45, 2], len, 0x5A);
+    let by_body = state([1, 0, 2, 0x1F, 1], len, 0xC3);
+    let mut world = World::new(timed(), 2);
+    let block = world.enter_without_shadow(1);
+    world.put(block + tcb::FLAGS, tcb::VECTORS);
+    let body = address(hodo_test_vector_body as *const ());
+    world.trace(&[site("body", body, 16, Via::Kept(5))]);
+    let is_call = |(_, bytes): &(usize, &[u8])| Insn::new(bytes, 0).kind == Kind::Ecall;
+    let (call, bytes) = kept_around().into_iter().find(is_call).expect("one");
+    let call = world.islands()[0].start + call as u64;
+    for forgetful in [true, false] {
+        let handled = handle(forgets);
+        if forgetful {
+            write_code(call, &BREAK);
+        }
+        for round in 0..3 {
+            let mut seen = vec![0; before.len()];
+            let mut behind = vec![0; before.len()];
+            // SAFETY: as above.
+            unsafe {
+                hodo_test_vectors(
+                    before.as_ptr(),
+                    seen.as_mut_ptr(),
+                    by_body.as_ptr(),
+                    behind.as_mut_ptr(),
+                );
+            }
+            assert!(seen == before, "{round}: {:x?}", &seen[..CONTROL]);
+            assert!(behind == by_body, "{round}: {:x?}", &behind[..CONTROL]);
+            assert_ne!(world.get(block + tcb::SHADOW_LEN), 0);
+            forget_shadow(&world, block);
+        }
+        write_code(call, bytes);
+        // SAFETY: as it was.
+        unsafe { libc::sigaction(libc::SIGTRAP, &raw const handled, ptr::null_mut()) };
+    }
+    assert_eq!(CALLS.load(Ordering::Relaxed), 3);
+    assert_eq!(world.get(block + tcb::UNSHADOWED), 0);
+}
+
+/// The instruction in whose place a breakpoint is: its address, length and bytes.
+static BROKEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+extern "C" fn unwinds_here(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    unwinds(signal, info, context);
+    let [at, len, bytes] = BROKEN.each_ref().map(|word| word.load(Ordering::Relaxed));
+    write_code(at, &bytes.to_le_bytes()[..len as usize]);
+}
+
+#[test]
+fn backtraces_come_to_the_caller_while_the_agent_keeps_vectors() {
+    if vector_len().is_none() {
+        skip("this processor has no vector registers");
+        return;
+    }
+    let mut world = World::new(timed(), 60);
+    let block = world.enter_without_shadow(1);
+    world.put(block + tcb::FLAGS, tcb::VECTORS);
+    watch(&mut world);
+    world.trace(&[site("fib", address(fib as *const ()), 8, Via::Free(6)).free(7 << 28, 15 << 28)]);
+    let start = world.islands()[0].start;
+    let handled = handle(unwinds_here);
+    let instructions = kept_around();
+    for &(at, bytes) in &instructions {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        let words = [
+            start + at as u64,
+            bytes.len() as u64,
+            u64::from_le_bytes(word),
+        ];
+        for (to, word) in BROKEN.iter().zip(words) {
+            to.store(word, Ordering::Relaxed);
+        }
+        match bytes.len() {
+            2 => write_code(words[0], &SHORT_BREAK),
+            _ => write_code(words[0], &BREAK),
+        }
+        busy(1);
+        forget_shadow(&world, block);
+    }
+    // SAFETY: as it was.
+    unsafe { libc::sigaction(libc::SIGTRAP, &raw const handled, ptr::null_mut()) };
+    let counts = TRACES.each_ref().map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(counts[..2], [instructions.len() as u64, 0]);
 }

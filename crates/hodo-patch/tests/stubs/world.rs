@@ -161,7 +161,7 @@ fn block_word() -> *mut u64 {
 }
 
 /// Writes code of this program, so that the emulator sees it, too.
-fn write_code(at: u64, bytes: &[u8]) {
+pub fn write_code(at: u64, bytes: &[u8]) {
     let start = at as usize & !(PAGE - 1);
     let len = (at as usize + bytes.len()).next_multiple_of(PAGE) - start;
     let page = ptr::with_exposed_provenance_mut::<c_void>(start);

@@ -10,6 +10,7 @@ mod code;
 mod libc_of;
 mod made;
 mod step;
+mod vectors;
 
 use std::arch::asm;
 
@@ -27,6 +28,7 @@ pub use code::{
 pub use libc_of::unsuited;
 pub use made::Made;
 pub use step::{HANDLERS_STOP, Step, enter_handler, step};
+pub use vectors::calls;
 
 use crate::maps::Mapping;
 use crate::remote::{self, Memory};

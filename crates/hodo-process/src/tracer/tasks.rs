@@ -11,6 +11,7 @@ use super::{REMEMBERED, SharedSpace, Thread, Tracer};
 use crate::context::Contexts;
 use crate::events::TcbInit;
 use crate::instrument;
+use crate::machine;
 use crate::options::Exit;
 use crate::remote;
 use crate::session::{counter, exit_json};
@@ -219,7 +220,10 @@ impl Tracer<'_> {
             regions: space.shadows,
             epoch: (counter() >> 32) as u32,
             silent: self.full,
-            confined: remote::is_confined(tid),
+            calls: match remote::is_confined(tid) {
+                true => tcb::NO_CALLS,
+                false => machine::calls(tid),
+            },
             fixed: false,
         }
     }

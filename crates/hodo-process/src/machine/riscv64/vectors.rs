@@ -1,0 +1,79 @@
+//! How system calls that the agent makes leave a thread's vector registers alone.
+//!
+//! Linux forgets them at each system call, if it knows of vector registers at all; then `prctl` tells whether a thread may use them. What a
+//! program is allowed is decided when it is executed, and among the features of the processor that it is told of (AT_HWCAP) they are only if it
+//! may use them. That cannot be taken back before it executes another program, so an instruction that saves them never faults. A
+//! thread that is not allowed to use them can allow itself to, which nobody is told of.
+
+use std::fs;
+
+use hodo_trace::format::tcb;
+
+/// `prctl`: may the thread use vector registers?
+const PR_RISCV_V_GET_CONTROL: libc::c_int = 70;
+
+/// What the control block of a thread has in [`tcb::FLAGS`], if it is not under a filter of system calls.
+pub fn calls(tid: i32) -> u64 {
+    // SAFETY: a plain question.
+    let known = unsafe { libc::prctl(PR_RISCV_V_GET_CONTROL) } >= 0;
+    if !known {
+        return 0;
+    }
+    // What cannot be read is not told of them.
+    let auxiliary = fs::read(format!("/proc/{tid}/auxv")).unwrap_or_default();
+    match told(&auxiliary) {
+        true => tcb::VECTORS,
+        // They would be lost where the thread has allowed itself to use them; and what is no standard extension cannot be saved.
+        false => tcb::NO_CALLS,
+    }
+}
+
+/// Whether a program was told that there are vector registers.
+fn told(auxiliary: &[u8]) -> bool {
+    const V: u64 = 1 << (b'V' - b'A');
+    let (words, _) = auxiliary.as_chunks::<8>();
+    let (pairs, _) = words.as_chunks::<2>();
+    pairs
+        .iter()
+        .map(|pair| pair.map(u64::from_le_bytes))
+        .any(|[key, value]| key == libc::AT_HWCAP && value & V != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_told_of_vector_registers() {
+        let auxiliary = |features: u64| -> Vec<u8> {
+            let words = [6, 4096, libc::AT_HWCAP, features, 0, 0];
+            words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        };
+        // IMAFDC, with V and without.
+        assert!(told(&auxiliary(0x20_112D)));
+        assert!(!told(&auxiliary(0x112D)));
+        assert!(!told(&auxiliary(0x20_112D)[..24]));
+        assert!(!told(&[]));
+    }
+
+    #[test]
+    fn what_this_process_may_do_is_known() {
+        // SAFETY: plain questions.
+        let (control, features) = unsafe {
+            let control = libc::prctl(PR_RISCV_V_GET_CONTROL);
+            (control, libc::getauxval(libc::AT_HWCAP))
+        };
+        let on = features >> (b'V' - b'A') & 1 == 1;
+        let expected = match (control < 0, on) {
+            (true, _) => 0,
+            (false, true) => tcb::VECTORS,
+            (false, false) => tcb::NO_CALLS,
+        };
+        assert_eq!(calls(std::process::id().cast_signed()), expected);
+        // Linux agrees with what it has told of the processor.
+        assert!(
+            control < 0 || (control & 3 == 2) == on,
+            "{control} {features:#x}"
+        );
+    }
+}
