@@ -14,8 +14,9 @@ use crate::code::SlotCall;
 const PAIR: usize = 8;
 /// So many instructions may be between them and the call.
 const BETWEEN: usize = 8;
-/// Registers that no function keeps, beside that of the stack: after a call nobody asks what is in them.
-const VOLATILE: u32 = 0xF003_FCE0 | 1 << RA;
+/// `t0`, `t1`, `t3`–`t6`, and the link register: neither what is called asks what is in them, nor does its caller afterwards. In one for
+/// arguments, the address may be an argument, too.
+const TEMPORARY: u32 = 0xF000_0060 | 1 << RA;
 
 /// Where `auipc; ld` of one register may be in code: their addresses, and that of the memory that they load from. Some are no
 /// instructions, but look like these.
@@ -47,7 +48,7 @@ pub fn loads(code: &[u8], addr: u64) -> Vec<(u64, u64)> {
 #[must_use]
 pub fn called(code: &[u8], addr: u64) -> Option<SlotCall> {
     let register = Insn::new(code, addr).rd();
-    if VOLATILE & 1 << register == 0 {
+    if TEMPORARY & 1 << register == 0 {
         return None;
     }
     let mut at = PAIR;
@@ -153,5 +154,10 @@ mod tests {
         // Into a register that functions keep: auipc s5, 2; ld s5, (s5); jalr s5
         let kept = code(&[0x0000_2A97, 0x000A_BA83, 0x000A_80E7]);
         assert_eq!(called(&kept, 0), None);
+        // A function that gets its own address: auipc a0, 2; ld a0, (a0); jalr a0; the same by t2, which nested functions read.
+        let own = code(&[0x0000_2517, 0x0005_3503, 0x0005_00E7]);
+        assert_eq!(called(&own, 0), None);
+        let chain = code(&[0x0000_2397, 0x0003_B383, 0x0003_80E7]);
+        assert_eq!(called(&chain, 0), None);
     }
 }
