@@ -13,6 +13,8 @@ const LOOK_BACK: usize = 24;
 const ENTRIES: usize = 4096;
 /// Ways to an indirect jump that are followed.
 const PATHS: usize = 32;
+/// So many words of tables are looked at for each byte of a piece. Compilers' code takes less than one.
+const WORDS: usize = 64;
 
 /// The indirect jumps of a piece, but for those through one word of memory.
 #[derive(Default)]
@@ -136,16 +138,17 @@ fn table_is_own(code: &[u8], addr: u64, survey: &Survey<'_>, piece: &Piece) -> b
 }
 
 /// Marks what tables lead to whose distances are from a place in the piece itself. Which place belongs to which table is
-/// not known: all are taken for possible, and marks that are wrong do no harm.
+/// not known: all are taken for possible, and marks that are wrong do no harm. Where there are too many, all instructions are.
 pub(crate) fn mark_distances(image: &Image<'_>, targets: &Targets, piece: &Piece, text: &Text<'_>) {
     let range = piece.start..piece.end;
     let mut places = Vec::new();
     let mut tables = Vec::new();
     let mut words = vec![0];
-    for insn in image
-        .isa
-        .sweep(text.slice(piece.start, piece.end), piece.start)
-    {
+    let code = || {
+        let code = text.slice(piece.start, piece.end);
+        image.isa.sweep(code, piece.start)
+    };
+    for insn in code() {
         words.extend(insn.word);
         if let Reference::Forms(addr) = insn.reference {
             if range.contains(&addr) {
@@ -165,20 +168,28 @@ pub(crate) fn mark_distances(image: &Image<'_>, targets: &Targets, piece: &Piece
         let words = words.iter();
         words.map(move |&word| table.wrapping_add_signed(i64::from(word)))
     });
+    let mut left = (range.end - range.start) as usize * WORDS;
     for table in tables {
-        let Some(data) = image.data_at(table) else {
-            continue;
-        };
+        let data = image.data_at(table);
+        let entries = data.map_or(&[][..], |data| data.slice(table, data.end()));
+        let entries = entries.as_chunks::<4>().0.iter().take(ENTRIES);
+        let mut looked = 1;
         for &place in &places {
-            let entries = data.slice(table, data.end()).as_chunks::<4>().0;
-            for entry in entries.iter().take(ENTRIES) {
+            looked += 1;
+            for entry in entries.clone() {
                 let distance = i64::from(i32::from_le_bytes(*entry));
                 let target = place.wrapping_add_signed(distance);
                 if !range.contains(&target) {
                     break;
                 }
                 targets.mark(target);
+                looked += 1;
             }
         }
+        if looked > left {
+            code().for_each(|insn| targets.mark(insn.addr));
+            return;
+        }
+        left -= looked;
     }
 }

@@ -117,6 +117,7 @@ pub(crate) fn loaded(
         .map(|section| section.address()..section.address().saturating_add(section.size()))
         .collect();
     let mut sites = Vec::new();
+    let mut swept = None;
     for text in image.text.iter().filter(|text| !text.plt) {
         for (patch, got) in isa.slot_loads(text.bytes, text.addr) {
             let Some(name) = slots.get(&got) else {
@@ -128,10 +129,18 @@ pub(crate) fn loaded(
             let Some(piece) = pieces::find(pieces, patch) else {
                 continue;
             };
-            // It may look like that in the middle of instructions.
-            let piece = &pieces[piece];
-            let before = isa.sweep(text.slice(piece.start, piece.end), piece.start);
-            if before.map(|insn| insn.addr).find(|&addr| addr >= patch) != Some(patch) {
+            // It may look like that in the middle of instructions. Places come in order: each piece is read once.
+            let index = piece;
+            let piece = &pieces[index];
+            if swept.as_ref().is_none_or(|&(of, _)| of != index) {
+                let code = isa.sweep(text.slice(piece.start, piece.end), piece.start);
+                swept = Some((index, code.map(|insn| insn.addr).peekable()));
+            }
+            let Some((_, starts)) = &mut swept else {
+                continue;
+            };
+            while starts.next_if(|&addr| addr < patch).is_some() {}
+            if starts.peek() != Some(&patch) {
                 continue;
             }
             let Some(call) = isa.slot_call(text.slice(patch, piece.end), patch) else {
