@@ -11,6 +11,8 @@ mod code;
 mod compiled;
 #[path = "stubs/far.rs"]
 mod far;
+#[path = "stubs/generated.rs"]
+mod generated;
 #[path = "stubs/hooks.rs"]
 mod hooks;
 #[path = "stubs/leads.rs"]
@@ -29,3 +31,5 @@ mod state;
 mod vectors;
 #[path = "stubs/world.rs"]
 mod world;
+#[path = "stubs/writer.rs"]
+mod writer;
