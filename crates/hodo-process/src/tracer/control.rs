@@ -475,7 +475,8 @@ impl Moves {
     }
 }
 
-fn exists(tid: i32) -> bool {
+/// Has a thread not ended?
+pub(super) fn exists(tid: i32) -> bool {
     remote::status(tid, "State:").is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
 

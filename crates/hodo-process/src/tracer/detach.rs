@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use hodo_symbols::Cfa;
 
 use super::off::{stepping, steps_until};
-use super::{SharedSpace, Thread, Tracer};
+use super::{SharedSpace, Thread, Tracer, control};
 use crate::context::Moved;
 use crate::frames::{self, Walked};
 use crate::instrument::{self, Space};
@@ -50,17 +50,22 @@ impl Tracer<'_> {
         while let Some((&tid, space)) =
             (self.threads.iter()).find_map(|(tid, thread)| Some((tid, thread.space.clone()?)))
         {
-            if let Err(error) = self.leave(&space, &mut stopped)
+            let of_space = |thread: &Thread| {
+                let own = thread.space.as_ref();
+                own.is_some_and(|own| Rc::ptr_eq(own, &space))
+            };
+            let left = self.leave(&space, &mut stopped);
+            // Whoever has been killed meanwhile has nothing of ours, whatever failed because of that.
+            let mut threads = self.threads.iter();
+            let is_there = threads.any(|(&tid, thread)| of_space(thread) && control::exists(tid));
+            if let Err(error) = left
                 && !remote::is_gone(&error)
+                && is_there
             {
                 let text = format!("detaching: {error:#}");
                 eprintln!("hodo: {tid}: {text}");
                 self.remark(tid, &text)?;
             }
-            let of_space = |thread: &Thread| {
-                let own = thread.space.as_ref();
-                own.is_some_and(|own| Rc::ptr_eq(own, &space))
-            };
             let threads = self.threads.extract_if(|_, thread| of_space(thread));
             done.extend(threads);
             for (tid, _) in done.iter().filter(|(_, thread)| of_space(thread)) {
