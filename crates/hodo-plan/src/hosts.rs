@@ -81,6 +81,13 @@ impl Host {
         (self == Self::Go).then_some("Go moves its stacks by what return addresses tell it")
     }
 
+    /// Why a function must stay as it is: V8 takes a second mapping of the file for its own functions where it can, for short
+    /// calls from the code that it makes, and else (in an overlay file system, as containers have) a copy of what is in memory.
+    pub fn copies(self, name: &str) -> Option<&'static str> {
+        (self == Self::Runtime("V8") && name.starts_with("Builtins_"))
+            .then_some("V8 may make a copy of it, in which a jump would lead elsewhere")
+    }
+
     /// Why only entries can be recorded.
     pub fn mode(self) -> Option<EntryOnlyReason> {
         matches!(self, Self::Runtime(_) | Self::Unwinder | Self::Unknown)

@@ -398,7 +398,8 @@ impl<'a> Planner<'a> {
     /// Why it cannot be traced.
     pub fn subject(&self, index: usize, function: &Function) -> Result<Subject<'a>, String> {
         let names = || std::iter::once(&function.name).chain(&function.aliases);
-        if let Some(reason) = names().find_map(|name| modes::untouchable(name)) {
+        let reason = |name: &String| modes::untouchable(name).or_else(|| self.host.copies(name));
+        if let Some(reason) = names().find_map(reason) {
             return Err(reason.to_owned());
         }
         if function.signal {

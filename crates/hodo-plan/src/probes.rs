@@ -87,7 +87,7 @@ pub fn plan_probes_with(
     };
     let planner = Planner {
         live: Live::new(&survey, keep),
-        known: known(&survey),
+        known: known(&survey, host),
         survey: &survey,
         all,
     };
@@ -124,18 +124,18 @@ enum Known {
     No,
     /// It is a function or a part of one.
     Code,
-    /// A signal handler's return.
-    Signal,
+    /// It stays as it is, for this reason.
+    Never(&'static str),
 }
 
-fn known(survey: &Survey<'_>) -> Vec<Known> {
+fn known(survey: &Survey<'_>, host: hosts::Host) -> Vec<Known> {
     let Survey {
         symbols, pieces, ..
     } = survey;
     let mut fragments = symbols.fragments.iter().peekable();
     let of = |piece: &Piece| {
         if signal_return(survey, piece).is_some() {
-            return Known::Signal;
+            return Known::Never(SIGNAL);
         }
         let Some(function) = piece.function else {
             while fragments.next_if(|f| f.addr < piece.start).is_some() {}
@@ -146,10 +146,11 @@ fn known(survey: &Survey<'_>) -> Vec<Known> {
         };
         let function = &symbols.functions[function];
         let mut names = std::iter::once(&function.name).chain(&function.aliases);
-        match function.signal || names.any(|name| modes::untouchable(name).is_some()) {
-            true => Known::Signal,
-            false => Known::Code,
-        }
+        let reason = match function.signal {
+            true => Some(SIGNAL),
+            false => names.find_map(|name| modes::untouchable(name).or_else(|| host.copies(name))),
+        };
+        reason.map_or(Known::Code, Known::Never)
     };
     pieces.iter().map(of).collect()
 }
@@ -221,7 +222,7 @@ impl Planner<'_> {
     /// The code of a piece.
     fn code_of(&self, index: usize) -> Piece {
         let mut piece = self.survey.pieces[index].clone();
-        if self.known[index] == Known::Signal
+        if matches!(self.known[index], Known::Never(_))
             && let Some(start) = signal_return(self.survey, &piece)
         {
             piece.start = start;
@@ -286,8 +287,8 @@ impl Planner<'_> {
         if let Some(reason) = self.all {
             return Err(reason.into());
         }
-        if known == Known::Signal {
-            return Err(SIGNAL.into());
+        if let Known::Never(reason) = known {
+            return Err(reason.into());
         }
         let step = &code.steps[index];
         Err(Cow::Borrowed(match code.states[index] {

@@ -2,7 +2,9 @@
 
 use std::os::unix::fs::FileExt;
 
-use hodo_tests::{Ended, Kind, Run, Trace, Traced, build, build_with, is_root, needs};
+use hodo_tests::{
+    Ended, Kind, Run, Trace, Traced, build, build_with, has_tool, is_root, needs, scratch,
+};
 
 fn available(kinds: &[Kind]) -> impl Iterator<Item = Kind> {
     kinds.iter().copied().filter(|kind| kind.is_available())
@@ -292,4 +294,34 @@ fn limits_that_a_shell_sets_for_others() {
         program.as_os_str(),
     ]);
     run.same(&[]).has_calls(&[("leaf", 4000)]);
+}
+
+/// V8 has a second mapping of its own functions, from the file that `/proc/self/maps` names. In an overlay file system, as containers
+/// have, it does not know that for the same file, and copies the code that is in memory.
+#[test]
+fn node_in_an_overlay_file_system() {
+    needs!(has_tool("node"), "there is no node");
+    needs!(
+        can_mount(),
+        "mounting a file system needs root and the right to mount"
+    );
+    let place = scratch("overlay-files");
+    let path = |name: &str| {
+        let path = place.join(name);
+        std::fs::create_dir(&path).expect("a directory of the test's own can be made");
+        path.display().to_string()
+    };
+    let (lower, other, merged) = (path("lower"), path("other"), path("merged"));
+    let script = format!(
+        "cp -L \"$(command -v node)\" {lower}/node && mount -t overlay -o lowerdir={lower}:{other} none {merged} && exec \"$@\""
+    );
+    let code =
+        "let s = 0; for (let i = 0; i < 1e6; i++) s += i; console.log(s, [3, 1, 2].sort().join())";
+    let run = Run::new("overlay", format!("{merged}/node"))
+        .args(["-e", code])
+        .inside(["unshare", "-m", "sh", "-ec", &script, "sh"]);
+    let (alone, traced) = (run.alone(), run.traced(&[]));
+    assert_eq!(alone.ended, Ended::Code(0), "{alone:?}");
+    assert_eq!(alone, traced.outcome, "{}", traced.remarks);
+    assert!(traced.trace.calls().len() > 1000, "{}", traced.remarks);
 }
