@@ -155,7 +155,8 @@ fn stack(memory: &Memory, maps: &[Mapping], sp: u64) -> Option<Vec<u8>> {
 /// If the thread is gone.
 pub fn signal_frames(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Vec<SignalFrame>> {
     let mut found = Vec::new();
-    let mut todo = vec![remote::regs(tid)?.sp() & !7];
+    let regs = remote::regs(tid)?;
+    let mut todo = vec![regs.sp() & !7];
     let mut done: Vec<(u64, u64)> = Vec::new();
     while let Some(sp) = todo.pop() {
         if done.iter().any(|&(from, to)| (from..to).contains(&sp)) {
@@ -166,7 +167,7 @@ pub fn signal_frames(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Vec<
         };
         done.push((sp, sp + bytes.len() as u64));
         for at in (0..bytes.len()).step_by(8) {
-            if !is_frame(&bytes[at..], memory, maps) {
+            if !is_frame(&bytes[at..], memory, maps, &regs) {
                 continue;
             }
             let word_at = |offset: u64| word(&bytes, at + offset as usize);

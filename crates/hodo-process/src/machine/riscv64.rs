@@ -16,7 +16,7 @@ use std::arch::asm;
 
 use anyhow::{Context, Result, bail};
 use hodo_arch::riscv64::decode::Insn;
-use hodo_arch::riscv64::registers::{RA, SP, TP};
+use hodo_arch::riscv64::registers::{GP, RA, SP, TP};
 use hodo_symbols::{Machine, Registers};
 
 pub use broken::{broken_off, call_again};
@@ -457,9 +457,14 @@ pub const STUB_FRAME: u64 = 8;
 /// which is by so much lower than that of the function would be.
 pub const STUB_LOWER: u64 = 8;
 
-/// Does a signal handler's frame begin at these bytes of a stack?
-pub fn is_frame(stack: &[u8], _memory: &Memory, maps: &[Mapping]) -> bool {
+/// Does a signal handler's frame begin at these bytes of a stack? `regs`: of the thread whose stack that is.
+pub fn is_frame(stack: &[u8], _memory: &Memory, maps: &[Mapping], regs: &Regs) -> bool {
     let half = |at| word(stack, at).map(|word| word & 0xFFFF_FFFF);
+    // Zeros and small numbers are all over stacks, but these two registers stay what they are.
+    let keeps = |register: u8| {
+        let saved = word(stack, frame::PC as usize + usize::from(register) * 8);
+        saved.is_some_and(|saved| saved != 0 && saved == regs.get(register))
+    };
     let is_code = |at: u64| {
         let index = maps.partition_point(|m| m.end <= at);
         maps.get(index)
@@ -469,6 +474,7 @@ pub fn is_frame(stack: &[u8], _memory: &Memory, maps: &[Mapping]) -> bool {
     half(0).is_some_and(|signal| (1..=64).contains(&signal))
         && word(stack, 128) == Some(0)
         && word(stack, 136) == Some(0)
+        && (keeps(TP) || keeps(GP))
         && half(frame::RESERVED) == Some(0)
         && half(frame::MAGIC).is_some_and(|magic| frame::MAGICS.contains(&magic))
         && word(stack, frame::PC as usize).is_some_and(|pc| pc % 2 == 0 && is_code(pc))

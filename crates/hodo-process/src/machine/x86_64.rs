@@ -451,7 +451,7 @@ pub const STUB_FRAME: u64 = 0;
 pub const STUB_LOWER: u64 = 8;
 
 /// Does a signal handler's frame begin at these bytes of a stack?
-pub fn is_frame(stack: &[u8], memory: &Memory, maps: &[Mapping]) -> bool {
+pub fn is_frame(stack: &[u8], memory: &Memory, maps: &[Mapping], _regs: &Regs) -> bool {
     word(stack, frame::SEGMENTS).is_some_and(|word| word as u16 == frame::USER_CODE)
         && word(stack, 0).is_some_and(|back| is_restorer(memory, maps, back))
 }
