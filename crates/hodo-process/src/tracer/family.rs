@@ -114,6 +114,15 @@ impl Tracer<'_> {
                 // It has been killed, too.
                 continue;
             };
+            let number = |key| remote::status(child, key).and_then(|s| s.parse::<i32>().ok());
+            // A thread has one of its process for its maker, which tells of it yet. Its word, where it has one, is new memory, or
+            // that of a thread that has ended.
+            if let Some(process) = number("Tgid:").filter(|&process| process != child)
+                && self.threads.values().any(|thread| thread.pid == process)
+            {
+                self.early.push(child);
+                continue;
+            }
             let made = |thread: &&Thread| thread.block() == Some(block);
             if self.threads.values().any(|thread| made(&thread)) {
                 self.early.push(child);
@@ -123,9 +132,7 @@ impl Tracer<'_> {
             let maker = match dead {
                 Some(maker) => maker,
                 None => {
-                    let number = |key| remote::status(child, key).and_then(|s| s.parse().ok());
-                    let process = number("Tgid:").filter(|&process| process != child);
-                    let parent: i32 = process.or_else(|| number("PPid:")).unwrap_or(0);
+                    let parent = number("PPid:").unwrap_or(0);
                     if self.threads.values().any(|thread| thread.pid == parent) {
                         self.early.push(child);
                         continue;
