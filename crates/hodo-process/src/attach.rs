@@ -178,6 +178,18 @@ pub fn user_name(uid: u32) -> String {
 fn refuse(pid: i32, front: Option<i32>) -> Result<()> {
     let status = |key| remote::status(pid, key);
     let number = |key| status(key).and_then(|text| text.parse::<i32>().ok());
+    let begun = Instant::now();
+    // All of it may be about to end.
+    while status("State:").is_some_and(|state| state.starts_with('Z')) && has_living_threads(pid) {
+        if begun.elapsed() > LAST_BREATH {
+            bail!(
+                "process {} cannot be attached to: its first thread has ended, and the kernel does not tell of its memory \
+                 by its number any more",
+                named(pid)
+            );
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
     if pid <= 0 || status("State:").is_none() {
         bail!("{}", no_process(pid));
     }
