@@ -5,12 +5,11 @@
 #   benches/run.sh [CALLS]      CALLS of a tiny function (10,000,000); the readers see twice as many records
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/packages.sh
 root=$PWD
 calls="${1:-10000000}"
 
-if ! command -v uftrace >/dev/null && [ "$(id -u)" = 0 ]; then
-    apt-get update -qq && apt-get install -y -qq uftrace >/dev/null
-fi
+command -v uftrace >/dev/null || install_packages uftrace || true
 cargo build --release --quiet --package hodo
 hodo="${CARGO_TARGET_DIR:-$PWD/target}/release/hodo"
 place="$(mktemp -d "${CARGO_TARGET_DIR:-$PWD/target}/bench.XXXXXX")"

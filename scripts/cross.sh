@@ -13,6 +13,7 @@
 # Of the files in crates/hodo-keys/tests those are run that have `mod emulator;`: qemu does not see by itself that code was changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/packages.sh
 target="${CARGO_TARGET_DIR:-$PWD/target}"
 skipped="$target/tmp/skipped.txt"
 
@@ -70,18 +71,6 @@ tell_skipped() {
     rm -f "$own"
 }
 
-# Installs packages, if this may be done here.
-install() {
-    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
-    command -v apt-get >/dev/null || return 1
-    if [ "$(id -u)" != 0 ]; then
-        command -v sudo >/dev/null && sudo -n true 2>/dev/null || return 1
-        apt=(sudo -n "${apt[@]}")
-    fi
-    "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
-        { "${apt[@]}" update -qq && "${apt[@]}" install -y -qq --no-install-recommends "$@"; } >/dev/null 2>&1
-}
-
 # What both need, and the tests of static keys as `files`. Arguments: see run.
 prepare() {
     local arch="$1" rust="$2" libc="$3" triple="$2-unknown-linux-gnu" gnu="$1-linux-gnu"
@@ -89,14 +78,14 @@ prepare() {
     command -v "qemu-$arch" >/dev/null || missing+=(qemu-user)
     command -v "$gnu-gcc" >/dev/null || missing+=("gcc-$gnu")
     [ -e "/usr/$gnu/lib/libc.so" ] || missing+=("$libc")
-    if [ ${#missing[@]} -gt 0 ] && ! install "${missing[@]}"; then
+    if [ ${#missing[@]} -gt 0 ] && ! install_packages "${missing[@]}"; then
         not_run "$arch" "the packages ${missing[*]} cannot be installed"
         return 1
     fi
     # Some programs of a test are C++, some are made by clang; without it they are left out.
     if [ "$arch" = riscv64 ]; then
-        command -v "$gnu-g++" >/dev/null || install "g++-$gnu" || not_run riscv64 "programs in C++: the package g++-$gnu cannot be installed"
-        command -v clang >/dev/null || install clang || true
+        command -v "$gnu-g++" >/dev/null || install_packages "g++-$gnu" || not_run riscv64 "programs in C++: the package g++-$gnu cannot be installed"
+        command -v clang >/dev/null || install_packages clang || true
     fi
     if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ] &&
         ! timeout 120 rustup target add "$triple" >/dev/null 2>&1; then

@@ -24,6 +24,7 @@
 #   HODO_DEBIAN_MIRROR=…  the one that apt has here, else deb.debian.org
 set -euo pipefail
 tree="$(cd "$(dirname "$0")/.." && pwd -P)"
+. "$tree/scripts/packages.sh"
 cache="${HODO_VM_CACHE:-${CARGO_TARGET_DIR:-$tree/target}/riscv64-linux}"
 machine="${HODO_VM_DIR:-$cache/vm}"
 limit="${HODO_VM_TIMEOUT:-600}"
@@ -39,17 +40,6 @@ fail() {
     exit 125
 }
 
-install() {
-    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
-    command -v apt-get >/dev/null || return 1
-    if [ "$(id -u)" != 0 ]; then
-        command -v sudo >/dev/null && sudo -n true 2>/dev/null || return 1
-        apt=(sudo -n "${apt[@]}")
-    fi
-    "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
-        { "${apt[@]}" update -qq && "${apt[@]}" install -y -qq --no-install-recommends "$@"; } >/dev/null 2>&1
-}
-
 # Programs that the script itself needs. Sets `why` where they are not to be had.
 need_tools() {
     local missing=()
@@ -60,7 +50,7 @@ need_tools() {
     command -v mke2fs >/dev/null || [ -x /usr/sbin/mke2fs ] || missing+=(e2fsprogs)
     [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
     [ -e /usr/share/qemu/opensbi-riscv64-generic-fw_dynamic.bin ] || missing+=(qemu-system-data)
-    [ ${#missing[@]} = 0 ] || install "${missing[@]}" || { why="the packages ${missing[*]} cannot be installed"; return 1; }
+    [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}" || { why="the packages ${missing[*]} cannot be installed"; return 1; }
 }
 
 # apt-get for RISC-V, which knows nothing of this machine and changes nothing there.

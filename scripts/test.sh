@@ -9,6 +9,7 @@
 #   scripts/test.sh --target x86-64              everything but these
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/packages.sh
 
 step() { printf '\n== %s\n' "$*"; }
 
@@ -66,30 +67,19 @@ need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
 [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
 [ -e /usr/riscv64-linux-gnu/include/stdio.h ] || missing+=(libc6-dev-riscv64-cross)
 
-apt_install() {
-    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
-    command -v apt-get >/dev/null || return 1
-    if [ "$(id -u)" != 0 ]; then
-        command -v sudo >/dev/null && sudo -n true 2>/dev/null || return 1
-        apt=(sudo -n "${apt[@]}")
-    fi
-    "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
-        { "${apt[@]}" update -qq && "${apt[@]}" install -y -qq --no-install-recommends "$@"; } >/dev/null
-}
-
 if [ ${#missing[@]} -gt 0 ]; then
     step "install ${missing[*]}"
     # Together, or each alone where one of them is not to be had.
-    apt_install "${missing[@]}" ||
+    install_packages "${missing[@]}" ||
         for package in "${missing[@]}"; do
-            apt_install "$package" || echo "$package cannot be installed"
+            install_packages "$package" || echo "$package cannot be installed"
         done
     command -v gcc >/dev/null || { echo "there is no gcc: the tests cannot run" >&2; exit 1; }
 fi
 # What clang adds to instrumented programs is in a package of its own.
 if command -v clang >/dev/null && [ ! -e "$(clang -print-file-name=libclang_rt.xray-x86_64.a)" ]; then
     package="libclang-rt-$(clang -dumpversion | cut -d . -f 1)-dev"
-    apt_install "$package" || echo "$package cannot be installed"
+    install_packages "$package" || echo "$package cannot be installed"
 fi
 
 # Some programs with static keys are built for these; without them they are left out.
