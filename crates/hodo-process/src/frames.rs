@@ -369,7 +369,7 @@ pub fn correct_exceptions(
 }
 
 /// Puts the real return addresses into what `getcontext` and `swapcontext` have saved, wherever that is: where a traced function has
-/// jumped to one of these, its own. `holds`: whether an address is in memory of ours.
+/// jumped to one of these, its own. `islands`: where stubs are, start and length.
 ///
 /// # Errors
 /// If the process's memory cannot be written.
@@ -377,13 +377,19 @@ pub fn restore_contexts(
     pid: i32,
     memory: &Memory,
     maps: &[Mapping],
-    holds: &dyn Fn(u64) -> bool,
+    islands: [(u64, u64); 2],
     returns: &dyn Returns,
 ) -> Result<()> {
+    // Asked of each word of the process.
+    let holds = |at: u64| {
+        let [first, second] = islands;
+        (at.wrapping_sub(first.0) < first.1) | (at.wrapping_sub(second.0) < second.1)
+    };
     use std::os::unix::fs::FileExt;
     const STEP: u64 = 256;
     let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap"))?;
     let last = SAVED_BACK.iter().copied().fold(SAVED_SP, usize::max);
+    let mut buffer = vec![0; (STEP * PAGE) as usize + 64];
     for mapping in maps.iter().filter(|m| m.writable) {
         let mut start = mapping.start;
         while start < mapping.end {
@@ -392,10 +398,14 @@ pub fn restore_contexts(
             pagemap.read_exact_at(&mut entries, start / PAGE * 8)?;
             let is_used = |entry: &[u8]| entry[7] >> 6 != 0;
             // The last one's context may go on behind.
-            let mut bytes = vec![0; (size + 64).min(mapping.end - start) as usize];
-            if entries.chunks_exact(8).any(is_used) && memory.read(start, &mut bytes).is_ok() {
-                let word = |index: usize| word(&bytes, index * 8).unwrap_or_default();
-                for at in (0..size as usize / 8).filter(|&at| holds(word(at + SAVED_BACK[0]))) {
+            let bytes = &mut buffer[..(size + 64).min(mapping.end - start) as usize];
+            if entries.chunks_exact(8).any(is_used) && memory.read(start, bytes).is_ok() {
+                let word = |index: usize| word(bytes, index * 8).unwrap_or_default();
+                let backs = bytes[SAVED_BACK[0] * 8..].chunks_exact(8);
+                for (at, back) in backs.take(size as usize / 8).enumerate() {
+                    if !holds(u64::from_le_bytes(back.try_into().unwrap_or_default())) {
+                        continue;
+                    }
                     let real = returns.is_return(word(at + SAVED_BACK[0])).and_then(|_| {
                         shadow(memory, word(at + SAVED_SP).wrapping_sub(SAVED_ABOVE))
                     });

@@ -60,6 +60,11 @@ fn queued_signals_come_as_they_were_sent() {
 }
 
 #[test]
+fn memory_that_leaves_no_room_below_the_libraries() {
+    rounds("attached_large.c", 3, "0.1", &["-D", "1"]);
+}
+
+#[test]
 fn contexts_that_were_saved_by_a_jump() {
     rounds("attached_contexts.c", 10, "0.02", &[]);
 }

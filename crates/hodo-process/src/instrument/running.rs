@@ -279,6 +279,25 @@ fn library_place(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
         .into_iter()
         .zip(ranges)
         .find_map(|(size, range)| maps::find_gap(maps, range, size).map(|place| (place, size)))
+        .or_else(|| place_above(maps, base))
+}
+
+/// The same above the libraries, where the kernel maps nothing, but the first stack grows down to: for programs whose own memory is
+/// all that is in reach below.
+fn place_above(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
+    const STACK: u64 = 512 << 20;
+    const ALIGN: u64 = 64 << 10;
+    let within = base.saturating_add(REACH);
+    let starts = (maps.iter().map(|m| m.end.next_multiple_of(ALIGN))).filter(|&at| at > base);
+    [LIBRARY_ISLAND, 128 << 20, 32 << 20]
+        .into_iter()
+        .find_map(|size| {
+            let is_free = |&at: &u64| {
+                let end = at.saturating_add(size + STACK);
+                at + size <= within && maps::find_gap(maps, at..end, size + STACK).is_some()
+            };
+            starts.clone().find(is_free).map(|place| (place, size))
+        })
 }
 
 /// The file of a mapping, if it is the one that is mapped.

@@ -341,8 +341,7 @@ fn settle(
             frames::correct_exceptions(memory, maps, pointers.into_iter(), &restored.frames)?;
         }
         if saves_contexts {
-            let holds = |at| space.holds(at);
-            frames::restore_contexts(first, memory, &stacks, &holds, &returns)?;
+            frames::restore_contexts(first, memory, &stacks, space.islands, &returns)?;
         }
         // Below the stack pointer there is nothing to return to, and the kernel's frames have what was left there between
         // registers; elsewhere, it may be what was left there.
