@@ -297,8 +297,30 @@ impl Code {
 
     /// The region from an instruction on, and whether it is one of [`grow_with_pads`](Self::grow_with_pads).
     pub fn region(&self, first: usize) -> Option<(Span, bool)> {
-        let grown = self.grow(first, |_| false).map(|span| (span, false));
-        grown.or_else(|| Some((self.grow_with_pads(first)?, true)))
+        let grown = self.grow(first, |_| false);
+        if grown.is_some_and(|span| self.has_room_for_near(span)) {
+            return grown.map(|span| (span, false));
+        }
+        let by_pads = self.grow_with_pads(first);
+        let by_pads = by_pads.filter(|&span| grown.is_none() || self.has_room_for_near(span));
+        (by_pads.map(|span| (span, true))).or(grown.map(|span| (span, false)))
+    }
+
+    /// Whether a region has room for more than a breakpoint: for a jump to memory of ours nearby, beside what takes a register back
+    /// at its end.
+    fn has_room_for_near(&self, span: Span) -> bool {
+        let Some(near) = self
+            .isa
+            .near()
+            .first()
+            .filter(|_| self.isa.needs_register())
+        else {
+            return true;
+        };
+        let last = &self.steps[span.end - 1];
+        let goes_on = !last.flow.is_end() && !last.is_call() && self.free(span.end) == 0;
+        let taken = if goes_on { Via::TAKE } else { 0 };
+        self.end(span) - self.start(span) >= near.len + taken
     }
 
     /// The longest region from an instruction on that `enough` does not end sooner; it is asked about the end's index. None where control

@@ -383,6 +383,11 @@ fn small_functions_that_jump_to_each_other_are_traced() {
         (Tactic::Hop, Tactic::Jump)
     );
     assert_ne!(tactic("same"), Tactic::Trap);
+    // Nor are single probes by a breakpoint where there is room for a short jump.
+    let entries = ["even", "odd"].map(|name| symbol(&bytes, name));
+    let probes = plan_probes(&path, &bytes, Wanted::At(&entries), 1).expect("a plan");
+    let tactics: Vec<Tactic> = probes.sites.iter().map(|site| site.tactic).collect();
+    assert_eq!(tactics, [Tactic::Hop, Tactic::Hop], "{:x?}", probes.sites);
 }
 
 #[test]
