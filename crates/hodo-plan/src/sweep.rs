@@ -219,15 +219,17 @@ fn one(
         })
     };
     // Where the return address is on the stack, from the frame's start on.
-    let link = piece
-        .function
-        .and_then(|_| isa.link_use(text.slice(piece.start, piece.end), piece.start));
+    let place = |addr: u64, slot: Slot| distance(slot, frames.at(addr));
+    let link = piece.function.and_then(|_| {
+        let code = text.slice(piece.start, piece.end);
+        isa.link_use(code, piece.start, place)
+    });
     let place = match &link {
         None => Some(-8).filter(|_| isa.calls_push()),
         Some(link) => link
             .saves
             .iter()
-            .find_map(|&(addr, slot)| distance(slot, frames.at(addr))),
+            .find_map(|&(addr, slot)| place(addr, slot)),
     };
     if let Some(link) = &link {
         facts.writes_return |= link.moves;

@@ -58,8 +58,15 @@ fn modes_are_told_by_what_is_done_with_the_link_register() {
     assert_eq!(only("saved"), None);
     assert_eq!(only("stops"), None);
     assert_eq!(only("arguments"), None);
+    assert_eq!(only("spilled"), None);
+    assert_eq!((only("untold"), only("spilled_deep")), (None, None));
+    assert_eq!(only("floating"), None);
     assert_eq!(only("save"), Some(EntryOnlyReason::OtherLink));
     assert_eq!(only("who"), Some(EntryOnlyReason::ReadsReturnAddress));
+    let looks = Some(EntryOnlyReason::ReadsReturnAddress);
+    for name in ["asks", "asks_untold", "asks_deep"] {
+        assert_eq!(only(name), looks, "{name}");
+    }
     assert_eq!(only("elsewhere"), Some(EntryOnlyReason::MovesReturnAddress));
     assert_eq!(only("resolver"), Some(EntryOnlyReason::NotCalled));
     assert_eq!(only("by_pointer"), None);

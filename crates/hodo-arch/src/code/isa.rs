@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::readers::{Kind, Steps, Sweep};
-use super::{EntryFacts, LinkUse, Origin, SlotCall};
+use super::{EntryFacts, LinkUse, Origin, Slot, SlotCall};
 use crate::{Via, riscv64, x86_64};
 
 /// An instruction set.
@@ -242,12 +242,18 @@ impl Isa {
     }
 
     /// What a function does with its return address where calls leave that in a register; nothing where they do not. `code` is the
-    /// function's, from `addr` on.
+    /// function's, from `addr` on. `place` tells how far above the frame's start the place is that an instruction at an address uses, if
+    /// a table says so.
     #[must_use]
-    pub fn link_use(self, code: &[u8], addr: u64) -> Option<LinkUse> {
+    pub fn link_use(
+        self,
+        code: &[u8],
+        addr: u64,
+        place: impl Fn(u64, Slot) -> Option<i32>,
+    ) -> Option<LinkUse> {
         match self {
             Self::X86_64 => None,
-            Self::Riscv64 => Some(riscv64::entry::link_use(code, addr)),
+            Self::Riscv64 => Some(riscv64::entry::link_use(code, addr, &place)),
         }
     }
 

@@ -191,7 +191,7 @@ pub enum Origin {
 /// What a function does with its return address along all ways from its entry, where calls leave that in a register.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkUse {
-    /// Instructions that read it as a value: they neither save it on the stack nor return by it.
+    /// Instructions that read it as a value, in its register or where it is on the stack: they neither save it there nor return by it.
     pub reads: Vec<u64>,
     /// Instructions that save it on the stack, and the place that each uses.
     pub saves: Vec<(u64, Slot)>,

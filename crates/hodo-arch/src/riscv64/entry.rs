@@ -1,10 +1,13 @@
 //! What a function does with its return address, which it is called with in `ra`.
 
+use alloc::collections::BTreeSet;
+
 use super::decode::Insn;
 use super::operand::imm_i;
 use super::registers::{RA, SP, ZERO};
 use super::rows::Kind;
 use super::scan::{self, Flow, Sweep};
+use super::track::State;
 use crate::code::{EntryFacts, LinkUse, Slot};
 
 /// Looks at no more instructions than this.
@@ -77,6 +80,8 @@ enum Held {
     Back,
     /// The address behind the last call. A return does not go there, for it would do so for ever: such a call does not return.
     Call,
+    /// Something that the function has put onto the stack, or its caller: compilers take that back into any register.
+    Stack,
     /// Something else.
     Other,
 }
@@ -101,14 +106,18 @@ fn takes_more_than_arguments(code: &[u8], addr: u64) -> bool {
     false
 }
 
-/// Follows all ways from the entry of a function. `code` is the function's, from `addr` on.
+/// Follows all ways from the entry of a function. `code` is the function's, from `addr` on. `place` tells how far above the frame's
+/// start the place is that an instruction at an address uses, if a table says so; else the code is asked.
 #[must_use]
-pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
+pub fn link_use(code: &[u8], addr: u64, place: &dyn Fn(u64, Slot) -> Option<i32>) -> LinkUse {
     let mut found = LinkUse::default();
     // By half words: which of the states was seen.
     let mut seen = vec![0u8; code.len() / 2 + 1];
-    let mut open = vec![(addr, Held::Own)];
-    while let Some((at, mut held)) = open.pop() {
+    let mut open = vec![(addr, Held::Own, State::ENTRY)];
+    // Where it was saved: above the frame's start, or above the stack pointer where that is not known. And whether it may be elsewhere, too.
+    let mut places = BTreeSet::new();
+    let mut elsewhere = false;
+    while let Some((at, mut held, mut state)) = open.pop() {
         let Some(offset) = at
             .checked_sub(addr)
             .and_then(|offset| usize::try_from(offset).ok())
@@ -118,6 +127,8 @@ pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
         };
         for scanned in Sweep::new(&code[offset..], at) {
             let insn = scanned.insn;
+            let before = state;
+            state.step(&insn);
             let mark = &mut seen[((insn.addr - addr) / 2) as usize];
             let bit = 1 << held as u8;
             if *mark & bit != 0 {
@@ -129,21 +140,40 @@ pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
             if own && reads & 1 << RA != 0 && !is_usual(&insn) {
                 found.reads.push(insn.addr);
             }
-            if own && insn.kind == Kind::Store(8) && insn.rs2() == RA {
-                found.saves.push((
-                    insn.addr,
-                    match scanned.slot {
-                        scan::Slot::Stack(at) => Slot::Stack(at),
-                        scan::Slot::Frame(at) => Slot::Frame(at),
-                        scan::Slot::None => Slot::None,
-                    },
-                ));
+            let slot = match scanned.slot {
+                scan::Slot::Stack(at) => Slot::Stack(at),
+                scan::Slot::Frame(at) => Slot::Frame(at),
+                scan::Slot::None => Slot::None,
+            };
+            let here = || {
+                let (base, distance) = match slot {
+                    Slot::Stack(at) => (SP, at),
+                    Slot::Frame(at) => (FRAME, at),
+                    Slot::None => return None,
+                };
+                let tracked = || before.address(base, distance.into())?.checked_neg();
+                let known = place(insn.addr, slot).or_else(tracked);
+                // In a large frame nobody knows how far it is below the frame's start, but then all are.
+                let apart = || (base == SP).then_some((false, distance));
+                known.map(|at| (true, at)).or_else(apart)
+            };
+            if own && stores_link(&insn) {
+                found.saves.push((insn.addr, slot));
+                match here() {
+                    Some(at) => _ = places.insert(at),
+                    None => elsewhere = true,
+                }
+            }
+            // What has the return address for a value may be on the stack meanwhile, in a place of its own.
+            let takes_it = |at: (bool, i32)| places.contains(&at);
+            if loads(&insn) && insn.rd() != RA && here().is_some_and(takes_it) {
+                found.reads.push(insn.addr);
             }
             match scanned.flow {
                 Flow::Next => {}
-                Flow::Branch(to) => open.push((to, held)),
+                Flow::Branch(to) => open.push((to, held, state)),
                 Flow::Jump(to) => {
-                    open.push((to, held));
+                    open.push((to, held, state));
                     break;
                 }
                 Flow::Call(_) | Flow::IndirectCall => {}
@@ -152,17 +182,20 @@ pub fn link_use(code: &[u8], addr: u64) -> LinkUse {
                     break;
                 }
                 Flow::IndirectJump => {
-                    found.leads_on |= held == Held::Back;
+                    found.leads_on |= matches!(held, Held::Back | Held::Stack);
                     break;
                 }
                 _ => break,
             }
             if writes & 1 << RA != 0 {
-                let restores = matches!(insn.kind, Kind::Load(8))
-                    && is_saved_place(&insn, imm_i(insn.word))
-                    && insn.rd() == RA;
+                let restores =
+                    loads(&insn) && insn.rd() == RA && is_saved_place(&insn, imm_i(insn.word));
+                let known = || !elsewhere && !places.is_empty();
                 held = match scanned.flow {
-                    _ if restores => Held::Back,
+                    _ if restores => match here().filter(|_| known()) {
+                        Some(at) if !places.contains(&at) => Held::Stack,
+                        _ => Held::Back,
+                    },
                     Flow::Call(_) | Flow::IndirectCall => Held::Call,
                     _ => Held::Other,
                 };
@@ -180,10 +213,20 @@ fn is_saved_place(insn: &Insn, distance: i64) -> bool {
     insn.rs1() == SP || insn.rs1() == FRAME && distance < 0
 }
 
+/// Whether an instruction stores `ra`, and not the floating-point register of this number.
+fn stores_link(insn: &Insn) -> bool {
+    insn.kind == Kind::Store(8) && insn.word & 0x7F == 0x23 && insn.rs2() == RA
+}
+
+/// Whether an instruction loads a general register with all its bits.
+fn loads(insn: &Insn) -> bool {
+    insn.kind == Kind::Load(8) && insn.word & 0x7F == 0x03
+}
+
 /// Whether an instruction that reads `ra` saves it on the stack or jumps by it.
 fn is_usual(insn: &Insn) -> bool {
     match insn.kind {
-        Kind::Store(8) => insn.rs2() == RA && matches!(insn.rs1(), SP | FRAME),
+        Kind::Store(8) => stores_link(insn) && matches!(insn.rs1(), SP | FRAME),
         Kind::Jalr => insn.rs1() == RA,
         _ => false,
     }

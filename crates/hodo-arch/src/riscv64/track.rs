@@ -97,7 +97,7 @@ impl State {
     }
 
     /// S minus an address.
-    fn address(&self, base: u8, distance: i64) -> Option<i32> {
+    pub(super) fn address(&self, base: u8, distance: i64) -> Option<i32> {
         let base = match base {
             SP => self.sp?,
             FRAME => self.frame?,

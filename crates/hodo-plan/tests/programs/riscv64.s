@@ -105,6 +105,83 @@
 	ret
 	end	arguments
 
+# The same without a frame pointer, and then it has something that was put on the stack for want of registers.
+	func	spilled
+	addi	sp, sp, -32
+	.cfi_def_cfa_offset 32
+	sd	ra, 24(sp)
+	.cfi_offset ra, -8
+	ld	ra, 32(sp)
+	add	a0, a0, ra
+	mul	ra, a0, a1
+	sd	ra, 8(sp)
+	mul	ra, ra, a0
+	sub	a1, a1, ra
+	ld	ra, 8(sp)
+	add	a0, ra, a1
+	ld	ra, 24(sp)
+	addi	sp, sp, 32
+	.cfi_def_cfa_offset 0
+	ret
+	end	spilled
+
+# The same where no table tells of the stack.
+	.globl	untold
+	.type	untold, @function
+untold:
+	addi	sp, sp, -32
+	sd	ra, 24(sp)
+	sd	s0, 16(sp)
+	addi	s0, sp, 32
+	ld	ra, 32(sp)
+	add	a0, a0, ra
+	mul	ra, a0, a1
+	sd	ra, -24(s0)
+	bgtz	a1, 1f
+	mul	ra, ra, a0
+	sub	a1, a1, ra
+1:	ld	ra, -24(s0)
+	add	a0, ra, a1
+	ld	ra, 24(sp)
+	ld	s0, 16(sp)
+	addi	sp, sp, 32
+	ret
+	.size	untold, . - untold
+
+	.globl	spilled_deep
+	.type	spilled_deep, @function
+spilled_deep:
+	addi	sp, sp, -2032
+	sd	ra, 2024(sp)
+	lui	t0, 1
+	sub	sp, sp, t0
+	mul	ra, a0, a1
+	sd	ra, 8(sp)
+	mul	ra, ra, a0
+	sub	a1, a1, ra
+	ld	ra, 8(sp)
+	add	a0, ra, a1
+	lui	t0, 1
+	add	sp, sp, t0
+	ld	ra, 2024(sp)
+	addi	sp, sp, 2032
+	ret
+	.size	spilled_deep, . - spilled_deep
+
+# A floating-point register with the number of the link register.
+	func	floating
+	addi	sp, sp, -16
+	.cfi_def_cfa_offset 16
+	fsd	ft1, 8(sp)
+	fadd.d	ft1, fa0, fa1
+	fld	fa0, 8(sp)
+	fsd	fa1, 8(sp)
+	fadd.d	fa0, fa0, ft1
+	addi	sp, sp, 16
+	.cfi_def_cfa_offset 0
+	ret
+	end	floating
+
 # A table of distances from a place behind leads to its second instruction.
 	func	distances
 	addi	a0, a0, 100
@@ -150,6 +227,56 @@
 	slli	a0, a0, 1
 	ret
 	end	who
+
+# As a value it is on the stack during a call, beside where it was saved; the same where no table tells of the stack.
+	.macro	asker	name, told
+	.globl	\name
+	.type	\name, @function
+\name:
+	addi	sp, sp, -32
+	.if	\told
+	.cfi_def_cfa_offset 32
+	.endif
+	sd	ra, 24(sp)
+	sd	s0, 16(sp)
+	addi	s0, sp, 32
+	.if	\told
+	.cfi_def_cfa s0, 0
+	.endif
+	sd	ra, -32(s0)
+	call	puts@plt
+	ld	a0, -32(s0)
+	ld	ra, 24(sp)
+	ld	s0, 16(sp)
+	addi	sp, sp, 32
+	.if	\told
+	.cfi_def_cfa sp, 0
+	.endif
+	ret
+	.size	\name, . - \name
+	.endm
+	.cfi_startproc
+	asker	asks, 1
+	.cfi_endproc
+	asker	asks_untold, 0
+
+# The same in a frame that is too large for one instruction.
+	.globl	asks_deep
+	.type	asks_deep, @function
+asks_deep:
+	addi	sp, sp, -2032
+	sd	ra, 2024(sp)
+	lui	t0, 1
+	sub	sp, sp, t0
+	sd	ra, 8(sp)
+	call	puts@plt
+	ld	a0, 8(sp)
+	lui	t0, 1
+	add	sp, sp, t0
+	ld	ra, 2024(sp)
+	addi	sp, sp, 2032
+	ret
+	.size	asks_deep, . - asks_deep
 
 	func	elsewhere
 	ld	ra, 0(a0)
