@@ -203,7 +203,7 @@ impl Program {
         let mut open = trace.calls(Vec::new());
         for found in trace.records(&trace.tasks[0]) {
             open.feed(found, |step| match step {
-                Step::Enter { id, .. } => {
+                Step::Enter { id, .. } | Step::Instant { id, .. } => {
                     // Compilers put something behind the names of functions that they have specialized.
                     let name = &trace.function(id).expect("a name").name;
                     let name = name.split('.').next().unwrap_or(name);

@@ -1,5 +1,6 @@
 //! A process that records itself.
 
+use std::collections::HashSet;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -103,6 +104,8 @@ pub struct World {
     second: Option<Island>,
     recording: Recording,
     names: Vec<String>,
+    /// Ids of functions whose exits are not recorded.
+    without_exit: HashSet<u32>,
     undo: Vec<(u64, Vec<u8>)>,
     threads: u64,
     /// What was written at last.
@@ -241,6 +244,7 @@ impl World {
             second: None,
             recording,
             names: Vec::new(),
+            without_exit: HashSet::new(),
             undo: Vec::new(),
             threads: 0,
             patches: Patches::default(),
@@ -359,6 +363,15 @@ impl World {
         bias: u64,
         code: &'c dyn Fn(Range<u64>) -> Option<&'c [u8]>,
     ) {
+        let functions = sites.functions.iter();
+        let functions = functions.filter_map(|traced| {
+            let site = traced.function.outcome.as_ref().ok()?;
+            Some((traced.id, site.mode))
+        });
+        let libcalls = sites.libcalls.iter();
+        let modes = functions.chain(libcalls.map(|call| (call.id, call.site.mode)));
+        let modes = modes.filter(|&(_, mode)| mode != Mode::Call);
+        self.without_exit.extend(modes.map(|(id, _)| id));
         let image = Image { bias, code };
         let mut patches = Patches::default();
         let has_places = self.has_places;
@@ -503,8 +516,9 @@ impl World {
             option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let directory = place.join(format!("stubs-{name}"));
         let mut builder = Builder::new(&directory, self.recording.timed);
-        for name in &self.names {
-            builder.function(name, 'T');
+        for (id, name) in (1..).zip(&self.names) {
+            let exits = !self.without_exit.contains(&id);
+            builder.function(name, if exits { 'T' } else { 'E' });
         }
         for task in 1..=tasks {
             builder.task(99 + task as i32, "exec", 0, 0);
