@@ -149,11 +149,16 @@ fn stack(memory: &Memory, maps: &[Mapping], sp: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The frames of signal handlers that a stopped thread is in.
+/// The frames of signal handlers that a stopped thread is in. `holds`: whether an address is in memory of ours.
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn signal_frames(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Vec<SignalFrame>> {
+pub fn signal_frames(
+    tid: i32,
+    memory: &Memory,
+    maps: &[Mapping],
+    holds: &dyn Fn(u64) -> bool,
+) -> Result<Vec<SignalFrame>> {
     let mut found = Vec::new();
     let regs = remote::regs(tid)?;
     let mut todo = vec![regs.sp() & !7];
@@ -167,7 +172,12 @@ pub fn signal_frames(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Vec<
         };
         done.push((sp, sp + bytes.len() as u64));
         for at in (0..bytes.len()).step_by(8) {
-            if !is_frame(&bytes[at..], memory, maps, &regs) {
+            // A handler that is traced itself returns to its stub.
+            let real = |back| {
+                let traced = holds(back).then(|| shadow(memory, sp + at as u64));
+                traced.flatten().unwrap_or(back)
+            };
+            if !is_frame(&bytes[at..], &real, memory, maps, &regs) {
                 continue;
             }
             let word_at = |offset: u64| word(&bytes, at + offset as usize);
@@ -184,14 +194,13 @@ pub fn signal_frames(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Vec<
     Ok(found)
 }
 
-/// Words of the top of a stopped thread's stack.
-pub fn top_words(tid: i32, memory: &Memory, maps: &[Mapping], most: usize) -> Result<Vec<u64>> {
-    let sp = remote::regs(tid)?.sp() & !7;
-    let bytes = stack(memory, maps, sp).unwrap_or_default();
-    Ok((0..bytes.len().min(most))
+/// Words of the top of a stack.
+pub fn top_words(memory: &Memory, maps: &[Mapping], sp: u64, most: usize) -> Vec<u64> {
+    let bytes = stack(memory, maps, sp & !7).unwrap_or_default();
+    (0..bytes.len().min(most))
         .step_by(8)
         .filter_map(|at| word(&bytes, at))
-        .collect())
+        .collect()
 }
 
 /// Puts the real return addresses of all traced calls that are open back into their frames: of those that were walked, and then

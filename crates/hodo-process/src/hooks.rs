@@ -9,6 +9,9 @@ use crate::instrument::Space;
 use crate::machine;
 use crate::modules::Image;
 
+/// So many of the functions of unwinders are called by programs, and call none of these.
+const ENTRIES: usize = 4;
+
 /// Hooks those functions of a module.
 pub fn add(
     image: &Image,
@@ -38,9 +41,12 @@ pub fn add(
         "execute_cfa_program",
         "execute_stack_op",
     ]);
-    let ranges = unwinder.into_iter().flatten();
-    let ranges = ranges.map(|(addr, size)| (addr.wrapping_add(bias), size));
+    let in_memory = |&(addr, size): &(u64, u64)| (addr.wrapping_add(bias), size);
+    let ranges = unwinder.iter().flatten().map(in_memory);
     space.unwinders.extend(ranges);
+    // The first of them.
+    let entries = unwinder.iter().take(ENTRIES).flatten().map(in_memory);
+    space.unwinding.extend(entries.map(|(at, _)| at));
     let before = patches.writes.len();
     let symbols = image.symbols(&[
         "_dl_find_object",

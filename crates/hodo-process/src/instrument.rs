@@ -30,7 +30,7 @@ use crate::aside;
 use crate::give;
 use crate::hooks;
 use crate::limits::Lifted;
-use crate::machine::{self, BREAKPOINT, SYSTEM_CALL};
+use crate::machine::{self, BREAKPOINT, SYSTEM_CALL, WAIT};
 use crate::maps::{self, Mapping};
 use crate::modules::{Chosen, Image, Module, Modules};
 use crate::remote::{self, Memory, Syscalls};
@@ -402,6 +402,65 @@ fn write_hooks(memory: &Memory, space: &Space) -> Result<()> {
     Ok(())
 }
 
+/// Puts the original bytes back where hooks are, in a process whose threads are stopped.
+///
+/// # Errors
+/// If the process's memory is not to be had.
+pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
+    for (at, hook) in &space.hooks {
+        let mut code = vec![0; hook.len()];
+        // Its library may have been unloaded meanwhile, and another one be there.
+        if memory.read(*at, &mut code).is_err() || code != *hook {
+            continue;
+        }
+        // The oldest bytes win.
+        for (start, bytes) in space.originals.iter().rev() {
+            for (byte, at) in code.iter_mut().zip(*at..) {
+                let index = at.checked_sub(*start);
+                let original = index.and_then(|index| bytes.get(usize::try_from(index).ok()?));
+                *byte = original.copied().unwrap_or(*byte);
+            }
+        }
+        memory.write(*at, &code)?;
+    }
+    Ok(())
+}
+
+/// Has the threads of a process, which are stopped, wait where the unwinding of exceptions begins, unless one is at the midst of
+/// these instructions: they are at `places`.
+pub fn hold(memory: &Memory, space: &mut Space, places: &[u64]) {
+    let mut held = Vec::new();
+    for &at in &space.unwinding {
+        let mut code = WAIT.map(|_| 0);
+        let end = at + code.len() as u64;
+        let is_hook =
+            |(start, bytes): &(u64, Vec<u8>)| *start < end && at < start + bytes.len() as u64;
+        // Its library may have been unloaded.
+        if !places.iter().any(|place| (at + 1..end).contains(place))
+            && !space.hooks.iter().any(is_hook)
+            && memory.read(at, &mut code).is_ok()
+        {
+            held.push((at, code));
+        }
+    }
+    space.held = held;
+    for (at, _) in &space.held {
+        // Who is not held comes later, perhaps.
+        let _ = memory.write(*at, &WAIT);
+    }
+}
+
+/// Ends that. Threads may run.
+pub fn release(memory: &Memory, space: &Space) {
+    for (at, original) in &space.held {
+        let mut code = WAIT.map(|_| 0);
+        if memory.read(*at, &mut code).is_ok() && code == WAIT {
+            // What cannot be written is not there any more.
+            let _ = memory.write(*at, original);
+        }
+    }
+}
+
 /// Changes how often a USDT probe is wanted.
 fn count(memory: &Memory, at: u64, change: i16) -> Result<()> {
     let mut wanted = [0; 2];
@@ -419,6 +478,7 @@ fn lower_semaphores(memory: &Memory, space: &Space) {
 
 /// Puts all original bytes back into the code of a process whose threads are stopped.
 pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
+    release(memory, space);
     lower_semaphores(memory, space);
     const PAGE: u64 = 4096;
     let mut originals: Vec<_> = space.originals.iter().collect();

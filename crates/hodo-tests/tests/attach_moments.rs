@@ -50,6 +50,11 @@ fn threads_that_are_cancelled() {
 }
 
 #[test]
+fn threads_that_throw_without_pause() {
+    rounds("attached_throws.cc", 12, "0.02", &[]);
+}
+
+#[test]
 fn signals_that_are_ignored_break_nothing_off() {
     rounds("attached_ignored.c", 3, "0.2", &[]);
 }

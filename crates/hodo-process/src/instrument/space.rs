@@ -9,7 +9,7 @@ use hodo_trace::format::SHADOW_DISTANCE;
 use super::changes::Place;
 use super::keys::Keys;
 use crate::context::Moved;
-use crate::machine::{self, WORKSHOP};
+use crate::machine::{self, WAIT, WORKSHOP};
 use crate::maps::Mapping;
 use crate::modules::{Image, Version};
 use crate::remote::Memory;
@@ -66,6 +66,10 @@ pub struct Space {
     pub stopped: bool,
     /// Functions of unwinders: start and length.
     pub unwinders: Vec<(u64, u64)>,
+    /// Where the unwinding of exceptions begins.
+    pub unwinding: Vec<u64>,
+    /// Where threads are held for a moment, and the code there.
+    pub held: Vec<(u64, [u8; WAIT.len()])>,
     /// Whether the program uses `ptrace`.
     pub debugger: bool,
     /// Pages for the jumps of punned sites, and how many bytes of each are taken.
@@ -201,6 +205,8 @@ impl Space {
         self.sites.retain(|&(at, _)| !inside(at));
         self.ways.retain(|&(at, _)| !inside(at));
         self.unwinders.retain(|&(at, _)| !inside(at));
+        self.unwinding.retain(|&at| !inside(at));
+        self.held.retain(|&(at, _)| !inside(at));
         self.hooks.retain(|(at, _)| !inside(*at));
         self.originals.retain(|&(at, _)| !inside(at));
         Rc::make_mut(&mut self.copies).retain(|copied| !inside(copied.original));

@@ -40,6 +40,8 @@ pub const ELF_MACHINE: u16 = 243;
 
 /// A breakpoint, `c.ebreak`.
 pub const BREAKPOINT: [u8; 2] = [0x02, 0x90];
+/// A branch to itself, `c.j`.
+pub const WAIT: [u8; 2] = [0x01, 0xA0];
 /// What enters the kernel (`ecall`).
 pub const SYSTEM_CALL: [u8; 4] = [0x73, 0, 0, 0];
 /// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken off its system call.
@@ -458,7 +460,13 @@ pub const STUB_FRAME: u64 = 8;
 pub const STUB_LOWER: u64 = 8;
 
 /// Does a signal handler's frame begin at these bytes of a stack? `regs`: of the thread whose stack that is.
-pub fn is_frame(stack: &[u8], _memory: &Memory, maps: &[Mapping], regs: &Regs) -> bool {
+pub fn is_frame(
+    stack: &[u8],
+    _real: &dyn Fn(u64) -> u64,
+    _memory: &Memory,
+    maps: &[Mapping],
+    regs: &Regs,
+) -> bool {
     let half = |at| word(stack, at).map(|word| word & 0xFFFF_FFFF);
     // Zeros and small numbers are all over stacks, but these two registers stay what they are.
     let keeps = |register: u8| {

@@ -347,7 +347,7 @@ fn threads_stop_at_the_first_instruction_of_a_handler() {
     assert_ne!(alternate.1, 0, "Rust gives each thread one");
     assert_eq!((word(frame::STACK), word(frame::STACK_SIZE)), alternate);
     let maps = maps::read(child.0).expect("its mappings");
-    let frames = signal_frames(child.0, &memory, &maps).expect("frames");
+    let frames = signal_frames(child.0, &memory, &maps, &|_| false).expect("frames");
     let first = frames.first().expect("a frame");
     assert_eq!(first.at, inside.sp() + frame::PC);
     assert_eq!(first.pc, word(frame::PC));

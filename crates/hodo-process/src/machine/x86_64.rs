@@ -18,6 +18,8 @@ pub const ELF_MACHINE: u16 = 62;
 
 /// A breakpoint.
 pub const BREAKPOINT: [u8; 1] = [0xCC];
+/// A branch to itself.
+pub const WAIT: [u8; 2] = [0xEB, 0xFE];
 /// What enters the kernel (`syscall`).
 pub const SYSTEM_CALL: [u8; 2] = [0x0F, 0x05];
 /// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken in on a system call
@@ -450,10 +452,16 @@ pub const STUB_FRAME: u64 = 0;
 /// which is by so much lower than that of the function would be.
 pub const STUB_LOWER: u64 = 8;
 
-/// Does a signal handler's frame begin at these bytes of a stack?
-pub fn is_frame(stack: &[u8], memory: &Memory, maps: &[Mapping], _regs: &Regs) -> bool {
+/// Does a signal handler's frame begin at these bytes of a stack? `real`: what a return address is without us that is there.
+pub fn is_frame(
+    stack: &[u8],
+    real: &dyn Fn(u64) -> u64,
+    memory: &Memory,
+    maps: &[Mapping],
+    _regs: &Regs,
+) -> bool {
     word(stack, frame::SEGMENTS).is_some_and(|word| word as u16 == frame::USER_CODE)
-        && word(stack, 0).is_some_and(|back| is_restorer(memory, maps, back))
+        && word(stack, 0).is_some_and(|back| is_restorer(memory, maps, real(back)))
 }
 
 /// Is this where signal handlers return to: `mov $15, %eax` in one of its forms, `syscall`?

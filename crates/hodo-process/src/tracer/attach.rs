@@ -162,7 +162,7 @@ impl Tracer<'_> {
         }
         let mut frames = Vec::new();
         for &tid in stops.tids() {
-            for frame in frames::signal_frames(tid, &memory, &maps)? {
+            for frame in frames::signal_frames(tid, &memory, &maps, &|_| false)? {
                 match moved(frame.pc, false, &ranges, &copies) {
                     Ok(None) => {}
                     Ok(Some(to)) => frames.push((frame.at, to)),

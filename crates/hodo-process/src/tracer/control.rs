@@ -417,7 +417,7 @@ impl Tracer<'_> {
                     }
                 }
             }
-            for frame in frames::signal_frames(tid, &memory, &maps)? {
+            for frame in frames::signal_frames(tid, &memory, &maps, &|at| space.holds(at))? {
                 let shown = |thread: &super::Thread| thread.contexts.shown_for(frame.at);
                 if let Some(real) = self.threads.get(&tid).and_then(shown) {
                     if space.needs_ways(real) {

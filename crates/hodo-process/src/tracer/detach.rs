@@ -1,10 +1,12 @@
 //! Detaching: every followed process gets its code back, its threads leave all memory of ours, that memory goes, and they run on
 //! as if nothing had been.
 
+mod held;
 mod returns;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::once;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,7 @@ use anyhow::{Result, bail};
 use hodo_symbols::Cfa;
 
 use super::off::{stepping, steps_until};
+use super::stopping::after;
 use super::{SharedSpace, Thread, Tracer, control};
 use crate::context::Moved;
 use crate::frames::{self, Walked};
@@ -20,15 +23,16 @@ use crate::machine::{self, frame::PC, frame::RETURN};
 use crate::maps::{self, Mapping};
 use crate::remote::{self, Memory, Syscalls};
 use crate::stops;
+use held::Unwinders;
 use returns::Process;
 
 /// How long threads may take to stop.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long threads get to leave places from which they cannot be moved.
 pub(super) const LEAVING: Duration = Duration::from_secs(3);
-/// How far above the stack pointer unwinders are looked for.
-const UNWINDING: usize = 16 << 10;
-/// And calls that hooks have made.
+/// For so long they run until it is seen whether they have, at most.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How far above the stack pointer calls are looked for that hooks have made.
 const HOOKED: usize = 256 << 10;
 /// Threads that are stopped, and whether their process is stopped as a whole.
 pub(super) type Stopped = BTreeMap<i32, bool>;
@@ -116,8 +120,9 @@ impl Tracer<'_> {
                 let text = "a thread does not come to the end of switching static keys: tracepoints stay switched on";
                 return self.remark(tid, text);
             }
+            let mut late = after(PAUSE);
             self.run_on(&own, stopped, || {
-                space.borrow().keys.wait_until_free(tid, &memory);
+                late() || !space.borrow().keys.is_busy(tid, &memory)
             })?;
         }
     }
@@ -138,6 +143,7 @@ impl Tracer<'_> {
         space.borrow_mut().keys.let_go();
         let begun = Instant::now();
         let mut pause = Duration::from_micros(100);
+        let mut tries = 0u32;
         let own = loop {
             // Others than before: threads are made, and end, while they run.
             let own = self.stopped_in(space, stopped);
@@ -163,13 +169,20 @@ impl Tracer<'_> {
                     "{reason}: the memory of hodo stays mapped in process {pid}; its code is what it was, and it goes on"
                 );
             }
-            self.run_on(&own, stopped, || std::thread::sleep(pause))?;
+            // Now and then nobody is held: others may wait for them.
+            tries += 1;
+            match tries % 4 {
+                0 => self.run_on(&own, stopped, after(pause))?,
+                _ => self.run_until_unwinding(&own, space, stopped, pause)?,
+            }
             pause = (pause * 3 / 2).min(Duration::from_millis(5));
         };
         let Some(&tid) = own.first() else {
             return Ok(());
         };
-        restore(tid, &memory, &space.borrow())?;
+        // The rest is done, and other code may be there now.
+        instrument::remove_hooks(&memory, &space.borrow())?;
+        restored(tid, &memory, &space.borrow())?;
         for &tid in &own {
             match machine::set_block(tid, 0, space.borrow().workshop, 0) {
                 Err(error) if !remote::is_gone(&error) => return Err(error),
@@ -209,10 +222,15 @@ pub(super) fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
 /// If the process's memory is not to be had.
 pub(super) fn restore(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
     instrument::put_back(memory, space)?;
+    restored(tid, memory, space)
+}
+
+/// # Errors
+/// If the dynamic linker's breakpoint is still there: it would end the program.
+fn restored(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
     let Some(at) = space.r_brk else {
         return Ok(());
     };
-    // Among the originals, too; said here because a breakpoint that stays would end the program.
     let mut code = machine::BREAKPOINT.map(|_| 0);
     if memory.read(at, &mut code).is_ok() && code == machine::BREAKPOINT {
         bail!("the breakpoint in the dynamic linker of process {tid} did not go away");
@@ -241,7 +259,7 @@ fn settle(
         return Ok(left);
     };
     let space = space.borrow();
-    let unwinders = unwinders(maps, &space);
+    let unwinders = Unwinders::new(maps, &space);
     // No stack lies in memory of ours, of which there is much.
     let ours = space.regions(memory);
     let mut stacks: Vec<Mapping> = maps
@@ -295,7 +313,8 @@ fn settle(
         if saves_contexts && !space.holds(regs.pc()) && returns.stub_of(regs.carried()).is_some() {
             left = Some("a thread will return into it");
         }
-        for frame in frames::signal_frames(tid, memory, maps)? {
+        let handled = frames::signal_frames(tid, memory, maps, &|at| space.holds(at))?;
+        for frame in &handled {
             kernels.push(frame.extent());
             registers.push(frame.registers());
             match table.original(frame.pc) {
@@ -316,23 +335,27 @@ fn settle(
                 }
             }
         }
-        let words = frames::top_words(tid, memory, maps, HOOKED)?;
-        let awaited = |&word: &u64| space.holds(word) && space.hook_awaits(memory, word);
-        if words.iter().any(awaited) {
-            left = Some("an unwinder will return into it");
+        // What a handler has interrupted may have another stack.
+        let interrupted = handled.iter().map(|frame| (frame.pc, frame.sp));
+        let mut unwinds = false;
+        for (pc, sp) in once((regs.pc(), regs.sp())).chain(interrupted) {
+            let words = frames::top_words(memory, maps, sp, HOOKED);
+            let awaited = |&word: &u64| space.holds(word) && space.hook_awaits(memory, word);
+            if words.iter().any(awaited) {
+                left = Some("an unwinder will return into it");
+            }
+            // An unwinder on its way has read addresses of frames already: they must stay as they are.
+            if unwinders.are_met(pc, &words) {
+                left = Some("an unwinder is on its way through frames that it has");
+                stacks.retain(|m| !((m.start..m.end).contains(&sp)));
+                unwinds = true;
+            }
+            pointers.extend(words);
         }
-        // An unwinder on its way has read addresses of frames already: they must stay as they are.
-        let pc = regs.pc();
-        let top = || words.iter().take(UNWINDING / 8).chain([&pc]);
-        let unwinding = |word: &u64| unwinders.iter().any(|range| range.contains(word));
-        if top().any(unwinding) && top().any(|&word| space.holds(word)) {
-            left = Some("an unwinder is on its way through frames that it has");
-            stacks.retain(|m| !((m.start..m.end).contains(&regs.sp())));
-        } else {
+        if !unwinds {
             returns.walk(&regs, &mut walked);
         }
         pointers.extend(regs.pointers());
-        pointers.extend(words);
     }
     if space.stubs.iter().any(|stubs| !stubs.is_empty()) || !space.copies.is_empty() {
         let restored =
@@ -374,18 +397,6 @@ fn real(space: &Space, memory: &Memory, pc: u64, sp: u64, pointer: u64) -> Optio
         Cfa::Other => return None,
     };
     frames::shadow(memory, base.wrapping_add_signed(offset.into()))
-}
-
-/// The code of unwinders.
-fn unwinders(maps: &[Mapping], space: &Space) -> Vec<std::ops::Range<u64>> {
-    let is_unwinder = |mapping: &&Mapping| {
-        let name = mapping.path.file_name().and_then(|name| name.to_str());
-        mapping.executable
-            && name.is_some_and(|name| name.contains("libgcc_s") || name.contains("libunwind"))
-    };
-    let libraries = maps.iter().filter(is_unwinder).map(|m| m.start..m.end);
-    let functions = space.unwinders.iter().map(|&(at, size)| at..at + size);
-    libraries.chain(functions).collect()
 }
 
 /// The program's instructions for which those of ours stand.

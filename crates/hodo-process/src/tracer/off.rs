@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::delivery::skip_fetch;
 use super::detach::{LEAVING, PATIENCE, Stopped, bit};
+use super::stopping::after;
 use super::{SharedSpace, Tracer};
 use crate::machine;
 use crate::remote::{self, Regs};
@@ -47,9 +48,7 @@ impl Tracer<'_> {
                 let why = "this thread does not leave what leads to code of hodo, which goes away";
                 return self.remark(tid, why);
             }
-            self.run_on(&tids, stopped, || {
-                std::thread::sleep(Duration::from_millis(1))
-            })?;
+            self.run_on(&tids, stopped, after(Duration::from_millis(1)))?;
         }
     }
 

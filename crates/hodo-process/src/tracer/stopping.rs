@@ -11,6 +11,12 @@ use super::off::OWN;
 use crate::remote;
 use crate::stops;
 
+/// Has so much time gone by since now?
+pub(super) fn after(time: Duration) -> impl FnMut() -> bool {
+    let begun = Instant::now();
+    move || begun.elapsed() >= time
+}
+
 impl Tracer<'_> {
     /// Stops these threads, and those that they make meanwhile.
     pub(super) fn stop(&mut self, wanted: &BTreeSet<i32>) -> Result<Stopped> {
@@ -113,13 +119,25 @@ impl Tracer<'_> {
         Ok((stopped, !late))
     }
 
-    /// Lets stopped threads run until `wait` returns.
+    /// Lets stopped threads run, and deals with what comes of them, until they are to stop again.
     pub(super) fn run_on(
         &mut self,
         tids: &BTreeSet<i32>,
         stopped: &mut Stopped,
-        wait: impl FnOnce(),
+        until: impl FnMut() -> bool,
     ) -> Result<()> {
+        self.run_within(tids, stopped, until, None).map(drop)
+    }
+
+    /// The same; they have some time to stop. Tells whether all have.
+    pub(super) fn run_within(
+        &mut self,
+        tids: &BTreeSet<i32>,
+        stopped: &mut Stopped,
+        until: impl FnMut() -> bool,
+        limit: Option<Duration>,
+    ) -> Result<bool> {
+        let before: BTreeSet<i32> = self.threads.keys().copied().collect();
         for &tid in tids {
             let _ = match stopped.remove(&tid) {
                 Some(true) => remote::request(libc::PTRACE_LISTEN, tid, 0, 0),
@@ -127,8 +145,25 @@ impl Tracer<'_> {
                 None => continue,
             };
         }
-        wait();
-        stopped.append(&mut self.stop(tids)?);
+        self.serve(until)?;
+        let made = self.threads.keys().filter(|tid| !before.contains(tid));
+        let wanted = tids.iter().chain(made).copied().collect();
+        let (mut more, all) = self.stop_within(&wanted, limit)?;
+        stopped.append(&mut more);
+        Ok(all)
+    }
+
+    /// Deals with what comes of threads that run. One with a signal on its way does not get any further before that is delivered.
+    fn serve(&mut self, mut until: impl FnMut() -> bool) -> Result<()> {
+        while !until() {
+            let mut status = 0;
+            // SAFETY: waitpid writes one int.
+            match unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) } {
+                -1 => break,
+                0 => std::thread::sleep(Duration::from_micros(20)),
+                tid => self.deal(tid, status)?,
+            }
+        }
         Ok(())
     }
 
@@ -149,7 +184,7 @@ impl Tracer<'_> {
     }
 
     /// Does another thread wait until this one executes a program or ends (vfork)? It cannot be stopped before that.
-    fn is_awaited(&self, tid: i32) -> bool {
+    pub(super) fn is_awaited(&self, tid: i32) -> bool {
         let maker = self.threads.get(&tid).and_then(|thread| thread.awaited);
         maker.is_some_and(|maker| self.threads.contains_key(&maker))
     }
