@@ -55,6 +55,24 @@ fn threads_that_throw_without_pause() {
 }
 
 #[test]
+fn a_child_of_vfork_waits_for_another_thread_of_its_maker() {
+    let program = build("attached_opens.c", Kind::Pie, &[]);
+    let mut target = Target::start(&program);
+    let place = scratch("a_child_of_vfork_waits_for_another_thread_of_its_maker");
+    let data = place.join("data");
+    let mut hodo = command(&target, &["record", "--for", "0.5", "-d", path(&data)])
+        .spawn()
+        .expect("hodo can be run");
+    target.is_changed(&program);
+    let input = target.input.as_mut().expect("a pipe");
+    input.write_all(b"x").expect("a byte");
+    assert!(hodo.wait().expect("its end").success());
+    is_left(&target);
+    target.ends("wrong: 0\n");
+    fs::remove_dir_all(place).expect("the trace can be removed");
+}
+
+#[test]
 fn signals_that_are_ignored_break_nothing_off() {
     rounds("attached_ignored.c", 3, "0.2", &[]);
 }

@@ -17,6 +17,11 @@ pub(super) fn after(time: Duration) -> impl FnMut() -> bool {
     move || begun.elapsed() >= time
 }
 
+/// For so long all others are stopped while no other stops,
+const ALONE: Duration = Duration::from_secs(1);
+/// and for so long they run then at first, until they are stopped again.
+const TOGETHER: Duration = Duration::from_millis(50);
+
 impl Tracer<'_> {
     /// Stops these threads, and those that they make meanwhile.
     pub(super) fn stop(&mut self, wanted: &BTreeSet<i32>) -> Result<Stopped> {
@@ -37,6 +42,8 @@ impl Tracer<'_> {
         let mut known: BTreeSet<i32> = self.threads.keys().copied().collect();
         let mut wanted = wanted.clone();
         let mut begun = Instant::now();
+        let mut alone = after(ALONE);
+        let mut together = TOGETHER;
         loop {
             // What comes of these while they are being stopped belongs to them.
             let now: BTreeSet<i32> = self.threads.keys().copied().collect();
@@ -61,6 +68,15 @@ impl Tracer<'_> {
             if limit.is_some_and(|limit| since.elapsed() > limit) {
                 late = true;
                 break;
+            }
+            if alone() {
+                // It waits for others that are stopped, perhaps: what a child of vfork does before it executes a program may.
+                self.let_on(&mut stopped);
+                asked.clear();
+                self.serve(after(together))?;
+                together = (together * 2).min(ALONE);
+                alone = after(ALONE);
+                continue;
             }
             if begun.elapsed() > PATIENCE {
                 let late: Vec<i32> = wanted
@@ -96,10 +112,14 @@ impl Tracer<'_> {
                     }
                     if is_stop && is_wanted && !self.is_in_handler(tid)? {
                         stopped.insert(tid, libc::WSTOPSIG(status) != libc::SIGTRAP);
+                        alone = after(ALONE);
                         continue;
                     }
                     if !is_stop || !is_wanted {
                         self.deal(tid, status)?;
+                        // What a child executes is planned here, which takes its time.
+                        alone = after(ALONE);
+                        begun = Instant::now();
                     }
                     if is_wanted && self.threads.contains_key(&tid) {
                         let _ = remote::interrupt(tid);
@@ -165,6 +185,19 @@ impl Tracer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Lets threads go on that have been stopped for another one in vain.
+    fn let_on(&mut self, stopped: &mut Stopped) {
+        for (tid, group) in std::mem::take(stopped) {
+            // A thread may be killed at any time; its end is reported by itself.
+            let _ = match group {
+                true => remote::request(libc::PTRACE_LISTEN, tid, 0, 0),
+                false => (self.end_step(tid))
+                    .and_then(|_| stops::restart_call(tid))
+                    .and_then(|()| self.go(tid, 0)),
+            };
+        }
     }
 
     /// Has an instruction of ours raised a signal in a stopped thread that was not delivered yet?

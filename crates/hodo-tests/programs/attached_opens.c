@@ -1,0 +1,69 @@
+// For each byte of the input, a child of posix_spawn that waits for another thread of its maker before it executes a program.
+#include <fcntl.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static volatile int ending, spawning, wrong;
+static char pipe_name[] = "/tmp/attached_opens-XXXXXX/pipe";
+
+__attribute__((noipa)) long leaf(long n) { return n * 3; }
+
+static void spawn(void) {
+    char *arguments[] = {"cat", NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, pipe_name, O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    int child, status;
+    spawning = 1;
+    if (posix_spawn(&child, "/bin/cat", &actions, NULL, arguments, NULL))
+        wrong++;
+    else if (waitpid(child, &status, 0) != child || status)
+        wrong++;
+    posix_spawn_file_actions_destroy(&actions);
+}
+
+static void *opens(void *unused) {
+    while (!ending) {
+        for (int n = 0; n < 600 && !ending; n++) {
+            if (!spawning)
+                n = 0;
+            if (leaf(n) != n * 3)
+                wrong++;
+            usleep(1000);
+        }
+        int file = open(pipe_name, O_WRONLY | O_NONBLOCK);
+        if (file >= 0)
+            close(file);
+        spawning = 0;
+    }
+    return NULL;
+}
+
+int main(void) {
+    pthread_t thread;
+    char byte, *end = pipe_name + sizeof "/tmp/attached_opens-XXXXXX" - 1;
+    setvbuf(stdout, NULL, _IONBF, 0);
+    *end = 0;
+    if (!mkdtemp(pipe_name))
+        return 1;
+    *end = '/';
+    if (mkfifo(pipe_name, 0600))
+        return 1;
+    pthread_create(&thread, NULL, opens, NULL);
+    puts("begun");
+    while (read(0, &byte, 1) > 0)
+        spawn();
+    ending = 1;
+    pthread_join(thread, NULL);
+    unlink(pipe_name);
+    *end = 0;
+    rmdir(pipe_name);
+    printf("wrong: %d\n", wrong);
+    return 0;
+}
