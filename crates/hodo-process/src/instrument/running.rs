@@ -285,16 +285,19 @@ fn library_place(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
 /// The same above the libraries, where the kernel maps nothing, but the first stack grows down to: for programs whose own memory is
 /// all that is in reach below.
 fn place_above(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
-    const STACK: u64 = 512 << 20;
+    const ROOM: u64 = 512 << 20;
     const ALIGN: u64 = 64 << 10;
-    let within = base.saturating_add(REACH);
+    let stack = maps.iter().find(|m| m.path.as_os_str() == "[stack]")?;
+    let end = stack.start.saturating_sub(ROOM);
+    let within = base.saturating_add(REACH).min(end);
     let starts = (maps.iter().map(|m| m.end.next_multiple_of(ALIGN))).filter(|&at| at > base);
     [LIBRARY_ISLAND, 128 << 20, 32 << 20]
         .into_iter()
         .find_map(|size| {
             let is_free = |&at: &u64| {
-                let end = at.saturating_add(size + STACK);
-                at + size <= within && maps::find_gap(maps, at..end, size + STACK).is_some()
+                at.checked_add(size).is_some_and(|end| {
+                    end <= within && maps::find_gap(maps, at..end, size).is_some()
+                })
             };
             starts.clone().find(is_free).map(|place| (place, size))
         })
@@ -461,5 +464,48 @@ impl Prepared {
             space.r_brk = Some(at);
         }
         space.keys.hold(memory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory there.
+    fn mapped(range: std::ops::Range<u64>, name: &str) -> Mapping {
+        Mapping {
+            start: range.start,
+            end: range.end,
+            writable: true,
+            executable: false,
+            offset: 0,
+            inode: 0,
+            path: PathBuf::from(name),
+        }
+    }
+
+    #[test]
+    fn the_island_of_libraries_is_below_them_or_else_above() {
+        const LIBRARIES: u64 = 0x7f12_3400_0000;
+        const END: u64 = LIBRARIES + (16 << 20);
+        // So many bytes of the program's own memory below the libraries, and a stack so far above their end.
+        let place = |below: u64, stack: u64| {
+            let stack = END + stack;
+            let maps = [
+                mapped(LIBRARIES - below..LIBRARIES, ""),
+                mapped(LIBRARIES..END, "/lib/libc.so.6"),
+                mapped(stack..stack + (1 << 20), "[stack]"),
+                mapped(0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000, "[vsyscall]"),
+            ];
+            library_place(&maps, LIBRARIES)
+        };
+        let (start, size) = place(1 << 20, 8 << 30).unwrap();
+        assert_eq!(size, LIBRARY_ISLAND);
+        assert!(start + size <= LIBRARIES - LIBRARY_ROOM, "{start:#x}");
+        assert!(LIBRARIES - start <= REACH, "{start:#x}");
+        assert_eq!(place(5 << 30, 8 << 30), Some((END, LIBRARY_ISLAND)));
+        // The stack may grow.
+        assert_eq!(place(5 << 30, 700 << 20), Some((END, 128 << 20)));
+        assert_eq!(place(5 << 30, 100 << 20), None);
     }
 }
