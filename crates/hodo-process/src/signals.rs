@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use anyhow::{Result, bail};
+
 /// Signals that are handed on to the program, which then ends or not as it would have.
 const FORWARDED: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 /// What is sent to a process group (by a shell's `kill %1`, by a terminal that hangs up) reaches the program without help,
@@ -141,19 +143,16 @@ pub struct Interrupts {
     deadline: Option<Instant>,
 }
 
-/// The signals that mean the end of a recording, and those that tell of stops and of what is asked for.
+/// The signals that mean the end of a recording.
+const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// These, and those that tell of stops and of what is asked for.
 fn ending() -> libc::sigset_t {
     // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill, and the others add to it.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        for signal in [
-            libc::SIGINT,
-            libc::SIGTERM,
-            libc::SIGHUP,
-            libc::SIGCHLD,
-            libc::SIGURG,
-        ] {
+        for signal in ENDING.into_iter().chain([libc::SIGCHLD, libc::SIGURG]) {
             libc::sigaddset(&raw mut set, signal);
         }
         set
@@ -203,6 +202,25 @@ impl Interrupts {
             _ => true,
         }
     }
+}
+
+/// For work that takes long before an attached process is recorded: goes on unless a signal waits that means the end.
+///
+/// # Errors
+/// Such a signal has come.
+pub fn go_on() -> Result<()> {
+    // SAFETY: all-zero is a valid sigset_t, which the call fills.
+    let waiting = unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigpending(&raw mut set);
+        set
+    };
+    // SAFETY: the set is initialized, and the numbers are signals'.
+    let has = |&signal: &i32| unsafe { libc::sigismember(&raw const waiting, signal) == 1 };
+    if ENDING.iter().any(has) {
+        bail!("interrupted before anything was recorded");
+    }
+    Ok(())
 }
 
 impl Drop for Interrupts {

@@ -11,18 +11,15 @@ fn attach(pid: &str) -> Output {
     Command::new("timeout")
         .args(["-s", "KILL", "300"])
         .arg(hodo())
-        .args([
-            "probe",
-            "--for",
-            "0.1",
-            "-p",
-            pid,
-            "-e",
-            "p:x libc.so.6:read count",
-        ])
+        .args(attaching(pid))
         .env("LC_ALL", "C")
         .output()
         .expect("hodo can be run")
+}
+
+fn attaching(pid: &str) -> [&str; 7] {
+    let event = "p:x libc.so.6:read count";
+    ["probe", "--for", "0.1", "-p", pid, "-e", event]
 }
 
 /// It is refused, with a message that has these pieces.
@@ -183,6 +180,30 @@ fn a_process_that_ends_meanwhile() {
         refused(&output, &pieces);
     }
     assert!(ended > 3, "{ended}");
+}
+
+/// A signal that comes while hodo plans, here at the very begin, is not kept until hodo has attached.
+#[test]
+fn a_signal_before_anything_is_recorded() {
+    let sleeper = Sleeper::sleeping();
+    let mut command = Command::new(hodo());
+    command.args(attaching(&sleeper.pid()));
+    let interrupted = || {
+        // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill; the calls may be made between fork and exec. A blocked signal
+        // waits across exec.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGTERM);
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            libc::raise(libc::SIGTERM);
+        }
+        Ok(())
+    };
+    // SAFETY: what is done there may be done.
+    unsafe { command.pre_exec(interrupted) };
+    let output = command.output().expect("hodo can be run");
+    refused(&output, &["interrupted before anything was recorded"]);
 }
 
 #[test]

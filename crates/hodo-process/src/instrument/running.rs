@@ -21,6 +21,7 @@ use crate::machine::BREAKPOINT;
 use crate::maps::{self, Mapping};
 use crate::modules::{Image, Module, Version};
 use crate::remote::{self, Memory, Syscalls};
+use crate::signals::go_on;
 use crate::spots::Spots;
 
 /// What is found out about a process before it is stopped.
@@ -199,10 +200,12 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         });
         Ok(patches)
     };
+    go_on()?;
     add(&module.image, bias, Some(module), 0, &mut space, context)?;
     let own = extent(module, bias);
     let mut seen = HashSet::new();
     for mapping in code.iter().filter(|m| !own.contains(&m.start)) {
+        go_on()?;
         if linker.is_none() {
             continue;
         }

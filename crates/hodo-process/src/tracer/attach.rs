@@ -16,7 +16,7 @@ use crate::instrument::{self, Prepared, Wanted, Work};
 use crate::machine;
 use crate::maps;
 use crate::remote::{self, Memory, Syscalls};
-use crate::signals::Interrupts;
+use crate::signals::{Interrupts, go_on};
 use crate::stops::{self, Stops};
 
 /// How often it is tried again when the process has changed between the plan and the stop, or is in the wrong place.
@@ -81,6 +81,7 @@ impl Tracer<'_> {
             let mut work = self.work();
             let wanted = Wanted::new(pid, &mut work)?;
             let prepared = instrument::prepare(wanted, &mut work)?;
+            go_on()?;
             match self.try_attach(prepared)? {
                 Tried::Attached(time) => return Ok(time),
                 Tried::NotYet(why) => reason = why,
