@@ -22,6 +22,12 @@ const ALONE: Duration = Duration::from_secs(1);
 /// and for so long they run then at first, until they are stopped again.
 const TOGETHER: Duration = Duration::from_millis(50);
 
+/// Says who is waited for.
+pub(super) fn tell_late<'a>(tids: impl Iterator<Item = &'a i32>) {
+    let late: Vec<i32> = tids.copied().collect();
+    eprintln!("hodo: waiting for threads that do not stop: {late:?}");
+}
+
 impl Tracer<'_> {
     /// Stops these threads, and those that they make meanwhile.
     pub(super) fn stop(&mut self, wanted: &BTreeSet<i32>) -> Result<Stopped> {
@@ -79,12 +85,7 @@ impl Tracer<'_> {
                 continue;
             }
             if begun.elapsed() > PATIENCE {
-                let late: Vec<i32> = wanted
-                    .iter()
-                    .filter(|tid| !stopped.contains_key(tid))
-                    .copied()
-                    .collect();
-                eprintln!("hodo: waiting for threads that do not stop: {late:?}");
+                tell_late(wanted.iter().filter(|tid| !stopped.contains_key(tid)));
                 begun = Instant::now();
             }
             let mut status = 0;

@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 use std::iter::once;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::super::stopping::after;
+use super::super::stopping::{after, tell_late};
 use super::super::{SharedSpace, Tracer};
-use super::Stopped;
+use super::{PATIENCE, Stopped};
 use crate::frames;
 use crate::instrument::{self, Space};
 use crate::maps::{self, Mapping};
@@ -99,9 +99,14 @@ impl Tracer<'_> {
         time: Duration,
     ) -> Result<bool> {
         let mut all = self.run_within(own, stopped, after(time), Some(HELD))?;
+        let mut begun = Instant::now();
         while !all && !self.threads.keys().any(|&tid| self.is_awaited(tid)) {
             let tids = self.threads.keys().copied();
-            let rest = tids.filter(|tid| !stopped.contains_key(tid)).collect();
+            let rest: BTreeSet<i32> = tids.filter(|tid| !stopped.contains_key(tid)).collect();
+            if begun.elapsed() > PATIENCE {
+                tell_late(rest.iter());
+                begun = Instant::now();
+            }
             let (mut more, rest) = self.stop_within(&rest, Some(HELD))?;
             stopped.append(&mut more);
             all = rest;
