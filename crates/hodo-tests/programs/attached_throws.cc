@@ -1,42 +1,14 @@
 // Threads that do nothing but throw, some of them interrupted by handlers with stacks of their own, until the input ends.
-#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <stdexcept>
 #include <sys/syscall.h>
 #include <thread>
 #include <time.h>
 #include <unistd.h>
 
-static std::atomic<bool> ending;
-static std::atomic<long> wrong;
-
-struct Guard {
-    long &count;
-    ~Guard() { count++; }
-};
-
-__attribute__((noipa)) long thrower(long n, long &cleaned) {
-    Guard guard{cleaned};
-    if (n == 0)
-        throw std::runtime_error("zero");
-    return thrower(n - 1, cleaned) + 1;
-}
-
-static void throws() {
-    for (long n = 0; !ending; n++) {
-        long cleaned = 0;
-        try {
-            thrower(n % 8, cleaned);
-            wrong++;
-        } catch (const std::runtime_error &) {
-            if (cleaned != n % 8 + 1)
-                wrong++;
-        }
-    }
-}
+#include "throws.h"
 
 static void on_signal(int) {
     int saved = errno;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::Stdio;
+use std::path::Path;
 use std::time::Instant;
 
 use hodo_tests::probing::path;
@@ -39,6 +39,18 @@ fn rounds(program: &str, count: u32, time: &str, options: &[&str]) {
     fs::remove_dir_all(place).expect("the trace can be removed");
 }
 
+/// Records a program, which gets a byte of input meanwhile.
+fn gets_a_byte(target: &mut Target, program: &Path, options: &[&str]) {
+    let mut hodo = command(target, &[&["record"], options].concat())
+        .spawn()
+        .expect("hodo can be run");
+    target.is_changed(program);
+    let input = target.input.as_mut().expect("a pipe");
+    input.write_all(b"x").expect("a byte");
+    assert!(hodo.wait().expect("its end").success());
+    is_left(target);
+}
+
 #[test]
 fn threads_that_wait_for_children_of_vfork() {
     rounds("attached_spawns.c", 6, "0.1", &["-D", "1"]);
@@ -60,14 +72,7 @@ fn a_child_of_vfork_waits_for_another_thread_of_its_maker() {
     let mut target = Target::start(&program);
     let place = scratch("a_child_of_vfork_waits_for_another_thread_of_its_maker");
     let data = place.join("data");
-    let mut hodo = command(&target, &["record", "--for", "0.5", "-d", path(&data)])
-        .spawn()
-        .expect("hodo can be run");
-    target.is_changed(&program);
-    let input = target.input.as_mut().expect("a pipe");
-    input.write_all(b"x").expect("a byte");
-    assert!(hodo.wait().expect("its end").success());
-    is_left(&target);
+    gets_a_byte(&mut target, &program, &["--for", "0.5", "-d", path(&data)]);
     target.ends("wrong: 0\n");
     fs::remove_dir_all(place).expect("the trace can be removed");
 }
@@ -98,18 +103,8 @@ fn the_first_thread_ends_before_the_others() {
     let mut target = Target::start(&program);
     let place = scratch("the_first_thread_ends_before_the_others");
     let data = place.join("data");
-    let mut hodo = command(
-        &target,
-        &["record", "--for", "1", "-D", "1", "-d", path(&data)],
-    )
-    .stderr(Stdio::piped())
-    .spawn()
-    .expect("hodo can be run");
-    target.is_changed(&program);
-    let input = target.input.as_mut().expect("a pipe");
-    input.write_all(b"x").expect("a byte");
-    assert!(hodo.wait().expect("its end").success());
-    is_left(&target);
+    let options = ["--for", "1", "-D", "1", "-d", path(&data)];
+    gets_a_byte(&mut target, &program, &options);
     let again = command(&target, &["record", "-d", path(&data)]).output();
     let again = again.expect("hodo can be run");
     let said = String::from_utf8_lossy(&again.stderr);
