@@ -51,8 +51,9 @@ failed=()
 group() {
     local what="$1"
     shift
-    echo "$what"
+    local begun=$SECONDS
     "$@" || failed+=("$what")
+    echo "$what: $((SECONDS - begun)) s"
 }
 
 not_run() {
@@ -126,19 +127,18 @@ run() {
         group "$arch, system calls and registers" \
             "${test[@]}" -p hodo-agent -p hodo-probe --test riscv64_syscalls --test riscv64 -- "$@"
         group "$arch, mcount" "${test[@]}" -p hodo-mcount -- "$@"
-        # What is not optimized at all takes ten times as long there.
-        group "$arch, plans" "${test[@]}" --profile emulated -p hodo-plan --lib "${planned[@]/#/--test=}" -- "$@"
-        group "$arch, stubs" "${test[@]}" --profile emulated -p hodo-patch --lib --test stubs -- "${words[@]}"
+        group "$arch, plans" "${test[@]}" -p hodo-plan --lib "${planned[@]/#/--test=}" -- "$@"
+        group "$arch, stubs" "${test[@]}" -p hodo-patch --lib --test stubs -- "${words[@]}"
         # Larger programs have no free memory within reach of one jump.
-        group "$arch, probes in one's own process" "${emulated_test[@]}" --profile emulated -p hodo-probe \
+        group "$arch, probes in one's own process" "${emulated_test[@]}" -p hodo-probe \
             --lib --test engine --test riscv64_differential --test beside_keys --test definitions --test properties -- "${words[@]}"
         group "$arch, probes of C programs" "${emulated_test[@]}" -p hodo-probe-capi --test c -- "$@"
         if [ $# = 0 ]; then
             # The emulator's usual processor does not have these.
             group "$arch, stubs and vector registers" \
-                env QEMU_CPU=rv64,v=true "${emulated_test[@]}" --profile emulated -p hodo-patch --test stubs -- vectors
+                env QEMU_CPU=rv64,v=true "${emulated_test[@]}" -p hodo-patch --test stubs -- vectors
             group "$arch, probes and vector registers" \
-                env QEMU_CPU=rv64,v=true "${emulated_test[@]}" --profile emulated -p hodo-probe --test engine -- vectors
+                env QEMU_CPU=rv64,v=true "${emulated_test[@]}" -p hodo-probe --test engine -- vectors
         fi
         group "$arch, crates" "${test[@]}" "${emulated[@]/#/-p}" --lib --tests -- "$@"
         local line
@@ -188,9 +188,8 @@ machine() {
 
 # Runs whole-program tests in the machine that has been started, for `machine`, whose names these are.
 whole() {
-    # What is not optimized at all is several times as slow there, which takes longer than to optimize it a little.
-    group "riscv64, hodo is built" cargo build --quiet --target "$triple" --profile emulated -p hodo
-    local built="$target/$triple/emulated/hodo"
+    group "riscv64, hodo is built" cargo build --quiet --target "$triple" -p hodo
+    local built="$target/$triple/debug/hodo"
     local tests=() names=() line words tool tools=target/riscv64-linux/tools
     # Compilers are slow there: the programs are built here.
     mkdir -p "$tools"
@@ -199,7 +198,7 @@ whole() {
     done
     for line in "${whole_programs[@]}"; do
         read -ra words <<<"$line"
-        tests=(--quiet --target "$triple" --profile emulated -p hodo-tests --test "${words[0]}")
+        tests=(--quiet --target "$triple" -p hodo-tests --test "${words[0]}")
         names=("${words[@]:1}")
         [ ${#names[@]} = 0 ] || names+=(--exact)
         tell_skipped "riscv64, in a real Linux" "$triple"
