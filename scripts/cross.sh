@@ -2,6 +2,7 @@
 # Runs tests for RISC-V and AArch64 under qemu's user mode emulator: those of static keys (hodo-keys) and of what they stand on (hodo-text),
 # for RISC-V also those of all other crates that can run there; then those that need a real kernel for RISC-V in qemu's system emulator, by
 # scripts/riscv64-linux.sh. Installs what is missing, where it may; what cannot be had is told, with the reason, and is no failure.
+# Where rustup cannot add a target, or HODO_RUST=debian is set, Rust is Debian's (scripts/debian-rust.sh).
 #
 #   scripts/cross.sh                      both
 #   scripts/cross.sh riscv64 [WORD…]      one of them, or only tests with one of these words in their names
@@ -88,10 +89,16 @@ prepare() {
         command -v "$gnu-g++" >/dev/null || install_packages "g++-$gnu" || not_run riscv64 "programs in C++: the package g++-$gnu cannot be installed"
         command -v clang >/dev/null || install_packages clang || true
     fi
-    if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ] &&
-        ! timeout 120 rustup target add "$triple" >/dev/null 2>&1; then
-        not_run "$arch" "rustup cannot add the target $triple"
-        return 1
+    unset RUSTC
+    if [ "${HODO_RUST:-}" = debian ] ||
+        { [ ! -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ] && ! timeout 120 rustup target add "$triple" >/dev/null 2>&1; }; then
+        local why="$target/debian-rust.why"
+        mkdir -p "$target"
+        if ! RUSTC="$(scripts/debian-rust.sh "$arch" 2>"$why")"; then
+            not_run "$arch" "rustup cannot add the target $triple; $(tail -n 1 "$why")"
+            return 1
+        fi
+        export RUSTC
     fi
     local file
     files=()
@@ -115,7 +122,11 @@ run() {
     # What an emulator has of its own is tested by a run of its own.
     local words=("$@")
     [ $# -gt 0 ] || words=(--skip vectors)
-    [ $# -gt 0 ] || ! cargo clippy --version >/dev/null 2>&1 || group "$arch, lints" lint "$arch" "$triple"
+    if [ -n "${RUSTC:-}" ]; then
+        [ $# -gt 0 ] || not_run "$arch" "lints: Debian's Rust has none"
+    elif [ $# = 0 ] && cargo clippy --version >/dev/null 2>&1; then
+        group "$arch, lints" lint "$arch" "$triple"
+    fi
     rm -f "$target/$triple/tmp/skipped.txt"
     group "$arch, static keys" \
         "${emulated_test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"

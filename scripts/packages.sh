@@ -12,3 +12,54 @@ install_packages() {
     "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
         { "${apt[@]}" update -qq && "${apt[@]}" install -y -qq --no-install-recommends "$@"; } >/dev/null
 }
+
+# Packages of another release or for other machines, which are only unpacked, in the directory `cache`: `suite` is the release, `machines` are
+# the names that Debian has for these; the first is for whom dependencies are looked up. What fails leaves the reason in `why`.
+
+# apt-get for these: it knows nothing of this machine and changes nothing there.
+private_apt() {
+    APT_CONFIG="$cache/apt/apt.conf" "$@" 2>>"$cache/apt/log"
+}
+
+prepare_apt() {
+    local mirror="${HODO_DEBIAN_MIRROR:-}" machine quoted=""
+    [ -n "$mirror" ] || mirror="$(apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | grep -m1 '/debian/\?$' || true)"
+    mkdir -p "$cache"/apt/{apt.conf.d,preferences.d,state/lists/partial,cache/archives/partial}
+    : >"$cache/apt/state/status"
+    for machine in $machines; do
+        quoted+="\"$machine\"; "
+    done
+    echo "deb [arch=${machines// /,} signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} $suite main" \
+        >"$cache/apt/sources.list"
+    cat >"$cache/apt/apt.conf" <<END
+APT { Architecture "${machines%% *}"; Architectures { $quoted}; Sandbox::User "root"; };
+Dir::Etc "$cache/apt";
+Dir::Etc::SourceList "$cache/apt/sources.list";
+Dir::Etc::SourceParts "-";
+Dir::Etc::Parts "$cache/apt/apt.conf.d";
+Dir::State "$cache/apt/state";
+Dir::State::status "$cache/apt/state/status";
+Dir::Cache "$cache/apt/cache";
+Acquire::Languages "none";
+Acquire::Retries "2";
+END
+    private_apt timeout 300 apt-get update -qq || { why="$suite for $machines cannot be fetched from ${mirror:-deb.debian.org}"; return 1; }
+}
+
+# Unpacks packages and, unless they are told to be alone, those they depend on, into a directory.
+unpack() {
+    local into="$1" deb
+    shift
+    rm -rf "$cache/apt/cache/archives"
+    mkdir -p "$cache/apt/cache/archives/partial" "$into"
+    if [ "$1" = --alone ]; then
+        shift
+        (cd "$cache/apt/cache/archives" && private_apt timeout 900 apt-get download -qq "$@")
+    else
+        private_apt timeout 900 apt-get install -y -qq --no-install-recommends --download-only "$@"
+    fi >/dev/null || { why="the packages $* cannot be fetched"; return 1; }
+    for deb in "$cache"/apt/cache/archives/*.deb; do
+        dpkg-deb -x "$deb" "$into"
+    done
+    rm -rf "$cache/apt/cache/archives"
+}

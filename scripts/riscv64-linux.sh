@@ -29,6 +29,7 @@ cache="${HODO_VM_CACHE:-${CARGO_TARGET_DIR:-$tree/target}/riscv64-linux}"
 machine="${HODO_VM_DIR:-$cache/vm}"
 limit="${HODO_VM_TIMEOUT:-600}"
 suite=trixie
+machines=riscv64
 # Programs to be traced, and what the tests use. What these need comes along.
 programs=(base-files bash binutils coreutils debianutils findutils gawk gcc-14 g++-14 git grep gzip libc-bin libc6
     libc6-dev lua5.4 mount openssl perl procps python3 redis-server redis-tools sed sqlite3 strace tar util-linux)
@@ -51,51 +52,6 @@ need_tools() {
     [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
     [ -e /usr/share/qemu/opensbi-riscv64-generic-fw_dynamic.bin ] || missing+=(qemu-system-data)
     [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}" || { why="the packages ${missing[*]} cannot be installed"; return 1; }
-}
-
-# apt-get for RISC-V, which knows nothing of this machine and changes nothing there.
-private_apt() {
-    APT_CONFIG="$cache/apt/apt.conf" "$@" 2>>"$cache/apt/log"
-}
-
-prepare_apt() {
-    local mirror="${HODO_DEBIAN_MIRROR:-}"
-    [ -n "$mirror" ] || mirror="$(apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | grep -m1 '/debian/\?$' || true)"
-    mkdir -p "$cache"/apt/{apt.conf.d,preferences.d,state/lists/partial,cache/archives/partial}
-    : >"$cache/apt/state/status"
-    echo "deb [arch=riscv64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} $suite main" \
-        >"$cache/apt/sources.list"
-    cat >"$cache/apt/apt.conf" <<END
-APT { Architecture "riscv64"; Architectures { "riscv64"; }; Sandbox::User "root"; };
-Dir::Etc "$cache/apt";
-Dir::Etc::SourceList "$cache/apt/sources.list";
-Dir::Etc::SourceParts "-";
-Dir::Etc::Parts "$cache/apt/apt.conf.d";
-Dir::State "$cache/apt/state";
-Dir::State::status "$cache/apt/state/status";
-Dir::Cache "$cache/apt/cache";
-Acquire::Languages "none";
-Acquire::Retries "2";
-END
-    private_apt timeout 300 apt-get update -qq || { why="$suite for riscv64 cannot be fetched from ${mirror:-deb.debian.org}"; return 1; }
-}
-
-# Unpacks packages and, unless they are told to be alone, those they depend on, into a directory.
-unpack() {
-    local into="$1" deb debs=()
-    shift
-    rm -rf "$cache/apt/cache/archives"
-    mkdir -p "$cache/apt/cache/archives/partial" "$into"
-    if [ "$1" = --alone ]; then
-        shift
-        (cd "$cache/apt/cache/archives" && private_apt timeout 900 apt-get download -qq "$@")
-    else
-        private_apt timeout 900 apt-get install -y -qq --no-install-recommends --download-only "$@"
-    fi >/dev/null || { why="the packages $* for riscv64 cannot be fetched"; return 1; }
-    for deb in "$cache"/apt/cache/archives/*.deb; do
-        dpkg-deb -x "$deb" "$into"
-    done
-    rm -rf "$cache/apt/cache/archives"
 }
 
 # Prints the module's file and, before it, those of the modules that it needs.

@@ -251,7 +251,10 @@ pub fn build_with(compiler: &str, files: &[&str], flags: &[&str]) -> PathBuf {
     static BUILDS: AtomicU32 = AtomicU32::new(0);
     let build = BUILDS.fetch_add(1, Ordering::Relaxed);
     let unfinished = result.with_extension(format!("{}-{build}", std::process::id()));
-    let mut command = Command::new(compiler);
+    // The one that cargo runs.
+    let program = Some(compiler).filter(|&name| name == "rustc");
+    let program = program.and_then(|_| std::env::var_os("RUSTC"));
+    let mut command = Command::new(program.unwrap_or_else(|| compiler.into()));
     command.stdin(Stdio::null()).current_dir(sources());
     if only_builds() {
         command.args(for_machine);

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Debian's Rust compiler with the standard library for another machine, for where rustup cannot add a target. Fetches it (some 200 MB) and
+# prints the path of the compiler, which is to be RUSTC: it runs here whatever release of Debian this is, since it brings its own C library.
+# cargo and everything else stay what they are. What hinders it is said on standard error, with exit status 1.
+#
+#   scripts/debian-rust.sh riscv64|aarch64
+#
+#   HODO_DEBIAN_MIRROR=…  the one that apt has here, else deb.debian.org
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/packages.sh
+cache="${CARGO_TARGET_DIR:-$PWD/target}/debian-rust"
+suite=trixie
+
+fail() {
+    echo "debian-rust: $*" >&2
+    exit 1
+}
+
+case "${1:-}" in
+riscv64) machine=riscv64 ;;
+aarch64) machine=arm64 ;;
+*) fail "riscv64 or aarch64, not '${1:-}'" ;;
+esac
+if ! command -v dpkg-deb || ! command -v apt-get; then
+    fail "this is no Debian"
+fi >/dev/null
+[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || install_packages debian-archive-keyring || fail "the package debian-archive-keyring cannot be installed"
+machines="$(dpkg --print-architecture) riscv64 arm64"
+root="$cache/root"
+if [ ! -x "$cache/rustc" ]; then
+    rm -rf "$root"
+    prepare_apt || fail "$why"
+    unpack "$root" rustc-web || fail "$why"
+    linker="$(find "$root"/usr/lib* -name 'ld-linux-*.so.*' | head -n1)"
+    libraries="$(dirname "$(find "$root/usr/lib" -name 'librustc_driver*.so' | head -n1)")"
+    cat >"$cache/rustc.new" <<END
+#!/bin/sh
+exec "$linker" --library-path "$libraries" "$root/usr/bin/rustc" --sysroot "$root/usr" "\$@"
+END
+    chmod +x "$cache/rustc.new"
+    "$cache/rustc.new" --version >/dev/null || fail "Debian's compiler does not run here"
+    mv "$cache/rustc.new" "$cache/rustc"
+fi
+if [ ! -d "$root/usr/lib/rustlib/${1/riscv64/riscv64gc}-unknown-linux-gnu/lib" ]; then
+    # It is the same for all machines that it runs on.
+    unpack "$root" --alone "libstd-rust-web-dev:$machine" || fail "$why"
+fi
+echo "$cache/rustc"
