@@ -1,6 +1,6 @@
 //! Stopping all threads of a process that runs, and letting them go on as if nothing had been.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -10,7 +10,22 @@ use crate::maps::Mapping;
 use crate::remote::{self, Memory, Regs};
 
 /// How long a thread may take to stop.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
+/// For so long the others are stopped while it does not,
+const ALONE: Duration = Duration::from_millis(200);
+/// and for so long they run then at first.
+const TOGETHER: Duration = Duration::from_millis(50);
+
+/// What came of waiting for a thread to stop.
+enum Waited {
+    /// `group`: the process is stopped as a whole.
+    Stopped {
+        group: bool,
+    },
+    Ended,
+    /// It has not stopped yet.
+    Late,
+}
 
 /// Threads of one process that are stopped.
 #[derive(Debug)]
@@ -56,12 +71,12 @@ impl Stops {
                 .into_iter()
                 .filter(|tid| !self.stopped.contains_key(tid))
                 .collect();
-            let mut seized = Vec::new();
+            let mut seized = VecDeque::new();
             for tid in new {
                 match remote::seize(tid, self.options) {
                     Ok(()) => {
                         remote::interrupt(tid)?;
-                        seized.push(tid);
+                        seized.push_back(tid);
                     }
                     // It has ended, or is about to; the first thread stays to be seen until all have.
                     Err(_) if is_ending(tid) => {}
@@ -75,11 +90,7 @@ impl Stops {
             if seized.is_empty() {
                 break;
             }
-            while let Some(tid) = seized.pop() {
-                if let Some(group) = self.wait(tid, &mut seized)? {
-                    self.stopped.insert(tid, group);
-                }
-            }
+            self.wait_for_all(seized)?;
         }
         if self.stopped.is_empty() {
             bail!("process {} has ended", self.pid);
@@ -90,27 +101,77 @@ impl Stops {
         Ok(())
     }
 
-    /// Waits until an interrupted thread stops for that reason. Threads that it made are added to `more`. `None`: it has ended.
-    fn wait(&self, tid: i32, more: &mut Vec<i32>) -> Result<Option<bool>> {
+    /// Waits until interrupted threads stop, and those that they make meanwhile.
+    fn wait_for_all(&mut self, mut seized: VecDeque<i32>) -> Result<()> {
+        let begun = Instant::now();
+        let mut together = TOGETHER;
+        // So many at the end do not stop.
+        let mut late = 0;
+        while let Some(tid) = seized.pop_front() {
+            match self.wait(tid, &mut seized)? {
+                Waited::Stopped { group } => {
+                    self.stopped.insert(tid, group);
+                    late = 0;
+                }
+                Waited::Ended => late = 0,
+                Waited::Late => {
+                    seized.push_back(tid);
+                    late += 1;
+                }
+            }
+            if late > 0 && late == seized.len() {
+                if begun.elapsed() > PATIENCE {
+                    bail!(
+                        "thread {tid} of process {} does not stop: it is in state {} in the kernel",
+                        self.pid,
+                        remote::status(tid, "State:").unwrap_or_default()
+                    );
+                }
+                self.let_on(&mut seized, together);
+                together = (together * 2).min(2 * ALONE);
+                late = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets stopped threads run for some time, for those that do not stop wait for them, perhaps: what a child of vfork does before it
+    /// executes a program may. They are interrupted then, and waited for before others.
+    fn let_on(&mut self, seized: &mut VecDeque<i32>, time: Duration) {
+        for (&tid, &group) in &self.stopped {
+            if !group {
+                let _ = restart_call(tid);
+            }
+        }
+        self.resume();
+        std::thread::sleep(time);
+        for tid in std::mem::take(&mut self.stopped).into_keys() {
+            // It may have ended, which is told to who waits for it.
+            let _ = remote::interrupt(tid);
+            seized.push_front(tid);
+        }
+    }
+
+    /// Waits until an interrupted thread stops for that reason. Threads that it made are added to `more`.
+    fn wait(&self, tid: i32, more: &mut VecDeque<i32>) -> Result<Waited> {
         loop {
-            let Some(status) = wait_for(tid, PATIENCE)? else {
-                bail!(
-                    "thread {tid} of process {} does not stop: it is in state {} in the kernel",
-                    self.pid,
-                    remote::status(tid, "State:").unwrap_or_default()
-                );
+            let Some(status) = wait_for(tid, ALONE)? else {
+                return Ok(Waited::Late);
             };
             if !libc::WIFSTOPPED(status) {
-                return Ok(None);
+                return Ok(Waited::Ended);
             }
             let signal = libc::WSTOPSIG(status);
             let mut deliver = 0;
             match status >> 16 {
-                libc::PTRACE_EVENT_STOP => return Ok(Some(signal != libc::SIGTRAP)),
+                libc::PTRACE_EVENT_STOP => {
+                    let group = signal != libc::SIGTRAP;
+                    return Ok(Waited::Stopped { group });
+                }
                 libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
                     let child = i32::try_from(remote::event_message(tid)?)?;
                     if process_of(child) == Some(self.pid) {
-                        more.push(child);
+                        more.push_back(child);
                     } else if wait_for(child, PATIENCE)?
                         .is_some_and(|status| libc::WIFSTOPPED(status))
                     {

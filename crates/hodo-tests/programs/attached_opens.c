@@ -1,4 +1,5 @@
-// For each byte of the input, a child of posix_spawn that waits for another thread of its maker before it executes a program.
+// For each byte of the input, a child of posix_spawn that waits for another thread of its maker before it executes a program, for so
+// many milliseconds.
 #include <fcntl.h>
 #include <pthread.h>
 #include <spawn.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 static volatile int ending, spawning, wrong;
+static int pauses;
 static char pipe_name[] = "/tmp/attached_opens-XXXXXX/pipe";
 
 __attribute__((noipa)) long leaf(long n) { return n * 3; }
@@ -30,7 +32,7 @@ static void spawn(void) {
 
 static void *opens(void *unused) {
     while (!ending) {
-        for (int n = 0; n < 600 && !ending; n++) {
+        for (int n = 0; n < pauses && !ending; n++) {
             if (!spawning)
                 n = 0;
             if (leaf(n) != n * 3)
@@ -45,10 +47,11 @@ static void *opens(void *unused) {
     return NULL;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     pthread_t thread;
     char byte, *end = pipe_name + sizeof "/tmp/attached_opens-XXXXXX" - 1;
     setvbuf(stdout, NULL, _IONBF, 0);
+    pauses = argc > 1 ? atoi(argv[1]) : 0;
     *end = 0;
     if (!mkdtemp(pipe_name))
         return 1;

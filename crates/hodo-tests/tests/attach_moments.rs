@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
 use std::time::Instant;
 
 use hodo_tests::probing::path;
@@ -39,12 +38,12 @@ fn rounds(program: &str, count: u32, time: &str, options: &[&str]) {
     fs::remove_dir_all(place).expect("the trace can be removed");
 }
 
-/// Records a program, which gets a byte of input meanwhile.
-fn gets_a_byte(target: &mut Target, program: &Path, options: &[&str]) {
+/// Records a program, which gets a byte of input when this has come about.
+fn gets_a_byte(target: &mut Target, options: &[&str], when: impl FnOnce(&Target)) {
     let mut hodo = command(target, &[&["record"], options].concat())
         .spawn()
         .expect("hodo can be run");
-    target.is_changed(program);
+    when(target);
     let input = target.input.as_mut().expect("a pipe");
     input.write_all(b"x").expect("a byte");
     assert!(hodo.wait().expect("its end").success());
@@ -69,10 +68,29 @@ fn threads_that_throw_without_pause() {
 #[test]
 fn a_child_of_vfork_waits_for_another_thread_of_its_maker() {
     let program = build("attached_opens.c", Kind::Pie, &[]);
-    let mut target = Target::start(&program);
+    let mut target = Target::start_with(&program, &["600"]);
     let place = scratch("a_child_of_vfork_waits_for_another_thread_of_its_maker");
     let data = place.join("data");
-    gets_a_byte(&mut target, &program, &["--for", "0.5", "-d", path(&data)]);
+    let options = ["--for", "0.5", "-d", path(&data)];
+    gets_a_byte(&mut target, &options, |target| target.is_changed(&program));
+    target.ends("wrong: 0\n");
+    fs::remove_dir_all(place).expect("the trace can be removed");
+}
+
+#[test]
+fn a_child_of_vfork_waits_when_hodo_comes() {
+    let program = build("attached_opens.c", Kind::Pie, &[]);
+    let mut target = Target::start_with(&program, &["1500"]);
+    let place = scratch("a_child_of_vfork_waits_when_hodo_comes");
+    let data = place.join("data");
+    // hodo has looked for such children, and plans.
+    let options = ["--for", "0.1", "-d", path(&data)];
+    gets_a_byte(&mut target, &options, |_| {
+        let begun = Instant::now();
+        while !data.exists() {
+            assert!(begun.elapsed().as_secs() < 60, "hodo has not begun");
+        }
+    });
     target.ends("wrong: 0\n");
     fs::remove_dir_all(place).expect("the trace can be removed");
 }
@@ -104,7 +122,7 @@ fn the_first_thread_ends_before_the_others() {
     let place = scratch("the_first_thread_ends_before_the_others");
     let data = place.join("data");
     let options = ["--for", "1", "-D", "1", "-d", path(&data)];
-    gets_a_byte(&mut target, &program, &options);
+    gets_a_byte(&mut target, &options, |target| target.is_changed(&program));
     let again = command(&target, &["record", "-d", path(&data)]).output();
     let again = again.expect("hodo can be run");
     let said = String::from_utf8_lossy(&again.stderr);
