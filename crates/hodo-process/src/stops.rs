@@ -1,6 +1,6 @@
 //! Stopping all threads of a process that runs, and letting them go on as if nothing had been.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -16,17 +16,6 @@ const ALONE: Duration = Duration::from_millis(200);
 /// and for so long they run then at first.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// What came of waiting for a thread to stop.
-enum Waited {
-    /// `group`: the process is stopped as a whole.
-    Stopped {
-        group: bool,
-    },
-    Ended,
-    /// It has not stopped yet.
-    Late,
-}
-
 /// Threads of one process that are stopped.
 #[derive(Debug)]
 pub struct Stops {
@@ -34,6 +23,8 @@ pub struct Stops {
     options: i32,
     /// By thread: whether the process is stopped as a whole (SIGSTOP).
     stopped: BTreeMap<i32, bool>,
+    /// Those that have been asked to stop, and have not yet.
+    asked: BTreeSet<i32>,
 }
 
 impl Stops {
@@ -43,6 +34,7 @@ impl Stops {
             pid,
             options,
             stopped: BTreeMap::new(),
+            asked: BTreeSet::new(),
         }
     }
 
@@ -71,12 +63,11 @@ impl Stops {
                 .into_iter()
                 .filter(|tid| !self.stopped.contains_key(tid))
                 .collect();
-            let mut seized = VecDeque::new();
             for tid in new {
                 match remote::seize(tid, self.options) {
                     Ok(()) => {
+                        self.asked.insert(tid);
                         remote::interrupt(tid)?;
-                        seized.push_back(tid);
                     }
                     // It has ended, or is about to; the first thread stays to be seen until all have.
                     Err(_) if is_ending(tid) => {}
@@ -87,10 +78,10 @@ impl Stops {
                     }
                 }
             }
-            if seized.is_empty() {
+            if self.asked.is_empty() {
                 break;
             }
-            self.wait_for_all(seized)?;
+            self.wait_for_all()?;
         }
         if self.stopped.is_empty() {
             bail!("process {} has ended", self.pid);
@@ -101,77 +92,92 @@ impl Stops {
         Ok(())
     }
 
-    /// Waits until interrupted threads stop, and those that they make meanwhile.
-    fn wait_for_all(&mut self, mut seized: VecDeque<i32>) -> Result<()> {
+    /// Waits until those that were asked stop, and those that they make meanwhile.
+    fn wait_for_all(&mut self) -> Result<()> {
         let begun = Instant::now();
+        let mut last = begun;
         let mut together = TOGETHER;
-        // So many at the end do not stop.
-        let mut late = 0;
-        while let Some(tid) = seized.pop_front() {
-            match self.wait(tid, &mut seized)? {
-                Waited::Stopped { group } => {
-                    self.stopped.insert(tid, group);
-                    late = 0;
+        let mut tries = 0u32;
+        while !self.asked.is_empty() {
+            if self.hear(true)? {
+                last = Instant::now();
+                tries = 0;
+            } else if last.elapsed() < ALONE {
+                pause(&mut tries);
+            } else {
+                // The end of a first thread is told when all have ended.
+                self.asked.retain(|&tid| !is_ending(tid));
+                if let Some(&tid) = self.asked.first() {
+                    if together > TOGETHER && begun.elapsed() > PATIENCE {
+                        bail!(
+                            "thread {tid} of process {} does not stop: it is in state {} in the kernel",
+                            self.pid,
+                            remote::status(tid, "State:").unwrap_or_default()
+                        );
+                    }
+                    self.let_on(together)?;
+                    together = (together * 2).min(2 * ALONE);
+                    last = Instant::now();
                 }
-                Waited::Ended => late = 0,
-                Waited::Late => {
-                    seized.push_back(tid);
-                    late += 1;
-                }
-            }
-            if late > 0 && late == seized.len() {
-                if begun.elapsed() > PATIENCE {
-                    bail!(
-                        "thread {tid} of process {} does not stop: it is in state {} in the kernel",
-                        self.pid,
-                        remote::status(tid, "State:").unwrap_or_default()
-                    );
-                }
-                self.let_on(&mut seized, together);
-                together = (together * 2).min(2 * ALONE);
-                late = 0;
             }
         }
         Ok(())
     }
 
     /// Lets stopped threads run for some time, for those that do not stop wait for them, perhaps: what a child of vfork does before it
-    /// executes a program may. They are interrupted then, and waited for before others.
-    fn let_on(&mut self, seized: &mut VecDeque<i32>, time: Duration) {
-        for (&tid, &group) in &self.stopped {
-            if !group {
-                let _ = restart_call(tid);
+    /// executes a program may. Then they are asked again.
+    fn let_on(&mut self, time: Duration) -> Result<()> {
+        self.restart_calls();
+        self.resume();
+        self.asked
+            .extend(std::mem::take(&mut self.stopped).into_keys());
+        let begun = Instant::now();
+        let mut tries = 0;
+        while begun.elapsed() < time {
+            if !self.hear(false)? {
+                pause(&mut tries);
             }
         }
-        self.resume();
-        std::thread::sleep(time);
-        for tid in std::mem::take(&mut self.stopped).into_keys() {
+        for &tid in &self.asked {
             // It may have ended, which is told to who waits for it.
             let _ = remote::interrupt(tid);
-            seized.push_front(tid);
         }
+        Ok(())
     }
 
-    /// Waits until an interrupted thread stops for that reason. Threads that it made are added to `more`.
-    fn wait(&self, tid: i32, more: &mut VecDeque<i32>) -> Result<Waited> {
-        loop {
-            let Some(status) = wait_for(tid, ALONE)? else {
-                return Ok(Waited::Late);
+    /// Deals with what has come of those that were asked, if they are to `stop`: they do then. Else they run on. Tells whether anything has
+    /// come.
+    fn hear(&mut self, stop: bool) -> Result<bool> {
+        let mut any = false;
+        for tid in self.asked.clone() {
+            let Some(status) = wait_for(tid, Duration::ZERO)? else {
+                continue;
             };
+            any = true;
             if !libc::WIFSTOPPED(status) {
-                return Ok(Waited::Ended);
+                self.asked.remove(&tid);
+                continue;
             }
             let signal = libc::WSTOPSIG(status);
             let mut deliver = 0;
             match status >> 16 {
                 libc::PTRACE_EVENT_STOP => {
                     let group = signal != libc::SIGTRAP;
-                    return Ok(Waited::Stopped { group });
+                    if stop {
+                        self.asked.remove(&tid);
+                        self.stopped.insert(tid, group);
+                        continue;
+                    }
+                    if group {
+                        remote::request(libc::PTRACE_LISTEN, tid, 0, 0)?;
+                        continue;
+                    }
+                    restart_call(tid)?;
                 }
                 libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
                     let child = i32::try_from(remote::event_message(tid)?)?;
                     if process_of(child) == Some(self.pid) {
-                        more.push_back(child);
+                        self.asked.insert(child);
                     } else if wait_for(child, PATIENCE)?
                         .is_some_and(|status| libc::WIFSTOPPED(status))
                     {
@@ -189,8 +195,19 @@ impl Stops {
                 }
                 _ => {}
             }
-            remote::interrupt(tid)?;
+            if stop {
+                remote::interrupt(tid)?;
+            }
             remote::cont(tid, deliver)?;
+        }
+        Ok(any)
+    }
+
+    fn restart_calls(&self) {
+        for (&tid, &group) in &self.stopped {
+            if !group {
+                let _ = restart_call(tid);
+            }
         }
     }
 
@@ -206,8 +223,25 @@ impl Stops {
     }
 
     /// Lets all threads go on, untraced.
-    pub fn detach(&self) {
-        for &tid in self.stopped.keys() {
+    pub fn detach(mut self) {
+        let begun = Instant::now();
+        let mut tries = 0;
+        loop {
+            self.restart_calls();
+            for tid in std::mem::take(&mut self.stopped).into_keys() {
+                let _ = remote::detach(tid);
+            }
+            // Where something is wrong with one, others are about to stop.
+            if self.asked.is_empty() || begun.elapsed() > ALONE {
+                break;
+            }
+            match self.hear(true) {
+                Ok(true) => {}
+                Ok(false) => pause(&mut tries),
+                Err(_) => break,
+            }
+        }
+        for tid in self.asked {
             let _ = remote::detach(tid);
         }
     }
@@ -252,11 +286,16 @@ pub fn wait_for(tid: i32, patience: Duration) -> Result<Option<i32>> {
         if begun.elapsed() > patience {
             return Ok(None);
         }
-        tries += 1;
-        match tries {
-            0..50 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(50)),
-        }
+        pause(&mut tries);
+    }
+}
+
+/// Between two tries: short at first.
+fn pause(tries: &mut u32) {
+    *tries += 1;
+    match tries {
+        0..50 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(50)),
     }
 }
 

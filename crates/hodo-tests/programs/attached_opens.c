@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,8 +48,19 @@ static void *opens(void *unused) {
     return NULL;
 }
 
+// Waits for the end in a call that the kernel does not make again.
+static void *waits(void *file) {
+    struct epoll_event event = {.events = EPOLLIN};
+    int set = epoll_create1(0);
+    epoll_ctl(set, EPOLL_CTL_ADD, *(int *)file, &event);
+    if (epoll_wait(set, &event, 1, -1) != 1)
+        wrong++;
+    return NULL;
+}
+
 int main(int argc, char **argv) {
-    pthread_t thread;
+    pthread_t thread, other;
+    int files[2];
     char byte, *end = pipe_name + sizeof "/tmp/attached_opens-XXXXXX" - 1;
     setvbuf(stdout, NULL, _IONBF, 0);
     pauses = argc > 1 ? atoi(argv[1]) : 0;
@@ -58,12 +70,18 @@ int main(int argc, char **argv) {
     *end = '/';
     if (mkfifo(pipe_name, 0600))
         return 1;
+    if (pipe(files))
+        return 1;
     pthread_create(&thread, NULL, opens, NULL);
+    pthread_create(&other, NULL, waits, files);
     puts("begun");
     while (read(0, &byte, 1) > 0)
         spawn();
     ending = 1;
+    if (write(files[1], &byte, 1) != 1)
+        wrong++;
     pthread_join(thread, NULL);
+    pthread_join(other, NULL);
     unlink(pipe_name);
     *end = 0;
     rmdir(pipe_name);

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
+use std::process::{Output, Stdio};
 use std::time::Instant;
 
 use hodo_tests::probing::path;
@@ -38,12 +40,12 @@ fn rounds(program: &str, count: u32, time: &str, options: &[&str]) {
     fs::remove_dir_all(place).expect("the trace can be removed");
 }
 
-/// Records a program, which gets a byte of input when this has come about.
-fn gets_a_byte(target: &mut Target, options: &[&str], when: impl FnOnce(&Target)) {
+/// Records a program, which gets a byte of input when its code is changed.
+fn gets_a_byte(target: &mut Target, program: &Path, options: &[&str]) {
     let mut hodo = command(target, &[&["record"], options].concat())
         .spawn()
         .expect("hodo can be run");
-    when(target);
+    target.is_changed(program);
     let input = target.input.as_mut().expect("a pipe");
     input.write_all(b"x").expect("a byte");
     assert!(hodo.wait().expect("its end").success());
@@ -72,27 +74,51 @@ fn a_child_of_vfork_waits_for_another_thread_of_its_maker() {
     let place = scratch("a_child_of_vfork_waits_for_another_thread_of_its_maker");
     let data = place.join("data");
     let options = ["--for", "0.5", "-d", path(&data)];
-    gets_a_byte(&mut target, &options, |target| target.is_changed(&program));
+    gets_a_byte(&mut target, &program, &options);
     target.ends("wrong: 0\n");
     fs::remove_dir_all(place).expect("the trace can be removed");
 }
 
+/// Attaches to the program that makes a child when hodo has looked for such children, and plans. The child waits for so many milliseconds.
+fn beside_a_child(name: &str, pauses: &str) -> (Target, Output) {
+    let program = build("attached_opens.c", Kind::Pie, &[]);
+    let mut target = Target::start_with(&program, &[pauses]);
+    let place = scratch(name);
+    let data = place.join("data");
+    let options = ["record", "--for", "0.1", "-d", path(&data)];
+    let hodo = command(&target, &options)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("hodo can be run");
+    let begun = Instant::now();
+    while !data.exists() {
+        assert!(begun.elapsed().as_secs() < 60, "hodo has not begun");
+    }
+    let input = target.input.as_mut().expect("a pipe");
+    input.write_all(b"x").expect("a byte");
+    let output = hodo.wait_with_output().expect("its end");
+    is_left(&target);
+    fs::remove_dir_all(place).expect("the trace can be removed");
+    (target, output)
+}
+
 #[test]
 fn a_child_of_vfork_waits_when_hodo_comes() {
-    let program = build("attached_opens.c", Kind::Pie, &[]);
-    let mut target = Target::start_with(&program, &["1500"]);
-    let place = scratch("a_child_of_vfork_waits_when_hodo_comes");
-    let data = place.join("data");
-    // hodo has looked for such children, and plans.
-    let options = ["--for", "0.1", "-d", path(&data)];
-    gets_a_byte(&mut target, &options, |_| {
-        let begun = Instant::now();
-        while !data.exists() {
-            assert!(begun.elapsed().as_secs() < 60, "hodo has not begun");
-        }
-    });
+    let (target, output) = beside_a_child("a_child_of_vfork_waits_when_hodo_comes", "1500");
+    assert!(output.status.success(), "{output:?}");
     target.ends("wrong: 0\n");
-    fs::remove_dir_all(place).expect("the trace can be removed");
+}
+
+/// Its threads do not notice that hodo has given up. (Where hodo is slow the child comes first, and all goes well.)
+#[test]
+fn a_child_of_vfork_waits_for_longer_than_hodo() {
+    let (target, output) = beside_a_child("a_child_of_vfork_waits_for_longer_than_hodo", "12000");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() || said.contains("does not stop: it is in state D"),
+        "{said}"
+    );
+    target.ends("wrong: 0\n");
 }
 
 #[test]
@@ -122,7 +148,7 @@ fn the_first_thread_ends_before_the_others() {
     let place = scratch("the_first_thread_ends_before_the_others");
     let data = place.join("data");
     let options = ["--for", "1", "-D", "1", "-d", path(&data)];
-    gets_a_byte(&mut target, &options, |target| target.is_changed(&program));
+    gets_a_byte(&mut target, &program, &options);
     let again = command(&target, &["record", "-d", path(&data)]).output();
     let again = again.expect("hodo can be run");
     let said = String::from_utf8_lossy(&again.stderr);
