@@ -21,6 +21,7 @@ mod machine;
 mod maps;
 mod modules;
 mod options;
+mod place;
 mod probes;
 mod reach;
 mod remote;
@@ -119,6 +120,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
             bail!("{}: {}", path.display(), modules.probes.why(definition));
         }
     }
+    session.begin()?;
     let child = launch::fork(&program, &options.command, options.keep_pid)?;
     let done = Arc::new(AtomicBool::new(false));
     // A program that has hodo's own process id gets what is sent to that.

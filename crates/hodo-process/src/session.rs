@@ -1,19 +1,20 @@
 //! The trace directory while it is being written: `info.json`, `log.jsonl`, the modules' symbol files.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use hodo_trace::format::{FORMAT_NAME, FORMAT_VERSION, ISLAND, counters, tcb};
 use serde_json::{Value, json};
 
 use crate::events::Events;
 use crate::maps::Mapping;
 use crate::options::{Clock, Exit, Match, RecordOptions};
+use crate::place::Place;
 
 /// A file that keeps room on the disk while the recording goes on.
 const RESERVE: &str = "reserve";
@@ -25,7 +26,7 @@ const RESERVED_FOR_END: u64 = 16 << 10;
 /// A trace directory being written.
 #[derive(Debug)]
 pub struct Session {
-    directory: PathBuf,
+    place: Place,
     log: File,
     /// Bytes of the log: whole lines.
     logged: u64,
@@ -64,40 +65,6 @@ fn sample(clock: libc::clockid_t) -> (u64, u64) {
         }
     }
     (best.1, best.2)
-}
-
-fn is_trace(directory: &Path) -> bool {
-    directory.join("info.json").is_file() && directory.join("events").is_file()
-}
-
-/// Moves an older trace out of the way, to NAME.old.
-fn keep_old(directory: &Path) -> Result<()> {
-    if !directory.exists() {
-        return Ok(());
-    }
-    let empty = fs::read_dir(directory)
-        .map(|mut entries| entries.next().is_none())
-        .with_context(|| format!("{} is in the way", directory.display()))?;
-    if !is_trace(directory) && !empty {
-        bail!(
-            "{} exists and is not a trace; choose another place with --data",
-            directory.display()
-        );
-    }
-    let mut old = directory.as_os_str().to_owned();
-    old.push(".old");
-    let old = PathBuf::from(old);
-    if old.exists() {
-        if !is_trace(&old) && fs::read_dir(&old)?.next().is_some() {
-            bail!(
-                "{} exists and is not a trace; move it out of the way",
-                old.display()
-            );
-        }
-        fs::remove_dir_all(&old).with_context(|| format!("removing {}", old.display()))?;
-    }
-    fs::rename(directory, &old)
-        .with_context(|| format!("renaming {} to {}", directory.display(), old.display()))
 }
 
 fn read_first(path: &str, key: &str) -> Option<String> {
@@ -145,11 +112,7 @@ impl Session {
     /// Makes the directory and its first files. `exe` is the program's file.
     pub fn create(options: &RecordOptions, exe: &Path) -> Result<Self> {
         let directory = &options.data;
-        keep_old(directory)?;
-        DirBuilder::new()
-            .mode(0o700)
-            .create(directory)
-            .with_context(|| format!("making the trace directory {}", directory.display()))?;
+        let place = Place::create(directory)?;
         let events = Events::create(directory, !options.no_time)
             .with_context(|| format!("making the events file in {}", directory.display()))?;
         let log = File::create(directory.join("log.jsonl"))
@@ -192,7 +155,7 @@ impl Session {
         fs::write(directory.join(RESERVE), vec![1; RESERVED as usize])
             .with_context(|| format!("writing in {}", directory.display()))?;
         let mut session = Self {
-            directory: directory.canonicalize()?,
+            place,
             log,
             logged: 0,
             unlogged: 0,
@@ -209,6 +172,14 @@ impl Session {
         session.sample();
         session.write_info()?;
         Ok(session)
+    }
+
+    /// From here on the recording is there to stay, and an older one is NAME.old.
+    ///
+    /// # Errors
+    /// If that cannot be.
+    pub fn begin(&mut self) -> Result<()> {
+        self.place.begin()
     }
 
     /// The `PTRACE_O_*` with which processes are followed.
@@ -294,7 +265,7 @@ impl Session {
     /// # Errors
     /// If there is no room.
     pub fn write_histograms(&self, histograms: &Value) -> Result<()> {
-        let path = self.directory.join("hists.json");
+        let path = self.place.path().join("hists.json");
         let text = serde_json::to_vec(histograms)?;
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
     }
@@ -332,7 +303,7 @@ impl Session {
     /// # Errors
     /// If there is no room.
     pub fn write_counts(&self, counts: impl Iterator<Item = Value>) -> Result<()> {
-        let path = self.directory.join("counts.json");
+        let path = self.place.path().join("counts.json");
         let write = || -> std::io::Result<()> {
             let mut out = BufWriter::new(File::create(&path)?);
             let mut before = '[';
@@ -356,12 +327,12 @@ impl Session {
     }
 
     fn write_info(&self) -> Result<()> {
-        let new = self.directory.join("info.json.new");
+        let new = self.place.path().join("info.json.new");
         let mut text = serde_json::to_vec_pretty(&self.info)?;
         text.push(b'\n');
         fs::write(&new, text)
-            .and_then(|()| fs::rename(&new, self.directory.join("info.json")))
-            .with_context(|| format!("writing {}", self.directory.join("info.json").display()))
+            .and_then(|()| fs::rename(&new, self.place.path().join("info.json")))
+            .with_context(|| format!("writing {}", self.place.path().join("info.json").display()))
     }
 
     /// Units of the time counter in so many nanoseconds; rather too few than too many, and no more than fit.
@@ -417,7 +388,7 @@ impl Session {
             // A part of what was kept; the rest is for the end.
             let reserve = OpenOptions::new()
                 .write(true)
-                .open(self.directory.join(RESERVE));
+                .open(self.place.path().join(RESERVE));
             let _ = reserve.and_then(|reserve| reserve.set_len(RESERVED_FOR_END));
             done = self.append(&text);
         }
@@ -425,7 +396,7 @@ impl Session {
             Ok(()) => self.logged += text.len() as u64,
             Err(error) => {
                 if self.unlogged == 0 {
-                    let log = self.directory.join("log.jsonl");
+                    let log = self.place.path().join("log.jsonl");
                     eprintln!("hodo: writing {}: {error}", log.display());
                 }
                 self.unlogged += 1;
@@ -450,7 +421,7 @@ impl Session {
         functions: impl Iterator<Item = (u64, u64, char, &'a str)>,
     ) -> Result<String> {
         let name = format!("module-{module}.sym");
-        let path = self.directory.join(&name);
+        let path = self.place.path().join(&name);
         let write = || -> std::io::Result<()> {
             let mut out = BufWriter::new(File::create(&path)?);
             writeln!(out, "# hodo-sym 1")?;
@@ -465,7 +436,7 @@ impl Session {
 
     /// Completes the trace.
     pub fn finish(&mut self, exit: Exit, lost: u64, usage: &libc::rusage) -> Result<()> {
-        let _ = fs::remove_file(self.directory.join(RESERVE));
+        let _ = fs::remove_file(self.place.path().join(RESERVE));
         self.sample();
         self.events.finish().context("cutting the events file")?;
         let time = |t: libc::timeval| t.tv_sec * 1_000_000_000 + t.tv_usec * 1000;

@@ -1,5 +1,6 @@
 //! The `hodo` command from outside: what it prints, where, and how it ends.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -264,6 +265,36 @@ fn an_older_trace_is_kept() {
     };
     assert!(program("trace.old").contains("/true"));
     assert!(program("trace").contains("/false"));
+}
+
+#[test]
+fn what_cannot_be_recorded_costs_no_older_trace() {
+    let place = place();
+    for program in ["true", "false"] {
+        run(place.path(), &["record", program]);
+    }
+    // A mistake, and again; no such place; a process that there is not.
+    let refused: [&[&str]; 4] = [
+        &["record", "-e", "nonsense(", "true"],
+        &["record", "-e", "nonsense(", "true"],
+        &["record", "-e", "p:x /bin/true:+0x1 count", "true"],
+        &["record", "-p", "4194303"],
+    ];
+    for words in refused {
+        let output = run(place.path(), words);
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+    }
+    let names: BTreeSet<_> = (place.path().read_dir().unwrap())
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(
+        names.into_iter().collect::<Vec<_>>(),
+        ["hodo.data", "hodo.data.old"]
+    );
+    for (data, program) in [("hodo.data.old", "/true"), ("hodo.data", "/false")] {
+        let output = run(place.path(), &["info", "-d", data]);
+        assert!(text(&output.stdout).contains(program), "{data}");
+    }
 }
 
 #[test]

@@ -41,6 +41,10 @@ impl Tracer<'_> {
         let begun = Instant::now();
         let pid = self.first;
         let stopped = self.attach().map_err(|error| or_ended(pid, name, error))?;
+        // Nothing can be taken back any more.
+        if let Err(error) = self.session.begin() {
+            eprintln!("hodo: {error:#}");
+        }
         if self.options.verbose > 0 {
             eprintln!(
                 "hodo: attached in {:.1} ms; the process was stopped for {:.2} ms",
