@@ -95,7 +95,7 @@ prepare() {
         local why="$target/debian-rust.why"
         mkdir -p "$target"
         if ! RUSTC="$(scripts/debian-rust.sh "$arch" 2>"$why")"; then
-            not_run "$arch" "rustup cannot add the target $triple; $(tail -n 1 "$why")"
+            not_run "$arch" "there is no Rust for $triple, neither by rustup nor from Debian: $(tail -n 1 "$why")"
             return 1
         fi
         export RUSTC

@@ -29,7 +29,7 @@ fi >/dev/null
 machines="$(dpkg --print-architecture) riscv64 arm64"
 root="$cache/root"
 if [ ! -x "$cache/rustc" ]; then
-    rm -rf "$root"
+    rm -rf "$root" "$cache"/std-*
     prepare_apt || fail "$why"
     unpack "$root" rustc-web || fail "$why"
     linker="$(find "$root"/usr/lib* -name 'ld-linux-*.so.*' | head -n1)"
@@ -42,8 +42,8 @@ END
     "$cache/rustc.new" --version >/dev/null || fail "Debian's compiler does not run here"
     mv "$cache/rustc.new" "$cache/rustc"
 fi
-if [ ! -d "$root/usr/lib/rustlib/${1/riscv64/riscv64gc}-unknown-linux-gnu/lib" ]; then
-    # It is the same for all machines that it runs on.
+if [ ! -e "$cache/std-$machine" ]; then
     unpack "$root" --alone "libstd-rust-web-dev:$machine" || fail "$why"
+    touch "$cache/std-$machine"
 fi
 echo "$cache/rustc"

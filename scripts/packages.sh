@@ -59,7 +59,7 @@ unpack() {
         private_apt timeout 900 apt-get install -y -qq --no-install-recommends --download-only "$@"
     fi >/dev/null || { why="the packages $* cannot be fetched"; return 1; }
     for deb in "$cache"/apt/cache/archives/*.deb; do
-        dpkg-deb -x "$deb" "$into"
+        dpkg-deb -x "$deb" "$into" || { why="$deb cannot be unpacked"; return 1; }
     done
     rm -rf "$cache/apt/cache/archives"
 }
