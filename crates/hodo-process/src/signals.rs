@@ -172,13 +172,13 @@ impl Interrupts {
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
         }
         Self {
-            deadline: time.map(|time| Instant::now() + time),
+            deadline: time.and_then(|time| Instant::now().checked_add(time)),
         }
     }
 
     /// The time begins now.
     pub fn begin(&mut self, time: Option<Duration>) {
-        self.deadline = time.map(|time| Instant::now() + time);
+        self.deadline = time.and_then(|time| Instant::now().checked_add(time));
     }
 
     /// Waits until a thread may have stopped. Tells whether the recording is to end.
