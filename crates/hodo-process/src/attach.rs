@@ -42,7 +42,7 @@ pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<E
         tracer.run_attached(interrupts, &name)
     })?;
     if outcome.lost > 0 {
-        eprintln!("hodo: {}", told_lost(outcome.lost, outcome.events));
+        tell!("hodo: {}", told_lost(outcome.lost, outcome.events));
     }
     // How the process ends is not hodo's: it is another's child.
     Ok(Exit::Code(0))
@@ -120,14 +120,14 @@ fn prepare(
     let mut modules = modules::Modules::new(probes);
     let module = modules.get(&exe, &program, &selection, true, &mut session)?;
     for pattern in check::useless(&selection, &module, &program) {
-        eprintln!(
+        tell!(
             "hodo: {pattern} matches no function of {} or its libraries",
             program.display()
         );
     }
     let mapped = std::iter::once_with(|| mapped_files(pid)).flatten();
     for pattern in check::useless_events(&modules.probes, &module, mapped) {
-        eprintln!(
+        tell!(
             "hodo: {pattern} matches no event of {} or its libraries; those that are loaded later are looked at, too",
             program.display()
         );

@@ -2,6 +2,16 @@
 //!
 //! [`record`] does all of it, and writes a trace directory.
 
+/// Says something on standard error. Where nobody can read that (a full disk, a reader that has gone away), what is being traced must not
+/// suffer, as it would from the panic of `eprintln`.
+#[macro_export]
+macro_rules! tell {
+    ($($piece:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($piece)*);
+    }};
+}
+
 mod aside;
 mod attach;
 mod check;
@@ -100,14 +110,14 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         &mut session,
     ) {
         for pattern in check::useless(&selection, &module, &program) {
-            eprintln!(
+            tell!(
                 "hodo: {pattern} matches no function of {} or its libraries",
                 program.display()
             );
         }
         let libraries = std::iter::once_with(|| check::libraries(&module.image.bytes, &program));
         for pattern in check::useless_events(&modules.probes, &module, libraries.flatten()) {
-            eprintln!(
+            tell!(
                 "hodo: {pattern} matches no event of {} or its libraries; those that are loaded later are looked at, too",
                 program.display()
             );
@@ -143,7 +153,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         bail!("cannot run {}: {error}", program.display());
     }
     if outcome.lost > 0 {
-        eprintln!("hodo: {}", told_lost(outcome.lost, outcome.events));
+        tell!("hodo: {}", told_lost(outcome.lost, outcome.events));
     }
     Ok(outcome.exit)
 }

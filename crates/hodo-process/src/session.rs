@@ -397,7 +397,7 @@ impl Session {
             Err(error) => {
                 if self.unlogged == 0 {
                     let log = self.place.path().join("log.jsonl");
-                    eprintln!("hodo: writing {}: {error}", log.display());
+                    tell!("hodo: writing {}: {error}", log.display());
                 }
                 self.unlogged += 1;
             }

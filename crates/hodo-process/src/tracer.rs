@@ -281,12 +281,12 @@ impl<'a> Tracer<'a> {
                 self.most_tcbs() - tcb::FIRST
             );
             self.remark(self.first, &text)?;
-            eprintln!("hodo: {text}");
+            tell!("hodo: {text}");
         }
         self.counts()?;
         // The program's end is told in any case.
         if let Err(error) = self.session.finish(exit, lost, &usage) {
-            eprintln!("hodo: the trace is not complete: {error:#}");
+            tell!("hodo: the trace is not complete: {error:#}");
         }
         Ok(Outcome {
             exit,
@@ -319,7 +319,7 @@ impl<'a> Tracer<'a> {
         self.session
             .log(&json!({"remark": {"pid": tid, "text": text}}))?;
         if self.options.verbose > 0 {
-            eprintln!("hodo: {tid}: {text}");
+            tell!("hodo: {tid}: {text}");
         }
         Ok(())
     }
@@ -338,7 +338,8 @@ impl<'a> Tracer<'a> {
         let event = status >> 16;
         if !self.threads.contains_key(&tid) {
             self.early.push(tid);
-            return self.orphans();
+            self.orphans();
+            return Ok(());
         }
         match event {
             0 => self.signal(tid, signal),
@@ -488,7 +489,7 @@ impl<'a> Tracer<'a> {
                 tid,
                 "the disk is full: recording has stopped; calls from here on are counted as lost",
             )?;
-            eprintln!("hodo: the disk is full: recording has stopped, the program goes on");
+            tell!("hodo: the disk is full: recording has stopped, the program goes on");
         }
         for thread in self.threads.values() {
             if let Some(number) = thread.tcb {
@@ -533,7 +534,7 @@ impl<'a> Tracer<'a> {
                 self.release(&thread, Exit::Code(0))?;
             }
         }
-        self.orphans()?;
+        self.orphans();
         if leaves {
             return remote::detach(tid);
         }
@@ -549,7 +550,7 @@ impl<'a> Tracer<'a> {
             let text = format!("{reason}; it runs untraced");
             self.remark(tid, &text)?;
             if self.options.verbose == 0 {
-                eprintln!("hodo: {tid}: {text}");
+                tell!("hodo: {tid}: {text}");
             }
             if pid != self.first {
                 self.threads.remove(&tid);
@@ -579,7 +580,7 @@ impl<'a> Tracer<'a> {
                 let text = format!("{error:#}; it runs untraced");
                 self.remark(tid, &text)?;
                 if self.options.verbose == 0 {
-                    eprintln!("hodo: {tid}: {text}");
+                    tell!("hodo: {tid}: {text}");
                 }
             }
         }

@@ -30,7 +30,7 @@ pub fn dry_run(args: &ProbeArgs) -> Result<ExitCode> {
     })?;
     let mut code = ExitCode::SUCCESS;
     for failure in examined.iter().filter_map(|one| one.failure.as_ref()) {
-        eprintln!("hodo: {failure}");
+        tell!("hodo: {failure}");
         code = ExitCode::FAILURE;
     }
     Ok(code)
@@ -49,7 +49,7 @@ To see where a definition would put probes, and what would be changed: hodo prob
 /// `hodo probe --list`.
 pub fn list(args: &ProbeArgs) -> Result<ExitCode> {
     let Some((file, patterns)) = args.command.split_first() else {
-        print!("{LIST}");
+        std::io::stdout().write_all(LIST.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     };
     let patterns: Vec<String> = (patterns.iter())

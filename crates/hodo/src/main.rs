@@ -1,5 +1,8 @@
 //! The `hodo` command.
 
+#[macro_use(tell)]
+extern crate hodo_process;
+
 mod args;
 mod events;
 mod interrupt;
@@ -63,10 +66,10 @@ fn usage(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = error.to_string();
-    match text.strip_prefix("error: ") {
-        Some(text) => eprint!("hodo: {text}"),
-        None => eprint!("{text}"),
-    }
+    let _ = match text.strip_prefix("error: ") {
+        Some(text) => write!(std::io::stderr(), "hodo: {text}"),
+        None => write!(std::io::stderr(), "{text}"),
+    };
     ExitCode::from(2)
 }
 
@@ -84,7 +87,7 @@ fn dispatch(cli: Cli, order: &[run::Patch], named: bool) -> Result<ExitCode> {
         Command::Probe(args) if args.looking.usdt => looking::usdt(&args),
         Command::Probe(args) if args.looking.list => looking::list(&args),
         Command::Probe(args) => Ok(run::probe(&args, named)),
-        Command::Syscalls(args) => syscalls::syscalls(&args, named),
+        Command::Syscalls(args) => Ok(syscalls::syscalls(&args, named)),
         Command::Keys(args) => keys::keys(&args),
         Command::ListEvents(args) => events::list(&args),
         Command::Plan(args) => plan::plan(&args),

@@ -251,7 +251,7 @@ pub fn place(
         }
         Err(error) => {
             let place = std::env::temp_dir();
-            eprintln!(
+            tell!(
                 "hodo: making a temporary directory in {}: {error}; name another place in TMPDIR",
                 place.display()
             );
@@ -271,7 +271,7 @@ pub fn show(
     let shown = view();
     // The program's end is what counts, and the directory must be gone before a signal ends this process.
     if let Some(Err(error)) = temporary.map(tempfile::TempDir::close) {
-        eprintln!("hodo: removing the temporary directory: {error}");
+        tell!("hodo: removing the temporary directory: {error}");
     }
     if let Some(signal) = interrupt::signal() {
         return end(Exit::Signal(signal));
@@ -280,6 +280,9 @@ pub fn show(
         && !output::is_broken_pipe(&error)
     {
         output::complain(&error);
+        if matches!(exit, Exit::Code(0)) {
+            return ExitCode::from(125);
+        }
     }
     end(exit)
 }
@@ -294,7 +297,7 @@ pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
     if let Some(path) = &args.written.output
         && let Err(error) = std::fs::File::create(path)
     {
-        eprintln!("hodo: writing {}: {error}", path.display());
+        tell!("hodo: writing {}: {error}", path.display());
         return ExitCode::from(125);
     }
     let mut options = RecordOptions {

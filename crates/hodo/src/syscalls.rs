@@ -12,6 +12,7 @@ use hodo_process::{RecordOptions, SyscallOptions};
 use hodo_view::{SourceOptions, SyscallsFormat, SyscallsOptions};
 
 use crate::args::{Attach, Data, FormatArg, Screen};
+use crate::output::complain;
 use crate::run;
 
 /// `syscalls`.
@@ -55,10 +56,16 @@ pub struct SyscallsArgs {
 }
 
 /// `hodo syscalls`: a recording of system calls only. `named`: there is a place for it.
-///
+pub fn syscalls(args: &SyscallsArgs, named: bool) -> ExitCode {
+    record(args, named).unwrap_or_else(|error| {
+        complain(&error);
+        ExitCode::from(125)
+    })
+}
+
 /// # Errors
 /// If the arguments are wrong, or the output file cannot be made.
-pub fn syscalls(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
+fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
     let front = match run::divide(args.attach.pid) {
         Ok(front) => front,
         Err(code) => return Ok(code),

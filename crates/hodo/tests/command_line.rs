@@ -298,6 +298,32 @@ fn what_cannot_be_recorded_costs_no_older_trace() {
 }
 
 #[test]
+fn what_cannot_be_said_or_shown_breaks_nothing() {
+    let place = place();
+    let full = || std::fs::File::create("/dev/full").unwrap();
+    let record = hodo(
+        place.path(),
+        &["record", "-v", "-F", "nothing", "/bin/sh", "-c", "exit 3"],
+    )
+    .stderr(full())
+    .status()
+    .unwrap();
+    assert_eq!(record.code(), Some(3));
+    let live = |program| {
+        let output = hodo(place.path(), &["live", program])
+            .stdout(full())
+            .output()
+            .unwrap();
+        assert!(text(&output.stderr).starts_with("hodo: "), "{output:?}");
+        output.status.code()
+    };
+    assert_eq!(live("true"), Some(125));
+    assert_eq!(live("false"), Some(1));
+    let nowhere = run(place.path(), &["syscalls", "-o", "/nowhere/x", "true"]);
+    assert_eq!(nowhere.status.code(), Some(125), "{nowhere:?}");
+}
+
+#[test]
 fn a_program_alone_is_live_and_leaves_nothing() {
     let place = place();
     let tmp = place.path().join("tmp");

@@ -219,7 +219,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
                     context
                         .session
                         .log(&serde_json::json!({"remark": {"pid": pid, "text": text}}))?;
-                    eprintln!("hodo: {pid}: {text}");
+                    tell!("hodo: {pid}: {text}");
                 }
                 continue;
             }

@@ -43,10 +43,10 @@ impl Tracer<'_> {
         let stopped = self.attach().map_err(|error| or_ended(pid, name, error))?;
         // Nothing can be taken back any more.
         if let Err(error) = self.session.begin() {
-            eprintln!("hodo: {error:#}");
+            tell!("hodo: {error:#}");
         }
         if self.options.verbose > 0 {
-            eprintln!(
+            tell!(
                 "hodo: attached in {:.1} ms; the process was stopped for {:.2} ms",
                 begun.elapsed().as_secs_f64() * 1e3,
                 stopped.as_secs_f64() * 1e3

@@ -67,7 +67,7 @@ impl Tracer<'_> {
                 && is_there
             {
                 let text = format!("detaching: {error:#}");
-                eprintln!("hodo: {tid}: {text}");
+                tell!("hodo: {tid}: {text}");
                 self.remark(tid, &text)?;
             }
             let threads = self.threads.extract_if(|_, thread| of_space(thread));

@@ -108,8 +108,7 @@ impl Tracer<'_> {
     }
 
     /// Takes the children whose makers have been killed before they told of them.
-    pub(super) fn orphans(&mut self) -> Result<()> {
-        let mut done = Ok(());
+    pub(super) fn orphans(&mut self) {
         for child in std::mem::take(&mut self.early) {
             let Ok(block) = machine::block(child) else {
                 // It has been killed, too.
@@ -141,10 +140,13 @@ impl Tracer<'_> {
                     Thread::untraced(child)
                 }
             };
-            // The others are not left stopped for what is wrong with one.
-            done = done.and(self.adopt(child, &maker, 0, None));
+            // The others are not left stopped for what is wrong with one, nor is who has nothing to do with it.
+            if let Err(error) = self.adopt(child, &maker, 0, None)
+                && !remote::is_gone(&error)
+            {
+                let _ = self.remark(child, &format!("{error:#}"));
+            }
         }
-        done
     }
 
     /// Takes a new thread or process, which is stopped, and lets it run in any case. `beside`: its maker, if that is there, and

@@ -221,7 +221,7 @@ impl Tracer<'_> {
         );
         self.remark(child, &text)?;
         if self.options.verbose == 0 {
-            eprintln!("hodo: {child}: {text}");
+            tell!("hodo: {child}: {text}");
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ const TOGETHER: Duration = Duration::from_millis(50);
 /// Says who is waited for.
 pub(super) fn tell_late<'a>(tids: impl Iterator<Item = &'a i32>) {
     let late: Vec<i32> = tids.copied().collect();
-    eprintln!("hodo: waiting for threads that do not stop: {late:?}");
+    tell!("hodo: waiting for threads that do not stop: {late:?}");
 }
 
 impl Tracer<'_> {

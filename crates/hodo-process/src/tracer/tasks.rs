@@ -28,7 +28,7 @@ impl Tracer<'_> {
         self.part(tid);
         if let Some(thread) = self.threads.remove(&tid) {
             self.release(&thread, exit)?;
-            self.orphans()?;
+            self.orphans();
         }
         Ok(())
     }
@@ -101,7 +101,7 @@ impl Tracer<'_> {
         );
         self.remark(thread.pid, &text)?;
         if self.options.verbose == 0 {
-            eprintln!("hodo: {}: {text}", thread.pid);
+            tell!("hodo: {}: {text}", thread.pid);
         }
         Ok(())
     }
