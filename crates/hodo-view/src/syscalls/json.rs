@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::args::Call;
 use super::errors::error;
-use super::lines::{Open, Pending, executed_by};
+use super::lines::{Open, Pending, executed_by, is_replaced};
 use super::read::{Event, Events, Exit, Pieces};
 use super::result::result;
 use crate::source::Source;
@@ -25,8 +25,10 @@ pub(super) fn json((source, machine): (&Source, Machine), out: &mut dyn Write) -
                 }
             }
             Event::Begin(task) => {
-                if let Some(pending) = executed_by(source, task).and_then(|before| open.end(before))
-                {
+                let Some(before) = executed_by(source, task) else {
+                    continue;
+                };
+                if let Some(pending) = open.end(before) {
                     let ns = source.scale.nanoseconds(source.task(task).began);
                     let exit = Exit {
                         task,
@@ -36,8 +38,14 @@ pub(super) fn json((source, machine): (&Source, Machine), out: &mut dyn Write) -
                     };
                     object(source, &pending, Some(&exit), out)?;
                 }
+                // Calls that were interrupted by the handler that executed it.
+                while let Some(pending) = open.end(before) {
+                    object(source, &pending, None, out)?;
+                }
             }
             Event::Signal(..) => {}
+            // Its call ends when the program begins that replaces it.
+            Event::End(task) if is_replaced(source, task) => {}
             Event::End(task) => {
                 while let Some(pending) = open.end(task) {
                     object(source, &pending, None, out)?;

@@ -76,6 +76,15 @@ pub(super) fn executed_by(source: &Source, index: usize) -> Option<usize> {
         .find(|&other| source.task(other).id == task.parent)
 }
 
+/// Whether a task goes on as another one, having executed a program.
+pub(super) fn is_replaced(source: &Source, index: usize) -> bool {
+    let ended = source.task(index);
+    source.tasks.iter().any(|&other| {
+        let other = source.task(other);
+        other.kind == "exec" && other.parent == ended.id
+    })
+}
+
 struct Lines<'a> {
     source: &'a Source,
     out: &'a mut dyn Write,
@@ -295,11 +304,7 @@ impl Lines<'_> {
 
     fn end(&mut self, task: usize) -> Result<()> {
         let ended = self.source.task(task);
-        let replaced = self.source.tasks.iter().any(|&other| {
-            let other = self.source.task(other);
-            other.kind == "exec" && other.parent == ended.id
-        });
-        if !replaced {
+        if !is_replaced(self.source, task) {
             while let Some(pending) = self.open.end(task) {
                 self.call(&pending, None)?;
             }

@@ -1,0 +1,80 @@
+//! What views make of rare traces, made by hand.
+
+use std::path::{Path, PathBuf};
+
+use hodo_trace::format::record::{self, ENTRY};
+use hodo_trace::syscalls::NAMES;
+use hodo_trace::testing::Builder;
+use hodo_view::{SourceOptions, SyscallsFormat, SyscallsOptions};
+use serde_json::{Value, json};
+
+fn directory(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("views-{name}-{}", std::process::id()))
+}
+
+fn source(data: &Path) -> SourceOptions {
+    SourceOptions {
+        data: data.to_owned(),
+        ..SourceOptions::default()
+    }
+}
+
+fn text(view: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> String {
+    let mut out = Vec::new();
+    view(&mut out).expect("a view");
+    String::from_utf8(out).expect("text")
+}
+
+/// A hit with its payload behind the first word.
+fn hit(b: &mut Builder, task: u32, id: u32, time: u64, words: &[u64]) {
+    b.record(task, ENTRY, id, 0, time);
+    let special = record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT;
+    b.word(task, u64::from(special) << 32 | (words.len() as u64 + 1));
+    b.word(task, u64::from(u32::MAX) << 32);
+    for word in words {
+        b.word(task, *word);
+    }
+}
+
+#[test]
+fn an_execve_that_has_replaced_its_program_has_a_result() {
+    let mut b = Builder::new(&directory("execve"), true);
+    let [enter, exit] = NAMES.map(|name| {
+        let id = b.function(name, 'B');
+        b.log(&json!({"probe": {"id": id, "group": "syscalls", "name": name, "symbol": name, "offset": 0}}));
+        id
+    });
+    let (read, execve, getpid, exit_group) = (0, 59, 39, 231);
+    let old = b.task(100, "start", 0, 1);
+    hit(&mut b, old, enter, 5, &[read, 0, 0, 0]);
+    // A handler has interrupted it.
+    hit(&mut b, old, enter, 10, &[execve, 0, 0, 0]);
+    b.end(old, 50);
+    let new = b.task(100, "exec", old, 60);
+    hit(&mut b, new, enter, 70, &[getpid]);
+    hit(&mut b, new, exit, 80, &[100]);
+    hit(&mut b, new, enter, 90, &[exit_group, 0]);
+    b.end(new, 100);
+    let options = SyscallsOptions {
+        source: source(&b.finish()),
+        format: SyscallsFormat::Json,
+        ..SyscallsOptions::default()
+    };
+    let text = text(|out| hodo_view::syscalls(&options, out));
+    let calls: Vec<Value> = text
+        .lines()
+        .map(|line| {
+            let call: Value = serde_json::from_str(line).expect("JSON");
+            json!([call["name"], call["result"], call["duration_ns"]])
+        })
+        .collect();
+    assert_eq!(
+        calls,
+        [
+            json!(["execve", 0, 50]),
+            json!(["read", null, null]),
+            json!(["getpid", 100, 10]),
+            json!(["exit_group", null, null]),
+        ]
+    );
+}
