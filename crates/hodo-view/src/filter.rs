@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use hodo_trace::Scale;
-use hodo_trace::{Frame, Step, Trace};
+use hodo_trace::{Frame, Kind, Step, Trace};
 use regex::Regex;
 
 use crate::pattern::{Match, compile};
@@ -112,10 +112,13 @@ impl Table {
         }
         for (bits, function) in bits.iter_mut().zip(&trace.functions) {
             let Some(function) = function else { continue };
-            if function.size < filters.size {
+            let is_library = function.kind.is_library();
+            // They have no size: these are calls of functions elsewhere, and single instructions.
+            let is_unsized = function.size == 0 && (is_library || function.kind == Kind::Probe);
+            if function.size < filters.size && !is_unsized {
                 *bits |= SMALL;
             }
-            if filters.no_libcall && function.kind.is_library() {
+            if filters.no_libcall && is_library {
                 *bits |= HIDDEN;
             }
         }

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use hodo_trace::format::record::{self, ENTRY};
+use hodo_trace::format::record::{self, ENTRY, EXIT};
 use hodo_trace::syscalls::NAMES;
 use hodo_trace::testing::Builder;
-use hodo_view::{SourceOptions, SyscallsFormat, SyscallsOptions};
+use hodo_view::{ReplayOptions, SourceOptions, SyscallsFormat, SyscallsOptions};
 use serde_json::{Value, json};
 
 fn directory(name: &str) -> PathBuf {
@@ -23,6 +23,20 @@ fn text(view: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> String {
     let mut out = Vec::new();
     view(&mut out).expect("a view");
     String::from_utf8(out).expect("text")
+}
+
+/// The lines of a replay, without columns.
+fn replay(data: &Path, change: impl FnOnce(&mut SourceOptions)) -> Vec<String> {
+    let mut options = ReplayOptions {
+        source: source(data),
+        fields: Some("none".to_owned()),
+        comments: true,
+        merge: true,
+        ..ReplayOptions::default()
+    };
+    change(&mut options.source);
+    let text = text(|out| hodo_view::replay(&options, out));
+    text.lines().map(|line| line.trim().to_owned()).collect()
 }
 
 /// A hit with its payload behind the first word.
@@ -75,6 +89,37 @@ fn an_execve_that_has_replaced_its_program_has_a_result() {
             json!(["read", null, null]),
             json!(["getpid", 100, 10]),
             json!(["exit_group", null, null]),
+        ]
+    );
+}
+
+#[test]
+fn what_has_no_known_size_is_not_too_small() {
+    let mut b = Builder::new(&directory("sizes"), true);
+    let main = b.function_at("main", 'T', 0x1000, 100);
+    let small = b.function_at("small", 'T', 0x1100, 10);
+    let without = b.function_at("without", 'T', 0x1180, 0);
+    let puts = b.function_at("puts", 'P', 0x1200, 0);
+    let exit = b.function_at("exit", 'p', 0x1210, 0);
+    let probe = b.function_at("probe", 'B', 0x1220, 0);
+    b.log(&json!({"probe": {"id": probe, "group": "g", "name": "probe", "symbol": "main", "offset": 8}}));
+    let task = b.task(100, "start", 0, 1);
+    b.record(task, ENTRY, main, 90, 10);
+    b.leaf(task, small, 80, 20, 21);
+    b.leaf(task, without, 80, 22, 23);
+    b.leaf(task, puts, 80, 30, 31);
+    hit(&mut b, task, probe, 40, &[]);
+    b.record(task, ENTRY, exit, 80, 50);
+    b.record(task, EXIT, main, 90, 60);
+    let lines = replay(&b.finish(), |o| o.size_filter = 64);
+    assert_eq!(
+        lines,
+        [
+            "main() {",
+            "puts();",
+            "/* probe */",
+            "exit();",
+            "} /* main */"
         ]
     );
 }
