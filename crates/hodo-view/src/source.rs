@@ -152,6 +152,11 @@ impl Source {
             true => with_library(&trace, &names, options.sysroot.as_deref()),
             false => names.clone(),
         };
+        if !trace.info.timed && (options.time_filter.is_some() || options.range.is_some()) {
+            eprintln!(
+                "hodo: this recording has no timestamps (--no-time): -t and -r change nothing"
+            );
+        }
         let recorded = &trace.info.filters;
         let recorded_pattern = if trace.info.patterns == "glob" {
             Match::Glob
@@ -175,7 +180,8 @@ impl Source {
                 notrace,
                 hide: options.hide.clone(),
                 depth: shallower(options.depth, recorded.depth),
-                time: longer(options.time_filter, recorded.time_ns),
+                // Without times, nobody knows what is too short.
+                time: longer(options.time_filter, recorded.time_ns).filter(|_| trace.info.timed),
                 size: options.size_filter,
                 no_libcall: options.no_libcall,
                 pattern: options.pattern.unwrap_or(recorded_pattern),
@@ -217,7 +223,7 @@ impl Source {
             tasks,
             sysroot: options.sysroot.clone(),
         };
-        if let Some(range) = options.range {
+        if let Some(range) = options.range.filter(|_| source.timed()) {
             source.range = source.resolve(range);
         }
         Ok(source)

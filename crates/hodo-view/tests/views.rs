@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use hodo_trace::format::record::{self, ENTRY, EXIT};
 use hodo_trace::syscalls::NAMES;
 use hodo_trace::testing::Builder;
-use hodo_view::{ReplayOptions, SourceOptions, SyscallsFormat, SyscallsOptions};
+use hodo_view::{ReplayOptions, ReportOptions, SourceOptions, SyscallsFormat, SyscallsOptions};
 use serde_json::{Value, json};
 
 fn directory(name: &str) -> PathBuf {
@@ -122,4 +122,45 @@ fn what_has_no_known_size_is_not_too_small() {
             "} /* main */"
         ]
     );
+}
+
+#[test]
+fn without_times_nothing_is_too_short_or_out_of_range() {
+    let trace = |name: &str, time: Option<u64>| {
+        let mut b = Builder::new(&directory(name), false);
+        if let Some(time) = time {
+            b.info["filters"] = json!({"time_ns": time});
+        }
+        let main = b.function("main", 'T');
+        let task = b.task(100, "start", 0, 1);
+        b.leaf(task, main, 90, 0, 0);
+        b.finish()
+    };
+    let report = |source: SourceOptions| {
+        let options = ReportOptions {
+            source,
+            ..ReportOptions::default()
+        };
+        text(|out| hodo_view::report(&options, out))
+    };
+    let plain = trace("untimed", None);
+    let all = report(source(&plain));
+    assert!(all.contains("main"), "{all}");
+    let recorded = trace("untimed-recorded", Some(1000));
+    assert_eq!(replay(&recorded, |_| ()), ["main();"]);
+    assert_eq!(report(source(&recorded)), all);
+
+    let short = |o: &mut SourceOptions| o.time_filter = Some(1000);
+    let late = |o: &mut SourceOptions| {
+        o.range = Some("1ms~".parse().expect("a range"));
+        // With another filter it is looked at, too.
+        o.depth = Some(9);
+    };
+    let changes: [&dyn Fn(&mut SourceOptions); 2] = [&short, &late];
+    for change in changes {
+        assert_eq!(replay(&plain, |o| change(o)), ["main();"]);
+        let mut options = source(&plain);
+        change(&mut options);
+        assert_eq!(report(options), all);
+    }
 }
