@@ -1,5 +1,6 @@
 //! `dump`: the trace as other programs want it.
 
+use std::collections::HashMap;
 use std::io::Write;
 
 use anyhow::{Context, Result};
@@ -162,6 +163,8 @@ fn chrome(source: &Source, out: &mut dyn Write) -> Result<()> {
         .collect::<Result<_, _>>()?;
     // In a trace without time, steps are a microsecond apart.
     let timed = source.timed();
+    // By track: the task that made its last event, and which of its calls are open.
+    let mut open: HashMap<(i32, i32), (usize, Vec<u32>)> = HashMap::new();
     for (number, (at, step)) in Merged::new(source).enumerate() {
         let ns = if timed {
             source.scale.nanoseconds(step.time())
@@ -173,6 +176,29 @@ fn chrome(source: &Source, out: &mut dyn Write) -> Result<()> {
         }
         let task = source.task(source.tasks[at]);
         let (pid, tid, us, part) = (task.pid, task.tid, ns / 1000, ns % 1000);
+        let named = |id: u32| {
+            names
+                .get(id as usize)
+                .map_or("\"<unknown>\"", String::as_str)
+        };
+        let (last, calls) = open.entry((pid, tid)).or_default();
+        if std::mem::replace(last, at) != at {
+            // Another program, or another process with this number, has left them open.
+            for id in calls.drain(..).rev() {
+                let name = named(id);
+                event(
+                    out,
+                    format_args!(
+                        "{{\"ts\":{us}.{part:03},\"ph\":\"E\",\"pid\":{pid},\"tid\":{tid},\"name\":{name}}}"
+                    ),
+                )?;
+            }
+        }
+        match step {
+            Step::Enter { id, .. } => calls.push(id),
+            Step::Leave { .. } => drop(calls.pop()),
+            Step::Instant { .. } | Step::Lost { .. } => {}
+        }
         let (phase, name) = match step {
             Step::Enter { id, .. } => ("\"B\"", names.get(id as usize)),
             Step::Leave { frame, .. } => ("\"E\"", names.get(frame.id as usize)),

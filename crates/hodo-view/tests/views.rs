@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use hodo_trace::format::record::{self, ENTRY, EXIT};
 use hodo_trace::syscalls::NAMES;
 use hodo_trace::testing::Builder;
-use hodo_view::{ReplayOptions, ReportOptions, SourceOptions, SyscallsFormat, SyscallsOptions};
+use hodo_view::{
+    DumpFormat, DumpOptions, ReplayOptions, ReportOptions, SourceOptions, SyscallsFormat,
+    SyscallsOptions,
+};
 use serde_json::{Value, json};
 
 fn directory(name: &str) -> PathBuf {
@@ -163,4 +166,52 @@ fn without_times_nothing_is_too_short_or_out_of_range() {
         change(&mut options);
         assert_eq!(report(options), all);
     }
+}
+
+#[test]
+fn chrome_is_told_of_the_ends_of_calls_that_another_program_replaces() {
+    let mut b = Builder::new(&directory("replaced"), true);
+    let main = b.function("main", 'T');
+    let run = b.function("run", 'T');
+    let next = b.function("next", 'T');
+    let old = b.task(100, "start", 0, 1);
+    b.record(old, ENTRY, main, 90, 10);
+    b.record(old, ENTRY, run, 80, 20);
+    b.end(old, 30);
+    let new = b.task(100, "exec", old, 40);
+    b.leaf(new, next, 90, 50, 60);
+    b.record(new, ENTRY, next, 90, 65);
+    b.end(new, 70);
+    // Another process under the same number.
+    let reused = b.task(100, "fork", 0, 80);
+    b.leaf(reused, next, 90, 90, 95);
+    let options = DumpOptions {
+        source: source(&b.finish()),
+        format: DumpFormat::Chrome,
+        ..DumpOptions::default()
+    };
+    let dump: Value =
+        serde_json::from_str(&text(|out| hodo_view::dump(&options, out))).expect("JSON");
+    let events: Vec<String> = dump["traceEvents"]
+        .as_array()
+        .expect("events")
+        .iter()
+        .filter(|event| event["ph"] != "M")
+        .map(|event| format!("{} {} {}", event["ts"], event["ph"], event["name"]).replace('"', ""))
+        .collect();
+    assert_eq!(
+        events,
+        [
+            "0.01 B main",
+            "0.02 B run",
+            "0.05 E run",
+            "0.05 E main",
+            "0.05 B next",
+            "0.06 E next",
+            "0.065 B next",
+            "0.09 E next",
+            "0.09 B next",
+            "0.095 E next",
+        ]
+    );
 }
