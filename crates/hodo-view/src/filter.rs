@@ -22,12 +22,12 @@ const RESTART: u8 = 16;
 /// Filters as they are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filters {
-    /// `-F`: only these functions, and what they call.
-    pub filter: Vec<String>,
+    /// `-F`: only these functions, and what they call. Each with how it is matched, as those below.
+    pub filter: Vec<(String, Match)>,
     /// `-N`: not these functions, nor what they call.
-    pub notrace: Vec<String>,
+    pub notrace: Vec<(String, Match)>,
     /// `-H`: not these functions.
-    pub hide: Vec<String>,
+    pub hide: Vec<(String, Match)>,
     /// `-D`: at most so deep, counted from the outermost function shown.
     pub depth: Option<u32>,
     /// `-t`: no shorter calls, in nanoseconds.
@@ -36,8 +36,6 @@ pub struct Filters {
     pub size: u64,
     /// `--no-libcall`: no calls into shared libraries.
     pub no_libcall: bool,
-    /// How names are matched.
-    pub pattern: Match,
 }
 
 struct Rule {
@@ -94,8 +92,8 @@ impl Table {
             (HIDDEN, "-H", &filters.hide),
         ];
         for (bit, option, list) in lists {
-            for text in list {
-                let rule = Rule::new(text, filters.pattern)?;
+            for (text, kind) in list {
+                let rule = Rule::new(text, *kind)?;
                 let mut used = false;
                 for (id, function) in trace.functions.iter().enumerate() {
                     let Some(function) = function else { continue };

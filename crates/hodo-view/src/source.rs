@@ -165,26 +165,29 @@ impl Source {
         };
         let shallower = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
         let longer = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).max();
-        let or = |asked: &[String], recorded: &[String]| {
-            if asked.is_empty() {
-                recorded.to_vec()
-            } else {
-                asked.to_vec()
-            }
+        // What was recorded is read as it was then, whatever is asked for now.
+        let all = |patterns: &[String], kind: Match| -> Vec<(String, Match)> {
+            let patterns = patterns.iter().cloned();
+            patterns.map(|pattern| (pattern, kind)).collect()
         };
+        let asked =
+            |patterns: &[String]| all(patterns, options.pattern.unwrap_or(recorded_pattern));
         let together = |recorded: &hodo_trace::meta::Filters| {
-            let mut notrace = options.notrace.clone();
-            notrace.extend(recorded.notrace.iter().cloned());
+            let mut notrace = asked(&options.notrace);
+            notrace.extend(all(&recorded.notrace, recorded_pattern));
+            let filter = match options.filter.is_empty() {
+                true => all(&recorded.filter, recorded_pattern),
+                false => asked(&options.filter),
+            };
             Filters {
-                filter: or(&options.filter, &recorded.filter),
+                filter,
                 notrace,
-                hide: options.hide.clone(),
+                hide: asked(&options.hide),
                 depth: shallower(options.depth, recorded.depth),
                 // Without times, nobody knows what is too short.
                 time: longer(options.time_filter, recorded.time_ns).filter(|_| trace.info.timed),
                 size: options.size_filter,
                 no_libcall: options.no_libcall,
-                pattern: options.pattern.unwrap_or(recorded_pattern),
             }
         };
         let mut table = Table::new(&trace, &names, &together(recorded))?;

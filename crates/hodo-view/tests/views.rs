@@ -6,7 +6,7 @@ use hodo_trace::format::record::{self, ENTRY, EXIT};
 use hodo_trace::syscalls::NAMES;
 use hodo_trace::testing::Builder;
 use hodo_view::{
-    DumpFormat, DumpOptions, ReplayOptions, ReportOptions, SourceOptions, SyscallsFormat,
+    DumpFormat, DumpOptions, Match, ReplayOptions, ReportOptions, SourceOptions, SyscallsFormat,
     SyscallsOptions,
 };
 use serde_json::{Value, json};
@@ -214,4 +214,41 @@ fn chrome_is_told_of_the_ends_of_calls_that_another_program_replaces() {
             "0.095 E next",
         ]
     );
+}
+
+#[test]
+fn patterns_of_the_recording_are_read_as_they_were_there() {
+    let trace = |name: &str, kind: &str, filter: &str| {
+        let mut b = Builder::new(&directory(name), true);
+        b.info["patterns"] = kind.into();
+        b.info["filters"] = json!({"filter": [filter], "notrace": ["other"]});
+        let one = b.function("parse_one", 'T');
+        let memcpy = b.function("memcpy", 'T');
+        let other = b.function("other", 'T');
+        let task = b.task(100, "start", 0, 1);
+        b.record(task, ENTRY, one, 90, 10);
+        b.leaf(task, memcpy, 80, 20, 30);
+        b.leaf(task, other, 80, 40, 50);
+        b.record(task, EXIT, one, 90, 60);
+        b.finish()
+    };
+    let words = |text: &str| vec![text.to_owned()];
+    for (name, kind, filter) in [
+        ("regexes", "regex", "^parse_"),
+        ("globs", "glob", "parse_*"),
+    ] {
+        let data = trace(name, kind, filter);
+        for (kind, asked) in [(Match::Glob, "mem*"), (Match::Regex, "^mem")] {
+            let lines = replay(&data, |o| {
+                o.pattern = Some(kind);
+                o.notrace = words(asked);
+            });
+            assert_eq!(lines, ["parse_one();"], "{name} {asked}");
+        }
+        // Without --match, what is asked for is read as the recording's own.
+        let lines = replay(&data, |o| {
+            o.notrace = words(&filter.replace("parse_", "mem"))
+        });
+        assert_eq!(lines, ["parse_one();"], "{name}");
+    }
 }
