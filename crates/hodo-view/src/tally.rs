@@ -61,6 +61,8 @@ pub struct Entry {
     pub own: Times,
     /// Open frames of this function in the task that is being read.
     open: u32,
+    /// What its outermost calls took that are counted, inside of its frame that was entered last.
+    inside: u64,
 }
 
 /// Calls and times of all functions.
@@ -81,6 +83,8 @@ struct Open {
     start: u64,
     /// The time its callees took.
     children: u64,
+    /// What calls of the same function took beside this one, in its frame around this one.
+    beside: u64,
 }
 
 impl Tally {
@@ -102,16 +106,19 @@ impl Tally {
 
     #[inline]
     fn enter(&mut self, stack: &mut Vec<Open>, id: u32, verdict: Verdict, start: u64) {
+        let mut beside = 0;
         if verdict == Verdict::Shown
             && let Some(entry) = self.functions.get_mut(id as usize)
         {
             entry.open += 1;
+            beside = std::mem::take(&mut entry.inside);
         }
         stack.push(Open {
             id,
             verdict,
             start,
             children: 0,
+            beside,
         });
     }
 
@@ -126,11 +133,17 @@ impl Tally {
         {
             entry.open = entry.open.saturating_sub(1);
             verdict = counts(frame.start, time);
+            let mut inside = std::mem::take(&mut entry.inside);
             if verdict == Verdict::Shown {
                 entry.calls += 1;
-                // Of a recursion, the outermost call has the time of all.
-                entry.total.add(took, entry.open == 0);
+                // Of a recursion, the outermost call that is counted has the time of all.
+                inside = took;
+                entry.total.add(took, false);
                 entry.own.add(took.saturating_sub(frame.children), true);
+            }
+            match entry.open {
+                0 => entry.total.sum = entry.total.sum.saturating_add(inside),
+                _ => entry.inside = frame.beside.saturating_add(inside),
             }
         }
         if let Some(parent) = stack.last_mut() {
@@ -154,6 +167,7 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
             verdict: Verdict::Hidden,
             start: frame.start,
             children: 0,
+            beside: 0,
         })
         .collect();
     let mut calls = source.trace.calls(frames.clone());

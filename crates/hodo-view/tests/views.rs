@@ -252,3 +252,30 @@ fn patterns_of_the_recording_are_read_as_they_were_there() {
         assert_eq!(lines, ["parse_one();"], "{name}");
     }
 }
+
+#[test]
+fn a_recursion_has_the_time_of_its_outermost_call_that_is_counted() {
+    let mut b = Builder::new(&directory("recursion"), true);
+    let f = b.function("f", 'T');
+    let task = b.task(100, "start", 0, 1);
+    b.record(task, ENTRY, f, 90, 0);
+    b.leaf(task, f, 80, 2_000_000, 3_000_000);
+    b.record(task, EXIT, f, 90, 4_000_000);
+    let data = b.finish();
+    // The outer call begins before the one, and ends behind the other.
+    for range in ["1ms~", "~3500us", "1ms~3500us"] {
+        let mut options = ReportOptions {
+            source: source(&data),
+            ..ReportOptions::default()
+        };
+        options.source.range = Some(range.parse().expect("a range"));
+        let text = text(|out| hodo_view::report(&options, out));
+        let line = text.lines().last().expect("a line");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(
+            words,
+            ["1.000", "ms", "1.000", "ms", "1", "f"],
+            "{range}:\n{text}"
+        );
+    }
+}
