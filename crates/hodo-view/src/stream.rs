@@ -16,8 +16,8 @@ pub struct TaskStream<'a> {
     calls: Calls,
     gate: Option<Gate>,
     queue: VecDeque<Step>,
-    /// The hits of probes that are on their way: when, which, and what they tell.
-    hits: VecDeque<(u64, u32, Vec<u64>)>,
+    /// What the last record tells, if it is the hit of a probe that is not taken yet.
+    hit: Option<Vec<u64>>,
     /// What the last hit tells.
     payload: Vec<u64>,
     over: bool,
@@ -35,7 +35,7 @@ impl<'a> TaskStream<'a> {
             calls: source.trace.calls(frames),
             gate,
             queue: VecDeque::new(),
-            hits: VecDeque::new(),
+            hit: None,
             payload: Vec::new(),
             over: false,
         }
@@ -61,19 +61,16 @@ impl<'a> TaskStream<'a> {
             calls,
             gate,
             queue,
-            hits,
+            hit,
             ..
         } = self;
         let probed = !source.trace.probes.is_empty();
         while queue.is_empty() && !self.over {
             if let Some(record) = self.records.next() {
-                if probed && record.kind == RecordKind::Entry && source.is_probe(record.id) {
-                    let payload = words(self.records.payload());
-                    // Filters may leave some of them out.
-                    if hits.len() == MOST_HITS {
-                        hits.pop_front();
-                    }
-                    hits.push_back((record.time, record.id, payload));
+                if probed {
+                    // No filter delays a hit: it is shown before the next record is read, or never.
+                    let is_hit = record.kind == RecordKind::Entry && source.is_probe(record.id);
+                    *hit = is_hit.then(|| words(self.records.payload()));
                 }
                 match gate {
                     None => calls.feed(record, |step| queue.push_back(step)),
@@ -105,22 +102,12 @@ impl Iterator for TaskStream<'_> {
     fn next(&mut self) -> Option<Step> {
         self.fill();
         let step = self.queue.pop_front()?;
-        if let Step::Instant { id, time, .. } = step
-            && !self.hits.is_empty()
-        {
-            let hit = self.hits.iter();
-            let before = hit.take_while(|hit| (hit.0, hit.1) != (time, id)).count();
-            if before < self.hits.len() {
-                self.hits.drain(..before);
-                self.payload = self.hits.pop_front().map_or_else(Vec::new, |hit| hit.2);
-            }
+        if let Step::Instant { .. } = step {
+            self.payload = self.hit.take().unwrap_or_default();
         }
         Some(step)
     }
 }
-
-/// Hits of probes that may be on their way through the filters.
-const MOST_HITS: usize = 1 << 12;
 
 /// The words of a payload.
 pub(crate) fn words(payload: &[u8]) -> Vec<u64> {
