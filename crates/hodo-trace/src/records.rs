@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, record};
@@ -65,12 +66,20 @@ pub struct Records<'a> {
     last: u64,
     lost: u64,
     skip: u32,
+    /// The first error, of all that read these events.
+    unread: &'a OnceLock<String>,
 }
 
 const RECORD: usize = crate::format::RECORD_SIZE as usize;
 
 impl<'a> Records<'a> {
-    pub(crate) fn new(events: &'a File, control_size: u64, chunks: Vec<Chunk>, began: u64) -> Self {
+    pub(crate) fn new(
+        events: &'a File,
+        control_size: u64,
+        chunks: Vec<Chunk>,
+        began: u64,
+        unread: &'a OnceLock<String>,
+    ) -> Self {
         Self {
             events,
             control_size,
@@ -81,6 +90,7 @@ impl<'a> Records<'a> {
             last: 0,
             lost: 0,
             skip: 0,
+            unread,
         }
     }
 
@@ -97,8 +107,12 @@ impl<'a> Records<'a> {
                 .events
                 .read_at(&mut self.buffer[filled..], start + filled as u64)
             {
-                Ok(0) | Err(_) => break,
+                Ok(0) => break,
                 Ok(n) => filled += n,
+                Err(error) => {
+                    self.unread.get_or_init(|| error.to_string());
+                    break;
+                }
             }
         }
         BYTES_READ.fetch_add(filled as u64, Ordering::Relaxed);
@@ -191,5 +205,27 @@ impl Iterator for Records<'_> {
                 kind,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        // Reading a directory is an error.
+        let events = File::open("/").expect("a directory");
+        let chunk = Chunk {
+            index: 0,
+            seq: 0,
+            epoch: 0,
+            lost: 0,
+            begins: 0,
+        };
+        let unread = OnceLock::new();
+        let mut records = Records::new(&events, 4096, vec![chunk], 0, &unread);
+        assert_eq!(records.next(), None);
+        assert!(unread.get().is_some());
     }
 }

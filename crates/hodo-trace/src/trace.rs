@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::calls::{Calls, Frame};
 use crate::error::TraceError;
@@ -19,6 +19,8 @@ pub struct Trace {
     directory: PathBuf,
     events: File,
     control_size: u64,
+    /// Why records could not be read.
+    unread: OnceLock<String>,
     /// By function id: exits are not recorded.
     entry_only: Arc<[bool]>,
     /// What was recorded, and how.
@@ -81,6 +83,7 @@ impl Trace {
             directory: directory.to_owned(),
             events,
             control_size: 0,
+            unread: OnceLock::new(),
             entry_only: Arc::default(),
             info,
             modules: Vec::new(),
@@ -266,12 +269,13 @@ impl Trace {
         }
         let used = word(file_header::NEXT_CHUNK).min(word(file_header::MAX_CHUNKS));
         let room = len.saturating_sub(self.control_size);
+        // The last one may be there in part.
         let whole = room.div_ceil(format::CHUNK_SIZE);
-        if whole < used {
+        let missing = used.saturating_sub(room / format::CHUNK_SIZE);
+        if missing > 0 {
             self.damage.push(format!(
-                "{} ends early: {} of {used} chunks of records are missing",
+                "{} ends early: {missing} of {used} chunks of records are missing or not whole",
                 path.display(),
-                used - whole
             ));
         }
         // What it takes on the disk: it is sparse, and its end is only reserved while the recording goes on.
@@ -281,7 +285,11 @@ impl Trace {
         for index in 0..used.min(whole) {
             let mut header = [0; (format::CHUNK_HEADER_SIZE + format::RECORD_SIZE) as usize];
             let at = self.control_size + index * format::CHUNK_SIZE;
-            if self.events.read_exact_at(&mut header, at).is_err() {
+            if let Err(error) = self.events.read_exact_at(&mut header, at) {
+                // Where the file ends is told already.
+                if error.kind() != std::io::ErrorKind::UnexpectedEof {
+                    self.damage.push(io(path)(error).to_string());
+                }
                 break;
             }
             let half =
@@ -366,7 +374,19 @@ impl Trace {
             self.control_size,
             task.chunks.clone(),
             task.began,
+            &self.unread,
         )
+    }
+
+    /// What could not be read of the records that were asked for so far: views tell it at their end.
+    #[must_use]
+    pub fn unread(&self) -> Option<String> {
+        let path = self.directory.join("events");
+        let error = self.unread.get()?;
+        Some(format!(
+            "cannot read {}: {error}: records are missing",
+            path.display()
+        ))
     }
 
     /// A time before which a task has no records, in units of the counter; near to its first one.
@@ -381,7 +401,8 @@ impl Trace {
     pub fn span(&self, task: &Task) -> Option<(u64, u64)> {
         let first = self.records(task).next()?;
         let chunk = vec![*task.chunks.last()?];
-        let last = Records::new(&self.events, self.control_size, chunk, task.began).last();
+        let (size, began) = (self.control_size, task.began);
+        let last = Records::new(&self.events, size, chunk, began, &self.unread).last();
         Some((
             first.time,
             last.map_or(first.time, |last| last.time.max(first.time)),

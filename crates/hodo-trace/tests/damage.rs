@@ -87,6 +87,27 @@ fn a_truncated_trace_is_read_up_to_its_end() {
 }
 
 #[test]
+fn a_trace_that_ends_in_its_last_chunk_is_told_to_end_early() {
+    let directory = place("last");
+    build(&directory);
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(directory.join("events"))
+        .unwrap();
+    file.set_len(file.metadata().unwrap().len() - 65536 + 64 + 8)
+        .unwrap();
+    let trace = Trace::open(&directory).unwrap();
+    let [damage] = &trace.damage[..] else {
+        panic!("{:?}", trace.damage);
+    };
+    assert!(
+        damage.ends_with("ends early: 1 of 4 chunks of records are missing or not whole"),
+        "{damage}"
+    );
+    assert_eq!(records(&trace)[1].len(), 1);
+}
+
+#[test]
 fn an_overwritten_chunk_ends_its_task_and_no_other() {
     let directory = place("overwritten");
     build(&directory);

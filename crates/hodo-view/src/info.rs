@@ -286,6 +286,7 @@ fn text(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "# {:<20}: {} ({})", "remark", remark.text, remark.pid)?;
     }
     let (counters, histograms, unread) = probes(data);
+    let unread = trace.unread().into_iter().chain(unread).collect::<Vec<_>>();
     for damage in trace.damage.iter().chain(&unread) {
         writeln!(out, "# {:<20}: {damage}", "damage")?;
     }
@@ -304,6 +305,7 @@ fn write_json(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
     let info = &trace.info;
     let counts = count(trace);
     let (counters, histograms, unread) = probes(data);
+    let unread = trace.unread().into_iter().chain(unread).collect::<Vec<_>>();
     let damage: Vec<&String> = trace.damage.iter().chain(&unread).collect();
     let finished = info.finished.as_ref();
     let exit = finished.map(|f| match f.exit {

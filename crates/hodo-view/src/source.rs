@@ -364,6 +364,14 @@ impl Source {
     }
 }
 
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Some(unread) = self.trace.unread() {
+            eprintln!("hodo: {unread}");
+        }
+    }
+}
+
 /// Where a file of the recorded machine is.
 fn placed(path: &str, sysroot: Option<&Path>) -> PathBuf {
     match sysroot {
