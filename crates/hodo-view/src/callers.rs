@@ -35,7 +35,8 @@ impl File {
         let symbols = hodo_symbols::symbols(bytes).ok()?;
         let function = |function: hodo_symbols::Function| {
             let name = demangle(&function.name, Style::Simple);
-            (function.addr, function.addr + function.size, name)
+            let end = function.addr.saturating_add(function.size);
+            (function.addr, end, name)
         };
         let mut functions: Vec<_> = symbols.functions.into_iter().map(function).collect();
         functions.sort();
@@ -169,7 +170,7 @@ impl Addresses {
     ) -> Option<(String, Rc<File>, u64)> {
         let map = self.map(source, task, ns, addr)?;
         let file = self.file(source, &map.path)?;
-        let link = file.address(addr - map.start + map.offset)?;
+        let link = file.address((addr - map.start).checked_add(map.offset)?)?;
         Some((map.path.clone(), file, link))
     }
 
@@ -188,7 +189,7 @@ impl Addresses {
             located.function =
                 function.map(|(name, distance)| (name.to_owned(), distance + behind));
             located.path = Some(path);
-            located.link = link + behind;
+            located.link = link.wrapping_add(behind);
         }
         located
     }

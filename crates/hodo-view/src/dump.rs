@@ -236,7 +236,11 @@ fn folded(source: &Source, unit: u64) -> Vec<String> {
         let node = &whole.nodes[index as usize];
         if index != 0 {
             let count = if source.timed() {
-                (source.scale.duration(whole.own(index)) + unit / 2) / unit
+                source
+                    .scale
+                    .duration(whole.own(index))
+                    .saturating_add(unit / 2)
+                    / unit
             } else {
                 node.calls
             };

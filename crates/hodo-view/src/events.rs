@@ -271,7 +271,7 @@ impl Line<'_> {
 
     /// Where the function returns to, if this is its return.
     fn caller(&self) -> Option<u64> {
-        self.payload.get(1 + self.probe.caller?).copied()
+        self.payload.get(1..)?.get(self.probe.caller?).copied()
     }
 
     fn text(&self, out: &mut dyn Write) -> Result<()> {

@@ -38,7 +38,7 @@ struct Counts {
 fn count(trace: &Trace) -> Counts {
     let mut counts = Counts::default();
     for task in &trace.tasks {
-        let mut lost = 0;
+        let mut lost = 0u64;
         for record in trace.records(task) {
             match record.kind {
                 RecordKind::Entry | RecordKind::Tail => {
@@ -46,10 +46,10 @@ fn count(trace: &Trace) -> Counts {
                     counts.events += 1;
                 }
                 RecordKind::Exit => counts.events += 1,
-                RecordKind::Lost(n) => lost += n,
+                RecordKind::Lost(n) => lost = lost.saturating_add(n),
             }
         }
-        counts.lost += lost;
+        counts.lost = counts.lost.saturating_add(lost);
     }
     // What was lost at the very end is known to the recorder only.
     let told = trace.info.finished.as_ref().map_or(0, |f| f.lost);

@@ -120,6 +120,9 @@ fn fields(options: &ReplayOptions) -> Result<Vec<Field>> {
 /// Calls deeper than this are not indented further: the text of a recursion would grow with the square of its depth.
 const DEEPEST: usize = 256;
 
+/// So many levels of calls lie between tasks beside each other at most: each line has the room of all before its own.
+const WIDEST: usize = 256;
+
 /// Text is handed on in pieces of about this size.
 const PIECE: usize = 1 << 16;
 
@@ -342,6 +345,9 @@ impl<'a> Printer<'a> {
 /// If the trace cannot be read, an option is malformed, or `out` cannot be written.
 pub fn replay(options: &ReplayOptions, out: &mut dyn Write) -> Result<()> {
     let fields = fields(options)?;
+    if options.column_offset > WIDEST {
+        bail!("--column-offset is at most {WIDEST}");
+    }
     let source = Source::open(&options.source)?;
     if options.flat {
         return flat(&source, out);

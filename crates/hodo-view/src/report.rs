@@ -368,7 +368,8 @@ fn by_task(options: &ReportOptions, out: &mut dyn Write) -> Result<()> {
         }
         let row = &mut rows[place];
         row.name = &task.comm;
-        row.time += source.scale.duration(summary.time);
+        let time = source.scale.duration(summary.time);
+        row.time = row.time.saturating_add(time);
         row.functions += summary.calls;
     }
     sort_tasks(&mut rows, keys)?;

@@ -35,16 +35,16 @@ impl Default for Times {
 impl Times {
     #[inline]
     fn add(&mut self, value: u64, outermost: bool) {
-        self.all += value;
-        self.sum += if outermost { value } else { 0 };
+        self.all = self.all.saturating_add(value);
+        self.sum = self.sum.saturating_add(if outermost { value } else { 0 });
         self.min = self.min.min(value);
         self.max = self.max.max(value);
     }
 
     /// Adds others.
     pub fn join(&mut self, other: &Self) {
-        self.sum += other.sum;
-        self.all += other.all;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.all = self.all.saturating_add(other.all);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
@@ -96,7 +96,7 @@ impl Tally {
     }
 
     fn join(&mut self, other: &Self) {
-        self.lost += other.lost;
+        self.lost = self.lost.saturating_add(other.lost);
         for (a, b) in self.functions.iter_mut().zip(&other.functions) {
             a.calls += b.calls;
             a.total.join(&b.total);
@@ -147,10 +147,10 @@ impl Tally {
             }
         }
         if let Some(parent) = stack.last_mut() {
-            parent.children += match verdict {
+            parent.children = parent.children.saturating_add(match verdict {
                 Verdict::Merged => frame.children,
                 Verdict::Shown | Verdict::Hidden => took,
-            };
+            });
         }
     }
 }
@@ -188,7 +188,7 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
                     tally.enter(&mut stack, id, Verdict::Shown, time);
                     tally.leave(&mut stack, time, all);
                 }
-                Step::Lost { count, .. } => tally.lost += count,
+                Step::Lost { count, .. } => tally.lost = tally.lost.saturating_add(count),
             });
         }
         let end = end(last);
@@ -230,7 +230,7 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
                 tally.enter(&mut stack, id, verdict, time);
                 tally.leave(&mut stack, time, counts);
             }
-            Step::Lost { count, .. } => tally.lost += count,
+            Step::Lost { count, .. } => tally.lost = tally.lost.saturating_add(count),
         });
         if source.is_ranged() && source.scale.nanoseconds(last) > source.range.1 {
             break;
@@ -288,7 +288,7 @@ pub fn by_task(source: &Source) -> Vec<Summary> {
         let mut summary = Summary::default();
         for entry in &mut tally.functions {
             summary.calls += entry.calls;
-            summary.time += entry.own.sum;
+            summary.time = summary.time.saturating_add(entry.own.sum);
             *entry = Entry::default();
         }
         summaries.lock().expect("no panics")[at] = summary;

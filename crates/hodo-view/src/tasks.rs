@@ -135,7 +135,9 @@ pub fn graph(options: &GraphOptions, out: &mut dyn Write) -> Result<()> {
                         span: Some((first, last)),
                         ..
                     }),
-                ) if source.timed() => duration(source.scale.duration(last - first), color),
+                ) if source.timed() => {
+                    duration(source.scale.duration(last.saturating_sub(*first)), color)
+                }
                 _ => " ".repeat(10),
             };
             write!(out, "  {text}")?;

@@ -117,7 +117,7 @@ impl Tree {
             }
             let to = &mut self.nodes[places[index] as usize];
             to.calls += node.calls;
-            to.total += node.total;
+            to.total = to.total.saturating_add(node.total);
             to.first = to.first.min(node.first);
         }
     }
@@ -128,9 +128,10 @@ impl Tree {
         let mut todo = vec![(from, 0)];
         while let Some((old, new)) = todo.pop() {
             let node = &self.nodes[old as usize];
-            tree.nodes[new as usize].calls += node.calls;
-            tree.nodes[new as usize].total += node.total;
-            tree.nodes[new as usize].first = node.first.min(tree.nodes[new as usize].first);
+            let to = &mut tree.nodes[new as usize];
+            to.calls += node.calls;
+            to.total = to.total.saturating_add(node.total);
+            to.first = node.first.min(to.first);
             let children: Vec<_> = node
                 .children
                 .iter()
@@ -143,13 +144,16 @@ impl Tree {
 
     /// Time in a node's function itself, in units of the counter.
     pub fn own(&self, node: u32) -> u64 {
-        let node = &self.nodes[node as usize];
-        let children: u64 = node
-            .children
-            .iter()
-            .map(|&child| self.nodes[child as usize].total)
-            .sum();
-        node.total.saturating_sub(children)
+        self.nodes[node as usize]
+            .total
+            .saturating_sub(self.below_total(node))
+    }
+
+    /// Time in all that a node's function called.
+    fn below_total(&self, node: u32) -> u64 {
+        let children = self.nodes[node as usize].children.iter();
+        let totals = children.map(|&child| self.nodes[child as usize].total);
+        totals.fold(0, u64::saturating_add)
     }
 
     /// Function ids from the outermost call to this node.
@@ -194,11 +198,7 @@ impl Tree {
             node.children.retain(|&child| called[child as usize]);
         }
         self.sort();
-        self.nodes[0].total = self.nodes[0]
-            .children
-            .iter()
-            .map(|&child| self.nodes[child as usize].total)
-            .sum();
+        self.nodes[0].total = self.below_total(0);
         self.nodes[0].calls = 1;
     }
 }
@@ -256,7 +256,7 @@ impl Growing<'_> {
         }
         let node = &mut self.tree.nodes[open.node as usize];
         node.calls += 1;
-        node.total += took.unwrap_or(0);
+        node.total = node.total.saturating_add(took.unwrap_or(0));
         node.first = node.first.min(open.start);
     }
 

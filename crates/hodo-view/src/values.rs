@@ -99,7 +99,8 @@ pub(crate) fn value(
     if let Some(number) = arg.number {
         return Some(typed(number, &arg.ty, symbol));
     }
-    let words = payload.get(1 + arg.word?..);
+    let word = arg.word?;
+    let words = payload.get(1..).and_then(|words| words.get(word..));
     let Some(words) = words.filter(|_| !is_fault(payload, arg.value)) else {
         return Some(Shown::Fault);
     };
@@ -124,7 +125,7 @@ pub(crate) fn value(
 
 /// The bytes of an argument that has bytes: those that could be read.
 pub(crate) fn bytes(arg: &Arg, payload: &[u64]) -> Vec<u8> {
-    let words = arg.word.and_then(|word| payload.get(1 + word..));
+    let words = arg.word.and_then(|word| payload.get(1..)?.get(word..));
     let Some((&length, words)) = words.and_then(<[u64]>::split_first) else {
         return Vec::new();
     };
@@ -163,7 +164,9 @@ fn list(
     let count = count.min(payload.len() * 8);
     if scalar == "string" {
         let one = |index: usize| match words.get(index * TEXT_WORDS..) {
-            Some(words) if !is_fault(payload, arg.value + index as u32) => text(words, TEXT_WORDS),
+            Some(words) if !is_fault(payload, arg.value.saturating_add(index as u32)) => {
+                text(words, TEXT_WORDS)
+            }
             _ => Shown::Fault,
         };
         return (0..count).map(one).collect();

@@ -3,8 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use hodo_trace::format::record::{self, ENTRY, EXIT};
+use hodo_trace::syscalls::NAMES;
 use hodo_trace::testing::Builder;
-use hodo_view::{ReplayOptions, SourceOptions};
+use hodo_view::{
+    DumpFormat, DumpOptions, EventOptions, GraphOptions, ReplayOptions, ReportOptions,
+    SourceOptions, SyscallsOptions,
+};
 use serde_json::json;
 
 fn directory(name: &str) -> PathBuf {
@@ -25,8 +29,8 @@ fn run(view: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> String {
 }
 
 /// The hit of a probe with a payload.
-fn hit(b: &mut Builder, task: u32, id: u32, words: &[u64]) {
-    b.record(task, ENTRY, id, 0, 0);
+fn hit(b: &mut Builder, task: u32, id: u32, time: u64, words: &[u64]) {
+    b.record(task, ENTRY, id, 0, time);
     let special = record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT;
     b.word(task, u64::from(special) << 32 | words.len() as u64);
     for word in words {
@@ -44,9 +48,9 @@ fn hits_that_are_not_shown_leave_their_values_to_no_other() {
         "args": [{"name": "n", "type": "u64", "word": 0, "value": 0, "bits": 64}]}}),
     );
     let task = b.task(100, "start", 0, 0);
-    hit(&mut b, task, probe, &[0, 1]);
+    hit(&mut b, task, probe, 0, &[0, 1]);
     b.record(task, ENTRY, f, 9, 0);
-    hit(&mut b, task, probe, &[0, 2]);
+    hit(&mut b, task, probe, 0, &[0, 2]);
     b.record(task, EXIT, f, 9, 0);
     let data = b.finish();
     let options = ReplayOptions {
@@ -59,5 +63,122 @@ fn hits_that_are_not_shown_leave_their_values_to_no_other() {
     };
     let text = run(|out| hodo_view::replay(&options, out));
     assert_eq!(text, "f() {\n  /* probe: n=2 */\n} /* f */\n");
+    std::fs::remove_dir_all(data).expect("a trace");
+}
+
+#[test]
+fn times_beyond_all_measure_are_the_longest_there_are() {
+    let mut b = Builder::new(&directory("long"), true);
+    let f = b.function("f", 'T');
+    let first = b.task(100, "start", 0, 0);
+    let second = b.task(101, "thread", first, 0);
+    // It seems to have executed another program before it began.
+    let third = b.task(100, "exec", first, 0);
+    for task in [first, second] {
+        b.record(task, ENTRY, f, 9, 5);
+        b.leaf(task, f, 8, 5, u64::MAX);
+        b.record(task, EXIT, f, 9, u64::MAX);
+    }
+    b.leaf(third, f, 9, 0, 1);
+    let data = b.finish();
+    let report = ReportOptions {
+        source: source(&data),
+        ..ReportOptions::default()
+    };
+    let text = run(|out| hodo_view::report(&report, out));
+    let last = text.lines().last();
+    assert_eq!(last, Some("  999.999  h  999.999  h           5  f"));
+    let report = ReportOptions {
+        task: true,
+        ..report
+    };
+    run(|out| hodo_view::report(&report, out));
+    for task in [false, true] {
+        let graph = GraphOptions {
+            source: source(&data),
+            task,
+            ..GraphOptions::default()
+        };
+        run(|out| hodo_view::graph(&graph, out));
+    }
+    let dump = DumpOptions {
+        source: source(&data),
+        format: DumpFormat::FlameGraph,
+        sample_time: u64::MAX,
+    };
+    run(|out| hodo_view::dump(&dump, out));
+    std::fs::remove_dir_all(data).expect("a trace");
+}
+
+#[test]
+fn system_calls_may_seem_to_take_for_ever() {
+    let mut b = Builder::new(&directory("ever"), true);
+    let ids = NAMES.map(|name| {
+        let id = b.function(name, 'B');
+        b.log(&json!({"probe": {"id": id, "group": "syscalls", "name": name, "symbol": name, "offset": 0}}));
+        id
+    });
+    for tid in [100, 101, 102] {
+        let task = b.task(tid, "thread", 0, 0);
+        hit(&mut b, task, ids[0], 5, &[u64::MAX << 32, 39]);
+        hit(&mut b, task, ids[1], u64::MAX / 2, &[u64::MAX << 32, 7]);
+    }
+    let data = b.finish();
+    let options = SyscallsOptions {
+        source: source(&data),
+        summary: true,
+        ..SyscallsOptions::default()
+    };
+    let text = run(|out| hodo_view::syscalls(&options, out));
+    assert!(text.contains("100.00 18446744073.709551"), "{text}");
+    std::fs::remove_dir_all(data).expect("a trace");
+}
+
+#[test]
+fn values_that_are_nowhere_are_faults() {
+    let mut b = Builder::new(&directory("nowhere"), true);
+    let probe = b.function("probe", 'B');
+    b.log(
+        &json!({"probe": {"id": probe, "group": "g", "name": "probe", "symbol": "f", "offset": 0,
+        "caller": u64::MAX, "args": [
+            {"name": "a", "type": "u64", "word": u64::MAX, "value": 0, "bits": 64},
+            {"name": "b", "type": "x8[2]", "word": u64::MAX, "value": 0, "bits": 64},
+            {"name": "c", "type": "string[2]", "word": 0, "value": u32::MAX, "bits": 64},
+        ]}}),
+    );
+    let task = b.task(100, "start", 0, 0);
+    hit(&mut b, task, probe, 1, &[u64::MAX << 32, 1]);
+    let data = b.finish();
+    let options = EventOptions {
+        source: source(&data),
+        ..EventOptions::default()
+    };
+    let text = run(|out| hodo_view::events(&options, out));
+    assert!(text.ends_with(" a=(fault) b=(fault) c=(fault)\n"), "{text}");
+    std::fs::remove_dir_all(data).expect("a trace");
+}
+
+#[test]
+fn tasks_are_beside_each_other_in_reach() {
+    let mut b = Builder::new(&directory("beside"), true);
+    let f = b.function("f", 'T');
+    for tid in [100, 101] {
+        let task = b.task(tid, "start", 0, 0);
+        let time = tid.unsigned_abs().into();
+        b.leaf(task, f, 9, time, time);
+    }
+    let data = b.finish();
+    let mut options = ReplayOptions {
+        source: source(&data),
+        fields: Some("none".to_owned()),
+        column_view: true,
+        column_offset: 2,
+        ..ReplayOptions::default()
+    };
+    let text = run(|out| hodo_view::replay(&options, out));
+    assert_eq!(text, "f();\n    f();\n");
+    options.column_offset = usize::MAX;
+    let error = hodo_view::replay(&options, &mut Vec::new()).expect_err("an error");
+    assert_eq!(error.to_string(), "--column-offset is at most 256");
     std::fs::remove_dir_all(data).expect("a trace");
 }

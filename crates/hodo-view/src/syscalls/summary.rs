@@ -65,7 +65,8 @@ pub(super) fn summary(
                 let sum = sums.of(pending.enter.number);
                 sum.calls += 1;
                 sum.errors += u64::from(exit.value > 4096u64.wrapping_neg());
-                sum.ns += exit.ns.saturating_sub(pending.enter.ns);
+                let took = exit.ns.saturating_sub(pending.enter.ns);
+                sum.ns = sum.ns.saturating_add(took);
             }
             Event::Begin(task) => {
                 let start = first && source.task(task).kind == "start";
@@ -96,7 +97,7 @@ pub(super) fn summary(
     let all = rows.iter().fold(Sum::default(), |all, (_, sum)| Sum {
         calls: all.calls + sum.calls,
         errors: all.errors + sum.errors,
-        ns: all.ns + sum.ns,
+        ns: all.ns.saturating_add(sum.ns),
     });
     let line = "------ ----------- ----------- --------- --------- ----------------";
     writeln!(
