@@ -10,6 +10,7 @@ use hodo_trace::format::ISLAND;
 use hodo_trace::meta::Map;
 use serde_json::{Value, json};
 
+use crate::format::printable;
 use crate::source::Source;
 
 /// Callers that are shown at most.
@@ -34,7 +35,7 @@ impl File {
         };
         let symbols = hodo_symbols::symbols(bytes).ok()?;
         let function = |function: hodo_symbols::Function| {
-            let name = demangle(&function.name, Style::Simple);
+            let name = printable(demangle(&function.name, Style::Simple));
             let end = function.addr.saturating_add(function.size);
             (function.addr, end, name)
         };
@@ -82,7 +83,7 @@ impl Located {
         match (&self.function, &self.path) {
             // What has no name is called by its address.
             (Some((name, _)), _) if !name.starts_with('<') => name.clone(),
-            (_, Some(path)) => format!("{path}[+{:#x}]", self.link),
+            (_, Some(path)) => printable(format!("{path}[+{:#x}]", self.link)),
             (_, None) => format!("<{:x}>", self.addr),
         }
     }

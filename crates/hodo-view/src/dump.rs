@@ -8,7 +8,7 @@ use hodo_trace::Step;
 
 use crate::callers::Addresses;
 use crate::events::comment;
-use crate::format::timestamp;
+use crate::format::{printable, timestamp};
 use crate::perfetto;
 use crate::source::{Source, SourceOptions};
 use crate::stream::{Merged, TaskStream};
@@ -267,7 +267,7 @@ fn folded(source: &Source, unit: u64) -> Vec<String> {
 fn svg(source: &Source, out: &mut dyn Write) -> Result<()> {
     let lines = folded(source, 1);
     let mut options = inferno::flamegraph::Options::default();
-    options.title = source.trace.info.args.join(" ");
+    options.title = printable(source.trace.info.args.join(" "));
     options.count_name = if source.timed() { "ns" } else { "calls" }.to_owned();
     options.name_type = "Function:".to_owned();
     options.hash = true;

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::callers::{Addresses, Chain, Located};
+use crate::format::printable;
 use crate::perfetto;
 use crate::source::{Source, SourceOptions};
 use crate::values::{self, Shown};
@@ -119,6 +120,11 @@ pub(crate) fn walk(
     Ok(())
 }
 
+/// The name of a probe's function as it is shown.
+fn symbol(name: &str) -> String {
+    printable(hodo_symbols::demangle(name, hodo_symbols::Style::Simple))
+}
+
 /// A counter as `counts.json` has it.
 #[derive(Debug, Deserialize)]
 struct Count {
@@ -142,7 +148,7 @@ impl Count {
 
     /// Name and place.
     fn title(&self) -> String {
-        let symbol = hodo_symbols::demangle(&self.symbol, hodo_symbols::Style::Simple);
+        let symbol = symbol(&self.symbol);
         match self.nmissed {
             Some(_) => format!("{}: (<- {symbol})", self.name),
             None => format!("{}: ({symbol}+{:#x})", self.name, self.offset),
@@ -257,7 +263,7 @@ impl Line<'_> {
 
     /// Function and distance from its beginning; of a return, whence it came and whither it went.
     pub fn place(&self) -> String {
-        let symbol = hodo_symbols::demangle(&self.probe.symbol, hodo_symbols::Style::Simple);
+        let symbol = symbol(&self.probe.symbol);
         match self.caller() {
             Some(caller) => {
                 let at = (self.task, self.ns);

@@ -76,6 +76,21 @@ pub fn push_duration(text: &mut Vec<u8>, ns: u64, color: Color) {
     }
 }
 
+/// Text of the program that was recorded, for a terminal or a document: without control characters.
+pub fn printable(text: String) -> String {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let mut shown = String::new();
+    for c in text.chars() {
+        match c.is_control() {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
 /// A timestamp: seconds and nanoseconds.
 pub fn timestamp(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
@@ -117,6 +132,14 @@ mod tests {
             duration(1_558_100, Color(true)),
             "  1.558 \x1b[32mms\x1b[0m"
         );
+    }
+
+    #[test]
+    fn control_characters_are_written_as_text() {
+        let text = |text: &str| printable(text.to_owned());
+        assert_eq!(text("f(\u{e9}, \\)"), "f(\u{e9}, \\)");
+        assert_eq!(text("\x1b[2J\u{9b}\n"), "\\u{1b}[2J\\u{9b}\\n");
+        assert_eq!(text(&text("\r")), "\\r");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use hodo_trace::{RecordKind, Trace};
 use serde_json::json;
 
 use crate::events::Counters;
+use crate::format::printable;
 use crate::histograms::Histograms;
 use crate::source::SourceOptions;
 
@@ -96,21 +97,25 @@ fn exit_text(exit: Option<Exit>) -> String {
 /// # Errors
 /// If the trace cannot be read or `out` cannot be written.
 pub fn info(options: &InfoOptions, out: &mut dyn Write) -> Result<()> {
-    let trace = Trace::open(&options.source.data)?;
+    let mut trace = Trace::open(&options.source.data)?;
     if options.json {
         return write_json(&trace, &options.source.data, out);
     }
     for damage in &trace.damage {
-        eprintln!("hodo: {damage}");
+        eprintln!("hodo: {}", printable(damage.clone()));
+    }
+    for task in &mut trace.tasks {
+        task.comm = printable(std::mem::take(&mut task.comm));
     }
     if options.symbols {
         for (id, function) in trace.functions.iter().enumerate() {
             let Some(f) = function else { continue };
             let module = trace.modules[f.module].name();
+            let name = printable(format!("{} [{module}]", f.name));
             writeln!(
                 out,
-                "{id:7} {:>12x} {:6} {:?} {} [{module}]",
-                f.addr, f.size, f.kind, f.name
+                "{id:7} {:>12x} {:6} {:?} {name}",
+                f.addr, f.size, f.kind
             )?;
         }
         return Ok(());
@@ -261,13 +266,13 @@ fn text(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
             },
         ),
     ]);
-    for (index, (key, value)) in rows.iter().enumerate() {
+    for (index, (key, value)) in rows.into_iter().enumerate() {
         if index == system {
             writeln!(out, "#\n# process information\n# ===================")?;
         } else if index == process {
             writeln!(out, "#\n# trace information\n# =================")?;
         }
-        writeln!(out, "# {key:<20}: {value}")?;
+        writeln!(out, "# {key:<20}: {}", printable(value))?;
     }
     let scale = trace.scale();
     let began = trace.tasks.first().map_or(0, |task| task.began);
@@ -279,16 +284,18 @@ fn text(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
         writeln!(
             out,
             "# {:<20}: {} (after {seconds:.3} s)",
-            "changed", change.text
+            "changed",
+            printable(change.text.clone())
         )?;
     }
     for remark in &trace.remarks {
-        writeln!(out, "# {:<20}: {} ({})", "remark", remark.text, remark.pid)?;
+        let text = printable(remark.text.clone());
+        writeln!(out, "# {:<20}: {text} ({})", "remark", remark.pid)?;
     }
     let (counters, histograms, unread) = probes(data);
     let unread = trace.unread().into_iter().chain(unread).collect::<Vec<_>>();
     for damage in trace.damage.iter().chain(&unread) {
-        writeln!(out, "# {:<20}: {damage}", "damage")?;
+        writeln!(out, "# {:<20}: {}", "damage", printable(damage.clone()))?;
     }
     writeln!(out)?;
     if let Some(counters) = counters.filter(|counters| !counters.is_empty()) {

@@ -8,7 +8,7 @@ use hodo_trace::{Left, Step};
 
 use crate::callers::Addresses;
 use crate::events::comment;
-use crate::format::{Color, push_duration, timestamp};
+use crate::format::{Color, printable, push_duration, timestamp};
 use crate::source::{Moment, Source, SourceOptions};
 use crate::stream::{Merged, open_at_first};
 
@@ -292,7 +292,7 @@ impl<'a> Printer<'a> {
             Field::Task => format!("{:>15}", task.comm),
             Field::Module => {
                 let module = function.map(|f| self.source.trace.modules[f.module].name());
-                format!("{:>16}", module.unwrap_or_default())
+                format!("{:>16}", printable(module.unwrap_or_default().to_owned()))
             }
         }
     }

@@ -9,7 +9,7 @@ use hodo_trace::meta::Probe;
 use hodo_trace::{Frame, Function, Kind, Machine, Scale, Task, Trace};
 
 use crate::filter::{Filters, Table};
-use crate::format;
+use crate::format::{self, printable};
 use crate::pattern::Match;
 
 /// Which trace, and what of it.
@@ -131,14 +131,17 @@ pub struct Source {
 impl Source {
     /// Opens the trace; what is damaged, and filters that match nothing, are told on stderr.
     pub fn open(options: &SourceOptions) -> Result<Self> {
-        let trace = Trace::open(&options.data)?;
+        let mut trace = Trace::open(&options.data)?;
         for damage in &trace.damage {
-            eprintln!("hodo: {damage}");
+            eprintln!("hodo: {}", printable(damage.clone()));
         }
         for remark in &trace.remarks {
-            eprintln!("hodo: {}", remark.text);
+            eprintln!("hodo: {}", printable(remark.text.clone()));
         }
-        let style = |name: &str| demangle(name, options.demangle);
+        for task in &mut trace.tasks {
+            task.comm = printable(std::mem::take(&mut task.comm));
+        }
+        let style = |name: &str| printable(demangle(name, options.demangle));
         let names: Vec<String> = trace
             .functions
             .iter()
@@ -406,7 +409,7 @@ fn with_library(trace: &Trace, names: &[String], sysroot: Option<&Path>) -> Vec<
         .zip(&trace.functions)
         .map(
             |(name, function)| match function.as_ref().and_then(library) {
-                Some(library) => format!("{name}@{library}"),
+                Some(library) => printable(format!("{name}@{library}")),
                 None => name.clone(),
             },
         )

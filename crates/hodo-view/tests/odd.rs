@@ -6,7 +6,7 @@ use hodo_trace::format::record::{self, ENTRY, EXIT};
 use hodo_trace::syscalls::NAMES;
 use hodo_trace::testing::Builder;
 use hodo_view::{
-    DumpFormat, DumpOptions, EventOptions, GraphOptions, ReplayOptions, ReportOptions,
+    DumpFormat, DumpOptions, EventOptions, GraphOptions, InfoOptions, ReplayOptions, ReportOptions,
     SourceOptions, SyscallsOptions,
 };
 use serde_json::json;
@@ -180,5 +180,73 @@ fn tasks_are_beside_each_other_in_reach() {
     options.column_offset = usize::MAX;
     let error = hodo_view::replay(&options, &mut Vec::new()).expect_err("an error");
     assert_eq!(error.to_string(), "--column-offset is at most 256");
+    std::fs::remove_dir_all(data).expect("a trace");
+}
+
+#[test]
+fn names_do_not_command_the_terminal() {
+    let mut b = Builder::new(&directory("terminal"), true);
+    b.info["args"] = json!(["prog", "\x1b]0;title\x07"]);
+    b.info["cmdline"] = json!(["hodo", "record", "prog", "\x1b]0;title\x07"]);
+    let f = b.function("f\x1b[2J", 'T');
+    let probe = b.function("probe", 'B');
+    b.log(
+        &json!({"probe": {"id": probe, "group": "g", "name": "probe", "symbol": "f\x1b[2J", "offset": 0}}),
+    );
+    let first = b.task_named(100, 100, "\x1b[2J", "start", 0, 0);
+    b.record(first, ENTRY, f, 9, 1);
+    hit(&mut b, first, probe, 2, &[u64::MAX << 32]);
+    b.record(first, EXIT, f, 9, 3);
+    b.rename("/usr/bin/\x1b[2J");
+    let data = b.finish();
+    let source = || source(&data);
+    let replay = ReplayOptions {
+        source: source(),
+        fields: Some("all".to_owned()),
+        ..ReplayOptions::default()
+    };
+    let text = run(|out| hodo_view::replay(&replay, out));
+    assert!(text.contains("f\\u{1b}[2J"), "{text:?}");
+    let mut all = text;
+    for task in [false, true] {
+        let options = ReportOptions {
+            source: source(),
+            task,
+            ..ReportOptions::default()
+        };
+        all += &run(|out| hodo_view::report(&options, out));
+        let options = GraphOptions {
+            source: source(),
+            task,
+            ..GraphOptions::default()
+        };
+        all += &run(|out| hodo_view::graph(&options, out));
+    }
+    for format in [DumpFormat::Raw, DumpFormat::FlameGraph, DumpFormat::Svg] {
+        let options = DumpOptions {
+            source: source(),
+            format,
+            ..DumpOptions::default()
+        };
+        all += &run(|out| hodo_view::dump(&options, out));
+    }
+    for (task, symbols) in [(false, false), (true, false), (false, true)] {
+        let options = InfoOptions {
+            source: source(),
+            task,
+            symbols,
+            ..InfoOptions::default()
+        };
+        all += &run(|out| hodo_view::info(&options, out));
+    }
+    let options = EventOptions {
+        source: source(),
+        ..EventOptions::default()
+    };
+    all += &run(|out| hodo_view::events(&options, out));
+    let raw = all
+        .lines()
+        .find(|line| line.contains(|c: char| c.is_control() && c != '\t'));
+    assert_eq!(raw, None);
     std::fs::remove_dir_all(data).expect("a trace");
 }
