@@ -43,6 +43,12 @@ struct Rule {
     module: Option<String>,
 }
 
+/// # Errors
+/// If this is no pattern.
+pub fn check_pattern(text: &str, kind: Match) -> Result<()> {
+    Rule::new(text, kind).map(drop)
+}
+
 impl Rule {
     fn new(text: &str, kind: Match) -> Result<Self> {
         let (name, module) = match text.rsplit_once('@') {

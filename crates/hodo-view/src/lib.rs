@@ -31,7 +31,7 @@ pub use histograms::histograms;
 pub use hodo_symbols::Style;
 pub use info::{InfoOptions, info};
 pub use pattern::{Match, compile as compile_pattern};
-pub use replay::{ReplayOptions, replay};
+pub use replay::{ReplayOptions, check_replay, replay};
 pub use report::{ReportFormat, ReportOptions, report};
 pub use source::{Range, SourceOptions};
 pub use syscalls::{SyscallsFormat, SyscallsOptions, chosen_syscalls, syscalls};

@@ -8,7 +8,9 @@ use hodo_trace::{Left, Step};
 
 use crate::callers::Addresses;
 use crate::events::comment;
+use crate::filter::check_pattern;
 use crate::format::{Color, printable, push_duration, timestamp};
+use crate::pattern::Match;
 use crate::source::{Moment, Source, SourceOptions};
 use crate::stream::{Merged, open_at_first};
 
@@ -71,6 +73,18 @@ const FIELDS: [(Field, &str, &str); 8] = [
     (Field::Task, "task", "      TASK NAME"),
     (Field::Module, "module", "     MODULE NAME"),
 ];
+
+/// Looks at what is asked for before there is a recording to show, for `hodo live`: it would be lost.
+///
+/// # Errors
+/// If there is no such field, or a pattern to hide functions is none.
+pub fn check_replay(options: &ReplayOptions) -> Result<()> {
+    let kind = options.source.pattern.unwrap_or(Match::Regex);
+    for pattern in &options.source.hide {
+        check_pattern(pattern, kind)?;
+    }
+    fields(options).map(drop)
+}
 
 fn fields(options: &ReplayOptions) -> Result<Vec<Field>> {
     let usual = [Field::Duration, Field::Tid];

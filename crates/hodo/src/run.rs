@@ -218,6 +218,10 @@ pub fn live(args: &LiveArgs, order: &[Patch], named: bool) -> ExitCode {
     if let Some(code) = change(&args.reading.common, &args.recording, order) {
         return code;
     }
+    if let Err(error) = view::check_live(args) {
+        output::complain(&error);
+        return ExitCode::from(125);
+    }
     let front = match divide(args.recording.attach.pid) {
         Ok(front) => front,
         Err(code) => return code,

@@ -78,6 +78,11 @@ pub fn replay(reading: &Reading, style: &ReplayStyle) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whether `hodo live` can show what it is asked for: said before the program runs.
+pub fn check_live(args: &LiveArgs) -> Result<()> {
+    hodo_view::check_replay(&replay_options(&args.reading, &args.style))
+}
+
 /// What `hodo live` shows of the recording in `data`.
 pub fn after_recording(args: &LiveArgs, data: PathBuf) -> Result<()> {
     let mut replay = replay_options(&args.reading, &args.style);

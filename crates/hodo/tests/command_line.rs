@@ -319,6 +319,15 @@ fn what_cannot_be_said_or_shown_breaks_nothing() {
     };
     assert_eq!(live("true"), Some(125));
     assert_eq!(live("false"), Some(1));
+    // This much is known before the program runs.
+    for words in [["-f", "nonsense"], ["-H", "("]] {
+        let output = run(
+            place.path(),
+            &[&["live"][..], &words, &["/bin/echo", "ran"]].concat(),
+        );
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+    }
     let nowhere = run(place.path(), &["syscalls", "-o", "/nowhere/x", "true"]);
     assert_eq!(nowhere.status.code(), Some(125), "{nowhere:?}");
 }
