@@ -72,6 +72,8 @@ pub enum Called {
 pub enum Fit {
     /// There is no call in front of it, or one of a function with a stub of its own, to which that call returns.
     Not,
+    /// It is the end of signal handlers in the kernel's code, which calls nothing: it fits a function of which the frame is known.
+    Handler,
     /// There is a call of another function, which may have jumped to this one.
     Hardly,
     /// There is one that may call anything.
@@ -320,7 +322,7 @@ fn likeliest(
     let told = of.below.and_then(|distance| with_fit(at + distance));
     let mut unlikely = None;
     match told {
-        Some((Fit::May | Fit::Does, found)) => return found,
+        Some((Fit::Handler | Fit::May | Fit::Does, found)) => return found,
         Some((Fit::Hardly, found)) => unlikely = Some(found),
         Some((Fit::Not, _)) | None => {}
     }
@@ -448,6 +450,7 @@ mod tests {
         fn fits(&self, _of: &Return, address: u64) -> Fit {
             match address >> 8 {
                 1 => Fit::Not,
+                5 => Fit::Handler,
                 2 => Fit::Hardly,
                 3 => Fit::May,
                 _ => Fit::Does,
@@ -499,6 +502,12 @@ mod tests {
             found(Some(8), &[(near, 0x100), (far, 0x300)]),
             Found::Frame(far, 0x300)
         );
+        // A handler's, which are left by other handlers, too.
+        assert_eq!(
+            found(Some(8), &[(near, 0x500), (far, 0x400)]),
+            Found::Frame(near, 0x500)
+        );
+        assert_eq!(found(Some(8), &[(far, 0x500)]), Found::Left);
         // Nothing is written where nothing is known.
         assert_eq!(found(None, &[(near, 0x200)]), Found::Unknown);
         assert_eq!(

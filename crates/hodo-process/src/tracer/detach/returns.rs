@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
+use hodo_arch::native::entry::is_signal_return;
+
 use super::Table;
 use crate::frames::{self, Called, Fit, Return, Returns, Walked};
 use crate::instrument::{self, Space};
@@ -197,6 +199,10 @@ impl Returns for Process<'_> {
     }
 
     fn fits(&self, of: &Return, address: u64) -> Fit {
+        // Wherever a handler is that the walk does not lead to: from a linkage table, or from code without unwind tables.
+        if (self.code::<ENTRY>(address)).is_some_and(|code| is_signal_return(&code)) {
+            return Fit::Handler;
+        }
         let called = address.checked_sub(8).and_then(|start| self.code(start));
         let target = match called.map(|before| machine::called_by(before, address)) {
             Some(Called::This(target)) => target,
