@@ -30,11 +30,14 @@ fn aside(directory: &Path, suffix: &str) -> PathBuf {
 /// nothing. Tells whether there was one.
 fn keep_old(directory: &Path) -> Result<bool> {
     let kept = aside(directory, ".kept");
-    if is_trace(&kept) {
-        // hodo was killed before the recording began.
-        if is_trace(directory) {
-            fs::remove_dir_all(directory)
-                .with_context(|| format!("removing {}", directory.display()))?;
+    // hodo was killed before a recording began, or the older trace could not be renamed: which of the two counts is not ours to say.
+    if kept.exists() {
+        if directory.exists() {
+            bail!(
+                "{} is an older trace that was set aside for one that did not begin; move it away, or back to {}",
+                kept.display(),
+                directory.display()
+            );
         }
         restore(directory)?;
     }
@@ -122,5 +125,37 @@ impl Drop for Place {
                 let _ = restore(&self.path);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_that_was_set_aside_is_never_removed() {
+        let name = format!("hodo-place-{}", std::process::id());
+        let above = std::env::temp_dir().join(name);
+        let trace = |name: &str| {
+            let directory = above.join(name);
+            fs::create_dir_all(&directory).unwrap();
+            for file in ["info.json", "events"] {
+                fs::write(directory.join(file), name).unwrap();
+            }
+            directory
+        };
+        let data = above.join("data");
+        let holds = |name: &str, text: &str| {
+            fs::read_to_string(above.join(name).join("events")).is_ok_and(|events| events == text)
+        };
+        // Nothing is in its place.
+        trace("data.kept");
+        drop(Place::create(&data).unwrap());
+        assert!(holds("data", "data.kept") && !above.join("data.kept").exists());
+        trace("data.kept");
+        let error = Place::create(&data).unwrap_err().to_string();
+        assert!(error.contains("data.kept is an older trace"), "{error}");
+        assert!(holds("data", "data.kept") && holds("data.kept", "data.kept"));
+        fs::remove_dir_all(above).unwrap();
     }
 }
