@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 
 /// Lines of a source file, at most.
-const LONGEST: usize = 600;
+const LONGEST: usize = 1000;
 
 /// Crates in which `unsafe` is needed: they call the kernel, run generated code, or are the agent.
 const UNSAFE: [&str; 11] = [
@@ -96,7 +96,7 @@ fn files_are_short() {
         .collect();
     none(
         &wrong,
-        "split what is longer than 600 lines by what it does",
+        "a file is one thought: split what is longer than 1,000 lines by what it does",
     );
 }
 
