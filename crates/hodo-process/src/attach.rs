@@ -45,7 +45,7 @@ pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<E
         tell!("hodo: {}", told_lost(outcome.lost, outcome.events));
     }
     // How the process ends is not hodo's: it is another's child.
-    Ok(Exit::Code(0))
+    Ok(Exit::Code(if outcome.broken { 125 } else { 0 }))
 }
 
 /// How long a process may take to end that is about to.

@@ -6,6 +6,7 @@ use std::io;
 use anyhow::{Context, Result};
 
 use crate::options::Exit;
+use crate::signals;
 
 /// Which of the two this is.
 #[derive(Debug)]
@@ -16,22 +17,25 @@ pub enum Front {
     Ended(Exit),
 }
 
-const FORWARDED: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+/// What asks the monitor to end.
+const FORWARDED: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+/// What stops the front and has it go on, as the user sees. The monitor goes on in any case.
+const STOPPING: [i32; 4] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGCONT];
 
-/// Divides this process, which must have one thread. The front hands on the signals that were sent to it alone; if it is killed,
-/// the monitor gets a SIGTERM.
+/// Divides this process, which must have one thread. The front hands on the signals that ask it to end, and waits; if it is killed,
+/// the monitor gets a SIGTERM. The monitor has all signals blocked, and asks for those that concern it: of several that come close
+/// together, as when the whole process group gets them, only the first counts.
 ///
 /// # Errors
 /// If there can be no more processes.
 pub fn front() -> Result<Front> {
-    // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill, and the others add to it.
+    // SAFETY: all-zero is a valid sigset_t for sigfillset to fill, and the others take from it.
     let set = unsafe {
         let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        for signal in FORWARDED {
-            libc::sigaddset(&raw mut set, signal);
+        libc::sigfillset(&raw mut set);
+        for signal in STOPPING {
+            libc::sigdelset(&raw mut set, signal);
         }
-        libc::sigaddset(&raw mut set, libc::SIGCHLD);
         set
     };
     // SAFETY: the set is initialized, the old mask is filled by the call; getpid and fork take nothing, and this process has
@@ -53,14 +57,14 @@ pub fn front() -> Result<Front> {
             }
             // ^Z stops what the user sees; whoever stops a monitor stops what it is attached to.
             libc::signal(libc::SIGTSTP, libc::SIG_IGN);
-            // The signals stay blocked in all threads that are started here: one that could take them would end the process, or
-            // miss that a thread has stopped. The recording asks for them.
+            signals::block_all();
             return Ok(Front::Monitor(front));
         }
         loop {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let signal = libc::sigwaitinfo(&raw const set, &raw mut info);
-            // What the terminal sends, it sends to both.
+            // What the terminal sends, it sends to both. Others than these end neither of the two: the front has to tell how the
+            // monitor ends.
             if FORWARDED.contains(&signal) && info.si_code <= 0 {
                 libc::kill(monitor, signal);
             }

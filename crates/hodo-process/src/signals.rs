@@ -85,9 +85,8 @@ impl Forward {
     /// To be called in the thread that starts all others, after the program was forked: the signals are blocked here
     /// and waited for in a thread of their own, which hands them on to `pid`, if there is one.
     pub fn start(pid: Option<i32>) -> Self {
-        let set = set();
-        // SAFETY: the set is initialized; the old one is not asked for.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        block_all();
+        heed_cpu_limit();
         let this = Self {
             done: Arc::default(),
             seen: Arc::default(),
@@ -130,10 +129,7 @@ impl Drop for Forward {
     fn drop(&mut self) {
         self.done.store(true, Ordering::Release);
         // Those that came last were for the program, too.
-        while next(Duration::ZERO).is_some() {}
-        let set = set();
-        // SAFETY: as in `start`.
-        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
+        forget();
     }
 }
 
@@ -144,18 +140,62 @@ pub struct Interrupts {
 }
 
 /// The signals that mean the end of a recording.
-const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// These, and those that tell of stops and of what is asked for.
-fn ending() -> libc::sigset_t {
-    // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill, and the others add to it.
+/// Those that say that there is hardly any CPU time left for this process.
+const SPENT: [i32; 2] = [libc::SIGXCPU, libc::SIGPROF];
+
+/// All signals.
+fn all() -> libc::sigset_t {
+    // SAFETY: all-zero is a valid sigset_t, which the call fills.
     unsafe {
         let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        for signal in ENDING.into_iter().chain([libc::SIGCHLD, libc::SIGURG]) {
-            libc::sigaddset(&raw mut set, signal);
-        }
+        libc::sigfillset(&raw mut set);
         set
+    }
+}
+
+/// From here on no signal but KILL ends or stops this process: it would leave others in pieces. All threads that are started later
+/// inherit that, and nothing takes it back before the process ends or shows what it has recorded. A file that may not grow
+/// is an error, not a signal.
+pub fn block_all() {
+    let set = all();
+    // SAFETY: the set is initialized; the old one is not asked for. Without its default action, SIGCHLD would tell of no stop;
+    // ignoring a signal runs no code.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// A limit on CPU time ends a process by KILL. It is lifted, or a signal comes in time before that.
+fn heed_cpu_limit() {
+    const MARGIN: u64 = 2;
+    let unlimited = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: all-zero is a valid rlimit and itimerval; the calls fill the one, and only read the others.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_CPU, &raw mut limit) != 0
+            || limit.rlim_cur == libc::RLIM_INFINITY
+            || libc::setrlimit(libc::RLIMIT_CPU, &raw const unlimited) == 0
+        {
+            return;
+        }
+        // The soft limit only says so. One that is as low as the hard one would say nothing.
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_CPU, &raw const limit);
+        if limit.rlim_max != libc::RLIM_INFINITY {
+            let left = limit.rlim_max.saturating_mul(1_000_000);
+            let left = left - (left / 2).min(MARGIN * 1_000_000);
+            let mut timer: libc::itimerval = std::mem::zeroed();
+            timer.it_value.tv_sec = (left / 1_000_000).cast_signed();
+            timer.it_value.tv_usec = (left % 1_000_000).cast_signed();
+            libc::setitimer(libc::ITIMER_PROF, &raw const timer, std::ptr::null_mut());
+        }
     }
 }
 
@@ -163,14 +203,10 @@ fn ending() -> libc::sigset_t {
 const LONGEST: Duration = Duration::from_millis(100);
 
 impl Interrupts {
-    /// To be called before other threads are started: from here on these signals wait until they are asked for.
+    /// To be called before other threads are started: from here on all signals wait until they are asked for.
     pub fn new(time: Option<Duration>) -> Self {
-        let set = ending();
-        // SAFETY: the set is initialized; the old one is not asked for. Without the default action no stop would be told of.
-        unsafe {
-            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-        }
+        block_all();
+        heed_cpu_limit();
         Self {
             deadline: time.and_then(|time| Instant::now().checked_add(time)),
         }
@@ -192,15 +228,16 @@ impl Interrupts {
             tv_sec: left.as_secs().cast_signed(),
             tv_nsec: left.subsec_nanos().into(),
         };
-        let set = ending();
+        let set = all();
         // SAFETY: the set and the time are initialized, and the information is not asked for.
         let signal =
             unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const pause) };
-        match signal {
-            libc::SIGCHLD | libc::SIGURG => false,
-            -1 => self.deadline.is_some_and(|at| at <= Instant::now()),
-            _ => true,
+        if SPENT.contains(&signal) {
+            tell!("hodo: its CPU time is used up (ulimit -t): the recording ends");
         }
+        // All others are nothing to a recorder.
+        let is_time = || self.deadline.is_some_and(|at| at <= Instant::now());
+        ENDING.contains(&signal) || SPENT.contains(&signal) || is_time()
     }
 }
 
@@ -223,18 +260,15 @@ pub fn go_on() -> Result<()> {
     Ok(())
 }
 
-impl Drop for Interrupts {
-    fn drop(&mut self) {
-        let set = ending();
-        let none = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // SAFETY: as above. Those that came twice have done what they were sent for.
-        unsafe {
-            while libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const none) > 0 {}
-            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
-        }
+/// Forgets the signals that have come: they have done what they were sent for.
+pub fn forget() {
+    let none = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let set = all();
+    // SAFETY: the set and the time are initialized, and the information is not asked for.
+    while unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const none) } > 0 {
     }
 }
 
@@ -248,8 +282,14 @@ pub fn stop_in_foreground(first: i32) {
     unsafe {
         let group = libc::getpgrp();
         if libc::getpgid(first) == group && libc::tcgetpgrp(terminal.as_raw_fd()) == group {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGTSTP);
             libc::signal(libc::SIGTSTP, libc::SIG_DFL);
             libc::raise(libc::SIGTSTP);
+            // It stops here.
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
             libc::signal(libc::SIGTSTP, libc::SIG_IGN);
         }
     }

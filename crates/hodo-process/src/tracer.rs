@@ -17,11 +17,12 @@ mod tasks;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use hodo_patch::Recording;
 use hodo_trace::format::{BUCKET, BUCKET_ROOM, tcb};
 use serde_json::json;
@@ -122,6 +123,8 @@ pub struct Tracer<'a> {
     signals: Option<Arc<Seen>>,
     exit: Option<Exit>,
     failure: Option<Failure>,
+    /// Something has ended the recording early.
+    broken: bool,
     /// What ends a recording of a process that goes on.
     interrupts: Option<Interrupts>,
     /// Where changes are asked for.
@@ -141,6 +144,20 @@ pub struct Outcome {
     pub events: bool,
     /// Why the program could not be executed.
     pub failure: Option<io::Error>,
+    /// Whether something that was said has ended the recording early.
+    pub broken: bool,
+}
+
+/// Does something that must not end hodo while others have its patches: a panic is an error like others.
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = (panic.downcast_ref::<String>().map(String::as_str))
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(anyhow!(
+            "a defect in hodo itself: {}",
+            text.unwrap_or("a panic")
+        ))
+    })
 }
 
 impl<'a> Tracer<'a> {
@@ -189,6 +206,7 @@ impl<'a> Tracer<'a> {
             signals: None,
             exit: None,
             failure: None,
+            broken: false,
             interrupts: None,
             control: None,
             settings: options.clone(),
@@ -203,15 +221,56 @@ impl<'a> Tracer<'a> {
     /// Follows until nothing is left to follow.
     pub fn run(mut self, failure: Failure) -> Result<Outcome> {
         self.failure = Some(failure);
-        self.listen();
+        let followed = guarded(|| {
+            self.listen();
+            self.follow_all()
+        });
+        self.control = None;
+        if let Err(error) = followed {
+            self.broke(&error);
+            self.detach();
+            self.wait_for_first();
+        }
+        self.complete()
+    }
+
+    /// Follows until nothing is left, or the recording is to end.
+    fn follow_all(&mut self) -> Result<()> {
         while !self.threads.is_empty() {
             let Some((tid, status)) = self.next_stop()? else {
                 break;
             };
             self.deal(tid, status)?;
         }
-        self.control = None;
-        self.complete()
+        Ok(())
+    }
+
+    /// Says what has ended the recording early.
+    fn broke(&mut self, error: &Error) {
+        self.broken = true;
+        let text = format!("{error:#}; the recording ends, and the program goes on without it");
+        tell!("hodo: {text}");
+        let _ = self.remark(self.first, &text);
+    }
+
+    /// The program goes on without a tracer: waits for its end.
+    fn wait_for_first(&mut self) {
+        while self.exit.is_none() {
+            let mut status = 0;
+            // SAFETY: waitpid writes one int.
+            let got = unsafe { libc::waitpid(self.first, &raw mut status, libc::__WALL) };
+            match got {
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                -1 => break,
+                _ if libc::WIFEXITED(status) => {
+                    self.exit = Some(Exit::Code(libc::WEXITSTATUS(status)));
+                }
+                _ if libc::WIFSIGNALED(status) => {
+                    self.exit = Some(Exit::Signal(libc::WTERMSIG(status)));
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Waits for the next thread that stops or ends. `None`: nothing is left, or the recording is to end.
@@ -293,6 +352,7 @@ impl<'a> Tracer<'a> {
             lost,
             events: self.modules.probes.make_events(),
             failure: self.failure.and_then(Failure::error),
+            broken: self.broken,
         })
     }
 

@@ -99,6 +99,19 @@ impl Target {
         is_changed(self.pid(), program);
     }
 
+    /// Waits until hodo traces it.
+    ///
+    /// # Panics
+    /// If that takes too long.
+    pub fn is_attached(&self) {
+        let path = format!("/proc/{}/status", self.pid());
+        let begun = Instant::now();
+        while (fs::read_to_string(&path).expect("status")).contains("TracerPid:\t0") {
+            assert!(begun.elapsed() < Duration::from_secs(60), "not attached");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
     /// How many threads it has.
     pub fn threads(&self) -> usize {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid()));

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsRawFd;
 use std::process::{Child, ChildStdin};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 static WATCHED: AtomicBool = AtomicBool::new(false);
@@ -13,9 +13,40 @@ static PIPE: AtomicI32 = AtomicI32::new(-1);
 
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-extern "C" fn remember(signal: i32) {
-    SIGNAL.store(signal, Ordering::Relaxed);
+/// Until then, in milliseconds of the kernel's clock, a signal belongs to one that has come before.
+static UNTIL: AtomicI64 = AtomicI64::new(0);
+/// Signals that come within this time mean one end: those for a process group, `timeout`, Ctrl-C twice.
+const TOGETHER: i64 = 1000;
+
+/// Signals that would end a viewing for no reason.
+const OTHERS: [i32; 9] = [
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGXCPU,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+];
+
+fn now() -> i64 {
+    // SAFETY: clock_gettime fills the time, and is async-signal-safe.
+    unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+        now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+    }
 }
+
+extern "C" fn remember(signal: i32) {
+    if now() >= UNTIL.load(Ordering::Relaxed) {
+        SIGNAL.store(signal, Ordering::Relaxed);
+    }
+}
+
+extern "C" fn nothing(_: i32) {}
 
 /// Lets the pager show what it has, and ends this process after it.
 extern "C" fn after_the_pager(signal: i32) {
@@ -33,8 +64,8 @@ extern "C" fn after_the_pager(signal: i32) {
     }
 }
 
-fn handle(action: libc::sighandler_t) {
-    for signal in SIGNALS {
+fn handle(signals: &[i32], action: libc::sighandler_t) {
+    for &signal in signals {
         // SAFETY: an all-zero sigaction is valid: no flags (so that system calls are interrupted) and an empty mask. The
         // handlers are async-signal-safe.
         unsafe {
@@ -45,10 +76,25 @@ fn handle(action: libc::sighandler_t) {
     }
 }
 
-/// Remembers signals that ask this process to end, instead of ending at once.
-pub fn watch() {
+/// Remembers signals that ask this process to end, instead of ending at once. `attached`: what was attached to has been let go, perhaps
+/// because of a signal, which may come once more.
+pub fn watch(attached: bool) {
     WATCHED.store(true, Ordering::Relaxed);
-    handle(remember as extern "C" fn(i32) as libc::sighandler_t);
+    if attached {
+        UNTIL.store(now() + TOGETHER, Ordering::Relaxed);
+    }
+    handle(
+        &SIGNALS,
+        remember as extern "C" fn(i32) as libc::sighandler_t,
+    );
+    handle(&OTHERS, nothing as extern "C" fn(i32) as libc::sighandler_t);
+    // A recording leaves all signals blocked, and a pager would inherit that.
+    // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill; the old mask is not asked for.
+    unsafe {
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
 }
 
 /// The signal that asked this process to end, if one did.
@@ -64,13 +110,16 @@ pub fn before_pager(pager: &Child, pipe: &ChildStdin) {
     if !WATCHED.load(Ordering::Relaxed) {
         PAGER.store(pager.id().cast_signed(), Ordering::Relaxed);
         PIPE.store(pipe.as_raw_fd(), Ordering::Relaxed);
-        handle(after_the_pager as extern "C" fn(i32) as libc::sighandler_t);
+        handle(
+            &SIGNALS,
+            after_the_pager as extern "C" fn(i32) as libc::sighandler_t,
+        );
     }
 }
 
 /// The pager is gone.
 pub fn after_pager() {
     if !WATCHED.load(Ordering::Relaxed) {
-        handle(libc::SIG_DFL);
+        handle(&SIGNALS, libc::SIG_DFL);
     }
 }

@@ -235,7 +235,8 @@ pub fn live(args: &LiveArgs, order: &[Patch], named: bool) -> ExitCode {
         Ok(exit) => exit,
         Err(error) => return failed(&error, &args.recording.command),
     };
-    show(exit, temporary, || {
+    let attached = args.recording.attach.pid.is_some();
+    show(exit, attached, temporary, || {
         view::after_recording(args, options.data.clone())
     })
 }
@@ -267,11 +268,12 @@ pub fn place(
 /// Shows a recording, and ends as the program did.
 pub fn show(
     exit: Exit,
+    attached: bool,
     temporary: Option<tempfile::TempDir>,
     view: impl FnOnce() -> anyhow::Result<()>,
 ) -> ExitCode {
     // From here on Ctrl-C is for us. It must not leave a temporary directory behind.
-    interrupt::watch();
+    interrupt::watch(attached);
     let shown = view();
     // The program's end is what counts, and the directory must be gone before a signal ends this process.
     if let Some(Err(error)) = temporary.map(tempfile::TempDir::close) {
@@ -326,7 +328,7 @@ pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
         Ok(exit) => exit,
         Err(error) => return failed(&error, &args.command),
     };
-    show(exit, temporary, || {
+    show(exit, args.attach.pid.is_some(), temporary, || {
         view::after_probes(args, options.data.clone())
     })
 }

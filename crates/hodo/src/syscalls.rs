@@ -98,9 +98,12 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         Ok(exit) => exit,
         Err(error) => return Ok(run::failed(&error, &args.command)),
     };
-    Ok(run::show(exit, temporary, || {
-        view(args, options.data.clone(), output, only)
-    }))
+    Ok(run::show(
+        exit,
+        args.attach.pid.is_some(),
+        temporary,
+        || view(args, options.data.clone(), output, only),
+    ))
 }
 
 fn view(

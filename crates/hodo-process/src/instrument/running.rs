@@ -393,12 +393,11 @@ impl Prepared {
     ///
     /// # Errors
     /// If the log cannot be written.
-    pub fn log(&self, context: &mut Work<'_>) -> Result<()> {
+    pub fn log(&self, islands: &[(u64, u64)], context: &mut Work<'_>) -> Result<()> {
         if context.modules.probes.want_maps() {
             for mapping in &self.code {
                 context.session.log_map(self.wanted.pid, mapping)?;
             }
-            let islands = &self.space.islands;
             context.session.log_islands(self.wanted.pid, islands)?;
         }
         Ok(())

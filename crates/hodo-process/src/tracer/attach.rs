@@ -9,14 +9,14 @@ use anyhow::{Context, Result, bail};
 use hodo_patch::Copied;
 
 use super::shared::{Maker, Origin};
-use super::{Outcome, Tracer};
+use super::{Outcome, Thread, Tracer, guarded};
 use crate::attach::{have_one_memory, or_ended};
 use crate::frames;
 use crate::instrument::{self, Prepared, Wanted, Work};
 use crate::machine;
 use crate::maps;
 use crate::remote::{self, Memory, Syscalls};
-use crate::signals::{Interrupts, go_on};
+use crate::signals::{self, Interrupts, go_on};
 use crate::stops::{self, Stops};
 
 /// How often it is tried again when the process has changed between the plan and the stop, or is in the wrong place.
@@ -41,29 +41,31 @@ impl Tracer<'_> {
         let begun = Instant::now();
         let pid = self.first;
         let stopped = self.attach().map_err(|error| or_ended(pid, name, error))?;
-        // Nothing can be taken back any more.
-        if let Err(error) = self.session.begin() {
-            tell!("hodo: {error:#}");
-        }
-        if self.options.verbose > 0 {
-            tell!(
-                "hodo: attached in {:.1} ms; the process was stopped for {:.2} ms",
-                begun.elapsed().as_secs_f64() * 1e3,
-                stopped.as_secs_f64() * 1e3
-            );
-        }
-        interrupts.begin(self.options.duration);
-        self.interrupts = Some(interrupts);
-        self.listen();
-        while !self.threads.is_empty() {
-            let Some((tid, status)) = self.next_stop()? else {
-                break;
-            };
-            self.deal(tid, status)?;
+        // From here on, whatever fails, the process gets its code back.
+        let followed = guarded(|| {
+            // Nothing can be taken back any more.
+            if let Err(error) = self.session.begin() {
+                tell!("hodo: {error:#}");
+            }
+            if self.options.verbose > 0 {
+                tell!(
+                    "hodo: attached in {:.1} ms; the process was stopped for {:.2} ms",
+                    begun.elapsed().as_secs_f64() * 1e3,
+                    stopped.as_secs_f64() * 1e3
+                );
+            }
+            interrupts.begin(self.options.duration);
+            self.interrupts = Some(interrupts);
+            self.listen();
+            self.follow_all()
+        });
+        if let Err(error) = followed {
+            self.broke(&error);
         }
         self.interrupts = None;
         self.control = None;
-        self.detach()?;
+        self.detach();
+        signals::forget();
         self.complete()
     }
 
@@ -114,7 +116,7 @@ impl Tracer<'_> {
             stops = Stops::new(self.first, self.session.ptrace_options());
             stopped = stops.stop_all();
         }
-        let done = stopped.and_then(|()| self.place(prepared, &mut stops));
+        let done = stopped.and_then(|()| guarded(|| self.place(prepared, &mut stops)));
         match done {
             Ok(None) => {
                 stops.resume();
@@ -124,9 +126,14 @@ impl Tracer<'_> {
                 stops.detach();
                 Ok(Tried::NotYet(reason))
             }
-            Err(error) => {
-                self.threads.clear();
+            Err(error) if self.threads.is_empty() => {
                 stops.detach();
+                Err(error)
+            }
+            Err(error) => {
+                // There are patches already.
+                stops.resume();
+                self.detach();
                 Err(error)
             }
         }
@@ -188,7 +195,7 @@ impl Tracer<'_> {
         let mapped = prepared.map(&calls, &memory, &self.work());
         let group = calls.end_in_stop()?;
         stops.set_group(worker, group);
-        let written = mapped.and_then(|()| prepared.write(&memory));
+        let written = guarded(|| mapped.and_then(|()| prepared.write(&memory)));
         if let Err(error) = written {
             // What was mapped goes again.
             let mut space = prepared.space;
@@ -197,16 +204,28 @@ impl Tracer<'_> {
             stops.set_group(worker, group);
             return Err(error);
         }
-        prepared.log(&mut self.work())?;
         for (tid, to) in moves {
-            let mut regs = remote::regs(tid)?;
-            regs.set_pc(to);
-            remote::set_regs(tid, &regs)?;
+            match remote::regs(tid).and_then(|mut regs| {
+                regs.set_pc(to);
+                remote::set_regs(tid, &regs)
+            }) {
+                Err(error) if !remote::is_gone(&error) => return Err(error),
+                _ => {}
+            }
         }
         for (at, to) in frames {
             memory.write(at, &to.to_le_bytes())?;
         }
-        let space = Rc::new(RefCell::new(prepared.space));
+        let space = Rc::new(RefCell::new(std::mem::take(&mut prepared.space)));
+        for &tid in stops.tids() {
+            // Whatever fails from here on, it is known what they have.
+            let thread = Thread {
+                space: Some(Rc::clone(&space)),
+                ..Thread::untraced(pid)
+            };
+            self.threads.insert(tid, thread);
+        }
+        prepared.log(&space.borrow().islands, &mut self.work())?;
         self.begin_task(pid, pid, "attach", 0, &space, Origin::default())
             .or_else(|error| {
                 // The first thread may have ended before the others.

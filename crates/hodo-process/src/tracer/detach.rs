@@ -15,7 +15,7 @@ use hodo_symbols::Cfa;
 
 use super::off::{stepping, steps_until};
 use super::stopping::after;
-use super::{SharedSpace, Thread, Tracer, control};
+use super::{SharedSpace, Thread, Tracer, control, guarded};
 use crate::context::Moved;
 use crate::frames::{self, Walked};
 use crate::instrument::{self, Space};
@@ -32,6 +32,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) const LEAVING: Duration = Duration::from_secs(3);
 /// For so long they run until it is seen whether they have, at most.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How often it is tried to detach at all.
+const TRIES: u32 = 3;
 /// How far above the stack pointer calls are looked for that hooks have made.
 const HOOKED: usize = 256 << 10;
 /// Threads that are stopped, and whether their process is stopped as a whole.
@@ -42,11 +44,32 @@ pub(super) fn bit(signal: i32) -> u64 {
 }
 
 impl Tracer<'_> {
-    /// Lets all threads that are followed go on without hodo.
-    ///
-    /// # Errors
-    /// If the log cannot be written.
-    pub(super) fn detach(&mut self) -> Result<()> {
+    /// Lets all threads that are followed go on without hodo. Whatever fails is said, and each process gets its code back.
+    pub(super) fn detach(&mut self) {
+        // What an error or a panic has kept from being done is done in another try.
+        for _ in 0..TRIES {
+            match guarded(|| self.let_all_go()) {
+                Ok(()) => break,
+                Err(error) => tell!("hodo: detaching: {error:#}"),
+            }
+        }
+        for thread in std::mem::take(&mut self.threads).into_values() {
+            let Some(space) = &thread.space else {
+                continue;
+            };
+            // Its threads may run: better than code that nobody will ever take back.
+            if let Err(error) = guarded(|| instrument::revert(thread.pid, &space.borrow()))
+                && control::exists(thread.pid)
+            {
+                tell!(
+                    "hodo: the code of process {} stays changed: {error:#}",
+                    thread.pid
+                );
+            }
+        }
+    }
+
+    fn let_all_go(&mut self) -> Result<()> {
         let all: BTreeSet<i32> = self.threads.keys().copied().collect();
         let mut stopped = self.stop(&all)?;
         let mut done = Vec::new();
@@ -58,7 +81,13 @@ impl Tracer<'_> {
                 let own = thread.space.as_ref();
                 own.is_some_and(|own| Rc::ptr_eq(own, &space))
             };
-            let left = self.leave(&space, &mut stopped);
+            let left = guarded(|| self.leave(&space, &mut stopped));
+            if left.is_err()
+                && let Ok(space) = space.try_borrow()
+            {
+                // At least that.
+                let _ = guarded(|| instrument::revert(tid, &space));
+            }
             // Whoever has been killed meanwhile has nothing of ours, whatever failed because of that.
             let mut threads = self.threads.iter();
             let is_there = threads.any(|(&tid, thread)| of_space(thread) && control::exists(tid));
@@ -68,7 +97,7 @@ impl Tracer<'_> {
             {
                 let text = format!("detaching: {error:#}");
                 tell!("hodo: {tid}: {text}");
-                self.remark(tid, &text)?;
+                let _ = self.remark(tid, &text);
             }
             let threads = self.threads.extract_if(|_, thread| of_space(thread));
             done.extend(threads);
