@@ -40,6 +40,7 @@ macro_rules! slow_paths {
             BAD_ENTRY = const tcb::BAD_ENTRY,
             BAD_EXIT = const tcb::BAD_EXIT,
             NEXT_CHUNK = const file_header::NEXT_CHUNK,
+            ROOM_CHUNKS = const file_header::ROOM_CHUNKS,
             H_SEQ = const chunk_header::SEQ,
             H_TASK = const chunk_header::TASK,
             H_EPOCH = const chunk_header::EPOCH,

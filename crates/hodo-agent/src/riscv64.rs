@@ -164,12 +164,18 @@ hodo_agent_new_chunk:
     sd a1, 32(sp)
     ld a0, {BASE}(a6)
     ld t1, {MAX_CHUNKS}(a6)
-    ld a2, {NEXT_CHUNK}(a0)
+    # The file grows: what it has no room for yet must not be touched.
+    ld a1, {ROOM_CHUNKS}(a0)
+    bgeu a1, t1, 5f
+    mv t1, a1
+5:  addi a1, a0, {NEXT_CHUNK}
+6:  lr.d.aqrl a2, (a1)
     bgeu a2, t1, 2f
-    addi a2, a0, {NEXT_CHUNK}
+    addi a0, a2, 1
+    sc.d.aqrl a0, a0, (a1)
+    bnez a0, 6b
+    ld a0, {BASE}(a6)
     li a1, 1
-    amoadd.d.aqrl a2, a1, (a2)
-    bgeu a2, t1, 2f
     slli a2, a2, {CHUNK_SHIFT}
     add a2, a2, a0
     li t1, {CONTROL_SIZE}
@@ -192,7 +198,7 @@ hodo_agent_new_chunk:
     sd t1, {LIMIT}(a6)
     addi a2, a2, {CHUNK_HEADER_SIZE}
     j 4f
-    # Recording has stopped: records go round in the bucket, and are counted.
+    # There is no chunk, or recording has stopped: records go round in the bucket, and are counted.
 2:  ld a2, {BUCKET}(a6)
     li t1, {BUCKET_SIZE}
     add t1, a2, t1

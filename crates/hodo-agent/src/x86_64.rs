@@ -41,13 +41,15 @@ hodo_agent_chunk:
     push rdx
     push rbx
     mov rbx, gs:[{BASE}]
-    mov rax, gs:[{MAX_CHUNKS}]
-    cmp rax, [rbx + {NEXT_CHUNK}]
-    jbe 2f
-    mov eax, 1
-    lock xadd [rbx + {NEXT_CHUNK}], rax
-    cmp rax, gs:[{MAX_CHUNKS}]
+    mov rax, [rbx + {NEXT_CHUNK}]
+    # The file grows: what it has no room for yet must not be touched.
+1:  cmp rax, gs:[{MAX_CHUNKS}]
     jae 2f
+    cmp rax, [rbx + {ROOM_CHUNKS}]
+    jae 2f
+    lea rdx, [rax + 1]
+    lock cmpxchg [rbx + {NEXT_CHUNK}], rdx
+    jne 1b
     shl rax, {CHUNK_SHIFT}
     lea rax, [rax + rbx + {CONTROL_SIZE}]
     mov edx, 1
@@ -66,7 +68,7 @@ hodo_agent_chunk:
     mov gs:[{LIMIT}], rdx
     lea rcx, [rax + {CHUNK_HEADER_SIZE}]
     jmp 4f
-    # Recording has stopped: records go round in the bucket, and are counted.
+    # There is no chunk, or recording has stopped: records go round in the bucket, and are counted.
 2:  mov rcx, gs:[{BUCKET}]
     lea rdx, [rcx + {BUCKET_SIZE}]
     # So many bytes have gone round, if the limit is in it.

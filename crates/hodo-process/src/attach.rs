@@ -2,15 +2,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
-use hodo_trace::told_lost;
 
 use crate::options::{Exit, RecordOptions};
 use crate::signals::Interrupts;
-use crate::{OnDrop, check, maps, modules, populate, probes, remote, select, session, tracer};
+use crate::{Populating, check, maps, modules, probes, remote, select, session, tell_lost, tracer};
 
 /// Attaches to a process and records it until it ends, a signal comes or time is up; then lets it go on without a trace of the
 /// recording. `front` is the process that the user has started, if that is another.
@@ -19,6 +18,7 @@ use crate::{OnDrop, check, maps, modules, populate, probes, remote, select, sess
 /// Why that cannot be; nothing was done to the process then.
 pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<Exit> {
     let name = named(pid);
+    crate::heed_no_limits();
     refuse(pid, front).map_err(
         |error| match failed_by(&error, &[libc::ESRCH, libc::ENOENT]) {
             true => or_ended(pid, &name, error),
@@ -33,17 +33,10 @@ pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<E
     let events = Arc::clone(&session.events);
     let tracer = tracer::Tracer::idle(options, &mut session, modules, selection, pid);
     let outcome = std::thread::scope(|scope| {
-        let populate = scope.spawn(|| populate(&events, &done));
-        // Whatever happens here, the other thread must end.
-        let _end = OnDrop(|| {
-            done.store(true, Ordering::Release);
-            populate.thread().unpark();
-        });
+        let _end = Populating::start(scope, &events, &done);
         tracer.run_attached(interrupts, &name)
     })?;
-    if outcome.lost > 0 {
-        tell!("hodo: {}", told_lost(outcome.lost, outcome.events));
-    }
+    tell_lost(&outcome, &events);
     // How the process ends is not hodo's: it is another's child.
     Ok(Exit::Code(if outcome.broken { 125 } else { 0 }))
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use hodo_trace::format::{
     BUCKET, BUCKET_ROOM, BUCKET_SIZE, CHUNK_SIZE, CONTROL_SIZE, FILE_MAGIC, FORMAT_VERSION,
@@ -12,8 +13,20 @@ use hodo_trace::format::{
 };
 use memmap2::{MmapOptions, MmapRaw};
 
-/// Sizes of the sparse file that are tried, in bytes: not every file system takes the first.
-const SPANS: [u64; 4] = [256 << 30, 32 << 30, 4 << 30, 512 << 20];
+use crate::limits;
+
+/// Bytes that targets map of the file at most: what it can grow to.
+const SPAN: u64 = 256 << 30;
+
+/// Bytes of the file that hodo maps, as far as its address space allows: the control area, and what it populates.
+const OWN: [u64; 4] = [SPAN, 8 << 30, 64 << 20, CONTROL_SIZE];
+
+/// The file has room for at least so many chunks more than are in use, and gets as many more when it has not. What is not used is
+/// address space of the file only; a program that fills that much is slower than a wakeup of hodo by far.
+const ROOM_AHEAD: u64 = (1 << 30) / CHUNK_SIZE;
+
+/// Chunks that the file can have.
+const MOST: u64 = (SPAN - CONTROL_SIZE) / CHUNK_SIZE;
 
 /// Bytes that have a place on the disk together.
 const PAGE: usize = 4096;
@@ -24,6 +37,10 @@ pub struct Events {
     path: PathBuf,
     file: File,
     map: MmapRaw,
+    /// Chunks that the file has room for; none any more once the recording has ended.
+    room: Mutex<Option<u64>>,
+    /// Why the file does not grow any more.
+    stuck: OnceLock<String>,
 }
 
 /// What a thread control block starts with. Addresses are the target's.
@@ -118,29 +135,27 @@ impl Events {
             .create_new(true)
             .mode(0o600)
             .open(&path)?;
-        let mut made = Err(io::Error::other("no size tried"));
-        for span in SPANS {
-            made = file.set_len(span).and_then(|()| {
-                let len = usize::try_from(span).expect("64-bit");
-                MmapOptions::new().len(len).map_raw(&file)
-            });
-            if made.is_ok() {
+        file.set_len(CONTROL_SIZE)?;
+        let mut mapped = Err(io::Error::other("no size tried"));
+        for size in OWN {
+            let len = usize::try_from(size).expect("64-bit");
+            mapped = MmapOptions::new().len(len).map_raw(&file);
+            if mapped.is_ok() {
                 break;
             }
         }
         let events = Self {
             path: path.canonicalize()?,
             file,
-            map: made?,
+            map: mapped?,
+            room: Mutex::new(Some(0)),
+            stuck: OnceLock::new(),
         };
         // The bucket has to be there when the disk is full.
         for at in (BUCKET..CONTROL_SIZE).step_by(PAGE) {
             events.file.write_all_at(&[0], at)?;
         }
-        events.put_u64(
-            file_header::MAX_CHUNKS,
-            (events.span() - CONTROL_SIZE) / CHUNK_SIZE,
-        );
+        events.put_u64(file_header::MAX_CHUNKS, MOST);
         events.put_u64(file_header::MAGIC, u64::from_le_bytes(FILE_MAGIC));
         events.put_u32(file_header::VERSION, FORMAT_VERSION);
         events.put_u32(
@@ -152,7 +167,11 @@ impl Events {
             events.put_u64(at, u64::from_le_bytes([1; 8]));
         }
         events.put_u64(file_header::FLAGS, u64::from(timed));
-        Ok(events)
+        events.grow();
+        match events.room() {
+            Some(0) => Err(io::Error::from_raw_os_error(libc::EFBIG)),
+            _ => Ok(events),
+        }
     }
 
     /// Absolute path of the file.
@@ -165,20 +184,74 @@ impl Events {
         &self.file
     }
 
-    /// Bytes of the sparse file.
+    /// Bytes that the file can grow to.
     pub fn span(&self) -> u64 {
-        self.map.len() as u64
+        SPAN
+    }
+
+    /// Why the file did not grow, if it should have.
+    pub fn stuck(&self) -> Option<&str> {
+        self.stuck.get().map(String::as_str)
+    }
+
+    /// Chunks that the file has room for, while the recording goes on.
+    fn room(&self) -> Option<u64> {
+        *self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the file grow if its room is soon used up.
+    pub fn grow(&self) {
+        self.grow_beyond(self.chunks() + ROOM_AHEAD);
+    }
+
+    /// Lets the file grow to its full size, where nobody can do so later.
+    pub fn grow_whole(&self) {
+        self.grow_beyond(MOST);
+    }
+
+    fn grow_beyond(&self, wanted: u64) {
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(has) = *room else {
+            return;
+        };
+        if has >= wanted.min(MOST) || self.stuck.get().is_some() {
+            return;
+        }
+        let size = |chunks: u64| CONTROL_SIZE + chunks * CHUNK_SIZE;
+        let wanted = (wanted + ROOM_AHEAD).min(MOST);
+        let allowed = limits::file_size().saturating_sub(CONTROL_SIZE) / CHUNK_SIZE;
+        let mut try_for = wanted.min(allowed);
+        while try_for > has {
+            match self.file.set_len(size(try_for)) {
+                Ok(()) => break,
+                // The file system has a limit of its own.
+                Err(_) => try_for = has + (try_for - has) / 2,
+            }
+        }
+        if try_for < wanted {
+            let bytes = size(try_for.max(has)) >> 20;
+            self.stuck.get_or_init(|| match try_for == allowed {
+                true => format!(
+                    "the limit on the size of files (ulimit -f) lets the trace grow to {bytes} MiB: raise it for the whole of it"
+                ),
+                false => format!("the file system lets the trace grow to {bytes} MiB: choose another with --data"),
+            });
+        }
+        if try_for > has {
+            *room = Some(try_for);
+            self.put_u64(file_header::ROOM_CHUNKS, try_for);
+        }
     }
 
     fn u64_at(&self, offset: u64) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.span());
+        assert!(offset.is_multiple_of(8) && offset + 8 <= CONTROL_SIZE);
         // SAFETY: in bounds and aligned (checked above; mappings are page-aligned); the memory is shared with other
         // processes and is only touched by atomic operations here; it lives as long as `self`.
         unsafe { &*self.map.as_mut_ptr().add(offset as usize).cast() }
     }
 
     fn u32_at(&self, offset: u64) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && offset + 4 <= self.span());
+        assert!(offset.is_multiple_of(4) && offset + 4 <= CONTROL_SIZE);
         // SAFETY: as in `u64_at`.
         unsafe { &*self.map.as_mut_ptr().add(offset as usize).cast() }
     }
@@ -284,15 +357,16 @@ impl Events {
 
     /// Chunks handed out so far.
     pub fn chunks(&self) -> u64 {
-        let most = (self.span() - CONTROL_SIZE) / CHUNK_SIZE;
-        self.get_u64(file_header::NEXT_CHUNK).min(most)
+        self.get_u64(file_header::NEXT_CHUNK).min(MOST)
     }
 
     /// Gives the chunks in `range` their place on the disk, so that the targets need not do so page by page.
     /// Tells whether there was room.
     pub fn populate(&self, range: std::ops::Range<u64>) -> bool {
-        let start = (CONTROL_SIZE + range.start * CHUNK_SIZE).min(self.span());
-        let end = (CONTROL_SIZE + range.end * CHUNK_SIZE).min(self.span());
+        let mapped = self.map.len() as u64;
+        let most = self.room().unwrap_or(0);
+        let start = CONTROL_SIZE + range.start * CHUNK_SIZE;
+        let end = (CONTROL_SIZE + range.end.min(most) * CHUNK_SIZE).min(mapped);
         if start >= end {
             return true;
         }
@@ -312,6 +386,10 @@ impl Events {
     /// # Errors
     /// Whatever the file system says.
     pub fn finish(&self) -> io::Result<()> {
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        *room = None;
+        // Who still runs gets no chunk behind the end.
+        self.put_u64(file_header::ROOM_CHUNKS, 0);
         self.file.set_len(CONTROL_SIZE + self.chunks() * CHUNK_SIZE)
     }
 }

@@ -3,7 +3,14 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Signals that the runtime or this program treats in its own way, and that the program gets back as they were.
-const OURS: [i32; 4] = [libc::SIGPIPE, libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP];
+const OURS: [i32; 6] = [
+    libc::SIGPIPE,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTSTP,
+    libc::SIGXFSZ,
+    libc::SIGXCPU,
+];
 /// The kernel's signals, those that libc keeps for itself included.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 
@@ -58,7 +65,7 @@ extern "C" fn look() {
     CLOSED.store(closed, Ordering::Relaxed);
 }
 
-/// Makes signals and standard descriptors what they were. For a child that is about to execute: async-signal-safe.
+/// Makes signals, limits and standard descriptors what they were. For a child that is about to execute: async-signal-safe.
 pub fn restore() {
     let ignored = IGNORED.load(Ordering::Relaxed);
     for signal in SIGNALS {
@@ -88,6 +95,7 @@ pub fn restore() {
             );
         }
     }
+    crate::limits::restore_own();
     let closed = CLOSED.load(Ordering::Relaxed);
     for descriptor in (0..3).filter(|descriptor| closed & 1 << descriptor != 0) {
         // SAFETY: what is open there is the runtime's stand-in, which nothing in the child uses.

@@ -75,6 +75,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
         .first()
         .context("there is no program to run")?;
     let program = launch::find_program(name)?;
+    heed_no_limits();
     let selection = select::Selection::new(options)?;
     let mut session = session::Session::create(options, &program)?;
     // Signals from the terminal are for the program; hodo ends when it does, and stops when it does: if it stopped first,
@@ -139,12 +140,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
     let mut tracer = tracer::Tracer::new(options, &mut session, modules, selection, child.pid)?;
     tracer.tell_signals(forward.seen());
     let outcome = std::thread::scope(|scope| {
-        let populate = scope.spawn(|| populate(&events, &done));
-        // Whatever happens here, the other thread must end.
-        let _end = OnDrop(|| {
-            done.store(true, Ordering::Release);
-            populate.thread().unpark();
-        });
+        let _end = Populating::start(scope, &events, &done);
         child.go().and_then(|failure| tracer.run(failure))
     });
     drop(forward);
@@ -152,10 +148,29 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
     if let Some(error) = outcome.failure {
         bail!("cannot run {}: {error}", program.display());
     }
+    tell_lost(&outcome, &events);
+    Ok(outcome.exit)
+}
+
+/// Limits on hodo's own resources are raised as far as that is allowed, and what they forbid then is an error of a system call, not
+/// hodo's end.
+fn heed_no_limits() {
+    // SAFETY: ignoring a signal runs no code.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        libc::signal(libc::SIGXCPU, libc::SIG_IGN);
+    }
+    limits::raise_own();
+}
+
+/// Says how many records were lost, and why, as far as that is known.
+fn tell_lost(outcome: &tracer::Outcome, events: &events::Events) {
     if outcome.lost > 0 {
         tell!("hodo: {}", told_lost(outcome.lost, outcome.events));
+        if let Some(why) = events.stuck() {
+            tell!("hodo: {why}");
+        }
     }
-    Ok(outcome.exit)
 }
 
 /// A file's path as the kernel tells it.
@@ -163,12 +178,37 @@ fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Calls a function when it is dropped.
-struct OnDrop<F: Fn()>(F);
+/// The thread that keeps chunks ready. It ends when this is dropped: whatever happens to a recording, it must.
+struct Populating<'a> {
+    thread: Option<std::thread::Thread>,
+    done: &'a AtomicBool,
+}
 
-impl<F: Fn()> Drop for OnDrop<F> {
+impl<'a> Populating<'a> {
+    fn start<'scope>(
+        scope: &'scope std::thread::Scope<'scope, '_>,
+        events: &'scope events::Events,
+        done: &'a AtomicBool,
+    ) -> Self
+    where
+        'a: 'scope,
+    {
+        let started = std::thread::Builder::new().spawn_scoped(scope, || populate(events, done));
+        // Where there can be no more threads (ulimit -u), targets get their pages from the kernel one by one.
+        let thread = started.ok().map(|handle| handle.thread().clone());
+        if thread.is_none() {
+            events.grow_whole();
+        }
+        Self { thread, done }
+    }
+}
+
+impl Drop for Populating<'_> {
     fn drop(&mut self) {
-        (self.0)();
+        self.done.store(true, Ordering::Release);
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+        }
     }
 }
 
@@ -177,15 +217,16 @@ fn populate(events: &events::Events, done: &AtomicBool) {
     let mut ready = 0;
     let mut last = 0;
     let mut ahead = AHEAD.0;
+    let mut has_room = true;
     while !done.load(Ordering::Acquire) {
+        events.grow();
         let used = events.chunks();
         ahead = (ahead / 2).max((used - last) * 4).clamp(AHEAD.0, AHEAD.1);
         last = used;
         let want = used + ahead;
-        if want > ready {
-            if !events.populate(ready.max(used)..want) {
-                return;
-            }
+        if has_room && want > ready {
+            // On a full disk there is nothing to prepare, but what else stands in the way need not concern the targets.
+            has_room = events.populate(ready.max(used)..want);
             ready = want;
         }
         std::thread::park_timeout(Duration::from_millis(1));

@@ -1,8 +1,11 @@
+//! Limits of resources: those of the program, and hodo's own.
+//!
 //! Limits on address space and data. What is mapped into a program for its trace is large, though it costs nothing until it
 //! is used; the limits count it all. So they are raised by as much, when a program starts under them and when it sets them,
 //! and the program has as much to itself as it has alone.
 
 use std::io;
+use std::sync::OnceLock;
 
 use hodo_patch::Raise;
 
@@ -11,6 +14,51 @@ use hodo_patch::Raise;
 const HARD: u64 = 32 << 40;
 
 const RESOURCES: [libc::__rlimit_resource_t; 2] = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
+
+/// Limits that are in hodo's way, and whether it may have none of them at all.
+const OWN: [(libc::__rlimit_resource_t, bool); 6] = [
+    (libc::RLIMIT_AS, true),
+    (libc::RLIMIT_DATA, true),
+    (libc::RLIMIT_FSIZE, true),
+    (libc::RLIMIT_CPU, true),
+    (libc::RLIMIT_NPROC, true),
+    // The kernel has a bound of its own here.
+    (libc::RLIMIT_NOFILE, false),
+];
+
+/// What hodo's limits were: soft and hard.
+static INHERITED: OnceLock<[Option<(u64, u64)>; OWN.len()]> = OnceLock::new();
+
+/// Raises hodo's own limits as far as it may. Its program gets them back as they were.
+pub fn raise_own() {
+    INHERITED.get_or_init(|| {
+        OWN.map(|(resource, without)| {
+            let (soft, hard) = get(0, resource).ok()?;
+            let infinite = libc::RLIM_INFINITY;
+            if soft == infinite {
+                return None;
+            }
+            let none = || set(0, resource, infinite, infinite).is_ok();
+            let raised = without && none() || set(0, resource, hard, hard).is_ok();
+            raised.then_some((soft, hard))
+        })
+    });
+}
+
+/// Makes hodo's limits what they were. For a child that is about to execute: async-signal-safe.
+pub fn restore_own() {
+    let inherited = INHERITED.get().into_iter().flatten();
+    for (limit, (resource, _)) in inherited.zip(OWN) {
+        if let &Some((soft, hard)) = limit {
+            let _ = set(0, resource, soft, hard);
+        }
+    }
+}
+
+/// Bytes that a file which hodo writes can have.
+pub fn file_size() -> u64 {
+    get(0, libc::RLIMIT_FSIZE).map_or(libc::RLIM_INFINITY, |(soft, _)| soft)
+}
 
 /// The limits of a process that has just executed, lifted until they are settled. Without that they are in the end what
 /// they would be alone.

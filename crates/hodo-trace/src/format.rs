@@ -31,12 +31,16 @@ pub mod file_header {
     pub const CHUNK_SIZE: u64 = 12;
     /// `u64`: [`super::CONTROL_SIZE`].
     pub const CONTROL_SIZE: u64 = 16;
-    /// `u64`: number of chunks handed out so far; incremented atomically by any thread of any traced process.
+    /// `u64`: number of chunks handed out so far; incremented atomically by any thread of any traced process,
+    /// never beyond [`ROOM_CHUNKS`].
     pub const NEXT_CHUNK: u64 = 24;
     /// `u64`: chunks that fit into the file.
     pub const MAX_CHUNKS: u64 = 32;
     /// `u64`: bit 0: records carry timestamps.
     pub const FLAGS: u64 = 40;
+    /// `u64`: chunks that the file has room for so far. It grows while the recording goes on; whoever finds no chunk below this number
+    /// loses records. 0 once the recording has ended.
+    pub const ROOM_CHUNKS: u64 = 48;
     /// `[u8]`: 1, or 0 for what actions of probes have switched off: first the recording of events and function entries, then probes.
     pub const SWITCHES: u64 = 1024;
     /// Behind the last of them.

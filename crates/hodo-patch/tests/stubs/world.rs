@@ -251,6 +251,7 @@ impl World {
             has_places: true,
         };
         world.put(events + file_header::MAX_CHUNKS, chunks);
+        world.put(events + file_header::ROOM_CHUNKS, chunks);
         world
     }
 
