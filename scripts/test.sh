@@ -61,6 +61,8 @@ need git git
 need go golang-go
 need node nodejs
 need strace strace
+need valgrind valgrind
+need gdb gdb
 # Some tests of RISC-V only read its files.
 need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
 # Compilers only recommend what their programs are made of.

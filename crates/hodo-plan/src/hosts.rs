@@ -1,14 +1,17 @@
 //! Programs that look at their own stacks, or make code as they run: what of them can be traced.
 
+use std::ops::Range;
 use std::path::Path;
 
+use hodo_arch::code::Isa;
 use hodo_symbols::{Nature, Symbols};
+use object::{Object, ObjectSymbol, ObjectSymbolTable};
 
 use crate::image::Image;
 use crate::model::EntryOnlyReason;
 
 /// What kind of program an image belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Host {
     /// Nothing special.
     Plain,
@@ -20,10 +23,20 @@ pub(crate) enum Host {
     Unknown,
     /// A runtime with a just-in-time compiler or collector that walks the stack by return addresses.
     Runtime(&'static str),
+    /// Haskell compiled by GHC: its functions jump to each other, and the tables of its collector lie between them.
+    Haskell,
+    /// Valgrind, which translates the program's code, and in this range code of its own that it lends the program.
+    Valgrind(Range<u64>),
+    /// Nothing of it can be changed, for this reason.
+    Left(&'static str),
 }
 
-/// Symbols that only such a runtime has, and its name.
-const RUNTIMES: [(&str, &str); 9] = [
+/// What the beginnings of symbols tell of a runtime, and its name. `caml_call_gc` is where code that `ocamlopt` has made enters the
+/// collector: the runtime defines it, plugins import it. The interpreter of OCaml's bytecode has none.
+const RUNTIMES: [(&str, &str); 12] = [
+    ("stg_ap_0_fast", GHC),
+    ("vgPlain_", VALGRIND),
+    ("caml_call_gc", OCAML),
     ("_ZN2v88internal7Isolate", "V8"),
     ("_ZN2v87Isolate", "V8"),
     ("JNI_CreateJavaVM", "Java"),
@@ -33,6 +46,21 @@ const RUNTIMES: [(&str, &str); 9] = [
     ("JS_NewContext", "SpiderMonkey"),
     ("_ZN3JSC", "JavaScriptCore"),
     ("pypy_main_startup", "PyPy"),
+];
+
+const OCAML: &str = "OCaml";
+const GHC: &str = "GHC";
+const MONO_AOT: &str = "Mono's code";
+
+const VALGRIND: &str = "Valgrind";
+const TRANSLATED: &str = "Valgrind translates code of its own as the program's";
+
+/// Words in the constant data of a runtime, for programs without a symbol table: the variable with which users of OCaml set its collector;
+/// the same for GHC; the library that Valgrind's tools give to each program.
+const WORDS: [(&str, &str); 3] = [
+    ("OCAMLRUNPARAM", OCAML),
+    ("GHCRTS", GHC),
+    ("vgpreload_core", VALGRIND),
 ];
 
 /// Finds out about an image.
@@ -59,45 +87,145 @@ pub(crate) fn detect(image: &Image<'_>, symbols: &Symbols, path: &Path) -> Host 
     {
         return Host::Unwinder;
     }
+    match by_symbols(image, symbols).or_else(|| by_words(image)) {
+        Some(VALGRIND) => return lent(image).map_or(Host::Left(TRANSLATED), Host::Valgrind),
+        Some(GHC) => return Host::Haskell,
+        Some(MONO_AOT) => {
+            return Host::Left(
+                "Mono reads and changes the calls in code that it has compiled ahead of time",
+            );
+        }
+        Some(name) => return Host::Runtime(name),
+        None => {}
+    }
     let named = symbols.functions.iter().any(|f| f.nature == Nature::Named);
     if !named && !image.has_section(".dynamic") && image.has_section(".gcc_except_table") {
         return Host::Unknown;
     }
-    for function in &symbols.functions {
-        for (symbol, name) in RUNTIMES {
-            if function.name.starts_with(symbol)
-                || function.aliases.iter().any(|a| a.starts_with(symbol))
-            {
-                return Host::Runtime(name);
-            }
-        }
-    }
     Host::Plain
+}
+
+/// The runtime that the symbols of functions tell of: those in the image, and those that it takes from others if these can only be
+/// called by code of the runtime's compiler.
+fn by_symbols(image: &Image<'_>, symbols: &Symbols) -> Option<&'static str> {
+    let known = |symbol: &str| {
+        let mut runtimes = RUNTIMES.iter();
+        let found = runtimes.find(|(start, _)| symbol.starts_with(start));
+        found.map(|(_, name)| *name)
+    };
+    let functions = symbols.functions.iter();
+    let names = functions.flat_map(|f| std::iter::once(&f.name).chain(&f.aliases));
+    let mut names = names.map(String::as_str);
+    names.find_map(known).or_else(|| {
+        let table = image.file.dynamic_symbol_table()?;
+        let known = |name: &str| match name {
+            "stg_ap_0_fast" | "stg_upd_frame_info" => Some(GHC),
+            "mono_aot_file_info" => Some(MONO_AOT),
+            "caml_call_gc" => Some(OCAML),
+            // A plugin of OCaml code that allocates nothing has its frame tables still.
+            _ if name.starts_with("caml") && name.ends_with("frametable") => Some(OCAML),
+            _ => None,
+        };
+        let mut names = table.symbols().filter_map(|symbol| symbol.name().ok());
+        names.find_map(known)
+    })
+}
+
+/// The runtime that words in the constant data tell of, where no symbol table is left that would.
+fn by_words(image: &Image<'_>) -> Option<&'static str> {
+    if image.has_section(".symtab") {
+        return None;
+    }
+    let mut words = WORDS.iter();
+    let found = words.find(|(word, _)| has_word(image, word));
+    found.map(|(_, name)| *name)
+}
+
+/// Whether the constant data has this word at the end of a text of C. Other programs that know of it, as this one, do not end it so.
+fn has_word(image: &Image<'_>, word: &str) -> bool {
+    let finder = memchr::memmem::Finder::new(word);
+    let ends = |bytes: &[u8], at: usize| bytes.get(at + word.len()) == Some(&0);
+    let mut constants = image.constants();
+    constants.any(|bytes| finder.find_iter(bytes).any(|at| ends(bytes, at)))
+}
+
+/// The code that Valgrind lends the program. It begins with a signal handler's return and a system call's stand-in, `gettimeofday`,
+/// and ends with a row of `ud2`.
+fn lent(image: &Image<'_>) -> Option<Range<u64>> {
+    if image.isa != Isa::X86_64 {
+        return None;
+    }
+    const START: [u8; 18] = *b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05\x0f\x0b\x48\xc7\xc0\x60\0\0\0";
+    const END: [u8; 8] = *b"\x0f\x0b\x0f\x0b\x0f\x0b\x0f\x0b";
+    image.text.iter().find_map(|text| {
+        let start = memchr::memmem::find(text.bytes, &START)?;
+        let len = memchr::memmem::find(&text.bytes[start..], &END)?;
+        let start = text.addr + start as u64;
+        Some(start..start + len as u64)
+    })
 }
 
 impl Host {
     /// Why no function of the image can be traced.
-    pub fn refuses(self) -> Option<&'static str> {
-        (self == Self::Go).then_some("Go moves its stacks by what return addresses tell it")
+    pub fn refuses(&self) -> Option<&'static str> {
+        match self {
+            Self::Go => Some("Go moves its stacks by what return addresses tell it"),
+            Self::Left(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Why no instruction of the image can have a probe.
+    pub fn refuses_probes(&self) -> Option<&'static str> {
+        match self {
+            Self::Haskell => Some(
+                "GHC keeps its collector's tables between instructions, and nothing tells them apart",
+            ),
+            Self::Go => Some(
+                "Go looks up the addresses at which its functions are, and knows none outside of its code",
+            ),
+            _ => self.refuses(),
+        }
     }
 
     /// Why a function must stay as it is: V8 takes a second mapping of the file for its own functions where it can, for short
     /// calls from the code that it makes, and else (in an overlay file system, as containers have) a copy of what is in memory.
-    pub fn copies(self, name: &str) -> Option<&'static str> {
-        (self == Self::Runtime("V8") && name.starts_with("Builtins_"))
+    pub fn copies(&self, name: &str) -> Option<&'static str> {
+        (*self == Self::Runtime("V8") && name.starts_with("Builtins_"))
             .then_some("V8 may make a copy of it, in which a jump would lead elsewhere")
     }
 
+    /// Why the code at an address must stay as it is.
+    pub fn lends(&self, addr: u64) -> Option<&'static str> {
+        let is_lent = |lent: &Range<u64>| lent.contains(&addr);
+        matches!(self, Self::Valgrind(lent) if is_lent(lent)).then_some(TRANSLATED)
+    }
+
     /// Why only entries can be recorded.
-    pub fn mode(self) -> Option<EntryOnlyReason> {
-        matches!(self, Self::Runtime(_) | Self::Unwinder | Self::Unknown)
+    pub fn mode(&self) -> Option<EntryOnlyReason> {
+        match self {
+            Self::Runtime(_) | Self::Unwinder | Self::Unknown => Some(EntryOnlyReason::WalksStack),
+            Self::Haskell => Some(EntryOnlyReason::NotCalled),
+            Self::Plain | Self::Go | Self::Valgrind(_) | Self::Left(_) => None,
+        }
+    }
+
+    /// How calls of a function of another image are recorded. OCaml's compiler calls functions of its own in other images, too; those
+    /// of C it calls by ways that tell the collector where its own frames end.
+    pub fn calls(&self, name: &str) -> Option<EntryOnlyReason> {
+        (*self == Self::Runtime(OCAML) && name.starts_with("caml"))
             .then_some(EntryOnlyReason::WalksStack)
     }
 
     /// What the user should know.
-    pub fn remark(self) -> Option<String> {
+    pub fn remark(&self) -> Option<String> {
         match self {
-            Self::Plain | Self::Unwinder => None,
+            Self::Plain | Self::Unwinder | Self::Valgrind(_) => None,
+            Self::Left(reason) => Some(format!("nothing of it is traced: {reason}")),
+            Self::Haskell => Some(
+                "functions that GHC has compiled jump to each other and do not return: of the program's functions only the entries are recorded"
+                    .to_owned(),
+            ),
             Self::Unknown => Some(
                 "a static program without symbols has an unwinder that cannot be told apart: only entries are recorded"
                     .to_owned(),
@@ -105,6 +233,10 @@ impl Host {
             Self::Go => Some(
                 "a Go program: its functions are not traced, for Go moves its stacks by what return addresses tell it; \
                  calls into C libraries are"
+                    .to_owned(),
+            ),
+            Self::Runtime(OCAML) => Some(
+                "the OCaml runtime finds frames by return addresses: of the program's functions only the entries are recorded"
                     .to_owned(),
             ),
             Self::Runtime(name) => Some(format!(

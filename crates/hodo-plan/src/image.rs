@@ -159,6 +159,18 @@ impl<'a> Image<'a> {
         self.file.section_by_name(name).is_some()
     }
 
+    /// The data that may hold texts which the program only reads; all of it where there are no section headers.
+    pub fn constants(&self) -> impl Iterator<Item = &'a [u8]> {
+        let constant = |addr: u64| {
+            let at = |section: &object::read::elf::ElfSection64<'_, '_>| section.address() == addr;
+            let mut found = self.file.sections().filter(at);
+            found.any(|section| section.name().is_ok_and(|name| name.starts_with(".rodata")))
+        };
+        let data = self.data.iter();
+        data.filter(move |run| !self.sections || constant(run.addr))
+            .map(|run| run.bytes)
+    }
+
     /// Every place in the code whose address is in the data, once the dynamic linker is done; perhaps more. `found` gets
     /// the place in the data (0 where that is not told) and the address in the code.
     pub fn addresses(&self, mut found: impl FnMut(u64, u64)) {

@@ -100,7 +100,7 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         punned: Bits::new(&image.text),
         swept,
         sites: &sites,
-        host,
+        host: &host,
         statics,
         live: registers.then(|| {
             let mut live = Live::new(survey, options.keep);
@@ -137,6 +137,11 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         plan.libcalls.extend(direct);
         let loaded = libcalls::loaded(image, pieces, slots, targets, &profilers.slots);
         plan.libcalls.extend(loaded);
+        for call in &mut plan.libcalls {
+            if let (Mode::Call, Some(reason)) = (call.mode, host.calls(&call.name)) {
+                call.mode = Mode::EntryOnly(reason);
+            }
+        }
         plan.libcalls
             .sort_by(|a, b| (&a.name, a.patch).cmp(&(&b.name, b.patch)));
     }
@@ -270,7 +275,7 @@ pub(crate) struct Planner<'a> {
     pub punned: Bits,
     pub swept: &'a Swept,
     pub sites: &'a Sites,
-    host: hosts::Host,
+    host: &'a hosts::Host,
     pub statics: &'a Statics,
     /// The registers that are free, where jumps need them.
     live: Option<Live<'a>>,
@@ -399,7 +404,8 @@ impl<'a> Planner<'a> {
     pub fn subject(&self, index: usize, function: &Function) -> Result<Subject<'a>, String> {
         let names = || std::iter::once(&function.name).chain(&function.aliases);
         let reason = |name: &String| modes::untouchable(name).or_else(|| self.host.copies(name));
-        if let Some(reason) = names().find_map(reason) {
+        let reason = names().find_map(reason);
+        if let Some(reason) = reason.or_else(|| self.host.lends(function.addr)) {
             return Err(reason.to_owned());
         }
         if function.signal {

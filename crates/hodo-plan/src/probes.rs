@@ -23,8 +23,6 @@ use crate::regions::{Code, Span, State};
 use crate::statics;
 
 const RELOCATED: &str = "its code is relocated when it is loaded";
-const STACK_MAPS: &str =
-    "Go looks up the addresses at which its functions are, and knows none outside of its code";
 const SIGNAL: &str = "it belongs to a signal handler's return, which unwinders know by its bytes";
 const DATA: &str = "it is data between code";
 const UNREACHED: &str = "nothing is known to lead to it: it may be data";
@@ -83,11 +81,11 @@ pub fn plan_probes_with(
     } else if survey.statics.damage.is_some() {
         Some(statics::DAMAGED)
     } else {
-        host.refuses().map(|_| STACK_MAPS)
+        host.refuses_probes()
     };
     let planner = Planner {
         live: Live::new(&survey, keep),
-        known: known(&survey, host),
+        known: known(&survey, &host),
         survey: &survey,
         all,
     };
@@ -128,7 +126,7 @@ enum Known {
     Never(&'static str),
 }
 
-fn known(survey: &Survey<'_>, host: hosts::Host) -> Vec<Known> {
+fn known(survey: &Survey<'_>, host: &hosts::Host) -> Vec<Known> {
     let Survey {
         symbols, pieces, ..
     } = survey;
@@ -136,6 +134,9 @@ fn known(survey: &Survey<'_>, host: hosts::Host) -> Vec<Known> {
     let of = |piece: &Piece| {
         if signal_return(survey, piece).is_some() {
             return Known::Never(SIGNAL);
+        }
+        if let Some(reason) = host.lends(piece.start) {
+            return Known::Never(reason);
         }
         let Some(function) = piece.function else {
             while fragments.next_if(|f| f.addr < piece.start).is_some() {}
