@@ -278,6 +278,14 @@ pub struct Plan {
     pub remarks: Vec<String>,
 }
 
+impl Plan {
+    /// The names of all functions (false) and of all calls into libraries (true).
+    pub fn names(&self) -> impl Iterator<Item = (&str, bool)> {
+        let functions = self.functions.iter().map(|f| (f.name.as_str(), false));
+        functions.chain(self.libcalls.iter().map(|call| (call.name.as_str(), true)))
+    }
+}
+
 /// Which instructions are to be probed.
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted<'a> {

@@ -15,10 +15,8 @@ use crate::select::Selection;
 pub fn useless(selection: &Selection, module: &Module, program: &Path) -> Vec<String> {
     let mut open = selection.patterns();
     let plan: &Plan = &module.plan;
-    let names = plan.functions.iter().map(|f| f.name.as_str());
-    let names = names.chain(plan.libcalls.iter().map(|call| call.name.as_str()));
-    for name in names {
-        open.retain(|pattern| !pattern.matches(&module.image.path, true, name));
+    for (name, stub) in plan.names() {
+        open.retain(|pattern| !pattern.matches(&module.image.path, true, name, stub));
     }
     if open.is_empty() {
         return Vec::new();
@@ -28,7 +26,7 @@ pub fn useless(selection: &Selection, module: &Module, program: &Path) -> Vec<St
             continue;
         };
         for function in hodo_symbols::functions(&bytes).unwrap_or_default() {
-            open.retain(|pattern| !pattern.matches(&library, false, &function.name));
+            open.retain(|pattern| !pattern.matches(&library, false, &function.name, false));
         }
     }
     open.iter().map(|pattern| pattern.to_string()).collect()

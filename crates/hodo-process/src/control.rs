@@ -39,6 +39,8 @@ pub struct Changes {
     pub filter: Vec<String>,
     /// `-N` patterns.
     pub notrace: Vec<String>,
+    /// The order of the two: see [`hodo_trace::meta::in_order`].
+    pub order: Vec<bool>,
     /// `-P` (true) and `-U` (false) patterns in the order given.
     pub patch: Vec<(bool, String)>,
     /// `-D`.
@@ -60,7 +62,7 @@ impl Changes {
 
     fn request(&self) -> Value {
         json!({"change": {
-            "clear": self.clear, "filter": self.filter, "notrace": self.notrace, "patch": self.patch,
+            "clear": self.clear, "filter": self.filter, "notrace": self.notrace, "order": self.order, "patch": self.patch,
             "depth": self.depth, "time_ns": self.time_filter, "trace": self.trace,
             "match": self.pattern.map(|pattern| match pattern { Match::Regex => "regex", Match::Glob => "glob" }),
         }})
@@ -83,6 +85,7 @@ impl Changes {
             clear: typed(field("clear"))?.unwrap_or_default(),
             filter: typed(field("filter"))?.unwrap_or_default(),
             notrace: typed(field("notrace"))?.unwrap_or_default(),
+            order: typed(field("order"))?.unwrap_or_default(),
             patch: typed(field("patch"))?.unwrap_or_default(),
             depth: typed(field("depth"))?,
             time_filter: typed(field("time_ns"))?,

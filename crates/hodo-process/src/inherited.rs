@@ -1,6 +1,11 @@
 //! What this process got from the one that started it, before the Rust runtime changed it: the program gets the same.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::fs::File;
+use std::os::fd::IntoRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
 
 /// Signals that the runtime or this program treats in its own way, and that the program gets back as they were.
 const OURS: [i32; 6] = [
@@ -27,6 +32,24 @@ struct Action {
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 /// Bit by bit: which of the standard descriptors were closed.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
+/// What was standard error before messages went to a file; -1: they do not.
+static STDERR: AtomicI32 = AtomicI32::new(-1);
+
+/// Writes all messages from here on to a file. Programs that are run keep the standard error that this process had.
+///
+/// # Errors
+/// If the file cannot be made.
+pub fn messages_to(path: &Path) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("writing {}", path.display()))?;
+    let file = file.into_raw_fd();
+    // SAFETY: duplicating descriptors touches no memory, and the file's own is nobody else's.
+    unsafe {
+        STDERR.store(libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 3), Ordering::Relaxed);
+        libc::dup2(file, 2);
+        libc::close(file);
+    }
+    Ok(())
+}
 
 /// Runs before `main`, and before the runtime, which ignores SIGPIPE and opens `/dev/null` for closed descriptors.
 #[used]
@@ -96,6 +119,11 @@ pub fn restore() {
         }
     }
     crate::limits::restore_own();
+    let stderr = STDERR.load(Ordering::Relaxed);
+    if stderr != -1 {
+        // SAFETY: both descriptors are open, and nothing in the child uses them.
+        unsafe { libc::dup2(stderr, 2) };
+    }
     let closed = CLOSED.load(Ordering::Relaxed);
     for descriptor in (0..3).filter(|descriptor| closed & 1 << descriptor != 0) {
         // SAFETY: what is open there is the runtime's stand-in, which nothing in the child uses.

@@ -18,7 +18,7 @@ fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
 }
 
-/// Finds a program as execvp does.
+/// Finds a program as execvp does, and after PATH, as uftrace does, in the current directory.
 ///
 /// # Errors
 /// If there is no such program, or it cannot be executed.
@@ -31,8 +31,20 @@ pub fn find_program(name: &OsStr) -> Result<PathBuf> {
         // SAFETY: access reads a C string.
         path.is_file() && unsafe { libc::access(c.as_ptr(), libc::X_OK) } == 0
     };
-    if name.as_bytes().contains(&b'/') {
-        let path = PathBuf::from(name);
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let in_path = || {
+        let mut files = std::env::split_paths(&path).map(|dir| dir.join(name));
+        files.find(|path| executable(path))
+    };
+    let is_path = name.as_bytes().contains(&b'/');
+    if let Some(found) = (!is_path).then(in_path).flatten() {
+        return Ok(found);
+    }
+    let path = match is_path {
+        true => PathBuf::from(name),
+        false => Path::new(".").join(name),
+    };
+    if is_path || path.is_file() {
         if !path.exists() {
             bail!("cannot run {shown}: no such file");
         }
@@ -44,11 +56,7 @@ pub fn find_program(name: &OsStr) -> Result<PathBuf> {
         }
         return Ok(path);
     }
-    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-    std::env::split_paths(&path)
-        .map(|dir| dir.join(name))
-        .find(|path| executable(path))
-        .with_context(|| format!("cannot run {shown}: there is no such program in PATH"))
+    bail!("cannot run {shown}: there is no such program in PATH or in the current directory")
 }
 
 /// A child that has not executed yet.

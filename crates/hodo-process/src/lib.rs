@@ -41,6 +41,7 @@ mod signals;
 mod spots;
 mod stops;
 mod stubs;
+mod tasks;
 mod tracer;
 
 use std::path::{Path, PathBuf};
@@ -59,6 +60,7 @@ pub use probes::{
 pub use attach::attach;
 pub use control::{Changes, change};
 pub use front::{Front, front};
+pub use inherited::messages_to;
 pub use keys::{KeyState, ListedKey, list_keys, list_keys_of, switch_keys};
 pub use options::{Clock, Exit, Match, RecordOptions, SyscallOptions};
 

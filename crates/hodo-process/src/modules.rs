@@ -521,7 +521,7 @@ impl<'p> Choice<'p> {
                     functions.push(Chosen {
                         index,
                         id: number,
-                        filter: selection.filter(&image.path, name),
+                        filter: selection.filter(&image.path, name, false),
                     });
                     if site.mode == Mode::Call { 'T' } else { 'E' }
                 }
@@ -543,7 +543,7 @@ impl<'p> Choice<'p> {
                 (next - 1, symbols.len() - 1)
             });
             if !selection.libcall(main, name)
-                || selection.notrace(&image.path, name)
+                || selection.notrace(&image.path, name, true)
                 || (libcall.mode != Mode::Call && !selection.entries())
             {
                 continue;
@@ -556,7 +556,7 @@ impl<'p> Choice<'p> {
                 libcalls.push(Chosen {
                     index,
                     id: number,
-                    filter: selection.filter(&image.path, name),
+                    filter: selection.filter(&image.path, name, true),
                 });
             }
         }
@@ -575,7 +575,7 @@ fn left_out(image: &Image, plan: &Plan, selection: &Selection) -> Vec<bool> {
     let mut out = vec![false; plan.functions.len()];
     if selection.is_filtered() && !selection.is_nested() {
         let roots: Vec<_> = names()
-            .filter(|(_, name)| selection.filter(&image.path, name))
+            .filter(|(_, name)| selection.filter(&image.path, name, false))
             .map(|(index, _)| index)
             .collect();
         if let Some(reached) = reach::reachable(image, plan, &roots) {
@@ -584,7 +584,7 @@ fn left_out(image: &Image, plan: &Plan, selection: &Selection) -> Vec<bool> {
     }
     for (index, name) in names() {
         // One that calls others must be seen, for they are left out with it.
-        if selection.notrace(&image.path, name) && reach::is_leaf(image, plan, index) {
+        if selection.notrace(&image.path, name, false) && reach::is_leaf(image, plan, index) {
             out[index] = true;
         }
     }

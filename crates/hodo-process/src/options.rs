@@ -36,6 +36,10 @@ pub struct RecordOptions {
     pub filter: Vec<String>,
     /// `-N` patterns in order.
     pub notrace: Vec<String>,
+    /// The order of the two: see [`hodo_trace::meta::in_order`].
+    pub order: Vec<bool>,
+    /// Functions of the C runtime are traced, too.
+    pub runtime: bool,
     /// `-D`.
     pub depth: Option<u32>,
     /// `-t` in nanoseconds.

@@ -8,6 +8,25 @@ use regex::Regex;
 
 use crate::options::{Match, RecordOptions};
 
+/// The module of calls into libraries, as uftrace names it: `puts@plt`.
+const PLT: &str = "plt";
+
+/// What the C runtime adds to every program and library. Like uftrace, hodo leaves it out unless somebody asks for it by name.
+const RUNTIME: [&str; 12] = [
+    "_start",
+    "_init",
+    "_fini",
+    "frame_dummy",
+    "register_tm_clones",
+    "deregister_tm_clones",
+    "__do_global_dtors_aux",
+    "__libc_csu_init",
+    "__libc_csu_fini",
+    "_dl_relocate_static_pie",
+    "load_gp",
+    "__cxa_finalize",
+];
+
 /// A name as it is in the file, or as people write it.
 fn is_match(pattern: &Regex, name: &str) -> bool {
     pattern.is_match(name)
@@ -42,11 +61,11 @@ impl PatternRef<'_> {
         self.text
     }
 
-    /// Does it match this function?
-    pub fn matches(&self, path: &Path, main: bool, name: &str) -> bool {
+    /// Whether it matches this function; `stub`: it is a call into a library.
+    pub fn matches(&self, path: &Path, main: bool, name: &str, stub: bool) -> bool {
         let module = match self.module {
             None => main || !self.main_only,
-            Some(module) => Selection::is_called(path, module),
+            Some(module) => Selection::is_called(path, module) || stub && module == PLT,
         };
         module && is_match(self.name, name)
     }
@@ -61,18 +80,31 @@ impl std::fmt::Display for PatternRef<'_> {
 /// One `-F` or `-N`.
 #[derive(Debug)]
 struct Pattern {
+    /// It is a `-F`.
+    filter: bool,
     name: Regex,
     /// `None`: any module.
     module: Option<String>,
     text: String,
 }
 
+impl Pattern {
+    /// Whether it is for this function; `stub`: it is a call into a library.
+    fn applies(&self, path: &Path, name: &str, stub: bool) -> bool {
+        let is_module =
+            |module: &String| Selection::is_called(path, module) || stub && module == PLT;
+        is_match(&self.name, name) && self.module.as_ref().is_none_or(is_module)
+    }
+}
+
 /// What is to be traced.
 #[derive(Debug)]
 pub struct Selection {
     rules: Vec<Rule>,
-    filter: Vec<Pattern>,
-    notrace: Vec<Pattern>,
+    /// `-F` and `-N`, in order: of those that match a function, the last one counts.
+    filters: Vec<Pattern>,
+    /// Functions of the C runtime that are asked for.
+    runtime: Vec<&'static str>,
     entries: bool,
     nest_libcall: bool,
     libcalls: bool,
@@ -120,6 +152,18 @@ fn compile(pattern: &str, kind: Match) -> Result<Regex> {
     Regex::new(&text).with_context(|| format!("the pattern {pattern:?}"))
 }
 
+/// The functions of the C runtime that are traced: those that `-F` or `-P` names without wildcards, or all.
+fn asked_runtime(rules: &[Rule], filters: &[Pattern], all: bool) -> Vec<&'static str> {
+    let names = |text: &str, name: &str| text.split('@').next() == Some(name);
+    let is_asked = |name: &&str| {
+        all || rules
+            .iter()
+            .any(|rule| rule.trace && names(&rule.text, name))
+            || (filters.iter()).any(|pattern| pattern.filter && names(&pattern.text, name))
+    };
+    RUNTIME.iter().copied().filter(is_asked).collect()
+}
+
 impl Selection {
     /// Reads the options.
     ///
@@ -133,18 +177,19 @@ impl Selection {
                 None => (pattern.to_owned(), None),
             }
         };
-        let patterns = |texts: &[String]| -> Result<Vec<Pattern>> {
-            let pattern = |text: &String| {
-                let (name, module) = split(text);
-                let name = compile(&name, options.pattern)?;
-                Ok(Pattern {
-                    name,
-                    module,
-                    text: text.clone(),
-                })
-            };
-            texts.iter().map(pattern).collect()
-        };
+        let mut filters = Vec::new();
+        for (filter, text) in
+            hodo_trace::meta::in_order(&options.filter, &options.notrace, &options.order)
+        {
+            let (name, module) = split(text);
+            let name = compile(&name, options.pattern)?;
+            filters.push(Pattern {
+                filter,
+                name,
+                module,
+                text: text.to_owned(),
+            });
+        }
         for (trace, pattern) in &options.patch {
             let (name, module) = split(pattern);
             rules.push(Rule {
@@ -155,9 +200,9 @@ impl Selection {
             });
         }
         Ok(Self {
+            runtime: asked_runtime(&rules, &filters, options.runtime),
             rules,
-            filter: patterns(&options.filter)?,
-            notrace: patterns(&options.notrace)?,
+            filters,
             // What has no duration is left out with -t.
             entries: options.time_filter.is_none(),
             nest_libcall: options.nest_libcall,
@@ -185,32 +230,23 @@ impl Selection {
         }
     }
 
-    fn any(patterns: &[Pattern], path: &Path, name: &str) -> bool {
-        patterns.iter().any(|pattern| {
-            is_match(&pattern.name, name)
-                && pattern
-                    .module
-                    .as_ref()
-                    .is_none_or(|module| Self::is_called(path, module))
-        })
+    /// Whether the last `-F` or `-N` that matches a function is a `-F`. `None`: none matches.
+    fn decided(&self, path: &Path, name: &str, stub: bool) -> Option<bool> {
+        let mut last = self.filters.iter().rev();
+        last.find(|pattern| pattern.applies(path, name, stub))
+            .map(|pattern| pattern.filter)
     }
 
     /// All patterns.
     pub fn patterns(&self) -> Vec<PatternRef<'_>> {
-        fn filters<'a>(
-            option: &'static str,
-            list: &'a [Pattern],
-        ) -> impl Iterator<Item = PatternRef<'a>> {
-            list.iter().map(move |pattern| PatternRef {
-                option,
-                text: &pattern.text,
-                name: &pattern.name,
-                module: pattern.module.as_deref(),
-                main_only: false,
-            })
-        }
-        let mut all: Vec<_> = filters("-F", &self.filter).collect();
-        all.extend(filters("-N", &self.notrace));
+        let filters = self.filters.iter().map(|pattern| PatternRef {
+            option: if pattern.filter { "-F" } else { "-N" },
+            text: &pattern.text,
+            name: &pattern.name,
+            module: pattern.module.as_deref(),
+            main_only: false,
+        });
+        let mut all: Vec<_> = filters.collect();
         all.extend(self.rules.iter().map(|rule| PatternRef {
             option: if rule.trace { "-P" } else { "-U" },
             text: &rule.text,
@@ -223,7 +259,7 @@ impl Selection {
 
     /// Are there filter functions (`-F`) at all?
     pub fn is_filtered(&self) -> bool {
-        !self.filter.is_empty()
+        self.filters.iter().any(|pattern| pattern.filter)
     }
 
     /// Can functions of other modules than the program's call each other, traced?
@@ -231,14 +267,14 @@ impl Selection {
         self.nest_libcall || self.rules.iter().any(|rule| rule.module.is_some())
     }
 
-    /// Is this a filter function?
-    pub fn filter(&self, path: &Path, name: &str) -> bool {
-        Self::any(&self.filter, path, name)
+    /// Whether this is a filter function; `stub`: a call into a library.
+    pub fn filter(&self, path: &Path, name: &str, stub: bool) -> bool {
+        self.decided(path, name, stub) == Some(true)
     }
 
-    /// Is this function left out, with all that it calls?
-    pub fn notrace(&self, path: &Path, name: &str) -> bool {
-        Self::any(&self.notrace, path, name)
+    /// Whether this function is left out, with all that it calls; `stub`: a call into a library.
+    pub fn notrace(&self, path: &Path, name: &str, stub: bool) -> bool {
+        self.decided(path, name, stub) == Some(false)
     }
 
     /// Are functions recorded of which only the entry is seen?
@@ -255,9 +291,16 @@ impl Selection {
                 .any(|rule| rule.trace && Self::applies(rule, path, main))
     }
 
+    /// Whether this is a function of the C runtime that nobody asks for.
+    fn is_hidden(&self, name: &str) -> bool {
+        RUNTIME.contains(&name) && !self.runtime.contains(&name)
+    }
+
     /// Is this function traced?
     pub fn function(&self, path: &Path, main: bool, name: &str, size: u64) -> bool {
-        if size < self.size || self.nothing || self.off {
+        // Inside of libc, `__cxa_finalize` is a function as any other.
+        let hidden = name != "__cxa_finalize" && self.is_hidden(name);
+        if size < self.size || self.nothing || self.off || hidden {
             return false;
         }
         // Without a -P of its own the program is traced whole, a library only with -l.
@@ -282,6 +325,7 @@ impl Selection {
     /// May calls to this library function be traced, if not now, then later?
     pub fn lists_libcall(&self, main: bool, name: &str) -> bool {
         // The whole program is one call of `__libc_start_main`: that is no news.
-        self.libcalls && !self.nothing && main && name != "__libc_start_main"
+        let hidden = name == "__libc_start_main" || self.is_hidden(name);
+        self.libcalls && !self.nothing && main && !hidden
     }
 }

@@ -143,6 +143,7 @@ impl Session {
             "filters": {
                 "filter": options.filter,
                 "notrace": options.notrace,
+                "order": options.order,
                 "depth": options.depth,
                 "time_ns": options.time_filter,
                 "size": options.size_filter,
@@ -335,6 +336,24 @@ impl Session {
             .with_context(|| format!("writing {}", self.place.path().join("info.json").display()))
     }
 
+    /// Writes `task.txt`.
+    fn write_tasks(&self) -> Result<()> {
+        let samples = &self.info["clock"]["samples"];
+        let number = |index: usize, key: &str| samples[index][key].as_u64().unwrap_or(0);
+        let (counter, ns) = (number(0, "counter"), number(0, "ns"));
+        let ticks = number(1, "counter").saturating_sub(counter).max(1);
+        let ratio = number(1, "ns").saturating_sub(ns) as f64 / ticks as f64;
+        let time = |at: u64| {
+            let passed = at.wrapping_sub(counter).cast_signed() as f64 * ratio;
+            ns.saturating_add_signed(passed.round() as i64)
+        };
+        let path = self.place.path();
+        let log = fs::read_to_string(path.join("log.jsonl")).context("reading the log")?;
+        let path = path.join("task.txt");
+        fs::write(&path, crate::tasks::text(&log, time))
+            .with_context(|| format!("writing {}", path.display()))
+    }
+
     /// Units of the time counter in so many nanoseconds; rather too few than too many, and no more than fit.
     pub fn ticks(&self, ns: u64) -> u32 {
         let samples = &self.info["clock"]["samples"];
@@ -453,6 +472,10 @@ impl Session {
                 "inblock": usage.ru_inblock, "oublock": usage.ru_oublock,
             },
         });
+        // Only scripts for uftrace read it: what the recording is worth does not depend on it.
+        if let Err(error) = self.write_tasks() {
+            tell!("hodo: {error:#}");
+        }
         self.write_info()
     }
 }

@@ -128,10 +128,32 @@ pub struct Filters {
     pub filter: Vec<String>,
     /// `-N`.
     pub notrace: Vec<String>,
+    /// The order of the two: see [`in_order`].
+    pub order: Vec<bool>,
     /// `-D`.
     pub depth: Option<u32>,
     /// `-t`, in nanoseconds.
     pub time_ns: Option<u64>,
+}
+
+/// The patterns of `-F` (true) and `-N` (false) in the order in which they were given: of those that match a function, the last
+/// one counts. `order` has a word for each of them; what it does not name comes last, `-N` after `-F`.
+#[must_use]
+pub fn in_order<'a, T>(filter: &'a [T], notrace: &'a [T], order: &[bool]) -> Vec<(bool, &'a T)> {
+    let mut lists = [notrace.iter(), filter.iter()];
+    let mut all = Vec::new();
+    for &is_filter in order
+        .iter()
+        .chain(&vec![true; filter.len()])
+        .chain(&vec![false; notrace.len()])
+    {
+        all.extend(
+            lists[usize::from(is_filter)]
+                .next()
+                .map(|pattern| (is_filter, pattern)),
+        );
+    }
+    all
 }
 
 /// How a recording ended.

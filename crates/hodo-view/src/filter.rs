@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use hodo_trace::Scale;
-use hodo_trace::{Frame, Kind, Step, Trace};
+use hodo_trace::{Frame, Function, Kind, Step, Trace};
 use regex::Regex;
 
 use crate::pattern::{Match, compile};
@@ -22,10 +22,10 @@ const RESTART: u8 = 16;
 /// Filters as they are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filters {
-    /// `-F`: only these functions, and what they call. Each with how it is matched, as those below.
-    pub filter: Vec<(String, Match)>,
-    /// `-N`: not these functions, nor what they call.
-    pub notrace: Vec<(String, Match)>,
+    /// `-F` (true): only these functions, and what they call; `-N` (false): not these functions, nor what they call. Each with how it
+    /// is matched. Of those in one list that match a function, the last one counts. What one list leaves out, no other brings back,
+    /// and only the last list that has any `-F` says what is let in.
+    pub lists: Vec<Vec<(bool, String, Match)>>,
     /// `-H`: not these functions.
     pub hide: Vec<(String, Match)>,
     /// `-D`: at most so deep, counted from the outermost function shown.
@@ -37,6 +37,9 @@ pub struct Filters {
     /// `--no-libcall`: no calls into shared libraries.
     pub no_libcall: bool,
 }
+
+/// The module of calls into libraries, as uftrace names it: `puts@plt`.
+const PLT: &str = "plt";
 
 struct Rule {
     name: Regex,
@@ -61,11 +64,13 @@ impl Rule {
         })
     }
 
-    fn matches(&self, names: [&str; 2], module: &str) -> bool {
+    /// `stub`: it is a call into a library.
+    fn matches(&self, names: [&str; 2], module: &str, stub: bool) -> bool {
         let module = self.module.as_ref().is_none_or(|wanted| {
-            module
-                .strip_prefix(wanted.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+            stub && wanted == PLT
+                || module
+                    .strip_prefix(wanted.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
         });
         module && names.iter().any(|name| self.name.is_match(name))
     }
@@ -92,26 +97,52 @@ impl Table {
     pub fn new(trace: &Trace, names: &[String], filters: &Filters) -> Result<Self> {
         let mut bits = vec![0u8; trace.functions.len()];
         let mut useless = Vec::new();
-        let lists = [
-            (FILTER, "-F", &filters.filter),
-            (NOTRACE, "-N", &filters.notrace),
-            (HIDDEN, "-H", &filters.hide),
-        ];
-        for (bit, option, list) in lists {
-            for (text, kind) in list {
-                let rule = Rule::new(text, *kind)?;
-                let mut used = false;
-                for (id, function) in trace.functions.iter().enumerate() {
-                    let Some(function) = function else { continue };
-                    let module = trace.modules[function.module].name();
-                    if rule.matches([&names[id], &function.name], module) {
-                        bits[id] |= bit;
-                        used = true;
-                    }
-                }
-                if !used {
+        let of = |text: &str, kind: Match| -> Result<Vec<usize>> {
+            let rule = Rule::new(text, kind)?;
+            let all = trace.functions.iter().enumerate();
+            let is = |id: usize, function: &Function| {
+                let module = trace.modules[function.module].name();
+                rule.matches(
+                    [&names[id], &function.name],
+                    module,
+                    function.kind.is_library(),
+                )
+            };
+            let found = all.filter(|(id, function)| function.as_ref().is_some_and(|f| is(*id, f)));
+            Ok(found.map(|(id, _)| id).collect())
+        };
+        for (index, list) in filters.lists.iter().enumerate() {
+            let is_asked = index + 1 == filters.lists.len();
+            let mut own = vec![0u8; bits.len()];
+            for (filter, text, kind) in list {
+                let (option, bit) = if *filter {
+                    ("-F", FILTER)
+                } else {
+                    ("-N", NOTRACE)
+                };
+                let found = of(text, *kind)?;
+                // What a recording has left out need not be in it.
+                if found.is_empty() && (*filter || is_asked) {
                     useless.push(format!("{option} {text}"));
                 }
+                for id in found {
+                    own[id] = bit;
+                }
+            }
+            if list.iter().any(|rule| rule.0) {
+                bits.iter_mut().for_each(|bits| *bits &= !FILTER);
+            }
+            bits.iter_mut()
+                .zip(own)
+                .for_each(|(bits, own)| *bits |= own);
+        }
+        for (text, kind) in &filters.hide {
+            let found = of(text, *kind)?;
+            if found.is_empty() {
+                useless.push(format!("-H {text}"));
+            }
+            for id in found {
+                bits[id] |= HIDDEN;
             }
         }
         for (bits, function) in bits.iter_mut().zip(&trace.functions) {
@@ -128,7 +159,7 @@ impl Table {
         }
         Ok(Self {
             bits,
-            filtered: !filters.filter.is_empty(),
+            filtered: filters.lists.iter().flatten().any(|rule| rule.0),
             depth: filters.depth.unwrap_or(u32::MAX),
             time: filters.time.unwrap_or(0),
             useless,

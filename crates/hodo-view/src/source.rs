@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use hodo_symbols::{Style, build_id, demangle, imports};
-use hodo_trace::meta::Probe;
+use hodo_trace::meta::{Probe, in_order};
 use hodo_trace::{Frame, Function, Kind, Machine, Scale, Task, Trace};
 
 use crate::filter::{Filters, Table};
@@ -21,6 +21,8 @@ pub struct SourceOptions {
     pub filter: Vec<String>,
     /// `-N`.
     pub notrace: Vec<String>,
+    /// The order of the two: see [`hodo_trace::meta::in_order`].
+    pub order: Vec<bool>,
     /// `-H`.
     pub hide: Vec<String>,
     /// `-D`.
@@ -168,24 +170,29 @@ impl Source {
         };
         let shallower = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
         let longer = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).max();
-        // What was recorded is read as it was then, whatever is asked for now.
-        let all = |patterns: &[String], kind: Match| -> Vec<(String, Match)> {
-            let patterns = patterns.iter().cloned();
-            patterns.map(|pattern| (pattern, kind)).collect()
+        let asked_pattern = options.pattern.unwrap_or(recorded_pattern);
+        let list = |(filter, notrace, order): (&[String], &[String], &[bool]), kind: Match| {
+            let patterns = in_order(filter, notrace, order).into_iter();
+            patterns
+                .map(|(filter, text)| (filter, text.clone(), kind))
+                .collect()
         };
-        let asked =
-            |patterns: &[String]| all(patterns, options.pattern.unwrap_or(recorded_pattern));
         let together = |recorded: &hodo_trace::meta::Filters| {
-            let mut notrace = asked(&options.notrace);
-            notrace.extend(all(&recorded.notrace, recorded_pattern));
-            let filter = match options.filter.is_empty() {
-                true => all(&recorded.filter, recorded_pattern),
-                false => asked(&options.filter),
-            };
+            let then = (
+                &recorded.filter[..],
+                &recorded.notrace[..],
+                &recorded.order[..],
+            );
+            let now = (
+                &options.filter[..],
+                &options.notrace[..],
+                &options.order[..],
+            );
+            let hide = options.hide.iter().cloned();
             Filters {
-                filter,
-                notrace,
-                hide: asked(&options.hide),
+                // What was recorded is read as it was then, whatever is asked for now.
+                lists: vec![list(then, recorded_pattern), list(now, asked_pattern)],
+                hide: hide.map(|pattern| (pattern, asked_pattern)).collect(),
                 depth: shallower(options.depth, recorded.depth),
                 // Without times, nobody knows what is too short.
                 time: longer(options.time_filter, recorded.time_ns).filter(|_| trace.info.timed),

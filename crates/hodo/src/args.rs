@@ -7,7 +7,7 @@ mod looking;
 mod plan;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub use control::{Control, SwitchArg};
@@ -83,6 +83,22 @@ pub enum Command {
         #[arg(value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },
+}
+
+impl Command {
+    /// Where messages go, if not to stderr.
+    pub fn logfile(&self) -> Option<&Path> {
+        match self {
+            Self::Record(args) => args.common.logfile.as_deref(),
+            Self::Live(args) => args.reading.common.logfile.as_deref(),
+            Self::Replay(args) => args.reading.common.logfile.as_deref(),
+            Self::Report(args) => args.reading.common.logfile.as_deref(),
+            Self::Graph(args) => args.reading.common.logfile.as_deref(),
+            Self::Dump(args) => args.reading.common.logfile.as_deref(),
+            Self::Info(args) => args.logfile.as_deref(),
+            _ => None,
+        }
+    }
 }
 
 /// Where a trace is, unless the command line says otherwise.
@@ -191,6 +207,14 @@ pub struct Screen {
     pub verbose: u8,
 }
 
+/// What a reader is given beside its options.
+#[derive(Debug, Args)]
+pub struct Recorded {
+    /// The program that was recorded. uftrace's readers accept it; here it is compared with the trace's.
+    #[arg(hide = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
 /// Which trace.
 #[derive(Debug, Args)]
 pub struct Data {
@@ -246,10 +270,12 @@ pub struct Common {
     /// Only these functions and what they call; NAME@MODULE for one module
     ///
     /// Can be given more than once. A pattern is a regular expression, or what --match says; without a special character
-    /// it is the whole name. MODULE is a file name without its version: main@bash, ^mem@libc.
+    /// it is the whole name. MODULE is a file name without its version: main@bash, ^mem@libc; plt for calls into libraries: puts@plt.
     #[arg(short = 'F', long, value_name = "PATTERN")]
     pub filter: Vec<String>,
     /// Not these functions, nor what they call
+    ///
+    /// Of the -F and -N that match a function, the last one counts.
     #[arg(short = 'N', long, value_name = "PATTERN")]
     pub notrace: Vec<String>,
     /// Calls at most so deep
@@ -285,6 +311,9 @@ pub struct Common {
     /// As `no_event`.
     #[arg(long, hide = true)]
     pub no_sched: bool,
+    /// Write hodo's own messages to this file, not to stderr
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
+    pub logfile: Option<PathBuf>,
     #[command(flatten)]
     pub screen: Screen,
 }
@@ -376,6 +405,11 @@ pub struct Recording {
     /// The program gets the process id that hodo was started with
     #[arg(long, conflicts_with = "pid")]
     pub keep_pid: bool,
+    /// Trace the functions of the C runtime, too: _start, _init, frame_dummy, …
+    ///
+    /// Without it, only those that -F or -P names without wildcards.
+    #[arg(long)]
+    pub c_runtime: bool,
     /// Check at each exit that the stack is where it was at the entry
     #[arg(long)]
     pub check_frames: bool,
@@ -494,6 +528,8 @@ pub struct ReplayArgs {
     #[command(flatten)]
     pub reading: Reading,
     #[command(flatten)]
+    pub recorded: Recorded,
+    #[command(flatten)]
     pub style: ReplayStyle,
 }
 
@@ -513,6 +549,8 @@ pub enum FormatArg {
 pub struct ReportArgs {
     #[command(flatten)]
     pub reading: Reading,
+    #[command(flatten)]
+    pub recorded: Recorded,
     /// Sort by these columns: total,self,call,size,func,…
     ///
     /// Also total-avg, total-min, total-max, self-avg, self-min, self-max; the first counts most. With --task: total, self,
@@ -553,11 +591,29 @@ pub struct GraphArgs {
     pub function: Option<String>,
 }
 
+/// Forms of a dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DumpFormatArg {
+    /// Text
+    #[value(alias = "normal")]
+    Text,
+    /// As --chrome
+    Chrome,
+    /// As --perfetto
+    Perfetto,
+    /// As --flame-graph
+    FlameGraph,
+    /// As --svg
+    Svg,
+}
+
 /// `dump`.
 #[derive(Debug, Args)]
 pub struct DumpArgs {
     #[command(flatten)]
     pub reading: Reading,
+    #[command(flatten)]
+    pub recorded: Recorded,
     /// Chrome's trace format, for Perfetto and chrome://tracing
     #[arg(long, group = "form")]
     pub chrome: bool,
@@ -570,6 +626,9 @@ pub struct DumpArgs {
     /// A flame graph as SVG
     #[arg(long, group = "form")]
     pub svg: bool,
+    /// The same by name: text, chrome, perfetto, flame-graph, svg
+    #[arg(long, value_name = "FORMAT", group = "form")]
+    pub format: Option<DumpFormatArg>,
     /// Time that one count of a folded stack stands for
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "1us")]
     pub sample_time: u64,
@@ -580,6 +639,8 @@ pub struct DumpArgs {
 pub struct InfoArgs {
     #[command(flatten)]
     pub place: Data,
+    #[command(flatten)]
+    pub recorded: Recorded,
     /// As JSON
     #[arg(long)]
     pub json: bool,
@@ -589,6 +650,9 @@ pub struct InfoArgs {
     /// The functions only
     #[arg(long)]
     pub symbols: bool,
+    /// Write hodo's own messages to this file, not to stderr
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
+    pub logfile: Option<PathBuf>,
     #[command(flatten)]
     pub screen: Screen,
 }

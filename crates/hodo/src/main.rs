@@ -13,6 +13,7 @@ mod plan;
 mod progress;
 mod run;
 mod syscalls;
+mod uftrace;
 mod view;
 mod words;
 
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
     };
     let order = matches
         .subcommand()
-        .map(|(_, matches)| run::patch_order(matches));
+        .map(|(_, matches)| run::Order::of(matches));
     let named = matches.subcommand().is_some_and(|(name, matches)| {
         matches!(name, "live" | "probe" | "syscalls")
             && matches.value_source("data") == Some(ValueSource::CommandLine)
@@ -50,8 +51,12 @@ fn main() -> ExitCode {
 }
 
 fn parse(words: Vec<OsString>) -> Result<(Cli, ArgMatches), clap::Error> {
-    let matches = Cli::command().try_get_matches_from(words::with_command(words))?;
+    let words = words::with_command(words)?;
+    let matches = uftrace::extended(Cli::command()).try_get_matches_from(words)?;
     let cli = Cli::from_arg_matches(&matches)?;
+    if let Some((_, matches)) = matches.subcommand() {
+        uftrace::check_patterns(matches)?;
+    }
     Ok((cli, matches))
 }
 
@@ -66,6 +71,13 @@ fn usage(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = error.to_string();
+    if let Some(tip) = uftrace::tip(&Cli::command(), error) {
+        // The first line names the option; what clap would add is not about it.
+        let line = text.lines().next().unwrap_or_default();
+        let line = line.strip_prefix("error: ").unwrap_or(line);
+        tell!("hodo: {line}\n\n  tip: {tip}\n\nFor more information, try '--help'.");
+        return ExitCode::from(2);
+    }
     let _ = match text.strip_prefix("error: ") {
         Some(text) => write!(std::io::stderr(), "hodo: {text}"),
         None => write!(std::io::stderr(), "{text}"),
@@ -74,14 +86,17 @@ fn usage(error: &clap::Error) -> ExitCode {
 }
 
 /// `named`: the trace directory is given on the command line.
-fn dispatch(cli: Cli, order: &[run::Patch], named: bool) -> Result<ExitCode> {
+fn dispatch(cli: Cli, order: &run::Order, named: bool) -> Result<ExitCode> {
+    if let Some(path) = cli.command.logfile() {
+        hodo_process::messages_to(path)?;
+    }
     match cli.command {
         Command::Record(args) => Ok(run::record(&args.common, &args.recording, order)),
         Command::Live(args) => Ok(run::live(&args, order, named)),
-        Command::Replay(args) => view::replay(&args.reading, &args.style),
-        Command::Report(args) => view::report(&args),
-        Command::Graph(args) => view::graph(args),
-        Command::Dump(args) => view::dump(&args),
+        Command::Replay(args) => view::replay(&args, order),
+        Command::Report(args) => view::report(&args, order),
+        Command::Graph(args) => view::graph(args, order),
+        Command::Dump(args) => view::dump(&args, order),
         Command::Info(args) => view::info(args),
         Command::Probe(args) if args.looking.dry_run => looking::dry_run(&args),
         Command::Probe(args) if args.looking.usdt => looking::usdt(&args),
@@ -190,8 +205,8 @@ mod tests {
     fn patches_keep_their_order() {
         let (_, matches) =
             parsed("hodo record -P . -U b --patch=c@libc.so.6 --unpatch d -P e ls").unwrap();
-        let order = run::patch_order(matches.subcommand().unwrap().1);
-        let order: Vec<_> = order
+        let order = run::Order::of(matches.subcommand().unwrap().1);
+        let order: Vec<_> = (order.patch)
             .iter()
             .map(|(on, name)| (*on, name.as_str()))
             .collect();

@@ -17,10 +17,30 @@ use crate::{interrupt, output, view};
 /// A `-P` (true) or `-U` (false).
 pub type Patch = (bool, String);
 
-/// The patterns of `-P` and `-U` in the order in which they were given.
-pub fn patch_order(matches: &ArgMatches) -> Vec<Patch> {
+/// The patterns that are mixed on the command line.
+#[derive(Debug, Default)]
+pub struct Order {
+    /// `-P` and `-U`.
+    pub patch: Vec<Patch>,
+    /// Whether each is a `-F`, or a `-N`.
+    pub filter: Vec<bool>,
+}
+
+impl Order {
+    /// As they are in a command's matches.
+    pub fn of(matches: &ArgMatches) -> Self {
+        let filters = ordered(matches, [("filter", true), ("notrace", false)]);
+        Self {
+            patch: ordered(matches, [("patch", true), ("unpatch", false)]),
+            filter: filters.into_iter().map(|(filter, _)| filter).collect(),
+        }
+    }
+}
+
+/// The patterns of two options in the order in which they were given.
+fn ordered(matches: &ArgMatches, options: [(&str, bool); 2]) -> Vec<Patch> {
     let mut all = Vec::new();
-    for (name, trace) in [("patch", true), ("unpatch", false)] {
+    for (name, trace) in options {
         // Commands that record nothing have no such option.
         let values = matches.try_get_many::<String>(name).ok().flatten();
         if let (Some(indices), Some(values)) = (
@@ -40,7 +60,7 @@ pub fn patch_order(matches: &ArgMatches) -> Vec<Patch> {
         .collect()
 }
 
-fn options(common: &Common, recording: &Recording, order: &[Patch]) -> RecordOptions {
+fn options(common: &Common, recording: &Recording, order: &Order) -> RecordOptions {
     RecordOptions {
         command: recording.command.clone(),
         data: common.place.data.clone(),
@@ -48,7 +68,8 @@ fn options(common: &Common, recording: &Recording, order: &[Patch]) -> RecordOpt
         notrace: common.notrace.clone(),
         depth: common.depth,
         time_filter: common.time_filter,
-        patch: order.to_vec(),
+        order: order.filter.clone(),
+        patch: order.patch.clone(),
         size_filter: common.size_filter,
         nest_libcall: recording.nest_libcall,
         no_libcall: common.no_libcall,
@@ -59,6 +80,7 @@ fn options(common: &Common, recording: &Recording, order: &[Patch]) -> RecordOpt
         clock: clock(recording.clock),
         no_time: recording.no_time,
         no_follow: recording.no_follow,
+        runtime: recording.c_runtime,
         keep_pid: recording.keep_pid,
         check_frames: recording.check_frames,
         verbose: common.screen.verbose,
@@ -67,7 +89,7 @@ fn options(common: &Common, recording: &Recording, order: &[Patch]) -> RecordOpt
         events: recording.events.events.clone(),
         calls: true,
         syscalls: None,
-        off: recording.control.trace == Some(SwitchArg::Off),
+        off: recording.control.disable || recording.control.trace == Some(SwitchArg::Off),
         agent: recording.control.agent,
         attach: recording.attach.pid,
         duration: recording.attach.span,
@@ -75,13 +97,14 @@ fn options(common: &Common, recording: &Recording, order: &[Patch]) -> RecordOpt
 }
 
 /// Changes the recording in which the process is that is named on the command line. `None`: there is none, or no process.
-fn change(common: &Common, recording: &Recording, order: &[Patch]) -> Option<ExitCode> {
+fn change(common: &Common, recording: &Recording, order: &Order) -> Option<ExitCode> {
     let pid = recording.attach.pid?;
     let changes = Changes {
         clear: recording.control.clear,
         filter: common.filter.clone(),
         notrace: common.notrace.clone(),
-        patch: order.to_vec(),
+        order: order.filter.clone(),
+        patch: order.patch.clone(),
         depth: common.depth,
         time_filter: common.time_filter,
         trace: (recording.control.trace).map(|trace| trace == SwitchArg::On),
@@ -161,6 +184,7 @@ pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
     } else {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path)
+            .chain([PathBuf::from(".")])
             .map(|dir| dir.join(program))
             .collect()
     };
@@ -202,7 +226,7 @@ pub fn divide(pid: Option<i32>) -> Result<Option<i32>, ExitCode> {
 }
 
 /// `hodo record`.
-pub fn record(common: &Common, recording: &Recording, order: &[Patch]) -> ExitCode {
+pub fn record(common: &Common, recording: &Recording, order: &Order) -> ExitCode {
     let front = match divide(recording.attach.pid) {
         Ok(front) => front,
         Err(code) => return code,
@@ -214,11 +238,11 @@ pub fn record(common: &Common, recording: &Recording, order: &[Patch]) -> ExitCo
 }
 
 /// `hodo live`: a recording that is kept only if there is a place `named` for it.
-pub fn live(args: &LiveArgs, order: &[Patch], named: bool) -> ExitCode {
+pub fn live(args: &LiveArgs, order: &Order, named: bool) -> ExitCode {
     if let Some(code) = change(&args.reading.common, &args.recording, order) {
         return code;
     }
-    if let Err(error) = view::check_live(args) {
+    if let Err(error) = view::check_live(args, order) {
         output::complain(&error);
         return ExitCode::from(125);
     }
@@ -237,7 +261,7 @@ pub fn live(args: &LiveArgs, order: &[Patch], named: bool) -> ExitCode {
     };
     let attached = args.recording.attach.pid.is_some();
     show(exit, attached, temporary, || {
-        view::after_recording(args, options.data.clone())
+        view::after_recording(args, order, options.data.clone())
     })
 }
 

@@ -12,10 +12,12 @@ use hodo_view::{
 };
 
 use crate::args::{
-    DEFAULT_DATA, Data, DemangleArg, DumpArgs, EventFormatArg, FormatArg, GraphArgs, InfoArgs,
-    LiveArgs, MatchArg, ProbeArgs, Reading, ReplayStyle, ReportArgs,
+    DEFAULT_DATA, Data, DemangleArg, DumpArgs, DumpFormatArg, EventFormatArg, FormatArg, GraphArgs,
+    InfoArgs, LiveArgs, MatchArg, ProbeArgs, Reading, Recorded, ReplayArgs, ReplayStyle,
+    ReportArgs,
 };
 use crate::output::{colors, with_output};
+use crate::run::Order;
 
 /// The trace directory that is meant: without `--data` inside of a trace directory, this one.
 fn found(place: &Data) -> PathBuf {
@@ -28,12 +30,13 @@ fn found(place: &Data) -> PathBuf {
     }
 }
 
-fn source(reading: &Reading) -> SourceOptions {
+fn source(reading: &Reading, order: &Order) -> SourceOptions {
     let common = &reading.common;
     SourceOptions {
         data: found(&common.place),
         filter: common.filter.clone(),
         notrace: common.notrace.clone(),
+        order: order.filter.clone(),
         hide: reading.hide.clone(),
         depth: common.depth,
         time_filter: common.time_filter,
@@ -56,9 +59,9 @@ fn source(reading: &Reading) -> SourceOptions {
     }
 }
 
-fn replay_options(reading: &Reading, style: &ReplayStyle) -> ReplayOptions {
+fn replay_options(reading: &Reading, style: &ReplayStyle, order: &Order) -> ReplayOptions {
     ReplayOptions {
-        source: source(reading),
+        source: source(reading, order),
         fields: style.fields.clone(),
         flat: style.flat,
         comments: !style.no_comment,
@@ -69,27 +72,46 @@ fn replay_options(reading: &Reading, style: &ReplayStyle) -> ReplayOptions {
     }
 }
 
+/// Says so if a trace is not of the program that is named on the command line.
+fn compare(recorded: &Recorded, data: &Path) {
+    let Some(program) = recorded.program.first().map(Path::new) else {
+        return;
+    };
+    // What cannot be read is told by the view.
+    let info = std::fs::read(data.join("info.json")).ok();
+    let info = info.and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
+    let exe = info.as_ref().and_then(|info| info["exe"].as_str());
+    if let Some(exe) = exe
+        && Path::new(exe).file_name() != program.file_name()
+    {
+        let (data, program) = (data.display(), program.display());
+        tell!("hodo: {data} is a trace of {exe}, not of {program}");
+    }
+}
+
 /// `hodo replay`.
-pub fn replay(reading: &Reading, style: &ReplayStyle) -> Result<ExitCode> {
-    let options = replay_options(reading, style);
-    with_output(reading.common.screen.no_pager, |out| {
+pub fn replay(args: &ReplayArgs, order: &Order) -> Result<ExitCode> {
+    let options = replay_options(&args.reading, &args.style, order);
+    compare(&args.recorded, &options.source.data);
+    with_output(args.reading.common.screen.no_pager, |out| {
         hodo_view::replay(&options, out)
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Whether `hodo live` can show what it is asked for: said before the program runs.
-pub fn check_live(args: &LiveArgs) -> Result<()> {
-    hodo_view::check_replay(&replay_options(&args.reading, &args.style))
+pub fn check_live(args: &LiveArgs, order: &Order) -> Result<()> {
+    hodo_view::check_replay(&replay_options(&args.reading, &args.style, order))
 }
 
 /// What `hodo live` shows of the recording in `data`.
-pub fn after_recording(args: &LiveArgs, data: PathBuf) -> Result<()> {
-    let mut replay = replay_options(&args.reading, &args.style);
+pub fn after_recording(args: &LiveArgs, order: &Order, data: PathBuf) -> Result<()> {
+    let mut replay = replay_options(&args.reading, &args.style, order);
     replay.source.data = data;
     // The recording's own filters, which the trace has, are not applied twice.
     replay.source.filter.clear();
     replay.source.notrace.clear();
+    replay.source.order.clear();
     with_output(args.reading.common.screen.no_pager, |out| {
         if args.report {
             let options = ReportOptions {
@@ -136,9 +158,9 @@ pub fn after_probes(args: &ProbeArgs, data: PathBuf) -> Result<()> {
 }
 
 /// `hodo report`.
-pub fn report(args: &ReportArgs) -> Result<ExitCode> {
+pub fn report(args: &ReportArgs, order: &Order) -> Result<ExitCode> {
     let options = ReportOptions {
-        source: source(&args.reading),
+        source: source(&args.reading, order),
         sort: args.sort.clone(),
         task: args.task,
         avg_total: args.avg_total,
@@ -149,6 +171,7 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode> {
             FormatArg::Json => ReportFormat::Json,
         },
     };
+    compare(&args.recorded, &options.source.data);
     with_output(args.reading.common.screen.no_pager, |out| {
         hodo_view::report(&options, out)
     })?;
@@ -156,9 +179,9 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode> {
 }
 
 /// `hodo graph`.
-pub fn graph(args: GraphArgs) -> Result<ExitCode> {
+pub fn graph(args: GraphArgs, order: &Order) -> Result<ExitCode> {
     let options = GraphOptions {
-        source: source(&args.reading),
+        source: source(&args.reading, order),
         function: args.function,
         fields: args.fields,
         task: args.task,
@@ -170,25 +193,27 @@ pub fn graph(args: GraphArgs) -> Result<ExitCode> {
 }
 
 /// `hodo dump`.
-pub fn dump(args: &DumpArgs) -> Result<ExitCode> {
-    if args.perfetto && std::io::stdout().is_terminal() {
+pub fn dump(args: &DumpArgs, order: &Order) -> Result<ExitCode> {
+    let format = match args.format {
+        _ if args.chrome => DumpFormat::Chrome,
+        _ if args.perfetto => DumpFormat::Perfetto,
+        _ if args.flame_graph => DumpFormat::FlameGraph,
+        _ if args.svg => DumpFormat::Svg,
+        Some(DumpFormatArg::Chrome) => DumpFormat::Chrome,
+        Some(DumpFormatArg::Perfetto) => DumpFormat::Perfetto,
+        Some(DumpFormatArg::FlameGraph) => DumpFormat::FlameGraph,
+        Some(DumpFormatArg::Svg) => DumpFormat::Svg,
+        Some(DumpFormatArg::Text) | None => DumpFormat::Raw,
+    };
+    if format == DumpFormat::Perfetto && std::io::stdout().is_terminal() {
         bail!("this form is binary: write it to a file, as hodo dump --perfetto > hodo.pftrace");
     }
     let options = DumpOptions {
-        source: source(&args.reading),
-        format: if args.chrome {
-            DumpFormat::Chrome
-        } else if args.perfetto {
-            DumpFormat::Perfetto
-        } else if args.flame_graph {
-            DumpFormat::FlameGraph
-        } else if args.svg {
-            DumpFormat::Svg
-        } else {
-            DumpFormat::Raw
-        },
+        source: source(&args.reading, order),
+        format,
         sample_time: args.sample_time,
     };
+    compare(&args.recorded, &options.source.data);
     with_output(args.reading.common.screen.no_pager, |out| {
         hodo_view::dump(&options, out)
     })?;
@@ -206,6 +231,7 @@ pub fn info(args: InfoArgs) -> Result<ExitCode> {
         task: args.task,
         symbols: args.symbols,
     };
+    compare(&args.recorded, &options.source.data);
     with_output(args.screen.no_pager, |out| hodo_view::info(&options, out))?;
     Ok(ExitCode::SUCCESS)
 }

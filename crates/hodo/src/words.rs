@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use clap::{ArgAction, Command, CommandFactory};
 
 use crate::args::Cli;
+use crate::uftrace;
 
 /// Does the option want a value? `None` if no command has it.
 fn wants_value(cli: &Command, is: impl Fn(&clap::Arg) -> bool) -> Option<bool> {
@@ -36,28 +37,37 @@ fn length(cli: &Command, word: &[u8]) -> usize {
 
 /// Puts the command first. The first word that is neither an option nor an option's value is the command; if it is none,
 /// it is a program: `hodo PROGRAM` is `hodo live PROGRAM`.
-pub fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
-    let mut cli = Cli::command();
+///
+/// # Errors
+/// If it is a command that only uftrace has.
+pub fn with_command(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
+    let mut cli = uftrace::extended(Cli::command());
     cli.build();
     let is_command = |word: &OsStr| cli.get_subcommands().any(|c| word == c.get_name());
     let mut at = 1;
     while let Some(word) = words.get(at) {
         match word.as_bytes() {
             b"--" => break,
-            b"-h" | b"--help" | b"-V" | b"--version" if at == 1 => return words,
+            b"-h" | b"--help" | b"-V" | b"--version" if at == 1 => return Ok(words),
             option if option.len() > 1 && option[0] == b'-' => at += length(&cli, option),
             _ if is_command(word) => {
                 let command = words.remove(at);
                 words.insert(1, command);
-                return words;
+                return Ok(words);
             }
-            _ => break,
+            name => match std::str::from_utf8(name)
+                .ok()
+                .and_then(uftrace::missing_command)
+            {
+                Some(error) => return Err(error),
+                None => break,
+            },
         }
     }
     if words.len() > 1 {
         words.insert(1, "live".into());
     }
-    words
+    Ok(words)
 }
 
 #[cfg(test)]
@@ -66,7 +76,7 @@ mod tests {
 
     fn check(text: &str, expected: &str) {
         let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
-        assert_eq!(with_command(words(text)), words(expected));
+        assert_eq!(with_command(words(text)).unwrap(), words(expected));
     }
 
     #[test]
@@ -80,6 +90,20 @@ mod tests {
         check("hodo -D3 ls report", "hodo live -D3 ls report");
         check("hodo -- report", "hodo live -- report");
         check("hodo --report ls", "hodo live --report ls");
+    }
+
+    #[test]
+    fn commands_of_uftrace_are_no_programs() {
+        for text in ["hodo tui", "hodo -d x script -S y", "hodo recv", "hodo map"] {
+            let words = text.split(' ').map(OsString::from).collect();
+            let error = with_command(words).expect_err(text);
+            assert_eq!(error.exit_code(), 2);
+        }
+        check("hodo -- tui", "hodo live -- tui");
+        check("hodo record tui", "hodo record tui");
+        check("hodo ./tui", "hodo live ./tui");
+        // A value of an option that only sisters have.
+        check("hodo -s tui report", "hodo report -s tui");
     }
 
     #[test]

@@ -353,7 +353,8 @@ fn a_program_alone_is_live_and_leaves_nothing() {
 #[test]
 fn live_keeps_its_trace_where_it_is_told_to() {
     let place = place();
-    let live = run(place.path(), &["live", "-d", "kept", "/bin/true"]);
+    let words = ["live", "-d", "kept", "--c-runtime", "/bin/true"];
+    let live = run(place.path(), &words);
     assert_eq!(live.status.code(), Some(0));
     let replay = run(place.path(), &["replay", "-d", "kept"]);
     assert_eq!(text(&live.stdout), text(&replay.stdout));
@@ -583,4 +584,151 @@ fn every_command_has_help_and_a_version() {
         text(&output.stdout),
         format!("hodo {}\n", env!("CARGO_PKG_VERSION"))
     );
+}
+
+/// A program whose `main` calls `a` and `b`, and whose `a` calls `b`, and that calls `puts`.
+fn calls(place: &Path) {
+    let source = r#"
+        #include <stdio.h>
+        __attribute__((noinline)) int b(int x) { __asm__ volatile(""); return x + 1; }
+        __attribute__((noinline)) int a(int x) { int r = b(x); __asm__ volatile(""); return r + 1; }
+        int main(int n, char **v) { (void)v; int r = a(n) + b(n); puts("hi"); return r == 0; }
+    "#;
+    std::fs::write(place.join("calls.c"), source).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-o", "t-calls", "calls.c"]);
+    assert!(gcc.current_dir(place).status().unwrap().success());
+}
+
+#[test]
+fn what_users_of_uftrace_type_works() {
+    let place = place();
+    let place = place.path();
+    calls(place);
+    // A program in the current directory; options that choose how uftrace works inside.
+    let words = [
+        "--no-pager",
+        "--no-event",
+        "--libmcount-path=x",
+        "-b",
+        "4m",
+        "record",
+        "--max-stack=9",
+        "t-calls",
+    ];
+    let output = run(place, &words);
+    assert_eq!(
+        (output.status.code(), text(&output.stdout)),
+        (Some(0), "hi\n")
+    );
+    let expected = "main() {\n  a() {\n    b();\n  } /* a */\n  b();\n  puts();\n} /* main */\n";
+    let output = run(place, &["replay", "-f", "none", "./t-calls", "--avg-self"]);
+    assert_eq!((text(&output.stdout), text(&output.stderr)), (expected, ""));
+    let output = run(place, &["report", "other"]);
+    assert_eq!(
+        text(&output.stderr),
+        "hodo: hodo.data is a trace of ./t-calls, not of other\n"
+    );
+    for (format, beginning) in [("chrome", "{\"traceEvents\""), ("flame-graph", "main")] {
+        let output = run(place, &["dump", "--format", format]);
+        assert!(text(&output.stdout).starts_with(beginning), "{output:?}");
+    }
+    let tasks = std::fs::read_to_string(place.join("hodo.data/task.txt")).unwrap();
+    let exe = place.canonicalize().unwrap().join("t-calls");
+    let words: Vec<&str> = tasks.split_whitespace().collect();
+    assert_eq!((words[0], words[5]), ("SESS", "TASK"), "{tasks}");
+    assert_eq!(words[4], format!("exename=\"{}\"", exe.display()));
+    // The C runtime's own functions, for those who ask.
+    let output = run(place, &["record", "--c-runtime", "t-calls"]);
+    assert!(output.status.success());
+    let output = run(place, &["replay", "-f", "none", "-D1"]);
+    assert!(text(&output.stdout).contains("_init();\n"), "{output:?}");
+    let output = run(
+        place,
+        &[
+            "live",
+            "--logfile=log",
+            "-F",
+            "nothing",
+            "-f",
+            "none",
+            "-F",
+            "_init",
+            "t-calls",
+        ],
+    );
+    assert_eq!(
+        (text(&output.stdout), text(&output.stderr)),
+        ("hi\n_init();\n", "")
+    );
+    let log = std::fs::read_to_string(place.join("log")).unwrap();
+    assert!(
+        log.starts_with("hodo: -F 'nothing' matches no function"),
+        "{log}"
+    );
+}
+
+#[test]
+fn of_filters_that_match_a_function_the_last_one_counts() {
+    let place = place();
+    let place = place.path();
+    calls(place);
+    let b = "b();\n";
+    let all = "a() {\n  b();\n} /* a */\nb();\n";
+    for (options, expected) in [
+        (&["-F", "a", "-N", "b", "-F", "b"][..], all),
+        (&["-F", "a", "-F", "b", "-N", "b"], "a();\n"),
+        (&["-N", "b", "-F", "b"], &format!("{b}{b}")),
+        (&["-N", ".", "-F", "main"], "main();\n"),
+        (&["-F", "puts@plt"], "puts();\n"),
+        (&["-F", "a", "-F", "b@plt"], "a() {\n  b();\n} /* a */\n"),
+    ] {
+        let words = [&["record"], options, &["t-calls"]].concat();
+        assert!(run(place, &words).status.success());
+        let output = run(place, &["replay", "-f", "none"]);
+        assert_eq!(text(&output.stdout), expected, "{options:?}");
+        assert!(run(place, &["record", "t-calls"]).status.success());
+        let words = [&["replay", "-f", "none"], options].concat();
+        assert_eq!(text(&run(place, &words).stdout), expected, "{options:?}");
+    }
+}
+
+#[test]
+fn what_only_uftrace_has_is_refused_with_a_tip() {
+    let place = place();
+    for (words, tip) in [
+        (
+            &["tui"][..],
+            "a command of uftrace that hodo does not have yet",
+        ),
+        (&["-d", "x", "script", "-S", "y.py"], "a command of uftrace"),
+        (
+            &["record", "--kernel", "touch", "ran"],
+            "hodo syscalls shows the system calls",
+        ),
+        (
+            &["record", "-A", "main@arg1", "touch", "ran"],
+            "tip: function tracing records no arguments",
+        ),
+        (
+            &["record", "--zzz", "touch", "ran"],
+            "tip: hodo has no such option",
+        ),
+        (
+            &["replay", "--perfetto"],
+            "tip: it is an option of hodo dump",
+        ),
+        (
+            &["record", "-F", "main@depth=1", "touch", "ran"],
+            "-D counts the depth",
+        ),
+        (&["replay", "-N", "main@backtrace"], "no action 'backtrace'"),
+        (&["replay", "--format=html"], "possible values"),
+    ] {
+        let output = run(place.path(), words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(text(&output.stderr).contains(tip), "{output:?}");
+        assert_eq!(text(&output.stdout), "");
+    }
+    assert_eq!(place.path().read_dir().unwrap().count(), 0);
 }

@@ -80,9 +80,14 @@ fn changed(now: &RecordOptions, changes: &Changes) -> Result<RecordOptions> {
     if changes.clear {
         new.filter.clear();
         new.notrace.clear();
+        new.order.clear();
         new.patch.clear();
         new.depth = None;
         new.time_filter = None;
+    }
+    // Where only one of the lists is replaced, nothing says how the two are mixed: -N counts then.
+    if !changes.filter.is_empty() || !changes.notrace.is_empty() {
+        new.order.clone_from(&changes.order);
     }
     if !changes.filter.is_empty() {
         new.filter.clone_from(&changes.filter);
@@ -100,6 +105,7 @@ fn changed(now: &RecordOptions, changes: &Changes) -> Result<RecordOptions> {
         (
             options.filter.clone(),
             options.notrace.clone(),
+            options.order.clone(),
             options.depth,
         )
     };
@@ -119,8 +125,11 @@ fn told(options: &RecordOptions) -> String {
     if options.off {
         words.push("--trace off".to_owned());
     }
-    words.extend(options.filter.iter().map(|text| format!("-F '{text}'")));
-    words.extend(options.notrace.iter().map(|text| format!("-N '{text}'")));
+    let filters = hodo_trace::meta::in_order(&options.filter, &options.notrace, &options.order);
+    words.extend(filters.into_iter().map(|(filter, text)| {
+        let option = if filter { "-F" } else { "-N" };
+        format!("{option} '{text}'")
+    }));
     words.extend(options.patch.iter().map(|(trace, text)| {
         let option = if *trace { "-P" } else { "-U" };
         format!("{option} '{text}'")
@@ -217,10 +226,8 @@ impl Tracer<'_> {
         };
         open.retain(new);
         for module in self.modules.all() {
-            let functions = module.plan.functions.iter().map(|f| f.name.as_str());
-            let calls = module.plan.libcalls.iter().map(|call| call.name.as_str());
-            for name in functions.chain(calls) {
-                open.retain(|p| !p.matches(&module.image.path, module.is_main(), name));
+            for (name, stub) in module.plan.names() {
+                open.retain(|p| !p.matches(&module.image.path, module.is_main(), name, stub));
             }
         }
         let mut seen = BTreeSet::new();
@@ -235,7 +242,7 @@ impl Tracer<'_> {
                 let path = format!("/proc/{tid}/root{}", mapping.path.display());
                 let bytes = std::fs::read(path).unwrap_or_default();
                 for function in hodo_symbols::functions(&bytes).unwrap_or_default() {
-                    open.retain(|p| !p.matches(&mapping.path, false, &function.name));
+                    open.retain(|p| !p.matches(&mapping.path, false, &function.name, false));
                 }
             }
         }
@@ -264,9 +271,10 @@ impl Tracer<'_> {
     /// Brings all processes into the state that is wanted now. Tells for how long they were stopped.
     fn rebuild(&mut self) -> Result<Duration> {
         let key: Rc<str> = format!(
-            "{:?} {:?} {:?} {:?} {}",
+            "{:?} {:?} {:?} {:?} {:?} {}",
             self.settings.filter,
             self.settings.notrace,
+            self.settings.order,
             self.settings.patch,
             self.recording,
             self.settings.off
@@ -447,7 +455,7 @@ impl Tracer<'_> {
     fn log_change(&mut self) -> Result<()> {
         let now = &self.settings;
         let line = json!({"change": {
-            "counter": counter(), "trace": !now.off, "filter": now.filter, "notrace": now.notrace,
+            "counter": counter(), "trace": !now.off, "filter": now.filter, "notrace": now.notrace, "order": now.order,
             "depth": now.depth, "time_ns": now.time_filter,
             "patch": now.patch.iter()
                 .map(|(trace, pattern)| json!({"trace": trace, "pattern": pattern}))

@@ -173,8 +173,9 @@ impl Tracer<'_> {
             events.put_tcb_words(number, tcb::CHAIN_TOP, &[at + used, at]);
         }
         self.lead(tid, (number, base + number * tcb::SIZE), space, maker)?;
+        let exe = std::fs::read_link(format!("/proc/{tid}/exe")).unwrap_or_default();
         self.session.log(&json!({"task": {
-            "id": init.task, "tid": tid, "pid": pid,
+            "id": init.task, "exe": exe.to_string_lossy(), "tid": tid, "pid": pid,
             "ppid": remote::status(tid, "PPid:").and_then(|s| s.parse::<i32>().ok()),
             "comm": remote::status(tid, "Name:"), "kind": kind, "parent": parent, "counter": counter(),
         }}))?;

@@ -20,6 +20,9 @@ pub struct Control {
     /// `hodo live -p PID --trace on` switches it on in the recording of process PID.
     #[arg(long, value_name = "STATE")]
     pub trace: Option<SwitchArg>,
+    /// `--trace off`, as uftrace calls it.
+    #[arg(long, hide = true, conflicts_with = "trace")]
+    pub disable: bool,
     /// Keep much room for changes of the recording while it runs
     ///
     /// Every recording can be changed: where hodo records process PID already, `hodo live -p PID` with -F, -N, -P, -U, -D,
