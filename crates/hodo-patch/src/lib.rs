@@ -74,6 +74,14 @@ pub struct Used {
     frames: u32,
 }
 
+impl Used {
+    /// Bytes of code and what stands between it, from the start on.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 /// What is to be written over the target's code.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Patches {

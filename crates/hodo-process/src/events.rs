@@ -14,6 +14,7 @@ use hodo_trace::format::{
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::limits;
+use crate::session::counter;
 
 /// Bytes that targets map of the file at most: what it can grow to.
 const SPAN: u64 = 256 << 30;
@@ -41,6 +42,8 @@ pub struct Events {
     room: Mutex<Option<u64>>,
     /// Why the file does not grow any more.
     stuck: OnceLock<String>,
+    /// The control blocks below this number are told the time; 0: none is.
+    timed: AtomicU64,
 }
 
 /// What a thread control block starts with. Addresses are the target's.
@@ -150,6 +153,7 @@ impl Events {
             map: mapped?,
             room: Mutex::new(Some(0)),
             stuck: OnceLock::new(),
+            timed: AtomicU64::new(0),
         };
         // The bucket has to be there when the disk is full.
         for at in (BUCKET..CONTROL_SIZE).step_by(PAGE) {
@@ -313,6 +317,32 @@ impl Events {
             self.get_u64(at + tcb::SHADOW_LO),
             self.get_u64(at + tcb::SHADOW_LEN),
         )
+    }
+
+    /// From now on tells the time to the control blocks below `end`, whose threads may not read the time counter.
+    pub fn tell_time_to(&self, end: u64) {
+        self.timed.fetch_max(end, Ordering::SeqCst);
+        self.tell_time();
+    }
+
+    /// Tells the time to those that need it.
+    pub fn tell_time(&self) {
+        for number in tcb::FIRST..self.timed.load(Ordering::SeqCst) {
+            let at = number * tcb::SIZE;
+            let now = counter();
+            // Only the thread itself changes the upper half: behind that, its time stands still.
+            let epoch = self.get_u64(at + tcb::EPOCH) & u64::from(u32::MAX);
+            let time = match now >> 32 == epoch {
+                true => now & u64::from(u32::MAX),
+                false => u64::from(u32::MAX),
+            };
+            self.put_u64(at + tcb::NOW, time);
+        }
+    }
+
+    /// Whether some are told the time.
+    pub fn tells_time(&self) -> bool {
+        self.timed.load(Ordering::SeqCst) > 0
     }
 
     /// Lets a thread record no more.

@@ -222,6 +222,7 @@ fn populate(events: &events::Events, done: &AtomicBool) {
     let mut has_room = true;
     while !done.load(Ordering::Acquire) {
         events.grow();
+        events.tell_time();
         let used = events.chunks();
         ahead = (ahead / 2).max((used - last) * 4).clamp(AHEAD.0, AHEAD.1);
         last = used;

@@ -358,10 +358,25 @@ fn ends_by_itself(tid: i32) -> bool {
     }
 }
 
+/// Whether a process has a handler for a signal.
+pub fn is_caught(tid: i32, signal: i32) -> bool {
+    1 << (signal - 1) & mask(tid, "SigCgt:") != 0
+}
+
+/// Whether a process is the first of its PID namespace, to which signals do nothing that it has no handler for.
+pub fn is_first(tid: i32) -> bool {
+    let process = process_of(tid).unwrap_or(tid);
+    let numbers = remote::status(process, "NSpid:");
+    numbers.is_some_and(|numbers| numbers.split_whitespace().next_back() == Some("1"))
+}
+
 /// The signals that are nothing to a process.
 fn ignored(tid: i32) -> u64 {
     let by_default = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
-    let by_default = (by_default.iter()).fold(0, |set, signal| set | 1 << (signal - 1));
+    let by_default = match is_first(tid) {
+        true => u64::MAX,
+        false => (by_default.iter()).fold(0, |set, signal| set | 1 << (signal - 1)),
+    };
     mask(tid, "SigIgn:") | by_default & !mask(tid, "SigCgt:")
 }
 

@@ -6,6 +6,7 @@
 
 mod attach;
 mod control;
+mod copied;
 mod delivery;
 mod detach;
 mod family;
@@ -13,6 +14,8 @@ mod off;
 mod shared;
 mod stopping;
 mod tasks;
+mod unkillable;
+mod untimed;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -501,28 +504,21 @@ impl<'a> Tracer<'a> {
                 }
                 _ => {}
             }
+            if copied::repair(tid, signal, &space)? {
+                return self.go(tid, 0);
+            }
             if self.modules.probes.records_syscalls() {
                 self.tell_signal(tid)?;
             }
+            if self.ends_first_process(tid, signal)? {
+                return Ok(());
+            }
             return self.deliver(tid, signal, &space);
         }
-        self.go(tid, signal)
-    }
-
-    /// The thread may not read the time counter any more (`PR_SET_TSC`, seccomp's strict mode), and a stub did: does it
-    /// in its place. Tells whether it was that.
-    fn without_counter(&self, tid: i32, space: &SharedSpace) -> Result<bool> {
-        let mut regs = remote::regs(tid)?;
-        let ours = space
-            .borrow()
-            .islands
-            .iter()
-            .any(|&(start, len)| (start..start + len).contains(&regs.pc()));
-        if !ours || !regs.read_counter(&remote::Memory::open(tid)?)? {
-            return Ok(false);
+        if self.ends_first_process(tid, signal)? {
+            return Ok(());
         }
-        remote::set_regs(tid, &regs)?;
-        Ok(true)
+        self.go(tid, signal)
     }
 
     /// The thread has a new thread pointer, by which a stub did not find its control block: tells it. Tells whether it was
@@ -654,6 +650,10 @@ impl<'a> Tracer<'a> {
             selection: &self.selection,
             recording: self.recording,
         };
-        instrument::libraries(tid, &mut space.borrow_mut(), &mut work)
+        let done = instrument::libraries(tid, &mut space.borrow_mut(), &mut work);
+        if space.borrow().untimed {
+            untimed::take_time(&remote::Memory::open(tid)?, &space.borrow())?;
+        }
+        done
     }
 }

@@ -216,6 +216,9 @@ pub mod tcb {
     pub const SHADOW_TOP: u64 = SIZE - 24;
     /// `u64`: the first time whose upper half is not [`EPOCH`] any more.
     pub const EPOCH_END: u64 = SIZE - 16;
+    /// `u32`: the lower half of the time for the records of a thread that may not read the time counter. Only on x86-64, which has
+    /// no [`EPOCH_END`].
+    pub const NOW: u64 = EPOCH_END;
     /// `u64`: [`super::SHADOW_DISTANCE`] subtracted from zero.
     pub const TO_SHADOW: u64 = SIZE - 8;
 }

@@ -64,6 +64,8 @@ pub struct Space {
     pub hooks: Vec<(u64, Vec<u8>)>,
     /// Whether tracing has ended in this process.
     pub stopped: bool,
+    /// Whether a thread may not read the time counter.
+    pub untimed: bool,
     /// Functions of unwinders: start and length.
     pub unwinders: Vec<(u64, u64)>,
     /// Where the unwinding of exceptions begins.

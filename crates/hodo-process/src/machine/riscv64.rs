@@ -342,6 +342,19 @@ impl Regs {
         self.get(FP)
     }
 
+    /// Has code of ours been changed because it may not read the time counter? Never, here.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn takes_time(&self, _memory: &Memory) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// All general registers, where they are asked for: a copy of changed code is not known here.
+    pub fn all(&self) -> [u64; 0] {
+        []
+    }
+
     /// If the thread is at an instruction that reads the time counter: does it in its place. Nobody can forbid it.
     ///
     /// # Errors
@@ -496,6 +509,19 @@ pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
     }
     known.set_instruction(Some(regs.pc()));
     Some(known)
+}
+
+/// The jump of ours that a copy of changed code would take: not known, for it may have changed registers and the stack.
+pub fn copied_jump(_memory: &Memory, _at: u64) -> Option<(u64, u64)> {
+    None
+}
+
+/// A thread that is so far inside of what [`take_time`] changes has to begin there again.
+pub const INSIDE_TIME: u64 = 0;
+
+/// Has code of ours take the time elsewhere: programs cannot forbid themselves the time counter here.
+pub fn take_time(_code: &mut [u8]) -> Vec<usize> {
+    Vec::new()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use hodo_arch::detour::Source;
 use hodo_probe::Register;
 use hodo_probe::registers::x86_64::Whole;
 use hodo_symbols::Registers;
+use hodo_trace::format::tcb;
 
 use super::Operand;
 use crate::frames::Called;
@@ -257,6 +258,25 @@ impl Regs {
         Ok(true)
     }
 
+    /// Is the thread at code of ours that [`take_time`] has changed?
+    ///
+    /// # Errors
+    /// If the memory is not to be had.
+    pub fn takes_time(&self, memory: &Memory) -> Result<bool> {
+        let mut code = TAKE_TIME;
+        memory.read(self.0.rip, &mut code)?;
+        Ok(code == TAKE_TIME)
+    }
+
+    /// All general registers.
+    pub fn all(&self) -> [u64; 16] {
+        let regs = &self.0;
+        [
+            regs.rax, regs.rcx, regs.rdx, regs.rbx, regs.rsp, regs.rbp, regs.rsi, regs.rdi,
+            regs.r8, regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15,
+        ]
+    }
+
     /// If code of ours has faulted because it does not find the control block: this cannot be.
     ///
     /// # Errors
@@ -290,6 +310,39 @@ impl Regs {
             }
         }
     }
+}
+
+/// How records get their time: `rdtsc; cmp edx, gs:[EPOCH]`.
+const READ_TIME: [u8; 10] = [
+    0x0F,
+    0x31,
+    0x65,
+    0x3B,
+    0x14,
+    0x25,
+    tcb::EPOCH as u8,
+    0,
+    0,
+    0,
+];
+/// How they get it where that is forbidden: `mov eax, gs:[NOW]; cmp eax, eax`.
+const TAKE_TIME: [u8; 10] = {
+    let [low, high, ..] = (tcb::NOW as u32).to_le_bytes();
+    [0x65, 0x8B, 0x04, 0x25, low, high, 0, 0, 0x39, 0xC0]
+};
+/// A thread that is so far inside of what [`take_time`] changes has to begin there again.
+pub const INSIDE_TIME: u64 = 2;
+
+/// Has code of ours take the time from the control block, not from the time counter. Returns where it was changed.
+pub fn take_time(code: &mut [u8]) -> Vec<usize> {
+    let mut places = Vec::new();
+    for at in 0..code.len().saturating_sub(READ_TIME.len() - 1) {
+        if code[at..].starts_with(&READ_TIME) {
+            code[at..][..TAKE_TIME.len()].copy_from_slice(&TAKE_TIME);
+            places.push(at);
+        }
+    }
+    places
 }
 
 /// A single step: the processor does it.
@@ -488,6 +541,21 @@ fn by_distance(opcode: u8, at: u64, code: [u8; 5]) -> Option<u64> {
 /// Where the long jump with these bytes at `at` leads to, if it is one.
 pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
     by_distance(0xE9, at, bytes.get(..5)?.try_into().ok()?)
+}
+
+/// The jump of ours that code of the program would take which is a copy of changed code, and begins at `at`: where the jump is, and
+/// where it leads. It has changed no register.
+pub fn copied_jump(memory: &Memory, at: u64) -> Option<(u64, u64)> {
+    let mut code = [0; 2];
+    memory.read(at, &mut code).ok()?;
+    let jump = match code {
+        // By way of padding nearby.
+        [0xEB, distance] => at
+            .wrapping_add(2)
+            .wrapping_add_signed(i64::from(distance.cast_signed())),
+        _ => at,
+    };
+    Some((jump, jump_at(memory, jump)?))
 }
 
 /// Where the jump of ours at `at` leads to, if it is one.

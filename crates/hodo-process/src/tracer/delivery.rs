@@ -126,6 +126,8 @@ impl Tracer<'_> {
             if let Place::At(standing) = place
                 && !is_in(tid, "SigIgn:", signal)
                 && CAUSED.contains(&signal)
+                // It goes on.
+                && !stops::is_first(tid)
             {
                 let mut regs = regs;
                 regs.set_pc(standing.original);

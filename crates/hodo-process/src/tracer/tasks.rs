@@ -157,6 +157,9 @@ impl Tracer<'_> {
                 events.put_tcb_words(number, words.start, &inside);
             }
         }
+        if self.session.events.tells_time() {
+            self.session.events.tell_time_to(self.next_tcb);
+        }
         let base = space.borrow().events.0;
         let (inherited, used) = match inherited.filter(|_| kind == "fork") {
             Some(from) => {

@@ -1,0 +1,112 @@
+//! Threads that may not read the time counter any more (`PR_SET_TSC`, seccomp's strict mode).
+//!
+//! An instruction of ours that reads it faults then. The first fault has the code of ours changed: it takes the time from the control
+//! block, where hodo writes it. To do what each fault was for would not be enough: while a program blocks or ignores the signal, the
+//! kernel takes its handler away before hodo hears of it.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{SharedSpace, Tracer};
+use crate::instrument::Space;
+use crate::machine::{self, INSIDE_TIME};
+use crate::remote::{self, Memory};
+
+/// How long the other threads may take to stop.
+const STOPPING: Duration = Duration::from_secs(1);
+
+impl Tracer<'_> {
+    /// If code of ours has faulted for want of the time counter, has it go on without. Returns whether it was that.
+    pub(super) fn without_counter(&mut self, tid: i32, space: &SharedSpace) -> Result<bool> {
+        let mut regs = remote::regs(tid)?;
+        let is_ours = |&(start, len): &(u64, u64)| regs.pc().wrapping_sub(start) < len;
+        if !space.borrow().islands.iter().any(is_ours) || remote::siginfo(tid)?.si_code <= 0 {
+            return Ok(false);
+        }
+        let memory = Memory::open(tid)?;
+        // Another thread was faster.
+        if regs.takes_time(&memory)? {
+            return Ok(true);
+        }
+        if !regs.read_counter(&memory)? {
+            return Ok(false);
+        }
+        let known = std::mem::replace(&mut space.borrow_mut().untimed, true);
+        if !known && self.take_time(tid, &memory, space)? {
+            let text = "this process has forbidden itself the time counter: hodo keeps the time for it from here on, to the \
+                        millisecond, and no longer than some seconds";
+            self.remark(tid, text)?;
+            return Ok(true);
+        }
+        remote::set_regs(tid, &regs)?;
+        Ok(true)
+    }
+
+    /// Changes the code of ours in an address space, while no other thread is in it. Returns whether that could be.
+    fn take_time(&mut self, tid: i32, memory: &Memory, space: &SharedSpace) -> Result<bool> {
+        let waits = |tid| {
+            self.threads
+                .values()
+                .any(|thread| thread.awaited == Some(tid))
+        };
+        let shares = self.threads.iter().filter(|(_, thread)| {
+            thread
+                .space
+                .as_ref()
+                .is_some_and(|other| Rc::ptr_eq(other, space))
+        });
+        let others: BTreeSet<i32> = shares
+            .map(|(&other, _)| other)
+            .filter(|&other| other != tid && !waits(other) && !self.is_first_and_ended(other))
+            .collect();
+        let (stopped, whole) = match others.is_empty() {
+            true => (super::detach::Stopped::new(), true),
+            false => self.stop_within(&others, Some(STOPPING))?,
+        };
+        let done = match whole {
+            true => take_time(memory, &space.borrow()),
+            false => Ok(BTreeSet::new()),
+        };
+        for (&other, &group) in &stopped {
+            let back = || -> Result<()> {
+                let mut regs = remote::regs(other)?;
+                let start = regs.pc().wrapping_sub(INSIDE_TIME);
+                if done.as_ref().is_ok_and(|places| places.contains(&start)) {
+                    regs.set_pc(start);
+                    remote::set_regs(other, &regs)?;
+                }
+                Ok(())
+            };
+            // A thread may be killed at any time; its end is reported by itself.
+            let _ = back();
+            let _ = match group {
+                true => remote::request(libc::PTRACE_LISTEN, other, 0, 0),
+                false => self.go(other, 0),
+            };
+        }
+        self.session.events.tell_time_to(self.next_tcb);
+        Ok(!done?.is_empty())
+    }
+}
+
+/// Has all code of ours take the time from the control block. Returns where it was changed.
+pub(super) fn take_time(memory: &Memory, space: &Space) -> Result<BTreeSet<u64>> {
+    let mut places = BTreeSet::new();
+    for (&(start, _), used) in space.islands.iter().zip(&space.used) {
+        let mut code = vec![0; used.bytes()];
+        memory.read(start, &mut code)?;
+        let changed = machine::take_time(&mut code);
+        if let (Some(&first), Some(&last)) = (changed.first(), changed.last()) {
+            let end = (last + READ_AHEAD).min(code.len());
+            memory.write(start + first as u64, &code[first..end])?;
+        }
+        places.extend(changed.iter().map(|&at| start + at as u64));
+    }
+    Ok(places)
+}
+
+/// No place that is changed has more bytes.
+const READ_AHEAD: usize = 16;
