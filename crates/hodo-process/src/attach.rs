@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, anyhow, bail};
 
 use crate::options::{Exit, RecordOptions};
+use crate::place::Place;
 use crate::signals::Interrupts;
 use crate::{Populating, check, maps, modules, probes, remote, select, session, tell_lost, tracer};
 
@@ -16,7 +17,7 @@ use crate::{Populating, check, maps, modules, probes, remote, select, session, t
 ///
 /// # Errors
 /// Why that cannot be; nothing was done to the process then.
-pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<Exit> {
+pub fn attach(options: &RecordOptions, place: Place, pid: i32, front: Option<i32>) -> Result<Exit> {
     let name = named(pid);
     crate::heed_no_limits();
     refuse(pid, front).map_err(
@@ -27,7 +28,7 @@ pub fn attach(options: &RecordOptions, pid: i32, front: Option<i32>) -> Result<E
     )?;
     // From here on the signals wait; all threads that are started later inherit that.
     let interrupts = Interrupts::new(options.duration);
-    let ready = prepare(options, pid).map_err(|error| or_ended(pid, &name, error))?;
+    let ready = prepare(options, place, pid).map_err(|error| or_ended(pid, &name, error))?;
     let (mut session, modules, selection) = ready;
     let done = Arc::new(AtomicBool::new(false));
     let events = Arc::clone(&session.events);
@@ -90,6 +91,7 @@ fn has_memory(pid: i32) -> bool {
 /// The trace and what is to be recorded.
 fn prepare(
     options: &RecordOptions,
+    place: Place,
     pid: i32,
 ) -> Result<(session::Session, modules::Modules, select::Selection)> {
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
@@ -103,7 +105,7 @@ fn prepare(
         probes.record_syscalls(syscalls);
     }
     probes.find_events(&options.events)?;
-    let mut session = session::Session::create(options, &program)?;
+    let mut session = session::Session::create(options, &program, place)?;
     if probes.count() {
         session.make_counters()?;
     }

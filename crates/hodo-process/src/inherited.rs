@@ -8,13 +8,12 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 use anyhow::{Context, Result};
 
 /// Signals that the runtime or this program treats in its own way, and that the program gets back as they were.
-const OURS: [i32; 6] = [
+const OURS: [i32; 5] = [
     libc::SIGPIPE,
     libc::SIGINT,
     libc::SIGQUIT,
     libc::SIGTSTP,
     libc::SIGXFSZ,
-    libc::SIGXCPU,
 ];
 /// The kernel's signals, those that libc keeps for itself included.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;

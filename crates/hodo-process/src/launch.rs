@@ -125,6 +125,30 @@ pub fn fork(program: &Path, command: &[OsString], keep_pid: bool) -> Result<Wait
     }
 }
 
+/// Becomes a program, as if it had been started instead of this one. Returns why that cannot be.
+pub fn execute(command: &[OsString]) -> anyhow::Error {
+    let Some(name) = command.first() else {
+        return anyhow::anyhow!("there is no program to run");
+    };
+    let program = match find_program(name) {
+        Ok(program) => program,
+        Err(error) => return error,
+    };
+    let words = command.iter().map(|word| CString::new(word.as_bytes()));
+    let words = words.collect::<Result<Vec<_>, _>>();
+    let path = CString::new(program.as_os_str().as_bytes());
+    let (Ok(words), Ok(path)) = (words, path) else {
+        return anyhow::anyhow!("a word of the command has a byte 0");
+    };
+    let mut argv: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+    argv.push(std::ptr::null());
+    crate::inherited::restore();
+    // SAFETY: path and words are strings with an end, and a null pointer is behind the last word.
+    unsafe { libc::execv(path.as_ptr(), argv.as_ptr()) };
+    anyhow::Error::new(io::Error::last_os_error())
+        .context(format!("cannot run {}", name.to_string_lossy()))
+}
+
 fn is_elf(path: &Path) -> bool {
     let mut magic = [0; 4];
     std::fs::File::open(path)

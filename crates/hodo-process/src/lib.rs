@@ -62,16 +62,19 @@ pub use control::{Changes, change};
 pub use front::{Front, front};
 pub use inherited::messages_to;
 pub use keys::{KeyState, ListedKey, list_keys, list_keys_of, switch_keys};
+pub use launch::execute;
+pub use limits::has_small_stack;
 pub use options::{Clock, Exit, Match, RecordOptions, SyscallOptions};
+pub use place::Place;
 
 /// Chunks that are given their place on the disk ahead of the program: at first, and at most.
 const AHEAD: (u64, u64) = (4, 1024);
 
-/// Runs a program and records its calls. Returns how it ended.
+/// Runs a program and records its calls into `place`, which is that of the options. Returns how it ended.
 ///
 /// # Errors
 /// If the program or the trace directory is not to be had; nothing has run then.
-pub fn record(options: &RecordOptions) -> Result<Exit> {
+pub fn record(options: &RecordOptions, place: Place) -> Result<Exit> {
     let name = options
         .command
         .first()
@@ -79,7 +82,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
     let program = launch::find_program(name)?;
     heed_no_limits();
     let selection = select::Selection::new(options)?;
-    let mut session = session::Session::create(options, &program)?;
+    let mut session = session::Session::create(options, &program, place)?;
     // Signals from the terminal are for the program; hodo ends when it does, and stops when it does: if it stopped first,
     // the program could not tidy up the terminal before.
     // SAFETY: ignoring a signal runs no code.
@@ -133,7 +136,6 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
             bail!("{}: {}", path.display(), modules.probes.why(definition));
         }
     }
-    session.begin()?;
     let child = launch::fork(&program, &options.command, options.keep_pid)?;
     let done = Arc::new(AtomicBool::new(false));
     // A program that has hodo's own process id gets what is sent to that.
@@ -158,10 +160,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit> {
 /// hodo's end.
 fn heed_no_limits() {
     // SAFETY: ignoring a signal runs no code.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        libc::signal(libc::SIGXCPU, libc::SIG_IGN);
-    }
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     limits::raise_own();
 }
 
@@ -169,8 +168,12 @@ fn heed_no_limits() {
 fn tell_lost(outcome: &tracer::Outcome, events: &events::Events) {
     if outcome.lost > 0 {
         tell!("hodo: {}", told_lost(outcome.lost, outcome.events));
-        if let Some(why) = events.stuck() {
-            tell!("hodo: {why}");
+        match events.stuck() {
+            Some(why) => tell!("hodo: {why}"),
+            None if limits::is_address_space_limited() => tell!(
+                "hodo: the limit on address space (ulimit -v) leaves little of it for the trace: raise it for the whole of it"
+            ),
+            None => {}
         }
     }
 }

@@ -16,12 +16,13 @@ const HARD: u64 = 32 << 40;
 const RESOURCES: [libc::__rlimit_resource_t; 2] = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
 
 /// Limits that are in hodo's way, and whether it may have none of them at all.
-const OWN: [(libc::__rlimit_resource_t, bool); 6] = [
+const OWN: [(libc::__rlimit_resource_t, bool); 7] = [
     (libc::RLIMIT_AS, true),
     (libc::RLIMIT_DATA, true),
     (libc::RLIMIT_FSIZE, true),
     (libc::RLIMIT_CPU, true),
     (libc::RLIMIT_NPROC, true),
+    (libc::RLIMIT_STACK, true),
     // The kernel has a bound of its own here.
     (libc::RLIMIT_NOFILE, false),
 ];
@@ -45,6 +46,17 @@ pub fn raise_own() {
     });
 }
 
+/// Whether the stack of the first thread cannot grow to what hodo needs, even with its limits raised.
+pub fn has_small_stack() -> bool {
+    /// What it needs, and some more.
+    const ENOUGH: u64 = 2 << 20;
+    let is_small = || get(0, libc::RLIMIT_STACK).is_ok_and(|(soft, _)| soft < ENOUGH);
+    is_small() && {
+        raise_own();
+        is_small()
+    }
+}
+
 /// Makes hodo's limits what they were. For a child that is about to execute: async-signal-safe.
 pub fn restore_own() {
     let inherited = INHERITED.get().into_iter().flatten();
@@ -53,6 +65,11 @@ pub fn restore_own() {
             let _ = set(0, resource, soft, hard);
         }
     }
+}
+
+/// Whether hodo could not get rid of a limit on address space.
+pub fn is_address_space_limited() -> bool {
+    get(0, libc::RLIMIT_AS).is_ok_and(|(soft, _)| soft != libc::RLIM_INFINITY)
 }
 
 /// Bytes that a file which hodo writes can have.

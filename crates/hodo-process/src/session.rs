@@ -109,10 +109,9 @@ fn host() -> Value {
 }
 
 impl Session {
-    /// Makes the directory and its first files. `exe` is the program's file.
-    pub fn create(options: &RecordOptions, exe: &Path) -> Result<Self> {
+    /// Makes the first files of a trace in its directory. `exe` is the program's file.
+    pub fn create(options: &RecordOptions, exe: &Path, place: Place) -> Result<Self> {
         let directory = &options.data;
-        let place = Place::create(directory)?;
         let events = Events::create(directory, !options.no_time)
             .with_context(|| format!("making the events file in {}", directory.display()))?;
         let log = File::create(directory.join("log.jsonl"))
@@ -175,7 +174,7 @@ impl Session {
         Ok(session)
     }
 
-    /// From here on the recording is there to stay, and an older one is NAME.old.
+    /// From here on the recording is there to stay, and an older one is NAME.old. Once is enough.
     ///
     /// # Errors
     /// If that cannot be.

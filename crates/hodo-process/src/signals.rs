@@ -92,7 +92,7 @@ impl Forward {
             seen: Arc::default(),
         };
         let (done, seen) = (Arc::clone(&this.done), Arc::clone(&this.seen));
-        std::thread::spawn(move || {
+        let hand_on = move || {
             let mut before = [0; FORWARDED.len()];
             while !done.load(Ordering::Acquire) {
                 let Some((signal, sender)) = next(Duration::from_millis(300)) else {
@@ -115,7 +115,9 @@ impl Forward {
                 // SAFETY: kill touches no memory. The program is our child and is not reaped before `done` is set.
                 unsafe { libc::kill(pid, signal) };
             }
-        });
+        };
+        // Where there can be no more threads (ulimit -u), nothing is handed on.
+        let _ = std::thread::Builder::new().spawn(hand_on);
         this
     }
 

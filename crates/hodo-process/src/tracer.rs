@@ -595,6 +595,10 @@ impl<'a> Tracer<'a> {
             return remote::detach(tid);
         }
         self.threads.insert(tid, Thread::untraced(pid));
+        // The program runs: what is recorded takes the place of an older trace.
+        if let Err(error) = self.session.begin() {
+            tell!("hodo: {error:#}");
+        }
         let usual = self.session.ptrace_options();
         let mut work = Work {
             modules: &mut self.modules,

@@ -36,6 +36,164 @@ fn a_hard_limit_on_the_size_of_files_ends_the_trace_and_not_the_program() {
     }
 }
 
+#[test]
+fn a_small_address_space_has_a_small_trace() {
+    let (remarks, calls) = limited("-v 300000", &[]);
+    assert!(calls > 100_000, "{calls}");
+    if !remarks.is_empty() {
+        assert!(remarks.contains("ulimit -v"), "{remarks}");
+    }
+}
+
+#[test]
+fn a_small_stack_is_the_programs() {
+    let (remarks, calls) = limited("-s 64", &[]);
+    assert_eq!(remarks, "");
+    assert!(calls > 100_000, "{calls}");
+}
+
+/// Where there can be no trace at all, the program runs all the same, and the limit is named.
+#[test]
+fn limits_that_leave_no_room_for_a_trace() {
+    let program = build("busy_threads.c", Kind::Pie, &[]);
+    for (limit, named) in [("-f 0", "ulimit -f"), ("-n 7", "ulimit -n")] {
+        let script = format!("ulimit {limit} && exec \"$@\"");
+        let run = Run::new(&format!("no_room{}", limit.replace(' ', "")), &program);
+        // What is printed goes into a pipe: it is no file whose size is limited.
+        let script = format!("({script}) 2>&1 | cat");
+        let run = run.inside(["bash", "-c", &script, "bash"]);
+        let (alone, traced) = (run.alone(), run.traced(&[]));
+        let text = String::from_utf8_lossy(&traced.outcome.stdout).into_owned();
+        let (ours, programs): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.starts_with("hodo: "));
+        assert_eq!(
+            String::from_utf8_lossy(&alone.stdout)
+                .lines()
+                .collect::<Vec<_>>(),
+            programs,
+            "{limit}"
+        );
+        // Whoever has the right to raise it does.
+        if !ours.is_empty() {
+            assert!(
+                ours[0].contains(named) && ours[0].contains("untraced"),
+                "{ours:?}"
+            );
+        }
+    }
+}
+
+/// Runs `hodo` with these words in a directory, and returns what it said on standard error.
+fn said(place: &std::path::Path, words: &[&str]) -> String {
+    let output = Command::new(hodo())
+        .args(words)
+        .current_dir(place)
+        .env("TMPDIR", place)
+        .stdin(Stdio::null())
+        .output()
+        .expect("hodo can be run");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn two_recordings_in_one_directory() {
+    let place = scratch("two_recordings");
+    let inner = format!("{} record true", hodo().display());
+    for _ in 0..2 {
+        let told = said(&place, &["record", "sh", "-c", &inner]);
+        assert!(told.contains("this recording is in hodo.data.1"), "{told}");
+    }
+    for name in [
+        "hodo.data",
+        "hodo.data.1",
+        "hodo.data.old",
+        "hodo.data.1.old",
+    ] {
+        said(&place, &["info", "-d", name]);
+    }
+    std::fs::remove_dir_all(place).expect("nobody is in it");
+}
+
+#[test]
+fn what_cannot_be_executed_replaces_no_trace() {
+    let place = scratch("not_executed");
+    said(&place, &["record", "true"]);
+    let broken = place.join("broken");
+    std::fs::write(&broken, b"\x7fELFbroken").expect("a file can be written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&broken, mode).expect("it is ours");
+    let failed = Command::new(hodo())
+        .args(["record", "./broken"])
+        .current_dir(&place)
+        .output()
+        .expect("hodo can be run");
+    assert!(!failed.status.success(), "{failed:?}");
+    let told = said(&place, &["info"]);
+    assert_eq!(told, "");
+    assert!(!place.join("hodo.data.old").exists());
+    std::fs::remove_dir_all(place).expect("nobody is in it");
+}
+
+/// The directory of a recording that is not kept is removed by the next, if its hodo was killed; not while it lives.
+#[test]
+fn directories_of_killed_recordings() {
+    let place = scratch("killed_live");
+    let program = build("controlled.c", Kind::Pie, &[]);
+    let start = || {
+        Command::new(hodo())
+            .arg("live")
+            .arg(&program)
+            .env("TMPDIR", &place)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("hodo can be run")
+    };
+    let here = || {
+        let entries = std::fs::read_dir(&place).expect("it is there");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let mut all: Vec<_> = paths
+            .filter(|path| path.join("hodo.data/log.jsonl").exists())
+            .collect();
+        all.sort();
+        all
+    };
+    let begun = Instant::now();
+    let wait_for = |count: usize| {
+        while here().len() < count {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "nothing is recorded"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let mut killed = start();
+    wait_for(1);
+    let stale = here();
+    killed.kill().expect("it runs");
+    let input = killed.stdin.take();
+    killed.wait().expect("it was killed");
+    drop(input);
+    let mut living = start();
+    while here() == stale || here().is_empty() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "nothing is recorded"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let kept = here();
+    said(&place, &["live", "true"]);
+    assert_eq!(here(), kept);
+    assert_eq!(kept.len(), 1);
+    drop(living.stdin.take());
+    living.wait().expect("it ends with its input");
+    assert_eq!(here(), [] as [std::path::PathBuf; 0]);
+    std::fs::remove_dir_all(place).expect("nobody is in it");
+}
+
 /// The file of a recorder that was killed is not much larger than what is in it, and it can be read.
 #[test]
 fn what_a_killed_recorder_leaves() {

@@ -13,6 +13,7 @@ mod plan;
 mod progress;
 mod run;
 mod syscalls;
+mod temporary;
 mod uftrace;
 mod view;
 mod words;
@@ -27,7 +28,27 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
+/// Bytes of stack that are enough.
+const STACK: usize = 8 << 20;
+
 fn main() -> ExitCode {
+    if !hodo_process::has_small_stack() {
+        return run_all();
+    }
+    // A thread's stack is as large as is asked for.
+    let thread = std::thread::Builder::new().stack_size(STACK).spawn(run_all);
+    match thread {
+        Ok(thread) => thread.join().unwrap_or(ExitCode::from(101)),
+        Err(error) => {
+            tell!(
+                "hodo: the stack is too small (ulimit -s), and there can be no thread with another: {error}"
+            );
+            ExitCode::from(125)
+        }
+    }
+}
+
+fn run_all() -> ExitCode {
     let (cli, matches) = match parse(std::env::args_os().collect()) {
         Ok(parsed) => parsed,
         Err(error) => return usage(&error),

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use hodo_process::{Changes, Clock, Exit, Front, Match, RecordOptions};
+use hodo_process::{Changes, Clock, Exit, Front, Match, Place, RecordOptions};
 
 use crate::args::{ClockArg, Common, LiveArgs, MatchArg, ProbeArgs, Recording, SwitchArg};
 use crate::progress::Progress;
+use crate::temporary::Temporary;
 use crate::{interrupt, output, view};
 
 /// A `-P` (true) or `-U` (false).
@@ -171,9 +172,32 @@ fn end(exit: Exit) -> ExitCode {
     }
 }
 
+/// The limit on resources because of which there was no recording, if it was one. The program has not run then.
+fn limit_of(error: &anyhow::Error) -> Option<&'static str> {
+    let causes = error.chain();
+    let codes = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()?.raw_os_error());
+    codes.last().and_then(|code| match code {
+        libc::EFBIG => Some("the limit on the size of files (ulimit -f)"),
+        libc::EMFILE => Some("the limit on open files (ulimit -n)"),
+        libc::EAGAIN => Some("the limit on processes (ulimit -u)"),
+        libc::ENOMEM => Some("the limit on memory (ulimit -v)"),
+        _ => None,
+    })
+}
+
 /// Why there was no recording: an error, and the status to exit with, as of `env` and `timeout`.
 pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
-    output::complain(error);
+    let limit = limit_of(error);
+    match (limit, command.first()) {
+        (Some(limit), Some(program)) => {
+            tell!(
+                "hodo: {error:#}: {limit} leaves no room for a recording; {} runs untraced",
+                program.display()
+            );
+            output::complain(&hodo_process::execute(command));
+        }
+        _ => output::complain(error),
+    }
     let Some(program) = command.first() else {
         // A process to attach to.
         return ExitCode::from(125);
@@ -201,12 +225,13 @@ pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
     })
 }
 
-/// Records, and shows the progress.
-pub fn run(options: &RecordOptions, front: Option<i32>) -> anyhow::Result<Exit> {
+/// Records, and shows the progress. The options have the trace's directory afterwards.
+pub fn run(options: &mut RecordOptions, front: Option<i32>) -> anyhow::Result<Exit> {
+    let place = Place::create(&mut options.data)?;
     let _progress = Progress::recording(&options.data);
     match options.attach {
-        Some(pid) => hodo_process::attach(options, pid, front),
-        None => hodo_process::record(options),
+        Some(pid) => hodo_process::attach(options, place, pid, front),
+        None => hodo_process::record(options, place),
     }
 }
 
@@ -231,7 +256,7 @@ pub fn record(common: &Common, recording: &Recording, order: &Order) -> ExitCode
         Ok(front) => front,
         Err(code) => return code,
     };
-    match run(&options(common, recording, order), front) {
+    match run(&mut options(common, recording, order), front) {
         Ok(exit) => end(exit),
         Err(error) => failed(&error, &recording.command),
     }
@@ -255,9 +280,12 @@ pub fn live(args: &LiveArgs, order: &Order, named: bool) -> ExitCode {
         Ok(temporary) => temporary,
         Err(code) => return code,
     };
-    let exit = match run(&options, front) {
+    let exit = match run(&mut options, front) {
         Ok(exit) => exit,
-        Err(error) => return failed(&error, &args.recording.command),
+        Err(error) => {
+            drop(temporary);
+            return failed(&error, &args.recording.command);
+        }
     };
     let attached = args.recording.attach.pid.is_some();
     show(exit, attached, temporary, || {
@@ -266,14 +294,11 @@ pub fn live(args: &LiveArgs, order: &Order, named: bool) -> ExitCode {
 }
 
 /// Gives a recording a temporary directory, unless there is a place `named` for it.
-pub fn place(
-    options: &mut RecordOptions,
-    named: bool,
-) -> Result<Option<tempfile::TempDir>, ExitCode> {
+pub fn place(options: &mut RecordOptions, named: bool) -> Result<Option<Temporary>, ExitCode> {
     if named {
         return Ok(None);
     }
-    match tempfile::Builder::new().prefix("hodo-live-").tempdir() {
+    match Temporary::make() {
         Ok(directory) => {
             options.data = directory.path().join(crate::args::DEFAULT_DATA);
             Ok(Some(directory))
@@ -293,14 +318,14 @@ pub fn place(
 pub fn show(
     exit: Exit,
     attached: bool,
-    temporary: Option<tempfile::TempDir>,
+    temporary: Option<Temporary>,
     view: impl FnOnce() -> anyhow::Result<()>,
 ) -> ExitCode {
     // From here on Ctrl-C is for us. It must not leave a temporary directory behind.
     interrupt::watch(attached);
     let shown = view();
     // The program's end is what counts, and the directory must be gone before a signal ends this process.
-    if let Some(Err(error)) = temporary.map(tempfile::TempDir::close) {
+    if let Some(Err(error)) = temporary.map(Temporary::close) {
         tell!("hodo: removing the temporary directory: {error}");
     }
     if let Some(signal) = interrupt::signal() {
@@ -348,9 +373,12 @@ pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
         Ok(temporary) => temporary,
         Err(code) => return code,
     };
-    let exit = match run(&options, front) {
+    let exit = match run(&mut options, front) {
         Ok(exit) => exit,
-        Err(error) => return failed(&error, &args.command),
+        Err(error) => {
+            drop(temporary);
+            return failed(&error, &args.command);
+        }
     };
     show(exit, args.attach.pid.is_some(), temporary, || {
         view::after_probes(args, options.data.clone())

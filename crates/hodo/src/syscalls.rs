@@ -94,9 +94,12 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         Ok(temporary) => temporary,
         Err(code) => return Ok(code),
     };
-    let exit = match run::run(&options, front) {
+    let exit = match run::run(&mut options, front) {
         Ok(exit) => exit,
-        Err(error) => return Ok(run::failed(&error, &args.command)),
+        Err(error) => {
+            drop(temporary);
+            return Ok(run::failed(&error, &args.command));
+        }
     };
     Ok(run::show(
         exit,
