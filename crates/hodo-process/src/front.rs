@@ -72,7 +72,7 @@ pub fn front() -> Result<Front> {
             if libc::waitpid(monitor, &raw mut status, libc::WNOHANG) == monitor {
                 libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
                 let exit = match libc::WIFSIGNALED(status) {
-                    true => Exit::Signal(libc::WTERMSIG(status)),
+                    true => Exit::by_signal(status),
                     false => Exit::Code(libc::WEXITSTATUS(status)),
                 };
                 return Ok(Front::Ended(exit));

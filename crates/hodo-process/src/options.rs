@@ -102,4 +102,17 @@ pub enum Exit {
     Code(i32),
     /// Terminating signal.
     Signal(i32),
+    /// Terminating signal, for which the kernel has written a core file.
+    Core(i32),
+}
+
+impl Exit {
+    /// What the wait status of a process says that a signal has ended.
+    pub(crate) fn by_signal(status: i32) -> Self {
+        let signal = libc::WTERMSIG(status);
+        match libc::WCOREDUMP(status) {
+            true => Self::Core(signal),
+            false => Self::Signal(signal),
+        }
+    }
 }

@@ -507,6 +507,6 @@ fn words(file: &File, path: &Path, at: u64, size: u64) -> Result<Vec<u64>> {
 pub fn exit_json(exit: Exit) -> Value {
     match exit {
         Exit::Code(code) => json!({"code": code}),
-        Exit::Signal(signal) => json!({"signal": signal}),
+        Exit::Signal(signal) | Exit::Core(signal) => json!({"signal": signal}),
     }
 }

@@ -269,7 +269,7 @@ impl<'a> Tracer<'a> {
                     self.exit = Some(Exit::Code(libc::WEXITSTATUS(status)));
                 }
                 _ if libc::WIFSIGNALED(status) => {
-                    self.exit = Some(Exit::Signal(libc::WTERMSIG(status)));
+                    self.exit = Some(Exit::by_signal(status));
                 }
                 _ => {}
             }
@@ -392,7 +392,7 @@ impl<'a> Tracer<'a> {
             return self.ended(tid, Exit::Code(libc::WEXITSTATUS(status)));
         }
         if libc::WIFSIGNALED(status) {
-            return self.ended(tid, Exit::Signal(libc::WTERMSIG(status)));
+            return self.ended(tid, Exit::by_signal(status));
         }
         if !libc::WIFSTOPPED(status) {
             return Ok(());

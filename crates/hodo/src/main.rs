@@ -4,6 +4,7 @@
 extern crate hodo_process;
 
 mod args;
+mod end;
 mod events;
 mod interrupt;
 mod keys;

@@ -11,6 +11,7 @@ use clap::ArgMatches;
 use hodo_process::{Changes, Clock, Exit, Front, Match, Place, RecordOptions};
 
 use crate::args::{ClockArg, Common, LiveArgs, MatchArg, ProbeArgs, Recording, SwitchArg};
+use crate::end::end;
 use crate::progress::Progress;
 use crate::temporary::Temporary;
 use crate::{interrupt, output, view};
@@ -143,33 +144,6 @@ pub fn command_line() -> Vec<String> {
     std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
         .collect()
-}
-
-/// Ends as the program did: with its status, or by its signal.
-fn end(exit: Exit) -> ExitCode {
-    match exit {
-        Exit::Code(code) => ExitCode::from(code as u8),
-        Exit::Signal(signal) => {
-            let none = libc::rlimit {
-                rlim_cur: 0,
-                rlim_max: 0,
-            };
-            // SAFETY: these only read `none` and write `set`; the signal ends this process, without a core file, which
-            // would only overwrite the program's own (a pipe in core_pattern heeds no limit, therefore prctl).
-            unsafe {
-                libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
-                libc::prctl(libc::PR_SET_DUMPABLE, 0);
-                let mut set = std::mem::zeroed();
-                libc::sigemptyset(&raw mut set);
-                libc::sigaddset(&raw mut set, signal);
-                libc::signal(signal, libc::SIG_DFL);
-                libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
-                libc::raise(signal);
-            }
-            // A signal that does not end a process.
-            ExitCode::from(128 + signal as u8)
-        }
-    }
 }
 
 /// The limit on resources because of which there was no recording, if it was one. The program has not run then.
