@@ -315,6 +315,9 @@ fn tell_failures(image: &Image, patches: &Patches, context: &mut Work<'_>) -> Re
     Ok(())
 }
 
+/// What is not farther apart is written at once: sites of one page mostly are.
+const TOGETHER: u64 = 2048;
+
 /// Writes patches, neighbours together.
 fn apply(
     memory: &Memory,
@@ -342,7 +345,7 @@ fn apply(
         let mut group = vec![(start, first)];
         space.originals.push((start, old.to_vec()));
         let near = |end: u64, next: u64, len: usize| {
-            next >= end && next - end < 256 && original(next..next + len as u64).is_ok()
+            next >= end && next - end < TOGETHER && original(next..next + len as u64).is_ok()
         };
         while let Some((next, more)) = writes.next_if(|(next, more)| near(end, *next, more.len())) {
             end = next + more.len() as u64;

@@ -43,6 +43,7 @@ mod stops;
 mod stubs;
 mod tasks;
 mod tracer;
+mod waits;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

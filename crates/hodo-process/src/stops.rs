@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::machine;
 use crate::maps::Mapping;
 use crate::remote::{self, Memory, Regs};
+use crate::waits;
 
 /// How long a thread may take to stop.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -67,7 +68,7 @@ impl Stops {
                 match remote::seize(tid, self.options) {
                     Ok(()) => {
                         self.asked.insert(tid);
-                        remote::interrupt(tid)?;
+                        interrupt(tid)?;
                     }
                     // It has ended, or is about to; the first thread stays to be seen until all have.
                     Err(_) if is_ending(tid) => {}
@@ -301,16 +302,41 @@ fn pause(tries: &mut u32) {
 
 /// Some system calls (`epoll_wait`, `semtimedop`, reading from a socket with a timeout) are not restarted by the kernel when a
 /// tracer has stopped them, but return EINTR, which the program would not see alone. If this thread, stopped by
-/// [`remote::interrupt`], has such a result, it makes its call again. (One that waits for a certain time begins to wait anew.)
+/// [`interrupt`], has such a result, it makes its call again; one that waits for a certain time waits for what is left of it
+/// (see [`crate::waits`]).
 ///
 /// # Errors
 /// If the thread is gone.
 pub fn restart_call(tid: i32) -> Result<()> {
-    let regs = remote::regs(tid)?;
+    let wait = waits::take(tid);
+    let mut regs = remote::regs(tid)?;
     if !is_broken_off(&regs) || has_signal(tid) {
         return Ok(());
     }
+    if let Some(wait) = wait {
+        wait.shorten(tid, &mut regs)?;
+    }
     machine::call_again(tid, regs)
+}
+
+/// Has a thread that runs stop at once, and remembers for how long it has waited in a call that this breaks off.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn interrupt(tid: i32) -> Result<()> {
+    waits::note(tid);
+    remote::interrupt(tid)
+}
+
+/// The system call that a thread waits in, and its arguments.
+pub fn call_of(tid: i32) -> Option<(i64, Vec<u64>)> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;
+    let mut words = text.split_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let arguments = words
+        .map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok())
+        .collect();
+    Some((number, arguments))
 }
 
 fn is_broken_off(regs: &Regs) -> bool {
@@ -339,13 +365,8 @@ pub fn restart_ignored(tid: i32, signal: i32, lately: bool) -> Result<bool> {
 
 /// May the system call that a stopped thread is in end after a certain time?
 fn ends_by_itself(tid: i32) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/syscall")).unwrap_or_default();
-    let mut words = text.split_whitespace();
-    let number: Option<i64> = words.next().and_then(|word| word.parse().ok());
-    let arguments: Vec<u64> = words
-        .map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok())
-        .collect();
-    let argument = |index: usize| arguments.get(index).copied();
+    let (number, arguments) = call_of(tid).unzip();
+    let argument = |index: usize| arguments.as_ref()?.get(index).copied();
     match number {
         // Any negative number of milliseconds is for ever.
         Some(number) if [machine::EPOLL_WAIT, libc::SYS_epoll_pwait].contains(&number) => {

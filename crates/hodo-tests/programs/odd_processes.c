@@ -59,8 +59,9 @@ static void first_threads(void) {
 static void first_reaps(void) {
     if (apart(CLONE_NEWPID)) return;
     if (!fork()) {
-        if (!fork()) { if (!fork()) { usleep(2000); _exit(6); } _exit(5); }
-        await(-1, 0);
+        pid_t child = fork();
+        if (!child) { if (!fork()) { usleep(2000); _exit(6); } _exit(5); }
+        await(child, 0);
         await(-1, 0);
         _exit(4);
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -356,5 +357,38 @@ fn processes_with_one_memory_are_refused() {
             target.is_untouched(&maps, threads);
         }
         target.ends("ended\n");
+    }
+}
+
+/// Calls that a stop breaks off, and that the kernel does not make again, wait for what is left of their time.
+#[test]
+fn calls_that_wait_for_some_time_wait_for_what_is_left() {
+    let program = build("attached_waits.c", Kind::Pie, &[]);
+    let probe = format!("{}:main+0 count", path(&program));
+    // The argument has milliseconds, or leads to the time.
+    let calls = [
+        ("epoll_wait", 4, "result 0"),
+        ("epoll_pwait2", 4, "result 0"),
+        ("sigtimedwait", 3, "result -1"),
+        ("semtimedop", 4, "result -1"),
+    ];
+    let targets = calls.map(|(call, ..)| Target::start_with(&program, &[call, "5000"]));
+    // By then each is in its call.
+    std::thread::sleep(Duration::from_millis(200));
+    for (target, (call, argument, _)) in targets.iter().zip(calls) {
+        let waits = || {
+            let text = fs::read_to_string(format!("/proc/{}/syscall", target.pid())).ok()?;
+            text.split_whitespace().nth(argument).map(str::to_owned)
+        };
+        let before = waits();
+        run(target, &["probe", "--for", "0.01", "-e", &probe]);
+        let after = waits();
+        let is_known = Path::new(&format!("/proc/{}/sched", target.pid())).exists();
+        if is_known && after.is_some() {
+            assert_ne!(before, after, "{call} waits anew");
+        }
+    }
+    for (target, (_, _, result)) in targets.into_iter().zip(calls) {
+        target.ends(&format!("{result}, the time was left alone\n"));
     }
 }

@@ -305,6 +305,11 @@ impl Regs {
         }
     }
 
+    /// Changes an argument of the system call that the thread is about to make: the third or the fourth, from 0.
+    pub fn set_argument(&mut self, index: usize, value: u64) {
+        self.set(A0 + index, value);
+    }
+
     /// What a system call has returned.
     pub fn result(&self) -> i64 {
         self.get(A0).cast_signed()

@@ -210,6 +210,14 @@ impl Regs {
         [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = arguments;
     }
 
+    /// Changes an argument of the system call that the thread is about to make: the third or the fourth, from 0.
+    pub fn set_argument(&mut self, index: usize, value: u64) {
+        match index {
+            2 => self.0.rdx = value,
+            _ => self.0.r10 = value,
+        }
+    }
+
     /// What a system call has returned.
     pub fn result(&self) -> i64 {
         self.0.rax.cast_signed()

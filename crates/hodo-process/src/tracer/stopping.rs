@@ -59,7 +59,7 @@ impl Tracer<'_> {
             // What keeps its maker from stopping goes on until it executes a program or ends.
             for &tid in &wanted {
                 if !self.is_awaited(tid) && asked.insert(tid) {
-                    let _ = remote::interrupt(tid);
+                    let _ = stops::interrupt(tid);
                 }
             }
             if wanted.iter().all(|tid| stopped.contains_key(tid)) {
