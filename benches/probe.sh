@@ -45,6 +45,14 @@ row "histogram of a register's highest bits, with a sum" \
     "$(minus "$(least "$hodo" probe -e "$file:tiny n=%di hist:keys=n.log2:vals=n" -- ./calls "$calls")" "$bare")" ""
 row "event with two registers and the time" \
     "$(minus "$(least "$hodo" probe -d trace -e "$file:tiny %di %si" -- ./calls "$((calls / 10))")" "$bare")" "goal rdtsc + 6"
+gcc -O1 -fno-optimize-sibling-calls -o stacks "$OLDPWD/benches/stacks.c"
+# Nothing is read back: the time is that of recording.
+traced() {
+    { time -p "$hodo" record -d stacks.data -P '^nothing$' -e "$PWD/stacks:leaf stacktrace" ./stacks "$1" >/dev/null 2>&1; } 2>&1 |
+        awk '/^(user|sys)/ { sum += $2 } END { printf "%.0f", sum * 1e9 }'
+}
+hits=$((calls / 50))
+row "event with a stack trace of 20 frames, user and system" "$(minus "$(traced "$hits")" "$(traced 1)" | awk -v n="$hits" '{ printf "%.0f", $1 / n }')" "goal 1000"
 if [ -w "$tracing/uprobe_events" ]; then
     offset=$(nm "$file" | awk '$3 == "tiny" { print "0x" $1 }')
     # The program's code is at the same offset in its file as in memory.

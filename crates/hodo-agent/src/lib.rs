@@ -19,6 +19,9 @@ mod syscalls;
 #[path = "x86_64.rs"]
 mod arch;
 #[cfg(target_arch = "x86_64")]
+#[path = "x86_64_stack.rs"]
+mod arch_stack;
+#[cfg(target_arch = "x86_64")]
 #[path = "x86_64_syscalls.rs"]
 mod arch_syscalls;
 
@@ -29,8 +32,21 @@ mod arch;
 #[path = "riscv64_calls.rs"]
 mod arch_calls;
 #[cfg(target_arch = "riscv64")]
+#[path = "riscv64_stack.rs"]
+mod arch_stack;
+#[cfg(target_arch = "riscv64")]
 #[path = "riscv64_syscalls.rs"]
 mod arch_syscalls;
 
 pub use arch::{Runtime, runtime};
+pub use arch_stack::stack;
 pub use syscalls::{Syscalls, syscalls};
+
+/// The code that packs a stack: keeps the words by which callers are found.
+#[derive(Debug, Clone, Copy)]
+pub struct Stack {
+    /// Position-independent code, which is called at its beginning.
+    pub code: &'static [u8],
+    /// Loads that may fault, and where to go on then, as offsets into it.
+    pub faults: [(usize, usize); 2],
+}

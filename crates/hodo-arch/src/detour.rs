@@ -21,6 +21,9 @@ pub use text::{Atom, Text, cut};
 use crate::Via;
 use crate::track::Row;
 
+/// Words of the stack that [`Fetch::Stack`] looks at, at most.
+pub const PACKED_WORDS: usize = 1024;
+
 /// Bytes that a fetched string has at most, with its end.
 pub const STRING: usize = 128;
 
@@ -68,6 +71,10 @@ pub enum Fetch {
     Bytes(Source, i32, u32),
     /// So many words of the thread's control block from an offset on.
     Thread(u32, u8),
+    /// The words of the stack by which callers are found, from the stack pointer on: a word with the number of bytes that were
+    /// looked at, a bit for each word of these, and the words that were kept. The last value of its event, which ends there.
+    /// Needs [`Runtime::stack`](crate::stub::Runtime::stack).
+    Stack,
 }
 
 impl Fetch {
@@ -76,7 +83,7 @@ impl Fetch {
         match self {
             Self::Word(source) => matches!(source, Source::Memory(..)),
             Self::Load(..) => true,
-            Self::Text(..) | Self::Bytes(..) | Self::Thread(..) => false,
+            Self::Text(..) | Self::Bytes(..) | Self::Thread(..) | Self::Stack => false,
         }
     }
 
@@ -88,6 +95,7 @@ impl Fetch {
             Self::Text(..) => STRING / 8,
             Self::Bytes(_, _, bytes) => 1 + bytes.div_ceil(8) as usize,
             Self::Thread(_, words) => usize::from(*words),
+            Self::Stack => 1 + PACKED_WORDS / 64 + PACKED_WORDS,
         }
     }
 }
@@ -240,6 +248,9 @@ pub enum DetourError {
     /// An event is larger than there is room for.
     #[error("its event has more than {MOST_WORDS} words")]
     TooLarge,
+    /// There is nothing here that packs stacks.
+    #[error("its event has a packed stack, which this island does not provide")]
+    NoStack,
     /// It has more values than there is room for.
     #[error("it has more than {MOST_VALUES} values")]
     TooManyValues,

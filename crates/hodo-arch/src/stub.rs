@@ -78,6 +78,8 @@ pub struct Runtime {
     pub tail: u64,
     /// What is called before a system call and behind it, where system calls are recorded.
     pub syscalls: Option<(u64, u64)>,
+    /// What packs a stack, where an event has one.
+    pub stack: Option<u64>,
 }
 
 /// What is recorded.

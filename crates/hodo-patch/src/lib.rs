@@ -10,6 +10,7 @@ mod lead;
 mod libcalls;
 mod placed;
 mod probe;
+mod stack;
 mod syscalls;
 
 use std::borrow::Cow;
@@ -18,6 +19,7 @@ use std::collections::{BTreeMap, HashSet};
 pub use hook::{Hook, LimitCall, Raise};
 pub use placed::{Copied, Stub};
 pub use probe::{Probe, Region};
+pub use stack::packs_stacks;
 pub use syscalls::SyscallEvents;
 
 use hodo_arch::Via;
@@ -61,6 +63,8 @@ pub struct Island {
     earlier: u32,
     /// What is called around system calls, if it was added.
     syscalls: Option<(u64, u64)>,
+    /// What packs stacks for events, if that was added.
+    stack: Option<u64>,
     /// Detours with system calls that have no FDE yet: where they begin; offsets and original addresses of the calls.
     detours: Option<(u32, Vec<(u32, u64)>)>,
 }
@@ -263,6 +267,7 @@ impl Island {
             table: Vec::new(),
             earlier: 0,
             syscalls: None,
+            stack: None,
             detours: None,
             stubs: Vec::new(),
         };
@@ -360,6 +365,7 @@ impl Island {
             tails: at(self.runtime.tails),
             tail: at(self.runtime.tail),
             syscalls: self.syscalls,
+            stack: self.stack,
             record: at(if timed {
                 self.runtime.record
             } else {

@@ -409,6 +409,7 @@ fn at_each_instruction_of_each_stub() {
         frame: RUNTIME,
         tails: RUNTIME,
         syscalls: None,
+        stack: None,
         tail: 0,
     };
     let mut stubs = Vec::new();

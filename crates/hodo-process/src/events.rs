@@ -67,6 +67,10 @@ pub struct TcbInit {
     pub shadow: (u64, u64),
     /// Start and length of the ranges whose shadow is mapped as a whole.
     pub regions: [(u64, u64); 2],
+    /// Start and length of the ranges in which words of a stack count as addresses of code.
+    pub code: [(u64, u64); 2],
+    /// The address after the thread's stack; 0: it is not known.
+    pub stack_top: u64,
     /// Upper half of the counter.
     pub epoch: u32,
     /// Nothing is recorded: all goes to the bucket.
@@ -106,6 +110,11 @@ impl TcbInit {
         put(tcb::REGION0_LEN, self.regions[0].1);
         put(tcb::REGION1_LO, self.regions[1].0);
         put(tcb::REGION1_LEN, self.regions[1].1);
+        put(tcb::CODE0_LO, self.code[0].0);
+        put(tcb::CODE0_LEN, self.code[0].1);
+        put(tcb::CODE1_LO, self.code[1].0);
+        put(tcb::CODE1_LEN, self.code[1].1);
+        put(tcb::STACK_TOP, self.stack_top);
         // No list for return probes.
         put(tcb::CHAIN_TOP, u64::MAX);
         put(tcb::FLAGS, self.calls);

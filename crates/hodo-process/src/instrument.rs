@@ -292,6 +292,12 @@ fn patch(
     {
         bail!("{}: {reason}", module.image.path.display());
     }
+    if context.modules.probes.trace_stacks()
+        && !module.probed.sites.is_empty()
+        && let Err(reason) = island.add_stack(patches)
+    {
+        bail!("{}: {reason}", module.image.path.display());
+    }
     island.add_module(sites, image, context.recording, places, patches);
     let semaphores = module.probed.semaphores.iter();
     patches

@@ -254,6 +254,12 @@ impl Probes {
         })
     }
 
+    /// Does one of them trace stacks?
+    pub fn trace_stacks(&self) -> bool {
+        let traces = |d: &Definition| d.actions.contains(&hodo_probe::Action::StackTrace);
+        self.definitions.iter().any(traces)
+    }
+
     /// Bytes of the tables of histograms.
     pub fn histogram_bytes(&self) -> u64 {
         self.histograms.size()

@@ -633,7 +633,11 @@ impl<'a> Tracer<'a> {
             Ok(space) => {
                 let kind = if parent == 0 { "start" } else { "exec" };
                 let space = Rc::new(RefCell::new(space));
-                self.begin_task(tid, pid, kind, parent, &space, Origin::default())?;
+                let origin = Origin {
+                    begins: true,
+                    ..Origin::default()
+                };
+                self.begin_task(tid, pid, kind, parent, &space, origin)?;
                 self.libraries(tid, &space)?;
             }
             Err(error) => {

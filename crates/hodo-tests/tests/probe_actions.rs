@@ -426,6 +426,50 @@ fn stack_traces_have_all_callers() {
     }
 }
 
+/// Which stack traces of `leaf` in deep_stacks.c there are: by what called it all, how deep.
+fn check_deep_stacks(events: &[Value]) {
+    let mut found = Vec::new();
+    for event in events {
+        let names = functions(event);
+        let depth = names.iter().filter(|name| **name == "down").count();
+        let after = names.get(1 + depth).copied().unwrap_or_default();
+        assert_eq!(names[0], "leaf", "{names:?}");
+        assert_eq!(event["args"]["complete"], true, "{event}");
+        if after == "handler" {
+            assert!(names.contains(&"interrupted"), "{names:?}");
+        }
+        if after != "thread" {
+            assert!(names.contains(&"main"), "{names:?}");
+        }
+        found.push((after, depth));
+    }
+    found.sort_unstable();
+    let expected = [
+        ("handler", 4),
+        ("main", 19),
+        ("main", 19),
+        ("main", 19),
+        ("main", 19),
+        ("thread", 1),
+        ("thread", 1),
+        ("thread", 1),
+        ("thread", 19),
+        ("thread", 19),
+        ("thread", 19),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn stack_traces_of_threads_handlers_and_children_are_whole() {
+    let options = &[UNWOUND, &["-O1", "-fno-optimize-sibling-calls", "-pthread"]].concat();
+    for kind in [Kind::Pie, Kind::Fixed, Kind::Static] {
+        let program = build("deep_stacks.c", kind, options);
+        let definition = format!("{}:leaf stacktrace", path(&program));
+        check_deep_stacks(&probed(&[definition], &[path(&program)], 1));
+    }
+}
+
 #[test]
 fn stack_traces_are_written_as_ftrace_does() {
     let program = build("probed.c", Kind::Pie, UNWOUND);

@@ -211,7 +211,17 @@ pub mod tcb {
     /// `[u64; MAX_DEPTH]`: the stack addresses of the open frames that count for `-D`.
     pub const FRAMES: u64 = 320;
     /// Largest `-D` that is applied while recording; readers apply any.
-    pub const MAX_DEPTH: u64 = (SHADOW_TOP - FRAMES) / 8;
+    pub const MAX_DEPTH: u64 = (CODE0_LO - FRAMES) / 8;
+    /// `u64`: start of the first range in which words of a stack count as addresses of code.
+    pub const CODE0_LO: u64 = SIZE - 64;
+    /// `u64`: bytes of that range.
+    pub const CODE0_LEN: u64 = SIZE - 56;
+    /// `u64`: start of the second such range.
+    pub const CODE1_LO: u64 = SIZE - 48;
+    /// `u64`: bytes of the second such range.
+    pub const CODE1_LEN: u64 = SIZE - 40;
+    /// `u64`: the address after the thread's stack, as far as it is known; 0: it is not.
+    pub const STACK_TOP: u64 = SIZE - 32;
     /// `u64`: where the stack range ends whose shadow is mapped, less [`super::SHADOW_MARGIN`]; 0: there is none. Only on RISC-V.
     pub const SHADOW_TOP: u64 = SIZE - 24;
     /// `u64`: the first time whose upper half is not [`EPOCH`] any more.
@@ -260,6 +270,11 @@ pub const BUCKET_ROOM: u64 = CHUNK_SIZE;
 pub const BUCKET_SIZE: u64 = 4096;
 /// Offset of the bucket in the `events` file.
 pub const BUCKET: u64 = CONTROL_SIZE - BUCKET_ROOM;
+
+/// Words of a stack that a packed stack is about, at most: a multiple of 64.
+pub const STACK_WORDS: u64 = 1024;
+/// Addresses of the stack that are so many bytes above the stack pointer may be those of frames.
+pub const STACK_SPAN: u64 = 8 << 20;
 
 /// The path of `map` lines that tell of code of ours.
 pub const ISLAND: &str = "[hodo]";

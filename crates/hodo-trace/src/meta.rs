@@ -278,6 +278,9 @@ pub struct Probe {
     /// `snapshot` or `stacktrace`, if its events are that.
     #[serde(default)]
     pub kind: Option<String>,
+    /// Of a stack trace: the word after the first of the payload from which on it has the packed stack.
+    #[serde(default)]
+    pub stack: Option<usize>,
     /// Of a stack trace: the word behind the first of the payload from which on it has the shadow of the stack.
     #[serde(default)]
     pub shadow: Option<usize>,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use hodo_symbols::{Machine, Registers, Style, Unwinder, demangle, interrupted};
 use hodo_trace::Task;
-use hodo_trace::format::ISLAND;
+use hodo_trace::format::{ISLAND, STACK_WORDS};
 use hodo_trace::meta::Map;
 use serde_json::{Value, json};
 
@@ -103,6 +103,59 @@ impl Located {
     }
 }
 
+/// What an event keeps of a stack, from the stack pointer upwards.
+#[derive(Debug)]
+pub(crate) enum Stack {
+    /// All bytes, and those of its shadow, which has the return addresses of traced functions; or nothing of that.
+    Copied(Vec<u8>, Vec<u8>),
+    /// The words by which callers are found. What traced functions return to stands in its place.
+    Packed(Vec<Option<u64>>),
+}
+
+impl Stack {
+    /// Unpacks a stack: the number of bytes that were looked at, a bit for each of at most so many words, and the words of
+    /// which the bit is set. What is missing counts as not kept.
+    pub fn unpack(words: &[u64]) -> Self {
+        const GROUPS: usize = STACK_WORDS as usize / 64;
+        let length = words.first().map_or(0, |&bytes| bytes / 8);
+        let bits = words.get(1..1 + GROUPS).unwrap_or_default();
+        let mut kept = words.iter().skip(1 + GROUPS).copied();
+        let word = |number: u64| {
+            let group = bits.get((number / 64) as usize)?;
+            (group >> (number % 64) & 1 == 1).then(|| kept.next())?
+        };
+        Self::Packed((0..length.min(STACK_WORDS)).map(word).collect())
+    }
+
+    /// The word at a distance from the stack pointer.
+    fn word(&self, distance: u64) -> Option<u64> {
+        match self {
+            Self::Copied(bytes, _) => word(bytes, distance),
+            Self::Packed(words) => {
+                let number = usize::try_from(distance / 8).ok()?;
+                (distance.is_multiple_of(8)).then(|| *words.get(number)?)?
+            }
+        }
+    }
+
+    /// What the shadow has for that word.
+    fn real(&self, distance: u64) -> Option<u64> {
+        match self {
+            // `--check-frames` marks the highest bit.
+            Self::Copied(_, shadow) => {
+                Some(word(shadow, distance)? & !(1 << 63)).filter(|&real| real != 0)
+            }
+            Self::Packed(_) => None,
+        }
+    }
+}
+
+fn word(memory: &[u8], at: u64) -> Option<u64> {
+    let at = usize::try_from(at).ok()?;
+    let word = memory.get(at..at.checked_add(8)?)?;
+    Some(u64::from_le_bytes(word.try_into().ok()?))
+}
+
 /// A chain of callers.
 #[derive(Debug, Clone)]
 pub(crate) struct Chain {
@@ -196,14 +249,7 @@ impl Addresses {
     }
 
     /// The callers on a stack. `words` are the registers of a stack trace, and the address of the instruction.
-    /// What traced functions return to is in the shadow of the stack, which has the same size, or is not known.
-    pub fn chain(
-        &self,
-        source: &Source,
-        at: (&Task, u64),
-        words: &[u64],
-        (stack, shadow): (&[u8], &[u8]),
-    ) -> Chain {
+    pub fn chain(&self, source: &Source, at: (&Task, u64), words: &[u64], stack: &Stack) -> Chain {
         let mut chain = Chain {
             frames: Vec::new(),
             complete: false,
@@ -222,14 +268,8 @@ impl Addresses {
         let Some(bottom) = registers.stack_pointer() else {
             return chain;
         };
-        let word = |memory: &[u8], addr: u64| {
-            let at = usize::try_from(addr.checked_sub(bottom)?).ok()?;
-            let word = memory.get(at..at.checked_add(8)?)?;
-            Some(u64::from_le_bytes(word.try_into().ok()?))
-        };
-        let read = |addr: u64| word(stack, addr);
-        // `--check-frames` marks the highest bit.
-        let real = |addr: u64| Some(word(shadow, addr)? & !(1 << 63)).filter(|&real| real != 0);
+        let read = |addr: u64| stack.word(addr.checked_sub(bottom)?);
+        let real = |addr: u64| stack.real(addr.checked_sub(bottom)?);
         let mut back = false;
         while chain.frames.len() < MOST {
             let addr = match registers.instruction() {
@@ -271,5 +311,38 @@ impl Addresses {
             }
         }
         chain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_stacks_have_the_words_that_were_kept() {
+        let mut words = vec![70 * 8];
+        words.extend([0; STACK_WORDS as usize / 64]);
+        words[1] = 1 << 1 | 1 << 63;
+        words[2] = 1 << 5;
+        words.extend([11, 63, 69]);
+        let stack = Stack::unpack(&words);
+        let found: Vec<_> = (0..72)
+            .filter_map(|n| Some((n, stack.word(n * 8)?)))
+            .collect();
+        assert_eq!(found, [(1, 11), (63, 63), (69, 69)]);
+        assert_eq!(stack.word(12), None);
+        assert_eq!(stack.real(8), None);
+    }
+
+    #[test]
+    fn damaged_packed_stacks_have_what_is_there() {
+        for words in [&[][..], &[u64::MAX], &[8, u64::MAX]] {
+            assert_eq!(Stack::unpack(words).word(0), None);
+        }
+        let mut words = vec![u64::MAX; 1 + STACK_WORDS as usize / 64];
+        words.push(7);
+        let stack = Stack::unpack(&words);
+        assert_eq!((stack.word(0), stack.word(8)), (Some(7), None));
+        assert_eq!(stack.word(!7), None);
     }
 }

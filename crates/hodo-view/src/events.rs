@@ -11,7 +11,7 @@ use hodo_trace::{RecordKind, Records, Task};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::callers::{Addresses, Chain, Located};
+use crate::callers::{Addresses, Chain, Located, Stack};
 use crate::format::printable;
 use crate::perfetto;
 use crate::source::{Source, SourceOptions};
@@ -370,8 +370,21 @@ impl Line<'_> {
 
     /// The chain of callers, if this is a stack trace.
     fn chain(&self) -> Option<Chain> {
-        let is = self.probe.kind.as_deref() == Some("stacktrace");
-        let arg = self.probe.args.first().filter(|_| is)?;
+        if self.probe.kind.as_deref() != Some("stacktrace") {
+            return None;
+        }
+        let words = self.payload.get(1..)?;
+        let stack = match self.probe.stack {
+            Some(word) => Stack::unpack(words.get(word..).unwrap_or_default()),
+            None => self.copied_stack()?,
+        };
+        let at = (self.task, self.ns);
+        Some(self.addresses.chain(self.source, at, words, &stack))
+    }
+
+    /// The stack and its shadow, of a stack trace that has copies.
+    fn copied_stack(&self) -> Option<Stack> {
+        let arg = self.probe.args.first()?;
         let stack = values::bytes(arg, self.payload);
         let shadow = self.probe.shadow.map_or_else(Vec::new, |word| {
             let word = Some(word);
@@ -383,10 +396,7 @@ impl Line<'_> {
                 self.payload,
             )
         });
-        let words = self.payload.get(1..)?;
-        let at = (self.task, self.ns);
-        let memory = (&stack[..], &shadow[..]);
-        Some(self.addresses.chain(self.source, at, words, memory))
+        Some(Stack::Copied(stack, shadow))
     }
 
     /// The bytes of the stack, if this is a snapshot.

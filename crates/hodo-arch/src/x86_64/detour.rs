@@ -196,10 +196,12 @@ fn emit_probe(
             saved.end(code);
         }
         Action::Record(event) => {
+            let layout = (layout, runtime.stack);
             emit_event(code, layout, probe.flags_dead, event, here, cold)?;
         }
         Action::Syscall => syscall::emit(code, runtime, here),
         Action::Block(block) => {
+            let layout = (layout, runtime.stack);
             block::emit_block(code, layout, probe.flags_dead, block, here, cold)?;
         }
     }

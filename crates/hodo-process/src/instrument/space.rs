@@ -172,6 +172,25 @@ impl Space {
             && machine::is_behind_call(memory, at)
     }
 
+    /// Where words of a stack may be addresses of code: start and length of the range of the program, and of that of the libraries,
+    /// with room for those that are mapped later. The island of the libraries is within 2 GiB of their code.
+    pub fn code_ranges(&self) -> [(u64, u64); 2] {
+        const AROUND: u64 = 4 << 30;
+        let files = self.seen.iter().map(|file| (file.start, file.end));
+        let mut program = files.clone().min().unwrap_or_default();
+        for (start, end) in files {
+            if start < program.0.saturating_add(AROUND) {
+                program.1 = program.1.max(end);
+            }
+        }
+        let (island, size) = self.islands[1];
+        let libraries = match size {
+            0 => (0, 0),
+            _ => (island.saturating_sub(AROUND), size + 2 * AROUND),
+        };
+        [(program.0, program.1 - program.0), libraries]
+    }
+
     /// All memory that was mapped for the recording: start and length. `memory` is that of the process.
     pub fn regions(&self, memory: &Memory) -> Vec<(u64, u64)> {
         const PIECE: u64 = 1 << 20;

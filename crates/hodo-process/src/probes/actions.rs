@@ -91,7 +91,9 @@ impl Probes {
                     }});
                     if kind != "print" {
                         line["probe"]["kind"] = kind.into();
-                        if kind == "stacktrace" && shadow {
+                        if kind == "stacktrace" && hodo_patch::packs_stacks() {
+                            line["probe"]["stack"] = STACK_WORD.into();
+                        } else if kind == "stacktrace" && shadow {
                             line["probe"]["shadow"] = SHADOW_WORD.into();
                         }
                     } else if let Some(word) = fetched.caller {
@@ -175,17 +177,25 @@ fn snapshot(bytes: u32) -> (Vec<Fetch>, Vec<Value>) {
 /// The registers that a stack trace has.
 const REGISTERS: &[u8] = Machine::NATIVE.stack_trace_registers();
 
-/// The word of a stack trace behind the registers, the instruction's address, and the stack with its length.
-const SHADOW_WORD: u32 = REGISTERS.len() as u32 + 1 + 1 + KEPT_STACK / 8;
+/// The word of a stack trace after the registers and the instruction's address.
+const STACK_WORD: u32 = REGISTERS.len() as u32 + 1;
 
-/// Registers in the processor's numbering, the instruction's address, and the stack: what callers are found by. With
-/// `shadow`, the shadow of that stack, too, which has the return addresses of traced functions.
+/// The word of a stack trace after the registers, the instruction's address, and the stack with its length.
+const SHADOW_WORD: u32 = STACK_WORD + 1 + KEPT_STACK / 8;
+
+/// Registers in the processor's numbering, the instruction's address, and the stack: what callers are found by. Where a machine
+/// does not pack stacks, they are copied; with `shadow`, the shadow of that stack, too, which has the return addresses of traced
+/// functions.
 fn stack(shadow: bool) -> (Vec<Fetch>, Vec<Value>) {
     let registers = REGISTERS
         .iter()
         .map(|&register| Fetch::Word(Source::Register(register)));
     let mut values: Vec<_> = registers.collect();
     values.push(Fetch::Word(Source::Here));
+    if hodo_patch::packs_stacks() {
+        values.push(Fetch::Stack);
+        return (values, Vec::new());
+    }
     let (mut bytes, mut described) = snapshot(KEPT_STACK);
     described[0]["word"] = values.len().into();
     described[0]["value"] = values.len().into();

@@ -173,7 +173,7 @@ pub(super) fn returned(fetch: &mut Fetch) {
         | Fetch::Load(source, ..)
         | Fetch::Text(source, _)
         | Fetch::Bytes(source, ..) => source,
-        Fetch::Thread(..) => return,
+        Fetch::Thread(..) | Fetch::Stack => return,
     };
     loop {
         match source {

@@ -255,6 +255,7 @@ impl Tracer<'_> {
                 })
                 .filter(|maker| maker.tid != tid),
                 tcb: None,
+                begins: false,
             };
             self.begin_task(tid, pid, "thread", parent, &space, origin)?;
         }

@@ -18,6 +18,7 @@ impl Tracer<'_> {
         let Origin {
             maker,
             tcb: inherited,
+            ..
         } = origin;
         let shares_memory = maker.is_some();
         // Of a process that was attached to, nothing may be left in children either.
@@ -189,6 +190,7 @@ impl Tracer<'_> {
         let origin = Origin {
             maker: beside.filter(|_| shares_memory),
             tcb,
+            begins: is_thread,
         };
         let space = if shares_memory {
             space

@@ -27,6 +27,8 @@ pub(super) struct Origin {
     pub maker: Option<Maker>,
     /// Its control block.
     pub tcb: Option<u64>,
+    /// The thread is at its first instruction, so its stack ends at its stack pointer.
+    pub begins: bool,
 }
 
 /// Who uses which word, as far as several threads use the same one.

@@ -140,9 +140,13 @@ impl Tracer<'_> {
         let Origin {
             maker,
             tcb: inherited,
+            begins,
         } = origin;
         let mut init = self.tcb_init(tid, space, inherited);
         init.pid = pid.cast_unsigned();
+        if begins && self.modules.probes.trace_stacks() {
+            init.stack_top = remote::regs(tid)?.sp();
+        }
         let Some(number) = self.alloc_tcb() else {
             return self.crowded(tid, pid, space, init, maker);
         };
@@ -222,6 +226,11 @@ impl Tracer<'_> {
                 known
             },
             regions: space.shadows,
+            code: match self.modules.probes.trace_stacks() {
+                true => space.code_ranges(),
+                false => Default::default(),
+            },
+            stack_top: 0,
             epoch: (counter() >> 32) as u32,
             silent: self.full,
             calls: match remote::is_confined(tid) {

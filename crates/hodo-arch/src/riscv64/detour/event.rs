@@ -122,6 +122,7 @@ impl Probing<'_> {
                 self.source(source, loads)?;
                 self.plus((*offset).into());
             }
+            Fetch::Stack => return Err(DetourError::NoStack),
         }
         Ok(())
     }

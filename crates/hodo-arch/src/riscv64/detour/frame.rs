@@ -168,7 +168,7 @@ pub(super) fn asked(values: &[Fetch]) -> u32 {
         | Fetch::Load(source, ..)
         | Fetch::Text(source, _)
         | Fetch::Bytes(source, ..) => of_source(source),
-        Fetch::Thread(..) => 0,
+        Fetch::Thread(..) | Fetch::Stack => 0,
     };
     values.iter().map(one).fold(0, core::ops::BitOr::bitor)
 }

@@ -67,6 +67,7 @@ fn runtime() -> Runtime {
         tails: AGENT,
         tail: AGENT,
         syscalls: None,
+        stack: None,
     }
 }
 

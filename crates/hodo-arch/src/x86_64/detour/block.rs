@@ -20,14 +20,14 @@ pub fn size(block: &Block, layout: &Layout) -> u64 {
     let mut cold = Cold::default();
     let mut code = Code::new(&mut bytes, 0);
     // What fails takes no room: its place is refused later.
-    let _ = emit_block(&mut code, layout, false, block, 0, &mut cold);
+    let _ = emit_block(&mut code, (layout, Some(0)), false, block, 0, &mut cold);
     let slow = cold.epoch.len() + cold.chunk.len() + cold.fault.len() + 4 * cold.large.len();
     bytes.len() as u64 + 16 * slow as u64 + 16
 }
 
 pub(super) fn emit_block(
     code: &mut Code<'_>,
-    layout: &Layout,
+    (layout, pack): (&Layout, Option<u64>),
     flags_dead: bool,
     block: &Block,
     here: u64,
@@ -68,7 +68,7 @@ pub(super) fn emit_block(
                     writer.switch(block.base, *gate, &mut closed);
                 }
                 let kept = |value: usize| shared.then(|| kept(value)).flatten();
-                emit_record(code, layout, &mut saved, event, (here, &kept), cold)?;
+                emit_record(code, (layout, pack), &mut saved, event, (here, &kept), cold)?;
                 writing(code, &saved, block, here, needs, frame).bind(closed);
             }
             Deed::Switch(at, on) => emit_switch(code, block.base, *at, *on),

@@ -2,8 +2,8 @@
 
 use super::saved::{Saved, pop, push};
 use super::{
-    CHUNK_SHIFT, Cold, DetourError, Event, Fetch, JA, JNE, MOST_VALUES, MOST_WORDS, NO_PROCESSOR,
-    R8, R9, RCX, RDX, RSP, STRING, Source, fault_words,
+    CALL, CHUNK_SHIFT, Cold, DetourError, Event, Fetch, JA, JNE, MOST_VALUES, MOST_WORDS,
+    NO_PROCESSOR, R8, R9, RCX, RDX, RSP, STRING, Source, fault_words,
 };
 use crate::x86_64::emit::Code;
 use crate::x86_64::stub::Layout;
@@ -14,7 +14,7 @@ const HEAD: u32 = 24;
 
 pub(super) fn emit_event(
     code: &mut Code<'_>,
-    layout: &Layout,
+    layout: (&Layout, Option<u64>),
     flags_dead: bool,
     event: &Event,
     here: u64,
@@ -29,10 +29,10 @@ pub(super) fn emit_event(
 /// Where a value of an event was put before, as the number of a slot; `None`: it is to be fetched.
 pub(super) type Kept<'a> = dyn Fn(usize) -> Option<usize> + 'a;
 
-/// Writes the event. What has been pushed has `rax` and the flags.
+/// Writes the event. What has been pushed has `rax` and the flags. With the layout comes the address of what packs a stack.
 pub(super) fn emit_record(
     code: &mut Code<'_>,
-    layout: &Layout,
+    (layout, pack): (&Layout, Option<u64>),
     saved: &mut Saved,
     event: &Event,
     (here, kept): (u64, &Kept<'_>),
@@ -50,7 +50,11 @@ pub(super) fn emit_record(
     let mark = saved.slots.len();
     saved.need(code, RCX);
     saved.need(code, RDX);
-    let texts = |value: &Fetch| matches!(value, Fetch::Text(..) | Fetch::Bytes(..));
+    let packed = event.values.last() == Some(&Fetch::Stack);
+    if packed && pack.is_none() {
+        return Err(DetourError::NoStack);
+    }
+    let texts = |value: &Fetch| matches!(value, Fetch::Text(..) | Fetch::Bytes(..) | Fetch::Stack);
     if event.values.iter().any(texts) {
         saved.need(code, R8);
         saved.need(code, R9);
@@ -100,6 +104,9 @@ pub(super) fn emit_record(
                 code.op32(&[0x48, 0x8B, 0x84, 0x24], slot); // mov rax, [rsp+slot]
                 code.op32(&[0x48, 0x89, 0x81], at); // mov [rcx+at], rax
             }
+            None if *value == Fetch::Stack => {
+                emit_stack(code, saved, at, size, pack.unwrap_or_default());
+            }
             None => emit_value(code, (saved, here), value, at, number as u32, cold),
         }
         at += 8 * value.words() as u32;
@@ -114,6 +121,14 @@ pub(super) fn emit_record(
     }
     saved.back(code, mark);
     Ok(())
+}
+
+/// Packs the stack into the event at `rcx`, from `at` to its end. Clobbers `rdx` and `r8`, too.
+fn emit_stack(code: &mut Code<'_>, saved: &Saved, at: u32, size: u32, pack: u64) {
+    code.op32(&[0x48, 0x8D, 0x84, 0x24], saved.depth()); // lea rax, [rsp+depth]: the program's rsp
+    code.op32(&[0x48, 0x8D, 0x91], at); // lea rdx, [rcx+at]
+    code.op32(&[0x4C, 0x8D, 0x81], size); // lea r8, [rcx+size]
+    code.branch(CALL, pack);
 }
 
 /// Brings a value of one word into `rax`, as it is stored. Nothing else is changed.
@@ -142,6 +157,7 @@ pub(super) fn emit_word(
             emit_source(code, saved, source, loads);
             code.op32(&[0x48, 0x8D, 0x80], offset.cast_unsigned()); // lea rax, [rax+offset]
         }
+        Fetch::Stack => unreachable!("it is no word"),
     }
 }
 

@@ -90,6 +90,7 @@ impl<'a> Model<'a> {
                 Some(self.source(source)?.wrapping_add_signed((*offset).into()))
             }
             Fetch::Thread(at, _) => load(self.state, BLOCK + u64::from(*at), 8),
+            Fetch::Stack => unreachable!("not on this machine"),
         }
     }
 
@@ -211,6 +212,7 @@ impl<'a> Model<'a> {
                     all.push(bytes.len() as u64);
                     all.extend(words(bytes, most.next_multiple_of(8) as usize));
                 }
+                Fetch::Stack => unreachable!("not on this machine"),
                 Fetch::Thread(from, count) => {
                     failed.push(false);
                     let at = BLOCK + u64::from(*from);

@@ -1,0 +1,33 @@
+//! What packs a stack for the events of stack traces.
+
+use hodo_arch::native::emit::Code;
+
+use crate::{Island, Patches};
+
+/// Whether events of this machine's probes can have packed stacks.
+#[must_use]
+pub fn packs_stacks() -> bool {
+    hodo_agent::stack().is_some()
+}
+
+impl Island {
+    /// Adds the code that packs stacks, where this machine has it. It serves the probes that are added afterwards.
+    ///
+    /// # Errors
+    /// If the island is full.
+    pub fn add_stack(&mut self, patches: &mut Patches) -> Result<(), String> {
+        let Some(agent) = hodo_agent::stack() else {
+            return Ok(());
+        };
+        self.check_room(agent.code.len() + 64)?;
+        let mut out = Code::new(&mut self.code, self.base);
+        out.align(64);
+        let start = out.here();
+        out.raw(agent.code);
+        let at = |offset: usize| start + offset as u64;
+        let faults = agent.faults.map(|(load, next)| (at(load), at(next)));
+        patches.faults.extend(faults);
+        self.stack = Some(start);
+        Ok(())
+    }
+}
