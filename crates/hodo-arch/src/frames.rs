@@ -57,6 +57,13 @@ impl Frames {
         }
     }
 
+    /// Counts offsets from so many bytes on; those of what comes before them are then negative, modulo 2^32.
+    pub fn shift(&mut self, bytes: u32) {
+        for offset in [&mut self.cie, &mut self.agent, &mut self.header] {
+            *offset = offset.wrapping_sub(bytes);
+        }
+    }
+
     /// The entry in the search table of the FDE at `at`, which describes what begins at `start`.
     pub(crate) fn table_entry(&self, start: u32, at: u32) -> [u8; 8] {
         let mut table = [0; 8];
@@ -78,7 +85,7 @@ pub fn table_room(size: u32) -> u32 {
 pub fn header(frames: &Frames, count: u32) -> [u8; 12] {
     // version; how the pointer, the count and the table are encoded
     let mut bytes = [1, 0x1B, 0x03, 0x3B, 0, 0, 0, 0, 0, 0, 0, 0];
-    let to_cie = frames.cie.wrapping_sub(frames.header + 4);
+    let to_cie = frames.cie.wrapping_sub(frames.header.wrapping_add(4));
     bytes[4..8].copy_from_slice(&to_cie.to_le_bytes());
     bytes[8..].copy_from_slice(&count.to_le_bytes());
     bytes
@@ -103,7 +110,7 @@ pub(crate) fn entry(out: &mut Vec<u8>, body: &[u8]) {
 
 /// The beginning of the FDE at the offset `at` for the code at offsets.
 pub(crate) fn fde(at: u32, cie: u32, code: Range<u32>) -> Vec<u8> {
-    let mut body = (at + 4 - cie).to_le_bytes().to_vec();
+    let mut body = (at + 4).wrapping_sub(cie).to_le_bytes().to_vec();
     body.extend(code.start.wrapping_sub(at + 8).to_le_bytes());
     body.extend((code.end - code.start).to_le_bytes());
     body.push(0);

@@ -63,7 +63,7 @@ impl Island {
         patches.copies.extend(copied(&moved.copies));
         moved.exits.into_iter().for_each(|way| patches.add_way(way));
         out.raw(&moved.body.bytes);
-        let offset = (at - self.base) as usize;
+        let offset = (at - self.start()) as usize;
         fill(&mut self.code, offset);
         self.rows = track::code_rows(&bytes, at, &[(0, State::ENTRY)]);
         for row in &mut self.rows {

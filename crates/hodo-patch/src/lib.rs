@@ -49,8 +49,10 @@ pub struct Island {
     pub base: u64,
     /// Bytes that the region holds at most.
     pub capacity: u64,
-    /// Content so far; the agent's runtime comes first.
+    /// Content so far, from `origin` on; an island begins with the agent's runtime.
     pub code: Vec<u8>,
+    /// Offset of `code` in the island: what an earlier use has left before it is not held here.
+    origin: usize,
     runtime: hodo_agent::Runtime,
     /// Where the parts of the frame tables are.
     frames: Frames,
@@ -261,6 +263,7 @@ impl Island {
             base,
             capacity,
             code,
+            origin: 0,
             runtime,
             frames,
             rows: Vec::new(),
@@ -282,8 +285,9 @@ impl Island {
     pub fn resume(base: u64, capacity: u64, used: Used) -> Self {
         // The tables are there already, and as long.
         let mut island = Self::new(base, capacity, 0);
-        island.code.truncate(used.bytes);
-        fill(&mut island.code, used.bytes);
+        island.code.clear();
+        island.origin = used.bytes;
+        island.frames.shift(used.bytes as u32);
         island.table.clear();
         island.earlier = used.frames;
         island
@@ -293,7 +297,7 @@ impl Island {
     #[must_use]
     pub fn used(&self) -> Used {
         Used {
-            bytes: self.code.len(),
+            bytes: self.origin + self.code.len(),
             frames: self.earlier + self.table.len() as u32,
         }
     }
@@ -302,12 +306,12 @@ impl Island {
     /// bytes. In this order threads that run may unwind meanwhile.
     #[must_use]
     pub fn added(&self, since: Used) -> [(u64, Vec<u8>); 3] {
-        let header = self.base + u64::from(self.frames.header);
+        let header = self.base + self.header() as u64;
         let count = self.used().frames;
         [
             (
                 self.base + since.bytes as u64,
-                self.code[since.bytes..].to_vec(),
+                self.code[since.bytes - self.origin..].to_vec(),
             ),
             (
                 header + 12 + u64::from(self.earlier) * 8,
@@ -315,6 +319,16 @@ impl Island {
             ),
             (header, frames::header(&self.frames, count).to_vec()),
         ]
+    }
+
+    /// Address of the first byte of `code`.
+    fn start(&self) -> u64 {
+        self.base + self.origin as u64
+    }
+
+    /// Offset of the search table in the island.
+    fn header(&self) -> usize {
+        self.frames.header.wrapping_add(self.origin as u32) as usize
     }
 
     /// Describes the frames of what was added since the last time.
@@ -329,9 +343,9 @@ impl Island {
     /// Whether so many more bytes of code, and FDEs for it, have room.
     fn check_room(&self, bytes: usize) -> Result<(), String> {
         let table = 12 + (self.used().frames as usize + 2) * 8;
-        let room = self.capacity as usize - self.frames.header as usize;
-        let limit = self.frames.header as usize;
-        if self.code.len() + bytes > limit || table > room {
+        let limit = self.header();
+        let room = self.capacity as usize - limit;
+        if self.origin + self.code.len() + bytes > limit || table > room {
             return Err("the island is full".to_owned());
         }
         Ok(())
@@ -352,7 +366,7 @@ impl Island {
     /// Address of the next byte.
     #[must_use]
     pub fn end(&self) -> u64 {
-        self.base + self.code.len() as u64
+        self.start() + self.code.len() as u64
     }
 
     fn runtime_addresses(&self, timed: bool) -> Runtime {
@@ -385,7 +399,7 @@ impl Island {
         self.check_room(4096)?;
         let runtime = self.runtime_addresses(records.timed);
         let before = (self.code.len(), self.rows.len());
-        let mut code = Code::new(&mut self.code, self.base);
+        let mut code = Code::new(&mut self.code, self.base + self.origin as u64);
         code.align(16);
         let rows = before_stub(&mut code, records.registers.via);
         self.rows.extend(rows);

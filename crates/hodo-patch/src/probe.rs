@@ -123,7 +123,7 @@ impl Island {
         let (start, detour) = match region.function {
             None => {
                 let before = self.code.len();
-                let mut out = Code::new(&mut self.code, self.base);
+                let mut out = Code::new(&mut self.code, self.base + self.origin as u64);
                 out.align(16);
                 let _ = before_stub(&mut out, site.via);
                 let start = out.here();

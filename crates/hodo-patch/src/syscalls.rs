@@ -32,11 +32,11 @@ impl Island {
     ) -> Result<(), String> {
         let agent = hodo_agent::syscalls();
         let bytes = agent.code.len() + HEADER as usize + events.table.len() * 8;
-        if (self.code.len() + bytes + 64) as u64 > self.capacity {
+        if (self.used().bytes + bytes + 64) as u64 > self.capacity {
             return Err("the island is full".to_owned());
         }
         let runtime = self.runtime_addresses(timed);
-        let mut out = Code::new(&mut self.code, self.base);
+        let mut out = Code::new(&mut self.code, self.base + self.origin as u64);
         out.align(64);
         let start = out.here();
         out.raw(agent.code);
@@ -63,7 +63,8 @@ impl Island {
     /// Describes the frames of a detour that was just added, if it makes system calls: threads wait in these, and what
     /// interrupts or cancels them there wants to know who made them.
     pub(crate) fn frame_detour(&mut self, start: u64, detour: &Detour) {
-        let offset = |at: u64| (at - self.base) as u32;
+        let first = self.start();
+        let offset = |at: u64| (at - first) as u32;
         let calls = detour
             .syscalls
             .iter()
