@@ -11,7 +11,7 @@ use hodo_arch::code::{Flow, Step};
 use crate::bits::Bits;
 use crate::pieces::{self, Piece};
 use crate::planner::Survey;
-use registers::Behind;
+use registers::{Behind, Decoded, Goes};
 
 /// So often what is used is looked for before all is taken to be.
 const PASSES: usize = 64;
@@ -39,6 +39,8 @@ enum Known {
 pub(crate) struct Summaries {
     /// By piece.
     pieces: Vec<Summary>,
+    /// The instructions of all pieces, each read once.
+    decoded: Decoded,
     /// What is used from places in the middle of pieces on that others lead to.
     inside: HashMap<u64, u32>,
     /// Where jumps through registers may lead to in other pieces, by piece.
@@ -102,22 +104,41 @@ impl<'s> Live<'s> {
                     Some(_) => all,
                     None => 0,
                 };
-                let leaving = |flow: Flow, _: u32| match flow {
+                let leaving = |_: usize, flow: Flow, _: u32| match flow {
                     Flow::Call(callee) => called(self.survey, ignoring, callee),
                     Flow::IndirectCall => 0,
                     Flow::Return { .. } => returned,
                     _ => all,
                 };
-                solve(piece, steps, is_data, (all, all), leaving, &[], live);
+                let goes = |_: usize, to: u64| Goes::within(piece, steps, to);
+                solve(steps, is_data, (all, all), (goes, leaving), &[], live);
             }
             Known::Registers(summaries) => {
                 let own = pieces::starting(&self.survey.pieces, piece.start);
                 let asked = own.and_then(|own| self.asked.get(&own));
                 let behind = asked.map_or(Behind::Callers, |&asked| Behind::These(asked));
-                registers::find(self.survey, summaries, piece, behind, steps, is_data, live);
+                let mut goes = Vec::new();
+                registers::goes(self.survey, piece, steps, &mut goes);
+                let code = (steps, &goes[..]);
+                registers::find(self.survey, summaries, piece, behind, code, is_data, live);
                 live.iter_mut().for_each(|live| *live |= self.keep);
             }
         }
+    }
+
+    /// The instructions of a piece, and what [`find`](Self::find) says of them where all are instructions. Nothing where instruction sets
+    /// have registers enough.
+    pub fn of_piece(&self, index: usize, live: &mut Vec<u32>) -> &[Step] {
+        let Known::Registers(summaries) = &self.known else {
+            return &[];
+        };
+        let asked = self.asked.get(&index);
+        let behind = asked.map_or(Behind::Callers, |&asked| Behind::These(asked));
+        let piece = &self.survey.pieces[index];
+        let code = summaries.decoded.of(index);
+        registers::find(self.survey, summaries, piece, behind, code, |_| false, live);
+        live.iter_mut().for_each(|live| *live |= self.keep);
+        code.0
     }
 
     /// The registers that are free when the function that a piece begins has returned.
@@ -149,20 +170,21 @@ struct Back {
     known: u32,
 }
 
-/// Goes backwards through the code of a piece. `leaving` tells what is used where control goes to somewhere else or comes back from it,
-/// of which it gets what is used behind. `all` is everything there is, `end` what is used behind the piece. Jumps through registers also lead to
-/// those instructions.
+/// Goes backwards through the code of a piece. `goes` tells where a branch leads, `leaving` what is used where control goes to somewhere
+/// else or comes back from it, of which it gets what is used behind. Both get the instruction's index. `all` is everything there is, `end`
+/// what is used behind the piece. Jumps through registers also lead to those instructions.
 fn solve(
-    piece: &Piece,
     steps: &[Step],
     is_data: impl Fn(usize) -> bool,
     (all, end): (u32, u32),
-    leaving: impl Fn(Flow, u32) -> u32,
+    (goes, leaving): (
+        impl Fn(usize, u64) -> Goes,
+        impl Fn(usize, Flow, u32) -> u32,
+    ),
     led_to: &[usize],
     live: &mut Vec<u32>,
 ) {
     let count = steps.len();
-    let range = piece.start..piece.end;
     live.clear();
     live.resize(count, 0);
     live.push(end);
@@ -176,11 +198,10 @@ fn solve(
             let step = &steps[index];
             let next = live[index + 1];
             let mut to = |to: u64| {
-                if !range.contains(&to) {
-                    return leaving(step.flow, next);
-                }
-                let Ok(to) = steps.binary_search_by_key(&to, |step| step.addr) else {
-                    return all;
+                let to = match goes(index, to) {
+                    Goes::Here(to) => to as usize,
+                    Goes::Amiss => return all,
+                    _ => return leaving(index, step.flow, next),
                 };
                 let known = live[to];
                 if to <= index {
@@ -199,9 +220,9 @@ fn solve(
                 Flow::Jump(target) => to(target),
                 Flow::IndirectJump => {
                     let there = led_to.iter().map(|&to| live[to]);
-                    there.fold(leaving(step.flow, next), |all, of| all | of)
+                    there.fold(leaving(index, step.flow, next), |all, of| all | of)
                 }
-                flow => leaving(flow, next),
+                flow => leaving(index, flow, next),
             };
             let before = match is_data(index) {
                 true => all,

@@ -451,21 +451,18 @@ impl<'a> Planner<'a> {
             red_zone: facts.red_zone,
             free_behind: self.live.as_ref().map_or(0, |live| live.behind(piece)),
             isa: self.image.isa,
-            live: self.live(piece, text),
+            live: self.live(piece),
         })
     }
 
     /// What is used from the first instructions of a piece on.
-    fn live(&self, piece: usize, text: &Text<'_>) -> Vec<(u64, u32)> {
+    fn live(&self, piece: usize) -> Vec<(u64, u32)> {
         let Some(live) = &self.live else {
             return Vec::new();
         };
-        let piece = &self.pieces[piece];
-        let code = text.slice(piece.start, piece.end);
-        let mut steps: Vec<_> = self.image.isa.steps(code, piece.start).collect();
-        self.statics.see(&mut steps, |_| {});
         let mut found = Vec::new();
-        live.find(piece, &steps, |_| false, &mut found);
+        let steps = live.of_piece(piece, &mut found);
+        let piece = &self.pieces[piece];
         let end = steps.last().map_or(piece.start, Step::end);
         let addresses = steps.iter().map(|step| step.addr).chain([end]);
         let near = addresses.take_while(|&addr| addr <= piece.start + BLOCK_LIMIT + HEAD);

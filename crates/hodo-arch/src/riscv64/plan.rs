@@ -1,7 +1,8 @@
 //! This instruction set in the words of [`code`], which planners use.
 
 use alloc::string::{String, ToString};
-use alloc::vec::{self, Vec};
+use alloc::vec;
+use core::iter;
 
 use super::decode::Insn;
 use super::emit::Reach;
@@ -104,16 +105,14 @@ fn flow(flow: scan::Flow) -> Flow {
 }
 
 /// The instructions of code as a planner of probes sees them.
-pub type Steps = vec::IntoIter<Step>;
+pub type Steps = iter::Map<vec::IntoIter<steps::Step>, fn(steps::Step) -> Step>;
 
 /// Reads the instructions of code, which should be whole functions.
-#[must_use]
 pub fn steps(code: &[u8], addr: u64) -> Steps {
-    let steps: Vec<Step> = steps::steps(code, addr).iter().map(step).collect();
-    steps.into_iter()
+    steps::steps(code, addr).into_iter().map(step)
 }
 
-fn step(step: &steps::Step) -> Step {
+fn step(step: steps::Step) -> Step {
     // Where they are moved as a whole, what is in sequences of `lr` and `sc` can be, too.
     let moved = matches!(
         step.immovable,
@@ -276,6 +275,8 @@ impl Insn {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     fn of(words: &[u32]) -> Origin {

@@ -25,23 +25,16 @@ pub(super) fn expected(
     let mut found = vec![least; survey.pieces.len()];
     let mut open: VecDeque<usize> = (0..found.len()).collect();
     let mut waits = vec![true; found.len()];
-    let (mut steps, mut live) = (Vec::new(), Vec::new());
+    let mut live = Vec::new();
     // What is of use behind calls through registers, which may lead anywhere.
     let mut anywhere = 0;
     while let Some(index) = open.pop_front() {
         waits[index] = false;
         let piece = &survey.pieces[index];
-        registers::steps(survey, piece, &mut steps);
+        let code = summaries.decoded.of(index);
+        let steps = code.0;
         let behind = Behind::These(found[index]);
-        registers::find(
-            survey,
-            summaries,
-            piece,
-            behind,
-            &steps,
-            |_| false,
-            &mut live,
-        );
+        registers::find(survey, summaries, piece, behind, code, |_| false, &mut live);
         let mut tell = |to: usize, expects: u32| {
             if grow(&mut found[to], expects & most[to]) && !std::mem::replace(&mut waits[to], true)
             {

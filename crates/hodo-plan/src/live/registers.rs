@@ -41,9 +41,9 @@ pub(super) fn to(survey: &Survey<'_>, addr: u64) -> To {
     }
 }
 
-/// Reads the instructions of a piece.
-pub(super) fn steps(survey: &Survey<'_>, piece: &Piece, steps: &mut Vec<Step>) {
-    steps.clear();
+/// Reads the instructions of a piece, and appends them to those of others.
+fn read(survey: &Survey<'_>, piece: &Piece, steps: &mut Vec<Step>) {
+    let start = steps.len();
     if let Some(text) = survey.image.text_at(piece.start) {
         let code = text.slice(piece.start, piece.end);
         survey
@@ -51,7 +51,85 @@ pub(super) fn steps(survey: &Survey<'_>, piece: &Piece, steps: &mut Vec<Step>) {
             .isa
             .steps(code, piece.start)
             .for_each(|step| steps.push(step));
-        survey.statics.see(steps, |_| {});
+        survey.statics.see(&mut steps[start..], |_| {});
+    }
+}
+
+/// Where a branch, jump or call leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Goes {
+    /// It leads nowhere by itself, or to somewhere outside of the piece that nobody asked for.
+    On,
+    /// To this instruction of the piece.
+    Here(u32),
+    /// To the middle of one.
+    Amiss,
+    /// To the start of this piece.
+    Piece(u32),
+    /// To the middle of another piece.
+    Inside,
+    /// To a function that is not in this image.
+    Outside,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Goes {
+    /// Where a branch of a piece leads, as far as it stays in the piece.
+    pub fn within(piece: &Piece, steps: &[Step], to: u64) -> Self {
+        if !(piece.start..piece.end).contains(&to) {
+            return Self::On;
+        }
+        match steps.binary_search_by_key(&to, |step| step.addr) {
+            Ok(index) => Self::Here(index as u32),
+            Err(_) => Self::Amiss,
+        }
+    }
+}
+
+/// Tells of each instruction of a piece where it leads.
+pub(super) fn goes(survey: &Survey<'_>, piece: &Piece, steps: &[Step], all: &mut Vec<Goes>) {
+    let away = |addr: u64| match to(survey, addr) {
+        To::Piece(piece) => Goes::Piece(piece as u32),
+        To::Inside(_) => Goes::Inside,
+        To::Outside => Goes::Outside,
+        To::Unknown => Goes::Unknown,
+    };
+    all.extend(steps.iter().map(|step| match step.flow {
+        Flow::Branch(addr) | Flow::Jump(addr) => match Goes::within(piece, steps, addr) {
+            Goes::On => away(addr),
+            here => here,
+        },
+        Flow::Call(addr) => away(addr),
+        _ => Goes::On,
+    }));
+}
+
+/// The instructions of all pieces and where they lead. They are read in parts, by several threads.
+pub(crate) struct Decoded {
+    parts: Vec<Part>,
+    /// Pieces in each part but the last.
+    share: usize,
+}
+
+/// The instructions of some pieces in a row.
+#[derive(Default)]
+struct Part {
+    steps: Vec<Step>,
+    goes: Vec<Goes>,
+    /// Where those of each piece end.
+    ends: Vec<usize>,
+    owns: Vec<Own>,
+}
+
+impl Decoded {
+    /// Those of a piece.
+    pub fn of(&self, piece: usize) -> (&[Step], &[Goes]) {
+        let part = &self.parts[piece / self.share];
+        let at = piece % self.share;
+        let start = at.checked_sub(1).map_or(0, |before| part.ends[before]);
+        let range = start..part.ends[at];
+        (&part.steps[range.clone()], &part.goes[range])
     }
 }
 
@@ -155,15 +233,24 @@ fn next(survey: &Survey<'_>, piece: &Piece) -> Option<usize> {
 /// Tells for all pieces what calls of them do.
 pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Summaries {
     let pieces = &survey.pieces;
-    let mut owns = in_parts(survey, |range| {
-        let mut buffer = Vec::new();
-        let of = |index: usize| {
-            let piece = &pieces[index];
-            steps(survey, piece, &mut buffer);
-            own(survey, piece, &buffer, convention)
-        };
-        range.map(of).collect()
+    let share = pieces.len().div_ceil(survey.threads).max(1);
+    let mut parts = in_parts(pieces.len(), share, |range| {
+        let mut part = Part::default();
+        for piece in &pieces[range] {
+            let start = part.steps.len();
+            read(survey, piece, &mut part.steps);
+            let steps = &part.steps[start..];
+            goes(survey, piece, steps, &mut part.goes);
+            part.owns.push(own(survey, piece, steps, convention));
+            part.ends.push(part.steps.len());
+        }
+        part
     });
+    let owns = parts
+        .iter_mut()
+        .flat_map(|part| std::mem::take(&mut part.owns));
+    let mut owns: Vec<Own> = owns.collect();
+    let decoded = Decoded { parts, share };
     let outside = outside(survey, &owns);
     for (&piece, places) in &outside {
         for &addr in places {
@@ -198,6 +285,7 @@ pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Summari
     }
     let mut found = Summaries {
         pieces: found,
+        decoded,
         inside: HashMap::new(),
         outside,
     };
@@ -220,22 +308,28 @@ fn used(survey: &Survey<'_>, found: &mut Summaries, owns: &[Own], order: &[usize
             found.inside.insert(addr, 0);
         }
     }
-    let (mut buffer, mut live) = (Vec::new(), Vec::new());
+    let mut live = Vec::new();
     let mut open: VecDeque<usize> = order.iter().copied().collect();
     let mut waits = vec![true; owns.len()];
     while let Some(index) = open.pop_front() {
         waits[index] = false;
         let piece = &pieces[index];
-        steps(survey, piece, &mut buffer);
+        let code = found.decoded.of(index);
         let used = Behind::Nothing;
-        find(survey, found, piece, used, &buffer, |_| false, &mut live);
+        find(survey, found, piece, used, code, |_| false, &mut live);
+        let steps = code.0;
+        let starts = places.get(&index).into_iter().flatten();
+        let inside: Vec<(u64, u32)> = starts
+            .map(|&addr| {
+                let at = steps.binary_search_by_key(&addr, |step| step.addr);
+                (addr, at.map_or(survey.image.isa.state(), |at| live[at]))
+            })
+            .collect();
         let mut changed = grow(&mut found.pieces[index].entry, live[0]);
-        for addr in places.get(&index).into_iter().flatten() {
-            let at = buffer.binary_search_by_key(addr, |step| step.addr);
-            let there = at.map_or(survey.image.isa.state(), |at| live[at]);
+        for (addr, there) in inside {
             changed |= found
                 .inside
-                .get_mut(addr)
+                .get_mut(&addr)
                 .is_some_and(|known| grow(known, there));
         }
         if !changed {
@@ -249,11 +343,13 @@ fn used(survey: &Survey<'_>, found: &mut Summaries, owns: &[Own], order: &[usize
     }
 }
 
-/// Runs something on all pieces in several threads.
-fn in_parts<T: Send>(survey: &Survey<'_>, run: impl Fn(Range<usize>) -> Vec<T> + Sync) -> Vec<T> {
-    let pieces = survey.pieces.len();
-    let share = pieces.div_ceil(survey.threads).max(1);
-    let mut all = Vec::with_capacity(pieces);
+/// Runs something on shares of so many pieces, each in a thread.
+fn in_parts<T: Send>(
+    pieces: usize,
+    share: usize,
+    run: impl Fn(Range<usize>) -> T + Sync,
+) -> Vec<T> {
+    let mut all = Vec::new();
     std::thread::scope(|scope| {
         let run = &run;
         let workers: Vec<_> = (0..pieces)
@@ -264,7 +360,7 @@ fn in_parts<T: Send>(survey: &Survey<'_>, run: impl Fn(Range<usize>) -> Vec<T> +
             let part = worker
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            all.extend(part);
+            all.push(part);
         }
     });
     all
@@ -312,7 +408,7 @@ pub(super) fn find(
     summaries: &Summaries,
     piece: &Piece,
     behind: Behind,
-    steps: &[Step],
+    (steps, goes): (&[Step], &[Goes]),
     is_data: impl Fn(usize) -> bool,
     live: &mut Vec<u32>,
 ) {
@@ -348,24 +444,24 @@ pub(super) fn find(
     let outside = own.and_then(|own| summaries.outside.get(&own));
     let outside = outside.map_or(&[][..], Vec::as_slice);
     let inside = |addr: u64| summaries.inside.get(&addr).copied().unwrap_or(all);
-    let leaving = |flow: Flow, next: u32| match flow {
-        Flow::Call(addr) => match to(survey, addr) {
-            To::Piece(callee) => {
+    let leaving = |index: usize, flow: Flow, next: u32| match flow {
+        Flow::Call(addr) => match goes[index] {
+            Goes::Piece(callee) => {
                 let Summary {
                     entry, clobbers, ..
-                } = summaries.pieces[callee];
+                } = summaries.pieces[callee as usize];
                 entry | !convention.volatile | next & !clobbers
             }
-            To::Inside(_) => inside(addr) | !convention.volatile | next,
-            To::Outside => convention.entry,
-            To::Unknown => all,
+            Goes::Inside => inside(addr) | !convention.volatile | next,
+            Goes::Outside => convention.entry,
+            _ => all,
         },
         Flow::IndirectCall => convention.entry,
-        Flow::Jump(addr) | Flow::Branch(addr) => match to(survey, addr) {
-            To::Piece(callee) => jumped(callee),
-            To::Inside(_) => inside(addr) | returned,
-            To::Outside => convention.entry,
-            To::Unknown => all,
+        Flow::Jump(addr) | Flow::Branch(addr) => match goes[index] {
+            Goes::Piece(callee) => jumped(callee as usize),
+            Goes::Inside => inside(addr) | returned,
+            Goes::Outside => convention.entry,
+            _ => all,
         },
         Flow::Return { how: How::Plain } => returned,
         // What it leaves as it is, those who call it so see from its code.
@@ -379,7 +475,8 @@ pub(super) fn find(
         _ => all,
     };
     let end = next(survey, piece).map_or(all, jumped);
-    solve(piece, steps, is_data, (all, end), leaving, &led_to, live);
+    let ways = (|index: usize, _: u64| goes[index], leaving);
+    solve(steps, is_data, (all, end), ways, &led_to, live);
     // What handles an exception may come from anywhere, and use what functions keep.
     let pads = &survey.symbols.landing_pads;
     let pad = pads.partition_point(|&pad| pad < piece.start);
