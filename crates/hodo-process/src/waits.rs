@@ -41,8 +41,8 @@ enum Timeout {
 fn timeout(call: i64, arguments: &[u64]) -> Option<Timeout> {
     let argument = |index: usize| arguments.get(index).copied();
     match call {
-        // Any negative number is for ever.
-        EPOLL_WAIT | libc::SYS_epoll_pwait => argument(3)
+        // Any negative number is for ever. Not every machine has two such calls.
+        _ if call == EPOLL_WAIT || call == libc::SYS_epoll_pwait => argument(3)
             .filter(|&time| time as i32 >= 0)
             .map(|time| Timeout::Milliseconds(3, time & u64::from(u32::MAX))),
         libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => argument(3)

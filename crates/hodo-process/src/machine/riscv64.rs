@@ -307,7 +307,7 @@ impl Regs {
 
     /// Changes an argument of the system call that the thread is about to make: the third or the fourth, from 0.
     pub fn set_argument(&mut self, index: usize, value: u64) {
-        self.set(A0 + index, value);
+        self.set(A0 + index as u8, value);
     }
 
     /// What a system call has returned.

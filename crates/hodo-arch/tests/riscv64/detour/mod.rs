@@ -326,6 +326,7 @@ pub fn detour(place: &Place<'_>, at: u64, probes: &[Probe<'_>]) -> (Vec<u8>, Det
         tails: 0,
         tail: 0,
         syscalls: None,
+        stack: None,
     };
     let mut bytes = Vec::new();
     let mut code = Code::new(&mut bytes, at);
