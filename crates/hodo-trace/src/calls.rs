@@ -4,6 +4,19 @@ use std::sync::Arc;
 
 use crate::records::{Record, RecordKind};
 
+/// How a function that was jumped to from another one is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TailCalls {
+    /// As a call: inside of the function that jumped.
+    #[default]
+    Nested,
+    /// As the processor sees it: in place of the function that jumped.
+    Flat,
+}
+
+/// Functions that jumped from one to the next are nested at most so deep. The next one takes the place of the last.
+const MOST_JUMPS: u16 = 16;
+
 /// An open call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
@@ -15,11 +28,29 @@ pub struct Frame {
     pub start: u64,
     /// Bits of the stack pointer at its entry.
     pub sp: u16,
+    /// Open functions that jumped to the next one and then to this one. Their frame on the stack is the same.
+    pub jumps: u16,
+    /// It was jumped to, not called.
+    pub jumped: bool,
     /// It was entered in the parent, before the fork that made this task.
     pub inherited: bool,
 }
 
 impl Frame {
+    /// A frame of a function that was called.
+    #[must_use]
+    pub fn called(id: u32, sp: u16, start: u64) -> Self {
+        Self {
+            id,
+            origin: id,
+            start,
+            sp,
+            jumps: 0,
+            jumped: false,
+            inherited: false,
+        }
+    }
+
     /// The same frame in a process that was copied at `now`.
     #[must_use]
     pub fn inherited(&self, now: u64) -> Self {
@@ -31,15 +62,28 @@ impl Frame {
     }
 }
 
+/// How a function was entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entered {
+    /// It was called.
+    Called,
+    /// It was jumped to from another function.
+    Jumped,
+    /// It was open already when the part of the time began that is shown.
+    Before,
+}
+
 /// How a frame was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// It returned.
     Returned,
-    /// It called another function by a jump, which took over its frame.
+    /// It jumped to another function, which took over its frame.
     Tail,
     /// It was skipped: a frame below it returned first (longjmp, an exception, a thread's end in between).
     Unwound,
+    /// It was still open when the part of the time ended that is shown.
+    Later,
 }
 
 /// Something that happened in a task. `depth` counts from 0.
@@ -53,6 +97,8 @@ pub enum Step {
         id: u32,
         /// When.
         time: u64,
+        /// How.
+        entered: Entered,
     },
     /// A function was left.
     Leave {
@@ -101,13 +147,25 @@ impl Step {
 pub struct Calls {
     entry_only: Arc<[bool]>,
     frames: Vec<Frame>,
+    tail_calls: TailCalls,
 }
 
 impl Calls {
     /// `entry_only`: by function id, whether exits are not recorded.
     #[must_use]
     pub fn new(entry_only: Arc<[bool]>, frames: Vec<Frame>) -> Self {
-        Self { entry_only, frames }
+        Self {
+            entry_only,
+            frames,
+            tail_calls: TailCalls::default(),
+        }
+    }
+
+    /// Shows tail calls in this way.
+    #[must_use]
+    pub fn with_tail_calls(mut self, tail_calls: TailCalls) -> Self {
+        self.tail_calls = tail_calls;
+        self
     }
 
     /// The open frames, outermost first.
@@ -122,20 +180,13 @@ impl Calls {
         let Record { time, id, sp, kind } = record;
         match kind {
             RecordKind::Entry if self.entry_only.get(id as usize) == Some(&false) => {
-                let depth = self.frames.len();
-                self.frames.push(Frame {
-                    id,
-                    origin: id,
-                    start: time,
-                    sp,
-                    inherited: false,
-                });
-                step(Step::Enter { depth, id, time });
+                self.enter(record, &mut step);
             }
             RecordKind::Exit
                 if let Some(top) = self.frames.last()
                     && top.origin == id
-                    && top.sp == sp =>
+                    && top.sp == sp
+                    && top.jumps == 0 =>
             {
                 // Not a copy of the frame: a processor waits where what was just written in parts is read as a whole.
                 let frame = Frame {
@@ -143,6 +194,8 @@ impl Calls {
                     origin: id,
                     start: top.start,
                     sp,
+                    jumps: 0,
+                    jumped: top.jumped,
                     inherited: top.inherited,
                 };
                 self.frames.pop();
@@ -157,64 +210,113 @@ impl Calls {
         }
     }
 
-    /// What is neither an entry nor the exit of the last entered.
+    #[inline]
+    fn enter(&mut self, record: Record, step: &mut impl FnMut(Step)) {
+        let Record { time, id, sp, .. } = record;
+        let depth = self.frames.len();
+        self.frames.push(Frame {
+            id,
+            origin: id,
+            start: time,
+            sp,
+            jumps: 0,
+            jumped: false,
+            inherited: false,
+        });
+        step(Step::Enter {
+            depth,
+            id,
+            time,
+            entered: Entered::Called,
+        });
+    }
+
+    /// What is neither a usual entry nor the exit of the last entered.
     #[cold]
-    fn feed_rare(&mut self, record: Record, step: &mut dyn FnMut(Step)) {
+    fn feed_rare(&mut self, record: Record, mut step: &mut dyn FnMut(Step)) {
         let Record { time, id, sp, kind } = record;
         match kind {
-            RecordKind::Entry | RecordKind::Tail => {
-                let mut origin = id;
-                if kind == RecordKind::Tail
-                    && let Some(&frame) = self.frames.last()
-                    && frame.sp == sp
-                {
-                    origin = frame.origin;
-                    self.frames.pop();
-                    step(Step::Leave {
-                        depth: self.frames.len(),
-                        frame,
-                        time,
-                        left: Left::Tail,
-                    });
-                }
-                let depth = self.frames.len();
-                if self.entry_only.get(id as usize).copied().unwrap_or(true) && origin == id {
-                    step(Step::Instant { depth, id, time });
-                    return;
-                }
-                self.frames.push(Frame {
-                    id,
-                    origin,
-                    start: time,
-                    sp,
-                    inherited: false,
-                });
-                step(Step::Enter { depth, id, time });
-            }
+            RecordKind::Entry => self.rare_entry(record, &mut step),
+            RecordKind::Tail => self.tail(record, step),
             RecordKind::Exit => {
                 let closes = |frame: &Frame| frame.origin == id && frame.sp == sp;
                 let Some(at) = self.frames.iter().rposition(closes) else {
                     return;
                 };
-                while self.frames.len() > at {
-                    let depth = self.frames.len() - 1;
-                    let frame = self.frames[depth];
-                    self.frames.truncate(depth);
-                    let left = if depth == at {
+                // The functions that jumped to the one that returned return with it.
+                let first = at - usize::from(self.frames[at].jumps).min(at);
+                while let Some(depth) = self.frames.len().checked_sub(1)
+                    && depth >= first
+                {
+                    let left = if depth <= at {
                         Left::Returned
                     } else {
                         Left::Unwound
                     };
-                    step(Step::Leave {
-                        depth,
-                        frame,
-                        time,
-                        left,
-                    });
+                    self.leave(time, left, step);
                 }
             }
             RecordKind::Lost(count) => step(Step::Lost { count, time }),
         }
+    }
+
+    /// An entry that took over no frame; its exit is perhaps not recorded.
+    fn rare_entry(&mut self, record: Record, step: &mut impl FnMut(Step)) {
+        let Record { time, id, .. } = record;
+        if self.entry_only.get(id as usize) == Some(&false) {
+            self.enter(record, step);
+        } else {
+            let depth = self.frames.len();
+            step(Step::Instant { depth, id, time });
+        }
+    }
+
+    /// Leaves the innermost frame.
+    fn leave(&mut self, time: u64, left: Left, step: &mut dyn FnMut(Step)) {
+        if let Some(frame) = self.frames.pop() {
+            let depth = self.frames.len();
+            step(Step::Leave {
+                depth,
+                frame,
+                time,
+                left,
+            });
+        }
+    }
+
+    /// A function was jumped to.
+    fn tail(&mut self, record: Record, mut step: &mut dyn FnMut(Step)) {
+        let Record { time, id, sp, .. } = record;
+        let Some(&top) = self.frames.last().filter(|top| top.sp == sp) else {
+            self.rare_entry(record, &mut step);
+            return;
+        };
+        let first = self.frames.len() - 1 - usize::from(top.jumps).min(self.frames.len() - 1);
+        let chain = &self.frames[first..];
+        // In a loop of jumps, a function that comes again takes the place that it had: so no loop nests without end.
+        let again = chain.iter().position(|frame| frame.id == id);
+        let keep = match self.tail_calls {
+            TailCalls::Flat => 0,
+            TailCalls::Nested => again.unwrap_or(chain.len()).min(usize::from(MOST_JUMPS)),
+        };
+        while self.frames.len() > first + keep {
+            self.leave(time, Left::Tail, step);
+        }
+        let depth = self.frames.len();
+        self.frames.push(Frame {
+            id,
+            start: time,
+            jumps: keep as u16,
+            jumped: true,
+            inherited: false,
+            ..top
+        });
+        step(Step::Enter {
+            depth,
+            id,
+            time,
+            entered: Entered::Jumped,
+        });
     }
 }
 
@@ -253,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_call_takes_the_frame_over() {
+    fn a_tail_call_is_inside_of_the_function_that_jumped() {
         // 1 calls 2, 2 jumps to 3, 3 to 4, 4 returns to 1: the exit is that of 2.
         let (out, open) = run(&[
             (E, 1, 9),
@@ -268,11 +370,11 @@ mod tests {
             [
                 "0>1",
                 "1>2",
-                "1<2Tail",
-                "1>3",
-                "1<3Tail",
-                "1>4",
-                "1<4Returned",
+                "2>3",
+                "3>4",
+                "3<4Returned",
+                "2<3Returned",
+                "1<2Returned",
                 "0<1Returned"
             ]
         );
@@ -286,10 +388,18 @@ mod tests {
     }
 
     #[test]
-    fn a_million_tail_calls_stay_one_frame() {
+    fn a_million_tail_calls_nest_no_deeper_than_their_functions() {
         let mut records = vec![(E, 1, 9)];
         records.extend((0..1_000_000).map(|i| (T, 2 + i % 2, 9)));
-        assert_eq!(run(&records).1, 1);
+        assert_eq!(run(&records).1, 3);
+        records.push((X, 1, 9));
+        let (out, open) = run(&records);
+        assert_eq!(open, 0);
+        assert_eq!(out[..6], ["0>1", "1>2", "2>3", "2<3Tail", "1<2Tail", "1>2"]);
+        assert_eq!(
+            out[out.len() - 3..],
+            ["2<3Returned", "1<2Returned", "0<1Returned"]
+        );
     }
 
     #[test]

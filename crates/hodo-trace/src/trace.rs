@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use crate::calls::{Calls, Frame};
+use crate::calls::{Calls, Frame, TailCalls};
 use crate::error::TraceError;
 use crate::format::{self, chunk_header, file_header, record};
 use crate::meta::{Change, Info, Line, Map, Probe, Remark, Signal};
@@ -23,6 +23,8 @@ pub struct Trace {
     unread: OnceLock<String>,
     /// By function id: exits are not recorded.
     entry_only: Arc<[bool]>,
+    /// How tail calls are shown.
+    tail_calls: TailCalls,
     /// What was recorded, and how.
     pub info: Info,
     /// The files.
@@ -85,6 +87,7 @@ impl Trace {
             control_size: 0,
             unread: OnceLock::new(),
             entry_only: Arc::default(),
+            tail_calls: TailCalls::default(),
             info,
             modules: Vec::new(),
             functions: vec![None],
@@ -378,6 +381,11 @@ impl Trace {
         )
     }
 
+    /// Shows tail calls in this way.
+    pub fn set_tail_calls(&mut self, tail_calls: TailCalls) {
+        self.tail_calls = tail_calls;
+    }
+
     /// What could not be read of the records that were asked for so far: views tell it at their end.
     #[must_use]
     pub fn unread(&self) -> Option<String> {
@@ -413,7 +421,7 @@ impl Trace {
     /// [`Trace::inherited`].
     #[must_use]
     pub fn calls(&self, frames: Vec<Frame>) -> Calls {
-        Calls::new(Arc::clone(&self.entry_only), frames)
+        Calls::new(Arc::clone(&self.entry_only), frames).with_tail_calls(self.tail_calls)
     }
 
     /// For each task (by index) that is the copy of another: the frames that were open when it was made.
@@ -502,6 +510,20 @@ impl Scale {
     #[must_use]
     pub fn duration(&self, counter: u64) -> u64 {
         (counter as f64 * self.ratio).round() as u64
+    }
+
+    /// The first value of the counter at which the trace's clock is not before these nanoseconds.
+    #[must_use]
+    pub fn counter(&self, ns: u64) -> u64 {
+        let (mut low, mut high) = (0, u64::MAX >> 1);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.nanoseconds(middle) < ns {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low
     }
 
     /// Nanoseconds of the trace's clock at a value of the counter.

@@ -1,6 +1,6 @@
 //! The calls made of records: random ones, and those of random programs whose calls are known.
 
-use hodo_trace::{Calls, Frame, Left, Record, RecordKind, Step};
+use hodo_trace::{Calls, Frame, Left, Record, RecordKind, Step, TailCalls};
 
 /// A small generator, so that every run tries the same.
 struct Random(u64);
@@ -19,7 +19,7 @@ const FUNCTIONS: u64 = 12;
 fn calls(frames: Vec<Frame>) -> Calls {
     // The last of the functions have no exits.
     let entry_only = (0..=FUNCTIONS).map(|id| id > FUNCTIONS - 3).collect();
-    Calls::new(entry_only, frames)
+    Calls::new(entry_only, frames).with_tail_calls(TailCalls::Flat)
 }
 
 /// Feeds records, and checks that the steps fit the frames and each other. Returns the steps.
@@ -32,15 +32,11 @@ fn feed(calls: &mut Calls, records: &[Record]) -> Vec<Step> {
             assert!(step.time() >= time, "time ran back");
             time = step.time();
             match step {
-                Step::Enter { depth, id, time } => {
+                Step::Enter {
+                    depth, id, time, ..
+                } => {
                     assert_eq!(depth, stack.len());
-                    stack.push(Frame {
-                        id,
-                        origin: id,
-                        start: time,
-                        sp: 0,
-                        inherited: false,
-                    });
+                    stack.push(Frame::called(id, 0, time));
                 }
                 Step::Leave { depth, frame, .. } => {
                     let open = stack.pop().expect("what is left was entered");
@@ -214,7 +210,9 @@ fn random_programs_are_understood() {
         let steps: Vec<String> = feed(&mut calls, &program.records)
             .iter()
             .map(|step| match *step {
-                Step::Enter { depth, id, time } => format!("{time} {depth} enter {id}"),
+                Step::Enter {
+                    depth, id, time, ..
+                } => format!("{time} {depth} enter {id}"),
                 Step::Instant { depth, id, time } => format!("{time} {depth} only {id}"),
                 Step::Leave {
                     depth,
@@ -236,13 +234,7 @@ fn random_programs_are_understood() {
 
 #[test]
 fn a_copied_process_goes_on_in_the_frames_of_its_parent() {
-    let frame = Frame {
-        id: 1,
-        origin: 1,
-        start: 5,
-        sp: 9,
-        inherited: false,
-    };
+    let frame = Frame::called(1, 9, 5);
     let mut calls = calls(vec![frame.inherited(40)]);
     let exit = Record {
         time: 50,

@@ -351,6 +351,14 @@ pub struct Reading {
         help_heading = "What is traced or shown"
     )]
     pub time_range: Option<hodo_view::Range>,
+    /// How functions that were jumped to from others are shown
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "nested",
+        help_heading = "Output"
+    )]
+    pub tail_calls: TailCallsArg,
     /// Where the files of the recorded machine are, if that is another one
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Output")]
     pub sysroot: Option<PathBuf>,
@@ -531,6 +539,16 @@ pub struct ReplayArgs {
     pub recorded: Recorded,
     #[command(flatten)]
     pub style: ReplayStyle,
+}
+
+/// How functions that were jumped to are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum TailCallsArg {
+    /// Inside of the function that jumped, as a call
+    #[default]
+    Nested,
+    /// In its place, as the processor sees it
+    Flat,
 }
 
 /// Text or JSON.

@@ -8,13 +8,13 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use hodo_view::{
     DumpFormat, DumpOptions, EventFormat, EventOptions, GraphOptions, InfoOptions, Match,
-    ReplayOptions, ReportFormat, ReportOptions, SourceOptions, Style,
+    ReplayOptions, ReportFormat, ReportOptions, SourceOptions, Style, TailCalls,
 };
 
 use crate::args::{
     DEFAULT_DATA, Data, DemangleArg, DumpArgs, DumpFormatArg, EventFormatArg, FormatArg, GraphArgs,
     InfoArgs, LiveArgs, MatchArg, ProbeArgs, Reading, Recorded, ReplayArgs, ReplayStyle,
-    ReportArgs,
+    ReportArgs, TailCallsArg,
 };
 use crate::output::{colors, with_output};
 use crate::run::Order;
@@ -55,6 +55,10 @@ fn source(reading: &Reading, order: &Order) -> SourceOptions {
         sysroot: reading.sysroot.clone(),
         tids: reading.tid.clone(),
         range: reading.time_range,
+        tail_calls: match reading.tail_calls {
+            TailCallsArg::Nested => TailCalls::Nested,
+            TailCallsArg::Flat => TailCalls::Flat,
+        },
         color: colors(common.screen.color),
     }
 }
