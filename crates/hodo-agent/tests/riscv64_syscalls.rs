@@ -145,6 +145,7 @@ impl Recorder {
             unsafe { (at as *mut u64).write(value) }
         };
         set(base + file_header::MAX_CHUNKS, CHUNKS);
+        set(base + file_header::ROOM_CHUNKS, CHUNKS);
         set(block + tcb::MAX_CHUNKS, CHUNKS);
         set(block + tcb::BASE, base);
         // SAFETY: there is room for all of it; this thread's word below its thread pointer is libc's, which does not use it.
