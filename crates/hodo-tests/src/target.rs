@@ -70,8 +70,15 @@ impl Target {
     /// The program's process: the child of `timeout`.
     pub fn pid(&self) -> i32 {
         let path = format!("/proc/{0}/task/{0}/children", self.child.id());
-        let text = fs::read_to_string(path).expect("timeout has a child");
-        text.trim().parse().expect("one child")
+        // The kernel's list may miss it while another is added.
+        for _ in 0..100 {
+            let text = fs::read_to_string(&path).expect("timeout has a child");
+            if let Ok(pid) = text.trim().parse() {
+                return pid;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("timeout has no child, or several");
     }
 
     /// What is mapped.
