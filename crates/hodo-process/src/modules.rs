@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,10 @@ use hodo_symbols::{Debug, DebugError, Frames, Unwinder};
 use hodo_trace::format::record;
 use memmap2::Mmap;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::cache;
 use crate::machine::{ELF_MACHINE, NAME};
 use crate::probes::{Probed, Probes};
 use crate::reach;
@@ -54,6 +56,8 @@ pub struct Image {
     pub path: PathBuf,
     /// Its contents.
     pub bytes: Mmap,
+    /// Which content that is, if the file system tells.
+    pub version: Option<Version>,
     /// Its loadable segments.
     pub segments: Vec<Segment>,
     /// Highest link-time address in memory.
@@ -131,6 +135,7 @@ impl Image {
         // bytes that are compared with the target's memory before they are used.
         let bytes =
             unsafe { Mmap::map(&file) }.with_context(|| format!("reading {}", path.display()))?;
+        let version = Version::of_file(&file).ok();
         if bytes.len() < 20 || bytes[..4] != *b"\x7fELF" {
             bail!("{} is not an ELF file", path.display());
         }
@@ -160,6 +165,7 @@ impl Image {
         Ok(Self {
             path,
             bytes,
+            version,
             segments,
             end,
             debug: OnceCell::new(),
@@ -301,24 +307,29 @@ impl Image {
 }
 
 /// One content of a file: numbers of files are used again, and files are written again, several times in a second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Version {
     file: (u64, u64),
     size: u64,
     modified: (i64, i64),
-    changed: (i64, i64),
+    pub(crate) changed: (i64, i64),
+}
+
+impl From<&Metadata> for Version {
+    fn from(meta: &Metadata) -> Self {
+        Self {
+            file: (meta.dev(), meta.ino()),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
 }
 
 impl Version {
     /// That of the file as it is now.
     pub fn of(path: &Path) -> std::io::Result<Self> {
-        let meta = std::fs::metadata(path)?;
-        Ok(Self {
-            file: (meta.dev(), meta.ino()),
-            size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        })
+        std::fs::metadata(path).map(|meta| Self::from(&meta))
     }
 }
 
@@ -369,8 +380,7 @@ impl Modules {
             keep: self.probes.looked_at(&image),
             ..hodo_plan::PlanOptions::default()
         };
-        let plan = hodo_plan::plan(path, &image.bytes, &options)
-            .with_context(|| format!("planning {}", path.display()))?;
+        let plan = cache::plan(&image, &options)?;
         let module = self.number(image, plan, selection, main, session)?;
         let module = Rc::new(module);
         self.known.insert(key, Rc::clone(&module));
