@@ -66,6 +66,7 @@ pub use launch::execute;
 pub use limits::has_small_stack;
 pub use options::{Clock, Exit, Match, RecordOptions, SyscallOptions};
 pub use place::Place;
+pub use session::moment;
 
 /// Chunks that are given their place on the disk ahead of the program: at first, and at most.
 const AHEAD: (u64, u64) = (4, 1024);

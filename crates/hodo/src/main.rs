@@ -7,6 +7,7 @@ mod args;
 mod events;
 mod interrupt;
 mod keys;
+mod live;
 mod looking;
 mod output;
 mod plan;
