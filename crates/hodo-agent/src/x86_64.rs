@@ -5,7 +5,7 @@
 
 use hodo_trace::format::{
     BUCKET_ROOM, BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE,
-    RECORD_SIZE, SHADOW_DISTANCE, chunk_header, file_header, record, tcb,
+    RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, chunk_header, file_header, record, tcb,
 };
 
 use crate::constants::{PIECES, SHADOW_STEP, SPARE};
@@ -14,9 +14,9 @@ slow_paths!(
     [r#"
     .pushsection .rodata.hodo_agent, "a", @progbits
     .p2align 6
-    .globl hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow
+    .globl hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow, hodo_agent_window
     .globl hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails
-    .hidden hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow
+    .hidden hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow, hodo_agent_window
     .hidden hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails
 hodo_agent_start:
 
@@ -37,6 +37,8 @@ hodo_agent_epoch:
     # above the limit and opens a chunk of its own.
     .p2align 4
 hodo_agent_chunk:
+    # A reader that misses the chunks before this one does not know the window.
+    mov qword ptr gs:[{WINDOW}], 0
     push rax
     push rdx
     push rbx
@@ -224,6 +226,70 @@ hodo_agent_shadow:
     pop rax
     ret
 
+    # The stack pointer is not in the window of stack addresses: gets another one around it, with a record of it. Where no window
+    # has a shadow, the record is of the address alone, and there is no window. Keeps all registers but rdx, and the carry.
+    # The window is a mark of this call until the record is written: if a signal handler has got one of its own meanwhile, or a
+    # chunk began, the mark is gone, and the record comes again.
+    .p2align 4
+hodo_agent_window:
+    sbb edx, edx                  # the carry
+    push rdx
+    push rax
+    push rbx
+    push rcx
+    push rsi
+1:  lea rsi, [rsp + 32 + 40]
+    mov rbx, rsi
+    bts rbx, 63
+    mov gs:[{WINDOW}], rbx
+    mov rcx, gs:[{SHADOW_LO}]
+    mov rdx, gs:[{SHADOW_LEN}]
+    mov rax, rsi
+    sub rax, rcx
+    cmp rax, rdx
+    jae 3f
+    sub rdx, {WINDOW_SIZE}
+    jb 3f
+    sub rax, {WINDOW_SIZE} / 2
+    jae 2f
+    xor eax, eax
+2:  cmp rax, rdx
+    cmova rax, rdx
+    add rcx, rax
+    mov eax, {WINDOW_INFO}
+    jmp 4f
+3:  mov rcx, rsi
+    mov eax, {STACK_INFO}
+4:  and rcx, -{WINDOW_UNIT}
+    mov rdx, rcx
+    shr rdx, {WINDOW_SHIFT}
+    mov rsi, rdx
+    shr rsi, 32
+    shl esi, {SP_SHIFT}
+    or esi, eax
+    shl rsi, 32
+    mov edx, edx
+    or rdx, rsi
+    mov rsi, rcx
+    mov ecx, {RECORD_SIZE}
+    xadd gs:[{CURSOR}], rcx
+    cmp rcx, gs:[{LIMIT}]
+    jb 5f
+    call hodo_agent_chunk
+5:  mov [rcx], rdx
+    cmp eax, {WINDOW_INFO}
+    jne 6f
+    mov rax, rbx
+    cmpxchg gs:[{WINDOW}], rsi
+    jne 1b
+6:  pop rsi
+    pop rcx
+    pop rbx
+    pop rax
+    pop rdx
+    add edx, edx
+    ret
+
     # The frame at exit is not that at entry. In: S is the frame at exit, rax = what its shadow has, ecx = function id,
     # rdx = minus the shadow's distance. Out: rax = the return address. Clobbers rcx. The shadow of an open frame has its
     # top bit set; the innermost such frame is the one that returns here.
@@ -361,6 +427,13 @@ hodo_agent_end:
     .popsection
     "#],
     SHADOW_DISTANCE = const SHADOW_DISTANCE,
+    WINDOW = const tcb::WINDOW,
+    WINDOW_SIZE = const WINDOW_SIZE,
+    WINDOW_SHIFT = const record::WINDOW_SHIFT,
+    WINDOW_UNIT = const 1u32 << record::WINDOW_SHIFT,
+    WINDOW_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_WINDOW,
+    STACK_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_STACK,
+    SP_SHIFT = const record::SP_SHIFT,
     SP_UP = const record::SP_SHIFT - 4,
     SP_FIELD = const ((1u32 << record::SP_BITS) - 1) << record::SP_SHIFT,
 );
@@ -370,6 +443,7 @@ unsafe extern "C" {
     static hodo_agent_epoch: u8;
     static hodo_agent_chunk: u8;
     static hodo_agent_shadow: u8;
+    static hodo_agent_window: u8;
     static hodo_agent_record: u8;
     static hodo_agent_record_untimed: u8;
     static hodo_agent_frame: u8;
@@ -389,6 +463,8 @@ pub struct Runtime {
     pub chunk: usize,
     /// Out: carry if the stack cannot have a shadow. Keeps all else.
     pub shadow: usize,
+    /// Keeps all but `rdx`, and the carry.
+    pub window: usize,
     /// In: `ecx` = upper half of the record. Clobbers `rax`, `rcx`, `rdx`.
     pub record: usize,
     /// The same without the time.
@@ -422,6 +498,7 @@ pub fn runtime() -> Runtime {
         epoch: offset(&raw const hodo_agent_epoch),
         chunk: offset(&raw const hodo_agent_chunk),
         shadow: offset(&raw const hodo_agent_shadow),
+        window: offset(&raw const hodo_agent_window),
         record: offset(&raw const hodo_agent_record),
         record_untimed: offset(&raw const hodo_agent_record_untimed),
         frame: offset(&raw const hodo_agent_frame),

@@ -4,6 +4,71 @@ use std::sync::Arc;
 
 use crate::records::{Record, RecordKind};
 
+/// What a function's records are, and what they say of the frames that are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traits(u8);
+
+impl Traits {
+    /// Entry and exit are recorded.
+    pub const PLAIN: Self = Self(0);
+    /// Exits are not recorded.
+    pub const ENTRY_ONLY: Self = Self(1);
+    /// It leaves frames above it without their exits, as `longjmp` does.
+    pub const UNWINDS: Self = Self(2);
+    /// It is called where an exception has arrived.
+    pub const LANDS: Self = Self(4);
+
+    /// What is known of a function by its name.
+    #[must_use]
+    pub fn of(name: &str, entry_only: bool) -> Self {
+        let bare = name.trim_start_matches('_');
+        let mut bits = u8::from(entry_only);
+        let unwinds = match bare {
+            "longjmp"
+            | "siglongjmp"
+            | "longjmp_chk"
+            | "libc_longjmp"
+            | "libc_siglongjmp"
+            | "cxa_throw"
+            | "cxa_rethrow"
+            | "Unwind_Resume"
+            | "Unwind_RaiseException"
+            | "Unwind_Resume_or_Rethrow"
+            | "Unwind_ForcedUnwind"
+            | "pthread_exit" => true,
+            // std::rethrow_exception, and std::__throw_length_error and its like.
+            _ => {
+                bare.starts_with("ZSt17rethrow_exception")
+                    || bare.starts_with("ZSt") && bare.contains("__throw_")
+                    || bare.ends_with("rust_start_panic")
+            }
+        };
+        let lands = matches!(bare, "cxa_begin_catch" | "cxa_get_exception_ptr");
+        bits |= if unwinds { Self::UNWINDS.0 } else { 0 };
+        bits |= if lands { Self::LANDS.0 } else { 0 };
+        Self(bits)
+    }
+
+    /// Whether all of these are among them.
+    #[must_use]
+    pub fn has(self, traits: Self) -> bool {
+        self.0 & traits.0 == traits.0
+    }
+}
+
+/// How a function that was jumped to from another one is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TailCalls {
+    /// As a call: inside of the function that jumped.
+    #[default]
+    Nested,
+    /// As the processor sees it: in place of the function that jumped.
+    Flat,
+}
+
+/// Functions that jumped from one to the next are nested at most so deep. The next one takes the place of the last.
+const MOST_JUMPS: u16 = 16;
+
 /// An open call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
@@ -15,11 +80,32 @@ pub struct Frame {
     pub start: u64,
     /// Bits of the stack pointer at its entry.
     pub sp: u16,
+    /// Open functions that jumped to the next one and then to this one. Their frame on the stack is the same.
+    pub jumps: u16,
+    /// It was jumped to, not called.
+    pub jumped: bool,
     /// It was entered in the parent, before the fork that made this task.
     pub inherited: bool,
+    /// The stack pointer at its entry, down to a multiple of 16; 0: not known.
+    pub stack: u64,
 }
 
 impl Frame {
+    /// A frame of a function that was called.
+    #[must_use]
+    pub fn called(id: u32, sp: u16, start: u64) -> Self {
+        Self {
+            id,
+            origin: id,
+            start,
+            sp,
+            jumps: 0,
+            jumped: false,
+            inherited: false,
+            stack: 0,
+        }
+    }
+
     /// The same frame in a process that was copied at `now`.
     #[must_use]
     pub fn inherited(&self, now: u64) -> Self {
@@ -31,15 +117,28 @@ impl Frame {
     }
 }
 
+/// How a function was entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entered {
+    /// It was called.
+    Called,
+    /// It was jumped to from another function.
+    Jumped,
+    /// It was open already when the part of the time began that is shown.
+    Before,
+}
+
 /// How a frame was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// It returned.
     Returned,
-    /// It called another function by a jump, which took over its frame.
+    /// It jumped to another function, which took over its frame.
     Tail,
-    /// It was skipped: a frame below it returned first (longjmp, an exception, a thread's end in between).
+    /// It was skipped: longjmp, an exception, or a thread's end led to a frame below it.
     Unwound,
+    /// It was still open when the part of the time ended that is shown.
+    Later,
 }
 
 /// Something that happened in a task. `depth` counts from 0.
@@ -53,6 +152,8 @@ pub enum Step {
         id: u32,
         /// When.
         time: u64,
+        /// How.
+        entered: Entered,
     },
     /// A function was left.
     Leave {
@@ -99,15 +200,42 @@ impl Step {
 /// The open frames of a task while its records are read.
 #[derive(Debug, Clone)]
 pub struct Calls {
-    entry_only: Arc<[bool]>,
+    traits: Arc<[Traits]>,
     frames: Vec<Frame>,
+    tail_calls: TailCalls,
+    /// Some function that leaves frames has been entered, and what it left is perhaps not closed yet.
+    unwinding: bool,
+    /// The last such function has no exit, and this many frames were open then.
+    since: Option<usize>,
 }
 
+/// Without an open frame that is known to be on the same stack, frames are closed only if they are so near, in bytes.
+const NEAR: u64 = 8 << 20;
+
+/// What unwinds calls others at most so far below its own frame, in bytes. An entry farther below it is elsewhere: it has ended there.
+const OWN_CALLS: u64 = 16 << 10;
+
+/// Among the innermost frames, so many are looked at for a function that unwinds.
+const LOOKED_AT: usize = 64;
+
 impl Calls {
-    /// `entry_only`: by function id, whether exits are not recorded.
+    /// `traits`: by function id.
     #[must_use]
-    pub fn new(entry_only: Arc<[bool]>, frames: Vec<Frame>) -> Self {
-        Self { entry_only, frames }
+    pub fn new(traits: Arc<[Traits]>, frames: Vec<Frame>) -> Self {
+        Self {
+            traits,
+            frames,
+            tail_calls: TailCalls::default(),
+            unwinding: false,
+            since: None,
+        }
+    }
+
+    /// Shows tail calls in this way.
+    #[must_use]
+    pub fn with_tail_calls(mut self, tail_calls: TailCalls) -> Self {
+        self.tail_calls = tail_calls;
+        self
     }
 
     /// The open frames, outermost first.
@@ -119,23 +247,20 @@ impl Calls {
     /// Takes the next record, and tells what it means.
     #[inline]
     pub fn feed(&mut self, record: Record, mut step: impl FnMut(Step)) {
-        let Record { time, id, sp, kind } = record;
+        let Record {
+            time, id, sp, kind, ..
+        } = record;
         match kind {
-            RecordKind::Entry if self.entry_only.get(id as usize) == Some(&false) => {
-                let depth = self.frames.len();
-                self.frames.push(Frame {
-                    id,
-                    origin: id,
-                    start: time,
-                    sp,
-                    inherited: false,
-                });
-                step(Step::Enter { depth, id, time });
+            RecordKind::Entry
+                if !self.unwinding && self.traits.get(id as usize) == Some(&Traits::PLAIN) =>
+            {
+                self.enter(record, &mut step);
             }
             RecordKind::Exit
                 if let Some(top) = self.frames.last()
                     && top.origin == id
-                    && top.sp == sp =>
+                    && top.sp == sp
+                    && top.jumps == 0 =>
             {
                 // Not a copy of the frame: a processor waits where what was just written in parts is read as a whole.
                 let frame = Frame {
@@ -143,7 +268,10 @@ impl Calls {
                     origin: id,
                     start: top.start,
                     sp,
+                    jumps: 0,
+                    jumped: top.jumped,
                     inherited: top.inherited,
+                    stack: top.stack,
                 };
                 self.frames.pop();
                 step(Step::Leave {
@@ -157,64 +285,186 @@ impl Calls {
         }
     }
 
-    /// What is neither an entry nor the exit of the last entered.
+    #[inline]
+    fn enter(&mut self, record: Record, step: &mut impl FnMut(Step)) {
+        let Record {
+            time,
+            id,
+            sp,
+            stack,
+            ..
+        } = record;
+        let depth = self.frames.len();
+        self.frames.push(Frame {
+            id,
+            origin: id,
+            start: time,
+            sp,
+            jumps: 0,
+            jumped: false,
+            inherited: false,
+            stack,
+        });
+        step(Step::Enter {
+            depth,
+            id,
+            time,
+            entered: Entered::Called,
+        });
+    }
+
+    /// What is neither a usual entry nor the exit of the last entered.
     #[cold]
-    fn feed_rare(&mut self, record: Record, step: &mut dyn FnMut(Step)) {
-        let Record { time, id, sp, kind } = record;
+    fn feed_rare(&mut self, record: Record, mut step: &mut dyn FnMut(Step)) {
+        let Record {
+            time, id, sp, kind, ..
+        } = record;
+        let traits = self.traits.get(id as usize).copied();
+        let traits = traits.unwrap_or(Traits::ENTRY_ONLY);
         match kind {
-            RecordKind::Entry | RecordKind::Tail => {
-                let mut origin = id;
-                if kind == RecordKind::Tail
-                    && let Some(&frame) = self.frames.last()
-                    && frame.sp == sp
-                {
-                    origin = frame.origin;
-                    self.frames.pop();
-                    step(Step::Leave {
-                        depth: self.frames.len(),
-                        frame,
-                        time,
-                        left: Left::Tail,
-                    });
+            RecordKind::Entry => {
+                if (self.unwinding || traits.has(Traits::LANDS)) && record.stack != 0 {
+                    self.land(record.stack, time, traits.has(Traits::LANDS), step);
+                } else if !traits.has(Traits::ENTRY_ONLY) {
+                    // Perhaps this is where it ends, and what comes later would be taken for it.
+                    (self.unwinding, self.since) = (false, None);
                 }
-                let depth = self.frames.len();
-                if self.entry_only.get(id as usize).copied().unwrap_or(true) && origin == id {
+                self.unwinding |= traits.has(Traits::UNWINDS);
+                if traits.has(Traits::ENTRY_ONLY) {
+                    let depth = self.frames.len();
+                    if traits.has(Traits::UNWINDS) {
+                        self.since = Some(depth);
+                    }
                     step(Step::Instant { depth, id, time });
-                    return;
+                } else {
+                    self.enter(record, &mut step);
                 }
-                self.frames.push(Frame {
-                    id,
-                    origin,
-                    start: time,
-                    sp,
-                    inherited: false,
-                });
-                step(Step::Enter { depth, id, time });
             }
+            RecordKind::Tail => self.tail(record, traits, step),
             RecordKind::Exit => {
                 let closes = |frame: &Frame| frame.origin == id && frame.sp == sp;
                 let Some(at) = self.frames.iter().rposition(closes) else {
                     return;
                 };
-                while self.frames.len() > at {
-                    let depth = self.frames.len() - 1;
-                    let frame = self.frames[depth];
-                    self.frames.truncate(depth);
-                    let left = if depth == at {
+                // The functions that jumped to the one that returned return with it.
+                let first = at - usize::from(self.frames[at].jumps).min(at);
+                while let Some(depth) = self.frames.len().checked_sub(1)
+                    && depth >= first
+                {
+                    let left = if depth <= at {
                         Left::Returned
                     } else {
                         Left::Unwound
                     };
-                    step(Step::Leave {
-                        depth,
-                        frame,
-                        time,
-                        left,
-                    });
+                    self.leave(time, left, step);
                 }
             }
             RecordKind::Lost(count) => step(Step::Lost { count, time }),
         }
+    }
+
+    /// Leaves the innermost frame.
+    fn leave(&mut self, time: u64, left: Left, step: &mut dyn FnMut(Step)) {
+        if let Some(frame) = self.frames.pop() {
+            let depth = self.frames.len();
+            step(Step::Leave {
+                depth,
+                frame,
+                time,
+                left,
+            });
+        }
+    }
+
+    /// A function was jumped to.
+    fn tail(&mut self, record: Record, traits: Traits, mut step: &mut dyn FnMut(Step)) {
+        let Record { time, id, sp, .. } = record;
+        let Some(&top) = self.frames.last().filter(|top| top.sp == sp) else {
+            if traits.has(Traits::ENTRY_ONLY) {
+                let depth = self.frames.len();
+                step(Step::Instant { depth, id, time });
+            } else {
+                self.enter(record, &mut step);
+            }
+            return;
+        };
+        let first = self.frames.len() - 1 - usize::from(top.jumps).min(self.frames.len() - 1);
+        let chain = &self.frames[first..];
+        // In a loop of jumps, a function that comes again takes the place that it had: so no loop nests without end.
+        let again = chain.iter().position(|frame| frame.id == id);
+        let keep = match self.tail_calls {
+            TailCalls::Flat => 0,
+            TailCalls::Nested => again.unwrap_or(chain.len()).min(usize::from(MOST_JUMPS)),
+        };
+        while self.frames.len() > first + keep {
+            self.leave(time, Left::Tail, step);
+        }
+        let depth = self.frames.len();
+        self.frames.push(Frame {
+            id,
+            start: time,
+            jumps: keep as u16,
+            jumped: true,
+            inherited: false,
+            ..top
+        });
+        step(Step::Enter {
+            depth,
+            id,
+            time,
+            entered: Entered::Jumped,
+        });
+    }
+
+    /// A function was entered at a stack address after others were left by an unwinding: closes those whose frames are at or
+    /// below that address, for their part of the stack is in use again.
+    ///
+    /// It never goes past a change of stacks: a frame that is lower than one that it called is on another stack, and lives. Nor past
+    /// a frame whose address is not known: it may have been called after those below it were left in a way that nobody saw.
+    ///
+    /// Unless this is `sure` to be where an unwinding ends, what began it must be among them: else a signal handler has come meanwhile,
+    /// perhaps on a stack that is a part of some frame. Only one that comes between a jump and the next call is taken for the landing then.
+    #[cold]
+    fn land(&mut self, stack: u64, time: u64, sure: bool, step: &mut dyn FnMut(Step)) {
+        let mut dead = self.frames.len();
+        let mut above = 0;
+        let mut survivor = false;
+        for (at, frame) in self.frames.iter().enumerate().rev() {
+            if frame.stack == 0 || frame.stack > stack || frame.stack < above {
+                survivor = true;
+                break;
+            }
+            above = frame.stack;
+            dead = at;
+        }
+        let began = self
+            .leaver()
+            .max(self.since.and_then(|open| open.checked_sub(1)));
+        let is_landing = sure || began.is_some_and(|began| dead <= began);
+        if is_landing && (survivor || stack.saturating_sub(above) <= NEAR) {
+            while self.frames.len() > dead {
+                self.leave(time, Left::Unwound, step);
+            }
+        }
+        // What unwinds calls others meanwhile, too.
+        let by = began.and_then(|began| self.frames.get(began));
+        let is_near =
+            by.is_some_and(|by| by.stack > 0 && by.stack.saturating_sub(stack) <= OWN_CALLS);
+        self.since = self.since.filter(|_| is_near);
+        self.unwinding = is_near;
+    }
+
+    /// The place of the innermost open function that leaves frames.
+    fn leaver(&self) -> Option<usize> {
+        let frames = self.frames.iter().enumerate().rev().take(LOOKED_AT);
+        let unwinds = |frame: &Frame| {
+            let traits = self.traits.get(frame.id as usize);
+            traits.is_some_and(|traits| traits.has(Traits::UNWINDS))
+        };
+        frames
+            .filter(|(_, frame)| unwinds(frame))
+            .map(|(at, _)| at)
+            .next()
     }
 }
 
@@ -223,10 +473,18 @@ mod tests {
     use super::*;
 
     fn run(records: &[(RecordKind, u32, u16)]) -> (Vec<String>, usize) {
-        let mut calls = Calls::new([false, false, false, false, false, true].into(), Vec::new());
+        let plain = Traits::PLAIN;
+        let traits = [plain, plain, plain, plain, plain, Traits::ENTRY_ONLY];
+        let mut calls = Calls::new(traits.into(), Vec::new());
         let mut out = Vec::new();
         for (time, &(kind, id, sp)) in (1..).zip(records) {
-            let record = Record { time, id, sp, kind };
+            let record = Record {
+                time,
+                id,
+                sp,
+                kind,
+                stack: 0,
+            };
             calls.feed(record, |step| {
                 out.push(match step {
                     Step::Enter { depth, id, .. } => format!("{depth}>{id}"),
@@ -253,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_call_takes_the_frame_over() {
+    fn a_tail_call_is_inside_of_the_function_that_jumped() {
         // 1 calls 2, 2 jumps to 3, 3 to 4, 4 returns to 1: the exit is that of 2.
         let (out, open) = run(&[
             (E, 1, 9),
@@ -268,11 +526,11 @@ mod tests {
             [
                 "0>1",
                 "1>2",
-                "1<2Tail",
-                "1>3",
-                "1<3Tail",
-                "1>4",
-                "1<4Returned",
+                "2>3",
+                "3>4",
+                "3<4Returned",
+                "2<3Returned",
+                "1<2Returned",
                 "0<1Returned"
             ]
         );
@@ -286,10 +544,18 @@ mod tests {
     }
 
     #[test]
-    fn a_million_tail_calls_stay_one_frame() {
+    fn a_million_tail_calls_nest_no_deeper_than_their_functions() {
         let mut records = vec![(E, 1, 9)];
         records.extend((0..1_000_000).map(|i| (T, 2 + i % 2, 9)));
-        assert_eq!(run(&records).1, 1);
+        assert_eq!(run(&records).1, 3);
+        records.push((X, 1, 9));
+        let (out, open) = run(&records);
+        assert_eq!(open, 0);
+        assert_eq!(out[..6], ["0>1", "1>2", "2>3", "2<3Tail", "1<2Tail", "1>2"]);
+        assert_eq!(
+            out[out.len() - 3..],
+            ["2<3Returned", "1<2Returned", "0<1Returned"]
+        );
     }
 
     #[test]

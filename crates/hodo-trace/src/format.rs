@@ -207,7 +207,10 @@ pub mod tcb {
     /// `[u64; MAX_DEPTH]`: the stack addresses of the open frames that count for `-D`.
     pub const FRAMES: u64 = 320;
     /// Largest `-D` that is applied while recording; readers apply any.
-    pub const MAX_DEPTH: u64 = (SHADOW_TOP - FRAMES) / 8;
+    pub const MAX_DEPTH: u64 = (WINDOW - FRAMES) / 8;
+    /// `u64`: where the window of stack addresses begins in which the next entries are ([`super::WINDOW_SIZE`]): each of its
+    /// addresses has other stack bits. 0, or anything that is no address: there is none. Not on RISC-V.
+    pub const WINDOW: u64 = SIZE - 32;
     /// `u64`: where the stack range ends whose shadow is mapped, less [`super::SHADOW_MARGIN`]; 0: there is none. Only on RISC-V.
     pub const SHADOW_TOP: u64 = SIZE - 24;
     /// `u64`: the first time whose upper half is not [`EPOCH`] any more.
@@ -242,9 +245,19 @@ pub mod record {
     pub const SPECIAL_PAYLOAD: u32 = 2;
     /// `SPECIAL` id: the lower half is the number of records lost here.
     pub const SPECIAL_LOST: u32 = 3;
+    /// `SPECIAL` id: the stack addresses of the entries that follow are in a window of [`super::WINDOW_SIZE`] bytes. The lower half
+    /// and the stack bits are bits 5–46 of where it begins ([`WINDOW_SHIFT`]).
+    pub const SPECIAL_WINDOW: u32 = 4;
+    /// `SPECIAL` id: the same, but for the next entry alone. The window of those after it does not change.
+    pub const SPECIAL_STACK: u32 = 5;
+    /// The lowest bit of an address in [`SPECIAL_WINDOW`] and [`SPECIAL_STACK`].
+    pub const WINDOW_SHIFT: u32 = 5;
     /// The largest function id. Id 0 is never used, so a record with an upper half of zero is a hole.
     pub const MAX_FUNCTION_ID: u32 = ID_MASK;
 }
+
+/// Bytes of a window of stack addresses: as many as have different stack bits.
+pub const WINDOW_SIZE: u64 = 1 << (record::SP_BITS + 4);
 
 /// The bucket is where records go once recording has stopped: the end of the control area. It has the bytes of a chunk, for what has
 /// begun in one is led to the same place in the bucket, however large it is, when there turns out to be no room for it.

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, record};
+use crate::calls::Traits;
+use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, WINDOW_SIZE, record};
 use crate::model::Chunk;
 
 /// Says how many records were lost. They are counted by their room: where there are events of probes (`events`), whose sizes
@@ -52,6 +53,8 @@ pub struct Record {
     pub sp: u16,
     /// What happened.
     pub kind: RecordKind,
+    /// Of an entry: the stack pointer, down to a multiple of 16; 0: not known.
+    pub stack: u64,
 }
 
 /// An iterator over the records of one task; reads one chunk at a time.
@@ -66,6 +69,15 @@ pub struct Records<'a> {
     last: u64,
     lost: u64,
     skip: u32,
+    /// By function id: what [`Traits`] say. Entries of functions without exits say nothing of windows.
+    traits: Arc<[Traits]>,
+    timed: bool,
+    /// Where the window of stack addresses begins; 0: not known.
+    window: u64,
+    /// The same for the next entry alone.
+    once: u64,
+    /// The last record was one of a window.
+    fresh: bool,
     /// The first error, of all that read these events.
     unread: &'a OnceLock<String>,
 }
@@ -78,6 +90,7 @@ impl<'a> Records<'a> {
         control_size: u64,
         chunks: Vec<Chunk>,
         began: u64,
+        (timed, traits): (bool, Arc<[Traits]>),
         unread: &'a OnceLock<String>,
     ) -> Self {
         Self {
@@ -90,8 +103,50 @@ impl<'a> Records<'a> {
             last: 0,
             lost: 0,
             skip: 0,
+            traits,
+            timed,
+            window: 0,
+            once: 0,
+            fresh: false,
             unread,
         }
+    }
+
+    /// A record of a window of stack addresses, or of the address of the next entry.
+    #[cold]
+    fn new_window(&mut self, special: u32, high: u32, low: u32) {
+        let start = (u64::from(high) << 32 | u64::from(low)) << record::WINDOW_SHIFT;
+        match special {
+            record::SPECIAL_STACK => self.once = start,
+            _ => (self.window, self.once) = (start, 0),
+        }
+        self.fresh = true;
+    }
+
+    /// The stack pointer of an entry; 0: not known.
+    ///
+    /// A stub reads the clock, looks whether the stack pointer is in the window, and then takes the place of its record. A signal
+    /// handler in between may have got another window: then the time is before that of the handler's records. Without times, only
+    /// entries are known that come right after the record of their window.
+    #[inline]
+    fn stack(&mut self, id: u32, sp: u16, time: u64) -> u64 {
+        if self.window | self.once == 0
+            || self
+                .traits
+                .get(id as usize)
+                .is_some_and(|traits| traits.has(Traits::ENTRY_ONLY))
+        {
+            return 0;
+        }
+        let start = match std::mem::take(&mut self.once) {
+            0 => self.window,
+            once => once,
+        };
+        if start == 0 || !self.fresh && (!self.timed || time < self.last) {
+            return 0;
+        }
+        let field = u64::from(sp) << 4;
+        start + (field.wrapping_sub(start) & (WINDOW_SIZE - 16))
     }
 
     /// Reads the next chunk. `None`: there is none. `Some(n)`: `n` records were lost before it.
@@ -122,6 +177,9 @@ impl<'a> Records<'a> {
         self.epoch = chunk.epoch;
         let lost = chunk.lost.saturating_sub(self.lost);
         self.lost = self.lost.max(chunk.lost);
+        if lost > 0 {
+            (self.window, self.once, self.fresh) = (0, 0, false);
+        }
         Some(lost)
     }
 }
@@ -161,6 +219,7 @@ impl Iterator for Records<'_> {
                         id: 0,
                         sp: 0,
                         kind: RecordKind::Lost(lost),
+                        stack: 0,
                     });
                 }
                 continue;
@@ -193,16 +252,28 @@ impl Iterator for Records<'_> {
                         continue;
                     }
                     record::SPECIAL_LOST => RecordKind::Lost(u64::from(low)),
+                    record::SPECIAL_WINDOW | record::SPECIAL_STACK => {
+                        self.new_window(id, high >> record::SP_SHIFT, low);
+                        continue;
+                    }
                     _ => continue,
                 },
             };
+            let time = u64::from(self.epoch) << 32 | u64::from(low);
+            let sp = (high >> record::SP_SHIFT) as u16;
+            let stack = match kind {
+                RecordKind::Entry => self.stack(id, sp, time),
+                _ => 0,
+            };
+            self.fresh = false;
             // A signal handler that comes between a stub's reading of the clock and its record is recorded first.
-            self.last = self.last.max(u64::from(self.epoch) << 32 | u64::from(low));
+            self.last = self.last.max(time);
             return Some(Record {
                 time: self.last,
                 id,
-                sp: (high >> record::SP_SHIFT) as u16,
+                sp,
                 kind,
+                stack,
             });
         }
     }
@@ -224,7 +295,14 @@ mod tests {
             begins: 0,
         };
         let unread = OnceLock::new();
-        let mut records = Records::new(&events, 4096, vec![chunk], 0, &unread);
+        let mut records = Records::new(
+            &events,
+            4096,
+            vec![chunk],
+            0,
+            (true, Arc::default()),
+            &unread,
+        );
         assert_eq!(records.next(), None);
         assert!(unread.get().is_some());
     }

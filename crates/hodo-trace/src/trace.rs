@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use crate::calls::{Calls, Frame};
+use crate::calls::{Calls, Frame, TailCalls, Traits};
 use crate::error::TraceError;
 use crate::format::{self, chunk_header, file_header, record};
 use crate::meta::{Change, Info, Line, Map, Probe, Remark, Signal};
@@ -21,8 +21,10 @@ pub struct Trace {
     control_size: u64,
     /// Why records could not be read.
     unread: OnceLock<String>,
-    /// By function id: exits are not recorded.
-    entry_only: Arc<[bool]>,
+    /// By function id.
+    traits: Arc<[Traits]>,
+    /// How tail calls are shown.
+    tail_calls: TailCalls,
     /// What was recorded, and how.
     pub info: Info,
     /// The files.
@@ -84,7 +86,8 @@ impl Trace {
             events,
             control_size: 0,
             unread: OnceLock::new(),
-            entry_only: Arc::default(),
+            traits: Arc::default(),
+            tail_calls: TailCalls::default(),
             info,
             modules: Vec::new(),
             functions: vec![None],
@@ -107,8 +110,11 @@ impl Trace {
         trace.read_log()?;
         trace.read_chunks(&events_path)?;
         let functions = trace.functions.iter();
-        trace.entry_only = functions
-            .map(|f| f.as_ref().is_some_and(|f| f.kind.is_entry_only()))
+        trace.traits = functions
+            .map(|f| match f {
+                Some(f) => Traits::of(&f.name, f.kind.is_entry_only()),
+                None => Traits::PLAIN,
+            })
             .collect();
         Ok(trace)
     }
@@ -374,8 +380,14 @@ impl Trace {
             self.control_size,
             task.chunks.clone(),
             task.began,
+            (self.info.timed, Arc::clone(&self.traits)),
             &self.unread,
         )
+    }
+
+    /// Shows tail calls in this way.
+    pub fn set_tail_calls(&mut self, tail_calls: TailCalls) {
+        self.tail_calls = tail_calls;
     }
 
     /// What could not be read of the records that were asked for so far: views tell it at their end.
@@ -402,7 +414,8 @@ impl Trace {
         let first = self.records(task).next()?;
         let chunk = vec![*task.chunks.last()?];
         let (size, began) = (self.control_size, task.began);
-        let last = Records::new(&self.events, size, chunk, began, &self.unread).last();
+        let how = (self.info.timed, Arc::clone(&self.traits));
+        let last = Records::new(&self.events, size, chunk, began, how, &self.unread).last();
         Some((
             first.time,
             last.map_or(first.time, |last| last.time.max(first.time)),
@@ -413,7 +426,7 @@ impl Trace {
     /// [`Trace::inherited`].
     #[must_use]
     pub fn calls(&self, frames: Vec<Frame>) -> Calls {
-        Calls::new(Arc::clone(&self.entry_only), frames)
+        Calls::new(Arc::clone(&self.traits), frames).with_tail_calls(self.tail_calls)
     }
 
     /// For each task (by index) that is the copy of another: the frames that were open when it was made.
@@ -502,6 +515,20 @@ impl Scale {
     #[must_use]
     pub fn duration(&self, counter: u64) -> u64 {
         (counter as f64 * self.ratio).round() as u64
+    }
+
+    /// The first value of the counter at which the trace's clock is not before these nanoseconds.
+    #[must_use]
+    pub fn counter(&self, ns: u64) -> u64 {
+        let (mut low, mut high) = (0, u64::MAX >> 1);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.nanoseconds(middle) < ns {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low
     }
 
     /// Nanoseconds of the trace's clock at a value of the counter.

@@ -1,6 +1,6 @@
 //! The calls made of records: random ones, and those of random programs whose calls are known.
 
-use hodo_trace::{Calls, Frame, Left, Record, RecordKind, Step};
+use hodo_trace::{Calls, Frame, Left, Record, RecordKind, Step, TailCalls, Traits};
 
 /// A small generator, so that every run tries the same.
 struct Random(u64);
@@ -18,8 +18,11 @@ const FUNCTIONS: u64 = 12;
 
 fn calls(frames: Vec<Frame>) -> Calls {
     // The last of the functions have no exits.
-    let entry_only = (0..=FUNCTIONS).map(|id| id > FUNCTIONS - 3).collect();
-    Calls::new(entry_only, frames)
+    let traits = |id| match id > FUNCTIONS - 3 {
+        true => Traits::ENTRY_ONLY,
+        false => Traits::PLAIN,
+    };
+    Calls::new((0..=FUNCTIONS).map(traits).collect(), frames).with_tail_calls(TailCalls::Flat)
 }
 
 /// Feeds records, and checks that the steps fit the frames and each other. Returns the steps.
@@ -32,15 +35,11 @@ fn feed(calls: &mut Calls, records: &[Record]) -> Vec<Step> {
             assert!(step.time() >= time, "time ran back");
             time = step.time();
             match step {
-                Step::Enter { depth, id, time } => {
+                Step::Enter {
+                    depth, id, time, ..
+                } => {
                     assert_eq!(depth, stack.len());
-                    stack.push(Frame {
-                        id,
-                        origin: id,
-                        start: time,
-                        sp: 0,
-                        inherited: false,
-                    });
+                    stack.push(Frame::called(id, 0, time));
                 }
                 Step::Leave { depth, frame, .. } => {
                     let open = stack.pop().expect("what is left was entered");
@@ -80,6 +79,7 @@ fn random_records_make_well_formed_calls() {
                     id: random.below(FUNCTIONS + 5) as u32,
                     sp: random.below(6) as u16,
                     kind,
+                    stack: [0, 4096 + 16 * random.below(9)][random.below(2) as usize],
                 }
             })
             .collect();
@@ -114,6 +114,7 @@ impl Program {
             id,
             sp: sp & 1023,
             kind,
+            stack: 0,
         });
     }
 
@@ -214,7 +215,9 @@ fn random_programs_are_understood() {
         let steps: Vec<String> = feed(&mut calls, &program.records)
             .iter()
             .map(|step| match *step {
-                Step::Enter { depth, id, time } => format!("{time} {depth} enter {id}"),
+                Step::Enter {
+                    depth, id, time, ..
+                } => format!("{time} {depth} enter {id}"),
                 Step::Instant { depth, id, time } => format!("{time} {depth} only {id}"),
                 Step::Leave {
                     depth,
@@ -236,19 +239,14 @@ fn random_programs_are_understood() {
 
 #[test]
 fn a_copied_process_goes_on_in_the_frames_of_its_parent() {
-    let frame = Frame {
-        id: 1,
-        origin: 1,
-        start: 5,
-        sp: 9,
-        inherited: false,
-    };
+    let frame = Frame::called(1, 9, 5);
     let mut calls = calls(vec![frame.inherited(40)]);
     let exit = Record {
         time: 50,
         id: 1,
         sp: 9,
         kind: RecordKind::Exit,
+        stack: 0,
     };
     let steps = feed(&mut calls, &[exit]);
     let [Step::Leave { frame, left, .. }] = steps[..] else {
@@ -256,4 +254,124 @@ fn a_copied_process_goes_on_in_the_frames_of_its_parent() {
     };
     assert!(frame.inherited);
     assert_eq!((frame.start, left), (40, Left::Returned));
+}
+
+/// A frame that is really there: its function, when it was entered, the stack pointer then, and where it calls others.
+#[derive(Debug, Clone, Copy)]
+struct Alive {
+    id: u32,
+    start: u64,
+    stack: u64,
+    bottom: u64,
+    /// It is a handler on a stack above those of the frames that it interrupts.
+    above: bool,
+}
+
+/// The function that leaves frames, as `longjmp` does.
+const LEAVER: u32 = 1;
+
+/// A program that calls, returns, leaves frames, and has handlers on other stacks: below the usual one, above it, and inside of frames.
+fn leaving(random: &mut Random, all_known: bool, switches: bool) -> usize {
+    let traits = |id| match id {
+        LEAVER => Traits::UNWINDS,
+        _ => Traits::PLAIN,
+    };
+    let mut calls = Calls::new((0..9).map(traits).collect(), Vec::new());
+    let mut alive: Vec<Alive> = Vec::new();
+    let mut time = 0;
+    let mut closed = 0;
+    let mut jumped = false;
+    for _ in 0..300 {
+        time += 1;
+        let mut feed = |kind, id, stack: u64, known: bool| {
+            let record = Record {
+                time,
+                id,
+                sp: (stack >> 4 & 1023) as u16,
+                kind,
+                stack: if known { stack } else { 0 },
+            };
+            calls.feed(record, |step| {
+                closed += usize::from(matches!(
+                    step,
+                    Step::Leave {
+                        left: Left::Unwound,
+                        ..
+                    }
+                ));
+            });
+        };
+        if random.below(5) < 2
+            && let Some(frame) = alive.pop()
+        {
+            feed(RecordKind::Exit, frame.id, frame.stack, false);
+        } else {
+            let mut above = false;
+            let stack = match alive.last() {
+                None => 0x7000_0000_0000,
+                Some(_) if switches && !jumped && random.below(10) == 0 => match random.below(3) {
+                    0 => 0x5000_0000_0000 - (time << 24),
+                    1 => {
+                        above = true;
+                        0x7100_0000_0000 + (time << 24)
+                    }
+                    _ => {
+                        above = true;
+                        let outer = alive[random.below(alive.len() as u64) as usize];
+                        outer.bottom + (outer.stack - outer.bottom) / 32 * 16
+                    }
+                },
+                Some(frame) => frame.bottom,
+            };
+            // No handler is the function that jumps.
+            let id = (1 + random.below(8) as u32).max(1 + u32::from(above));
+            feed(
+                RecordKind::Entry,
+                id,
+                stack,
+                all_known || random.below(8) > 0,
+            );
+            // Exits have only bits of the stack pointer: with large frames, another one is sometimes closed, too.
+            let exact = all_known && !switches;
+            let most = [4, 4000][random.below(1 + u64::from(!exact)) as usize];
+            let size = 16 * (1 + random.below(most));
+            alive.push(Alive {
+                id,
+                start: time,
+                stack,
+                bottom: stack - size,
+                above,
+            });
+            jumped = id == LEAVER;
+            let seen = calls.frames();
+            let mut left = seen.iter();
+            for frame in &alive {
+                assert!(
+                    left.any(|seen| (seen.id, seen.start) == (frame.id, frame.start)),
+                    "{frame:?} is alive:\n{alive:?}\n{seen:?}"
+                );
+            }
+            if exact {
+                assert_eq!(seen.len(), alive.len(), "{alive:?}\n{seen:?}");
+            }
+            if id == LEAVER {
+                // Not from a stack above to a deeper frame: that cannot be told from a call.
+                alive.pop();
+                let least = alive.iter().rposition(|frame| frame.above).unwrap_or(0);
+                let keep = 1 + random.below(alive.len().max(1) as u64) as usize;
+                alive.truncate(keep.max(least + 1));
+            }
+        }
+    }
+    closed
+}
+
+#[test]
+fn frames_that_are_left_are_closed_and_no_others() {
+    let mut random = Random(0x0123_4567_89AB_CDEF);
+    let mut closed = 0;
+    for round in 0..500 {
+        closed += leaving(&mut random, round % 3 > 0, round % 3 == 2);
+    }
+    assert!(closed > 2_500, "{closed}");
 }

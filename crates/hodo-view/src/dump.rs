@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use hodo_trace::Step;
+use hodo_trace::format::{CHUNK_SIZE, RECORD_SIZE};
+use hodo_trace::{Entered, Step};
 
 use crate::callers::Addresses;
 use crate::events::comment;
@@ -95,6 +96,12 @@ fn raw(source: &Source, out: &mut dyn Write) -> Result<()> {
                 continue;
             }
             let (what, id, depth) = match step {
+                Step::Enter {
+                    depth,
+                    id,
+                    entered: Entered::Jumped,
+                    ..
+                } => ("[jump ]", id, depth),
                 Step::Enter { depth, id, .. } => ("[entry]", id, depth),
                 Step::Instant { depth, id, .. } if source.is_probe(id) => {
                     let text = comment((source, &addresses), (at, id), ns, steps.payload());
@@ -127,7 +134,50 @@ fn raw(source: &Source, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
+/// From this size on, a trace in Chrome's format is announced: who opens it needs several times as much memory.
+const LARGE: u64 = 500_000_000;
+
+/// About how many bytes a trace has in Chrome's format, if all of it is shown.
+fn chrome_size(source: &Source) -> u64 {
+    /// Records of each task that are looked at.
+    const SAMPLE: usize = 10_000;
+    /// What an event has beside its numbers and its name.
+    const FRAME: usize = r#"{"ts":.000,"ph":"B","pid":,"tid":,"name":""},.."#.len();
+    let digits = |number: u64| number.to_string().len();
+    let ts = digits(source.first() / 1000);
+    let mut size: u64 = 0;
+    for &index in &source.tasks {
+        let task = source.task(index);
+        let records = task.chunks.len() as u64 * (CHUNK_SIZE / RECORD_SIZE);
+        let ids = digits(task.pid as u64) + digits(task.tid as u64);
+        let (mut looked, mut names) = (0, 0);
+        for record in source.trace.records(task).take(SAMPLE) {
+            looked += 1;
+            names += source.label(record.id).len() as u64;
+        }
+        let name = names / looked.max(1);
+        size = size.saturating_add(records.saturating_mul((FRAME + ts + ids) as u64 + name));
+    }
+    size
+}
+
+/// Says how large the result will be, if it is large.
+fn announce_size(source: &Source) {
+    let size = chrome_size(source);
+    if size > LARGE {
+        let less = match source.is_ranged() {
+            true => "at most ",
+            false => "",
+        };
+        eprintln!(
+            "hodo: this makes {less}about {:.1} GB; less with -r, -F, -D, -t, or a fifth of it with --perfetto",
+            size as f64 / 1e9
+        );
+    }
+}
+
 fn chrome(source: &Source, out: &mut dyn Write) -> Result<()> {
+    announce_size(source);
     write!(out, "{{\"traceEvents\":[")?;
     let mut first = true;
     let mut event = |out: &mut dyn Write, text: std::fmt::Arguments<'_>| -> Result<()> {
@@ -206,10 +256,17 @@ fn chrome(source: &Source, out: &mut dyn Write) -> Result<()> {
             Step::Lost { .. } => ("\"i\",\"s\":\"t\"", None),
         };
         let name = name.map_or("\"lost records\"", String::as_str);
+        let args = match step {
+            Step::Enter {
+                entered: Entered::Jumped,
+                ..
+            } => ",\"args\":{\"call\":\"tail call\"}",
+            _ => "",
+        };
         event(
             out,
             format_args!(
-                "{{\"ts\":{us}.{part:03},\"ph\":{phase},\"pid\":{pid},\"tid\":{tid},\"name\":{name}}}"
+                "{{\"ts\":{us}.{part:03},\"ph\":{phase},\"pid\":{pid},\"tid\":{tid},\"name\":{name}{args}}}"
             ),
         )?;
     }
@@ -271,6 +328,25 @@ fn svg(source: &Source, out: &mut dyn Write) -> Result<()> {
     options.count_name = if source.timed() { "ns" } else { "calls" }.to_owned();
     options.name_type = "Function:".to_owned();
     options.hash = true;
-    inferno::flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out)
-        .context("drawing the flame graph")
+    let mut drawn = Vec::new();
+    inferno::flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut drawn)
+        .context("drawing the flame graph")?;
+    label_root(&mut drawn);
+    Ok(out.write_all(&drawn)?)
+}
+
+/// Writes on the bar of the whole what is in its title: it is left blank for want of a function.
+fn label_root(svg: &mut Vec<u8>) {
+    let find = |text: &[u8], from: usize| {
+        let mut places = svg[from..].windows(text.len());
+        places.position(|place| place == text).map(|at| from + at)
+    };
+    let root = find(b"<title>all (", 0);
+    let text = root.and_then(|root| find(b"<text ", root));
+    let end = text.and_then(|text| find(b">", text)).map(|end| end + 1);
+    if let Some(end) = end
+        && svg[end..].starts_with(b"</text>")
+    {
+        svg.splice(end..end, *b"all");
+    }
 }

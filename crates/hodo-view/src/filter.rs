@@ -352,11 +352,21 @@ impl Gate {
             }
         }
         match step {
-            Step::Enter { id, time, depth } => {
+            Step::Enter {
+                id,
+                time,
+                depth,
+                entered,
+            } => {
                 if self.enter(all, id, time) == Verdict::Shown {
                     let depth = if self.keep_depth { depth } else { self.shown };
                     self.shown += 1;
-                    let step = Step::Enter { depth, id, time };
+                    let step = Step::Enter {
+                        depth,
+                        id,
+                        time,
+                        entered,
+                    };
                     if table.time > 0 {
                         self.pending.push_back(step);
                     } else {

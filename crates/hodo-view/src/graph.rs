@@ -125,7 +125,11 @@ impl Printer<'_> {
                         self.source.label(node.id)
                     };
                     let branch = if several { " +-" } else { "" };
-                    writeln!(out, "{bars}{branch}({}) {name}", node.calls)?;
+                    let jumped = match node.jumps {
+                        0 => "",
+                        _ => " /* tail call */",
+                    };
+                    writeln!(out, "{bars}{branch}({}) {name}{jumped}", node.calls)?;
                     let bars = match (several, last) {
                         (false, _) => bars,
                         (true, false) => bars + " | ",

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod callers;
+mod clip;
 mod dump;
 mod events;
 mod filter;
@@ -29,6 +30,7 @@ pub use format::parse_time;
 pub use graph::{GraphOptions, graph};
 pub use histograms::histograms;
 pub use hodo_symbols::Style;
+pub use hodo_trace::TailCalls;
 pub use info::{InfoOptions, info};
 pub use pattern::{Match, compile as compile_pattern};
 pub use replay::{ReplayOptions, check_replay, replay};

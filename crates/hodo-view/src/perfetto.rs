@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 
 use anyhow::Result;
-use hodo_trace::{Kind, Step};
+use hodo_trace::{Entered, Kind, Step};
 
 use crate::events::{Counters, Line, walk};
 use crate::source::{Source, SourceOptions};
@@ -376,9 +376,14 @@ pub(crate) fn calls(source: &Source, options: &SourceOptions, out: &mut dyn Writ
         let index = source.tasks[at];
         let named = |id: u32| Some(("call", source.label(id)));
         match step {
-            Step::Enter { id, .. } => {
+            Step::Enter { id, entered, .. } => {
                 packets.depth(ns, index, 1)?;
-                packets.event(ns, index, BEGIN, named(id), &[])?;
+                let how = annotation("call", &Shown::Text(b"tail call".to_vec()));
+                let how = match entered {
+                    Entered::Jumped => &[how][..],
+                    _ => &[],
+                };
+                packets.event(ns, index, BEGIN, named(id), how)?;
             }
             Step::Leave { .. } => {
                 packets.depth(ns, index, -1)?;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 use anyhow::{Result, bail};
-use hodo_trace::{Left, Step};
+use hodo_trace::{Entered, Left, Step};
 
 use crate::callers::Addresses;
 use crate::events::comment;
@@ -335,14 +335,26 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
+    /// What comes after the name of a function that is entered.
+    fn opening(&mut self, mark: &str, entered: Entered, out: &mut dyn Write) -> Result<()> {
+        let how = match entered {
+            Entered::Called => return self.end_line(mark, out),
+            Entered::Jumped => "tail call",
+            Entered::Before => "began before",
+        };
+        let (start, end) = self.color.gray();
+        self.end_line(&format!("{mark} {start}/* {how} */{end}"), out)
+    }
+
     fn closing(&mut self, id: u32, left: Left, out: &mut dyn Write) -> Result<()> {
         self.text.push(b'}');
         if self.options.comments {
             let (start, end) = self.color.gray();
-            let how = if left == Left::Tail {
-                ", tail call"
-            } else {
-                ""
+            let how = match left {
+                Left::Returned => "",
+                Left::Tail => ", jumped on",
+                Left::Unwound => ", unwound",
+                Left::Later => ", goes on",
             };
             let name = self.source.label(id);
             for text in [start, " /* ", name, how, " */", end] {
@@ -400,7 +412,9 @@ pub fn replay(options: &ReplayOptions, out: &mut dyn Write) -> Result<()> {
             depth,
         };
         match step {
-            Step::Enter { depth, id, .. } => {
+            Step::Enter {
+                depth, id, entered, ..
+            } => {
                 // A function that is left next is a line by itself.
                 let mut took = None;
                 if options.merge
@@ -418,13 +432,12 @@ pub fn replay(options: &ReplayOptions, out: &mut dyn Write) -> Result<()> {
                 }
                 printer.columns(line(took.filter(|_| timed), Some(id), depth));
                 printer.call(id);
-                if took.is_some() {
+                let is_leaf = took.is_some();
+                if is_leaf {
                     merged.next();
                     open[task].pop();
-                    printer.end_line(";", out)?;
-                } else {
-                    printer.end_line(" {", out)?;
                 }
+                printer.opening(if is_leaf { ";" } else { " {" }, entered, out)?;
             }
             Step::Instant { depth, id, .. } if source.is_probe(id) => {
                 let text = comment((&source, &addresses), (task, id), ns, merged.payload(task));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use hodo_symbols::{Style, build_id, demangle, imports};
 use hodo_trace::meta::Probe;
-use hodo_trace::{Frame, Function, Kind, Machine, Scale, Task, Trace};
+use hodo_trace::{Frame, Function, Kind, Machine, Scale, TailCalls, Task, Trace};
 
 use crate::filter::{Filters, Table};
 use crate::format::{self, printable};
@@ -43,6 +43,8 @@ pub struct SourceOptions {
     pub tids: Vec<i32>,
     /// `-r`.
     pub range: Option<Range>,
+    /// `--tail-calls`.
+    pub tail_calls: TailCalls,
     /// Escape sequences for colors.
     pub color: bool,
 }
@@ -132,6 +134,7 @@ impl Source {
     /// Opens the trace; what is damaged, and filters that match nothing, are told on stderr.
     pub fn open(options: &SourceOptions) -> Result<Self> {
         let mut trace = Trace::open(&options.data)?;
+        trace.set_tail_calls(options.tail_calls);
         for damage in &trace.damage {
             eprintln!("hodo: {}", printable(damage.clone()));
         }
@@ -359,6 +362,14 @@ impl Source {
             threads.push(before.map_or(index, |before| threads[before]));
         }
         threads
+    }
+
+    /// When a task ended, in units of the counter, that had its last record at `last`.
+    pub fn ended(&self, index: usize, last: u64) -> u64 {
+        match self.task(index).ended {
+            Some(ended) if self.timed() => ended.max(last),
+            _ => last,
+        }
     }
 
     /// A task by index.

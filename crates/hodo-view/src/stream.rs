@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use hodo_trace::{Calls, RecordKind, Records, Step};
+use hodo_trace::{RecordKind, Records, Step};
 
+use crate::clip::Clipped;
 use crate::filter::Gate;
 use crate::source::Source;
 
@@ -12,8 +13,11 @@ use crate::source::Source;
 #[derive(Debug)]
 pub struct TaskStream<'a> {
     source: &'a Source,
+    index: usize,
     records: Records<'a>,
-    calls: Calls,
+    calls: Clipped,
+    /// The time of the last record.
+    last: u64,
     gate: Option<Gate>,
     queue: VecDeque<Step>,
     /// What the last record tells, if it is the hit of a probe that is not taken yet.
@@ -27,12 +31,14 @@ impl<'a> TaskStream<'a> {
     /// The task at an index of the trace's tasks.
     pub fn new(source: &'a Source, index: usize) -> Self {
         let task = source.task(index);
-        let frames = source.inherited[index].clone();
-        let gate = (!source.table.is_open()).then(|| Gate::new(&source.table, &frames));
+        let frames = &source.inherited[index];
+        let gate = (!source.table.is_open()).then(|| Gate::new(&source.table, frames));
         Self {
             source,
+            index,
             records: source.trace.records(task),
-            calls: source.trace.calls(frames),
+            calls: Clipped::new(source, index),
+            last: task.began,
             gate,
             queue: VecDeque::new(),
             hit: None,
@@ -72,17 +78,28 @@ impl<'a> TaskStream<'a> {
                     let is_hit = record.kind == RecordKind::Entry && source.is_probe(record.id);
                     *hit = is_hit.then(|| words(self.records.payload()));
                 }
-                match gate {
+                self.last = record.time;
+                let goes_on = match gate {
                     None => calls.feed(record, |step| queue.push_back(step)),
                     Some(gate) => calls.feed(record, |step| {
                         gate.pass(&source.table, &source.scale, step, |s| queue.push_back(s));
                     }),
+                };
+                if goes_on {
+                    continue;
                 }
             } else {
-                self.over = true;
-                if let Some(gate) = gate {
-                    gate.finish(|step| queue.push_back(step));
-                }
+                let ended = source.ended(self.index, self.last);
+                match gate {
+                    None => calls.finish(ended, |step| queue.push_back(step)),
+                    Some(gate) => calls.finish(ended, |step| {
+                        gate.pass(&source.table, &source.scale, step, |s| queue.push_back(s));
+                    }),
+                };
+            }
+            self.over = true;
+            if let Some(gate) = gate {
+                gate.finish(|step| queue.push_back(step));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hodo_trace::{Frame, Step};
 
+use crate::clip::Clipped;
 use crate::filter::{Gate, Verdict};
 use crate::source::Source;
 
@@ -172,10 +173,6 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
         .collect();
     let mut calls = source.trace.calls(frames.clone());
     let mut last = task.began;
-    let end = |last: u64| match task.ended {
-        Some(ended) if source.timed() => ended.max(last),
-        _ => last,
-    };
     if source.table.is_open() && !source.is_ranged() {
         let all = |_, _| Verdict::Shown;
         for record in source.trace.records(task) {
@@ -191,7 +188,7 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
                 Step::Lost { count, .. } => tally.lost = tally.lost.saturating_add(count),
             });
         }
-        let end = end(last);
+        let end = source.ended(index, last);
         while !stack.is_empty() {
             tally.leave(&mut stack, end, all);
         }
@@ -212,31 +209,32 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
         }
     };
     let mut gate = Gate::new(&source.table, frames);
+    let mut calls = Clipped::new(source, index);
+    let mut each = |step: Step| match step {
+        Step::Enter { id, time, .. } => {
+            let verdict = gate.enter(&source.table, id, time);
+            tally.enter(&mut stack, id, verdict, time);
+        }
+        Step::Leave { time, .. } => {
+            gate.leave();
+            tally.leave(&mut stack, time, counts);
+        }
+        Step::Instant { id, .. } if source.is_probe(id) => {}
+        Step::Instant { id, time, .. } => {
+            let verdict = gate.enter(&source.table, id, time);
+            gate.leave();
+            tally.enter(&mut stack, id, verdict, time);
+            tally.leave(&mut stack, time, counts);
+        }
+        Step::Lost { count, .. } => tally.lost = tally.lost.saturating_add(count),
+    };
     for record in source.trace.records(task) {
         last = record.time;
-        calls.feed(record, |step| match step {
-            Step::Enter { id, time, .. } => {
-                let verdict = gate.enter(&source.table, id, time);
-                tally.enter(&mut stack, id, verdict, time);
-            }
-            Step::Leave { time, .. } => {
-                gate.leave();
-                tally.leave(&mut stack, time, counts);
-            }
-            Step::Instant { id, .. } if source.is_probe(id) => {}
-            Step::Instant { id, time, .. } => {
-                let verdict = gate.enter(&source.table, id, time);
-                gate.leave();
-                tally.enter(&mut stack, id, verdict, time);
-                tally.leave(&mut stack, time, counts);
-            }
-            Step::Lost { count, .. } => tally.lost = tally.lost.saturating_add(count),
-        });
-        if source.is_ranged() && source.scale.nanoseconds(last) > source.range.1 {
+        if !calls.feed(record, &mut each) {
             break;
         }
     }
-    let end = end(last);
+    let end = calls.finish(source.ended(index, last), &mut each);
     while !stack.is_empty() {
         tally.leave(&mut stack, end, counts);
     }

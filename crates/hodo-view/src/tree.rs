@@ -5,8 +5,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hodo_trace::Step;
+use hodo_trace::{Entered, Step};
 
+use crate::clip::Clipped;
 use crate::filter::{Gate, Verdict};
 use crate::source::Source;
 
@@ -25,6 +26,8 @@ pub struct Node {
     pub parent: u32,
     /// When it was first called, in units of the counter; [`NEVER`]: only its callees were, or are still to be.
     first: u64,
+    /// How many of the calls were jumps.
+    pub jumps: u64,
     /// The callee that was asked for last, and its node: most calls are the same as the one before. (0, 0): none yet.
     last: (u32, u32),
 }
@@ -70,6 +73,7 @@ impl Node {
             children: Vec::new(),
             parent,
             first: NEVER,
+            jumps: 0,
             last: (0, 0),
         }
     }
@@ -117,6 +121,7 @@ impl Tree {
             }
             let to = &mut self.nodes[places[index] as usize];
             to.calls += node.calls;
+            to.jumps += node.jumps;
             to.total = to.total.saturating_add(node.total);
             to.first = to.first.min(node.first);
         }
@@ -130,6 +135,7 @@ impl Tree {
             let node = &self.nodes[old as usize];
             let to = &mut tree.nodes[new as usize];
             to.calls += node.calls;
+            to.jumps += node.jumps;
             to.total = to.total.saturating_add(node.total);
             to.first = node.first.min(to.first);
             let children: Vec<_> = node
@@ -264,7 +270,17 @@ impl Growing<'_> {
     #[inline]
     fn step(&mut self, step: Step, mut gate: impl FnMut(Option<u32>, bool) -> Verdict) {
         match step {
-            Step::Enter { id, time, .. } => self.enter(id, gate(Some(id), false), time),
+            Step::Enter {
+                id, time, entered, ..
+            } => {
+                self.enter(id, gate(Some(id), false), time);
+                if entered == Entered::Jumped
+                    && let Some(open) = self.stack.last()
+                    && open.verdict == Verdict::Shown
+                {
+                    self.tree.nodes[open.node as usize].jumps += 1;
+                }
+            }
             Step::Leave { time, .. } => {
                 gate(None, true);
                 self.leave(time);
@@ -298,33 +314,29 @@ fn of_task(source: &Source, index: usize) -> Tree {
         };
         growing.enter(frame.id, verdict, NEVER);
     }
-    let mut calls = source.trace.calls(frames.clone());
+    let mut calls = Clipped::new(source, index);
     let mut last = task.began;
-    let ranged = source.is_ranged();
+    let mut each = |step: Step| match &mut gate {
+        None => growing.step(step, |_, _| Verdict::Shown),
+        Some(gate) => {
+            let time = step.time();
+            growing.step(step, |id, leave| {
+                let enter = |id| gate.enter(&source.table, id, time);
+                let verdict = id.map_or(Verdict::Hidden, enter);
+                if leave {
+                    gate.leave();
+                }
+                verdict
+            });
+        }
+    };
     for record in source.trace.records(task) {
         last = record.time;
-        if ranged && source.scale.nanoseconds(last) > source.range.1 {
+        if !calls.feed(record, &mut each) {
             break;
         }
-        match &mut gate {
-            None => calls.feed(record, |step| growing.step(step, |_, _| Verdict::Shown)),
-            Some(gate) => calls.feed(record, |step| {
-                let time = step.time();
-                growing.step(step, |id, leave| {
-                    let enter = |id| gate.enter(&source.table, id, time);
-                    let verdict = id.map_or(Verdict::Hidden, enter);
-                    if leave {
-                        gate.leave();
-                    }
-                    verdict
-                });
-            }),
-        }
     }
-    let end = match task.ended {
-        Some(ended) if source.timed() => ended.max(last),
-        _ => last,
-    };
+    let end = calls.finish(source.ended(index, last), &mut each);
     while !growing.stack.is_empty() {
         growing.leave(end);
     }

@@ -262,8 +262,12 @@ fn a_recursion_has_the_time_of_its_outermost_call_that_is_counted() {
     b.leaf(task, f, 80, 2_000_000, 3_000_000);
     b.record(task, EXIT, f, 90, 4_000_000);
     let data = b.finish();
-    // The outer call begins before the one, and ends behind the other.
-    for range in ["1ms~", "~3500us", "1ms~3500us"] {
+    // The outer call begins before the one, and ends after the other: it is cut.
+    for (range, took) in [
+        ("1ms~", "3.000"),
+        ("~3500us", "3.500"),
+        ("1ms~3500us", "2.500"),
+    ] {
         let mut options = ReportOptions {
             source: source(&data),
             ..ReportOptions::default()
@@ -274,8 +278,82 @@ fn a_recursion_has_the_time_of_its_outermost_call_that_is_counted() {
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(
             words,
-            ["1.000", "ms", "1.000", "ms", "1", "f"],
+            [took, "ms", took, "ms", "2", "f"],
             "{range}:\n{text}"
         );
     }
+}
+
+fn dump(data: &Path, format: DumpFormat, range: Option<&str>) -> String {
+    let mut options = DumpOptions {
+        source: source(data),
+        format,
+        ..DumpOptions::default()
+    };
+    options.source.range = range.map(|range| range.parse().expect("a range"));
+    text(|out| hodo_view::dump(&options, out))
+}
+
+#[test]
+fn a_part_of_the_time_has_both_ends_of_each_call() {
+    let mut b = Builder::new(&directory("cut"), true);
+    let main = b.function("main", 'T');
+    let f = b.function("f", 'T');
+    let task = b.task(100, "start", 0, 1);
+    b.record(task, ENTRY, main, 90, 1_000);
+    for at in 0..10 {
+        b.leaf(task, f, 80, 100_000 * at + 10_000, 100_000 * at + 90_000);
+    }
+    b.record(task, EXIT, main, 90, 2_000_000);
+    b.end(task, 3_000_000);
+    let data = b.finish();
+    for range in [
+        "~50us",
+        "50us~",
+        "50us~250us",
+        "95us~99us",
+        "1500us~",
+        "~1500us",
+    ] {
+        let text = dump(&data, DumpFormat::Chrome, Some(range));
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        let events = value["traceEvents"].as_array().expect("events");
+        let mut open = 0;
+        let mut seen = 0;
+        for event in events {
+            match event["ph"].as_str() {
+                Some("B") => open += 1,
+                Some("E") => open -= 1,
+                _ => continue,
+            }
+            seen += 1;
+            assert!(open >= 0, "{range}: {text}");
+        }
+        assert!(open == 0 && seen >= 2, "{range}: {text}");
+        // main is there with the time of the part.
+        let mut options = ReportOptions {
+            source: source(&data),
+            ..ReportOptions::default()
+        };
+        options.source.range = Some(range.parse().expect("a range"));
+        let report = self::text(|out| hodo_view::report(&options, out));
+        assert!(report.contains(" main\n"), "{range}: {report}");
+        let folded = dump(&data, DumpFormat::FlameGraph, Some(range));
+        assert!(folded.starts_with("main "), "{range}: {folded}");
+    }
+    assert_eq!(
+        dump(&data, DumpFormat::FlameGraph, Some("40us~60us")),
+        "main;f 20\n"
+    );
+}
+
+#[test]
+fn the_bar_of_the_whole_has_a_label() {
+    let mut b = Builder::new(&directory("svg"), true);
+    let main = b.function("main", 'T');
+    let task = b.task(100, "start", 0, 1);
+    b.leaf(task, main, 90, 1_000, 9_000);
+    let text = dump(&b.finish(), DumpFormat::Svg, None);
+    assert!(text.contains(">all</text>"), "{text}");
+    assert!(text.contains(">main</text>"), "{text}");
 }

@@ -166,7 +166,7 @@ fn directory(text: &str) -> Result<PathBuf, String> {
 }
 
 /// The number in the help of `--depth`.
-const _: () = assert!(hodo_trace::format::tcb::MAX_DEPTH == 85);
+const _: () = assert!(hodo_trace::format::tcb::MAX_DEPTH == 84);
 
 /// Reads a depth.
 fn depth(text: &str) -> Result<u32, String> {
@@ -254,7 +254,7 @@ pub struct Common {
     pub notrace: Vec<String>,
     /// Calls at most so deep
     ///
-    /// Counted from the functions of --filter, if there are any. While it is recorded, at most 85 levels are counted: deeper ones
+    /// Counted from the functions of --filter, if there are any. While it is recorded, at most 84 levels are counted: deeper ones
     /// are left out when the trace is read.
     #[arg(short = 'D', long, value_name = "DEPTH", value_parser = depth)]
     pub depth: Option<u32>,
@@ -322,6 +322,14 @@ pub struct Reading {
         help_heading = "What is traced or shown"
     )]
     pub time_range: Option<hodo_view::Range>,
+    /// How functions that were jumped to from others are shown
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "nested",
+        help_heading = "Output"
+    )]
+    pub tail_calls: TailCallsArg,
     /// Where the files of the recorded machine are, if that is another one
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Output")]
     pub sysroot: Option<PathBuf>,
@@ -495,6 +503,16 @@ pub struct ReplayArgs {
     pub reading: Reading,
     #[command(flatten)]
     pub style: ReplayStyle,
+}
+
+/// How functions that were jumped to are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum TailCallsArg {
+    /// Inside of the function that jumped, as a call
+    #[default]
+    Nested,
+    /// In its place, as the processor sees it
+    Flat,
 }
 
 /// Text or JSON.

@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use hodo_view::{
     DumpFormat, DumpOptions, EventFormat, EventOptions, GraphOptions, InfoOptions, Match,
-    ReplayOptions, ReportFormat, ReportOptions, SourceOptions, Style,
+    ReplayOptions, ReportFormat, ReportOptions, SourceOptions, Style, TailCalls,
 };
 
 use crate::args::{
     DEFAULT_DATA, Data, DemangleArg, DumpArgs, EventFormatArg, FormatArg, GraphArgs, InfoArgs,
-    LiveArgs, MatchArg, ProbeArgs, Reading, ReplayStyle, ReportArgs,
+    LiveArgs, MatchArg, ProbeArgs, Reading, ReplayStyle, ReportArgs, TailCallsArg,
 };
 use crate::output::{colors, with_output};
 
@@ -52,6 +52,10 @@ fn source(reading: &Reading) -> SourceOptions {
         sysroot: reading.sysroot.clone(),
         tids: reading.tid.clone(),
         range: reading.time_range,
+        tail_calls: match reading.tail_calls {
+            TailCallsArg::Nested => TailCalls::Nested,
+            TailCallsArg::Flat => TailCalls::Flat,
+        },
         color: colors(common.screen.color),
     }
 }

@@ -58,6 +58,12 @@ pub fn emit_stub<E>(
     code.raw(PUSH_SCRATCH);
     let off = emit_switch(code, layout, records);
     let cut = emit_depth(code, layout, records, true);
+    // The time comes first: readers tell by it whether a signal handler came in before the record had its place, and has
+    // perhaps changed the window of stack addresses.
+    if records.timed {
+        emit_clock(code, layout, &mut slow);
+        code.raw(&[0x89, 0xC1]); // mov ecx, eax
+    }
     code.raw(&[0x48, 0x8B, 0x44, 0x24, 0x18]); // mov rax, [rsp+24]: the return address
     // A return address in an island means that a traced function jumped here.
     let mut tail = Vec::new();
@@ -68,8 +74,9 @@ pub fn emit_stub<E>(
         tail.push(code.forward(JB));
     }
     code.raw(&[0x48, 0x8D, 0x54, 0x24, 0x18]); // lea rdx, [rsp+24]: S
-    code.op32(&[0x65, 0x48, 0x2B, 0x14, 0x25], layout.shadow_lo); // sub rdx, gs:[shadow_lo]
-    code.op32(&[0x65, 0x48, 0x3B, 0x14, 0x25], layout.shadow_len); // cmp rdx, gs:[shadow_len]
+    // All of the window has a shadow.
+    code.op32(&[0x65, 0x48, 0x2B, 0x14, 0x25], layout.window); // sub rdx, gs:[window]
+    code.op32(&[0x48, 0x81, 0xFA], layout.window_size); // cmp rdx, window_size
     let shadow = code.forward(JAE);
     let shadow_back = code.here();
     code.op64(&[0x48, 0xBA], layout.shadow_distance.wrapping_neg()); // movabs rdx, -distance
@@ -78,7 +85,10 @@ pub fn emit_stub<E>(
         code.raw(&[0x48, 0x0F, 0xBA, 0xE8, 0x3F]); // bts rax, 63
     }
     code.raw(&[0x48, 0x89, 0x44, 0x14, 0x18]); // mov [rsp+rdx+24], rax
-    emit_record(code, layout, records.timed, records.entry, &mut slow);
+    if records.timed {
+        code.raw(&[0x89, 0xC8]); // mov eax, ecx
+    }
+    emit_place(code, layout, records.timed, records.entry, &mut slow);
     if records.scope == Scope::Filter {
         code.op32(&[0x65, 0x48, 0xFF, 0x04, 0x25], layout.inside); // inc qword gs:[inside]
     }
@@ -115,9 +125,10 @@ pub fn emit_stub<E>(
         code.branch(JMP, go_back);
     }
 
-    // No shadow to be had: the entry alone is recorded.
+    // Out of the window; where there can be no shadow, the entry alone is recorded.
     code.bind(shadow);
     code.branch(CALL, runtime.shadow);
+    code.branch(CALL, runtime.window);
     code.branch(JAE, shadow_back);
     code.op32(&[0xB9], records.entry); // mov ecx, entry
     let no_shadow = code.forward(JMP);
@@ -374,14 +385,24 @@ fn emit_body<E>(
     Ok(at..code.here())
 }
 
+/// `eax` = lower half of the time counter; `rdx`, `rcx` are free.
+fn emit_clock(code: &mut Code<'_>, layout: &Layout, slow: &mut Slow) {
+    code.raw(&[0x0F, 0x31]); // rdtsc
+    code.op32(&[0x65, 0x3B, 0x14, 0x25], layout.epoch); // cmp edx, gs:[epoch]
+    let pending = code.forward(JNE);
+    slow.epoch.push((pending, code.here()));
+}
+
 /// Appends a record. `rax`, `rdx`, `rcx` are free; S is `rsp + 24`.
 fn emit_record(code: &mut Code<'_>, layout: &Layout, timed: bool, info: u32, slow: &mut Slow) {
     if timed {
-        code.raw(&[0x0F, 0x31]); // rdtsc
-        code.op32(&[0x65, 0x3B, 0x14, 0x25], layout.epoch); // cmp edx, gs:[epoch]
-        let pending = code.forward(JNE);
-        slow.epoch.push((pending, code.here()));
+        emit_clock(code, layout, slow);
     }
+    emit_place(code, layout, timed, info, slow);
+}
+
+/// Appends a record with the time in `rax`. `rdx`, `rcx` are free; S is `rsp + 24`.
+fn emit_place(code: &mut Code<'_>, layout: &Layout, timed: bool, info: u32, slow: &mut Slow) {
     // Unlocked xadd: one instruction, so a signal handler that records gets a slot of its own.
     code.op32(&[0xB9], layout.record_size); // mov ecx, 8
     code.op32(&[0x65, 0x48, 0x0F, 0xC1, 0x0C, 0x25], layout.cursor); // xadd gs:[cursor], rcx
