@@ -39,6 +39,8 @@ macro_rules! slow_paths {
             BAD_ID = const tcb::BAD_ID,
             BAD_ENTRY = const tcb::BAD_ENTRY,
             BAD_EXIT = const tcb::BAD_EXIT,
+            OWNER = const file_header::OWNER,
+            OWNER_DIED = const file_header::OWNER_DIED,
             NEXT_CHUNK = const file_header::NEXT_CHUNK,
             ROOM_CHUNKS = const file_header::ROOM_CHUNKS,
             H_SEQ = const chunk_header::SEQ,

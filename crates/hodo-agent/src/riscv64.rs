@@ -163,6 +163,11 @@ hodo_agent_new_chunk:
     sd a0, 24(sp)
     sd a1, 32(sp)
     ld a0, {BASE}(a6)
+    # Without a recorder, nobody makes good what a full disk does.
+    lw t1, {OWNER}(a0)
+    li a2, {OWNER_DIED}
+    and t1, t1, a2
+    bnez t1, 2f
     ld t1, {MAX_CHUNKS}(a6)
     # The file grows: what it has no room for yet must not be touched.
     ld a1, {ROOM_CHUNKS}(a0)

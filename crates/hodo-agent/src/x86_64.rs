@@ -41,6 +41,9 @@ hodo_agent_chunk:
     push rdx
     push rbx
     mov rbx, gs:[{BASE}]
+    # Without a recorder, nobody makes good what a full disk does.
+    test dword ptr [rbx + {OWNER}], {OWNER_DIED}
+    jnz 2f
     mov rax, [rbx + {NEXT_CHUNK}]
     # The file grows: what it has no room for yet must not be touched.
 1:  cmp rax, gs:[{MAX_CHUNKS}]

@@ -6,7 +6,18 @@ pub use hodo_arch::native::hooks::{LimitCall, Raise};
 use hodo_arch::native::patch::{displace, jump, window};
 use hodo_arch::native::track::{self, State};
 
+use hodo_trace::format::{file_header, tcb};
+
 use crate::{Image, Island, OUT_OF_REACH, Patches, copied, layout};
+
+/// How the dynamic linker tells of libraries: see [`Island::add_announcement`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Announcement {
+    /// Where the breakpoint is.
+    pub stop: u64,
+    /// What is written over the function.
+    pub jump: [u8; 5],
+}
 
 /// Which function is hooked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,5 +86,33 @@ impl Island {
         patches.add_way(from + 1..from + jump.len() as u64);
         patches.writes.push((from, jump));
         Ok(())
+    }
+
+    /// Code in place of a function at a runtime address which only returns, and before whose next function there are at least four bytes of
+    /// padding: it meets a breakpoint as long as a recorder is there, and else returns. `None`: there can be none.
+    pub fn add_announcement(&mut self, function: u64) -> Option<Announcement> {
+        self.check_reach(function).ok()?;
+        self.check_room(256).ok()?;
+        let mut bytes = Vec::new();
+        let at = self.end().next_multiple_of(16);
+        let mut out = Code::new(&mut bytes, at);
+        let offset = |offset: u64| u32::try_from(offset).ok();
+        let (base, word) = (offset(tcb::BASE)?, offset(file_header::OWNER)?);
+        let stop = hooks::announce(&mut out, base, word, file_header::OWNER_DIED)?;
+        let offset = (at - self.base) as usize;
+        fill(&mut self.code, offset);
+        self.rows = track::code_rows(&bytes, at, &[(0, State::ENTRY)]);
+        for row in &mut self.rows {
+            row.at += offset as u32;
+        }
+        self.code.extend(bytes);
+        self.close_group();
+        let distance = i32::try_from(at.wrapping_sub(function + 5).cast_signed()).ok()?;
+        let mut jump = [0xE9, 0, 0, 0, 0];
+        jump[1..].copy_from_slice(&distance.to_le_bytes());
+        Some(Announcement {
+            stop: at + stop as u64,
+            jump,
+        })
     }
 }

@@ -15,7 +15,7 @@ mod syscalls;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
-pub use hook::{Hook, LimitCall, Raise};
+pub use hook::{Announcement, Hook, LimitCall, Raise};
 pub use placed::{Copied, Stub};
 pub use probe::{Probe, Region};
 pub use syscalls::SyscallEvents;

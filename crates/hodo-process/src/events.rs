@@ -13,8 +13,8 @@ use hodo_trace::format::{
 };
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::limits;
 use crate::session::counter;
+use crate::{limits, owner};
 
 /// Bytes that targets map of the file at most: what it can grow to.
 const SPAN: u64 = 256 << 30;
@@ -270,6 +270,16 @@ impl Events {
 
     fn get_u64(&self, offset: u64) -> u64 {
         self.u64_at(offset).load(Ordering::SeqCst)
+    }
+
+    /// Targets see from here on that the calling thread traces them.
+    pub fn own(&self) {
+        owner::take(self.u32_at(file_header::OWNER));
+    }
+
+    /// Targets see that nobody does any more.
+    pub fn disown(&self) {
+        owner::give_up(self.u32_at(file_header::OWNER));
     }
 
     /// Gives a thread control block its place on the disk, so that it can be filled.

@@ -163,15 +163,20 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     hooks::add(&module.image, bias, &mut island, &mut space, &mut patches);
     tell_failures(&module.image, &patches, context)?;
     // Unwinders in libraries that nobody tells of would not find their way through traced frames.
-    if let Some(base) = linker {
-        libraries::arm_linker(pid, base, &memory, &maps, &mut space)?;
-    }
+    let announced = match linker {
+        Some(base) => libraries::linker_breakpoint(pid, base, &maps)?,
+        None => None,
+    };
     space.used[0] = write_island(&memory, &island, Used::default())?;
     apply(&memory, &module.image, bias, &patches, &mut space)?;
     space.stubs[0].extend(&island);
     if space.islands[1].1 != 0 {
-        let island = Island::new(space.islands[1].0, space.islands[1].1, signals);
+        let mut island = Island::new(space.islands[1].0, space.islands[1].1, signals);
+        let place = announced.map(|at| libraries::announcement(at, &memory, &mut island, &[]));
         space.used[1] = write_island(&memory, &island, Used::default())?;
+        if let (Some(at), Some(announcement)) = (announced, place) {
+            libraries::arm_linker(at, &memory, announcement, &mut space)?;
+        }
     }
     space.seen = file_mappings(&maps).map(Seen::from).collect();
     let file = (Rc::clone(&module.image), bias);
@@ -328,6 +333,7 @@ fn apply(
 ) -> Result<()> {
     let mut writes: Vec<_> = patches.writes.iter().collect();
     writes.sort();
+    libraries::make_room(memory, patches, space)?;
     let mut writes = writes.into_iter().peekable();
     while let Some((start, first)) = writes.next() {
         let start = *start;
@@ -363,7 +369,9 @@ fn apply(
             bytes[(at - start) as usize..][..new.len()].copy_from_slice(new);
         }
         // Between the sites there may be the linker's breakpoint.
-        if let Some(at) = space.r_brk.filter(|at| (start..end).contains(at)) {
+        if let Some(at) =
+            (space.r_brk).filter(|at| (start..end).contains(at) && space.announcement.is_none())
+        {
             bytes[(at - start) as usize..][..BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
         }
         memory.write(start, &bytes)?;
@@ -525,8 +533,10 @@ fn stop(pid: i32, space: &mut Space) -> Result<()> {
     write_hooks(&memory, space)?;
     space.semaphores.clear();
     // The linker goes on telling of libraries; nothing is done about them.
-    if let Some(at) = space.r_brk {
-        memory.write(at, &BREAKPOINT)?;
+    match (space.r_brk, space.announcement) {
+        (Some(at), Some(announcement)) => memory.write(at, &announcement.jump)?,
+        (Some(at), None) => memory.write(at, &BREAKPOINT)?,
+        _ => {}
     }
     space.stopped = true;
     Ok(())

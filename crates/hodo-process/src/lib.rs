@@ -31,6 +31,7 @@ mod machine;
 mod maps;
 mod modules;
 mod options;
+mod owner;
 mod place;
 mod probes;
 mod reach;

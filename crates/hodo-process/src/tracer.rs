@@ -186,6 +186,7 @@ impl<'a> Tracer<'a> {
         selection: Selection,
         first: i32,
     ) -> Self {
+        session.events.own();
         let recording = control::recording(options, &selection, &modules, session);
         Self {
             options,
@@ -346,6 +347,8 @@ impl<'a> Tracer<'a> {
             tell!("hodo: {text}");
         }
         self.counts()?;
+        // Whoever still has code of ours records nothing from here on.
+        self.session.events.disown();
         // The program's end is told in any case.
         if let Err(error) = self.session.finish(exit, lost, &usage) {
             tell!("hodo: the trace is not complete: {error:#}");
@@ -463,18 +466,11 @@ impl<'a> Tracer<'a> {
                 libc::SIGTRAP if machine::is_breakpoint(&remote::siginfo(tid)?) => {
                     let mut regs = remote::regs(tid)?;
                     let at = regs.breakpoint();
-                    if space.borrow().r_brk == Some(at) {
-                        let looked = self.libraries(tid, &space);
+                    if space.borrow().announces(at) {
                         // The function there does nothing: return from it.
                         regs.leave_function(space.borrow().ret);
                         remote::set_regs(tid, &regs)?;
-                        self.go(tid, 0)?;
-                        return match looked {
-                            Err(error) if !remote::is_gone(&error) => {
-                                self.remark(tid, &format!("new libraries: {error:#}"))
-                            }
-                            _ => Ok(()),
-                        };
+                        return self.announced(tid, &space);
                     }
                     let stub = space.borrow().traps.get(&at).copied();
                     if let Some(stub) = stub {
@@ -519,6 +515,34 @@ impl<'a> Tracer<'a> {
             return Ok(());
         }
         self.go(tid, signal)
+    }
+
+    /// The dynamic linker tells of libraries, in a thread that is stopped by the signal of its breakpoint. That takes time, and if hodo were killed
+    /// meanwhile, the program would get the signal: the thread comes to another stop first.
+    fn announced(&mut self, tid: i32, space: &SharedSpace) -> Result<()> {
+        remote::interrupt(tid)?;
+        remote::cont(tid, 0)?;
+        let mut status = 0;
+        // SAFETY: waitpid writes one int.
+        let got = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
+        if got != tid || !libc::WIFSTOPPED(status) {
+            // It has been killed.
+            return match got == tid {
+                true => self.handle(tid, status),
+                false => Ok(()),
+            };
+        }
+        let looked = self.libraries(tid, space);
+        match status >> 16 == libc::PTRACE_EVENT_STOP && libc::WSTOPSIG(status) == libc::SIGTRAP {
+            true => self.go(tid, 0)?,
+            false => self.handle(tid, status)?,
+        }
+        match looked {
+            Err(error) if !remote::is_gone(&error) => {
+                self.remark(tid, &format!("new libraries: {error:#}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The thread has a new thread pointer, by which a stub did not find its control block: tells it. Tells whether it was

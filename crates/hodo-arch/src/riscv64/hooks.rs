@@ -55,6 +55,12 @@ fn offset(code: &mut Code<'_>, rd: u8, base: u8, offset: u32) {
     code.add(rd, rd, base);
 }
 
+/// There is no such code for this machine: the breakpoint is at the function itself.
+#[must_use]
+pub fn announce(_code: &mut Code<'_>, _base: u32, _word: u32, _gone: u32) -> Option<usize> {
+    None
+}
+
 /// Prologue for glibc's `_dl_find_object(pc, result)`; the function's own code follows.
 /// The result's fields are those of `struct dl_find_object` (glibc 2.35, `dlfcn/dlfcn.h`).
 pub fn find_object(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) {

@@ -27,6 +27,23 @@ fn in_island(code: &mut Code<'_>, (lo, len): (u32, u32)) -> Pending {
     code.forward(JB)
 }
 
+/// In place of a function that does nothing but return: a breakpoint, if a recorder is there that will see it. `base`: where the control block
+/// has the address of a word's page, `word`: where the word is in it, `gone`: its bit that says that there is none. Returns the offset of
+/// the breakpoint. Keeps all registers.
+#[must_use]
+pub fn announce(code: &mut Code<'_>, base: u32, word: u32, gone: u32) -> Option<usize> {
+    let start = code.here();
+    code.raw(&[0x41, 0x53]); // push r11
+    code.op32(&[0x65, 0x4C, 0x8B, 0x1C, 0x25], base); // mov r11, gs:[base]
+    code.op32(&[0x41, 0xF7, 0x83], word); // test dword ptr [r11+word],
+    code.raw(&gone.to_le_bytes()); //   gone
+    code.raw(&[0x41, 0x5B]); // pop r11
+    code.raw(&[0x75, 0x01]); // jnz, past the breakpoint
+    let at = code.here() - start;
+    code.raw(&[0xCC, 0xC3]); // int3; ret
+    Some(at as usize)
+}
+
 /// Prologue for glibc's `_dl_find_object(pc, result)`; the function's own code follows.
 /// The result's fields are those of `struct dl_find_object` (glibc 2.35, `dlfcn/dlfcn.h`).
 pub fn find_object(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use hodo_patch::{Island, Patches};
+use hodo_patch::{Announcement, Island, Patches};
 use serde_json::json;
 
 use super::{
@@ -30,22 +30,70 @@ pub(super) fn linker_breakpoint(pid: i32, base: u64, maps: &[Mapping]) -> Result
     Ok(Some(base.wrapping_add(symbol)))
 }
 
-/// Sets a breakpoint where the dynamic linker announces new libraries.
-pub(super) fn arm_linker(
-    pid: i32,
-    base: u64,
+/// What is to be where the dynamic linker announces new libraries: a way to a breakpoint in this island, if there can be one, which is
+/// not met when no recorder is there any more. The island must be written after that.
+pub(super) fn announcement(
+    at: u64,
     memory: &Memory,
-    maps: &[Mapping],
+    island: &mut Island,
+    taken: &[&Patches],
+) -> Option<Announcement> {
+    let is_free = has_room(memory, at) && !taken.iter().any(|patches| takes_room(at, patches));
+    is_free.then(|| island.add_announcement(at)).flatten()
+}
+
+/// Sets the breakpoint where the dynamic linker announces new libraries, or what leads to it.
+pub(super) fn arm_linker(
+    at: u64,
+    memory: &Memory,
+    announcement: Option<Announcement>,
     space: &mut Space,
 ) -> Result<()> {
-    let Some(at) = linker_breakpoint(pid, base, maps)? else {
+    let jump = announcement.map(|announcement| announcement.jump.to_vec());
+    let bytes = jump.unwrap_or_else(|| BREAKPOINT.to_vec());
+    let mut original = vec![0; bytes.len()];
+    memory.read(at, &mut original)?;
+    space.originals.push((at, original));
+    memory.write(at, &bytes)?;
+    space.r_brk = Some(at);
+    space.announcement = announcement;
+    Ok(())
+}
+
+/// Is this a function that only returns, and is there padding after it?
+fn has_room(memory: &Memory, at: u64) -> bool {
+    /// Bytes of the longer nops, and what stands for single ones.
+    const PADDING: [u8; 11] = [
+        0x66, 0x2E, 0x0F, 0x1F, 0x84, 0x80, 0x40, 0x44, 0x00, 0x90, 0xCC,
+    ];
+    const RETURN: u8 = 0xC3;
+    const MARKED: [u8; 5] = [0xF3, 0x0F, 0x1E, 0xFA, RETURN];
+    let mut code = [0; 5];
+    let is_read = memory.read(at, &mut code).is_ok();
+    let is_padding = || code[1..].iter().all(|byte| PADDING.contains(byte));
+    cfg!(target_arch = "x86_64")
+        && is_read
+        && (code == MARKED || code[0] == RETURN && at.is_multiple_of(16) && is_padding())
+}
+
+/// Do patches need what is behind the first byte?
+fn takes_room(at: u64, patches: &Patches) -> bool {
+    let mut writes = patches.writes.iter();
+    writes.any(|(start, bytes)| *start < at + 5 && at + 1 < start + bytes.len() as u64)
+}
+
+/// If patches need the padding where the dynamic linker announces libraries, only its breakpoint is there.
+pub(super) fn make_room(memory: &Memory, patches: &Patches, space: &mut Space) -> Result<()> {
+    let Some(at) = space.r_brk.filter(|&at| takes_room(at, patches)) else {
         return Ok(());
     };
-    let mut original = vec![0; BREAKPOINT.len()];
-    memory.read(at, &mut original)?;
-    memory.write(at, &BREAKPOINT)?;
-    space.originals.push((at, original));
-    space.r_brk = Some(at);
+    if space.announcement.take().is_some()
+        && let Some((_, original)) = space.originals.iter().find(|(start, _)| *start == at)
+    {
+        let mut bytes = original.clone();
+        bytes[..BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
+        memory.write(at, &bytes)?;
+    }
     Ok(())
 }
 

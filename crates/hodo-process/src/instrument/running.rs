@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{Copied, Island, Patches};
+use hodo_patch::{Announcement, Copied, Island, Patches};
 
-use super::libraries::{copies_stacks, linker_breakpoint};
+use super::libraries::{announcement, arm_linker, copies_stacks, linker_breakpoint};
 use super::{
     LIBRARY_ISLAND, LIBRARY_ROOM, REACH, Seen, Space, Work, apply, auxv, extent, file_mappings,
     map_events, map_island, map_shadows, map_workshop, patch, program_place, real_path,
@@ -17,7 +17,6 @@ use super::{
 use crate::aside;
 use crate::give::SCRATCH;
 use crate::hooks;
-use crate::machine::BREAKPOINT;
 use crate::maps::{self, Mapping};
 use crate::modules::{Image, Module, Version};
 use crate::remote::{self, Memory, Syscalls};
@@ -55,6 +54,8 @@ pub struct Prepared {
     changed: Vec<Changed>,
     /// The code that was there when this was made.
     code: Vec<Mapping>,
+    /// Where the dynamic linker tells of libraries, and what is to be there.
+    linker: Option<(u64, Option<Announcement>)>,
 }
 
 /// A mapping that is not there yet.
@@ -268,6 +269,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         pages,
         changed,
         code,
+        linker: None,
     })
 }
 
@@ -439,17 +441,29 @@ impl Prepared {
         Ok(())
     }
 
-    /// Writes everything, while all threads are stopped.
+    /// Writes what is in memory of ours, while all threads are stopped. Nothing leads there yet.
     ///
     /// # Errors
     /// If the memory is not to be had.
-    pub fn write(&mut self, memory: &Memory) -> Result<()> {
+    pub fn write_islands(&mut self, memory: &Memory) -> Result<()> {
         let space = &mut self.space;
+        if let (Some(at), Some(island)) = (space.r_brk.take(), self.islands.get_mut(1)) {
+            let taken: Vec<&Patches> = self.changed.iter().map(|c| &*c.patches).collect();
+            self.linker = Some((at, announcement(at, memory, island, &taken)));
+        }
         for (index, island) in self.islands.iter().enumerate() {
             space.used[index] = write_island(memory, island, super::Used::default())?;
             space.stubs[index].extend(island);
         }
-        let r_brk = space.r_brk.take();
+        Ok(())
+    }
+
+    /// Writes over the code, while all threads are stopped and have their control blocks: if hodo is killed in the midst of it, what is
+    /// written already can be executed.
+    ///
+    /// # Errors
+    /// If the memory is not to be had.
+    pub fn write_sites(&mut self, memory: &Memory, space: &mut Space) -> Result<()> {
         for Changed {
             image,
             bias,
@@ -458,12 +472,8 @@ impl Prepared {
         {
             apply(memory, image, *bias, patches, space)?;
         }
-        if let Some(at) = r_brk {
-            let mut original = vec![0; BREAKPOINT.len()];
-            memory.read(at, &mut original)?;
-            memory.write(at, &BREAKPOINT)?;
-            space.originals.push((at, original));
-            space.r_brk = Some(at);
+        if let Some((at, announcement)) = self.linker {
+            arm_linker(at, memory, announcement, space)?;
         }
         space.keys.hold(memory)
     }

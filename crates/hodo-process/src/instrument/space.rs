@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use hodo_patch::{Copied, Patches, Raise, Used};
+use hodo_patch::{Announcement, Copied, Patches, Raise, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 
 use super::changes::Place;
@@ -42,8 +42,10 @@ pub struct Space {
     pub keys: Keys,
     /// Original bytes of everything that was written over code, by address.
     pub originals: Vec<(u64, Vec<u8>)>,
-    /// The dynamic linker's breakpoint.
+    /// Where the dynamic linker tells of libraries: its breakpoint is there.
     pub r_brk: Option<u64>,
+    /// What is there instead, if the breakpoint is in an island.
+    pub announcement: Option<Announcement>,
     /// Files that were seen mapped.
     pub seen: Vec<Seen>,
     /// What was written into libraries, by file and bias: one that is loaded again gets its old stubs.
@@ -131,6 +133,14 @@ impl Space {
         self.islands.iter().any(inside)
             || inside(&(self.workshop, WORKSHOP))
             || self.spots.iter().any(|&(page, _)| inside(&(page, 4096)))
+    }
+
+    /// Is this the breakpoint by which the dynamic linker tells of libraries?
+    pub fn announces(&self, at: u64) -> bool {
+        match self.announcement {
+            Some(announcement) => announcement.stop == at,
+            None => self.r_brk == Some(at),
+        }
     }
 
     /// Is this an address in code of ours that leads from the program or back, so that a thread there is nowhere in the program?

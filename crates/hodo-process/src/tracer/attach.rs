@@ -195,7 +195,7 @@ impl Tracer<'_> {
         let mapped = prepared.map(&calls, &memory, &self.work());
         let group = calls.end_in_stop()?;
         stops.set_group(worker, group);
-        let written = guarded(|| mapped.and_then(|()| prepared.write(&memory)));
+        let written = guarded(|| mapped.and_then(|()| prepared.write_islands(&memory)));
         if let Err(error) = written {
             // What was mapped goes again.
             let mut space = prepared.space;
@@ -203,18 +203,6 @@ impl Tracer<'_> {
             let group = super::detach::unmap(worker, &memory, &maps, &mut space)?;
             stops.set_group(worker, group);
             return Err(error);
-        }
-        for (tid, to) in moves {
-            match remote::regs(tid).and_then(|mut regs| {
-                regs.set_pc(to);
-                remote::set_regs(tid, &regs)
-            }) {
-                Err(error) if !remote::is_gone(&error) => return Err(error),
-                _ => {}
-            }
-        }
-        for (at, to) in frames {
-            memory.write(at, &to.to_le_bytes())?;
         }
         let space = Rc::new(RefCell::new(std::mem::take(&mut prepared.space)));
         for &tid in stops.tids() {
@@ -225,7 +213,6 @@ impl Tracer<'_> {
             };
             self.threads.insert(tid, thread);
         }
-        prepared.log(&space.borrow().islands, &mut self.work())?;
         self.begin_task(pid, pid, "attach", 0, &space, Origin::default())
             .or_else(|error| {
                 // The first thread may have ended before the others.
@@ -258,6 +245,21 @@ impl Tracer<'_> {
             };
             self.begin_task(tid, pid, "thread", parent, &space, origin)?;
         }
+        for (tid, to) in moves {
+            match remote::regs(tid).and_then(|mut regs| {
+                regs.set_pc(to);
+                remote::set_regs(tid, &regs)
+            }) {
+                Err(error) if !remote::is_gone(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        for (at, to) in frames {
+            memory.write(at, &to.to_le_bytes())?;
+        }
+        prepared.write_sites(&memory, &mut space.borrow_mut())?;
+        let islands = space.borrow().islands;
+        prepared.log(&islands, &mut self.work())?;
         Ok(None)
     }
 }

@@ -212,8 +212,7 @@ impl Tracer<'_> {
         };
         let space = space.borrow();
         let at = regs.breakpoint();
-        let ours =
-            space.holds(regs.pc()) || space.traps.contains_key(&at) || space.r_brk == Some(at);
+        let ours = space.holds(regs.pc()) || space.traps.contains_key(&at) || space.announces(at);
         ours && stops::pending(tid) & signals != 0
     }
 
