@@ -1,6 +1,8 @@
 //! Signals to hodo in any number and order while it is attached: the process that it is attached to gets its code back, whatever comes.
+//! What cannot be helped, its death, does not end the program.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -119,6 +121,67 @@ fn storms(seeds: std::ops::Range<u64>) {
         storm(seed, &target, &maps, threads);
     }
     target.ends("wrong: 0\n");
+}
+
+/// The processes of hodo: the front, and its monitor.
+fn kill_hodo(front: &mut Child) {
+    let pid = front.id().cast_signed();
+    kill(-pid, libc::SIGKILL);
+    front.wait().expect("its end");
+}
+
+#[test]
+fn killing_hodo_does_not_kill_what_it_is_attached_to() {
+    let program = build("killed.cc", Kind::Pie, &["-ldl"]);
+    for (index, option) in ["-l", "--no-libcall", "-l", "--no-libcall"]
+        .iter()
+        .enumerate()
+    {
+        let place = scratch(&format!("killing_hodo_{index}"));
+        let target = Target::start(&program);
+        let mut front = Command::new(hodo())
+            .args(["record", option, "-d", path(&place.join("data"))])
+            .args(["-p", &target.pid().to_string()])
+            .process_group(0)
+            .spawn()
+            .expect("hodo can be run");
+        target.is_changed(&program);
+        std::thread::sleep(Duration::from_millis(37 * index as u64));
+        kill_hodo(&mut front);
+        // Libraries, threads, children.
+        std::thread::sleep(Duration::from_millis(200));
+        target.ends("wrong: 0\n");
+        fs::remove_dir_all(place).expect("the trace can be removed");
+    }
+}
+
+#[test]
+fn killing_hodo_does_not_kill_what_it_has_started() {
+    let program = build("killed.cc", Kind::Pie, &["-ldl"]);
+    for (index, option) in ["-l", "--no-libcall", "--no-libcall"].iter().enumerate() {
+        let place = scratch(&format!("killing_hodo_first_{index}"));
+        let mut recorder = Command::new(hodo())
+            .args(["record", option, "-d", path(&place.join("data"))])
+            .arg(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("hodo can be run");
+        let mut output = BufReader::new(recorder.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("a line");
+        assert_eq!(line, "begun\n");
+        std::thread::sleep(Duration::from_millis(29 * index as u64));
+        let input = recorder.stdin.take();
+        kill(recorder.id().cast_signed(), libc::SIGKILL);
+        recorder.wait().expect("its end");
+        std::thread::sleep(Duration::from_millis(200));
+        drop(input);
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).expect("its output");
+        assert_eq!(rest, "wrong: 0\n");
+        fs::remove_dir_all(place).expect("the trace can be removed");
+    }
 }
 
 #[test]
