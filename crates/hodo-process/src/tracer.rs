@@ -369,6 +369,7 @@ impl<'a> Tracer<'a> {
             let histograms = probes.describe_histograms(&memory)?;
             self.session.write_histograms(&histograms)?;
         }
+        crate::tell_unplaced(probes.unplaced_definitions());
         for text in probes.unplaced() {
             self.remark(self.first, &text)?;
         }

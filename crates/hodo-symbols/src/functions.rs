@@ -66,6 +66,8 @@ pub struct Symbols {
     pub fragments: Vec<Fragment>,
     /// Other addresses in the code that have a symbol or begin a range of the unwind table. Sorted.
     pub labels: Vec<u64>,
+    /// Names without a type in the code, such as those that assembly leaves without `.type`, outside of all functions. Sorted.
+    pub untyped: Vec<(u64, String)>,
     /// Where functions go on after an exception. Sorted.
     pub landing_pads: Vec<u64>,
     /// What the unwind tables tell.
@@ -152,6 +154,15 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     symbols.landing_pads = landing_pads(&file, &mut tables.ranges);
     merge(&mut symbols, &tables, &labels);
     startup::name(&file, &mut symbols);
+    let is_inside = |addr: u64| {
+        let before = symbols.functions.partition_point(|f| f.addr <= addr);
+        let function = before.checked_sub(1).map(|at| &symbols.functions[at]);
+        function.is_some_and(|f| f.addr == addr || addr - f.addr < f.size)
+    };
+    let untyped = labels
+        .iter()
+        .filter(|(addr, name)| !name.is_empty() && !is_inside(*addr));
+    symbols.untyped = untyped.cloned().collect();
     let mut labels: Vec<u64> = labels.into_iter().map(|(addr, _)| addr).collect();
     let ranges = &tables.ranges;
     labels.extend(ranges.iter().map(|r| r.addr));

@@ -18,6 +18,26 @@ const STATUS: u32 = RflagsBits::OF
 /// Looks at no more instructions than this.
 const LIMIT: usize = 64;
 
+/// Whether this is a barrier: a locked instruction that leaves memory as it is, as compilers write it in place of `mfence`.
+fn is_barrier(insn: &Instruction) -> bool {
+    let wide = matches!(insn.memory_size().size(), 4 | 8);
+    if !insn.has_lock_prefix() || insn.op_count() != 2 || !wide {
+        return false;
+    }
+    let immediate = match insn.op1_kind() {
+        OpKind::Immediate8to32
+        | OpKind::Immediate8to64
+        | OpKind::Immediate32
+        | OpKind::Immediate32to64 => insn.immediate(1) as u32,
+        _ => return false,
+    };
+    match insn.mnemonic() {
+        Mnemonic::Or | Mnemonic::Add | Mnemonic::Sub | Mnemonic::Xor => immediate == 0,
+        Mnemonic::And => immediate == u32::MAX,
+        _ => false,
+    }
+}
+
 /// Follows the straight line of code from the entry of a function, to the first jump or return.
 #[must_use]
 pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
@@ -45,7 +65,8 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
         }
         let on_stack = raw.memory_base() == Register::RSP && raw.memory_index() == Register::None;
         let lea = raw.mnemonic() == Mnemonic::Lea;
-        if on_stack && !lea && raw.memory_displacement64() as i64 == depth {
+        let reaches = on_stack && !lea && raw.memory_displacement64() as i64 == depth;
+        if reaches && !is_barrier(&raw) {
             // A push reads before it moves the stack pointer, a pop writes behind it.
             if writes_memory(&raw) {
                 facts.moves_return = true;
