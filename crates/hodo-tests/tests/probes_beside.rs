@@ -147,7 +147,11 @@ fn hits_in_calls(dump: &str) -> Vec<(&str, &str, &str)> {
             assert_eq!(depth.parse(), Ok(open.len()), "{line}");
             let (name, told) = event.split_once(": ").expect("a name");
             hits.push((name, told, open.last().copied().unwrap_or("")));
-        } else if let Some((_, entry)) = line.split_once(": [entry] ") {
+        } else if let Some((_, entry)) = line
+            .split_once(": [entry] ")
+            .or_else(|| line.split_once(": [jump ] "))
+        {
+            // A tail call is nested in its caller, and has an exit of its own.
             open.push(entry.split_once('(').expect("an address").0);
         } else if line.contains(": [exit ] ") {
             open.pop();
