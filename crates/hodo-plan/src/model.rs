@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use hodo_arch::Via;
 use hodo_arch::code::NAMES;
+use serde::{Deserialize, Serialize};
 
 /// What to plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +45,17 @@ pub enum PlanError {
     Machine,
 }
 
+/// How [`Via`] is stored.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Via")]
+enum StoredVia {
+    Nothing,
+    Free(u8),
+    Kept(u8),
+}
+
 /// How a site is changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Tactic {
     /// A site that the compiler made for it.
     Site,
@@ -62,7 +72,7 @@ pub enum Tactic {
 }
 
 /// What is recorded of a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mode {
     /// The stub calls the body: entry and exit are recorded.
     Call,
@@ -71,7 +81,7 @@ pub enum Mode {
 }
 
 /// Why the exit of a function is not recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EntryOnlyReason {
     /// setjmp, vfork, getcontext and the like.
     ReturnsTwice,
@@ -106,7 +116,7 @@ impl EntryOnlyReason {
 }
 
 /// One function and what is done with it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedFunction {
     /// Raw symbol name; made of the address where there is none.
     pub name: String,
@@ -119,7 +129,7 @@ pub struct PlannedFunction {
 }
 
 /// One site in the code. All addresses are link-time addresses.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SitePlan {
     /// How the site is changed.
     pub tactic: Tactic,
@@ -135,6 +145,7 @@ pub struct SitePlan {
     /// The tactic's second place.
     pub extra: Extra,
     /// The register that the long jump takes, at the site or at its second place.
+    #[serde(with = "StoredVia")]
     pub via: Via,
     /// Registers, as bits by their numbers, that the stub may change before it comes to the body: the body overwrites each before it
     /// reads it, and so do its callers know. None where the instruction set has enough without.
@@ -149,7 +160,7 @@ pub struct SitePlan {
 }
 
 /// A jump to anywhere at a site: it loads the address of the stub. All addresses are link-time addresses.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Far {
     /// Bytes that the patch writes at the site, without the address.
     pub patch_len: u8,
@@ -162,20 +173,21 @@ pub struct Far {
 }
 
 /// Registers for instructions that are moved. None where the instruction set needs none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spare {
     /// By the address of each displaced instruction that needs a register where it is moved to, ascending: those that are dead
     /// there, as bits by their numbers.
     pub dead: Vec<(u64, u32)>,
     /// The register of the long jump that goes on behind the displaced instructions. One that is kept is taken back by one of `pads`, or
     /// by instructions of ours, [`Via::TAKE`] bytes, that end where the displaced instructions do: the patch leaves room for them.
+    #[serde(with = "StoredVia")]
     pub back: Via,
     /// Where what leaves the displaced instructions without a register goes. Only in plans of probes.
     pub pads: Vec<Pad>,
 }
 
 /// [`Via::PAD`] bytes near what an instruction leads to, which take a kept register back and jump there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pad {
     /// The instruction; or the end of the displaced ones, where control goes on behind them.
     pub from: u64,
@@ -200,7 +212,7 @@ pub fn elsewhere(extra: &Extra, via: Via, spare: &Spare) -> impl Iterator<Item =
 }
 
 /// What a tactic needs beside the bytes at the site.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Extra {
     /// Nothing.
     None,
@@ -226,7 +238,7 @@ pub enum Extra {
 }
 
 /// A call into a shared library: a PLT entry or an indirect call through the GOT.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibcallSite {
     /// Name of the function called (without version).
     pub name: String,
@@ -243,7 +255,7 @@ pub struct LibcallSite {
 }
 
 /// The instruction of a [`LibcallSite`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LibcallForm {
     /// A PLT entry: a jump through the GOT, perhaps behind a landing instruction.
     Plt,
@@ -261,7 +273,7 @@ pub enum LibcallForm {
 }
 
 /// The plan of one ELF image.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Build id in hex, if the image has one.
     pub build_id: Option<String>,
@@ -300,7 +312,7 @@ pub enum Wanted<'a> {
 /// Nothing but its own branches leads to one of its instructions behind the first, so all that is executed of it is
 /// executed in the island. A call can only be its last instruction. The bytes of that call stay as they are, also for
 /// other sites' hop slots, if the patch does not reach them: an island may jump back to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeSite {
     /// How the region's first bytes are changed: all but [`Tactic::Site`].
     pub tactic: Tactic,
@@ -314,6 +326,7 @@ pub struct ProbeSite {
     /// The tactic's second place. A hop's slot can lie in the displaced bytes of another site, behind its patch.
     pub extra: Extra,
     /// The register that the long jump takes, at the site or at its second place.
+    #[serde(with = "StoredVia")]
     pub via: Via,
     /// Registers that the displaced instructions may take where they are moved to.
     pub spare: Spare,
@@ -322,7 +335,7 @@ pub struct ProbeSite {
 }
 
 /// An instruction that carries a probe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbedInsn {
     /// Link-time address.
     pub addr: u64,
@@ -336,7 +349,7 @@ pub struct ProbedInsn {
 }
 
 /// An instruction that cannot be probed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedProbe {
     /// Link-time address.
     pub addr: u64,
@@ -347,7 +360,7 @@ pub struct RefusedProbe {
 }
 
 /// The plan of the probes on one ELF image.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbePlan {
     /// Build id in hex, if the image has one.
     pub build_id: Option<String>,

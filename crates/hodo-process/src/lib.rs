@@ -14,6 +14,7 @@ macro_rules! tell {
 
 mod aside;
 mod attach;
+pub mod cache;
 mod check;
 mod context;
 mod control;

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,10 @@ use hodo_symbols::{Debug, DebugError, Frames, Unwinder};
 use hodo_trace::format::record;
 use memmap2::Mmap;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::cache;
 use crate::machine::{ELF_MACHINE, NAME};
 use crate::probes::{Probed, Probes};
 use crate::reach;
@@ -301,7 +303,7 @@ impl Image {
 }
 
 /// One content of a file: numbers of files are used again, and files are written again, several times in a second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Version {
     file: (u64, u64),
     size: u64,
@@ -309,16 +311,21 @@ pub struct Version {
     changed: (i64, i64),
 }
 
-impl Version {
-    /// That of the file as it is now.
-    pub fn of(path: &Path) -> std::io::Result<Self> {
-        let meta = std::fs::metadata(path)?;
-        Ok(Self {
+impl From<&Metadata> for Version {
+    fn from(meta: &Metadata) -> Self {
+        Self {
             file: (meta.dev(), meta.ino()),
             size: meta.size(),
             modified: (meta.mtime(), meta.mtime_nsec()),
             changed: (meta.ctime(), meta.ctime_nsec()),
-        })
+        }
+    }
+}
+
+impl Version {
+    /// That of the file as it is now.
+    pub fn of(path: &Path) -> std::io::Result<Self> {
+        std::fs::metadata(path).map(|meta| Self::from(&meta))
     }
 }
 
@@ -369,8 +376,7 @@ impl Modules {
             keep: self.probes.looked_at(&image),
             ..hodo_plan::PlanOptions::default()
         };
-        let plan = hodo_plan::plan(path, &image.bytes, &options)
-            .with_context(|| format!("planning {}", path.display()))?;
+        let plan = cache::plan(&image, &options)?;
         let module = self.number(image, plan, selection, main, session)?;
         let module = Rc::new(module);
         self.known.insert(key, Rc::clone(&module));

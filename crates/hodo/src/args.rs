@@ -40,6 +40,23 @@ const EXIT_STATUS: &str = "\
 Exit status: that of the program; if a signal ended it, hodo ends by the same signal. 2 if the command line is wrong, \
 127 if there is no such program, 126 if it cannot be executed, 125 if hodo itself fails.";
 
+/// Where plans are.
+const CACHE: &str = "\
+A plan says how the functions of a file are changed to trace them. It is kept in $XDG_CACHE_HOME/hodo or ~/.cache/hodo, up to 512 MiB of \
+them, until the file or hodo changes. HODO_CACHE=DIRECTORY names another place, HODO_CACHE=off keeps none.";
+
+/// What to do with the plans that are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum CacheAction {
+    /// Show where they are, and of which files
+    #[default]
+    List,
+    /// Show how many bytes they have
+    Size,
+    /// Remove them
+    Clear,
+}
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -71,6 +88,13 @@ pub enum Command {
     ListEvents(ListEventsArgs),
     /// Show what could be traced of a program or library, without running it
     Plan(PlanArgs),
+    /// List the plans that are kept for the next time, or remove them
+    #[command(after_help = CACHE)]
+    Cache {
+        /// What to do
+        #[arg(value_enum, default_value_t)]
+        action: CacheAction,
+    },
     /// Write the completions for a shell to stdout
     Completions {
         /// The shell

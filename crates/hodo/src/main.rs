@@ -4,6 +4,7 @@
 extern crate hodo_process;
 
 mod args;
+mod cache;
 mod end;
 mod events;
 mod interrupt;
@@ -128,6 +129,7 @@ fn dispatch(cli: Cli, order: &run::Order, named: bool) -> Result<ExitCode> {
         Command::Keys(args) => keys::keys(&args),
         Command::ListEvents(args) => events::list(&args),
         Command::Plan(args) => plan::plan(&args),
+        Command::Cache { action } => cache::cache(action),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "hodo", &mut script);

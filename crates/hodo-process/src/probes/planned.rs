@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hodo_plan::PlanOptions;
 use hodo_plan::model::{Plan, ProbeSite, Wanted};
-use hodo_plan::plan_probes_with;
 use hodo_probe::{Definition, Kind, Offset, Place, Symbol};
 
 use hodo_symbols::Usdt;
@@ -21,6 +20,7 @@ use super::returns::take_refused;
 use super::values::fetches;
 use super::variables::{has_variables, resolved};
 use super::{Probes, Spot, beside};
+use crate::cache;
 use crate::modules::{Chosen, HOOKED, Image};
 
 /// The probes of a file.
@@ -152,8 +152,7 @@ impl Probes {
             _ if !returns => Vec::new(),
             Some((plan, _)) => take_refused(&mut places, plan),
             None => {
-                let plan = hodo_plan::plan(&image.path, &image.bytes, &PlanOptions::default());
-                let plan = plan.with_context(|| format!("planning {}", image.path.display()))?;
+                let plan = cache::plan(image, &PlanOptions::default())?;
                 take_refused(&mut places, &plan)
             }
         };
@@ -187,8 +186,7 @@ impl Probes {
         let hooks: Vec<_> = hooked.iter().flatten().map(hook).collect();
         let clashing = RefCell::new(BTreeMap::new());
         let planned = |which: Wanted<'_>| {
-            let mut plan = plan_probes_with(&image.path, &image.bytes, which, &options)
-                .with_context(|| format!("planning {}", image.path.display()))?;
+            let mut plan = cache::plan_probes(image, which, &options)?;
             let mut left_out = BTreeMap::new();
             let reason = "hodo itself changes this function";
             beside::keep_off(&hooks, reason, &mut plan.sites, &mut left_out);

@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use hodo_arch::native::detour::{Action, When};
 use hodo_patch::{Probe, SyscallEvents};
+use hodo_plan::PlanOptions;
 use hodo_plan::model::{ProbeSite, RefusedProbe, Wanted};
-use hodo_plan::plan_probes;
 use hodo_trace::format::record;
 use hodo_trace::syscalls::{GROUP, NAMES, table};
 use serde_json::json;
@@ -14,6 +14,7 @@ use serde_json::json;
 use super::beside::with_users;
 use super::planned::HOOK_LENGTH;
 use super::{Probed, Probes, site_plan};
+use crate::cache;
 use crate::machine::{SYSTEM_CALL, ends_thread};
 use crate::modules::{HOOKED, Image};
 use crate::options::SyscallOptions;
@@ -79,8 +80,8 @@ impl Probes {
                 Rc::clone(syscalls.events.insert(Rc::new(events)))
             }
         };
-        let plan = plan_probes(&image.path, &image.bytes, Wanted::At(&places), 0)
-            .with_context(|| format!("planning {}", image.path.display()))?;
+        let options = PlanOptions::default();
+        let plan = cache::plan_probes(image, Wanted::At(&places), &options)?;
         let mut left: Vec<_> = plan
             .refused
             .into_iter()

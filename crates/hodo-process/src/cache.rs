@@ -1,0 +1,438 @@
+//! Plans that were made once are kept in the user's cache directory.
+//!
+//! A plan depends on a file's content, on the file's name, on what is asked for, and on the hodo that makes it. All of this is the key,
+//! and stands in the cache's file as a whole. A content is known by its hash, not by the times of the file: images of whole systems have
+//! the same ones in all their versions. Nothing in the cache is trusted that is not the user's own, whole by its checksum, and inside of
+//! the code that it is about: everything else is planned anew. The cache is never needed: what cannot be read or written is as if it were
+//! not there.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+use hodo_plan::PlanOptions;
+use hodo_plan::model::{Plan, ProbePlan, SitePlan, Wanted};
+use memmap2::Mmap;
+use object::{File as ObjectFile, Object, ObjectSection};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use twox_hash::{XxHash3_64, XxHash3_128};
+
+use crate::limits;
+use crate::modules::{Image, Version};
+
+/// What names the directory, or is "off".
+pub const VARIABLE: &str = "HODO_CACHE";
+/// How files begin. The number changes with their form.
+const MAGIC: [u8; 8] = *b"hodopln1";
+/// How their names end.
+const SUFFIX: &str = ".plan";
+/// How many bytes all files together may have. When they have more, the oldest go, until three quarters of it are left.
+const LIMIT: u64 = 512 << 20;
+/// One that is larger is not kept, and not read.
+const LARGEST: u64 = 128 << 20;
+/// A use is noted no more often.
+const NOTED: Duration = Duration::from_secs(3600);
+
+/// What a plan is for.
+#[derive(Serialize, Deserialize, PartialEq, Eq)]
+struct Key {
+    hodo: Own,
+    path: Vec<u8>,
+    content: Vec<u128>,
+    asked: Asked,
+}
+
+/// Which hodo makes plans.
+#[derive(Serialize, Deserialize, PartialEq, Eq, Clone)]
+struct Own {
+    version: String,
+    file: Version,
+    build_id: Option<Vec<u8>>,
+}
+
+/// What is asked for.
+#[derive(Serialize, Deserialize, PartialEq, Eq)]
+enum Asked {
+    Functions {
+        functions: bool,
+        libcalls: bool,
+        keep: u32,
+    },
+    Probes {
+        keep: u32,
+        at: Vec<u64>,
+    },
+}
+
+/// Plans a file's functions, or reads the plan that was made earlier.
+///
+/// # Errors
+/// As those of [`hodo_plan::plan`].
+pub fn plan(image: &Image, options: &PlanOptions) -> Result<Plan> {
+    let asked = Asked::Functions {
+        functions: options.functions,
+        libcalls: options.libcalls,
+        keep: options.keep,
+    };
+    kept(image, asked, || {
+        hodo_plan::plan(&image.path, &image.bytes, options)
+    })
+    .with_context(|| format!("planning {}", image.path.display()))
+}
+
+/// Plans probes, or reads the plan that was made earlier. Of the options, `threads` and `keep` count.
+///
+/// # Errors
+/// As those of [`hodo_plan::plan_probes`].
+pub fn plan_probes(image: &Image, wanted: Wanted<'_>, options: &PlanOptions) -> Result<ProbePlan> {
+    // One for every instruction is larger than the code, and as quickly made as read.
+    let Wanted::At(at) = wanted else {
+        return hodo_plan::plan_probes_with(&image.path, &image.bytes, wanted, options)
+            .with_context(|| format!("planning probes on {}", image.path.display()));
+    };
+    let at = at.to_vec();
+    let asked = Asked::Probes {
+        keep: options.keep,
+        at,
+    };
+    kept(image, asked, || {
+        hodo_plan::plan_probes_with(&image.path, &image.bytes, wanted, options)
+    })
+    .with_context(|| format!("planning probes on {}", image.path.display()))
+}
+
+/// A plan whose places can be compared with the code of a file.
+trait Fits: Serialize + DeserializeOwned {
+    /// Whether all that would be changed, or be displaced, is in code.
+    fn fits(&self, is_code: &dyn Fn(Range<u64>) -> bool) -> bool;
+}
+
+impl Fits for Plan {
+    fn fits(&self, is_code: &dyn Fn(Range<u64>) -> bool) -> bool {
+        let inside = |site: &SitePlan| {
+            is_code(site.patch..site.patch.wrapping_add(site.patch_len.into()))
+                && is_code(site.displaced.clone())
+        };
+        let mut sites = self.functions.iter().flat_map(|f| f.outcome.as_ref());
+        let bytes = |at: u64, len: usize| at..at.wrapping_add(len as u64);
+        let mut calls = self.libcalls.iter();
+        sites.all(inside)
+            && calls.all(|call| is_code(bytes(call.patch, call.patch_len.into())))
+            && (self.nops.iter()).all(|(at, nops)| is_code(bytes(*at, nops.len())))
+    }
+}
+
+impl Fits for ProbePlan {
+    fn fits(&self, is_code: &dyn Fn(Range<u64>) -> bool) -> bool {
+        self.sites.iter().all(|site| {
+            is_code(site.patch..site.patch.wrapping_add(site.patch_len.into()))
+                && is_code(site.displaced.clone())
+        })
+    }
+}
+
+/// What was kept, or what is made now and then kept.
+fn kept<T: Fits, E: std::error::Error + Send + Sync + 'static>(
+    image: &Image,
+    asked: Asked,
+    make: impl FnOnce() -> Result<T, E>,
+) -> Result<T> {
+    let place = directory().zip(Key::new(image, asked));
+    let encoded = place.and_then(|(directory, key)| {
+        let bytes = postcard::to_allocvec(&key).ok()?;
+        Some((directory, key.content, bytes))
+    });
+    let Some((directory, content, key)) = encoded else {
+        return Ok(make()?);
+    };
+    let path = directory.join(name(image, &key));
+    let is_code = |range: Range<u64>| {
+        let segments = image.segments.iter().filter(|segment| segment.executable);
+        let inside = |start: u64, size: u64| {
+            range.start <= range.end && range.start >= start && range.end - start <= size
+        };
+        segments.into_iter().any(|s| inside(s.addr, s.size))
+    };
+    if let Some(plan) = read::<T>(&path, &key).filter(|plan| plan.fits(&is_code)) {
+        return Ok(plan);
+    }
+    let plan = make()?;
+    // Somebody may write to the file while it is planned.
+    if hashes(&image.bytes) == content {
+        // A cache that cannot be written is none.
+        let _ = write(directory, &path, &key, &plan);
+    }
+    Ok(plan)
+}
+
+impl Key {
+    fn new(image: &Image, asked: Asked) -> Option<Self> {
+        static OWN: OnceLock<Option<Own>> = OnceLock::new();
+        Some(Self {
+            hodo: OWN.get_or_init(Own::new).clone()?,
+            path: image.path.as_os_str().as_encoded_bytes().to_vec(),
+            content: hashes(&image.bytes),
+            asked,
+        })
+    }
+}
+
+impl Own {
+    fn new() -> Option<Self> {
+        let exe = File::open("/proc/self/exe").ok()?;
+        // SAFETY: the kernel lets nobody write to a file that is executed.
+        let bytes = unsafe { Mmap::map(&exe) }.ok()?;
+        let object = ObjectFile::parse(&*bytes).ok()?;
+        Some(Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            file: Version::from(&exe.metadata().ok()?),
+            build_id: object.build_id().ok()?.map(<[u8]>::to_vec),
+        })
+    }
+}
+
+/// What tells the contents of files apart, as far as plans depend on them: all but the large sections that are for debuggers.
+fn hashes(bytes: &[u8]) -> Vec<u128> {
+    let mut left_out = Vec::new();
+    if let Ok(object) = ObjectFile::parse(bytes) {
+        let debug = |name: &str| name.starts_with(".debug_") && name != ".debug_frame";
+        let sections = object.sections();
+        let debug = sections.filter(|section| section.name().is_ok_and(debug));
+        left_out.extend(debug.filter_map(|section| section.file_range()));
+    }
+    left_out.sort_unstable();
+    let mut hashes = Vec::new();
+    let mut rest = 0;
+    for (start, len) in left_out {
+        let range = usize::try_from(start).ok().zip(usize::try_from(len).ok());
+        let end = range.and_then(|(start, len)| start.checked_add(len));
+        if let Some(((start, _), end)) = range.zip(end)
+            && let Some(before) = bytes.get(rest..start)
+            && end <= bytes.len()
+        {
+            hashes.push(XxHash3_128::oneshot(before));
+            rest = end;
+        }
+    }
+    hashes.push(XxHash3_128::oneshot(&bytes[rest..]));
+    hashes
+}
+
+/// The name of a cache's file: the one that people know, and what tells it from others.
+fn name(image: &Image, key: &[u8]) -> String {
+    let known = image.path.file_name().unwrap_or_default().to_string_lossy();
+    let known: String = (known.chars().take(40))
+        .map(|c| match c.is_ascii_alphanumeric() || "._+-".contains(c) {
+            true => c,
+            false => '_',
+        })
+        .collect();
+    let known = known.trim_start_matches('.');
+    format!("{known}-{:016x}{SUFFIX}", XxHash3_64::oneshot(key))
+}
+
+/// The magic, the bytes of the key and of the plan, the checksum of both.
+const HEADER: usize = 8 + 8 + 8 + 8;
+
+/// Reads a plan. Nothing, if there is none of this key that can be trusted.
+fn read<T: DeserializeOwned>(path: &Path, key: &[u8]) -> Option<T> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open(path)
+        .ok()?;
+    let meta = file.metadata().ok()?;
+    if !meta.is_file() || !is_own(&meta) || meta.len() > LARGEST {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(meta.len() as usize);
+    file.read_to_end(&mut bytes).ok()?;
+    let plan = decode(&bytes, key)?;
+    let used = meta.modified().ok()?;
+    if used.elapsed().is_ok_and(|age| age > NOTED) {
+        // Those that are not used go first.
+        let _ = file.set_modified(SystemTime::now());
+    }
+    Some(plan)
+}
+
+/// The plan in the content of a file of the cache, if it is one of this key, and whole.
+fn decode<T: DeserializeOwned>(bytes: &[u8], key: &[u8]) -> Option<T> {
+    let (header, rest) = bytes.split_at_checked(HEADER)?;
+    let (magic, words) = header.split_at_checked(8)?;
+    let [key_len, plan_len, sum] = *words.as_chunks::<8>().0 else {
+        return None;
+    };
+    let len = |bytes: [u8; 8]| usize::try_from(u64::from_le_bytes(bytes)).ok();
+    let (own, plan) = rest.split_at_checked(len(key_len)?)?;
+    let whole = magic == MAGIC
+        && own == key
+        && Some(plan.len()) == len(plan_len)
+        && XxHash3_64::oneshot(rest) == u64::from_le_bytes(sum);
+    if !whole {
+        return None;
+    }
+    let (plan, left) = postcard::take_from_bytes(plan).ok()?;
+    left.is_empty().then_some(plan)
+}
+
+fn encode<T: Serialize>(key: &[u8], plan: &T) -> Option<Vec<u8>> {
+    let mut rest = key.to_vec();
+    rest = postcard::to_extend(plan, rest).ok()?;
+    let mut bytes = Vec::with_capacity(HEADER + rest.len());
+    bytes.extend(MAGIC);
+    let plan = rest.len() - key.len();
+    for word in [key.len() as u64, plan as u64, XxHash3_64::oneshot(&rest)] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend(rest);
+    Some(bytes)
+}
+
+/// Writes a plan: beside its place, and then there, so that who reads it meanwhile sees all or nothing.
+fn write<T: Serialize>(directory: &Path, path: &Path, key: &[u8], plan: &T) -> Result<()> {
+    let bytes = encode(key, plan).context("no room")?;
+    if bytes.len() as u64 > LARGEST.min(limits::file_size()) {
+        return Ok(());
+    }
+    let mut file = tempfile::Builder::new()
+        .prefix(".new-")
+        .tempfile_in(directory)?;
+    file.write_all(&bytes)?;
+    file.persist(path)?;
+    trim(directory, LIMIT);
+    Ok(())
+}
+
+/// Is it a file of this user, which nobody else can write?
+fn is_own(meta: &fs::Metadata) -> bool {
+    // SAFETY: geteuid only returns a number.
+    let own = unsafe { libc::geteuid() };
+    meta.uid() == own && meta.permissions().mode() & 0o022 == 0
+}
+
+/// The directory, made if it is not there. Nothing, if there is to be no cache, or it is not the user's alone.
+fn directory() -> Option<&'static Path> {
+    static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = DIRECTORY.get_or_init(|| {
+        let path = wanted()?;
+        // Root with another user's HOME must not make that user's directories its own.
+        let named = std::env::var_os(VARIABLE).is_some_and(|value| !value.is_empty());
+        let there = path.ancestors().find_map(|path| fs::metadata(path).ok());
+        if !named && !there.is_some_and(|meta| is_own(&meta)) {
+            return None;
+        }
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .ok()?;
+        let meta = fs::symlink_metadata(&path).ok()?;
+        (meta.is_dir() && is_own(&meta)).then_some(path)
+    });
+    found.as_deref()
+}
+
+/// Where the cache is to be, if there is to be one.
+pub fn wanted() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(named) = variable(VARIABLE) {
+        return (named != "off").then(|| named.into());
+    }
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.filter(absolute).or_else(|| {
+        let home = variable("HOME").map(PathBuf::from).filter(absolute)?;
+        Some(home.join(".cache"))
+    });
+    cache.map(|cache| cache.join("hodo"))
+}
+
+/// A file of the cache.
+#[derive(Debug)]
+pub struct Entry {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub size: u64,
+    /// When it was used last, to an hour.
+    pub used: SystemTime,
+}
+
+/// The files of a cache, the one that was used last first.
+///
+/// # Errors
+/// If the directory is there and cannot be read.
+pub fn entries(directory: &Path) -> std::io::Result<Vec<Entry>> {
+    let all = match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        all => all?,
+    };
+    let mut entries = Vec::new();
+    for entry in all {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
+        // What a hodo that was killed has left is among them.
+        if !name.ends_with(SUFFIX.as_bytes()) && !name.starts_with(b".new-") {
+            continue;
+        }
+        // Another hodo may have removed it.
+        let Ok(meta) = entry.metadata() else { continue };
+        if meta.is_file() {
+            entries.push(Entry {
+                path: entry.path(),
+                size: meta.len(),
+                used: meta.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+            });
+        }
+    }
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.used));
+    Ok(entries)
+}
+
+/// Removes the files that were not used for the longest time, if there are more than `limit` bytes.
+fn trim(directory: &Path, limit: u64) {
+    let Ok(entries) = entries(directory) else {
+        return;
+    };
+    let all: u64 = entries.iter().map(|entry| entry.size).sum();
+    if all <= limit {
+        return;
+    }
+    let mut kept = 0;
+    for entry in entries {
+        kept += entry.size;
+        if kept > limit / 4 * 3 {
+            let _ = fs::remove_file(entry.path);
+        }
+    }
+}
+
+/// Removes all files of a cache. Returns how many bytes they had.
+///
+/// # Errors
+/// If one cannot be removed.
+pub fn clear(directory: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in entries(directory).with_context(|| directory.display().to_string())? {
+        match fs::remove_file(&entry.path) {
+            // Another hodo has removed or renamed it.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            removed => {
+                removed.with_context(|| format!("removing {}", entry.path.display()))?;
+            }
+        }
+        bytes += entry.size;
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

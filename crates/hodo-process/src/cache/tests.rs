@@ -1,0 +1,163 @@
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// A plan of a program that is there, with its key.
+fn planned() -> (Plan, Vec<u8>) {
+    let exe = Path::new("/proc/self/exe");
+    let image = Image::read(exe, "/usr/bin/some".into()).expect("this test");
+    let options = PlanOptions {
+        libcalls: false,
+        ..PlanOptions::default()
+    };
+    let mut plan = hodo_plan::plan(&image.path, &image.bytes, &options).expect("a plan");
+    plan.functions.truncate(300);
+    plan.functions[10].outcome = Err("it is empty".to_owned());
+    let asked = Asked::Functions {
+        functions: true,
+        libcalls: false,
+        keep: 0,
+    };
+    let key = Key::new(&image, asked).expect("files have versions");
+    (plan, postcard::to_allocvec(&key).expect("bytes"))
+}
+
+#[test]
+fn a_plan_is_read_as_it_was_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("a.plan");
+    let (plan, key) = planned();
+    assert!(plan.functions.iter().any(|f| f.outcome.is_ok()));
+    assert!(plan.functions.iter().any(|f| f.outcome.is_err()));
+    assert_eq!(read::<Plan>(&path, &key), None);
+    write(directory.path(), &path, &key, &plan).expect("room");
+    assert_eq!(read(&path, &key).as_ref(), Some(&plan));
+    // Nothing else was left there.
+    let left = entries(directory.path()).expect("a directory");
+    assert_eq!(left.len(), 1);
+}
+
+#[test]
+fn damaged_files_are_ignored() {
+    let (mut plan, key) = planned();
+    plan.functions.truncate(40);
+    let bytes = encode(&key, &plan).expect("room");
+    assert_eq!(decode(&bytes, &key).as_ref(), Some(&plan));
+    for len in 0..bytes.len() {
+        assert_eq!(decode::<Plan>(&bytes[..len], &key), None, "{len} bytes");
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert_eq!(decode::<Plan>(&longer, &key), None);
+    for at in 0..bytes.len() {
+        for bit in [0, 3, 7] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << bit;
+            assert_eq!(decode::<Plan>(&damaged, &key), None, "bit {bit} of {at}");
+        }
+    }
+}
+
+#[test]
+fn whole_files_with_nonsense_are_ignored_or_do_not_fit() {
+    let (plan, key) = planned();
+    let mut seed = 1u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as usize
+    };
+    let whole = encode(&key, &plan).expect("room");
+    let start = HEADER + key.len();
+    for _ in 0..3000 {
+        let mut bytes = whole.clone();
+        for _ in 0..=random() % 4 {
+            let at = start + random() % (bytes.len() - start);
+            bytes[at] = random() as u8;
+        }
+        let sum = XxHash3_64::oneshot(&bytes[HEADER..]).to_le_bytes();
+        bytes[HEADER - 8..HEADER].copy_from_slice(&sum);
+        // It must come to an end.
+        if let Some(plan) = decode::<Plan>(&bytes, &key) {
+            let _ = plan.fits(&|range| range.end < 1 << 30);
+        }
+    }
+    let code = |range: Range<u64>| range.start <= range.end;
+    assert!(plan.fits(&code));
+    assert!(!plan.fits(&|range| code(range.clone()) && range.end < plan.functions[150].addr));
+}
+
+#[test]
+fn other_keys_and_other_peoples_files_are_not_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("a.plan");
+    let (plan, key) = planned();
+    write(directory.path(), &path, &key, &plan).expect("room");
+    let mut other = key.clone();
+    *other.last_mut().expect("a key") ^= 1;
+    assert_eq!(read::<Plan>(&path, &other), None);
+    let link = directory.path().join("b.plan");
+    symlink(&path, &link).expect("a link");
+    assert_eq!(read::<Plan>(&link, &key), None);
+    let mode = |mode: u32| {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("own file");
+        read::<Plan>(&path, &key).is_some()
+    };
+    assert!(mode(0o644));
+    assert!(!mode(0o666));
+    assert!(!mode(0o620));
+    assert!(mode(0o600));
+    // The directory may be one where a file is to be.
+    assert_eq!(read::<Plan>(directory.path(), &key), None);
+}
+
+#[test]
+fn what_was_not_used_for_the_longest_time_goes_first() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for number in 0..8u64 {
+        let path = directory.path().join(format!("{number}.plan"));
+        fs::write(&path, vec![0; 1000]).expect("room");
+        let used = SystemTime::now() - Duration::from_secs(100 * (number + 1));
+        let file = File::options().write(true).open(&path);
+        file.and_then(|file| file.set_modified(used))
+            .expect("own file");
+    }
+    fs::write(directory.path().join("something else"), "kept").expect("room");
+    trim(directory.path(), 8000);
+    assert_eq!(entries(directory.path()).expect("a directory").len(), 8);
+    trim(directory.path(), 7999);
+    let left = entries(directory.path()).expect("a directory");
+    let names: Vec<_> = left.iter().map(|entry| entry.path.file_name()).collect();
+    let expected = ["0.plan", "1.plan", "2.plan", "3.plan", "4.plan"];
+    assert_eq!(names, expected.map(|name| Some(name.as_ref())));
+    assert_eq!(clear(directory.path()).expect("own files"), 5000);
+    assert!(directory.path().join("something else").exists());
+}
+
+#[test]
+fn a_content_is_known_by_all_that_plans_depend_on() {
+    let bytes = fs::read("/proc/self/exe").expect("this test");
+    let object = ObjectFile::parse(&*bytes).expect("an ELF file");
+    let first = |name: &str| {
+        let section = object.section_by_name(name)?;
+        usize::try_from(section.file_range()?.0).ok()
+    };
+    let known = hashes(&bytes);
+    let changed = |at: usize| {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1;
+        hashes(&bytes) != known
+    };
+    for name in [".text", ".eh_frame", ".dynsym", ".symtab", ".strtab"] {
+        assert!(changed(first(name).expect(name) + 1), "{name}");
+    }
+    assert!(changed(16));
+    assert!(changed(bytes.len() - 1));
+    if let Some(debug) = first(".debug_info") {
+        assert!(!changed(debug + 1));
+    }
+    // What is no ELF file has a content as well.
+    assert_ne!(hashes(b"one"), hashes(b"two"));
+    for len in (1..bytes.len()).step_by(bytes.len() / 4) {
+        assert_ne!(hashes(&bytes[..len]), known, "{len} bytes");
+    }
+}
