@@ -42,16 +42,22 @@ impl Stub<'_, '_> {
             ..
         } = hot;
         let stack = self.stack(b);
+        let exit = self.records.exit.is_some();
         if self.records.scope == Scope::Filter {
-            // The depth counts from here.
-            self.code.li(a, 0);
-        } else {
-            self.forget_frames(hot, stack, other);
+            // The depth counts from here. The block is the base, and no address that is computed from it: the first access
+            // through it may fault and is then repeated with the right block.
+            if exit {
+                self.code.sd(stack, self.layout.frames.into(), block);
+                self.code.li(a, 8);
+                self.code.sd(a, self.layout.depth.into(), block);
+            }
+            return;
         }
+        self.forget_frames(hot, stack, other);
         self.code.li(other, (depth * 8).cast_signed());
         let cut = self.code.branch_forward(BGEU, a, other);
         self.past.push(cut);
-        if self.records.exit.is_some() {
+        if exit {
             self.code.add(other, block, a);
             self.code.sd(stack, self.layout.frames.into(), other);
             self.code.addi(a, a, 8);

@@ -1,5 +1,6 @@
 //! Stubs as they are emitted: how many instructions they execute, and whether their frame tables say what is.
 
+use std::format;
 use std::string::String;
 use std::vec::Vec;
 
@@ -295,6 +296,38 @@ fn rows_say_where_the_frame_is() {
                 });
             }
         }
+    }
+}
+
+/// Where the word that leads to the control block is still zero, the first access faults and its base register is put right.
+/// Whatever is computed from the register before would stay wrong.
+#[test]
+fn the_first_use_of_the_control_block_is_an_access_through_its_register() {
+    for number in 0..256u32 {
+        let bit = |bit: u32| number >> bit & 1 != 0;
+        let (code, ..) = emit(&Records {
+            exit: (!bit(0)).then_some(0x11_2345),
+            timed: bit(1),
+            scope: match number >> 2 & 3 {
+                0 => Scope::Any,
+                1 => Scope::Inside,
+                _ => Scope::Filter,
+            },
+            depth: bit(4).then_some(3),
+            shortest: bit(5).then_some(1000),
+            switch: bit(6).then_some(4000),
+            ..records()
+        });
+        let entry = straight(&code, 0);
+        let loads = |text: &String| text.starts_with("ld") && text.ends_with("-8(tp)");
+        let at = entry.iter().position(loads).expect("the block's load");
+        let block = entry[at]["ld".len()..].trim().split(',').next().unwrap();
+        let used = entry[at + 1..].iter().find(|text| text.contains(block));
+        let used = used.expect("a use of the block");
+        assert!(
+            used.ends_with(&format!("({block})")),
+            "{number:#x}: {used}\n{entry:#?}"
+        );
     }
 }
 
