@@ -525,6 +525,8 @@ pub struct Runtime {
     pub chunk: usize,
     /// A word: upper half of an entry record. The result is 0, or 1 if the stack cannot have a shadow; then that is recorded.
     pub shadow: usize,
+    /// Stubs keep no window of stack addresses: not used.
+    pub window: usize,
     /// A word: upper half of a record of a tail call. The result is 1 if `ra` is an address in an island; then that is recorded.
     pub tail: usize,
     /// Stubs make single records themselves: not used.
@@ -552,6 +554,7 @@ pub fn runtime() -> Runtime {
         epoch: offset(&raw const hodo_agent_epoch),
         chunk: offset(&raw const hodo_agent_chunk),
         shadow: offset(&raw const hodo_agent_shadow),
+        window: 0,
         tail: offset(&raw const hodo_agent_tail),
         record: 0,
         record_untimed: 0,

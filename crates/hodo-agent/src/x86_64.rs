@@ -5,7 +5,7 @@
 
 use hodo_trace::format::{
     BUCKET_ROOM, BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE,
-    RECORD_SIZE, SHADOW_DISTANCE, chunk_header, file_header, record, tcb,
+    RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, chunk_header, file_header, record, tcb,
 };
 
 use crate::constants::{PIECES, SHADOW_STEP, SPARE};
@@ -14,9 +14,9 @@ slow_paths!(
     [r#"
     .pushsection .rodata.hodo_agent, "a", @progbits
     .p2align 6
-    .globl hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow
+    .globl hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow, hodo_agent_window
     .globl hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails
-    .hidden hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow
+    .hidden hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow, hodo_agent_window
     .hidden hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails
 hodo_agent_start:
 
@@ -37,6 +37,8 @@ hodo_agent_epoch:
     # above the limit and opens a chunk of its own.
     .p2align 4
 hodo_agent_chunk:
+    # Each chunk names its window: a reader may not have those before it.
+    mov qword ptr gs:[{WINDOW}], 0
     push rax
     push rdx
     push rbx
@@ -102,6 +104,11 @@ hodo_agent_shadow:
     push r10
     push r11
     lea rdi, [rsp + 32 + 72]
+    # It is known: only the window is another.
+    mov rax, rdi
+    sub rax, gs:[{SHADOW_LO}]
+    cmp rax, gs:[{SHADOW_LEN}]
+    jb 8f
     # Mapped by the controller?
     mov rcx, gs:[{REGION0_LO}]
     mov rdx, gs:[{REGION0_LEN}]
@@ -224,6 +231,70 @@ hodo_agent_shadow:
     pop rdx
     pop rcx
     pop rax
+    ret
+
+    # The stack pointer is not in the window of stack addresses: gets another one around it, and records it. Where no window
+    # has a shadow, the record is only about this address, and there is no window. Keeps all registers but rdx, and the carry.
+    # Until the record is written, the window is a mark of this call, which is no address. If the mark is gone by then, a chunk has
+    # begun or a signal handler has got a window: then there is none, and the next entry gets one.
+    .p2align 4
+hodo_agent_window:
+    sbb edx, edx                  # the carry
+    push rdx
+    push rax
+    push rbx
+    push rcx
+    push rsi
+    lea rsi, [rsp + 32 + 40]
+    mov rbx, rsi
+    bts rbx, 63
+    mov gs:[{WINDOW}], rbx
+    mov rcx, gs:[{SHADOW_LO}]
+    mov rdx, gs:[{SHADOW_LEN}]
+    mov rax, rsi
+    sub rax, rcx
+    cmp rax, rdx
+    jae 3f
+    sub rdx, {WINDOW_SIZE}
+    jb 3f
+    sub rax, {WINDOW_SIZE} / 2
+    jae 2f
+    xor eax, eax
+2:  cmp rax, rdx
+    cmova rax, rdx
+    add rcx, rax
+    mov eax, {WINDOW_INFO}
+    jmp 4f
+3:  mov rcx, rsi
+    mov eax, {STACK_INFO}
+4:  and rcx, -{WINDOW_UNIT}
+    mov rsi, rcx
+    shr rcx, {WINDOW_SHIFT}
+    mov rdx, rcx
+    shr rdx, 32
+    shl edx, {SP_SHIFT}
+    or edx, eax
+    shl rdx, 32
+    mov ecx, ecx
+    or rdx, rcx
+    mov ecx, {RECORD_SIZE}
+    xadd gs:[{CURSOR}], rcx
+    cmp rcx, gs:[{LIMIT}]
+    jb 5f
+    call hodo_agent_chunk
+5:  mov [rcx], rdx
+    cmp eax, {WINDOW_INFO}
+    jne 6f
+    mov rax, rbx
+    cmpxchg gs:[{WINDOW}], rsi
+    je 7f
+6:  mov qword ptr gs:[{WINDOW}], 0
+7:  pop rsi
+    pop rcx
+    pop rbx
+    pop rax
+    pop rdx
+    add edx, edx                  # the carry
     ret
 
     # The frame at exit is not that at entry. In: S is the frame at exit, rax = what its shadow has, ecx = function id,
@@ -363,6 +434,13 @@ hodo_agent_end:
     .popsection
     "#],
     SHADOW_DISTANCE = const SHADOW_DISTANCE,
+    WINDOW = const tcb::WINDOW,
+    WINDOW_SIZE = const WINDOW_SIZE,
+    WINDOW_SHIFT = const record::WINDOW_SHIFT,
+    WINDOW_UNIT = const 1u32 << record::WINDOW_SHIFT,
+    WINDOW_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_WINDOW,
+    STACK_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_STACK,
+    SP_SHIFT = const record::SP_SHIFT,
     SP_UP = const record::SP_SHIFT - 4,
     SP_FIELD = const ((1u32 << record::SP_BITS) - 1) << record::SP_SHIFT,
 );
@@ -372,6 +450,7 @@ unsafe extern "C" {
     static hodo_agent_epoch: u8;
     static hodo_agent_chunk: u8;
     static hodo_agent_shadow: u8;
+    static hodo_agent_window: u8;
     static hodo_agent_record: u8;
     static hodo_agent_record_untimed: u8;
     static hodo_agent_frame: u8;
@@ -391,6 +470,8 @@ pub struct Runtime {
     pub chunk: usize,
     /// Out: carry if the stack cannot have a shadow. Keeps all else.
     pub shadow: usize,
+    /// Keeps all but `rdx`, and the carry.
+    pub window: usize,
     /// In: `ecx` = upper half of the record. Clobbers `rax`, `rcx`, `rdx`.
     pub record: usize,
     /// The same without the time.
@@ -424,6 +505,7 @@ pub fn runtime() -> Runtime {
         epoch: offset(&raw const hodo_agent_epoch),
         chunk: offset(&raw const hodo_agent_chunk),
         shadow: offset(&raw const hodo_agent_shadow),
+        window: offset(&raw const hodo_agent_window),
         record: offset(&raw const hodo_agent_record),
         record_untimed: offset(&raw const hodo_agent_record_untimed),
         frame: offset(&raw const hodo_agent_frame),

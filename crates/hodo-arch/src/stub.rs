@@ -23,6 +23,10 @@ pub struct Layout {
     pub shadow_len: u32,
     /// Offset of the range's end less some bytes by which stubs may have lowered the stack pointer, `u64`. Only on RISC-V.
     pub shadow_top: u32,
+    /// Offset of the start of the window of stack addresses, `u64`. Only on x86-64.
+    pub window: u32,
+    /// Bytes of that window.
+    pub window_size: u32,
     /// Offsets of start and length of the two island regions, `u64` each.
     pub islands: [(u32, u32); 2],
     /// Offset of the number of open frames of filter functions, `u64`.
@@ -68,6 +72,8 @@ pub struct Runtime {
     pub chunk: u64,
     /// The shadow of this stack may not be mapped.
     pub shadow: u64,
+    /// The stack pointer is not in the window of stack addresses. Zero where stubs do not look.
+    pub window: u64,
     /// One record, with all of the work (timed or not, as the stub is).
     pub record: u64,
     /// The frame at exit is not that at entry.

@@ -31,7 +31,9 @@ use hodo_arch::native::stub::{self, Body, Layout, Records, Registers, Runtime, S
 use hodo_arch::native::track::Row;
 use hodo_arch::patch::dead;
 use hodo_plan::model::{LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
-use hodo_trace::format::{BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, counters, record, tcb};
+use hodo_trace::format::{
+    BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, counters, record, tcb,
+};
 
 use crate::far::{far_site, lead_far};
 use crate::lead::{Later, Open, drop_users, lead, write_later};
@@ -203,6 +205,8 @@ pub fn layout() -> Layout {
         shadow_lo: offset(tcb::SHADOW_LO),
         shadow_len: offset(tcb::SHADOW_LEN),
         shadow_top: offset(tcb::SHADOW_TOP),
+        window: offset(tcb::WINDOW),
+        window_size: offset(WINDOW_SIZE),
         islands: [
             (offset(tcb::ISLAND0_LO), offset(tcb::ISLAND0_LEN)),
             (offset(tcb::ISLAND1_LO), offset(tcb::ISLAND1_LEN)),
@@ -375,6 +379,7 @@ impl Island {
             epoch: at(self.runtime.epoch),
             chunk: at(self.runtime.chunk),
             shadow: at(self.runtime.shadow),
+            window: at(self.runtime.window),
             frame: at(self.runtime.frame),
             tails: at(self.runtime.tails),
             tail: at(self.runtime.tail),
@@ -611,11 +616,12 @@ fn hide(site: &SitePlan, changes: [&mut BTreeMap<u64, Vec<u8>>; 2]) {
 }
 
 /// The offsets of the agent's functions.
-fn agent_entries(runtime: &hodo_agent::Runtime) -> [u32; 8] {
+fn agent_entries(runtime: &hodo_agent::Runtime) -> [u32; 9] {
     [
         runtime.epoch,
         runtime.chunk,
         runtime.shadow,
+        runtime.window,
         runtime.record,
         runtime.record_untimed,
         runtime.frame,

@@ -14,6 +14,7 @@ use hodo_trace::format::{
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::limits;
+use crate::machine;
 use crate::session::counter;
 
 /// Bytes that targets map of the file at most: what it can grow to.
@@ -100,8 +101,10 @@ impl TcbInit {
         put(tcb::COMM + 8, word(high));
         put(tcb::SHADOW_LO, self.shadow.0);
         put(tcb::SHADOW_LEN, self.shadow.1);
-        let top = self.shadow.0.wrapping_add(self.shadow.1);
-        put(tcb::SHADOW_TOP, top.saturating_sub(SHADOW_MARGIN));
+        if machine::SHADOW_TOP {
+            let top = self.shadow.0.wrapping_add(self.shadow.1);
+            put(tcb::SHADOW_TOP, top.saturating_sub(SHADOW_MARGIN));
+        }
         put(tcb::ISLAND0_LO, self.islands[0].0);
         put(tcb::ISLAND0_LEN, self.islands[0].1);
         put(tcb::ISLAND1_LO, self.islands[1].0);

@@ -4,6 +4,68 @@ use std::sync::Arc;
 
 use crate::records::{Record, RecordKind};
 
+/// What a function's records are, and what they say about the frames that are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traits(u8);
+
+impl Traits {
+    /// Entry and exit are recorded.
+    pub const PLAIN: Self = Self(0);
+    /// Exits are not recorded.
+    pub const ENTRY_ONLY: Self = Self(1);
+    /// It leaves frames without their exits, as `throw` does.
+    pub const UNWINDS: Self = Self(2);
+    /// It does so at once, as `longjmp` does.
+    pub const JUMPS: Self = Self(4);
+    /// It is called where an exception has arrived.
+    pub const LANDS: Self = Self(8);
+
+    /// What is known of a function by its name.
+    #[must_use]
+    pub fn of(name: &str, entry_only: bool) -> Self {
+        let bare = name.trim_start_matches('_');
+        let bare = bare.split('@').next().unwrap_or(bare);
+        let by_name = match bare {
+            "longjmp" | "siglongjmp" | "longjmp_chk" | "libc_longjmp" | "libc_siglongjmp" => {
+                Self::UNWINDS.and(Self::JUMPS)
+            }
+            "cxa_throw"
+            | "cxa_rethrow"
+            | "Unwind_Resume"
+            | "Unwind_RaiseException"
+            | "Unwind_Resume_or_Rethrow"
+            | "Unwind_ForcedUnwind"
+            | "pthread_exit" => Self::UNWINDS,
+            "cxa_begin_catch" | "cxa_get_exception_ptr" => Self::LANDS,
+            // std::rethrow_exception; std::__throw_length_error and its like; Rust's panics.
+            _ if bare.starts_with("ZSt17rethrow_exception")
+                || bare.starts_with("ZSt") && bare.contains("__throw_")
+                || bare.ends_with("rust_start_panic") =>
+            {
+                Self::UNWINDS
+            }
+            _ => Self::PLAIN,
+        };
+        if entry_only {
+            by_name.and(Self::ENTRY_ONLY)
+        } else {
+            by_name
+        }
+    }
+
+    /// All of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of these are among them.
+    #[must_use]
+    pub const fn has(self, traits: Self) -> bool {
+        self.0 & traits.0 == traits.0
+    }
+}
+
 /// How a function that was jumped to from another one is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TailCalls {
@@ -34,6 +96,8 @@ pub struct Frame {
     pub jumped: bool,
     /// It was entered in the parent, before the fork that made this task.
     pub inherited: bool,
+    /// The stack pointer at its entry, down to a multiple of 16; 0: not known.
+    pub stack: u64,
 }
 
 impl Frame {
@@ -48,6 +112,7 @@ impl Frame {
             jumps: 0,
             jumped: false,
             inherited: false,
+            stack: 0,
         }
     }
 
@@ -80,7 +145,7 @@ pub enum Left {
     Returned,
     /// It jumped to another function, which took over its frame.
     Tail,
-    /// It was skipped: a frame below it returned first (longjmp, an exception, a thread's end in between).
+    /// It was skipped: longjmp, an exception or a thread's end led to a frame below it.
     Unwound,
     /// It was still open when the part of the time ended that is shown.
     Later,
@@ -145,19 +210,41 @@ impl Step {
 /// The open frames of a task while its records are read.
 #[derive(Debug, Clone)]
 pub struct Calls {
-    entry_only: Arc<[bool]>,
+    traits: Arc<[Traits]>,
     frames: Vec<Frame>,
     tail_calls: TailCalls,
+    /// A function that leaves frames was entered, and what it has left is perhaps not closed yet.
+    unwinding: bool,
+    /// The last such function has no exit: this many frames were open then.
+    since: Option<usize>,
+    /// The last function that was entered leaves frames at once: when.
+    jumped: Option<u64>,
 }
 
+/// Without an open frame that is known to be on the same stack, frames are closed only if they are this near, in bytes.
+const NEAR: u64 = 8 << 20;
+
+/// What unwinds calls others at most this far below its own frame, in bytes. An entry farther below is elsewhere: it has ended there.
+const OWN_CALLS: u64 = 16 << 10;
+
+/// Of the innermost frames, this many are searched.
+const SEARCHED: usize = 1024;
+
+/// What is between two frames is a part of the outer one if they are at most this far apart. A frame that is larger may have a
+/// whole stack in it, for signal handlers.
+const ONE_FRAME: u64 = 4 << 10;
+
 impl Calls {
-    /// `entry_only`: by function id, whether exits are not recorded.
+    /// `traits`: by function id.
     #[must_use]
-    pub fn new(entry_only: Arc<[bool]>, frames: Vec<Frame>) -> Self {
+    pub fn new(traits: Arc<[Traits]>, frames: Vec<Frame>) -> Self {
         Self {
-            entry_only,
+            traits,
             frames,
             tail_calls: TailCalls::default(),
+            unwinding: false,
+            since: None,
+            jumped: None,
         }
     }
 
@@ -177,9 +264,19 @@ impl Calls {
     /// Takes the next record, and tells what it means.
     #[inline]
     pub fn feed(&mut self, record: Record, mut step: impl FnMut(Step)) {
-        let Record { time, id, sp, kind } = record;
+        let Record {
+            time, id, sp, kind, ..
+        } = record;
         match kind {
-            RecordKind::Entry if self.entry_only.get(id as usize) == Some(&false) => {
+            // An address that is not known is 0: nothing is above it, and all is below it.
+            RecordKind::Entry
+                if !self.unwinding
+                    && self.traits.get(id as usize) == Some(&Traits::PLAIN)
+                    && self
+                        .frames
+                        .last()
+                        .is_none_or(|top| top.stack.wrapping_sub(1) >= record.stack) =>
+            {
                 self.enter(record, &mut step);
             }
             RecordKind::Exit
@@ -197,6 +294,7 @@ impl Calls {
                     jumps: 0,
                     jumped: top.jumped,
                     inherited: top.inherited,
+                    stack: top.stack,
                 };
                 self.frames.pop();
                 step(Step::Leave {
@@ -212,7 +310,13 @@ impl Calls {
 
     #[inline]
     fn enter(&mut self, record: Record, step: &mut impl FnMut(Step)) {
-        let Record { time, id, sp, .. } = record;
+        let Record {
+            time,
+            id,
+            sp,
+            stack,
+            ..
+        } = record;
         let depth = self.frames.len();
         self.frames.push(Frame {
             id,
@@ -222,6 +326,7 @@ impl Calls {
             jumps: 0,
             jumped: false,
             inherited: false,
+            stack,
         });
         step(Step::Enter {
             depth,
@@ -234,7 +339,9 @@ impl Calls {
     /// What is neither a usual entry nor the exit of the last entered.
     #[cold]
     fn feed_rare(&mut self, record: Record, mut step: &mut dyn FnMut(Step)) {
-        let Record { time, id, sp, kind } = record;
+        let Record {
+            time, id, sp, kind, ..
+        } = record;
         match kind {
             RecordKind::Entry => self.rare_entry(record, &mut step),
             RecordKind::Tail => self.tail(record, step),
@@ -243,32 +350,157 @@ impl Calls {
                 let Some(at) = self.frames.iter().rposition(closes) else {
                     return;
                 };
+                self.close(at + 1, time, step);
                 // The functions that jumped to the one that returned return with it.
                 let first = at - usize::from(self.frames[at].jumps).min(at);
-                while let Some(depth) = self.frames.len().checked_sub(1)
-                    && depth >= first
-                {
-                    let left = if depth <= at {
-                        Left::Returned
-                    } else {
-                        Left::Unwound
-                    };
-                    self.leave(time, left, step);
+                while self.frames.len() > first {
+                    self.leave(time, Left::Returned, step);
                 }
             }
-            RecordKind::Lost(count) => step(Step::Lost { count, time }),
+            RecordKind::Lost(count) => {
+                self.jumped = None;
+                step(Step::Lost { count, time });
+            }
         }
     }
 
-    /// An entry that took over no frame; its exit is perhaps not recorded.
-    fn rare_entry(&mut self, record: Record, step: &mut impl FnMut(Step)) {
-        let Record { time, id, .. } = record;
-        if self.entry_only.get(id as usize) == Some(&false) {
-            self.enter(record, step);
-        } else {
+    /// What is known of a function.
+    fn traits(&self, id: u32) -> Traits {
+        let traits = self.traits.get(id as usize).copied();
+        traits.unwrap_or(Traits::ENTRY_ONLY)
+    }
+
+    /// An entry that took over no frame. Its exit is perhaps not recorded, and perhaps it shows that frames were left.
+    fn rare_entry(&mut self, record: Record, mut step: &mut dyn FnMut(Step)) {
+        let Record {
+            time, id, stack, ..
+        } = record;
+        let traits = self.traits(id);
+        if traits.has(Traits::ENTRY_ONLY) {
             let depth = self.frames.len();
+            if traits.has(Traits::UNWINDS) {
+                (self.unwinding, self.since) = (true, Some(depth));
+            }
             step(Step::Instant { depth, id, time });
+        } else {
+            if stack != 0 {
+                self.land(stack, time, traits.has(Traits::LANDS), step);
+            } else {
+                // Perhaps this is where it ends, and what comes later would be taken for it.
+                (self.unwinding, self.since) = (false, None);
+            }
+            self.unwinding |= traits.has(Traits::UNWINDS);
+            self.enter(record, &mut step);
         }
+        self.jumped = traits.has(Traits::JUMPS).then_some(time);
+    }
+
+    /// Closes the frames from this one on, which were left by an unwinding that is noticed now.
+    fn close(&mut self, from: usize, now: u64, step: &mut dyn FnMut(Step)) {
+        // A jump takes no time. It is what happened last, if no frame has come or gone since.
+        let at_once = self.jumped.take().filter(|&jumped| {
+            let top = self.frames.last();
+            self.since == Some(self.frames.len())
+                || top.is_some_and(|top| {
+                    top.start == jumped && self.traits(top.id).has(Traits::JUMPS)
+                })
+        });
+        while self.frames.len() > from {
+            self.leave(at_once.unwrap_or(now), Left::Unwound, step);
+        }
+    }
+
+    /// A function was entered at a stack address: closes the frames that this shows to be left.
+    fn land(&mut self, stack: u64, time: u64, sure: bool, step: &mut dyn FnMut(Step)) {
+        if !self.unwinding && !sure {
+            if self.frames.last().is_some_and(|top| top.stack != stack)
+                && let Some(dead) = self.overwritten(stack)
+            {
+                self.close(dead, time, step);
+            }
+            return;
+        }
+        let began = self
+            .leaver()
+            .max(self.since.and_then(|open| open.checked_sub(1)));
+        let by = began.and_then(|began| self.frames.get(began)).copied();
+        let dead = self
+            .overwritten(stack)
+            .or_else(|| self.unwound(stack, began, sure));
+        if let Some(dead) = dead {
+            self.close(dead, time, step);
+        }
+        // What unwinds calls others meanwhile, too.
+        self.unwinding &= by.is_some_and(|by| by.stack > stack && by.stack - stack <= OWN_CALLS);
+        self.since = self.since.filter(|_| self.unwinding);
+    }
+
+    /// The first frame that is certainly dead because a return address is at this place of the stack: it is between a frame and the one
+    /// that this one called. So the stack was left down to there, whatever has done that.
+    fn overwritten(&self, stack: u64) -> Option<usize> {
+        let last = self.frames.len().checked_sub(1)?;
+        let places = (last.saturating_sub(SEARCHED)..=last).rev();
+        // What was called after it, from a place that is not known, may be alive.
+        let mut known = places.take_while(|&at| self.frames[at].stack > 0);
+        let at = known.find(|&at| {
+            let frame = self.frames[at].stack;
+            // Addresses are known down to 16 bytes: the same may be that of a function that it has called, if it is the last.
+            let same = frame == stack && (at < last || self.unwinding);
+            let outer = at.checked_sub(1).map_or(0, |at| self.frames[at].stack);
+            same || frame < stack && stack < outer && outer - frame <= ONE_FRAME
+        })?;
+        // Functions that jumped to one another have one address.
+        let is_other = |frame: &Frame| frame.stack != self.frames[at].stack;
+        let outer = self.frames[..at].iter().rposition(is_other);
+        Some(outer.map_or(0, |outer| outer + 1))
+    }
+
+    /// The first frame that is at or below this address of the stack, so that an unwinding that has arrived there has left it.
+    ///
+    /// It never goes past a change of stacks: a frame that is lower than one that it called is on another stack, and alive. Nor past
+    /// a frame whose address is not known: it may have been called after those below it were left in a way that nobody saw.
+    ///
+    /// Unless an unwinding has arrived for `sure`, what `began` it must be among them: else a signal handler has come meanwhile, perhaps on a stack that is a part of some frame.
+    /// Only one that comes between a jump and the next call is taken for the landing then.
+    #[cold]
+    fn unwound(&self, stack: u64, began: Option<usize>, sure: bool) -> Option<usize> {
+        let mut dead = self.frames.len();
+        let mut above = 0;
+        let mut survivor = false;
+        for (at, frame) in self.frames.iter().enumerate().rev() {
+            if frame.stack == 0 || frame.stack > stack || frame.stack < above {
+                survivor = true;
+                break;
+            }
+            above = frame.stack;
+            dead = at;
+        }
+        let is_landing = sure || began.is_some_and(|began| dead <= began);
+        let is_near = survivor || stack.saturating_sub(above) <= NEAR;
+        (is_landing && is_near).then_some(dead)
+    }
+
+    /// A function has jumped to another one: the first of the frames that were left before that, if there are any.
+    fn above_jumper(&self, sp: u16) -> Option<usize> {
+        let top = self.frames.last().filter(|top| top.sp != sp)?;
+        let frames = self.frames.iter().rev().take(SEARCHED);
+        // Those that were left are below it, and all on the same stack as far as is known.
+        let mut above = 0;
+        let mut frames = frames.take_while(|frame| {
+            let known = top.stack != 0 && frame.stack >= above;
+            above = frame.stack;
+            known
+        });
+        let left = frames.position(|frame| frame.sp == sp)?;
+        Some(self.frames.len() - left)
+    }
+
+    /// The place of the innermost open function that leaves frames.
+    fn leaver(&self) -> Option<usize> {
+        let frames = self.frames.iter().rev().take(SEARCHED);
+        let mut frames = frames.map(|frame| self.traits(frame.id));
+        let above = frames.position(|traits| traits.has(Traits::UNWINDS))?;
+        Some(self.frames.len() - 1 - above)
     }
 
     /// Leaves the innermost frame.
@@ -287,10 +519,14 @@ impl Calls {
     /// A function was jumped to.
     fn tail(&mut self, record: Record, mut step: &mut dyn FnMut(Step)) {
         let Record { time, id, sp, .. } = record;
+        if let Some(from) = self.above_jumper(sp) {
+            self.close(from, time, step);
+        }
         let Some(&top) = self.frames.last().filter(|top| top.sp == sp) else {
             self.rare_entry(record, &mut step);
             return;
         };
+        self.jumped = None;
         let first = self.frames.len() - 1 - usize::from(top.jumps).min(self.frames.len() - 1);
         let chain = &self.frames[first..];
         // In a loop of jumps, a function that comes again takes the place that it had: so no loop nests without end.
@@ -325,10 +561,18 @@ mod tests {
     use super::*;
 
     fn run(records: &[(RecordKind, u32, u16)]) -> (Vec<String>, usize) {
-        let mut calls = Calls::new([false, false, false, false, false, true].into(), Vec::new());
+        let plain = Traits::PLAIN;
+        let traits = [plain, plain, plain, plain, plain, Traits::ENTRY_ONLY];
+        let mut calls = Calls::new(traits.into(), Vec::new());
         let mut out = Vec::new();
         for (time, &(kind, id, sp)) in (1..).zip(records) {
-            let record = Record { time, id, sp, kind };
+            let record = Record {
+                time,
+                id,
+                sp,
+                kind,
+                stack: 0,
+            };
             calls.feed(record, |step| {
                 out.push(match step {
                     Step::Enter { depth, id, .. } => format!("{depth}>{id}"),

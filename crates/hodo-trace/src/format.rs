@@ -224,6 +224,9 @@ pub mod tcb {
     pub const STACK_TOP: u64 = SIZE - 32;
     /// `u64`: where the stack range ends whose shadow is mapped, less [`super::SHADOW_MARGIN`]; 0: there is none. Only on RISC-V.
     pub const SHADOW_TOP: u64 = SIZE - 24;
+    /// `u64`: where the window of stack addresses begins that the next entries are in ([`super::WINDOW_SIZE`]): no two of its addresses
+    /// have the same stack bits. 0, or no address: there is none. Only on x86-64, which has no [`SHADOW_TOP`].
+    pub const WINDOW: u64 = SHADOW_TOP;
     /// `u64`: the first time whose upper half is not [`EPOCH`] any more.
     pub const EPOCH_END: u64 = SIZE - 16;
     /// `u32`: the lower half of the time for the records of a thread that may not read the time counter. Only on x86-64, which has
@@ -259,9 +262,19 @@ pub mod record {
     pub const SPECIAL_PAYLOAD: u32 = 2;
     /// `SPECIAL` id: the lower half is the number of records lost here.
     pub const SPECIAL_LOST: u32 = 3;
+    /// `SPECIAL` id: the stack addresses of the entries that follow are in a window of [`super::WINDOW_SIZE`] bytes. The lower half
+    /// and the stack bits are bits 5–46 of where it begins ([`WINDOW_SHIFT`]).
+    pub const SPECIAL_WINDOW: u32 = 4;
+    /// `SPECIAL` id: the same, but only for the next entry. The window of those after it stays the same.
+    pub const SPECIAL_STACK: u32 = 5;
+    /// The lowest bit of an address in [`SPECIAL_WINDOW`] and [`SPECIAL_STACK`].
+    pub const WINDOW_SHIFT: u32 = 5;
     /// The largest function id. Id 0 is never used, so a record with an upper half of zero is a hole.
     pub const MAX_FUNCTION_ID: u32 = ID_MASK;
 }
+
+/// Bytes of a window of stack addresses: as many as have different stack bits.
+pub const WINDOW_SIZE: u64 = 1 << (record::SP_BITS + 4);
 
 /// The bucket is where records go once recording has stopped: the end of the control area. It has the bytes of a chunk, for what has
 /// begun in one is led to the same place in the bucket, however large it is, when there turns out to be no room for it.

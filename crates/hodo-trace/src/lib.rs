@@ -16,7 +16,7 @@ pub mod syscalls;
 pub mod testing;
 mod trace;
 
-pub use calls::{Calls, Entered, Frame, Left, Step, TailCalls};
+pub use calls::{Calls, Entered, Frame, Left, Step, TailCalls, Traits};
 pub use error::TraceError;
 pub use machine::Machine;
 pub use meta::Info;

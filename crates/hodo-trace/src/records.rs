@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, record};
+use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, WINDOW_SIZE, record};
 use crate::model::Chunk;
 
 /// Says how many records were lost. They are counted by their room: where there are events of probes (`events`), whose sizes
@@ -52,6 +52,8 @@ pub struct Record {
     pub sp: u16,
     /// What happened.
     pub kind: RecordKind,
+    /// Of an entry: the stack pointer, down to a multiple of 16; 0: not known. Means nothing for functions without exits.
+    pub stack: u64,
 }
 
 /// An iterator over the records of one task; reads one chunk at a time.
@@ -66,6 +68,11 @@ pub struct Records<'a> {
     last: u64,
     lost: u64,
     skip: u32,
+    timed: bool,
+    /// Where the window of stack addresses begins that the next entry is in; 0: not known.
+    window: u64,
+    /// The same for the entries after it.
+    windows: u64,
     /// The first error, of all that read these events.
     unread: &'a OnceLock<String>,
 }
@@ -78,6 +85,7 @@ impl<'a> Records<'a> {
         control_size: u64,
         chunks: Vec<Chunk>,
         began: u64,
+        timed: bool,
         unread: &'a OnceLock<String>,
     ) -> Self {
         Self {
@@ -90,8 +98,34 @@ impl<'a> Records<'a> {
             last: 0,
             lost: 0,
             skip: 0,
+            timed,
+            window: 0,
+            windows: 0,
             unread,
         }
+    }
+
+    /// A record of a window of stack addresses, or of the address of the next entry.
+    #[cold]
+    fn new_window(&mut self, special: u32, high: u32, low: u32) {
+        self.window = (u64::from(high) << 32 | u64::from(low)) << record::WINDOW_SHIFT;
+        if special == record::SPECIAL_WINDOW && self.timed {
+            self.windows = self.window;
+        }
+    }
+
+    /// The stack pointer of an entry; 0: not known.
+    ///
+    /// A stub reads the clock, looks whether the stack pointer is in the window, and then takes the place of its record. A signal
+    /// handler in between may have got another window: then this time is before that of the handler's records. Without times, only
+    /// entries are known that come right after the record of their window.
+    #[inline]
+    fn stack(&mut self, sp: u16, time: u64) -> u64 {
+        let start = std::mem::replace(&mut self.window, self.windows);
+        if start == 0 || time < self.last {
+            return 0;
+        }
+        start + ((u64::from(sp) << 4).wrapping_sub(start) & (WINDOW_SIZE - 16))
     }
 
     /// Reads the next chunk. `None`: there is none. `Some(n)`: `n` records were lost before it.
@@ -122,6 +156,9 @@ impl<'a> Records<'a> {
         self.epoch = chunk.epoch;
         let lost = chunk.lost.saturating_sub(self.lost);
         self.lost = self.lost.max(chunk.lost);
+        if lost > 0 {
+            (self.window, self.windows) = (0, 0);
+        }
         Some(lost)
     }
 }
@@ -161,6 +198,7 @@ impl Iterator for Records<'_> {
                         id: 0,
                         sp: 0,
                         kind: RecordKind::Lost(lost),
+                        stack: 0,
                     });
                 }
                 continue;
@@ -193,16 +231,27 @@ impl Iterator for Records<'_> {
                         continue;
                     }
                     record::SPECIAL_LOST => RecordKind::Lost(u64::from(low)),
+                    record::SPECIAL_WINDOW | record::SPECIAL_STACK => {
+                        self.new_window(id, high >> record::SP_SHIFT, low);
+                        continue;
+                    }
                     _ => continue,
                 },
             };
+            let time = u64::from(self.epoch) << 32 | u64::from(low);
+            let sp = (high >> record::SP_SHIFT) as u16;
+            let stack = match kind {
+                RecordKind::Entry => self.stack(sp, time),
+                _ => 0,
+            };
             // A signal handler that comes between a stub's reading of the clock and its record is recorded first.
-            self.last = self.last.max(u64::from(self.epoch) << 32 | u64::from(low));
+            self.last = self.last.max(time);
             return Some(Record {
                 time: self.last,
                 id,
-                sp: (high >> record::SP_SHIFT) as u16,
+                sp,
                 kind,
+                stack,
             });
         }
     }
@@ -224,7 +273,7 @@ mod tests {
             begins: 0,
         };
         let unread = OnceLock::new();
-        let mut records = Records::new(&events, 4096, vec![chunk], 0, &unread);
+        let mut records = Records::new(&events, 4096, vec![chunk], 0, true, &unread);
         assert_eq!(records.next(), None);
         assert!(unread.get().is_some());
     }

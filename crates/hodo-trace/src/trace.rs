@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use crate::calls::{Calls, Frame, TailCalls};
+use crate::calls::{Calls, Frame, TailCalls, Traits};
 use crate::error::TraceError;
 use crate::format::{self, chunk_header, file_header, record};
 use crate::meta::{Change, Info, Line, Map, Probe, Remark, Signal};
@@ -21,8 +21,8 @@ pub struct Trace {
     control_size: u64,
     /// Why records could not be read.
     unread: OnceLock<String>,
-    /// By function id: exits are not recorded.
-    entry_only: Arc<[bool]>,
+    /// By function id.
+    traits: Arc<[Traits]>,
     /// How tail calls are shown.
     tail_calls: TailCalls,
     /// What was recorded, and how.
@@ -86,7 +86,7 @@ impl Trace {
             events,
             control_size: 0,
             unread: OnceLock::new(),
-            entry_only: Arc::default(),
+            traits: Arc::default(),
             tail_calls: TailCalls::default(),
             info,
             modules: Vec::new(),
@@ -110,8 +110,12 @@ impl Trace {
         trace.read_log()?;
         trace.read_chunks(&events_path)?;
         let functions = trace.functions.iter();
-        trace.entry_only = functions
-            .map(|f| f.as_ref().is_some_and(|f| f.kind.is_entry_only()))
+        trace.traits = functions
+            .map(|f| {
+                f.as_ref().map_or(Traits::PLAIN, |f| {
+                    Traits::of(&f.name, f.kind.is_entry_only())
+                })
+            })
             .collect();
         Ok(trace)
     }
@@ -377,6 +381,7 @@ impl Trace {
             self.control_size,
             task.chunks.clone(),
             task.began,
+            self.info.timed,
             &self.unread,
         )
     }
@@ -410,7 +415,8 @@ impl Trace {
         let first = self.records(task).next()?;
         let chunk = vec![*task.chunks.last()?];
         let (size, began) = (self.control_size, task.began);
-        let last = Records::new(&self.events, size, chunk, began, &self.unread).last();
+        let timed = self.info.timed;
+        let last = Records::new(&self.events, size, chunk, began, timed, &self.unread).last();
         Some((
             first.time,
             last.map_or(first.time, |last| last.time.max(first.time)),
@@ -421,7 +427,7 @@ impl Trace {
     /// [`Trace::inherited`].
     #[must_use]
     pub fn calls(&self, frames: Vec<Frame>) -> Calls {
-        Calls::new(Arc::clone(&self.entry_only), frames).with_tail_calls(self.tail_calls)
+        Calls::new(Arc::clone(&self.traits), frames).with_tail_calls(self.tail_calls)
     }
 
     /// For each task (by index) that is the copy of another: the frames that were open when it was made.

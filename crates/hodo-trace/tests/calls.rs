@@ -1,6 +1,6 @@
 //! The calls made of records: random ones, and those of random programs whose calls are known.
 
-use hodo_trace::{Calls, Frame, Left, Record, RecordKind, Step, TailCalls};
+use hodo_trace::{Calls, Frame, Left, Record, RecordKind, Step, TailCalls, Traits};
 
 /// A small generator, so that every run tries the same.
 struct Random(u64);
@@ -18,8 +18,11 @@ const FUNCTIONS: u64 = 12;
 
 fn calls(frames: Vec<Frame>) -> Calls {
     // The last of the functions have no exits.
-    let entry_only = (0..=FUNCTIONS).map(|id| id > FUNCTIONS - 3).collect();
-    Calls::new(entry_only, frames).with_tail_calls(TailCalls::Flat)
+    let traits = |id| match id > FUNCTIONS - 3 {
+        true => Traits::ENTRY_ONLY,
+        false => Traits::PLAIN,
+    };
+    Calls::new((0..=FUNCTIONS).map(traits).collect(), frames).with_tail_calls(TailCalls::Flat)
 }
 
 /// Feeds records, and checks that the steps fit the frames and each other. Returns the steps.
@@ -76,6 +79,7 @@ fn random_records_make_well_formed_calls() {
                     id: random.below(FUNCTIONS + 5) as u32,
                     sp: random.below(6) as u16,
                     kind,
+                    stack: [0, 4096 + 16 * random.below(9)][random.below(2) as usize],
                 }
             })
             .collect();
@@ -110,6 +114,7 @@ impl Program {
             id,
             sp: sp & 1023,
             kind,
+            stack: 0,
         });
     }
 
@@ -241,6 +246,7 @@ fn a_copied_process_goes_on_in_the_frames_of_its_parent() {
         id: 1,
         sp: 9,
         kind: RecordKind::Exit,
+        stack: 0,
     };
     let steps = feed(&mut calls, &[exit]);
     let [Step::Leave { frame, left, .. }] = steps[..] else {
@@ -248,4 +254,137 @@ fn a_copied_process_goes_on_in_the_frames_of_its_parent() {
     };
     assert!(frame.inherited);
     assert_eq!((frame.start, left), (40, Left::Returned));
+}
+
+/// A frame that is really there: its function, when it was entered, the stack pointer then, and where it calls others.
+#[derive(Debug, Clone, Copy)]
+struct Alive {
+    id: u32,
+    start: u64,
+    stack: u64,
+    bottom: u64,
+    /// It is a handler on a stack above those of the frames that it interrupts.
+    above: bool,
+}
+
+/// The function that leaves frames, as `longjmp` does.
+const LEAVER: u32 = 1;
+/// Frames of this many bytes have room for the stack of a handler.
+const ROOM: u64 = 40 << 10;
+
+/// Where the next function is entered: on the stack of the last one, or a handler on one below it, above it, or inside of a frame.
+fn entered(random: &mut Random, alive: &[Alive], switches: bool) -> (u64, bool) {
+    let Some(last) = alive.last() else {
+        return (0x7000_0000_0000, false);
+    };
+    if !switches || random.below(10) > 0 {
+        return (last.bottom, false);
+    }
+    let other = last.start << 24;
+    let outer = alive[random.below(alive.len() as u64) as usize];
+    let inside = outer.stack - ROOM / 2;
+    let has_room = outer.stack - outer.bottom >= ROOM && alive.iter().all(|f| f.stack != inside);
+    match random.below(3) {
+        0 => (0x5000_0000_0000 - other, false),
+        1 if has_room => (inside, true),
+        _ => (0x7100_0000_0000 + other, true),
+    }
+}
+
+/// A program that calls, returns, leaves frames, and has handlers on other stacks. Returns how many frames were closed as left.
+fn leaving(random: &mut Random, how: Traits, all_known: bool, switches: bool) -> usize {
+    let traits = |id| match id {
+        LEAVER => how,
+        _ => Traits::PLAIN,
+    };
+    let mut calls = Calls::new((0..9).map(traits).collect(), Vec::new());
+    let mut alive: Vec<Alive> = Vec::new();
+    let mut closed = 0;
+    let mut jumped = false;
+    // Exits have only bits of the stack pointer: with large frames, another one is sometimes closed, too.
+    let exact = all_known && !switches;
+    for time in 1..300 {
+        let mut feed = |kind, id, stack: u64, known: bool| {
+            let record = Record {
+                time,
+                id,
+                sp: (stack >> 4 & 1023) as u16,
+                kind,
+                stack: if known { stack } else { 0 },
+            };
+            calls.feed(record, |step| {
+                let unwound = matches!(
+                    step,
+                    Step::Leave {
+                        left: Left::Unwound,
+                        ..
+                    }
+                );
+                closed += usize::from(unwound);
+            });
+        };
+        if random.below(5) < 2
+            && let Some(frame) = alive.pop()
+        {
+            feed(RecordKind::Exit, frame.id, frame.stack, false);
+            continue;
+        }
+        let (stack, above) = entered(random, &alive, switches && !jumped);
+        // No handler is the function that jumps.
+        let id = (1 + random.below(8) as u32).max(1 + u32::from(above));
+        let known = all_known || random.below(8) > 0;
+        feed(RecordKind::Entry, id, stack, known);
+        let handled = above || alive.iter().any(|frame| frame.above);
+        let large = !exact && !handled && random.below(2) == 0;
+        let size = 16 * (1 + random.below(if large { 4000 } else { 4 }));
+        alive.push(Alive {
+            id,
+            start: time,
+            stack,
+            bottom: stack - size,
+            above,
+        });
+        // If no name says so: a jump to the caller cannot be told from a call that has the caller's frame.
+        let named = how != Traits::PLAIN;
+        jumped = id == LEAVER && (named || alive.len() > 2);
+        let seen = calls.frames();
+        let mut left = seen.iter();
+        for frame in &alive {
+            assert!(
+                left.any(|seen| (seen.id, seen.start) == (frame.id, frame.start)),
+                "{frame:?} is alive:\n{alive:?}\n{seen:?}"
+            );
+        }
+        if exact {
+            assert_eq!(seen.len(), alive.len(), "{alive:?}\n{seen:?}");
+        }
+        if jumped {
+            // Not from a stack above to a deeper frame: that cannot be told from a call.
+            alive.truncate(alive.len() - if named { 1 } else { 2 });
+            let least = alive.iter().rposition(|frame| frame.above).unwrap_or(0);
+            let keep = 1 + random.below(alive.len().max(1) as u64) as usize;
+            alive.truncate(keep.max(least + 1));
+        }
+    }
+    closed
+}
+
+#[test]
+fn frames_that_are_left_are_closed_and_no_others() {
+    let mut random = Random(0x0123_4567_89AB_CDEF);
+    let mut closed = 0;
+    for round in 0..500 {
+        closed += leaving(&mut random, Traits::UNWINDS, round % 3 > 0, round % 3 == 2);
+    }
+    assert!(closed > 2_500, "{closed}");
+}
+
+#[test]
+fn frames_are_closed_where_others_are_in_their_place_whoever_has_jumped() {
+    let mut random = Random(0x0123_4567_89AB_CDEF);
+    let mut closed = 0;
+    for _ in 0..300 {
+        closed += leaving(&mut random, Traits::PLAIN, true, false);
+    }
+    assert!(closed > 1_500, "{closed}");
 }

@@ -29,11 +29,15 @@ const JNE: &[u8] = &[0x0F, 0x85];
 /// In a record, the upper of the two bits of the kind, which is set in tail calls.
 const KIND_TAIL_BIT: u8 = 53;
 const JA: &[u8] = &[0x0F, 0x87];
+/// mov rcx, [rsp+24]
+const RETURN_ADDRESS: &[u8] = &[0x48, 0x8B, 0x4C, 0x24, 0x18];
 
 /// Slow paths of one stub, emitted behind its hot code: where they are entered and where they go back to.
 #[derive(Default)]
 struct Slow {
     epoch: Vec<(Pending, u64)>,
+    /// The same where `rcx` has the return address.
+    entry: Option<(Pending, u64)>,
     chunk: Vec<(Pending, u64)>,
 }
 
@@ -58,27 +62,33 @@ pub fn emit_stub<E>(
     code.raw(PUSH_SCRATCH);
     let off = emit_switch(code, layout, records);
     let cut = emit_depth(code, layout, records, true);
-    code.raw(&[0x48, 0x8B, 0x44, 0x24, 0x18]); // mov rax, [rsp+24]: the return address
+    code.raw(RETURN_ADDRESS);
     // A return address in an island means that a traced function jumped here.
     let mut tail = Vec::new();
     for (lo, len) in layout.islands {
-        code.raw(&[0x48, 0x89, 0xC2]); // mov rdx, rax
+        code.raw(&[0x48, 0x89, 0xCA]); // mov rdx, rcx
         code.op32(&[0x65, 0x48, 0x2B, 0x14, 0x25], lo); // sub rdx, gs:[lo]
         code.op32(&[0x65, 0x48, 0x3B, 0x14, 0x25], len); // cmp rdx, gs:[len]
         tail.push(code.forward(JB));
     }
+    // The time comes before the window: by it, readers notice a signal handler that has changed the window before the record
+    // had its place.
+    if records.timed {
+        slow.entry = Some(emit_clock(code, layout));
+    }
     code.raw(&[0x48, 0x8D, 0x54, 0x24, 0x18]); // lea rdx, [rsp+24]: S
-    code.op32(&[0x65, 0x48, 0x2B, 0x14, 0x25], layout.shadow_lo); // sub rdx, gs:[shadow_lo]
-    code.op32(&[0x65, 0x48, 0x3B, 0x14, 0x25], layout.shadow_len); // cmp rdx, gs:[shadow_len]
+    // All of the window has a shadow.
+    code.op32(&[0x65, 0x48, 0x2B, 0x14, 0x25], layout.window); // sub rdx, gs:[window]
+    code.op32(&[0x48, 0x81, 0xFA], layout.window_size); // cmp rdx, window_size
     let shadow = code.forward(JAE);
     let shadow_back = code.here();
     code.op64(&[0x48, 0xBA], layout.shadow_distance.wrapping_neg()); // movabs rdx, -distance
     if records.check.is_some() {
         // A frame is marked as long as it is open.
-        code.raw(&[0x48, 0x0F, 0xBA, 0xE8, 0x3F]); // bts rax, 63
+        code.raw(&[0x48, 0x0F, 0xBA, 0xE9, 0x3F]); // bts rcx, 63
     }
-    code.raw(&[0x48, 0x89, 0x44, 0x14, 0x18]); // mov [rsp+rdx+24], rax
-    emit_record(code, layout, records.timed, records.entry, &mut slow);
+    code.raw(&[0x48, 0x89, 0x4C, 0x14, 0x18]); // mov [rsp+rdx+24], rcx
+    emit_place(code, layout, records.timed, records.entry, &mut slow);
     if records.scope == Scope::Filter {
         code.op32(&[0x65, 0x48, 0xFF, 0x04, 0x25], layout.inside); // inc qword gs:[inside]
     }
@@ -115,9 +125,10 @@ pub fn emit_stub<E>(
         code.branch(JMP, go_back);
     }
 
-    // No shadow to be had: the entry alone is recorded.
+    // Outside of the window. If there can be no shadow, only the entry is recorded.
     code.bind(shadow);
     code.branch(CALL, runtime.shadow);
+    code.branch(CALL, runtime.window);
     code.branch(JAE, shadow_back);
     code.op32(&[0xB9], records.entry); // mov ecx, entry
     let no_shadow = code.forward(JMP);
@@ -136,6 +147,12 @@ pub fn emit_stub<E>(
         code.bind(outside);
     }
     let at = emit_body(code, rows, body)?;
+    if let Some((pending, back)) = slow.entry {
+        code.bind(pending);
+        code.branch(CALL, runtime.epoch);
+        code.raw(RETURN_ADDRESS);
+        code.branch(JMP, back);
+    }
     for (pending, back) in slow.epoch {
         code.bind(pending);
         code.branch(CALL, runtime.epoch);
@@ -299,10 +316,7 @@ fn emit_take_back(
         .min(i32::MAX as u32);
     let size = u8::try_from(layout.record_size).ok()?.wrapping_neg();
     let again = code.here();
-    code.raw(&[0x0F, 0x31]); // rdtsc
-    code.op32(&[0x65, 0x3B, 0x14, 0x25], layout.epoch); // cmp edx, gs:[epoch]
-    let pending = code.forward(JNE);
-    slow.epoch.push((pending, code.here()));
+    slow.epoch.push(emit_clock(code, layout));
     code.raw(&[0x53]); // push rbx
     row(rows, code, saved);
     code.op32(&[0x65, 0x48, 0x8B, 0x0C, 0x25], layout.cursor); // mov rcx, gs:[cursor]
@@ -377,11 +391,22 @@ fn emit_body<E>(
 /// Appends a record. `rax`, `rdx`, `rcx` are free; S is `rsp + 24`.
 fn emit_record(code: &mut Code<'_>, layout: &Layout, timed: bool, info: u32, slow: &mut Slow) {
     if timed {
-        code.raw(&[0x0F, 0x31]); // rdtsc
-        code.op32(&[0x65, 0x3B, 0x14, 0x25], layout.epoch); // cmp edx, gs:[epoch]
-        let pending = code.forward(JNE);
-        slow.epoch.push((pending, code.here()));
+        slow.epoch.push(emit_clock(code, layout));
     }
+    emit_place(code, layout, timed, info, slow);
+}
+
+/// `eax` = lower half of the time counter. Clobbers `rdx`, and `rcx` where the upper half has changed. Returns the jump of that case,
+/// and where it comes back to.
+fn emit_clock(code: &mut Code<'_>, layout: &Layout) -> (Pending, u64) {
+    code.raw(&[0x0F, 0x31]); // rdtsc
+    code.op32(&[0x65, 0x3B, 0x14, 0x25], layout.epoch); // cmp edx, gs:[epoch]
+    let pending = code.forward(JNE);
+    (pending, code.here())
+}
+
+/// Appends a record, with the time in `rax`. `rdx`, `rcx` are free; S is `rsp + 24`.
+fn emit_place(code: &mut Code<'_>, layout: &Layout, timed: bool, info: u32, slow: &mut Slow) {
     // Unlocked xadd: one instruction, so a signal handler that records gets a slot of its own.
     code.op32(&[0xB9], layout.record_size); // mov ecx, 8
     code.op32(&[0x65, 0x48, 0x0F, 0xC1, 0x0C, 0x25], layout.cursor); // xadd gs:[cursor], rcx

@@ -33,6 +33,8 @@ pub const RETURN_ZERO: [u8; 3] = [0x31, 0xC0, 0xC3];
 pub const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_0000];
 /// So much address space from a program on, and below the libraries, gets a shadow at once.
 pub const SHADOW_ROOM: u64 = 1 << 40;
+/// Stubs have a window of stack addresses instead of [`hodo_trace::format::tcb::SHADOW_TOP`], in the same word: there is none at first.
+pub const SHADOW_TOP: bool = false;
 
 /// What has a shadow from the beginning on: from some way below the libraries up to the first stack.
 /// `linker`: where the dynamic linker is; `sp`: the first stack.

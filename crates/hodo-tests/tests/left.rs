@@ -1,0 +1,68 @@
+//! The tree of calls where functions are left by longjmp, exceptions and panics, against the tree that the program keeps by itself.
+
+use std::path::Path;
+use std::process::Command;
+
+use hodo_tests::{Run, Trace, build_with, has_tool, needs};
+
+/// Functions that leave others, of which nothing is inside that comes after them.
+const LEAVING: [&str; 4] = ["longjmp", "siglongjmp", "__longjmp_chk", "__cxa_throw"];
+
+/// The depth of each call of the program's own functions among these, and its name.
+fn seen(trace: &Trace) -> Vec<String> {
+    let replay = trace.view("replay", &["-f", "none", "--no-merge"]);
+    let mut open: Vec<&str> = Vec::new();
+    let mut seen = Vec::new();
+    for line in replay.lines() {
+        let text = line.trim_start();
+        open.truncate((line.len() - text.len()) / 2);
+        let name = text.split('(').next().unwrap_or_default();
+        if name.starts_with("t_") {
+            let own = open.iter().filter(|name| name.starts_with("t_")).count();
+            seen.push(format!("{own} {name}"));
+            let leaving = open.iter().find(|name| LEAVING.contains(name));
+            assert_eq!(leaving, None, "{name} is inside of it:\n{replay}");
+        }
+        open.push(name);
+    }
+    seen
+}
+
+fn check(name: &str, program: &Path, options: &[&str]) {
+    let alone = Command::new(program).output().expect("the program runs");
+    let tree = String::from_utf8(alone.stdout).expect("text");
+    let tree: Vec<&str> = tree.lines().collect();
+    let trace = Run::new(name, program).same(options);
+    assert!(tree.len() > 70, "{tree:?}");
+    assert_eq!(seen(&trace), tree, "{name} {options:?}");
+}
+
+const NO_WINDOWS: &str = "stubs of this machine do not record where the stack is";
+
+#[test]
+fn jumps_lead_out_of_the_frames_that_they_leave() {
+    needs!(cfg!(target_arch = "x86_64"), NO_WINDOWS);
+    for level in ["-O0", "-O1", "-O2", "-O3"] {
+        let program = build_with("gcc", &["left.c"], &[level, "-w"]);
+        check(&format!("left{level}"), &program, &[]);
+    }
+}
+
+#[test]
+fn exceptions_lead_out_of_the_frames_that_they_leave() {
+    needs!(cfg!(target_arch = "x86_64"), NO_WINDOWS);
+    needs!(has_tool("g++"), "there is no g++");
+    for level in ["-O0", "-O1", "-O2", "-O3"] {
+        let program = build_with("g++", &["left.cc"], &[level, "-w"]);
+        check(&format!("exceptions{level}"), &program, &[]);
+    }
+}
+
+#[test]
+fn panics_lead_out_of_the_frames_that_they_leave() {
+    needs!(cfg!(target_arch = "x86_64"), NO_WINDOWS);
+    for level in ["-Copt-level=0", "-Copt-level=3"] {
+        let program = build_with("rustc", &["left.rs"], &["--edition=2024", level]);
+        check(&format!("panics{level}"), &program, &[]);
+    }
+}
