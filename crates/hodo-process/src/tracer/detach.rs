@@ -32,6 +32,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) const LEAVING: Duration = Duration::from_secs(3);
 /// For so long they run until it is seen whether they have, at most.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How often it is seen at least: a slow machine looks at few moments in that time.
+const TRIES_TO_LEAVE: u32 = 100;
 /// How often it is tried to detach at all.
 const TRIES: u32 = 3;
 /// How far above the stack pointer calls are looked for that hooks have made.
@@ -193,7 +195,8 @@ impl Tracer<'_> {
             let Some(reason) = left.or_else(|| self.coming(&own, space)) else {
                 break own;
             };
-            if begun.elapsed() > LEAVING {
+            let waited = begun.elapsed();
+            if waited > LEAVING && (tries >= TRIES_TO_LEAVE || waited > LEAVING * 10) {
                 bail!(
                     "{reason}: the memory of hodo stays mapped in process {pid}; its code is what it was, and it goes on"
                 );
