@@ -3,7 +3,7 @@
 # performance counters, a vector unit whose state is in the signal frames.
 #
 #   scripts/riscv64-linux.sh run COMMAND [ARG…]   runs a command: in the machine that was started, else in one of its own
-#   scripts/riscv64-linux.sh start                starts a machine that stays, for many commands; half a minute
+#   scripts/riscv64-linux.sh start                starts a machine that stays, for many commands; ten seconds
 #   scripts/riscv64-linux.sh stop                 ends it
 #   scripts/riscv64-linux.sh root                 prints where Debian's programs for RISC-V lie; fetches them, boots nothing
 #   scripts/riscv64-linux.sh missing              prints what hinders all this, if anything; fetches what is needed otherwise
@@ -31,7 +31,7 @@ limit="${HODO_VM_TIMEOUT:-600}"
 suite=trixie
 machines=riscv64
 # Programs to be traced, and what the tests use. What these need comes along.
-programs=(base-files bash binutils coreutils debianutils findutils gawk gcc-14 g++-14 git grep gzip libc-bin libc6
+programs=(base-files bash binutils coreutils debianutils diffutils findutils gawk gcc-14 g++-14 git grep gzip libc-bin libc6
     libc6-dev lua5.4 mount openssl perl procps python3 redis-server redis-tools sed sqlite3 strace tar util-linux)
 # Parts of the kernel that are not built in.
 modules=(9p 9pnet_virtio virtio_blk ext4 crc32c_generic virtio_rng)
