@@ -109,6 +109,8 @@ pub struct Records {
     pub shortest: Option<u32>,
     /// Offset in the events file of a byte that is 0 while no entry is recorded, if something changes it.
     pub switch: Option<u32>,
+    /// The stack pointer is recorded, too, if only the entry is: programs come back there by jumps. Only on x86-64.
+    pub placed: bool,
     /// What the stub may do with registers.
     pub registers: Registers,
 }

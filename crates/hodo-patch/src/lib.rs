@@ -30,7 +30,7 @@ use hodo_arch::native::relocate::RelocateError;
 use hodo_arch::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
 use hodo_arch::native::track::Row;
 use hodo_arch::patch::dead;
-use hodo_plan::model::{LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
+use hodo_plan::model::{EntryOnlyReason, LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
 use hodo_trace::format::{
     BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, counters, record, tcb,
 };
@@ -246,6 +246,7 @@ fn records(id: u32, filter: bool, mode: Mode, recording: Recording) -> Records {
         check: recording.check_frames.then_some(id),
         shortest: recording.shortest,
         switch: recording.switch,
+        placed: mode == Mode::EntryOnly(EntryOnlyReason::ReturnsTwice),
         registers: Registers::default(),
     }
 }

@@ -389,6 +389,7 @@ fn shapes() -> Vec<Records> {
                 check: set(3).then_some(0x1234),
                 shortest: set(4).then_some(1000),
                 switch: set(5).then_some(1024),
+                placed: set(3),
                 registers: Registers::default(),
             });
         }

@@ -54,6 +54,17 @@ FN t_loop(int big) {
     OUT;
 }
 
+// What is called first after a jump is setjmp itself.
+FN t_anew(void) {
+    IN("t_anew");
+    for (volatile int i = 0; i < 3; i++) {
+        t_leaf();
+        if (!setjmp(near_buf)) t_thrower(i, 0);
+        LANDED;
+    }
+    OUT;
+}
+
 FN t_deep(int n) {
     IN("t_deep");
     volatile char room[1000];
@@ -122,6 +133,7 @@ FN t_main(void) {
     IN("t_main");
     t_loop(0);
     t_loop(1);
+    t_anew();
     t_deep(100);
     t_loop(0);
     t_signals(1);

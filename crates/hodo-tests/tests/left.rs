@@ -1,4 +1,4 @@
-//! The tree of calls where functions are left by longjmp, exceptions and panics, against the tree that the program keeps by itself.
+//! The tree of calls where functions are left by longjmp, exceptions, panics and ends of threads, against the tree that the program keeps by itself.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,6 +20,8 @@ fn seen(trace: &Trace) -> Vec<String> {
         if name.starts_with("t_") {
             let own = open.iter().filter(|name| name.starts_with("t_")).count();
             seen.push(format!("{own} {name}"));
+        }
+        if name.starts_with("t_") || name.contains("setjmp") {
             let leaving = open.iter().find(|name| LEAVING.contains(name));
             assert_eq!(leaving, None, "{name} is inside of it:\n{replay}");
         }
@@ -28,11 +30,11 @@ fn seen(trace: &Trace) -> Vec<String> {
     seen
 }
 
-fn check(name: &str, program: &Path, options: &[&str]) {
-    let alone = Command::new(program).output().expect("the program runs");
-    let tree = String::from_utf8(alone.stdout).expect("text");
+fn check(name: &str, program: &Path, args: &[&str], options: &[&str]) {
+    let alone = Command::new(program).args(args).output();
+    let tree = String::from_utf8(alone.expect("the program runs").stdout).expect("text");
     let tree: Vec<&str> = tree.lines().collect();
-    let trace = Run::new(name, program).same(options);
+    let trace = Run::new(name, program).args(args).same(options);
     assert!(tree.len() > 70, "{tree:?}");
     assert_eq!(seen(&trace), tree, "{name} {options:?}");
 }
@@ -44,7 +46,7 @@ fn jumps_lead_out_of_the_frames_that_they_leave() {
     needs!(cfg!(target_arch = "x86_64"), NO_WINDOWS);
     for level in ["-O0", "-O1", "-O2", "-O3"] {
         let program = build_with("gcc", &["left.c"], &[level, "-w"]);
-        check(&format!("left{level}"), &program, &[]);
+        check(&format!("left{level}"), &program, &[], &[]);
     }
 }
 
@@ -54,7 +56,7 @@ fn exceptions_lead_out_of_the_frames_that_they_leave() {
     needs!(has_tool("g++"), "there is no g++");
     for level in ["-O0", "-O1", "-O2", "-O3"] {
         let program = build_with("g++", &["left.cc"], &[level, "-w"]);
-        check(&format!("exceptions{level}"), &program, &[]);
+        check(&format!("exceptions{level}"), &program, &[], &[]);
     }
 }
 
@@ -63,6 +65,29 @@ fn panics_lead_out_of_the_frames_that_they_leave() {
     needs!(cfg!(target_arch = "x86_64"), NO_WINDOWS);
     for level in ["-Copt-level=0", "-Copt-level=3"] {
         let program = build_with("rustc", &["left.rs"], &["--edition=2024", level]);
-        check(&format!("panics{level}"), &program, &[]);
+        check(&format!("panics{level}"), &program, &[], &[]);
     }
+}
+
+#[test]
+fn random_jumps_and_exceptions_lead_out_of_the_frames_that_they_leave() {
+    needs!(cfg!(target_arch = "x86_64"), NO_WINDOWS);
+    needs!(has_tool("g++"), "there is no g++");
+    let program = build_with("g++", &["left_random.cc"], &["-O2", "-w"]);
+    check("left_random", &program, &["1"], &[]);
+    // No name tells then who has jumped.
+    check("left_unnamed", &program, &["2"], &["--no-libcall"]);
+    check("left_untimed", &program, &["3"], &["--no-time"]);
+}
+
+#[test]
+fn frames_end_with_their_thread() {
+    let program = build_with("gcc", &["left_thread.c"], &["-O1", "-pthread"]);
+    let trace = Run::new("left_thread", &program).same(&[]);
+    let replay = trace.view("replay", &["--no-merge"]);
+    for name in ["t_ends", "t_thread"] {
+        let ends = replay.matches(&format!("}} /* {name}, unwound */")).count();
+        assert_eq!(ends, 3, "{replay}");
+    }
+    assert!(!replay.contains("remaining functions"), "{replay}");
 }

@@ -20,6 +20,11 @@ impl Traits {
     /// It is called where an exception has arrived.
     pub const LANDS: Self = Self(8);
 
+    /// It is called where jumps may lead to.
+    pub const RETURNS_TWICE: Self = Self(32);
+    /// It ends its thread.
+    pub const ENDS: Self = Self(16);
+
     /// What is known of a function by its name.
     #[must_use]
     pub fn of(name: &str, entry_only: bool) -> Self {
@@ -34,9 +39,12 @@ impl Traits {
             | "Unwind_Resume"
             | "Unwind_RaiseException"
             | "Unwind_Resume_or_Rethrow"
-            | "Unwind_ForcedUnwind"
-            | "pthread_exit" => Self::UNWINDS,
+            | "Unwind_ForcedUnwind" => Self::UNWINDS,
+            "pthread_exit" | "thrd_exit" | "pthread_unwind" | "pthread_unwind_next" => {
+                Self::UNWINDS.and(Self::ENDS)
+            }
             "cxa_begin_catch" | "cxa_get_exception_ptr" => Self::LANDS,
+            "setjmp" | "sigsetjmp" | "xsetjmp" => Self::RETURNS_TWICE,
             // std::rethrow_exception; std::__throw_length_error and its like; Rust's panics.
             _ if bare.starts_with("ZSt17rethrow_exception")
                 || bare.starts_with("ZSt") && bare.contains("__throw_")
@@ -219,9 +227,11 @@ pub struct Calls {
     since: Option<usize>,
     /// The last function that was entered leaves frames at once: when.
     jumped: Option<u64>,
+    /// A function was entered that ends the thread.
+    ending: bool,
 }
 
-/// Without an open frame that is known to be on the same stack, frames are closed only if they are this near, in bytes.
+/// An unwinding has arrived on the stack of a frame at most this far away, in bytes. What is farther is another stack, perhaps a coroutine's.
 const NEAR: u64 = 8 << 20;
 
 /// What unwinds calls others at most this far below its own frame, in bytes. An entry farther below is elsewhere: it has ended there.
@@ -245,6 +255,7 @@ impl Calls {
             unwinding: false,
             since: None,
             jumped: None,
+            ending: false,
         }
     }
 
@@ -305,6 +316,14 @@ impl Calls {
                 });
             }
             _ => self.feed_rare(record, &mut step),
+        }
+    }
+
+    /// The task has no more records. If it has ended its thread, it has left all frames by that; else they are still open.
+    pub fn finish(&mut self, ended: u64, mut step: impl FnMut(Step)) {
+        if self.ending {
+            self.jumped = None;
+            self.close(0, ended, &mut step);
         }
     }
 
@@ -377,6 +396,9 @@ impl Calls {
         } = record;
         let traits = self.traits(id);
         if traits.has(Traits::ENTRY_ONLY) {
+            if stack != 0 && traits.has(Traits::RETURNS_TWICE) {
+                self.land(stack, time, false, step);
+            }
             let depth = self.frames.len();
             if traits.has(Traits::UNWINDS) {
                 (self.unwinding, self.since) = (true, Some(depth));
@@ -393,6 +415,7 @@ impl Calls {
             self.enter(record, &mut step);
         }
         self.jumped = traits.has(Traits::JUMPS).then_some(time);
+        self.ending |= traits.has(Traits::ENDS);
     }
 
     /// Closes the frames from this one on, which were left by an unwinding that is noticed now.
@@ -466,17 +489,20 @@ impl Calls {
     fn unwound(&self, stack: u64, began: Option<usize>, sure: bool) -> Option<usize> {
         let mut dead = self.frames.len();
         let mut above = 0;
-        let mut survivor = false;
+        let mut survivor = None;
         for (at, frame) in self.frames.iter().enumerate().rev() {
             if frame.stack == 0 || frame.stack > stack || frame.stack < above {
-                survivor = true;
+                survivor = (frame.stack > stack).then_some(frame.stack);
                 break;
             }
             above = frame.stack;
             dead = at;
         }
         let is_landing = sure || began.is_some_and(|began| dead <= began);
-        let is_near = survivor || stack.saturating_sub(above) <= NEAR;
+        let is_near = match survivor {
+            Some(survivor) => survivor - stack <= NEAR,
+            None => stack.saturating_sub(above) <= NEAR,
+        };
         (is_landing && is_near).then_some(dead)
     }
 

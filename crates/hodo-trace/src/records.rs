@@ -52,7 +52,8 @@ pub struct Record {
     pub sp: u16,
     /// What happened.
     pub kind: RecordKind,
-    /// Of an entry: the stack pointer, down to a multiple of 16; 0: not known. Means nothing for functions without exits.
+    /// Of an entry: the stack pointer, down to a multiple of 16; 0: not known. Of functions without exits it is right only if they
+    /// return twice, as `setjmp` does.
     pub stack: u64,
 }
 
@@ -68,7 +69,6 @@ pub struct Records<'a> {
     last: u64,
     lost: u64,
     skip: u32,
-    timed: bool,
     /// Where the window of stack addresses begins that the next entry is in; 0: not known.
     window: u64,
     /// The same for the entries after it.
@@ -85,7 +85,6 @@ impl<'a> Records<'a> {
         control_size: u64,
         chunks: Vec<Chunk>,
         began: u64,
-        timed: bool,
         unread: &'a OnceLock<String>,
     ) -> Self {
         Self {
@@ -98,7 +97,6 @@ impl<'a> Records<'a> {
             last: 0,
             lost: 0,
             skip: 0,
-            timed,
             window: 0,
             windows: 0,
             unread,
@@ -109,7 +107,7 @@ impl<'a> Records<'a> {
     #[cold]
     fn new_window(&mut self, special: u32, high: u32, low: u32) {
         self.window = (u64::from(high) << 32 | u64::from(low)) << record::WINDOW_SHIFT;
-        if special == record::SPECIAL_WINDOW && self.timed {
+        if special == record::SPECIAL_WINDOW {
             self.windows = self.window;
         }
     }
@@ -117,8 +115,8 @@ impl<'a> Records<'a> {
     /// The stack pointer of an entry; 0: not known.
     ///
     /// A stub reads the clock, looks whether the stack pointer is in the window, and then takes the place of its record. A signal
-    /// handler in between may have got another window: then this time is before that of the handler's records. Without times, only
-    /// entries are known that come right after the record of their window.
+    /// handler in between may have got another window: then this time is before that of the handler's records. (It comes in between
+    /// only where hodo cannot have it wait: see "Handlers that look at what they interrupted" in ARCHITECTURE.md.)
     #[inline]
     fn stack(&mut self, sp: u16, time: u64) -> u64 {
         let start = std::mem::replace(&mut self.window, self.windows);
@@ -273,7 +271,7 @@ mod tests {
             begins: 0,
         };
         let unread = OnceLock::new();
-        let mut records = Records::new(&events, 4096, vec![chunk], 0, true, &unread);
+        let mut records = Records::new(&events, 4096, vec![chunk], 0, &unread);
         assert_eq!(records.next(), None);
         assert!(unread.get().is_some());
     }

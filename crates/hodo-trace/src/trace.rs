@@ -381,7 +381,6 @@ impl Trace {
             self.control_size,
             task.chunks.clone(),
             task.began,
-            self.info.timed,
             &self.unread,
         )
     }
@@ -415,8 +414,7 @@ impl Trace {
         let first = self.records(task).next()?;
         let chunk = vec![*task.chunks.last()?];
         let (size, began) = (self.control_size, task.began);
-        let timed = self.info.timed;
-        let last = Records::new(&self.events, size, chunk, began, timed, &self.unread).last();
+        let last = Records::new(&self.events, size, chunk, began, &self.unread).last();
         Some((
             first.time,
             last.map_or(first.time, |last| last.time.max(first.time)),

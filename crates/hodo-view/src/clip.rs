@@ -65,8 +65,10 @@ impl Clipped {
     /// The task has no more records; it ended at this time, in units of the counter. Returns when its open frames end.
     pub fn finish(&mut self, ended: u64, mut step: impl FnMut(Step)) -> u64 {
         let Some(clip) = &mut self.clip else {
+            self.calls.finish(ended, step);
             return ended;
         };
+        self.calls.finish(ended, |next| clip.pass(next, &mut step));
         if ended >= clip.from {
             clip.begin(&mut step);
         }

@@ -76,10 +76,8 @@ pub fn emit_stub<E>(
     if records.timed {
         slow.entry = Some(emit_clock(code, layout));
     }
-    code.raw(&[0x48, 0x8D, 0x54, 0x24, 0x18]); // lea rdx, [rsp+24]: S
     // All of the window has a shadow.
-    code.op32(&[0x65, 0x48, 0x2B, 0x14, 0x25], layout.window); // sub rdx, gs:[window]
-    code.op32(&[0x48, 0x81, 0xFA], layout.window_size); // cmp rdx, window_size
+    emit_window(code, layout);
     let shadow = code.forward(JAE);
     let shadow_back = code.here();
     code.op64(&[0x48, 0xBA], layout.shadow_distance.wrapping_neg()); // movabs rdx, -distance
@@ -178,6 +176,12 @@ fn emit_entry_only<E>(
     code.raw(PUSH_SCRATCH);
     let off = emit_switch(code, layout, records);
     let cut = emit_depth(code, layout, records, false);
+    if records.placed {
+        emit_window(code, layout);
+        let inside = code.forward(JB);
+        code.branch(CALL, runtime.window);
+        code.bind(inside);
+    }
     code.op32(&[0xB9], records.entry); // mov ecx, entry
     code.branch(CALL, runtime.record);
     for pending in [off, cut].into_iter().flatten() {
@@ -188,6 +192,13 @@ fn emit_entry_only<E>(
         code.bind(outside);
     }
     Ok(emit_body(code, rows, body)?.into())
+}
+
+/// Is the stack pointer in the window of stack addresses? It is below it or above if the carry is clear. Clobbers `rdx`. S is `rsp + 24`.
+fn emit_window(code: &mut Code<'_>, layout: &Layout) {
+    code.raw(&[0x48, 0x8D, 0x54, 0x24, 0x18]); // lea rdx, [rsp+24]: S
+    code.op32(&[0x65, 0x48, 0x2B, 0x14, 0x25], layout.window); // sub rdx, gs:[window]
+    code.op32(&[0x48, 0x81, 0xFA], layout.window_size); // cmp rdx, window_size
 }
 
 /// Leaves out what is called outside of filter functions.

@@ -56,6 +56,7 @@ fn records() -> Records {
         check: None,
         shortest: None,
         switch: None,
+        placed: false,
         registers: Registers::default(),
     }
 }
