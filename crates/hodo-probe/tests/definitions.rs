@@ -281,12 +281,14 @@ fn fetched_values() {
     let types = |text: &str| good(&format!("p x:f +0(%di):{text}")).args[0].ty;
     assert_eq!(types("u8[64]"), Some(Type::Array(Scalar::U(8), 64)));
     assert_eq!(types("string[1]"), Some(Type::Array(Scalar::String, 1)));
-    let bits = Type::Bitfield {
+    let bits = |signed| Type::Bitfield {
+        signed,
         width: 3,
         offset: 61,
         container: Container::Bits64,
     };
-    assert_eq!(types("b3@61/64"), Some(bits));
+    assert_eq!(types("b3@61/64"), Some(bits(false)));
+    assert_eq!(types("sb3@61/64"), Some(bits(true)));
 }
 
 #[test]

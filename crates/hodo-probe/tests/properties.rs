@@ -139,6 +139,7 @@ fn number_type(random: &mut Random) -> Type {
         let width = random.below(usize::from(container.bits())) as u8 + 1;
         let offset = random.below(usize::from(container.bits() - width) + 1) as u8;
         return Type::Bitfield {
+            signed: offset & 1 != 0,
             width,
             offset,
             container,

@@ -47,8 +47,8 @@ mod tracer;
 mod waits;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -68,6 +68,23 @@ pub use launch::execute;
 pub use limits::has_small_stack;
 pub use options::{Clock, Exit, Match, RecordOptions, SyscallOptions};
 pub use place::Place;
+
+/// What to say of definitions of the recording that has ended which were never placed.
+static UNPLACED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// What to say of probes of the recording that has ended which were never placed: they name no place of any file that was loaded.
+#[must_use]
+pub fn unplaced() -> Vec<String> {
+    let texts = UNPLACED.lock();
+    texts.map(|texts| texts.clone()).unwrap_or_default()
+}
+
+/// Sets what [`unplaced`] returns.
+fn tell_unplaced(texts: Vec<String>) {
+    if let Ok(mut all) = UNPLACED.lock() {
+        *all = texts;
+    }
+}
 
 /// Chunks that are given their place on the disk ahead of the program: at first, and at most.
 const AHEAD: (u64, u64) = (4, 1024);
@@ -134,7 +151,18 @@ pub fn record(options: &RecordOptions, place: Place) -> Result<Exit> {
     // What can be known of probes is told before anything runs.
     for (definition, path) in modules.probes.files(&canonical(&program)) {
         modules.get(&path, &path, &selection, false, &mut session)?;
-        if modules.probes.placed(definition) == 0 {
+        if modules.probes.placed(definition) > 0 {
+            continue;
+        }
+        let several = options.probes.len() > 1;
+        if several && modules.probes.is_pattern(definition) {
+            // A library of data only, say. The others may find their places.
+            tell!(
+                "hodo: {}: {}",
+                path.display(),
+                modules.probes.why(definition)
+            );
+        } else {
             bail!("{}: {}", path.display(), modules.probes.why(definition));
         }
     }

@@ -292,19 +292,46 @@ impl Probes {
             .collect()
     }
 
+    /// Whether a definition is a pattern, which may match nothing of a file.
+    pub fn is_pattern(&self, definition: usize) -> bool {
+        let place = &self.definitions[definition].place;
+        matches!(
+            place,
+            Place::Symbol {
+                symbol: Symbol::Pattern(_),
+                ..
+            }
+        )
+    }
+
     /// How many instructions have the probe of a definition.
     pub fn placed(&self, definition: usize) -> u64 {
         self.placed[definition]
     }
 
-    /// What to say of definitions that found no place.
-    pub fn unplaced(&self) -> Vec<String> {
-        let none = |index: &usize| self.placed[*index] == 0 && !self.follows_names(*index);
+    /// The same of definitions that were given one by one: patterns of events may match nothing.
+    fn unplaced_definitions(&self) -> Vec<String> {
+        let none = |&index: &usize| {
+            let own = !self.follows_names(index) && !self.events.has_made(index);
+            own && self.placed[index] == 0
+        };
         let indices = (0..self.texts.len()).filter(none);
-        let texts = indices.map(|index| match self.refused[index] {
+        indices.map(|index| self.why_unplaced(index)).collect()
+    }
+
+    fn why_unplaced(&self, index: usize) -> String {
+        match self.refused[index] {
             Some(_) => self.why(index),
             None => format!("the probe '{}' was never placed", self.texts[index]),
-        });
+        }
+    }
+
+    /// What to say of definitions that found no place, at the end of a recording. [`crate::unplaced`] knows it from then on.
+    pub fn unplaced(&self) -> Vec<String> {
+        crate::tell_unplaced(self.unplaced_definitions());
+        let none = |index: &usize| self.placed[*index] == 0 && !self.follows_names(*index);
+        let indices = (0..self.texts.len()).filter(none);
+        let texts = indices.map(|index| self.why_unplaced(index));
         let unmatched = self.unmatched();
         texts
             .chain(unmatched.map(|text| format!("--event '{text}' has matched no event")))

@@ -66,6 +66,8 @@ pub struct Symbols {
     pub fragments: Vec<Fragment>,
     /// Other addresses in the code that have a symbol or begin a range of the unwind table. Sorted.
     pub labels: Vec<u64>,
+    /// Global names without a type in the code, which assembly leaves without `.type`, outside of all functions. Sorted.
+    pub untyped: Vec<(u64, String)>,
     /// Where functions go on after an exception. Sorted.
     pub landing_pads: Vec<u64>,
     /// What the unwind tables tell.
@@ -101,6 +103,7 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     };
     let mut found = Vec::new();
     let mut labels = Vec::new();
+    let mut untyped = Vec::new();
     let mut mapping = Vec::new();
     let mapped = Machine::of_file(&file).is_some_and(Machine::has_mapping_symbols);
     let mut read = |file: &ElfFile64<'_>| {
@@ -108,6 +111,7 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
             file,
             &mut found,
             &mut labels,
+            &mut untyped,
             mapped.then_some(&mut mapping),
         );
     };
@@ -152,6 +156,15 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     symbols.landing_pads = landing_pads(&file, &mut tables.ranges);
     merge(&mut symbols, &tables, &labels);
     startup::name(&file, &mut symbols);
+    let is_inside = |addr: u64| {
+        let before = symbols.functions.partition_point(|f| f.addr <= addr);
+        let function = before.checked_sub(1).map(|at| &symbols.functions[at]);
+        function.is_some_and(|f| f.addr == addr || addr - f.addr < f.size)
+    };
+    untyped.retain(|(addr, _)| is_code(*addr) && !is_inside(*addr));
+    untyped.sort_unstable();
+    untyped.dedup();
+    symbols.untyped = untyped;
     let mut labels: Vec<u64> = labels.into_iter().map(|(addr, _)| addr).collect();
     let ranges = &tables.ranges;
     labels.extend(ranges.iter().map(|r| r.addr));
@@ -279,6 +292,7 @@ fn from_table(
     file: &ElfFile64<'_>,
     found: &mut Vec<Found>,
     labels: &mut Vec<(u64, String)>,
+    untyped: &mut Vec<(u64, String)>,
     mut mapping: Option<&mut Vec<(u64, bool)>>,
 ) {
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
@@ -305,6 +319,11 @@ fn from_table(
                     continue;
                 }
                 let local = name.starts_with(".L") || is_part(name);
+                // Those that only their own file knows are loops of a function, mostly.
+                if !local && !name.is_empty() && st_info >> 4 != elf::STB_LOCAL {
+                    let name = name.split('@').next().unwrap_or_default();
+                    untyped.push((addr, name.to_owned()));
+                }
                 labels.push((
                     addr,
                     if local {

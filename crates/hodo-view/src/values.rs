@@ -208,11 +208,17 @@ fn typed(word: u64, ty: &str, symbol: &dyn Fn(u64) -> Option<String>) -> Shown {
             .ok()
             .filter(|bits| (1..=64).contains(bits))
     };
-    if let Some((width, rest)) = ty.strip_prefix('b').and_then(|ty| ty.split_once('@'))
+    let unsigned = ty.strip_prefix('s').unwrap_or(ty);
+    if let Some((width, rest)) = unsigned.strip_prefix('b').and_then(|ty| ty.split_once('@'))
         && let Some(width) = number(width)
     {
         let offset = rest.split('/').next().and_then(|text| text.parse().ok());
-        return Shown::Number(word >> offset.unwrap_or(0u32).min(63) & u64::MAX >> (64 - width));
+        let bits = word >> offset.unwrap_or(0u32).min(63) & u64::MAX >> (64 - width);
+        let unused = 64 - width;
+        return match unsigned == ty {
+            true => Shown::Number(bits),
+            false => Shown::Signed((bits << unused).cast_signed() >> unused),
+        };
     }
     let Some((kind, bits)) = ty.split_at_checked(1) else {
         return Shown::Hex(word);
@@ -234,6 +240,9 @@ mod tests {
         let typed = |word, ty| typed(word, ty, &|_| None);
         assert_eq!(typed(0x1FF, "u8"), Shown::Number(255));
         assert_eq!(typed(0xFF, "s8"), Shown::Signed(-1));
+        assert_eq!(typed(0xF0, "b5@3/32"), Shown::Number(30));
+        assert_eq!(typed(0xF0, "sb5@3/32"), Shown::Signed(-2));
+        assert_eq!(typed(0x78, "sb5@3/32"), Shown::Signed(15));
         assert_eq!(typed(0xFFFF_FFFF, "s32"), Shown::Signed(-1));
         assert_eq!(typed(0xFFFF_FFFF, "s64"), Shown::Signed(0xFFFF_FFFF));
         assert_eq!(typed(0x1_0000_0001, "x32"), Shown::Hex(1));

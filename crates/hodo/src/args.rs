@@ -38,7 +38,8 @@ pub struct Cli {
 /// What happens to the exit status of commands that run a program.
 const EXIT_STATUS: &str = "\
 Exit status: that of the program; if a signal ended it, hodo ends by the same signal. 2 if the command line is wrong, \
-127 if there is no such program, 126 if it cannot be executed, 125 if hodo itself fails.";
+127 if there is no such program, 126 if it cannot be executed, 125 if hodo itself fails; 1 in place of 0 if a probe \
+was never placed.";
 
 /// Where plans are.
 const CACHE: &str = "\

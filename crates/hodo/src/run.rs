@@ -159,6 +159,14 @@ fn limit_of(error: &anyhow::Error) -> Option<&'static str> {
     })
 }
 
+/// The end of a program of which nothing else is wrong, but that a probe was never placed: 1.
+fn unless_unplaced(exit: Exit) -> Exit {
+    match exit {
+        Exit::Code(0) if !hodo_process::unplaced().is_empty() => Exit::Code(1),
+        exit => exit,
+    }
+}
+
 /// Why there was no recording: an error, and the status to exit with, as of `env` and `timeout`.
 pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
     let limit = limit_of(error);
@@ -231,7 +239,12 @@ pub fn record(common: &Common, recording: &Recording, order: &Order) -> ExitCode
         Err(code) => return code,
     };
     match run(&mut options(common, recording, order), front) {
-        Ok(exit) => end(exit),
+        Ok(exit) => {
+            for text in hodo_process::unplaced() {
+                tell!("hodo: {text}");
+            }
+            end(unless_unplaced(exit))
+        }
         Err(error) => failed(&error, &recording.command),
     }
 }
@@ -309,11 +322,11 @@ pub fn show(
         && !output::is_broken_pipe(&error)
     {
         output::complain(&error);
-        if matches!(exit, Exit::Code(0)) {
+        if matches!(exit, Exit::Code(_)) {
             return ExitCode::from(125);
         }
     }
-    end(exit)
+    end(unless_unplaced(exit))
 }
 
 /// `hodo probe`: a recording of probes only.

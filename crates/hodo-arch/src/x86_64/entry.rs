@@ -5,6 +5,7 @@ use iced_x86::{
     OpAccess, OpKind, Register, RflagsBits,
 };
 
+use super::scan::is_barrier;
 pub use crate::code::EntryFacts;
 
 /// The status flags.
@@ -45,7 +46,8 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
         }
         let on_stack = raw.memory_base() == Register::RSP && raw.memory_index() == Register::None;
         let lea = raw.mnemonic() == Mnemonic::Lea;
-        if on_stack && !lea && raw.memory_displacement64() as i64 == depth {
+        let reaches = on_stack && !lea && raw.memory_displacement64() as i64 == depth;
+        if reaches && !is_barrier(&raw) {
             // A push reads before it moves the stack pointer, a pop writes behind it.
             if writes_memory(&raw) {
                 facts.moves_return = true;
@@ -329,6 +331,17 @@ mod tests {
         assert!(entry_facts(&[0x48, 0x89, 0xDC, 0x48, 0x8B, 0x3C, 0x24], 0).moves_return);
         // add rsp, 8; ret
         assert!(entry_facts(&[0x48, 0x83, 0xC4, 8, 0xC3], 0).moves_return);
+    }
+
+    #[test]
+    fn barriers_move_no_return_address() {
+        let barrier = [0xF0, 0x48, 0x83, 0x0C, 0x24, 0, 0xC3]; // lock or qword [rsp], 0; ret
+        let facts = entry_facts(&barrier, 0);
+        assert!(!facts.moves_return && !facts.reads_return);
+        let writes = [0xF0, 0x48, 0x83, 0x0C, 0x24, 1, 0xC3]; // lock or qword [rsp], 1; ret
+        assert!(entry_facts(&writes, 0).moves_return);
+        let unlocked = &barrier[1..];
+        assert!(entry_facts(unlocked, 0).moves_return);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Reading code: what branches where, which addresses it forms, and how instructions lie.
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
 
 use crate::code::How;
 
@@ -72,10 +74,30 @@ fn slot(raw: &Instruction) -> Slot {
         Register::RBP => Slot::Frame,
         _ => return Slot::None,
     };
-    if raw.memory_index() != Register::None || is_nop(raw) {
+    if raw.memory_index() != Register::None || is_nop(raw) || is_barrier(raw) {
         return Slot::None;
     }
     make(raw.memory_displacement64() as i32)
+}
+
+/// Whether this is a barrier: a locked instruction that leaves memory as it is, as compilers write it in place of `mfence`.
+pub(super) fn is_barrier(insn: &Instruction) -> bool {
+    let wide = matches!(insn.memory_size().size(), 4 | 8);
+    if !insn.has_lock_prefix() || insn.op_count() != 2 || !wide {
+        return false;
+    }
+    let immediate = match insn.op1_kind() {
+        OpKind::Immediate8to32
+        | OpKind::Immediate8to64
+        | OpKind::Immediate32
+        | OpKind::Immediate32to64 => insn.immediate(1) as u32,
+        _ => return false,
+    };
+    match insn.mnemonic() {
+        Mnemonic::Or | Mnemonic::Add | Mnemonic::Sub | Mnemonic::Xor => immediate == 0,
+        Mnemonic::And => immediate == u32::MAX,
+        _ => false,
+    }
 }
 
 #[inline]

@@ -276,13 +276,16 @@ fn type_of(cursor: &mut Cursor) -> Result<Type> {
     if word.is_empty() {
         return Err(cursor.expected("a type").hint(types()));
     }
-    let width = word.strip_prefix('b').filter(|width| {
-        width.starts_with(|c: char| c.is_ascii_digit())
-            || width.is_empty() && cursor.peek() == Some('@')
-    });
+    let signed = word.starts_with("sb");
+    let width = word[usize::from(signed)..]
+        .strip_prefix('b')
+        .filter(|width| {
+            width.starts_with(|c: char| c.is_ascii_digit())
+                || width.is_empty() && cursor.peek() == Some('@')
+        });
     if width.is_some() {
-        cursor.at = start + 1;
-        return bitfield(cursor);
+        cursor.at = start + 1 + usize::from(signed);
+        return bitfield(cursor, signed);
     }
     let Some(&(_, scalar)) = SCALARS.iter().find(|(name, _)| *name == word) else {
         return Err(cursor
@@ -308,7 +311,7 @@ fn types() -> String {
     types + ", bWIDTH@OFFSET/CONTAINER for bits, TYPE[COUNT] for arrays"
 }
 
-fn bitfield(cursor: &mut Cursor) -> Result<Type> {
+fn bitfield(cursor: &mut Cursor, signed: bool) -> Result<Type> {
     let start = cursor.at;
     let width = cursor.number("the number of bits")?;
     cursor.need("@", "@ and the lowest bit")?;
@@ -337,6 +340,7 @@ fn bitfield(cursor: &mut Cursor) -> Result<Type> {
     }
     // Both are at most 64.
     Ok(Type::Bitfield {
+        signed,
         width: width as u8,
         offset: offset as u8,
         container,

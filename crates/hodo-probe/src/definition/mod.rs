@@ -14,7 +14,7 @@
 //!           | ("+"|"-") ["u"] BYTES "(" SOURCE ")" | "\" NUMBER | "\" STRING | VARIABLE
 //!           | "$params" | "$vars"                               all parameters; all variables that are visible
 //! VARIABLE := NAME {"." NAME | "->" NAME | "[" N "]" | "::" NAME}
-//! TYPE     := SCALAR ["[" N "]"] | "b" WIDTH "@" OFFSET "/" CONTAINER
+//! TYPE     := SCALAR ["[" N "]"] | ["s"] "b" WIDTH "@" OFFSET "/" CONTAINER
 //! SCALAR   := u8 … u64, s8 … s64, x8 … x64, char, string, ustring, symbol
 //! EXPR     := as in C: || && | ^ & == != ~ < <= > >= << >> + - * / % ! ~ - ( ), integers, 'c', "strings",
 //!             names of fetch arguments, pid, tid, cpu, comm

@@ -223,6 +223,8 @@ pub enum Type {
     Array(Scalar, u16),
     /// Some bits of a number.
     Bitfield {
+        /// The highest of them is a sign.
+        signed: bool,
         /// How many bits, from 1 to those of the container.
         width: u8,
         /// The lowest of them.

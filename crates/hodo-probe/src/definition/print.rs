@@ -140,10 +140,14 @@ impl Display for Type {
             Type::Scalar(scalar) => f.write_str(scalar_name(*scalar)),
             Type::Array(scalar, count) => write!(f, "{}[{count}]", scalar_name(*scalar)),
             Type::Bitfield {
+                signed,
                 width,
                 offset,
                 container,
-            } => write!(f, "b{width}@{offset}/{}", container.bits()),
+            } => {
+                let sign = if *signed { "s" } else { "" };
+                write!(f, "{sign}b{width}@{offset}/{}", container.bits())
+            }
         }
     }
 }

@@ -35,7 +35,12 @@ pub(super) fn bits(ty: Type, part: (u32, u32)) -> Bits {
         Type::Scalar(scalar) | Type::Array(scalar, _) => {
             (0, u32::from(scalar.bits().unwrap_or(64)), false)
         }
-        Type::Bitfield { width, offset, .. } => (u32::from(offset), u32::from(width), false),
+        Type::Bitfield {
+            signed,
+            width,
+            offset,
+            ..
+        } => (u32::from(offset), u32::from(width), signed),
     };
     // What is above the part of a register is 0.
     let inside = part.1.saturating_sub(shift).max(1);
@@ -50,7 +55,7 @@ pub(super) fn bits(ty: Type, part: (u32, u32)) -> Bits {
 fn is_unsigned(ty: Type) -> bool {
     match ty {
         Type::Scalar(Scalar::U(64) | Scalar::X(64) | Scalar::Symbol) => true,
-        Type::Bitfield { width, .. } => width == 64,
+        Type::Bitfield { signed, width, .. } => width == 64 && !signed,
         _ => false,
     }
 }

@@ -9,7 +9,7 @@ use hodo_arch::code::{Flow, Isa};
 use hodo_probe::{Definition, Offset, Place, Symbol};
 use hodo_symbols::{Style, Usdt, demangle};
 
-use crate::modules::Image;
+use crate::modules::{Image, Segment};
 
 /// A function as definitions name it.
 pub(super) struct Named {
@@ -54,17 +54,31 @@ pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
     let symbols = hodo_symbols::symbols(&image.bytes)
         .with_context(|| format!("reading {}", image.path.display()))?;
     let mut named = Vec::new();
-    for (index, function) in symbols.functions.iter().enumerate() {
-        // What is written in assembly often has no size: it goes up to the next.
+    let mut starts: Vec<u64> = symbols.functions.iter().map(|f| f.addr).collect();
+    starts.extend(symbols.untyped.iter().map(|(addr, _)| addr));
+    starts.sort_unstable();
+    // What is written in assembly often has no size: it goes up to the next.
+    let up_to_next = |addr: u64| {
+        let next = starts.get(starts.partition_point(|&start| start <= addr));
+        let is_in = |s: &&Segment| (s.addr..s.addr + s.size).contains(&addr);
+        let end = image
+            .segments
+            .iter()
+            .find(is_in)
+            .map_or(addr, |s| s.addr + s.size);
+        next.map_or(end, |&next| next.min(end))
+    };
+    // It often has no type, either.
+    for (addr, name) in &symbols.untyped {
+        named.push(Named {
+            name: name.clone(),
+            addr: *addr,
+            end: up_to_next(*addr),
+        });
+    }
+    for function in &symbols.functions {
         let end = match function.size {
-            0 => {
-                let next = symbols.functions.get(index + 1);
-                let segment = image.segments.iter().find(|segment| {
-                    (segment.addr..segment.addr + segment.size).contains(&function.addr)
-                });
-                let end = segment.map_or(function.addr, |s| s.addr + s.size);
-                next.map_or(end, |next| next.addr.min(end))
-            }
+            0 => up_to_next(function.addr),
             size => function.addr + size,
         };
         for name in std::iter::once(&function.name).chain(&function.aliases) {

@@ -49,6 +49,22 @@ fn hook(&(addr, _): &(u64, u64)) -> Range<u64> {
 }
 
 impl Probes {
+    /// The type that the function at an address returns, if the definition replaces what it returns, and cannot.
+    fn returned_elsewhere(
+        &self,
+        definition: &Definition,
+        image: &Image,
+        addr: u64,
+    ) -> Option<String> {
+        let replaces =
+            |action: &hodo_probe::Action| matches!(action, hodo_probe::Action::Return(_));
+        if !definition.actions.iter().any(replaces) {
+            return None;
+        }
+        // Without debugging information, nobody knows.
+        image.debug().ok()?.returned_elsewhere(addr)
+    }
+
     /// A definition with registers and memory in place of its variables, whose types fit its histograms.
     fn resolved(
         &self,
@@ -116,6 +132,13 @@ impl Probes {
                 if by_offset && inside && definition.needs_function() {
                     let error = format!(
                         "{addr:#x} is not the first instruction of a function, where arguments are known and it can be left"
+                    );
+                    failed.push((index, error));
+                    continue;
+                }
+                if let Some(ty) = self.returned_elsewhere(definition, image, addr) {
+                    let error = format!(
+                        "{symbol} returns a value of the type {ty}: return:NUMBER sets only the register for integers and pointers"
                     );
                     failed.push((index, error));
                     continue;

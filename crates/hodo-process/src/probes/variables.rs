@@ -256,6 +256,7 @@ fn typed(name: &str, source: Source, shown: Shown, ty: Option<Type>) -> Result<(
         Shown::Pointer | Shown::CharPointer => Type::Scalar(Scalar::X(64)),
         Shown::Chars => string,
         Shown::Bits {
+            signed,
             width,
             offset,
             container,
@@ -267,6 +268,7 @@ fn typed(name: &str, source: Source, shown: Shown, ty: Option<Type>) -> Result<(
                 _ => Container::Bits64,
             };
             let bits = Type::Bitfield {
+                signed,
                 width,
                 offset,
                 container,

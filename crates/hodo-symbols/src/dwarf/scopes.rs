@@ -55,6 +55,31 @@ impl Debug {
         None
     }
 
+    /// What the function around an instruction returns, if that is not one number in the register for integers: the name of the type.
+    #[must_use]
+    pub fn returned_elsewhere(&self, pc: u64) -> Option<String> {
+        let chain = self.scope(pc)?.chain;
+        let mut functions = chain.into_iter();
+        let function = functions.find(|at| self.tag(*at) == Some(gimli::DW_TAG_subprogram))?;
+        let ty = self.type_of(function)?;
+        let text = |kind: &str| self.name(ty).unwrap_or_else(|| kind.to_owned());
+        match self.tag(ty)? {
+            gimli::DW_TAG_base_type => match self.encoding(ty) {
+                gimli::DW_ATE_float
+                | gimli::DW_ATE_complex_float
+                | gimli::DW_ATE_imaginary_float
+                | gimli::DW_ATE_decimal_float => Some(text("floating-point number")),
+                _ if self.size(ty).is_some_and(|size| size > 8) => Some(text("large number")),
+                _ => None,
+            },
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
+                Some(text("structure"))
+            }
+            gimli::DW_TAG_array_type => Some(text("vector")),
+            _ => None,
+        }
+    }
+
     /// The variables and parameters of the innermost function around an instruction, the innermost first; with their names.
     pub(crate) fn locals(&self, scope: &Scope) -> Vec<(String, At)> {
         let mut found: Vec<(String, At)> = Vec::new();

@@ -24,6 +24,8 @@ pub enum Shown {
     Chars,
     /// Some bits of a number of `container` bits.
     Bits {
+        /// The highest of them is a sign.
+        signed: bool,
         /// How many.
         width: u8,
         /// The lowest of them.
@@ -507,6 +509,7 @@ fn word(
         _ => return Err(nowhere(&walk.text, &Nowhere::Computed)),
     };
     let part = Shown::Bits {
+        signed: matches!(shown, Shown::Signed(_)),
         width: width as u8,
         offset: offset as u8,
         container,

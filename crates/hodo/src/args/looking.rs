@@ -15,7 +15,7 @@ with r in place of p, or %return behind FUNCTION, it is about the function's ret
   VALUES   [NAME=]SOURCE[:TYPE]; SOURCE is %rdi (on RISC-V %a0), $arg1 …, $retval, $stack, $stack0, +8(SOURCE) for memory,
            @ADDRESS, @+OFFSET in the file, $comm, \\NUMBER, or with debugging information a variable:
            total, p->x[3].y, ns::total, $params, $vars; TYPE is u8 … u64, s8 … s64, x8 … x64, char, string, symbol,
-           bWIDTH@OFFSET/BITS, TYPE[N] for arrays
+           bWIDTH@OFFSET/BITS (sbWIDTH@OFFSET/BITS with a sign), TYPE[N] for arrays
   CONDITION as in C, over the names of values, pid, tid, cpu and comm; beside $vars and $params of any variable;
            TEXT ~ \"PATTERN\" with * ? [abc]; a value that cannot be read makes it false
   ACTIONS  print (also without any), count, snapshot:BYTES of the stack, stacktrace,

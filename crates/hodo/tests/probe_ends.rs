@@ -1,0 +1,150 @@
+//! What `hodo probe` says of definitions that cannot be, and how it ends then.
+#![cfg(target_arch = "x86_64")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const SOURCE: &str = r#"
+    #include <stdio.h>
+    struct s { int a : 3; int b : 5; unsigned c : 7; };
+    extern int untyped(void);
+    __asm__(".text\n.globl untyped\nuntyped: mov $4, %eax\ninner: inc %eax\n ret\n");
+    __attribute__((noinline)) double half(int x) { return x * 0.5; }
+    __attribute__((noinline)) int bits(struct s *p) { return p->a + p->b + p->c; }
+    __attribute__((noinline)) int barrier(void) { __asm__ volatile("lock orq $0, (%%rsp)" ::: "memory", "cc"); return 1; }
+    int main(int n, char **v) {
+        (void)v;
+        struct s s = { 1, -2, 100 };
+        printf("%d %.1f\n", bits(&s) + untyped() + untyped() + barrier(), half(n));
+        return 0;
+    }
+"#;
+
+/// A program in a directory of its own.
+fn place() -> tempfile::TempDir {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("p.c"), SOURCE).unwrap();
+    std::fs::write(place.path().join("d.c"), "const int table[64] = {1};").unwrap();
+    for words in [
+        &["-g", "-O1", "-o", "prog", "p.c"][..],
+        &["-shared", "-nostdlib", "-o", "libdata.so", "d.c"],
+    ] {
+        let mut gcc = Command::new("gcc");
+        let done = gcc.args(words).current_dir(place.path()).status().unwrap();
+        assert!(done.success());
+    }
+    place
+}
+
+fn hodo(place: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hodo"));
+    let command = command.args(words).current_dir(place).stdin(Stdio::null());
+    command.output().expect("hodo starts")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the output is text")
+}
+
+#[test]
+fn bits_have_the_sign_of_their_type() {
+    let place = place();
+    let probe = "prog:bits p->a p->b p->c if b < 0";
+    let output = hodo(place.path(), &["probe", "-e", probe, "./prog"]);
+    assert!(
+        text(&output.stdout).contains(" a=1 b=-2 c=100\n"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_name_without_a_type_is_a_place() {
+    let place = place();
+    let words = [
+        "probe",
+        "-e",
+        "prog:untyped count",
+        "-e",
+        "prog:untyped+* count",
+        "./prog",
+    ];
+    let output = hodo(place.path(), &words);
+    let counted = text(&output.stdout).lines().filter(|line| {
+        let mut words = line.split_whitespace();
+        words.next() == Some("2") && words.next().is_some_and(|name| name.starts_with("untyped"))
+    });
+    // The name has a probe, and so has each of its three instructions; a label in it is no function.
+    assert_eq!(counted.count(), 4, "{output:?}");
+    let words = ["probe", "-e", "prog:inner count", "./prog"];
+    let output = hodo(place.path(), &words);
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+}
+
+#[test]
+fn a_value_that_an_action_cannot_set_is_refused() {
+    let place = place();
+    let output = hodo(
+        place.path(),
+        &["probe", "-e", "prog:half return:7", "./prog"],
+    );
+    assert_eq!(
+        (output.status.code(), text(&output.stdout)),
+        (Some(125), "")
+    );
+    assert!(
+        text(&output.stderr).contains("half returns a value of the type double"),
+        "{output:?}"
+    );
+    let output = hodo(
+        place.path(),
+        &["probe", "-e", "prog:bits return:-11", "./prog"],
+    );
+    assert!(text(&output.stdout).starts_with("0 0.5\n"), "{output:?}");
+}
+
+#[test]
+fn a_barrier_moves_no_return_address() {
+    let place = place();
+    let output = hodo(
+        place.path(),
+        &["probe", "-e", "r prog:barrier $retval", "./prog"],
+    );
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stdout).contains("arg1=0x1"), "{output:?}");
+}
+
+#[test]
+fn a_probe_that_was_never_placed_is_told_by_the_status() {
+    let place = place();
+    let place = place.path();
+    for command in ["probe", "record"] {
+        let words = [
+            command,
+            "-e",
+            "libnever.so:f count",
+            "-e",
+            "prog:main count",
+            "./prog",
+        ];
+        let output = hodo(place, &words);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told = "hodo: the probe 'libnever.so:f count' was never placed\n";
+        assert!(text(&output.stderr).contains(told), "{output:?}");
+    }
+    // A library of data only ends nothing.
+    let words = [
+        "probe",
+        "-e",
+        "./libdata.so:*+* count",
+        "-e",
+        "prog:main count",
+        "./prog",
+    ];
+    let output = hodo(place, &words);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("libdata.so"), "{output:?}");
+    assert!(text(&output.stdout).contains("1  main:"), "{output:?}");
+    // What cannot be written is said by the status, too, however the program ends.
+    let words = ["probe", "-o", "/dev/full", "-e", "prog:bits p->b", "./prog"];
+    assert_eq!(hodo(place, &words).status.code(), Some(125));
+}
