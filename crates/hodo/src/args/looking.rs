@@ -18,7 +18,8 @@ with r in place of p, or %return behind FUNCTION, it is about the function's ret
            bWIDTH@OFFSET/BITS (sbWIDTH@OFFSET/BITS with a sign), TYPE[N] for arrays
   CONDITION as in C, over the names of values, pid, tid, cpu and comm; beside $vars and $params of any variable;
            TEXT ~ \"PATTERN\" with * ? [abc]; a value that cannot be read makes it false
-  ACTIONS  print (also without any), count, snapshot:BYTES of the stack, stacktrace,
+  ACTIONS  print (also without any), count (an instruction with rep once, however often it repeats),
+           snapshot:BYTES of the stack, stacktrace,
            hist:keys=NAME,NAME.log2,NAME.buckets=N:vals=NAME:sort=NAME.descending:size=N,
            enable:PROBE, disable:PROBE, traceon, traceoff (no events and no calls of functions until traceon),
            return:VALUE (without running the function)
