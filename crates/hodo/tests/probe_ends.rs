@@ -12,10 +12,13 @@ const SOURCE: &str = r#"
     __attribute__((noinline)) double half(int x) { return x * 0.5; }
     __attribute__((noinline)) int bits(struct s *p) { return p->a + p->b + p->c; }
     __attribute__((noinline)) int barrier(void) { __asm__ volatile("lock orq $0, (%%rsp)" ::: "memory", "cc"); return 1; }
+    static int chosen(void) { return 0; }
+    static int (*choose(void))(void) { return chosen; }
+    int selected(void) __attribute__((ifunc("choose")));
     int main(int n, char **v) {
         (void)v;
         struct s s = { 1, -2, 100 };
-        printf("%d %.1f\n", bits(&s) + untyped() + untyped() + barrier(), half(n));
+        printf("%d %.1f\n", bits(&s) + untyped() + untyped() + barrier() + selected(), half(n));
         return 0;
     }
 "#;
@@ -147,4 +150,22 @@ fn a_probe_that_was_never_placed_is_told_by_the_status() {
     // What cannot be written is said by the status, too, however the program ends.
     let words = ["probe", "-o", "/dev/full", "-e", "prog:bits p->b", "./prog"];
     assert_eq!(hodo(place, &words).status.code(), Some(125));
+}
+
+#[test]
+fn a_probe_on_what_chooses_a_function_says_so() {
+    let place = place();
+    let output = hodo(
+        place.path(),
+        &["probe", "-e", "prog:selected count", "./prog"],
+    );
+    let told = "hodo: the probe 'prog:selected count' is on what chooses an implementation";
+    assert!(text(&output.stderr).contains(told), "{output:?}");
+    // Its own name counts what is called.
+    let output = hodo(
+        place.path(),
+        &["probe", "-e", "prog:chosen count", "./prog"],
+    );
+    assert!(!text(&output.stderr).contains(told), "{output:?}");
+    assert!(text(&output.stdout).contains("1  chosen:"), "{output:?}");
 }

@@ -16,6 +16,21 @@ pub(super) struct Named {
     name: String,
     addr: u64,
     end: u64,
+    /// It returns the address of the function that is executed under its name.
+    ifunc: bool,
+}
+
+/// Whether a definition names one function, and what has that name only chooses an implementation.
+pub(super) fn is_resolver(definition: &Definition, functions: &[Named]) -> bool {
+    let Place::Symbol {
+        symbol: Symbol::Name(name),
+        ..
+    } = &definition.place
+    else {
+        return false;
+    };
+    let mut functions = functions.iter();
+    functions.any(|function| function.ifunc && function.name == *name)
 }
 
 /// Is this what the definition means by its path? A name without slash is that of a file in any directory, with or
@@ -74,6 +89,7 @@ pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
             name: name.clone(),
             addr: *addr,
             end: up_to_next(*addr),
+            ifunc: false,
         });
     }
     for function in &symbols.functions {
@@ -86,6 +102,7 @@ pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
                 name: name.clone(),
                 addr: function.addr,
                 end,
+                ifunc: function.ifunc,
             });
         }
     }

@@ -15,7 +15,7 @@ use hodo_symbols::Usdt;
 use super::conditions::Arguments;
 use super::events::shown;
 use super::looked::looked_at;
-use super::places::{functions, is_file, lines, spots, usdt};
+use super::places::{functions, is_file, is_resolver, lines, spots, usdt};
 use super::returns::take_refused;
 use super::values::fetches;
 use super::variables::{has_variables, resolved};
@@ -125,6 +125,14 @@ impl Probes {
                 },
                 _ => spots(definition, image, &functions)?,
             };
+            if is_resolver(definition, &functions) {
+                tell!(
+                    "hodo: the probe '{}' is on what chooses an implementation while the program is loaded (an IFUNC of {}), not on \
+                     the implementation; probe that by its own name, or by its offset in the file",
+                    self.texts[index],
+                    image.path.display()
+                );
+            }
             let variables = has_variables(definition);
             for (addr, symbol, offset) in spots {
                 let by_offset = matches!(definition.place, Place::FileOffset(_));
