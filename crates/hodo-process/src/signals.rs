@@ -12,16 +12,21 @@ const FORWARDED: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::S
 /// and within this time.
 const TOGETHER: Duration = Duration::from_millis(40);
 
-/// For each of the forwarded signals, by whom it was last sent to the program itself, and how often it was.
+/// What is known of the program while signals are handed on to it.
 #[derive(Debug, Default)]
-pub struct Seen([AtomicU64; FORWARDED.len()]);
+pub struct Seen {
+    /// For each of the forwarded signals, by whom it was last sent to the program itself, and how often it was.
+    sent: [AtomicU64; FORWARDED.len()],
+    /// The program has ended: its number may be another's.
+    ended: AtomicBool,
+}
 
 impl Seen {
     fn slot(&self, signal: i32) -> Option<&AtomicU64> {
         let index = FORWARDED
             .iter()
             .position(|&forwarded| forwarded == signal)?;
-        Some(&self.0[index])
+        Some(&self.sent[index])
     }
 
     /// Whether a signal is one of those that are handed on.
@@ -38,6 +43,11 @@ impl Seen {
                 Ordering::Release,
             );
         }
+    }
+
+    /// The program has ended. What comes from here on is for the recorder.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
     }
 
     fn get(&self, signal: i32) -> u64 {
@@ -98,11 +108,16 @@ impl Forward {
                 let Some((signal, sender)) = next(Duration::from_millis(300)) else {
                     continue;
                 };
+                if seen.ended.load(Ordering::Acquire) {
+                    // SAFETY: kill and getpid touch no memory.
+                    unsafe { libc::kill(libc::getpid(), signal) };
+                    break;
+                }
                 let Some(pid) = pid else {
                     continue;
                 };
                 std::thread::sleep(TOGETHER);
-                if done.load(Ordering::Acquire) {
+                if done.load(Ordering::Acquire) || seen.ended.load(Ordering::Acquire) {
                     break;
                 }
                 // One that came to both is not handed on.
@@ -212,6 +227,18 @@ impl Interrupts {
         Self {
             deadline: time.and_then(|time| Instant::now().checked_add(time)),
         }
+    }
+
+    /// The program has ended, and what it has left behind is still recorded: from here on signals end the recording. Those that came
+    /// before were for the program.
+    pub fn after_program() -> Self {
+        // SAFETY: the default action runs no code, and the signals are blocked. Ignored ones might not come.
+        unsafe {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+        }
+        forget();
+        Self::new(None)
     }
 
     /// The time begins now.

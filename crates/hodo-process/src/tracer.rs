@@ -23,7 +23,7 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
 use hodo_patch::Recording;
@@ -130,10 +130,26 @@ pub struct Tracer<'a> {
     broken: bool,
     /// What ends a recording of a process that goes on.
     interrupts: Option<Interrupts>,
+    /// What the program has left behind.
+    rest: Rest,
     /// Where changes are asked for.
     control: Option<Control>,
     /// The options as they are now.
     settings: RecordOptions,
+}
+
+/// How long a recording goes on after the program's end before it says so: many processes outlive their maker by a little.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// What the program has left behind.
+#[derive(Debug)]
+enum Rest {
+    /// The program has not ended yet, or was not started by us.
+    Awaited,
+    /// It has ended then, and others go on.
+    Since(Instant),
+    /// The user has been told.
+    Told,
 }
 
 /// How a recording went.
@@ -211,6 +227,7 @@ impl<'a> Tracer<'a> {
             failure: None,
             broken: false,
             interrupts: None,
+            rest: Rest::Awaited,
             control: None,
             settings: options.clone(),
         }
@@ -229,10 +246,14 @@ impl<'a> Tracer<'a> {
             self.follow_all()
         });
         self.control = None;
-        if let Err(error) = followed {
-            self.broke(&error);
-            self.detach();
-            self.wait_for_first();
+        match followed {
+            Ok(()) if self.interrupts.is_some() => self.detach(),
+            Ok(()) => {}
+            Err(error) => {
+                self.broke(&error);
+                self.detach();
+                self.wait_for_first();
+            }
         }
         self.complete()
     }
@@ -280,6 +301,7 @@ impl<'a> Tracer<'a> {
     fn next_stop(&mut self) -> Result<Option<(i32, i32)>> {
         loop {
             self.answer()?;
+            self.stay_with_rest();
             let mut status = 0;
             let options = match self.interrupts {
                 Some(_) => libc::__WALL | libc::WNOHANG,
@@ -305,6 +327,54 @@ impl<'a> Tracer<'a> {
                 _ => return Ok(Some((tid, status))),
             }
         }
+    }
+
+    /// Where the program that was started has ended and others that it has made go on: signals end the recording from then on,
+    /// and the user is told that it goes on.
+    fn stay_with_rest(&mut self) {
+        if self.exit.is_none() {
+            return;
+        }
+        match self.rest {
+            Rest::Awaited if self.interrupts.is_none() => {
+                if let Some(signals) = &self.signals {
+                    signals.end();
+                }
+                self.interrupts = Some(Interrupts::after_program());
+                self.rest = Rest::Since(Instant::now());
+            }
+            Rest::Since(begun) if begun.elapsed() > SILENCE => {
+                self.rest = Rest::Told;
+                self.tell_rest();
+            }
+            _ => {}
+        }
+    }
+
+    /// Says which processes the recording waits for.
+    fn tell_rest(&self) {
+        let mut pids: Vec<i32> = self.threads.values().map(|thread| thread.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        let name = |pid: &i32| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            format!("{pid} ({})", name.trim_end())
+        };
+        let (some, more) = pids.split_at(pids.len().min(3));
+        let names: Vec<String> = some.iter().map(name).collect();
+        let more = match more.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let (processes, they, them) = match pids.len() {
+            1 => ("process", "is", "it"),
+            _ => ("processes", "are", "them"),
+        };
+        tell!(
+            "hodo: the program has ended; {processes} {}{more} that it has left behind {they} still recorded. Ctrl-C, or kill {}, ends the recording and lets {them} go on.",
+            names.join(", "),
+            std::process::id()
+        );
     }
 
     /// Deals with what has stopped a thread.

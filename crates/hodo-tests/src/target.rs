@@ -90,15 +90,7 @@ impl Target {
     pub fn is_untouched(&self, maps: &str, threads: usize) {
         assert_eq!(self.maps(), maps, "what is mapped has changed");
         assert_eq!(self.threads(), threads);
-        let pid = self.pid();
-        let mut compared = 0;
-        for (line, changed) in code(pid, maps) {
-            assert!(!changed, "{line}: the code has changed");
-            compared += 1;
-        }
-        assert!(compared > 0, "{maps}");
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
-        assert!(status.contains("TracerPid:\t0"), "{status}");
+        is_let_go(self.pid());
     }
 
     /// Waits until hodo is attached.
@@ -164,6 +156,22 @@ fn code(pid: i32, maps: &str) -> impl Iterator<Item = (&str, bool)> {
         let len = now.len().min(file.len());
         Some((line, now[..len] != file[..len]))
     })
+}
+
+/// Asserts that a process has no tracer, and the code of its files.
+///
+/// # Panics
+/// If it has not.
+pub fn is_let_go(pid: i32) {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("mappings");
+    let mut compared = 0;
+    for (line, changed) in code(pid, &maps) {
+        assert!(!changed, "{line}: the code has changed");
+        compared += 1;
+    }
+    assert!(compared > 0, "{maps}");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+    assert!(status.contains("TracerPid:\t0"), "{status}");
 }
 
 /// Waits until the code of its program differs from the file in a process to which hodo attaches. All that is to be changed is

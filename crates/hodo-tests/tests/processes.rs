@@ -1,6 +1,11 @@
 //! Threads, children, signals, and how programs end.
 
-use hodo_tests::{Ended, Kind, Run, build};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use hodo_tests::{Ended, Kind, Run, Trace, build, hodo, scratch, target};
 
 fn available(kinds: &[Kind]) -> impl Iterator<Item = Kind> {
     kinds.iter().copied().filter(|kind| kind.is_available())
@@ -236,5 +241,47 @@ fn signals_to_the_process_group_come_once() {
             "ready\n15: 2\n1: 1\n10: 1\n12: 2\n2: 0\n"
         );
         run.same(options).has_calls(&[("main", 1), ("count", 6)]);
+    }
+}
+
+#[test]
+fn what_a_program_leaves_behind_is_let_go_at_a_signal() {
+    let program = build("left_behind.c", Kind::Pie, &[]);
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let place = scratch(&format!("left-behind-{signal}"));
+        let (end, done) = (place.join("end"), place.join("done"));
+        let mut recorder = Command::new(hodo())
+            .args(["record", "-d"])
+            .arg(place.join("data"))
+            .arg(&program)
+            .args([&end, &done])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("hodo can be run");
+        let mut line = String::new();
+        let stdout = recorder.stdout.take().expect("its output");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        let left: i32 = line.trim().parse().expect("a process");
+        line.clear();
+        let stderr = recorder.stderr.take().expect("its errors");
+        BufReader::new(stderr).read_line(&mut line).expect("a line");
+        let begin = format!("hodo: the program has ended; process {left} (");
+        assert!(line.starts_with(&begin), "{line}");
+        let number = i32::try_from(recorder.id()).expect("a process");
+        // SAFETY: kill touches no memory, and the child has not been waited for.
+        assert_eq!(unsafe { libc::kill(number, signal) }, 0);
+        let status = recorder.wait().expect("its status");
+        assert_eq!(status.code(), Some(7), "{status}");
+        target::is_let_go(left);
+        fs::write(&end, "").expect("a file");
+        let mut waits = 0;
+        while fs::read(&done).ok().as_deref() != Some(b"done") {
+            waits += 1;
+            assert!(waits < 1000, "it does not go on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let calls = Trace::new(place.join("data")).calls();
+        assert!(calls["beat"] > 1, "{calls:?}");
     }
 }
