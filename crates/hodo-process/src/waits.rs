@@ -1,12 +1,15 @@
 //! For how long a thread has waited in a system call that a stop breaks off, so that it waits only for what is left when the call is made
 //! again.
 //!
-//! The kernel says when a thread was last on a processor (`se.exec_start` in `/proc/TID/sched`): before the stop, that is when it began to
-//! wait, and after it, it is now, by the same clock. Kernels without that line, and calls that have their time from elsewhere (sockets),
-//! wait anew.
+//! The kernel says when a thread was last on a processor (`se.exec_start` in `/proc/TID/sched`): that is when it began to wait. The clock is
+//! the processor's own, and in a virtual machine those of two processors differ by seconds, for each leaves out what was stolen from it
+//! (`update_rq_clock_task` in `kernel/sched/core.c`). So a thread of ours goes to that processor for a moment, to see what its clock says
+//! now. What is left out makes the wait seem shorter, never longer. Where this is not known, what counts is the time from the stop on;
+//! calls that have their time from elsewhere (sockets) wait anew.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -21,12 +24,13 @@ thread_local! {
     static WAITS: RefCell<HashMap<i32, Wait>> = RefCell::default();
 }
 
-/// A call that ends after a certain time, and since when its thread waits, in milliseconds.
+/// A call that ends after a certain time, and how long its thread had waited in it at a moment.
 #[derive(Debug)]
 pub struct Wait {
     call: i64,
     timeout: Timeout,
-    since: f64,
+    waited: Duration,
+    at: Instant,
 }
 
 /// How a call is told for how long it may wait.
@@ -55,13 +59,55 @@ fn timeout(call: i64, arguments: &[u64]) -> Option<Timeout> {
     }
 }
 
-/// When a thread was last on a processor, in milliseconds.
-fn last_ran(tid: i32) -> Option<f64> {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/sched")).ok()?;
+/// When a thread was last on a processor, in milliseconds of that processor's clock. The directory is the thread's.
+fn last_ran(thread: &str) -> Option<f64> {
+    let text = std::fs::read_to_string(format!("{thread}/sched")).ok()?;
     let line = text
         .lines()
         .find(|line| line.starts_with("se.exec_start"))?;
     line.split(':').nth(1)?.trim().parse().ok()
+}
+
+/// On which processor a thread was last.
+fn processor(thread: &str) -> Option<usize> {
+    /// Of its number among the words that follow the name.
+    const INDEX: usize = 39 - 3;
+    let text = std::fs::read_to_string(format!("{thread}/stat")).ok()?;
+    let (_, words) = text.rsplit_once(')')?;
+    words.split_whitespace().nth(INDEX)?.parse().ok()
+}
+
+/// What the clock of a processor says, in milliseconds; a tick ago at most.
+fn clock(processor: usize) -> Option<f64> {
+    const SIZE: usize = size_of::<libc::cpu_set_t>();
+    if processor >= SIZE * 8 {
+        return None;
+    }
+    // SAFETY: all-zero is a valid set, the processor is one that fits, and the calls read and write one set each.
+    unsafe {
+        let mut before: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, SIZE, &raw mut before) != 0 {
+            return None;
+        }
+        let mut there: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut there);
+        if libc::sched_setaffinity(0, SIZE, &raw const there) != 0 {
+            return None;
+        }
+        // The kernel looks at the clock when it might change to another thread.
+        libc::sched_yield();
+        let now = last_ran("/proc/thread-self");
+        libc::sched_setaffinity(0, SIZE, &raw const before);
+        now
+    }
+}
+
+/// How long a thread has been off its processor.
+fn waited(tid: i32) -> Option<Duration> {
+    let thread = format!("/proc/{tid}");
+    let since = last_ran(&thread)?;
+    let waited = clock(processor(&thread)?)? - since;
+    Duration::try_from_secs_f64(waited / 1e3).ok()
 }
 
 /// Remembers what a thread waits for that is about to be stopped.
@@ -70,7 +116,8 @@ pub fn note(tid: i32) {
         Some(Wait {
             call,
             timeout: timeout(call, &arguments)?,
-            since: last_ran(tid)?,
+            waited: waited(tid).unwrap_or_default(),
+            at: Instant::now(),
         })
     });
     WAITS.with_borrow_mut(|waits| match wait {
@@ -91,16 +138,13 @@ impl Wait {
     /// # Errors
     /// If the thread is gone.
     pub fn shorten(&self, tid: i32, regs: &mut Regs) -> Result<()> {
-        let waited = last_ran(tid).map(|now| now - self.since);
-        let Some(waited) = waited.filter(|waited| *waited >= 0.0) else {
-            return Ok(());
-        };
+        let waited = (self.waited + self.at.elapsed()).as_nanos();
         if regs.system_call() != Some(self.call) {
             return Ok(());
         }
         match self.timeout {
             Timeout::Milliseconds(index, time) => {
-                regs.set_argument(index, time.saturating_sub(waited as u64));
+                regs.set_argument(index, time.saturating_sub((waited / 1_000_000) as u64));
             }
             Timeout::Address(index, at) => {
                 let memory = Memory::open(tid)?;
@@ -109,7 +153,7 @@ impl Wait {
                     return Ok(());
                 };
                 let left = (u128::from(seconds) * 1_000_000_000 + u128::from(nanoseconds))
-                    .saturating_sub((waited * 1e6) as u128);
+                    .saturating_sub(waited);
                 let place = regs.sp().wrapping_sub(BELOW) & !15;
                 let words = [left / 1_000_000_000, left % 1_000_000_000];
                 let bytes: Vec<u8> = words

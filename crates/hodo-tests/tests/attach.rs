@@ -372,21 +372,23 @@ fn calls_that_wait_for_some_time_wait_for_what_is_left() {
         ("sigtimedwait", 3, "result -1"),
         ("semtimedop", 4, "result -1"),
     ];
-    let targets = calls.map(|(call, ..)| Target::start_with(&program, &[call, "5000"]));
-    // By then each is in its call.
-    std::thread::sleep(Duration::from_millis(200));
-    for (target, (call, argument, _)) in targets.iter().zip(calls) {
+    let mut targets = Vec::new();
+    for (call, argument, _) in calls {
+        let target = Target::start_with(&program, &[call, "8000"]);
+        // By then it is in its call.
+        std::thread::sleep(Duration::from_millis(200));
         let waits = || {
             let text = fs::read_to_string(format!("/proc/{}/syscall", target.pid())).ok()?;
             text.split_whitespace().nth(argument).map(str::to_owned)
         };
         let before = waits();
-        run(target, &["probe", "--for", "0.01", "-e", &probe]);
+        run(&target, &["probe", "--for", "0.01", "-e", &probe]);
         let after = waits();
         let is_known = Path::new(&format!("/proc/{}/sched", target.pid())).exists();
         if is_known && after.is_some() {
             assert_ne!(before, after, "{call} waits anew");
         }
+        targets.push(target);
     }
     for (target, (_, _, result)) in targets.into_iter().zip(calls) {
         target.ends(&format!("{result}, the time was left alone\n"));
