@@ -90,13 +90,10 @@ macro_rules! around_system_calls {
             NAME = const kind::NAME,
             LOCK = const kind::LOCK,
             DEVICE = const kind::DEVICE,
-            // F_GETLK, F_SETLK, F_SETLKW, and those with F_OFD_
-            LOCKS = const 0b111u64 << 5 | 0b111 << 36,
-            // TIOCGPGRP, TIOCSPGRP, TIOCGWINSZ, TIOCSWINSZ, FIONREAD, FIONBIO
-            DEVICE_FIRST = const 0x540F,
-            DEVICES = const 0b11u64 | 0b11 << 4 | 1 << 12 | 1 << 18,
-            // FUTEX_WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
-            WAITING = const 1 << 0 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13,
+            LOCKS = const kind::LOCKS,
+            DEVICE_FIRST = const kind::DEVICE_FIRST,
+            DEVICES = const kind::DEVICES,
+            WAITING = const kind::WAITING,
             $($own)*
         );
     };

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use hodo_trace::format::{
-    BUCKET, BUCKET_ROOM, BUCKET_SIZE, CHUNK_SIZE, CONTROL_SIZE, FILE_MAGIC, FORMAT_VERSION,
-    RECORD_SIZE, SHADOW_DISTANCE, SHADOW_MARGIN, file_header, tcb,
+    BUCKET, BUCKET_ROOM, BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE,
+    FILE_MAGIC, FORMAT_VERSION, RECORD_SIZE, SHADOW_DISTANCE, SHADOW_MARGIN, chunk_header,
+    file_header, record, tcb,
 };
 use memmap2::{MmapOptions, MmapRaw};
 
@@ -375,6 +376,87 @@ impl Events {
         self.stop_tcb(number);
         self.put_u64(at + tcb::LIMIT, bucket + BUCKET_SIZE);
         self.put_u64(at + tcb::CURSOR, bucket);
+    }
+
+    /// Appends an event to what a stopped thread has recorded, as its stubs would. What the disk has no room for is lost, and counted.
+    pub fn append(&self, number: u64, (id, time): (u32, u64), payload: &[u64]) {
+        let at = number * tcb::SIZE;
+        let epoch = (time >> 32) as u32;
+        if time != 0 && self.u32_at(at + tcb::EPOCH).swap(epoch, Ordering::SeqCst) != epoch {
+            self.put_u64(at + tcb::EPOCH_END, (u64::from(epoch) + 1) << 32);
+            let special = record::SPECIAL << record::KIND_SHIFT | record::SPECIAL_EPOCH;
+            self.append_words(number, &[u64::from(epoch) | u64::from(special) << 32]);
+        }
+        let words = payload.len() as u64;
+        let special = record::SPECIAL << record::KIND_SHIFT | record::SPECIAL_PAYLOAD;
+        let mut all = vec![
+            u64::from(id | record::ENTRY << record::KIND_SHIFT) << 32 | time & 0xFFFF_FFFF,
+            u64::from(special) << 32 | words,
+        ];
+        all.extend(payload);
+        self.append_words(number, &all);
+    }
+
+    fn append_words(&self, number: u64, words: &[u64]) {
+        let at = number * tcb::SIZE;
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let length = bytes.len() as u64;
+        let base = self.get_u64(at + tcb::BASE);
+        let fits = |cursor: u64| {
+            let limit = self.get_u64(at + tcb::LIMIT);
+            cursor >= base + CONTROL_SIZE && cursor + length <= limit
+        };
+        let mut cursor = self.get_u64(at + tcb::CURSOR);
+        if !fits(cursor) {
+            cursor = self.open_chunk(number).unwrap_or(0);
+        }
+        // A write, not a store: where the disk is full, this is an error and no signal.
+        let done = fits(cursor) && self.file.write_all_at(&bytes, cursor - base).is_ok();
+        match done {
+            true => self.put_u64(at + tcb::CURSOR, cursor + length),
+            false => {
+                let lost = self.get_u64(at + tcb::LOST);
+                self.put_u64(at + tcb::LOST, lost + 1);
+            }
+        }
+    }
+
+    /// Gives a stopped thread its next chunk. Returns where its records begin, as the thread has it.
+    fn open_chunk(&self, number: u64) -> Option<u64> {
+        /// Bytes at a chunk's end that stubs leave free.
+        const SPARE: u64 = 8 * RECORD_SIZE;
+        let at = number * tcb::SIZE;
+        self.grow();
+        let room = self.get_u64(file_header::ROOM_CHUNKS);
+        let most = self.get_u64(at + tcb::MAX_CHUNKS).min(room);
+        // Other threads open chunks at the same time.
+        let taken = self.u64_at(file_header::NEXT_CHUNK).fetch_update(
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+            |next| (next < most).then_some(next + 1),
+        );
+        let chunk = taken.ok()?;
+        let place = CONTROL_SIZE + chunk * CHUNK_SIZE;
+        let mut header = [0; CHUNK_HEADER_SIZE as usize];
+        let mut put = |offset: u64, bytes: &[u8]| {
+            header[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        };
+        let word = |offset: u64| self.u32_at(at + offset).load(Ordering::SeqCst);
+        put(chunk_header::MAGIC, &CHUNK_MAGIC.to_le_bytes());
+        put(chunk_header::SEQ, &word(tcb::SEQ).to_le_bytes());
+        put(chunk_header::TASK, &word(tcb::TASK).to_le_bytes());
+        put(chunk_header::EPOCH, &word(tcb::EPOCH).to_le_bytes());
+        put(
+            chunk_header::LOST,
+            &self.get_u64(at + tcb::LOST).to_le_bytes(),
+        );
+        self.file.write_all_at(&header, place).ok()?;
+        self.put_u32(at + tcb::SEQ, word(tcb::SEQ) + 1);
+        let start = self.get_u64(at + tcb::BASE) + place;
+        let first = start + CHUNK_HEADER_SIZE;
+        self.put_u64(at + tcb::CURSOR, first);
+        self.put_u64(at + tcb::LIMIT, start + CHUNK_SIZE - SPARE);
+        Some(first)
     }
 
     /// Records that a thread has lost so far.

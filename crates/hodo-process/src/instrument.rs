@@ -161,6 +161,7 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     )?;
     space.spots = spots.finish()?;
     hooks::add(&module.image, bias, &mut island, &mut space, &mut patches);
+    space.watch.always |= module.probed.unwatched;
     tell_failures(&module.image, &patches, context)?;
     // Unwinders in libraries that nobody tells of would not find their way through traced frames.
     if let Some(base) = linker {
@@ -299,6 +300,7 @@ fn patch(
         bail!("{}: {reason}", module.image.path.display());
     }
     island.add_module(sites, image, context.recording, places, patches);
+
     let semaphores = module.probed.semaphores.iter();
     patches
         .semaphores

@@ -68,6 +68,7 @@ pub use launch::execute;
 pub use limits::has_small_stack;
 pub use options::{Clock, Exit, Match, RecordOptions, SyscallOptions};
 pub use place::Place;
+pub use session::moment;
 
 /// What to say of definitions of the recording that has ended which were never placed.
 static UNPLACED: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -93,6 +93,8 @@ pub struct SyscallOptions {
     pub only: Option<Vec<u64>>,
     /// Only which calls there were, their times and their results; not their arguments.
     pub bare: bool,
+    /// Bytes of each buffer that are kept.
+    pub buffer: usize,
 }
 
 /// How the program ended.

@@ -87,6 +87,8 @@ pub struct Probed {
     pub semaphores: Vec<u64>,
     /// How system calls are recorded, if they are.
     pub syscalls: Option<Rc<SyscallEvents>>,
+    /// There are instructions that call the kernel and have no probe.
+    pub unwatched: bool,
 }
 
 impl Probed {
@@ -225,6 +227,11 @@ impl Probes {
     /// Are system calls recorded?
     pub fn records_syscalls(&self) -> bool {
         self.syscalls.is_some()
+    }
+
+    /// How system calls are recorded, once there is a module.
+    pub fn syscall_events(&self) -> Option<Rc<SyscallEvents>> {
+        self.syscalls.as_ref()?.events()
     }
 
     /// Do they make events?

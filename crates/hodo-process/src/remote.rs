@@ -167,6 +167,18 @@ impl Memory {
             .with_context(|| format!("writing the target's memory at {at:#x}"))
     }
 
+    /// Reads what can be read of `buffer`; returns how many bytes that was.
+    pub fn read_some(&self, at: u64, buffer: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.0.read_at(&mut buffer[done..], at + done as u64) {
+                Ok(count) if count > 0 => done += count,
+                _ => break,
+            }
+        }
+        done
+    }
+
     /// Reads a word.
     pub fn read_u64(&self, at: u64) -> Result<u64> {
         let mut word = [0; 8];
@@ -319,22 +331,58 @@ impl Syscalls {
     }
 }
 
-/// Which kind of system call stop this is.
-/// Is a thread that was stopped by `PTRACE_SYSCALL` at the beginning of a system call?
-pub fn is_syscall_entry(tid: i32) -> Result<bool> {
-    Ok(syscall_stop(tid)? == SYSCALL_ENTRY)
+/// A stop that `PTRACE_SYSCALL` has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// Before a system call.
+    Entry {
+        /// Address behind the instruction.
+        pc: u64,
+        /// The stack pointer.
+        sp: u64,
+        /// Which.
+        number: u64,
+        /// Its arguments.
+        args: [u64; 6],
+    },
+    /// Behind one, with its result.
+    Exit(u64),
+    /// Neither.
+    Other,
 }
 
+/// Where a thread is that was stopped by `PTRACE_SYSCALL`.
+pub fn call(tid: i32) -> Result<Call> {
+    let info = syscall_info(tid)?;
+    let word = |at: usize| u64::from_le_bytes(info[at..at + 8].try_into().unwrap_or_default());
+    Ok(match info[0] {
+        SYSCALL_ENTRY => Call::Entry {
+            pc: word(8),
+            sp: word(16),
+            number: word(24),
+            args: std::array::from_fn(|index| word(32 + 8 * index)),
+        },
+        SYSCALL_EXIT => Call::Exit(word(24)),
+        _ => Call::Other,
+    })
+}
+
+/// Which kind of system call stop this is.
 fn syscall_stop(tid: i32) -> Result<u8> {
+    Ok(syscall_info(tid)?[0])
+}
+
+fn syscall_info(tid: i32) -> Result<[u8; 88]> {
     let mut info = [0u8; 88];
     // SAFETY: PTRACE_GET_SYSCALL_INFO writes at most the number of bytes given as addr to `data`.
     let result =
         unsafe { libc::ptrace(PTRACE_GET_SYSCALL_INFO, tid, info.len(), info.as_mut_ptr()) };
     check(result, "the system call", tid)?;
-    Ok(info[0])
+    Ok(info)
 }
 
 const SYSCALL_ENTRY: u8 = 1;
+const SYSCALL_EXIT: u8 = 2;
 const PTRACE_GET_SYSCALL_INFO: libc::c_uint = 0x420e;
 const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
 const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;

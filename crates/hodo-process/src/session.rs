@@ -47,6 +47,20 @@ pub struct Session {
 
 pub use crate::machine::counter;
 
+/// The value of the time counter, and at the same time that of a clock in nanoseconds.
+pub fn moment(clock: Clock) -> (u64, u64) {
+    sample(id(clock).0)
+}
+
+/// A clock's number and name.
+fn id(clock: Clock) -> (libc::clockid_t, &'static str) {
+    match clock {
+        Clock::Mono => (libc::CLOCK_MONOTONIC, "mono"),
+        Clock::MonoRaw => (libc::CLOCK_MONOTONIC_RAW, "mono_raw"),
+        Clock::Boot => (libc::CLOCK_BOOTTIME, "boot"),
+    }
+}
+
 /// A counter value and the clock at the same time: the best of a few tries.
 fn sample(clock: libc::clockid_t) -> (u64, u64) {
     let mut best = (u64::MAX, 0, 0);
@@ -116,11 +130,7 @@ impl Session {
             .with_context(|| format!("making the events file in {}", directory.display()))?;
         let log = File::create(directory.join("log.jsonl"))
             .with_context(|| format!("making the log in {}", directory.display()))?;
-        let (clock, clock_name) = match options.clock {
-            Clock::Mono => (libc::CLOCK_MONOTONIC, "mono"),
-            Clock::MonoRaw => (libc::CLOCK_MONOTONIC_RAW, "mono_raw"),
-            Clock::Boot => (libc::CLOCK_BOOTTIME, "boot"),
-        };
+        let (clock, clock_name) = id(options.clock);
         let (at, ns) = sample(clock);
         let unix = SystemTime::now()
             .duration_since(UNIX_EPOCH)

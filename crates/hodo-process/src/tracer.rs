@@ -16,6 +16,7 @@ mod stopping;
 mod tasks;
 mod unkillable;
 mod untimed;
+mod watching;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -44,6 +45,7 @@ use crate::session::Session;
 use crate::signals::{self, Interrupts, Seen};
 use crate::stops;
 use shared::Origin;
+use watching::Calls;
 
 /// The signal with which `PTRACE_O_TRACESYSGOOD` tells of system calls.
 const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
@@ -67,6 +69,8 @@ struct Thread {
     awaited: Option<i32>,
     /// When it made a system call again that ends after a certain time.
     again: Option<Instant>,
+    /// What is recorded of its system calls by looking at them.
+    calls: Calls,
 }
 
 impl Thread {
@@ -82,6 +86,7 @@ impl Thread {
             private: None,
             awaited: None,
             again: None,
+            calls: Calls::default(),
         }
     }
 
@@ -535,6 +540,7 @@ impl<'a> Tracer<'a> {
                     let at = regs.breakpoint();
                     if space.borrow().r_brk == Some(at) {
                         let looked = self.libraries(tid, &space);
+                        self.watch_start(tid, &space);
                         // The function there does nothing: return from it.
                         regs.leave_function(space.borrow().ret);
                         remote::set_regs(tid, &regs)?;
@@ -657,7 +663,8 @@ impl<'a> Tracer<'a> {
         for other in gone {
             self.part(other);
             if let Some(thread) = self.threads.remove(&other) {
-                self.release(&thread, Exit::Code(0))?;
+                // The thread that executes goes on as another task.
+                self.release(&thread, (other != before).then_some(Exit::Code(0)))?;
             }
         }
         self.orphans();
@@ -718,7 +725,7 @@ impl<'a> Tracer<'a> {
                 }
             }
         }
-        remote::cont(tid, 0)
+        self.go(tid, 0)
     }
 
     fn libraries(&mut self, tid: i32, space: &SharedSpace) -> Result<()> {

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -51,6 +52,7 @@ int main(){
  mkdir("dd",0755); rename("xx","yy"); symlink("yy","zz"); readlink("zz",b,100); unlink("zz"); rmdir("dd"); chdir("."); getcwd(b,100); access("/tmp",R_OK|W_OK); chmod("yy",0640); unlinkat(AT_FDCWD,"yy",0); umask(022);
  sigset_t ss; sigemptyset(&ss); sigaddset(&ss,SIGUSR1); sigaddset(&ss,SIGCHLD); sigprocmask(SIG_BLOCK,&ss,0); signal(SIGUSR2,SIG_IGN); sigprocmask(SIG_UNBLOCK,&ss,&ss); kill(getpid(),0);
  struct utsname un; uname(&un); struct timespec ts={0,1000}; nanosleep(&ts,0); clock_nanosleep(CLOCK_MONOTONIC,0,&ts,0); syscall(SYS_clock_gettime,CLOCK_PROCESS_CPUTIME_ID,&ts); prctl(PR_SET_NAME,"hello"); prctl(PR_GET_DUMPABLE); struct statfs sf; statfs("/proc",&sf); sched_yield(); cpu_set_t cs; sched_getaffinity(0,sizeof cs,&cs); getrusage(RUSAGE_SELF,(void*)b); setpgid(0,0); getppid(); getuid(); geteuid(); getgid(); getpgrp(); gettid();
+ preadv(fd,r,2,1); pwritev(fd,v,2,3); preadv2(fd,r,2,0,0); struct itimerval it={{0,0},{100,7}},was; setitimer(ITIMER_REAL,&it,0); setitimer(ITIMER_VIRTUAL,&it,&was); getitimer(ITIMER_VIRTUAL,&was); setitimer(ITIMER_REAL,0,0);
  ioctl(0,TCGETS,b); ioctl(1,TIOCGWINSZ,b);
  struct winsize ws; int ptm=posix_openpt(O_RDWR|O_NOCTTY), on=1; ioctl(ptm,TIOCGWINSZ,&ws); ws.ws_col=80; ioctl(ptm,TIOCSWINSZ,&ws); ioctl(ptm,FIONREAD,&on); ioctl(ptm,FIONBIO,&on); ioctl(ptm,FIONBIO,16L);
  struct flock lk={.l_type=F_WRLCK,.l_start=1,.l_len=10}; fcntl(fd,F_SETLK,&lk); fcntl(fd,F_GETLK,&lk); lk.l_pid=0; lk.l_whence=SEEK_END; lk.l_start=-3; fcntl(fd,F_OFD_SETLK,&lk); lk.l_type=9; fcntl(fd,F_SETLKW,&lk); fcntl(-1,F_GETLK,&lk); fcntl(fd,F_SETLK,16L);

@@ -1,6 +1,10 @@
-// Ten thousand short-lived threads one after the other, then two hundred at a time.
+// Many short-lived threads one after the other, then two hundred at a time.
 #include <pthread.h>
 #include <stdio.h>
+
+#ifndef THREADS
+#define THREADS 10000
+#endif
 
 static __thread int own;
 
@@ -11,7 +15,7 @@ __attribute__((noipa)) void *run(void *unused) { return (void *)(long)count(1); 
 int main(void) {
     long sum = 0;
     void *result;
-    for (int i = 0; i < 10000; i++) {
+    for (int i = 0; i < THREADS; i++) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, run, NULL))
             return 1;

@@ -1,7 +1,11 @@
 //! `hodo syscalls`: what it shows is what strace shows, and programs do what they do alone.
 
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 
 use hodo_tests::probing::{path, text};
 use hodo_tests::{Kind, build, build_with, hodo, scratch, skip};
@@ -27,10 +31,8 @@ fn syscalls<'a>(options: &[&'a str], program: &'a str) -> Vec<&'a str> {
 
 /// A line without what differs from run to run: addresses, ids, times, ports, and the column of the result.
 fn plain(line: &str) -> Option<String> {
-    // Where signals are shown differs a little; how a handler returns is no probe's business.
-    // glibc asks for the size of the stack before the linker tells that libraries are mapped.
-    let early = line.starts_with("prlimit64(0, RLIMIT_STACK, NULL, ");
-    if early || line.starts_with("---") || line.contains("rt_sigreturn(") {
+    // Where signals are shown differs a little.
+    if line.starts_with("---") || line.contains("rt_sigreturn(") {
         return None;
     }
     let rules = [
@@ -90,6 +92,146 @@ fn lines_are_those_of_strace() {
             "{command:?}: {ours:#?} {theirs:#?}"
         );
         assert!(ours.len() > 20, "{command:?}: {ours:?}");
+    }
+}
+
+/// Names and results of all calls in what `strace -f -o` or `hodo syscalls -o` has written, with how often there are.
+fn counted(path: &Path) -> BTreeMap<(String, String), u32> {
+    let text = std::fs::read(path).expect("lines");
+    let text = String::from_utf8_lossy(&text);
+    let whole = regex::Regex::new(r"^(\w+)\(.*\) += (.*)$").expect("it is right");
+    let resumed = regex::Regex::new(r"^<\.\.\. (\w+) resumed>.*\) += (.*)$").expect("it is right");
+    let ids = [
+        "getpid",
+        "gettid",
+        "getppid",
+        "getpgrp",
+        "fork",
+        "vfork",
+        "clone",
+        "clone3",
+        "wait4",
+        "set_tid_address",
+        "setsid",
+        "kill",
+    ];
+    let mut counts = BTreeMap::new();
+    let mut begun: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut count = |name: &str, result: &str| {
+        let result = match result {
+            _ if result.contains("EINTR") || result.contains("ERESTART") => "broken off",
+            _ if result.starts_with("0x") && result.len() > 7 => "address",
+            _ if ids.contains(&name) && !result.starts_with('-') => "id",
+            // Of many descriptors, strace lists the first 32 and hodo the first 30.
+            _ if name == "poll" => result.split(' ').next().unwrap_or(result),
+            _ => result,
+        };
+        *counts
+            .entry((name.to_owned(), result.to_owned()))
+            .or_insert(0) += 1;
+    };
+    for line in text.lines() {
+        let (tid, rest) = line.split_once(' ').unwrap_or_default();
+        let rest = rest.trim_start();
+        if let Some(found) = resumed.captures(rest) {
+            begun.entry(tid).or_default().pop();
+            count(&found[1], &found[2]);
+        } else if rest.ends_with("<unfinished ...>") {
+            let name = rest.split('(').next().unwrap_or_default();
+            begun.entry(tid).or_default().push(name.to_owned());
+        } else if let Some(found) = whole.captures(rest) {
+            count(&found[1], &found[2]);
+        } else {
+            assert!(rest.starts_with("---") || rest.starts_with("+++"), "{line}");
+        }
+    }
+    for name in begun.into_values().flatten() {
+        count(&name, "?");
+    }
+    counts
+}
+
+#[test]
+fn no_call_is_lost() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("there is no strace");
+    }
+    let signals = "ulimit -n; ulimit -c 0; (exit 3); trap : USR1; kill -USR1 $$; kill -TERM $$";
+    let commands: [&[&str]; 12] = [
+        &["bash", "-c", signals],
+        &[
+            "sh",
+            "-c",
+            "trap '' INT; sleep 0.05 & wait; exec /bin/echo x",
+        ],
+        &["sh", "-c", "read x < /nonexistent; kill -9 $$"],
+        &["env", "-i", "/bin/true"],
+        &["tar", "cf", "/dev/null", "/etc/init.d"],
+        &["find", "/etc/init.d", "-name", "*.conf"],
+        &["sort", "/etc/passwd"],
+        &["sed", "s/a/b/", "/etc/passwd"],
+        &["awk", "{print $1}", "/etc/passwd"],
+        &[
+            "perl",
+            "-e",
+            "$SIG{ALRM}=sub{}; alarm 1; sleep 5; system('true')",
+        ],
+        &["nice", "-n", "5", "ls", "/proc/self/fd"],
+        &["xargs", "-a", "/etc/hostname", "echo"],
+    ];
+    let place = scratch("syscalls-lost");
+    for command in commands {
+        for name in ["first", "second"] {
+            run(&["strace", "-f", "-o", name], command, &place);
+        }
+        run(&syscalls(&["-o", "ours"], path(hodo())), command, &place);
+        let [first, second, ours] =
+            ["first", "second", "ours"].map(|name| counted(&place.join(name)));
+        let all = first.keys().chain(second.keys()).chain(ours.keys());
+        for key in all {
+            let [first, second, ours] =
+                [&first, &second, &ours].map(|counts| counts.get(key).copied().unwrap_or(0));
+            let (least, most) = (first.min(second), first.max(second));
+            assert!(
+                (least..=most).contains(&ours),
+                "{command:?}: {key:?}: {ours} and not {least} to {most}"
+            );
+        }
+        assert!(ours.len() > 10, "{command:?}");
+    }
+}
+
+#[test]
+fn calls_by_code_that_stays_as_it_is_are_seen() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("there is no strace");
+    }
+    let place = scratch("syscalls-go");
+    let source = "package main\nfunc main() { println(\"x\") }\n";
+    std::fs::write(place.join("x.go"), source).expect("a place");
+    let mut build = Command::new("go");
+    let build = build.args(["build", "-o", "x", "x.go"]).current_dir(&place);
+    if !build.output().is_ok_and(|output| output.status.success()) {
+        return skip("there is no Go compiler");
+    }
+    let program = place.join("x");
+    run(&["strace", "-f", "-o", "theirs"], &[path(&program)], &place);
+    let output = run(
+        &syscalls(&["-o", "ours"], path(hodo())),
+        &[path(&program)],
+        &place,
+    );
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let [ours, theirs] = ["ours", "theirs"].map(|name| counted(&place.join(name)));
+    for call in [
+        ("rt_sigaction", "0"),
+        ("arch_prctl", "0"),
+        ("write", "2"),
+        ("exit_group", "?"),
+    ] {
+        let key = (call.0.to_owned(), call.1.to_owned());
+        assert!(theirs.contains_key(&key), "{call:?}: {theirs:?}");
+        assert_eq!(ours.get(&key), theirs.get(&key), "{call:?}");
     }
 }
 
@@ -163,7 +305,7 @@ fn programs_of_all_libraries_are_watched() {
         .into_iter()
         .filter(|kind| kind.is_available())
     {
-        let program = build("threads.c", kind, &["-pthread"]);
+        let program = build("threads.c", kind, &["-pthread", "-DTHREADS=500"]);
         let alone = run(&[], &[path(&program)], &place);
         let tracer = syscalls(&["--format", "json", "-o", "out"], path(hodo));
         let traced = run(&tracer, &[path(&program)], &place);
@@ -263,5 +405,122 @@ fn errors_are_told() {
     assert_eq!(
         told(&["./nothing"]),
         "hodo: cannot run ./nothing: no such file\n"
+    );
+}
+
+/// Lines as they come from a tracer that writes to its standard error.
+fn lines_of(tracer: &[&str], command: &[&str], place: &Path) -> (Child, Receiver<String>) {
+    let mut child = Command::new("timeout")
+        .args(["-s", "KILL", "300"])
+        .args(tracer)
+        .args(command)
+        .env("HODO_PROGRESS", "0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .current_dir(place)
+        .spawn()
+        .expect("it can be run");
+    let lines = BufReader::new(child.stderr.take().expect("a pipe"));
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in lines.lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    (child, receiver)
+}
+
+fn make_fifo(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.is_ok_and(|status| status.success()));
+}
+
+#[test]
+fn lines_appear_while_the_program_runs() {
+    let hodo = hodo();
+    let place = scratch("syscalls-live");
+    let fifo = place.join("fifo");
+    make_fifo(&fifo);
+    // The shell waits until somebody opens the other end, which nobody does before the line is there.
+    let command = ["sh", "-c", "echo early; read x < fifo; echo $x"];
+    let probe = [
+        path(hodo),
+        "probe",
+        "-o",
+        "/dev/stderr",
+        "-e",
+        "libc:write",
+        "--",
+    ];
+    for (tracer, probes) in [(syscalls(&[], path(hodo)), false), (probe.to_vec(), true)] {
+        let (mut child, lines) = lines_of(&tracer, &command, &place);
+        let expected = if probes {
+            "write"
+        } else {
+            r#"write(1, "early\n", 6)"#
+        };
+        let found = lines.iter().find(|line| line.contains(expected));
+        assert!(found.is_some(), "{tracer:?}: no such line came");
+        let mut end = OpenOptions::new()
+            .write(true)
+            .open(&fifo)
+            .expect("its reader waits");
+        end.write_all(b"late\n").expect("it reads");
+        drop(end);
+        assert!(child.wait().is_ok_and(|status| status.success()));
+        let rest: Vec<_> = lines.iter().collect();
+        let expected = if probes {
+            "write"
+        } else {
+            r#"write(1, "late\n", 5)"#
+        };
+        assert!(rest.iter().any(|line| line.contains(expected)), "{rest:?}");
+    }
+}
+
+#[test]
+fn lines_of_a_process_that_runs_already_appear_while_it_runs() {
+    let hodo = hodo();
+    let place = scratch("syscalls-live-attached");
+    let fifo = place.join("fifo");
+    make_fifo(&fifo);
+    let script = "exec 3<> fifo; while read x <&3; do echo x$x; done";
+    let mut target = Command::new("sh")
+        .args(["-c", script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .current_dir(&place)
+        .spawn()
+        .expect("there is a shell");
+    let pid = target.id().to_string();
+    let attached = [path(hodo), "syscalls", "-p", &pid];
+    let (mut child, lines) = lines_of(&attached, &[], &place);
+    let say = |what: &str| {
+        let mut end = OpenOptions::new()
+            .write(true)
+            .open(&fifo)
+            .expect("its reader is there");
+        end.write_all(what.as_bytes()).expect("it reads");
+    };
+    // It answers, and one of the answers is seen, while hodo is attached.
+    let answer = r#"write(1, "xa\n", 3)"#;
+    let mut seen: Vec<String> = Vec::new();
+    while !seen.iter().any(|line| line.starts_with(answer)) {
+        say("a\n");
+        seen.extend(lines.try_iter());
+        assert!(
+            child.try_wait().is_ok_and(|status| status.is_none()),
+            "{seen:?}"
+        );
+    }
+    target.kill().expect("it runs");
+    target.wait().expect("it has run");
+    child.wait().expect("it has run");
+    let rest: Vec<_> = lines.iter().collect();
+    assert!(
+        rest.iter()
+            .any(|line| line.ends_with("+++ killed by SIGKILL +++")),
+        "{rest:?}"
     );
 }

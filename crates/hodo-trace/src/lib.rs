@@ -6,6 +6,7 @@
 
 pub mod calls;
 mod error;
+pub mod follow;
 pub mod format;
 mod machine;
 pub mod meta;

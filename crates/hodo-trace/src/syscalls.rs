@@ -8,6 +8,7 @@
 //! descriptors of 16 bits for before the call. The second has three for behind it, the number of arguments from bit 48 on,
 //! and in its top bit whether the call is left out.
 
+pub mod fetch;
 mod riscv64;
 mod x86_64;
 
@@ -32,8 +33,10 @@ pub const LEFT_OUT: u64 = 1 << 63;
 pub const NAMES: [&str; 2] = ["sys_enter", "sys_exit"];
 /// The group of both.
 pub const GROUP: &str = "syscalls";
-/// Bytes of a buffer that are kept.
+/// Bytes of a buffer that are kept if nothing else is asked for, and at most.
 pub const BUFFER: usize = 32;
+/// See [`BUFFER`].
+pub const LARGEST_BUFFER: usize = 240;
 
 /// What is fetched: three bits of a descriptor. The next three are the number of the argument, the others a parameter.
 pub mod kind {
@@ -62,6 +65,14 @@ pub mod kind {
     pub const LOCK: u64 = 3;
     /// Parameter: 8 bytes if `ioctl` has a number or the size of a window there.
     pub const DEVICE: u64 = 4;
+    /// The operations of `fcntl` that are about a lock, as bits: `F_GETLK`, `F_SETLK`, `F_SETLKW`, and those with `F_OFD_`.
+    pub const LOCKS: u64 = 0b111 << 5 | 0b111 << 36;
+    /// The first of the requests of `ioctl` in [`DEVICES`].
+    pub const DEVICE_FIRST: u64 = 0x540F;
+    /// `TIOCGPGRP`, `TIOCSPGRP`, `TIOCGWINSZ`, `TIOCSWINSZ`, `FIONREAD`, `FIONBIO`.
+    pub const DEVICES: u64 = 0b11 | 0b11 << 4 | 1 << 12 | 1 << 18;
+    /// The operations of `futex` that wait: `FUTEX_WAIT`, `LOCK_PI`, `WAIT_BITSET`, `WAIT_REQUEUE_PI`, `LOCK_PI2`.
+    pub const WAITING: u64 = 1 << 0 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13;
 }
 
 /// What is known of a piece.
@@ -174,7 +185,9 @@ const fn sized(by: u64, shift: u64, most: u64) -> u64 {
 }
 
 /// What is fetched for an argument, before the call and behind it.
-fn fetches(sizes: Sizes, argument: usize, word: &str) -> [Vec<u64>; 2] {
+fn fetches(sizes: Sizes, argument: usize, word: &str, buffer: u64) -> [Vec<u64>; 2] {
+    /// Of the parts of a list there are several.
+    const LARGEST_PART: u64 = 112;
     let (word, by) = match word.split_once('.') {
         Some((word, by)) => (word, by.parse().unwrap_or(0)),
         None => (word, 0),
@@ -184,15 +197,14 @@ fn fetches(sizes: Sizes, argument: usize, word: &str) -> [Vec<u64>; 2] {
     let sized_as = |bytes: usize| one(kind::FIXED, bytes as u64);
     let from = |shift, most| one(kind::SIZED, sized(by, shift, most));
     let result = |shift, most| one(kind::RESULT, sized(0, shift, most));
-    let buffer = BUFFER as u64;
-    let parts = |by| one(kind::PARTS, by | buffer << 3);
+    let parts = |by| one(kind::PARTS, by | buffer.min(LARGEST_PART) << 3);
     let before = match word {
         "path" => one(kind::TEXT, 400),
         "argv" => one(kind::TEXTS, 32),
         "envp" => one(kind::TEXTS, 0),
         "in" => from(0, buffer),
         "iov" => parts(by),
-        "poll" => from(3, 128),
+        "poll" => from(3, 240),
         "fdset" | "cpuset" => fixed(128),
         "epoll" => sized_as(sizes.epoll_event),
         "timeval" | "tspec" | "rlim" => fixed(16),
@@ -200,7 +212,8 @@ fn fetches(sizes: Sizes, argument: usize, word: &str) -> [Vec<u64>; 2] {
         "prarg" => one(kind::SPECIAL, kind::NAME),
         "fcarg" => one(kind::SPECIAL, kind::LOCK),
         "ioarg" => one(kind::SPECIAL, kind::DEVICE),
-        "sigset" => fixed(8),
+        "sigset" | "frame" => fixed(8),
+        "itval" => fixed(32),
         "sigact" => sized_as(sizes.sigaction),
         "altstack" => fixed(24),
         "lenp" => fixed(4),
@@ -221,8 +234,8 @@ fn fetches(sizes: Sizes, argument: usize, word: &str) -> [Vec<u64>; 2] {
         "statfs" => fixed(120),
         "statx" => fixed(256),
         "uname" => fixed(390),
-        "usage" => fixed(32),
-        "poll" => from(3, 128),
+        "usage" | "itvalo" => fixed(32),
+        "poll" => from(3, 240),
         "fdset" => fixed(128),
         "epollo" => result(4, 240),
         "tspeco" | "timevalo" | "rlimo" => fixed(16),
@@ -241,6 +254,13 @@ fn fetches(sizes: Sizes, argument: usize, word: &str) -> [Vec<u64>; 2] {
 /// The table for programs of this process's instruction set, without its header. `wanted` tells which numbers are recorded; `bare`: only numbers and results are.
 #[must_use]
 pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool) -> Vec<u64> {
+    table_with(wanted, bare, BUFFER)
+}
+
+/// The same, with another number of bytes of each buffer, up to [`LARGEST_BUFFER`].
+#[must_use]
+pub fn table_with(wanted: &dyn Fn(u64) -> bool, bare: bool, buffer: usize) -> Vec<u64> {
+    let buffer = buffer.clamp(16, LARGEST_BUFFER) as u64;
     let machine = Machine::NATIVE;
     let sizes = Sizes::of(machine);
     let mut words = Vec::new();
@@ -251,7 +271,10 @@ pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool) -> Vec<u64> {
             arguments = 0;
             for (argument, word) in args.enumerate() {
                 arguments = argument as u64 + 1;
-                for (all, more) in descriptors.iter_mut().zip(fetches(sizes, argument, word)) {
+                for (all, more) in descriptors
+                    .iter_mut()
+                    .zip(fetches(sizes, argument, word, buffer))
+                {
                     all.extend(more);
                 }
             }
@@ -327,7 +350,7 @@ mod tests {
                 let Some(args) = call.args() else { continue };
                 let fetched: Vec<_> = args
                     .enumerate()
-                    .map(|(at, word)| fetches(Sizes::of(machine), at, word))
+                    .map(|(at, word)| fetches(Sizes::of(machine), at, word, LARGEST_BUFFER as u64))
                     .collect();
                 assert!(fetched.len() <= 6, "{}", call.name);
                 let count = |phase: usize| fetched.iter().map(|f| f[phase].len()).sum::<usize>();

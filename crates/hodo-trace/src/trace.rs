@@ -17,8 +17,8 @@ use crate::records::Records;
 #[derive(Debug)]
 pub struct Trace {
     directory: PathBuf,
-    events: File,
-    control_size: u64,
+    pub(crate) events: File,
+    pub(crate) control_size: u64,
     /// Why records could not be read.
     unread: OnceLock<String>,
     /// By function id.
@@ -71,6 +71,22 @@ impl Trace {
     /// beyond that is left out and told in [`Trace::damage`].
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, TraceError> {
         let directory = directory.as_ref();
+        let mut trace = Self::begin(directory)?;
+        trace.read_log()?;
+        trace.read_chunks(&directory.join("events"))?;
+        let functions = trace.functions.iter();
+        trace.traits = functions
+            .map(|f| {
+                f.as_ref().map_or(Traits::PLAIN, |f| {
+                    Traits::of(&f.name, f.kind.is_entry_only())
+                })
+            })
+            .collect();
+        Ok(trace)
+    }
+
+    /// A trace of which nothing but its header was read.
+    pub(crate) fn begin(directory: &Path) -> Result<Self, TraceError> {
         if !directory.exists() {
             return Err(TraceError::Missing(directory.to_owned()));
         }
@@ -107,16 +123,7 @@ impl Trace {
                 trace.info.arch
             ));
         }
-        trace.read_log()?;
-        trace.read_chunks(&events_path)?;
-        let functions = trace.functions.iter();
-        trace.traits = functions
-            .map(|f| {
-                f.as_ref().map_or(Traits::PLAIN, |f| {
-                    Traits::of(&f.name, f.kind.is_entry_only())
-                })
-            })
-            .collect();
+        trace.read_header(&events_path)?;
         Ok(trace)
     }
 
@@ -146,7 +153,7 @@ impl Trace {
         Ok(())
     }
 
-    fn read_line(&mut self, line: Line) {
+    pub(crate) fn read_line(&mut self, line: Line) {
         match line {
             Line::Probe(probe) => self.probes.push(probe),
             Line::Map(map) => self.maps.push(map),
@@ -250,8 +257,8 @@ impl Trace {
         Ok(())
     }
 
-    fn read_chunks(&mut self, path: &Path) -> Result<(), TraceError> {
-        let len = self.events.metadata().map_err(io(path))?.len();
+    /// Looks at the header of the `events` file. Returns how many chunks were handed out.
+    fn read_header(&mut self, path: &Path) -> Result<u64, TraceError> {
         let mut header = [0; 64];
         self.events
             .read_exact_at(&mut header, 0)
@@ -274,7 +281,38 @@ impl Trace {
         {
             return Err(damaged(path, "the sizes in its header are out of range"));
         }
-        let used = word(file_header::NEXT_CHUNK).min(word(file_header::MAX_CHUNKS));
+        Ok(word(file_header::NEXT_CHUNK).min(word(file_header::MAX_CHUNKS)))
+    }
+
+    /// Gives a chunk of a trace that is being written to its task. Returns whether that was possible: else it has not begun yet.
+    pub(crate) fn read_chunk(&mut self, index: u64) -> bool {
+        let mut header = [0; format::CHUNK_HEADER_SIZE as usize];
+        let at = self.control_size + index * format::CHUNK_SIZE;
+        if self.events.read_exact_at(&mut header, at).is_err() {
+            return false;
+        }
+        let half = |at: u64| u32::from_le_bytes(header[at as usize..][..4].try_into().expect("4"));
+        if half(chunk_header::MAGIC) != format::CHUNK_MAGIC {
+            return false;
+        }
+        let chunk = Chunk {
+            index,
+            seq: half(chunk_header::SEQ),
+            epoch: half(chunk_header::EPOCH),
+            lost: 0,
+            begins: u64::from(half(chunk_header::EPOCH)) << 32,
+        };
+        let Some(task) = self.task_mut(half(chunk_header::TASK)) else {
+            return false;
+        };
+        let before = task.chunks.partition_point(|other| other.seq < chunk.seq);
+        task.chunks.insert(before, chunk);
+        true
+    }
+
+    fn read_chunks(&mut self, path: &Path) -> Result<(), TraceError> {
+        let len = self.events.metadata().map_err(io(path))?.len();
+        let used = self.read_header(path)?;
         let room = len.saturating_sub(self.control_size);
         // The last one may be there in part.
         let whole = room.div_ceil(format::CHUNK_SIZE);

@@ -186,6 +186,11 @@ impl Addresses {
         }
     }
 
+    /// Takes what was mapped since.
+    pub fn update(&mut self, source: &Source) {
+        self.maps = Self::new(source).maps;
+    }
+
     fn file(&self, source: &Source, path: &str) -> Option<Rc<File>> {
         let mut files = self.files.borrow_mut();
         let read = || File::read(&source.file(path)?).map(Rc::new);

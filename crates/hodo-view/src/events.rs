@@ -120,6 +120,31 @@ pub(crate) fn walk(
     Ok(())
 }
 
+/// Writes one hit of a probe: that of a task (its index) at a time (nanoseconds), with the probe's id and what it tells.
+pub(crate) fn one(
+    (source, addresses): (&Source, &Addresses),
+    (task, ns): (usize, u64),
+    (id, payload): (u32, &[u64]),
+    format: EventFormat,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let Some(probe) = source.trace.probes.iter().find(|probe| probe.id == id) else {
+        return Ok(());
+    };
+    let line = Line {
+        source,
+        task: source.task(task),
+        ns,
+        probe,
+        payload,
+        addresses,
+    };
+    match format {
+        EventFormat::Text => line.text(out),
+        _ => line.json(out),
+    }
+}
+
 /// The name of a probe's function as it is shown.
 fn symbol(name: &str) -> String {
     printable(hodo_symbols::demangle(name, hodo_symbols::Style::Simple))

@@ -128,6 +128,8 @@ pub struct Source {
     pub range: (u64, u64),
     /// Indices of the tasks that are shown.
     pub tasks: Vec<usize>,
+    /// The trace is still being written.
+    pub growing: bool,
     /// Below it are the files of the recorded machine.
     sysroot: Option<PathBuf>,
 }
@@ -237,12 +239,29 @@ impl Source {
             inherited,
             range: (0, u64::MAX),
             tasks,
+            growing: false,
             sysroot: options.sysroot.clone(),
         };
         if let Some(range) = options.range.filter(|_| source.timed()) {
             source.range = source.resolve(range);
         }
         Ok(source)
+    }
+
+    /// A trace that is being written, of which nothing is shown yet. It has neither names nor filters.
+    pub(crate) fn growing(trace: Trace) -> Self {
+        Self {
+            scale: trace.scale(),
+            trace,
+            names: Vec::new(),
+            labels: Vec::new(),
+            table: Table::default(),
+            inherited: Vec::new(),
+            range: (0, u64::MAX),
+            tasks: Vec::new(),
+            growing: true,
+            sysroot: None,
+        }
     }
 
     /// The content of a file that was mapped, if it is still the one that was recorded. Where it is another one, or one of

@@ -19,8 +19,13 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 
+use hodo_trace::Machine;
+
 use crate::source::{Source, SourceOptions};
 pub use filter::chosen_syscalls;
+use json::Objects;
+use lines::Lines;
+use read::{Event, Events};
 
 /// How system calls are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +35,30 @@ pub enum SyscallsFormat {
     Text,
     /// An object for each call, one in a line.
     Json,
+}
+
+/// A time in front of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamp {
+    /// The time of day, whole seconds.
+    Seconds,
+    /// The time of day.
+    Microseconds,
+    /// Seconds since 1970.
+    Unix,
+}
+
+/// Which times lines have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// When the call began.
+    pub stamp: Option<Stamp>,
+    /// How long ago the line before began.
+    pub relative: bool,
+    /// How long the call took.
+    pub spent: bool,
+    /// What is added to the time of the world for the time of day, in seconds.
+    pub utc_offset: i64,
 }
 
 /// What of a trace.
@@ -45,6 +74,10 @@ pub struct SyscallsOptions {
     pub numbered: bool,
     /// The numbers that are recorded; `None`: all. It says whether the program's own start is shown.
     pub only: Option<Vec<u64>>,
+    /// Times.
+    pub times: Times,
+    /// Bytes of a buffer that are shown, if not the usual number.
+    pub limit: Option<usize>,
 }
 
 /// Shows the system calls of a trace.
@@ -56,16 +89,117 @@ pub fn syscalls(options: &SyscallsOptions, out: &mut dyn Write) -> Result<()> {
     let info = &source.trace.info;
     let unknown = || format!("the system calls of {:?} are not known", info.arch);
     let machine = info.machine().with_context(unknown)?;
+    if options.summary {
+        return summary::summary(
+            (&source, machine),
+            options.format,
+            first(options, machine),
+            out,
+        );
+    }
+    let mut writer = Writer::new(machine, options);
+    for event in Events::new(&source, machine) {
+        writer.event(&source, event, out)?;
+    }
+    writer.finish(&source, out)
+}
+
+/// Is the program's own start shown?
+fn first(options: &SyscallsOptions, machine: Machine) -> bool {
     let execve = hodo_trace::syscalls::number(machine, "execve");
-    let first = match (&options.only, execve) {
+    match (&options.only, execve) {
         (Some(only), Some(execve)) => only.contains(&execve),
         _ => true,
-    };
-    match (options.summary, options.format) {
-        (true, format) => summary::summary((&source, machine), format, first, out),
-        (false, SyscallsFormat::Json) => json::json((&source, machine), out),
-        (false, SyscallsFormat::Text) => {
-            lines::lines((&source, machine), options.numbered, first, out)
+    }
+}
+
+/// Writes calls as they come to be known.
+pub(crate) struct Writer {
+    machine: Machine,
+    form: Form,
+    /// The ids of the events before calls and behind them, once they are known.
+    ids: [Option<u32>; 2],
+    /// Bytes of a buffer that are shown.
+    limit: Option<usize>,
+}
+
+enum Form {
+    Lines(Lines),
+    Objects(Objects),
+}
+
+impl Writer {
+    pub fn new(machine: Machine, options: &SyscallsOptions) -> Self {
+        let form = match options.format {
+            SyscallsFormat::Text => Form::Lines(Lines::new(options, first(options, machine))),
+            SyscallsFormat::Json => Form::Objects(Objects::default()),
+        };
+        Self {
+            machine,
+            form,
+            ids: [None; 2],
+            limit: options.limit,
+        }
+    }
+
+    fn event(&mut self, source: &Source, mut event: Event, out: &mut dyn Write) -> Result<()> {
+        if let (Event::Enter(enter), Some(limit)) = (&mut event, self.limit) {
+            enter.limit = limit;
+        }
+        match &mut self.form {
+            Form::Lines(lines) => lines.event(source, event, out),
+            Form::Objects(objects) => objects.event(source, event, out),
+        }
+    }
+
+    /// A record of a task.
+    pub fn record(
+        &mut self,
+        source: &Source,
+        at: (usize, u64),
+        (id, payload): (u32, &[u8]),
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        if self.ids[1].is_none() {
+            self.ids = read::ids(source);
+        }
+        let enter = match Some(id) {
+            id if id == self.ids[0] => true,
+            id if id == self.ids[1] => false,
+            _ => return Ok(()),
+        };
+        match read::decode(self.machine, payload, enter, at) {
+            Some(event) => self.event(source, event, out),
+            None => Ok(()),
+        }
+    }
+
+    /// A task begins.
+    pub fn begin(&mut self, source: &Source, task: usize, out: &mut dyn Write) -> Result<()> {
+        self.event(source, Event::Begin(task), out)
+    }
+
+    /// A task ends.
+    pub fn end(&mut self, source: &Source, task: usize, out: &mut dyn Write) -> Result<()> {
+        self.event(source, Event::End(task), out)
+    }
+
+    /// A signal comes to a task.
+    pub fn signal(
+        &mut self,
+        source: &Source,
+        task: usize,
+        at: usize,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        self.event(source, Event::Signal(task, at), out)
+    }
+
+    /// Nothing comes any more.
+    pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
+        match &mut self.form {
+            Form::Lines(lines) => lines.finish(source, out),
+            Form::Objects(_) => Ok(()),
         }
     }
 }

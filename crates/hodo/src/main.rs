@@ -9,6 +9,7 @@ mod end;
 mod events;
 mod interrupt;
 mod keys;
+mod live;
 mod looking;
 mod output;
 mod plan;

@@ -209,7 +209,17 @@ pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
 
 /// Records, and shows the progress. The options have the trace's directory afterwards.
 pub fn run(options: &mut RecordOptions, front: Option<i32>) -> anyhow::Result<Exit> {
-    let place = Place::create(&mut options.data)?;
+    let place = claim(options)?;
+    run_in(options, place, front)
+}
+
+/// Chooses the trace's directory, which the options have afterwards.
+pub fn claim(options: &mut RecordOptions) -> anyhow::Result<Place> {
+    Place::create(&mut options.data)
+}
+
+/// Records into a directory that was chosen, and shows the progress.
+pub fn run_in(options: &RecordOptions, place: Place, front: Option<i32>) -> anyhow::Result<Exit> {
     let _progress = Progress::recording(&options.data);
     match options.attach {
         Some(pid) => hodo_process::attach(options, place, pid, front),
@@ -360,7 +370,21 @@ pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
         Ok(temporary) => temporary,
         Err(code) => return code,
     };
-    let exit = match run(&mut options, front) {
+    let claimed = match claim(&mut options) {
+        Ok(claimed) => claimed,
+        Err(error) => {
+            drop(temporary);
+            return failed(&error, &args.command);
+        }
+    };
+    let printer = match view::live_probes(args, &options) {
+        Ok(printer) => printer,
+        Err(error) => {
+            output::complain(&error);
+            return ExitCode::from(125);
+        }
+    };
+    let exit = match run_in(&options, claimed, front) {
         Ok(exit) => exit,
         Err(error) => {
             drop(temporary);
@@ -368,6 +392,6 @@ pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
         }
     };
     show(exit, args.attach.pid.is_some(), temporary, || {
-        view::after_probes(args, options.data.clone())
+        view::after_probes(args, options.data.clone(), printer)
     })
 }

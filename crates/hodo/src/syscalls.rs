@@ -8,10 +8,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
-use hodo_process::{RecordOptions, SyscallOptions};
-use hodo_view::{SourceOptions, SyscallsFormat, SyscallsOptions};
+use hodo_process::{Clock, RecordOptions, SyscallOptions};
+use hodo_trace::syscalls::{BUFFER, LARGEST_BUFFER};
+use hodo_view::{LiveOptions, SourceOptions, Stamp, SyscallsFormat, SyscallsOptions, Times};
 
 use crate::args::{Attach, Data, FormatArg, Screen};
+use crate::live::{Printer, named_output, stream};
 use crate::output::complain;
 use crate::run;
 
@@ -38,6 +40,24 @@ pub struct SyscallsArgs {
     /// Do not follow child processes
     #[arg(long, conflicts_with = "follow")]
     pub no_follow: bool,
+    /// Begin each line with the time of day; -tt: with microseconds; -ttt: with seconds since 1970
+    #[arg(short = 't', long = "absolute-timestamps", action = clap::ArgAction::Count)]
+    pub times: u8,
+    /// Begin each line with the time since the line before
+    #[arg(short = 'r', long = "relative-timestamps")]
+    pub relative: bool,
+    /// End each line with the time that the call took
+    #[arg(short = 'T', long = "syscall-times")]
+    pub spent: bool,
+    /// Bytes of buffers that are shown, 240 at most
+    #[arg(
+        short = 's',
+        long = "string-limit",
+        value_name = "BYTES",
+        default_value_t = BUFFER as u16,
+        value_parser = clap::value_parser!(u16).range(0..=LARGEST_BUFFER as i64)
+    )]
+    pub string_limit: u16,
     /// How calls are written
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: FormatArg,
@@ -83,6 +103,7 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         syscalls: Some(SyscallOptions {
             only: only.clone(),
             bare: args.summary,
+            buffer: usize::from(args.string_limit),
         }),
         verbose: args.screen.verbose,
         cmdline: run::command_line(),
@@ -94,7 +115,29 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         Ok(temporary) => temporary,
         Err(code) => return Ok(code),
     };
-    let exit = match run::run(&mut options, front) {
+    let claimed = match run::claim(&mut options) {
+        Ok(claimed) => claimed,
+        Err(error) => {
+            drop(temporary);
+            return Ok(run::failed(&error, &args.command));
+        }
+    };
+    let shown = shown(args, options.data.clone(), output.is_some(), only);
+    let name = named_output(args.output.as_deref());
+    let output = match output {
+        Some(file) => file,
+        None => stream(&std::io::stderr())?,
+    };
+    // A table needs the whole recording.
+    let (printer, table) = match args.summary {
+        true => (None, Some((shown, output))),
+        false => {
+            let shown = LiveOptions::Syscalls(Box::new(shown));
+            let printer = Printer::start(&options.data, shown, Clock::Mono, (output, name))?;
+            (Some(printer), None)
+        }
+    };
+    let exit = match run::run_in(&options, claimed, front) {
         Ok(exit) => exit,
         Err(error) => {
             drop(temporary);
@@ -105,17 +148,26 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         exit,
         args.attach.pid.is_some(),
         temporary,
-        || view(args, options.data.clone(), output, only),
+        || match (printer, table) {
+            (Some(printer), _) => printer.finish(),
+            (None, Some((shown, output))) => {
+                let mut out = BufWriter::with_capacity(1 << 16, output);
+                hodo_view::syscalls(&shown, &mut out)?;
+                out.flush().context("writing the output")
+            }
+            (None, None) => Ok(()),
+        },
     ))
 }
 
-fn view(
+/// What is shown of the recording in `data`. `to_file`: in a file, where each line names its thread.
+fn shown(
     args: &SyscallsArgs,
     data: PathBuf,
-    output: Option<File>,
+    to_file: bool,
     only: Option<Vec<u64>>,
-) -> Result<()> {
-    let options = SyscallsOptions {
+) -> SyscallsOptions {
+    SyscallsOptions {
         source: SourceOptions {
             data,
             ..SourceOptions::default()
@@ -125,14 +177,32 @@ fn view(
             FormatArg::Json => SyscallsFormat::Json,
         },
         summary: args.summary,
-        numbered: output.is_some() && !args.no_follow,
+        numbered: to_file && !args.no_follow,
         only,
-    };
-    let out: Box<dyn Write> = match output {
-        Some(file) => Box::new(file),
-        None => Box::new(std::io::stderr().lock()),
-    };
-    let mut out = BufWriter::with_capacity(1 << 16, out);
-    hodo_view::syscalls(&options, &mut out)?;
-    out.flush().context("writing the output")
+        times: Times {
+            stamp: match args.times {
+                0 => None,
+                1 => Some(Stamp::Seconds),
+                2 => Some(Stamp::Microseconds),
+                _ => Some(Stamp::Unix),
+            },
+            relative: args.relative,
+            spent: args.spent,
+            utc_offset: utc_offset(),
+        },
+        limit: Some(usize::from(args.string_limit)),
+    }
+}
+
+/// Seconds that are added to the time of the world for that of this place.
+fn utc_offset() -> i64 {
+    // SAFETY: all-zero is a valid tm; time and localtime_r only write what they are given. No other thread changes the environment.
+    unsafe {
+        let now = libc::time(std::ptr::null_mut());
+        let mut local: libc::tm = std::mem::zeroed();
+        match libc::localtime_r(&raw const now, &raw mut local).is_null() {
+            true => 0,
+            false => local.tm_gmtoff,
+        }
+    }
 }

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use hodo_process::RecordOptions;
 use hodo_view::{
-    DumpFormat, DumpOptions, EventFormat, EventOptions, GraphOptions, InfoOptions, Match,
-    ReplayOptions, ReportFormat, ReportOptions, SourceOptions, Style, TailCalls,
+    DumpFormat, DumpOptions, EventFormat, EventOptions, GraphOptions, InfoOptions, LiveOptions,
+    Match, ReplayOptions, ReportFormat, ReportOptions, SourceOptions, Style, TailCalls,
 };
 
 use crate::args::{
@@ -16,6 +17,7 @@ use crate::args::{
     InfoArgs, LiveArgs, MatchArg, ProbeArgs, Reading, Recorded, ReplayArgs, ReplayStyle,
     ReportArgs, TailCallsArg,
 };
+use crate::live::{Printer, named_output, stream};
 use crate::output::{colors, with_output};
 use crate::run::Order;
 
@@ -129,8 +131,35 @@ pub fn after_recording(args: &LiveArgs, order: &Order, data: PathBuf) -> Result<
     })
 }
 
-/// What `hodo probe` shows of the recording in `data`: events, and then counts.
-pub fn after_probes(args: &ProbeArgs, data: PathBuf) -> Result<()> {
+/// Shows the events of probes while they come. `None`: after the end, in a form that needs the whole recording, or where lines would
+/// come in between those of a program that writes into the same pipe or file.
+///
+/// # Errors
+/// If the output cannot be written.
+pub fn live_probes(args: &ProbeArgs, options: &RecordOptions) -> Result<Option<Printer>> {
+    let format = match args.written.format {
+        EventFormatArg::Text => EventFormat::Text,
+        EventFormatArg::Json => EventFormat::Json,
+        EventFormatArg::Perfetto => return Ok(None),
+    };
+    let out = match &args.written.output {
+        None if args.attach.pid.is_none() && !std::io::stdout().is_terminal() => return Ok(None),
+        None => stream(&std::io::stdout())?,
+        Some(path) => File::create(path).with_context(|| format!("writing {}", path.display()))?,
+    };
+    let format = LiveOptions::Events(format);
+    let name = named_output(args.written.output.as_deref());
+    Printer::start(&options.data, format, options.clock, (out, name)).map(Some)
+}
+
+/// What `hodo probe` shows of the recording in `data`: events, unless that is done already, and then counts.
+pub fn after_probes(args: &ProbeArgs, data: PathBuf, printer: Option<Printer>) -> Result<()> {
+    let is_live = printer.is_some();
+    let mut output = None;
+    if let Some(mut printer) = printer {
+        output = printer.output.take();
+        printer.finish()?;
+    }
     let format = match args.written.format {
         EventFormatArg::Text => EventFormat::Text,
         EventFormatArg::Json => EventFormat::Json,
@@ -144,16 +173,20 @@ pub fn after_probes(args: &ProbeArgs, data: PathBuf) -> Result<()> {
         format,
     };
     let write = |out: &mut dyn Write| {
-        hodo_view::events(&options, out)?;
+        if !is_live {
+            hodo_view::events(&options, out)?;
+        }
         hodo_view::counts(&options, out)?;
         hodo_view::histograms(&options, out)
     };
     match &args.written.output {
-        None => with_output(args.screen.no_pager, write),
+        // A pager has no business behind lines that are on the screen.
+        None => with_output(args.screen.no_pager || is_live, write),
         Some(path) => {
             let writing = || format!("writing {}", path.display());
-            let file = File::create(path).with_context(writing)?;
-            let mut out = BufWriter::with_capacity(1 << 16, file);
+            // What is there already is in the same file.
+            let file = output.map_or_else(|| File::create(path), Ok);
+            let mut out = BufWriter::with_capacity(1 << 16, file.with_context(writing)?);
             write(&mut out)
                 .and_then(|()| Ok(out.flush()?))
                 .with_context(writing)

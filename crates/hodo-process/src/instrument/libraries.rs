@@ -18,16 +18,23 @@ use crate::modules::{Image, Version};
 use crate::remote::Memory;
 use crate::spots::Spots;
 
-/// Where the dynamic linker announces new libraries.
-pub(super) fn linker_breakpoint(pid: i32, base: u64, maps: &[Mapping]) -> Result<Option<u64>> {
+/// Where the dynamic linker announces new libraries, and where it says in which state its list of them is.
+pub(super) fn linker_breakpoint(
+    pid: i32,
+    base: u64,
+    maps: &[Mapping],
+) -> Result<Option<(u64, Option<u64>)>> {
+    /// Of `r_state` in a `struct r_debug`.
+    const STATE: u64 = 24;
     let Some(mapping) = maps.iter().find(|m| m.start <= base && base < m.end) else {
         return Ok(None);
     };
     let image = Image::open(&real_path(pid, &mapping.path), mapping.path.clone())?;
-    let [symbol] = image.symbols(&["_dl_debug_state"]);
+    let [symbol, list] = image.symbols(&["_dl_debug_state", "_r_debug"]);
     let (symbol, _) =
         symbol.with_context(|| format!("{} does not tell of libraries", mapping.path.display()))?;
-    Ok(Some(base.wrapping_add(symbol)))
+    let state = list.map(|(list, _)| base.wrapping_add(list) + STATE);
+    Ok(Some((base.wrapping_add(symbol), state)))
 }
 
 /// Sets a breakpoint where the dynamic linker announces new libraries.
@@ -38,7 +45,7 @@ pub(super) fn arm_linker(
     maps: &[Mapping],
     space: &mut Space,
 ) -> Result<()> {
-    let Some(at) = linker_breakpoint(pid, base, maps)? else {
+    let Some((at, state)) = linker_breakpoint(pid, base, maps)? else {
         return Ok(());
     };
     let mut original = vec![0; BREAKPOINT.len()];
@@ -46,6 +53,7 @@ pub(super) fn arm_linker(
     memory.write(at, &BREAKPOINT)?;
     space.originals.push((at, original));
     space.r_brk = Some(at);
+    space.watch.state = state;
     Ok(())
 }
 
@@ -142,6 +150,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
                     &mut patches,
                 )?;
                 space.spots = spots.finish()?;
+                space.watch.always |= module.probed.unwatched;
             }
             Some(Err(error)) => context.session.log(&json!({"remark": {"pid": pid, "text":
                 format!("{}: {error:#}; it is not traced", mapping.path.display())}}))?,

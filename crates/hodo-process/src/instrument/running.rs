@@ -189,6 +189,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
                 pages.push(page);
             }
             space.spots = spots.finish()?;
+            space.watch.always |= module.probed.unwatched;
         }
         hooks::add(image, bias, island, space, &mut patches);
         tell_failures(image, &patches, context)?;
@@ -257,7 +258,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         is_as_in_file(&memory, one)?;
     }
     if let Some(base) = linker {
-        space.r_brk = linker_breakpoint(pid, base, &maps)?;
+        space.r_brk = linker_breakpoint(pid, base, &maps)?.map(|(at, _)| at);
     }
     space.seen = code.iter().map(Seen::from).collect();
     space.keys.add(&files, context);

@@ -90,6 +90,19 @@ pub struct Space {
     pub mute: Option<u64>,
     /// Pages for control blocks that are in no file: start and length.
     pub private: Vec<(u64, u64)>,
+    /// How the system calls are recorded that no probe sees.
+    pub watch: Watch,
+}
+
+/// Which system calls are recorded by stopping threads at each, as a debugger does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// Where the dynamic linker says in which state its list of libraries is.
+    pub state: Option<u64>,
+    /// The dynamic linker is at work for the first time, and makes some of its calls by code of libraries of which it has not told yet.
+    pub starting: bool,
+    /// There are instructions that call the kernel and could get no probe.
+    pub always: bool,
 }
 
 /// A file whose code was changed.

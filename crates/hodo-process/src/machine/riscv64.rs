@@ -22,8 +22,8 @@ use hodo_symbols::{Machine, Registers};
 pub use broken::{broken_off, call_again};
 pub use code::{
     ARGUMENTS, PROGRAM_COUNTER, REGISTERS, RETURN_VALUE, STACK_ARGUMENTS, STACK_POINTER, TELLS_CPU,
-    called_before, called_by, ends_thread, fetched, is_behind_call, jump_at, jump_target, operand,
-    slot_of,
+    called_before, called_by, ends_thread, fetched, is_behind_call, jump_at, jump_target,
+    looks_like_call, operand, slot_of,
 };
 pub use libc_of::unsuited;
 pub use made::Made;
@@ -439,6 +439,8 @@ pub mod frame {
     /// Of the interrupted stack pointer and instruction.
     pub const SP: u64 = PC + 2 * 8;
     pub const PC: u64 = CONTEXT + 176;
+    /// Of the signals that were blocked.
+    pub const MASK: u64 = CONTEXT + 40;
     /// Its bytes, without further registers.
     pub const SIZE: u64 = PC + 256 + 528;
     /// Of the general registers in it, and how many bytes they are.

@@ -237,8 +237,10 @@ fn calls_that_a_handler_has_broken_off_are_not_made_again() {
         signal = 0;
         child.stopped();
         let regs = remote::regs(child.0).expect("registers");
-        if remote::is_syscall_entry(child.0).expect("a call")
-            && regs.system_call() == Some(libc::SYS_rt_sigreturn)
+        if matches!(
+            remote::call(child.0).expect("a call"),
+            remote::Call::Entry { .. }
+        ) && regs.system_call() == Some(libc::SYS_rt_sigreturn)
         {
             break;
         }
@@ -356,7 +358,10 @@ fn threads_stop_at_the_first_instruction_of_a_handler() {
     for _ in 0..4 {
         remote::request(libc::PTRACE_SYSCALL, child.0, 0, 0).expect("going on");
         child.stopped();
-        if remote::is_syscall_entry(child.0).expect("a call") {
+        if matches!(
+            remote::call(child.0).expect("a call"),
+            remote::Call::Entry { .. }
+        ) {
             let regs = remote::regs(child.0).expect("registers");
             calls.push((regs.system_call(), regs.sp()));
         }

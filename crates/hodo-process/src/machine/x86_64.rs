@@ -453,6 +453,8 @@ pub mod frame {
     /// Of the interrupted stack pointer and instruction.
     pub const SP: u64 = 8 + 40 + 15 * 8;
     pub const PC: u64 = 8 + 40 + 16 * 8;
+    /// Of the signals that were blocked.
+    pub const MASK: u64 = 8 + 40 + 256;
     /// Its bytes, without the registers that its context leads to.
     pub const SIZE: u64 = 8 + 304 + 128;
     /// Return addresses are in no register.
@@ -598,6 +600,21 @@ pub fn ends_thread(code: &[u8]) -> bool {
     let clear = CLEAR.iter().find_map(|clear| code.strip_prefix(*clear));
     let exit = clear.and_then(|code| EXIT.iter().find_map(|exit| code.strip_prefix(*exit)));
     exit.is_some_and(|code| code.starts_with(&SYSTEM_CALL))
+}
+
+/// Do the bytes before and behind those of a system call's instruction look as if it were one?
+pub fn looks_like_call(before: &[u8], behind: &[u8]) -> bool {
+    // mov eax, number
+    let number = before
+        .windows(5)
+        .any(|code| code[0] == 0xB8 && code[2] < 2 && code[3..] == [0, 0]);
+    // mov rax, number
+    let wide = before
+        .windows(7)
+        .any(|code| code[..3] == [0x48, 0xC7, 0xC0] && code[4] < 2 && code[5..] == [0, 0]);
+    // cmp rax, -4095 or -4096
+    let compared = [[0x48, 0x3D, 0x01, 0xF0], [0x48, 0x3D, 0x00, 0xF0]];
+    number || wide || compared.iter().any(|code| behind.starts_with(code))
 }
 
 /// The general registers by the processor's numbers.

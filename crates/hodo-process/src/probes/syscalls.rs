@@ -8,14 +8,14 @@ use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::PlanOptions;
 use hodo_plan::model::{ProbeSite, RefusedProbe, Wanted};
 use hodo_trace::format::record;
-use hodo_trace::syscalls::{GROUP, NAMES, table};
+use hodo_trace::syscalls::{GROUP, NAMES, table_with};
 use serde_json::json;
 
 use super::beside::with_users;
 use super::planned::HOOK_LENGTH;
 use super::{Probed, Probes, site_plan};
 use crate::cache;
-use crate::machine::{SYSTEM_CALL, ends_thread};
+use crate::machine::{SYSTEM_CALL, ends_thread, looks_like_call};
 use crate::modules::{HOOKED, Image};
 use crate::options::SyscallOptions;
 use crate::session::Session;
@@ -35,9 +35,14 @@ impl Syscalls {
             Some(only) => only.contains(&number),
         };
         Self {
-            table: table(&wanted, options.bare),
+            table: table_with(&wanted, options.bare, options.buffer),
             events: None,
         }
+    }
+
+    /// How they are recorded, once there is a module.
+    pub(super) fn events(&self) -> Option<Rc<SyscallEvents>> {
+        self.events.clone()
     }
 }
 
@@ -85,7 +90,8 @@ impl Probes {
         let mut left: Vec<_> = plan
             .refused
             .into_iter()
-            .filter(|r| !is_no_instruction(&r.reason))
+            .filter(|refused| !is_no_instruction(&refused.reason))
+            .filter(|refused| !is_unknown(&refused.reason) || calls_kernel(image, refused.addr))
             .collect();
         let hooked = image.symbols(&HOOKED);
         let mut probed = Probed {
@@ -96,10 +102,15 @@ impl Probes {
         let mut clashing = |limits: bool| {
             let clashes = |site: &mut ProbeSite| {
                 hooked.iter().zip(HOOKED).any(|(symbol, name)| {
-                    let overlaps = symbol.is_some_and(|(addr, _)| {
-                        site.displaced.start < addr + HOOK_LENGTH && addr < site.displaced.end
+                    let is_limit = name.ends_with("rlimit");
+                    let overlaps = symbol.is_some_and(|(addr, size)| {
+                        let end = match is_limit {
+                            true => hook_end(image, addr, size),
+                            false => addr + HOOK_LENGTH,
+                        };
+                        site.displaced.start < end && addr < site.displaced.end
                     });
-                    overlaps && name.ends_with("rlimit") == limits
+                    overlaps && is_limit == limits
                 })
             };
             let out: Vec<_> = sites.extract_if(.., clashes).collect();
@@ -136,23 +147,49 @@ impl Probes {
         if count > 0 {
             let first = left
                 .first()
-                .map(|refused| format!("; the first, at {:#x}: {}", refused.addr, refused.reason));
+                .map(|refused| format!(" (the first, at {:#x}: {})", refused.addr, refused.reason));
+            probed.unwatched = true;
+            let all = probed.sites.iter().chain(&probed.without_limits);
             let text = format!(
-                "{}: of {} instructions that call the kernel {count} {} not watched{}",
+                "{}: of {} instructions that call the kernel {count} cannot have a probe{}: programs that have them stop at each system \
+                 call, as under a debugger",
                 image.path.display(),
-                count
-                    + probed
-                        .sites
-                        .iter()
-                        .chain(&probed.without_limits)
-                        .map(|site| site.1.len())
-                        .sum::<usize>(),
-                if count == 1 { "is" } else { "are" },
+                count + all.map(|site| site.1.len()).sum::<usize>(),
                 first.unwrap_or_default()
             );
             session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
         }
         Ok(probed)
+    }
+}
+
+/// Is it unknown whether this is code at all?
+fn is_unknown(reason: &str) -> bool {
+    reason.starts_with("it is not in code that is known to be a function's")
+}
+
+/// Do the bytes around those of an instruction that calls the kernel look as if it were one? The number is loaded before it, or the
+/// result is looked at behind it.
+fn calls_kernel(image: &Image, at: u64) -> bool {
+    let around = (0..=NEAR).rev().find_map(|before| {
+        let start = at.checked_sub(before)?;
+        let code = image.at(start..at + SYSTEM_CALL.len() as u64 + 8)?;
+        Some(code.split_at(before as usize))
+    });
+    around.is_none_or(|(before, code)| looks_like_call(before, &code[SYSTEM_CALL.len()..]))
+}
+
+/// Bytes in front of an instruction in which its number may be loaded.
+const NEAR: u64 = 16;
+
+/// Where the code ends that a hook moves away of a function that deals with limits.
+fn hook_end(image: &Image, addr: u64, size: u64) -> u64 {
+    let code = image.at(addr..addr + size);
+    let window = code.map(|code| hodo_arch::native::patch::window(code, addr));
+    match window {
+        Some(Ok(window)) => window.end,
+        // It is not hooked.
+        _ => addr,
     }
 }
 

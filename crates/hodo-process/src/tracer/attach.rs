@@ -120,6 +120,7 @@ impl Tracer<'_> {
         match done {
             Ok(None) => {
                 stops.resume();
+                self.begin_watching();
                 Ok(Tried::Attached(begun.elapsed()))
             }
             Ok(Some(reason)) => {

@@ -25,7 +25,7 @@ fn bit(signal: i32) -> u64 {
 }
 
 /// Is the signal in the set that this line of `/proc/TID/status` has?
-fn is_in(tid: i32, key: &str, signal: i32) -> bool {
+pub(super) fn is_in(tid: i32, key: &str, signal: i32) -> bool {
     remote::status(tid, key)
         .and_then(|set| u64::from_str_radix(&set, 16).ok())
         .is_some_and(|set| set & bit(signal) != 0)
@@ -43,7 +43,9 @@ impl Tracer<'_> {
                     _ => machine::enter_handler(tid, signal),
                 };
             }
-            Some(thread) if thread.contexts.is_watched() => libc::PTRACE_SYSCALL,
+            Some(thread) if thread.contexts.is_watched() || thread.is_seen() => {
+                libc::PTRACE_SYSCALL
+            }
             _ => libc::PTRACE_CONT,
         };
         remote::request(how, tid, 0, signal as u64)
@@ -200,12 +202,14 @@ impl Tracer<'_> {
 
     /// A thread that is watched has begun or ended a system call.
     pub(super) fn system_call(&mut self, tid: i32, space: &SharedSpace) -> Result<()> {
-        if remote::is_syscall_entry(tid)?
+        let call = remote::call(tid)?;
+        if matches!(call, remote::Call::Entry { .. })
             && let Some(thread) = self.threads.get_mut(&tid)
         {
             let turns = thread.contexts.system_call(tid, &mut space.borrow_mut())?;
             self.turn(space, turns);
         }
+        self.see_call(tid, space, call)?;
         self.go(tid, 0)
     }
 

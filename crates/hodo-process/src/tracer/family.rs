@@ -214,6 +214,7 @@ impl Tracer<'_> {
         if !shares_memory && let Some(thread) = self.threads.get_mut(&child) {
             // It is in the same handlers.
             thread.contexts = maker.contexts.clone();
+            thread.calls = maker.calls.inherited();
             self.turn(&space, maker.contexts.share());
         }
         self.go(child, 0)

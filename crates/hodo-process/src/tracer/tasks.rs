@@ -7,7 +7,7 @@ use hodo_trace::format::{counters, tcb};
 use serde_json::json;
 
 use super::shared::{Maker, Origin};
-use super::{REMEMBERED, SharedSpace, Thread, Tracer};
+use super::{Calls, REMEMBERED, SharedSpace, Thread, Tracer};
 use crate::context::Contexts;
 use crate::events::TcbInit;
 use crate::instrument;
@@ -27,13 +27,13 @@ impl Tracer<'_> {
         self.early.retain(|&early| early != tid);
         self.part(tid);
         if let Some(thread) = self.threads.remove(&tid) {
-            self.release(&thread, exit)?;
+            self.release(&thread, Some(exit))?;
             self.orphans();
         }
         Ok(())
     }
 
-    pub(super) fn release(&mut self, thread: &Thread, exit: Exit) -> Result<()> {
+    pub(super) fn release(&mut self, thread: &Thread, exit: Option<Exit>) -> Result<()> {
         if let Some(number) = thread.tcb {
             self.free_tcbs.push_back(number);
             self.ended.push_back(thread.clone());
@@ -47,18 +47,22 @@ impl Tracer<'_> {
             self.unshadowed += self.session.events.unshadowed(number);
             self.bad_frames(thread, number)?;
             self.session.log(&json!({"task_end": {
-                "id": thread.task, "counter": counter(), "exit": exit_json(exit)}}))?;
+                "id": thread.task, "counter": counter(), "exit": exit.map(exit_json)}}))?;
         }
         Ok(())
     }
 
     /// Logs a signal that is about to come to a thread.
     pub(super) fn tell_signal(&mut self, tid: i32) -> Result<()> {
-        let Some(thread) = self.threads.get(&tid).filter(|thread| thread.task != 0) else {
+        if self.threads.get(&tid).is_none_or(|thread| thread.task == 0) {
             return Ok(());
-        };
+        }
         // What has no information is no signal, but a stop of the process.
         let Ok(info) = remote::siginfo(tid) else {
+            return Ok(());
+        };
+        self.await_return(tid, info.si_signo)?;
+        let Some(thread) = self.threads.get(&tid) else {
             return Ok(());
         };
         // SAFETY: the kernel has filled all of the structure, and numbers have no invalid values.
@@ -198,6 +202,7 @@ impl Tracer<'_> {
                 private: None,
                 awaited: None,
                 again: None,
+                calls: Calls::default(),
             },
         );
         Ok(())

@@ -52,7 +52,7 @@ impl Tracer<'_> {
         if tid != self.first {
             self.part(tid);
             if let Some(thread) = self.threads.remove(&tid) {
-                self.release(&thread, Exit::Signal(signal))?;
+                self.release(&thread, Some(Exit::Signal(signal)))?;
             }
         }
         Ok(true)

@@ -8,9 +8,9 @@ use hodo_trace::syscalls::{Sizes, Syscall, by_number, piece};
 use super::errors::sig;
 use super::names::{
     ACCESS, ARCH, AT, CLOCK, CLONE, EPOLLFLAGS, EPOLLOP, EVENTFLAGS, FAMILY, FCNTL, FLOCK, FUTEX,
-    GRND, HOW, INETPROTO, IOCTL, LEVEL, MADVISE, MAP, MREMAP, MSGFLAGS, MSYNC, Names, OPEN, PIPE,
-    PR, PROT, RLIMIT, SHUT, SOCKFLAGS, SOCKOPT, SOCKTYPE, STATX, TCPOPT, TIMERFLAGS, WAIT, WHENCE,
-    WHO,
+    GRND, HOW, INETPROTO, IOCTL, ITIMER, LEVEL, MADVISE, MAP, MREMAP, MSGFLAGS, MSYNC, Names, OPEN,
+    PIPE, PR, PROT, RLIMIT, RWF, SHUT, SOCKFLAGS, SOCKOPT, SOCKTYPE, STATX, TCPOPT, TIMERFLAGS,
+    WAIT, WHENCE, WHO,
 };
 use super::read::{Enter, Exit, Piece, Pieces};
 use super::structs;
@@ -154,6 +154,9 @@ impl<'c> Call<'c> {
         let mut shown = part != Part::Rest;
         for at in 0..self.count() {
             let start = out.len();
+            if words.is_some_and(|words| words.get(at).is_some_and(Word::is_skipped)) {
+                continue;
+            }
             if shown && at > 0 {
                 out.push_str(", ");
             }
@@ -185,7 +188,9 @@ impl<'c> Call<'c> {
             self.argument(at, words.and_then(|words| words.get(at)), &mut text);
             text
         };
-        (0..self.count()).map(one).collect()
+        let is_shown =
+            |at: &usize| !words.is_some_and(|words| words.get(*at).is_some_and(Word::is_skipped));
+        (0..self.count()).filter(is_shown).map(one).collect()
     }
 
     /// Appends an argument. Out: where what is only known behind the call begins, if anything is.
@@ -300,6 +305,12 @@ impl<'c> Call<'c> {
                 signal => sig(signal),
             },
             "sigact" => self.given(at, self.sizes().sigaction, structs::action),
+            "frame" => self.given(at, 8, |bytes| {
+                format!("{{mask={}}}", signals(number(bytes, 0, 8)))
+            }),
+            "itimer" => one(short, ITIMER, "ITIMER_???"),
+            "itval" => self.given(at, 32, structs::interval),
+            "rwf" => named(RWF, "RWF_???"),
             "sigset" => self.given(at, 8, |bytes| signals(number(bytes, 0, 8))),
             "altstack" => self.given(at, 24, structs::alternate_stack),
             "ioctl" => match name(short, IOCTL) {
@@ -464,6 +475,7 @@ impl<'c> Call<'c> {
             "statfs" => self.filled(at, 120, structs::statfs),
             "uname" => self.filled(at, 390, structs::uname),
             "usage" => self.filled(at, 32, structs::usage),
+            "itvalo" => self.filled(at, 32, structs::interval),
             "timevalo" => self.filled(at, 16, |bytes| structs::time(bytes, "usec")),
             "tspeco" => self.filled(at, 16, |bytes| structs::time(bytes, "nsec")),
             "tspec_rem" => address(value),

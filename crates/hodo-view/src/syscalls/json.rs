@@ -3,20 +3,25 @@
 use std::io::Write;
 
 use anyhow::Result;
-use hodo_trace::Machine;
 use serde_json::json;
 
 use super::args::Call;
 use super::errors::error;
 use super::lines::{Open, Pending, executed_by, is_replaced};
-use super::read::{Event, Events, Exit, Pieces};
+use super::read::{Event, Exit, Pieces};
 use super::result::result;
 use crate::source::Source;
 
-/// Writes all calls in the order of their ends. Those that never return have no `result`.
-pub(super) fn json((source, machine): (&Source, Machine), out: &mut dyn Write) -> Result<()> {
-    let mut open = Open::default();
-    for event in Events::new(source, machine) {
+/// Calls as objects.
+#[derive(Default)]
+pub(super) struct Objects {
+    open: Open,
+}
+
+impl Objects {
+    /// Writes the calls that an event ends. Those that never return have no `result`.
+    pub fn event(&mut self, source: &Source, event: Event, out: &mut dyn Write) -> Result<()> {
+        let open = &mut self.open;
         match event {
             Event::Enter(enter) => open.begin(enter),
             Event::Exit(exit) => {
@@ -26,7 +31,7 @@ pub(super) fn json((source, machine): (&Source, Machine), out: &mut dyn Write) -
             }
             Event::Begin(task) => {
                 let Some(before) = executed_by(source, task) else {
-                    continue;
+                    return Ok(());
                 };
                 if let Some(pending) = open.end(before) {
                     let ns = source.scale.nanoseconds(source.task(task).began);
@@ -52,8 +57,8 @@ pub(super) fn json((source, machine): (&Source, Machine), out: &mut dyn Write) -
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn object(

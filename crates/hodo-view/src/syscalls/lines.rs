@@ -3,14 +3,15 @@
 use std::io::Write;
 
 use anyhow::Result;
-use hodo_trace::{Machine, meta};
+use hodo_trace::meta;
 
 use super::args::{Call, Part};
 use super::errors::sig;
-use super::read::{Enter, Event, Events, Exit, Pieces};
+use super::read::{Enter, Event, Exit, Pieces};
 use super::result::put_result;
 use super::signals::information;
 use super::text::{put_number, quoted};
+use super::{Stamp, SyscallsOptions, Times};
 use crate::source::Source;
 
 /// The column of `=`.
@@ -79,15 +80,16 @@ pub(super) fn executed_by(source: &Source, index: usize) -> Option<usize> {
 /// Whether a task goes on as another one, having executed a program.
 pub(super) fn is_replaced(source: &Source, index: usize) -> bool {
     let ended = source.task(index);
-    source.tasks.iter().any(|&other| {
-        let other = source.task(other);
-        other.kind == "exec" && other.parent == ended.id
-    })
+    // While the trace is being written, the other one is not there yet.
+    source.growing && ended.exit.is_none()
+        || source.tasks.iter().any(|&other| {
+            let other = source.task(other);
+            other.kind == "exec" && other.parent == ended.id
+        })
 }
 
-struct Lines<'a> {
-    source: &'a Source,
-    out: &'a mut dyn Write,
+/// Calls as lines.
+pub(super) struct Lines {
     open: Open,
     /// The task of which the last line is not complete.
     current: Option<usize>,
@@ -97,73 +99,91 @@ struct Lines<'a> {
     signals: Vec<(usize, usize)>,
     /// Room for a line.
     line: String,
-    /// Each line begins with a thread id.
+    /// Each line begins with a thread id; otherwise those do that are written while more than one thread runs.
     numbered: bool,
+    /// The program's own start is shown.
+    first: bool,
+    times: Times,
+    /// When the last line with a relative time began, in nanoseconds.
+    before: Option<u64>,
 }
 
-/// Writes all calls. `numbered`: each line begins with a thread id; otherwise those do that are written while more than one
-/// thread runs. `first`: the program's own start is shown.
-pub(super) fn lines(
-    (source, machine): (&Source, Machine),
-    numbered: bool,
-    first: bool,
-    out: &mut dyn Write,
-) -> Result<()> {
-    let mut lines = Lines {
-        source,
-        out,
-        open: Open::default(),
-        current: None,
-        alive: 0,
-        signals: Vec::new(),
-        line: String::with_capacity(256),
-        numbered,
-    };
-    for event in Events::new(source, machine) {
+impl Lines {
+    pub fn new(options: &SyscallsOptions, first: bool) -> Self {
+        Self {
+            open: Open::default(),
+            current: None,
+            alive: 0,
+            signals: Vec::new(),
+            line: String::with_capacity(256),
+            numbered: options.numbered,
+            first,
+            times: options.times,
+            before: None,
+        }
+    }
+
+    /// Writes what an event makes known.
+    pub fn event(&mut self, source: &Source, event: Event, out: &mut dyn Write) -> Result<()> {
         match event {
-            Event::Begin(task) => lines.begin(task, first)?,
+            Event::Begin(task) => self.begin(source, task, out),
             Event::Enter(enter) => {
-                lines.told(Some(enter.task))?;
-                lines.interrupt()?;
-                lines.current = Some(enter.task);
-                lines.open.begin(enter);
+                self.told(source, Some(enter.task), out)?;
+                self.interrupt(source, out)?;
+                self.current = Some(enter.task);
+                self.open.begin(enter);
+                Ok(())
             }
             Event::Exit(exit) => {
-                if let Some(pending) = lines.open.end(exit.task) {
-                    lines.call(&pending, Some(&exit))?;
+                if let Some(pending) = self.open.end(exit.task) {
+                    self.call(source, &pending, Some(&exit), out)?;
                 }
-                lines.told(Some(exit.task))?;
+                self.told(source, Some(exit.task), out)
             }
             Event::Signal(task, signal) => {
-                lines.signals.push((task, signal));
-                if !lines.open.is_in_call(task) {
-                    lines.told(Some(task))?;
+                self.signals.push((task, signal));
+                match self.open.is_in_call(task) {
+                    true => Ok(()),
+                    false => self.told(source, Some(task), out),
                 }
             }
             Event::End(task) => {
-                lines.told(Some(task))?;
-                lines.end(task)?;
+                self.told(source, Some(task), out)?;
+                self.end(source, task, out)
             }
         }
     }
-    lines.told(None)?;
-    lines.interrupt()
-}
 
-impl Lines<'_> {
-    fn prefix(&self, task: usize) -> String {
+    /// Nothing comes any more.
+    pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
+        self.told(source, None, out)?;
+        self.interrupt(source, out)
+    }
+
+    /// What a line begins with: whose it is, and when.
+    fn prefix(&mut self, source: &Source, task: usize, ns: u64) -> String {
         let mut text = String::new();
-        self.put_prefix(task, &mut text);
+        self.put_prefix(source, task, ns, &mut text);
         text
     }
 
-    fn put_prefix(&self, task: usize, out: &mut String) {
+    fn put_prefix(&mut self, source: &Source, task: usize, ns: u64, out: &mut String) {
+        self.put_task(source, task, out);
+        if self.times.stamp.is_none() && !self.times.relative {
+            return;
+        }
+        let since = self.before.map_or(0, |before| ns.saturating_sub(before));
+        self.before = Some(ns.max(self.before.unwrap_or(0)));
+        put_times(source, self.times, ns, since, out);
+    }
+
+    fn put_task(&self, source: &Source, task: usize, out: &mut String) {
         let (open, width) = match (self.numbered, self.alive > 1) {
             (true, _) => ("", 5),
             (false, true) => ("[pid ", 5),
             (false, false) => return,
         };
-        let tid = u64::from(self.source.task(task).tid.unsigned_abs());
+        let tid = u64::from(source.task(task).tid.unsigned_abs());
         out.push_str(open);
         if self.numbered {
             let start = out.len();
@@ -179,12 +199,16 @@ impl Lines<'_> {
     }
 
     /// Writes the beginning of the call that is not yet complete, for another line comes now.
-    fn interrupt(&mut self) -> Result<()> {
+    fn interrupt(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
         let Some(task) = self.current.take() else {
             return Ok(());
         };
-        let prefix = self.prefix(task);
-        let Some(pending) = self.open.last(task).filter(|pending| !pending.written) else {
+        let ns = match self.open.last(task).filter(|pending| !pending.written) {
+            Some(pending) => pending.enter.ns,
+            None => return Ok(()),
+        };
+        let mut line = self.prefix(source, task, ns);
+        let Some(pending) = self.open.last(task) else {
             return Ok(());
         };
         pending.written = true;
@@ -192,17 +216,16 @@ impl Lines<'_> {
             enter: &pending.enter,
             exit: None,
         };
-        let mut line = prefix;
         line += &call.name();
         line.push('(');
         call.arguments(Part::Beginning, &mut line);
         line.push_str(" <unfinished ...>\n");
-        self.out.write_all(line.as_bytes())?;
+        out.write_all(line.as_bytes())?;
         Ok(())
     }
 
     /// Writes the signals that came to a task, or to all.
-    fn told(&mut self, task: Option<usize>) -> Result<()> {
+    fn told(&mut self, source: &Source, task: Option<usize>, out: &mut dyn Write) -> Result<()> {
         if self.signals.is_empty() {
             return Ok(());
         }
@@ -211,21 +234,27 @@ impl Lines<'_> {
                 self.signals.push((to, signal));
                 continue;
             }
-            self.interrupt()?;
-            let prefix = self.prefix(to);
-            let signal = &self.source.trace.signals[signal];
+            self.interrupt(source, out)?;
+            let signal = &source.trace.signals[signal];
+            let prefix = self.prefix(source, to, source.scale.nanoseconds(signal.counter));
             let name = sig(u64::from(signal.signal.unsigned_abs()));
             let info = information(signal);
-            writeln!(self.out, "{prefix}--- {name} {info} ---")?;
+            writeln!(out, "{prefix}--- {name} {info} ---")?;
         }
         Ok(())
     }
 
     /// Writes a call with its end, or what is missing of it.
-    fn call(&mut self, pending: &Pending, exit: Option<&Exit>) -> Result<()> {
+    fn call(
+        &mut self,
+        source: &Source,
+        pending: &Pending,
+        exit: Option<&Exit>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
         let task = pending.enter.task;
         if self.current != Some(task) || pending.written {
-            self.interrupt()?;
+            self.interrupt(source, out)?;
         }
         self.current = None;
         let call = Call {
@@ -234,7 +263,13 @@ impl Lines<'_> {
         };
         let mut line = std::mem::take(&mut self.line);
         line.clear();
-        self.put_prefix(task, &mut line);
+        let began = pending.enter.ns;
+        let ns = match pending.written {
+            true => exit.map_or(began, |exit| exit.ns),
+            false => began,
+        };
+        self.put_prefix(source, task, ns, &mut line);
+        let start = line.len();
         let part = match pending.written {
             true => {
                 line.push_str("<... ");
@@ -250,24 +285,33 @@ impl Lines<'_> {
         };
         call.arguments(part, &mut line);
         line.push(')');
-        let column = COLUMN.max(line.len() + 1);
+        let times = self.times.stamp.is_some() || self.times.relative;
+        let column = COLUMN + if times { start } else { 0 };
+        let column = column.max(line.len() + 1);
         fill(&mut line, column);
         line.push_str("= ");
         put_result(call, &mut line);
+        if self.times.spent
+            && let Some(exit) = exit
+        {
+            let us = exit.ns.saturating_sub(began) / 1000;
+            line += &format!(" <{}.{:06}>", us / 1_000_000, us % 1_000_000);
+        }
         line.push('\n');
-        self.out.write_all(line.as_bytes())?;
+        out.write_all(line.as_bytes())?;
         self.line = line;
         Ok(())
     }
 
-    fn begin(&mut self, task: usize, first: bool) -> Result<()> {
+    fn begin(&mut self, source: &Source, task: usize, out: &mut dyn Write) -> Result<()> {
         self.alive += 1;
-        if let Some(before) = executed_by(self.source, task) {
+        let began = source.scale.nanoseconds(source.task(task).began);
+        if let Some(before) = executed_by(source, task) {
             if let Some(mut pending) = self.open.end(before) {
                 // It goes on under the id that the process has.
                 let exit = Exit {
                     task,
-                    ns: 0,
+                    ns: began,
                     value: 0,
                     pieces: Pieces::default(),
                 };
@@ -276,17 +320,17 @@ impl Lines<'_> {
                     self.current = Some(task);
                 }
                 self.alive -= 1;
-                self.call(&pending, Some(&exit))?;
+                self.call(source, &pending, Some(&exit), out)?;
                 self.alive += 1;
             }
-        } else if first && self.source.task(task).kind == "start" {
-            let info = &self.source.trace.info;
+        } else if self.first && source.task(task).kind == "start" {
+            let info = &source.trace.info;
             let args: Vec<String> = info
                 .args
                 .iter()
                 .map(|arg| quoted(arg.as_bytes(), 32, false))
                 .collect();
-            let mut line = self.prefix(task);
+            let mut line = self.prefix(source, task, began);
             line += &format!(
                 "execve({}, [{}]",
                 quoted(info.exe.as_bytes(), usize::MAX, false),
@@ -297,26 +341,28 @@ impl Lines<'_> {
                 None => ", [...])".to_owned(),
             };
             let pad = COLUMN.saturating_sub(line.len()).max(1);
-            writeln!(self.out, "{line}{:pad$}= 0", "")?;
+            writeln!(out, "{line}{:pad$}= 0", "")?;
         }
         Ok(())
     }
 
-    fn end(&mut self, task: usize) -> Result<()> {
-        let ended = self.source.task(task);
-        if !is_replaced(self.source, task) {
+    fn end(&mut self, source: &Source, task: usize, out: &mut dyn Write) -> Result<()> {
+        let ended = source.task(task);
+        if !is_replaced(source, task) {
             while let Some(pending) = self.open.end(task) {
-                self.call(&pending, None)?;
+                self.call(source, &pending, None, out)?;
             }
-            self.interrupt()?;
-            let prefix = self.prefix(task);
-            match ended.exit {
+            self.interrupt(source, out)?;
+            let ns = source.scale.nanoseconds(ended.ended.unwrap_or(ended.began));
+            let exit = ended.exit;
+            let prefix = self.prefix(source, task, ns);
+            match exit {
                 Some(meta::Exit::Code(code)) => {
-                    writeln!(self.out, "{prefix}+++ exited with {code} +++")?
+                    writeln!(out, "{prefix}+++ exited with {code} +++")?
                 }
                 Some(meta::Exit::Signal(signal)) => {
                     let name = sig(u64::from(signal.unsigned_abs()));
-                    writeln!(self.out, "{prefix}+++ killed by {name} +++")?;
+                    writeln!(out, "{prefix}+++ killed by {name} +++")?;
                 }
                 None => {}
             }
@@ -324,6 +370,39 @@ impl Lines<'_> {
         self.alive = self.alive.saturating_sub(1);
         Ok(())
     }
+}
+
+/// Appends the times of a line as strace does. `since`: nanoseconds since the line before.
+fn put_times(source: &Source, times: Times, ns: u64, since: u64, out: &mut String) {
+    let since = since / 1000;
+    let relative = format!("{:6}.{:06}", since / 1_000_000, since % 1_000_000);
+    let Some(stamp) = times.stamp else {
+        *out += &relative;
+        out.push(' ');
+        return;
+    };
+    let info = &source.trace.info;
+    // The clock may begin anywhere: the recording's beginning is known by both.
+    let first = info.clock.samples.first().map_or(0, |sample| sample.ns);
+    let begun = info.started.unix_ns;
+    let wall = begun.saturating_add_signed(ns.wrapping_sub(first).cast_signed());
+    let (seconds, us) = (wall / 1_000_000_000, wall / 1000 % 1_000_000);
+    let local = seconds.saturating_add_signed(times.utc_offset);
+    let clock = format!(
+        "{:02}:{:02}:{:02}",
+        local / 3600 % 24,
+        local / 60 % 60,
+        local % 60
+    );
+    *out += &match stamp {
+        Stamp::Seconds => clock,
+        Stamp::Microseconds => format!("{clock}.{us:06}"),
+        Stamp::Unix => format!("{seconds}.{us:06}"),
+    };
+    if times.relative {
+        *out += &format!(" (+{relative})");
+    }
+    out.push(' ');
 }
 
 /// Appends spaces up to a column.

@@ -91,6 +91,18 @@ pub(super) const WHENCE: &Names = &[
     (3, "SEEK_DATA"),
     (4, "SEEK_HOLE"),
 ];
+pub(super) const ITIMER: &Names = &[
+    (0, "ITIMER_REAL"),
+    (1, "ITIMER_VIRTUAL"),
+    (2, "ITIMER_PROF"),
+];
+pub(super) const RWF: &Names = &[
+    (1, "RWF_HIPRI"),
+    (2, "RWF_DSYNC"),
+    (4, "RWF_SYNC"),
+    (8, "RWF_NOWAIT"),
+    (16, "RWF_APPEND"),
+];
 pub(super) const HOW: &Names = &[(0, "SIG_BLOCK"), (1, "SIG_UNBLOCK"), (2, "SIG_SETMASK")];
 pub(super) const SA: &Names = &[
     (0x4000000, "SA_RESTORER"),

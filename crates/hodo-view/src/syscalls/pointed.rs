@@ -1,6 +1,6 @@
 //! What arguments point to, where that is more than one structure of a known size: strings, buffers, lists.
 
-use hodo_trace::syscalls::{BUFFER, piece};
+use hodo_trace::syscalls::piece;
 
 use super::args::Call;
 use super::names::{MSGFLAGS, POLL};
@@ -25,7 +25,11 @@ impl Call<'_> {
                 shown.push("...".to_owned());
                 continue;
             }
-            shown.push(quoted(piece.bytes, BUFFER, piece.flags & piece::ENDS == 0));
+            shown.push(quoted(
+                piece.bytes,
+                self.enter.limit,
+                piece.flags & piece::ENDS == 0,
+            ));
         }
         match (shown.is_empty(), self.value(at)) {
             (true, value) => address(value),
@@ -37,7 +41,12 @@ impl Call<'_> {
     pub(super) fn buffer(self, at: usize, len: u64, out: &mut String) {
         match self.before(at) {
             Some(piece) if piece.flags & piece::FAULT == 0 => {
-                put_quoted(out, piece.bytes, BUFFER, len > piece.bytes.len() as u64);
+                put_quoted(
+                    out,
+                    piece.bytes,
+                    self.enter.limit,
+                    len > piece.bytes.len() as u64,
+                );
             }
             _ => *out += &address(self.value(at)),
         }
@@ -50,8 +59,8 @@ impl Call<'_> {
             (Some(len), Some(piece)) if piece.flags & piece::FAULT == 0 => {
                 let more = len > piece.bytes.len() as u64;
                 match &*self.name() {
-                    "getrandom" => *out += &quoted_hex(piece.bytes, BUFFER, more),
-                    _ => put_quoted(out, piece.bytes, BUFFER, more),
+                    "getrandom" => *out += &quoted_hex(piece.bytes, self.enter.limit, more),
+                    _ => put_quoted(out, piece.bytes, self.enter.limit, more),
                 }
             }
             _ => *out += &address(self.value(at)),
@@ -62,7 +71,7 @@ impl Call<'_> {
     pub(super) fn vectors(self, at: usize, behind: bool, count: u64, valid: u64) -> String {
         let mut pieces = self.pieces(at, behind);
         match pieces.next() {
-            Some(list) => elements(list, pieces, count, valid),
+            Some(list) => elements(list, pieces, count, (valid, self.enter.limit)),
             None => address(self.value(at)),
         }
     }
@@ -80,7 +89,7 @@ impl Call<'_> {
             u64::MAX
         };
         let vectors = match pieces.next() {
-            Some(list) => elements(list, pieces, word(24), valid),
+            Some(list) => elements(list, pieces, word(24), (valid, self.enter.limit)),
             None => address(word(16)),
         };
         let control = match word(40) {
@@ -118,7 +127,7 @@ impl Call<'_> {
     }
 
     /// What `poll` has found.
-    pub(super) fn poll_result(self) -> Option<String> {
+    pub(super) fn poll_result(self, count: u64) -> Option<String> {
         let piece = self.behind(0)?;
         let ready = piece
             .bytes
@@ -130,7 +139,11 @@ impl Call<'_> {
                 format!("{{fd={}, revents={events}}}", number(entry, 0, 4) as i32)
             })
             .collect();
-        Some(format!("[{}]", shown.join(", ")))
+        let more = match (shown.len() as u64) < count {
+            true => ", ...",
+            false => "",
+        };
+        Some(format!("[{}{more}]", shown.join(", ")))
     }
 
     /// What `select` has found.
@@ -155,7 +168,7 @@ fn elements<'p>(
     list: Piece<'p>,
     mut pieces: impl Iterator<Item = Piece<'p>>,
     count: u64,
-    valid: u64,
+    (valid, limit): (u64, usize),
 ) -> String {
     let mut left = valid;
     let mut shown = Vec::new();
@@ -170,7 +183,7 @@ fn elements<'p>(
         let base = match content {
             Some(piece) if piece.flags & piece::FAULT == 0 => {
                 let known = &piece.bytes[..piece.bytes.len().min(len_here as usize)];
-                quoted(known, BUFFER, len_here > known.len() as u64)
+                quoted(known, limit, len_here > known.len() as u64)
             }
             None if len == 0 && base != 0 => "\"\"".to_owned(),
             _ => address(base),

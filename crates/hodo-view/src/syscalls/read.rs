@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Deref;
 
-use hodo_trace::syscalls::{GROUP, NAMES};
+use hodo_trace::syscalls::{BUFFER, GROUP, NAMES};
 use hodo_trace::{Machine, RecordKind, Records};
 
 use super::words;
@@ -72,6 +72,8 @@ pub(super) struct Enter {
     pub args: Args,
     /// What they point to.
     pub pieces: Pieces,
+    /// Bytes of a buffer that are shown.
+    pub limit: usize,
 }
 
 /// A system call ends.
@@ -131,13 +133,6 @@ pub(super) struct Events<'s> {
 
 impl<'s> Events<'s> {
     pub fn new(source: &'s Source, machine: Machine) -> Self {
-        let probes = &source.trace.probes;
-        let id = |name| {
-            let mut probes = probes.iter().filter(|probe| probe.group == GROUP);
-            probes
-                .find(|probe| probe.name == name)
-                .map(|probe| probe.id)
-        };
         let mut heap = BinaryHeap::new();
         for &index in &source.tasks {
             let task = source.task(index);
@@ -163,7 +158,7 @@ impl<'s> Events<'s> {
             held: vec![None; tasks],
             heap,
             first: None,
-            ids: NAMES.map(id),
+            ids: ids(source),
         }
     }
 
@@ -224,8 +219,19 @@ impl Iterator for Events<'_> {
     }
 }
 
+/// The ids of the events before calls and behind them.
+pub(super) fn ids(source: &Source) -> [Option<u32>; 2] {
+    let probes = &source.trace.probes;
+    NAMES.map(|name| {
+        let mut probes = probes.iter().filter(|probe| probe.group == GROUP);
+        probes
+            .find(|probe| probe.name == name)
+            .map(|probe| probe.id)
+    })
+}
+
 /// An event from its payload. `None`: it is damaged.
-fn decode(
+pub(super) fn decode(
     machine: Machine,
     payload: &[u8],
     enter: bool,
@@ -254,6 +260,7 @@ fn decode(
         number: first,
         args,
         pieces: words.pieces(),
+        limit: BUFFER,
     }))
 }
 

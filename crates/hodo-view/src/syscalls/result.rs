@@ -35,6 +35,17 @@ fn special(call: Call<'_>) -> String {
     let value = exit.value;
     if call.success().is_none() {
         let number = value.wrapping_neg();
+        // What the kernel tells itself: the signal that came decides whether the call is made again.
+        let again = match number {
+            512 => Some("? ERESTARTSYS (To be restarted if SA_RESTART is set)"),
+            513 => Some("? ERESTARTNOINTR (To be restarted)"),
+            514 => Some("? ERESTARTNOHAND (To be restarted if no handler)"),
+            516 => Some("? ERESTART_RESTARTBLOCK (Interrupted by signal)"),
+            _ => None,
+        };
+        if let Some(again) = again {
+            return again.to_owned();
+        }
         return match error(number) {
             Some((name, text)) => format!("-1 {name} ({text})"),
             None => format!("-1 (errno {number})"),
@@ -56,7 +67,7 @@ fn special(call: Call<'_>) -> String {
             }
             _ => signed.to_string(),
         },
-        "poll" | "ppoll" => match (value, call.poll_result()) {
+        "poll" | "ppoll" => match (value, call.poll_result(value)) {
             (0, _) => "0 (Timeout)".to_owned(),
             (_, Some(ready)) => format!("{value} ({ready})"),
             _ => value.to_string(),

@@ -132,6 +132,12 @@ pub(super) fn time(bytes: &[u8], unit: &str) -> String {
     format!("{{tv_sec={}, tv_{unit}={}}}", part(0), part(8))
 }
 
+/// `struct itimerval`
+pub(super) fn interval(bytes: &[u8]) -> String {
+    let part = |at: usize| time(bytes.get(at..).unwrap_or_default(), "usec");
+    format!("{{it_interval={}, it_value={}}}", part(0), part(16))
+}
+
 /// `struct rusage`
 pub(super) fn usage(bytes: &[u8]) -> String {
     let part = |at: usize| time(bytes.get(at..).unwrap_or_default(), "usec");

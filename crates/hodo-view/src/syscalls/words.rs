@@ -39,6 +39,11 @@ pub(super) struct Word {
 }
 
 impl Word {
+    /// Is it one that programs give and that means nothing on this machine?
+    pub fn is_skipped(&self) -> bool {
+        self.word == "skip"
+    }
+
     fn new(word: &'static str) -> Self {
         let (word, by) = match word.split_once('.') {
             Some((word, by)) => (word, by.parse().unwrap_or(0)),

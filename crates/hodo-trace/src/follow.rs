@@ -1,0 +1,285 @@
+//! Reading a trace while it is being written.
+//!
+//! Targets write into the file that is read here. A record's first word is written last: as long as its upper half is zero, there
+//! is no record yet, but perhaps a hole. What is behind the end of what was found is read once more before it is taken, so that no word of it is
+//! older than the one that said that it is there.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::error::TraceError;
+use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, file_header, record};
+use crate::meta::Line;
+use crate::records::{Record, RecordKind};
+use crate::trace::Trace;
+
+const WORD: usize = 8;
+
+/// What the log has told since the last time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// A task has begun: its index.
+    Began(usize),
+    /// A task has ended: its index.
+    Ended(usize),
+    /// A signal has come: which of the trace's.
+    Signal(usize),
+    /// Code was mapped.
+    Mapped,
+}
+
+/// How far a task's records were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reached {
+    /// All that is there.
+    End,
+    /// As much as was asked for: there is more, not before this time of the counter.
+    More(u64),
+    /// All but one that is being written, which is no older than this time of the counter.
+    Busy(u64),
+}
+
+/// How far the records of a task were taken.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tail {
+    /// Which of its chunks.
+    chunk: usize,
+    /// Bytes of its records that are done.
+    at: usize,
+    epoch: u32,
+    last: u64,
+}
+
+/// A trace that grows.
+#[derive(Debug)]
+pub struct Follow {
+    log: File,
+    /// What is there of the next line.
+    rest: Vec<u8>,
+    /// Chunks that were looked at, and those of them that belonged to no task yet.
+    chunks: u64,
+    late: Vec<u64>,
+    tails: Vec<Tail>,
+    buffer: Vec<u8>,
+}
+
+impl Follow {
+    /// Begins to read the trace in a directory.
+    ///
+    /// # Errors
+    /// If there is none yet, or it is one of another version.
+    pub fn open(directory: &Path) -> Result<(Trace, Self), TraceError> {
+        let trace = Trace::begin(directory)?;
+        let path = directory.join("log.jsonl");
+        let log = File::open(&path).map_err(|error| TraceError::Io { path, error })?;
+        let follow = Self {
+            log,
+            rest: Vec::new(),
+            chunks: 0,
+            late: Vec::new(),
+            tails: Vec::new(),
+            buffer: Vec::new(),
+        };
+        Ok((trace, follow))
+    }
+
+    /// Reads what is new in the log, and which chunks are new.
+    pub fn news(&mut self, trace: &mut Trace) -> Vec<News> {
+        let mut news = Vec::new();
+        // What cannot be read now is read next time, or told by whoever reads the whole trace.
+        let _ = self.log.read_to_end(&mut self.rest);
+        let whole = self.rest.iter().rposition(|&byte| byte == b'\n');
+        let rest = self.rest.split_off(whole.map_or(0, |end| end + 1));
+        for line in std::mem::replace(&mut self.rest, rest).split(|&byte| byte == b'\n') {
+            let Ok(line) = serde_json::from_slice::<Line>(line) else {
+                continue;
+            };
+            let before = (trace.tasks.len(), trace.signals.len());
+            let ended = match &line {
+                Line::TaskEnd(end) => Some(end.id as usize),
+                _ => None,
+            };
+            let is_map = matches!(line, Line::Map(_));
+            trace.read_line(line);
+            news.extend(is_map.then_some(News::Mapped));
+            news.extend((before.0..trace.tasks.len()).map(News::Began));
+            news.extend((before.1..trace.signals.len()).map(News::Signal));
+            let ended = ended.and_then(|id| id.checked_sub(1));
+            news.extend(ended.filter(|&at| at < trace.tasks.len()).map(News::Ended));
+        }
+        self.find_chunks(trace);
+        news
+    }
+
+    fn find_chunks(&mut self, trace: &mut Trace) {
+        let mut words = [0; 16];
+        if trace
+            .events
+            .read_exact_at(&mut words, file_header::NEXT_CHUNK)
+            .is_err()
+        {
+            return;
+        }
+        let used = number(&words, 0).min(number(&words, WORD));
+        let mut late = std::mem::take(&mut self.late);
+        late.extend(self.chunks..used);
+        self.chunks = used.max(self.chunks);
+        // One that belongs to no task yet is looked at again.
+        late.retain(|&index| !trace.read_chunk(index));
+        self.late = late;
+        self.tails.resize(trace.tasks.len(), Tail::default());
+    }
+
+    /// Takes the records of a task that have come since the last time, of at most so many chunks, each with its payload.
+    pub fn take(
+        &mut self,
+        trace: &Trace,
+        task: usize,
+        mut chunks: usize,
+        mut each: impl FnMut(Record, &[u8]),
+    ) -> Reached {
+        let Some((tail, known)) = self.tails.get_mut(task).zip(trace.tasks.get(task)) else {
+            return Reached::End;
+        };
+        loop {
+            let is_next = |at: usize| {
+                known
+                    .chunks
+                    .get(at)
+                    .filter(|chunk| chunk.seq as usize == at)
+            };
+            let Some(chunk) = is_next(tail.chunk) else {
+                return Reached::End;
+            };
+            if tail.at == 0 {
+                tail.epoch = chunk.epoch;
+            }
+            let is_last = is_next(tail.chunk + 1).is_none();
+            let start = trace.control_size + chunk.index * CHUNK_SIZE + CHUNK_HEADER_SIZE;
+            let busy = read(&trace.events, start, tail, is_last, &mut self.buffer);
+            tail.take(&self.buffer, &mut each);
+            if is_last {
+                return match busy {
+                    true => Reached::Busy(tail.last),
+                    false => Reached::End,
+                };
+            }
+            tail.chunk += 1;
+            tail.at = 0;
+            chunks -= 1;
+            if chunks == 0 {
+                return Reached::More(tail.last);
+            }
+        }
+    }
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    let word = bytes.get(at..at + WORD).unwrap_or(&[0; WORD]);
+    u64::from_le_bytes(word.try_into().unwrap_or_default())
+}
+
+const PAYLOAD: u32 = record::SPECIAL << record::KIND_SHIFT | record::SPECIAL_PAYLOAD;
+
+/// Reads what is there of a chunk behind what is done. Returns whether a record is being written behind that.
+fn read(events: &File, start: u64, tail: &Tail, is_last: bool, buffer: &mut Vec<u8>) -> bool {
+    /// No hole has more bytes.
+    const HOLE: usize = 4096;
+    let room = (CHUNK_SIZE - CHUNK_HEADER_SIZE) as usize - tail.at;
+    let from = start + tail.at as u64;
+    let fill = |buffer: &mut Vec<u8>, size: usize| {
+        buffer.resize(size, 0);
+        let got = events.read_at(buffer, from).unwrap_or(0);
+        buffer.truncate(got / WORD * WORD);
+    };
+    if is_last {
+        fill(buffer, room.min(HOLE));
+        if buffer
+            .chunks_exact(WORD)
+            .all(|word| number(word, 0) >> 32 == 0)
+        {
+            buffer.clear();
+            return false;
+        }
+    }
+    fill(buffer, room);
+    if !is_last {
+        return false;
+    }
+    let (mut at, mut end) = (0, 0);
+    let mut busy = false;
+    while at < buffer.len() {
+        let high = (number(buffer, at) >> 32) as u32;
+        // What belongs to a record is there before the record is.
+        busy = high == PAYLOAD;
+        if busy {
+            break;
+        }
+        at += WORD;
+        if high == 0 {
+            continue;
+        }
+        let next = number(buffer, at);
+        if (next >> 32) as u32 == PAYLOAD {
+            let length = next as u32 as usize;
+            at = at.saturating_add((1 + length).saturating_mul(WORD));
+        }
+        end = at;
+    }
+    fill(buffer, end);
+    busy
+}
+
+impl Tail {
+    fn take(&mut self, buffer: &[u8], each: &mut impl FnMut(Record, &[u8])) {
+        let mut at = 0;
+        while at + WORD <= buffer.len() {
+            let word = number(buffer, at);
+            at += WORD;
+            let (low, high) = (word as u32, (word >> 32) as u32);
+            if high == 0 {
+                continue;
+            }
+            let payload = |at: &mut usize| {
+                let head = number(buffer, *at);
+                if (head >> 32) as u32 != PAYLOAD {
+                    return 0..0;
+                }
+                let start = *at + WORD;
+                let end = start.saturating_add((head as u32 as usize).saturating_mul(WORD));
+                *at = end.min(buffer.len());
+                start..*at
+            };
+            let id = high & record::ID_MASK;
+            let kind = match high >> record::KIND_SHIFT & 3 {
+                record::ENTRY => RecordKind::Entry,
+                record::EXIT => RecordKind::Exit,
+                record::TAIL => RecordKind::Tail,
+                _ if id == record::SPECIAL_EPOCH => {
+                    self.epoch = low;
+                    continue;
+                }
+                _ if id == record::SPECIAL_PAYLOAD => {
+                    at = at.saturating_add((low as usize).saturating_mul(WORD));
+                    continue;
+                }
+                _ if id == record::SPECIAL_LOST => RecordKind::Lost(u64::from(low)),
+                _ => continue,
+            };
+            self.last = self.last.max(u64::from(self.epoch) << 32 | u64::from(low));
+            let record = Record {
+                time: self.last,
+                id,
+                sp: (high >> record::SP_SHIFT) as u16,
+                kind,
+                // Who follows a trace looks at events, not at frames.
+                stack: 0,
+            };
+            let payload = payload(&mut at);
+            each(record, buffer.get(payload).unwrap_or_default());
+        }
+        self.at += buffer.len();
+    }
+}

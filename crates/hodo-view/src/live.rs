@@ -1,0 +1,266 @@
+//! Views of a trace that is still being written: what its tasks have done, in the order of time, as it comes.
+//!
+//! Each round reads what is new of all tasks. What another task may have done earlier and not written down yet waits: only what is
+//! older than the beginning of the round before is shown. An event that is being written holds back those that are newer.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use hodo_trace::follow::{Follow, News, Reached};
+use hodo_trace::{RecordKind, TraceError};
+
+use crate::callers::Addresses;
+use crate::events::{self, EventFormat};
+use crate::format::printable;
+use crate::source::{Source, SourceOptions};
+use crate::syscalls::{SyscallsOptions, Writer};
+
+/// Chunks of a task that are read in one round: the memory that this takes has a bound.
+const CHUNKS: usize = 16;
+
+/// A moment: the value of the time counter, and of the trace's clock in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// The counter.
+    pub counter: u64,
+    /// The clock.
+    pub ns: u64,
+}
+
+/// What is shown of a trace that is being written.
+#[derive(Debug)]
+pub enum LiveOptions {
+    /// System calls.
+    Syscalls(Box<SyscallsOptions>),
+    /// Events of probes; not for Perfetto.
+    Events(EventFormat),
+}
+
+/// What comes at a time.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Begin,
+    Record(u32, Vec<u8>),
+    /// Which of the trace's signals.
+    Signal(usize),
+    End,
+}
+
+/// Something at its time: the time, the index of the task, which comes first of those of one time, a running number, and what it is.
+type Held = (u64, usize, u8, u64, What);
+
+/// How it is written.
+enum Kind {
+    Syscalls(Box<Writer>),
+    Events(EventFormat, Addresses),
+}
+
+/// A view of a trace that is being written.
+pub struct Live {
+    /// Where it is.
+    data: PathBuf,
+    source: Source,
+    follow: Follow,
+    kind: Kind,
+    /// What is not shown yet.
+    held: BinaryHeap<Reverse<Held>>,
+    count: u64,
+    /// When the last round began, in units of the counter.
+    round: u64,
+    /// By task: when the round began in which the last records were complete.
+    complete: Vec<u64>,
+}
+
+impl std::fmt::Debug for Live {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Live").finish_non_exhaustive()
+    }
+}
+
+impl Live {
+    /// Opens the trace in a directory. `None`: it is not there yet.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is of an instruction set whose system calls are not known.
+    pub fn open(data: &Path, options: &LiveOptions) -> Result<Option<Self>> {
+        let (trace, follow) = match Follow::open(data) {
+            Ok(opened) => opened,
+            // Its files are made one after the other.
+            Err(TraceError::Missing(_) | TraceError::NotATrace(_) | TraceError::Io { .. }) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let source = Source::growing(trace);
+        let kind = match options {
+            LiveOptions::Syscalls(options) => {
+                let info = &source.trace.info;
+                let machine = info.machine().with_context(|| {
+                    format!("the system calls of {:?} are not known", info.arch)
+                })?;
+                Kind::Syscalls(Box::new(Writer::new(machine, options)))
+            }
+            LiveOptions::Events(format) => Kind::Events(*format, Addresses::default()),
+        };
+        Ok(Some(Self {
+            data: data.to_owned(),
+            source,
+            follow,
+            kind,
+            held: BinaryHeap::new(),
+            count: 0,
+            round: 0,
+            complete: Vec::new(),
+        }))
+    }
+
+    /// Shows what has come. `now`: when this is asked; `None`: the recording is over, and all is shown. Returns whether there was
+    /// anything new, or is more at once.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn round(&mut self, now: Option<Now>, out: &mut dyn Write) -> Result<bool> {
+        if let (Some(now), Some(sample)) = (now, self.source.trace.info.clock.samples.get_mut(1)) {
+            (sample.counter, sample.ns) = (now.counter, now.ns);
+            self.source.scale = self.source.trace.scale();
+        }
+        let shown = self.read_log();
+        let mut until = now.map_or(u64::MAX, |_| self.round);
+        let before = self.count;
+        let mut more = false;
+        for task in 0..self.source.trace.tasks.len() {
+            let (held, count) = (&mut self.held, &mut self.count);
+            let reached = self
+                .follow
+                .take(&self.source.trace, task, CHUNKS, |record, payload| {
+                    // Which are events is known when they are shown: the log tells it later than it was read, perhaps.
+                    if record.kind == RecordKind::Entry {
+                        *count += 1;
+                        let what = What::Record(record.id, payload.to_vec());
+                        held.push(Reverse((record.time, task, 1, *count, what)));
+                    }
+                });
+            match reached {
+                Reached::End => self.complete[task] = now.map_or(u64::MAX, |now| now.counter),
+                // One that was killed writes no more.
+                Reached::Busy(_) if self.source.trace.tasks[task].ended.is_some() => {}
+                Reached::More(time) => {
+                    more = true;
+                    until = until.min(time);
+                }
+                // It is newer than the round in which nothing was being written, and than the last of its task.
+                Reached::Busy(time) if now.is_some() => {
+                    until = until.min(self.complete[task].max(time));
+                }
+                Reached::Busy(_) => {}
+            }
+        }
+        if !self.source.timed() {
+            until = u64::MAX;
+        }
+        let found = self.count > before;
+        let written = self.show(until, out)?;
+        self.round = now.map_or(u64::MAX, |now| now.counter);
+        Ok(shown || more || found || written)
+    }
+
+    /// Reads what is new in the log. Returns whether anything is.
+    fn read_log(&mut self) -> bool {
+        let news = self.follow.news(&mut self.source.trace);
+        let any = !news.is_empty();
+        let mut mapped = false;
+        for news in news {
+            let trace = &mut self.source.trace;
+            let (time, task, order, what) = match news {
+                News::Began(task) => {
+                    let name = std::mem::take(&mut trace.tasks[task].comm);
+                    trace.tasks[task].comm = printable(name);
+                    self.source.tasks.push(task);
+                    (trace.tasks[task].began, task, 0, What::Begin)
+                }
+                News::Ended(task) => {
+                    let ended = trace.tasks[task].ended.unwrap_or(trace.tasks[task].began);
+                    (ended, task, 3, What::End)
+                }
+                News::Signal(at) => {
+                    let signal = &trace.signals[at];
+                    let Some(task) = (signal.id as usize).checked_sub(1) else {
+                        continue;
+                    };
+                    (signal.counter, task, 2, What::Signal(at))
+                }
+                News::Mapped => {
+                    mapped = true;
+                    continue;
+                }
+            };
+            self.count += 1;
+            self.held
+                .push(Reverse((time, task, order, self.count, what)));
+        }
+        if any {
+            self.complete.resize(self.source.trace.tasks.len(), 0);
+        }
+        if let Kind::Events(_, addresses) = &mut self.kind
+            && mapped
+        {
+            addresses.update(&self.source);
+        }
+        any
+    }
+
+    /// Shows what is older than a time of the counter. Returns whether there was anything.
+    fn show(&mut self, until: u64, out: &mut dyn Write) -> Result<bool> {
+        let mut any = false;
+        while let Some(Reverse((time, ..))) = self.held.peek()
+            && *time < until
+            && let Some(Reverse((time, task, _, _, what))) = self.held.pop()
+        {
+            any = true;
+            let ns = self.source.scale.nanoseconds(time);
+            match (&mut self.kind, what) {
+                (Kind::Syscalls(writer), what) => {
+                    let source = &self.source;
+                    match what {
+                        What::Begin => writer.begin(source, task, out)?,
+                        What::End => writer.end(source, task, out)?,
+                        What::Signal(at) => writer.signal(source, task, at, out)?,
+                        What::Record(id, payload) => {
+                            writer.record(source, (task, ns), (id, &payload), out)?;
+                        }
+                    }
+                }
+                (Kind::Events(format, addresses), What::Record(id, payload)) => {
+                    let payload = crate::stream::words(&payload);
+                    let at = (task, ns);
+                    events::one((&self.source, addresses), at, (id, &payload), *format, out)?;
+                }
+                (Kind::Events(..), _) => {}
+            }
+        }
+        Ok(any)
+    }
+
+    /// The recording is over: shows the rest, and tells what the trace has to tell beside.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn finish(mut self, out: &mut dyn Write) -> Result<()> {
+        while self.round(None, out)? {}
+        if let Kind::Syscalls(writer) = &mut self.kind {
+            writer.finish(&self.source, out)?;
+        }
+        out.flush()?;
+        if matches!(self.kind, Kind::Syscalls(_)) {
+            // Says what is damaged, and what the recorder wants to be known. Of probes, the counts do that.
+            Source::open(&SourceOptions {
+                data: self.data,
+                ..SourceOptions::default()
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! Shows a recording while it goes on, from a thread of its own: what is slow to take the output slows nothing else.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use hodo_process::Clock;
+use hodo_view::{Live, LiveOptions, Now};
+
+use crate::interrupt;
+
+/// How long it waits for more where there was something, and where there was nothing.
+const SOON: Duration = Duration::from_millis(10);
+const IDLE: Duration = Duration::from_millis(40);
+
+/// Where lines go, and what it is called. One that is interrupted ends.
+struct Output(File, String);
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if interrupt::signal().is_some() {
+            return Err(io::Error::other("interrupted"));
+        }
+        match self.0.write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.write(bytes),
+            Err(error) => {
+                let text = format!("writing {}: {error}", self.1);
+                Err(io::Error::new(error.kind(), text))
+            }
+            done => done,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Standard output or standard error as a file of its own: nobody waits for its lock.
+///
+/// # Errors
+/// If there is no descriptor left.
+pub fn stream(stream: &impl AsFd) -> Result<File> {
+    let copy = stream.as_fd().try_clone_to_owned();
+    Ok(copy.context("copying a descriptor")?.into())
+}
+
+/// What messages call an output: the file that was named, or one of the standard streams.
+pub fn named_output(path: Option<&Path>) -> String {
+    path.map_or_else(
+        || "the output".to_owned(),
+        |path| path.display().to_string(),
+    )
+}
+
+/// Shows a recording while it goes on.
+#[derive(Debug)]
+pub struct Printer {
+    stop: Sender<()>,
+    /// Closed when the thread ends.
+    ended: Receiver<()>,
+    thread: JoinHandle<Result<()>>,
+    /// Where it writes, for what comes behind all of it.
+    pub output: Option<File>,
+}
+
+impl Printer {
+    /// Begins to show the recording that is about to be made in a directory. The output has a name for messages.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(
+        data: &Path,
+        options: LiveOptions,
+        clock: Clock,
+        (out, name): (File, String),
+    ) -> Result<Self> {
+        let output = out.try_clone().ok();
+        let older = events(data);
+        let data = data.to_owned();
+        let (stop, stopped) = channel();
+        let (running, ended) = channel();
+        let run = move || {
+            let _running = running;
+            let mut live = None;
+            let mut out = BufWriter::with_capacity(1 << 16, Output(out, name));
+            let mut pause = SOON;
+            loop {
+                let over = stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout);
+                if live.is_none() && is_new(&data, older) {
+                    live = Live::open(&data, &options)?;
+                }
+                let Some(view) = &mut live else {
+                    match over {
+                        true => return Ok(()),
+                        false => continue,
+                    }
+                };
+                if over {
+                    break;
+                }
+                let (counter, ns) = hodo_process::moment(clock);
+                let found = view.round(Some(Now { counter, ns }), &mut out)?;
+                out.flush()?;
+                pause = if found { SOON } else { IDLE };
+            }
+            live.map_or(Ok(()), |live| live.finish(&mut out))
+        };
+        // Signals are for the other threads: what is sent to a recorder is for its program.
+        // SAFETY: sigfillset and pthread_sigmask write the sets that they are given.
+        let thread = unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            let thread = std::thread::Builder::new().spawn(run);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+            thread
+        };
+        Ok(Self {
+            stop,
+            ended,
+            thread: thread.context("starting a thread")?,
+            output,
+        })
+    }
+
+    /// Shows the rest, once the recording is over.
+    ///
+    /// # Errors
+    /// If the recording cannot be read, or the output cannot be written; one that nobody reads any more is no matter for the program.
+    pub fn finish(self) -> Result<()> {
+        drop(self.stop);
+        // Whoever reads the output may do so slowly, or never: then a signal ends this.
+        while self.ended.recv_timeout(IDLE) == Err(RecvTimeoutError::Timeout) {
+            if interrupt::signal().is_some() {
+                bail!("interrupted");
+            }
+        }
+        match self.thread.join() {
+            Ok(shown) => shown,
+            Err(_) => Err(anyhow::anyhow!(
+                "the thread that shows the recording has panicked"
+            )),
+        }
+    }
+}
+
+/// Which `events` file is in a directory.
+fn events(data: &Path) -> Option<(u64, u64)> {
+    let path: PathBuf = data.join("events");
+    let meta = path.metadata().ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
+/// Is there another recording than the one that was there before?
+fn is_new(data: &Path, older: Option<(u64, u64)>) -> bool {
+    events(data).is_some_and(|now| Some(now) != older)
+}
