@@ -137,6 +137,8 @@ pub struct Tracer<'a> {
     interrupts: Option<Interrupts>,
     /// What the program has left behind.
     rest: Rest,
+    /// What is being dealt with: a thread, and its status. After a panic, it is what nobody has dealt with.
+    dealing: Option<(i32, i32)>,
     /// Where changes are asked for.
     control: Option<Control>,
     /// The options as they are now.
@@ -233,6 +235,7 @@ impl<'a> Tracer<'a> {
             broken: false,
             interrupts: None,
             rest: Rest::Awaited,
+            dealing: None,
             control: None,
             settings: options.clone(),
         }
@@ -384,7 +387,10 @@ impl<'a> Tracer<'a> {
 
     /// Deals with what has stopped a thread.
     fn deal(&mut self, tid: i32, status: i32) -> Result<()> {
-        if let Err(error) = self.handle(tid, status) {
+        self.dealing = Some((tid, status));
+        let handled = self.handle(tid, status);
+        self.dealing = None;
+        if let Err(error) = handled {
             // A thread may be killed at any time; its end is reported by itself.
             if !remote::is_gone(&error) {
                 self.remark(tid, &format!("{error:#}"))?;

@@ -189,7 +189,8 @@ impl Tracer<'_> {
         if let Some(waiting) = waiting {
             remote::set_signal_mask(tid, waiting.mask)?;
             remote::set_siginfo(tid, &waiting.info)?;
-            match context::place(&mut space.borrow_mut(), &regs) {
+            let place = context::place(&mut space.borrow_mut(), &regs);
+            match place {
                 Place::At(standing) => {
                     thread.contexts.delivering = Some((standing, regs.pc()));
                     machine::enter_handler(tid, waiting.signal)?;

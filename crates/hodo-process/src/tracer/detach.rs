@@ -71,7 +71,41 @@ impl Tracer<'_> {
         }
     }
 
+    /// A thread that nobody has let go on after its stop would never stop again: has it do what it was about to do, and stop before
+    /// that.
+    fn release_dealt(&mut self) -> Result<()> {
+        let Some((tid, status)) = self.dealing.take() else {
+            return Ok(());
+        };
+        if !libc::WIFSTOPPED(status) {
+            return Ok(());
+        }
+        let mut signal = match status >> 16 {
+            0 => libc::WSTOPSIG(status),
+            _ => 0,
+        };
+        if signal != 0
+            && let Ok(info) = remote::siginfo(tid)
+            && info.si_code > 0
+        {
+            // The instruction is executed again, and a breakpoint of ours is not there then.
+            if machine::is_breakpoint(&info) {
+                let mut regs = remote::regs(tid)?;
+                regs.set_pc(regs.breakpoint());
+                remote::set_regs(tid, &regs)?;
+            }
+            signal = 0;
+        }
+        remote::interrupt(tid)?;
+        remote::cont(tid, signal)
+    }
+
     fn let_all_go(&mut self) -> Result<()> {
+        if let Err(error) = self.release_dealt()
+            && !remote::is_gone(&error)
+        {
+            return Err(error);
+        }
         let all: BTreeSet<i32> = self.threads.keys().copied().collect();
         let mut stopped = self.stop(&all)?;
         let mut done = Vec::new();
