@@ -17,7 +17,7 @@
 #define EVERY 20000
 #define ROUNDS 200000
 #else
-#define EVERY 200
+#define EVERY 2000
 #define ROUNDS 3000000
 #endif
 
