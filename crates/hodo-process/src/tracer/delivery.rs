@@ -11,7 +11,7 @@ use crate::remote;
 use crate::stops;
 
 /// Signals that instructions cause.
-const CAUSED: [i32; 6] = [
+pub(super) const CAUSED: [i32; 6] = [
     libc::SIGSEGV,
     libc::SIGBUS,
     libc::SIGFPE,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use hodo_symbols::Cfa;
 
+use super::delivery::CAUSED;
 use super::off::{stepping, steps_until};
 use super::stopping::after;
 use super::{SharedSpace, Thread, Tracer, control, guarded};
@@ -80,21 +81,20 @@ impl Tracer<'_> {
         if !libc::WIFSTOPPED(status) {
             return Ok(());
         }
-        let mut signal = match status >> 16 {
-            0 => libc::WSTOPSIG(status),
-            _ => 0,
-        };
-        if signal != 0
-            && let Ok(info) = remote::siginfo(tid)
-            && info.si_code > 0
-        {
-            // The instruction is executed again, and a breakpoint of ours is not there then.
-            if machine::is_breakpoint(&info) {
-                let mut regs = remote::regs(tid)?;
-                regs.set_pc(regs.breakpoint());
-                remote::set_regs(tid, &regs)?;
+        let mut signal = 0;
+        if status >> 16 == 0 {
+            let info = remote::siginfo(tid)?;
+            // What it stands for may be another than that of the stop: one that has waited.
+            signal = info.si_signo;
+            if CAUSED.contains(&signal) && info.si_code > 0 {
+                // The instruction is executed again, and a breakpoint of ours is not there then.
+                if signal == libc::SIGTRAP && machine::is_breakpoint(&info) {
+                    let mut regs = remote::regs(tid)?;
+                    regs.set_pc(regs.breakpoint());
+                    remote::set_regs(tid, &regs)?;
+                }
+                signal = 0;
             }
-            signal = 0;
         }
         remote::interrupt(tid)?;
         remote::cont(tid, signal)

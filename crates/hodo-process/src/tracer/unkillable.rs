@@ -3,20 +3,11 @@
 use anyhow::Result;
 
 use super::Tracer;
+use super::delivery::CAUSED;
 use crate::machine;
 use crate::options::Exit;
 use crate::remote;
 use crate::stops;
-
-/// Signals that instructions cause.
-const CAUSED: [i32; 6] = [
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-    libc::SIGTRAP,
-    libc::SIGSYS,
-];
 
 impl Tracer<'_> {
     /// A signal that an instruction has caused ends the first process of a PID namespace, unless it has a handler. The kernel does not end
