@@ -410,8 +410,12 @@ impl Events {
         if !fits(cursor) {
             cursor = self.open_chunk(number).unwrap_or(0);
         }
-        // A write, not a store: where the disk is full, this is an error and no signal.
-        let done = fits(cursor) && self.file.write_all_at(&bytes, cursor - base).is_ok();
+        // Writes, not stores: where the disk is full, these are errors and no signals. The first word comes last: a reader that follows takes
+        // a record when it sees that.
+        let write = |bytes: &[u8], at| self.file.write_all_at(bytes, at).is_ok();
+        let (first, rest) = bytes.split_at(RECORD_SIZE as usize);
+        let place = cursor.wrapping_sub(base);
+        let done = fits(cursor) && write(rest, place + RECORD_SIZE) && write(first, place);
         match done {
             true => self.put_u64(at + tcb::CURSOR, cursor + length),
             false => {

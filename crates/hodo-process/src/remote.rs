@@ -171,7 +171,10 @@ impl Memory {
     pub fn read_some(&self, at: u64, buffer: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buffer.len() {
-            match self.0.read_at(&mut buffer[done..], at + done as u64) {
+            match self
+                .0
+                .read_at(&mut buffer[done..], at.wrapping_add(done as u64))
+            {
                 Ok(count) if count > 0 => done += count,
                 _ => break,
             }

@@ -117,7 +117,12 @@ impl Forward {
                     continue;
                 };
                 std::thread::sleep(TOGETHER);
-                if done.load(Ordering::Acquire) || seen.ended.load(Ordering::Acquire) {
+                if done.load(Ordering::Acquire) {
+                    break;
+                }
+                if seen.ended.load(Ordering::Acquire) {
+                    // SAFETY: kill and getpid touch no memory.
+                    unsafe { libc::kill(libc::getpid(), signal) };
                     break;
                 }
                 // One that came to both is not handed on.
@@ -232,13 +237,16 @@ impl Interrupts {
     /// The program has ended, and what it has left behind is still recorded: from here on signals end the recording. Those that came
     /// before were for the program.
     pub fn after_program() -> Self {
-        // SAFETY: the default action runs no code, and the signals are blocked. Ignored ones might not come.
+        block_all();
+        // SAFETY: ignoring a signal throws those away that wait, and the default action runs no code: the signals are blocked. Ignored
+        // ones might not come.
         unsafe {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+            for signal in [libc::SIGINT, libc::SIGQUIT] {
+                libc::signal(signal, libc::SIG_IGN);
+                libc::signal(signal, libc::SIG_DFL);
+            }
         }
-        forget();
-        Self::new(None)
+        Self { deadline: None }
     }
 
     /// The time begins now.

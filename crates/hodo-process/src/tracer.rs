@@ -137,8 +137,8 @@ pub struct Tracer<'a> {
     interrupts: Option<Interrupts>,
     /// What the program has left behind.
     rest: Rest,
-    /// What is being dealt with: a thread, and its status. After a panic, it is what nobody has dealt with.
-    dealing: Option<(i32, i32)>,
+    /// What is being dealt with: threads, and their statuses. After a panic, it is what nobody has dealt with.
+    dealing: Vec<(i32, i32)>,
     /// Where changes are asked for.
     control: Option<Control>,
     /// The options as they are now.
@@ -235,7 +235,7 @@ impl<'a> Tracer<'a> {
             broken: false,
             interrupts: None,
             rest: Rest::Awaited,
-            dealing: None,
+            dealing: Vec::new(),
             control: None,
             settings: options.clone(),
         }
@@ -345,10 +345,11 @@ impl<'a> Tracer<'a> {
         }
         match self.rest {
             Rest::Awaited if self.interrupts.is_none() => {
+                // What came before was for the program.
+                self.interrupts = Some(Interrupts::after_program());
                 if let Some(signals) = &self.signals {
                     signals.end();
                 }
-                self.interrupts = Some(Interrupts::after_program());
                 self.rest = Rest::Since(Instant::now());
             }
             Rest::Since(begun) if begun.elapsed() > SILENCE => {
@@ -387,9 +388,9 @@ impl<'a> Tracer<'a> {
 
     /// Deals with what has stopped a thread.
     fn deal(&mut self, tid: i32, status: i32) -> Result<()> {
-        self.dealing = Some((tid, status));
+        self.dealing.push((tid, status));
         let handled = self.handle(tid, status);
-        self.dealing = None;
+        self.dealing.pop();
         if let Err(error) = handled {
             // A thread may be killed at any time; its end is reported by itself.
             if !remote::is_gone(&error) {

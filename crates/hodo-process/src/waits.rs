@@ -107,17 +107,24 @@ fn waited(tid: i32) -> Option<Duration> {
     let thread = format!("/proc/{tid}");
     let since = last_ran(&thread)?;
     let waited = clock(processor(&thread)?)? - since;
+    // It has not been on a processor meanwhile.
+    let waited = (last_ran(&thread)? == since).then_some(waited)?;
     Duration::try_from_secs_f64(waited / 1e3).ok()
 }
 
 /// Remembers what a thread waits for that is about to be stopped.
 pub fn note(tid: i32) {
     let wait = call_of(tid).and_then(|(call, arguments)| {
+        let timeout = timeout(call, &arguments)?;
+        let waited = waited(tid);
+        let at = Instant::now();
+        // It may have gone on meanwhile, and be in another call by now.
+        let same = call_of(tid).is_some_and(|now| now == (call, arguments));
         Some(Wait {
             call,
-            timeout: timeout(call, &arguments)?,
-            waited: waited(tid).unwrap_or_default(),
-            at: Instant::now(),
+            timeout,
+            waited: waited.filter(|_| same).unwrap_or_default(),
+            at,
         })
     });
     WAITS.with_borrow_mut(|waits| match wait {
@@ -140,6 +147,16 @@ impl Wait {
     pub fn shorten(&self, tid: i32, regs: &mut Regs) -> Result<()> {
         let waited = (self.waited + self.at.elapsed()).as_nanos();
         if regs.system_call() != Some(self.call) {
+            return Ok(());
+        }
+        // The same call with other arguments is another one, of which nothing is known.
+        let (Timeout::Milliseconds(index, noted) | Timeout::Address(index, noted)) = self.timeout;
+        let now = call_of(tid).and_then(|(_, arguments)| arguments.get(index).copied());
+        let now = now.map(|now| match self.timeout {
+            Timeout::Milliseconds(..) => now & u64::from(u32::MAX),
+            Timeout::Address(..) => now,
+        });
+        if now != Some(noted) {
             return Ok(());
         }
         match self.timeout {

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -59,28 +60,34 @@ pub fn named_output(path: Option<&Path>) -> String {
     )
 }
 
+/// What shows a recording, until a thread takes it.
+type Job = Arc<Mutex<Option<Box<dyn FnOnce() -> Result<()> + Send>>>>;
+
+fn run_job(job: &Job) -> Result<()> {
+    let job = job.lock().map_or(None, |mut job| job.take());
+    job.map_or(Ok(()), |job| job())
+}
+
 /// Shows a recording while it goes on.
-#[derive(Debug)]
 pub struct Printer {
     stop: Sender<()>,
     /// Closed when the thread ends.
     ended: Receiver<()>,
-    thread: JoinHandle<Result<()>>,
+    /// None: there can be no more threads (`ulimit -u`), and all is shown at the end.
+    thread: Option<JoinHandle<Result<()>>>,
+    job: Job,
     /// Where it writes, for what comes behind all of it.
     pub output: Option<File>,
 }
 
 impl Printer {
     /// Begins to show the recording that is about to be made in a directory. The output has a name for messages.
-    ///
-    /// # Errors
-    /// If no thread can be started.
     pub fn start(
         data: &Path,
         options: LiveOptions,
         clock: Clock,
         (out, name): (File, String),
-    ) -> Result<Self> {
+    ) -> Self {
         let output = out.try_clone().ok();
         let older = events(data);
         let data = data.to_owned();
@@ -112,22 +119,25 @@ impl Printer {
             }
             live.map_or(Ok(()), |live| live.finish(&mut out))
         };
+        let job: Job = Arc::new(Mutex::new(Some(Box::new(run))));
+        let theirs = Arc::clone(&job);
         // Signals are for the other threads: what is sent to a recorder is for its program.
         // SAFETY: sigfillset and pthread_sigmask write the sets that they are given.
         let thread = unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigfillset(&raw mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            let thread = std::thread::Builder::new().spawn(run);
+            let thread = std::thread::Builder::new().spawn(move || run_job(&theirs));
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
             thread
         };
-        Ok(Self {
+        Self {
             stop,
             ended,
-            thread: thread.context("starting a thread")?,
+            thread: thread.ok(),
+            job,
             output,
-        })
+        }
     }
 
     /// Shows the rest, once the recording is over.
@@ -136,13 +146,16 @@ impl Printer {
     /// If the recording cannot be read, or the output cannot be written; one that nobody reads any more is no matter for the program.
     pub fn finish(self) -> Result<()> {
         drop(self.stop);
+        let Some(thread) = self.thread else {
+            return run_job(&self.job);
+        };
         // Whoever reads the output may do so slowly, or never: then a signal ends this.
         while self.ended.recv_timeout(IDLE) == Err(RecvTimeoutError::Timeout) {
             if interrupt::signal().is_some() {
                 bail!("interrupted");
             }
         }
-        match self.thread.join() {
+        match thread.join() {
             Ok(shown) => shown,
             Err(_) => Err(anyhow::anyhow!(
                 "the thread that shows the recording has panicked"

@@ -133,7 +133,7 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         true => (None, Some((shown, output))),
         false => {
             let shown = LiveOptions::Syscalls(Box::new(shown));
-            let printer = Printer::start(&options.data, shown, Clock::Mono, (output, name))?;
+            let printer = Printer::start(&options.data, shown, Clock::Mono, (output, name));
             (Some(printer), None)
         }
     };

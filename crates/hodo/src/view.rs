@@ -149,7 +149,12 @@ pub fn live_probes(args: &ProbeArgs, options: &RecordOptions) -> Result<Option<P
     };
     let format = LiveOptions::Events(format);
     let name = named_output(args.written.output.as_deref());
-    Printer::start(&options.data, format, options.clock, (out, name)).map(Some)
+    Ok(Some(Printer::start(
+        &options.data,
+        format,
+        options.clock,
+        (out, name),
+    )))
 }
 
 /// What `hodo probe` shows of the recording in `data`: events, unless that is done already, and then counts.

@@ -75,37 +75,17 @@ impl Tracer<'_> {
     /// A thread that nobody has let go on after its stop would never stop again: has it do what it was about to do, and stop before
     /// that.
     fn release_dealt(&mut self) -> Result<()> {
-        let Some((tid, status)) = self.dealing.take() else {
-            return Ok(());
-        };
-        if !libc::WIFSTOPPED(status) {
-            return Ok(());
-        }
-        let mut signal = 0;
-        if status >> 16 == 0 {
-            let info = remote::siginfo(tid)?;
-            // What it stands for may be another than that of the stop: one that has waited.
-            signal = info.si_signo;
-            if CAUSED.contains(&signal) && info.si_code > 0 {
-                // The instruction is executed again, and a breakpoint of ours is not there then.
-                if signal == libc::SIGTRAP && machine::is_breakpoint(&info) {
-                    let mut regs = remote::regs(tid)?;
-                    regs.set_pc(regs.breakpoint());
-                    remote::set_regs(tid, &regs)?;
-                }
-                signal = 0;
+        while let Some((tid, status)) = self.dealing.pop() {
+            match release(tid, status) {
+                Err(error) if !remote::is_gone(&error) => return Err(error),
+                _ => {}
             }
         }
-        remote::interrupt(tid)?;
-        remote::cont(tid, signal)
+        Ok(())
     }
 
     fn let_all_go(&mut self) -> Result<()> {
-        if let Err(error) = self.release_dealt()
-            && !remote::is_gone(&error)
-        {
-            return Err(error);
-        }
+        self.release_dealt()?;
         let all: BTreeSet<i32> = self.threads.keys().copied().collect();
         let mut stopped = self.stop(&all)?;
         let mut done = Vec::new();
@@ -261,6 +241,37 @@ impl Tracer<'_> {
         stopped.insert(tid, group);
         Ok(())
     }
+}
+
+/// Has a thread that is stopped with this status do what it was about to do, and stop before that.
+fn release(tid: i32, status: i32) -> Result<()> {
+    if !libc::WIFSTOPPED(status) {
+        return Ok(());
+    }
+    let mut signal = 0;
+    if status >> 16 == 0 {
+        let info = remote::siginfo(tid)?;
+        // What it stands for may be another than that of the stop: one that has waited.
+        signal = info.si_signo;
+        if CAUSED.contains(&signal) && signal != libc::SIGSYS && info.si_code > 0 {
+            // The instruction is executed again, and a breakpoint of ours is not there then.
+            let mut regs = remote::regs(tid)?;
+            let mut code = machine::BREAKPOINT.map(|_| 0);
+            if signal == libc::SIGTRAP
+                && machine::is_breakpoint(&info)
+                && Memory::open(tid)?
+                    .read(regs.breakpoint(), &mut code)
+                    .is_ok()
+                && code == machine::BREAKPOINT
+            {
+                regs.set_pc(regs.breakpoint());
+                remote::set_regs(tid, &regs)?;
+            }
+            signal = 0;
+        }
+    }
+    remote::interrupt(tid)?;
+    remote::cont(tid, signal)
 }
 
 /// Gives a new process, which is stopped and has one thread, back what its maker had. Tells whether nothing of ours is left.

@@ -128,14 +128,14 @@ impl Stopped<'_> {
                 None | Some(0) => return,
                 Some(text) => self.text(text, SHORT, out),
             }
-            at += 8;
+            at = at.wrapping_add(8);
             if out.room < 2 * SHORT {
                 break;
             }
         }
         let mut others = 0u64;
         while others < OTHERS {
-            match self.word(at + others * 8) {
+            match self.word(at.wrapping_add(others * 8)) {
                 None => return,
                 Some(0) => break,
                 Some(_) => others += 1,
@@ -148,7 +148,10 @@ impl Stopped<'_> {
         let by = parameter & 7;
         let mut count = self.args.get(by as usize).copied().unwrap_or(0);
         if by == kind::MESSAGE {
-            let (Some(length), Some(pairs)) = (self.word(at + 24), self.word(at + 16)) else {
+            let (Some(length), Some(pairs)) = (
+                self.word(at.wrapping_add(24)),
+                self.word(at.wrapping_add(16)),
+            ) else {
                 return;
             };
             (at, count) = (pairs, length);
@@ -156,8 +159,8 @@ impl Stopped<'_> {
         let count = count.min(PAIRS);
         self.bytes(at, count * 16, out);
         for pair in 0..count {
-            let (Some(start), Some(length)) =
-                (self.word(at + pair * 16), self.word(at + pair * 16 + 8))
+            let place = at.wrapping_add(pair * 16);
+            let (Some(start), Some(length)) = (self.word(place), self.word(place.wrapping_add(8)))
             else {
                 return;
             };
@@ -182,7 +185,7 @@ impl Stopped<'_> {
                 let (mut entries, mut offset) = (0u64, 0);
                 while offset < result {
                     let mut length = [0; 2];
-                    let read = (self.read)(at + offset + 16, &mut length);
+                    let read = (self.read)(at.wrapping_add(offset + 16), &mut length);
                     if read < 2 || length == [0; 2] {
                         break;
                     }
