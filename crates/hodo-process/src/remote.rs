@@ -339,7 +339,7 @@ impl Syscalls {
 pub enum Call {
     /// Before a system call.
     Entry {
-        /// Address behind the instruction.
+        /// Address after the instruction.
         pc: u64,
         /// The stack pointer.
         sp: u64,

@@ -338,7 +338,7 @@ impl<'a> Tracer<'a> {
     }
 
     /// Where the program that was started has ended and others that it has made go on: signals end the recording from then on,
-    /// and the user is told that it goes on.
+    /// and hodo says that it goes on.
     fn stay_with_rest(&mut self) {
         if self.exit.is_none() {
             return;

@@ -3,7 +3,7 @@
 //!
 //! The kernel says when a thread was last on a processor (`se.exec_start` in `/proc/TID/sched`): that is when it began to wait. The clock is
 //! the processor's own, and in a virtual machine those of two processors differ by seconds, for each leaves out what was stolen from it
-//! (`update_rq_clock_task` in `kernel/sched/core.c`). So a thread of ours goes to that processor for a moment, to see what its clock says
+//! (`update_rq_clock_task` in `kernel/sched/core.c`). So a thread of hodo goes to that processor for a moment, to see what its clock says
 //! now. What is left out makes the wait seem shorter, never longer. Where this is not known, what counts is the time from the stop on;
 //! calls that have their time from elsewhere (sockets) wait anew.
 

@@ -1,7 +1,7 @@
 //! Reading a trace while it is being written.
 //!
 //! Targets write into the file that is read here. A record's first word is written last: as long as its upper half is zero, there
-//! is no record yet, but perhaps a hole. What is behind the end of what was found is read once more before it is taken, so that no word of it is
+//! is no record yet, but perhaps a hole. What comes after the end of what was found is read once more before it is taken, so that no word of it is
 //! older than the one that said that it is there.
 
 use std::fs::File;

@@ -117,7 +117,7 @@ fn first(options: &SyscallsOptions, machine: Machine) -> bool {
 pub(crate) struct Writer {
     machine: Machine,
     form: Form,
-    /// The ids of the events before calls and behind them, once they are known.
+    /// The ids of the events before and after calls, once they are known.
     ids: [Option<u32>; 2],
     /// Bytes of a buffer that are shown.
     limit: Option<usize>,

@@ -254,7 +254,7 @@ fn release(tid: i32, status: i32) -> Result<()> {
         // What it stands for may be another than that of the stop: one that has waited.
         signal = info.si_signo;
         if CAUSED.contains(&signal) && signal != libc::SIGSYS && info.si_code > 0 {
-            // The instruction is executed again, and a breakpoint of ours is not there then.
+            // The instruction is executed again, and our breakpoint is not there then.
             let mut regs = remote::regs(tid)?;
             let mut code = machine::BREAKPOINT.map(|_| 0);
             if signal == libc::SIGTRAP

@@ -83,7 +83,7 @@ impl Tracer<'_> {
         let state = Memory::open(tid).and_then(|memory| memory.read_u64(at));
         space.watch.starting = state.is_ok_and(|state| state & 0xFFFF_FFFF == ADDING);
         if !space.watch.starting {
-            // From here on, no code of a library runs before it is told of.
+            // From here on, no code of a library runs before the linker has announced it.
             space.watch.state = None;
         }
     }

@@ -6,7 +6,7 @@ use crate::format::RECORD_SIZE;
 
 /// The processor is not known.
 const NO_PROCESSOR: u64 = 0xFFFF_FFFF_0000_0000;
-/// Bytes behind the place where a piece may begin, at most: one piece.
+/// Bytes after the place where a piece may begin, at most: one piece.
 const MARGIN: usize = 512;
 /// Pairs of address and length, at most.
 const PAIRS: u64 = 8;
@@ -47,7 +47,7 @@ impl Stopped<'_> {
         Some(words)
     }
 
-    /// The payload of the event behind the call.
+    /// The payload of the event after the call.
     #[must_use]
     pub fn exit(&self, result: u64) -> Option<Vec<u64>> {
         let [_, behind] = self.entry()?;

@@ -219,7 +219,7 @@ impl Iterator for Events<'_> {
     }
 }
 
-/// The ids of the events before calls and behind them.
+/// The ids of the events before and after calls.
 pub(super) fn ids(source: &Source) -> [Option<u32>; 2] {
     let probes = &source.trace.probes;
     NAMES.map(|name| {

@@ -272,31 +272,38 @@ fn check_rows(records: &Records) {
     }
 }
 
+/// What is recorded, as eight bits choose it.
+fn variant(number: u32) -> Records {
+    let bit = |bit: u32| number >> bit & 1 != 0;
+    Records {
+        exit: (!bit(0)).then_some(0x11_2345),
+        timed: bit(1),
+        scope: match number >> 2 & 3 {
+            0 => Scope::Any,
+            1 => Scope::Inside,
+            _ => Scope::Filter,
+        },
+        depth: bit(4).then_some(3),
+        check: bit(5).then_some(7),
+        shortest: bit(6).then_some(1000),
+        switch: bit(7).then_some(4000),
+        ..records()
+    }
+}
+
 #[test]
 fn rows_say_where_the_frame_is() {
     let sets = [0, 1 << 15, 3 << 12, 7 << 12, 0xF003_F0E0];
     for (free, free_behind) in sets.into_iter().flat_map(|a| sets.map(|b| (a, b))) {
         for via in [Via::Nothing, Via::Free(6), Via::Kept(5)] {
             for number in 0..256u32 {
-                let bit = |bit: u32| number >> bit & 1 != 0;
                 check_rows(&Records {
-                    exit: (!bit(0)).then_some(0x11_2345),
-                    timed: bit(1),
-                    scope: match number >> 2 & 3 {
-                        0 => Scope::Any,
-                        1 => Scope::Inside,
-                        _ => Scope::Filter,
-                    },
-                    depth: bit(4).then_some(3),
-                    check: bit(5).then_some(7),
-                    shortest: bit(6).then_some(1000),
-                    switch: bit(7).then_some(4000),
                     registers: Registers {
                         free,
                         free_behind,
                         via,
                     },
-                    ..records()
+                    ..variant(number)
                 });
             }
         }
@@ -308,20 +315,7 @@ fn rows_say_where_the_frame_is() {
 #[test]
 fn the_first_use_of_the_control_block_is_an_access_through_its_register() {
     for number in 0..256u32 {
-        let bit = |bit: u32| number >> bit & 1 != 0;
-        let (code, ..) = emit(&Records {
-            exit: (!bit(0)).then_some(0x11_2345),
-            timed: bit(1),
-            scope: match number >> 2 & 3 {
-                0 => Scope::Any,
-                1 => Scope::Inside,
-                _ => Scope::Filter,
-            },
-            depth: bit(4).then_some(3),
-            shortest: bit(5).then_some(1000),
-            switch: bit(6).then_some(4000),
-            ..records()
-        });
+        let (code, ..) = emit(&variant(number));
         let entry = straight(&code, 0);
         let loads = |text: &String| text.starts_with("ld") && text.ends_with("-8(tp)");
         let at = entry.iter().position(loads).expect("the block's load");
