@@ -135,7 +135,8 @@ say_skipped() {
 trap say_skipped EXIT
 run() {
     if command -v cargo-nextest >/dev/null; then
-        cargo nextest run --workspace --no-fail-fast --failure-output final --status-level fail "$@"
+        # A test that passes at the second attempt only is named at the end as flaky.
+        cargo nextest run --workspace --no-fail-fast --retries 1 --failure-output final --status-level retry --final-status-level flaky "$@"
     else
         cargo test --workspace --no-fail-fast --lib --bins --tests --examples -- "$@"
     fi
@@ -172,6 +173,10 @@ else
 fi
 step "x86-64"
 # What the run has said at last.
-tail -n 3 "$logs/tests.log"
+if grep -q '^ *Summary \[' "$logs/tests.log"; then
+    sed -n '/^ *Summary \[/,$p' "$logs/tests.log"
+else
+    tail -n 3 "$logs/tests.log"
+fi
 [ "$native" = 0 ] || exit "$native"
 exit "$emulated"
