@@ -8,6 +8,8 @@ pub(crate) const SHADOW_STEP: u64 = 1 << 20;
 pub(crate) const SPARE: u64 = 8;
 /// Pieces of the shadow that are mapped by the agent at most: as many as a page can list.
 pub(crate) const PIECES: u64 = 4096 / 8;
+/// How often a thread looks whether another one has mapped a piece before it does without.
+pub(crate) const TRIES: u64 = 1000;
 /// Bytes of an event that are left alone at its end, so that the last piece's header has room.
 pub(crate) const MARGIN: u64 = 32;
 
@@ -39,6 +41,8 @@ macro_rules! slow_paths {
             BAD_ID = const tcb::BAD_ID,
             BAD_ENTRY = const tcb::BAD_ENTRY,
             BAD_EXIT = const tcb::BAD_EXIT,
+            OWNER = const file_header::OWNER,
+            OWNER_DIED = const file_header::OWNER_DIED,
             NEXT_CHUNK = const file_header::NEXT_CHUNK,
             ROOM_CHUNKS = const file_header::ROOM_CHUNKS,
             H_SEQ = const chunk_header::SEQ,
@@ -60,6 +64,7 @@ macro_rules! slow_paths {
             EPOCH_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_EPOCH,
             SHADOW_STEP = const SHADOW_STEP,
             PIECES = const PIECES,
+            TRIES = const TRIES,
             $($own)*
         );
     };

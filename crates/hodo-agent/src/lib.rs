@@ -19,6 +19,9 @@ mod syscalls;
 #[path = "x86_64.rs"]
 mod arch;
 #[cfg(target_arch = "x86_64")]
+#[path = "x86_64_announce.rs"]
+mod arch_announce;
+#[cfg(target_arch = "x86_64")]
 #[path = "x86_64_stack.rs"]
 mod arch_stack;
 #[cfg(target_arch = "x86_64")]
@@ -39,8 +42,28 @@ mod arch_stack;
 mod arch_syscalls;
 
 pub use arch::{Runtime, runtime};
+#[cfg(target_arch = "x86_64")]
+pub use arch_announce::announce;
 pub use arch_stack::stack;
 pub use syscalls::{Syscalls, syscalls};
+
+/// The code in place of the function by which the dynamic linker announces libraries.
+#[derive(Debug, Clone, Copy)]
+pub struct Announce {
+    /// Position-independent code, which is called at its beginning.
+    pub code: &'static [u8],
+    /// Where a thread is, as an offset into it, that has sent itself a signal for its tracer,
+    pub signal: usize,
+    /// and one that has met the breakpoint.
+    pub breakpoint: usize,
+}
+
+/// There is none for this machine: the breakpoint is at the function itself.
+#[cfg(not(target_arch = "x86_64"))]
+#[must_use]
+pub fn announce() -> Option<Announce> {
+    None
+}
 
 /// The code that packs a stack: keeps the words by which callers are found.
 #[derive(Debug, Clone, Copy)]

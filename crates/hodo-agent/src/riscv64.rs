@@ -14,7 +14,7 @@ use hodo_trace::format::{
 };
 
 use crate::arch_calls::{MOST_KEPT, system_calls};
-use crate::constants::{PIECES, SHADOW_STEP, SPARE};
+use crate::constants::{PIECES, SHADOW_STEP, SPARE, TRIES};
 
 slow_paths!(
     [r#"
@@ -163,6 +163,11 @@ hodo_agent_new_chunk:
     sd a0, 24(sp)
     sd a1, 32(sp)
     ld a0, {BASE}(a6)
+    # Without a recorder, nobody makes good what a full disk does.
+    lw t1, {OWNER}(a0)
+    li a2, {OWNER_DIED}
+    and t1, t1, a2
+    bnez t1, 2f
     ld t1, {MAX_CHUNKS}(a6)
     # The file grows: what it has no room for yet must not be touched.
     ld a1, {ROOM_CHUNKS}(a0)
@@ -284,16 +289,17 @@ hodo_agent_shadow:
     bne t1, t4, 12b
 13: jal t2, hodo_agent_may_call
     bnez t1, 9f
-    # It is listed first, so that other threads know whose it is as soon as it is mapped.
+    # It is listed first, so that other threads know whose it is as soon as it is mapped. Until then, the lowest bit is set.
     li t5, 0
     beqz t4, 15f
+    addi a1, a0, 1
     li t5, {PIECES} * 8
     add t5, t4, t5
 14: addi t5, t5, -8
     bltu t5, t4, 9f
 19: lr.d.aqrl t1, (t5)
     bnez t1, 14b
-    sc.d.aqrl t1, a0, (t5)
+    sc.d.aqrl t1, a1, (t5)
     bnez t1, 19b
 15: sd a5, 0(sp)
     mv t6, a0
@@ -307,18 +313,29 @@ hodo_agent_shadow:
     ld a5, 0(sp)
     mv t2, a0
     mv a0, t6
-    beq t2, a0, 1f
-    beqz t5, 16f
+    bne t2, a0, 21f
+    beqz t5, 1f
+    fence rw, w
+    sd a0, 0(t5)
+    j 1f
+21: beqz t5, 16f
     sd zero, 0(t5)
 16: li t1, -17                    # EEXIST: mapped by another thread meanwhile, or by the program
     bne t2, t1, 17f
     beqz t4, 1f
-    li t1, {PIECES} * 8
+    # Who has mapped it may not have said so yet.
+    li a2, {TRIES}
+    addi a1, a0, 1
+22: li t1, {PIECES} * 8
     add t1, t4, t1
 18: addi t1, t1, -8
     ld t2, 0(t1)
     beq t2, a0, 1f
+    beq t2, a1, 23f
     bne t1, t4, 18b
+    j 9f
+23: addi a2, a2, -1
+    bnez a2, 22b
     j 9f
 17: li t1, -4096
     bgeu t2, t1, 9f

@@ -8,7 +8,7 @@ use hodo_trace::format::{
     RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, chunk_header, file_header, record, tcb,
 };
 
-use crate::constants::{PIECES, SHADOW_STEP, SPARE};
+use crate::constants::{PIECES, SHADOW_STEP, SPARE, TRIES};
 
 slow_paths!(
     [r#"
@@ -43,6 +43,9 @@ hodo_agent_chunk:
     push rdx
     push rbx
     mov rbx, gs:[{BASE}]
+    # Without a recorder, nobody makes good what a full disk does.
+    test dword ptr [rbx + {OWNER}], {OWNER_DIED}
+    jnz 2f
     mov rax, [rbx + {NEXT_CHUNK}]
     # The file grows: what it has no room for yet must not be touched.
 1:  cmp rax, gs:[{MAX_CHUNKS}]
@@ -143,16 +146,17 @@ hodo_agent_shadow:
     jnz 12b
 13: test byte ptr gs:[{FLAGS}], {NO_CALLS}
     jnz 9f
-    # It is listed first, so that other threads know whose it is as soon as it is mapped.
+    # It is listed first, so that other threads know whose it is as soon as it is mapped. Until then, the lowest bit is set.
     xor edx, edx
     test r8, r8
     jz 15f
+    lea r9, [rdi + 1]
     lea rdx, [r8 + {PIECES} * 8]
 14: sub rdx, 8
     cmp rdx, r8
     jb 9f
     xor eax, eax
-    lock cmpxchg [rdx], rdi
+    lock cmpxchg [rdx], r9
     jne 14b
 15: push rdx
     push r8
@@ -165,19 +169,32 @@ hodo_agent_shadow:
     pop r8
     pop rdx
     cmp rax, rdi
-    je 1f
+    jne 19f
     test rdx, rdx
+    jz 1f
+    mov [rdx], rdi
+    jmp 1f
+19: test rdx, rdx
     jz 16f
     mov qword ptr [rdx], 0
 16: cmp rax, -17                  # EEXIST: mapped by another thread meanwhile, or by the program
     jne 17f
     test r8, r8
     jz 1f
-    mov ecx, {PIECES}
+    # Who has mapped it may not have said so yet.
+    mov r9d, {TRIES}
+    lea rax, [rdi + 1]
+20: mov ecx, {PIECES}
 18: cmp [r8 + rcx * 8 - 8], rdi
     je 1f
+    cmp [r8 + rcx * 8 - 8], rax
+    je 21f
     dec ecx
     jnz 18b
+    jmp 9f
+21: pause
+    dec r9d
+    jnz 20b
     jmp 9f
 17: cmp rax, -4096
     jae 9f
@@ -424,11 +441,34 @@ hodo_agent_record_untimed:
     pop rbx
     ret
 
-    # The controller makes the target run single system calls here.
+    # The controller makes the target run single system calls here. If it is killed meanwhile, the thread comes back to where it was by what is
+    # at the stack pointer: signal mask, registers, and what `iretq` takes. `hodo-process` compares the bytes.
     .p2align 4
 hodo_agent_syscall:
     syscall
-    int3
+    .byte 0x31, 0xD2              # xor edx, edx
+    .byte 0x48, 0x89, 0xE6        # mov rsi, rsp
+    mov edi, 2                    # SIG_SETMASK
+    mov r10d, 8
+    mov eax, 14                   # rt_sigprocmask
+    syscall
+    pop rax
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop rbp
+    pop rbx
+    pop r11
+    pop r10
+    pop r9
+    pop r8
+    pop rax
+    pop rcx
+    pop rdx
+    pop rsi
+    pop rdi
+    iretq
     .p2align 4
 hodo_agent_end:
     .popsection

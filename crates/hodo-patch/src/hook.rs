@@ -8,6 +8,19 @@ use hodo_arch::native::track::{self, State};
 
 use crate::{Image, Island, OUT_OF_REACH, Patches, copied, layout};
 
+/// How the dynamic linker announces libraries: see [`Island::add_announcement`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Announcement {
+    /// The code: its start and end.
+    pub code: (u64, u64),
+    /// Where a thread is that has sent itself a signal for the recorder,
+    pub signal: u64,
+    /// and one that has met the breakpoint.
+    pub breakpoint: u64,
+    /// What is written over the function.
+    pub jump: [u8; 5],
+}
+
 /// Which function is hooked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
@@ -75,5 +88,31 @@ impl Island {
         patches.add_way(from + 1..from + jump.len() as u64);
         patches.writes.push((from, jump));
         Ok(())
+    }
+
+    /// Code in place of a function at a runtime address which only returns, and before whose next function there are at least four bytes of
+    /// padding: it stops for a recorder as long as one is there, and returns. `None`: there can be none.
+    pub fn add_announcement(&mut self, function: u64) -> Option<Announcement> {
+        let agent = hodo_agent::announce()?;
+        self.check_reach(function).ok()?;
+        self.check_room(agent.code.len() + 64).ok()?;
+        let at = self.end().next_multiple_of(16);
+        let offset = (at - self.start()) as usize;
+        fill(&mut self.code, offset);
+        self.rows = track::code_rows(agent.code, at, &[(0, State::ENTRY)]);
+        for row in &mut self.rows {
+            row.at += offset as u32;
+        }
+        self.code.extend(agent.code);
+        self.close_group();
+        let distance = i32::try_from(at.wrapping_sub(function + 5).cast_signed()).ok()?;
+        let mut jump = [0xE9, 0, 0, 0, 0];
+        jump[1..].copy_from_slice(&distance.to_le_bytes());
+        Some(Announcement {
+            code: (at, at + agent.code.len() as u64),
+            signal: at + agent.signal as u64,
+            breakpoint: at + agent.breakpoint as u64,
+            jump,
+        })
     }
 }

@@ -8,6 +8,7 @@ mod far;
 mod hook;
 mod lead;
 mod libcalls;
+mod measure;
 mod placed;
 mod probe;
 mod stack;
@@ -16,7 +17,7 @@ mod syscalls;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
-pub use hook::{Hook, LimitCall, Raise};
+pub use hook::{Announcement, Hook, LimitCall, Raise};
 pub use placed::{Copied, Stub};
 pub use probe::{Probe, Region};
 pub use stack::packs_stacks;

@@ -310,7 +310,8 @@ fn walk(memory: &Memory, start: u64, truth: Truth, inside: std::ops::Range<u64>)
         let mut after = truth.clone();
         after.step(&instruction);
         match instruction.flow_control() {
-            FlowControl::Next => todo.push((next, after)),
+            // A breakpoint is gone on from.
+            FlowControl::Next | FlowControl::Interrupt => todo.push((next, after)),
             FlowControl::ConditionalBranch => {
                 todo.push((next, after.clone()));
                 todo.push((target, after));
@@ -481,4 +482,19 @@ fn at_each_instruction_of_the_agent() {
         instructions += walk(&memory, BASE + entry as u64, Truth::new(S), BASE..end);
     }
     assert!(instructions > 200);
+}
+
+#[test]
+fn at_each_instruction_that_announces_libraries() {
+    let mut island = Island::new(BASE, u64::from(SIZE), 0);
+    let announcement = island.add_announcement(BASE + 0x10_0000);
+    let (start, end) = announcement.expect("room").code;
+    let mut bytes = vec![0; SIZE as usize];
+    let parts = island.added(Used::default());
+    for (at, part) in &parts {
+        bytes[(at - BASE) as usize..][..part.len()].copy_from_slice(part);
+    }
+    let header = (parts[2].0 - BASE) as usize;
+    let memory = Memory { bytes, header };
+    assert!(walk(&memory, start, Truth::new(S), start..end) > 40);
 }

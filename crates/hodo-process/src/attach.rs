@@ -7,17 +7,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 
+use crate::Ended;
 use crate::options::{Exit, RecordOptions};
 use crate::place::Place;
 use crate::signals::Interrupts;
-use crate::{Populating, check, maps, modules, probes, remote, select, session, tell_lost, tracer};
+use crate::{
+    Populating, check, ledger, maps, modules, probes, remote, select, session, tell_lost, tracer,
+};
 
 /// Attaches to a process and records it until it ends, a signal comes or time is up; then lets it go on without a trace of the
 /// recording. `front` is the process that the user has started, if that is another.
 ///
 /// # Errors
 /// Why that cannot be; nothing was done to the process then.
-pub fn attach(options: &RecordOptions, place: Place, pid: i32, front: Option<i32>) -> Result<Exit> {
+pub fn attach(
+    options: &RecordOptions,
+    place: Place,
+    pid: i32,
+    front: Option<i32>,
+) -> Result<Ended> {
     let name = named(pid);
     crate::heed_no_limits();
     refuse(pid, front).map_err(
@@ -39,7 +47,48 @@ pub fn attach(options: &RecordOptions, place: Place, pid: i32, front: Option<i32
     })?;
     tell_lost(&outcome, &events);
     // How the process ends is not hodo's: it is another's child.
-    Ok(Exit::Code(if outcome.broken { 125 } else { 0 }))
+    Ok(Ended {
+        exit: Exit::Code(if outcome.broken { 125 } else { 0 }),
+        unplaced: outcome.unplaced,
+    })
+}
+
+/// Takes back what a hodo that was killed has left in a process, and lets the process go on. Returns whether there was something.
+///
+/// # Errors
+/// If it cannot be taken back: the process is as it was, unless something else is said.
+pub fn detach(options: &RecordOptions, place: Place, pid: i32, front: Option<i32>) -> Result<bool> {
+    crate::heed_no_limits();
+    may_stop(pid, front)?;
+    // From here on the signals wait.
+    let _interrupts = Interrupts::new(None);
+    let Some(found) = ledger::find(pid)? else {
+        return Ok(false);
+    };
+    own_memory(pid)?;
+    let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+    let program = std::fs::read_link(&exe).unwrap_or(exe);
+    let mut session = session::Session::create(options, &program, place)?;
+    let selection = select::Selection::new(options)?;
+    let modules = modules::Modules::new(probes::Probes::new(&[], true)?);
+    let mut tracer = tracer::Tracer::idle(options, &mut session, modules, selection, pid);
+    tracer.clear(&found)?;
+    Ok(true)
+}
+
+/// The processes in which a hodo that was killed has left something, as far as this user may look at them: numbers and names.
+#[must_use]
+pub fn left_behind() -> Vec<String> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut pids: Vec<i32> = numbers.filter(|&pid| is_left(pid)).collect();
+    pids.sort_unstable();
+    pids.into_iter().map(named).collect()
+}
+
+fn is_left(pid: i32) -> bool {
+    let untraced = remote::status(pid, "TracerPid:").is_some_and(|tracer| tracer == "0");
+    untraced && ledger::find(pid).is_ok_and(|found| found.is_some())
 }
 
 /// How long a process may take to end that is about to.
@@ -169,8 +218,8 @@ pub fn user_name(uid: u32) -> String {
 }
 
 /// # Errors
-/// Why a process cannot be attached to, as far as `/proc` tells.
-fn refuse(pid: i32, front: Option<i32>) -> Result<()> {
+/// Why the threads of a process cannot be stopped, as far as `/proc` tells.
+fn may_stop(pid: i32, front: Option<i32>) -> Result<()> {
     let status = |key| remote::status(pid, key);
     let number = |key| status(key).and_then(|text| text.parse::<i32>().ok());
     let begun = Instant::now();
@@ -216,7 +265,7 @@ fn refuse(pid: i32, front: Option<i32>) -> Result<()> {
         let name = remote::status(tracer, "Name:").unwrap_or_default();
         if name == "hodo" {
             bail!(
-                "hodo is attached to process {} already, as process {tracer}",
+                "hodo is attached to process {} already, as process {tracer}: Ctrl-C there, or kill {tracer}, ends that",
                 named(pid)
             );
         }
@@ -233,6 +282,12 @@ fn refuse(pid: i32, front: Option<i32>) -> Result<()> {
             named(pid)
         );
     }
+    Ok(())
+}
+
+/// # Errors
+/// If another process has the memory of this one, and goes on having it.
+fn own_memory(pid: i32) -> Result<()> {
     let begun = Instant::now();
     while let Some(other) = shares_memory(pid) {
         if begun.elapsed() > SPAWNING {
@@ -245,6 +300,14 @@ fn refuse(pid: i32, front: Option<i32>) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    Ok(())
+}
+
+/// # Errors
+/// Why a process cannot be attached to, as far as `/proc` tells.
+fn refuse(pid: i32, front: Option<i32>) -> Result<()> {
+    may_stop(pid, front)?;
+    own_memory(pid)?;
     for (line, what) in [
         ("Max address space", "address space (ulimit -v)"),
         ("Max data size", "data (ulimit -d)"),

@@ -173,14 +173,24 @@ fn kept<T: Fits, E: std::error::Error + Send + Sync + 'static>(
 
 impl Key {
     fn new(image: &Image, asked: Asked) -> Option<Self> {
-        static OWN: OnceLock<Option<Own>> = OnceLock::new();
         Some(Self {
-            hodo: OWN.get_or_init(Own::new).clone()?,
+            hodo: own()?,
             path: image.path.as_os_str().as_encoded_bytes().to_vec(),
             content: hashes(&image.bytes),
             asked,
         })
     }
+}
+
+/// What tells this build of hodo from others, if it has one.
+pub fn build_id() -> Option<Vec<u8>> {
+    own()?.build_id
+}
+
+/// This hodo.
+fn own() -> Option<Own> {
+    static OWN: OnceLock<Option<Own>> = OnceLock::new();
+    OWN.get_or_init(Own::new).clone()
 }
 
 impl Own {

@@ -5,7 +5,7 @@
 //! (`rt_sigreturn`), the frame gets back what it had. A handler that has put another address there goes on at that
 //! one, or at its copy. What interrupts code that is ours alone (a probe, a stub) waits until that is done.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 
 use anyhow::Result;
@@ -58,6 +58,8 @@ pub struct Waiting {
     pub mask: u64,
     /// Steps that are left.
     pub steps: u32,
+    /// Whether the thread announces libraries: no signal can stop it for that meanwhile.
+    pub announcing: bool,
 }
 
 /// Where a thread is that was interrupted.
@@ -124,6 +126,8 @@ impl Moved {
             };
             moved.ours.extend(stubs.starts().map(standing));
         }
+        let calls = space.copies.iter().filter(|copied| copied.call);
+        let calls: BTreeSet<u64> = calls.map(|copied| copied.copy).collect();
         for copied in space.copies.iter() {
             let mut stands = |at, probed| {
                 let original = copied.original;
@@ -132,7 +136,12 @@ impl Moved {
             if copied.copy != copied.before {
                 stands(copied.before, false);
             }
-            stands(copied.copy, true);
+            // Where a probe makes the instruction's system call, that is done there: it must not be made again.
+            let is_done = copied.before < copied.copy
+                && calls.range(copied.before..copied.copy).next().is_some();
+            if !is_done {
+                stands(copied.copy, true);
+            }
             if !copied.call && !leads.contains(&copied.original) {
                 moved.theirs.push((copied.original, copied.before));
             }
@@ -322,7 +331,35 @@ fn restore(memory: &Memory, shown: &Shown) {
 
 #[cfg(test)]
 mod tests {
+    use hodo_patch::Copied;
+
     use super::*;
+
+    #[test]
+    fn after_a_system_call_of_a_probe_comes_the_next_instruction() {
+        let copied = |original, before, copy, call| Copied {
+            original,
+            before,
+            copy,
+            call,
+        };
+        let mut space = Space {
+            copies: Rc::new(vec![
+                copied(0x1000, 0x8000, 0x8000, false),
+                copied(0x1005, 0x8005, 0x8030, false),
+                copied(0x1007, 0x8017, 0x8017, true),
+                copied(0x1005, 0x8015, 0x8015, true),
+                copied(0x1007, 0x8030, 0x8030, false),
+            ]),
+            ..Space::default()
+        };
+        let moved = Moved::of(&mut space);
+        let original = |at| moved.standing(at).map(|standing| standing.original);
+        assert_eq!(original(0x8005), Some(0x1005));
+        assert_eq!(original(0x8015), Some(0x1005));
+        assert_eq!(original(0x8017), Some(0x1007));
+        assert_eq!(original(0x8030), Some(0x1007));
+    }
 
     #[test]
     fn what_leads_to_stubs_is_nowhere_in_the_program() {

@@ -14,9 +14,8 @@ use hodo_trace::format::{
 };
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::limits;
-use crate::machine;
 use crate::session::counter;
+use crate::{limits, machine, owner};
 
 /// Bytes that targets map of the file at most: what it can grow to.
 const SPAN: u64 = 256 << 30;
@@ -30,6 +29,9 @@ const ROOM_AHEAD: u64 = (1 << 30) / CHUNK_SIZE;
 
 /// Chunks that the file can have.
 const MOST: u64 = (SPAN - CONTROL_SIZE) / CHUNK_SIZE;
+
+/// Chunks of which most recordings of small programs use only some.
+const SMALL_TRACE: u64 = 8;
 
 /// Bytes that have a place on the disk together.
 const PAGE: usize = 4096;
@@ -168,6 +170,7 @@ impl Events {
             stuck: OnceLock::new(),
             timed: AtomicU64::new(0),
         };
+        events.read_singly(CONTROL_SIZE + SMALL_TRACE * CHUNK_SIZE);
         // The bucket has to be there when the disk is full.
         for at in (BUCKET..CONTROL_SIZE).step_by(PAGE) {
             events.file.write_all_at(&[0], at)?;
@@ -189,6 +192,15 @@ impl Events {
             Some(0) => Err(io::Error::from_raw_os_error(libc::EFBIG)),
             _ => Ok(events),
         }
+    }
+
+    /// Keeps the kernel from reading more of the file's beginning into memory than what is touched: with the usual read-ahead, that is
+    /// megabytes of zeros for each page.
+    fn read_singly(&self, bytes: u64) {
+        let bytes = self.map.len().min(bytes as usize);
+        // SAFETY: the range is inside the mapping, which lives as long as `self`; the advice changes no contents. Without it, all is
+        // as right.
+        let _ = unsafe { libc::madvise(self.map.as_mut_ptr().cast(), bytes, libc::MADV_RANDOM) };
     }
 
     /// Absolute path of the file.
@@ -283,6 +295,16 @@ impl Events {
 
     fn get_u64(&self, offset: u64) -> u64 {
         self.u64_at(offset).load(Ordering::SeqCst)
+    }
+
+    /// Targets see from here on that the calling thread traces them.
+    pub fn own(&self) {
+        owner::take(self.u32_at(file_header::OWNER));
+    }
+
+    /// Targets see that nobody does any more.
+    pub fn disown(&self) {
+        owner::give_up(self.u32_at(file_header::OWNER));
     }
 
     /// Gives a thread control block its place on the disk, so that it can be filled.

@@ -11,14 +11,18 @@ mod places;
 mod running;
 mod space;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{Island, Patches, Places, Raise, Recording, Traced, TracedCall, Used};
+use hodo_patch::{
+    Announcement, Island, Patches, Places, Raise, Recording, Traced, TracedCall, Used,
+};
 use serde_json::json;
 
 pub use changes::{Change, build};
+use libraries::Linker;
 pub use libraries::libraries;
 pub use mapping::private_page;
 use mapping::{extent, map_events, map_island, map_shadows, map_workshop};
@@ -29,6 +33,7 @@ pub use space::{Placed, Seen, Space};
 use crate::aside;
 use crate::give;
 use crate::hooks;
+use crate::ledger::{Entry, Ledger};
 use crate::limits::Lifted;
 use crate::machine::{self, BREAKPOINT, SYSTEM_CALL, WAIT};
 use crate::maps::{self, Mapping};
@@ -93,7 +98,7 @@ pub fn set_aside(pid: i32, context: &mut Work<'_>) -> Option<&'static str> {
 ///
 /// # Errors
 /// Why it cannot be traced; it can run as it is.
-pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space> {
+pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<(Space, Sites)> {
     remote::leave_exec(pid)?;
     let limits = Lifted::new(pid, before);
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
@@ -120,18 +125,24 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
         ..Space::default()
     };
 
-    // The first system calls are made on the first instruction, for want of a better place.
-    let regs = remote::regs(pid)?;
+    // Without a better place, the first system calls are made on the first instruction.
+    let at = remote::regs(pid)?.pc();
     let mut first = SYSTEM_CALL;
-    memory.read(regs.pc(), &mut first)?;
-    memory.write(regs.pc(), &SYSTEM_CALL)?;
-    let begun = Syscalls::begin(pid, regs.pc())?;
+    memory.read(at, &mut first)?;
+    let begun = Syscalls::begin_anywhere(pid, &memory, &maps).or_else(|_| {
+        memory.write(at, &SYSTEM_CALL)?;
+        Syscalls::begin(pid, at)
+    })?;
     let budget = limits.budget();
     let mapped = map_all(
         &begun, &memory, &maps, &module, bias, linker, budget, context, &mut space,
     );
     let ended = begun.end();
-    memory.write(regs.pc(), &first)?;
+    let mut now = first;
+    memory.read(at, &mut now)?;
+    if now != first {
+        memory.write(at, &first)?;
+    }
     mapped?;
     ended?;
     machine::forget_block(pid)?;
@@ -140,7 +151,9 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     if context.modules.probes.want_maps() {
         context.session.log_islands(pid, &space.islands)?;
     }
-    space.extra = limits.settle(space.events.1 + islands + shadows, shadows);
+    let ledger = space.ledger.region().1;
+    space.extra = limits.settle(space.events.1 + islands + shadows + ledger, shadows);
+    space.seen = file_mappings(&maps).map(Seen::from).collect();
 
     let signals = maps::signal_return(&memory, &maps);
     let mut island = Island::new(space.islands[0].0, space.islands[0].1, signals);
@@ -163,31 +176,87 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<Space>
     hooks::add(&module.image, bias, &mut island, &mut space, &mut patches);
     space.watch.always |= module.probed.unwatched;
     tell_failures(&module.image, &patches, context)?;
-    // Unwinders in libraries that nobody tells of would not find their way through traced frames.
-    if let Some(base) = linker {
-        libraries::arm_linker(pid, base, &memory, &maps, &mut space)?;
-    }
+    let announced = match linker {
+        Some(base) => libraries::linker_breakpoint(pid, base, &maps)?,
+        None => None,
+    };
     space.used[0] = write_island(&memory, &island, Used::default())?;
-    apply(&memory, &module.image, bias, &patches, &mut space)?;
     space.stubs[0].extend(&island);
+    let mut sites = Sites {
+        image: Rc::clone(&module.image),
+        bias,
+        patches,
+        linker: None,
+    };
     if space.islands[1].1 != 0 {
-        let island = Island::new(space.islands[1].0, space.islands[1].1, signals);
+        let mut island = Island::new(space.islands[1].0, space.islands[1].1, signals);
+        let place =
+            announced.map(|linker| libraries::announcement(linker.at, &memory, &mut island, &[]));
         space.used[1] = write_island(&memory, &island, Used::default())?;
+        sites.linker = announced.zip(place);
     }
-    space.seen = file_mappings(&maps).map(Seen::from).collect();
-    let file = (Rc::clone(&module.image), bias);
-    keys::mapped(pid, &memory, &[file], &mut space, context)?;
     if let Some(base) = linker {
         // The dynamic linker itself is looked at again, as a library.
         space
             .seen
             .retain(|seen| seen.start < base || seen.start > base + (16 << 20));
-        // Of its own system calls most come before it tells of libraries.
-        if context.modules.probes.records_syscalls() {
-            libraries(pid, &mut space, context)?;
+    }
+    Ok((space, sites))
+}
+
+/// What is to be written over the code of a program that has just begun.
+#[derive(Debug)]
+pub struct Sites {
+    image: Rc<Image>,
+    bias: u64,
+    patches: Patches,
+    /// Where the dynamic linker announces libraries, and what is to be there.
+    linker: Option<(Linker, Option<Announcement>)>,
+}
+
+impl Sites {
+    /// Can they wait until the dynamic linker has told of the libraries? These have what unwinders ask, which then know of what
+    /// sites lead to. Of the program, nothing runs before.
+    pub fn can_wait(&self) -> bool {
+        self.linker
+            .is_some_and(|(linker, _)| linker.state.is_some())
+            && !self.image.has_resolvers()
+    }
+
+    /// Is the dynamic linker about to add to its list of libraries?
+    pub fn is_adding(&self, memory: &Memory) -> bool {
+        /// Of `r_state` in a `struct r_debug`.
+        const ADDING: u64 = 1;
+        let state = self.linker.and_then(|(linker, _)| linker.state);
+        let state = state.and_then(|at| memory.read_u64(at).ok());
+        state.is_some_and(|state| state & 0xFFFF_FFFF == ADDING)
+    }
+
+    /// Has the dynamic linker announce libraries, once the thread has its control block.
+    ///
+    /// # Errors
+    /// If the process's memory cannot be accessed.
+    pub fn arm_linker(&self, pid: i32, space: &mut Space) -> Result<()> {
+        match self.linker {
+            // Unwinders in libraries that nobody announces would not find their way through traced frames.
+            Some((linker, announcement)) => {
+                libraries::arm_linker(linker, &Memory::open(pid)?, announcement, space)
+            }
+            None => Ok(()),
         }
     }
-    Ok(space)
+
+    /// Writes over the program's code, once unwinders know of what that leads to.
+    ///
+    /// # Errors
+    /// If the process's memory cannot be accessed.
+    pub fn write(&self, pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<()> {
+        let memory = Memory::open(pid)?;
+        space.note_patches(&memory, (&self.image, self.bias), &self.patches)?;
+        apply(&memory, &self.image, self.bias, &self.patches, space)?;
+        let file = (Rc::clone(&self.image), self.bias);
+        keys::mapped(pid, &memory, &[file], space, context)
+    }
 }
 
 fn file_mappings(maps: &[Mapping]) -> impl Iterator<Item = &Mapping> {
@@ -211,8 +280,10 @@ fn map_all(
     space: &mut Space,
 ) -> Result<()> {
     let sp = remote::regs(calls.tid())?.sp();
+    space.ledger = Ledger::map(calls, memory, budget.is_some())?;
     map_events(calls, memory, give::below(sp), budget, context, space)?;
-    space.shadows = map_shadows(calls, sp, linker, extent(module, bias))?;
+    let program = extent(module, bias);
+    space.shadows = map_shadows(calls, sp, linker, program, (memory, &space.ledger))?;
     space.workshop = map_workshop(calls)?;
     let (place, need) = program_place(module, bias, maps, budget.is_none(), context)?;
     space.islands[0] = (map_island(calls, place, need)?, need);
@@ -326,7 +397,8 @@ fn tell_failures(image: &Image, patches: &Patches, context: &mut Work<'_>) -> Re
 /// What is not farther apart is written at once: sites of one page mostly are.
 const TOGETHER: u64 = 2048;
 
-/// Writes patches, neighbours together.
+/// Writes patches. What leads nowhere else is there first, then the hooks by which unwinders find their way: if hodo is killed in the midst of it,
+/// all that is written can be executed.
 fn apply(
     memory: &Memory,
     image: &Rc<Image>,
@@ -334,7 +406,85 @@ fn apply(
     patches: &Patches,
     space: &mut Space,
 ) -> Result<()> {
-    let mut writes: Vec<_> = patches.writes.iter().collect();
+    lead(memory, image, bias, patches, space)?;
+    follow(memory, image, bias, patches, space)
+}
+
+/// The first part of [`apply`]: the hooks, and what is in places of our own.
+fn lead(
+    memory: &Memory,
+    image: &Rc<Image>,
+    bias: u64,
+    patches: &Patches,
+    space: &mut Space,
+) -> Result<()> {
+    libraries::make_room(memory, patches, space)?;
+    let own = |(at, bytes): &&(u64, Vec<u8>)| {
+        let start = at.wrapping_sub(bias);
+        image.at(start..start + bytes.len() as u64).is_none()
+    };
+    write(
+        memory,
+        image,
+        bias,
+        patches.writes.iter().filter(own),
+        space,
+    )?;
+    write(memory, image, bias, patches.hooks.iter(), space)
+}
+
+/// The rest of [`apply`].
+fn follow(
+    memory: &Memory,
+    image: &Rc<Image>,
+    bias: u64,
+    patches: &Patches,
+    space: &mut Space,
+) -> Result<()> {
+    let hooks: HashSet<u64> = patches.hooks.iter().map(|hook| hook.0).collect();
+    let rest = |(at, bytes): &&(u64, Vec<u8>)| {
+        let start = at.wrapping_sub(bias);
+        !hooks.contains(at) && image.at(start..start + bytes.len() as u64).is_some()
+    };
+    write(
+        memory,
+        image,
+        bias,
+        patches.writes.iter().filter(rest),
+        space,
+    )?;
+    for &at in &patches.semaphores {
+        count(memory, at, 1)?;
+        space.semaphores.push(at);
+    }
+    space.traps.extend(patches.traps.iter().copied());
+    space.faults.extend(patches.faults.iter().copied());
+    space.sites.extend(patches.sites.iter().copied());
+    space.ways.extend(patches.ways.iter().copied());
+    space.leaving.extend(patches.leaving.iter().copied());
+    space.hooks.extend(patches.hooks.iter().cloned());
+    if !patches.copies.is_empty() {
+        Rc::make_mut(&mut space.copies).extend(&patches.copies);
+        space.moved = None;
+        let start = image.segments.first().map_or(0, |segment| segment.addr);
+        space.files.push(Placed {
+            range: start.wrapping_add(bias)..image.end.wrapping_add(bias),
+            bias,
+            image: Rc::clone(image),
+        });
+    }
+    Ok(())
+}
+
+/// Writes over code, neighbours together.
+fn write<'a>(
+    memory: &Memory,
+    image: &Rc<Image>,
+    bias: u64,
+    writes: impl Iterator<Item = &'a (u64, Vec<u8>)>,
+    space: &mut Space,
+) -> Result<()> {
+    let mut writes: Vec<_> = writes.collect();
     writes.sort();
     let mut writes = writes.into_iter().peekable();
     while let Some((start, first)) = writes.next() {
@@ -371,30 +521,12 @@ fn apply(
             bytes[(at - start) as usize..][..new.len()].copy_from_slice(new);
         }
         // Between the sites there may be the linker's breakpoint.
-        if let Some(at) = space.r_brk.filter(|at| (start..end).contains(at)) {
+        if let Some(at) =
+            (space.r_brk).filter(|at| (start..end).contains(at) && space.announcement.is_none())
+        {
             bytes[(at - start) as usize..][..BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
         }
         memory.write(start, &bytes)?;
-    }
-    for &at in &patches.semaphores {
-        count(memory, at, 1)?;
-        space.semaphores.push(at);
-    }
-    space.traps.extend(patches.traps.iter().copied());
-    space.faults.extend(patches.faults.iter().copied());
-    space.sites.extend(patches.sites.iter().copied());
-    space.ways.extend(patches.ways.iter().copied());
-    space.leaving.extend(patches.leaving.iter().copied());
-    space.hooks.extend(patches.hooks.iter().cloned());
-    if !patches.copies.is_empty() {
-        Rc::make_mut(&mut space.copies).extend(&patches.copies);
-        space.moved = None;
-        let start = image.segments.first().map_or(0, |segment| segment.addr);
-        space.files.push(Placed {
-            range: start.wrapping_add(bias)..image.end.wrapping_add(bias),
-            bias,
-            image: Rc::clone(image),
-        });
     }
     Ok(())
 }
@@ -416,7 +548,7 @@ fn write_hooks(memory: &Memory, space: &Space) -> Result<()> {
 /// Puts the original bytes back where hooks are, in a process whose threads are stopped.
 ///
 /// # Errors
-/// If the process's memory is not to be had.
+/// If the process's memory cannot be accessed.
 pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
     for (at, hook) in &space.hooks {
         let mut code = vec![0; hook.len()];
@@ -480,17 +612,21 @@ fn count(memory: &Memory, at: u64, change: i16) -> Result<()> {
     memory.write(at, &wanted.to_le_bytes())
 }
 
-fn lower_semaphores(memory: &Memory, space: &Space) {
+fn lower_semaphores(memory: &Memory, space: &Space) -> Result<()> {
+    if !space.semaphores.is_empty() || space.keys.all().next().is_some() {
+        space.ledger.note(memory, &Entry::Lowered)?;
+    }
     for &at in &space.semaphores {
         // Its library may be unloaded meanwhile.
         let _ = count(memory, at, -1);
     }
+    Ok(())
 }
 
 /// Puts all original bytes back into the code of a process whose threads are stopped.
 pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
     release(memory, space);
-    lower_semaphores(memory, space);
+    lower_semaphores(memory, space)?;
     const PAGE: u64 = 4096;
     let mut originals: Vec<_> = space.originals.iter().collect();
     // What was written last is what is put back first: the oldest bytes win.
@@ -524,7 +660,7 @@ fn stop(pid: i32, space: &mut Space) -> Result<()> {
         space.traps.insert(site, stub);
         memory.write(site, &BREAKPOINT)?;
     }
-    lower_semaphores(&memory, space);
+    lower_semaphores(&memory, space)?;
     // Each on its own: what is between them, the program may be changing itself. The oldest bytes win.
     for (at, bytes) in space.originals.iter().rev() {
         // Its library may be unloaded meanwhile.
@@ -533,8 +669,10 @@ fn stop(pid: i32, space: &mut Space) -> Result<()> {
     write_hooks(&memory, space)?;
     space.semaphores.clear();
     // The linker goes on telling of libraries; nothing is done about them.
-    if let Some(at) = space.r_brk {
-        memory.write(at, &BREAKPOINT)?;
+    match (space.r_brk, space.announcement) {
+        (Some(at), Some(announcement)) => memory.write(at, &announcement.jump)?,
+        (Some(at), None) => memory.write(at, &BREAKPOINT)?,
+        _ => {}
     }
     space.stopped = true;
     Ok(())

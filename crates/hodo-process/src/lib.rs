@@ -12,12 +12,14 @@ macro_rules! tell {
     }};
 }
 
+mod adopt;
 mod aside;
 mod attach;
 pub mod cache;
 mod check;
 mod context;
 mod control;
+mod costs;
 mod events;
 mod frames;
 mod front;
@@ -27,11 +29,13 @@ mod inherited;
 mod instrument;
 mod keys;
 mod launch;
+mod ledger;
 mod limits;
 mod machine;
 mod maps;
 mod modules;
 mod options;
+mod owner;
 mod place;
 mod probes;
 mod reach;
@@ -47,8 +51,8 @@ mod tracer;
 mod waits;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -59,7 +63,7 @@ pub use probes::{
     list_events_of, list_usdt,
 };
 
-pub use attach::attach;
+pub use attach::{attach, detach, left_behind};
 pub use control::{Changes, change};
 pub use front::{Front, front};
 pub use inherited::messages_to;
@@ -70,21 +74,13 @@ pub use options::{Clock, Exit, Match, RecordOptions, SyscallOptions};
 pub use place::Place;
 pub use session::moment;
 
-/// What to say of definitions of the recording that has ended which were never placed.
-static UNPLACED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// What to say of probes of the recording that has ended which were never placed: they name no place of any file that was loaded.
-#[must_use]
-pub fn unplaced() -> Vec<String> {
-    let texts = UNPLACED.lock();
-    texts.map(|texts| texts.clone()).unwrap_or_default()
-}
-
-/// Sets what [`unplaced`] returns.
-fn tell_unplaced(texts: Vec<String>) {
-    if let Ok(mut all) = UNPLACED.lock() {
-        *all = texts;
-    }
+/// How a recording ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// How the program ended.
+    pub exit: Exit,
+    /// What to say of probes that were never placed: they name no place of any file that was loaded.
+    pub unplaced: Vec<String>,
 }
 
 /// Chunks that are given their place on the disk ahead of the program: at first, and at most.
@@ -94,7 +90,7 @@ const AHEAD: (u64, u64) = (4, 1024);
 ///
 /// # Errors
 /// If the program or the trace directory is not to be had; nothing has run then.
-pub fn record(options: &RecordOptions, place: Place) -> Result<Exit> {
+pub fn record(options: &RecordOptions, place: Place) -> Result<Ended> {
     let name = options
         .command
         .first()
@@ -184,7 +180,10 @@ pub fn record(options: &RecordOptions, place: Place) -> Result<Exit> {
         bail!("cannot run {}: {error}", program.display());
     }
     tell_lost(&outcome, &events);
-    Ok(outcome.exit)
+    Ok(Ended {
+        exit: outcome.exit,
+        unplaced: outcome.unplaced,
+    })
 }
 
 /// Limits on hodo's own resources are raised as far as that is allowed, and what they forbid then is an error of a system call, not

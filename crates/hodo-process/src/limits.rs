@@ -86,6 +86,11 @@ pub fn file_size() -> u64 {
     get(0, libc::RLIMIT_FSIZE).map_or(libc::RLIM_INFINITY, |(soft, _)| soft)
 }
 
+/// Bytes that a core file of a thread's process can have.
+pub fn core(tid: i32) -> u64 {
+    get(tid, libc::RLIMIT_CORE).map_or(0, |(soft, _)| soft)
+}
+
 /// The limits of a process that has just executed, lifted until they are settled. Without that they are in the end what
 /// they would be alone.
 #[derive(Debug)]
@@ -190,6 +195,22 @@ impl Lifted {
             let soft = raised(soft, more).min(highest);
             let hard = raised(hard, extra.hard).min(highest);
             let _ = set(self.pid, resource, soft, hard.max(soft));
+        }
+    }
+}
+
+/// Makes the limits of a process what they would be alone, from which all was taken that they were raised for.
+pub fn lower(pid: i32, extra: Raise) {
+    if extra == Raise::default() {
+        return;
+    }
+    for (resource, more) in RESOURCES.into_iter().zip([extra.space, extra.data]) {
+        let Ok((soft, hard)) = get(pid, resource) else {
+            continue;
+        };
+        if soft != libc::RLIM_INFINITY {
+            let hard = lowered(hard, extra.hard);
+            let _ = set(pid, resource, lowered(soft, more).min(hard), hard);
         }
     }
 }

@@ -246,6 +246,21 @@ impl Image {
         found
     }
 
+    /// Does the dynamic linker call functions of this file while it loads it, to ask for addresses?
+    pub fn has_resolvers(&self) -> bool {
+        use object::{Object, RelocationFlags, elf};
+        let Ok(file) = ElfFile64::<object::Endianness>::parse(&*self.bytes) else {
+            return true;
+        };
+        let mut relocations = file.dynamic_relocations().into_iter().flatten();
+        relocations.any(|(_, relocation)| {
+            let RelocationFlags::Elf { r_type } = relocation.flags() else {
+                return false;
+            };
+            [elf::R_X86_64_IRELATIVE, elf::R_RISCV_IRELATIVE].contains(&r_type)
+        })
+    }
+
     /// Link-time address of the symbol with a name, if all that have this name are in one place.
     pub fn only_symbol(&self, name: &str) -> Option<u64> {
         use object::{Object, ObjectSymbol};

@@ -317,7 +317,7 @@ impl Probes {
     }
 
     /// The same of definitions that were given one by one: patterns of events may match nothing.
-    fn unplaced_definitions(&self) -> Vec<String> {
+    pub fn unplaced_definitions(&self) -> Vec<String> {
         let none = |&index: &usize| {
             let own = !self.follows_names(index) && !self.events.has_made(index);
             own && self.placed[index] == 0
@@ -333,9 +333,8 @@ impl Probes {
         }
     }
 
-    /// What to say of definitions that found no place, at the end of a recording. [`crate::unplaced`] knows it from then on.
+    /// What to say of definitions that found no place, at the end of a recording.
     pub fn unplaced(&self) -> Vec<String> {
-        crate::tell_unplaced(self.unplaced_definitions());
         let none = |index: &usize| self.placed[*index] == 0 && !self.follows_names(*index);
         let indices = (0..self.texts.len()).filter(none);
         let texts = indices.map(|index| self.why_unplaced(index));

@@ -7,8 +7,10 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail};
 
-use crate::machine::{Kept, broken_off};
+use crate::machine::{CALL_AND_HOME, Kept, broken_off};
 pub use crate::machine::{Regs, regs, set_regs};
+use crate::maps::Mapping;
+use crate::stops;
 
 /// The result of a ptrace request, or its error.
 ///
@@ -223,6 +225,9 @@ pub fn leave_exec(tid: i32) -> Result<()> {
 }
 
 /// Runs system calls in a stopped thread, at an instruction in its memory that makes them. Signals wait meanwhile.
+///
+/// If hodo is killed meanwhile, the thread goes on from there: after the instruction is code, and below its stack are the registers, by which it
+/// comes back to where it was.
 #[derive(Debug)]
 pub struct Syscalls {
     tid: i32,
@@ -231,6 +236,10 @@ pub struct Syscalls {
     mask: u64,
     kept: Kept,
     stopped: Cell<bool>,
+    /// The registers on its stack, if there is a way back by them.
+    home: Option<u64>,
+    /// Where the code is that it is lent.
+    lent: Option<u64>,
 }
 
 impl Syscalls {
@@ -238,6 +247,14 @@ impl Syscalls {
     pub fn begin(tid: i32, at: u64) -> Result<Self> {
         let saved = regs(tid)?;
         let mask = signal_mask(tid)?;
+        let memory = Memory::open(tid)?;
+        let mut code = CALL_AND_HOME;
+        let leads_home = memory.read(at, &mut code).is_ok() && code == CALL_AND_HOME;
+        let home = match saved.home(mask).filter(|_| leads_home) {
+            // Without room below its stack, there is no way back.
+            Some((home, bytes)) => memory.write(home, &bytes).is_ok().then_some(home),
+            None => None,
+        };
         let this = Self {
             tid,
             at,
@@ -245,9 +262,62 @@ impl Syscalls {
             mask,
             kept: Kept::of(tid),
             stopped: Cell::new(false),
+            home,
+            lent: None,
         };
+        if this.home.is_some() {
+            // First the way back, then the mask that it takes back.
+            this.prepare(libc::SYS_getpid, [0; 6])?;
+        }
         set_signal_mask(tid, u64::MAX)?;
         Ok(this)
+    }
+
+    /// The same where there is no code of hodo: the end of the kernel's own page is used, if nothing is there, or else some
+    /// instruction of the process.
+    pub fn begin_anywhere(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Self> {
+        let page = maps.iter().find(|m| m.path.to_str() == Some("[vdso]"));
+        let size = CALL_AND_HOME.len() as u64;
+        let lent = page.filter(|_| size > 0).map(|m| (m.end - size) & !15);
+        let mut before = CALL_AND_HOME;
+        if let Some(at) = lent
+            && memory.read(at, &mut before).is_ok()
+            && before.iter().all(|&byte| byte == 0)
+            && memory.write(at, &CALL_AND_HOME).is_ok()
+        {
+            let begun = Self::begin(tid, at);
+            return match begun {
+                Ok(mut calls) => {
+                    calls.lent = lent;
+                    Ok(calls)
+                }
+                Err(error) => {
+                    memory.write(at, &before)?;
+                    Err(error)
+                }
+            };
+        }
+        let at = stops::syscall_place(memory, maps)
+            .context("there is no place for system calls in the process")?;
+        Self::begin(tid, at)
+    }
+
+    /// Takes back the code that it was lent.
+    fn give_back(&mut self) -> Result<()> {
+        match self.lent.take() {
+            Some(at) => Memory::open(self.tid)?.write(at, &CALL_AND_HOME.map(|_| 0)),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the thread make a system call when it goes on.
+    fn prepare(&self, number: i64, arguments: [u64; 6]) -> Result<()> {
+        let mut regs = self.saved;
+        regs.begin_call(self.at, number, arguments);
+        if let Some(home) = self.home {
+            regs.set_sp(home);
+        }
+        set_regs(self.tid, &regs)
     }
 
     /// The thread that runs them.
@@ -257,9 +327,7 @@ impl Syscalls {
 
     /// One system call; the result is what the kernel returned, errors as negative numbers.
     pub fn call(&self, number: i64, arguments: [u64; 6]) -> Result<i64> {
-        let mut regs = self.saved;
-        regs.begin_call(self.at, number, arguments);
-        set_regs(self.tid, &regs)?;
+        self.prepare(number, arguments)?;
         // A stop at its entry, a stop at its exit; neither involves a signal. The exit of the call that the thread was
         // stopped in may come first.
         let mut entered = false;
@@ -304,6 +372,7 @@ impl Syscalls {
         }
         set_regs(self.tid, &again)?;
         self.kept.put_back(self.tid)?;
+        self.give_back()?;
         let mut signal = 0;
         loop {
             interrupt(self.tid)?;
@@ -323,9 +392,10 @@ impl Syscalls {
 
     /// Puts registers and signal mask back.
     pub fn end(mut self) -> Result<()> {
+        set_signal_mask(self.tid, self.mask)?;
         set_regs(self.tid, &self.saved)?;
         self.kept.put_back(self.tid)?;
-        set_signal_mask(self.tid, self.mask)?;
+        self.give_back()?;
         if self.stopped.get() {
             // It stops again as soon as it runs, and tells whether the process is to be stopped still.
             request(libc::PTRACE_INTERRUPT, self.tid, 0, 0)?;

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use hodo_trace::format::{FORMAT_NAME, FORMAT_VERSION, ISLAND, counters, tcb};
 use serde_json::{Value, json};
 
+use crate::costs::Costs;
 use crate::events::Events;
 use crate::maps::Mapping;
 use crate::options::{Clock, Exit, Match, RecordOptions};
@@ -182,6 +183,12 @@ impl Session {
         session.sample();
         session.write_info()?;
         Ok(session)
+    }
+
+    /// Keeps what a recorded call costs, for readers. Where there is no room for it now, the end of the recording writes it.
+    pub fn keep_costs(&mut self, costs: &Costs) {
+        self.info["costs"] = costs.json();
+        let _ = self.write_info();
     }
 
     /// From here on the recording is there to stay, and an older one is NAME.old. Once is enough.

@@ -300,6 +300,26 @@ fn pause(tries: &mut u32) {
     }
 }
 
+/// Brings a stopped thread that has made single steps to a stop from which it does not go on with another: if hodo is killed now, that step
+/// would end the process.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn rest(tid: i32) -> Result<()> {
+    loop {
+        remote::interrupt(tid)?;
+        remote::cont(tid, 0)?;
+        match wait_for(tid, PATIENCE)? {
+            Some(status) if !libc::WIFSTOPPED(status) => {
+                return Err(std::io::Error::from_raw_os_error(libc::ESRCH).into());
+            }
+            // It is about to end.
+            Some(status) if status >> 16 == libc::PTRACE_EVENT_EXIT => {}
+            _ => return Ok(()),
+        }
+    }
+}
+
 /// Some system calls (`epoll_wait`, `semtimedop`, reading from a socket with a timeout) are not restarted by the kernel when a
 /// tracer has stopped them, but return EINTR, which the program would not see alone. If this thread, stopped by
 /// [`interrupt`], has such a result, it makes its call again; one that waits for a certain time waits for what is left of it

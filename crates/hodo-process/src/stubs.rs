@@ -17,8 +17,18 @@ pub struct Stubs {
 impl Stubs {
     /// Adds the stubs of an island that was extended.
     pub fn extend(&mut self, island: &Island) {
-        if !island.stubs.is_empty() {
-            Rc::make_mut(&mut self.all).extend(&island.stubs);
+        self.add(&island.stubs);
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Stub] {
+        &self.all
+    }
+
+    /// Adds stubs that come after the others.
+    pub fn add(&mut self, stubs: &[Stub]) {
+        if !stubs.is_empty() {
+            Rc::make_mut(&mut self.all).extend(stubs);
         }
     }
 

@@ -5,8 +5,10 @@
 //! it: new threads and processes, execs, signals on their way, breakpoints.
 
 mod attach;
+mod cleared;
 mod control;
 mod copied;
+mod cores;
 mod delivery;
 mod detach;
 mod family;
@@ -33,6 +35,7 @@ use serde_json::json;
 
 use crate::context::Contexts;
 use crate::control::Control;
+use crate::costs;
 use crate::events::Events;
 use crate::instrument::{self, Space, Work};
 use crate::launch::Failure;
@@ -139,10 +142,16 @@ pub struct Tracer<'a> {
     rest: Rest,
     /// What is being dealt with: threads, and their statuses. After a panic, it is what nobody has dealt with.
     dealing: Vec<(i32, i32)>,
+    /// A process is being prepared for its core file: its threads go nowhere any more.
+    dying: bool,
     /// Where changes are asked for.
     control: Option<Control>,
     /// The options as they are now.
     settings: RecordOptions,
+    /// What a hodo has left that was killed is being taken back: nothing is recorded.
+    clearing: bool,
+    /// Something could not be taken back.
+    unfinished: bool,
 }
 
 /// How long a recording goes on after the program's end before it says so: many processes outlive their maker by a little.
@@ -172,6 +181,8 @@ pub struct Outcome {
     pub failure: Option<io::Error>,
     /// Whether something that was said has ended the recording early.
     pub broken: bool,
+    /// What to say of probes that were never placed.
+    pub unplaced: Vec<String>,
 }
 
 /// Does something that must not end hodo while others have its patches: a panic is an error like others.
@@ -209,7 +220,11 @@ impl<'a> Tracer<'a> {
         selection: Selection,
         first: i32,
     ) -> Self {
+        session.events.own();
         let recording = control::recording(options, &selection, &modules, session);
+        if let Some(costs) = costs::measure(recording) {
+            session.keep_costs(&costs);
+        }
         Self {
             options,
             session,
@@ -236,8 +251,11 @@ impl<'a> Tracer<'a> {
             interrupts: None,
             rest: Rest::Awaited,
             dealing: Vec::new(),
+            dying: false,
             control: None,
             settings: options.clone(),
+            clearing: false,
+            unfinished: false,
         }
     }
 
@@ -428,6 +446,8 @@ impl<'a> Tracer<'a> {
             tell!("hodo: {text}");
         }
         self.counts()?;
+        // Whoever still has code of hodo records nothing from here on.
+        self.session.events.disown();
         // The program's end is told in any case.
         if let Err(error) = self.session.finish(exit, lost, &usage) {
             tell!("hodo: the trace is not complete: {error:#}");
@@ -438,6 +458,7 @@ impl<'a> Tracer<'a> {
             events: self.modules.probes.make_events(),
             failure: self.failure.and_then(Failure::error),
             broken: self.broken,
+            unplaced: self.modules.probes.unplaced_definitions(),
         })
     }
 
@@ -521,6 +542,9 @@ impl<'a> Tracer<'a> {
     }
 
     fn signal(&mut self, tid: i32, signal: i32) -> Result<()> {
+        if self.is_announcement(tid, signal)? {
+            return Ok(());
+        }
         if let Some(seen) = self.signals.as_ref().filter(|seen| seen.counts(signal))
             && self
                 .threads
@@ -545,19 +569,12 @@ impl<'a> Tracer<'a> {
                 libc::SIGTRAP if machine::is_breakpoint(&remote::siginfo(tid)?) => {
                     let mut regs = remote::regs(tid)?;
                     let at = regs.breakpoint();
-                    if space.borrow().r_brk == Some(at) {
-                        let looked = self.libraries(tid, &space);
-                        self.watch_start(tid, &space);
+                    if space.borrow().announces(at) {
                         // The function there does nothing: return from it.
                         regs.leave_function(space.borrow().ret);
                         remote::set_regs(tid, &regs)?;
-                        self.go(tid, 0)?;
-                        return match looked {
-                            Err(error) if !remote::is_gone(&error) => {
-                                self.remark(tid, &format!("new libraries: {error:#}"))
-                            }
-                            _ => Ok(()),
-                        };
+                        self.announced(tid, &space)?;
+                        return self.go(tid, 0);
                     }
                     let stub = space.borrow().traps.get(&at).copied();
                     if let Some(stub) = stub {
@@ -602,6 +619,47 @@ impl<'a> Tracer<'a> {
             return Ok(());
         }
         self.go(tid, signal)
+    }
+
+    /// The dynamic linker announces libraries, in a stopped thread.
+    fn announced(&mut self, tid: i32, space: &SharedSpace) -> Result<()> {
+        let mut looked = self.libraries(tid, space);
+        self.watch_start(tid, space);
+        let sites = space.borrow().sites_to_come.clone();
+        if let Some(sites) = sites
+            && !sites.is_adding(&remote::Memory::open(tid)?)
+        {
+            space.borrow_mut().sites_to_come = None;
+            let written = sites.write(tid, &mut space.borrow_mut(), &mut self.work());
+            looked = looked.and(written);
+        }
+        match looked {
+            Err(error) if !remote::is_gone(&error) => {
+                self.remark(tid, &format!("new libraries: {error:#}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// If a thread has stopped by this signal to announce libraries: looks at them, and lets it go on. Returns whether it was that.
+    fn is_announcement(&mut self, tid: i32, signal: i32) -> Result<bool> {
+        let space = self.threads.get(&tid).and_then(|t| t.space.clone());
+        let Some(space) = space.filter(|space| space.borrow().announcement.is_some()) else {
+            return Ok(false);
+        };
+        let pc = remote::regs(tid)?.pc();
+        if signal == libc::SIGSYS && space.borrow().is_announcing(pc) {
+            // The program's filter has refused a system call of hodo there, which goes on with another way.
+            self.go(tid, 0)?;
+            return Ok(true);
+        }
+        if !space.borrow().announced(pc, signal) {
+            return Ok(false);
+        }
+        self.announced(tid, &space)?;
+        // The signal is nothing to the program, also if another one has merged with it.
+        self.go(tid, 0)?;
+        Ok(true)
     }
 
     /// The thread has a new thread pointer, by which a stub did not find its control block: tells it. Tells whether it was
@@ -675,7 +733,7 @@ impl<'a> Tracer<'a> {
             }
         }
         self.orphans();
-        if leaves {
+        if leaves || self.clearing {
             return remote::detach(tid);
         }
         self.threads.insert(tid, Thread::untraced(pid));
@@ -714,7 +772,7 @@ impl<'a> Tracer<'a> {
             let _ = remote::set_options(pid, usual);
         }
         match space {
-            Ok(space) => {
+            Ok((space, sites)) => {
                 let kind = if parent == 0 { "start" } else { "exec" };
                 let space = Rc::new(RefCell::new(space));
                 let origin = Origin {
@@ -722,7 +780,13 @@ impl<'a> Tracer<'a> {
                     ..Origin::default()
                 };
                 self.begin_task(tid, pid, kind, parent, &space, origin)?;
+                sites.arm_linker(pid, &mut space.borrow_mut())?;
+                // Nothing leads to our frames before unwinders find their way through them.
                 self.libraries(tid, &space)?;
+                match sites.can_wait() {
+                    true => space.borrow_mut().sites_to_come = Some(Rc::new(sites)),
+                    false => sites.write(pid, &mut space.borrow_mut(), &mut self.work())?,
+                }
             }
             Err(error) => {
                 let text = format!("{error:#}; it runs untraced");

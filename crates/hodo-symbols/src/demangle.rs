@@ -45,6 +45,47 @@ pub fn demangle(name: &str, style: Style) -> String {
     })
 }
 
+/// Tells quickly that a symbol's readable form cannot have a text in it: taking names apart is slow, and large programs have 100,000s.
+#[derive(Debug, Clone)]
+pub struct Sieve {
+    /// Letters that stand in a mangled name as they do in the readable one. `None`: there are none to look for.
+    word: Option<String>,
+}
+
+impl Sieve {
+    /// For names that have all of these texts in them, as far as people write them.
+    pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
+        let is_other = |c: char| !(c.is_ascii_alphabetic() || c == '_');
+        let words = texts.into_iter().flat_map(|text| text.split(is_other));
+        // Rust's readable names have hexadecimal numbers.
+        let is_number = |word: &str| word.bytes().all(|c| matches!(c, b'a'..=b'f'));
+        let literal = words.filter(|word| !is_number(word) && !MADE.contains(word));
+        Self {
+            word: literal.max_by_key(|word| word.len()).map(str::to_owned),
+        }
+    }
+
+    /// Whether the readable form of `name` may have the texts in it.
+    #[must_use]
+    pub fn lets_through(&self, name: &str) -> bool {
+        (self.word.as_ref()).is_none_or(|word| name.contains(word.as_str()))
+    }
+}
+
+/// Words that readable names have without their being spelt in mangled ones: abbreviations, types, operators, special names, by the Itanium
+/// C++ ABI, section 5.1, and by Rust's RFC 2603.
+const MADE: &str = "std allocator basic_string string char_traits basic_istream basic_ostream basic_iostream istream ostream iostream \
+    operator new delete co_await cast sizeof alignof typeid throw noexcept const volatile restrict complex imaginary \
+    void wchar_t bool char signed unsigned short int long __int128 float double __float128 decimal16 decimal32 decimal64 decimal128 \
+    half char8_t char16_t char32_t auto decltype nullptr_t true false this NULL va_list objc_object objcproto \
+    anonymous namespace lambda unnamed type default arg string literal vtable for VTT typeinfo name fn virtual non thunk to covariant return \
+    construction in guard variable reference temporary TLS init wrapper function transaction clone safe java Class resource template parameter \
+    object hidden alias clone part cold isra constprop abi structured binding initializer requires concept \
+    i8 u8 i16 u16 i32 u32 i64 u64 i128 u128 isize usize f16 f32 f64 f128 str as mut dyn impl extern closure shim vtable _ C \
+    __vector _Float _Complex _Imaginary _Sat _Accum _Fract _BitInt __fp16 __bf16 enable_if _block_invoke invocation block \
+    override offset vtt initialization global constructors destructors keyed constructor destructor allocating base complete deleting maybe charge \
+    invalid syntax recursion limit reached size unsafe";
+
 fn taken_apart(name: &str, style: Style) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         // `{:#}` leaves out the hash.
@@ -140,6 +181,8 @@ fn without_templates(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use object::{Object, ObjectSymbol};
+
     use super::*;
 
     #[test]
@@ -165,6 +208,71 @@ mod tests {
         assert_eq!(simple("_ZNK3BoxcvbEv"), "Box::operator(cast)");
         assert_eq!(simple("_ZN3BoxnwEm"), "Box::operator new");
         assert_eq!(simple("_ZNKR3Box3getEv"), "Box::get");
+    }
+
+    #[test]
+    fn a_sieve_lets_all_through_that_has_the_text() {
+        let through = |text: &str, name: &str| Sieve::new([text]).lets_through(name);
+        assert!(through("ns::foo", "_ZN2ns3fooEi"));
+        assert!(!through("ns::bar", "_ZN2ns3fooEi"));
+        // What is not spelt in mangled names is not looked for.
+        assert!(through(
+            "std::operator<<",
+            "_ZStlsISt11char_traitsIcEERSt13basic_ostreamIcT_ES5_PKc"
+        ));
+        assert!(through("main::$_0::operator()", "_ZZ4mainENKUliE_clEi"));
+        assert!(through("ring", "_ZNSsC1Ev"));
+        assert!(through("", "_ZN2ns3fooEi"));
+        // Every word of a readable form.
+        for name in [
+            "_ZNSt6vectorIiSaIiEE9push_backERKi",
+            "_ZN12_GLOBAL__N_11fEv",
+            "_ZTVN10__cxxabiv117__class_type_infoE",
+            "_ZThn16_N3foo3barEv",
+            "_ZNKSs4findEPKcmm",
+            "_ZN4core3fmt5write17h0123456789abcdefE",
+            "_ZN65_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..fmt..Debug$GT$3fmt17h0123456789abcdefE",
+            "_RNvNtCs1234_7mycrate3foo3bar",
+            "_RNvYNtC7mycrate3FooNtB3_3Bar3baz",
+            "_ZN3foo3barEv.part.0",
+            "_ZGVZ4mainE1x",
+            "_ZNSolsEi",
+            "_Znwm",
+            "_ZN1AD1Ev",
+        ] {
+            for style in [Style::Simple, Style::Full] {
+                let text = demangle(name, style);
+                let words = text.split(|c: char| !(c.is_ascii_alphabetic() || c == '_'));
+                for word in words.filter(|word| !word.is_empty()) {
+                    assert!(through(word, name), "{name}: {text}: {word}");
+                }
+            }
+        }
+    }
+
+    /// With the names of this test itself and of the C++ library, if that is here.
+    #[test]
+    fn a_sieve_lets_all_words_of_real_names_through() {
+        let own = std::env::current_exe().expect("the test has a path");
+        let others = ["/usr/lib/x86_64-linux-gnu/libstdc++.so.6"].map(Into::into);
+        for path in std::iter::once(own).chain(others) {
+            let Ok(bytes) = std::fs::read(path) else {
+                continue;
+            };
+            let file = object::File::parse(&*bytes).expect("an ELF file");
+            let names = file.symbols().chain(file.dynamic_symbols());
+            for name in names.filter_map(|symbol| symbol.name().ok()) {
+                for style in [Style::Simple, Style::Full] {
+                    let text = taken_apart(name, style);
+                    let sieve = Sieve::new([text.as_str()]);
+                    assert!(sieve.lets_through(name), "{name}: {text}: {sieve:?}");
+                    for word in text.split(|c: char| !(c.is_ascii_alphabetic() || c == '_')) {
+                        let sieve = Sieve::new([word]);
+                        assert!(sieve.lets_through(name), "{name}: {text}: {word}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

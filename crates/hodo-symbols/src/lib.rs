@@ -18,7 +18,7 @@ mod unwind;
 mod usdt;
 
 pub use callers::{Caller, Registers, Unwinder};
-pub use demangle::{Style, demangle};
+pub use demangle::{Sieve, Style, demangle};
 pub use dwarf::{Debug, DebugError, LineError, Shown, Variable, VariableError, Word};
 pub use functions::{Fragment, Function, Nature, SymbolError, Symbols, functions, symbols};
 pub use imports::{build_id, imports};

@@ -364,3 +364,33 @@ fn a_program_with_a_sanitizer() {
     let target = Target::start(&program);
     refused(&attach(&target.pid().to_string()), &["cannot be traced"]);
 }
+
+/// With a small stack, hodo works in a thread. Signals that it waits for do not end it by its first one.
+#[test]
+fn a_signal_is_waited_for_with_a_small_stack_too() {
+    let sleeper = Sleeper::sleeping();
+    let pid = sleeper.pid();
+    let file = format!("/proc/{pid}/maps");
+    let mapped = || std::fs::read_to_string(&file).expect("it goes on");
+    let before = mapped();
+    let event = "p:x libc.so.6:read count";
+    let hodo = Command::new("sh")
+        .args(["-c", "ulimit -s 512; exec \"$@\"", "sh"])
+        .arg(hodo())
+        .args(["probe", "-p", &pid, "-e", event])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut hodo = Sleeper(hodo.expect("hodo can be run"));
+    let until = Instant::now() + Duration::from_secs(60);
+    while mapped() == before {
+        assert!(Instant::now() < until, "nothing is mapped");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let number = hodo.pid().parse().expect("its number");
+    // SAFETY: it has not been waited for.
+    unsafe { libc::kill(number, libc::SIGTERM) };
+    let status = hodo.0.wait().expect("its end");
+    assert_eq!(status.code(), Some(0), "{status}");
+    assert_eq!(mapped(), before);
+}

@@ -36,6 +36,16 @@ fn a_system_call_filter_installed_after_the_start() {
 }
 
 #[test]
+fn libraries_are_told_of_under_a_filter_that_knows_no_signals() {
+    let program = build("filtered_loading.c", Kind::Pie, &["-ldl"]);
+    let run = Run::new("filtered_loading", program);
+    for options in [&["--no-libcall"][..], &["-l"]] {
+        run.same(options);
+    }
+    assert_eq!(run.alone().stdout, b"begun\n1\n");
+}
+
+#[test]
 fn another_root_and_another_user() {
     needs!(is_root(), "chroot and setuid need root");
     for kind in available(&[Kind::Pie, Kind::Static, Kind::Musl]) {

@@ -228,6 +228,17 @@ fn stacks_in_all_kinds_of_memory() {
     }
 }
 
+/// One maps what keeps their return addresses while the other already looks for it.
+#[test]
+fn threads_with_stacks_side_by_side() {
+    let program = build("near_stacks.c", Kind::Pie, &["-pthread"]);
+    let run = Run::new("near_stacks", &program);
+    for _ in 0..4 {
+        let trace = run.same(&["-P", "touched", "--no-libcall"]);
+        trace.has_calls(&[("touched", 960)]);
+    }
+}
+
 #[test]
 fn a_signal_between_any_two_instructions() {
     needs!(STEPS, NO_STEPS);

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::error::TraceError;
 use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, file_header, record};
@@ -50,7 +51,12 @@ struct Tail {
     at: usize,
     epoch: u32,
     last: u64,
+    /// Since when the record after these is being written.
+    busy: Option<Instant>,
 }
+
+/// A record takes no longer to be written. One that does was left by who wrote it: a signal handler has jumped out of it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A trace that grows.
 #[derive(Debug)]
@@ -63,6 +69,7 @@ pub struct Follow {
     late: Vec<u64>,
     tails: Vec<Tail>,
     buffer: Vec<u8>,
+    patience: Duration,
 }
 
 impl Follow {
@@ -81,8 +88,14 @@ impl Follow {
             late: Vec::new(),
             tails: Vec::new(),
             buffer: Vec::new(),
+            patience: PATIENCE,
         };
         Ok((trace, follow))
+    }
+
+    /// Waits so long for a record that is being written, then goes on behind it.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// Reads what is new in the log, and which chunks are new.
@@ -158,7 +171,19 @@ impl Follow {
             }
             let is_last = is_next(tail.chunk + 1).is_none();
             let start = trace.control_size + chunk.index * CHUNK_SIZE + CHUNK_HEADER_SIZE;
-            let busy = read(&trace.events, start, tail, is_last, &mut self.buffer);
+            let left = tail
+                .busy
+                .is_some_and(|since| since.elapsed() >= self.patience);
+            let busy = read(
+                &trace.events,
+                start,
+                (tail, left),
+                is_last,
+                &mut self.buffer,
+            );
+            // What is new shows that it is not the same record any more.
+            let again = tail.busy.filter(|_| self.buffer.is_empty());
+            tail.busy = busy.then(|| again.unwrap_or_else(Instant::now));
             tail.take(&self.buffer, &mut each);
             if is_last {
                 return match busy {
@@ -183,8 +208,15 @@ fn number(bytes: &[u8], at: usize) -> u64 {
 
 const PAYLOAD: u32 = record::SPECIAL << record::KIND_SHIFT | record::SPECIAL_PAYLOAD;
 
-/// Reads what is there of a chunk behind what is done. Returns whether a record is being written behind that.
-fn read(events: &File, start: u64, tail: &Tail, is_last: bool, buffer: &mut Vec<u8>) -> bool {
+/// Reads what is there of a chunk behind what is done. Returns whether a record is being written behind that. With `left`, the first
+/// of these is left out.
+fn read(
+    events: &File,
+    start: u64,
+    (tail, mut left): (&Tail, bool),
+    is_last: bool,
+    buffer: &mut Vec<u8>,
+) -> bool {
     /// No hole has more bytes.
     const HOLE: usize = 4096;
     let room = (CHUNK_SIZE - CHUNK_HEADER_SIZE) as usize - tail.at;
@@ -213,9 +245,15 @@ fn read(events: &File, start: u64, tail: &Tail, is_last: bool, buffer: &mut Vec<
     while at < buffer.len() {
         let high = (number(buffer, at) >> 32) as u32;
         // What belongs to a record is there before the record is.
-        busy = high == PAYLOAD;
+        busy = high == PAYLOAD && !std::mem::take(&mut left);
         if busy {
             break;
+        }
+        if high == PAYLOAD {
+            let length = number(buffer, at) as u32 as usize;
+            at = at.saturating_add((1 + length).saturating_mul(WORD));
+            end = at;
+            continue;
         }
         at += WORD;
         if high == 0 {
@@ -228,7 +266,7 @@ fn read(events: &File, start: u64, tail: &Tail, is_last: bool, buffer: &mut Vec<
         }
         end = at;
     }
-    fill(buffer, end);
+    fill(buffer, end.min(room));
     busy
 }
 

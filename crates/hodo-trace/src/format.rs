@@ -41,6 +41,11 @@ pub mod file_header {
     /// `u64`: chunks that the file has room for so far. It grows while the recording goes on; whoever finds no chunk below this number
     /// loses records. 0 once the recording has ended.
     pub const ROOM_CHUNKS: u64 = 48;
+    /// `u32`: the thread of the recorder that traces, or [`OWNER_DIED`]. The kernel sets that bit itself when that thread ends in whatever
+    /// way: the word is that of a robust futex.
+    pub const OWNER: u64 = 56;
+    /// In that word: nobody traces any more. Nothing is recorded then, and no breakpoint must be reached.
+    pub const OWNER_DIED: u32 = 0x4000_0000;
     /// `[u8]`: 1, or 0 for what actions of probes have switched off: first the recording of events and function entries, then probes.
     pub const SWITCHES: u64 = 1024;
     /// Behind the last of them.

@@ -45,9 +45,26 @@ pub struct Info {
     /// What the recording was asked to leave out.
     #[serde(default)]
     pub filters: Filters,
+    /// What recording calls has cost, if that was measured.
+    #[serde(default)]
+    pub costs: Option<Costs>,
     /// How it ended; absent while it goes on.
     #[serde(default)]
     pub finished: Option<Finished>,
+}
+
+/// What it costs to record a call, in units of the counter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Costs {
+    /// Of a call, from the time of its entry to that of its exit.
+    pub inside: f64,
+    /// The rest, which its caller's time has.
+    pub outside: f64,
+    /// Of a call of which only the entry is recorded.
+    pub entry: f64,
+    /// The mean time between two records that were as close to each other as they can be; 0: not known.
+    pub closest: f64,
 }
 
 fn x86_64() -> String {

@@ -206,10 +206,9 @@ fn chrome(source: &Source, out: &mut dyn Write) -> Result<()> {
             ),
         )?;
     }
-    let names: Vec<String> = source
-        .labels
-        .iter()
-        .map(|name| json(name))
+    let ids = 0..source.trace.functions.len() as u32;
+    let names: Vec<String> = ids
+        .map(|id| json(source.label(id)))
         .collect::<Result<_, _>>()?;
     // In a trace without time, steps are a microsecond apart.
     let timed = source.timed();

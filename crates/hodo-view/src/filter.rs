@@ -11,6 +11,7 @@ use hodo_trace::Scale;
 use hodo_trace::{Frame, Function, Kind, Step, Trace};
 use regex::Regex;
 
+use crate::naming::Names;
 use crate::pattern::{Match, compile};
 
 const FILTER: u8 = 1;
@@ -94,7 +95,7 @@ impl Table {
     ///
     /// # Errors
     /// If a pattern is malformed.
-    pub fn new(trace: &Trace, names: &[String], filters: &Filters) -> Result<Self> {
+    pub fn new(trace: &Trace, names: &Names, filters: &Filters) -> Result<Self> {
         let mut bits = vec![0u8; trace.functions.len()];
         let mut useless = Vec::new();
         let of = |text: &str, kind: Match| -> Result<Vec<usize>> {
@@ -102,11 +103,8 @@ impl Table {
             let all = trace.functions.iter().enumerate();
             let is = |id: usize, function: &Function| {
                 let module = trace.modules[function.module].name();
-                rule.matches(
-                    [&names[id], &function.name],
-                    module,
-                    function.kind.is_library(),
-                )
+                let name = names.of(trace, id as u32).unwrap_or_default();
+                rule.matches([name, &function.name], module, function.kind.is_library())
             };
             let found = all.filter(|(id, function)| function.as_ref().is_some_and(|f| is(*id, f)));
             Ok(found.map(|(id, _)| id).collect())
@@ -175,7 +173,7 @@ impl Table {
         &mut self,
         at: u64,
         trace: &Trace,
-        names: &[String],
+        names: &Names,
         filters: &Filters,
     ) -> Result<()> {
         self.later

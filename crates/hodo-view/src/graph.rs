@@ -77,7 +77,7 @@ impl Printer<'_> {
             let scale = &self.source.scale;
             let text = match (field, node) {
                 (Field::Total, Some(node)) => {
-                    duration(scale.duration(tree.nodes[node as usize].total), self.color)
+                    duration(scale.duration(tree.total(node)), self.color)
                 }
                 (Field::Own, Some(node)) => duration(scale.duration(tree.own(node)), self.color),
                 (Field::Addr, Some(node)) => {
@@ -154,7 +154,7 @@ impl Printer<'_> {
     fn backtraces(&self, out: &mut dyn Write, tree: &Tree, nodes: &[u32]) -> Result<()> {
         writeln!(out, "=============== BACKTRACE ===============")?;
         for (number, &node) in nodes.iter().rev().enumerate() {
-            let time = self.source.scale.duration(tree.nodes[node as usize].total);
+            let time = self.source.scale.duration(tree.total(node));
             let hits = tree.nodes[node as usize].calls;
             writeln!(
                 out,

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use anyhow::Result;
 use hodo_trace::meta::Exit;
-use hodo_trace::{RecordKind, Trace};
+use hodo_trace::{Kind, RecordKind, Trace};
 use serde_json::json;
 
+use crate::costs::{Cost, Costs, whole};
 use crate::events::Counters;
 use crate::format::printable;
 use crate::histograms::Histograms;
@@ -34,23 +35,51 @@ struct Counts {
     /// Entries.
     calls: u64,
     lost: u64,
+    /// What recording them has cost, in [`parts`] of a unit of the counter.
+    cost: i64,
+    /// From the first to the last record of each task, in units of the counter.
+    time: u64,
+    costs: Costs,
+}
+
+impl Counts {
+    /// What recording has cost: seconds, and the share of the time of all tasks.
+    fn cost(&self, trace: &Trace) -> (f64, f64) {
+        let seconds = |counter: u64| trace.scale().duration(counter) as f64 / 1e9;
+        let cost = seconds(whole(self.cost));
+        (cost, cost / seconds(self.time).max(cost).max(1e-9))
+    }
 }
 
 fn count(trace: &Trace) -> Counts {
     let mut counts = Counts::default();
+    let costs = Costs::of(trace);
+    let of = |id: u32, jumped: bool| match trace.function(id).map(|function| function.kind) {
+        None | Some(Kind::Probe | Kind::None) => Cost::default(),
+        Some(Kind::Entry | Kind::LibraryEntry) => costs.entry,
+        Some(Kind::Both | Kind::Library) if jumped => costs.jump,
+        Some(Kind::Both | Kind::Library) => costs.call,
+    };
+    counts.costs = costs;
     for task in &trace.tasks {
         let mut lost = 0u64;
+        let mut times: Option<(u64, u64)> = None;
         for record in trace.records(task) {
+            times = Some((times.map_or(record.time, |times| times.0), record.time));
             match record.kind {
                 RecordKind::Entry | RecordKind::Tail => {
                     counts.calls += 1;
                     counts.events += 1;
+                    let Cost { inside, outside } = of(record.id, record.kind == RecordKind::Tail);
+                    counts.cost = counts.cost.saturating_add(inside).saturating_add(outside);
                 }
                 RecordKind::Exit => counts.events += 1,
                 RecordKind::Lost(n) => lost = lost.saturating_add(n),
             }
         }
         counts.lost = counts.lost.saturating_add(lost);
+        let (first, last) = times.unwrap_or_default();
+        counts.time = counts.time.saturating_add(last.saturating_sub(first));
     }
     // What was lost at the very end is known to the recorder only.
     let told = trace.info.finished.as_ref().map_or(0, |f| f.lost);
@@ -266,6 +295,19 @@ fn text(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
             },
         ),
     ]);
+    if !counts.costs.is_none() {
+        let (seconds, share) = counts.cost(trace);
+        let ns = |cost: Cost| counts.costs.nanoseconds(cost, trace);
+        rows.push((
+            "cost of recording",
+            format!(
+                "{seconds:.3} sec, {:.1} % of the time ({:.1} ns a call, {:.1} where only the entry is recorded)",
+                share * 100.0,
+                ns(counts.costs.call),
+                ns(counts.costs.entry),
+            ),
+        ));
+    }
     for (index, (key, value)) in rows.into_iter().enumerate() {
         if index == system {
             writeln!(out, "#\n# process information\n# ===================")?;
@@ -324,6 +366,11 @@ fn write_json(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
         .iter()
         .map(|t| json!({"tid": t.tid, "pid": t.pid, "ppid": t.ppid, "name": t.comm, "kind": t.kind, "parent": t.parent}))
         .collect();
+    let cost = (!counts.costs.is_none()).then(|| {
+        let (seconds, share) = counts.cost(trace);
+        let ns = |cost: Cost| counts.costs.nanoseconds(cost, trace);
+        json!({"seconds": seconds, "share": share, "call_ns": ns(counts.costs.call), "entry_ns": ns(counts.costs.entry)})
+    });
     let modules: Vec<_> = trace
         .modules
         .iter()
@@ -341,6 +388,7 @@ fn write_json(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
         "events": counts.events,
         "calls": counts.calls,
         "lost": counts.lost,
+        "cost": cost,
         "bytes": trace.bytes,
         "threads": trace.tasks.len(),
         "tasks": tasks,

@@ -5,6 +5,7 @@
 
 mod callers;
 mod clip;
+mod costs;
 mod dump;
 mod events;
 mod filter;
@@ -13,6 +14,7 @@ mod graph;
 mod histograms;
 mod info;
 mod live;
+mod naming;
 mod pattern;
 mod perfetto;
 mod replay;

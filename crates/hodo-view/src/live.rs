@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -89,7 +89,8 @@ impl Live {
         let (trace, follow) = match Follow::open(data) {
             Ok(opened) => opened,
             // Its files are made one after the other.
-            Err(TraceError::Missing(_) | TraceError::NotATrace(_) | TraceError::Io { .. }) => {
+            Err(TraceError::Missing(_) | TraceError::NotATrace(_)) => return Ok(None),
+            Err(TraceError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),

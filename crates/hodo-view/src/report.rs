@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use hodo_trace::told_lost;
 use serde_json::json;
 
+use crate::costs::whole;
 use crate::format::{Color, duration};
 use crate::source::{Source, SourceOptions};
 use crate::tally::{self, Tally, Times};
@@ -40,20 +41,47 @@ pub struct ReportOptions {
     pub format: ReportFormat,
 }
 
-/// A line of the report; times in nanoseconds.
+/// A line of the report.
 #[derive(Debug, Clone)]
 struct Row {
     name: String,
     module: String,
     size: u64,
     calls: u64,
+    total: Spans,
+    own: Spans,
+}
+
+/// Times in nanoseconds: see [`Times`].
+#[derive(Debug, Clone, Copy)]
+struct Spans {
+    sum: u64,
+    all: u64,
+    min: u64,
+    max: u64,
+}
+
+/// What is known of the functions of one line.
+#[derive(Debug, Default)]
+struct Line {
+    size: u64,
+    calls: u64,
     total: Times,
     own: Times,
 }
 
+impl Line {
+    /// A function takes no less time than its own code does, whatever was taken off both.
+    fn heed_own(&mut self) {
+        self.total.sum = self.total.sum.max(self.own.sum);
+        self.total.all = self.total.all.max(self.own.all);
+    }
+}
+
 /// The functions by name: those of the same name are one line, as in uftrace; with `apart`, those in one module.
 fn rows(source: &Source, tally: &Tally, apart: bool) -> Vec<Row> {
-    let mut rows: HashMap<(&str, usize), Row> = HashMap::new();
+    let mut lines: HashMap<(&str, usize), Line> = HashMap::new();
+    let mut modules: HashMap<(&str, usize), usize> = HashMap::new();
     for (id, entry) in tally.functions.iter().enumerate() {
         let Some(function) = source.trace.functions[id].as_ref() else {
             continue;
@@ -63,33 +91,37 @@ fn rows(source: &Source, tally: &Tally, apart: bool) -> Vec<Row> {
         }
         let name = source.label(id as u32);
         let key = (name, if apart { function.module } else { 0 });
-        let row = rows.entry(key).or_insert_with(|| Row {
-            name: name.to_owned(),
-            module: source.trace.modules[function.module].path.clone(),
+        modules.entry(key).or_insert(function.module);
+        let line = lines.entry(key).or_insert_with(|| Line {
             size: function.size,
-            calls: 0,
-            total: Times::default(),
-            own: Times::default(),
+            ..Line::default()
         });
-        row.calls += entry.calls;
-        row.total.join(&entry.total);
-        row.own.join(&entry.own);
+        line.calls += entry.calls;
+        line.total.join(&entry.total);
+        line.own.join(&entry.own);
     }
-    let scale = |times: &mut Times| {
-        // Durations of the counter, not points in time.
-        *times = Times {
-            sum: source.scale.duration(times.sum),
-            all: source.scale.duration(times.all),
-            min: source.scale.duration(times.min),
-            max: source.scale.duration(times.max),
-        };
+    // Durations of the counter, not points in time.
+    let scaled = |parts: i64| source.scale.duration(whole(parts));
+    let spans = |times: &Times| Spans {
+        sum: scaled(times.sum),
+        all: scaled(times.all),
+        min: scaled(times.min),
+        max: scaled(times.max),
     };
-    let mut rows: Vec<_> = rows.into_values().collect();
-    for row in &mut rows {
-        scale(&mut row.total);
-        scale(&mut row.own);
-    }
-    rows
+    let rows = lines.into_iter().map(|(key, mut line)| {
+        if !source.costs().is_none() {
+            line.heed_own();
+        }
+        Row {
+            name: key.0.to_owned(),
+            module: source.trace.modules[modules[&key]].path.clone(),
+            size: line.size,
+            calls: line.calls,
+            total: spans(&line.total),
+            own: spans(&line.own),
+        }
+    });
+    rows.collect()
 }
 
 /// A column: name, heading, width.

@@ -2,14 +2,17 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
-use hodo_symbols::{Style, build_id, demangle, imports};
+use hodo_symbols::{Style, build_id, imports};
 use hodo_trace::meta::{Probe, in_order};
 use hodo_trace::{Frame, Function, Kind, Machine, Scale, TailCalls, Task, Trace};
 
+use crate::costs::Costs;
 use crate::filter::{Filters, Table};
 use crate::format::{self, printable};
+use crate::naming::Names;
 use crate::pattern::Match;
 
 /// Which trace, and what of it.
@@ -47,6 +50,8 @@ pub struct SourceOptions {
     pub range: Option<Range>,
     /// `--tail-calls`.
     pub tail_calls: TailCalls,
+    /// `--raw-times`: what recording has cost stays in the sums of times.
+    pub raw_times: bool,
     /// Escape sequences for colors.
     pub color: bool,
 }
@@ -114,10 +119,9 @@ impl std::str::FromStr for Range {
 pub struct Source {
     /// The trace.
     pub trace: Trace,
-    /// Names as they are shown, by function id.
-    pub names: Vec<String>,
-    /// Names with their library, by function id; as `names` unless asked for.
-    pub labels: Vec<String>,
+    names: Names,
+    /// Names with their library, by function id, if they were asked for.
+    labels: Option<Vec<String>>,
     /// The filters.
     pub table: Table,
     /// From counter to time.
@@ -128,6 +132,8 @@ pub struct Source {
     pub range: (u64, u64),
     /// Indices of the tasks that are shown.
     pub tasks: Vec<usize>,
+    /// What is taken off times, because recording has cost it; see [`Self::costs`].
+    costs: OnceLock<Costs>,
     /// The trace is still being written.
     pub growing: bool,
     /// Below it are the files of the recorded machine.
@@ -148,20 +154,9 @@ impl Source {
         for task in &mut trace.tasks {
             task.comm = printable(std::mem::take(&mut task.comm));
         }
-        let style = |name: &str| printable(demangle(name, options.demangle));
-        let names: Vec<String> = trace
-            .functions
-            .iter()
-            .enumerate()
-            .map(|(id, function)| match function {
-                Some(function) => style(&function.name),
-                None => format!("<{id}>"),
-            })
-            .collect();
-        let labels = match options.libname {
-            true => with_library(&trace, &names, options.sysroot.as_deref()),
-            false => names.clone(),
-        };
+        let names = Names::new(&trace, options.demangle);
+        let labels =
+            (options.libname).then(|| with_library(&trace, &names, options.sysroot.as_deref()));
         if !trace.info.timed && (options.time_filter.is_some() || options.range.is_some()) {
             eprintln!(
                 "hodo: this recording has no timestamps (--no-time): -t and -r change nothing"
@@ -230,6 +225,10 @@ impl Source {
         }
         let inherited = trace.inherited();
         let scale = trace.scale();
+        let costs = match options.raw_times {
+            true => OnceLock::from(Costs::default()),
+            false => OnceLock::new(),
+        };
         let mut source = Self {
             trace,
             names,
@@ -239,6 +238,7 @@ impl Source {
             inherited,
             range: (0, u64::MAX),
             tasks,
+            costs,
             growing: false,
             sysroot: options.sysroot.clone(),
         };
@@ -253,12 +253,13 @@ impl Source {
         Self {
             scale: trace.scale(),
             trace,
-            names: Vec::new(),
-            labels: Vec::new(),
+            names: Names::default(),
+            labels: None,
             table: Table::default(),
             inherited: Vec::new(),
             range: (0, u64::MAX),
             tasks: Vec::new(),
+            costs: OnceLock::from(Costs::default()),
             growing: true,
             sysroot: None,
         }
@@ -308,6 +309,11 @@ impl Source {
         }
     }
 
+    /// What is taken off times, because recording has cost it.
+    pub fn costs(&self) -> &Costs {
+        self.costs.get_or_init(|| Costs::of(&self.trace))
+    }
+
     /// Nanoseconds of the trace's clock at its first record.
     pub fn first(&self) -> u64 {
         let times = self.trace.tasks.iter().filter_map(|task| {
@@ -350,9 +356,7 @@ impl Source {
 
     /// The name of a function as it is shown.
     pub fn name(&self, id: u32) -> &str {
-        self.names
-            .get(id as usize)
-            .map_or("<unknown>", String::as_str)
+        self.names.of(&self.trace, id).unwrap_or("<unknown>")
     }
 
     /// The probe whose hits have an id of a function.
@@ -373,9 +377,10 @@ impl Source {
 
     /// The name of a function with its library, if that was asked for.
     pub fn label(&self, id: u32) -> &str {
-        self.labels
-            .get(id as usize)
-            .map_or("<unknown>", String::as_str)
+        match &self.labels {
+            Some(labels) => labels.get(id as usize).map_or("<unknown>", String::as_str),
+            None => self.name(id),
+        }
     }
 
     /// By index of a task: the index of the first task of the same thread, which may have executed other programs since.
@@ -422,7 +427,7 @@ fn placed(path: &str, sysroot: Option<&Path>) -> PathBuf {
 
 /// Names with the library they are of, by function id: `getpid@libc.so.6`. Where calls into libraries go is known of the
 /// symbols that have a version, as long as the file is still there that was recorded.
-fn with_library(trace: &Trace, names: &[String], sysroot: Option<&Path>) -> Vec<String> {
+fn with_library(trace: &Trace, names: &Names, sysroot: Option<&Path>) -> Vec<String> {
     let imports: Vec<_> = trace
         .modules
         .iter()
@@ -441,15 +446,15 @@ fn with_library(trace: &Trace, names: &[String], sysroot: Option<&Path>) -> Vec<
         _ if function.module > 0 => Some(trace.modules[function.module].name().to_owned()),
         _ => None,
     };
-    names
-        .iter()
+    (0..)
         .zip(&trace.functions)
-        .map(
-            |(name, function)| match function.as_ref().and_then(library) {
+        .map(|(id, function)| {
+            let name = names.of(trace, id).unwrap_or_default();
+            match function.as_ref().and_then(library) {
                 Some(library) => printable(format!("{name}@{library}")),
-                None => name.clone(),
-            },
-        )
+                None => name.to_owned(),
+            }
+        })
         .collect()
 }
 

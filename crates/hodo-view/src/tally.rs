@@ -3,23 +3,24 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hodo_trace::{Frame, Step};
+use hodo_trace::{Entered, Frame, Step};
 
 use crate::clip::Clipped;
+use crate::costs::{Cost, parts, whole};
 use crate::filter::{Gate, Verdict};
 use crate::source::Source;
 
-/// Minimum, maximum and sum of durations, in units of the counter.
+/// Minimum, maximum and sum of durations, in [`parts`] of a unit of the counter.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     /// All together; of recursive calls, only the outermost.
-    pub sum: u64,
+    pub sum: i64,
     /// All together, with every call of a recursion.
-    pub all: u64,
+    pub all: i64,
     /// The shortest.
-    pub min: u64,
+    pub min: i64,
     /// The longest.
-    pub max: u64,
+    pub max: i64,
 }
 
 impl Default for Times {
@@ -27,15 +28,15 @@ impl Default for Times {
         Self {
             sum: 0,
             all: 0,
-            min: u64::MAX,
-            max: 0,
+            min: i64::MAX,
+            max: i64::MIN,
         }
     }
 }
 
 impl Times {
     #[inline]
-    fn add(&mut self, value: u64, outermost: bool) {
+    fn add(&mut self, value: i64, outermost: bool) {
         self.all = self.all.saturating_add(value);
         self.sum = self.sum.saturating_add(if outermost { value } else { 0 });
         self.min = self.min.min(value);
@@ -63,7 +64,7 @@ pub struct Entry {
     /// Open frames of this function in the task that is being read.
     open: u32,
     /// What its outermost calls took that are counted, inside of its frame that was entered last.
-    inside: u64,
+    inside: i64,
 }
 
 /// Calls and times of all functions.
@@ -82,10 +83,14 @@ struct Open {
     /// What the filters say.
     verdict: Verdict,
     start: u64,
-    /// The time its callees took.
-    children: u64,
+    /// The time that its callees took, and what recording them cost before and after that.
+    children: i64,
+    /// What recording its callees cost, and all that they called.
+    spent: i64,
+    /// What recording its own call cost.
+    cost: Cost,
     /// What calls of the same function took beside this one, in its frame around this one.
-    beside: u64,
+    beside: i64,
 }
 
 impl Tally {
@@ -106,7 +111,13 @@ impl Tally {
     }
 
     #[inline]
-    fn enter(&mut self, stack: &mut Vec<Open>, id: u32, verdict: Verdict, start: u64) {
+    fn enter(
+        &mut self,
+        stack: &mut Vec<Open>,
+        (id, cost): (u32, Cost),
+        verdict: Verdict,
+        start: u64,
+    ) {
         let mut beside = 0;
         if verdict == Verdict::Shown
             && let Some(entry) = self.functions.get_mut(id as usize)
@@ -119,6 +130,8 @@ impl Tally {
             verdict,
             start,
             children: 0,
+            spent: 0,
+            cost,
             beside,
         });
     }
@@ -127,7 +140,9 @@ impl Tally {
     #[inline]
     fn leave(&mut self, stack: &mut Vec<Open>, time: u64, counts: impl Fn(u64, u64) -> Verdict) {
         let Some(frame) = stack.pop() else { return };
-        let took = time.saturating_sub(frame.start);
+        let raw = parts(time.saturating_sub(frame.start));
+        let spent = frame.spent.saturating_add(frame.cost.inside);
+        let took = raw.saturating_sub(spent);
         let mut verdict = frame.verdict;
         if verdict == Verdict::Shown
             && let Some(entry) = self.functions.get_mut(frame.id as usize)
@@ -140,7 +155,8 @@ impl Tally {
                 // Of a recursion, the outermost call that is counted has the time of all.
                 inside = took;
                 entry.total.add(took, false);
-                entry.own.add(took.saturating_sub(frame.children), true);
+                let own = raw.saturating_sub(frame.children);
+                entry.own.add(own.saturating_sub(frame.cost.inside), true);
             }
             match entry.open {
                 0 => entry.total.sum = entry.total.sum.saturating_add(inside),
@@ -148,10 +164,16 @@ impl Tally {
             }
         }
         if let Some(parent) = stack.last_mut() {
-            parent.children = parent.children.saturating_add(match verdict {
-                Verdict::Merged => frame.children,
-                Verdict::Shown | Verdict::Hidden => took,
-            });
+            let outside = frame.cost.outside;
+            parent.spent = parent.spent.saturating_add(spent).saturating_add(outside);
+            let children = match verdict {
+                Verdict::Merged => frame.children.saturating_add(frame.cost.inside),
+                Verdict::Shown | Verdict::Hidden => raw,
+            };
+            parent.children = parent
+                .children
+                .saturating_add(children)
+                .saturating_add(outside);
         }
     }
 }
@@ -168,9 +190,16 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
             verdict: Verdict::Hidden,
             start: frame.start,
             children: 0,
+            spent: 0,
+            cost: Cost::default(),
             beside: 0,
         })
         .collect();
+    let costs = source.costs();
+    let of = |entered: Entered| match entered {
+        Entered::Jumped => costs.jump,
+        Entered::Called | Entered::Before => costs.call,
+    };
     let mut calls = source.trace.calls(frames.clone());
     let mut last = task.began;
     if source.table.is_open() && !source.is_ranged() {
@@ -178,11 +207,13 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
         for record in source.trace.records(task) {
             last = record.time;
             calls.feed(record, |step| match step {
-                Step::Enter { id, time, .. } => tally.enter(&mut stack, id, Verdict::Shown, time),
+                Step::Enter {
+                    id, time, entered, ..
+                } => tally.enter(&mut stack, (id, of(entered)), Verdict::Shown, time),
                 Step::Leave { time, .. } => tally.leave(&mut stack, time, all),
                 Step::Instant { id, .. } if source.is_probe(id) => {}
                 Step::Instant { id, time, .. } => {
-                    tally.enter(&mut stack, id, Verdict::Shown, time);
+                    tally.enter(&mut stack, (id, costs.entry), Verdict::Shown, time);
                     tally.leave(&mut stack, time, all);
                 }
                 Step::Lost { count, .. } => tally.lost = tally.lost.saturating_add(count),
@@ -211,9 +242,11 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
     let mut gate = Gate::new(&source.table, frames);
     let mut calls = Clipped::new(source, index);
     let mut each = |step: Step| match step {
-        Step::Enter { id, time, .. } => {
+        Step::Enter {
+            id, time, entered, ..
+        } => {
             let verdict = gate.enter(&source.table, id, time);
-            tally.enter(&mut stack, id, verdict, time);
+            tally.enter(&mut stack, (id, of(entered)), verdict, time);
         }
         Step::Leave { time, .. } => {
             gate.leave();
@@ -223,7 +256,7 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
         Step::Instant { id, time, .. } => {
             let verdict = gate.enter(&source.table, id, time);
             gate.leave();
-            tally.enter(&mut stack, id, verdict, time);
+            tally.enter(&mut stack, (id, costs.entry), verdict, time);
             tally.leave(&mut stack, time, counts);
         }
         Step::Lost { count, .. } => tally.lost = tally.lost.saturating_add(count),
@@ -284,11 +317,13 @@ pub fn by_task(source: &Source) -> Vec<Summary> {
     let summaries = Mutex::new(vec![Summary::default(); source.tasks.len()]);
     on_all(source, |at, tally| {
         let mut summary = Summary::default();
+        let mut time = 0i64;
         for entry in &mut tally.functions {
             summary.calls += entry.calls;
-            summary.time = summary.time.saturating_add(entry.own.sum);
+            time = time.saturating_add(entry.own.sum);
             *entry = Entry::default();
         }
+        summary.time = whole(time);
         summaries.lock().expect("no panics")[at] = summary;
     });
     summaries.into_inner().expect("no panics")

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hodo_trace::{Entered, Step};
 
 use crate::clip::Clipped;
+use crate::costs::{Cost, Costs, parts, whole};
 use crate::filter::{Gate, Verdict};
 use crate::source::Source;
 
@@ -18,8 +19,8 @@ pub struct Node {
     pub id: u32,
     /// How often it was called from here.
     pub calls: u64,
-    /// Time in it and in what it called, in units of the counter.
-    pub total: u64,
+    /// Time in it and in what it called, in [`parts`] of a unit of the counter.
+    total: i64,
     /// Indices of the nodes below it, in the order of their first call.
     pub children: Vec<u32>,
     /// Index of the node above it.
@@ -148,18 +149,25 @@ impl Tree {
         tree
     }
 
+    /// Time in a node's function and in what it called, in units of the counter.
+    pub fn total(&self, node: u32) -> u64 {
+        whole(self.nodes[node as usize].total)
+    }
+
     /// Time in a node's function itself, in units of the counter.
     pub fn own(&self, node: u32) -> u64 {
-        self.nodes[node as usize]
-            .total
-            .saturating_sub(self.below_total(node))
+        whole(
+            self.nodes[node as usize]
+                .total
+                .saturating_sub(self.below_total(node)),
+        )
     }
 
     /// Time in all that a node's function called.
-    fn below_total(&self, node: u32) -> u64 {
+    fn below_total(&self, node: u32) -> i64 {
         let children = self.nodes[node as usize].children.iter();
         let totals = children.map(|&child| self.nodes[child as usize].total);
-        totals.fold(0, u64::saturating_add)
+        totals.fold(0, i64::saturating_add)
     }
 
     /// Function ids from the outermost call to this node.
@@ -188,8 +196,8 @@ impl Tree {
     }
 
     /// Completes the tree: gives the root the time of all that is below it, drops what was not called, and puts the
-    /// children in the order of their first call.
-    fn close(&mut self) {
+    /// children in the order of their first call. `corrected`: the cost of recording was taken off.
+    fn close(&mut self, corrected: bool) {
         let mut called: Vec<bool> = self.nodes.iter().map(|n| n.first != NEVER).collect();
         for index in (1..self.nodes.len()).rev() {
             let node = &self.nodes[index];
@@ -204,6 +212,14 @@ impl Tree {
             node.children.retain(|&child| called[child as usize]);
         }
         self.sort();
+        if corrected {
+            // Whatever was taken off, a function takes no less time than what it called, and none takes less than no time.
+            for index in (1..self.nodes.len()).rev() {
+                let below = self.below_total(index as u32).max(0);
+                let node = &mut self.nodes[index];
+                node.total = node.total.max(below);
+            }
+        }
         self.nodes[0].total = self.below_total(0);
         self.nodes[0].calls = 1;
     }
@@ -216,6 +232,10 @@ struct Open {
     node: u32,
     verdict: Verdict,
     start: u64,
+    /// What recording its callees cost, and all that they called.
+    spent: i64,
+    /// What recording its own call cost.
+    cost: Cost,
 }
 
 /// The tree of one task that is being made.
@@ -223,13 +243,14 @@ struct Growing<'a> {
     tree: Tree,
     stack: Vec<Open>,
     source: &'a Source,
+    costs: Costs,
     /// Whether every call is seen.
     all: bool,
 }
 
 impl Growing<'_> {
     #[inline]
-    fn enter(&mut self, id: u32, verdict: Verdict, start: u64) {
+    fn enter(&mut self, (id, cost): (u32, Cost), verdict: Verdict, start: u64) {
         let above = self.stack.last().map_or(0, |open| open.node);
         let node = match verdict {
             Verdict::Shown => self.tree.child(above, id),
@@ -239,16 +260,25 @@ impl Growing<'_> {
             node,
             verdict,
             start,
+            spent: 0,
+            cost,
         });
     }
 
     #[inline]
     fn leave(&mut self, end: u64) {
         let Some(open) = self.stack.pop() else { return };
+        let spent = open.spent.saturating_add(open.cost.inside);
+        if let Some(above) = self.stack.last_mut() {
+            above.spent = above
+                .spent
+                .saturating_add(spent)
+                .saturating_add(open.cost.outside);
+        }
         if open.verdict != Verdict::Shown || open.start == NEVER {
             return;
         }
-        let mut took = Some(end.saturating_sub(open.start));
+        let mut took = Some(parts(end.saturating_sub(open.start)).saturating_sub(spent));
         if !self.all {
             let scale = &self.source.scale;
             let least = self.source.table.time(open.start, end);
@@ -273,7 +303,11 @@ impl Growing<'_> {
             Step::Enter {
                 id, time, entered, ..
             } => {
-                self.enter(id, gate(Some(id), false), time);
+                let cost = match entered {
+                    Entered::Jumped => self.costs.jump,
+                    Entered::Called | Entered::Before => self.costs.call,
+                };
+                self.enter((id, cost), gate(Some(id), false), time);
                 if entered == Entered::Jumped
                     && let Some(open) = self.stack.last()
                     && open.verdict == Verdict::Shown
@@ -287,7 +321,7 @@ impl Growing<'_> {
             }
             Step::Instant { id, .. } if self.source.is_probe(id) => {}
             Step::Instant { id, time, .. } => {
-                self.enter(id, gate(Some(id), true), time);
+                self.enter((id, self.costs.entry), gate(Some(id), true), time);
                 self.leave(time);
             }
             Step::Lost { .. } => {}
@@ -304,6 +338,7 @@ fn of_task(source: &Source, index: usize) -> Tree {
         tree: Tree::default(),
         stack: Vec::new(),
         source,
+        costs: *source.costs(),
         all: !source.table.has_time() && !source.is_ranged(),
     };
     // What was called in the parent is not called again here.
@@ -312,7 +347,7 @@ fn of_task(source: &Source, index: usize) -> Tree {
             Some(gate) if !gate.is_shown(depth) => Verdict::Hidden,
             _ => Verdict::Shown,
         };
-        growing.enter(frame.id, verdict, NEVER);
+        growing.enter((frame.id, Cost::default()), verdict, NEVER);
     }
     let mut calls = Clipped::new(source, index);
     let mut last = task.began;
@@ -393,7 +428,7 @@ pub fn sessions(source: &Source) -> Vec<Session> {
         }
     }
     for session in &mut sessions {
-        session.tree.close();
+        session.tree.close(!source.costs().is_none());
     }
     sessions
 }

@@ -46,6 +46,25 @@ const CACHE: &str = "\
 A plan says how the functions of a file are changed to trace them. It is kept in $XDG_CACHE_HOME/hodo or ~/.cache/hodo, up to 512 MiB of \
 them, until the file or hodo changes. HODO_CACHE=DIRECTORY names another place, HODO_CACHE=off keeps none.";
 
+/// What `detach` does and does not.
+const DETACH: &str = "\
+A recording ends by Ctrl-C, and takes back all that it has changed. Only a hodo that is killed (kill -9) cannot do so: the process goes on \
+with the changed code, unrecorded. Each child that it has made since then has the same, and is named by its own PID. record, live, probe and \
+syscalls with -p PID do this by themselves before they attach.
+
+Exit status: 0 if nothing of hodo is in the processes any more, or was; 1 if that could not be done.";
+
+/// `hodo detach`.
+#[derive(Debug, Args)]
+pub struct DetachArgs {
+    /// The processes
+    #[arg(value_name = "PID", value_parser = process)]
+    pub pids: Vec<i32>,
+    /// The same
+    #[arg(short, long = "pid", value_name = "PID", value_parser = process)]
+    pub pid: Vec<i32>,
+}
+
 /// What to do with the plans that are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum CacheAction {
@@ -89,6 +108,9 @@ pub enum Command {
     ListEvents(ListEventsArgs),
     /// Show what could be traced of a program or library, without running it
     Plan(PlanArgs),
+    /// Take back what a hodo that was killed has left in a process, which goes on; without a process, list where something is left
+    #[command(after_help = DETACH)]
+    Detach(DetachArgs),
     /// List the plans that are kept for the next time, or remove them
     #[command(after_help = CACHE)]
     Cache {
@@ -384,6 +406,12 @@ pub struct Reading {
         help_heading = "Output"
     )]
     pub tail_calls: TailCallsArg,
+    /// Leave the cost of recording in sums of times (report, graph, flame graphs)
+    ///
+    /// Recording a call costs some nanoseconds, which were measured when the recording began. Without this option they are taken off. `hodo
+    /// info` says how many they are. Single calls (replay, other dumps) are always shown with the times of the clock.
+    #[arg(long, help_heading = "Output")]
+    pub raw_times: bool,
     /// Where the files of the recorded machine are, if that is another one
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Output")]
     pub sysroot: Option<PathBuf>,

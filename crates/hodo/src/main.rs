@@ -5,6 +5,7 @@ extern crate hodo_process;
 
 mod args;
 mod cache;
+mod detach;
 mod end;
 mod events;
 mod interrupt;
@@ -38,8 +39,18 @@ fn main() -> ExitCode {
     if !hodo_process::has_small_stack() {
         return run_all();
     }
+    // Signals are for the thread that does the work, and waits for them where they must not end it: they would end this one.
+    let before = block_signals();
     // A thread's stack is as large as is asked for.
-    let thread = std::thread::Builder::new().stack_size(STACK).spawn(run_all);
+    let thread = std::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(move || {
+            // SAFETY: the call only reads the set.
+            unsafe {
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut())
+            };
+            run_all()
+        });
     match thread {
         Ok(thread) => thread.join().unwrap_or(ExitCode::from(101)),
         Err(error) => {
@@ -48,6 +59,18 @@ fn main() -> ExitCode {
             );
             ExitCode::from(125)
         }
+    }
+}
+
+/// Blocks all signals in this thread. Returns which were blocked before.
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: a set of signals is plain bits; the calls write the sets that they are given.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
     }
 }
 
@@ -130,6 +153,7 @@ fn dispatch(cli: Cli, order: &run::Order, named: bool) -> Result<ExitCode> {
         Command::Keys(args) => keys::keys(&args),
         Command::ListEvents(args) => events::list(&args),
         Command::Plan(args) => plan::plan(&args),
+        Command::Detach(args) => detach::detach(&args),
         Command::Cache { action } => cache::cache(action),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use hodo_process::{Changes, Clock, Exit, Front, Match, Place, RecordOptions};
+use hodo_process::{Changes, Clock, Ended, Exit, Front, Match, Place, RecordOptions};
 
 use crate::args::{ClockArg, Common, LiveArgs, MatchArg, ProbeArgs, Recording, SwitchArg};
 use crate::end::end;
@@ -160,9 +160,9 @@ fn limit_of(error: &anyhow::Error) -> Option<&'static str> {
 }
 
 /// The end of a program of which nothing else is wrong, but that a probe was never placed: 1.
-fn unless_unplaced(exit: Exit) -> Exit {
-    match exit {
-        Exit::Code(0) if !hodo_process::unplaced().is_empty() => Exit::Code(1),
+fn unless_unplaced(ended: &Ended) -> Exit {
+    match ended.exit {
+        Exit::Code(0) if !ended.unplaced.is_empty() => Exit::Code(1),
         exit => exit,
     }
 }
@@ -208,7 +208,7 @@ pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
 }
 
 /// Records, and shows the progress. The options have the trace's directory afterwards.
-pub fn run(options: &mut RecordOptions, front: Option<i32>) -> anyhow::Result<Exit> {
+pub fn run(options: &mut RecordOptions, front: Option<i32>) -> anyhow::Result<Ended> {
     let place = claim(options)?;
     run_in(options, place, front)
 }
@@ -219,7 +219,7 @@ pub fn claim(options: &mut RecordOptions) -> anyhow::Result<Place> {
 }
 
 /// Records into a directory that was chosen, and shows the progress.
-pub fn run_in(options: &RecordOptions, place: Place, front: Option<i32>) -> anyhow::Result<Exit> {
+pub fn run_in(options: &RecordOptions, place: Place, front: Option<i32>) -> anyhow::Result<Ended> {
     let _progress = Progress::recording(&options.data);
     match options.attach {
         Some(pid) => hodo_process::attach(options, place, pid, front),
@@ -249,11 +249,11 @@ pub fn record(common: &Common, recording: &Recording, order: &Order) -> ExitCode
         Err(code) => return code,
     };
     match run(&mut options(common, recording, order), front) {
-        Ok(exit) => {
-            for text in hodo_process::unplaced() {
+        Ok(ended) => {
+            for text in &ended.unplaced {
                 tell!("hodo: {text}");
             }
-            end(unless_unplaced(exit))
+            end(unless_unplaced(&ended))
         }
         Err(error) => failed(&error, &recording.command),
     }
@@ -277,15 +277,15 @@ pub fn live(args: &LiveArgs, order: &Order, named: bool) -> ExitCode {
         Ok(temporary) => temporary,
         Err(code) => return code,
     };
-    let exit = match run(&mut options, front) {
-        Ok(exit) => exit,
+    let ended = match run(&mut options, front) {
+        Ok(ended) => ended,
         Err(error) => {
             drop(temporary);
             return failed(&error, &args.recording.command);
         }
     };
     let attached = args.recording.attach.pid.is_some();
-    show(exit, attached, temporary, || {
+    show(&ended, attached, temporary, || {
         view::after_recording(args, order, options.data.clone())
     })
 }
@@ -313,7 +313,7 @@ pub fn place(options: &mut RecordOptions, named: bool) -> Result<Option<Temporar
 
 /// Shows a recording, and ends as the program did.
 pub fn show(
-    exit: Exit,
+    ended: &Ended,
     attached: bool,
     temporary: Option<Temporary>,
     view: impl FnOnce() -> anyhow::Result<()>,
@@ -332,11 +332,11 @@ pub fn show(
         && !output::is_broken_pipe(&error)
     {
         output::complain(&error);
-        if matches!(exit, Exit::Code(_)) {
+        if matches!(ended.exit, Exit::Code(_)) {
             return ExitCode::from(125);
         }
     }
-    end(unless_unplaced(exit))
+    end(unless_unplaced(ended))
 }
 
 /// `hodo probe`: a recording of probes only.
@@ -384,14 +384,14 @@ pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
             return ExitCode::from(125);
         }
     };
-    let exit = match run_in(&options, claimed, front) {
-        Ok(exit) => exit,
+    let ended = match run_in(&options, claimed, front) {
+        Ok(ended) => ended,
         Err(error) => {
             drop(temporary);
             return failed(&error, &args.command);
         }
     };
-    show(exit, args.attach.pid.is_some(), temporary, || {
+    show(&ended, args.attach.pid.is_some(), temporary, || {
         view::after_probes(args, options.data.clone(), printer)
     })
 }

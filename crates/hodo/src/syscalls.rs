@@ -137,15 +137,15 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
             (Some(printer), None)
         }
     };
-    let exit = match run::run_in(&options, claimed, front) {
-        Ok(exit) => exit,
+    let ended = match run::run_in(&options, claimed, front) {
+        Ok(ended) => ended,
         Err(error) => {
             drop(temporary);
             return Ok(run::failed(&error, &args.command));
         }
     };
     Ok(run::show(
-        exit,
+        &ended,
         args.attach.pid.is_some(),
         temporary,
         || match (printer, table) {

@@ -61,6 +61,7 @@ fn source(reading: &Reading, order: &Order) -> SourceOptions {
             TailCallsArg::Nested => TailCalls::Nested,
             TailCallsArg::Flat => TailCalls::Flat,
         },
+        raw_times: reading.raw_times,
         color: colors(common.screen.color),
     }
 }

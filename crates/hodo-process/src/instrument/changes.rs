@@ -14,11 +14,11 @@ use super::running::readable;
 use super::{
     Space, Work, apply, auxv, extent, file_mappings, map_island, patch, put_back, write_island,
 };
+use crate::ledger::Entry;
 use crate::maps;
 use crate::modules::{Image, Module, Version};
 use crate::remote::{Memory, Syscalls};
 use crate::spots::Spots;
-use crate::stops;
 
 /// A file's code, and where it is.
 pub type Place = (Version, u64);
@@ -246,9 +246,7 @@ impl Change {
         let mut group = None;
         if !self.pages.is_empty() {
             let maps = maps::read(tid)?;
-            let at = stops::syscall_place(&memory, &maps)
-                .context("there is no place for system calls in the process")?;
-            let calls = Syscalls::begin(tid, at)?;
+            let calls = Syscalls::begin_anywhere(tid, &memory, &maps)?;
             let mapped = self
                 .pages
                 .iter()
@@ -279,14 +277,9 @@ impl Change {
             space.originals.extend(gone);
             return Err(error);
         }
-        space.traps.retain(|at, _| stay.contains(at));
-        space.sites.retain(|(at, _)| stay.contains(at));
-        // What leads into islands is gone but for hooks, and what leads out of them, too; nobody is there.
-        let ways = std::mem::take(&mut space.ways).into_iter();
-        let stays = |&(start, _): &(u64, u64)| stay.contains(&(start - 1)) || space.holds(start);
-        space.ways = ways.filter(stays).collect();
-        space.leaving.clear();
-        space.moved = None;
+        space.keep_only(&stay);
+        let reverted = Entry::Reverted(stay.into_iter().collect());
+        space.ledger.note(&memory, &reverted)?;
         let mut hooks = std::mem::take(&mut space.patched);
         for piece in self.pieces {
             let bias = piece.place.1;
@@ -295,6 +288,7 @@ impl Change {
             if !piece.new {
                 writes.copies.clear();
             }
+            space.note_patches(&memory, (&piece.image, bias), &writes)?;
             apply(&memory, &piece.image, bias, &writes, space)?;
             // A library that is loaded again gets all of it.
             if let Some(earlier) = hooks.remove(&piece.place) {

@@ -85,6 +85,7 @@ pub(super) fn mapped(
     context: &mut Work<'_>,
 ) -> Result<()> {
     space.keys.add(files, context);
+    space.note(memory)?;
     if let Err(error) = space.keys.hold(memory) {
         let text = format!("static keys: {error:#}");
         let remark = json!({"remark": {"pid": pid, "text": text}});
@@ -137,6 +138,25 @@ impl Keys {
     pub fn let_go(&mut self) {
         self.held.clear();
         self.wanted.clear();
+    }
+
+    /// The keys that are held, or are to be.
+    pub fn all(&self) -> impl Iterator<Item = u64> {
+        self.held.union(&self.wanted).copied()
+    }
+
+    /// Those of a process in which a hodo that is gone has held these keys.
+    pub fn held_by_another(files: &[Mapped], held: &[u64]) -> Self {
+        let file = |(image, bias): &Mapped| File {
+            image: Rc::clone(image),
+            bias: *bias,
+            keys: Rc::new(hodo_symbols::keys(&image.bytes).unwrap_or_default()),
+        };
+        Self {
+            files: files.iter().map(file).collect(),
+            wanted: BTreeSet::new(),
+            held: held.iter().copied().collect(),
+        }
     }
 
     /// Whether a thread of the process is just switching keys. A lock that was copied with the memory of another process does

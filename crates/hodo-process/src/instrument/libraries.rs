@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use hodo_patch::{Island, Patches};
+use hodo_patch::{Announcement, Island, Patches};
 use serde_json::json;
 
 use super::{
@@ -12,18 +12,23 @@ use super::{
     write_island,
 };
 use crate::hooks;
-use crate::machine::BREAKPOINT;
+use crate::machine::{self, BREAKPOINT};
 use crate::maps::{self, Mapping};
 use crate::modules::{Image, Version};
 use crate::remote::Memory;
 use crate::spots::Spots;
 
-/// Where the dynamic linker announces new libraries, and where it says in which state its list of them is.
-pub(super) fn linker_breakpoint(
-    pid: i32,
-    base: u64,
-    maps: &[Mapping],
-) -> Result<Option<(u64, Option<u64>)>> {
+/// The dynamic linker of a process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Linker {
+    /// Where it announces new libraries.
+    pub at: u64,
+    /// Where it says in which state its list of them is.
+    pub state: Option<u64>,
+}
+
+/// Where the dynamic linker announces new libraries.
+pub(super) fn linker_breakpoint(pid: i32, base: u64, maps: &[Mapping]) -> Result<Option<Linker>> {
     /// Of `r_state` in a `struct r_debug`.
     const STATE: u64 = 24;
     let Some(mapping) = maps.iter().find(|m| m.start <= base && base < m.end) else {
@@ -34,26 +39,71 @@ pub(super) fn linker_breakpoint(
     let (symbol, _) =
         symbol.with_context(|| format!("{} does not tell of libraries", mapping.path.display()))?;
     let state = list.map(|(list, _)| base.wrapping_add(list) + STATE);
-    Ok(Some((base.wrapping_add(symbol), state)))
+    Ok(Some(Linker {
+        at: base.wrapping_add(symbol),
+        state,
+    }))
 }
 
-/// Sets a breakpoint where the dynamic linker announces new libraries.
-pub(super) fn arm_linker(
-    pid: i32,
-    base: u64,
+/// What is to be where the dynamic linker announces new libraries: a way to code in this island, if there can be one, which does
+/// not stop when no recorder is there any more. The island must be written after that.
+pub(super) fn announcement(
+    at: u64,
     memory: &Memory,
-    maps: &[Mapping],
+    island: &mut Island,
+    taken: &[&Patches],
+) -> Option<Announcement> {
+    let is_free = has_room(memory, at) && !taken.iter().any(|patches| takes_room(at, patches));
+    is_free.then(|| island.add_announcement(at)).flatten()
+}
+
+/// Sets the breakpoint where the dynamic linker announces new libraries, or what stops there in its place.
+pub(super) fn arm_linker(
+    Linker { at, state }: Linker,
+    memory: &Memory,
+    announcement: Option<Announcement>,
     space: &mut Space,
 ) -> Result<()> {
-    let Some((at, state)) = linker_breakpoint(pid, base, maps)? else {
+    let jump = announcement.map(|announcement| announcement.jump.to_vec());
+    let bytes = jump.unwrap_or_else(|| BREAKPOINT.to_vec());
+    let mut original = vec![0; bytes.len()];
+    memory.read(at, &mut original)?;
+    space.r_brk = Some(at);
+    space.announcement = announcement;
+    space.note(memory)?;
+    space.note_original(memory, at, original)?;
+    memory.write(at, &bytes)?;
+    space.watch.state = state;
+    Ok(())
+}
+
+/// Bytes that are written at most where the dynamic linker announces libraries.
+pub(super) const ANNOUNCING: u64 = 5;
+
+/// Is this a function that only returns, and is there padding after it?
+fn has_room(memory: &Memory, at: u64) -> bool {
+    let mut code = [0; ANNOUNCING as usize];
+    memory.read(at, &mut code).is_ok() && machine::only_returns(at, code)
+}
+
+/// Do patches need what comes after the first byte?
+fn takes_room(at: u64, patches: &Patches) -> bool {
+    let mut writes = patches.writes.iter();
+    writes.any(|(start, bytes)| *start < at + ANNOUNCING && at + 1 < start + bytes.len() as u64)
+}
+
+/// If patches need the padding where the dynamic linker announces libraries, only its breakpoint is there.
+pub(super) fn make_room(memory: &Memory, patches: &Patches, space: &mut Space) -> Result<()> {
+    let Some(at) = space.r_brk.filter(|&at| takes_room(at, patches)) else {
         return Ok(());
     };
-    let mut original = vec![0; BREAKPOINT.len()];
-    memory.read(at, &mut original)?;
-    memory.write(at, &BREAKPOINT)?;
-    space.originals.push((at, original));
-    space.r_brk = Some(at);
-    space.watch.state = state;
+    if space.announcement.take().is_some()
+        && let Some((_, original)) = space.originals.iter().find(|(start, _)| *start == at)
+    {
+        let mut bytes = original.clone();
+        bytes[..BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
+        memory.write(at, &bytes)?;
+    }
     Ok(())
 }
 
@@ -64,14 +114,26 @@ pub(super) fn copies_stacks(path: &Path) -> bool {
         .is_some_and(|name| name.contains("_greenlet") || name.starts_with("greenlet."))
 }
 
+/// Is this a C library, or its dynamic linker?
+fn is_libc(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| {
+        ["libc.so", "libc-", "ld-"]
+            .iter()
+            .any(|begin| name.starts_with(begin))
+    })
+}
+
 /// Looks for libraries that have been mapped since the last time.
 pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<()> {
     let maps = maps::read(pid)?;
     let memory = Memory::open(pid)?;
-    let new: Vec<_> = file_mappings(&maps)
+    let mut new: Vec<_> = file_mappings(&maps)
         .filter(|m| !space.seen.contains(&Seen::from(*m)))
         .cloned()
         .collect();
+    // Unwinders ask functions of these: what others get leads nowhere that they do not know of.
+    new.sort_by_key(|mapping| !is_libc(&mapping.path));
     if context.modules.probes.want_maps() {
         for mapping in &new {
             context.session.log_map(pid, mapping)?;
@@ -124,6 +186,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         files.push((Rc::clone(&image), bias));
         let key = (version, bias);
         if let Some(patches) = space.patched.get(&key).cloned() {
+            space.note_patches(&memory, (&image, bias), &patches)?;
             apply(&memory, &image, bias, &patches, space)?;
             continue;
         }
@@ -159,9 +222,10 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         hooks::add(&image, bias, &mut island, space, &mut patches);
         tell_failures(&image, &patches, context)?;
         space.used[1] = write_island(&memory, &island, used)?;
+        space.stubs[1].extend(&island);
+        space.note_patches(&memory, (&image, bias), &patches)?;
         apply(&memory, &image, bias, &patches, space)?;
         space.patched.insert(key, Rc::new(patches));
-        space.stubs[1].extend(&island);
     }
     keys::mapped(pid, &memory, &files, space, context)
 }

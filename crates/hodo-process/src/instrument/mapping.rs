@@ -5,8 +5,20 @@ use hodo_trace::format::{SHADOW_DISTANCE, counters};
 
 use super::{Module, SMALLEST, Space, Work};
 use crate::give;
+use crate::ledger::{Entry, Ledger};
 use crate::machine::{self, EVENTS_AT, SHADOW_ROOM, WORKSHOP};
 use crate::remote::{Memory, Syscalls};
+
+/// Tells the kernel how hodo's memory is used. What it refuses is as right without.
+fn advise(calls: &Syscalls, at: u64, size: u64, advice: i32) -> Result<()> {
+    let arguments = [at, size, advice as u64, 0, 0, 0];
+    calls.call(libc::SYS_madvise, arguments).map(drop)
+}
+
+/// Keeps hodo's memory out of the process's core files: it is large, and says nothing of the program.
+fn keep_undumped(calls: &Syscalls, at: u64, size: u64) -> Result<()> {
+    advise(calls, at, size, libc::MADV_DONTDUMP)
+}
 
 /// Maps the trace and the counters. `scratch`: memory of the process that may be used meanwhile.
 pub(super) fn map_events(
@@ -30,6 +42,7 @@ pub(super) fn map_events(
             let got = calls.call(libc::SYS_mmap, [place, span, rw, shared, fd, 0])?;
             if got.cast_unsigned() == place {
                 space.events = (place, span);
+                space.note(memory)?;
                 break 'found;
             }
         }
@@ -39,6 +52,10 @@ pub(super) fn map_events(
     if space.events.1 == 0 {
         bail!("there is no room in the address space for the trace");
     }
+    // While it has a name, the kernel leaves it out by itself (core(5)); what `hodo probe` maps has none.
+    keep_undumped(calls, space.events.0, space.events.1)?;
+    // hodo has made the pages ready: reading ahead would make more, for nothing.
+    advise(calls, space.events.0, space.events.1, libc::MADV_RANDOM)?;
     let counters =
         (context.session.counters.iter()).map(|(file, path)| (file, path, 0, counters::SIZE));
     let histograms = (context.session.histograms.iter())
@@ -46,11 +63,14 @@ pub(super) fn map_events(
     for (file, path, below, size) in counters.chain(histograms) {
         let at = space.events.0 - below - size;
         let fd = give::file(calls, memory, scratch, file, path)?;
+        space.ledger.note(memory, &Entry::Mapped(at, size))?;
         let got = calls.call(libc::SYS_mmap, [at, size, rw, shared, fd, 0])?;
         calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
         if got.cast_unsigned() != at {
+            space.ledger.note(memory, &Entry::Unmapped(at))?;
             bail!("there is no room in the address space for the counters");
         }
+        keep_undumped(calls, at, size)?;
         space.counters.push((at, size));
     }
     Ok(())
@@ -70,6 +90,7 @@ pub(super) fn map_shadows(
     sp: u64,
     linker: Option<u64>,
     program: std::ops::Range<u64>,
+    (memory, ledger): (&Memory, &Ledger),
 ) -> Result<[(u64, u64); 2]> {
     let wanted = [
         (machine::stacks(sp, linker), true),
@@ -89,14 +110,15 @@ pub(super) fn map_shadows(
         }
         let at = (range.start - SHADOW_DISTANCE) & !0xF_FFFF;
         let len = (range.end - SHADOW_DISTANCE - at).next_multiple_of(4096);
+        ledger.note(memory, &Entry::Mapped(at, len))?;
         let got = calls.call(libc::SYS_mmap, [at, len, rw, flags, u64::MAX, 0])?;
         if got.cast_unsigned() != at {
+            ledger.note(memory, &Entry::Unmapped(at))?;
             continue;
         }
-        // Threads touch little of it each, and a core file has no use for it.
-        for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTDUMP] {
-            calls.call(libc::SYS_madvise, [at, len, advice as u64, 0, 0, 0])?;
-        }
+        // Threads touch little of it each.
+        advise(calls, at, len, libc::MADV_NOHUGEPAGE)?;
+        keep_undumped(calls, at, len)?;
         // The last page of the first range is the agent's: there it lists what it maps itself.
         *region = (at + SHADOW_DISTANCE, len - 4096);
     }
@@ -126,6 +148,7 @@ pub(super) fn map_island(calls: &Syscalls, place: u64, size: u64) -> Result<u64>
     if got.cast_unsigned() != place {
         bail!("an island of {size:#x} bytes at {place:#x} was refused ({got})");
     }
+    keep_undumped(calls, place, size)?;
     Ok(place)
 }
 

@@ -6,18 +6,20 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{Copied, Island, Patches};
+use hodo_patch::{Announcement, Copied, Island, Patches};
 
-use super::libraries::{copies_stacks, linker_breakpoint};
+use super::libraries::{
+    ANNOUNCING, Linker, announcement, arm_linker, copies_stacks, linker_breakpoint,
+};
 use super::{
-    LIBRARY_ISLAND, LIBRARY_ROOM, REACH, Seen, Space, Work, apply, auxv, extent, file_mappings,
-    map_events, map_island, map_shadows, map_workshop, patch, program_place, real_path,
+    LIBRARY_ISLAND, LIBRARY_ROOM, REACH, Seen, Space, Work, auxv, extent, file_mappings, follow,
+    lead, map_events, map_island, map_shadows, map_workshop, patch, program_place, real_path,
     tell_failures, write_island,
 };
 use crate::aside;
 use crate::give::SCRATCH;
 use crate::hooks;
-use crate::machine::BREAKPOINT;
+use crate::ledger::{Entry, Ledger};
 use crate::maps::{self, Mapping};
 use crate::modules::{Image, Module, Version};
 use crate::remote::{self, Memory, Syscalls};
@@ -55,6 +57,10 @@ pub struct Prepared {
     changed: Vec<Changed>,
     /// The code that was there when this was made.
     code: Vec<Mapping>,
+    /// Where the first stack ends.
+    stack: Option<u64>,
+    /// Where the dynamic linker announces libraries, and what is to be there.
+    linker: Option<(Linker, Option<Announcement>)>,
 }
 
 /// A mapping that is not there yet.
@@ -129,6 +135,8 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
     let memory = Memory::open(pid)?;
     let mut maps = maps::read(pid)?;
     let code: Vec<Mapping> = file_mappings(&maps).cloned().collect();
+    let mut stacks = maps.iter().filter(|m| m.path.as_os_str() == "[stack]");
+    let stack = stacks.next_back().map(|mapping| mapping.end);
     if let Some(copier) = code.iter().find(|mapping| copies_stacks(&mapping.path)) {
         bail!(
             "{} copies pieces of stacks away and back, which traced frames do not survive",
@@ -258,7 +266,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         is_as_in_file(&memory, one)?;
     }
     if let Some(base) = linker {
-        space.r_brk = linker_breakpoint(pid, base, &maps)?.map(|(at, _)| at);
+        space.r_brk = linker_breakpoint(pid, base, &maps)?.map(|linker| linker.at);
     }
     space.seen = code.iter().map(Seen::from).collect();
     space.keys.add(&files, context);
@@ -269,6 +277,8 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         pages,
         changed,
         code,
+        stack,
+        linker: None,
     })
 }
 
@@ -377,6 +387,7 @@ impl Prepared {
         let writes = self.changed.iter().flat_map(|c| &c.patches.writes);
         let mut ranges: Vec<_> = writes
             .map(|(at, bytes)| (*at, at + bytes.len() as u64))
+            .chain(self.space.r_brk.map(|at| (at, at + ANNOUNCING)))
             .collect();
         ranges.sort_unstable();
         ranges
@@ -412,27 +423,42 @@ impl Prepared {
         let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
         let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
         let size = 2 * SCRATCH;
+        self.space.ledger = Ledger::map(calls, memory, false)?;
         let scratch = calls.call(libc::SYS_mmap, [0, size, rw, anonymous, u64::MAX, 0])?;
         if scratch < 0 {
             let error = std::io::Error::from_raw_os_error(-scratch as i32);
             return Err(error).context("a page of memory in the process");
         }
         let scratch = scratch.cast_unsigned();
+        self.space
+            .ledger
+            .note(memory, &Entry::Mapped(scratch, size))?;
         let mapped = map_events(calls, memory, scratch, None, context, &mut self.space);
+        self.space.ledger.note(memory, &Entry::Unmapped(scratch))?;
         calls.call(libc::SYS_munmap, [scratch, size, 0, 0, 0, 0])?;
         mapped?;
-        let sp = remote::regs(calls.tid())?.sp();
+        // What is mapped from here on is written down, should nobody take it back.
+        self.space.note(memory)?;
+        // The thread may be in a handler on another stack.
+        let sp = match self.stack {
+            Some(end) => end - 16,
+            None => remote::regs(calls.tid())?.sp(),
+        };
         let program = extent(&self.wanted.module, self.wanted.bias);
         let islands = std::mem::take(&mut self.space.islands);
-        self.space.shadows = map_shadows(calls, sp, self.wanted.linker, program)?;
+        let ledger = (memory, &self.space.ledger);
+        self.space.shadows = map_shadows(calls, sp, self.wanted.linker, program, ledger)?;
         self.space.workshop = map_workshop(calls)?;
+        self.space.note(memory)?;
         for (mapped, (at, size)) in self.space.islands.iter_mut().zip(islands) {
             if size > 0 {
+                self.space.ledger.note(memory, &Entry::Mapped(at, size))?;
                 *mapped = (map_island(calls, at, size)?, size);
             }
         }
         let pages = std::mem::take(&mut self.space.spots);
         for &page in &self.pages {
+            self.space.ledger.note(memory, &Entry::Mapped(page, 4096))?;
             map_island(calls, page, 4096)?;
             let used = pages.iter().find(|(at, _)| *at == page);
             self.space.spots.push((page, used.map_or(0, |page| page.1)));
@@ -440,31 +466,51 @@ impl Prepared {
         Ok(())
     }
 
-    /// Writes everything, while all threads are stopped.
+    /// Writes what is in hodo's memory, while all threads are stopped. Nothing leads there yet.
     ///
     /// # Errors
-    /// If the memory is not to be had.
-    pub fn write(&mut self, memory: &Memory) -> Result<()> {
+    /// If the memory cannot be accessed.
+    pub fn write_islands(&mut self, memory: &Memory) -> Result<()> {
         let space = &mut self.space;
+        if let (Some(at), Some(island)) = (space.r_brk.take(), self.islands.get_mut(1)) {
+            let taken: Vec<&Patches> = self.changed.iter().map(|c| &*c.patches).collect();
+            let linker = Linker { at, state: None };
+            self.linker = Some((linker, announcement(at, memory, island, &taken)));
+        }
         for (index, island) in self.islands.iter().enumerate() {
             space.used[index] = write_island(memory, island, super::Used::default())?;
             space.stubs[index].extend(island);
         }
-        let r_brk = space.r_brk.take();
+        for changed in &self.changed {
+            space.note_patches(memory, (&changed.image, changed.bias), &changed.patches)?;
+        }
+        Ok(())
+    }
+
+    /// Writes over the code, while all threads are stopped and have their control blocks: if hodo is killed in the midst of it, what is
+    /// written already can be executed.
+    ///
+    /// # Errors
+    /// If the memory cannot be accessed.
+    pub fn write_sites(&mut self, memory: &Memory, space: &mut Space) -> Result<()> {
         for Changed {
             image,
             bias,
             patches,
         } in &self.changed
         {
-            apply(memory, image, *bias, patches, space)?;
+            lead(memory, image, *bias, patches, space)?;
         }
-        if let Some(at) = r_brk {
-            let mut original = vec![0; BREAKPOINT.len()];
-            memory.read(at, &mut original)?;
-            memory.write(at, &BREAKPOINT)?;
-            space.originals.push((at, original));
-            space.r_brk = Some(at);
+        for Changed {
+            image,
+            bias,
+            patches,
+        } in &self.changed
+        {
+            follow(memory, image, *bias, patches, space)?;
+        }
+        if let Some((at, announcement)) = self.linker {
+            arm_linker(at, memory, announcement, space)?;
         }
         space.keys.hold(memory)
     }

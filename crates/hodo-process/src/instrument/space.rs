@@ -1,14 +1,17 @@
 //! What is known of an address space, and what of it is ours.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use hodo_patch::{Copied, Patches, Raise, Used};
+use anyhow::Result;
+use hodo_patch::{Announcement, Copied, Patches, Raise, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 
+use super::Sites;
 use super::changes::Place;
 use super::keys::Keys;
 use crate::context::Moved;
+use crate::ledger::{Bytes, Entry, Ledger, Patched, State};
 use crate::machine::{self, WAIT, WORKSHOP};
 use crate::maps::Mapping;
 use crate::modules::{Image, Version};
@@ -42,8 +45,12 @@ pub struct Space {
     pub keys: Keys,
     /// Original bytes of everything that was written over code, by address.
     pub originals: Vec<(u64, Vec<u8>)>,
-    /// The dynamic linker's breakpoint.
+    /// Where the dynamic linker announces libraries: its breakpoint is there.
     pub r_brk: Option<u64>,
+    /// What is there instead of it, if there can be something.
+    pub announcement: Option<Announcement>,
+    /// What is written over the program's code when the dynamic linker has told of the first libraries.
+    pub sites_to_come: Option<Rc<Sites>>,
     /// Files that were seen mapped.
     pub seen: Vec<Seen>,
     /// What was written into libraries, by file and bias: one that is loaded again gets its old stubs.
@@ -92,6 +99,12 @@ pub struct Space {
     pub private: Vec<(u64, u64)>,
     /// How the system calls are recorded that no probe sees.
     pub watch: Watch,
+    /// What of all this is written down in the process itself.
+    pub ledger: Ledger,
+    /// Mappings that another hodo was about to make.
+    pub mapped: Vec<(u64, u64)>,
+    /// Where mappings began that are gone already.
+    pub unmapped: BTreeSet<u64>,
 }
 
 /// Which system calls are recorded by stopping threads at each, as a debugger does.
@@ -144,6 +157,26 @@ impl Space {
         self.islands.iter().any(inside)
             || inside(&(self.workshop, WORKSHOP))
             || self.spots.iter().any(|&(page, _)| inside(&(page, 4096)))
+    }
+
+    /// Is this the breakpoint by which the dynamic linker announces libraries?
+    pub fn announces(&self, at: u64) -> bool {
+        self.announcement.is_none() && self.r_brk == Some(at)
+    }
+
+    /// Is a thread here, stopped by this signal, because the dynamic linker announces libraries?
+    pub fn announced(&self, pc: u64, signal: i32) -> bool {
+        const NOTHING: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCHLD];
+        self.announcement.is_some_and(|announcement| match signal {
+            libc::SIGTRAP => announcement.breakpoint == pc,
+            signal => announcement.signal == pc && NOTHING.contains(&signal),
+        })
+    }
+
+    /// Is this in the code that announces libraries?
+    pub fn is_announcing(&self, pc: u64) -> bool {
+        self.announcement
+            .is_some_and(|announcement| (announcement.code.0..announcement.code.1).contains(&pc))
     }
 
     /// Is this an address in code of ours that leads from the program or back, so that a thread there is nowhere in the program?
@@ -207,16 +240,8 @@ impl Space {
     /// All memory that was mapped for the recording: start and length. `memory` is that of the process.
     pub fn regions(&self, memory: &Memory) -> Vec<(u64, u64)> {
         const PIECE: u64 = 1 << 20;
-        let mut regions = vec![self.events];
-        regions.extend(&self.counters);
-        regions.extend(self.islands);
-        regions.extend(self.spots.iter().map(|&(page, _)| (page, 4096)));
-        regions.extend(&self.private);
-        regions.extend((self.workshop != 0).then_some((self.workshop, WORKSHOP)));
-        for (start, size) in self.shadows.into_iter().filter(|shadow| shadow.1 > 0) {
-            regions.push((start - SHADOW_DISTANCE, size + 4096));
-        }
-        // The agent lists the pieces that it maps behind the first of these.
+        let mut regions = Vec::new();
+        // The agent lists the pieces that it maps after the first of the shadows. They go before their list does.
         let (start, size) = self.shadows[0];
         let mut list = vec![0; 4096];
         if size > 0
@@ -226,14 +251,96 @@ impl Space {
         {
             let words = list.chunks_exact(8);
             let pieces = words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
-            regions.extend(pieces.filter(|&at| at != 0).map(|at| (at, PIECE)));
+            // What is not a multiple is not known to be mapped for us.
+            let mapped = pieces.filter(|&at| at != 0 && at.is_multiple_of(PIECE));
+            regions.extend(mapped.map(|at| (at, PIECE)));
         }
-        regions.retain(|region| region.1 > 0);
+        regions.extend(&self.mapped);
+        regions.push(self.events);
+        regions.extend(&self.counters);
+        regions.extend(self.islands);
+        regions.extend(self.spots.iter().map(|&(page, _)| (page, 4096)));
+        regions.extend(&self.private);
+        regions.extend((self.workshop != 0).then_some((self.workshop, WORKSHOP)));
+        for (start, size) in self.shadows.into_iter().filter(|shadow| shadow.1 > 0) {
+            regions.push((start - SHADOW_DISTANCE, size + 4096));
+        }
+        regions.retain(|region| region.1 > 0 && !self.unmapped.contains(&region.0));
+        // As long as anything of hodo is there, it has to be known.
+        regions.extend(Some(self.ledger.region()).filter(|region| region.1 > 0));
         regions
     }
 
+    /// Writes down in the process what is known of it, but for patches.
+    ///
+    /// # Errors
+    /// If its memory cannot be written.
+    pub fn note(&mut self, memory: &Memory) -> Result<()> {
+        if self.ledger.region().1 == 0 {
+            return Ok(());
+        }
+        let state = State::of(self);
+        self.ledger.note_state(memory, state)
+    }
+
+    /// Writes down that patches are about to be written over the code of a file. The stubs that they lead to are known.
+    ///
+    /// # Errors
+    /// If the process's memory cannot be written.
+    pub fn note_patches(
+        &mut self,
+        memory: &Memory,
+        (image, bias): (&Image, u64),
+        patches: &Patches,
+    ) -> Result<()> {
+        if self.ledger.region().1 == 0 {
+            return Ok(());
+        }
+        self.note(memory)?;
+        if *patches == Patches::default() {
+            return Ok(());
+        }
+        let start = image.segments.first().map_or(0, |segment| segment.addr);
+        let range = start.wrapping_add(bias)..image.end.wrapping_add(bias);
+        let mut writes: Vec<_> = patches.writes.iter().collect();
+        writes.sort_unstable();
+        let originals = writes.into_iter().filter_map(|(at, bytes)| {
+            let addr = at.wrapping_sub(bias);
+            Some((*at, image.at(addr..addr.wrapping_add(bytes.len() as u64))?))
+        });
+        let all = [0, 1].map(|island| self.stubs[island].all());
+        let known = self.ledger.count_stubs(all.map(<[_]>::len));
+        let new = [0, 1].map(|island| all[island].get(known[island]..).unwrap_or_default());
+        let patched = Patched::new((range, bias), originals, patches, new);
+        self.ledger.note(memory, &Entry::Patched(patched))
+    }
+
+    /// Writes down what is there now, which is about to be changed.
+    ///
+    /// # Errors
+    /// If the process's memory cannot be written.
+    pub fn note_original(&mut self, memory: &Memory, at: u64, original: Vec<u8>) -> Result<()> {
+        let entry = Entry::Original(at, Bytes(original.clone()));
+        self.ledger.note(memory, &entry)?;
+        self.originals.push((at, original));
+        Ok(())
+    }
+
+    /// All patches were taken back but those at these addresses; stubs and copies stay.
+    pub fn keep_only(&mut self, stay: &BTreeSet<u64>) {
+        self.originals.retain(|(at, _)| stay.contains(at));
+        self.traps.retain(|at, _| stay.contains(at));
+        self.sites.retain(|(at, _)| stay.contains(at));
+        // What leads into islands is gone but for hooks, and what leads out of them, too; nobody is there.
+        let ways = std::mem::take(&mut self.ways).into_iter();
+        let stays = |&(start, _): &(u64, u64)| stay.contains(&(start - 1)) || self.holds(start);
+        self.ways = ways.filter(stays).collect();
+        self.leaving.clear();
+        self.moved = None;
+    }
+
     /// Forgets what was written into code that is gone.
-    pub(super) fn forget(&mut self, gone: Seen) {
+    pub fn forget(&mut self, gone: Seen) {
         let inside = |at: u64| (gone.start..gone.end).contains(&at);
         self.traps.retain(|&at, _| !inside(at));
         self.sites.retain(|&(at, _)| !inside(at));

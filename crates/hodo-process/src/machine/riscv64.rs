@@ -30,8 +30,15 @@ pub use made::Made;
 pub use step::{HANDLERS_STOP, Step, enter_handler, step};
 pub use vectors::calls;
 
+use crate::costs::Costs;
 use crate::maps::Mapping;
 use crate::remote::{self, Memory};
+
+/// What a recorded call costs is not measured: the counter has 10 to 30 million ticks in a second in most machines, and one tick is
+/// longer than that.
+pub fn measure(_recording: hodo_patch::Recording) -> Option<Costs> {
+    None
+}
 
 /// What a trace calls this.
 pub const NAME: &str = "riscv64";
@@ -46,6 +53,13 @@ pub const WAIT: [u8; 2] = [0x01, 0xA0];
 pub const SYSTEM_CALL: [u8; 4] = [0x73, 0, 0, 0];
 /// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken off its system call.
 pub const BROKEN_OFF: i64 = 4;
+/// Is this a function that only returns, with room after it for a long jump? That is not looked for.
+pub fn only_returns(_at: u64, _code: [u8; 5]) -> bool {
+    false
+}
+
+/// There is no code that makes a system call and comes back by itself.
+pub const CALL_AND_HOME: [u8; 0] = [];
 /// A function that returns 0: `c.li a0, 0; c.jr ra`.
 pub const RETURN_ZERO: [u8; 4] = [0x01, 0x45, 0x82, 0x80];
 
@@ -56,6 +70,15 @@ pub const EVENTS_AT: [u64; 4] = [
     0x3800_0000_0000,
     0x1800_0000_0000,
     0x13_0000_0000,
+];
+/// Where the ledger goes: after the trace, or below it and its counters.
+pub const LEDGER_AT: [u64; 6] = [
+    0x2080_0000_0000,
+    0x3880_0000_0000,
+    0x1880_0000_0000,
+    0x12_0000_0000,
+    0x11_0000_0000,
+    0x1B_8000_0000,
 ];
 /// So much address space from a program on, and below the libraries, gets a shadow at once.
 pub const SHADOW_ROOM: u64 = 12 << 30;
@@ -296,6 +319,16 @@ impl Regs {
     /// If the kernel does not tell.
     pub fn first_argument(&self, tid: i32) -> Result<u64> {
         first_argument(tid)
+    }
+
+    /// What a thread needs to go on from [`CALL_AND_HOME`]: there is no such code.
+    pub fn home(&self, _mask: u64) -> Option<(u64, Vec<u8>)> {
+        None
+    }
+
+    /// Has the thread use a stack elsewhere.
+    pub fn set_sp(&mut self, at: u64) {
+        self.set(SP, at);
     }
 
     /// Has the thread make a system call at `at`.

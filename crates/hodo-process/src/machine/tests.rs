@@ -118,6 +118,40 @@ fn get(end: i32) -> i32 {
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
+fn whose_tracer_ends_in_a_call_comes_home() {
+    // The agent's is the same code.
+    let agent = hodo_agent::runtime();
+    assert!(agent.code[agent.syscall..].starts_with(&CALL_AND_HOME));
+    for calls_before in 0..3 {
+        let [out, into] = pipe();
+        let child = Child::new(|| get(out));
+        child.asleep();
+        let pid = child.0;
+        // What a thread traces is let go when it ends.
+        let tracer = std::thread::spawn(move || {
+            let mut stops = Stops::new(pid, libc::PTRACE_O_TRACESYSGOOD);
+            stops.stop_all().expect("stopping");
+            let maps = maps::read(pid).expect("its mappings");
+            let memory = Memory::open(pid).expect("its memory");
+            let calls = Syscalls::begin_anywhere(pid, &memory, &maps).expect("calls");
+            for _ in 0..calls_before {
+                calls.call(libc::SYS_getppid, [0; 6]).expect("getppid");
+            }
+            std::mem::forget((stops, calls));
+        });
+        tracer.join().expect("a tracer");
+        child.asleep();
+        assert_eq!(
+            remote::status(pid, "SigBlk:").as_deref(),
+            Some("0000000000000000")
+        );
+        put(into, 42);
+        assert_eq!(child.exit(), 42);
+    }
+}
+
+#[test]
 fn calls_are_made_in_a_call_that_goes_on_afterwards() {
     let [out, into] = pipe();
     let child = Child::new(|| get(out));

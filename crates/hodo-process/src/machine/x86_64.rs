@@ -1,11 +1,15 @@
 //! x86-64, with Linux's conventions for it.
 
+mod costs;
+
 use anyhow::Result;
 use hodo_arch::detour::Source;
 use hodo_probe::Register;
 use hodo_probe::registers::x86_64::Whole;
 use hodo_symbols::Registers;
 use hodo_trace::format::tcb;
+
+pub use costs::measure;
 
 use super::Operand;
 use crate::frames::Called;
@@ -26,11 +30,30 @@ pub const SYSTEM_CALL: [u8; 2] = [0x0F, 0x05];
 /// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken in on a system call
 /// that is made again.
 pub const BROKEN_OFF: i64 = -2;
+/// Code that makes a system call and then, unless somebody stops the thread there, has it go on as if it had not been made. The stack pointer
+/// leads to what [`Regs::home`] has.
+pub const CALL_AND_HOME: [u8; 51] = [
+    0x0F, 0x05, // syscall
+    0x31, 0xD2, // xor edx, edx
+    0x48, 0x89, 0xE6, // mov rsi, rsp
+    0xBF, 2, 0, 0, 0, // mov edi, SIG_SETMASK
+    0x41, 0xBA, 8, 0, 0, 0, // mov r10d, 8
+    0xB8, 14, 0, 0, 0, // mov eax, rt_sigprocmask
+    0x0F, 0x05, // syscall
+    0x58, // pop rax
+    0x41, 0x5F, 0x41, 0x5E, 0x41, 0x5D, 0x41, 0x5C, // pop r15, r14, r13, r12
+    0x5D, 0x5B, 0x41, 0x5B, 0x41, 0x5A, 0x41, 0x59, 0x41,
+    0x58, // pop rbp, rbx, r11, r10, r9, r8
+    0x58, 0x59, 0x5A, 0x5E, 0x5F, // pop rax, rcx, rdx, rsi, rdi
+    0x48, 0xCF, // iretq
+];
 /// A function that returns 0: `xor eax, eax; ret`.
 pub const RETURN_ZERO: [u8; 3] = [0x31, 0xC0, 0xC3];
 
 /// Where the trace goes in targets: far from all that programs use, sanitizers included.
 pub const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_0000];
+/// Where the ledger goes: after the trace.
+pub const LEDGER_AT: [u64; 3] = [0x2080_0000_0000, 0x3880_0000_0000, 0x1880_0000_0000];
 /// So much address space from a program on, and below the libraries, gets a shadow at once.
 pub const SHADOW_ROOM: u64 = 1 << 40;
 /// Stubs have a window of stack addresses instead of [`hodo_trace::format::tcb::SHADOW_TOP`], in the same word: there is none at first.
@@ -200,6 +223,57 @@ impl Regs {
     /// Never, here.
     pub fn first_argument(&self, _tid: i32) -> Result<u64> {
         Ok(self.0.rdi)
+    }
+
+    /// What a thread with these registers and this signal mask needs to go on from [`CALL_AND_HOME`], and where: below all that it
+    /// has on its stack. A system call that it was stopped in is made again.
+    pub fn home(&self, mask: u64) -> Option<(u64, Vec<u8>)> {
+        /// Results inside the kernel (`linux/errno.h`): the call is made again, by its own number or by another one.
+        const AGAIN: [i64; 3] = [-512, -513, -514];
+        const BY_RESTART: i64 = -516;
+        const RED_ZONE: u64 = 128;
+        let mut regs = self.0;
+        if self.system_call().is_some() {
+            let result = regs.rax.cast_signed();
+            if AGAIN.contains(&result) || result == BY_RESTART {
+                regs.rip = regs.rip.wrapping_sub(SYSTEM_CALL.len() as u64);
+                regs.rax = match result {
+                    BY_RESTART => libc::SYS_restart_syscall.cast_unsigned(),
+                    _ => regs.orig_rax,
+                };
+            }
+        }
+        let words = [
+            mask,
+            regs.r15,
+            regs.r14,
+            regs.r13,
+            regs.r12,
+            regs.rbp,
+            regs.rbx,
+            regs.r11,
+            regs.r10,
+            regs.r9,
+            regs.r8,
+            regs.rax,
+            regs.rcx,
+            regs.rdx,
+            regs.rsi,
+            regs.rdi,
+            regs.rip,
+            regs.cs,
+            regs.eflags,
+            regs.rsp,
+            regs.ss,
+        ];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let at = regs.rsp.checked_sub(RED_ZONE + bytes.len() as u64)? & !15;
+        Some((at, bytes))
+    }
+
+    /// Has the thread use a stack elsewhere.
+    pub fn set_sp(&mut self, at: u64) {
+        self.0.rsp = at;
     }
 
     /// Has the thread make a system call at `at`.
@@ -548,6 +622,18 @@ fn by_distance(opcode: u8, at: u64, code: [u8; 5]) -> Option<u64> {
     let [first, distance @ ..] = code;
     let distance = i64::from(i32::from_le_bytes(distance));
     (first == opcode).then(|| at.wrapping_add(5).wrapping_add_signed(distance))
+}
+
+/// Is this a function that only returns, with padding after it as far as a long jump goes?
+pub fn only_returns(at: u64, code: [u8; 5]) -> bool {
+    /// Bytes of the longer nops, and what stands for single ones.
+    const PADDING: [u8; 11] = [
+        0x66, 0x2E, 0x0F, 0x1F, 0x84, 0x80, 0x40, 0x44, 0x00, 0x90, 0xCC,
+    ];
+    const RETURN: u8 = 0xC3;
+    const MARKED: [u8; 5] = [0xF3, 0x0F, 0x1E, 0xFA, RETURN];
+    let is_padding = || code[1..].iter().all(|byte| PADDING.contains(byte));
+    code == MARKED || code[0] == RETURN && at.is_multiple_of(16) && is_padding()
 }
 
 /// Where the long jump with these bytes at `at` leads to, if it is one.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use hodo_arch::code::{Flow, Isa};
 use hodo_probe::{Definition, Offset, Place, Symbol};
-use hodo_symbols::{Style, Usdt, demangle};
+use hodo_symbols::{Sieve, Style, Usdt, demangle};
 
 use crate::modules::{Image, Segment};
 
@@ -249,17 +249,26 @@ pub(super) fn fitting(symbol: &Symbol) -> Result<Fits> {
     Ok(match symbol {
         Symbol::Name(wanted) => {
             let wanted = wanted.clone();
+            let sieve = Sieve::new([wanted.as_str()]);
             Box::new(move |name| {
                 name == wanted
                     || name.starts_with(['_', '<'])
+                        && sieve.lets_through(name)
                         && (demangle(name, Style::Simple) == wanted
                             || demangle(name, Style::Full) == wanted)
             })
         }
         Symbol::Pattern(pattern) => {
             let regex = crate::select::glob(pattern)?;
+            // The letters in brackets are alternatives.
+            let literal = pattern.split('[').flat_map(|part| {
+                let rest = part.rsplit(']').next().unwrap_or_default();
+                rest.split(['*', '?'])
+            });
+            let sieve = Sieve::new(literal);
             Box::new(move |name| {
-                regex.is_match(name) || regex.is_match(&demangle(name, Style::Simple))
+                regex.is_match(name)
+                    || sieve.lets_through(name) && regex.is_match(&demangle(name, Style::Simple))
             })
         }
     })

@@ -10,14 +10,15 @@ use hodo_patch::Copied;
 
 use super::shared::{Maker, Origin};
 use super::{Outcome, Thread, Tracer, guarded};
-use crate::attach::{have_one_memory, or_ended};
+use crate::attach::{have_one_memory, named, or_ended};
 use crate::frames;
 use crate::instrument::{self, Prepared, Wanted, Work};
+use crate::ledger;
 use crate::machine;
 use crate::maps;
 use crate::remote::{self, Memory, Syscalls};
 use crate::signals::{self, Interrupts, go_on};
-use crate::stops::{self, Stops};
+use crate::stops::Stops;
 
 /// How often it is tried again when the process has changed between the plan and the stop, or is in the wrong place.
 const TRIES: u32 = 40;
@@ -81,6 +82,13 @@ impl Tracer<'_> {
     /// Attaches; tells for how long the process was stopped.
     fn attach(&mut self) -> Result<Duration> {
         let pid = self.first;
+        if let Some(found) = ledger::find(pid)? {
+            self.clear(&found)?;
+            tell!(
+                "hodo: process {}: took back what a hodo that was killed had left there",
+                named(pid)
+            );
+        }
         let mut pause = Duration::from_micros(500);
         let mut reason = "";
         for _ in 0..TRIES {
@@ -187,16 +195,14 @@ impl Tracer<'_> {
                 }
             }
         }
-        let place = stops::syscall_place(&memory, &maps)
-            .context("there is no place for system calls in the process")?;
         let worker = stops
             .worker()
             .context("no thread of the process can work for hodo")?;
-        let calls = Syscalls::begin(worker, place)?;
+        let calls = Syscalls::begin_anywhere(worker, &memory, &maps)?;
         let mapped = prepared.map(&calls, &memory, &self.work());
         let group = calls.end_in_stop()?;
         stops.set_group(worker, group);
-        let written = guarded(|| mapped.and_then(|()| prepared.write(&memory)));
+        let written = guarded(|| mapped.and_then(|()| prepared.write_islands(&memory)));
         if let Err(error) = written {
             // What was mapped goes again.
             let mut space = prepared.space;
@@ -204,18 +210,6 @@ impl Tracer<'_> {
             let group = super::detach::unmap(worker, &memory, &maps, &mut space)?;
             stops.set_group(worker, group);
             return Err(error);
-        }
-        for (tid, to) in moves {
-            match remote::regs(tid).and_then(|mut regs| {
-                regs.set_pc(to);
-                remote::set_regs(tid, &regs)
-            }) {
-                Err(error) if !remote::is_gone(&error) => return Err(error),
-                _ => {}
-            }
-        }
-        for (at, to) in frames {
-            memory.write(at, &to.to_le_bytes())?;
         }
         let space = Rc::new(RefCell::new(std::mem::take(&mut prepared.space)));
         for &tid in stops.tids() {
@@ -226,7 +220,6 @@ impl Tracer<'_> {
             };
             self.threads.insert(tid, thread);
         }
-        prepared.log(&space.borrow().islands, &mut self.work())?;
         self.begin_task(pid, pid, "attach", 0, &space, Origin::default())
             .or_else(|error| {
                 // The first thread may have ended before the others.
@@ -260,6 +253,21 @@ impl Tracer<'_> {
             };
             self.begin_task(tid, pid, "thread", parent, &space, origin)?;
         }
+        for (tid, to) in moves {
+            match remote::regs(tid).and_then(|mut regs| {
+                regs.set_pc(to);
+                remote::set_regs(tid, &regs)
+            }) {
+                Err(error) if !remote::is_gone(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        for (at, to) in frames {
+            memory.write(at, &to.to_le_bytes())?;
+        }
+        prepared.write_sites(&memory, &mut space.borrow_mut())?;
+        let islands = space.borrow().islands;
+        prepared.log(&islands, &mut self.work())?;
         Ok(None)
     }
 }

@@ -116,6 +116,10 @@ impl Tracer<'_> {
     pub(super) fn deliver(&mut self, tid: i32, signal: i32, space: &SharedSpace) -> Result<()> {
         let regs = remote::regs(tid)?;
         let place = context::place(&mut space.borrow_mut(), &regs);
+        let waits = (self.threads.get(&tid)).is_some_and(|t| t.contexts.waiting.is_some());
+        if !waits && self.leaves_core(tid, signal) {
+            return self.end_with_core(tid, signal, space, place);
+        }
         let Some(thread) = self.threads.get_mut(&tid) else {
             return remote::cont(tid, signal);
         };
@@ -160,6 +164,7 @@ impl Tracer<'_> {
                     info,
                     mask,
                     steps: STEPS,
+                    announcing: space.borrow().is_announcing(regs.pc()),
                 });
                 self.go(tid, 0)
             }
@@ -185,14 +190,18 @@ impl Tracer<'_> {
             self.go(tid, 0)?;
             return Ok(true);
         }
-        let waiting = thread.contexts.waiting.take();
-        if let Some(waiting) = waiting {
+        if let Some(waiting) = thread.contexts.waiting.take() {
+            if waiting.announcing {
+                self.announced(tid, space)?;
+            }
             remote::set_signal_mask(tid, waiting.mask)?;
             remote::set_siginfo(tid, &waiting.info)?;
             let place = context::place(&mut space.borrow_mut(), &regs);
             match place {
                 Place::At(standing) => {
-                    thread.contexts.delivering = Some((standing, regs.pc()));
+                    if let Some(thread) = self.threads.get_mut(&tid) {
+                        thread.contexts.delivering = Some((standing, regs.pc()));
+                    }
                     machine::enter_handler(tid, waiting.signal)?;
                 }
                 _ => self.go(tid, waiting.signal)?,

@@ -20,6 +20,8 @@ use super::{SharedSpace, Thread, Tracer, control, guarded};
 use crate::context::Moved;
 use crate::frames::{self, Walked};
 use crate::instrument::{self, Space};
+use crate::ledger::Entry;
+use crate::limits;
 use crate::machine::{self, frame::PC, frame::RETURN};
 use crate::maps::{self, Mapping};
 use crate::remote::{self, Memory, Syscalls};
@@ -53,7 +55,10 @@ impl Tracer<'_> {
         for _ in 0..TRIES {
             match guarded(|| self.let_all_go()) {
                 Ok(()) => break,
-                Err(error) => tell!("hodo: detaching: {error:#}"),
+                Err(error) => {
+                    self.unfinished = true;
+                    tell!("hodo: detaching: {error:#}");
+                }
             }
         }
         for thread in std::mem::take(&mut self.threads).into_values() {
@@ -64,6 +69,7 @@ impl Tracer<'_> {
             if let Err(error) = guarded(|| instrument::revert(thread.pid, &space.borrow()))
                 && control::exists(thread.pid)
             {
+                self.unfinished = true;
                 tell!(
                     "hodo: the code of process {} stays changed: {error:#}",
                     thread.pid
@@ -111,6 +117,7 @@ impl Tracer<'_> {
                 && !remote::is_gone(&error)
                 && is_there
             {
+                self.unfinished = true;
                 let text = format!("detaching: {error:#}");
                 tell!("hodo: {tid}: {text}");
                 let _ = self.remark(tid, &text);
@@ -187,6 +194,8 @@ impl Tracer<'_> {
         space.borrow_mut().semaphores.clear();
         space.borrow_mut().keys.let_go();
         let begun = Instant::now();
+        // Who only does this has time.
+        let leaving = LEAVING * if self.clearing { 5 } else { 1 };
         let mut pause = Duration::from_micros(100);
         let mut tries = 0u32;
         let own = loop {
@@ -205,12 +214,12 @@ impl Tracer<'_> {
                 }
             }
             let maps = maps::read(tid)?;
-            let left = settle(&own, &memory, &maps, space)?;
+            let left = settle(&own, &memory, &maps, space, Unwinding::GoesOn)?;
             let Some(reason) = left.or_else(|| self.coming(&own, space)) else {
                 break own;
             };
             let waited = begun.elapsed();
-            if waited > LEAVING && (tries >= TRIES_TO_LEAVE || waited > LEAVING * 10) {
+            if waited > leaving && (tries >= TRIES_TO_LEAVE || waited > leaving * 10) {
                 bail!(
                     "{reason}: the memory of hodo stays mapped in process {pid}; its code is what it was, and it goes on"
                 );
@@ -284,7 +293,8 @@ pub(super) fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
     space.borrow_mut().semaphores.clear();
     space.borrow_mut().keys.let_go();
     let maps = maps::read(child)?;
-    if settle(&BTreeSet::from([child]), &memory, &maps, space)?.is_some() {
+    let child_alone = BTreeSet::from([child]);
+    if settle(&child_alone, &memory, &maps, space, Unwinding::GoesOn)?.is_some() {
         return Ok(false);
     }
     restore(child, &memory, &space.borrow())?;
@@ -308,24 +318,38 @@ fn restored(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
     let Some(at) = space.r_brk else {
         return Ok(());
     };
-    let mut code = machine::BREAKPOINT.map(|_| 0);
-    if memory.read(at, &mut code).is_ok() && code == machine::BREAKPOINT {
+    let jump = space
+        .announcement
+        .map(|announcement| announcement.jump.to_vec());
+    let changed = jump.unwrap_or_else(|| machine::BREAKPOINT.to_vec());
+    let mut code = vec![0; changed.len()];
+    if memory.read(at, &mut code).is_ok() && code == changed {
         bail!("the breakpoint in the dynamic linker of process {tid} did not go away");
     }
     Ok(())
 }
 
+/// Whether threads that are in the midst of unwinding their stacks go on with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unwinding {
+    /// They do.
+    GoesOn,
+    /// The process ends where it is.
+    Over,
+}
+
 /// Moves stopped threads out of the memory of ours, and restores what their stacks hold. Returns why that has to wait.
-fn settle(
+pub(super) fn settle(
     tids: &BTreeSet<i32>,
     memory: &Memory,
     maps: &[Mapping],
     space: &SharedSpace,
+    unwinding: Unwinding,
 ) -> Result<Option<&'static str>> {
     let table = Table::new(space);
     let mut left = None;
     for &tid in tids {
-        match step_out(tid, &table, space) {
+        match step_out(tid, &table, space, unwinding) {
             Ok(true) => {}
             Ok(false) => left = Some("a thread does not leave it"),
             Err(error) if remote::is_gone(&error) => {}
@@ -422,7 +446,7 @@ fn settle(
                 left = Some("an unwinder will return into it");
             }
             // An unwinder on its way has read addresses of frames already: they must stay as they are.
-            if unwinders.are_met(pc, &words) {
+            if unwinding == Unwinding::GoesOn && unwinders.are_met(pc, &words) {
                 left = Some("an unwinder is on its way through frames that it has");
                 stacks.retain(|m| !((m.start..m.end).contains(&sp)));
                 unwinds = true;
@@ -496,7 +520,7 @@ impl Table {
 }
 
 /// Has a stopped thread leave our memory. Tells whether it has.
-fn step_out(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
+fn step_out(tid: i32, table: &Table, space: &SharedSpace, unwinding: Unwinding) -> Result<bool> {
     let holds = |at| space.borrow().holds(at);
     let mut regs = remote::regs(tid)?;
     if !holds(regs.pc()) {
@@ -507,7 +531,12 @@ fn step_out(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
         remote::set_regs(tid, &regs)?;
         return Ok(true);
     }
-    stepping(tid, || steps(tid, table, space))
+    let out = stepping(tid, || steps(tid, table, space))?;
+    // One that is about to end is to get the signal for which it has stopped.
+    if unwinding == Unwinding::GoesOn {
+        stops::rest(tid)?;
+    }
+    Ok(out)
 }
 
 fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
@@ -534,12 +563,12 @@ pub(super) fn unmap(
     maps: &[Mapping],
     space: &mut Space,
 ) -> Result<bool> {
-    let Some(place) = stops::syscall_place(memory, maps) else {
-        bail!("there is no place for system calls in process {tid}");
-    };
-    let calls = Syscalls::begin(tid, place)?;
+    let calls = Syscalls::begin_anywhere(tid, memory, maps)?;
     let mut failed = 0;
     for (start, size) in space.regions(memory) {
+        if start != space.ledger.region().0 {
+            space.ledger.note(memory, &Entry::Unmapped(start))?;
+        }
         let got = calls.call(libc::SYS_munmap, [start, size, 0, 0, 0, 0])?;
         failed += i32::from(got != 0);
     }
@@ -547,6 +576,7 @@ pub(super) fn unmap(
     if failed > 0 {
         bail!("{failed} pieces of memory of hodo could not be unmapped in process {tid}");
     }
+    limits::lower(tid, space.extra);
     *space = Space::default();
     Ok(group)
 }

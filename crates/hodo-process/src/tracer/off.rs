@@ -79,7 +79,11 @@ fn come_off(tid: i32, space: &SharedSpace) -> Result<bool> {
     let is_off = |regs: Regs| Ok(!space.borrow().is_on_the_way(regs.pc()));
     let result = remote::regs(tid).and_then(|regs| match is_off(regs)? {
         true => Ok(true),
-        false => stepping(tid, || steps_until(tid, space, is_off)),
+        false => {
+            let off = stepping(tid, || steps_until(tid, space, is_off))?;
+            stops::rest(tid)?;
+            Ok(off)
+        }
     });
     match result {
         Err(error) if remote::is_gone(&error) => Ok(true),

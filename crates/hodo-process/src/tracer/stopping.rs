@@ -189,7 +189,7 @@ impl Tracer<'_> {
     }
 
     /// Lets threads go on that have been stopped for another one in vain.
-    fn let_on(&mut self, stopped: &mut Stopped) {
+    pub(super) fn let_on(&mut self, stopped: &mut Stopped) {
         for (tid, group) in std::mem::take(stopped) {
             // A thread may be killed at any time; its end is reported by itself.
             let _ = match group {
@@ -212,8 +212,7 @@ impl Tracer<'_> {
         };
         let space = space.borrow();
         let at = regs.breakpoint();
-        let ours =
-            space.holds(regs.pc()) || space.traps.contains_key(&at) || space.r_brk == Some(at);
+        let ours = space.holds(regs.pc()) || space.traps.contains_key(&at) || space.announces(at);
         ours && stops::pending(tid) & signals != 0
     }
 

@@ -141,6 +141,9 @@ impl Tracer<'_> {
         space: &SharedSpace,
         origin: Origin,
     ) -> Result<()> {
+        if self.clearing {
+            return self.join_left(tid, pid, space, origin.maker);
+        }
         let Origin {
             maker,
             tcb: inherited,
@@ -282,7 +285,9 @@ impl Tracer<'_> {
         let at = instrument::private_page(tid, space.borrow().syscall, below)?;
         space.borrow_mut().private.push((at - below, below + 4096));
         let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
-        remote::Memory::open(tid)?.write(at, &bytes)?;
+        let memory = remote::Memory::open(tid)?;
+        space.borrow_mut().note(&memory)?;
+        memory.write(at, &bytes)?;
         Ok(at)
     }
 }

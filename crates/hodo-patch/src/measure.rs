@@ -1,0 +1,25 @@
+//! A function of our own that does nothing, for those who measure what the recording of a call costs.
+
+use hodo_arch::native::stub::Body;
+use hodo_plan::model::{EntryOnlyReason, Mode};
+
+use crate::{Island, Recording, records};
+
+impl Island {
+    /// Adds the stub of a function that only returns, and returns the stub's address. `call`: its exit is recorded, too.
+    ///
+    /// # Errors
+    /// If the island is full.
+    pub fn add_empty(&mut self, call: bool, recording: Recording) -> Result<u64, String> {
+        let mode = match call {
+            true => Mode::Call,
+            false => Mode::EntryOnly(EntryOnlyReason::WalksStack),
+        };
+        let records = records(1, false, mode, recording);
+        let body = Body {
+            resume: Some(self.ret()),
+            ..Body::default()
+        };
+        self.stub(&records, 0, &mut Vec::new(), |_| Ok::<_, String>(body))
+    }
+}

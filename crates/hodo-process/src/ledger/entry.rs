@@ -1,0 +1,318 @@
+//! What the entries of a ledger have. Addresses come in lists, and most are near to the one before: so differences are written.
+
+use std::ops::Range;
+
+use hodo_patch::{Copied, Patches, Raise, Stub};
+use serde::{Deserialize, Serialize};
+
+use crate::instrument::{Seen, Space};
+
+/// One entry.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Entry {
+    /// Everything but patches, as it is from now on.
+    State(State),
+    /// A file's code is about to be changed.
+    Patched(Patched),
+    /// Something else is: address and bytes.
+    Original(u64, Bytes),
+    /// All patches were taken back but those at these addresses, and copies stay.
+    Reverted(Vec<u64>),
+    /// Counters of USDT probes and static keys are about to become what they were.
+    Lowered,
+    /// The mapping that begins here is about to go, or was refused.
+    Unmapped(u64),
+    /// There is about to be a mapping: start and length.
+    Mapped(u64, u64),
+}
+
+/// What is small of an address space.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    pub events: (u64, u64),
+    pub counters: Vec<(u64, u64)>,
+    pub islands: [(u64, u64); 2],
+    pub shadows: [(u64, u64); 2],
+    pub workshop: u64,
+    pub syscall: u64,
+    pub ret: u64,
+    pub spots: Vec<(u64, u64)>,
+    pub private: Vec<(u64, u64)>,
+    pub r_brk: Option<u64>,
+    pub unwinders: Vec<(u64, u64)>,
+    pub unwinding: Vec<u64>,
+    /// Static keys that are held, or about to be.
+    pub keys: Vec<u64>,
+    /// By how much limits are raised: address space, data, hard limits.
+    pub extra: [u64; 3],
+    pub debugger: bool,
+    pub seen: Vec<(u64, u64, u64)>,
+}
+
+impl State {
+    /// That of an address space.
+    pub fn of(space: &Space) -> Self {
+        let Raise {
+            space: room,
+            data,
+            hard,
+        } = space.extra;
+        let seen = |seen: &Seen| (seen.start, seen.end, seen.inode);
+        Self {
+            events: space.events,
+            counters: space.counters.clone(),
+            islands: space.islands,
+            shadows: space.shadows,
+            workshop: space.workshop,
+            syscall: space.syscall,
+            ret: space.ret,
+            spots: space.spots.clone(),
+            private: space.private.clone(),
+            r_brk: space.r_brk,
+            unwinders: space.unwinders.clone(),
+            unwinding: space.unwinding.clone(),
+            keys: space.keys.all().collect(),
+            extra: [room, data, hard],
+            debugger: space.debugger,
+            seen: space.seen.iter().map(seen).collect(),
+        }
+    }
+
+    /// The files that were seen mapped.
+    pub fn files(&self) -> impl Iterator<Item = Seen> {
+        let files = self.seen.iter();
+        files.map(|&(start, end, inode)| Seen { start, end, inode })
+    }
+
+    /// Makes it that of an address space.
+    pub fn put(&self, space: &mut Space) {
+        space.events = self.events;
+        space.counters.clone_from(&self.counters);
+        space.islands = self.islands;
+        space.shadows = self.shadows;
+        space.workshop = self.workshop;
+        space.syscall = self.syscall;
+        space.ret = self.ret;
+        space.spots.clone_from(&self.spots);
+        space.private.clone_from(&self.private);
+        space.r_brk = self.r_brk;
+        space.unwinders.clone_from(&self.unwinders);
+        space.unwinding.clone_from(&self.unwinding);
+        let [room, data, hard] = self.extra;
+        space.extra = Raise {
+            space: room,
+            data,
+            hard,
+        };
+        space.debugger = self.debugger;
+        space.seen = self.files().collect();
+    }
+}
+
+/// What is written over the code of a file, and what has its place.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Patched {
+    /// Its addresses, and runtime minus link-time address.
+    pub range: (u64, u64),
+    pub bias: u64,
+    originals: Writes,
+    hooks: Writes,
+    traps: Rows,
+    faults: Rows,
+    sites: Rows,
+    ways: Rows,
+    leaving: Rows,
+    semaphores: Rows,
+    copies: Rows,
+    stubs: [Rows; 2],
+}
+
+impl Patched {
+    /// `originals`: what is there now where the patches are, as the file has it. `stubs`: those of the two islands that are new.
+    pub fn new<'a>(
+        (range, bias): (Range<u64>, u64),
+        originals: impl Iterator<Item = (u64, &'a [u8])>,
+        patches: &Patches,
+        stubs: [&[Stub]; 2],
+    ) -> Self {
+        let pair = |&(a, b): &(u64, u64)| [a, b];
+        let hooks = (patches.hooks.iter()).map(|(at, bytes)| (*at, bytes.as_slice()));
+        let copy = |copied: &Copied| {
+            let Copied {
+                original,
+                before,
+                copy,
+                call,
+            } = *copied;
+            [original, before, copy, call.into()]
+        };
+        let stub = |stub: &Stub| [stub.start, stub.body, stub.slow, stub.original, stub.entry];
+        Self {
+            range: (range.start, range.end),
+            bias,
+            originals: Writes::new(originals),
+            hooks: Writes::new(hooks),
+            traps: Rows::new(patches.traps.iter().map(pair)),
+            faults: Rows::new(patches.faults.iter().map(pair)),
+            sites: Rows::new(patches.sites.iter().map(pair)),
+            ways: Rows::new(patches.ways.iter().map(pair)),
+            leaving: Rows::new(patches.leaving.iter().map(pair)),
+            semaphores: Rows::new(patches.semaphores.iter().map(|&at| [at])),
+            copies: Rows::new(patches.copies.iter().map(copy)),
+            stubs: stubs.map(|stubs| Rows::new(stubs.iter().map(stub))),
+        }
+    }
+
+    /// Whether instructions of the file have copies.
+    pub fn has_copies(&self) -> bool {
+        !self.copies.0.0.is_empty()
+    }
+
+    /// Addresses and bytes of what was there.
+    pub fn originals(&self) -> impl Iterator<Item = (u64, Vec<u8>)> {
+        self.originals.all()
+    }
+
+    /// The stubs that were new, of each island.
+    pub fn stubs(&self) -> [Vec<Stub>; 2] {
+        let stub = |[start, body, slow, original, entry]: [u64; 5]| Stub {
+            start,
+            body,
+            slow,
+            original,
+            entry,
+        };
+        [0, 1].map(|island| self.stubs[island].all().map(stub).collect())
+    }
+
+    /// The rest, as far as it matters after the patches were written.
+    pub fn patches(&self) -> Patches {
+        let pairs = |rows: &Rows| rows.all().map(|[a, b]| (a, b)).collect();
+        let copy = |[original, before, copy, call]: [u64; 4]| Copied {
+            original,
+            before,
+            copy,
+            call: call != 0,
+        };
+        Patches {
+            traps: pairs(&self.traps),
+            faults: pairs(&self.faults),
+            sites: pairs(&self.sites),
+            ways: pairs(&self.ways),
+            leaving: pairs(&self.leaving),
+            semaphores: self.semaphores.all().map(|[at]| at).collect(),
+            copies: self.copies.all().map(copy).collect(),
+            hooks: self.hooks.all().collect(),
+            ..Patches::default()
+        }
+    }
+}
+
+/// Bytes, which are written as they are.
+#[derive(Debug, Default)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Serialize for Bytes {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Bytes;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Bytes, E> {
+                Ok(Bytes(bytes.to_vec()))
+            }
+        }
+        deserializer.deserialize_bytes(Visitor)
+    }
+}
+
+/// Rows of addresses, as differences from the row before: most of them have one byte or two. Seven bits a byte, the lowest first; the sign is
+/// the lowest bit of all. There are many, so they are written as one piece.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Rows(Bytes);
+
+impl Rows {
+    fn new<const N: usize>(rows: impl Iterator<Item = [u64; N]>) -> Self {
+        let mut last = [0; N];
+        let mut bytes = Vec::new();
+        for row in rows {
+            for (now, last) in row.iter().zip(last) {
+                let difference = now.wrapping_sub(last).cast_signed();
+                let mut rest = (difference << 1 ^ difference >> 63).cast_unsigned();
+                while rest >= 0x80 {
+                    bytes.push(rest as u8 | 0x80);
+                    rest >>= 7;
+                }
+                bytes.push(rest as u8);
+            }
+            last = row;
+        }
+        Self(Bytes(bytes))
+    }
+
+    /// Those that are whole.
+    fn all<const N: usize>(&self) -> impl Iterator<Item = [u64; N]> {
+        let mut bytes = self.0.0.iter();
+        let mut next = move || {
+            let mut rest = 0;
+            for shift in (0..64).step_by(7) {
+                let byte = *bytes.next()?;
+                rest |= u64::from(byte & 0x7F) << shift;
+                if byte < 0x80 {
+                    return Some((rest >> 1) ^ (rest & 1).wrapping_neg());
+                }
+            }
+            None
+        };
+        let mut row = [0u64; N];
+        std::iter::from_fn(move || {
+            for now in &mut row {
+                *now = now.wrapping_add(next()?);
+            }
+            Some(row)
+        })
+    }
+}
+
+/// Addresses and bytes.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Writes {
+    /// Address and length.
+    rows: Rows,
+    bytes: Bytes,
+}
+
+impl Writes {
+    fn new<'a>(writes: impl Iterator<Item = (u64, &'a [u8])>) -> Self {
+        let mut bytes = Vec::new();
+        let rows = writes.map(|(at, more)| {
+            bytes.extend_from_slice(more);
+            [at, more.len() as u64]
+        });
+        let rows = Rows::new(rows);
+        Self {
+            rows,
+            bytes: Bytes(bytes),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = (u64, Vec<u8>)> {
+        self.rows
+            .all()
+            .scan(self.bytes.0.as_slice(), |rest, [at, len]| {
+                let (bytes, after) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+                *rest = after;
+                Some((at, bytes.to_vec()))
+            })
+    }
+}

@@ -1,0 +1,175 @@
+use hodo_patch::{Copied, Patches, Stub};
+
+use super::*;
+
+/// This process's own memory, with room for a ledger.
+fn own() -> (Memory, Ledger, Found, Vec<u8>) {
+    let memory = Memory::open(std::process::id().cast_signed()).expect("one's own memory");
+    let room = vec![0; 1 << 16];
+    let at = room.as_ptr().addr() as u64;
+    let size = room.len() as u64;
+    memory.write(at, &header(size)).expect("room");
+    let ledger = Ledger {
+        at,
+        size,
+        ..Ledger::default()
+    };
+    let header = header(size);
+    (memory, ledger, Found { at, header }, room)
+}
+
+/// The ledger as one who finds it sees it.
+fn read(memory: &Memory, mut found: Found) -> Result<Vec<Entry>> {
+    memory.read(found.at, &mut found.header)?;
+    Ok(found.read(memory)?.1)
+}
+
+fn patches() -> Patches {
+    let copied = |original, copy, call| Copied {
+        original,
+        before: copy - 8,
+        copy,
+        call,
+    };
+    Patches {
+        traps: vec![(0x5000, 0x9000), (0x4000, 0x9100)],
+        faults: vec![(u64::MAX, 0)],
+        sites: vec![(0x7fff_ffff_f000, 0x1000)],
+        ways: vec![(1, 2), (3, 4)],
+        leaving: vec![(5, 6)],
+        semaphores: vec![0x6000, 0x6002],
+        copies: vec![copied(0x5001, 0x9010, false), copied(0x5003, 0x9018, true)],
+        hooks: vec![(0x5000, vec![0xE9, 1, 2, 3, 4]), (0x5100, Vec::new())],
+        ..Patches::default()
+    }
+}
+
+fn stub(start: u64) -> Stub {
+    Stub {
+        start,
+        body: start + 40,
+        slow: start + 60,
+        original: 0x5000,
+        entry: start + 4,
+    }
+}
+
+fn note(ledger: &mut Ledger, memory: &Memory) {
+    let state = State {
+        events: (1 << 45, 1 << 38),
+        keys: vec![3],
+        ..State::default()
+    };
+    ledger.note_state(memory, state.clone()).expect("memory");
+    // It is what was written last.
+    ledger.note_state(memory, state).expect("memory");
+    let originals = [(0x5000, &[0x55, 0x48][..]), (0x4000, &[0xC3])];
+    let stubs = [stub(0x9000), stub(0x9100)];
+    let patched = Patched::new(
+        (0x4000..0x8000, 0x4000),
+        originals.into_iter(),
+        &patches(),
+        [&stubs, &[]],
+    );
+    for entry in [
+        Entry::Patched(patched),
+        Entry::Original(7, Bytes(vec![1, 2])),
+        Entry::Reverted(vec![8]),
+        Entry::Lowered,
+        Entry::Unmapped(9),
+    ] {
+        ledger.note(memory, &entry).expect("memory");
+    }
+}
+
+#[test]
+fn what_was_written_down_is_read() {
+    let (memory, mut ledger, found, _room) = own();
+    note(&mut ledger, &memory);
+    let entries = read(&memory, found).expect("a good ledger");
+    let [state, patched, original, reverted, lowered, unmapped] = &entries[..] else {
+        panic!("{entries:?}");
+    };
+    assert!(matches!(state, Entry::State(state) if state.events == (1 << 45, 1 << 38)));
+    let Entry::Patched(patched) = patched else {
+        panic!("{patched:?}");
+    };
+    assert_eq!(patched.range, (0x4000, 0x8000));
+    let originals: Vec<_> = patched.originals().collect();
+    assert_eq!(
+        originals,
+        [(0x5000, vec![0x55, 0x48]), (0x4000, vec![0xC3])]
+    );
+    assert_eq!(patched.stubs(), [vec![stub(0x9000), stub(0x9100)], vec![]]);
+    assert_eq!(patched.patches(), patches());
+    assert!(matches!(original, Entry::Original(7, bytes) if bytes.0 == [1, 2]));
+    assert!(matches!(reverted, Entry::Reverted(stay) if *stay == [8]));
+    assert!(matches!(lowered, Entry::Lowered));
+    assert!(matches!(unmapped, Entry::Unmapped(9)));
+}
+
+#[test]
+fn a_damaged_ledger_is_not_used() {
+    let (memory, mut ledger, found, _room) = own();
+    note(&mut ledger, &memory);
+    let end = HEADER as u64 + ledger.length.get();
+    let (at, unused) = (found.at, LENGTH_AT..HEADER as u64);
+    let mut header = found.header;
+    for byte in (0..end).filter(|byte| !unused.contains(byte)) {
+        let mut now = [0];
+        memory.read(at + byte, &mut now).expect("memory");
+        for bit in [0, 3, 7] {
+            memory
+                .write(at + byte, &[now[0] ^ 1 << bit])
+                .expect("memory");
+            memory.read(at, &mut header).expect("memory");
+            let error = read(&memory, Found { at, header }).expect_err("damage");
+            // Without the mark nobody looks.
+            assert!(
+                byte < 16 || format!("{error:#}").contains(DAMAGED),
+                "{error:#}"
+            );
+        }
+        memory.write(at + byte, &now).expect("memory");
+    }
+    // Entries that are cut off, and a length without end.
+    for length in (1..end - HEADER as u64).chain([1 << 16, u64::MAX]) {
+        memory
+            .write(at + LENGTH_AT, &length.to_le_bytes())
+            .expect("memory");
+        let whole = read(&memory, Found { at, header });
+        assert!(whole.is_err() || whole.is_ok_and(|entries| entries.len() < 6));
+    }
+}
+
+#[test]
+fn a_ledger_of_another_format_is_named() {
+    let (memory, mut ledger, mut found, _room) = own();
+    note(&mut ledger, &memory);
+    memory.read(found.at, &mut found.header).expect("memory");
+    found.header[16] += 1;
+    found.header[40..45].copy_from_slice(b"other");
+    let sum = XxHash3_64::oneshot(&found.header[..SUM_AT]);
+    found.header[SUM_AT..SUM_AT + 8].copy_from_slice(&sum.to_le_bytes());
+    let error = found.read(&memory).expect_err("another format");
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("left by other0.1") && error.contains(&build()),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_has_no_room_makes_it_useless() {
+    let (memory, mut ledger, found, _room) = own();
+    ledger.size = HEADER as u64 + 100;
+    memory.write(ledger.at, &header(ledger.size)).expect("room");
+    ledger
+        .note(&memory, &Entry::Original(1, Bytes(vec![0; 10])))
+        .expect("memory");
+    ledger
+        .note(&memory, &Entry::Original(1, Bytes(vec![0; 80])))
+        .expect("memory");
+    let error = read(&memory, found).expect_err("some are missing");
+    assert!(format!("{error:#}").contains("no room"), "{error:#}");
+}

@@ -1,0 +1,52 @@
+//! By which word targets see whether a recorder is there: it is a robust futex, and the kernel marks it when the thread that has it ends, in
+//! whatever way, before it lets go what that thread traces.
+
+use std::ffi::c_long;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hodo_trace::format::file_header::OWNER_DIED;
+
+/// The kernel's `struct robust_list_head`: a list of locks in which each leads to the next, and the last to the head.
+#[repr(C)]
+struct Head {
+    list: *const *const Head,
+    offset: c_long,
+    pending: *const Head,
+}
+
+/// A lock in that list; its word is elsewhere.
+#[repr(C)]
+struct Lock {
+    next: *const Head,
+}
+
+/// From here on the word says that the calling thread traces, until it ends.
+pub fn take(word: &AtomicU32) {
+    // Both stay as long as the thread.
+    let head: &mut Head = Box::leak(Box::new(Head {
+        list: std::ptr::null(),
+        offset: 0,
+        pending: std::ptr::null(),
+    }));
+    let lock = Box::leak(Box::new(Lock { next: head }));
+    head.offset = word
+        .as_ptr()
+        .addr()
+        .wrapping_sub(std::ptr::from_ref(lock).addr()) as c_long;
+    head.list = std::ptr::from_ref(lock).cast();
+    // SAFETY: gettid only returns a number. The kernel reads the list when this thread ends, and the word if it is still mapped; libc has a
+    // list of its own for locks of processes, of which hodo has none.
+    unsafe {
+        word.store(libc::gettid().cast_unsigned(), Ordering::SeqCst);
+        libc::syscall(
+            libc::SYS_set_robust_list,
+            std::ptr::from_ref::<Head>(head),
+            size_of::<Head>(),
+        );
+    }
+}
+
+/// Nobody traces any more.
+pub fn give_up(word: &AtomicU32) {
+    word.store(OWNER_DIED, Ordering::SeqCst);
+}

@@ -1,0 +1,73 @@
+//! Processes in which a hodo that was killed has left its code: all of it is taken back, as if that hodo detached now.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use anyhow::{Result, bail};
+
+use super::shared::Maker;
+use super::{SharedSpace, Thread, Tracer, guarded};
+use crate::adopt;
+use crate::attach::named;
+use crate::ledger::Found;
+use crate::machine;
+use crate::stops::Stops;
+
+impl Tracer<'_> {
+    /// Takes back what is left in the process, and lets it go.
+    ///
+    /// # Errors
+    /// If the ledger there cannot be used; the process is as it was then. If something could not be taken back, which was said.
+    pub fn clear(&mut self, found: &Found) -> Result<()> {
+        let pid = self.first;
+        let mut stops = Stops::new(pid, self.session.ptrace_options());
+        let stopped = stops.stop_all();
+        let space = match stopped.and_then(|()| guarded(|| adopt::space(pid, found))) {
+            Ok(space) => Rc::new(RefCell::new(space)),
+            Err(error) => {
+                stops.detach();
+                return Err(error);
+            }
+        };
+        for &tid in stops.tids() {
+            let thread = Thread {
+                space: Some(Rc::clone(&space)),
+                ..Thread::untraced(pid)
+            };
+            self.threads.insert(tid, thread);
+        }
+        stops.resume();
+        self.clearing = true;
+        self.unfinished = false;
+        self.detach();
+        self.clearing = false;
+        if std::mem::take(&mut self.unfinished) {
+            bail!(
+                "not all that hodo had left in process {} could be taken back",
+                named(pid)
+            );
+        }
+        Ok(())
+    }
+
+    /// A new thread or process of one in which something was left: it finds the control block that its maker finds, by which nothing
+    /// is recorded any more.
+    pub(super) fn join_left(
+        &mut self,
+        tid: i32,
+        pid: i32,
+        space: &SharedSpace,
+        maker: Option<Maker>,
+    ) -> Result<()> {
+        let block = maker.and_then(|maker| machine::block(maker.tid).ok());
+        if let Some(block) = block.filter(|&block| block != 0) {
+            machine::set_block(tid, block, space.borrow().workshop, 0)?;
+        }
+        let thread = Thread {
+            space: Some(Rc::clone(space)),
+            ..Thread::untraced(pid)
+        };
+        self.threads.insert(tid, thread);
+        Ok(())
+    }
+}

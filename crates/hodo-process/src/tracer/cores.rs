@@ -1,0 +1,128 @@
+//! What a core file shows: before a signal ends a process with a core, its code and its stacks become what they would be alone, so
+//! that debuggers find their way from frame to frame.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use super::delivery::is_in;
+use super::detach::{self, PATIENCE, Unwinding};
+use super::{SharedSpace, Tracer};
+use crate::context::{Place, Turn};
+use crate::instrument;
+use crate::limits;
+use crate::maps;
+use crate::remote::{self, Memory};
+use crate::stops;
+
+/// Signals whose default is to end the process with a core: signal(7).
+const SIGNALS: [i32; 10] = [
+    libc::SIGQUIT,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGSEGV,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGSYS,
+];
+
+impl Tracer<'_> {
+    /// Whether this signal ends the thread's process with a core file.
+    pub(super) fn leaves_core(&self, tid: i32, signal: i32) -> bool {
+        SIGNALS.contains(&signal)
+            && !is_in(tid, "SigCgt:", signal)
+            && !is_in(tid, "SigIgn:", signal)
+            && !stops::is_first(tid)
+            && is_core_written(tid)
+    }
+
+    /// Ends a thread's process by a signal that leaves a core file. What cannot be put in order is left as it is.
+    pub(super) fn end_with_core(
+        &mut self,
+        tid: i32,
+        signal: i32,
+        space: &SharedSpace,
+        place: Place,
+    ) -> Result<()> {
+        if self.dying {
+            // The core of another thread's signal is being prepared. This one stays where it is: it will not go on.
+            remote::interrupt(tid)?;
+            return remote::cont(tid, 0);
+        }
+        let info = remote::siginfo(tid)?;
+        if let Place::At(standing) = place {
+            let mut regs = remote::regs(tid)?;
+            regs.set_pc(standing.original);
+            remote::set_regs(tid, &regs)?;
+            let left = Turn::Left(standing.original);
+            self.turn(space, standing.probed.then_some(left));
+        }
+        let others = self.others_in(tid, space);
+        self.dying = true;
+        let stopped = others.map(|others| self.stop_within(&others, Some(PATIENCE)));
+        self.dying = false;
+        let Some(stopped) = stopped else {
+            return self.go(tid, signal);
+        };
+        let (mut stopped, all) = stopped?;
+        if all {
+            let mut tids: BTreeSet<i32> = stopped.keys().copied().collect();
+            tids.insert(tid);
+            if let Err(error) = put_in_order(tid, &tids, space)
+                && !remote::is_gone(&error)
+            {
+                self.remark(tid, &format!("preparing the core file: {error:#}"))?;
+            }
+        }
+        // Steps may have taken the place of the signal's stop.
+        remote::set_siginfo(tid, &info)?;
+        self.go(tid, signal)?;
+        self.let_on(&mut stopped);
+        Ok(())
+    }
+
+    /// The other threads of an address space; `None` if they are of several processes.
+    fn others_in(&self, tid: i32, space: &SharedSpace) -> Option<BTreeSet<i32>> {
+        let pid = self.threads.get(&tid)?.pid;
+        let mut others = BTreeSet::new();
+        for (&other, thread) in &self.threads {
+            if (thread.space.as_ref()).is_some_and(|own| Rc::ptr_eq(own, space)) {
+                if thread.pid != pid {
+                    return None;
+                }
+                others.insert(other);
+            }
+        }
+        others.remove(&tid);
+        Some(others)
+    }
+}
+
+/// Does the kernel write cores of this process at all? core(5).
+fn is_core_written(tid: i32) -> bool {
+    /// `ELF_EXEC_PAGESIZE`: the kernel makes no smaller ones.
+    const LEAST: u64 = 4096;
+    let pattern = fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    let limit = limits::core(tid);
+    match pattern.first() {
+        // What reads them has no limit; 1 is for those that such a program leaves itself.
+        Some(b'|') => limit != 1,
+        _ => limit >= LEAST,
+    }
+}
+
+/// Gives a process, all threads of which are stopped, the code that it would have alone, and return addresses in place of those of stubs.
+fn put_in_order(tid: i32, tids: &BTreeSet<i32>, space: &SharedSpace) -> Result<()> {
+    let memory = Memory::open(tid)?;
+    instrument::revert(tid, &space.borrow())?;
+    space.borrow_mut().semaphores.clear();
+    let maps = maps::read(tid)?;
+    // Nobody executes these hooks any more, whatever is on the way to one.
+    detach::settle(tids, &memory, &maps, space, Unwinding::Over)?;
+    instrument::remove_hooks(&memory, &space.borrow())
+}

@@ -1,0 +1,259 @@
+//! hodo is killed, at whatever moment: the program that it has started, or is attached to, goes on and ends as it would alone.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hodo_tests::probing::path;
+use hodo_tests::target::Target;
+use hodo_tests::{Kind, build, hodo, scratch};
+
+/// How `hodo` records, and what is recorded so.
+const RECORD: &[&str] = &["record", "--no-libcall"];
+const RECORD_ALL: &[&str] = &["record", "-l"];
+const PROBE: &[&str] = &["probe", "-e", "PROGRAM:*+* count"];
+const SYSCALLS: &[&str] = &["syscalls"];
+
+/// When it is killed.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// When its thread that traces makes a system call by which it changes something of others, after this many of them.
+    Change(u32),
+    /// After some time, with all of its group.
+    Time(Duration),
+}
+
+/// What hodo is told, in a directory for what it writes.
+fn arguments(command: &[&str], program: &str, place: &Path) -> Vec<String> {
+    let words = command.iter().map(|word| word.replace("PROGRAM", program));
+    let mut words: Vec<String> = words.collect();
+    let (option, name) = match command[0] {
+        "record" => ("-d", "data"),
+        _ => ("-o", "out"),
+    };
+    words.extend([option.to_owned(), path(&place.join(name)).to_owned()]);
+    words
+}
+
+/// Waits for the next change of a thread's state.
+fn wait(tid: i32) -> Option<i32> {
+    let mut status = 0;
+    // SAFETY: waitpid writes one int.
+    let got = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
+    (got == tid && libc::WIFSTOPPED(status)).then_some(status)
+}
+
+fn request(request: libc::c_uint, tid: i32, data: i32) -> bool {
+    // SAFETY: these requests take no pointers.
+    unsafe { libc::ptrace(request, tid, 0, i64::from(data)) == 0 }
+}
+
+/// The number of the system call before which a thread has stopped.
+fn call(tid: i32) -> Option<i64> {
+    const PTRACE_GET_SYSCALL_INFO: libc::c_uint = 0x420e;
+    let mut info = [0u64; 11];
+    let size = size_of_val(&info);
+    // SAFETY: at most that many bytes are written.
+    unsafe { libc::ptrace(PTRACE_GET_SYSCALL_INFO, tid, size, info.as_mut_ptr()) };
+    const ENTRY: u8 = 1;
+    (info[0] as u8 == ENTRY).then_some(info[3].cast_signed())
+}
+
+/// Kills a process of hodo when its first thread makes such a call, or after some time.
+fn kill_at_change(tid: i32, number: u32) {
+    const CHANGES: [i64; 2] = [libc::SYS_ptrace, libc::SYS_pwrite64];
+    let begun = Instant::now();
+    // It may not be there any more.
+    let seized = request(libc::PTRACE_SEIZE, tid, libc::PTRACE_O_TRACESYSGOOD);
+    if seized && request(libc::PTRACE_INTERRUPT, tid, 0) {
+        let mut left = number;
+        while left > 0 && begun.elapsed() < Duration::from_secs(20) {
+            let Some(status) = wait(tid) else {
+                return;
+            };
+            let signal = match (status >> 16, libc::WSTOPSIG(status)) {
+                (0, signal) if signal & 0x80 == 0 => signal,
+                _ => 0,
+            };
+            let changes = call(tid).is_some_and(|call| CHANGES.contains(&call));
+            left -= u32::from(changes);
+            if left > 0 && !request(libc::PTRACE_SYSCALL, tid, signal) {
+                return;
+            }
+        }
+    }
+    kill(tid);
+    wait(tid);
+}
+
+fn kill(pid: i32) {
+    // SAFETY: kill touches no memory.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// Kills all of hodo's processes. `tracer`: the one that traces.
+fn kill_hodo(mut hodo: Child, tracer: i32, moment: Moment) {
+    let pid = hodo.id().cast_signed();
+    match moment {
+        Moment::Change(number) => kill_at_change(tracer, number),
+        Moment::Time(time) => std::thread::sleep(time),
+    }
+    kill(-pid);
+    // The kernel tells its parent once, and that may have been who traced it.
+    let _ = hodo.wait();
+}
+
+/// Starts a program under hodo, which is killed then. The program has to say `expected`, and to end with `code`.
+fn started(name: &str, command: &[&str], program: &[&str], moment: Moment, expected: &str) {
+    // Who is left behind by hodo becomes a child of this process, which can tell how it ends.
+    // SAFETY: prctl takes numbers only.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+    let place = scratch(name);
+    let mut hodo = Command::new(hodo())
+        .args(arguments(command, program[0], &place))
+        .arg("--")
+        .args(program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .expect("hodo can be run");
+    let input = hodo.stdin.take();
+    let mut output = hodo.stdout.take().expect("a pipe");
+    let pid = hodo.id().cast_signed();
+    let what = format!("{name}: {command:?}, {moment:?}");
+    // The program is in hodo's group, which is not killed as such.
+    match moment {
+        Moment::Change(number) => kill_at_change(pid, number),
+        Moment::Time(time) => std::thread::sleep(time),
+    }
+    kill(pid);
+    let _ = hodo.wait();
+    // It goes on for a while.
+    std::thread::sleep(Duration::from_millis(100));
+    drop(input);
+    let mut said = String::new();
+    output.read_to_string(&mut said).expect("its output");
+    let mut ends = Vec::new();
+    loop {
+        let mut status = 0;
+        // SAFETY: waitpid writes one int.
+        match unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) } {
+            -1 => break,
+            _ => ends.push(status),
+        }
+    }
+    // It may be that it was not executed yet: it never is, then, and who waited for that has ended.
+    const NEVER: i32 = 125 << 8;
+    let is_nothing = |&end: &i32| end == libc::SIGKILL || end == NEVER;
+    if !(said.is_empty() && ends.iter().all(is_nothing)) {
+        assert!(said.ends_with(expected), "{what}: {said:?}, {ends:x?}");
+        assert!(
+            ends.iter().all(|&end| end == 0 || end == libc::SIGKILL),
+            "{what}: {said:?}, {ends:x?}"
+        );
+    }
+    let _ = std::fs::remove_dir_all(place);
+}
+
+/// Attaches to a program, and kills hodo.
+fn attached(name: &str, command: &[&str], program: &Path, moment: Moment) {
+    let place = scratch(name);
+    println!("{name}: {command:?}, {moment:?}");
+    let target = Target::start(program);
+    let hodo = Command::new(hodo())
+        .args(arguments(command, path(program), &place))
+        .args(["-p", &target.pid().to_string()])
+        .stdout(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .expect("hodo can be run");
+    let front = hodo.id();
+    let monitor = || {
+        let children = std::fs::read_to_string(format!("/proc/{front}/task/{front}/children"));
+        children.ok()?.split_whitespace().next()?.parse().ok()
+    };
+    let begun = Instant::now();
+    let tracer = loop {
+        match monitor() {
+            Some(tracer) => break tracer,
+            None => assert!(begun.elapsed() < Duration::from_secs(60), "no monitor"),
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    };
+    kill_hodo(hodo, tracer, moment);
+    std::thread::sleep(Duration::from_millis(100));
+    target.ends("wrong: 0\n");
+    let _ = std::fs::remove_dir_all(place);
+}
+
+fn program() -> std::path::PathBuf {
+    build("killed.cc", Kind::Pie, &["-ldl"])
+}
+
+/// Numbers of changes from setting up to following, the same in each run.
+fn changes(count: u32, from: u32) -> impl Iterator<Item = Moment> {
+    (0..count).map(move |index| Moment::Change(from + index * index * 2 + index))
+}
+
+#[test]
+fn what_hodo_has_started_outlives_it() {
+    let program = program();
+    let program = [path(&program)];
+    for (index, moment) in changes(10, 3).enumerate() {
+        let command = [RECORD, RECORD_ALL, SYSCALLS][index % 3];
+        let name = format!("killed_started_{index}");
+        started(&name, command, &program, moment, "wrong: 0\n");
+    }
+    for (index, command) in [RECORD, RECORD_ALL, PROBE].into_iter().enumerate() {
+        let name = format!("killed_started_later_{index}");
+        let moment = Moment::Time(Duration::from_millis(90 + 41 * index as u64));
+        started(&name, command, &program, moment, "wrong: 0\n");
+    }
+}
+
+#[test]
+fn what_hodo_is_attached_to_outlives_it() {
+    let program = program();
+    for (index, moment) in changes(8, 2).enumerate() {
+        let command = [RECORD, RECORD_ALL, PROBE, SYSCALLS][index % 4];
+        attached(
+            &format!("killed_attached_{index}"),
+            command,
+            &program,
+            moment,
+        );
+    }
+    for (index, command) in [RECORD, RECORD_ALL].into_iter().enumerate() {
+        let moment = Moment::Time(Duration::from_millis(150 + 37 * index as u64));
+        let name = format!("killed_attached_later_{index}");
+        attached(&name, command, &program, moment);
+    }
+}
+
+#[test]
+fn shells_outlive_hodo() {
+    let script =
+        "for i in $(seq 30); do x=$(echo $i); test $x = $i || exit 1; done; read line; echo done";
+    for (index, moment) in changes(4, 60).enumerate() {
+        let command = [RECORD, RECORD_ALL][index % 2];
+        let name = format!("killed_shell_{index}");
+        started(&name, command, &["sh", "-c", script], moment, "done\n");
+    }
+}
+
+/// By hand: `cargo nextest run -p hodo-tests --test killed --run-ignored only`.
+#[test]
+#[ignore = "it takes minutes"]
+fn programs_outlive_hodo_at_every_moment() {
+    let program = program();
+    for number in 1..400 {
+        let command = [RECORD, RECORD_ALL, PROBE, SYSCALLS][number as usize % 4];
+        let moment = Moment::Change(number);
+        let name = format!("killed_long_{number}");
+        started(&name, command, &[path(&program)], moment, "wrong: 0\n");
+        attached(&name, command, &program, moment);
+    }
+}

@@ -1,0 +1,63 @@
+//! `hodo detach`: takes back what a hodo that was killed has left in processes.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use hodo_process::{Place, RecordOptions};
+
+use crate::args::{DEFAULT_DATA, DetachArgs};
+use crate::output;
+use crate::run::{command_line, divide};
+use crate::temporary::Temporary;
+
+/// Does it, or lists where something is left.
+pub fn detach(args: &DetachArgs) -> Result<ExitCode> {
+    let pids: Vec<i32> = args.pids.iter().chain(&args.pid).copied().collect();
+    let Some(&first) = pids.first() else {
+        return list();
+    };
+    let front = match divide(Some(first)) {
+        Ok(front) => front,
+        Err(code) => return Ok(code),
+    };
+    let mut code = ExitCode::SUCCESS;
+    for pid in pids {
+        match one(pid, front) {
+            Ok(true) => {}
+            Ok(false) => tell!("hodo: nothing of hodo is in process {pid}"),
+            Err(error) => {
+                output::complain(&error);
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(code)
+}
+
+fn one(pid: i32, front: Option<i32>) -> Result<bool> {
+    let temporary = Temporary::make().with_context(|| {
+        let place = std::env::temp_dir();
+        format!("making a temporary directory in {}", place.display())
+    })?;
+    let mut options = RecordOptions {
+        data: temporary.path().join(DEFAULT_DATA),
+        attach: Some(pid),
+        cmdline: command_line(),
+        ..RecordOptions::default()
+    };
+    let place = Place::create(&mut options.data)?;
+    let done = hodo_process::detach(&options, place, pid, front);
+    if let Err(error) = temporary.close() {
+        tell!("hodo: removing the temporary directory: {error}");
+    }
+    done
+}
+
+fn list() -> Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    for process in hodo_process::left_behind() {
+        writeln!(out, "{process}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
