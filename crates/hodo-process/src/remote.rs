@@ -11,6 +11,7 @@ use crate::machine::{CALL_AND_HOME, Kept, broken_off};
 pub use crate::machine::{Regs, regs, set_regs};
 use crate::maps::Mapping;
 use crate::stops;
+use crate::waits;
 
 /// The result of a ptrace request, or its error.
 ///
@@ -27,7 +28,13 @@ pub fn check(result: libc::c_long, what: &str, tid: i32) -> Result<libc::c_long>
 /// One ptrace request that passes plain numbers.
 pub fn request(request: libc::c_uint, tid: i32, addr: u64, data: u64) -> Result<()> {
     // SAFETY: the requests used with this function take no pointers into our memory.
-    let result = unsafe { libc::ptrace(request, tid, addr, data) };
+    let request_it = || unsafe { libc::ptrace(request, tid, addr, data) };
+    let result = match request {
+        libc::PTRACE_CONT | libc::PTRACE_SYSCALL | libc::PTRACE_DETACH => {
+            waits::resume(tid, request_it)
+        }
+        _ => request_it(),
+    };
     check(result, "a ptrace request", tid).map(drop)
 }
 

@@ -4,8 +4,9 @@
 //! The kernel says when a thread was last on a processor (`se.exec_start` in `/proc/TID/sched`): that is when it began to wait. The clock is
 //! the processor's own, and in a virtual machine those of two processors differ by seconds, for each leaves out what was stolen from it
 //! (`update_rq_clock_task` in `kernel/sched/core.c`). So a thread of hodo goes to that processor for a moment, to see what its clock says
-//! now. What is left out makes the wait seem shorter, never longer. Where this is not known, what counts is the time from the stop on;
-//! calls that have their time from elsewhere (sockets) wait anew.
+//! now. What is left out makes the wait seem shorter, never longer. Where this is not known, what counts is the time from the stop on.
+
+mod sockets;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,6 +17,8 @@ use anyhow::Result;
 use crate::machine::EPOLL_WAIT;
 use crate::remote::{Memory, Regs};
 use crate::stops::call_of;
+use sockets::Timed;
+pub use sockets::resume;
 
 /// How far below the stack pointer the kernel finds the time that is left: nothing of the program's is there.
 const BELOW: u64 = 1024;
@@ -40,9 +43,11 @@ enum Timeout {
     Milliseconds(usize, u64),
     /// The argument with this number leads to seconds and nanoseconds.
     Address(usize, u64),
+    /// The socket knows.
+    Socket(Timed),
 }
 
-fn timeout(call: i64, arguments: &[u64]) -> Option<Timeout> {
+fn timeout(tid: i32, call: i64, arguments: &[u64]) -> Option<Timeout> {
     let argument = |index: usize| arguments.get(index).copied();
     match call {
         // Any negative number is for ever. Not every machine has two such calls.
@@ -55,7 +60,10 @@ fn timeout(call: i64, arguments: &[u64]) -> Option<Timeout> {
         libc::SYS_rt_sigtimedwait => argument(2)
             .filter(|&at| at != 0)
             .map(|at| Timeout::Address(2, at)),
-        _ => None,
+        libc::SYS_io_getevents => argument(4)
+            .filter(|&at| at != 0)
+            .map(|at| Timeout::Address(4, at)),
+        _ => sockets::timed(tid, call, arguments).map(Timeout::Socket),
     }
 }
 
@@ -115,8 +123,9 @@ fn waited(tid: i32) -> Option<Duration> {
 /// Remembers what a thread waits for that is about to be stopped.
 pub fn note(tid: i32) {
     let wait = call_of(tid).and_then(|(call, arguments)| {
-        let timeout = timeout(call, &arguments)?;
-        let waited = waited(tid);
+        let timeout = timeout(tid, call, &arguments)?;
+        let before = sockets::before(tid);
+        let waited = waited(tid).map(|waited| waited + before);
         let at = Instant::now();
         // It may have gone on meanwhile, and be in another call by now.
         let same = call_of(tid).is_some_and(|now| now == (call, arguments));
@@ -150,20 +159,16 @@ impl Wait {
             return Ok(());
         }
         // The same call with other arguments is another one, of which nothing is known.
-        let (Timeout::Milliseconds(index, noted) | Timeout::Address(index, noted)) = self.timeout;
-        let now = call_of(tid).and_then(|(_, arguments)| arguments.get(index).copied());
-        let now = now.map(|now| match self.timeout {
-            Timeout::Milliseconds(..) => now & u64::from(u32::MAX),
-            Timeout::Address(..) => now,
-        });
-        if now != Some(noted) {
-            return Ok(());
-        }
+        let is_noted = |index: usize, noted: u64, mask: u64| {
+            let now = call_of(tid).and_then(|(_, arguments)| arguments.get(index).copied());
+            now.is_some_and(|now| now & mask == noted)
+        };
         match self.timeout {
-            Timeout::Milliseconds(index, time) => {
+            Timeout::Socket(timed) => sockets::shorten(tid, timed, self.waited, self.at),
+            Timeout::Milliseconds(index, time) if is_noted(index, time, u64::from(u32::MAX)) => {
                 regs.set_argument(index, time.saturating_sub((waited / 1_000_000) as u64));
             }
-            Timeout::Address(index, at) => {
+            Timeout::Address(index, at) if is_noted(index, at, u64::MAX) => {
                 let memory = Memory::open(tid)?;
                 let (Ok(seconds), Ok(nanoseconds)) = (memory.read_u64(at), memory.read_u64(at + 8))
                 else {
@@ -182,6 +187,7 @@ impl Wait {
                     regs.set_argument(index, place);
                 }
             }
+            Timeout::Milliseconds(..) | Timeout::Address(..) => {}
         }
         Ok(())
     }

@@ -394,3 +394,27 @@ fn calls_that_wait_for_some_time_wait_for_what_is_left() {
         target.ends(&format!("{result}, the time was left alone\n"));
     }
 }
+
+/// The time of a socket is no argument.
+#[test]
+fn sockets_with_a_timeout_wait_for_what_is_left() {
+    let program = build("attached_waits.c", Kind::Pie, &[]);
+    let probe = format!("{}:main+0 count", path(&program));
+    let calls = ["recv", "accept", "send", "connect"];
+    let mut arguments = vec!["10000"];
+    // Who begins anew waits for the whole time after hodo has come. Not every kernel tells for how long a thread has waited.
+    if Path::new("/proc/self/sched").exists() {
+        arguments.push("9000");
+    }
+    let targets: Vec<_> = (calls.iter())
+        .map(|&call| Target::start_with(&program, &[&[call], arguments.as_slice()].concat()))
+        .collect();
+    std::thread::sleep(Duration::from_secs(9));
+    for target in &targets {
+        run(target, &["probe", "--for", "0.01", "-e", &probe]);
+    }
+    for (target, call) in targets.into_iter().zip(calls) {
+        let expected = "result -1, the time was left alone\n";
+        assert_eq!(target.ended(), expected, "{call}");
+    }
+}
