@@ -2,6 +2,7 @@
 
 mod actions;
 mod beside;
+mod callers;
 mod conditions;
 mod counted;
 mod dry;
@@ -13,6 +14,7 @@ mod looked;
 mod names;
 mod places;
 mod planned;
+mod resolvers;
 mod returns;
 mod switches;
 mod syscalls;

@@ -69,6 +69,13 @@ struct FrameRange {
 }
 
 impl Frames {
+    /// Whether a range begins at an address, as one does for each function that was compiled.
+    #[must_use]
+    pub fn starts_at(&self, addr: u64) -> bool {
+        let found = self.ranges.binary_search_by_key(&addr, |range| range.start);
+        found.is_ok()
+    }
+
     /// The rows of the range that holds an address: the first is for its start. None where no range does.
     #[must_use]
     pub fn rows(&self, addr: u64) -> &[Row] {

@@ -180,6 +180,21 @@ fn arguments_have_their_names_and_types() {
 }
 
 #[test]
+fn events_are_named_after_the_function_that_has_the_tracepoint() {
+    let (_, events) = events("", &program(), &["shop:*"]);
+    assert_eq!(events.len(), 8);
+    for event in &events {
+        // As both manglings have it: each part of the path after its length.
+        let part = match event["name"].as_str() {
+            Some("generic") => "16rust_tracepoints7generic",
+            _ => "16rust_tracepoints4sell",
+        };
+        let function = event["symbol"].as_str().expect("a function");
+        assert!(function.contains(part), "{event}");
+    }
+}
+
+#[test]
 fn types_of_arguments_are_listed() {
     let output = Command::new(hodo())
         .arg("list-events")

@@ -1,7 +1,7 @@
 //! The events of probes, in the order of time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
 
@@ -171,6 +171,18 @@ impl Count {
         self.hits.is_some() || self.nmissed != Some(0)
     }
 
+    /// What it is called, and where it is as far as names tell.
+    fn place(&self) -> (&str, &str, &str, u64, &str) {
+        let Self {
+            group,
+            name,
+            symbol,
+            path,
+            ..
+        } = self;
+        (group, name, symbol, self.offset, path)
+    }
+
     /// Name and place.
     fn title(&self) -> String {
         let symbol = symbol(&self.symbol);
@@ -219,12 +231,24 @@ impl Counters {
         })
     }
 
+    /// Those that have something to tell, for readers: where one probe has several places of the same name, as one on a function with
+    /// several implementations, those without a hit are left out, but for one if none has any.
+    fn told(&self) -> impl Iterator<Item = &Count> {
+        let idle = |count: &Count| count.hits == Some(0) && matches!(count.nmissed, None | Some(0));
+        let mut shown: HashSet<_> = (self.0.iter())
+            .filter(|count| count.tells() && !idle(count))
+            .map(Count::place)
+            .collect();
+        let counts = self.0.iter().filter(|count| count.tells());
+        counts.filter(move |count| !idle(count) || shown.insert(count.place()))
+    }
+
     /// Writes them as a table.
     pub fn text(&self, out: &mut dyn Write) -> Result<()> {
         if self.0.iter().any(|count| count.hits.is_some()) {
             writeln!(out, "        HITS  PROBE")?;
         }
-        for count in self.0.iter().filter(|count| count.tells()) {
+        for count in self.told() {
             let hits = count.hits.map_or(String::new(), |hits| hits.to_string());
             write!(out, "{hits:>12}  {}", count.title())?;
             match count.nmissed {

@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 const SOURCE: &str = r#"
     #include <stdio.h>
+    #include <string.h>
     struct s { int a : 3; int b : 5; unsigned c : 7; };
     extern int untyped(void);
     __asm__(".text\n.globl untyped\nuntyped: mov $4, %eax\ninner: inc %eax\n ret\n");
@@ -18,6 +19,8 @@ const SOURCE: &str = r#"
     int main(int n, char **v) {
         (void)v;
         struct s s = { 1, -2, 100 };
+        size_t (*volatile length)(const char *, const char *) = strcspn;
+        for (int i = 0; i < 7; i++) length("text", "x");
         printf("%d %.1f\n", bits(&s) + untyped() + untyped() + barrier() + selected(), half(n));
         return 0;
     }
@@ -153,19 +156,37 @@ fn a_probe_that_was_never_placed_is_told_by_the_status() {
 }
 
 #[test]
-fn a_probe_on_what_chooses_a_function_says_so() {
+fn a_probe_on_a_chosen_function_is_on_its_implementations() {
     let place = place();
-    let output = hodo(
-        place.path(),
-        &["probe", "-e", "prog:selected count", "./prog"],
-    );
-    let told = "hodo: the probe 'prog:selected count' is on what chooses an implementation";
-    assert!(text(&output.stderr).contains(told), "{output:?}");
-    // Its own name counts what is called.
-    let output = hodo(
-        place.path(),
-        &["probe", "-e", "prog:chosen count", "./prog"],
-    );
-    assert!(!text(&output.stderr).contains(told), "{output:?}");
+    for (probe, told, line) in [
+        (
+            "prog:selected count",
+            "is on the implementation that ",
+            "           1  selected: (selected+0x0)\n",
+        ),
+        // A library without symbols for its own functions; the processor decides which of them is called.
+        (
+            "libc.so.6:strcspn count",
+            "",
+            "           7  strcspn: (strcspn+0x0)\n",
+        ),
+        // Where a place in it is named, it is what chooses.
+        (
+            "prog:selected+* count",
+            "is on what chooses an implementation",
+            "  selected: (selected+0x0)\n",
+        ),
+    ] {
+        let output = hodo(place.path(), &["probe", "-e", probe, "./prog"]);
+        let said = format!("hodo: the probe '{probe}' {told}");
+        let says = text(&output.stderr).contains(&said);
+        assert!(says || told.is_empty(), "{output:?}");
+        let lines = text(&output.stdout);
+        assert_eq!(lines.matches(line).count(), 1, "{output:?}");
+    }
+    // An implementation's own name counts the same calls.
+    let probe = ["probe", "-e", "prog:chosen count", "./prog"];
+    let output = hodo(place.path(), &probe);
+    assert!(!text(&output.stderr).contains("IFUNC"), "{output:?}");
     assert!(text(&output.stdout).contains("1  chosen:"), "{output:?}");
 }

@@ -1,6 +1,6 @@
 //! From what a definition names to addresses in a file.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -9,28 +9,23 @@ use hodo_arch::code::{Flow, Isa};
 use hodo_probe::{Definition, Offset, Place, Symbol};
 use hodo_symbols::{Sieve, Style, Usdt, demangle};
 
+use super::{callers, resolvers};
 use crate::modules::{Image, Segment};
 
 /// A function as definitions name it.
 pub(super) struct Named {
-    name: String,
-    addr: u64,
-    end: u64,
+    pub name: String,
+    pub addr: u64,
+    pub end: u64,
     /// It returns the address of the function that is executed under its name.
-    ifunc: bool,
+    pub ifunc: bool,
 }
 
-/// Whether a definition names one function, and what has that name only chooses an implementation.
-pub(super) fn is_resolver(definition: &Definition, functions: &[Named]) -> bool {
-    let Place::Symbol {
-        symbol: Symbol::Name(name),
-        ..
-    } = &definition.place
-    else {
-        return false;
-    };
-    let mut functions = functions.iter();
-    functions.any(|function| function.ifunc && function.name == *name)
+impl Named {
+    /// Whether an address is in it.
+    pub fn holds(&self, addr: u64) -> bool {
+        (self.addr..self.end).contains(&addr)
+    }
 }
 
 /// Is this what the definition means by its path? A name without slash is that of a file in any directory, with or
@@ -140,6 +135,13 @@ pub(super) fn spots(
     functions: &[Named],
 ) -> Result<Vec<(u64, String, u64)>> {
     let mut spots = Vec::new();
+    if let Some(resolver) = resolvers::followed(definition, functions) {
+        let found = resolvers::implementations(resolver, image, functions);
+        if !found.is_empty() {
+            let spot = |addr| (addr, resolver.name.clone(), 0);
+            return Ok(found.into_iter().map(spot).collect());
+        }
+    }
     match &definition.place {
         Place::Symbol { symbol, offset } => {
             let fits = fitting(symbol)?;
@@ -218,9 +220,16 @@ pub(super) fn usdt(
         anyhow::bail!("{path} has no USDT probes");
     }
     let fits = |probe: &Usdt| probe.provider == provider && probe.name == name;
+    let callers = OnceCell::new();
     let spots: Vec<_> = (all.into_iter().filter(fits))
         .map(|probe| {
-            let (function, distance) = named(probe.addr, functions);
+            let (mut function, mut distance) = named(probe.addr, functions);
+            if probe.tracepoint.is_some() {
+                let callers = callers.get_or_init(|| callers::callers(image, functions));
+                if let Some(caller) = callers.get(&(probe.addr - distance)) {
+                    (function, distance) = caller.clone();
+                }
+            }
             (probe.addr, function, distance, probe)
         })
         .collect();
@@ -235,7 +244,7 @@ pub(super) fn usdt(
 /// The function in which an address lies, and the distance from its beginning.
 fn named(addr: u64, functions: &[Named]) -> (String, u64) {
     let mut at = functions.iter();
-    match at.find(|function| (function.addr..function.end).contains(&addr)) {
+    match at.find(|function| function.holds(addr)) {
         Some(function) => (function.name.clone(), addr - function.addr),
         None => (format!("<{addr:x}>"), 0),
     }

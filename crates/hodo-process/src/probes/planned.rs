@@ -15,11 +15,11 @@ use hodo_symbols::Usdt;
 use super::conditions::Arguments;
 use super::events::shown;
 use super::looked::looked_at;
-use super::places::{functions, is_file, is_resolver, lines, spots, usdt};
+use super::places::{functions, is_file, lines, spots, usdt};
 use super::returns::take_refused;
 use super::values::fetches;
 use super::variables::{has_variables, resolved};
-use super::{Probes, Spot, beside};
+use super::{Probes, Spot, beside, resolvers};
 use crate::cache;
 use crate::modules::{Chosen, HOOKED, Image};
 
@@ -125,13 +125,8 @@ impl Probes {
                 },
                 _ => spots(definition, image, &functions)?,
             };
-            if is_resolver(definition, &functions) {
-                tell!(
-                    "hodo: the probe '{}' is on what chooses an implementation while the program is loaded (an IFUNC of {}), not on \
-                     the implementation; probe that by its own name, or by its offset in the file",
-                    self.texts[index],
-                    image.path.display()
-                );
+            if let Some(resolver) = resolvers::named(definition, &functions) {
+                self.say_where(index, resolver.addr, &spots, image);
             }
             let variables = has_variables(definition);
             for (addr, symbol, offset) in spots {
@@ -250,5 +245,26 @@ impl Probes {
             failed,
             semaphores,
         })
+    }
+
+    /// Says where the probe of a definition is that names a function which is chosen while the program is loaded.
+    fn say_where(&self, index: usize, resolver: u64, spots: &[(u64, String, u64)], image: &Image) {
+        let text = &self.texts[index];
+        let path = image.path.display();
+        if spots.iter().all(|(addr, ..)| *addr != resolver) && !spots.is_empty() {
+            let (is, them) = match spots.len() {
+                1 => ("the implementation", "it"),
+                _ => ("each of the implementations", "one of them"),
+            };
+            tell!(
+                "hodo: the probe '{text}' is on {is} that {path} has for this function (an IFUNC): calls that reach {them} by another \
+                 name are hits, too; an implementation in another file, as in the vdso, has no probe"
+            );
+            return;
+        }
+        tell!(
+            "hodo: the probe '{text}' is on what chooses an implementation while the program is loaded (an IFUNC of {path}), not on \
+             the implementation; probe that by its own name, or by its offset in the file"
+        );
     }
 }
