@@ -429,6 +429,7 @@ impl Probes {
             failed,
             functions,
             semaphores,
+            ..
         } = self.planned(image, Some((functions_plan, chosen)))?;
         for (definition, reason) in failed {
             let text = format!("{}: no probe: {reason}", image.path.display());

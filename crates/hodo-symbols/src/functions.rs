@@ -241,6 +241,23 @@ fn merge(symbols: &mut Symbols, tables: &Tables, labels: &[(u64, String)]) {
     }
 }
 
+fn is_linkage_table(section: &str) -> bool {
+    section.starts_with(".plt") || section == ".iplt"
+}
+
+/// Where the code of a file's linkage tables is (`.plt` and its kin, by the names of sections), as link-time addresses. It belongs to no
+/// function and leads to those of other files. None if the file cannot be read.
+#[must_use]
+pub fn linkage_tables(bytes: &[u8]) -> Vec<std::ops::Range<u64>> {
+    let Ok(file): Result<ElfFile64<'_>, _> = ElfFile64::parse(bytes) else {
+        return Vec::new();
+    };
+    let tables = (file.sections()).filter(|section| section.name().is_ok_and(is_linkage_table));
+    tables
+        .map(|section| section.address()..section.address().saturating_add(section.size()))
+        .collect()
+}
+
 /// Executable sections but for the PLT; executable segments where there are no sections.
 fn code_ranges(file: &ElfFile64<'_>) -> Vec<(u64, u64)> {
     let mut ranges = Vec::new();
@@ -249,10 +266,7 @@ fn code_ranges(file: &ElfFile64<'_>) -> Vec<(u64, u64)> {
             continue;
         };
         let wanted = u64::from(elf::SHF_EXECINSTR | elf::SHF_ALLOC);
-        let plt = section
-            .name()
-            .is_ok_and(|name| name.starts_with(".plt") || name == ".iplt");
-        if sh_flags & wanted == wanted && !plt {
+        if sh_flags & wanted == wanted && !section.name().is_ok_and(is_linkage_table) {
             let end = section.address().saturating_add(section.size());
             ranges.push((section.address(), end));
         }

@@ -20,7 +20,9 @@ mod usdt;
 pub use callers::{Caller, Registers, Unwinder};
 pub use demangle::{Sieve, Style, demangle};
 pub use dwarf::{Debug, DebugError, LineError, Shown, Variable, VariableError, Word};
-pub use functions::{Fragment, Function, Nature, SymbolError, Symbols, functions, symbols};
+pub use functions::{
+    Fragment, Function, Nature, SymbolError, Symbols, functions, linkage_tables, symbols,
+};
 pub use imports::{build_id, imports};
 pub use keys::{Branch, Key, KeyPlace, Keys, KeysError, key_at, keys};
 pub use machine::Machine;

@@ -190,3 +190,41 @@ fn a_probe_on_a_chosen_function_is_on_its_implementations() {
     assert!(!text(&output.stderr).contains("IFUNC"), "{output:?}");
     assert!(text(&output.stdout).contains("1  chosen:"), "{output:?}");
 }
+
+/// The compiler moves what is rarely executed out of its function; without symbols, only the unwind table knows that part.
+#[test]
+fn every_instruction_is_also_of_code_that_was_moved_out_of_its_function() {
+    let place = tempfile::tempdir().unwrap();
+    let source = r#"
+        #include <stdio.h>
+        #include <stdlib.h>
+        __attribute__((noinline, cold)) void report(int n) { printf("%d\n", n); }
+        __attribute__((noinline)) int work(int n) {
+            int s = 0;
+            for (int i = 0; i < n; i++) {
+                if (__builtin_expect(i == 5, 0)) { report(i); s += 3; report(s * 7); exit(0); }
+                s += i;
+            }
+            return s;
+        }
+        int main(int n, char **v) { (void)v; return work(n + 8); }
+    "#;
+    std::fs::write(place.path().join("cold.c"), source).unwrap();
+    let mut gcc = Command::new("gcc");
+    let gcc = gcc.args(["-O2", "-s", "-o", "cold", "cold.c"]);
+    assert!(gcc.current_dir(place.path()).status().unwrap().success());
+    let number = |output: &Output, after: &str| -> u64 {
+        let words = text(&output.stdout).split_whitespace();
+        let mut words = words.skip_while(|word| *word != after);
+        words.nth(1).expect(after).parse().expect("a number")
+    };
+    let words = ["plan", "--every-instruction", "cold"];
+    let all = number(&hodo(place.path(), &words), "instructions");
+    let words = ["probe", "--dry-run", "-e", "cold:*+* count", "./cold"];
+    let output = hodo(place.path(), &words);
+    assert_eq!(number(&output, "places"), all, "{output:?}");
+    let said = "instructions of the linkage tables (.plt) of ";
+    assert!(text(&output.stderr).contains(said), "{output:?}");
+    let output = hodo(place.path(), &["probe", "-e", "cold:*+* count", "./cold"]);
+    assert!(text(&output.stdout).starts_with("5\n91\n"), "{output:?}");
+}

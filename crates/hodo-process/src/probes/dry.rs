@@ -105,6 +105,9 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
         .collect();
     for image in &images.0 {
         let planned = probes.planned(image, None)?;
+        for text in &planned.remarks {
+            tell!("hodo: {text}");
+        }
         for (addr, spot, reason) in planned.no_returns {
             examined[spot.definition].places.push(ExaminedPlace {
                 path: image.path.clone(),

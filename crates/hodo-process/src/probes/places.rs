@@ -2,6 +2,7 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -19,6 +20,8 @@ pub(super) struct Named {
     pub end: u64,
     /// It returns the address of the function that is executed under its name.
     pub ifunc: bool,
+    /// It is no function, but a part of one elsewhere, as compilers make of code that is executed rarely.
+    part: bool,
 }
 
 impl Named {
@@ -66,6 +69,11 @@ pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
     let mut named = Vec::new();
     let mut starts: Vec<u64> = symbols.functions.iter().map(|f| f.addr).collect();
     starts.extend(symbols.untyped.iter().map(|(addr, _)| addr));
+    starts.extend(
+        hodo_symbols::linkage_tables(&image.bytes)
+            .iter()
+            .map(|table| table.start),
+    );
     starts.sort_unstable();
     // What is written in assembly often has no size: it goes up to the next.
     let up_to_next = |addr: u64| {
@@ -85,6 +93,7 @@ pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
             addr: *addr,
             end: up_to_next(*addr),
             ifunc: false,
+            part: false,
         });
     }
     for function in &symbols.functions {
@@ -98,9 +107,17 @@ pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
                 addr: function.addr,
                 end,
                 ifunc: function.ifunc,
+                part: false,
             });
         }
     }
+    named.extend(symbols.fragments.iter().map(|fragment| Named {
+        name: format!("<{:x}>", fragment.addr),
+        addr: fragment.addr,
+        end: fragment.addr + fragment.size,
+        ifunc: false,
+        part: true,
+    }));
     Ok(named)
 }
 
@@ -128,6 +145,17 @@ fn instructions(code: &[u8], addr: u64) -> Vec<u64> {
     found
 }
 
+/// How many instructions the linkage tables of a file have.
+pub(super) fn in_linkage_tables(image: &Image) -> usize {
+    let tables = hodo_symbols::linkage_tables(&image.bytes);
+    let code = |table: &Range<u64>| image.at(table.clone()).unwrap_or_default();
+    tables
+        .iter()
+        .flat_map(|table| Isa::NATIVE.sweep(code(table), table.start))
+        .filter(|insn| !insn.padding && insn.flow != Flow::Invalid)
+        .count()
+}
+
 /// The places that a definition names: link-time address, symbol, distance from its beginning. None if nothing fits.
 pub(super) fn spots(
     definition: &Definition,
@@ -152,6 +180,7 @@ pub(super) fn spots(
                     continue;
                 }
                 match *offset {
+                    Offset::Bytes(_) if function.part => {}
                     Offset::Bytes(offset) => {
                         spots.push((function.addr + offset, function.name.clone(), offset));
                     }

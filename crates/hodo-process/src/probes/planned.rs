@@ -15,7 +15,7 @@ use hodo_symbols::Usdt;
 use super::conditions::Arguments;
 use super::events::shown;
 use super::looked::looked_at;
-use super::places::{functions, is_file, lines, spots, usdt};
+use super::places::{functions, in_linkage_tables, is_file, lines, spots, usdt};
 use super::returns::take_refused;
 use super::values::fetches;
 use super::variables::{has_variables, resolved};
@@ -39,6 +39,8 @@ pub(super) struct Planned {
     pub failed: Vec<(usize, String)>,
     /// Link-time addresses of the counters by which USDT probes know that they are wanted.
     pub semaphores: BTreeSet<u64>,
+    /// What there is to say of them before a recording.
+    pub remarks: Vec<String>,
 }
 
 /// Bytes at the beginning of a hooked function that may be changed.
@@ -97,6 +99,7 @@ impl Probes {
         let mut places: BTreeMap<u64, Vec<Spot>> = BTreeMap::new();
         let mut failed = Vec::new();
         let mut semaphores = BTreeSet::new();
+        let mut remarks = Vec::new();
         for (index, definition) in self.definitions.iter().enumerate() {
             if !is_file(definition, &image.path) {
                 continue;
@@ -127,6 +130,9 @@ impl Probes {
             };
             if let Some(resolver) = resolvers::named(definition, &functions) {
                 self.say_where(index, resolver.addr, &spots, image);
+            }
+            if is_whole_file(definition) {
+                remarks.extend(self.left_out(index, image));
             }
             let variables = has_variables(definition);
             for (addr, symbol, offset) in spots {
@@ -185,16 +191,9 @@ impl Probes {
         let wanted: Vec<u64> = places.keys().copied().collect();
         // Where every instruction has a probe, larger regions can be moved. All of them are needed then: one may use bytes
         // of another.
-        let every = self.definitions.iter().any(|definition| {
-            let all = Symbol::Pattern("*".to_owned());
-            let offset = Offset::EveryInstruction;
-            is_file(definition, &image.path)
-                && definition.place
-                    == (Place::Symbol {
-                        symbol: all,
-                        offset,
-                    })
-        });
+        let mut definitions = self.definitions.iter();
+        let every = definitions
+            .any(|definition| is_file(definition, &image.path) && is_whole_file(definition));
         let which = match every {
             true => Wanted::Every,
             false => Wanted::At(&wanted),
@@ -244,6 +243,19 @@ impl Probes {
             no_returns,
             failed,
             semaphores,
+            remarks,
+        })
+    }
+
+    /// How much of a file has no probe by a definition that names every instruction.
+    fn left_out(&self, index: usize, image: &Image) -> Option<String> {
+        let count = in_linkage_tables(image);
+        (count > 0).then(|| {
+            format!(
+                "the probe '{}' is on none of the {count} instructions of the linkage tables (.plt) of {}",
+                self.texts[index],
+                image.path.display()
+            )
         })
     }
 
@@ -267,4 +279,13 @@ impl Probes {
              the implementation; probe that by its own name, or by its offset in the file"
         );
     }
+}
+
+/// Whether a definition names every instruction of a file.
+fn is_whole_file(definition: &Definition) -> bool {
+    definition.place
+        == Place::Symbol {
+            symbol: Symbol::Pattern("*".to_owned()),
+            offset: Offset::EveryInstruction,
+        }
 }

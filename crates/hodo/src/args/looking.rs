@@ -12,6 +12,8 @@ with r in place of p, or %return behind FUNCTION, it is about the function's ret
   PLACE    FUNCTION, FUNCTION+OFFSET, FUNCTION+* (each of its instructions), 0xOFFSET in the file;
            FUNCTION may be a pattern with * and ?; SOURCE.c:LINE where there is debugging information;
            %PROVIDER:NAME for a USDT probe, whose values are arg1, arg2, …
+           FILE:*+* is each instruction of a file but those of its linkage tables; what code of a library runs before the
+           dynamic linker announces it, as that which chooses an implementation of memcpy, is not seen
   VALUES   [NAME=]SOURCE[:TYPE]; SOURCE is %rdi (on RISC-V %a0), $arg1 …, $retval, $stack, $stack0, +8(SOURCE) for memory,
            @ADDRESS, @+OFFSET in the file, $comm, \\NUMBER, or with debugging information a variable:
            total, p->x[3].y, ns::total, $params, $vars; TYPE is u8 … u64, s8 … s64, x8 … x64, char, string, symbol,
