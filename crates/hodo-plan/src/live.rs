@@ -2,6 +2,7 @@
 //! changes: what is used is found, for loops the second time, and so on.
 
 mod expected;
+mod nodes;
 mod registers;
 
 use std::collections::{HashMap, HashSet};
@@ -11,7 +12,9 @@ use hodo_arch::code::{Flow, Step};
 use crate::bits::Bits;
 use crate::pieces::{self, Piece};
 use crate::planner::Survey;
-use registers::{Behind, Decoded, Goes};
+pub(crate) use nodes::Nodes;
+use nodes::{Code, Node, To, Way};
+use registers::Behind;
 
 /// So often what is used is looked for before all is taken to be.
 const PASSES: usize = 64;
@@ -21,26 +24,26 @@ const LOOK_AHEAD: usize = 8;
 /// What is known of all functions.
 pub(crate) struct Live<'s> {
     survey: &'s Survey<'s>,
-    known: Known,
+    known: Known<'s>,
     /// Registers that are taken to be used everywhere.
     keep: u32,
     /// Pieces whose callers were asked what they expect in registers behind their calls, and what they do.
     asked: HashMap<usize, u32>,
 }
 
-enum Known {
+enum Known<'s> {
     /// Starts of pieces that use no flags which they are entered with.
     Flags(Bits),
     /// What all functions do.
-    Registers(Summaries),
+    Registers(Summaries<'s>),
 }
 
 /// What is known of registers.
-pub(crate) struct Summaries {
+pub(crate) struct Summaries<'s> {
     /// By piece.
     pieces: Vec<Summary>,
-    /// The instructions of all pieces, each read once.
-    decoded: Decoded,
+    /// The instructions of all pieces.
+    decoded: &'s [Nodes],
     /// What is used from places in the middle of pieces on that others lead to.
     inside: HashMap<u64, u32>,
     /// Where jumps through registers may lead to in other pieces, by piece.
@@ -96,6 +99,9 @@ impl<'s> Live<'s> {
         is_data: impl Fn(usize) -> bool,
         live: &mut Vec<u32>,
     ) {
+        let mut nodes = Nodes::default();
+        nodes.add(&self.survey.image, &self.survey.pieces, piece, steps);
+        let code = nodes.of(0);
         match &self.known {
             Known::Flags(ignoring) => {
                 let all = self.survey.image.isa.state();
@@ -104,22 +110,19 @@ impl<'s> Live<'s> {
                     Some(_) => all,
                     None => 0,
                 };
-                let leaving = |_: usize, flow: Flow, _: u32| match flow {
-                    Flow::Call(callee) => called(self.survey, ignoring, callee),
-                    Flow::IndirectCall => 0,
-                    Flow::Return { .. } => returned,
+                let ignores = |piece: usize| ignoring.get(self.survey.pieces[piece].start);
+                let leaving = |way: Way, _: u32| match way {
+                    Way::Call(To::Outside) | Way::IndirectCall => 0,
+                    Way::Call(To::Piece(piece)) if ignores(piece) => 0,
+                    Way::Return | Way::OtherReturn => returned,
                     _ => all,
                 };
-                let goes = |_: usize, to: u64| Goes::within(piece, steps, to);
-                solve(steps, is_data, (all, all), (goes, leaving), &[], live);
+                solve(code, is_data, (all, all), leaving, &[], live);
             }
             Known::Registers(summaries) => {
                 let own = pieces::starting(&self.survey.pieces, piece.start);
                 let asked = own.and_then(|own| self.asked.get(&own));
                 let behind = asked.map_or(Behind::Callers, |&asked| Behind::These(asked));
-                let mut goes = Vec::new();
-                registers::goes(self.survey, piece, steps, &mut goes);
-                let code = (steps, &goes[..]);
                 registers::find(self.survey, summaries, piece, behind, code, is_data, live);
                 live.iter_mut().for_each(|live| *live |= self.keep);
             }
@@ -128,17 +131,17 @@ impl<'s> Live<'s> {
 
     /// The instructions of a piece, and what [`find`](Self::find) says of them where all are instructions. Nothing where instruction sets
     /// have registers enough.
-    pub fn of_piece(&self, index: usize, live: &mut Vec<u32>) -> &[Step] {
+    pub fn of_piece(&self, index: usize, live: &mut Vec<u32>) -> &[Node] {
         let Known::Registers(summaries) = &self.known else {
             return &[];
         };
         let asked = self.asked.get(&index);
         let behind = asked.map_or(Behind::Callers, |&asked| Behind::These(asked));
         let piece = &self.survey.pieces[index];
-        let code = summaries.decoded.of(index);
+        let code = summaries.of(index);
         registers::find(self.survey, summaries, piece, behind, code, |_| false, live);
         live.iter_mut().for_each(|live| *live |= self.keep);
-        code.0
+        code.nodes
     }
 
     /// The registers that are free when the function that a piece begins has returned.
@@ -156,6 +159,21 @@ impl<'s> Live<'s> {
     }
 }
 
+impl<'s> Summaries<'s> {
+    /// The instructions of a piece.
+    fn of(&self, piece: usize) -> Code<'s> {
+        let mut at = piece;
+        let part = self.decoded.iter().find(|part| {
+            let here = at < part.count();
+            if !here {
+                at -= part.count();
+            }
+            here
+        });
+        part.map_or_else(Code::default, |part| part.of(at))
+    }
+}
+
 /// Adds to a set; tells whether it has changed.
 fn grow(set: &mut u32, with: u32) -> bool {
     let changed = with & !*set != 0;
@@ -170,21 +188,19 @@ struct Back {
     known: u32,
 }
 
-/// Goes backwards through the code of a piece. `goes` tells where a branch leads, `leaving` what is used where control goes to somewhere
-/// else or comes back from it, of which it gets what is used behind. Both get the instruction's index. `all` is everything there is, `end`
-/// what is used behind the piece. Jumps through registers also lead to those instructions.
+/// Goes backwards through the code of a piece. `leaving` tells what is used where control goes to somewhere else or comes back from it;
+/// it gets what is used behind. `all` is everything there is, `end` what is used behind the piece. Jumps through registers also lead to
+/// those instructions.
 fn solve(
-    steps: &[Step],
+    code: Code<'_>,
     is_data: impl Fn(usize) -> bool,
     (all, end): (u32, u32),
-    (goes, leaving): (
-        impl Fn(usize, u64) -> Goes,
-        impl Fn(usize, Flow, u32) -> u32,
-    ),
+    leaving: impl Fn(Way, u32) -> u32,
     led_to: &[usize],
     live: &mut Vec<u32>,
 ) {
-    let count = steps.len();
+    let nodes = code.nodes;
+    let count = nodes.len();
     live.clear();
     live.resize(count, 0);
     live.push(end);
@@ -194,15 +210,10 @@ fn solve(
     for _ in 0..PASSES {
         let mut changed = false;
         let mut at = back.partition_point(|back| back.from >= from);
+        let mut next = live[from];
         for index in (0..from).rev() {
-            let step = &steps[index];
-            let next = live[index + 1];
-            let mut to = |to: u64| {
-                let to = match goes(index, to) {
-                    Goes::Here(to) => to as usize,
-                    Goes::Amiss => return all,
-                    _ => return leaving(index, step.flow, next),
-                };
+            let node = &nodes[index];
+            let mut to = |to: usize| {
                 let known = live[to];
                 if to <= index {
                     let from = index;
@@ -214,22 +225,28 @@ fn solve(
                 }
                 known
             };
-            let after = match step.flow {
-                Flow::Next => next,
-                Flow::Branch(target) => next | to(target),
-                Flow::Jump(target) => to(target),
-                Flow::IndirectJump => {
-                    let there = led_to.iter().map(|&to| live[to]);
-                    there.fold(leaving(index, step.flow, next), |all, of| all | of)
-                }
-                flow => leaving(index, flow, next),
+            let after = match node.goes_on() {
+                true => next,
+                false => match code.way(node) {
+                    Way::Next => next,
+                    Way::Branch(target) => next | to(target),
+                    Way::Jump(target) => to(target),
+                    Way::Amiss => all,
+                    way @ Way::BranchAway(_) => next | leaving(way, next),
+                    way @ Way::IndirectJump => {
+                        let there = led_to.iter().map(|&to| live[to]);
+                        there.fold(leaving(way, next), |all, of| all | of)
+                    }
+                    way => leaving(way, next),
+                },
             };
             let before = match is_data(index) {
                 true => all,
-                false => after & !step.writes | step.reads,
+                false => after & !node.writes | node.reads,
             };
             changed |= before != live[index];
             live[index] = before;
+            next = before;
         }
         // From the last place on at which less was known.
         let stale = back.iter().find(|back| live[back.to] != back.known);
@@ -241,18 +258,6 @@ fn solve(
     }
     // As good as never: loops in loops in loops.
     live.fill(all);
-}
-
-/// The flags that a function uses which is called.
-fn called(survey: &Survey<'_>, ignoring: &Bits, callee: u64) -> u32 {
-    if ignoring.get(callee) {
-        return 0;
-    }
-    let text = survey.image.text_at(callee);
-    match text.is_some_and(|text| text.plt) {
-        true => 0,
-        false => survey.image.isa.state(),
-    }
 }
 
 /// The starts of pieces that use no flags which they are entered with.

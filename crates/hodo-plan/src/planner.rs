@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use hodo_arch::Via;
-use hodo_arch::code::{EntryFacts, Isa, Step};
+use hodo_arch::code::{EntryFacts, Isa};
 use hodo_symbols::{Cfa, Function, Nature, Symbols};
 
 use crate::behind::Behind;
@@ -167,8 +167,6 @@ pub(crate) struct Survey<'a> {
     /// Sequences that the kernel restarts.
     pub restarted: Vec<Range<u64>>,
     pub statics: Statics,
-    /// How many threads may work.
-    pub threads: usize,
 }
 
 impl<'a> Survey<'a> {
@@ -221,7 +219,6 @@ impl<'a> Survey<'a> {
             }
         }
         Ok(Self {
-            threads,
             taken_parts,
             restarted,
             statics,
@@ -434,7 +431,8 @@ impl<'a> Planner<'a> {
         if code.is_empty() {
             return Err("it is empty".to_owned());
         }
-        let entry = self.image.isa.entry_facts(code, function.addr);
+        let entry = facts.entry;
+        let entry = entry.unwrap_or_else(|| self.image.isa.entry_facts(code, function.addr));
         if entry.reads_flags {
             return Err("it looks at the flags that it is entered with".to_owned());
         }
@@ -461,10 +459,11 @@ impl<'a> Planner<'a> {
             return Vec::new();
         };
         let mut found = Vec::new();
-        let steps = live.of_piece(piece, &mut found);
+        let nodes = live.of_piece(piece, &mut found);
         let piece = &self.pieces[piece];
-        let end = steps.last().map_or(piece.start, Step::end);
-        let addresses = steps.iter().map(|step| step.addr).chain([end]);
+        let end = nodes.last().map_or(piece.start, |_| piece.end);
+        let addresses = nodes.iter().map(|node| piece.start + node.at());
+        let addresses = addresses.chain([end]);
         let near = addresses.take_while(|&addr| addr <= piece.start + BLOCK_LIMIT + HEAD);
         near.zip(found).collect()
     }

@@ -2,9 +2,10 @@
 
 use crate::bits::Bits;
 use crate::image::{Image, Text};
+use crate::live::Nodes;
 use crate::pieces::{Piece, is_padding};
 use crate::statics::Statics;
-use hodo_arch::code::{Flow, How, Isa, Reference, Slot};
+use hodo_arch::code::{EntryFacts, Flow, How, Isa, Read, Reference, Room, Slot};
 use hodo_symbols::{Cfa, Frames};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -40,6 +41,8 @@ pub(crate) struct PieceFacts {
     /// It uses memory below the stack pointer.
     pub red_zone: bool,
     pub invalid: bool,
+    /// What the straight line from its start does, where that was asked for.
+    pub entry: Option<EntryFacts>,
 }
 
 /// A call or jump that is of interest for where it goes.
@@ -89,6 +92,8 @@ pub(crate) struct Swept {
     pub crossings: Vec<Crossing>,
     /// Instructions that read the return address, by piece.
     pub return_reads: Vec<(usize, u64)>,
+    /// The instructions of all pieces, where the registers that are free are of interest: in the order of the pieces.
+    pub decoded: Vec<Nodes>,
 }
 
 /// The address sets that the sweep fills.
@@ -159,9 +164,22 @@ pub(crate) fn sweep(
     chunks.push(start..pieces.len());
     let run = |chunk: Range<usize>| {
         let mut part = Swept::default();
+        let mut room = Room::default();
+        let registers = image.isa.needs_register();
+        let bytes = pieces[chunk.clone()].iter().map(|p| p.end - p.start).sum();
+        let mut decoded = registers.then(|| Nodes::with_room(bytes));
         for index in chunk {
-            one(image, pieces, index, targets, wanted, frames, &mut part);
+            let read = read(image, &pieces[index], &mut room);
+            if let Some(decoded) = &mut decoded {
+                decoded.begin(image.isa, &pieces[index]);
+            }
+            let out = (&mut part, decoded.as_mut());
+            one(image, pieces, index, read, targets, wanted, frames, out);
+            if let Some(decoded) = &mut decoded {
+                decoded.end();
+            }
         }
+        part.decoded.extend(decoded);
         part
     };
     let mut all = Swept::default();
@@ -187,43 +205,54 @@ pub(crate) fn sweep(
             all.absolute.extend(part.absolute);
             all.crossings.extend(part.crossings);
             all.return_reads.extend(part.return_reads);
+            all.decoded.extend(part.decoded);
         }
     });
     all
 }
 
+/// Reads the instructions of a piece.
+fn read<'a>(
+    image: &'a Image<'_>,
+    piece: &Piece,
+    room: &'a mut Room,
+) -> Option<(&'a Text<'a>, Read<'a>)> {
+    let text = image.text_at(piece.start)?;
+    let code = text.slice(piece.start, piece.end);
+    let read = image.isa.read(code, piece.start, image.globals, room);
+    Some((text, read))
+}
+
+#[expect(clippy::too_many_arguments, reason = "all are of the sweep")]
 fn one(
     image: &Image<'_>,
     pieces: &[Piece],
     index: usize,
+    read: Option<(&Text<'_>, Read<'_>)>,
     targets: &Targets,
     wanted: &Wanted<'_>,
     frames: &Frames,
-    out: &mut Swept,
+    (out, mut nodes): (&mut Swept, Option<&mut Nodes>),
 ) {
     let piece = &pieces[index];
     let mut facts = PieceFacts::default();
-    let Some(text) = image.text_at(piece.start) else {
+    let Some((text, read)) = read else {
         out.facts.push(facts);
         return;
     };
     let isa = image.isa;
     let head = piece.start..piece.limit.min(piece.start + HEAD);
-    let mut rows = frames.rows(piece.start);
+    let frames = frames.near(piece.start);
+    let mut rows = frames.rows;
     // Without an unwind table, the first instructions tell whether there is a frame pointer.
     let mut frame = None;
-    let mut framed = || {
-        *frame.get_or_insert_with(|| {
-            let code = text.slice(piece.start, piece.end);
-            isa.entry_facts(code, piece.start).frame_pointer
-        })
-    };
+    let mut framed = || *frame.get_or_insert_with(|| read.entry_facts().frame_pointer);
     // Where the return address is on the stack, from the frame's start on.
     let place = |addr: u64, slot: Slot| distance(slot, frames.at(addr));
-    let link = piece.function.and_then(|_| {
-        let code = text.slice(piece.start, piece.end);
-        isa.link_use(code, piece.start, place)
-    });
+    let link = piece.function.and_then(|_| read.link_use(place));
+    if isa.needs_register() && piece.function.is_some() {
+        facts.entry = Some(read.entry_facts());
+    }
     let place = match &link {
         None => Some(-8).filter(|_| isa.calls_push()),
         Some(link) => link
@@ -241,9 +270,11 @@ fn one(
     let mut ends = false;
     let mut pad: Option<Range<u64>> = None;
     let mut called = None;
-    let code = text.slice(piece.start, piece.end);
-    let code = isa.sweep_with(code, piece.start, image.globals);
-    for insn in wanted.statics.seen(piece.start, code) {
+    for (at, insn) in wanted.statics.seen(piece.start, read.insns()).enumerate() {
+        if let Some(nodes) = &mut nodes {
+            let what = (insn.addr, insn.flow, insn.padding);
+            nodes.push((image, pieces), piece, what, read.registers(at));
+        }
         if dead && insn.padding {
             match &mut pad {
                 Some(pad) => pad.end = insn.end(),

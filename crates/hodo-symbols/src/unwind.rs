@@ -104,6 +104,39 @@ impl Frames {
         let at = rows.partition_point(|row| row.addr <= addr);
         Some(rows.get(at.checked_sub(1)?)?.cfa)
     }
+
+    /// For questions about many instructions near an address.
+    #[must_use]
+    pub fn near(&self, addr: u64) -> Near<'_> {
+        Near {
+            frames: self,
+            range: self
+                .range(addr)
+                .map_or(0..0, |range| range.start..range.end),
+            rows: self.rows(addr),
+        }
+    }
+}
+
+/// What the unwind tables tell about frames near an address.
+#[derive(Debug, Clone)]
+pub struct Near<'f> {
+    frames: &'f Frames,
+    range: std::ops::Range<u64>,
+    /// Those of that range.
+    pub rows: &'f [Row],
+}
+
+impl Near<'_> {
+    /// Where the frame is at an instruction.
+    #[must_use]
+    pub fn at(&self, addr: u64) -> Option<Cfa> {
+        if !self.range.contains(&addr) {
+            return self.frames.at(addr);
+        }
+        let at = self.rows.partition_point(|row| row.addr <= addr);
+        Some(self.rows.get(at.checked_sub(1)?)?.cfa)
+    }
 }
 
 /// All ranges, sorted by address, and their rows.

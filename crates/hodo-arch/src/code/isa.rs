@@ -3,8 +3,8 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::readers::{Kind, Steps, Sweep};
-use super::{EntryFacts, LinkUse, Origin, Slot, SlotCall};
+use super::readers::{Kind, Read, Room, Steps, Sweep};
+use super::{EntryFacts, Origin, SlotCall};
 use crate::{Via, riscv64, x86_64};
 
 /// An instruction set.
@@ -127,6 +127,30 @@ impl Isa {
         })
     }
 
+    /// Reads the instructions of a function, whose first byte is at `addr`, once for all that is asked of them. In all code of the
+    /// executable a register holds `globals`, as [`Self::globals`] finds it.
+    #[inline]
+    #[must_use]
+    pub fn read<'a>(
+        self,
+        code: &'a [u8],
+        addr: u64,
+        globals: Option<u64>,
+        room: &'a mut Room,
+    ) -> Read<'a> {
+        if self == Self::Riscv64 {
+            room.0.clear();
+            let sweep = riscv64::scan::Sweep::with_globals(code, addr, globals);
+            sweep.for_each(|insn| room.0.push(insn));
+        }
+        Read {
+            isa: self,
+            code,
+            addr,
+            insns: &room.0,
+        }
+    }
+
     /// The address that a register holds in all code of an executable, if this code of it puts one there.
     #[must_use]
     pub fn globals(self, code: &[u8], addr: u64) -> Option<u64> {
@@ -238,22 +262,6 @@ impl Isa {
         match self {
             Self::X86_64 => x86_64::entry::is_only_passed_on(code, addr, read, is_dropped),
             Self::Riscv64 => riscv64::entry::is_only_passed_on(code, addr, read, &is_dropped),
-        }
-    }
-
-    /// What a function does with its return address where calls leave that in a register; nothing where they do not. `code` is the
-    /// function's, from `addr` on. `place` tells how far above the frame's start the place is that an instruction at an address uses, if
-    /// a table says so.
-    #[must_use]
-    pub fn link_use(
-        self,
-        code: &[u8],
-        addr: u64,
-        place: impl Fn(u64, Slot) -> Option<i32>,
-    ) -> Option<LinkUse> {
-        match self {
-            Self::X86_64 => None,
-            Self::Riscv64 => Some(riscv64::entry::link_use(code, addr, &place)),
         }
     }
 

@@ -6,7 +6,7 @@ mod isa;
 mod readers;
 
 pub use isa::{Convention, Isa, NAMES, Near, Relocation};
-pub use readers::{Steps, Sweep};
+pub use readers::{Read, ReadInsns, Room, Steps, Sweep};
 
 /// What an instruction does with control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

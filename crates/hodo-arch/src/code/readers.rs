@@ -1,6 +1,9 @@
 //! Iterators over code of any instruction set.
 
-use super::{Insn, Step};
+use alloc::vec::Vec;
+use core::slice;
+
+use super::{EntryFacts, Insn, Isa, LinkUse, Slot, Step};
 use crate::{riscv64, x86_64};
 
 /// Goes through code, instruction by instruction; behind bytes that are none it goes on with the next ones.
@@ -47,5 +50,76 @@ impl Iterator for Steps<'_> {
             Kind::X86_64(steps) => steps.map(Step::from).fold(start, with),
             Kind::Riscv64(steps) => steps.fold(start, with),
         }
+    }
+}
+
+/// Room for the instructions of one function after the other.
+#[derive(Default)]
+pub struct Room(pub(super) Vec<riscv64::scan::Scanned>);
+
+/// The instructions of a function, read once for all that is asked of them. (Those of x86-64 are read whenever they are asked for.)
+#[derive(Clone, Copy)]
+pub struct Read<'a> {
+    pub(super) isa: Isa,
+    pub(super) code: &'a [u8],
+    pub(super) addr: u64,
+    pub(super) insns: &'a [riscv64::scan::Scanned],
+}
+
+/// Goes through instructions that were read.
+pub struct ReadInsns<'a>(Kind<x86_64::scan::Sweep<'a>, slice::Iter<'a, riscv64::scan::Scanned>>);
+
+impl Iterator for ReadInsns<'_> {
+    type Item = Insn;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Insn> {
+        match &mut self.0 {
+            Kind::X86_64(sweep) => sweep.next(),
+            Kind::Riscv64(insns) => insns.next().map(riscv64::plan::insn),
+        }
+    }
+}
+
+impl<'a> Read<'a> {
+    /// All of them, one after the other.
+    #[inline]
+    #[must_use]
+    pub fn insns(&self) -> ReadInsns<'a> {
+        ReadInsns(match self.isa {
+            Isa::X86_64 => Kind::X86_64(x86_64::scan::Sweep::new(self.code, self.addr)),
+            Isa::Riscv64 => Kind::Riscv64(self.insns.iter()),
+        })
+    }
+
+    /// What the straight line of code from the entry does; see [`Isa::entry_facts`].
+    #[must_use]
+    pub fn entry_facts(&self) -> EntryFacts {
+        match self.isa {
+            Isa::X86_64 => x86_64::entry::entry_facts(self.code, self.addr),
+            Isa::Riscv64 => riscv64::entry::entry_facts_of(self.insns),
+        }
+    }
+
+    /// What the function does with its return address where calls leave that in a register; nothing where they do not. `place` tells how
+    /// far above the frame's start the place is that an instruction at an address uses, if a table says so.
+    #[must_use]
+    pub fn link_use(&self, place: impl Fn(u64, Slot) -> Option<i32>) -> Option<LinkUse> {
+        match self.isa {
+            Isa::X86_64 => None,
+            Isa::Riscv64 => {
+                let code = (self.code, self.addr);
+                Some(riscv64::entry::link_use(code, self.insns, place))
+            }
+        }
+    }
+
+    /// What one of them uses of general registers, and what it overwrites, as [`Step`] has it; nothing on x86-64.
+    #[inline]
+    #[must_use]
+    pub fn registers(&self, index: usize) -> (u32, u32) {
+        self.insns
+            .get(index)
+            .map_or((0, 0), riscv64::plan::registers)
     }
 }

@@ -21,12 +21,16 @@ pub struct Insn {
     pub word: u32,
     /// What sort it is of.
     pub kind: Kind,
-    pub(super) name: &'static str,
-    pub(super) suffix: &'static str,
     /// What the instruction of 32 bits works on.
     pub(super) operands: &'static [Operand],
-    /// How this one is written.
-    pub(super) shown: &'static [Operand],
+}
+
+/// How an instruction is written.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Written {
+    pub name: &'static str,
+    pub suffix: &'static str,
+    pub operands: &'static [Operand],
 }
 
 /// Memory that an instruction uses.
@@ -107,20 +111,25 @@ fn rounds(word: u32) -> bool {
 impl Insn {
     /// The instruction at the start of `code`, whose address is `addr`.
     #[must_use]
+    #[inline]
     pub fn new(code: &[u8], addr: u64) -> Self {
+        Self::read(code, addr).0
+    }
+
+    /// The same, and how it is written.
+    #[inline(always)]
+    pub(super) fn read(code: &[u8], addr: u64) -> (Self, Written) {
         let mut insn = Self {
             addr,
             len: code.len().min(2) as u8,
             word: 0,
             kind: Kind::Invalid,
-            name: "",
-            suffix: "",
             operands: &[],
-            shown: &[],
         };
+        let mut written = Written::default();
         let Some(&[low, high]) = code.first_chunk() else {
             insn.word = code.first().copied().unwrap_or_default().into();
-            return insn;
+            return (insn, written);
         };
         let half = u16::from_le_bytes([low, high]);
         insn.word = half.into();
@@ -129,55 +138,57 @@ impl Insn {
         match len {
             2 if half & 0b11 != 0b11 => {
                 if half == 0 {
-                    insn.name = "c.unimp";
+                    written.name = "c.unimp";
                     insn.kind = Kind::Unimp;
                 } else if let Some(compressed) = expand(half) {
                     insn.find(compressed.word);
-                    insn.name = compressed.name;
-                    insn.shown = compressed.shown;
+                    written.name = compressed.name;
+                    written.operands = compressed.shown;
                 }
             }
             4 => {
                 if let Some(&bytes) = code.first_chunk() {
-                    insn.find(u32::from_le_bytes(bytes));
-                    insn.shown = insn.operands;
+                    written = insn.find(u32::from_le_bytes(bytes));
                 }
             }
             _ => {}
         }
-        insn
+        (insn, written)
     }
 
-    /// Looks an instruction of 32 bits up.
-    fn find(&mut self, word: u32) {
+    /// Looks an instruction of 32 bits up; tells how it is written.
+    fn find(&mut self, word: u32) -> Written {
         self.word = word;
+        let mut written = Written::default();
         if let Some(row) = rows(word).iter().find(|row| row.matches(word)) {
             if row.kind == Kind::Float && row.operands.contains(&Rm) && !rounds(word) {
-                return;
+                return written;
             }
-            self.name = row.name;
+            written.name = row.name;
             self.operands = row.operands;
             self.kind = row.kind;
-            return;
-        }
-        match word & 0x7F {
-            0x57 => {
-                if let Some(found) = vector::find(word) {
-                    self.name = found.name;
-                    self.suffix = found.suffix;
-                    self.operands = found.operands;
-                    self.kind = found.kind;
+        } else {
+            match word & 0x7F {
+                0x57 => {
+                    if let Some(found) = vector::find(word) {
+                        written.name = found.name;
+                        written.suffix = found.suffix;
+                        self.operands = found.operands;
+                        self.kind = found.kind;
+                    }
                 }
-            }
-            opcode @ (0x07 | 0x27) => {
-                let store = opcode == 0x27;
-                if let Some(access) = access(word, store) {
-                    self.operands = access_operands(store, access.pattern);
-                    self.kind = Kind::VectorMemory;
+                opcode @ (0x07 | 0x27) => {
+                    let store = opcode == 0x27;
+                    if let Some(access) = access(word, store) {
+                        self.operands = access_operands(store, access.pattern);
+                        self.kind = Kind::VectorMemory;
+                    }
                 }
+                _ => {}
             }
-            _ => {}
         }
+        written.operands = self.operands;
+        written
     }
 
     /// The address behind it.
@@ -213,6 +224,18 @@ impl Insn {
 
     fn stores(&self) -> bool {
         self.word & 0x7F == 0x27
+    }
+
+    /// The place in memory that it uses, where that is a scalar's: the general register that holds an address, and what is added to it.
+    #[inline]
+    pub(super) fn place(&self) -> Option<(u8, i64)> {
+        let distance = match self.kind {
+            Kind::Load(_) => imm_i(self.word),
+            Kind::Store(_) => imm_s(self.word),
+            Kind::LoadReserved(_) | Kind::StoreConditional(_) | Kind::Atomic(_) => 0,
+            _ => return None,
+        };
+        Some((self.rs1(), distance))
     }
 
     /// The memory that it uses; nothing where it is none, or a block of the cache.
@@ -268,23 +291,21 @@ impl Insn {
     #[must_use]
     pub fn general(&self) -> (u32, u32) {
         let word = self.word;
-        let (mut reads, mut writes) = (0u32, 0u32);
-        for operand in self.operands {
-            match operand {
-                Rd => writes |= bit(rd(word)),
-                Rs1 | MemI | MemS | MemPrefetch | Mem => reads |= bit(rs1(word)),
-                Rs2 => reads |= bit(rs2(word)),
-                RdRead => {
-                    reads |= bit(rd(word));
-                    writes |= bit(rd(word));
-                }
-                PairRd => {
-                    reads |= pair(rd(word));
-                    writes |= pair(rd(word));
-                }
-                PairRs2 => reads |= pair(rs2(word)),
-                _ => {}
-            }
+        let roles = self.operands.iter();
+        let roles = roles.fold(0, |roles, &operand| roles | role(operand));
+        let of = |bit: u8, register: u8| u32::from(roles & bit != 0) << register;
+        let mut reads = of(role::READS_1, rs1(word)) | of(role::READS_2, rs2(word));
+        let mut writes = of(role::WRITES, rd(word));
+        if roles & (role::CHANGES | role::PAIR) != 0 {
+            let changed = match roles & role::PAIR {
+                0 => 1 << rd(word),
+                _ => pair(rd(word)),
+            };
+            reads |= changed;
+            writes |= changed;
+        }
+        if roles & role::PAIR_2 != 0 {
+            reads |= pair(rs2(word));
         }
         (reads & !1, writes & !1)
     }
@@ -433,8 +454,26 @@ impl Insn {
     }
 }
 
-fn bit(register: u8) -> u32 {
-    1 << register
+/// What an operand says of general registers, as bits.
+mod role {
+    pub const WRITES: u8 = 1;
+    pub const READS_1: u8 = 1 << 1;
+    pub const READS_2: u8 = 1 << 2;
+    pub const CHANGES: u8 = 1 << 3;
+    pub const PAIR: u8 = 1 << 4;
+    pub const PAIR_2: u8 = 1 << 5;
+}
+
+fn role(operand: Operand) -> u8 {
+    match operand {
+        Rd => role::WRITES,
+        Rs1 | MemI | MemS | MemPrefetch | Mem => role::READS_1,
+        Rs2 => role::READS_2,
+        RdRead => role::CHANGES,
+        PairRd => role::PAIR,
+        PairRs2 => role::PAIR_2,
+        _ => 0,
+    }
 }
 
 /// A pair of registers; that of the one that is always zero is zero, too.

@@ -1,12 +1,13 @@
 //! What a function does with its return address, which it is called with in `ra`.
 
-use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::borrow::Borrow;
 
 use super::decode::Insn;
 use super::operand::imm_i;
 use super::registers::{RA, SP, ZERO};
 use super::rows::Kind;
-use super::scan::{self, Flow, Sweep};
+use super::scan::{self, Flow, Scanned, Sweep};
 use super::track::State;
 use crate::code::{EntryFacts, LinkUse, Slot};
 
@@ -22,12 +23,21 @@ fn is_addi(insn: &Insn) -> bool {
 /// Follows the straight line of code from the entry of a function, to the first jump or return.
 #[must_use]
 pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
+    facts(Sweep::new(code, addr).take(LIMIT))
+}
+
+/// The same of instructions that were read.
+pub(crate) fn entry_facts_of(code: &[Scanned]) -> EntryFacts {
+    facts(code.iter().take(LIMIT).copied())
+}
+
+fn facts(code: impl Iterator<Item = Scanned>) -> EntryFacts {
     let mut facts = EntryFacts::default();
     // Bytes between the stack pointer and what it was at the entry, if that is known.
     let mut depth = 0i64;
     let mut branched = false;
     let mut below_known = false;
-    for scanned in Sweep::new(code, addr).take(LIMIT) {
+    for scanned in code {
         let insn = scanned.insn;
         if let Some(memory) = insn.memory()
             && memory.base == SP
@@ -52,10 +62,10 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
             Flow::Call(_) | Flow::IndirectCall => {}
             _ => break,
         }
-        if insn.general().1 & 1 << SP != 0 {
+        if scanned.writes & 1 << SP != 0 {
             if !(is_addi(&insn) && insn.rs1() == SP) {
                 // A large frame, or another stack.
-                facts.makes_frame |= !branched && insn.general().0 & 1 << SP != 0;
+                facts.makes_frame |= !branched && scanned.reads & 1 << SP != 0;
                 break;
             }
             depth -= imm_i(insn.word);
@@ -91,14 +101,13 @@ const NO_ARGUMENTS: u32 = 0xF000_0060;
 
 /// Whether the straight line of code from a function's entry, up to its first call, takes something from registers that no caller
 /// passes arguments in.
-fn takes_more_than_arguments(code: &[u8], addr: u64) -> bool {
+fn takes_more_than_arguments(code: &[Scanned]) -> bool {
     let mut written = 0;
-    for scanned in Sweep::new(code, addr).take(LIMIT) {
-        let (reads, writes) = scanned.insn.general();
-        if reads & NO_ARGUMENTS & !written != 0 {
+    for scanned in code.iter().take(LIMIT) {
+        if scanned.reads & NO_ARGUMENTS & !written != 0 {
             return true;
         }
-        written |= writes;
+        written |= scanned.writes;
         if scanned.flow != Flow::Next {
             break;
         }
@@ -106,18 +115,24 @@ fn takes_more_than_arguments(code: &[u8], addr: u64) -> bool {
     false
 }
 
-/// Follows all ways from the entry of a function. `code` is the function's, from `addr` on. `place` tells how far above the frame's
-/// start the place is that an instruction at an address uses, if a table says so; else the code is asked.
-#[must_use]
-pub fn link_use(code: &[u8], addr: u64, place: &dyn Fn(u64, Slot) -> Option<i32>) -> LinkUse {
-    let mut found = LinkUse::default();
-    // By half words: which of the states was seen.
-    let mut seen = vec![0u8; code.len() / 2 + 1];
-    let mut open = vec![(addr, Held::Own, State::ENTRY)];
-    // Where it was saved: above the frame's start, or above the stack pointer where that is not known. And whether it may be elsewhere, too.
-    let mut places = BTreeSet::new();
-    let mut elsewhere = false;
-    while let Some((at, mut held, mut state)) = open.pop() {
+/// Follows all ways from the entry of a function. `code` is the function's, from `addr` on, and `scanned` its instructions. `place` tells
+/// how far above the frame's start the place is that an instruction at an address uses, if a table says so; else the code is asked.
+pub(crate) fn link_use(
+    (code, addr): (&[u8], u64),
+    scanned: &[Scanned],
+    place: impl Fn(u64, Slot) -> Option<i32>,
+) -> LinkUse {
+    let mut ways = Ways {
+        found: LinkUse::default(),
+        addr,
+        seen: vec![0; code.len() / 2 + 1],
+        open: Vec::new(),
+        places: Vec::new(),
+        elsewhere: false,
+        place,
+    };
+    ways.pass(scanned.iter(), Held::Own, State::ENTRY);
+    while let Some((at, held, state)) = ways.open.pop() {
         let Some(offset) = at
             .checked_sub(addr)
             .and_then(|offset| usize::try_from(offset).ok())
@@ -125,75 +140,105 @@ pub fn link_use(code: &[u8], addr: u64, place: &dyn Fn(u64, Slot) -> Option<i32>
         else {
             continue;
         };
-        for scanned in Sweep::new(&code[offset..], at) {
-            let insn = scanned.insn;
-            let before = state;
-            state.step(&insn);
-            let mark = &mut seen[((insn.addr - addr) / 2) as usize];
+        match scanned.binary_search_by_key(&at, |scanned| scanned.insn.addr) {
+            Ok(index) => ways.pass(scanned[index..].iter(), held, state),
+            // The middle of an instruction.
+            Err(_) => ways.pass(Sweep::new(&code[offset..], at), held, state),
+        }
+    }
+    let mut found = ways.found;
+    found.reads.sort_unstable();
+    found.reads.dedup();
+    found.leads_on = found.leads_on && takes_more_than_arguments(scanned);
+    found
+}
+
+/// The ways through a function.
+struct Ways<P> {
+    found: LinkUse,
+    addr: u64,
+    /// By half words: which of the states was seen.
+    seen: Vec<u8>,
+    open: Vec<(u64, Held, State)>,
+    /// Where the return address was saved: above the frame's start, or above the stack pointer where that is not known. And whether it may
+    /// be elsewhere, too.
+    places: Vec<(bool, i32)>,
+    elsewhere: bool,
+    place: P,
+}
+
+impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
+    /// Goes through instructions, up to where control leaves them or has been.
+    fn pass(
+        &mut self,
+        code: impl Iterator<Item: Borrow<Scanned>>,
+        mut held: Held,
+        mut state: State,
+    ) {
+        let mut first = true;
+        for scanned in code {
+            let scanned = scanned.borrow();
+            let insn = &scanned.insn;
+            // What control comes to by a jump has no instruction before it that would tell where it goes.
+            let flow = match core::mem::take(&mut first) {
+                true => insn.flow(),
+                false => scanned.flow,
+            };
+            let mark = &mut self.seen[((insn.addr - self.addr) / 2) as usize];
             let bit = 1 << held as u8;
             if *mark & bit != 0 {
                 break;
             }
             *mark |= bit;
-            let (reads, writes) = insn.general();
             let own = matches!(held, Held::Own | Held::Back);
-            if own && reads & 1 << RA != 0 && !is_usual(&insn) {
-                found.reads.push(insn.addr);
+            if own && scanned.reads & 1 << RA != 0 && !is_usual(insn) {
+                self.found.reads.push(insn.addr);
             }
-            let slot = match scanned.slot {
-                scan::Slot::Stack(at) => Slot::Stack(at),
-                scan::Slot::Frame(at) => Slot::Frame(at),
-                scan::Slot::None => Slot::None,
-            };
-            let here = || {
-                let (base, distance) = match slot {
-                    Slot::Stack(at) => (SP, at),
-                    Slot::Frame(at) => (FRAME, at),
-                    Slot::None => return None,
-                };
-                let tracked = || before.address(base, distance.into())?.checked_neg();
-                let known = place(insn.addr, slot).or_else(tracked);
-                // In a large frame nobody knows how far it is below the frame's start, but then all are.
-                let apart = || (base == SP).then_some((false, distance));
-                known.map(|at| (true, at)).or_else(apart)
-            };
-            if own && stores_link(&insn) {
-                found.saves.push((insn.addr, slot));
-                match here() {
-                    Some(at) => _ = places.insert(at),
-                    None => elsewhere = true,
+            if own && stores_link(insn) {
+                let slot = slot(scanned);
+                self.found.saves.push((insn.addr, slot));
+                match self.here(insn.addr, slot, &state) {
+                    Some(at) if self.places.contains(&at) => {}
+                    Some(at) => self.places.push(at),
+                    None => self.elsewhere = true,
                 }
             }
+            let loads = loads(insn);
             // What has the return address for a value may be on the stack meanwhile, in a place of its own.
-            let takes_it = |at: (bool, i32)| places.contains(&at);
-            if loads(&insn) && insn.rd() != RA && here().is_some_and(takes_it) {
-                found.reads.push(insn.addr);
+            if loads && insn.rd() != RA && !self.places.is_empty() {
+                let here = self.here(insn.addr, slot(scanned), &state);
+                if here.is_some_and(|at| self.places.contains(&at)) {
+                    self.found.reads.push(insn.addr);
+                }
             }
-            match scanned.flow {
+            let restores = loads && insn.rd() == RA && is_saved_place(insn, imm_i(insn.word));
+            let from = match restores && !self.elsewhere && !self.places.is_empty() {
+                true => self.here(insn.addr, slot(scanned), &state),
+                false => None,
+            };
+            state.step(insn, scanned.writes);
+            match flow {
                 Flow::Next => {}
-                Flow::Branch(to) => open.push((to, held, state)),
+                Flow::Branch(to) => self.open.push((to, held, state)),
                 Flow::Jump(to) => {
-                    open.push((to, held, state));
+                    self.open.push((to, held, state));
                     break;
                 }
                 Flow::Call(_) | Flow::IndirectCall => {}
                 Flow::Return { by: RA } => {
-                    found.moves |= held == Held::Other;
+                    self.found.moves |= held == Held::Other;
                     break;
                 }
                 Flow::IndirectJump => {
-                    found.leads_on |= matches!(held, Held::Back | Held::Stack);
+                    self.found.leads_on |= matches!(held, Held::Back | Held::Stack);
                     break;
                 }
                 _ => break,
             }
-            if writes & 1 << RA != 0 {
-                let restores =
-                    loads(&insn) && insn.rd() == RA && is_saved_place(&insn, imm_i(insn.word));
-                let known = || !elsewhere && !places.is_empty();
-                held = match scanned.flow {
-                    _ if restores => match here().filter(|_| known()) {
-                        Some(at) if !places.contains(&at) => Held::Stack,
+            if scanned.writes & 1 << RA != 0 {
+                held = match flow {
+                    _ if restores => match from {
+                        Some(at) if !self.places.contains(&at) => Held::Stack,
                         _ => Held::Back,
                     },
                     Flow::Call(_) | Flow::IndirectCall => Held::Call,
@@ -202,10 +247,28 @@ pub fn link_use(code: &[u8], addr: u64, place: &dyn Fn(u64, Slot) -> Option<i32>
             }
         }
     }
-    found.reads.sort_unstable();
-    found.reads.dedup();
-    found.leads_on &= takes_more_than_arguments(code, addr);
-    found
+
+    /// The place on the stack that an instruction uses, as [`Self::places`] has it.
+    fn here(&self, addr: u64, slot: Slot, before: &State) -> Option<(bool, i32)> {
+        let (base, distance) = match slot {
+            Slot::Stack(at) => (SP, at),
+            Slot::Frame(at) => (FRAME, at),
+            Slot::None => return None,
+        };
+        let tracked = || before.address(base, distance.into())?.checked_neg();
+        let known = (self.place)(addr, slot).or_else(tracked);
+        // In a large frame nobody knows how far it is below the frame's start, but then all are.
+        let apart = || (base == SP).then_some((false, distance));
+        known.map(|at| (true, at)).or_else(apart)
+    }
+}
+
+fn slot(scanned: &Scanned) -> Slot {
+    match scanned.slot {
+        scan::Slot::Stack(at) => Slot::Stack(at),
+        scan::Slot::Frame(at) => Slot::Frame(at),
+        scan::Slot::None => Slot::None,
+    }
 }
 
 /// Whether a load or store by this distance may be one of what the function saves: by the stack pointer, or below the frame's start.

@@ -11,10 +11,9 @@
 
 use alloc::vec::Vec;
 
-use super::decode::Insn;
 use super::registers::RA;
 use super::rows::Kind;
-use super::scan::{Flow, Sweep};
+use super::scan::{Flow, Scanned, Sweep};
 use super::steps::{FIXED, Places, Step};
 
 /// All general registers.
@@ -66,12 +65,13 @@ fn leaving(flow: Flow, link: Option<u8>, convention: Convention) -> Leaving {
     Leaving { next, target, live }
 }
 
-/// What an instruction reads for this purpose: who handles a breakpoint may see all, the kernel the arguments.
-pub(super) fn used(insn: &Insn) -> u32 {
-    match insn.kind {
+/// What an instruction of this kind that reads these registers reads for this purpose: who handles a breakpoint may see all, the kernel the arguments.
+#[inline]
+pub(super) fn used(kind: Kind, reads: u32) -> u32 {
+    match kind {
         Kind::Ebreak | Kind::Wait => ALL,
         Kind::Ecall => ARGUMENTS,
-        _ => insn.general().0,
+        _ => reads,
     }
 }
 
@@ -109,18 +109,19 @@ pub fn dead_registers(code: &[u8], base: u64, at: u64, most: usize, convention: 
             live |= registers;
             continue;
         };
-        let mut pass = |insn: &Insn| {
-            live |= used(insn) & registers;
-            registers &= !(used(insn) | insn.general().1);
+        let mut pass = |scanned: &Scanned| {
+            let used = used(scanned.insn.kind, scanned.reads);
+            live |= used & registers;
+            registers &= !(used | scanned.writes);
         };
-        pass(&scanned.insn);
+        pass(&scanned);
         // Together with the jump behind it, it tells where to.
         if scanned.insn.kind == Kind::Auipc
             && let Some(jump) = sweep.next()
             && jump.flow != jump.insn.flow()
         {
             scanned = jump;
-            pass(&scanned.insn);
+            pass(&scanned);
         }
         let leaving = leaving(scanned.flow, scanned.insn.link(), convention);
         live |= leaving.live & registers;

@@ -7,12 +7,12 @@ use core::iter;
 use super::decode::Insn;
 use super::emit::Reach;
 use super::entry::VOLATILE;
-use super::liveness::{ALL, ENTRY, RESULTS};
+use super::liveness::{ALL, ENTRY, RESULTS, used};
 use super::operand::imm_i;
 use super::registers::{RA, SP, ZERO};
 use super::relocate::{Link, Options, relocated_len};
 use super::rows::Kind;
-use super::scan;
+use super::scan::{self, Scanned};
 use super::sequences::Part;
 use super::steps::{self, Immovable, immovable_alone};
 use crate::code::{self, Convention, Flow, How, Origin, Reference, Slot, Step, Transaction};
@@ -50,28 +50,34 @@ impl Iterator for Sweep<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<code::Insn> {
-        let scanned = self.0.next()?;
-        let insn = scanned.insn;
-        Some(code::Insn {
-            addr: insn.addr,
-            len: insn.len,
-            flow: flow(scanned.flow),
-            reference: match scanned.reference {
-                // The upper part of an address is none.
-                _ if insn.kind == Kind::Auipc => Reference::None,
-                scan::Reference::None => Reference::None,
-                scan::Reference::Forms(addr) => Reference::Forms(addr),
-                scan::Reference::Constant(addr) => Reference::Constant(addr),
-                scan::Reference::Memory(addr) => Reference::Memory(addr),
-            },
-            padding: scanned.padding,
-            slot: slot(&insn, scanned.slot),
-            word: (insn.kind == Kind::Load(4)).then(|| imm_i(insn.word) as i32),
-        })
+        self.0.next().map(|scanned| insn(&scanned))
+    }
+}
+
+/// An instruction in the words of planners.
+#[inline]
+pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
+    let insn = &scanned.insn;
+    code::Insn {
+        addr: insn.addr,
+        len: insn.len,
+        flow: flow(scanned.flow),
+        reference: match scanned.reference {
+            // The upper part of an address is none.
+            _ if insn.kind == Kind::Auipc => Reference::None,
+            scan::Reference::None => Reference::None,
+            scan::Reference::Forms(addr) => Reference::Forms(addr),
+            scan::Reference::Constant(addr) => Reference::Constant(addr),
+            scan::Reference::Memory(addr) => Reference::Memory(addr),
+        },
+        padding: scanned.padding,
+        slot: slot(insn, scanned.slot),
+        word: (insn.kind == Kind::Load(4)).then(|| imm_i(insn.word) as i32),
     }
 }
 
 /// Saving and restoring the link register is what all functions do; so is making a frame.
+#[inline]
 fn slot(insn: &Insn, slot: scan::Slot) -> Slot {
     let usual = match insn.kind {
         Kind::Load(8) => insn.rd() == RA,
@@ -87,6 +93,7 @@ fn slot(insn: &Insn, slot: scan::Slot) -> Slot {
     }
 }
 
+#[inline]
 fn flow(flow: scan::Flow) -> Flow {
     match flow {
         scan::Flow::Next => Flow::Next,
@@ -112,6 +119,18 @@ pub fn steps(code: &[u8], addr: u64) -> Steps {
     steps::steps(code, addr).into_iter().map(step)
 }
 
+/// The registers that [`step`] says of an instruction.
+#[inline]
+pub(crate) fn registers(scanned: &Scanned) -> (u32, u32) {
+    let insn = &scanned.insn;
+    let step = match insn.kind {
+        Kind::Jalr | Kind::Ebreak => step(steps::alone(scanned)).reads,
+        kind => used(kind, scanned.reads),
+    };
+    (step, scanned.writes)
+}
+
+#[inline]
 fn step(step: steps::Step) -> Step {
     // Where they are moved as a whole, what is in sequences of `lr` and `sc` can be, too.
     let moved = matches!(

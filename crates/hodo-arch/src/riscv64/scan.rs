@@ -1,6 +1,6 @@
 //! Reading code: what branches where, which addresses it forms, and how instructions lie.
 
-use super::decode::{Insn, Memory};
+use super::decode::Insn;
 use super::operand::{imm_b, imm_i, imm_j, imm_u};
 use super::registers::{GP, SP, ZERO, is_link};
 use super::rows::Kind;
@@ -53,6 +53,7 @@ impl Flow {
 impl Insn {
     /// What it does with control.
     #[must_use]
+    #[inline]
     pub fn flow(&self) -> Flow {
         let to = |distance: i64| self.addr.wrapping_add_signed(distance);
         match self.kind {
@@ -175,6 +176,10 @@ pub struct Scanned {
     pub padding: bool,
     /// The place on the stack that it uses, or whose address it computes.
     pub slot: Slot,
+    /// The general registers that it reads.
+    pub reads: u32,
+    /// The general registers that it writes.
+    pub writes: u32,
 }
 
 /// What is known of a register.
@@ -187,11 +192,61 @@ enum Known {
     Constant(u64),
 }
 
+/// What is known of all registers.
+struct Values {
+    /// Those that have an address, and those that have a constant, as bits.
+    addresses: u32,
+    constants: u32,
+    of: [u64; 32],
+}
+
+impl Values {
+    const NONE: Self = Self {
+        addresses: 0,
+        constants: 0,
+        of: [0; 32],
+    };
+
+    #[inline]
+    fn get(&self, register: u8) -> Known {
+        let value = self.of[usize::from(register & 31)];
+        match 1 << (register & 31) {
+            bit if self.addresses & bit != 0 => Known::Address(value),
+            bit if self.constants & bit != 0 => Known::Constant(value),
+            _ => Known::Nothing,
+        }
+    }
+
+    #[inline]
+    fn set(&mut self, register: u8, known: Known) {
+        let bit = 1 << (register & 31);
+        let value = match known {
+            Known::Nothing => return,
+            Known::Address(value) => {
+                self.addresses |= bit;
+                value
+            }
+            Known::Constant(value) => {
+                self.constants |= bit;
+                value
+            }
+        };
+        self.of[usize::from(register & 31)] = value;
+    }
+
+    /// Nothing is known but of these any more.
+    #[inline]
+    fn keep(&mut self, registers: u32) {
+        self.addresses &= registers;
+        self.constants &= registers;
+    }
+}
+
 /// Goes through code, instruction by instruction; behind bytes that are none it goes on by the length that they tell.
 pub struct Sweep<'a> {
     code: &'a [u8],
     addr: u64,
-    known: [Known; 32],
+    known: Values,
     /// What the global pointer holds.
     globals: Option<u64>,
     /// The register that the last instruction has computed by `auipc`.
@@ -205,7 +260,7 @@ impl<'a> Sweep<'a> {
         Self {
             code,
             addr,
-            known: [Known::Nothing; 32],
+            known: Values::NONE,
             globals: None,
             pair: None,
         }
@@ -220,8 +275,9 @@ impl<'a> Sweep<'a> {
     }
 
     /// What `distance` from a register is.
+    #[inline]
     fn value(&self, register: u8, distance: i64) -> Known {
-        match self.known[usize::from(register)] {
+        match self.known.get(register) {
             Known::Nothing if register == GP => match self.globals {
                 Some(globals) => Known::Address(globals.wrapping_add_signed(distance)),
                 None => Known::Nothing,
@@ -233,6 +289,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// What an instruction computes, as far as that is known.
+    #[inline]
     fn result(&self, insn: &Insn) -> Known {
         let word = insn.word;
         match (insn.kind, word & 0x7F, word >> 12 & 7) {
@@ -256,6 +313,7 @@ impl<'a> Sweep<'a> {
 impl Iterator for Sweep<'_> {
     type Item = Scanned;
 
+    #[inline]
     fn next(&mut self) -> Option<Scanned> {
         if self.code.is_empty() {
             return None;
@@ -264,68 +322,64 @@ impl Iterator for Sweep<'_> {
         self.code = &self.code[usize::from(insn.len)..];
         self.addr = insn.end();
 
-        let flow = match (insn.flow(), self.known[usize::from(insn.rs1())]) {
-            (flow @ (Flow::IndirectJump | Flow::IndirectCall), Known::Address(base))
-                if self.pair == Some(insn.rs1()) =>
-            {
-                // The lowest bit is dropped.
-                let to = base.wrapping_add_signed(imm_i(insn.word)) & !1;
-                match flow {
-                    Flow::IndirectJump => Flow::Jump(to),
-                    _ => Flow::Call(to),
-                }
+        let mut flow = insn.flow();
+        if matches!(flow, Flow::IndirectJump | Flow::IndirectCall)
+            && self.pair == Some(insn.rs1())
+            && let Known::Address(base) = self.known.get(insn.rs1())
+        {
+            // The lowest bit is dropped.
+            let to = base.wrapping_add_signed(imm_i(insn.word)) & !1;
+            flow = match flow {
+                Flow::IndirectJump => Flow::Jump(to),
+                _ => Flow::Call(to),
+            };
+        }
+        let place = insn.place();
+        let mut result = Known::Nothing;
+        let reference = if let Some((base, distance)) = place {
+            match self.value(base, distance) {
+                Known::Address(addr) | Known::Constant(addr) => Reference::Memory(addr),
+                Known::Nothing => Reference::None,
             }
-            (flow, _) => flow,
-        };
-        let result = self.result(&insn);
-        let memory = insn.memory();
-        let reference = match (memory, result) {
-            (Some(memory), _) if memory.vector.is_none() => {
-                match self.value(memory.base, memory.distance) {
-                    Known::Address(addr) | Known::Constant(addr) => Reference::Memory(addr),
-                    Known::Nothing => Reference::None,
-                }
+        } else {
+            result = self.result(&insn);
+            match result {
+                Known::Address(addr) => Reference::Forms(addr),
+                Known::Constant(value) if insn.word & 0x7F != 0x37 => Reference::Constant(value),
+                _ => Reference::None,
             }
-            (_, Known::Address(addr)) => Reference::Forms(addr),
-            (_, Known::Constant(value)) if insn.word & 0x7F != 0x37 => Reference::Constant(value),
-            _ => Reference::None,
         };
 
-        let (_, written) = insn.general();
-        let mut rest = written;
-        while rest != 0 {
-            self.known[rest.trailing_zeros() as usize] = Known::Nothing;
-            rest &= rest - 1;
-        }
-        if written & 1 << insn.rd() != 0 {
-            self.known[usize::from(insn.rd())] = result;
+        let (reads, writes) = insn.general();
+        self.known.keep(!writes);
+        if writes & 1 << insn.rd() != 0 {
+            self.known.set(insn.rd(), result);
         }
         self.pair = (insn.kind == Kind::Auipc).then_some(insn.rd());
-        if flow.is_end() || flow == Flow::Invalid {
-            self.known = [Known::Nothing; 32];
-        } else if matches!(flow, Flow::Call(_) | Flow::IndirectCall) {
-            for (number, known) in self.known.iter_mut().enumerate() {
-                if KEPT & 1 << number == 0 {
-                    *known = Known::Nothing;
-                }
-            }
+        match flow {
+            Flow::Next | Flow::Branch(_) => {}
+            Flow::Call(_) | Flow::IndirectCall => self.known.keep(KEPT),
+            _ => self.known.keep(0),
         }
         Some(Scanned {
-            insn,
             flow,
             reference,
             padding: insn.is_nop() || insn.kind == Kind::Unimp && insn.len == 2,
-            slot: slot(&insn, memory),
+            slot: slot(&insn, place),
+            reads,
+            writes,
+            insn,
         })
     }
 }
 
-fn slot(insn: &Insn, memory: Option<Memory>) -> Slot {
+#[inline]
+fn slot(insn: &Insn, place: Option<(u8, i64)>) -> Slot {
     let adds = insn.kind == Kind::Plain && insn.word & 0x707F == 0x13;
-    let (base, distance) = match memory {
-        Some(memory) if memory.vector.is_none() => (memory.base, memory.distance),
+    let (base, distance) = match place {
+        Some(place) => place,
         None if adds => (insn.rs1(), imm_i(insn.word)),
-        _ => return Slot::None,
+        None => return Slot::None,
     };
     match base {
         SP => Slot::Stack(distance as i32),

@@ -6,7 +6,7 @@ use super::decode::Insn;
 use super::liveness::used;
 use super::registers::{GP, SP, TP, state};
 use super::rows::Kind;
-use super::scan::{Flow, Sweep};
+use super::scan::{Flow, Scanned, Sweep};
 use super::sequences::{Part, parts};
 
 /// The general registers that are never free, whatever the code does with them: zero, the stack pointer, on which signals
@@ -122,23 +122,7 @@ impl Places {
 /// within: so this should be whole functions at least.
 #[must_use]
 pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
-    let mut steps: Vec<Step> = Sweep::new(code, addr)
-        .map(|scanned| {
-            let insn = scanned.insn;
-            Step {
-                addr: insn.addr,
-                flow: scanned.flow,
-                len: insn.len,
-                uses: used(&insn),
-                writes: insn.general().1,
-                link: insn.link(),
-                padding: scanned.padding,
-                immovable: immovable_alone(&insn),
-                part: part_alone(&insn),
-                leaves: insn.kind == Kind::Ecall,
-            }
-        })
-        .collect();
+    let mut steps: Vec<Step> = Sweep::new(code, addr).map(|insn| alone(&insn)).collect();
     if steps.iter().any(|step| step.part != Part::Outside) {
         parts(&mut steps);
         for step in &mut steps {
@@ -150,6 +134,25 @@ pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
     steps
 }
 
+/// An instruction as it is by itself.
+#[inline]
+pub(super) fn alone(scanned: &Scanned) -> Step {
+    let insn = &scanned.insn;
+    Step {
+        addr: insn.addr,
+        flow: scanned.flow,
+        len: insn.len,
+        uses: used(insn.kind, scanned.reads),
+        writes: scanned.writes,
+        link: insn.link(),
+        padding: scanned.padding,
+        immovable: immovable_alone(insn),
+        part: part_alone(insn),
+        leaves: insn.kind == Kind::Ecall,
+    }
+}
+
+#[inline]
 fn part_alone(insn: &Insn) -> Part {
     match insn.kind {
         Kind::LoadReserved(_) => Part::First,
@@ -160,6 +163,7 @@ fn part_alone(insn: &Insn) -> Part {
 
 /// Why an instruction is not executed elsewhere, as far as it tells alone; nothing if it may be.
 #[must_use]
+#[inline]
 pub fn immovable_alone(insn: &Insn) -> Option<Immovable> {
     Some(match insn.kind {
         Kind::Invalid => Immovable::Invalid,

@@ -13,7 +13,7 @@ use super::vector_memory::Pattern;
 /// The instruction at the start of `code` as text.
 #[must_use]
 pub fn text(code: &[u8], addr: u64) -> String {
-    let insn = Insn::new(code, addr);
+    let (insn, written) = Insn::read(code, addr);
     let mut text = String::new();
     match insn.kind {
         Kind::Invalid => {
@@ -27,8 +27,8 @@ pub fn text(code: &[u8], addr: u64) -> String {
         }
         Kind::VectorMemory => push_access_name(&mut text, &insn),
         _ => {
-            text.push_str(insn.name);
-            text.push_str(insn.suffix);
+            text.push_str(written.name);
+            text.push_str(written.suffix);
         }
     }
     if matches!(
@@ -38,7 +38,7 @@ pub fn text(code: &[u8], addr: u64) -> String {
         text.push_str(["", ".rl", ".aq", ".aqrl"][field(insn.word, 25, 2) as usize]);
     }
     let mut first = true;
-    for operand in insn.shown {
+    for operand in written.operands {
         let before = text.len();
         let separator = if first { " " } else { ", " };
         text.push_str(separator);

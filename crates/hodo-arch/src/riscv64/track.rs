@@ -140,8 +140,8 @@ impl State {
         }
     }
 
-    /// What an instruction does to this.
-    pub fn step(&mut self, insn: &Insn) {
+    /// What an instruction does to this, which writes these general registers.
+    pub fn step(&mut self, insn: &Insn, mut written: u32) {
         let (word, rd, rs1) = (insn.word, insn.rd(), insn.rs1());
         match (insn.kind, word & 0x7F, word >> 12 & 7) {
             // addi, also as `mv`
@@ -171,7 +171,7 @@ impl State {
                 self.load(rd, below);
             }
             _ => {
-                let mut written = insn.general().1;
+                written &= 1 << SP | 1 << FRAME | 1 << RA;
                 while written != 0 {
                     self.forget(written.trailing_zeros() as u8);
                     written &= written - 1;
@@ -198,7 +198,7 @@ pub fn rows(steps: &[Step<'_>], end: u32, entries: &[(usize, State)]) -> (Vec<Ro
             };
             let (next, other) = match step.then {
                 Then::Next(other) => {
-                    state.step(step.instruction);
+                    state.step(step.instruction, step.instruction.general().1);
                     (Some(index + 1), other)
                 }
                 Then::Stop(other) => (None, other),

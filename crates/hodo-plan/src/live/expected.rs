@@ -5,9 +5,10 @@
 
 use std::collections::VecDeque;
 
-use hodo_arch::code::{Convention, Flow, Step};
+use hodo_arch::code::Convention;
 
-use super::registers::{self, Behind, To};
+use super::nodes::{Node, To, Way};
+use super::registers::{self, Behind};
 use super::{Summaries, grow};
 use crate::pieces;
 use crate::planner::Survey;
@@ -15,7 +16,7 @@ use crate::planner::Survey;
 /// By piece, what is of use when the function that it begins has returned to where it is called.
 pub(super) fn expected(
     survey: &Survey<'_>,
-    summaries: &Summaries,
+    summaries: &Summaries<'_>,
     convention: &Convention,
 ) -> Vec<u32> {
     let least = convention.returned(convention.volatile);
@@ -31,8 +32,7 @@ pub(super) fn expected(
     while let Some(index) = open.pop_front() {
         waits[index] = false;
         let piece = &survey.pieces[index];
-        let code = summaries.decoded.of(index);
-        let steps = code.0;
+        let code = summaries.of(index);
         let behind = Behind::These(found[index]);
         registers::find(survey, summaries, piece, behind, code, |_| false, &mut live);
         let mut tell = |to: usize, expects: u32| {
@@ -47,22 +47,29 @@ pub(super) fn expected(
         };
         let mut dead = false;
         // Where nobody knows where a jump leads, it may lead to what nothing else seems to lead to.
-        let jumps = steps.iter().any(|step| step.flow == Flow::IndirectJump);
+        let jumps = code.nodes.iter().any(Node::is_indirect_jump);
         let lost = jumps && !summaries.pieces[index].jumps;
-        for (at, step) in steps.iter().enumerate() {
-            dead &= !survey.targets.any.get(step.addr);
+        for (at, node) in code.nodes.iter().enumerate() {
+            dead &= !survey.targets.any.get(piece.start + node.at());
             if dead && !lost {
                 continue;
             }
-            dead = step.flow.is_end();
-            let Some((to, called)) = target(survey, step, piece.start..piece.end) else {
-                continue;
+            dead = node.is_end();
+            let (to, expects) = match code.way(node) {
+                Way::Call(to) => (to, live[at + 1]),
+                Way::IndirectCall => (To::Outside, live[at + 1]),
+                Way::JumpAway(to) | Way::BranchAway(to) => (to, own),
+                _ => continue,
             };
-            let expects = if called { live[at + 1] } else { own };
             match to {
-                To::Piece(to) | To::Inside(to) => tell(to, expects),
+                To::Piece(to) => tell(to, expects),
+                To::Inside(addr) => {
+                    if let Some(to) = pieces::find(&survey.pieces, addr) {
+                        tell(to, expects);
+                    }
+                }
                 // By another link register, nothing is called that takes part in this.
-                To::Outside if step.reads != survey.image.isa.state() => anywhere |= expects,
+                To::Outside if node.reads != survey.image.isa.state() => anywhere |= expects,
                 To::Outside | To::Unknown => {}
             }
         }
@@ -78,16 +85,4 @@ pub(super) fn expected(
         *expected |= anywhere & most;
     }
     found
-}
-
-/// Where an instruction leads out of its piece, and whether that comes back to it.
-fn target(survey: &Survey<'_>, step: &Step, own: std::ops::Range<u64>) -> Option<(To, bool)> {
-    match step.flow {
-        Flow::Call(addr) => Some((registers::to(survey, addr), true)),
-        Flow::IndirectCall => Some((To::Outside, true)),
-        Flow::Jump(addr) | Flow::Branch(addr) if !own.contains(&addr) => {
-            Some((registers::to(survey, addr), false))
-        }
-        _ => None,
-    }
 }

@@ -6,132 +6,14 @@
 //! PLT or through a register.
 
 use std::collections::{HashMap, VecDeque};
-use std::ops::Range;
 
-use hodo_arch::code::{Convention, Flow, How, Step};
+use hodo_arch::code::{Convention, Step};
 
+use super::nodes::{Code, Nodes, To, Way, to};
 use super::{Summaries, Summary, grow, solve};
 use crate::jumps::Jumps;
 use crate::pieces::{self, Piece};
 use crate::planner::Survey;
-
-/// Where control goes from a piece.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum To {
-    /// The start of a piece.
-    Piece(usize),
-    /// The middle of one.
-    Inside(usize),
-    /// A function that is not in this image, or one that is called through a register.
-    Outside,
-    /// Nobody knows.
-    Unknown,
-}
-
-/// Where a direct call or jump goes.
-pub(super) fn to(survey: &Survey<'_>, addr: u64) -> To {
-    match survey.image.text_at(addr) {
-        None => To::Unknown,
-        Some(text) if text.plt => To::Outside,
-        Some(_) => match pieces::find(&survey.pieces, addr) {
-            Some(piece) if survey.pieces[piece].start == addr => To::Piece(piece),
-            Some(piece) => To::Inside(piece),
-            None => To::Unknown,
-        },
-    }
-}
-
-/// Reads the instructions of a piece, and appends them to those of others.
-fn read(survey: &Survey<'_>, piece: &Piece, steps: &mut Vec<Step>) {
-    let start = steps.len();
-    if let Some(text) = survey.image.text_at(piece.start) {
-        let code = text.slice(piece.start, piece.end);
-        survey
-            .image
-            .isa
-            .steps(code, piece.start)
-            .for_each(|step| steps.push(step));
-        survey.statics.see(&mut steps[start..], |_| {});
-    }
-}
-
-/// Where a branch, jump or call leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Goes {
-    /// It leads nowhere by itself, or to somewhere outside of the piece that nobody asked for.
-    On,
-    /// To this instruction of the piece.
-    Here(u32),
-    /// To the middle of one.
-    Amiss,
-    /// To the start of this piece.
-    Piece(u32),
-    /// To the middle of another piece.
-    Inside,
-    /// To a function that is not in this image.
-    Outside,
-    /// Nobody knows.
-    Unknown,
-}
-
-impl Goes {
-    /// Where a branch of a piece leads, as far as it stays in the piece.
-    pub fn within(piece: &Piece, steps: &[Step], to: u64) -> Self {
-        if !(piece.start..piece.end).contains(&to) {
-            return Self::On;
-        }
-        match steps.binary_search_by_key(&to, |step| step.addr) {
-            Ok(index) => Self::Here(index as u32),
-            Err(_) => Self::Amiss,
-        }
-    }
-}
-
-/// Tells of each instruction of a piece where it leads.
-pub(super) fn goes(survey: &Survey<'_>, piece: &Piece, steps: &[Step], all: &mut Vec<Goes>) {
-    let away = |addr: u64| match to(survey, addr) {
-        To::Piece(piece) => Goes::Piece(piece as u32),
-        To::Inside(_) => Goes::Inside,
-        To::Outside => Goes::Outside,
-        To::Unknown => Goes::Unknown,
-    };
-    all.extend(steps.iter().map(|step| match step.flow {
-        Flow::Branch(addr) | Flow::Jump(addr) => match Goes::within(piece, steps, addr) {
-            Goes::On => away(addr),
-            here => here,
-        },
-        Flow::Call(addr) => away(addr),
-        _ => Goes::On,
-    }));
-}
-
-/// The instructions of all pieces and where they lead. They are read in parts, by several threads.
-pub(crate) struct Decoded {
-    parts: Vec<Part>,
-    /// Pieces in each part but the last.
-    share: usize,
-}
-
-/// The instructions of some pieces in a row.
-#[derive(Default)]
-struct Part {
-    steps: Vec<Step>,
-    goes: Vec<Goes>,
-    /// Where those of each piece end.
-    ends: Vec<usize>,
-    owns: Vec<Own>,
-}
-
-impl Decoded {
-    /// Those of a piece.
-    pub fn of(&self, piece: usize) -> (&[Step], &[Goes]) {
-        let part = &self.parts[piece / self.share];
-        let at = piece % self.share;
-        let start = at.checked_sub(1).map_or(0, |before| part.ends[before]);
-        let range = start..part.ends[at];
-        (&part.steps[range.clone()], &part.goes[range])
-    }
-}
 
 /// What one piece does by itself.
 #[derive(Default)]
@@ -145,39 +27,46 @@ struct Own {
     jumps: bool,
 }
 
-fn own(survey: &Survey<'_>, piece: &Piece, steps: &[Step], convention: &Convention) -> Own {
+impl Own {
+    fn add_inside(&mut self, survey: &Survey<'_>, addr: u64) {
+        let piece = pieces::find(&survey.pieces, addr);
+        self.inside.extend(piece.map(|piece| (addr, piece)));
+    }
+}
+
+fn own(survey: &Survey<'_>, piece: &Piece, code: Code<'_>, convention: &Convention) -> Own {
     let mut own = Own::default();
     let mut dead = false;
-    let range = piece.start..piece.end;
     let (mut jumps, mut unreached) = (false, false);
-    for step in steps {
-        if dead && !survey.targets.any.get(step.addr) {
-            unreached |= !step.padding;
+    for node in code.nodes {
+        if dead && !survey.targets.any.get(piece.start + node.at()) {
+            unreached |= !node.is_padding();
             continue;
         }
-        dead = step.flow.is_end();
-        jumps |= step.flow == Flow::IndirectJump;
-        own.writes |= step.writes;
-        let (to, addr) = match step.flow {
-            Flow::Call(addr) => (to(survey, addr), addr),
-            Flow::Jump(addr) | Flow::Branch(addr) if !range.contains(&addr) => {
-                (to(survey, addr), addr)
-            }
-            Flow::IndirectCall => (To::Outside, 0),
+        own.writes |= node.writes;
+        if node.goes_on() {
+            dead = false;
+            continue;
+        }
+        dead = node.is_end();
+        jumps |= node.is_indirect_jump();
+        let to = match code.way(node) {
+            Way::Call(to) | Way::JumpAway(to) | Way::BranchAway(to) => to,
+            Way::IndirectCall => To::Outside,
             _ => continue,
         };
         match to {
             To::Piece(piece) => own.to.push(piece),
-            To::Inside(piece) => own.inside.push((addr, piece)),
+            To::Inside(addr) => own.add_inside(survey, addr),
             // Those through a register and by another link register have conventions of their own.
-            To::Outside if step.reads != survey.image.isa.state() => {
+            To::Outside if node.reads != survey.image.isa.state() => {
                 own.writes |= convention.volatile;
             }
             To::Outside | To::Unknown => {}
         }
     }
     if jumps && !unreached {
-        own.jumps = knows_jumps(survey, piece, steps);
+        own.jumps = knows_jumps(survey, piece);
     }
     if !dead {
         own.to.extend(next(survey, piece));
@@ -190,9 +79,12 @@ fn own(survey: &Survey<'_>, piece: &Piece, steps: &[Step], convention: &Conventi
 }
 
 /// Whether it is known where the jumps of a piece go through registers.
-fn knows_jumps(survey: &Survey<'_>, piece: &Piece, steps: &[Step]) -> bool {
+fn knows_jumps(survey: &Survey<'_>, piece: &Piece) -> bool {
     survey.image.text_at(piece.start).is_some_and(|text| {
-        let jumps = Jumps::of(survey, piece, text, steps);
+        let code = text.slice(piece.start, piece.end);
+        let mut steps: Vec<Step> = survey.image.isa.steps(code, piece.start).collect();
+        survey.statics.see(&mut steps, |_| {});
+        let jumps = Jumps::of(survey, piece, text, &steps);
         !(jumps.computed || jumps.distances)
     })
 }
@@ -231,33 +123,20 @@ fn next(survey: &Survey<'_>, piece: &Piece) -> Option<usize> {
 }
 
 /// Tells for all pieces what calls of them do.
-pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Summaries {
-    let pieces = &survey.pieces;
-    let share = pieces.len().div_ceil(survey.threads).max(1);
-    let mut parts = in_parts(pieces.len(), share, |range| {
-        let mut part = Part::default();
-        for piece in &pieces[range] {
-            let start = part.steps.len();
-            read(survey, piece, &mut part.steps);
-            let steps = &part.steps[start..];
-            goes(survey, piece, steps, &mut part.goes);
-            part.owns.push(own(survey, piece, steps, convention));
-            part.ends.push(part.steps.len());
-        }
-        part
+pub(super) fn summaries<'s>(survey: &'s Survey<'_>, convention: &Convention) -> Summaries<'s> {
+    let decoded = &survey.swept.decoded[..];
+    let parts = in_parts(decoded, |first, part| {
+        let pieces = survey.pieces[first..].iter().zip(0..part.count());
+        let owns = pieces.map(|(piece, at)| own(survey, piece, part.of(at), convention));
+        owns.collect::<Vec<_>>()
     });
-    let owns = parts
-        .iter_mut()
-        .flat_map(|part| std::mem::take(&mut part.owns));
-    let mut owns: Vec<Own> = owns.collect();
-    let decoded = Decoded { parts, share };
+    let mut owns: Vec<Own> = parts.into_iter().flatten().collect();
     let outside = outside(survey, &owns);
     for (&piece, places) in &outside {
         for &addr in places {
-            match to(survey, addr) {
-                To::Inside(other) => owns[piece].inside.push((addr, other)),
-                // What it overwrites may be another function's matter.
-                To::Piece(other) => owns[piece].inside.push((addr, other)),
+            match to(&survey.image, &survey.pieces, addr) {
+                // What a whole piece overwrites may be another function's matter.
+                To::Inside(_) | To::Piece(_) => owns[piece].add_inside(survey, addr),
                 To::Outside | To::Unknown => {}
             }
         }
@@ -294,7 +173,7 @@ pub(super) fn summaries(survey: &Survey<'_>, convention: &Convention) -> Summari
 }
 
 /// Finds what calls of all pieces may use: from nothing on, until nothing changes any more. Before that, it is not all.
-fn used(survey: &Survey<'_>, found: &mut Summaries, owns: &[Own], order: &[usize]) {
+fn used(survey: &Survey<'_>, found: &mut Summaries<'_>, owns: &[Own], order: &[usize]) {
     let pieces = &survey.pieces;
     let mut callers: Vec<Vec<u32>> = vec![Vec::new(); owns.len()];
     let mut places: HashMap<usize, Vec<u64>> = HashMap::new();
@@ -314,14 +193,13 @@ fn used(survey: &Survey<'_>, found: &mut Summaries, owns: &[Own], order: &[usize
     while let Some(index) = open.pop_front() {
         waits[index] = false;
         let piece = &pieces[index];
-        let code = found.decoded.of(index);
+        let code = found.of(index);
         let used = Behind::Nothing;
         find(survey, found, piece, used, code, |_| false, &mut live);
-        let steps = code.0;
         let starts = places.get(&index).into_iter().flatten();
         let inside: Vec<(u64, u32)> = starts
             .map(|&addr| {
-                let at = steps.binary_search_by_key(&addr, |step| step.addr);
+                let at = code.find(addr - piece.start);
                 (addr, at.map_or(survey.image.isa.state(), |at| live[at]))
             })
             .collect();
@@ -343,27 +221,24 @@ fn used(survey: &Survey<'_>, found: &mut Summaries, owns: &[Own], order: &[usize
     }
 }
 
-/// Runs something on shares of so many pieces, each in a thread.
-fn in_parts<T: Send>(
-    pieces: usize,
-    share: usize,
-    run: impl Fn(Range<usize>) -> T + Sync,
-) -> Vec<T> {
-    let mut all = Vec::new();
+/// Runs something on each part of the code, of which it gets the number of the first piece; in as many threads.
+fn in_parts<'s, T: Send>(parts: &'s [Nodes], run: impl Fn(usize, &'s Nodes) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let run = &run;
-        let workers: Vec<_> = (0..pieces)
-            .step_by(share)
-            .map(|start| scope.spawn(move || run(start..pieces.min(start + share))))
+        let mut first = 0;
+        let workers: Vec<_> = parts
+            .iter()
+            .map(|part| {
+                let start = first;
+                first += part.count();
+                scope.spawn(move || run(start, part))
+            })
             .collect();
-        for worker in workers {
-            let part = worker
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            all.push(part);
-        }
-    });
-    all
+        let joined = workers.into_iter().map(|worker| worker.join());
+        joined
+            .map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
 }
 
 /// All pieces, each behind those that it calls, but for circles.
@@ -405,10 +280,10 @@ pub(super) enum Behind {
 /// What is used from the start of each instruction of a piece on.
 pub(super) fn find(
     survey: &Survey<'_>,
-    summaries: &Summaries,
+    summaries: &Summaries<'_>,
     piece: &Piece,
     behind: Behind,
-    (steps, goes): (&[Step], &[Goes]),
+    code: Code<'_>,
     is_data: impl Fn(usize) -> bool,
     live: &mut Vec<u32>,
 ) {
@@ -424,8 +299,9 @@ pub(super) fn find(
         (clobbers, jumps)
     });
     let led_to: Vec<usize> = match jumps {
-        true => (0..steps.len())
-            .filter(|&at| survey.targets.foreign.get(steps[at].addr))
+        true => (code.nodes.iter().enumerate())
+            .filter(|(_, node)| survey.targets.foreign.get(piece.start + node.at()))
+            .map(|(at, _)| at)
             .collect(),
         false => Vec::new(),
     };
@@ -444,39 +320,34 @@ pub(super) fn find(
     let outside = own.and_then(|own| summaries.outside.get(&own));
     let outside = outside.map_or(&[][..], Vec::as_slice);
     let inside = |addr: u64| summaries.inside.get(&addr).copied().unwrap_or(all);
-    let leaving = |index: usize, flow: Flow, next: u32| match flow {
-        Flow::Call(addr) => match goes[index] {
-            Goes::Piece(callee) => {
-                let Summary {
-                    entry, clobbers, ..
-                } = summaries.pieces[callee as usize];
-                entry | !convention.volatile | next & !clobbers
-            }
-            Goes::Inside => inside(addr) | !convention.volatile | next,
-            Goes::Outside => convention.entry,
-            _ => all,
+    let leaving = |way: Way, next: u32| match way {
+        Way::Call(To::Piece(callee)) => {
+            let Summary {
+                entry, clobbers, ..
+            } = summaries.pieces[callee];
+            entry | !convention.volatile | next & !clobbers
+        }
+        Way::Call(To::Inside(addr)) => inside(addr) | !convention.volatile | next,
+        Way::Call(To::Outside) | Way::IndirectCall => convention.entry,
+        Way::JumpAway(to) | Way::BranchAway(to) => match to {
+            To::Piece(callee) => jumped(callee),
+            To::Inside(addr) => inside(addr) | returned,
+            To::Outside => convention.entry,
+            To::Unknown => all,
         },
-        Flow::IndirectCall => convention.entry,
-        Flow::Jump(addr) | Flow::Branch(addr) => match goes[index] {
-            Goes::Piece(callee) => jumped(callee as usize),
-            Goes::Inside => inside(addr) | returned,
-            Goes::Outside => convention.entry,
-            _ => all,
-        },
-        Flow::Return { how: How::Plain } => returned,
+        Way::Return => returned,
         // What it leaves as it is, those who call it so see from its code.
-        Flow::Return { .. } if behind == Behind::Nothing => 0,
-        Flow::Fault => convention.entry,
+        Way::OtherReturn if behind == Behind::Nothing => 0,
+        Way::Fault => convention.entry,
         // Here or in another function.
-        Flow::IndirectJump if jumps => {
+        Way::IndirectJump if jumps => {
             let there = outside.iter().map(|&addr| inside(addr) | returned);
             there.fold(convention.entry, |all, of| all | of)
         }
         _ => all,
     };
     let end = next(survey, piece).map_or(all, jumped);
-    let ways = (|index: usize, _: u64| goes[index], leaving);
-    solve(steps, is_data, (all, end), ways, &led_to, live);
+    solve(code, is_data, (all, end), leaving, &led_to, live);
     // What handles an exception may come from anywhere, and use what functions keep.
     let pads = &survey.symbols.landing_pads;
     let pad = pads.partition_point(|&pad| pad < piece.start);
