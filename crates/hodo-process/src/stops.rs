@@ -26,6 +26,8 @@ pub struct Stops {
     stopped: BTreeMap<i32, bool>,
     /// Those that have been asked to stop, and have not yet.
     asked: BTreeSet<i32>,
+    /// Those that make a call again, though the kernel does not have them do so.
+    again: BTreeSet<i32>,
 }
 
 impl Stops {
@@ -36,6 +38,7 @@ impl Stops {
             options,
             stopped: BTreeMap::new(),
             asked: BTreeSet::new(),
+            again: BTreeSet::new(),
         }
     }
 
@@ -88,9 +91,18 @@ impl Stops {
             bail!("process {} has ended", self.pid);
         }
         for &tid in self.stopped.keys() {
+            let was_in_call = remote::regs(tid)?.may_go_back();
             restart_call(tid)?;
+            if was_in_call && !remote::regs(tid)?.may_go_back() {
+                self.again.insert(tid);
+            }
         }
         Ok(())
+    }
+
+    /// Is a thread in front of a call that it was in when it was stopped?
+    pub fn makes_again(&self, tid: i32) -> bool {
+        self.again.contains(&tid)
     }
 
     /// Waits until those that were asked stop, and those that they make meanwhile.
@@ -433,7 +445,7 @@ pub fn pending(tid: i32) -> u64 {
 }
 
 /// Is a signal on its way to the thread that is something to it?
-fn has_signal(tid: i32) -> bool {
+pub fn has_signal(tid: i32) -> bool {
     (mask(tid, "SigPnd:") | mask(tid, "ShdPnd:")) & !(mask(tid, "SigBlk:") | ignored(tid)) != 0
 }
 

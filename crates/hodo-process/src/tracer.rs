@@ -806,7 +806,12 @@ impl<'a> Tracer<'a> {
             selection: &self.selection,
             recording: self.recording,
         };
+        let always = space.borrow().watch.always;
         let done = instrument::libraries(tid, &mut space.borrow_mut(), &mut work);
+        if space.borrow().watch.always && !always {
+            // The other threads may come to its code, too.
+            self.begin_watching();
+        }
         if space.borrow().untimed {
             untimed::take_time(&remote::Memory::open(tid)?, &space.borrow())?;
         }

@@ -16,6 +16,9 @@ use std::sync::LazyLock;
 
 use crate::machine::Machine;
 
+/// A bit of the first word of an event before a call: the call began before hodo came.
+pub const EARLIER: u64 = 1;
+
 /// Numbers that have an entry of their own, on all instruction sets. The next one is for all others, the one behind that for
 /// results of which the call is not known.
 pub const NUMBERS: u64 = x86_64::ALL.len() as u64;

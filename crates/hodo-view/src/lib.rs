@@ -40,4 +40,6 @@ pub use pattern::{Match, compile as compile_pattern};
 pub use replay::{ReplayOptions, check_replay, replay};
 pub use report::{ReportFormat, ReportOptions, report};
 pub use source::{Range, SourceOptions};
-pub use syscalls::{Stamp, SyscallsFormat, SyscallsOptions, Times, chosen_syscalls, syscalls};
+pub use syscalls::{
+    Stamp, SyscallsFormat, SyscallsOptions, Times, chosen_syscalls, followed_syscalls, syscalls,
+};

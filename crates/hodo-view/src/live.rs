@@ -164,6 +164,10 @@ impl Live {
         }
         let found = self.count > before;
         let written = self.show(until, out)?;
+        if let (Kind::Syscalls(writer), true) = (&mut self.kind, until < u64::MAX) {
+            let ns = self.source.scale.nanoseconds(until);
+            writer.wait(&self.source, ns, out)?;
+        }
         self.round = now.map_or(u64::MAX, |now| now.counter);
         Ok(shown || more || found || written)
     }

@@ -1,6 +1,7 @@
 //! System calls, as strace shows them.
 
 mod args;
+mod descriptors;
 mod errors;
 mod filter;
 mod json;
@@ -22,6 +23,8 @@ use anyhow::{Context, Result};
 use hodo_trace::Machine;
 
 use crate::source::{Source, SourceOptions};
+use descriptors::Descriptors;
+pub use descriptors::followed_syscalls;
 pub use filter::chosen_syscalls;
 use json::Objects;
 use lines::Lines;
@@ -74,6 +77,8 @@ pub struct SyscallsOptions {
     pub numbered: bool,
     /// The numbers that are recorded; `None`: all. It says whether the program's own start is shown.
     pub only: Option<Vec<u64>>,
+    /// What descriptors stand for is shown; the calls of [`followed_syscalls`] are recorded, then, and shown only if they are among `only`.
+    pub names: bool,
     /// Times.
     pub times: Times,
     /// Bytes of a buffer that are shown, if not the usual number.
@@ -121,6 +126,8 @@ pub(crate) struct Writer {
     ids: [Option<u32>; 2],
     /// Bytes of a buffer that are shown.
     limit: Option<usize>,
+    /// What descriptors stand for.
+    descriptors: Option<Descriptors>,
 }
 
 enum Form {
@@ -139,12 +146,27 @@ impl Writer {
             form,
             ids: [None; 2],
             limit: options.limit,
+            descriptors: (options.names).then(|| Descriptors::new(options.only.clone())),
         }
     }
 
     fn event(&mut self, source: &Source, mut event: Event, out: &mut dyn Write) -> Result<()> {
         if let (Event::Enter(enter), Some(limit)) = (&mut event, self.limit) {
             enter.limit = limit;
+        }
+        if let Some(descriptors) = &mut self.descriptors {
+            let is_shown = match &mut event {
+                Event::Begin(task) => {
+                    descriptors.begin(source, *task);
+                    true
+                }
+                Event::Enter(enter) => descriptors.enter(source, enter),
+                Event::Exit(exit) => descriptors.exit(source, exit),
+                Event::Signal(..) | Event::End(_) => true,
+            };
+            if !is_shown {
+                return Ok(());
+            }
         }
         match &mut self.form {
             Form::Lines(lines) => lines.event(source, event, out),
@@ -199,6 +221,14 @@ impl Writer {
     pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
         match &mut self.form {
             Form::Lines(lines) => lines.finish(source, out),
+            Form::Objects(objects) => objects.finish(source, out),
+        }
+    }
+
+    /// All that was before a time is known: shows a call that has not ended for long.
+    pub fn wait(&mut self, source: &Source, ns: u64, out: &mut dyn Write) -> Result<()> {
+        match &mut self.form {
+            Form::Lines(lines) => lines.wait(source, ns, out),
             Form::Objects(_) => Ok(()),
         }
     }

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use hodo_process::{Clock, RecordOptions, SyscallOptions};
+use hodo_trace::Machine;
 use hodo_trace::syscalls::{BUFFER, LARGEST_BUFFER};
 use hodo_view::{LiveOptions, SourceOptions, Stamp, SyscallsFormat, SyscallsOptions, Times};
 
@@ -49,6 +50,9 @@ pub struct SyscallsArgs {
     /// End each line with the time that the call took
     #[arg(short = 'T', long = "syscall-times")]
     pub spent: bool,
+    /// Show what file descriptors stand for: `3</etc/passwd>`, `4<socket:[12345]>`
+    #[arg(short = 'y', long = "decode-fds")]
+    pub names: bool,
     /// Bytes of buffers that are shown, 240 at most
     #[arg(
         short = 's',
@@ -101,7 +105,7 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         data: args.place.data.clone(),
         no_follow: args.no_follow,
         syscalls: Some(SyscallOptions {
-            only: only.clone(),
+            only: recorded(only.as_deref(), args.names),
             bare: args.summary,
             buffer: usize::from(args.string_limit),
         }),
@@ -160,6 +164,15 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
     ))
 }
 
+/// The calls that are recorded: those that are shown, and those by which descriptors are known. `None`: all.
+fn recorded(only: Option<&[u64]>, names: bool) -> Option<Vec<u64>> {
+    let mut numbers = only?.to_vec();
+    if names {
+        numbers.extend(hodo_view::followed_syscalls(Machine::NATIVE));
+    }
+    Some(numbers)
+}
+
 /// What is shown of the recording in `data`. `to_file`: in a file, where each line names its thread.
 fn shown(
     args: &SyscallsArgs,
@@ -179,6 +192,7 @@ fn shown(
         summary: args.summary,
         numbered: to_file && !args.no_follow,
         only,
+        names: args.names,
         times: Times {
             stamp: match args.times {
                 0 => None,

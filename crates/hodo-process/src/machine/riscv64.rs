@@ -313,6 +313,19 @@ impl Regs {
         false
     }
 
+    /// The system call that a stopped thread is about to make: number and arguments.
+    pub fn call(&self) -> (u64, [u64; 6]) {
+        (
+            self.get(A7),
+            std::array::from_fn(|index| self.get(A0 + index as u8)),
+        )
+    }
+
+    /// The kernel has the thread in front of its call by the time it stops: nothing tells it from one that begins the call.
+    pub fn is_made_again(&self) -> bool {
+        false
+    }
+
     /// The first argument of the system call that the thread `tid` is in. Its register has the result already.
     ///
     /// # Errors

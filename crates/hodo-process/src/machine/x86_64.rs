@@ -217,6 +217,22 @@ impl Regs {
         self.system_call().is_some()
     }
 
+    /// The system call that a stopped thread is in, or is about to make again for a stop has broken it off: number and arguments.
+    pub fn call(&self) -> (u64, [u64; 6]) {
+        let regs = &self.0;
+        let number = match self.system_call() {
+            Some(_) => regs.orig_rax,
+            None => regs.rax,
+        };
+        let args = [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9];
+        (number, args)
+    }
+
+    /// Does the kernel make the call again that a stopped thread is in, if no signal comes?
+    pub fn is_made_again(&self) -> bool {
+        self.system_call().is_some() && matches!(self.result(), -514..=-512 | -516)
+    }
+
     /// The first argument of the system call that the thread `_tid` is in.
     ///
     /// # Errors
@@ -290,7 +306,8 @@ impl Regs {
     pub fn set_argument(&mut self, index: usize, value: u64) {
         match index {
             2 => self.0.rdx = value,
-            _ => self.0.r10 = value,
+            3 => self.0.r10 = value,
+            _ => self.0.r8 = value,
         }
     }
 

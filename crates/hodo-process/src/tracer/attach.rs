@@ -166,6 +166,7 @@ impl Tracer<'_> {
             return Ok(Some("it keeps loading and unloading code"));
         }
         let mut moves = Vec::new();
+        let mut in_calls = Vec::new();
         let maps = maps::read(pid)?;
         let ranges = prepared.ranges();
         let copies = prepared.copies();
@@ -175,6 +176,17 @@ impl Tracer<'_> {
                 bail!("process {pid} {}", machine::BLOCK_IN_USE);
             }
             let in_call = regs.may_go_back();
+            let again = stops.makes_again(tid);
+            let at = copies.partition_point(|copied| copied.original < regs.pc());
+            let mut here = (copies[at..].iter()).take_while(|copied| copied.original == regs.pc());
+            let call = here.find(|copied| copied.call && (in_call || again));
+            if call.is_some() || again || regs.is_made_again() {
+                in_calls.push((tid, call.is_some()));
+            }
+            if let Some(call) = call.filter(|_| again) {
+                moves.push((tid, call.copy));
+                continue;
+            }
             match moved(regs.pc(), in_call, &ranges, &copies) {
                 Ok(None) => {}
                 Ok(Some(to)) => moves.push((tid, to)),
@@ -252,6 +264,12 @@ impl Tracer<'_> {
                 begins: false,
             };
             self.begin_task(tid, pid, "thread", parent, &space, origin)?;
+        }
+        for (tid, probed) in in_calls {
+            match self.was_in_call(tid, probed) {
+                Err(error) if !remote::is_gone(&error) => return Err(error),
+                _ => {}
+            }
         }
         for (tid, to) in moves {
             match remote::regs(tid).and_then(|mut regs| {

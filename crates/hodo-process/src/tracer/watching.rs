@@ -6,22 +6,30 @@
 //! kernel and could get no probe, as Go's have.
 
 use anyhow::Result;
+use hodo_trace::format::tcb;
 use hodo_trace::syscalls::fetch::Stopped;
+use hodo_trace::syscalls::{EARLIER, NUMBERS};
 
 use super::delivery::is_in;
 use super::{SharedSpace, Thread, Tracer};
 use crate::machine::frame;
 use crate::remote::{self, Call, Memory};
 use crate::session::counter;
+use crate::stops;
 
 /// System calls above the frame of a handler after which it is not waited for any more: it has left by `longjmp`.
 const PATIENCE: u32 = 64;
+
+/// The end of a signal handler: what it returns is the result of the call that the signal has interrupted.
+const RETURN: u64 = libc::SYS_rt_sigreturn.cast_unsigned();
 
 /// What is recorded of a thread's system calls by looking at them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Calls {
     /// The one that it is in, if that is recorded: number and arguments.
     inside: Option<(u64, [u64; 6])>,
+    /// That one was broken off by a stop, and is made again: what it has returned to the kernel, and when.
+    broken: Option<(u64, u64)>,
     /// The stack pointers at which signals came whose handlers have not returned.
     handlers: Vec<u64>,
     /// System calls made above the last of these.
@@ -33,6 +41,7 @@ impl Calls {
     pub(super) fn inherited(&self) -> Self {
         Self {
             inside: None,
+            broken: None,
             ..self.clone()
         }
     }
@@ -67,7 +76,51 @@ fn ends_process(signal: i32) -> bool {
     .contains(&signal)
 }
 
+/// Has a call ended with this result for nothing but a stop? It is made again then.
+fn is_broken_off(tid: i32, result: u64) -> bool {
+    let again = matches!(result.cast_signed(), -514..=-512 | -516);
+    let again = again || result.cast_signed() == -i64::from(libc::EINTR);
+    again && !stops::has_signal(tid)
+}
+
 impl Tracer<'_> {
+    /// A stopped thread was in a system call when hodo came: the call begins now, as far as is known. `probed`: a probe sees its end.
+    pub(super) fn was_in_call(&mut self, tid: i32, probed: bool) -> Result<()> {
+        let (Some(events), Some(thread)) = (
+            self.modules.probes.syscall_events(),
+            self.threads.get_mut(&tid),
+        ) else {
+            return Ok(());
+        };
+        let Some(number) = thread.tcb.filter(|_| probed || thread.is_seen()) else {
+            return Ok(());
+        };
+        let regs = remote::regs(tid)?;
+        let memory = Memory::open(tid)?;
+        let (which, args) = regs.call();
+        let call = Stopped {
+            table: &events.table,
+            number: which,
+            args,
+            read: &|at, bytes| memory.read_some(at, bytes),
+        };
+        let time = if self.recording.timed { counter() } else { 0 };
+        let Some(mut payload) = call.enter() else {
+            return Ok(());
+        };
+        payload[0] |= EARLIER;
+        let log = &self.session.events;
+        log.append(number, (events.ids.0, time), &payload);
+        if probed {
+            let slot = tcb::SYSCALLS + (regs.sp() & 0x30);
+            log.put_tcb_words(number, slot, &[regs.sp(), which.min(NUMBERS)]);
+        } else {
+            thread.calls.inside = Some((which, args));
+            thread.calls.broken = Some((regs.result().cast_unsigned(), time));
+        }
+        Ok(())
+    }
+
     /// The dynamic linker has told of libraries.
     pub(super) fn watch_start(&self, tid: i32, space: &SharedSpace) {
         /// Of `r_state`: the linker is about to add to its list.
@@ -93,7 +146,7 @@ impl Tracer<'_> {
         for (&tid, thread) in &self.threads {
             if thread.is_seen() {
                 // One that is gone tells so by itself.
-                let _ = remote::interrupt(tid);
+                let _ = stops::interrupt(tid);
             }
         }
     }
@@ -154,7 +207,7 @@ impl Tracer<'_> {
                 number: which,
                 mut args,
             } => {
-                let returns = which == libc::SYS_rt_sigreturn.cast_unsigned();
+                let returns = which == RETURN;
                 if returns {
                     args[0] = sp.wrapping_add(frame::MASK - frame::RETURNED);
                     thread.calls.handlers.pop();
@@ -173,13 +226,34 @@ impl Tracer<'_> {
                 if space.borrow().holds(pc) {
                     return Ok(());
                 }
+                if let Some((result, time)) = thread.calls.broken.take() {
+                    let again = libc::SYS_restart_syscall.cast_unsigned();
+                    let inside = thread.calls.inside;
+                    if inside.is_some_and(|(inside, _)| [inside, again].contains(&which)) {
+                        // Only now it goes on.
+                        return Ok(());
+                    }
+                    let ended = inside.and_then(|call| stopped(call).exit(result));
+                    if let Some(payload) = ended {
+                        let event = (events.ids.1, time);
+                        self.session.events.append(number, event, &payload);
+                    }
+                    thread.calls.inside = None;
+                }
                 if let Some(payload) = stopped((which, args)).enter() {
                     let event = (events.ids.0, time);
                     self.session.events.append(number, event, &payload);
                     thread.calls.inside = Some((which, args));
                 }
             }
+            Call::Exit(result)
+                if (thread.calls.inside).is_some_and(|(inside, _)| inside != RETURN)
+                    && is_broken_off(tid, result) =>
+            {
+                thread.calls.broken = Some((result, time));
+            }
             Call::Exit(result) => {
+                thread.calls.broken = None;
                 let inside = thread.calls.inside.take();
                 if let Some(payload) = inside.and_then(|call| stopped(call).exit(result)) {
                     let event = (events.ids.1, time);

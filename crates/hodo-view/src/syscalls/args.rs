@@ -38,7 +38,27 @@ pub(super) struct Call<'c> {
     pub exit: Option<&'c Exit>,
 }
 
+/// Appends what a descriptor stands for.
+pub(super) fn put_name(name: &str, out: &mut String) {
+    out.push('<');
+    *out += name;
+    out.push('>');
+}
+
 impl<'c> Call<'c> {
+    /// Appends what an argument stands for, if it is a descriptor of which that is known.
+    fn put_name(self, argument: usize, out: &mut String) {
+        let mut names = self.enter.names.iter();
+        if let Some((_, name)) = names.find(|(of, _)| usize::from(*of) == argument) {
+            put_name(name, out);
+        }
+    }
+
+    /// Does nothing come after it, for it ends its thread?
+    pub fn ends_thread(self) -> bool {
+        matches!(&*self.name(), "exit" | "exit_group")
+    }
+
     /// The name.
     pub fn name(self) -> Cow<'static, str> {
         match self.known() {
@@ -202,6 +222,10 @@ impl<'c> Call<'c> {
         };
         match kind {
             Kind::Int => put_signed(out, i64::from(value as i32)),
+            Kind::Descriptor => {
+                put_signed(out, i64::from(value as i32));
+                self.put_name(at, out);
+            }
             Kind::Uint => put_number(out, u64::from(value as u32)),
             Kind::Size => put_number(out, value),
             Kind::Offset => put_signed(out, value.cast_signed()),
@@ -238,6 +262,9 @@ impl<'c> Call<'c> {
             return Some(behind);
         }
         *out += &self.given_argument(at, word, by);
+        if word == "at" {
+            self.put_name(at, out);
+        }
         None
     }
 

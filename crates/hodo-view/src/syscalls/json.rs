@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use serde_json::json;
 
-use super::args::Call;
+use super::args::{Call, put_name};
 use super::errors::error;
 use super::lines::{Open, Pending, executed_by, is_replaced};
 use super::read::{Event, Exit, Pieces};
@@ -39,6 +39,7 @@ impl Objects {
                         task,
                         ns,
                         value: 0,
+                        name: None,
                         pieces: Pieces::default(),
                     };
                     object(source, &pending, Some(&exit), out)?;
@@ -59,6 +60,14 @@ impl Objects {
         }
         Ok(())
     }
+
+    /// Nothing comes any more: writes the calls that have not ended.
+    pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
+        while let Some(pending) = self.open.any() {
+            object(source, &pending, None, out)?;
+        }
+        Ok(())
+    }
 }
 
 fn object(
@@ -74,13 +83,21 @@ fn object(
     let failed = exit
         .filter(|_| call.success().is_none())
         .map(|exit| exit.value.wrapping_neg());
-    let line = json!({
-        "time_ns": enter.ns, "duration_ns": exit.map(|exit| exit.ns.saturating_sub(enter.ns)),
+    let ended = exit.filter(|_| !enter.earlier);
+    let mut shown = result(call);
+    if let Some(name) = exit.and_then(|exit| exit.name.as_deref()) {
+        put_name(name, &mut shown);
+    }
+    let mut line = json!({
+        "time_ns": enter.ns, "duration_ns": ended.map(|exit| exit.ns.saturating_sub(enter.ns)),
         "comm": task.comm, "pid": task.pid, "tid": task.tid,
         "name": call.name(), "number": enter.number, "values": &*enter.args, "args": args,
         "result": exit.map(|exit| exit.value.cast_signed()),
-        "error": failed.and_then(error).map(|(name, _)| name), "shown": result(call),
+        "error": failed.and_then(error).map(|(name, _)| name), "shown": shown,
     });
+    if enter.earlier {
+        line["began_earlier"] = true.into();
+    }
     writeln!(out, "{line}")?;
     Ok(())
 }

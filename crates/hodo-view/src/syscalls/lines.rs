@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use hodo_trace::meta;
 
-use super::args::{Call, Part};
+use super::args::{Call, Part, put_name};
 use super::errors::sig;
 use super::read::{Enter, Event, Exit, Pieces};
 use super::result::put_result;
@@ -16,6 +16,8 @@ use crate::source::Source;
 
 /// The column of `=`.
 const COLUMN: usize = 40;
+/// Nanoseconds after which a call that does not end is shown without its end.
+const HANGS: u64 = 100_000_000;
 /// Calls of a task that were interrupted by signal handlers and are remembered.
 const DEEPEST: usize = 64;
 
@@ -51,6 +53,11 @@ impl Open {
     /// The call that ends.
     pub fn end(&mut self, task: usize) -> Option<Pending> {
         self.by_task.get_mut(task)?.pop()
+    }
+
+    /// One that has not ended, of any task.
+    pub fn any(&mut self) -> Option<Pending> {
+        self.by_task.iter_mut().find_map(Vec::pop)
     }
 
     fn is_in_call(&self, task: usize) -> bool {
@@ -157,7 +164,28 @@ impl Lines {
     /// Nothing comes any more.
     pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
         self.told(source, None, out)?;
-        self.interrupt(source, out)
+        for task in 0..self.open.by_task.len() {
+            self.unfinished(source, task, out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the beginning of the last call, if it has not ended by a time that is longer after that.
+    pub fn wait(&mut self, source: &Source, ns: u64, out: &mut dyn Write) -> Result<()> {
+        let last = self.current.and_then(|task| self.open.last(task));
+        let hangs = last.is_some_and(|pending| pending.enter.ns.saturating_add(HANGS) < ns);
+        if hangs {
+            self.interrupt(source, out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the calls of a task that have not ended, and will not be seen to.
+    fn unfinished(&mut self, source: &Source, task: usize, out: &mut dyn Write) -> Result<()> {
+        while let Some(pending) = self.open.end(task) {
+            self.call(source, &pending, None, out)?;
+        }
+        Ok(())
     }
 
     /// What a line begins with: whose it is, and when.
@@ -283,7 +311,15 @@ impl Lines {
                 Part::All
             }
         };
-        call.arguments(part, &mut line);
+        match exit.is_none() && !call.ends_thread() {
+            true => {
+                if part == Part::All {
+                    call.arguments(Part::Beginning, &mut line);
+                }
+                line.push_str(" <unfinished ...>");
+            }
+            false => call.arguments(part, &mut line),
+        }
         line.push(')');
         let times = self.times.stamp.is_some() || self.times.relative;
         let column = COLUMN + if times { start } else { 0 };
@@ -291,7 +327,12 @@ impl Lines {
         fill(&mut line, column);
         line.push_str("= ");
         put_result(call, &mut line);
-        if self.times.spent
+        if let Some(name) = exit.and_then(|exit| exit.name.as_deref()) {
+            put_name(name, &mut line);
+        }
+        if pending.enter.earlier {
+            line.push_str(" <began earlier>");
+        } else if self.times.spent
             && let Some(exit) = exit
         {
             let us = exit.ns.saturating_sub(began) / 1000;
@@ -313,6 +354,7 @@ impl Lines {
                     task,
                     ns: began,
                     value: 0,
+                    name: None,
                     pieces: Pieces::default(),
                 };
                 pending.enter.task = task;
@@ -349,9 +391,7 @@ impl Lines {
     fn end(&mut self, source: &Source, task: usize, out: &mut dyn Write) -> Result<()> {
         let ended = source.task(task);
         if !is_replaced(source, task) {
-            while let Some(pending) = self.open.end(task) {
-                self.call(source, &pending, None, out)?;
-            }
+            self.unfinished(source, task, out)?;
             self.interrupt(source, out)?;
             let ns = source.scale.nanoseconds(ended.ended.unwrap_or(ended.began));
             let exit = ended.exit;

@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Deref;
+use std::sync::Arc;
 
-use hodo_trace::syscalls::{BUFFER, GROUP, NAMES};
+use hodo_trace::syscalls::{BUFFER, EARLIER, GROUP, NAMES};
 use hodo_trace::{Machine, RecordKind, Records};
 
 use super::words;
@@ -74,6 +75,10 @@ pub(super) struct Enter {
     pub pieces: Pieces,
     /// Bytes of a buffer that are shown.
     pub limit: usize,
+    /// What arguments stand for that are descriptors, by their numbers.
+    pub names: Vec<(u8, Arc<str>)>,
+    /// It began before hodo came: at which time is not known.
+    pub earlier: bool,
 }
 
 /// A system call ends.
@@ -85,6 +90,8 @@ pub(super) struct Exit {
     pub ns: u64,
     /// Its result.
     pub value: u64,
+    /// What the result stands for, if it is a descriptor.
+    pub name: Option<Arc<str>>,
     /// What the arguments point to.
     pub pieces: Pieces,
 }
@@ -237,13 +244,15 @@ pub(super) fn decode(
     enter: bool,
     (task, ns): (usize, u64),
 ) -> Option<Event> {
-    let mut words = Words(payload.get(8..)?);
+    let mut words = Words(payload);
+    let about = words.word()?;
     let first = words.word()?;
     if !enter {
         return Some(Event::Exit(Exit {
             task,
             ns,
             value: first,
+            name: None,
             pieces: words.pieces(),
         }));
     }
@@ -261,6 +270,8 @@ pub(super) fn decode(
         args,
         pieces: words.pieces(),
         limit: BUFFER,
+        names: Vec::new(),
+        earlier: about & EARLIER != 0,
     }))
 }
 

@@ -65,7 +65,11 @@ pub(super) fn summary(
                 let sum = sums.of(pending.enter.number);
                 sum.calls += 1;
                 sum.errors += u64::from(exit.value > 4096u64.wrapping_neg());
-                let took = exit.ns.saturating_sub(pending.enter.ns);
+                // Of one that began before hodo came, the time is not known.
+                let took = match pending.enter.earlier {
+                    true => 0,
+                    false => exit.ns.saturating_sub(pending.enter.ns),
+                };
                 sum.ns = sum.ns.saturating_add(took);
             }
             Event::Begin(task) => {

@@ -10,6 +10,8 @@ use hodo_trace::syscalls::{NUMBERS, by_number};
 pub(super) enum Kind {
     /// A signed number of 32 bits.
     Int,
+    /// A descriptor.
+    Descriptor,
     /// An unsigned one.
     Uint,
     /// An unsigned number of 64 bits.
@@ -50,7 +52,8 @@ impl Word {
             None => (word, 0),
         };
         let kind = match word {
-            "fd" | "int" => Kind::Int,
+            "int" => Kind::Int,
+            "fd" => Kind::Descriptor,
             "uint" => Kind::Uint,
             "size" => Kind::Size,
             "off" => Kind::Offset,
