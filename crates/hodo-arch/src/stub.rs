@@ -64,7 +64,7 @@ pub struct Layout {
 }
 
 /// Addresses of the runtime's slow paths.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Runtime {
     /// The upper half of the counter changed.
     pub epoch: u64,
@@ -89,7 +89,7 @@ pub struct Runtime {
 }
 
 /// What is recorded.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Records {
     /// Upper half of the entry record, without the stack bits.
     pub entry: u32,

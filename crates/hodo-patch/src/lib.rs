@@ -72,6 +72,8 @@ pub struct Island {
     stack: Option<u64>,
     /// Detours with system calls that have no FDE yet: where they begin; offsets and original addresses of the calls.
     detours: Option<(u32, Vec<(u32, u64)>)>,
+    /// What stubs have in common.
+    templates: stub::Templates,
 }
 
 /// How much of an island is in use.
@@ -278,6 +280,7 @@ impl Island {
             syscalls: None,
             stack: None,
             detours: None,
+            templates: stub::Templates::new(layout()),
             stubs: Vec::new(),
         };
         let entries = agent_entries(&runtime);
@@ -311,19 +314,19 @@ impl Island {
     /// What is to be written since then, which was [`Self::resume`]'s state or the very beginning: runtime addresses and
     /// bytes. In this order threads that run may unwind meanwhile.
     #[must_use]
-    pub fn added(&self, since: Used) -> [(u64, Vec<u8>); 3] {
+    pub fn added(&self, since: Used) -> [(u64, Cow<'_, [u8]>); 3] {
         let header = self.base + self.header() as u64;
         let count = self.used().frames;
         [
             (
                 self.base + since.bytes as u64,
-                self.code[since.bytes - self.origin..].to_vec(),
+                Cow::Borrowed(&self.code[since.bytes - self.origin..]),
             ),
             (
                 header + 12 + u64::from(self.earlier) * 8,
-                self.table.concat(),
+                self.table.concat().into(),
             ),
-            (header, frames::header(&self.frames, count).to_vec()),
+            (header, frames::header(&self.frames, count).to_vec().into()),
         ]
     }
 
@@ -413,7 +416,7 @@ impl Island {
         let at = code.here();
         let entry = trap_entry(at, records.registers.via);
         let rows = &mut self.rows;
-        let done = stub::emit_stub(&mut code, &layout(), &runtime, records, rows, body);
+        let done = (self.templates).emit(&mut code, &runtime, records, rows, body);
         match done {
             Ok(emitted) => {
                 faults.extend(emitted.faults);

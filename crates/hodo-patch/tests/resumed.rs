@@ -17,7 +17,7 @@ const SHARE: usize = 400;
 /// What has been written where.
 fn write(memory: &mut BTreeMap<u64, u8>, island: &Island, since: Used) {
     for (at, bytes) in island.added(since) {
-        memory.extend((at..).zip(bytes));
+        memory.extend((at..).zip(bytes.iter().copied()));
     }
 }
 

@@ -227,20 +227,31 @@ impl Image {
 
     /// Link-time address and size of symbols, dynamic or static.
     pub fn symbols<const N: usize>(&self, names: &[&str; N]) -> [Option<(u64, u64)>; N] {
-        use object::{Object, ObjectSymbol};
+        use object::read::elf::Sym;
+        use object::{Object, ObjectSection};
         let mut found = [None; N];
         let Ok(elf) = ElfFile64::<object::Endianness>::parse(&*self.bytes) else {
             return found;
         };
-        for symbol in elf.dynamic_symbols().chain(elf.symbols()) {
-            if symbol.address() == 0 || symbol.is_undefined() {
+        let endian = elf.endian();
+        for table in [elf.elf_dynamic_symbol_table(), elf.elf_symbol_table()] {
+            let strings = elf.section_by_index(table.string_section());
+            let Ok(strings) = strings.and_then(|section| section.data()) else {
                 continue;
-            }
-            if let Some(index) = names
-                .iter()
-                .position(|name| symbol.name_bytes() == Ok(name.as_bytes()))
-            {
-                found[index] = Some((symbol.address(), symbol.size()));
+            };
+            // There are many symbols, and most names differ from these in a few bytes: no other's end is looked for.
+            for symbol in table.iter() {
+                let name = strings.get(symbol.st_name(endian) as usize..);
+                let name = name.unwrap_or_default();
+                let is_it = |wanted: &&str| {
+                    name.get(wanted.len()) == Some(&0) && name.starts_with(wanted.as_bytes())
+                };
+                if let Some(index) = names.iter().position(is_it)
+                    && symbol.st_value(endian) != 0
+                    && !symbol.is_undefined(endian)
+                {
+                    found[index] = Some((symbol.st_value(endian), symbol.st_size(endian)));
+                }
             }
         }
         found

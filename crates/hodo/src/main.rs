@@ -12,6 +12,7 @@ mod interrupt;
 mod keys;
 mod live;
 mod looking;
+mod memory;
 mod output;
 mod plan;
 mod progress;
@@ -31,6 +32,9 @@ use args::{Cli, Command};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
+
+#[global_allocator]
+static MEMORY: memory::Memory = memory::Memory;
 
 /// Bytes of stack that are enough.
 const STACK: usize = 8 << 20;

@@ -117,6 +117,33 @@ struct Stub<'s, 'c> {
     shadow: bool,
 }
 
+/// Emits stubs as [`emit_stub`] does.
+#[derive(Debug)]
+pub struct Templates(Layout);
+
+impl Templates {
+    /// All stubs will have this layout.
+    #[must_use]
+    pub fn new(layout: Layout) -> Self {
+        Self(layout)
+    }
+
+    /// Emits a stub.
+    ///
+    /// # Errors
+    /// What `body` returns.
+    pub fn emit<E>(
+        &mut self,
+        code: &mut Code<'_>,
+        runtime: &Runtime,
+        records: &Records,
+        rows: &mut Vec<Row>,
+        body: impl FnOnce(u64) -> Result<Body, E>,
+    ) -> Result<Emitted, E> {
+        emit_stub(code, &self.0, runtime, records, rows, body)
+    }
+}
+
 /// Emits one stub at `code.here()`, calling `body` with the address of the body to get its relocated code, and adds to
 /// `rows` where its frame is; offsets are those in the buffer. Where the jump to the stub has put a register on the stack,
 /// [`KEEP`](super::KEEP) bytes of code that does so stand before the stub, for what comes by a breakpoint.

@@ -9,6 +9,8 @@
 //! S below is the address of the return address when the function is entered. Three registers are pushed below it; at
 //! entry and after return nothing lives there.
 
+mod template;
+
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -17,6 +19,7 @@ use super::frames::RETURN_POINT;
 use super::track::{RSP, Row, Rule, pushed};
 pub use crate::stub::{Body, Emitted, Layout, Records, Registers, Runtime, Scope};
 use crate::track::SAVED;
+pub use template::Templates;
 
 const PUSH_SCRATCH: &[u8] = &[0x50, 0x52, 0x51]; // push rax; push rdx; push rcx
 const POP_SCRATCH: &[u8] = &[0x59, 0x5A, 0x58];
