@@ -27,10 +27,15 @@ pub(super) fn callers(image: &Image, functions: &[Named]) -> BTreeMap<u64, (Stri
         let key = keys.keys.binary_search_by_key(&addr, |key| key.addr);
         key.is_ok_and(|index| keys.keys[index].tracepoint)
     };
+    let mut sorted = Vec::from_iter(functions);
+    sorted.sort_by_key(|function| function.addr);
+    let last_up_to = |addr: u64| {
+        let after = sorted.partition_point(|function| function.addr <= addr);
+        sorted[..after].last().copied()
+    };
     let mut branches: BTreeMap<u64, (&Named, Vec<&Branch>)> = BTreeMap::new();
     for branch in keys.branches.iter().filter(|branch| has_tracepoint(branch)) {
-        let mut around = functions.iter();
-        if let Some(function) = around.find(|function| function.holds(branch.code)) {
+        if let Some(function) = last_up_to(branch.code).filter(|last| last.holds(branch.code)) {
             let all = branches.entry(function.addr);
             all.or_insert_with(|| (function, Vec::new())).1.push(branch);
         }
@@ -45,7 +50,9 @@ pub(super) fn callers(image: &Image, functions: &[Named]) -> BTreeMap<u64, (Stri
             let first = instructions[begin..]
                 .iter()
                 .find_map(|insn| match insn.flow {
-                    Flow::Call(to) | Flow::Jump(to) => hit(functions, to).then_some(to),
+                    Flow::Call(to) | Flow::Jump(to) => last_up_to(to)
+                        .is_some_and(|function| function.addr == to && is_hit(&function.name))
+                        .then_some(to),
                     _ => None,
                 });
             if let Some(to) = first {
@@ -58,12 +65,6 @@ pub(super) fn callers(image: &Image, functions: &[Named]) -> BTreeMap<u64, (Stri
         .into_iter()
         .map(|(to, callers)| (to, name(&callers)))
         .collect()
-}
-
-/// Whether a function of the library begins at an address.
-fn hit(functions: &[Named], addr: u64) -> bool {
-    let mut functions = functions.iter();
-    functions.any(|function| function.addr == addr && is_hit(&function.name))
 }
 
 /// Whether a name is that of a function of the library that has a tracepoint's probe.
