@@ -12,7 +12,8 @@ use crate::options::{Exit, RecordOptions};
 use crate::place::Place;
 use crate::signals::Interrupts;
 use crate::{
-    Populating, check, ledger, maps, modules, probes, remote, select, session, tell_lost, tracer,
+    Populating, check, ledger, maps, modules, probes, remote, reserve, select, session, tell_lost,
+    tracer,
 };
 
 /// Attaches to a process and records it until it ends, a signal comes or time is up; then lets it go on without a trace of the
@@ -28,6 +29,7 @@ pub fn attach(
 ) -> Result<Ended> {
     let name = named(pid);
     crate::heed_no_limits();
+    reserve::hold();
     refuse(pid, front).map_err(
         |error| match failed_by(&error, &[libc::ESRCH, libc::ENOENT]) {
             true => or_ended(pid, &name, error),
@@ -59,6 +61,7 @@ pub fn attach(
 /// If it cannot be taken back: the process is as it was, unless something else is said.
 pub fn detach(options: &RecordOptions, place: Place, pid: i32, front: Option<i32>) -> Result<bool> {
     crate::heed_no_limits();
+    reserve::hold();
     may_stop(pid, front)?;
     // From here on the signals wait.
     let _interrupts = Interrupts::new(None);

@@ -40,6 +40,7 @@ mod place;
 mod probes;
 mod reach;
 mod remote;
+mod reserve;
 mod select;
 mod session;
 mod signals;
@@ -72,6 +73,7 @@ pub use launch::execute;
 pub use limits::has_small_stack;
 pub use options::{Clock, Exit, Match, RecordOptions, SyscallOptions};
 pub use place::Place;
+pub use reserve::WithReserve;
 pub use session::moment;
 
 /// How a recording ended.
@@ -97,6 +99,7 @@ pub fn record(options: &RecordOptions, place: Place) -> Result<Ended> {
         .context("there is no program to run")?;
     let program = launch::find_program(name)?;
     heed_no_limits();
+    reserve::hold();
     let selection = select::Selection::new(options)?;
     let mut session = session::Session::create(options, &program, place)?;
     // Signals from the terminal are for the program; hodo ends when it does, and stops when it does: if it stopped first,

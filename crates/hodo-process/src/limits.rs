@@ -78,7 +78,13 @@ pub fn restore_own() {
 
 /// Whether hodo could not get rid of a limit on address space.
 pub fn is_address_space_limited() -> bool {
-    get(0, libc::RLIMIT_AS).is_ok_and(|(soft, _)| soft != libc::RLIM_INFINITY)
+    address_space().is_some()
+}
+
+/// Bytes of address space that hodo may have, if there is a limit.
+pub fn address_space() -> Option<u64> {
+    let (soft, _) = get(0, libc::RLIMIT_AS).ok()?;
+    (soft != libc::RLIM_INFINITY).then_some(soft)
 }
 
 /// Bytes that a file which hodo writes can have.

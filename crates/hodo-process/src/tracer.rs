@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use hodo_patch::Recording;
 use hodo_trace::format::{BUCKET, BUCKET_ROOM, tcb};
 use serde_json::json;
@@ -43,6 +43,7 @@ use crate::machine::{self, Step};
 use crate::modules::Modules;
 use crate::options::{Exit, RecordOptions};
 use crate::remote;
+use crate::reserve;
 use crate::select::Selection;
 use crate::session::Session;
 use crate::signals::{self, Interrupts, Seen};
@@ -327,6 +328,9 @@ impl<'a> Tracer<'a> {
     fn next_stop(&mut self) -> Result<Option<(i32, i32)>> {
         loop {
             self.answer()?;
+            if reserve::was_needed() {
+                bail!("hodo gets no more memory");
+            }
             self.stay_with_rest();
             let mut status = 0;
             let options = match self.interrupts {

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use hodo_tests::probing::path;
@@ -54,11 +54,11 @@ fn kill(pid: i32, signal: i32) {
 }
 
 /// The end of a front that may be stopped, too.
-fn ended(front: &mut Child) -> Option<i32> {
+fn ended(front: &mut Child) -> ExitStatus {
     let begun = Instant::now();
     loop {
         if let Some(status) = front.try_wait().expect("its status") {
-            return status.code();
+            return status;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "hodo goes on");
         kill(front.id().cast_signed(), libc::SIGCONT);
@@ -103,9 +103,9 @@ fn storm(seed: u64, target: &Target, maps: &str, threads: usize) {
     if random.below(2) == 0 {
         kill(pid, libc::SIGTERM);
     }
-    let code = ended(&mut front);
+    let status = ended(&mut front);
     let said = fs::read_to_string(place.join("said")).expect("what it has said");
-    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(status.code(), Some(0), "{status}: {said}");
     target.is_untouched(maps, threads);
     // There is a whole trace.
     Trace::new(data).calls();

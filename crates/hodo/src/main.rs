@@ -34,7 +34,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 #[global_allocator]
-static MEMORY: memory::Memory = memory::Memory;
+static MEMORY: hodo_process::WithReserve<memory::Memory> =
+    hodo_process::WithReserve(memory::Memory);
 
 /// Bytes of stack that are enough.
 const STACK: usize = 8 << 20;

@@ -25,6 +25,7 @@ use crate::limits;
 use crate::machine::{self, frame::PC, frame::RETURN};
 use crate::maps::{self, Mapping};
 use crate::remote::{self, Memory, Syscalls};
+use crate::reserve;
 use crate::stops;
 use held::Unwinders;
 use returns::Process;
@@ -51,6 +52,7 @@ pub(super) fn bit(signal: i32) -> u64 {
 impl Tracer<'_> {
     /// Lets all threads that are followed go on without hodo. Whatever fails is said, and each process gets its code back.
     pub(super) fn detach(&mut self) {
+        reserve::give_back();
         // What an error or a panic has kept from being done is done in another try.
         for _ in 0..TRIES {
             match guarded(|| self.let_all_go()) {
