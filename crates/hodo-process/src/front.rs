@@ -38,13 +38,12 @@ pub fn front() -> Result<Front> {
         }
         set
     };
-    // SAFETY: the set is initialized, the old mask is filled by the call; getpid and fork take nothing, and this process has
+    // SAFETY: the set is initialized; getpid and fork take nothing, and this process has
     // one thread.
     unsafe {
         let front = libc::getpid();
-        let mut before = std::mem::zeroed();
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
-        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
         let monitor = libc::fork();
         if monitor == -1 {
             return Err(io::Error::last_os_error()).context("forking");
@@ -70,7 +69,7 @@ pub fn front() -> Result<Front> {
             }
             let mut status = 0;
             if libc::waitpid(monitor, &raw mut status, libc::WNOHANG) == monitor {
-                libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+                // Signals stay blocked: those that came late are for a recording that is over, and must not change how this ends.
                 let exit = match libc::WIFSIGNALED(status) {
                     true => Exit::by_signal(status),
                     false => Exit::Code(libc::WEXITSTATUS(status)),

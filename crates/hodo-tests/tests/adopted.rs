@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, Read, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -295,4 +296,45 @@ fn a_system_call_that_a_handler_has_interrupted_is_not_made_again() {
     assert!(hodo.wait().expect("its end").success());
     target.is_untouched(&maps, threads);
     target.ends("wrong: 0\n");
+}
+
+/// The group of hodo is killed. A program that has left it goes on; one that is in it ends with it.
+#[test]
+fn the_death_of_the_group_is_that_of_who_is_in_it() {
+    let program = build("adopted.c", Kind::Pie, &[]);
+    for leaves in [true, false] {
+        if leaves && Command::new("setsid").arg("true").status().is_err() {
+            hodo_tests::skip("there is no setsid");
+            continue;
+        }
+        let place = scratch(&format!("the_death_of_the_group-{leaves}"));
+        let mut hodo = Command::new(hodo())
+            .args(["record", "-d", path(&place.join("data")), "--"])
+            .args(leaves.then_some("setsid"))
+            .arg(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("hodo can be run");
+        let (input, output) = (hodo.stdin.take(), hodo.stdout.take());
+        let mut output = output.expect("a pipe");
+        let mut begun = [0; 6];
+        output.read_exact(&mut begun).expect("its first line");
+        let pid = children(hodo.id().cast_signed())[0];
+        std::thread::sleep(Duration::from_millis(50));
+        kill(-hodo.id().cast_signed());
+        hodo.wait().expect("its end");
+        if leaves {
+            is_untraced(pid);
+            let detached = detach(pid);
+            assert!(detached.status.success(), "{detached:?}");
+            is_let_go(pid);
+        }
+        drop(input);
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).expect("its output");
+        assert_eq!(rest, if leaves { "wrong: 0\n" } else { "" });
+        fs::remove_dir_all(place).expect("the trace can be removed");
+    }
 }
