@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What hodo costs before a program does anything: CPU time (user and system, of hodo and the program together) of short programs, alone,
-# with no plan kept, and with plans kept by the run before. Side by side in one run on this machine; asserts nothing.
+# with no plan kept, and with plans kept by the run before. Then what else is paid once: counting every instruction of a compiler, the
+# pages of a long trace, the stop of a process that probes are added to. Side by side in one run on this machine; asserts nothing.
 #
 #   benches/startup.sh [RUNS]     how often each is run; the least counts (5)
 set -euo pipefail
@@ -9,6 +10,7 @@ runs="${1:-5}"
 
 cargo build --release --quiet --package hodo
 hodo="${CARGO_TARGET_DIR:-$PWD/target}/release/hodo"
+benches="$PWD/benches"
 place="$(mktemp -d "${CARGO_TARGET_DIR:-$PWD/target}/bench.XXXXXX")"
 trap 'rm -rf "$place"' EXIT
 cd "$place"
@@ -52,3 +54,58 @@ measure "record -l clang --version" 400 "record -l -d trace" clang --version
 measure "record -l ffmpeg -version" 600 "record -l -d trace" ffmpeg -version
 measure "syscalls git --version" "30 beyond alone" "syscalls -o lines" git --version
 measure "probe -e node:main, node -e 1" "300 beyond alone" "probe -o lines -e node:main" node -e 1
+
+# The rest needs a compiler, and programs that are made here.
+if ! command -v gcc >/dev/null; then
+    echo "gcc is not installed: no more is measured"
+    exit
+fi
+echo
+printf '%-44s %12s   %s\n' "" figure goal
+figure() { printf '%-44s %12s   %s\n' "$@"; }
+
+# A compiler, all of whose instructions are counted: from the start to the end of an empty file, and hodo's memory.
+cc1=$(gcc -print-prog-name=cc1)
+: >empty.c
+counted() {
+    /usr/bin/time -f '%e %M' -o took "$hodo" probe -o lines -e "p $cc1:*+* count" "$cc1" -quiet empty.c -o empty.s >/dev/null 2>&1 || true
+    cat took
+}
+if [ -x "$cc1" ] && [ -x /usr/bin/time ]; then
+    read -r seconds kilobytes < <(counted | tail -1)
+    figure "count every instruction of cc1, s" "$seconds" 3
+    figure "the same, MB at most" "$((kilobytes / 1024))" 500
+else
+    figure "count every instruction of cc1" - "needs cc1 and /usr/bin/time"
+fi
+
+# System time of a program that makes 51 million records, and of hodo: mostly page faults of the trace.
+gcc -O2 -o calls "$benches/calls.c"
+system() {
+    local TIMEFORMAT='%S'
+    { time "$@" >/dev/null 2>&1 </dev/null; } 2>&1
+}
+for i in 1 2 3; do system "$hodo" record -d trace ./calls 25500000; done | sort -g | head -1 >took
+figure "system time of 51 M records, s" "$(cat took)" 0.15
+
+# How long a program stops that gets 1,000 probes.
+{
+    for ((i = 0; i < 1000; i++)); do
+        echo "__attribute__((noipa)) int f$i(int n) { int s = n; for (int i = 0; i < n; i++) s = s * 31 + i; return s + $i; }"
+    done
+    echo '#include <unistd.h>'
+    echo 'int main(void) { int n = 0; for (;;) {'
+    for ((i = 0; i < 1000; i++)); do echo "n += f$i(3);"; done
+    echo 'usleep(1000); } return n; }'
+} >many.c
+gcc -O1 -o many many.c
+./many &
+target=$!
+trap 'kill "$target" 2>/dev/null; rm -rf "$place"' EXIT
+for i in 1 2 3 4 5; do
+    timeout -s INT 3 "$hodo" probe -v -p "$target" -e "p $PWD/many:f* count" >/dev/null 2>said || true
+    sed -nE 's/.*stopped for ([0-9.]+) ms.*/\1/p' said | head -1
+done | sort -g | head -1 >took
+kill "$target"
+wait "$target" 2>/dev/null || true
+figure "stop of a program that gets 1,000 probes, ms" "$(cat took)" 2

@@ -259,6 +259,16 @@ impl Island {
     /// which the kernel has handlers of signals return; 0, where they tell one themselves.
     #[must_use]
     pub fn new(base: u64, capacity: u64, signal_return: u64) -> Self {
+        let mut island = Self::bare(base, capacity, signal_return);
+        let runtime = island.runtime;
+        let entries = agent_entries(&runtime);
+        let entry = frames::agent(&mut island.code, &island.frames, runtime.code, &entries);
+        island.table.push(entry);
+        island
+    }
+
+    /// The same without what tells of the agent's frames.
+    fn bare(base: u64, capacity: u64, signal_return: u64) -> Self {
         let runtime = hodo_agent::runtime();
         let mut code = runtime.code.to_vec();
         let len = code.len().next_multiple_of(64);
@@ -267,7 +277,7 @@ impl Island {
         let size = u32::try_from(capacity).expect("an island is smaller than 4 GiB");
         let mut frames = frames::build(at, size, SHADOW_DISTANCE, signal_return);
         code.append(&mut frames.bytes);
-        let mut island = Self {
+        Self {
             base,
             capacity,
             code,
@@ -282,24 +292,32 @@ impl Island {
             detours: None,
             templates: stub::Templates::new(layout()),
             stubs: Vec::new(),
-        };
-        let entries = agent_entries(&runtime);
-        let entry = frames::agent(&mut island.code, &island.frames, runtime.code, &entries);
-        island.table.push(entry);
-        island
+        }
     }
 
     /// The island as it was after an earlier use. The content of the stubs is not known any more.
     #[must_use]
     pub fn resume(base: u64, capacity: u64, used: Used) -> Self {
+        Self::resume_in(Vec::new(), base, capacity, used)
+    }
+
+    /// The same, with the memory of what was an island's code before: see [`Self::into_code`].
+    #[must_use]
+    pub fn resume_in(mut memory: Vec<u8>, base: u64, capacity: u64, used: Used) -> Self {
         // The tables are there already, and as long.
-        let mut island = Self::new(base, capacity, 0);
-        island.code.clear();
+        let mut island = Self::bare(base, capacity, 0);
+        memory.clear();
+        island.code = memory;
         island.origin = used.bytes;
         island.frames.shift(used.bytes as u32);
-        island.table.clear();
         island.earlier = used.frames;
         island
+    }
+
+    /// The memory of its code, once that is written.
+    #[must_use]
+    pub fn into_code(self) -> Vec<u8> {
+        self.code
     }
 
     /// How much is in use now.

@@ -260,7 +260,9 @@ fn populate(events: &events::Events, done: &AtomicBool) {
         events.grow();
         events.tell_time();
         let used = events.chunks();
-        ahead = (ahead / 2).max((used - last) * 4).clamp(AHEAD.0, AHEAD.1);
+        // No more than were used so far: most programs end soon, and chunks that nobody fills cost as much as others.
+        let most = used.clamp(AHEAD.0, AHEAD.1);
+        ahead = (ahead / 2).max((used - last) * 4).clamp(AHEAD.0, most);
         last = used;
         let want = used + ahead;
         if has_room && want > ready {

@@ -1,5 +1,7 @@
 //! The functions of an ELF file.
 
+use std::borrow::Cow;
+
 use crate::machine::Machine;
 use crate::startup;
 use crate::unwind::{Frames, Range, Tables};
@@ -82,10 +84,10 @@ pub fn functions(bytes: &[u8]) -> Result<Vec<Function>, SymbolError> {
     symbols(bytes).map(|symbols| symbols.functions)
 }
 
-struct Found {
+struct Found<'a> {
     addr: u64,
     rank: (bool, u8, usize, usize),
-    name: String,
+    name: Cow<'a, str>,
     size: u64,
     kind: u8,
 }
@@ -101,12 +103,15 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
         let at = code.partition_point(|r| r.0 <= addr);
         at > 0 && addr < code[at - 1].1
     };
+    let extracted = debugdata::extract(&file);
+    let extracted = extracted.as_deref();
+    let other = extracted.and_then(|bytes| ElfFile64::parse(bytes).ok());
     let mut found = Vec::new();
     let mut labels = Vec::new();
     let mut untyped = Vec::new();
     let mut mapping = Vec::new();
     let mapped = Machine::of_file(&file).is_some_and(Machine::has_mapping_symbols);
-    let mut read = |file: &ElfFile64<'_>| {
+    for file in std::iter::once(&file).chain(&other) {
         from_table(
             file,
             &mut found,
@@ -114,12 +119,6 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
             &mut untyped,
             mapped.then_some(&mut mapping),
         );
-    };
-    read(&file);
-    if let Some(bytes) = debugdata::extract(&file)
-        && let Ok(file) = ElfFile64::parse(&*bytes)
-    {
-        read(&file);
     }
     labels.extend(bounds(mapping).map(|addr| (addr, String::new())));
     found.retain(|f| is_code(f.addr));
@@ -135,12 +134,13 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
             Some(last) if last.addr == symbol.addr => {
                 last.size = last.size.max(symbol.size);
                 last.ifunc |= symbol.kind == elf::STT_GNU_IFUNC;
-                if last.name != symbol.name && !last.aliases.contains(&symbol.name) {
-                    last.aliases.push(symbol.name);
+                let is_it = |name: &String| *name == symbol.name;
+                if !is_it(&last.name) && !last.aliases.iter().any(is_it) {
+                    last.aliases.push(symbol.name.into_owned());
                 }
             }
             _ => symbols.functions.push(Function {
-                name: symbol.name,
+                name: symbol.name.into_owned(),
                 addr: symbol.addr,
                 size: symbol.size,
                 ifunc: symbol.kind == elf::STT_GNU_IFUNC,
@@ -302,9 +302,9 @@ fn mapping_symbol(name: &str) -> Option<bool> {
     code.then_some(false)
 }
 
-fn from_table(
-    file: &ElfFile64<'_>,
-    found: &mut Vec<Found>,
+fn from_table<'a>(
+    file: &ElfFile64<'a>,
+    found: &mut Vec<Found<'a>>,
     labels: &mut Vec<(u64, String)>,
     untyped: &mut Vec<(u64, String)>,
     mut mapping: Option<&mut Vec<(u64, bool)>>,
@@ -335,8 +335,7 @@ fn from_table(
                 let local = name.starts_with(".L") || is_part(name);
                 // Those that only their own file knows are loops of a function, mostly.
                 if !local && !name.is_empty() && st_info >> 4 != elf::STB_LOCAL {
-                    let name = name.split('@').next().unwrap_or_default();
-                    untyped.push((addr, name.to_owned()));
+                    untyped.push((addr, base(name).to_owned()));
                 }
                 labels.push((
                     addr,
@@ -352,8 +351,10 @@ fn from_table(
         let Ok(name) = symbol.name_bytes() else {
             continue;
         };
-        let name = String::from_utf8_lossy(name);
-        let name = name.split('@').next().unwrap_or_default();
+        let name = match String::from_utf8_lossy(name) {
+            Cow::Borrowed(name) => Cow::Borrowed(base(name)),
+            Cow::Owned(name) => Cow::Owned(base(&name).to_owned()),
+        };
         if name.is_empty() {
             continue;
         }
@@ -365,12 +366,17 @@ fn from_table(
         let underscores = name.bytes().take_while(|&b| b == b'_').count();
         found.push(Found {
             addr,
-            rank: (is_part(name), bind, underscores, name.len()),
-            name: name.to_owned(),
+            rank: (is_part(&name), bind, underscores, name.len()),
+            name,
             size: symbol.elf_symbol().st_size(file.endian()),
             kind,
         });
     }
+}
+
+/// A name without its version.
+fn base(name: &str) -> &str {
+    name.split('@').next().unwrap_or_default()
 }
 
 /// Whether a name is that of a piece of a function which is never called.

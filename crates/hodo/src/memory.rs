@@ -4,7 +4,9 @@
 //! out than hodo needs to fill them, so what is large is mapped in large pages, where the system allows that.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::UnsafeCell;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What has so many bytes is large.
 const LARGE: usize = 4 << 20;
@@ -15,6 +17,60 @@ const ALIGNMENT: usize = 4096;
 
 /// The system's memory, in large pages where it is for something large.
 pub struct Memory;
+
+/// Bytes that are kept when they are given back: the kernel clears all that it hands out.
+const KEPT: usize = 64 << 20;
+
+/// Mappings that were given back: address and bytes; 0 bytes: none.
+struct Spare {
+    busy: AtomicBool,
+    blocks: UnsafeCell<[(usize, usize); 8]>,
+}
+
+// SAFETY: only who has set `busy` touches the blocks.
+unsafe impl Sync for Spare {}
+
+static SPARE: Spare = Spare {
+    busy: AtomicBool::new(false),
+    blocks: UnsafeCell::new([(0, 0); 8]),
+};
+
+impl Spare {
+    /// Does something with the blocks, unless somebody else does.
+    fn with<T>(&self, act: impl FnOnce(&mut [(usize, usize); 8]) -> Option<T>) -> Option<T> {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: `busy` was not set, so nobody else is here; what is done with the blocks takes no memory and does not panic.
+        let done = act(unsafe { &mut *self.blocks.get() });
+        self.busy.store(false, Ordering::Release);
+        done
+    }
+
+    /// A block of so many bytes, if there is one that is not much larger.
+    fn take(&self, size: usize) -> Option<*mut u8> {
+        let (at, found) = self.with(|blocks| {
+            let fits = |block: &&mut (usize, usize)| block.1 >= size && block.1 / 4 <= size;
+            let block = blocks.iter_mut().filter(fits).min_by_key(|block| block.1)?;
+            Some(std::mem::take(block))
+        })?;
+        let start = ptr::with_exposed_provenance_mut::<u8>(at);
+        if found > size {
+            // SAFETY: the end of a mapping that nobody uses.
+            unsafe { libc::munmap(start.add(size).cast(), found - size) };
+        }
+        Some(start)
+    }
+
+    /// Keeps a block, if there is room for it.
+    fn keep(&self, at: *mut u8, size: usize) -> Option<()> {
+        self.with(|blocks| {
+            let all: usize = blocks.iter().map(|block| block.1).sum();
+            let free = blocks.iter_mut().find(|block| block.1 == 0)?;
+            (all.saturating_add(size) <= KEPT).then(|| *free = (at.expose_provenance(), size))
+        })
+    }
+}
 
 /// Does this have a mapping of its own?
 fn is_large(size: usize, align: usize) -> bool {
@@ -45,7 +101,10 @@ fn map(size: usize) -> *mut u8 {
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match is_large(layout.size(), layout.align()) {
-            true => map(layout.size()),
+            true => {
+                let spare = SPARE.take(layout.size().next_multiple_of(PAGE));
+                spare.unwrap_or_else(|| map(layout.size()))
+            }
             // SAFETY: the caller's promises are those that the system asks for.
             false => unsafe { System.alloc(layout) },
         }
@@ -62,10 +121,13 @@ unsafe impl GlobalAlloc for Memory {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match is_large(layout.size(), layout.align()) {
-            // SAFETY: the block is a mapping of this size, and nobody uses it any more.
-            true => unsafe {
-                libc::munmap(block.cast(), layout.size().next_multiple_of(PAGE));
-            },
+            true => {
+                let size = layout.size().next_multiple_of(PAGE);
+                if SPARE.keep(block, size).is_none() {
+                    // SAFETY: the block is a mapping of this size, and nobody uses it any more.
+                    unsafe { libc::munmap(block.cast(), size) };
+                }
+            }
             // SAFETY: as above.
             false => unsafe { System.dealloc(block, layout) },
         }

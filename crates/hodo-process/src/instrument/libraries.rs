@@ -161,6 +161,8 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         return Ok(());
     }
     let mut files = Vec::new();
+    // Most of the time that large islands take goes into their memory: one serves for all.
+    let mut code = Vec::new();
     for mapping in new {
         let Some((base, capacity)) = Some(space.islands[1]).filter(|island| island.1 != 0) else {
             continue;
@@ -191,7 +193,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
             continue;
         }
         let used = space.used[1];
-        let mut island = Island::resume(base, capacity, used);
+        let mut island = Island::resume_in(std::mem::take(&mut code), base, capacity, used);
         let mut patches = Patches::default();
         let probed = context.modules.probes.concern(&image);
         let wanted = probed || context.selection.module(&mapping.path, false);
@@ -223,6 +225,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
         tell_failures(&image, &patches, context)?;
         space.used[1] = write_island(&memory, &island, used)?;
         space.stubs[1].extend(&island);
+        code = island.into_code();
         space.note_patches(&memory, (&image, bias), &patches)?;
         apply(&memory, &image, bias, &patches, space)?;
         space.patched.insert(key, Rc::new(patches));

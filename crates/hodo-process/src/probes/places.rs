@@ -87,23 +87,23 @@ pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
         next.map_or(end, |&next| next.min(end))
     };
     // It often has no type, either.
-    for (addr, name) in &symbols.untyped {
+    for (addr, name) in symbols.untyped {
         named.push(Named {
-            name: name.clone(),
-            addr: *addr,
-            end: up_to_next(*addr),
+            name,
+            addr,
+            end: up_to_next(addr),
             ifunc: false,
             part: false,
         });
     }
-    for function in &symbols.functions {
+    for function in symbols.functions {
         let end = match function.size {
             0 => up_to_next(function.addr),
             size => function.addr + size,
         };
-        for name in std::iter::once(&function.name).chain(&function.aliases) {
+        for name in std::iter::once(function.name).chain(function.aliases) {
             named.push(Named {
-                name: name.clone(),
+                name,
                 addr: function.addr,
                 end,
                 ifunc: function.ifunc,
