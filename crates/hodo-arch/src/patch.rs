@@ -17,6 +17,18 @@ pub struct Displaced {
     pub exits: Vec<Range<u64>>,
 }
 
+/// How control leaves displaced instructions at another address.
+#[derive(Clone, Copy)]
+pub struct Leaving<'a> {
+    /// The registers that are dead at an instruction.
+    pub dead: &'a dyn Fn(u64) -> u32,
+    /// The register of the jump that goes on behind them.
+    pub back: Via,
+    /// Where what leaves them without a register goes, by the instruction's address, or by the end of all: a place near that, which
+    /// takes the register back.
+    pub pads: &'a dyn Fn(u64) -> Option<u64>,
+}
+
 /// How instructions of ours use a slot that holds the address of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Through {

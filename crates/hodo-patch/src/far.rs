@@ -8,7 +8,7 @@ use std::ops::Range;
 use hodo_arch::native::patch;
 use hodo_plan::model::{Extra, SitePlan, Tactic};
 
-use crate::lead::{Later, Open, take_back, trap};
+use crate::lead::{Later, Open, Pad, take_back, trap, write_pads};
 use crate::{Patches, Places};
 
 /// So far from a jump memory of ours is looked for: a little less than it reaches.
@@ -33,20 +33,22 @@ pub(crate) fn far_site(site: &SitePlan) -> Cow<'_, SitePlan> {
 /// What is to be done, when all else is written, that such a site leads to its stub.
 pub(crate) fn lead_far(
     site: &SitePlan,
+    pads: &[Pad],
     at: u64,
     stub: u64,
     patches: &mut Patches,
-) -> Option<Later> {
-    take_back(site, &[], at, patches);
+) -> Result<Option<Later>, String> {
+    write_pads(pads, at.wrapping_sub(site.patch), patches)?;
+    take_back(site, pads, at, patches);
     if site.tactic == Tactic::Trap {
         trap(site.via, at, stub, patches);
-        return None;
+        return Ok(None);
     }
     patches.sites.push((at, patch::trap_entry(stub, site.via)));
-    Some(match &site.far {
+    Ok(Some(match &site.far {
         Some(far) => Later::Literal(far.literal),
         None => Later::Farther,
-    })
+    }))
 }
 
 /// Writes that must not touch others.

@@ -3,7 +3,7 @@
 use hodo_arch::native::emit::{Code, fill};
 use hodo_arch::native::hooks::{self, IslandLayout};
 pub use hodo_arch::native::hooks::{LimitCall, Raise};
-use hodo_arch::native::patch::{displace, jump, window};
+use hodo_arch::native::patch::{Leaving, displace, jump, window};
 use hodo_arch::native::track::{self, State};
 
 use crate::{Image, Island, OUT_OF_REACH, Patches, copied, layout};
@@ -71,7 +71,12 @@ impl Island {
         }
         let resume = window.end.wrapping_add(image.bias);
         let dead = |at: u64| window.dead(at.wrapping_sub(image.bias));
-        let moved = displace(displaced, (from, resume), out.here(), &dead, window.back)
+        let leaving = Leaving {
+            dead: &dead,
+            back: window.back,
+            pads: &|_| None,
+        };
+        let moved = displace(displaced, (from, resume), out.here(), leaving)
             .map_err(|error| error.to_string())?;
         patches.copies.extend(copied(&moved.copies));
         moved.exits.into_iter().for_each(|way| patches.add_way(way));

@@ -100,6 +100,12 @@ pub(crate) fn pads(
     found.ok_or_else(|| NO_WAY_OUT.to_owned())
 }
 
+/// Where the pad is that belongs to a link-time address.
+pub(crate) fn pad(pads: &[Pad], from: u64) -> Option<u64> {
+    let found = pads.iter().find(|pad| pad.from == from);
+    found.map(|pad| pad.at)
+}
+
 /// Writes what leads from a site to its stub, as far as no other memory is needed.
 pub(crate) fn lead(
     site: &SitePlan,
@@ -146,7 +152,7 @@ pub(crate) fn lead(
 }
 
 /// Writes the pads of a site.
-fn write_pads(pads: &[Pad], bias: u64, patches: &mut Patches) -> Result<(), String> {
+pub(crate) fn write_pads(pads: &[Pad], bias: u64, patches: &mut Patches) -> Result<(), String> {
     for pad in pads {
         let to = pad.to.wrapping_add(bias);
         let bytes = patch::pad(pad.at, to).ok_or(OUT_OF_REACH)?;

@@ -30,14 +30,14 @@ use hodo_arch::native::patch::{REACHES_ANYWHERE, before_stub, displace, trap_ent
 use hodo_arch::native::relocate::RelocateError;
 use hodo_arch::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
 use hodo_arch::native::track::Row;
-use hodo_arch::patch::dead;
+use hodo_arch::patch::{Leaving, dead};
 use hodo_plan::model::{EntryOnlyReason, LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
 use hodo_trace::format::{
     BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, counters, record, tcb,
 };
 
 use crate::far::{far_site, lead_far};
-use crate::lead::{Later, Open, drop_users, lead, write_later};
+use crate::lead::{Later, Open, drop_users, lead, pad, pads, write_later};
 
 /// What of a site and its island must be nearer to each other than this.
 const REACH: u64 = (1 << 31) - (1 << 16);
@@ -493,7 +493,7 @@ impl Island {
                 true => far_site(site),
                 false => Cow::Borrowed(site),
             };
-            match self.add_site(site, &records, image, &[&calls, &nops], patches) {
+            match self.add_site((site, &records), image, &[&calls, &nops], places, patches) {
                 Ok((stub, later)) => {
                     open.extend(later.map(|later| Open::new(site, later, stub)));
                     if !far {
@@ -554,10 +554,10 @@ impl Island {
 
     fn add_site(
         &mut self,
-        site: &SitePlan,
-        records: &Records,
+        (site, records): (&SitePlan, &Records),
         image: Image<'_>,
         changes: &[&BTreeMap<u64, Vec<u8>>],
+        places: &mut Places<'_>,
         patches: &mut Patches,
     ) -> Result<(u64, Option<Later>), String> {
         let code = Self::displaced(site, image, changes)?;
@@ -572,18 +572,23 @@ impl Island {
         let mut records = *records;
         records.registers = registers(site);
         let spare = &site.spare;
-        let free = |at: u64| dead(&spare.dead, at.wrapping_sub(image.bias));
+        let pads = pads(site, image.bias, places)?;
+        let leaving = Leaving {
+            dead: &|at| dead(&spare.dead, at.wrapping_sub(image.bias)),
+            back: spare.back,
+            pads: &|at| pad(&pads, at.wrapping_sub(image.bias)),
+        };
         let stub = self.stub(&records, from, &mut patches.faults, |at| {
-            let moved = displace(&code, (from, resume), at, &free, spare.back)?;
+            let moved = displace(&code, (from, resume), at, leaving)?;
             copies = copied(&moved.copies).collect();
             exits = moved.exits;
             Ok::<_, RelocateError>(moved.body)
         })?;
         let later = match reach {
-            Ok(()) => lead(site, &[], at, stub, patches)?,
-            Err(_) => lead_far(site, at, stub, patches),
+            Ok(()) => lead(site, &pads, at, stub, patches)?,
+            Err(_) => lead_far(site, &pads, at, stub, patches)?,
         };
-        if matches!(spare.back, Via::Kept(_)) {
+        if matches!(spare.back, Via::Kept(_)) || !pads.is_empty() {
             let body = self.stubs.last().map(|stub| (stub.body, stub.slow));
             patches.leaving.extend(body);
         }

@@ -13,7 +13,7 @@ use hodo_arch::native::stub::Body;
 use hodo_arch::native::track::{Row, Rule};
 use hodo_plan::model::SitePlan;
 
-use crate::lead::{Later, lead, pads};
+use crate::lead::{Later, lead, pad, pads};
 use crate::{
     Copied, Image, Island, Patches, Places, Recording, Traced, layout, records, registers,
 };
@@ -83,10 +83,7 @@ impl Island {
             found.map_or(0, |index| spare[index].1)
         };
         let found = pads(site, image.bias, places)?;
-        let pads = |at: u64| {
-            let pad = found.iter().find(|pad| pad.from == at);
-            pad.map(|pad| pad.at)
-        };
+        let pads = |at: u64| pad(&found, at);
         let kept = call_in_place(&code, site, dead, |call| (image.code)(call));
         let (length, back) = kept.unwrap_or((code.len(), site.spare.back));
         let code = &code[..length];

@@ -6,9 +6,9 @@ use std::ops::Range;
 use hodo_arch::Via;
 use hodo_arch::code::{Flow, Insn};
 
-use crate::model::{Extra, PlannedFunction, SitePlan, Spare, Tactic};
+use crate::model::{Extra, Pad, PlannedFunction, SitePlan, Spare, Tactic};
 use crate::planner::{Planner, Subject};
-use crate::tactics::site;
+use crate::tactics::{Room, site};
 
 /// So much more of a function is displaced at most, to come to where a register is free.
 const FARTHER: u64 = 128;
@@ -111,6 +111,61 @@ impl Planner<'_> {
         }
         let error = || moved.err().unwrap_or_else(|| NO_REGISTER.to_owned());
         kept.ok_or_else(error)
+    }
+
+    /// What a patch of `len` bytes displaces where no register is free behind that: what control leaves it by is in memory of ours nearby.
+    pub(crate) fn by_pads(&self, subject: &Subject<'_>, patch: u64, len: u64) -> Option<Room> {
+        let patch_end = patch + len;
+        let is_whole = self.pieces[subject.piece].limit >= patch_end
+            && self.isa().needs_register()
+            && !self.foreign(patch + 1..patch_end)
+            && !self.is_led_back(subject, patch_end);
+        if !is_whole {
+            return None;
+        }
+        let end = self.window(subject, patch, patch_end).ok()?;
+        if self.statics.any(patch..end.max(patch_end)) {
+            return None;
+        }
+        let code = subject.text.slice(patch, end);
+        let mut insns: Vec<Insn> = self.isa().sweep(code, patch).collect();
+        let last = insns.pop()?;
+        let moved = match last.flow {
+            Flow::Next => end,
+            Flow::Jump(to) if !(patch..end).contains(&to) => last.addr,
+            _ => return None,
+        };
+        let straight = insns.iter().all(|insn| insn.flow == Flow::Next);
+        if !straight || self.movable(subject, patch..moved).is_err() {
+            return None;
+        }
+        let (to, back, dead) = match last.flow {
+            Flow::Jump(to) => {
+                let dead = self.isa().usable(subject.dead(last.addr));
+                (to, Via::Nothing, vec![(last.addr, dead)])
+            }
+            _ => (end, subject.via(end), Vec::new()),
+        };
+        let (from, at) = (moved, None);
+        Some(Room {
+            end,
+            block: false,
+            spare: Spare {
+                dead,
+                back,
+                pads: vec![Pad { from, at, to }],
+            },
+        })
+    }
+
+    /// The same for a short jump to memory of ours.
+    pub(crate) fn hop_by_pads(&self, subject: &Subject<'_>) -> Option<SitePlan> {
+        let near = self.isa().near().first()?;
+        self.places(subject).find_map(|patch| {
+            let room = self.by_pads(subject, patch, near.len)?;
+            let short = (near.len, subject.via(patch));
+            Some(site(subject, Tactic::Hop, patch, short, room, Extra::Near))
+        })
     }
 
     /// Whether something leads to these bytes of displaced instructions but for those themselves, which do so where they are moved to.

@@ -182,7 +182,7 @@ pub struct Spare {
     /// by instructions of ours, [`Via::TAKE`] bytes, that end where the displaced instructions do: the patch leaves room for them.
     #[serde(with = "StoredVia")]
     pub back: Via,
-    /// Where what leaves the displaced instructions without a register goes. Only in plans of probes.
+    /// Where what leaves the displaced instructions without a register goes.
     pub pads: Vec<Pad>,
 }
 

@@ -354,6 +354,7 @@ impl<'a> Planner<'a> {
                 .or_else(|| self.hop_behind(&subject, &mut hosts, &mut planned))
                 .or_else(|| self.pun(&subject))
                 .or_else(|| self.near_hop(&subject))
+                .or_else(|| self.hop_by_pads(&subject))
                 .map_or_else(|| self.trap(&subject), Ok);
             if let Ok(site) = &second {
                 self.occupy(site);

@@ -25,7 +25,7 @@ const RED_ZONE: &str = "a loop leads back to its start, and keeps values below t
 pub(crate) struct Room {
     pub end: u64,
     /// More is displaced than the patch needs.
-    block: bool,
+    pub block: bool,
     /// The registers for what is displaced.
     pub spare: Spare,
 }
@@ -124,8 +124,19 @@ impl<'a> Planner<'a> {
         self.targets.foreign.any(range.clone()) || self.occupied.any(range)
     }
 
+    /// Whether code of the same piece leads to before the end of a patch.
+    pub(crate) fn is_led_back(&self, subject: &Subject<'_>, patch_end: u64) -> bool {
+        let near = self.near(subject.piece);
+        near.iter().any(|near| near.target < patch_end)
+    }
+
     /// Where the instructions end that a patch up to `patch_end` displaces.
-    fn window(&self, subject: &Subject<'_>, patch: u64, patch_end: u64) -> Result<u64, String> {
+    pub(crate) fn window(
+        &self,
+        subject: &Subject<'_>,
+        patch: u64,
+        patch_end: u64,
+    ) -> Result<u64, String> {
         let mut end = patch;
         for insn in self
             .isa()
@@ -293,7 +304,8 @@ impl<'a> Planner<'a> {
     pub(crate) fn trap(&self, subject: &Subject<'_>) -> Result<SitePlan, String> {
         let patch = self.places(subject).next().unwrap_or(subject.start);
         let len = self.isa().trap_len();
-        let room = self.room(subject, patch, len)?;
+        let room = self.room(subject, patch, len);
+        let room = room.or_else(|error| self.by_pads(subject, patch, len).ok_or(error))?;
         let trap = (len, Via::Nothing);
         Ok(site(subject, Tactic::Trap, patch, trap, room, Extra::None))
     }

@@ -5,7 +5,7 @@ mod riscv;
 
 use hodo_arch::{Via, code::Isa};
 use hodo_plan::model::{
-    EntryOnlyReason, Extra, LibcallForm, Mode, Plan, PlannedFunction, SitePlan, Tactic, Wanted,
+    EntryOnlyReason, Extra, LibcallForm, Mode, Pad, Plan, PlannedFunction, SitePlan, Tactic, Wanted,
 };
 use hodo_plan::{PlanOptions, plan, plan_probes};
 use riscv::{compile, compile_with, symbol};
@@ -395,6 +395,36 @@ fn small_functions_that_jump_to_each_other_are_traced() {
     let probes = plan_probes(&path, &bytes, Wanted::At(&entries), 1).expect("a plan");
     let tactics: Vec<Tactic> = probes.sites.iter().map(|site| site.tactic).collect();
     assert_eq!(tactics, [Tactic::Hop, Tactic::Hop], "{:x?}", probes.sites);
+}
+
+#[test]
+fn what_has_no_register_is_left_by_pads() {
+    let flags = ["-shared", "-nostdlib"];
+    let Some(path) = compile("pads", "pads.s", &flags) else {
+        return;
+    };
+    let bytes = std::fs::read(&path).expect("a library");
+    let plan = plan(&path, &bytes, &PlanOptions::default()).expect("a plan");
+    let takes = symbol(&bytes, "takes");
+    let pad = |from: u64, to: u64| {
+        let at = None;
+        vec![Pad { from, at, to }]
+    };
+    // All of it runs in the stub, and its jump leads to memory near what it jumps to.
+    let passes = site(&plan, "passes");
+    assert_eq!((passes.tactic, &passes.extra), (Tactic::Hop, &Extra::Near));
+    assert_eq!(passes.displaced, passes.patch..passes.patch + 4);
+    assert_eq!(passes.spare.pads, pad(passes.patch + 2, takes));
+    assert_eq!(passes.spare.back, Via::Nothing);
+    let leaps = site(&plan, "leaps");
+    assert_eq!((leaps.tactic, leaps.patch_len), (Tactic::Trap, 2));
+    assert_eq!(leaps.spare.pads, pad(leaps.patch, takes));
+    // The function that it runs into is where control goes on.
+    let falls = site(&plan, "falls");
+    assert_eq!((falls.tactic, falls.patch_len), (Tactic::Trap, 2));
+    assert_eq!(falls.displaced, falls.patch..takes);
+    assert_eq!(falls.spare.pads, pad(takes, takes));
+    assert!(matches!(falls.spare.back, Via::Kept(_)), "{falls:x?}");
 }
 
 #[test]

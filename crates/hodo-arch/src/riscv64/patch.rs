@@ -9,15 +9,15 @@ use super::decode::Insn;
 use super::emit::{Code, Reach};
 use super::encode::i;
 use super::plan::{KEPT, options};
-use super::registers::{RA, ZERO};
-use super::relocate::{Options, RelocateError, Relocated, choose, relocate};
+use super::registers::{RA, SP, ZERO};
+use super::relocate::{EXIT, Options, RelocateError, Relocated, choose, relocate};
 use super::rows::Kind;
 use super::scan::{Flow, Scanned, Sweep};
 use super::stub::Body;
 use super::track::{Row, Rule, State, Step, Then, add_row, pushed, rows};
 use super::{FAR, JUMP, KEEP};
 use crate::Via;
-pub use crate::patch::{Displaced, Through, Window};
+pub use crate::patch::{Displaced, Leaving, Through, Window};
 use crate::stub::Registers;
 
 /// A breakpoint: `c.ebreak`.
@@ -197,7 +197,7 @@ pub fn near_pad(to: u64) -> Option<Range<u64>> {
 }
 
 /// Moves the instructions `code` from `from` to `to`, which can be anywhere; behind them the code goes on at `resume`, by a jump that has
-/// its register in this way. A register that it keeps is taken back just before `resume`.
+/// its register in this way. A register that it keeps is taken back just before `resume`, or by a pad.
 ///
 /// # Errors
 /// If they cannot be moved there.
@@ -205,22 +205,25 @@ pub fn displace(
     code: &[u8],
     (from, resume): (u64, u64),
     to: u64,
-    dead: &dyn Fn(u64) -> u32,
-    back: Via,
+    leaving: Leaving<'_>,
 ) -> Result<Displaced, RelocateError> {
+    let Leaving { dead, back, pads } = leaving;
     let near = to.abs_diff(from) < NEAR;
     let reach = if near { Reach::Pair } else { Reach::Any };
     let options = Options {
         reach,
-        ..options(dead, &|_| None)
+        ..options(dead, pads)
     };
     let mut moved = relocate(code, from, to, &options)?;
     let (mut rows, last) = frames(code, from, &moved);
+    keep_rows(&mut rows, &moved);
     let pieces = moved.map.iter();
     let mut copies: Vec<_> = pieces
         .map(|piece| (from + piece.old as u64, to + piece.new as u64))
         .collect();
-    let mut exits = Vec::new();
+    let way = |at: u64| at..at + (KEEP + reach.jump_len() as u64);
+    let exits = moved.exits.iter().map(|exit| way(to + exit.new as u64));
+    let mut exits: Vec<_> = exits.collect();
     if moved.falls_through {
         let end = moved.bytes.len();
         copies.push((resume, to + end as u64));
@@ -230,7 +233,7 @@ pub fn displace(
         }
         let exit = to + end as u64;
         let target = match back {
-            Via::Kept(_) => resume - Via::TAKE,
+            Via::Kept(_) => pads(resume).unwrap_or(resume - Via::TAKE),
             _ => resume,
         };
         let offset = code.len();
@@ -255,6 +258,36 @@ pub fn displace(
         copies,
         exits,
     })
+}
+
+/// Where the frame is while moved instructions that leave by pads keep their register.
+fn keep_rows(rows: &mut Vec<Row>, moved: &Relocated) {
+    for exit in &moved.exits {
+        let at = exit.new as u32;
+        let next = rows.partition_point(|row| row.at <= at);
+        let before = next.checked_sub(1).map(|before| rows[before].rule);
+        let Some(Rule::Frame {
+            base: SP,
+            offset,
+            saved,
+        }) = before
+        else {
+            continue;
+        };
+        let rule = Rule::Frame {
+            base: SP,
+            offset: offset + 16,
+            saved,
+        };
+        // Behind it, all is as the instruction has it.
+        let end = at + EXIT as u32;
+        let restored = before.filter(|_| rows.get(next).is_none_or(|row| row.at > end));
+        let restored = restored.map(|rule| Row { at: end, rule });
+        rows.splice(
+            next..next,
+            [Row { at: at + 2, rule }].into_iter().chain(restored),
+        );
+    }
 }
 
 /// A jump to anywhere with the address behind it.
@@ -446,13 +479,49 @@ mod tests {
         // add a0, a0, a1
         let code = 0x00B5_0533u32.to_le_bytes();
         let (from, resume, to) = (0x1_0000, 0x1_0004, 0x7F_0000_0002);
-        let moved = displace(&code, (from, resume), to, &|_| 0, Via::Free(6)).expect("moved");
+        let leaving = Leaving {
+            dead: &|_| 0,
+            back: Via::Free(6),
+            pads: &|_| None,
+        };
+        let moved = displace(&code, (from, resume), to, leaving).expect("moved");
         let bytes = &moved.body.bytes;
         // The instruction and the jump, and behind them the address, which is aligned.
         assert_eq!(bytes.len(), 4 + FAR as usize + 8);
         assert_eq!(bytes[14..], resume.to_le_bytes());
         assert_eq!((to + 14) % 8, 0);
-        let near = displace(&code, (from, resume), from + 0x1000, &|_| 0, Via::Free(6));
+        let near = displace(&code, (from, resume), from + 0x1000, leaving);
         assert_eq!(near.expect("moved").body.bytes.len(), 4 + JUMP as usize);
+    }
+
+    #[test]
+    fn what_has_no_register_leaves_by_pads() {
+        // c.li a4, 0; jal x0, +0x100
+        let code = [0x01, 0x47, 0x6F, 0x00, 0x00, 0x10];
+        let (from, to, pad) = (0x1_0000, 0x1_4000, 0x1_2000);
+        let leaving = Leaving {
+            dead: &|_| 0,
+            back: Via::Nothing,
+            pads: &|at| (at == from + 2).then_some(pad),
+        };
+        let moved = displace(&code, (from, from + 6), to, leaving).expect("moved");
+        let exit = to + 2..to + 2 + EXIT;
+        assert_eq!(moved.exits, [exit]);
+        let frames: Vec<_> = moved
+            .body
+            .rows
+            .iter()
+            .map(|row| (row.at, row.rule))
+            .collect();
+        assert_eq!(frames[..2], [(0, pushed(0)), (4, pushed(16))]);
+        // The first alone, and then on by a pad.
+        let leaving = Leaving {
+            back: Via::Kept(KEPT),
+            pads: &|at| (at == from + 2).then_some(pad),
+            ..leaving
+        };
+        let moved = displace(&code[..2], (from, from + 2), to, leaving).expect("moved");
+        let jump = jump(to + 2, pad, Via::Kept(KEPT)).expect("near");
+        assert_eq!(moved.body.bytes[2..], jump);
     }
 }

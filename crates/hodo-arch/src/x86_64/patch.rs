@@ -13,7 +13,7 @@ use super::stub::{self, Body};
 use super::track::{Row, pushed};
 use crate::Via;
 use crate::code::Flow;
-pub use crate::patch::{Displaced, Through, Window};
+pub use crate::patch::{Displaced, Leaving, Through, Window};
 use crate::stub::Registers;
 
 /// A breakpoint.
@@ -111,8 +111,7 @@ pub fn displace(
     code: &[u8],
     (from, resume): (u64, u64),
     to: u64,
-    _: &dyn Fn(u64) -> u32,
-    _: Via,
+    _: Leaving<'_>,
 ) -> Result<Displaced, RelocateError> {
     let mut moved = relocate_mapped(code, from, to)?;
     let pieces = moved.map.iter();

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use hodo_arch::Via;
 use hodo_patch::Patches;
-use hodo_plan::model::{Extra, Tactic};
+use hodo_plan::model::{Extra, Pad, Spare, Tactic};
 
 use crate::code::{leaf, room, slot, tiny, tiny2};
 use crate::world::{Site, World, address, site, timed};
@@ -96,6 +96,33 @@ fn memory_nearby_holds_long_jumps() {
             assert_eq!(tiny(3), 4);
             assert_eq!(world.text(1), "+tiny -tiny", "{via:?}");
         }
+    }
+}
+
+#[test]
+fn what_has_no_register_goes_on_by_a_pad() {
+    let near = address(room as *const ()) as u64;
+    for at in [Some(near), None] {
+        let mut world = World::new(timed(), 2);
+        world.enter(1);
+        let mut traced = of_tiny(Tactic::Trap, 2, Extra::None);
+        traced.plan.via = Via::Nothing;
+        let end = traced.plan.displaced.end;
+        traced.plan.spare = Spare {
+            dead: Vec::new(),
+            back: Via::Kept(6),
+            pads: vec![Pad {
+                from: end,
+                at,
+                to: end,
+            }],
+        };
+        world.has_places = at.is_none();
+        world.trace(&[traced]);
+        assert_eq!(world.patches.failed, []);
+        follow(&world.patches);
+        assert_eq!(tiny(3), 4);
+        assert_eq!(world.text(1), "+tiny -tiny", "{at:x?}");
     }
 }
 
