@@ -58,8 +58,8 @@ fn replay(entry: Entry, space: &mut Space, files: &mut Vec<Changed>) {
     match entry {
         Entry::State(state) => {
             let now: Vec<Seen> = state.files().collect();
-            for gone in std::mem::take(&mut space.seen) {
-                if !now.contains(&gone) {
+            for gone in std::mem::replace(&mut space.seen, now) {
+                if !space.seen.contains(&gone) {
                     forget(gone, space, files);
                 }
             }

@@ -215,7 +215,7 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// Can they wait until the dynamic linker has told of the libraries? These have what unwinders ask, which then know of what
+    /// Can they wait until the dynamic linker has announced the libraries? These have what unwinders ask, which then know of what
     /// sites lead to. Of the program, nothing runs before.
     pub fn can_wait(&self) -> bool {
         self.linker
@@ -608,7 +608,8 @@ pub fn release(memory: &Memory, space: &Space) {
 fn count(memory: &Memory, at: u64, change: i16) -> Result<()> {
     let mut wanted = [0; 2];
     memory.read(at, &mut wanted)?;
-    let wanted = u16::from_le_bytes(wanted).wrapping_add_signed(change);
+    // It may be lowered for one who was killed before raising it.
+    let wanted = u16::from_le_bytes(wanted).saturating_add_signed(change);
     memory.write(at, &wanted.to_le_bytes())
 }
 

@@ -3,7 +3,7 @@
 //!
 //! It is a mapping of its own, at one of a few addresses, which nobody can write but a tracer: a header, then entries one after the other.
 //! An entry counts once the header's length covers it, and it is written before the change that it describes. So a hodo that is killed between
-//! the two has told of something that has not happened, which does no harm: bytes are put back that are already there.
+//! the two describes something that has not happened, which does no harm: bytes are put back that are already there.
 //!
 //! Each entry has a checksum. A ledger that is damaged is not used at all.
 
@@ -210,8 +210,8 @@ pub fn find(pid: i32) -> Result<Option<Found>> {
 }
 
 /// What stands in the way of using a ledger that is damaged.
-const DAMAGED: &str = "what hodo had written down there before it was killed is damaged: nothing is \
-     changed, for nobody knows what was";
+const DAMAGED: &str =
+    "hodo's notes in the process about its changes are damaged; the process was left as it is";
 
 impl Found {
     fn word(&self, at: usize) -> u64 {
@@ -231,18 +231,21 @@ impl Found {
         if self.header[..40] != own[..40] {
             let name = String::from_utf8_lossy(&self.header[40..40 + BUILD]);
             bail!(
-                "it was left by {}, which writes down otherwise what it changes than this {}: `detach` of that one can end it",
+                "{0} left it, and this {1} cannot read the notes of {0} about its changes: run `hodo detach` with {0}",
                 name.trim_end_matches('\0'),
                 build()
             );
         }
         let (size, length) = (self.word(32), self.word(LENGTH_AT as usize));
+        if size > SIZE {
+            bail!("{DAMAGED} (its size)");
+        }
         if length > size.saturating_sub(HEADER as u64) {
             bail!("{DAMAGED} (its length)");
         }
         if self.word(MISSING_AT as usize) != 0 {
             bail!(
-                "hodo had no room there to write down all that it has changed: it cannot be put back"
+                "hodo had no room in the process for notes about all of its changes: they cannot be put back"
             );
         }
         let mut bytes = vec![0; usize::try_from(length)?];

@@ -289,7 +289,8 @@ impl Syscalls {
         let mut before = CALL_AND_HOME;
         if let Some(at) = lent
             && memory.read(at, &mut before).is_ok()
-            && before.iter().all(|&byte| byte == 0)
+            // One that was killed may have lent the same.
+            && (before == CALL_AND_HOME || before.iter().all(|&byte| byte == 0))
             && memory.write(at, &CALL_AND_HOME).is_ok()
         {
             let begun = Self::begin(tid, at);
@@ -299,7 +300,7 @@ impl Syscalls {
                     Ok(calls)
                 }
                 Err(error) => {
-                    memory.write(at, &before)?;
+                    memory.write(at, &CALL_AND_HOME.map(|_| 0))?;
                     Err(error)
                 }
             };

@@ -144,7 +144,7 @@ pub struct Tracer<'a> {
     /// What is being dealt with: threads, and their statuses. After a panic, it is what nobody has dealt with.
     dealing: Vec<(i32, i32)>,
     /// A process is being prepared for its core file: its threads go nowhere any more.
-    dying: bool,
+    dying: Option<SharedSpace>,
     /// Where changes are asked for.
     control: Option<Control>,
     /// The options as they are now.
@@ -252,7 +252,7 @@ impl<'a> Tracer<'a> {
             interrupts: None,
             rest: Rest::Awaited,
             dealing: Vec::new(),
-            dying: false,
+            dying: None,
             control: None,
             settings: options.clone(),
             clearing: false,
@@ -629,6 +629,10 @@ impl<'a> Tracer<'a> {
     fn announced(&mut self, tid: i32, space: &SharedSpace) -> Result<()> {
         let mut looked = self.libraries(tid, space);
         self.watch_start(tid, space);
+        if space.borrow().stopped {
+            // Its recording has ended with these libraries.
+            space.borrow_mut().sites_to_come = None;
+        }
         let sites = space.borrow().sites_to_come.clone();
         if let Some(sites) = sites
             && !sites.is_adding(&remote::Memory::open(tid)?)

@@ -25,7 +25,7 @@ enum Moment {
     Time(Duration),
 }
 
-/// What hodo is told, in a directory for what it writes.
+/// The options of hodo, in a directory for what it writes.
 fn arguments(command: &[&str], program: &str, place: &Path) -> Vec<String> {
     let words = command.iter().map(|word| word.replace("PROGRAM", program));
     let mut words: Vec<String> = words.collect();

@@ -93,7 +93,7 @@ impl Follow {
         Ok((trace, follow))
     }
 
-    /// Waits so long for a record that is being written, then goes on behind it.
+    /// Waits so long for a record that is being written, then goes on after it.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -208,7 +208,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
 
 const PAYLOAD: u32 = record::SPECIAL << record::KIND_SHIFT | record::SPECIAL_PAYLOAD;
 
-/// Reads what is there of a chunk behind what is done. Returns whether a record is being written behind that. With `left`, the first
+/// Reads what is there of a chunk after what is done. Returns whether a record is being written after that. With `left`, the first
 /// of these is left out.
 fn read(
     events: &File,

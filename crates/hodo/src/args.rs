@@ -52,7 +52,7 @@ A recording ends by Ctrl-C, and takes back all that it has changed. Only a hodo 
 with the changed code, unrecorded. Each child that it has made since then has the same, and is named by its own PID. record, live, probe and \
 syscalls with -p PID do this by themselves before they attach.
 
-Exit status: 0 if nothing of hodo is in the processes any more, or was; 1 if that could not be done.";
+Exit status: 0 if nothing of hodo is left in the processes; 1 if something is.";
 
 /// `hodo detach`.
 #[derive(Debug, Args)]

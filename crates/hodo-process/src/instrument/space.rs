@@ -49,7 +49,7 @@ pub struct Space {
     pub r_brk: Option<u64>,
     /// What is there instead of it, if there can be something.
     pub announcement: Option<Announcement>,
-    /// What is written over the program's code when the dynamic linker has told of the first libraries.
+    /// What is written over the program's code when the dynamic linker has announced the first libraries.
     pub sites_to_come: Option<Rc<Sites>>,
     /// Files that were seen mapped.
     pub seen: Vec<Seen>,
@@ -342,6 +342,11 @@ impl Space {
     /// Forgets what was written into code that is gone.
     pub fn forget(&mut self, gone: Seen) {
         let inside = |at: u64| (gone.start..gone.end).contains(&at);
+        // The data of a file comes after its code, and before the code of the next one.
+        let next = self.seen.iter().map(|seen| seen.start);
+        let next = next.filter(|&start| start > gone.start).min();
+        let own = gone.start..next.unwrap_or(u64::MAX);
+        self.semaphores.retain(|at| !own.contains(at));
         self.traps.retain(|&at, _| !inside(at));
         self.sites.retain(|&(at, _)| !inside(at));
         self.ways.retain(|&(at, _)| !inside(at));

@@ -154,7 +154,7 @@ fn a_ledger_of_another_format_is_named() {
     let error = found.read(&memory).expect_err("another format");
     let error = format!("{error:#}");
     assert!(
-        error.contains("left by other0.1") && error.contains(&build()),
+        error.contains("with other0.1") && error.contains(&build()),
         "{error}"
     );
 }

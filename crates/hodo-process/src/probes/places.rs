@@ -10,7 +10,8 @@ use hodo_arch::code::{Flow, Isa};
 use hodo_probe::{Definition, Offset, Place, Symbol};
 use hodo_symbols::{Sieve, Style, Usdt, demangle};
 
-use super::{callers, resolvers};
+use super::callers::{self, Callers};
+use super::resolvers;
 use crate::modules::{Image, Segment};
 
 /// A function as definitions name it.
@@ -233,15 +234,15 @@ pub(super) fn lines(
     Ok(spots.collect())
 }
 
-/// The places of a USDT probe, with its notes.
+/// The places of a USDT probe, with its notes. `callers` is for all probes of the file.
 ///
 /// # Errors
 /// If the file has none of this name.
 pub(super) fn usdt(
     image: &Image,
-    provider: &str,
-    name: &str,
+    (provider, name): (&str, &str),
     functions: &[Named],
+    callers: &OnceCell<Callers>,
 ) -> Result<Vec<(u64, String, u64, Usdt)>> {
     let all = hodo_symbols::usdt(&image.bytes);
     let path = image.path.display();
@@ -249,7 +250,6 @@ pub(super) fn usdt(
         anyhow::bail!("{path} has no USDT probes");
     }
     let fits = |probe: &Usdt| probe.provider == provider && probe.name == name;
-    let callers = OnceCell::new();
     let spots: Vec<_> = (all.into_iter().filter(fits))
         .map(|probe| {
             let (mut function, mut distance) = named(probe.addr, functions);

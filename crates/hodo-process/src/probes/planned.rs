@@ -1,6 +1,6 @@
 //! Where the probes of a file are, and how each of these places is changed.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
@@ -100,25 +100,28 @@ impl Probes {
         let mut failed = Vec::new();
         let mut semaphores = BTreeSet::new();
         let mut remarks = Vec::new();
+        let callers = OnceCell::new();
         for (index, definition) in self.definitions.iter().enumerate() {
             if !is_file(definition, &image.path) {
                 continue;
             }
             let mut notes: BTreeMap<u64, Usdt> = BTreeMap::new();
             let spots = match &definition.place {
-                Place::Usdt { provider, name } => match usdt(image, provider, name, &functions) {
-                    Ok(spots) => (spots.into_iter())
-                        .map(|(addr, symbol, offset, note)| {
-                            semaphores.extend(note.semaphore);
-                            notes.insert(addr, note);
-                            (addr, symbol, offset)
-                        })
-                        .collect(),
-                    Err(error) => {
-                        failed.push((index, error.to_string()));
-                        continue;
+                Place::Usdt { provider, name } => {
+                    match usdt(image, (provider, name), &functions, &callers) {
+                        Ok(spots) => (spots.into_iter())
+                            .map(|(addr, symbol, offset, note)| {
+                                semaphores.extend(note.semaphore);
+                                notes.insert(addr, note);
+                                (addr, symbol, offset)
+                            })
+                            .collect(),
+                        Err(error) => {
+                            failed.push((index, error.to_string()));
+                            continue;
+                        }
                     }
-                },
+                }
                 Place::Line { file, line } => match lines(image, file, *line, &functions) {
                     Ok(spots) => spots,
                     Err(error) => {
@@ -129,7 +132,7 @@ impl Probes {
                 _ => spots(definition, image, &functions)?,
             };
             if let Some(resolver) = resolvers::named(definition, &functions) {
-                self.say_where(index, resolver.addr, &spots, image);
+                self.say_where(index, resolver.addr..resolver.end, &spots, image);
             }
             if is_whole_file(definition) {
                 remarks.extend(self.left_out(index, image));
@@ -260,10 +263,16 @@ impl Probes {
     }
 
     /// Says where the probe of a definition is that names a function which is chosen while the program is loaded.
-    fn say_where(&self, index: usize, resolver: u64, spots: &[(u64, String, u64)], image: &Image) {
+    fn say_where(
+        &self,
+        index: usize,
+        resolver: Range<u64>,
+        spots: &[(u64, String, u64)],
+        image: &Image,
+    ) {
         let text = &self.texts[index];
         let path = image.path.display();
-        if spots.iter().all(|(addr, ..)| *addr != resolver) && !spots.is_empty() {
+        if spots.iter().all(|(addr, ..)| !resolver.contains(addr)) && !spots.is_empty() {
             let (is, them) = match spots.len() {
                 1 => ("the implementation", "it"),
                 _ => ("each of the implementations", "one of them"),

@@ -49,7 +49,7 @@ impl Tracer<'_> {
         space: &SharedSpace,
         place: Place,
     ) -> Result<()> {
-        if self.dying {
+        if (self.dying.as_ref()).is_some_and(|dying| Rc::ptr_eq(dying, space)) {
             // The core of another thread's signal is being prepared. This one stays where it is: it will not go on.
             remote::interrupt(tid)?;
             return remote::cont(tid, 0);
@@ -62,28 +62,34 @@ impl Tracer<'_> {
             let left = Turn::Left(standing.original);
             self.turn(space, standing.probed.then_some(left));
         }
-        let others = self.others_in(tid, space);
-        self.dying = true;
-        let stopped = others.map(|others| self.stop_within(&others, Some(PATIENCE)));
-        self.dying = false;
-        let Some(stopped) = stopped else {
+        // The threads of one process at a time are stopped for this: the core of another that ends meanwhile is as it is.
+        let others = match self.dying {
+            Some(_) => None,
+            None => self.others_in(tid, space),
+        };
+        let Some(others) = others else {
             return self.go(tid, signal);
         };
+        self.dying = Some(Rc::clone(space));
+        let stopped = self.stop_within(&others, Some(PATIENCE));
+        self.dying = None;
         let (mut stopped, all) = stopped?;
         if all {
-            let mut tids: BTreeSet<i32> = stopped.keys().copied().collect();
+            // Others that were made meanwhile may be of another process.
+            let mut tids = self.stopped_in(space, &stopped);
             tids.insert(tid);
             if let Err(error) = put_in_order(tid, &tids, space)
                 && !remote::is_gone(&error)
             {
-                self.remark(tid, &format!("preparing the core file: {error:#}"))?;
+                // The signal counts for more than a remark that cannot be written.
+                let _ = self.remark(tid, &format!("preparing the core file: {error:#}"));
             }
         }
         // Steps may have taken the place of the signal's stop.
-        remote::set_siginfo(tid, &info)?;
-        self.go(tid, signal)?;
+        let restored = remote::set_siginfo(tid, &info);
+        let gone = self.go(tid, signal);
         self.let_on(&mut stopped);
-        Ok(())
+        restored.and(gone)
     }
 
     /// The other threads of an address space; `None` if they are of several processes.
