@@ -338,3 +338,26 @@ fn the_death_of_the_group_is_that_of_who_is_in_it() {
         fs::remove_dir_all(place).expect("the trace can be removed");
     }
 }
+
+/// What a killed hodo wanted of USDT probes is wanted by nobody any more.
+#[test]
+fn semaphores_are_lowered() {
+    let program = build("held.c", Kind::Pie, &[]);
+    let mut target = Target::start(&program);
+    let say = |target: &mut Target| {
+        let input = target.input.as_mut().expect("its input");
+        input.write_all(b"x").expect("it reads");
+        let mut line = String::new();
+        target.output.read_line(&mut line).expect("its output");
+        line
+    };
+    assert_eq!(say(&mut target), "wanted: 0\n");
+    let probe = format!("p:step {}:%tests:step", path(&program));
+    leave(&target, &program, &["probe", "-e", &probe]);
+    assert_eq!(say(&mut target), "wanted: 1\n");
+    let output = detach(target.pid());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(say(&mut target), "wanted: 0\n");
+    is_let_go(target.pid());
+    target.ends("");
+}
