@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 use crate::modules::{Chosen, Image};
 use crate::session::Session;
 use conditions::Arguments;
-use counted::{Counted, Counts, Run, counter};
+use counted::{Counted, Counts, Line, Run, counter};
 pub(crate) use dry::found;
 pub use dry::{Changed, Examined, ExaminedPlace, dry_run};
 use events::Events;
@@ -371,24 +371,28 @@ impl Probes {
     }
 
     /// The lines of `counts.json`: all places that are counted, by the values of the counters.
-    pub fn describe<'c>(&'c self, counters: &'c [u64]) -> impl Iterator<Item = Value> + 'c {
+    pub fn describe<'c>(&'c self, counters: &'c [u64]) -> impl Iterator<Item = Line<'c>> + 'c {
         let mut all = self.counts.hits(counters).peekable();
         std::iter::from_fn(move || {
             let (counted, hits) = all.next()?;
             let definition = &self.definitions[counted.definition];
-            let key = if counted.missed { "nmissed" } else { "hits" };
-            let mut one = json!({
-                "group": definition.group, "name": name_of(definition, &counted.symbol, counted.offset),
-                "symbol": &*counted.symbol, "offset": counted.offset, "addr": counted.addr,
-                "path": &*counted.path, key: hits,
-            });
+            let mut one = Line {
+                addr: counted.addr,
+                group: &definition.group,
+                hits: (!counted.missed).then_some(hits),
+                name: name_of(definition, &counted.symbol, counted.offset),
+                nmissed: counted.missed.then_some(hits),
+                offset: counted.offset,
+                path: &counted.path,
+                symbol: &counted.symbol,
+            };
             // The hits of a return probe, if it counts them, come right before what it has missed.
             let same = |next: &(&Counted, u64)| {
                 let key = |c: &Counted| (c.definition, c.addr, Rc::clone(&c.path));
                 next.0.missed && !counted.missed && key(next.0) == key(counted)
             };
             if let Some((_, missed)) = all.next_if(same) {
-                one["nmissed"] = missed.into();
+                one.nmissed = Some(missed);
             }
             Some(one)
         })

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use hodo_trace::format::{FORMAT_NAME, FORMAT_VERSION, ISLAND, counters, tcb};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::costs::Costs;
@@ -319,16 +320,19 @@ impl Session {
     ///
     /// # Errors
     /// If there is no room.
-    pub fn write_counts(&self, counts: impl Iterator<Item = Value>) -> Result<()> {
+    pub fn write_counts(&self, counts: impl Iterator<Item = impl Serialize>) -> Result<()> {
         let path = self.place.path().join("counts.json");
         let write = || -> std::io::Result<()> {
             let mut out = BufWriter::new(File::create(&path)?);
-            let mut before = '[';
+            // There may be millions: they are written as they come.
+            let mut before: &[u8] = b"[";
             for count in counts {
-                write!(out, "{before}{count}")?;
-                before = ',';
+                out.write_all(before)?;
+                serde_json::to_writer(&mut out, &count)?;
+                before = b",";
             }
-            write!(out, "{}]", if before == '[' { "[" } else { "" })?;
+            let end: &[u8] = if before == b"[" { b"[]" } else { b"]" };
+            out.write_all(end)?;
             out.flush()
         };
         write().with_context(|| format!("writing {}", path.display()))

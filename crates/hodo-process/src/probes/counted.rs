@@ -10,8 +10,24 @@ use std::rc::Rc;
 
 use hodo_arch::native::detour::Counter;
 use hodo_trace::format::{counters, tcb};
+use serde::Serialize;
 
 use super::Spot;
+
+/// One of `counts.json`.
+#[derive(Debug, Serialize)]
+pub struct Line<'c> {
+    pub addr: u64,
+    pub group: &'c str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hits: Option<u64>,
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nmissed: Option<u64>,
+    pub offset: u64,
+    pub path: &'c str,
+    pub symbol: &'c str,
+}
 
 /// A place and what is counted there.
 #[derive(Debug, Clone)]
