@@ -46,12 +46,16 @@ const INTERRUPTED: f64 = 1000.0;
 /// Nearly nothing is in between if one in fifty is hardly longer than the measured time.
 const HARDLY: f64 = 1.25;
 const ONE_IN: u32 = 50;
+/// And if so many in a hundred are no longer than recording may take at most. A function that only sometimes returns at once is none of
+/// these: what it does at other times is its own.
+const NEAR: u64 = 90;
 
 /// Times between two records of certain functions, one after the other.
 #[derive(Debug, Default, Clone, Copy)]
 struct Pair {
     count: u32,
     fast: u32,
+    near: u32,
     sum: u64,
     /// Those that have waited, and how long.
     waited: u32,
@@ -121,13 +125,18 @@ fn closest_in(trace: &Trace, chunk: &Task, measured: f64) -> Option<Shown> {
             pair.count += 1;
             pair.sum += took;
             pair.fast += u32::from(took as f64 <= measured * HARDLY);
+            pair.near += u32::from(took as f64 <= measured * MOST_RATIO);
         } else if (took as f64) < measured * INTERRUPTED {
             pair.waited += 1;
             pair.waits += took;
         }
     }
     let often = pairs.values().filter(|pair| pair.count >= OFTEN);
-    let tight = often.filter(|pair| pair.fast >= pair.count.div_ceil(ONE_IN));
+    let is_tight = |pair: &&Pair| {
+        pair.fast >= pair.count.div_ceil(ONE_IN)
+            && u64::from(pair.near) * 100 >= u64::from(pair.count) * NEAR
+    };
+    let tight = often.filter(is_tight);
     let means = tight
         .clone()
         .map(|pair| pair.sum as f64 / f64::from(pair.count));

@@ -312,6 +312,23 @@ fn slow_functions_do_not_make_recording_look_slow() {
 }
 
 #[test]
+fn a_function_that_sometimes_returns_at_once_does_not_make_it_look_slow_either() {
+    let (mut b, at) = builder("sometimes");
+    b.info["costs"]["closest"] = json!(10.0);
+    let leaf = b.function("leaf", 'T');
+    let task = b.task(100, "start", 0, 1);
+    let (mut now, mut total) = (100, 0);
+    for call in 0..10_000 {
+        let took = if call % 20 == 0 { 10 } else { 100 };
+        b.leaf(task, leaf, 8, now, now + took);
+        total += took;
+        now += 300;
+    }
+    b.finish();
+    assert_eq!(times(source(&at, false))["leaf"].1, total - 10_000 * INSIDE);
+}
+
+#[test]
 fn traces_that_do_not_say_it_stay_as_they_are() {
     let at = calls("none", 10);
     let info = at.join("info.json");
