@@ -58,6 +58,21 @@ fn threads_that_wait_for_children_of_vfork() {
 }
 
 #[test]
+fn a_program_that_executes_itself_meanwhile() {
+    let program = build("attached_executes.c", Kind::Pie, &[]);
+    let place = scratch("attach_moments-executes");
+    for round in 0..6 {
+        let target = Target::start(&program);
+        // What hodo looks at first may be gone when it looks on, or stops the process.
+        let data = place.join(round.to_string());
+        run(&target, &["record", "--for", "0.1", "-d", path(&data)]);
+        is_left(&target);
+        target.ends("wrong: 0\n");
+    }
+    fs::remove_dir_all(place).expect("the traces can be removed");
+}
+
+#[test]
 fn threads_that_are_cancelled() {
     rounds("attached_cancelled.cc", 20, "0.01", &[]);
 }

@@ -26,6 +26,12 @@ const TRIES: u32 = 40;
 /// How often a thread may be met switching static keys in each of them.
 const SWITCHES: u32 = 300;
 
+/// What the kernel has told the program of a process when it was executed (getauxval(3)): addresses of it that differ from one execution
+/// to the next. Nothing at the end of a process.
+fn executed(pid: i32) -> Vec<u8> {
+    std::fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default()
+}
+
 /// What came of one try.
 enum Tried {
     Attached(Duration),
@@ -92,18 +98,29 @@ impl Tracer<'_> {
         let mut pause = Duration::from_micros(500);
         let mut reason = "";
         for _ in 0..TRIES {
-            let mut work = self.work();
-            let wanted = Wanted::new(pid, &mut work)?;
-            let prepared = instrument::prepare(wanted, &mut work)?;
-            go_on()?;
-            match self.try_attach(prepared)? {
-                Tried::Attached(time) => return Ok(time),
-                Tried::NotYet(why) => reason = why,
+            let before = executed(pid);
+            match self.plan_and_attach() {
+                Ok(Tried::Attached(time)) => return Ok(time),
+                Ok(Tried::NotYet(why)) => reason = why,
+                Err(_) if self.threads.is_empty() && executed(pid) != before => {
+                    // What was looked at is gone.
+                    reason = "it is executing another program";
+                }
+                Err(error) => return Err(error),
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
         }
         bail!("process {pid} cannot be attached to now: {reason}; try again")
+    }
+
+    fn plan_and_attach(&mut self) -> Result<Tried> {
+        let pid = self.first;
+        let mut work = self.work();
+        let wanted = Wanted::new(pid, &mut work)?;
+        let prepared = instrument::prepare(wanted, &mut work)?;
+        go_on()?;
+        self.try_attach(prepared)
     }
 
     fn try_attach(&mut self, prepared: Prepared) -> Result<Tried> {
