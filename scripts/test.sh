@@ -136,7 +136,7 @@ trap say_skipped EXIT
 run() {
     if command -v cargo-nextest >/dev/null; then
         # A test that passes at the second attempt only is named at the end as flaky.
-        cargo nextest run --workspace --no-fail-fast --retries 1 --failure-output final --status-level retry --final-status-level flaky "$@"
+        cargo nextest run --workspace --no-fail-fast --retries 1 --failure-output immediate-final --status-level retry --final-status-level flaky "$@"
     else
         cargo test --workspace --no-fail-fast --lib --bins --tests --examples -- "$@"
     fi
