@@ -101,7 +101,7 @@ figure "system time of 51 M records, s" "$(cat took)" 0.15
 gcc -O1 -o many many.c
 ./many &
 target=$!
-trap 'kill "$target" 2>/dev/null; rm -rf "$place"' EXIT
+trap 'kill "$target" 2>/dev/null || true; rm -rf "$place"' EXIT
 for i in 1 2 3 4 5; do
     timeout -s INT 3 "$hodo" probe -v -p "$target" -e "p $PWD/many:f* count" >/dev/null 2>said || true
     sed -nE 's/.*stopped for ([0-9.]+) ms.*/\1/p' said | head -1
