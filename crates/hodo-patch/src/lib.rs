@@ -267,7 +267,7 @@ impl Island {
         island
     }
 
-    /// The same without what tells of the agent's frames.
+    /// The same without the agent's frame table.
     fn bare(base: u64, capacity: u64, signal_return: u64) -> Self {
         let runtime = hodo_agent::runtime();
         let mut code = runtime.code.to_vec();

@@ -113,7 +113,7 @@ impl Planner<'_> {
         kept.ok_or_else(error)
     }
 
-    /// What a patch of `len` bytes displaces where no register is free behind that: what control leaves it by is in memory of ours nearby.
+    /// What a patch of `len` bytes displaces where no register is free behind that: what control leaves it by is in hodo's memory nearby.
     pub(crate) fn by_pads(&self, subject: &Subject<'_>, patch: u64, len: u64) -> Option<Room> {
         let patch_end = patch + len;
         let is_whole = self.pieces[subject.piece].limit >= patch_end
@@ -158,7 +158,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The same for a short jump to memory of ours.
+    /// The same for a short jump to hodo's memory.
     pub(crate) fn hop_by_pads(&self, subject: &Subject<'_>) -> Option<SitePlan> {
         let near = self.isa().near().first()?;
         self.places(subject).find_map(|patch| {

@@ -45,7 +45,7 @@ pub fn hold() {
     }
 }
 
-/// Gives the reserve back. Tells whether there was one.
+/// Gives the reserve back. Returns whether there was one.
 pub fn give_back() -> bool {
     let held = HELD.swap(ptr::null_mut(), Ordering::SeqCst);
     let size = SIZE.load(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-// Executes itself again and again for as many times as it is told, then waits for the end of its input.
+// Executes itself as many times as its argument says, then waits for the end of its input.
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -11,7 +11,7 @@ use hodo_trace::{RecordKind, Task, Trace};
 /// Parts of a unit of the counter.
 const PARTS: i64 = 16;
 
-/// The longest time that is told apart from longer ones, in units of the counter.
+/// A longer time, in units of the counter, is taken for this one.
 const LONGEST: u64 = 1 << 58;
 
 /// No call costs more, in units of the counter: what says so is damaged.
@@ -46,7 +46,7 @@ const INTERRUPTED: f64 = 1000.0;
 /// Nearly nothing is in between if one in fifty is hardly longer than the measured time.
 const HARDLY: f64 = 1.25;
 const ONE_IN: u32 = 50;
-/// And if so many in a hundred are no longer than recording may take at most. A function that only sometimes returns at once is none of
+/// And if this many in a hundred are no longer than recording may take at most. A function that only sometimes returns at once is none of
 /// these: what it does at other times is its own.
 const NEAR: u64 = 90;
 

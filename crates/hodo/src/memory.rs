@@ -8,7 +8,7 @@ use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What has so many bytes is large.
+/// Blocks of this many bytes and more are large.
 const LARGE: usize = 4 << 20;
 /// Bytes of a large page.
 const PAGE: usize = 2 << 20;
@@ -47,7 +47,7 @@ impl Spare {
         done
     }
 
-    /// A block of so many bytes, if there is one that is not much larger.
+    /// A block of this size, in bytes, if there is one that is not much larger.
     fn take(&self, size: usize) -> Option<*mut u8> {
         let (at, found) = self.with(|blocks| {
             let fits = |block: &&mut (usize, usize)| block.1 >= size && block.1 / 4 <= size;
@@ -154,7 +154,7 @@ unsafe impl GlobalAlloc for Memory {
                 // SAFETY: the layout has a size that is not 0.
                 let other = unsafe { self.alloc(layout_after) };
                 if !other.is_null() {
-                    // SAFETY: both blocks have so many bytes, they do not overlap, and the first is given back once.
+                    // SAFETY: both blocks have that many bytes, they do not overlap, and the first is given back once.
                     unsafe {
                         ptr::copy_nonoverlapping(block, other, size.min(layout.size()));
                         self.dealloc(block, layout);

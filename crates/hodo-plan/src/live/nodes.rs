@@ -72,7 +72,7 @@ mod kind {
     pub const FAULT: u32 = 15;
     pub const INVALID: u32 = 16;
     pub const BITS: u32 = 5;
-    /// From so many bytes or pieces on, numbers find no room.
+    /// The number of bytes or pieces from which on numbers find no room.
     pub const ROOM: u64 = 1 << (32 - BITS);
     /// The numbers of what is no start of a piece.
     pub const OUTSIDE: u32 = 0;
@@ -189,7 +189,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// With room for the instructions of so many bytes.
+    /// With room for the instructions of this many bytes of code.
     pub fn with_room(bytes: u64) -> Self {
         Self {
             all: Vec::with_capacity(usize::try_from(bytes / 2).unwrap_or_default()),

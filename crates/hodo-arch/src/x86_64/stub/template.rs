@@ -187,7 +187,7 @@ impl Template {
     }
 }
 
-/// Rows, so many bytes later.
+/// Rows, moved on by a number of bytes.
 fn moved(rows: &[Row], by: u32) -> impl Iterator<Item = Row> {
     rows.iter().map(move |row| Row {
         at: row.at.wrapping_add(by),
