@@ -223,6 +223,16 @@ impl Sites {
             && !self.image.has_resolvers()
     }
 
+    /// The same file's, with other stubs.
+    pub fn with_patches(&self, patches: Patches) -> Self {
+        Self {
+            image: Rc::clone(&self.image),
+            bias: self.bias,
+            patches,
+            linker: self.linker,
+        }
+    }
+
     /// Is the dynamic linker about to add to its list of libraries?
     pub fn is_adding(&self, memory: &Memory) -> bool {
         /// Of `r_state` in a `struct r_debug`.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,13 @@ fn child_of(pid: u32) -> Option<u32> {
 
 impl Recorded {
     fn start(program: &Path, name: &str, options: &[&str]) -> Self {
+        let mut this = Self::launch(program, name, options);
+        this.says("begun");
+        this
+    }
+
+    /// The same without waiting for the program.
+    fn launch(program: &Path, name: &str, options: &[&str]) -> Self {
         let data = scratch(name).join("trace");
         let mut child = Command::new("timeout")
             .args(["-s", "KILL", "900"])
@@ -47,14 +55,12 @@ impl Recorded {
             .expect("hodo can be run");
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut this = Self {
+        Self {
             child,
             input,
             output,
             data,
-        };
-        this.says("begun");
-        this
+        }
     }
 
     /// The program's process: the child of the child of `timeout`.
@@ -198,6 +204,46 @@ fn tracing_can_begin_switched_off() {
     recorded.does(4);
     let trace = recorded.ends();
     trace.has_calls(&[("alpha", 4), ("beta", 4), ("gamma_", 4), ("slow", 4)]);
+}
+
+/// The dynamic linker waits for somebody to read what it says, and the program's sites wait for the dynamic linker.
+#[test]
+fn what_changes_before_a_program_has_its_libraries_holds_for_it() {
+    let program = build("controlled.c", Kind::ALL[0], &[]);
+    let fifo = scratch("control-early-fifo").join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo can be run").success());
+    let mut full = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(&fifo)
+        .expect("the fifo");
+    for size in [4096, 1] {
+        while full.write(&vec![b'.'; size]).is_ok() {}
+    }
+    let script = format!("LD_DEBUG=libs exec \"$0\" 2>'{}'", fifo.display());
+    let mut recorded = Recorded::launch(&program, "control-early", &["sh", "-c", &script]);
+    let waits = || {
+        let pid = child_of(child_of(recorded.child.id())?)?;
+        let exe = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        let call = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
+        let call = call.split(' ').next()?.parse().ok()?;
+        Some(exe == program && [libc::SYS_write, libc::SYS_writev].contains(&call))
+    };
+    while waits() != Some(true) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    changes(recorded.pid(), &["-F", "beta"]);
+    let mut reader = fs::File::open(&fifo).expect("the fifo");
+    std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    recorded.says("begun");
+    recorded.does(40);
+    let trace = recorded.ends();
+    trace.has_calls(&[("alpha", 0), ("beta", 40), ("gamma_", 40), ("slow", 0)]);
+    // Readers leave out what lies outside of `beta`. That would be hundreds of calls a millisecond here.
+    let events = trace.info()["events"].as_u64().expect("a number");
+    assert!((160..20_000).contains(&events), "{events} events");
 }
 
 /// So many changes, one after the other.

@@ -284,6 +284,14 @@ impl Change {
         for piece in self.pieces {
             let bias = piece.place.1;
             let patches = Rc::clone(&piece.patches);
+            if piece.place == self.program
+                && let Some(earlier) = space.sites_to_come.take()
+            {
+                // It still waits for the libraries, and so do the new sites. They are not in use yet, and so are not kept as made.
+                let sites = earlier.with_patches(Patches::clone(&patches));
+                space.sites_to_come = Some(Rc::new(sites));
+                continue;
+            }
             let mut writes = Patches::clone(&patches);
             if !piece.new {
                 writes.copies.clear();
