@@ -51,6 +51,8 @@ pub struct Ledger {
     state: Option<Rc<State>>,
     /// How many stubs of each island it has.
     stubs: [usize; 2],
+    /// How many it had at lengths at which some were added.
+    grown: Vec<(u64, [usize; 2])>,
     /// Some entries had no room.
     missing: Cell<bool>,
 }
@@ -124,7 +126,32 @@ impl Ledger {
 
     /// How many stubs of each island it has, which are as many as these from now on.
     pub fn count_stubs(&mut self, now: [usize; 2]) -> [usize; 2] {
+        if now != self.stubs {
+            self.grown.push((self.length.get(), self.stubs));
+        }
         std::mem::replace(&mut self.stubs, now)
+    }
+
+    /// This is the ledger of a process that was forked. Another thread may have forked it before the entries were written that its maker
+    /// has: it goes on from those that are there.
+    ///
+    /// # Errors
+    /// If the process's memory cannot be read.
+    pub fn is_forked(&mut self, memory: &Memory) -> Result<()> {
+        if self.at == 0 {
+            return Ok(());
+        }
+        let length = memory.read_u64(self.at + LENGTH_AT)?;
+        if length == self.length.get() {
+            return Ok(());
+        }
+        self.length.set(length);
+        self.state = None;
+        if let Some(index) = self.grown.iter().position(|&(at, _)| at >= length) {
+            self.stubs = self.grown[index].1;
+            self.grown.truncate(index);
+        }
+        Ok(())
     }
 
     /// Writes everything but patches, if it is not what was written last.

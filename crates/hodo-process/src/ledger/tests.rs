@@ -109,6 +109,37 @@ fn what_was_written_down_is_read() {
 }
 
 #[test]
+fn what_a_forked_process_does_not_have_is_not_counted() {
+    let (memory, mut ledger, found, _room) = own();
+    let patched = |start: u64, stubs: &[Stub]| {
+        let none = std::iter::empty::<(u64, &[u8])>();
+        let range = (start..start + 0x1000, start);
+        Entry::Patched(Patched::new(range, none, &patches(), [stubs, &[]]))
+    };
+    let first = [stub(0x9000), stub(0x9100)];
+    assert_eq!(ledger.count_stubs([2, 0]), [0, 0]);
+    (ledger.note(&memory, &patched(0x4000, &first))).expect("memory");
+    let forked = ledger.length.get();
+    // Its maker goes on writing, and knows of the child only later.
+    assert_eq!(ledger.count_stubs([3, 0]), [2, 0]);
+    (ledger.note(&memory, &patched(0x5000, &[stub(0x9200)]))).expect("memory");
+    (ledger.note(&memory, &Entry::Lowered)).expect("memory");
+    memory
+        .write(ledger.at + LENGTH_AT, &forked.to_le_bytes())
+        .expect("memory");
+    ledger.is_forked(&memory).expect("memory");
+    assert_eq!(ledger.count_stubs([4, 0]), [2, 0]);
+    let rest = [stub(0x9200), stub(0x9300)];
+    (ledger.note(&memory, &patched(0x6000, &rest))).expect("memory");
+    let entries = read(&memory, found).expect("a good ledger");
+    let starts = entries.iter().map(|entry| match entry {
+        Entry::Patched(patched) => patched.range.0,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(starts.collect::<Vec<_>>(), [0x4000, 0x6000]);
+}
+
+#[test]
 fn a_damaged_ledger_is_not_used() {
     let (memory, mut ledger, found, _room) = own();
     note(&mut ledger, &memory);

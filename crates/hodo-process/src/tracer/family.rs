@@ -195,7 +195,11 @@ impl Tracer<'_> {
         let space = if shares_memory {
             space
         } else {
-            Rc::new(RefCell::new(space.borrow().clone()))
+            let mut own = space.borrow().clone();
+            // One that may not be looked at, or is gone, has what its maker had.
+            let memory = remote::Memory::open(child);
+            let _ = memory.and_then(|memory| own.ledger.is_forked(&memory));
+            Rc::new(RefCell::new(own))
         };
         // A process has one tracer: what a debugger starts is the debugger's.
         let debugger = space.borrow().debugger;
