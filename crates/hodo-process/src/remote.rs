@@ -378,6 +378,9 @@ impl Syscalls {
             // Its argument is what the kernel keeps.
             self.call(libc::SYS_getpid, [argument, 0, 0, 0, 0, 0])?;
         }
+        // Already here, for the kernel comes to the stop that is asked for before it looks for signals (`get_signal`). Killed in between,
+        // hodo would leave a thread that no signal reaches any more.
+        set_signal_mask(self.tid, self.mask)?;
         set_regs(self.tid, &again)?;
         self.kept.put_back(self.tid)?;
         self.give_back()?;
@@ -387,8 +390,6 @@ impl Syscalls {
             cont(self.tid, signal)?;
             let status = wait_stop(self.tid)?;
             if status >> 16 == libc::PTRACE_EVENT_STOP {
-                // Not before: a handler would have begun, and the thread would not be where it was.
-                set_signal_mask(self.tid, self.mask)?;
                 return Ok(libc::WSTOPSIG(status) != libc::SIGTRAP);
             }
             signal = match status >> 16 {

@@ -158,6 +158,26 @@ fn started(name: &str, command: &[&str], program: &[&str], moment: Moment, expec
     let _ = std::fs::remove_dir_all(place);
 }
 
+/// Looks at each thread of a process until it blocks no signals: libc does so for moments.
+fn block_nothing(pid: i32, what: &str) {
+    let begun = Instant::now();
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+    for thread in threads.filter_map(Result::ok) {
+        // A thread that is gone has no more to say.
+        while let Ok(status) = std::fs::read_to_string(thread.path().join("status"))
+            && let Some(mask) = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))
+            && mask.bytes().any(|digit| !b"0\t".contains(&digit))
+        {
+            let name = thread.file_name();
+            assert!(
+                begun.elapsed() < Duration::from_secs(10),
+                "{what}: thread {name:?} of {pid} blocks {mask}"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 /// Attaches to a program, and kills hodo.
 fn attached(name: &str, command: &[&str], program: &Path, moment: Moment) {
     let place = scratch(name);
@@ -185,6 +205,7 @@ fn attached(name: &str, command: &[&str], program: &Path, moment: Moment) {
     };
     kill_hodo(hodo, tracer, moment);
     std::thread::sleep(Duration::from_millis(100));
+    block_nothing(target.pid(), &format!("{name}: {command:?}, {moment:?}"));
     target.ends("wrong: 0\n");
     let _ = std::fs::remove_dir_all(place);
 }
