@@ -21,6 +21,7 @@ mod syscalls;
 mod usdt;
 mod values;
 mod variables;
+mod wanted;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -49,6 +50,7 @@ pub use places::is_file;
 use planned::Planned;
 use switches::Switches;
 use values::possible;
+use wanted::Spot;
 
 /// All probes of a recording.
 #[derive(Debug, Default)]
@@ -136,20 +138,6 @@ impl Probed {
             .map_or(0, |events| events.table.len() as u64 * 8 + 4096);
         self.sites.iter().map(|s| site(s) + returns(s)).sum::<u64>() + table
     }
-}
-
-/// A place that a definition names.
-#[derive(Debug, Clone)]
-struct Spot {
-    definition: usize,
-    symbol: String,
-    offset: u64,
-    /// It is the function's return, not the instruction.
-    returns: bool,
-    /// The definition with places in place of variables, if it has any.
-    resolved: Option<Rc<Definition>>,
-    /// By argument: as what it is shown, if its type does not say that.
-    shown: Rc<[Option<&'static str>]>,
 }
 
 impl Probes {
@@ -374,25 +362,41 @@ impl Probes {
     pub fn describe<'c>(&'c self, counters: &'c [u64]) -> impl Iterator<Item = Line<'c>> + 'c {
         let mut all = self.counts.hits(counters).peekable();
         std::iter::from_fn(move || {
-            let (counted, hits) = all.next()?;
+            let (counted, mut places) = all.next()?;
             let definition = &self.definitions[counted.definition];
+            let offset = |addr: u64| addr.wrapping_sub(counted.start);
+            let several = places.len() > 1;
             let mut one = Line {
-                addr: counted.addr,
+                addr: counted.start,
+                by_offset: several && is_named_by_place(definition),
                 group: &definition.group,
-                hits: (!counted.missed).then_some(hits),
-                name: name_of(definition, &counted.symbol, counted.offset),
-                nmissed: counted.missed.then_some(hits),
-                offset: counted.offset,
+                hits: None,
+                name: String::new(),
+                nmissed: None,
+                offset: None,
                 path: &counted.path,
+                places: Vec::new(),
                 symbol: &counted.symbol,
             };
+            if several {
+                one.name = name_of(definition, &counted.symbol, 0);
+                one.places = places.map(|(addr, hits)| (offset(addr), hits)).collect();
+                return Some(one);
+            }
+            let (addr, hits) = places.next()?;
+            one.name = name_of(definition, &counted.symbol, offset(addr));
+            (one.addr, one.offset) = (addr, Some(offset(addr)));
+            match counted.missed {
+                true => one.nmissed = Some(hits),
+                false => one.hits = Some(hits),
+            }
             // The hits of a return probe, if it counts them, come right before what it has missed.
-            let same = |next: &(&Counted, u64)| {
-                let key = |c: &Counted| (c.definition, c.addr, Rc::clone(&c.path));
-                next.0.missed && !counted.missed && key(next.0) == key(counted)
+            let same = |next: &Counted| {
+                let key = |c: &Counted| (c.definition, c.start, Rc::clone(&c.path));
+                next.missed && !counted.missed && key(next) == key(counted)
             };
-            if let Some((_, missed)) = all.next_if(same) {
-                one.nmissed = Some(missed);
+            if let Some((_, mut missed)) = all.next_if(|(next, _)| same(next)) {
+                one.nmissed = missed.next().map(|(_, missed)| missed);
             }
             Some(one)
         })
@@ -446,6 +450,7 @@ impl Probes {
             ..Probed::default()
         };
         let mut run = Run::default();
+        let mut near = 0;
         for site in sites {
             let mut probes = Vec::new();
             for &ProbedInsn {
@@ -458,7 +463,7 @@ impl Probes {
                 if !joined {
                     run.end();
                 }
-                for spot in places.get(&addr).into_iter().flatten() {
+                for spot in places.at(addr, &mut near) {
                     if !spot.returns && self.only_counts(spot.definition) {
                         let place = (spot, addr);
                         if let Some(action) = self.count_hits(place, &mut run, image) {
@@ -499,7 +504,7 @@ impl Probes {
             probed.sites.push((site_plan(&site), probes));
         }
         let refused = refused.into_iter().flat_map(|(addr, reason)| {
-            let spots = places.get(&addr).cloned().unwrap_or_default();
+            let spots: Vec<Spot> = places.at(addr, &mut near).cloned().collect();
             spots
                 .into_iter()
                 .map(move |spot| (addr, spot, reason.clone()))
@@ -542,14 +547,14 @@ impl Probes {
     ) -> Result<()> {
         let path = image.path.display();
         let mut by_pattern = 0;
-        for (_, spot, reason) in refused {
+        for (addr, spot, reason) in refused {
             if is_many(&self.definitions[spot.definition]) {
                 by_pattern += 1;
                 if by_pattern > SHOWN {
                     continue;
                 }
             }
-            let place = at(&spot.symbol, spot.offset);
+            let place = at(&spot.symbol, spot.offset(addr));
             let text = format!("{path}: no probe at {place}: {reason}");
             session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
             self.refused[spot.definition] = Some(format!("{place}: {reason}"));
@@ -585,9 +590,14 @@ fn is_many(definition: &Definition) -> bool {
     }
 }
 
+/// Is each of its places called after the function and the distance from its beginning?
+fn is_named_by_place(definition: &Definition) -> bool {
+    !definition.named && is_many(definition)
+}
+
 /// What the events of a definition at one place are called. Patterns name many places.
 fn name_of(definition: &Definition, symbol: &str, offset: u64) -> String {
-    if definition.named || !is_many(definition) {
+    if !is_named_by_place(definition) {
         return definition.name.clone();
     }
     let letters = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };

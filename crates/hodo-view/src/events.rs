@@ -1,15 +1,13 @@
 //! The events of probes, in the order of time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap};
 use std::io::Write;
-use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hodo_trace::meta::{Arg, Probe};
 use hodo_trace::{RecordKind, Records, Task};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use crate::callers::{Addresses, Chain, Located, Stack};
 use crate::format::printable;
@@ -146,144 +144,10 @@ pub(crate) fn one(
 }
 
 /// The name of a probe's function as it is shown.
-fn symbol(name: &str) -> String {
+pub(crate) fn symbol(name: &str) -> String {
     printable(hodo_symbols::demangle(name, hodo_symbols::Style::Simple))
 }
 
-/// A counter as `counts.json` has it.
-#[derive(Debug, Deserialize)]
-struct Count {
-    group: String,
-    name: String,
-    symbol: String,
-    offset: u64,
-    addr: u64,
-    path: String,
-    #[serde(default)]
-    hits: Option<u64>,
-    #[serde(default)]
-    nmissed: Option<u64>,
-}
-
-impl Count {
-    /// Of a probe that only prints, there is something to tell if it has missed anything.
-    fn tells(&self) -> bool {
-        self.hits.is_some() || self.nmissed != Some(0)
-    }
-
-    /// What it is called, and where it is as far as names tell.
-    fn place(&self) -> (&str, &str, &str, u64, &str) {
-        let Self {
-            group,
-            name,
-            symbol,
-            path,
-            ..
-        } = self;
-        (group, name, symbol, self.offset, path)
-    }
-
-    /// Name and place.
-    fn title(&self) -> String {
-        let symbol = symbol(&self.symbol);
-        match self.nmissed {
-            Some(_) => format!("{}: (<- {symbol})", self.name),
-            None => format!("{}: ({symbol}+{:#x})", self.name, self.offset),
-        }
-    }
-}
-
-/// What probes have counted.
-#[derive(Debug)]
-pub(crate) struct Counters(Vec<Count>);
-
-impl Counters {
-    /// Those of the trace in a directory; none if nothing counts.
-    pub fn read(data: &Path) -> Result<Self> {
-        let path = data.join("counts.json");
-        let counts = match std::fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text)
-                .with_context(|| format!("{} is damaged", path.display()))?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
-        };
-        Ok(Self(counts))
-    }
-
-    /// Has none something to tell?
-    pub fn is_empty(&self) -> bool {
-        !self.0.iter().any(Count::tells)
-    }
-
-    /// Those that have something to tell, as objects.
-    pub fn json(&self) -> impl Iterator<Item = Value> {
-        self.0.iter().filter(|count| count.tells()).map(|count| {
-            let mut line = json!({
-                "group": count.group, "name": count.name, "symbol": count.symbol, "offset": count.offset,
-                "addr": count.addr, "path": count.path,
-            });
-            for (key, number) in [("hits", count.hits), ("nmissed", count.nmissed)] {
-                if let Some(number) = number {
-                    line[key] = number.into();
-                }
-            }
-            line
-        })
-    }
-
-    /// Those that have something to tell, for readers: where one probe has several places of the same name, as one on a function with
-    /// several implementations, those without a hit are left out, but for one if none has any.
-    fn told(&self) -> impl Iterator<Item = &Count> {
-        let idle = |count: &Count| count.hits == Some(0) && matches!(count.nmissed, None | Some(0));
-        let mut shown: HashSet<_> = (self.0.iter())
-            .filter(|count| count.tells() && !idle(count))
-            .map(Count::place)
-            .collect();
-        let counts = self.0.iter().filter(|count| count.tells());
-        counts.filter(move |count| !idle(count) || shown.insert(count.place()))
-    }
-
-    /// Writes them as a table.
-    pub fn text(&self, out: &mut dyn Write) -> Result<()> {
-        if self.0.iter().any(|count| count.hits.is_some()) {
-            writeln!(out, "        HITS  PROBE")?;
-        }
-        for count in self.told() {
-            let hits = count.hits.map_or(String::new(), |hits| hits.to_string());
-            write!(out, "{hits:>12}  {}", count.title())?;
-            match count.nmissed {
-                None | Some(0) => writeln!(out)?,
-                Some(missed) => writeln!(out, ", missed: {missed}")?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Their names with their hits.
-    pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
-        let hits = |count: &Count| Some((count.title(), count.hits?));
-        self.0.iter().filter_map(hits)
-    }
-}
-
-/// Shows what probes have counted. Nothing, if none does.
-///
-/// # Errors
-/// If the counts cannot be read or `out` cannot be written.
-pub fn counts(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
-    if options.format == EventFormat::Perfetto {
-        // They are among the events.
-        return Ok(());
-    }
-    let counters = Counters::read(&options.source.data)?;
-    if options.format == EventFormat::Json {
-        for line in counters.json() {
-            writeln!(out, "{line}")?;
-        }
-        return Ok(());
-    }
-    counters.text(out)
-}
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     id: u32,

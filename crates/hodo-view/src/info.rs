@@ -9,7 +9,7 @@ use hodo_trace::{Kind, RecordKind, Trace};
 use serde_json::json;
 
 use crate::costs::{Cost, Costs, whole};
-use crate::events::Counters;
+use crate::counters::Counters;
 use crate::format::printable;
 use crate::histograms::Histograms;
 use crate::source::SourceOptions;

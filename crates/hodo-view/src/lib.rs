@@ -6,6 +6,7 @@
 mod callers;
 mod clip;
 mod costs;
+mod counters;
 mod dump;
 mod events;
 mod filter;
@@ -27,8 +28,9 @@ mod tasks;
 mod tree;
 mod values;
 
+pub use counters::counts;
 pub use dump::{DumpFormat, DumpOptions, dump};
-pub use events::{EventFormat, EventOptions, counts, events};
+pub use events::{EventFormat, EventOptions, events};
 pub use format::parse_time;
 pub use graph::{GraphOptions, graph};
 pub use histograms::histograms;

@@ -9,7 +9,8 @@ use std::io::Write;
 use anyhow::Result;
 use hodo_trace::{Entered, Kind, Step};
 
-use crate::events::{Counters, Line, walk};
+use crate::counters::Counters;
+use crate::events::{Line, walk};
 use crate::source::{Source, SourceOptions};
 use crate::stream::Merged;
 use crate::values::Shown;

@@ -6,8 +6,8 @@ use hodo_trace::format::record::{self, ENTRY, EXIT};
 use hodo_trace::syscalls::NAMES;
 use hodo_trace::testing::Builder;
 use hodo_view::{
-    DumpFormat, DumpOptions, EventOptions, GraphOptions, InfoOptions, ReplayOptions, ReportOptions,
-    SourceOptions, SyscallsOptions,
+    DumpFormat, DumpOptions, EventFormat, EventOptions, GraphOptions, InfoOptions, ReplayOptions,
+    ReportOptions, SourceOptions, SyscallsOptions,
 };
 use serde_json::json;
 
@@ -249,4 +249,58 @@ fn names_do_not_command_the_terminal() {
         .find(|line| line.contains(|c: char| c.is_control() && c != '\t'));
     assert_eq!(raw, None);
     std::fs::remove_dir_all(data).expect("a trace");
+}
+
+#[test]
+fn places_of_one_function_are_counted_together_and_shown_one_by_one() {
+    let data = Builder::new(&directory("counts"), false).finish();
+    let counts = json!([
+        {"addr": 0x1000, "by_offset": true, "group": "g", "name": "f", "path": "/p", "places": [[0, 3], [4, 0], [10, 7]], "symbol": "f"},
+        {"addr": 0x2008, "group": "g", "hits": 5, "name": "f_8", "offset": 8, "path": "/p", "symbol": "f"},
+        {"addr": 0x3000, "by_offset": true, "group": "g", "name": "f", "path": "/p", "places": [[4, 0], [10, 0], [12, 0]], "symbol": "f"},
+        {"addr": 0x4000, "group": "g", "name": "own", "path": "/p", "places": [[0, 1], [2, 0]], "symbol": "h"},
+        {"addr": 0x5000, "group": "g", "hits": 2, "name": "back", "nmissed": 1, "offset": 0, "path": "/p", "symbol": "r"},
+        {"addr": 0x6000, "group": "g", "name": "silent", "nmissed": 0, "offset": 0, "path": "/p", "symbol": "r"},
+    ]);
+    std::fs::write(data.join("counts.json"), counts.to_string()).expect("a file");
+    let options = |format| EventOptions {
+        source: source(&data),
+        format,
+    };
+    let text = run(|out| hodo_view::counts(&options(EventFormat::Text), out));
+    // Of the two functions of one name, places without a hit are shown where the other has none of that name.
+    assert_eq!(
+        text,
+        "        HITS  PROBE
+           3  f: (f+0x0)
+           0  f_4: (f+0x4)
+           7  f_a: (f+0xa)
+           5  f_8: (f+0x8)
+           0  f_c: (f+0xc)
+           1  own: (h+0x0)
+           0  own: (h+0x2)
+           2  back: (<- r), missed: 1
+"
+    );
+    let json = run(|out| hodo_view::counts(&options(EventFormat::Json), out));
+    let lines: Vec<&str> = json.lines().collect();
+    assert_eq!(lines.len(), 10);
+    assert_eq!(
+        lines[2],
+        r#"{"addr":4106,"group":"g","hits":7,"name":"f_a","offset":10,"path":"/p","symbol":"f"}"#
+    );
+    assert_eq!(
+        lines[9],
+        r#"{"addr":20480,"group":"g","hits":2,"name":"back","nmissed":1,"offset":0,"path":"/p","symbol":"r"}"#
+    );
+    let info = run(|out| {
+        let options = InfoOptions {
+            source: source(&data),
+            json: true,
+            ..InfoOptions::default()
+        };
+        hodo_view::info(&options, out)
+    });
+    let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
+    assert_eq!(info["probes"][5]["addr"], 0x3000 + 10);
 }

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::conditions::Arguments;
 use super::counted::counter;
 use super::values::{fetches, returned};
-use super::{Probes, Spot, name_of};
+use super::wanted::Spot;
+use super::{Probes, name_of};
 use crate::machine::STACK_POINTER;
 use crate::modules::Image;
 use crate::session::Session;
@@ -31,7 +32,7 @@ impl Probes {
         if self.follows_names(index) {
             return Ok(vec![super::names::follow(&spot.symbol)]);
         }
-        let name = name_of(&self.definitions[index], &spot.symbol, spot.offset);
+        let name = name_of(&self.definitions[index], &spot.symbol, spot.offset(addr));
         let near = |offset: u64| {
             let mut segments = image.segments.iter();
             let inside = segments.find(|s| (s.offset..s.offset + s.size).contains(&offset))?;
@@ -87,7 +88,7 @@ impl Probes {
                     hits.push((addr, name.clone()));
                     let mut line = json!({"probe": {
                         "id": id, "group": self.definitions[index].group, "name": name,
-                        "symbol": spot.symbol, "offset": spot.offset, "args": args,
+                        "symbol": *spot.symbol, "offset": spot.offset(addr), "args": args,
                     }});
                     if kind != "print" {
                         line["probe"]["kind"] = kind.into();

@@ -111,8 +111,8 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
         for (addr, spot, reason) in planned.no_returns {
             examined[spot.definition].places.push(ExaminedPlace {
                 path: image.path.clone(),
-                symbol: spot.symbol,
-                offset: spot.offset,
+                symbol: spot.symbol.to_string(),
+                offset: spot.offset(addr),
                 addr,
                 outcome: Err(reason),
             });
@@ -127,21 +127,19 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
             let probed = site.probes.iter();
             site_of.extend(probed.map(|probe| (probe.addr, (site, probe.flags_dead))));
         }
-        for (&addr, spots) in &planned.places {
-            for spot in spots {
-                let outcome = match (site_of.get(&addr), planned.refused.get(&addr)) {
-                    (Some((site, dead)), _) => Ok(changed(image, site, *dead)),
-                    (None, Some(reason)) => Err(reason.clone()),
-                    (None, None) => Err("this is not code of a function".to_owned()),
-                };
-                examined[spot.definition].places.push(ExaminedPlace {
-                    path: image.path.clone(),
-                    symbol: spot.symbol.clone(),
-                    offset: spot.offset,
-                    addr,
-                    outcome,
-                });
-            }
+        for (addr, spot) in planned.places.all() {
+            let outcome = match (site_of.get(&addr), planned.refused.get(&addr)) {
+                (Some((site, dead)), _) => Ok(changed(image, site, *dead)),
+                (None, Some(reason)) => Err(reason.clone()),
+                (None, None) => Err("this is not code of a function".to_owned()),
+            };
+            examined[spot.definition].places.push(ExaminedPlace {
+                path: image.path.clone(),
+                symbol: spot.symbol.to_string(),
+                offset: spot.offset(addr),
+                addr,
+                outcome,
+            });
         }
     }
     for (index, one) in examined.iter_mut().enumerate() {

@@ -12,6 +12,7 @@ use hodo_symbols::{Sieve, Style, Usdt, demangle};
 
 use super::callers::{self, Callers};
 use super::resolvers;
+use super::wanted::Found;
 use crate::modules::{Image, Segment};
 
 /// A function as definitions name it.
@@ -157,17 +158,17 @@ pub(super) fn in_linkage_tables(image: &Image) -> usize {
         .count()
 }
 
-/// The places that a definition names: link-time address, symbol, distance from its beginning. None if nothing fits.
+/// The places that a definition names, by function. None if nothing fits.
 pub(super) fn spots(
     definition: &Definition,
     image: &Image,
     functions: &[Named],
-) -> Result<Vec<(u64, String, u64)>> {
+) -> Result<Vec<Found>> {
     let mut spots = Vec::new();
     if let Some(resolver) = resolvers::followed(definition, functions) {
         let found = resolvers::implementations(resolver, image, functions);
         if !found.is_empty() {
-            let spot = |addr| (addr, resolver.name.clone(), 0);
+            let spot = |addr| Found::one(addr, &resolver.name, 0);
             return Ok(found.into_iter().map(spot).collect());
         }
     }
@@ -183,15 +184,15 @@ pub(super) fn spots(
                 match *offset {
                     Offset::Bytes(_) if function.part => {}
                     Offset::Bytes(offset) => {
-                        spots.push((function.addr + offset, function.name.clone(), offset));
+                        spots.push(Found::one(function.addr + offset, &function.name, offset));
                     }
                     Offset::EveryInstruction => {
                         let code = image.at(function.addr..function.end).unwrap_or_default();
-                        spots.extend(
-                            instructions(code, function.addr)
-                                .into_iter()
-                                .map(|addr| (addr, function.name.clone(), addr - function.addr)),
-                        );
+                        spots.push(Found {
+                            symbol: function.name.as_str().into(),
+                            start: function.addr,
+                            addrs: instructions(code, function.addr),
+                        });
                     }
                 }
             }
@@ -204,7 +205,7 @@ pub(super) fn spots(
             if let Some(segment) = segment {
                 let addr = segment.addr + (offset - segment.offset);
                 let (name, distance) = named(addr, functions);
-                spots.push((addr, name, distance));
+                spots.push(Found::one(addr, &name, distance));
             }
         }
         // It needs debugging information: see `lines`.
@@ -222,14 +223,14 @@ pub(super) fn lines(
     file: &str,
     line: u32,
     functions: &[Named],
-) -> Result<Vec<(u64, String, u64)>> {
+) -> Result<Vec<Found>> {
     let addrs = image
         .debug()
         .map_err(|error| anyhow::anyhow!("{error}"))?
         .line(file, line)?;
     let spots = addrs.into_iter().map(|addr| {
         let (name, distance) = named(addr, functions);
-        (addr, name, distance)
+        Found::one(addr, &name, distance)
     });
     Ok(spots.collect())
 }

@@ -19,14 +19,15 @@ use super::places::{functions, in_linkage_tables, is_file, lines, spots, usdt};
 use super::returns::take_refused;
 use super::values::fetches;
 use super::variables::{has_variables, resolved};
-use super::{Probes, Spot, beside, resolvers};
+use super::wanted::{Found, Places, Spot};
+use super::{Probes, beside, resolvers};
 use crate::cache;
 use crate::modules::{Chosen, HOOKED, Image};
 
 /// The probes of a file.
 pub(super) struct Planned {
     /// What the definitions name, by link-time address.
-    pub places: BTreeMap<u64, Vec<Spot>>,
+    pub places: Places,
     /// Regions with the instructions that can have probes. There can be more of these than places.
     pub sites: Vec<ProbeSite>,
     /// Why other places cannot have a probe.
@@ -96,7 +97,7 @@ impl Probes {
         plan: Option<(&Plan, &[Chosen])>,
     ) -> Result<Planned> {
         let functions = functions(image)?;
-        let mut places: BTreeMap<u64, Vec<Spot>> = BTreeMap::new();
+        let mut places = Places::default();
         let mut failed = Vec::new();
         let mut semaphores = BTreeSet::new();
         let mut remarks = Vec::new();
@@ -113,7 +114,7 @@ impl Probes {
                             .map(|(addr, symbol, offset, note)| {
                                 semaphores.extend(note.semaphore);
                                 notes.insert(addr, note);
-                                (addr, symbol, offset)
+                                Found::one(addr, &symbol, offset)
                             })
                             .collect(),
                         Err(error) => {
@@ -138,51 +139,73 @@ impl Probes {
                 remarks.extend(self.left_out(index, image));
             }
             let variables = has_variables(definition);
-            for (addr, symbol, offset) in spots {
-                let by_offset = matches!(definition.place, Place::FileOffset(_));
-                let inside = offset != 0 || symbol.starts_with('<');
-                if by_offset && inside && definition.needs_function() {
-                    let error = format!(
-                        "{addr:#x} is not the first instruction of a function, where arguments are known and it can be left"
-                    );
-                    failed.push((index, error));
-                    continue;
-                }
-                if let Some(ty) = self.returned_elsewhere(definition, image, addr) {
-                    let error = format!(
-                        "{symbol} returns a value of the type {ty}: return:NUMBER sets only the register for integers and pointers"
-                    );
-                    failed.push((index, error));
-                    continue;
-                }
-                let note = notes.get(&addr);
-                let resolved = match variables || note.is_some() {
-                    false => None,
-                    true => match self.resolved((index, definition), image, addr, note) {
-                        Ok(resolved) => Some(resolved),
-                        Err(error) => {
-                            let place = super::at(&symbol, offset);
-                            failed.push((index, format!("{place}: {error:#}")));
-                            continue;
+            for Found {
+                symbol,
+                start,
+                addrs,
+            } in spots
+            {
+                let mut common = None;
+                for addr in addrs {
+                    let offset = addr.wrapping_sub(start);
+                    let by_offset = matches!(definition.place, Place::FileOffset(_));
+                    let inside = offset != 0 || symbol.starts_with('<');
+                    if by_offset && inside && definition.needs_function() {
+                        let error = format!(
+                            "{addr:#x} is not the first instruction of a function, where arguments are known and it can be left"
+                        );
+                        failed.push((index, error));
+                        continue;
+                    }
+                    if let Some(ty) = self.returned_elsewhere(definition, image, addr) {
+                        let error = format!(
+                            "{symbol} returns a value of the type {ty}: return:NUMBER sets only the register for integers and pointers"
+                        );
+                        failed.push((index, error));
+                        continue;
+                    }
+                    let note = notes.get(&addr);
+                    let resolved = match variables || note.is_some() {
+                        false => None,
+                        true => match self.resolved((index, definition), image, addr, note) {
+                            Ok(resolved) => Some(resolved),
+                            Err(error) => {
+                                let place = super::at(&symbol, offset);
+                                failed.push((index, format!("{place}: {error:#}")));
+                                continue;
+                            }
+                        },
+                    };
+                    let tracepoint = note.and_then(|note| note.tracepoint.as_ref());
+                    let shown = match (&resolved, tracepoint) {
+                        (Some(resolved), Some(tracepoint)) => {
+                            shown(definition, resolved, tracepoint)
                         }
-                    },
-                };
-                let tracepoint = note.and_then(|note| note.tracepoint.as_ref());
-                let shown = match (&resolved, tracepoint) {
-                    (Some(resolved), Some(tracepoint)) => shown(definition, resolved, tracepoint),
-                    _ => Vec::new(),
-                };
-                places.entry(addr).or_default().push(Spot {
-                    shown: shown.into(),
-                    definition: index,
-                    symbol,
-                    offset,
-                    returns: self.definitions[index].kind == Kind::Return,
-                    resolved: resolved.map(Rc::new),
-                });
+                        _ => Vec::new(),
+                    };
+                    let spot = match common {
+                        Some(spot) => spot,
+                        None => {
+                            let own = resolved.is_some();
+                            let spot = places.add(Spot {
+                                shown: shown.into(),
+                                definition: index,
+                                symbol: Rc::clone(&symbol),
+                                start,
+                                returns: self.definitions[index].kind == Kind::Return,
+                                resolved: resolved.map(Rc::new),
+                            });
+                            // Variables are elsewhere at each place.
+                            common = Some(spot).filter(|_| !own);
+                            spot
+                        }
+                    };
+                    places.put(addr, spot);
+                }
             }
         }
-        let returns = places.values().flatten().any(|spot| spot.returns);
+        places.sort();
+        let returns = places.spots().any(|spot| spot.returns);
         let no_returns = match plan {
             _ if !returns => Vec::new(),
             Some((plan, _)) => take_refused(&mut places, plan),
@@ -191,18 +214,20 @@ impl Probes {
                 take_refused(&mut places, &plan)
             }
         };
-        let wanted: Vec<u64> = places.keys().copied().collect();
         // Where every instruction has a probe, larger regions can be moved. All of them are needed then: one may use bytes
         // of another.
         let mut definitions = self.definitions.iter();
         let every = definitions
             .any(|definition| is_file(definition, &image.path) && is_whole_file(definition));
+        let wanted = match every {
+            true => Vec::new(),
+            false => places.addresses(),
+        };
         let which = match every {
             true => Wanted::Every,
             false => Wanted::At(&wanted),
         };
-        let spots = places.values().flatten();
-        let looked = spots.map(|spot| match &spot.resolved {
+        let looked = places.spots().map(|spot| match &spot.resolved {
             Some(resolved) => looked_at(resolved),
             None => looked_at(&self.definitions[spot.definition]),
         });
@@ -263,17 +288,12 @@ impl Probes {
     }
 
     /// Says where the probe of a definition is that names a function which is chosen while the program is loaded.
-    fn say_where(
-        &self,
-        index: usize,
-        resolver: Range<u64>,
-        spots: &[(u64, String, u64)],
-        image: &Image,
-    ) {
+    fn say_where(&self, index: usize, resolver: Range<u64>, spots: &[Found], image: &Image) {
         let text = &self.texts[index];
         let path = image.path.display();
-        if spots.iter().all(|(addr, ..)| !resolver.contains(addr)) && !spots.is_empty() {
-            let (is, them) = match spots.len() {
+        let addrs = || spots.iter().flat_map(|found| &found.addrs);
+        if addrs().all(|addr| !resolver.contains(addr)) && !spots.is_empty() {
+            let (is, them) = match addrs().count() {
                 1 => ("the implementation", "it"),
                 _ => ("each of the implementations", "one of them"),
             };

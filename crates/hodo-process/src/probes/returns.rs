@@ -1,10 +1,9 @@
 //! Return probes: which functions can have one, and what belongs to each beside its actions.
 
-use std::collections::BTreeMap;
-
 use hodo_plan::model::{Mode, Plan};
 
-use super::{Probes, Spot};
+use super::Probes;
+use super::wanted::{Places, Spot};
 use crate::modules::Image;
 
 /// Why no probe can see the function at an address return.
@@ -26,22 +25,11 @@ fn refusal(plan: &Plan, addr: u64) -> Option<String> {
 }
 
 /// The return probes that cannot be: they are taken from `places`, and given with the reasons.
-pub(super) fn take_refused(
-    places: &mut BTreeMap<u64, Vec<Spot>>,
-    plan: &Plan,
-) -> Vec<(u64, Spot, String)> {
-    let mut refused = Vec::new();
-    for (&addr, spots) in places.iter_mut() {
-        if !spots.iter().any(|spot| spot.returns) {
-            continue;
-        }
-        if let Some(reason) = refusal(plan, addr) {
-            let taken = spots.extract_if(.., |spot| spot.returns);
-            refused.extend(taken.map(|spot| (addr, spot, reason.clone())));
-        }
-    }
-    places.retain(|_, spots| !spots.is_empty());
-    refused
+pub(super) fn take_refused(places: &mut Places, plan: &Plan) -> Vec<(u64, Spot, String)> {
+    places.take_out(|addr, spot| match spot.returns {
+        true => refusal(plan, addr),
+        false => None,
+    })
 }
 
 impl Probes {

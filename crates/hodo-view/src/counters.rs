@@ -1,0 +1,240 @@
+//! What probes have counted: `counts.json`.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::events::{EventFormat, EventOptions, symbol};
+
+/// An entry of `counts.json`: one place that is counted, or several of one function.
+#[derive(Debug, Deserialize)]
+struct Entry {
+    group: String,
+    name: String,
+    symbol: String,
+    #[serde(default)]
+    offset: u64,
+    addr: u64,
+    path: String,
+    #[serde(default)]
+    hits: Option<u64>,
+    #[serde(default)]
+    nmissed: Option<u64>,
+    /// Distances from the function's beginning, which is at `addr`, and hits.
+    #[serde(default)]
+    places: Vec<(u64, u64)>,
+    /// The distances of places are parts of their names.
+    #[serde(default)]
+    by_offset: bool,
+}
+
+/// What tells the functions of counters apart, but for those of one name.
+type Function<'c> = (&'c str, &'c str, &'c str);
+
+impl Entry {
+    fn function(&self) -> Function<'_> {
+        (&self.group, &self.symbol, &self.path)
+    }
+
+    fn counts(&self) -> impl Iterator<Item = Count<'_>> {
+        let one = Count {
+            entry: self,
+            offset: self.offset,
+            addr: self.addr,
+            hits: self.hits,
+        };
+        let one = self.places.is_empty().then_some(one);
+        let places = self.places.iter().map(|&(offset, hits)| Count {
+            entry: self,
+            offset,
+            addr: self.addr.wrapping_add(offset),
+            hits: Some(hits),
+        });
+        one.into_iter().chain(places)
+    }
+}
+
+/// A counter.
+#[derive(Debug, Clone, Copy)]
+struct Count<'c> {
+    entry: &'c Entry,
+    offset: u64,
+    addr: u64,
+    hits: Option<u64>,
+}
+
+impl<'c> Count<'c> {
+    /// Of a probe that only prints, there is something to tell if it has missed anything.
+    fn tells(&self) -> bool {
+        self.hits.is_some() || self.entry.nmissed != Some(0)
+    }
+
+    /// It has no hit, and has missed none.
+    fn is_idle(&self) -> bool {
+        self.hits == Some(0) && matches!(self.entry.nmissed, None | Some(0))
+    }
+
+    fn name(&self) -> Cow<'c, str> {
+        let name = &self.entry.name;
+        match self.offset {
+            offset if offset != 0 && self.entry.by_offset => format!("{name}_{offset:x}").into(),
+            _ => name.into(),
+        }
+    }
+
+    /// What it is called, and where it is as far as names tell.
+    fn place(&self) -> (Function<'c>, Cow<'c, str>, u64) {
+        (self.entry.function(), self.name(), self.offset)
+    }
+
+    /// Name and place, by the function's name as it is shown.
+    fn title(&self, symbol: &str) -> String {
+        match self.entry.nmissed {
+            Some(_) => format!("{}: (<- {symbol})", self.name()),
+            None => format!("{}: ({symbol}+{:#x})", self.name(), self.offset),
+        }
+    }
+}
+
+/// A counter as an object.
+#[derive(Debug, Serialize)]
+pub(crate) struct Told<'c> {
+    addr: u64,
+    group: &'c str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hits: Option<u64>,
+    name: Cow<'c, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nmissed: Option<u64>,
+    offset: u64,
+    path: &'c str,
+    symbol: &'c str,
+}
+
+/// What probes have counted.
+#[derive(Debug)]
+pub(crate) struct Counters(Vec<Entry>);
+
+impl Counters {
+    /// Those of the trace in a directory; none if nothing counts.
+    pub fn read(data: &Path) -> Result<Self> {
+        let path = data.join("counts.json");
+        let counts = match std::fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)
+                .with_context(|| format!("{} is damaged", path.display()))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+        };
+        Ok(Self(counts))
+    }
+
+    fn all(&self) -> impl Iterator<Item = Count<'_>> {
+        self.0.iter().flat_map(Entry::counts)
+    }
+
+    /// Has none something to tell?
+    pub fn is_empty(&self) -> bool {
+        !self.all().any(|count| count.tells())
+    }
+
+    /// Those that have something to tell, as objects.
+    pub fn json(&self) -> impl Iterator<Item = Told<'_>> {
+        let told = self.all().filter(Count::tells);
+        told.map(|count| Told {
+            addr: count.addr,
+            group: &count.entry.group,
+            hits: count.hits,
+            name: count.name(),
+            nmissed: count.entry.nmissed,
+            offset: count.offset,
+            path: &count.entry.path,
+            symbol: &count.entry.symbol,
+        })
+    }
+
+    /// The functions of which several places may have one name. There are few: places of others need not be compared.
+    fn ambiguous(&self) -> HashSet<Function<'_>> {
+        let mut found = HashSet::new();
+        let mut last: HashMap<Function<'_>, u64> = HashMap::new();
+        for entry in &self.0 {
+            let offsets = || entry.counts().map(|count| count.offset);
+            let (Some(first), Some(end)) = (offsets().next(), offsets().last()) else {
+                continue;
+            };
+            // Most functions have all their places in one row.
+            let before = last.insert(entry.function(), end);
+            if before.is_some_and(|before| first <= before) || !offsets().is_sorted_by(|a, b| a < b)
+            {
+                found.insert(entry.function());
+            }
+        }
+        found
+    }
+
+    /// Writes those that have something to tell as a table, for readers: where one probe has several places of the same name, as one on
+    /// a function with several implementations, those without a hit are left out, but for one if none has any.
+    pub fn text(&self, out: &mut dyn Write) -> Result<()> {
+        if self.all().any(|count| count.hits.is_some()) {
+            writeln!(out, "        HITS  PROBE")?;
+        }
+        let ambiguous = self.ambiguous();
+        let compared = |entry: &Entry| ambiguous.contains(&entry.function());
+        let mut shown: HashSet<_> = (self.0.iter().filter(|entry| compared(entry)))
+            .flat_map(Entry::counts)
+            .filter(|count| count.tells() && !count.is_idle())
+            .map(|count| count.place())
+            .collect();
+        for entry in &self.0 {
+            let compared = compared(entry);
+            let symbol = symbol(&entry.symbol);
+            for count in entry.counts().filter(Count::tells) {
+                if compared && count.is_idle() && !shown.insert(count.place()) {
+                    continue;
+                }
+                match count.hits {
+                    Some(hits) => write!(out, "{hits:>12}  ")?,
+                    None => write!(out, "{:>12}  ", "")?,
+                }
+                out.write_all(count.title(&symbol).as_bytes())?;
+                match entry.nmissed {
+                    None | Some(0) => writeln!(out)?,
+                    Some(missed) => writeln!(out, ", missed: {missed}")?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Their names with their hits.
+    pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
+        self.0.iter().flat_map(|entry| {
+            let symbol = symbol(&entry.symbol);
+            let counts = entry.counts();
+            counts.filter_map(move |count| Some((count.title(&symbol), count.hits?)))
+        })
+    }
+}
+
+/// Shows what probes have counted. Nothing, if none does.
+///
+/// # Errors
+/// If the counts cannot be read or `out` cannot be written.
+pub fn counts(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
+    if options.format == EventFormat::Perfetto {
+        // They are among the events.
+        return Ok(());
+    }
+    let counters = Counters::read(&options.source.data)?;
+    if options.format == EventFormat::Json {
+        for line in counters.json() {
+            serde_json::to_writer(&mut *out, &line)?;
+            writeln!(out)?;
+        }
+        return Ok(());
+    }
+    counters.text(out)
+}
