@@ -65,7 +65,8 @@ impl Frames {
     }
 
     /// The entry in the search table of the FDE at `at`, which describes what begins at `start`.
-    pub(crate) fn table_entry(&self, start: u32, at: u32) -> [u8; 8] {
+    #[must_use]
+    pub fn table_entry(&self, start: u32, at: u32) -> [u8; 8] {
         let mut table = [0; 8];
         table[..4].copy_from_slice(&start.wrapping_sub(self.header).to_le_bytes());
         table[4..].copy_from_slice(&at.wrapping_sub(self.header).to_le_bytes());

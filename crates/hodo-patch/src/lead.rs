@@ -22,7 +22,7 @@ const NO_WAY_OUT: &str =
     "no register is free for the jump from its copy, and no memory near enough to do without";
 
 /// What [`lead`] leaves for later: memory for it has to be found.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Later {
     /// A pun: its jump has bytes of what stands behind it, and so many of its own.
     Pun(u8),
@@ -42,7 +42,7 @@ pub(crate) enum Later {
 }
 
 /// A site that is not written yet.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Open {
     /// Link-time address, and how many bytes of it are changed.
     pub patch: u64,
@@ -64,6 +64,28 @@ impl Open {
             via: site.via,
             later,
             stub,
+        }
+    }
+}
+
+impl Open {
+    /// A punned site that chooses so many bytes of its jump's distance.
+    pub fn pun(patch: u64, patch_len: u8, free: u8, stub: u64) -> Self {
+        Self {
+            patch,
+            patch_len,
+            extra: Extra::Pun { free },
+            via: Via::Nothing,
+            later: Later::Pun(free),
+            stub,
+        }
+    }
+
+    /// How many bytes of its jump's distance it chooses, if it is all that [`Self::pun`] makes.
+    pub fn as_pun(&self) -> Option<u8> {
+        match self.later {
+            Later::Pun(free) if self.via == Via::Nothing => Some(free),
+            _ => None,
         }
     }
 }

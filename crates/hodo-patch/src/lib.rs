@@ -6,6 +6,7 @@
 
 mod far;
 mod hook;
+mod kept;
 mod lead;
 mod libcalls;
 mod measure;
@@ -18,6 +19,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 pub use hook::{Announcement, Hook, LimitCall, Raise};
+pub use kept::KEEPS_STUBS;
 pub use placed::{Copied, Stub};
 pub use probe::{Probe, Region};
 pub use stack::packs_stacks;
@@ -469,6 +471,19 @@ impl Island {
         places: &mut Places<'_>,
         patches: &mut Patches,
     ) {
+        let (open, hosts) = self.build_module(sites, image, recording, places, patches);
+        write_later(open, &hosts, image, places, patches);
+    }
+
+    /// The same without the sites for which memory has to be found, which are returned with the functions that are patched.
+    fn build_module(
+        &mut self,
+        sites: Sites<'_>,
+        image: Image<'_>,
+        recording: Recording,
+        places: &mut Places<'_>,
+        patches: &mut Patches,
+    ) -> (Vec<Open>, HashSet<u64>) {
         let Sites {
             functions,
             libcalls,
@@ -532,7 +547,7 @@ impl Island {
             patches.add_way(at + 1..at + bytes.len() as u64);
             patches.writes.push((at, bytes));
         }
-        write_later(open, &hosts, image, places, patches);
+        (open, hosts)
     }
 
     /// The displaced instructions of a site with the changes that belong to them.

@@ -1,4 +1,4 @@
-//! Plans that were made once are kept in the user's cache directory.
+//! Plans that were made once are kept in the user's cache directory, and so are the stubs that were built of them.
 //!
 //! A plan depends on a file's content, on the file's name, on what is asked for, and on the hodo that makes it. All of this is the key,
 //! and stands in the cache's file as a whole. A content is known by its hash, not by the times of the file: images of whole systems have
@@ -68,6 +68,8 @@ enum Asked {
         keep: u32,
         at: Vec<u64>,
     },
+    /// Of what the stubs are made beside the file: a hash.
+    Stubs(u128),
 }
 
 /// Plans a file's functions, or reads the plan that was made earlier.
@@ -143,15 +145,14 @@ fn kept<T: Fits, E: std::error::Error + Send + Sync + 'static>(
     asked: Asked,
     make: impl FnOnce() -> Result<T, E>,
 ) -> Result<T> {
-    let place = directory().zip(Key::new(image, asked));
-    let encoded = place.and_then(|(directory, key)| {
-        let bytes = postcard::to_allocvec(&key).ok()?;
-        Some((directory, key.content, bytes))
-    });
-    let Some((directory, content, key)) = encoded else {
+    let Some(Slot {
+        directory,
+        path,
+        key,
+    }) = Slot::new(image, asked)
+    else {
         return Ok(make()?);
     };
-    let path = directory.join(name(image, &key));
     let is_code = |range: Range<u64>| {
         let segments = image.segments.iter().filter(|segment| segment.executable);
         let inside = |start: u64, size: u64| {
@@ -164,11 +165,67 @@ fn kept<T: Fits, E: std::error::Error + Send + Sync + 'static>(
     }
     let plan = make()?;
     // Somebody may write to the file while it is planned.
-    if hashes(&image.bytes) == content {
+    if image.is_as_it_was() {
         // A cache that cannot be written is none.
         let _ = write(directory, &path, &key, &plan);
     }
     Ok(plan)
+}
+
+/// Where something is kept, and its key.
+struct Slot {
+    directory: &'static Path,
+    path: PathBuf,
+    key: Vec<u8>,
+}
+
+impl Slot {
+    /// Nothing, if there is no cache.
+    fn new(image: &Image, asked: Asked) -> Option<Self> {
+        let directory = directory()?;
+        let key = Key::new(image, asked)?;
+        let key = postcard::to_allocvec(&key).ok()?;
+        let path = directory.join(name(image, &key));
+        Some(Self {
+            directory,
+            path,
+            key,
+        })
+    }
+}
+
+/// A place for the stubs of a file.
+pub struct Stubs(Slot);
+
+impl Stubs {
+    /// That of stubs that are made of the file and of what has this hash. Nothing, if there is no cache.
+    pub fn new(image: &Image, made_of: u128) -> Option<Self> {
+        Slot::new(image, Asked::Stubs(made_of)).map(Self)
+    }
+
+    /// Those that are there, if they can be trusted.
+    pub fn read(&self) -> Option<Vec<u8>> {
+        let Slot { path, key, .. } = &self.0;
+        let mut file = open(path)?;
+        let len = body(&file.bytes, key)?.len();
+        file.note_use();
+        let start = file.bytes.len() - len;
+        Some(file.bytes.split_off(start))
+    }
+
+    /// Keeps stubs, which were made of the file.
+    pub fn write(&self, image: &Image, stubs: Vec<u8>) {
+        let Slot {
+            directory,
+            path,
+            key,
+        } = &self.0;
+        // Somebody may write to the file while they are made.
+        if image.is_as_it_was() {
+            // A cache that cannot be written is none.
+            let _ = put(directory, path, &with_header(key, &stubs));
+        }
+    }
 }
 
 impl Key {
@@ -176,7 +233,7 @@ impl Key {
         Some(Self {
             hodo: own()?,
             path: image.path.as_os_str().as_encoded_bytes().to_vec(),
-            content: hashes(&image.bytes),
+            content: image.content().to_vec(),
             asked,
         })
     }
@@ -208,7 +265,7 @@ impl Own {
 }
 
 /// What tells the contents of files apart, as far as plans depend on them: all but the large sections that are for debuggers.
-fn hashes(bytes: &[u8]) -> Vec<u128> {
+pub fn hashes(bytes: &[u8]) -> Vec<u128> {
     let mut left_out = Vec::new();
     if let Ok(object) = ObjectFile::parse(bytes) {
         let debug = |name: &str| name.starts_with(".debug_") && name != ".debug_frame";
@@ -250,8 +307,25 @@ fn name(image: &Image, key: &[u8]) -> String {
 /// The magic, the bytes of the key and of the plan, the checksum of both.
 const HEADER: usize = 8 + 8 + 8 + 8;
 
-/// Reads a plan. Nothing, if there is none of this key that can be trusted.
-fn read<T: DeserializeOwned>(path: &Path, key: &[u8]) -> Option<T> {
+/// What is in a file of the cache.
+struct Opened {
+    file: File,
+    bytes: Vec<u8>,
+    used: Option<SystemTime>,
+}
+
+impl Opened {
+    /// It is used: what is not goes first.
+    fn note_use(&mut self) {
+        let used = self.used.and_then(|used| used.elapsed().ok());
+        if used.is_some_and(|age| age > NOTED) {
+            let _ = self.file.set_modified(SystemTime::now());
+        }
+    }
+}
+
+/// Reads a file of the cache, if it is the user's own.
+fn open(path: &Path) -> Option<Opened> {
     let mut file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
@@ -263,58 +337,72 @@ fn read<T: DeserializeOwned>(path: &Path, key: &[u8]) -> Option<T> {
     }
     let mut bytes = Vec::with_capacity(meta.len() as usize);
     file.read_to_end(&mut bytes).ok()?;
-    let plan = decode(&bytes, key)?;
-    let used = meta.modified().ok()?;
-    if used.elapsed().is_ok_and(|age| age > NOTED) {
-        // Those that are not used go first.
-        let _ = file.set_modified(SystemTime::now());
-    }
+    let used = meta.modified().ok();
+    Some(Opened { file, bytes, used })
+}
+
+/// Reads a plan. Nothing, if there is none of this key that can be trusted.
+fn read<T: DeserializeOwned>(path: &Path, key: &[u8]) -> Option<T> {
+    let mut file = open(path)?;
+    let plan = decode(&file.bytes, key)?;
+    file.note_use();
     Some(plan)
+}
+
+/// What is kept in the content of a file of the cache, if it is of this key, and whole.
+fn body<'b>(bytes: &'b [u8], key: &[u8]) -> Option<&'b [u8]> {
+    let (header, rest) = bytes.split_at_checked(HEADER)?;
+    let (magic, words) = header.split_at_checked(8)?;
+    let [key_len, body_len, sum] = *words.as_chunks::<8>().0 else {
+        return None;
+    };
+    let len = |bytes: [u8; 8]| usize::try_from(u64::from_le_bytes(bytes)).ok();
+    let (own, body) = rest.split_at_checked(len(key_len)?)?;
+    let whole = magic == MAGIC
+        && own == key
+        && Some(body.len()) == len(body_len)
+        && XxHash3_64::oneshot(rest) == u64::from_le_bytes(sum);
+    whole.then_some(body)
 }
 
 /// The plan in the content of a file of the cache, if it is one of this key, and whole.
 fn decode<T: DeserializeOwned>(bytes: &[u8], key: &[u8]) -> Option<T> {
-    let (header, rest) = bytes.split_at_checked(HEADER)?;
-    let (magic, words) = header.split_at_checked(8)?;
-    let [key_len, plan_len, sum] = *words.as_chunks::<8>().0 else {
-        return None;
-    };
-    let len = |bytes: [u8; 8]| usize::try_from(u64::from_le_bytes(bytes)).ok();
-    let (own, plan) = rest.split_at_checked(len(key_len)?)?;
-    let whole = magic == MAGIC
-        && own == key
-        && Some(plan.len()) == len(plan_len)
-        && XxHash3_64::oneshot(rest) == u64::from_le_bytes(sum);
-    if !whole {
-        return None;
-    }
-    let (plan, left) = postcard::take_from_bytes(plan).ok()?;
+    let (plan, left) = postcard::take_from_bytes(body(bytes, key)?).ok()?;
     left.is_empty().then_some(plan)
 }
 
 fn encode<T: Serialize>(key: &[u8], plan: &T) -> Option<Vec<u8>> {
-    let mut rest = key.to_vec();
-    rest = postcard::to_extend(plan, rest).ok()?;
-    let mut bytes = Vec::with_capacity(HEADER + rest.len());
-    bytes.extend(MAGIC);
-    let plan = rest.len() - key.len();
-    for word in [key.len() as u64, plan as u64, XxHash3_64::oneshot(&rest)] {
-        bytes.extend(word.to_le_bytes());
-    }
-    bytes.extend(rest);
-    Some(bytes)
+    Some(with_header(key, &postcard::to_allocvec(plan).ok()?))
 }
 
-/// Writes a plan: beside its place, and then there, so that who reads it meanwhile sees all or nothing.
+fn with_header(key: &[u8], body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER];
+    bytes.reserve_exact(key.len() + body.len());
+    bytes.extend(key);
+    bytes.extend(body);
+    let sum = XxHash3_64::oneshot(&bytes[HEADER..]);
+    let words = [key.len() as u64, body.len() as u64, sum];
+    bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+    for (word, place) in words.iter().zip(bytes[MAGIC.len()..].chunks_exact_mut(8)) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// Writes a plan.
 fn write<T: Serialize>(directory: &Path, path: &Path, key: &[u8], plan: &T) -> Result<()> {
-    let bytes = encode(key, plan).context("no room")?;
+    put(directory, path, &encode(key, plan).context("no room")?)
+}
+
+/// Writes a file of the cache: beside its place, and then there, so that who reads it meanwhile sees all or nothing.
+fn put(directory: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
     if bytes.len() as u64 > LARGEST.min(limits::file_size()) {
         return Ok(());
     }
     let mut file = tempfile::Builder::new()
         .prefix(".new-")
         .tempfile_in(directory)?;
-    file.write_all(&bytes)?;
+    file.write_all(bytes)?;
     file.persist(path)?;
     trim(directory, LIMIT);
     Ok(())

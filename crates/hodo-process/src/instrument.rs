@@ -4,6 +4,7 @@
 //! linker says that they are mapped, before any of their code has run.
 
 mod changes;
+mod kept;
 pub mod keys;
 mod libraries;
 mod mapping;
@@ -332,6 +333,26 @@ fn patch(
         bias,
         code: &|range| module.image.at(range),
     };
+    let timed = context.recording.timed;
+    if let Some(events) = &module.probed.syscalls
+        && let Err(reason) = island.add_syscalls(events, timed, patches)
+    {
+        bail!("{}: {reason}", module.image.path.display());
+    }
+    if context.modules.probes.trace_stacks()
+        && !module.probed.sites.is_empty()
+        && let Err(reason) = island.add_stack(patches)
+    {
+        bail!("{}: {reason}", module.image.path.display());
+    }
+    let slot = kept::place(module, context);
+    let stubs = slot.as_ref().and_then(crate::cache::Stubs::read);
+    let first = module.first_id();
+    let put = stubs.is_some_and(|kept| island.add_kept(&kept, image, first, places, patches));
+    if put {
+        // Nothing else is made of it: without probes, there are no semaphores.
+        return Ok(());
+    }
     let traced = |chosen: &Chosen| Traced {
         function: &module.plan.functions[chosen.index],
         id: chosen.id,
@@ -368,19 +389,16 @@ fn patch(
         },
         regions: &regions,
     };
-    let timed = context.recording.timed;
-    if let Some(events) = &module.probed.syscalls
-        && let Err(reason) = island.add_syscalls(events, timed, patches)
-    {
-        bail!("{}: {reason}", module.image.path.display());
+    let recording = context.recording;
+    match slot {
+        None => island.add_module(sites, image, recording, places, patches),
+        Some(slot) => {
+            let made = island.add_and_keep(sites, image, recording, first, places, patches);
+            if let Some(stubs) = made {
+                slot.write(&module.image, stubs);
+            }
+        }
     }
-    if context.modules.probes.trace_stacks()
-        && !module.probed.sites.is_empty()
-        && let Err(reason) = island.add_stack(patches)
-    {
-        bail!("{}: {reason}", module.image.path.display());
-    }
-    island.add_module(sites, image, context.recording, places, patches);
 
     let semaphores = module.probed.semaphores.iter();
     patches

@@ -68,6 +68,8 @@ pub struct Image {
     unwinder: OnceCell<Unwinder>,
     /// Whether it saves contexts, once that was asked.
     contexts: OnceCell<bool>,
+    /// What tells its content from others, once that was asked.
+    content: OnceCell<Vec<u128>>,
 }
 
 /// A module with its plan and numbers.
@@ -102,6 +104,11 @@ impl Module {
     /// Whether it is a program, not a library.
     pub fn is_main(&self) -> bool {
         self.number.main
+    }
+
+    /// Its first id.
+    pub fn first_id(&self) -> u32 {
+        self.number.first
     }
 }
 
@@ -168,7 +175,18 @@ impl Image {
             frames: OnceCell::new(),
             unwinder: OnceCell::new(),
             contexts: OnceCell::new(),
+            content: OnceCell::new(),
         })
+    }
+
+    /// What tells its content from others, as far as plans depend on it.
+    pub fn content(&self) -> &[u128] {
+        self.content.get_or_init(|| cache::hashes(&self.bytes))
+    }
+
+    /// Does it have the same content still?
+    pub fn is_as_it_was(&self) -> bool {
+        cache::hashes(&self.bytes) == self.content()
     }
 
     /// Its debugging information.

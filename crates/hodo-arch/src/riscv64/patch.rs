@@ -98,6 +98,15 @@ pub fn near(from: u64, len: u8) -> Option<Range<u64>> {
 /// Whether sites can have stubs that no long jump reaches.
 pub const REACHES_ANYWHERE: bool = true;
 
+/// Whether what depends on places in stubs and jumps are words of four bytes, to which a difference can be added.
+pub const MOVABLE: bool = false;
+
+/// Is there among bytes that are displaced what stubs are known by, made in part by the word at an offset? They are not asked.
+#[must_use]
+pub fn forges_stub(_: &[u8], _: usize) -> bool {
+    true
+}
+
 /// A jump at `from` to the address that is in memory at `literal`; nothing if that is not within 2 GiB, or if there is no register.
 #[must_use]
 pub fn by_literal(from: u64, literal: u64, via: Via) -> Option<Vec<u8>> {

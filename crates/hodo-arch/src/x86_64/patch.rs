@@ -7,6 +7,7 @@ use core::ops::Range;
 
 use super::JUMP;
 use super::emit::Code;
+use super::frames::RETURN_POINT;
 use super::relocate::{RelocateError, relocate_mapped};
 use super::scan::Sweep;
 use super::stub::{self, Body};
@@ -50,6 +51,17 @@ pub fn far(_: u64, to: u64, _: Via) -> Option<Vec<u8>> {
 
 /// Whether sites can have stubs that no long jump reaches: what is displaced could not go on, nor refer to anything.
 pub const REACHES_ANYWHERE: bool = false;
+
+/// Whether what depends on places in stubs and jumps are words of four bytes, to which a difference can be added.
+pub const MOVABLE: bool = true;
+
+/// Is there among bytes that are displaced what stubs are known by, made in part by the word at an offset?
+#[must_use]
+pub fn forges_stub(bytes: &[u8], word: usize) -> bool {
+    let start = word.saturating_sub(RETURN_POINT.len() - 1);
+    let end = (word + 4 + RETURN_POINT.len() - 1).min(bytes.len());
+    (bytes[start.min(end)..end].windows(RETURN_POINT.len())).any(|code| code == RETURN_POINT)
+}
 
 /// A jump at a site to an address in memory: none is made.
 #[must_use]

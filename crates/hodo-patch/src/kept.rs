@@ -1,0 +1,375 @@
+//! Stubs that were built once, wherever they come to be next.
+//!
+//! What the stubs of a module have, and what is written over its sites, depends on four numbers: where the island begins, where in it the
+//! stubs do, where the module is, and the first of its ids. All of it that depends on them are words of four bytes, to which a difference is
+//! added (`make.rs` finds them, and checks that there are no others). So stubs are kept in parts: what they have in common once, and
+//! for each function only its displaced instructions and which of the common parts stand around them. To put them together takes a small part
+//! of the time that it takes to build them.
+
+mod make;
+
+use std::collections::HashSet;
+
+use hodo_arch::native::emit::fill;
+use hodo_arch::native::patch::{MOVABLE, forges_stub};
+
+use crate::lead::{Open, write_later};
+use crate::{Copied, Image, Island, Patches, Places, Stub};
+
+/// Whether stubs can be kept on this machine.
+pub const KEEPS_STUBS: bool = MOVABLE;
+
+/// A word that depends on a place: what it has in a kept part is right if this is added to it, modulo 2^32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Class {
+    /// The island's start, less its own address: a distance to the agent.
+    Agent = 0,
+    /// What is to be added to link-time addresses, less its own address and a little more: a distance to the module.
+    Module = 1,
+    /// The function's id.
+    Id = 2,
+    /// What is to be added to link-time addresses. It is the lower half of an address; the upper one is eight bytes after it.
+    Halves = 3,
+    /// Its own address, less the island's start: how frame tables lead to what they have in common.
+    Tables = 4,
+}
+
+impl Class {
+    const ALL: [Self; 5] = [
+        Self::Agent,
+        Self::Module,
+        Self::Id,
+        Self::Halves,
+        Self::Tables,
+    ];
+
+    fn new(number: u32) -> Option<Self> {
+        Self::ALL.get(number as usize).copied()
+    }
+}
+
+/// The four numbers.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// Runtime address of the island.
+    base: u64,
+    /// Runtime address of the first stub.
+    start: u64,
+    /// Runtime minus link-time address of the module.
+    bias: u64,
+    /// Its first id.
+    first: u32,
+}
+
+impl Place {
+    /// What a word of this class has more at this address than in a kept part. `id`: that of the function.
+    fn more(&self, class: Class, at: u64, id: u32) -> u32 {
+        let more = match class {
+            Class::Agent => self.base.wrapping_sub(at),
+            // What leads to the module's first byte counts from behind the word.
+            Class::Module => self.bias.wrapping_sub(at).wrapping_sub(16),
+            Class::Id => id.into(),
+            Class::Halves => self.bias,
+            Class::Tables => at.wrapping_sub(self.base),
+        };
+        more as u32
+    }
+
+    fn in_module(&self, addr: u32) -> u64 {
+        self.bias.wrapping_add(addr.into())
+    }
+
+    fn in_stubs(&self, offset: u32) -> u64 {
+        self.start + u64::from(offset)
+    }
+}
+
+/// What stands for no address.
+const NONE: u32 = u32::MAX;
+/// Of a write: it has no word that depends on places.
+const CONSTANT: u32 = 0xFF;
+
+/// How parts of both kinds begin: which of the common parts, from 1 on, or 0; and to a multiple of what power of two the code is filled up before.
+const ALIGN_BITS: u32 = 4;
+
+/// Where a word is in a part, and its class.
+const CLASS_BITS: u32 = 3;
+
+fn field(word: u32) -> Option<(usize, Class)> {
+    let class = Class::new(word & ((1 << CLASS_BITS) - 1))?;
+    Some(((word >> CLASS_BITS) as usize, class))
+}
+
+/// Reads words and bytes one after the other.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn word(&mut self) -> Option<u32> {
+        let (word, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*word))
+    }
+
+    /// A section: its length, and its bytes.
+    fn section(&mut self) -> Option<Reader<'a>> {
+        let len = self.word()?;
+        self.bytes(len as usize).map(Reader)
+    }
+
+    /// A section of rows.
+    fn rows<const N: usize>(&mut self) -> Option<impl ExactSizeIterator<Item = [u32; N]> + 'a> {
+        let Reader(bytes) = self.section()?;
+        let (rows, rest) = bytes.as_chunks::<4>().0.as_chunks::<N>();
+        rest.is_empty()
+            .then(|| rows.iter().map(|row| row.map(u32::from_le_bytes)))
+    }
+}
+
+/// A part that many stubs have in common.
+struct Common<'a> {
+    bytes: &'a [u8],
+    fields: Vec<(usize, Class)>,
+}
+
+impl<'a> Common<'a> {
+    fn read(reader: &mut Reader<'a>) -> Option<Self> {
+        let (len, count) = (reader.word()? as usize, reader.word()?);
+        let fields = (0..count).map(|_| field(reader.word()?));
+        let fields: Vec<_> = fields.collect::<Option<_>>()?;
+        let bytes = reader.bytes(len)?;
+        let inside = |(at, class): &(usize, Class)| at + class.len() <= len;
+        fields.iter().all(inside).then_some(Self { bytes, fields })
+    }
+}
+
+impl Class {
+    /// Bytes from the word's first to the last that depends on the place.
+    fn len(self) -> usize {
+        if self == Self::Halves { 12 } else { 4 }
+    }
+}
+
+/// Writes a word, and what belongs to it.
+fn set(bytes: &mut [u8], at: usize, class: Class, place: &Place, addr: u64, id: u32) -> Option<()> {
+    let word: &mut [u8; 4] = bytes.get_mut(at..at + 4)?.try_into().ok()?;
+    let now = u32::from_le_bytes(*word);
+    *word = now.wrapping_add(place.more(class, addr, id)).to_le_bytes();
+    if class == Class::Halves {
+        let upper = (place.in_module(now) >> 32) as u32;
+        bytes
+            .get_mut(at + 8..at + 12)?
+            .copy_from_slice(&upper.to_le_bytes());
+    }
+    Some(())
+}
+
+impl Island {
+    /// Whether stubs can be kept here, or be made of what was kept.
+    fn is_plain(&self) -> bool {
+        MOVABLE
+            && self.rows.is_empty()
+            && self.syscalls.is_none()
+            && self.stack.is_none()
+            && self.detours.is_none()
+            && self.base.is_multiple_of(16)
+            && self.origin.is_multiple_of(4)
+    }
+
+    /// Fills up the code to where stubs begin.
+    fn align_stubs(&mut self) {
+        let missing = (self.end().wrapping_neg() & 15) as usize;
+        let len = self.code.len() + missing;
+        fill(&mut self.code, len);
+    }
+
+    /// Adds what [`Self::add_and_keep`] has returned of the same file, the same functions and calls, and the same recording. `first`: the
+    /// id of what had that id then which was `first` there. Returns false if it cannot be used here; nothing is changed then.
+    pub fn add_kept(
+        &mut self,
+        kept: &[u8],
+        image: Image<'_>,
+        first: u32,
+        places: &mut Places<'_>,
+        patches: &mut Patches,
+    ) -> bool {
+        if !self.is_plain() || *patches != Patches::default() {
+            return false;
+        }
+        let before = (self.code.len(), self.stubs.len(), self.table.len());
+        match self.put_together(kept, image, first, patches) {
+            Some(open) => {
+                write_later(open, &HashSet::new(), image, places, patches);
+                true
+            }
+            None => {
+                self.code.truncate(before.0);
+                self.stubs.truncate(before.1);
+                self.table.truncate(before.2);
+                *patches = Patches::default();
+                false
+            }
+        }
+    }
+
+    fn put_together(
+        &mut self,
+        kept: &[u8],
+        image: Image<'_>,
+        first: u32,
+        patches: &mut Patches,
+    ) -> Option<Vec<Open>> {
+        let mut reader = Reader(kept);
+        let mut head = reader.section()?;
+        let [lowest, highest, size, groups] = [(); 4].map(|()| head.word());
+        let (size, groups) = (size? as usize, groups? as usize);
+        self.align_stubs();
+        // A table of its own for each group, and room for what comes after.
+        self.check_room(size + 8 * groups + 4096).ok()?;
+        let place = Place {
+            base: self.base,
+            start: self.end(),
+            bias: image.bias,
+            first,
+        };
+        for addr in [lowest?, highest?] {
+            self.check_reach(place.in_module(addr)).ok()?;
+        }
+        let from = self.code.len();
+        self.put_code(&place, from + size, &mut reader)?;
+        if self.code.len() - from != size {
+            return None;
+        }
+        let table = reader.rows()?.map(|[start, at]| {
+            let offset = from as u32;
+            (self.frames).table_entry(offset.wrapping_add(start), offset.wrapping_add(at))
+        });
+        self.table.extend(table);
+        let file = |addr| match addr {
+            NONE => 0,
+            addr => place.in_module(addr),
+        };
+        let stubs = reader.rows()?;
+        let stubs = stubs.map(|[start, body, slow, original, entry]| Stub {
+            start: place.in_stubs(start),
+            body: place.in_stubs(body),
+            slow: place.in_stubs(slow),
+            original: file(original),
+            entry: place.in_stubs(entry),
+        });
+        self.stubs.extend(stubs);
+        put_writes(&place, image, &mut reader, patches)?;
+        let lead = |[site, stub]: [u32; 2]| (place.in_module(site), place.in_stubs(stub));
+        patches.traps.extend(reader.rows()?.map(lead));
+        patches.sites.extend(reader.rows()?.map(lead));
+        let way = |[start, end]: [u32; 2]| (place.in_module(start), place.in_module(end));
+        patches.ways.extend(reader.rows()?.map(way));
+        let copies = reader.rows()?.map(|[original, before, copy]| Copied {
+            original: place.in_module(original),
+            before: place.in_stubs(before),
+            copy: place.in_stubs(copy),
+            call: false,
+        });
+        patches.copies.extend(copies);
+        let open = reader.rows()?.map(|[patch, len, free, stub]| {
+            let (len, free) = (u8::try_from(len).ok()?, u8::try_from(free).ok()?);
+            let stub = place.in_stubs(stub);
+            // Of four bytes, and the jump's first.
+            (free < 4 && len <= 5).then(|| Open::pun(patch.into(), len, free, stub))
+        });
+        let open = open.collect::<Option<_>>()?;
+        let mut failed = reader.section()?;
+        while !failed.0.is_empty() {
+            let (addr, len) = (failed.word()?, failed.word()?);
+            let reason = str::from_utf8(failed.bytes(len as usize)?).ok()?;
+            patches.failed.push((addr.into(), reason.to_owned()));
+        }
+        reader.0.is_empty().then_some(open)
+    }
+
+    /// Adds the code, which does not go beyond `end`.
+    fn put_code(&mut self, place: &Place, end: usize, reader: &mut Reader<'_>) -> Option<()> {
+        let mut section = reader.section()?;
+        let mut common = Vec::new();
+        while !section.0.is_empty() {
+            common.push(Common::read(&mut section)?);
+        }
+        let here = self.start();
+        let code = &mut self.code;
+        let mut parts = reader.section()?;
+        while !parts.0.is_empty() {
+            if code.len() > end {
+                return None;
+            }
+            let word = parts.word()?;
+            let align = 1 << (word & ((1 << ALIGN_BITS) - 1)).min(6);
+            // The island's start is a multiple, and so is what is left out here.
+            let missing = (here + code.len() as u64).wrapping_neg() & (align - 1);
+            let at = code.len() + missing as usize;
+            fill(code, at);
+            if let Some(index) = (word >> ALIGN_BITS).checked_sub(1) {
+                let id = place.first.wrapping_add(parts.word()?);
+                let common: &Common<'_> = common.get(index as usize)?;
+                code.extend_from_slice(common.bytes);
+                for &(offset, class) in &common.fields {
+                    let at = at + offset;
+                    set(code, at, class, place, here + at as u64, id)?;
+                }
+                continue;
+            }
+            let (len, count) = (parts.word()? as usize, parts.word()? as usize);
+            let fields = parts.bytes(4 * count)?.as_chunks::<4>().0;
+            code.extend_from_slice(parts.bytes(len)?);
+            for word in fields {
+                let (offset, class) = field(u32::from_le_bytes(*word))?;
+                if offset + class.len() > len {
+                    return None;
+                }
+                let at = at + offset;
+                set(code, at, class, place, here + at as u64, 0)?;
+            }
+            for word in fields {
+                let (offset, class) = field(u32::from_le_bytes(*word))?;
+                if class != Class::Tables && is_forged(&code[at..], offset, class) {
+                    return None;
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// Has a word among displaced instructions made them look like a stub's?
+fn is_forged(bytes: &[u8], offset: usize, class: Class) -> bool {
+    forges_stub(bytes, offset) || (class == Class::Halves && forges_stub(bytes, offset + 8))
+}
+
+fn put_writes(
+    place: &Place,
+    image: Image<'_>,
+    reader: &mut Reader<'_>,
+    patches: &mut Patches,
+) -> Option<()> {
+    let mut section = reader.section()?;
+    let count = section.word()? as usize;
+    patches.writes.reserve(count.min(section.0.len()));
+    while !section.0.is_empty() {
+        let (addr, shape) = (section.word()?, section.word()?);
+        let (len, at) = (shape >> 8, shape & 0xFF);
+        // What is written must be in the file.
+        (image.code)(addr.into()..u64::from(addr) + u64::from(len))?;
+        let mut bytes = section.bytes(len as usize)?.to_vec();
+        if at != CONSTANT {
+            let word: &mut [u8; 4] = bytes.get_mut(at as usize..)?.first_chunk_mut()?;
+            let more = place.start.wrapping_sub(place.bias) as u32;
+            *word = u32::from_le_bytes(*word).wrapping_add(more).to_le_bytes();
+        }
+        patches.writes.push((place.in_module(addr), bytes));
+    }
+    Some(())
+}

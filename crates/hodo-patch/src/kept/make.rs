@@ -1,0 +1,507 @@
+//! What of stubs is kept.
+//!
+//! Stubs are built at another place, too: what differs are the words that depend on places, and by how much tells on which. The differences are
+//! chosen so that each changes the lowest byte of a word. What is made of this is put together at a third place, and is kept only if
+//! it is, byte for byte, what is built there.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use hodo_arch::native::patch::MOVABLE;
+use hodo_trace::format::record;
+
+use super::{ALIGN_BITS, CLASS_BITS, CONSTANT, Class, NONE, Place, is_forged};
+use crate::lead::Open;
+use crate::{
+    Image, Island, Patches, Places, Recording, Sites, Stub, Traced, TracedCall, Used, write_later,
+};
+
+/// Where the second and the third place are, from the first on: the island; the first stub from there, a multiple of 16; the module; ids.
+const MOVES: [(u64, u64, u64, u32); 2] = [
+    (0x31 << 32, 0x10_0050, (0x31 << 32) + 0x20_0030, 1),
+    (0x1B_1234_5000, 0x33_3370, 0x1B_1246_8450, 0x305),
+];
+
+/// What was built at one place.
+struct Built {
+    place: Place,
+    code: Vec<u8>,
+    /// Of each entry of the search table: where the code begins, and where its FDE is; offsets from the first stub.
+    table: Vec<[u32; 2]>,
+    stubs: Vec<Stub>,
+    patches: Patches,
+    open: Vec<Open>,
+}
+
+impl Built {
+    /// What an island has from the offset of its first stub on.
+    fn new(
+        island: &Island,
+        from: (usize, usize, usize),
+        patches: Patches,
+        open: Vec<Open>,
+        (bias, first): (u64, u32),
+    ) -> Self {
+        let (code, stubs, table) = from;
+        let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap_or_default());
+        let offset = |bytes: &[u8]| {
+            let offset = word(bytes).wrapping_add(island.frames.header);
+            offset.wrapping_sub(code as u32)
+        };
+        let entry = |entry: &[u8; 8]| [offset(&entry[..4]), offset(&entry[4..])];
+        Self {
+            place: Place {
+                base: island.base,
+                start: island.start() + code as u64,
+                bias,
+                first,
+            },
+            code: island.code[code..].to_vec(),
+            table: island.table[table..].iter().map(entry).collect(),
+            stubs: island.stubs[stubs..].to_vec(),
+            patches,
+            open,
+        }
+    }
+}
+
+impl Island {
+    /// As [`Self::add_module`], and returns what can be kept of that for [`Self::add_kept`]. `first`: no id is less. There are no regions.
+    pub fn add_and_keep(
+        &mut self,
+        sites: Sites<'_>,
+        image: Image<'_>,
+        recording: Recording,
+        first: u32,
+        places: &mut Places<'_>,
+        patches: &mut Patches,
+    ) -> Option<Vec<u8>> {
+        let can = self.is_plain() && sites.regions.is_empty() && *patches == Patches::default();
+        if !can {
+            self.add_module(sites, image, recording, places, patches);
+            return None;
+        }
+        self.align_stubs();
+        let from = (self.code.len(), self.stubs.len(), self.table.len());
+        let (open, hosts) = self.build_module(sites, image, recording, places, patches);
+        let built = Built::new(
+            self,
+            from,
+            patches.clone(),
+            open.clone(),
+            (image.bias, first),
+        );
+        write_later(open, &hosts, image, places, patches);
+        let [second, third] = MOVES;
+        let other = self.build_at(&built, second, sites, image, recording)?;
+        let kept = keep(&built, &other)?;
+        let expected = self.build_at(&built, third, sites, image, recording)?;
+        is_same(&kept, &expected, image, self.capacity).then_some(kept)
+    }
+
+    /// Builds the same somewhere else.
+    fn build_at(
+        &self,
+        built: &Built,
+        (base, start, bias, id): (u64, u64, u64, u32),
+        sites: Sites<'_>,
+        image: Image<'_>,
+        recording: Recording,
+    ) -> Option<Built> {
+        let origin = built.place.start - built.place.base + start;
+        let used = Used {
+            bytes: usize::try_from(origin).ok()?,
+            frames: 0,
+        };
+        let mut island = Self::resume(self.base.checked_add(base)?, self.capacity, used);
+        let moved = |old: u32| {
+            old.checked_add(id)
+                .filter(|&id| id <= record::MAX_FUNCTION_ID)
+        };
+        let mut functions: Vec<Traced<'_>> = sites.functions.to_vec();
+        for traced in &mut functions {
+            traced.id = moved(traced.id)?;
+        }
+        let mut libcalls: Vec<TracedCall<'_>> = sites.libcalls.to_vec();
+        for traced in &mut libcalls {
+            traced.id = moved(traced.id)?;
+        }
+        let sites = Sites {
+            functions: &functions,
+            libcalls: &libcalls,
+            ..sites
+        };
+        let bias = image.bias.wrapping_add(bias);
+        let image = Image { bias, ..image };
+        let mut patches = Patches::default();
+        let (open, _) = island.build_module(sites, image, recording, &mut |_| None, &mut patches);
+        let first = built.place.first.checked_add(id)?;
+        Some(Self::built(&island, patches, open, (bias, first)))
+    }
+
+    fn built(island: &Self, patches: Patches, open: Vec<Open>, module: (u64, u32)) -> Built {
+        Built::new(island, (0, 0, 0), patches, open, module)
+    }
+}
+
+/// Is what is put together that?
+fn is_same(kept: &[u8], expected: &Built, image: Image<'_>, capacity: u64) -> bool {
+    let Place {
+        base,
+        start,
+        bias,
+        first,
+    } = expected.place;
+    let used = Used {
+        bytes: (start - base) as usize,
+        frames: 0,
+    };
+    let mut island = Island::resume(base, capacity, used);
+    let mut patches = Patches::default();
+    let image = Image { bias, ..image };
+    let Some(open) = island.put_together(kept, image, first, &mut patches) else {
+        return false;
+    };
+    let made = Island::built(&island, patches, open, (bias, first));
+    made.code == expected.code
+        && made.table == expected.table
+        && made.stubs == expected.stubs
+        && made.patches == expected.patches
+        && made.open == expected.open
+}
+
+fn put(out: &mut Vec<u8>, word: u32) {
+    out.extend(word.to_le_bytes());
+}
+
+fn section(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
+    put(out, u32::try_from(bytes.len()).ok()?);
+    out.extend(bytes);
+    Some(())
+}
+
+/// Rows of words; nothing if one has no room in a word.
+fn rows<const N: usize>(
+    out: &mut Vec<u8>,
+    rows: impl Iterator<Item = [Option<u32>; N]>,
+) -> Option<()> {
+    let mut bytes = Vec::new();
+    for word in rows.flatten() {
+        put(&mut bytes, word?);
+    }
+    section(out, &bytes)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?.try_into().ok()?;
+    Some(u32::from_le_bytes(bytes))
+}
+
+/// The words in which the same at two places differs, and their classes.
+fn fields(one: &Built, other: &Built) -> Option<Vec<(usize, Class)>> {
+    let (here, there) = (&one.place, &other.place);
+    if one.code.len() != other.code.len() {
+        return None;
+    }
+    let mut fields = Vec::new();
+    let mut at = 0;
+    while let Some(offset) = difference(&one.code[at..], &other.code[at..]) {
+        at += offset;
+        let more = word(&other.code, at)?.wrapping_sub(word(&one.code, at)?);
+        let is_it = |class: &Class| {
+            let id = there.first - here.first;
+            let addr = |place: &Place| place.start + at as u64;
+            let before = here.more(*class, addr(here), 0);
+            there.more(*class, addr(there), id).wrapping_sub(before) == more
+        };
+        let class = Class::ALL.into_iter().find(is_it)?;
+        fields.push((at, class));
+        at += class.len();
+    }
+    Some(fields)
+}
+
+/// Where two pieces of code differ first.
+fn difference(one: &[u8], other: &[u8]) -> Option<usize> {
+    /// Most words do not differ.
+    const PIECE: usize = 32;
+    let mut pieces = one.chunks(PIECE).zip(other.chunks(PIECE));
+    let piece = pieces.position(|(one, other)| one != other)? * PIECE;
+    let mut bytes = one[piece..].iter().zip(&other[piece..]);
+    Some(piece + bytes.position(|(one, other)| one != other)?)
+}
+
+/// A part of code, as it is kept.
+#[derive(PartialEq, Eq, Hash)]
+struct Part {
+    bytes: Vec<u8>,
+    fields: Vec<(usize, Class)>,
+}
+
+/// Parts of code, as [`super::Island::add_kept`] puts them together.
+struct Parts<'a> {
+    built: &'a Built,
+    fields: &'a [(usize, Class)],
+    common: HashMap<Part, u32>,
+    /// The common ones in the order of their numbers, and all.
+    listed: Vec<u8>,
+    all: Vec<u8>,
+    /// The lowest and the highest link-time address that code leads to.
+    reach: (u32, u32),
+}
+
+impl Parts<'_> {
+    /// A part, and its function's id.
+    fn part(&mut self, range: Range<usize>) -> Option<(Part, u32)> {
+        let place = &self.built.place;
+        let mut bytes = self.built.code.get(range.clone())?.to_vec();
+        let first = self.fields.partition_point(|(at, _)| *at < range.start);
+        let inside = self.fields[first..].iter();
+        let mut fields = Vec::new();
+        let mut function = None;
+        for &(at, class) in inside.take_while(|(at, _)| *at < range.end) {
+            let offset = at - range.start;
+            if offset + class.len() > bytes.len() {
+                return None;
+            }
+            let now = word(&bytes, offset)?;
+            if class == Class::Id {
+                function.get_or_insert(now & record::MAX_FUNCTION_ID);
+            }
+            let id = function.unwrap_or_default();
+            let addr = place.start + at as u64;
+            let least = now.wrapping_sub(place.more(class, addr, id));
+            bytes[offset..offset + 4].copy_from_slice(&least.to_le_bytes());
+            match class {
+                Class::Module => self.reach = (self.reach.0.min(least), self.reach.1.max(least)),
+                Class::Halves => {
+                    let upper = word(&bytes, offset + 8)?;
+                    if u64::from(upper) != place.in_module(least) >> 32 {
+                        return None;
+                    }
+                    bytes[offset + 8..offset + 12].fill(0);
+                }
+                _ => {}
+            }
+            fields.push((offset, class));
+        }
+        let id = function.map_or(Some(0), |id| id.checked_sub(place.first));
+        Some((Part { bytes, fields }, id?))
+    }
+
+    /// A part that is the same in many stubs.
+    fn add_common(&mut self, range: Range<usize>, align: u32) -> Option<()> {
+        let (part, id) = self.part(range)?;
+        let next = self.common.len() as u32 + 1;
+        let index = match self.common.get(&part) {
+            Some(&index) => index,
+            None => {
+                put(&mut self.listed, part.bytes.len() as u32);
+                put(&mut self.listed, part.fields.len() as u32);
+                for &(at, class) in &part.fields {
+                    put(&mut self.listed, (at as u32) << CLASS_BITS | class as u32);
+                }
+                self.listed.extend(&part.bytes);
+                self.common.insert(part, next);
+                next
+            }
+        };
+        put(&mut self.all, index << ALIGN_BITS | align);
+        put(&mut self.all, id);
+        Some(())
+    }
+
+    /// A part that is not. `moved`: it is displaced instructions.
+    fn add_own(&mut self, range: Range<usize>, align: u32, moved: bool) -> Option<()> {
+        let code = self.built.code.get(range.clone())?;
+        let (Part { bytes, fields }, _) = self.part(range)?;
+        let forged = |&(at, class): &(usize, Class)| is_forged(code, at, class);
+        let is_other = |&(_, class): &(usize, Class)| match moved {
+            true => !matches!(class, Class::Module | Class::Halves),
+            false => class != Class::Tables,
+        };
+        if fields.iter().any(is_other) || (moved && fields.iter().any(forged)) {
+            return None;
+        }
+        put(&mut self.all, align);
+        put(&mut self.all, bytes.len() as u32);
+        put(&mut self.all, fields.len() as u32);
+        for (at, class) in fields {
+            put(&mut self.all, (at as u32) << CLASS_BITS | class as u32);
+        }
+        self.all.extend(bytes);
+        Some(())
+    }
+}
+
+/// What is before bytes that only fill up.
+fn without_filling(code: &[u8], range: Range<usize>) -> Option<Range<usize>> {
+    let bytes = code.get(range.clone())?;
+    let most = bytes.len().min(15);
+    let filling = bytes.iter().rev().take(most);
+    let filling = filling.take_while(|&&byte| byte == 0xCC).count();
+    Some(range.start..range.end - filling)
+}
+
+/// What is kept.
+fn keep(built: &Built, other: &Built) -> Option<Vec<u8>> {
+    if !MOVABLE || built.stubs.is_empty() {
+        return None;
+    }
+    let fields = fields(built, other)?;
+    let Built {
+        place,
+        code,
+        table,
+        stubs,
+        patches,
+        open,
+    } = built;
+    // Each number of a word is needed for itself where nothing is known of it.
+    let rest = Patches {
+        writes: Vec::new(),
+        traps: Vec::new(),
+        sites: Vec::new(),
+        ways: Vec::new(),
+        copies: Vec::new(),
+        failed: Vec::new(),
+        ..patches.clone()
+    };
+    if rest != Patches::default() {
+        return None;
+    }
+    let offset = |at: u64| {
+        let offset = at.checked_sub(place.start)?;
+        (offset <= code.len() as u64).then_some(offset as u32)
+    };
+    let mut reach = (u32::MAX, 0);
+    let addr = |at: u64| {
+        let addr = u32::try_from(at.wrapping_sub(place.bias)).ok()?;
+        (addr != NONE).then_some(addr)
+    };
+    let mut parts = Parts {
+        built,
+        fields: &fields,
+        common: HashMap::new(),
+        listed: Vec::new(),
+        all: Vec::new(),
+        reach,
+    };
+    let mut tables: Vec<usize> = table.iter().map(|entry| entry[1] as usize).collect();
+    tables.sort_unstable();
+    for (index, stub) in stubs.iter().enumerate() {
+        let [start, body, slow] =
+            [stub.start, stub.body, stub.slow].map(|at| offset(at).map(|at| at as usize));
+        let (start, body, slow) = (start?, body?, slow?);
+        let next = match stubs.get(index + 1) {
+            Some(next) => offset(next.start)? as usize,
+            None => code.len(),
+        };
+        parts.add_common(start..body, 4)?;
+        parts.add_own(body..slow, 0, true)?;
+        let mut end = next;
+        let table = tables[tables.partition_point(|&at| at < slow)..].first();
+        if let Some(&table) = table.filter(|&&table| table < next) {
+            end = table;
+        }
+        parts.add_common(without_filling(code, slow..end)?, 0)?;
+        if end < next {
+            parts.add_own(without_filling(code, end..next)?, 2, false)?;
+        }
+    }
+    for (at, _) in &patches.writes {
+        let addr = addr(*at)?;
+        reach = (reach.0.min(addr), reach.1.max(addr));
+    }
+    for site in open {
+        let addr = u32::try_from(site.patch).ok()?;
+        reach = (reach.0.min(addr), reach.1.max(addr));
+    }
+    let mut out = Vec::new();
+    let mut head = Vec::new();
+    for number in [
+        reach.0.min(parts.reach.0),
+        reach.1.max(parts.reach.1),
+        u32::try_from(code.len()).ok()?,
+        table.len() as u32,
+    ] {
+        put(&mut head, number);
+    }
+    section(&mut out, &head)?;
+    section(&mut out, &parts.listed)?;
+    section(&mut out, &parts.all)?;
+    rows(&mut out, table.iter().map(|entry| entry.map(Some)))?;
+    let stub = |stub: &Stub| {
+        let original = match stub.original {
+            0 => Some(NONE),
+            at => addr(at),
+        };
+        let [start, body, slow, entry] = [stub.start, stub.body, stub.slow, stub.entry].map(offset);
+        [start, body, slow, original, entry]
+    };
+    rows(&mut out, stubs.iter().map(stub))?;
+    section(&mut out, &writes(built, other)?)?;
+    let lead = |&(site, stub): &(u64, u64)| [addr(site), offset(stub)];
+    rows(&mut out, patches.traps.iter().map(lead))?;
+    rows(&mut out, patches.sites.iter().map(lead))?;
+    let ways = patches.ways.iter();
+    rows(&mut out, ways.map(|&(start, end)| [addr(start), addr(end)]))?;
+    if patches.copies.iter().any(|copied| copied.call) {
+        return None;
+    }
+    let copies = patches.copies.iter();
+    let copies = copies.map(|copied| {
+        [
+            addr(copied.original),
+            offset(copied.before),
+            offset(copied.copy),
+        ]
+    });
+    rows(&mut out, copies)?;
+    let open = open.iter().map(|site| {
+        let free = site.as_pun().map(u32::from);
+        let patch = u32::try_from(site.patch).ok();
+        [patch, Some(site.patch_len.into()), free, offset(site.stub)]
+    });
+    rows(&mut out, open)?;
+    let mut failed = Vec::new();
+    for (addr, reason) in &patches.failed {
+        put(&mut failed, u32::try_from(*addr).ok()?);
+        put(&mut failed, reason.len() as u32);
+        failed.extend(reason.as_bytes());
+    }
+    section(&mut out, &failed)?;
+    Some(out)
+}
+
+/// What is written over sites: the number of writes, then of each the address, its length and where in it a distance to a stub is, the bytes.
+fn writes(built: &Built, other: &Built) -> Option<Vec<u8>> {
+    let distance = |place: &Place| place.start.wrapping_sub(place.bias) as u32;
+    let more = distance(&built.place);
+    let expected = distance(&other.place).wrapping_sub(more);
+    let (all, others) = (&built.patches.writes, &other.patches.writes);
+    if all.len() != others.len() {
+        return None;
+    }
+    let mut out = Vec::new();
+    put(&mut out, u32::try_from(all.len()).ok()?);
+    for ((at, bytes), (_, others)) in all.iter().zip(others) {
+        let mut bytes = bytes.clone();
+        let mut field = CONSTANT;
+        if let Some(at) = difference(&bytes, others) {
+            let now = word(&bytes, at)?;
+            if word(others, at)?.wrapping_sub(now) != expected {
+                return None;
+            }
+            bytes[at..at + 4].copy_from_slice(&now.wrapping_sub(more).to_le_bytes());
+            field = u32::try_from(at).ok().filter(|&at| at < CONSTANT)?;
+        }
+        put(
+            &mut out,
+            u32::try_from(at.wrapping_sub(built.place.bias)).ok()?,
+        );
+        put(&mut out, (bytes.len() as u32) << 8 | field);
+        out.extend(bytes);
+    }
+    Some(out)
+}

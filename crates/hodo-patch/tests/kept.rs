@@ -1,0 +1,206 @@
+//! Stubs that are put together of what was kept are those that would be built.
+#![cfg(target_arch = "x86_64")]
+
+use std::ops::Range;
+use std::path::Path;
+
+use hodo_patch::{Image, Island, Patches, Recording, Sites, Traced, TracedCall, Used};
+use hodo_plan::PlanOptions;
+use hodo_plan::model::Plan;
+use object::{Object, ObjectSegment};
+
+const SIZE: u64 = 64 << 20;
+
+/// A file and its plan.
+struct Material {
+    bytes: Vec<u8>,
+    plan: Plan,
+}
+
+impl Material {
+    fn new(path: &Path) -> Self {
+        let bytes = std::fs::read(path).expect("a file");
+        let plan = hodo_plan::plan(path, &bytes, &PlanOptions::default()).expect("a plan");
+        Self { bytes, plan }
+    }
+
+    /// Adds it to an island: what is kept, or made of this.
+    fn add(&self, island: &mut Island, bias: u64, first: u32, how: How<'_>) -> (Patches, Vec<u8>) {
+        let file = object::File::parse(&*self.bytes).expect("an ELF file");
+        let code = |range: Range<u64>| {
+            let segment = file.segments().find(|segment| {
+                range.start >= segment.address() && range.end <= segment.address() + segment.size()
+            })?;
+            (segment.data_range(range.start, range.end - range.start)).ok()?
+        };
+        let image = Image { bias, code: &code };
+        let good = |function: &&hodo_plan::model::PlannedFunction| function.outcome.is_ok();
+        let functions: Vec<_> = (self.plan.functions.iter().filter(good).zip(first + 3..))
+            .map(|(function, id)| Traced {
+                function,
+                id,
+                filter: false,
+            })
+            .collect();
+        let libcalls: Vec<_> = (self.plan.libcalls.iter().zip(first..))
+            .map(|(site, id)| TracedCall {
+                site,
+                id,
+                filter: false,
+            })
+            .collect();
+        let sites = Sites {
+            functions: &functions,
+            libcalls: &libcalls,
+            nops: &self.plan.nops,
+            regions: &[],
+        };
+        // Memory is found everywhere.
+        let mut places = |range: Range<u64>| Some(range.start);
+        let places = &mut places;
+        let mut patches = Patches::default();
+        let mut kept = Vec::new();
+        match how {
+            How::Built(recording) => {
+                island.add_module(sites, image, recording, places, &mut patches);
+            }
+            How::Kept(recording) => {
+                let made =
+                    island.add_and_keep(sites, image, recording, first, places, &mut patches);
+                kept = made.expect("it can be kept");
+            }
+            How::Of(kept) => {
+                assert!(island.add_kept(kept, image, first, places, &mut patches));
+            }
+            How::Perhaps(kept) => {
+                let before = island.used();
+                let done = island.add_kept(kept, image, first, places, &mut patches);
+                assert!(done || (island.used() == before && patches == Patches::default()));
+            }
+        }
+        (patches, kept)
+    }
+}
+
+enum How<'a> {
+    Built(Recording),
+    Kept(Recording),
+    Of(&'a [u8]),
+    /// It may be nonsense.
+    Perhaps(&'a [u8]),
+}
+
+/// All that an island has.
+fn content(island: &Island) -> Vec<(u64, Vec<u8>)> {
+    let added = island.added(Used::default());
+    added.map(|(at, bytes)| (at, bytes.into_owned())).to_vec()
+}
+
+fn recordings() -> [Recording; 4] {
+    let timed = Recording {
+        timed: true,
+        ..Recording::default()
+    };
+    [
+        timed,
+        Recording::default(),
+        Recording {
+            check_frames: true,
+            ..timed
+        },
+        Recording {
+            filtered: true,
+            depth: Some(5),
+            shortest: Some(1000),
+            switch: Some(300),
+            ..timed
+        },
+    ]
+}
+
+#[test]
+fn what_is_put_together_is_what_would_be_built() {
+    let all = [
+        "/proc/self/exe",
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        "/lib/x86_64-linux-gnu/libm.so.6",
+        "/lib64/ld-linux-x86-64.so.2",
+        "/bin/bash",
+        "/usr/bin/perl",
+    ];
+    let mut tried = 0;
+    for path in all.map(Path::new).into_iter().filter(|path| path.exists()) {
+        let material = Material::new(path);
+        for recording in recordings() {
+            let (base, bias) = (0x5555_4000_0000, 0x5555_4000_0000 + 2 * SIZE);
+            let mut island = Island::new(base, SIZE, 0);
+            let (one, kept) = material.add(&mut island, bias, 40, How::Kept(recording));
+            let mut alone = Island::new(base, SIZE, 0);
+            let (expected, _) = material.add(&mut alone, bias, 40, How::Built(recording));
+            assert!(one == expected, "{}: keeping changes it", path.display());
+            assert_eq!(island.stubs, alone.stubs);
+            // The same elsewhere, twice in one island: what is before it is of no account.
+            let places = [
+                (0x7F12_3456_7000, 0x7F12_3456_7000 - 5 * SIZE, 77),
+                (0x1000_0000, 0x1000_0000 + 7 * SIZE, 1),
+                (0x40_0000 + SIZE, 0, 2000),
+            ];
+            for (base, bias, first) in places {
+                let (mut made, mut built) =
+                    (Island::new(base, SIZE, 0), Island::new(base, SIZE, 0));
+                for bias in [bias, bias + 0x21_0000] {
+                    let what = format!("{} {recording:?} at {bias:x}", path.display());
+                    let (one, _) = material.add(&mut made, bias, first, How::Of(&kept));
+                    let (other, _) = material.add(&mut built, bias, first, How::Built(recording));
+                    assert!(one == other, "{what}: patches");
+                    assert!(made.stubs == built.stubs, "{what}: stubs");
+                    assert!(content(&made) == content(&built), "{what}: the island");
+                    assert_eq!(made.used(), built.used());
+                }
+            }
+            tried += 1;
+        }
+    }
+    assert!(tried >= 8);
+}
+
+#[test]
+fn nonsense_is_not_put_together_or_comes_to_an_end() {
+    let mut material = Material::new(Path::new("/proc/self/exe"));
+    material.plan.functions.truncate(200);
+    let (base, bias) = (0x5555_4000_0000, 0x5555_4000_0000 + 2 * SIZE);
+    let mut island = Island::new(base, SIZE, 0);
+    let (_, kept) = material.add(&mut island, bias, 40, How::Kept(recordings()[0]));
+    for len in 0..kept.len().min(2000) {
+        material.add(
+            &mut Island::new(base, SIZE, 0),
+            bias,
+            40,
+            How::Perhaps(&kept[..len]),
+        );
+    }
+    let mut seed = 1u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as usize
+    };
+    for _ in 0..2000 {
+        let mut bytes = kept.clone();
+        for _ in 0..=random() % 4 {
+            let at = random() % bytes.len();
+            bytes[at] = random() as u8;
+        }
+        material.add(
+            &mut Island::new(base, SIZE, 0),
+            bias,
+            40,
+            How::Perhaps(&bytes),
+        );
+    }
+    // Not where it cannot lead to the module.
+    let far = bias + (1 << 33);
+    let mut island = Island::new(base, SIZE, 0);
+    let before = island.used();
+    material.add(&mut island, far, 40, How::Perhaps(&kept));
+    assert_eq!(island.used(), before);
+}

@@ -1,0 +1,41 @@
+//! Which stubs are kept from one recording to the next.
+
+use twox_hash::XxHash3_128;
+
+use super::Work;
+use crate::cache::Stubs;
+use crate::modules::{Chosen, Module};
+
+/// Fewer stubs are built as quickly as they are read.
+const FEWEST: usize = 64;
+
+/// Where the stubs of a module are kept, if they are to be: those of recordings without filters, of nearly all functions. Others have as many
+/// kinds as there are patterns.
+pub(super) fn place(module: &Module, context: &Work<'_>) -> Option<Stubs> {
+    let recording = context.recording;
+    let is_plain = hodo_patch::KEEPS_STUBS
+        && !recording.filtered
+        && recording.depth.is_none()
+        && recording.shortest.is_none()
+        && recording.switch.is_none()
+        && !context.modules.probes.concern(&module.image);
+    let possible = module.plan.functions.iter().filter(|f| f.outcome.is_ok());
+    let chosen = module.functions.len();
+    if !is_plain || chosen + module.libcalls.len() < FEWEST || chosen < possible.count() / 10 * 9 {
+        return None;
+    }
+    let first = module.first_id();
+    let mut made_of = Vec::with_capacity(8 * (chosen + module.libcalls.len()) + 64);
+    for all in [&module.functions, &module.libcalls] {
+        made_of.extend((all.len() as u64).to_le_bytes());
+        for &Chosen { index, id, filter } in all {
+            if filter {
+                return None;
+            }
+            made_of.extend((index as u32).to_le_bytes());
+            made_of.extend((id - first).to_le_bytes());
+        }
+    }
+    made_of.extend(format!("{recording:?}").bytes());
+    Stubs::new(&module.image, XxHash3_128::oneshot(&made_of))
+}
