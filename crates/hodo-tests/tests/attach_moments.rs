@@ -73,6 +73,29 @@ fn a_program_that_executes_itself_meanwhile() {
 }
 
 #[test]
+fn libraries_that_go_while_they_are_looked_at() {
+    let program = build("attached_loads.c", Kind::Pie, &[]);
+    let place = scratch("attach_moments-loads");
+    for round in 0..4 {
+        let mut target = Target::start_with(&program, &["libm.so.6", "libresolv.so.2"]);
+        let input = target.input.as_mut().expect("a pipe");
+        input.write_all(b"x").expect("a byte");
+        let data = place.join(round.to_string());
+        let options = ["record", "-l", "--for", "0.1", "-d", path(&data)];
+        let mut hodo = command(&target, &options);
+        // Plans that are not kept take the time in which libraries go.
+        let output = hodo.env("HODO_CACHE", "off").output();
+        let output = output.expect("hodo can be run");
+        assert!(output.status.success(), "{output:?}");
+        is_left(&target);
+        let input = target.input.as_mut().expect("a pipe");
+        input.write_all(b"x").expect("a byte");
+        target.ends("wrong: 0\n");
+    }
+    fs::remove_dir_all(place).expect("the traces can be removed");
+}
+
+#[test]
 fn threads_that_are_cancelled() {
     rounds("attached_cancelled.cc", 20, "0.01", &[]);
 }

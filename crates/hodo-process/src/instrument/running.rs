@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hodo_patch::{Announcement, Copied, Island, Patches};
@@ -121,11 +122,11 @@ impl Wanted {
     }
 }
 
-/// Chooses places, and builds what is to be there.
+/// Chooses places, and builds what is to be there. `None`: libraries came or went meanwhile.
 ///
 /// # Errors
 /// Why it cannot be traced.
-pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
+pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Option<Prepared>> {
     let Wanted {
         pid,
         ref module,
@@ -263,14 +264,16 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
     }
     changed.retain(|changed| !changed.patches.writes.is_empty());
     for one in &changed {
-        is_as_in_file(&memory, one)?;
+        if !is_steady(pid, &code, || is_as_in_file(&memory, one))? {
+            return Ok(None);
+        }
     }
     if let Some(base) = linker {
         space.r_brk = linker_breakpoint(pid, base, &maps)?.map(|linker| linker.at);
     }
     space.seen = code.iter().map(Seen::from).collect();
     space.keys.add(&files, context);
-    Ok(Prepared {
+    Ok(Some(Prepared {
         space,
         wanted,
         islands,
@@ -279,7 +282,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Prepared> {
         code,
         stack,
         linker: None,
-    })
+    }))
 }
 
 /// Where the island for libraries can be, and how large it is: room for libraries that come later is left above, if there is any.
@@ -332,6 +335,21 @@ pub fn readable(pid: i32, mapping: &Mapping) -> Result<(PathBuf, Image)> {
     let image = Image::open(&real, mapping.path.clone())
         .context("the file that is mapped is not there any more")?;
     Ok((real, image))
+}
+
+/// Looks at code that is mapped. Returns whether it has stayed mapped: otherwise what was found may be another library's.
+fn is_steady(pid: i32, code: &[Mapping], look: impl Fn() -> Result<()>) -> Result<bool> {
+    for _ in 0..3 {
+        if look().is_ok() {
+            return Ok(true);
+        }
+        if !file_mappings(&maps::read(pid)?).eq(code) {
+            return Ok(false);
+        }
+        // It may have come back meanwhile.
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    look().map(|()| true)
 }
 
 /// Has nobody else changed the code at the sites?

@@ -32,6 +32,9 @@ fn executed(pid: i32) -> Vec<u8> {
     std::fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default()
 }
 
+/// Why it has to wait where libraries come and go.
+const UNSTEADY: &str = "it keeps loading and unloading code";
+
 /// What came of one try.
 enum Tried {
     Attached(Duration),
@@ -118,7 +121,9 @@ impl Tracer<'_> {
         let pid = self.first;
         let mut work = self.work();
         let wanted = Wanted::new(pid, &mut work)?;
-        let prepared = instrument::prepare(wanted, &mut work)?;
+        let Some(prepared) = instrument::prepare(wanted, &mut work)? else {
+            return Ok(Tried::NotYet(UNSTEADY));
+        };
         go_on()?;
         self.try_attach(prepared)
     }
@@ -180,7 +185,7 @@ impl Tracer<'_> {
             return Ok(Some("its memory is that of the process that has made it"));
         }
         if !prepared.holds()? {
-            return Ok(Some("it keeps loading and unloading code"));
+            return Ok(Some(UNSTEADY));
         }
         let mut moves = Vec::new();
         let mut in_calls = Vec::new();
