@@ -6,6 +6,7 @@
 //! the code that it is about: everything else is planned anew. The cache is never needed: what cannot be read or written is as if it were
 //! not there.
 
+use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
@@ -203,14 +204,14 @@ impl Stubs {
         Slot::new(image, Asked::Stubs(made_of)).map(Self)
     }
 
-    /// Those that are there, if they can be trusted.
-    pub fn read(&self) -> Option<Vec<u8>> {
+    /// Does something with those that are there, if they can be trusted.
+    pub fn read<T>(&self, act: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let Slot { path, key, .. } = &self.0;
         let mut file = open(path)?;
-        let len = body(&file.bytes, key)?.len();
+        let stubs = body(&file.bytes, key)?;
+        let done = act(stubs);
         file.note_use();
-        let start = file.bytes.len() - len;
-        Some(file.bytes.split_off(start))
+        Some(done)
     }
 
     /// Keeps stubs, which were made of the file.
@@ -307,11 +308,27 @@ fn name(image: &Image, key: &[u8]) -> String {
 /// The magic, the bytes of the key and of the plan, the checksum of both.
 const HEADER: usize = 8 + 8 + 8 + 8;
 
+thread_local! {
+    /// Memory for what is read: most of the time that it takes to read many files goes into new memory for each.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Memory of more bytes is given back.
+const BUFFERED: usize = 32 << 20;
+
 /// What is in a file of the cache.
 struct Opened {
     file: File,
     bytes: Vec<u8>,
     used: Option<SystemTime>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if self.bytes.capacity() <= BUFFERED {
+            BUFFER.set(std::mem::take(&mut self.bytes));
+        }
+    }
 }
 
 impl Opened {
@@ -335,9 +352,11 @@ fn open(path: &Path) -> Option<Opened> {
     if !meta.is_file() || !is_own(&meta) || meta.len() > LARGEST {
         return None;
     }
-    let mut bytes = Vec::with_capacity(meta.len() as usize);
-    file.read_to_end(&mut bytes).ok()?;
     let used = meta.modified().ok();
+    let mut bytes = BUFFER.take();
+    bytes.clear();
+    bytes.reserve(meta.len() as usize);
+    file.read_to_end(&mut bytes).ok()?;
     Some(Opened { file, bytes, used })
 }
 

@@ -346,10 +346,9 @@ fn patch(
         bail!("{}: {reason}", module.image.path.display());
     }
     let slot = kept::place(module, context);
-    let stubs = slot.as_ref().and_then(crate::cache::Stubs::read);
     let first = module.first_id();
-    let put = stubs.is_some_and(|kept| island.add_kept(&kept, image, first, places, patches));
-    if put {
+    let mut put = |kept: &[u8]| island.add_kept(kept, image, first, places, patches);
+    if let Some(true) = slot.as_ref().and_then(|slot| slot.read(&mut put)) {
         // Nothing else is made of it: without probes, there are no semaphores.
         return Ok(());
     }
