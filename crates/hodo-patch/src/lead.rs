@@ -202,10 +202,13 @@ pub(crate) fn trap(via: Via, at: u64, stub: u64, patches: &mut Patches) {
     patches.traps.push((at, patch::trap_entry(stub, via)));
 }
 
+/// A region that is built, which of the writes are its own, and what is left for later.
+pub(crate) type Built<'s> = (&'s SitePlan, Range<usize>, Option<Box<Open>>);
+
 /// Regions that could not be built stay as they are: takes back what is written for others that have something among their bytes.
 pub(crate) fn drop_users<'s>(
     mut lost: Vec<&'s SitePlan>,
-    built: &mut Vec<(&'s SitePlan, Range<usize>, Option<Open>)>,
+    built: &mut Vec<Built<'s>>,
     bias: u64,
     patches: &mut Patches,
 ) {

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, HashSet};
 
 pub use hook::{Announcement, Hook, LimitCall, Raise};
 pub use kept::KEEPS_STUBS;
-pub use placed::{Copied, Stub};
+pub use placed::{Copied, Copies, Stub};
 pub use probe::{Probe, Region};
 pub use stack::packs_stacks;
 pub use syscalls::SyscallEvents;
@@ -113,7 +113,7 @@ pub struct Patches {
     /// and end.
     pub leaving: Vec<(u64, u64)>,
     /// Where displaced instructions are now, and what follows them.
-    pub copies: Vec<Copied>,
+    pub copies: Copies,
     /// Runtime addresses of counters of two bytes that tell the program which of its own probes are wanted.
     pub semaphores: Vec<u64>,
     /// Those of the writes that belong to hooks.
@@ -525,7 +525,8 @@ impl Island {
             let (site, changes) = (region.site, [&calls, &nops]);
             match self.add_region((region, places), image, recording, &changes, patches) {
                 Ok((start, later)) => {
-                    let later = later.map(|later| Open::new(site, later, start));
+                    // Few have it: there may be a million regions.
+                    let later = later.map(|later| Box::new(Open::new(site, later, start)));
                     built.push((site, before..patches.writes.len(), later));
                 }
                 Err(reason) => {
@@ -536,7 +537,7 @@ impl Island {
         }
         drop_users(lost, &mut built, image.bias, patches);
         for (site, _, later) in built {
-            open.extend(later);
+            open.extend(later.map(|later| *later));
             hide(site, [&mut calls, &mut nops]);
         }
         self.close_group();
@@ -607,7 +608,7 @@ impl Island {
             let body = self.stubs.last().map(|stub| (stub.body, stub.slow));
             patches.leaving.extend(body);
         }
-        patches.copies.append(&mut copies);
+        patches.copies.extend(copies);
         exits.into_iter().for_each(|way| patches.add_way(way));
         Ok((stub, later))
     }

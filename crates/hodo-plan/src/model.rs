@@ -156,7 +156,7 @@ pub struct SitePlan {
     pub spare: Spare,
     /// How the site is changed where its stub is not within the reach of the long jump, if it was made for tracers and leaves room for
     /// that.
-    pub far: Option<Far>,
+    pub far: Option<Box<Far>>,
 }
 
 /// A jump to anywhere at a site: it loads the address of the stub. All addresses are link-time addresses.

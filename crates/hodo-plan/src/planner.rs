@@ -328,7 +328,7 @@ impl<'a> Planner<'a> {
                 let mut site = self.jump(&subject);
                 match &mut site {
                     Ok(site) if self.sites.functions.contains(&function.addr) => {
-                        site.far = self.far(&subject, site);
+                        site.far = self.far(&subject, site).map(Box::new);
                     }
                     Ok(_) => {}
                     Err(_) => left.push((planned.len(), subject)),

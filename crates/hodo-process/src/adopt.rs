@@ -93,7 +93,7 @@ fn add(patched: &Patched, space: &mut Space, files: &mut Vec<Changed>) {
     space.leaving.extend(patches.leaving);
     space.semaphores.extend(patches.semaphores);
     space.hooks.extend(patches.hooks);
-    Rc::make_mut(&mut space.copies).extend(patches.copies);
+    Rc::make_mut(&mut space.copies).extend(patches.copies.iter());
     for (known, new) in space.stubs.iter_mut().zip(patched.stubs()) {
         known.add(&new);
     }

@@ -5,6 +5,7 @@
 //! (`rt_sigreturn`), the frame gets back what it had. A handler that has put another address there goes on at that
 //! one, or at its copy. What interrupts code that is ours alone (a probe, a stub) waits until that is done.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 
@@ -96,20 +97,61 @@ pub enum Turn {
 /// Which instructions in islands stand for which of the program.
 #[derive(Debug, Default)]
 pub struct Moved {
+    /// Found when it is asked for: most threads that are stopped are in code of which nothing was moved, and there may be millions.
+    found: OnceCell<Found>,
+    /// Code of ours at which a thread is nowhere in the program, though it may be among its code: start and end.
+    ways: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
     /// Instructions of ours at which all is as it is at one of the program, and that one.
     ours: Vec<(u64, Standing)>,
     /// Instructions of the program that are not executed in their place, and where they are.
     theirs: Vec<(u64, u64)>,
-    /// Code of ours at which a thread is nowhere in the program, though it may be among its code: start and end.
-    ways: Vec<(u64, u64)>,
 }
 
 impl Moved {
     /// What is known of an address space.
     pub fn of(space: &mut Space) -> Rc<Self> {
+        let moved = Self::ways_of(space);
+        moved.found.get_or_init(|| Found::of(space));
+        moved
+    }
+
+    /// The same; which instructions stand for which is perhaps not known yet.
+    fn ways_of(space: &mut Space) -> Rc<Self> {
         if let Some(moved) = &space.moved {
             return Rc::clone(moved);
         }
+        let mut moved = Self::default();
+        moved.ways.clone_from(&space.ways);
+        moved.ways.sort_unstable();
+        let moved = Rc::new(moved);
+        space.moved = Some(Rc::clone(&moved));
+        moved
+    }
+
+    /// Is a thread there neither at an instruction of the program nor at one that stands for it?
+    fn is_on_the_way(&self, at: u64) -> bool {
+        let next = self.ways.partition_point(|&(start, _)| start <= at);
+        let way = next.checked_sub(1).map(|index| self.ways[index]);
+        way.is_some_and(|(_, end)| at < end)
+    }
+
+    /// The program's instruction for which one of ours stands, if all is there as the program has it.
+    pub fn standing(&self, at: u64) -> Option<Standing> {
+        find(&self.found.get()?.ours, at)
+    }
+
+    /// Where an instruction of the program is executed, if that is not in its place.
+    fn copy_of(&self, at: u64) -> Option<u64> {
+        find(&self.found.get()?.theirs, at)
+    }
+}
+
+impl Found {
+    fn of(space: &Space) -> Self {
         // What leads into an island stays where it is.
         let leads = space.sites.iter().map(|site| site.0);
         let leads: HashSet<u64> = leads.chain(space.traps.keys().copied()).collect();
@@ -146,30 +188,9 @@ impl Moved {
                 moved.theirs.push((copied.original, copied.before));
             }
         }
-        moved.ways.clone_from(&space.ways);
-        moved.ways.sort_unstable();
         moved.ours.sort_unstable();
         moved.theirs.sort_unstable();
-        let moved = Rc::new(moved);
-        space.moved = Some(Rc::clone(&moved));
         moved
-    }
-
-    /// Is a thread there neither at an instruction of the program nor at one that stands for it?
-    fn is_on_the_way(&self, at: u64) -> bool {
-        let next = self.ways.partition_point(|&(start, _)| start <= at);
-        let way = next.checked_sub(1).map(|index| self.ways[index]);
-        way.is_some_and(|(_, end)| at < end)
-    }
-
-    /// The program's instruction for which one of ours stands, if all is there as the program has it.
-    pub fn standing(&self, at: u64) -> Option<Standing> {
-        find(&self.ours, at)
-    }
-
-    /// Where an instruction of the program is executed, if that is not in its place.
-    fn copy_of(&self, at: u64) -> Option<u64> {
-        find(&self.theirs, at)
     }
 }
 
@@ -183,13 +204,13 @@ fn find<T: Copy>(pairs: &[(u64, T)], at: u64) -> Option<T> {
 
 /// The place of an instruction.
 pub fn place(space: &mut Space, regs: &Regs) -> Place {
-    let moved = Moved::of(space);
-    if moved.is_on_the_way(regs.pc()) {
+    if Moved::ways_of(space).is_on_the_way(regs.pc()) {
         return Place::Between;
     }
     if !space.holds(regs.pc()) {
         return Place::Program;
     }
+    let moved = Moved::of(space);
     moved.standing(regs.pc()).map_or(Place::Between, Place::At)
 }
 
@@ -331,7 +352,7 @@ fn restore(memory: &Memory, shown: &Shown) {
 
 #[cfg(test)]
 mod tests {
-    use hodo_patch::Copied;
+    use hodo_patch::{Copied, Copies};
 
     use super::*;
 
@@ -344,13 +365,13 @@ mod tests {
             call,
         };
         let mut space = Space {
-            copies: Rc::new(vec![
+            copies: Rc::new(Copies::from_iter([
                 copied(0x1000, 0x8000, 0x8000, false),
                 copied(0x1005, 0x8005, 0x8030, false),
                 copied(0x1007, 0x8017, 0x8017, true),
                 copied(0x1005, 0x8015, 0x8015, true),
                 copied(0x1007, 0x8030, 0x8030, false),
-            ]),
+            ])),
             ..Space::default()
         };
         let moved = Moved::of(&mut space);
@@ -383,6 +404,8 @@ mod tests {
             assert_eq!(space.is_on_the_way(at), expected, "{at:#x}");
             assert_eq!(space.needs_ways(at), expected, "{at:#x}");
         }
+        let moved = Moved::ways_of(&mut Space::default());
+        assert!(moved.found.get().is_none(), "nobody has asked for that");
         // What stands for the program's instructions, and is left by what leads back.
         assert!(space.needs_ways(0x9004) && !space.is_on_the_way(0x9004));
         assert!(!space.needs_ways(0x9010));

@@ -491,7 +491,7 @@ fn follow(
     space.leaving.extend(patches.leaving.iter().copied());
     space.hooks.extend(patches.hooks.iter().cloned());
     if !patches.copies.is_empty() {
-        Rc::make_mut(&mut space.copies).extend(&patches.copies);
+        Rc::make_mut(&mut space.copies).extend(patches.copies.iter());
         space.moved = None;
         let start = image.segments.first().map_or(0, |segment| segment.addr);
         space.files.push(Placed {

@@ -91,13 +91,34 @@ impl<'c> Count<'c> {
         (self.entry.function(), self.name(), self.offset)
     }
 
-    /// Name and place, by the function's name as it is shown.
-    fn title(&self, symbol: &str) -> String {
-        match self.entry.nmissed {
-            Some(_) => format!("{}: (<- {symbol})", self.name()),
-            None => format!("{}: ({symbol}+{:#x})", self.name(), self.offset),
+    /// Adds name and place to a text, by the function's name as it is shown.
+    fn title(&self, symbol: &str, out: &mut String) {
+        out.push_str(&self.entry.name);
+        if self.offset != 0 && self.entry.by_offset {
+            out.push('_');
+            number::<16>(self.offset, 0, out);
         }
+        if self.entry.nmissed.is_some() {
+            out.extend([": (<- ", symbol, ")"]);
+            return;
+        }
+        out.extend([": (", symbol, "+0x"]);
+        number::<16>(self.offset, 0, out);
+        out.push(')');
     }
+}
+
+/// Adds a number to a text. There may be millions, and the formatter takes several times as long.
+fn number<const BASE: u64>(mut number: u64, width: usize, out: &mut String) {
+    let mut digits = [b' '; 64];
+    let mut at = digits.len();
+    while number > 0 || at == digits.len() {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[(number % BASE) as usize];
+        number /= BASE;
+    }
+    let digits = &digits[at.min(digits.len() - width)..];
+    out.push_str(str::from_utf8(digits).unwrap_or_default());
 }
 
 /// A counter as an object.
@@ -188,6 +209,7 @@ impl Counters {
             .filter(|count| count.tells() && !count.is_idle())
             .map(|count| count.place())
             .collect();
+        let mut line = String::new();
         for entry in &self.0 {
             let compared = compared(entry);
             let symbol = symbol(&entry.symbol);
@@ -195,15 +217,19 @@ impl Counters {
                 if compared && count.is_idle() && !shown.insert(count.place()) {
                     continue;
                 }
+                line.clear();
                 match count.hits {
-                    Some(hits) => write!(out, "{hits:>12}  ")?,
-                    None => write!(out, "{:>12}  ", "")?,
+                    Some(hits) => number::<10>(hits, 12, &mut line),
+                    None => line.push_str("            "),
                 }
-                out.write_all(count.title(&symbol).as_bytes())?;
-                match entry.nmissed {
-                    None | Some(0) => writeln!(out)?,
-                    Some(missed) => writeln!(out, ", missed: {missed}")?,
+                line.push_str("  ");
+                count.title(&symbol, &mut line);
+                if let Some(missed @ 1..) = entry.nmissed {
+                    line.push_str(", missed: ");
+                    number::<10>(missed, 0, &mut line);
                 }
+                line.push('\n');
+                out.write_all(line.as_bytes())?;
             }
         }
         Ok(())
@@ -214,7 +240,11 @@ impl Counters {
         self.0.iter().flat_map(|entry| {
             let symbol = symbol(&entry.symbol);
             let counts = entry.counts();
-            counts.filter_map(move |count| Some((count.title(&symbol), count.hits?)))
+            counts.filter_map(move |count| {
+                let mut title = String::new();
+                count.title(&symbol, &mut title);
+                Some((title, count.hits?))
+            })
         })
     }
 }

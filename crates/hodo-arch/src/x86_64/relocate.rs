@@ -253,12 +253,15 @@ pub fn relocate(code: &[u8], from: u64, to: u64) -> Result<Vec<u8>, RelocateErro
 /// # Errors
 /// If the code cannot be moved, or not there.
 pub fn relocate_mapped(code: &[u8], from: u64, to: u64) -> Result<Relocated, RelocateError> {
-    relocate_apart(code, from, to, &[])
+    let (pieces, len) = pieces(code, from)?;
+    let rows = frame_rows(&pieces, len);
+    let moved = moved((code, pieces, len), from, to, &[])?;
+    Ok(Relocated { rows, ..moved })
 }
 
 /// [`relocate_mapped`] with room between the instructions: each gap is the offset of an original instruction and so many
 /// bytes before the moved one, which are filled with breakpoints. Branches within the code lead to the start of the gap.
-/// `map` has the offsets of the gaps, too, where there are any.
+/// `map` has the offsets of the gaps, too, where there are any. `rows` is empty: what fills the gaps has frames of its own.
 ///
 /// # Errors
 /// If the code cannot be moved, or not there.
@@ -268,7 +271,17 @@ pub fn relocate_apart(
     to: u64,
     gaps: &[(usize, usize)],
 ) -> Result<Relocated, RelocateError> {
-    let (mut pieces, len) = pieces(code, from)?;
+    let (pieces, len) = pieces(code, from)?;
+    moved((code, pieces, len), from, to, gaps)
+}
+
+/// The same of code that was read already.
+fn moved(
+    (code, mut pieces, len): (&[u8], Vec<Piece>, usize),
+    from: u64,
+    to: u64,
+    gaps: &[(usize, usize)],
+) -> Result<Relocated, RelocateError> {
     let gap = |piece: &Piece| {
         let gap = gaps.iter().find(|(offset, _)| *offset == piece.old);
         gap.map_or(0, |(_, len)| *len)
@@ -408,7 +421,7 @@ pub fn relocate_apart(
     Ok(Relocated {
         bytes,
         map,
-        rows: frame_rows(&pieces, len),
+        rows: Vec::new(),
         falls_through,
     })
 }

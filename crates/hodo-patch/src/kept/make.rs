@@ -13,7 +13,8 @@ use hodo_trace::format::record;
 use super::{ALIGN_BITS, CLASS_BITS, CONSTANT, Class, NONE, Place, is_forged};
 use crate::lead::Open;
 use crate::{
-    Image, Island, Patches, Places, Recording, Sites, Stub, Traced, TracedCall, Used, write_later,
+    Copies, Image, Island, Patches, Places, Recording, Sites, Stub, Traced, TracedCall, Used,
+    write_later,
 };
 
 /// Where the second and the third place are, from the first on: the island; the first stub from there, a multiple of 16; the module; ids.
@@ -363,7 +364,7 @@ fn keep(built: &Built, other: &Built) -> Option<Vec<u8>> {
         traps: Vec::new(),
         sites: Vec::new(),
         ways: Vec::new(),
-        copies: Vec::new(),
+        copies: Copies::default(),
         failed: Vec::new(),
         ..patches.clone()
     };

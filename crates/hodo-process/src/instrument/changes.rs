@@ -231,8 +231,11 @@ impl Change {
 
     /// Where displaced instructions will be.
     pub fn copies(&self) -> Vec<Copied> {
-        let copies = self.pieces.iter().flat_map(|piece| &piece.patches.copies);
-        let mut copies: Vec<_> = copies.copied().collect();
+        let copies = self
+            .pieces
+            .iter()
+            .flat_map(|piece| piece.patches.copies.iter());
+        let mut copies: Vec<_> = copies.collect();
         copies.sort_unstable_by_key(|copied| (copied.original, copied.call));
         copies
     }

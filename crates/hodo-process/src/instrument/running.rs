@@ -413,8 +413,8 @@ impl Prepared {
 
     /// Where displaced instructions will be.
     pub fn copies(&self) -> Vec<Copied> {
-        let copies = self.changed.iter().flat_map(|c| &c.patches.copies);
-        let mut copies: Vec<_> = copies.copied().collect();
+        let copies = self.changed.iter().flat_map(|c| c.patches.copies.iter());
+        let mut copies: Vec<_> = copies.collect();
         copies.sort_unstable_by_key(|copied| (copied.original, copied.call));
         copies
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use anyhow::Result;
-use hodo_patch::{Announcement, Copied, Patches, Raise, Used};
+use hodo_patch::{Announcement, Copies, Patches, Raise, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 
 use super::Sites;
@@ -88,7 +88,7 @@ pub struct Space {
     /// The stubs in each island.
     pub stubs: [Stubs; 2],
     /// Where displaced instructions are now. Children have them in common with their parents.
-    pub copies: Rc<Vec<Copied>>,
+    pub copies: Rc<Copies>,
     /// The files whose code was changed.
     pub files: Vec<Placed>,
     /// Which instructions in islands stand for which of the program, once that was asked.

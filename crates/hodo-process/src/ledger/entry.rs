@@ -137,13 +137,13 @@ impl Patched {
     ) -> Self {
         let pair = |&(a, b): &(u64, u64)| [a, b];
         let hooks = (patches.hooks.iter()).map(|(at, bytes)| (*at, bytes.as_slice()));
-        let copy = |copied: &Copied| {
+        let copy = |copied: Copied| {
             let Copied {
                 original,
                 before,
                 copy,
                 call,
-            } = *copied;
+            } = copied;
             [original, before, copy, call.into()]
         };
         let stub = |stub: &Stub| [stub.start, stub.body, stub.slow, stub.original, stub.entry];

@@ -38,7 +38,9 @@ fn patches() -> Patches {
         ways: vec![(1, 2), (3, 4)],
         leaving: vec![(5, 6)],
         semaphores: vec![0x6000, 0x6002],
-        copies: vec![copied(0x5001, 0x9010, false), copied(0x5003, 0x9018, true)],
+        copies: [copied(0x5001, 0x9010, false), copied(0x5003, 0x9018, true)]
+            .into_iter()
+            .collect(),
         hooks: vec![(0x5000, vec![0xE9, 1, 2, 3, 4]), (0x5100, Vec::new())],
         ..Patches::default()
     }

@@ -96,7 +96,7 @@ impl Counted {
 pub struct Counts {
     all: Vec<Counted>,
     /// By definition, the index in `all` of what was added last.
-    last: HashMap<usize, usize>,
+    last: Vec<Option<usize>>,
     /// The paths of files, and the same as text.
     paths: Vec<(PathBuf, Rc<str>)>,
     /// Counters in use.
@@ -121,7 +121,7 @@ impl Counts {
 
     fn push(&mut self, spot: &Spot, addr: u64, path: &Path, missed: bool, leader: (u32, u64)) {
         let path = self.path(path);
-        let last = self.last.get(&spot.definition).copied();
+        let last = self.last.get(spot.definition).copied().flatten();
         if let Some(last) = last.map(|last| &mut self.all[last])
             && last.start == spot.start
             && !(last.missed || missed)
@@ -142,7 +142,13 @@ impl Counts {
         };
         let taken = counted.take(addr, leader);
         debug_assert!(taken, "a run is short");
-        self.last.insert(spot.definition, self.all.len());
+        if let Some(before) = last {
+            self.all[before].places.shrink_to_fit();
+        }
+        if self.last.len() <= spot.definition {
+            self.last.resize(spot.definition + 1, None);
+        }
+        self.last[spot.definition] = Some(self.all.len());
         self.all.push(counted);
     }
 
