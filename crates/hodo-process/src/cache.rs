@@ -162,6 +162,7 @@ fn kept<T: Fits, E: std::error::Error + Send + Sync + 'static>(
         segments.into_iter().any(|s| inside(s.addr, s.size))
     };
     if let Some(plan) = read::<T>(&path, &key).filter(|plan| plan.fits(&is_code)) {
+        image.planned_before.set(true);
         return Ok(plan);
     }
     let plan = make()?;

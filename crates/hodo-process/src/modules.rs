@@ -1,6 +1,6 @@
 //! Files that are mapped into targets: read once, planned once, numbered once.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::ops::Range;
@@ -70,6 +70,8 @@ pub struct Image {
     contexts: OnceCell<bool>,
     /// What tells its content from others, once that was asked.
     content: OnceCell<Vec<u128>>,
+    /// Whether a plan of it was kept by an earlier recording.
+    pub planned_before: Cell<bool>,
 }
 
 /// A module with its plan and numbers.
@@ -176,6 +178,7 @@ impl Image {
             unwinder: OnceCell::new(),
             contexts: OnceCell::new(),
             content: OnceCell::new(),
+            planned_before: Cell::new(false),
         })
     }
 

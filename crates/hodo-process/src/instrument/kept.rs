@@ -10,10 +10,12 @@ use crate::modules::{Chosen, Module};
 const FEWEST: usize = 64;
 
 /// Where the stubs of a module are kept, if they are to be: those of recordings without filters, of nearly all functions. Others have as many
-/// kinds as there are patterns.
+/// kinds as there are patterns. To keep them takes longer than to build them, and many a program is recorded once before it is built anew: so it
+/// is done for files that were recorded before.
 pub(super) fn place(module: &Module, context: &Work<'_>) -> Option<Stubs> {
     let recording = context.recording;
     let is_plain = hodo_patch::KEEPS_STUBS
+        && module.image.planned_before.get()
         && !recording.filtered
         && recording.depth.is_none()
         && recording.shortest.is_none()
