@@ -70,7 +70,7 @@ mod riscv64 {
             plan.extra = Extra::HopSlot(address(room as *const ()) as u64);
         }
         let is_far = name == "C";
-        plan.far = is_far.then(|| Far {
+        let far = || Far {
             patch_len: via.far_len().unwrap_or_default() as u8,
             literal: via
                 .far_len()
@@ -80,7 +80,8 @@ mod riscv64 {
                 back: via,
                 ..Spare::default()
             },
-        });
+        };
+        plan.far = is_far.then(far).map(Box::new);
         Some((function, site, is_far))
     }
 

@@ -26,7 +26,7 @@ fn with_literal(
     let mut site = site(name, at, 8, via);
     let start = at as u64;
     site.plan.tactic = Tactic::Site;
-    site.plan.far = Some(Far {
+    site.plan.far = Some(Box::new(Far {
         patch_len: via.far_len().expect("a register") as u8,
         literal,
         displaced: start..start + nops,
@@ -35,7 +35,7 @@ fn with_literal(
             back: via,
             pads: Vec::new(),
         },
-    });
+    }));
     site.free(1 << 14 | 1 << 15, 1 << 15)
 }
 
