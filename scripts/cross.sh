@@ -40,6 +40,7 @@ whole_programs=(
     "processes cancelled_threads"
     "control_flow coroutines_by_swapcontext"
     "libraries"
+    "left"
     "attach_moments contexts_that_were_saved_by_a_jump queued_signals_come_as_they_were_sent threads_that_are_cancelled threads_that_throw_without_pause"
     "registers vector_registers_in_use_at_entries_on_new_stacks"
     "live_control a_process_that_was_attached_to_changes_too_and_gets_its_code_back"

@@ -35,11 +35,17 @@ mod arch;
 #[path = "riscv64_calls.rs"]
 mod arch_calls;
 #[cfg(target_arch = "riscv64")]
+#[path = "riscv64_macros.rs"]
+mod arch_macros;
+#[cfg(target_arch = "riscv64")]
 #[path = "riscv64_stack.rs"]
 mod arch_stack;
 #[cfg(target_arch = "riscv64")]
 #[path = "riscv64_syscalls.rs"]
 mod arch_syscalls;
+#[cfg(target_arch = "riscv64")]
+#[path = "riscv64_windows.rs"]
+mod arch_windows;
 
 pub use arch::{Runtime, runtime};
 #[cfg(target_arch = "x86_64")]

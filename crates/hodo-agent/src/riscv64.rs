@@ -10,10 +10,12 @@
 
 use hodo_trace::format::{
     BUCKET_ROOM, BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE,
-    RECORD_SIZE, SHADOW_MARGIN, chunk_header, file_header, record, tcb,
+    RECORD_SIZE, WINDOW_SIZE, chunk_header, file_header, record, tcb,
 };
 
 use crate::arch_calls::{MOST_KEPT, system_calls};
+use crate::arch_macros::macros;
+use crate::arch_windows::{ATTEMPTS, windows};
 use crate::constants::{PIECES, SHADOW_STEP, SPARE, TRIES};
 
 slow_paths!(
@@ -23,83 +25,11 @@ slow_paths!(
     .option arch, +m, +a, +c
     .p2align 6
     .globl hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow, hodo_agent_tail
-    .globl hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails, hodo_agent_ret
+    .globl hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails, hodo_agent_ret, hodo_agent_window
     .hidden hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow, hodo_agent_tail
-    .hidden hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails, hodo_agent_ret
+    .hidden hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails, hodo_agent_ret, hodo_agent_window
 
-    # The registers by their numbers, in 256 bytes. Of t0 what the stub has put on the stack. a7 = the first word behind the
-    # call, a6 = the control block, a5 = S.
-    .macro HODO_ENTER
-    addi sp, sp, -256
-    sd ra, 8(sp)
-    sd t1, 48(sp)
-    sd t2, 56(sp)
-    sd a0, 80(sp)
-    sd a1, 88(sp)
-    sd a2, 96(sp)
-    sd a3, 104(sp)
-    sd a4, 112(sp)
-    sd a5, 120(sp)
-    sd a6, 128(sp)
-    sd a7, 136(sp)
-    sd t3, 224(sp)
-    sd t4, 232(sp)
-    sd t5, 240(sp)
-    sd t6, 248(sp)
-    ld t1, 256(sp)
-    sd t1, 40(sp)
-    lwu a7, 0(t0)
-    andi a6, a7, 31
-    slli a6, a6, 3
-    add a6, sp, a6
-    ld a6, 0(a6)
-    srli a5, a7, 15
-    andi a5, a5, 31
-    slli a5, a5, 4
-    add a5, sp, a5
-    addi a5, a5, 272
-    .endm
-
-    # Takes them back, and goes on behind so many bytes of words.
-    .macro HODO_LEAVE words
-    ld t1, 40(sp)
-    sd t1, 256(sp)
-    ld t1, 48(sp)
-    ld t2, 56(sp)
-    ld a0, 80(sp)
-    ld a1, 88(sp)
-    ld a2, 96(sp)
-    ld a3, 104(sp)
-    ld a4, 112(sp)
-    ld a5, 120(sp)
-    ld a6, 128(sp)
-    ld a7, 136(sp)
-    ld t3, 224(sp)
-    ld t4, 232(sp)
-    ld t5, 240(sp)
-    ld t6, 248(sp)
-    addi sp, sp, 256
-    jr \words(t0)
-    .endm
-
-    # The register whose number is at a bit of a7.
-    .macro HODO_GET to, bit
-    srli \to, a7, \bit
-    andi \to, \to, 31
-    slli \to, \to, 3
-    add \to, sp, \to
-    ld \to, 0(\to)
-    .endm
-
-    # Another value for the register of the result. Clobbers t1.
-    .macro HODO_SET from
-    srli t1, a7, 5
-    andi t1, t1, 31
-    slli t1, t1, 3
-    add t1, sp, t1
-    sd \from, 0(t1)
-    .endm
-
+    "#, macros!(), r#"
 hodo_agent_start:
 
     # The time has another upper half.
@@ -160,6 +90,8 @@ hodo_agent_place:
     # The cursor is set before the limit: chunks come in ascending order, so a signal handler in between sees a cursor
     # above the limit and opens a chunk of its own.
 hodo_agent_new_chunk:
+    # Each chunk names its window: a reader may not have those before it.
+    HODO_SET_WINDOW zero
     sd a0, 24(sp)
     sd a1, 32(sp)
     ld a0, {BASE}(a6)
@@ -252,13 +184,18 @@ hodo_agent_tail:
 2:  HODO_SET a0
     HODO_LEAVE 8
 
-    # The shadow of the present stack is not known to be mapped. The second word is the upper half of a record, or 0 for none. The
-    # result is 0, or 1 with that record if there can be no shadow.
+    # S is not in the window, or its shadow is not known to be mapped. The second word is the upper half of a record; 0: there is none, and
+    # the window stays. The result is 0, or 1 with that record if there can be no shadow.
     # The pieces that are mapped here are listed behind the first range that the controller has mapped; without one, what
     # is found mapped is taken for such a piece.
     .p2align 2
 hodo_agent_shadow:
     HODO_ENTER
+    # It is known: only the window is another.
+    ld t1, {SHADOW_LO}(a6)
+    ld t2, {SHADOW_LEN}(a6)
+    sub t3, a5, t1
+    bltu t3, t2, 8f
     # Mapped by the controller?
     ld t1, {REGION0_LO}(a6)
     ld t2, {REGION0_LEN}(a6)
@@ -346,7 +283,7 @@ hodo_agent_shadow:
     jal t2, hodo_agent_call
     j 9f
     # Keep the range [lo, lo + len) in the control block; neighbours are joined. A signal handler that comes in between
-    # leaves the range alone. Length and end are 0 while the start changes.
+    # leaves the range alone. The length is 0 while the start changes.
 1:  addi t1, a6, {SHADOW_BUSY}
     li t2, 1
     amoswap.d t2, t2, (t1)
@@ -360,43 +297,46 @@ hodo_agent_shadow:
     add t4, t1, t2
     beq t4, a0, 3f
     li t2, 0
-    sd zero, {SHADOW_TOP}(a6)
     sd zero, {SHADOW_LEN}(a6)
 2:  sd a0, {SHADOW_LO}(a6)
-    mv t1, a0
 3:  add t2, t2, a1
     sd t2, {SHADOW_LEN}(a6)
-    add t1, t1, t2
-    addi t1, t1, -{SHADOW_MARGIN}
-    sd t1, {SHADOW_TOP}(a6)
     sd zero, {SHADOW_BUSY}(a6)
-8:  li a0, 0
+8:  lwu t1, 4(t0)
+    beqz t1, 24f
+    jal t2, hodo_agent_new_window
+24: li a0, 0
     j 10f
 11: addi t3, a6, {SHADOW_BUSY}
     li t4, 1
     amoswap.d t4, t4, (t3)
     bnez t4, 8b
-    sd zero, {SHADOW_TOP}(a6)
     sd zero, {SHADOW_LEN}(a6)
     sd t1, {SHADOW_LO}(a6)
     sd t2, {SHADOW_LEN}(a6)
-    add t1, t1, t2
-    addi t1, t1, -{SHADOW_MARGIN}
-    sd t1, {SHADOW_TOP}(a6)
     sd zero, {SHADOW_BUSY}(a6)
     j 8b
-    "#, system_calls!(), r#"
+    "#, system_calls!(), windows!(), r#"
 9:  addi t1, a6, {UNSHADOWED}
     li t2, 1
     amoadd.d zero, t2, (t1)
+    lwu t1, 4(t0)
+    beqz t1, 20f
+    jal t2, hodo_agent_new_window
     lwu a7, 0(t0)
     lwu a1, 4(t0)
-    beqz a1, 20f
     jal t2, hodo_agent_record
 20: li a0, 1
 10: lwu a7, 0(t0)
     HODO_SET a0
     HODO_LEAVE 8
+
+    # S is not in the window, and no shadow is needed.
+    .p2align 2
+hodo_agent_window:
+    HODO_ENTER
+    jal t2, hodo_agent_new_window
+    HODO_LEAVE 4
 
     # The frame at exit is not that at entry. In: the result's register = what its shadow has; the second word = function id.
     # The result is the return address. The shadow of an open frame has its top bit set; the innermost such frame is the one that
@@ -501,19 +441,26 @@ hodo_agent_end:
     .purgem HODO_LEAVE
     .purgem HODO_GET
     .purgem HODO_SET
+    .purgem HODO_SET_WINDOW
     .option pop
     .popsection
     "#],
     EPOCH_END = const tcb::EPOCH_END,
     TO_SHADOW = const tcb::TO_SHADOW,
-    SHADOW_TOP = const tcb::SHADOW_TOP,
-    SHADOW_MARGIN = const SHADOW_MARGIN,
     ISLAND0_LO = const tcb::ISLAND0_LO,
     ISLAND0_LEN = const tcb::ISLAND0_LEN,
     ISLAND1_LO = const tcb::ISLAND1_LO,
     ISLAND1_LEN = const tcb::ISLAND1_LEN,
     SP_SHIFT = const record::SP_SHIFT,
     SP_BITS = const record::SP_BITS,
+    WINDOW = const tcb::WINDOW,
+    LOWERED_WINDOWS = const tcb::LOWERED_WINDOWS,
+    WINDOW_SIZE = const WINDOW_SIZE,
+    WINDOW_SHIFT = const record::WINDOW_SHIFT,
+    WINDOW_UNIT = const 1u32 << record::WINDOW_SHIFT,
+    WINDOW_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_WINDOW,
+    STACK_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_STACK,
+    ATTEMPTS = const ATTEMPTS,
     VECTORS = const tcb::VECTORS,
     MOST_KEPT = const MOST_KEPT,
 );
@@ -523,6 +470,7 @@ unsafe extern "C" {
     static hodo_agent_epoch: u8;
     static hodo_agent_chunk: u8;
     static hodo_agent_shadow: u8;
+    static hodo_agent_window: u8;
     static hodo_agent_tail: u8;
     static hodo_agent_frame: u8;
     static hodo_agent_tails: u8;
@@ -540,9 +488,10 @@ pub struct Runtime {
     pub epoch: usize,
     /// The result is a slot of a new chunk.
     pub chunk: usize,
-    /// A word: upper half of an entry record. The result is 0, or 1 if the stack cannot have a shadow; then that is recorded.
+    /// A word: upper half of an entry record. The result is 0, or 1 if the stack cannot have a shadow; then that is recorded. With 0 for
+    /// the word no record is made, and no window.
     pub shadow: usize,
-    /// Stubs keep no window of stack addresses: not used.
+    /// No words. There is no result.
     pub window: usize,
     /// A word: upper half of a record of a tail call. The result is 1 if `ra` is an address in an island; then that is recorded.
     pub tail: usize,
@@ -571,7 +520,7 @@ pub fn runtime() -> Runtime {
         epoch: offset(&raw const hodo_agent_epoch),
         chunk: offset(&raw const hodo_agent_chunk),
         shadow: offset(&raw const hodo_agent_shadow),
-        window: 0,
+        window: offset(&raw const hodo_agent_window),
         tail: offset(&raw const hodo_agent_tail),
         record: 0,
         record_untimed: 0,

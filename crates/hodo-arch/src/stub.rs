@@ -21,11 +21,11 @@ pub struct Layout {
     pub shadow_lo: u32,
     /// Offset of the shadow range's length, `u64`.
     pub shadow_len: u32,
-    /// Offset of the range's end less some bytes by which stubs may have lowered the stack pointer, `u64`. Only on RISC-V.
-    pub shadow_top: u32,
-    /// Offset of the start of the window of stack addresses, `u64`. Only on x86-64.
+    /// Offset of the start of the window of stack addresses, `u64`.
     pub window: u32,
-    /// Bytes of that window.
+    /// Offset of the same less 16, `u64`, and then less 32. Only on RISC-V.
+    pub lowered_windows: u32,
+    /// Bytes of that window, a power of two.
     pub window_size: u32,
     /// Offsets of start and length of the two island regions, `u64` each.
     pub islands: [(u32, u32); 2],
@@ -72,7 +72,7 @@ pub struct Runtime {
     pub chunk: u64,
     /// The shadow of this stack may not be mapped.
     pub shadow: u64,
-    /// The stack pointer is not in the window of stack addresses. Zero where stubs do not look.
+    /// The stack pointer is not in the window of stack addresses.
     pub window: u64,
     /// One record, with all of the work (timed or not, as the stub is).
     pub record: u64,
@@ -109,7 +109,7 @@ pub struct Records {
     pub shortest: Option<u32>,
     /// Offset in the events file of a byte that is 0 while no entry is recorded, if something changes it.
     pub switch: Option<u32>,
-    /// The stack pointer is recorded, too, if only the entry is: programs come back there by jumps. Only on x86-64.
+    /// The stack pointer is recorded, too, if only the entry is: programs come back there by jumps.
     pub placed: bool,
     /// What the stub may do with registers.
     pub registers: Registers,

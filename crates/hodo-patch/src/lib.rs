@@ -209,8 +209,8 @@ pub fn layout() -> Layout {
         epoch_end: offset(tcb::EPOCH_END),
         shadow_lo: offset(tcb::SHADOW_LO),
         shadow_len: offset(tcb::SHADOW_LEN),
-        shadow_top: offset(tcb::SHADOW_TOP),
         window: offset(tcb::WINDOW),
+        lowered_windows: offset(tcb::LOWERED_WINDOWS),
         window_size: offset(WINDOW_SIZE),
         islands: [
             (offset(tcb::ISLAND0_LO), offset(tcb::ISLAND0_LEN)),

@@ -29,6 +29,8 @@ mod skipped;
 mod state;
 #[path = "stubs/vectors.rs"]
 mod vectors;
+#[path = "stubs/windows.rs"]
+mod windows;
 #[path = "stubs/world.rs"]
 mod world;
 #[path = "stubs/writer.rs"]

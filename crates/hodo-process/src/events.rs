@@ -9,13 +9,13 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use hodo_trace::format::{
     BUCKET, BUCKET_ROOM, BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE,
-    FILE_MAGIC, FORMAT_VERSION, RECORD_SIZE, SHADOW_DISTANCE, SHADOW_MARGIN, chunk_header,
-    file_header, record, tcb,
+    FILE_MAGIC, FORMAT_VERSION, RECORD_SIZE, SHADOW_DISTANCE, chunk_header, file_header, record,
+    tcb,
 };
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::session::counter;
-use crate::{limits, machine, owner};
+use crate::{limits, owner};
 
 /// Bytes that targets map of the file at most: what it can grow to.
 const SPAN: u64 = 256 << 30;
@@ -104,10 +104,6 @@ impl TcbInit {
         put(tcb::COMM + 8, word(high));
         put(tcb::SHADOW_LO, self.shadow.0);
         put(tcb::SHADOW_LEN, self.shadow.1);
-        if machine::SHADOW_TOP {
-            let top = self.shadow.0.wrapping_add(self.shadow.1);
-            put(tcb::SHADOW_TOP, top.saturating_sub(SHADOW_MARGIN));
-        }
         put(tcb::ISLAND0_LO, self.islands[0].0);
         put(tcb::ISLAND0_LEN, self.islands[0].1);
         put(tcb::ISLAND1_LO, self.islands[1].0);

@@ -1,6 +1,6 @@
 //! The tree of calls where functions are left by longjmp, exceptions, panics and ends of threads, against the tree that the program keeps by itself.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hodo_tests::{Run, Trace, build_with, has_tool, needs};
@@ -30,6 +30,14 @@ fn seen(trace: &Trace) -> Vec<String> {
     seen
 }
 
+/// Programs of a file as a compiler makes them with each of these levels. All are built before one is run: `HODO_TEST_BUILDS` stops there.
+fn at_levels<const N: usize>(
+    levels: [&'static str; N],
+    build: impl Fn(&str) -> PathBuf,
+) -> [(&'static str, PathBuf); N] {
+    levels.map(|level| (level, build(level)))
+}
+
 fn check(name: &str, program: &Path, args: &[&str], options: &[&str]) {
     let alone = Command::new(program).args(args).output();
     let tree = String::from_utf8(alone.expect("the program runs").stdout).expect("text");
@@ -39,39 +47,33 @@ fn check(name: &str, program: &Path, args: &[&str], options: &[&str]) {
     assert_eq!(seen(&trace), tree, "{name} {options:?}");
 }
 
-const NO_WINDOWS: &str = "stubs of this machine do not record where the stack is";
-
 #[test]
 fn jumps_lead_out_of_the_frames_that_they_leave() {
-    needs!(cfg!(target_arch = "x86_64"), NO_WINDOWS);
-    for level in ["-O0", "-O1", "-O2", "-O3"] {
-        let program = build_with("gcc", &["left.c"], &[level, "-w"]);
+    let build = |level: &str| build_with("gcc", &["left.c"], &[level, "-w"]);
+    for (level, program) in at_levels(["-O0", "-O1", "-O2", "-O3"], build) {
         check(&format!("left{level}"), &program, &[], &[]);
     }
 }
 
 #[test]
 fn exceptions_lead_out_of_the_frames_that_they_leave() {
-    needs!(cfg!(target_arch = "x86_64"), NO_WINDOWS);
     needs!(has_tool("g++"), "there is no g++");
-    for level in ["-O0", "-O1", "-O2", "-O3"] {
-        let program = build_with("g++", &["left.cc"], &[level, "-w"]);
+    let build = |level: &str| build_with("g++", &["left.cc"], &[level, "-w"]);
+    for (level, program) in at_levels(["-O0", "-O1", "-O2", "-O3"], build) {
         check(&format!("exceptions{level}"), &program, &[], &[]);
     }
 }
 
 #[test]
 fn panics_lead_out_of_the_frames_that_they_leave() {
-    needs!(cfg!(target_arch = "x86_64"), NO_WINDOWS);
-    for level in ["-Copt-level=0", "-Copt-level=3"] {
-        let program = build_with("rustc", &["left.rs"], &["--edition=2024", level]);
+    let build = |level: &str| build_with("rustc", &["left.rs"], &["--edition=2024", level]);
+    for (level, program) in at_levels(["-Copt-level=0", "-Copt-level=3"], build) {
         check(&format!("panics{level}"), &program, &[], &[]);
     }
 }
 
 #[test]
 fn random_jumps_and_exceptions_lead_out_of_the_frames_that_they_leave() {
-    needs!(cfg!(target_arch = "x86_64"), NO_WINDOWS);
     needs!(has_tool("g++"), "there is no g++");
     let program = build_with("g++", &["left_random.cc"], &["-O2", "-w"]);
     check("left_random", &program, &["1"], &[]);

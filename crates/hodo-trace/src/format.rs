@@ -216,7 +216,10 @@ pub mod tcb {
     /// `[u64; MAX_DEPTH]`: the stack addresses of the open frames that count for `-D`.
     pub const FRAMES: u64 = 320;
     /// Largest `-D` that is applied while recording; readers apply any.
-    pub const MAX_DEPTH: u64 = (CODE0_LO - FRAMES) / 8;
+    pub const MAX_DEPTH: u64 = (LOWERED_WINDOWS - FRAMES) / 8;
+    /// `[u64; 2]`: [`WINDOW`] less 16 and less 32, for stubs that compare a stack pointer with it that they have lowered by so much. Only
+    /// on RISC-V.
+    pub const LOWERED_WINDOWS: u64 = CODE0_LO - 16;
     /// `u64`: start of the first range in which words of a stack count as addresses of code.
     pub const CODE0_LO: u64 = SIZE - 64;
     /// `u64`: bytes of that range.
@@ -227,11 +230,9 @@ pub mod tcb {
     pub const CODE1_LEN: u64 = SIZE - 40;
     /// `u64`: the address after the thread's stack, as far as it is known; 0: it is not.
     pub const STACK_TOP: u64 = SIZE - 32;
-    /// `u64`: where the stack range ends whose shadow is mapped, less [`super::SHADOW_MARGIN`]; 0: there is none. Only on RISC-V.
-    pub const SHADOW_TOP: u64 = SIZE - 24;
     /// `u64`: where the window of stack addresses begins that the next entries are in ([`super::WINDOW_SIZE`]): no two of its addresses
-    /// have the same stack bits. 0, or no address: there is none. Only on x86-64, which has no [`SHADOW_TOP`].
-    pub const WINDOW: u64 = SHADOW_TOP;
+    /// have the same stack bits. 0, or no address: there is none.
+    pub const WINDOW: u64 = SIZE - 24;
     /// `u64`: the first time whose upper half is not [`EPOCH`] any more.
     pub const EPOCH_END: u64 = SIZE - 16;
     /// `u32`: the lower half of the time for the records of a thread that may not read the time counter. Only on x86-64, which has
@@ -296,10 +297,6 @@ pub const STACK_SPAN: u64 = 8 << 20;
 
 /// The path of `map` lines that tell of code of ours.
 pub const ISLAND: &str = "[hodo]";
-
-/// Stubs that compare a stack pointer with the end of a range whose shadow is mapped have lowered it by no more than this: it is below
-/// that of the frame.
-pub const SHADOW_MARGIN: u64 = 64;
 
 /// Distance from a stack slot to its shadow. Not a multiple of 4096, or loads from the slot would falsely depend on
 /// stores to the shadow (measured: 28 ns a call instead of 5).

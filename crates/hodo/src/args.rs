@@ -229,7 +229,7 @@ fn directory(text: &str) -> Result<PathBuf, String> {
 }
 
 /// The number in the help of `--depth`.
-const _: () = assert!(hodo_trace::format::tcb::MAX_DEPTH == 80);
+const _: () = assert!(hodo_trace::format::tcb::MAX_DEPTH == 78);
 
 /// Reads a depth.
 fn depth(text: &str) -> Result<u32, String> {
@@ -327,7 +327,7 @@ pub struct Common {
     pub notrace: Vec<String>,
     /// Calls at most so deep
     ///
-    /// Counted from the functions of --filter, if there are any. While it is recorded, at most 80 levels are counted: deeper ones
+    /// Counted from the functions of --filter, if there are any. While it is recorded, at most 78 levels are counted: deeper ones
     /// are left out when the trace is read.
     #[arg(short = 'D', long, value_name = "DEPTH", value_parser = depth)]
     pub depth: Option<u32>,

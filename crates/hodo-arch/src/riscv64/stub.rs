@@ -7,7 +7,8 @@
 //! ```text
 //! entry:  block = [tp + …]                     the address of the thread's control block
 //!         does ra point to an exit half?       → a traced function jumped here: record "tail", go to the body
-//!         is S's shadow mapped?                → if not: agent (maps it, or: record the entry alone, go to the body)
+//!         is S in the window?                  → if not: agent (maps its shadow, records a new window around it; or: record the
+//!                                                entry alone, go to the body)
 //!         [S − distance] = ra                  the shadow
 //!         record "entry"
 //!         jal ra, body ───────────────────┐
@@ -28,8 +29,9 @@
 //! Whether a return address leads to an exit half, the upper half of the instruction there tells nearly always at once. Where it
 //! has the same value by chance, the agent compares the address with those of islands.
 //!
-//! Whether there is a shadow, the lowered stack pointer tells: [`Layout::shadow_top`] is far enough below the end. What lies near
-//! the ends is the agent's to say.
+//! Whether S is in the window, and so has a shadow, the lowered stack pointer tells: there is a word for each way that it may be lowered
+//! ([`Layout::lowered_windows`]). The clock is read before that where a third register is free: by its time, readers notice a signal
+//! handler that has got another window before the record had its place. Where the link register has to take the time, it is too late for that.
 //!
 //! A record takes the bits of S from bit 4 on. Calls do without a mask: S is a multiple of 16 by the calling convention. Go, of whose
 //! functions only the entries are recorded, does not keep to that.
@@ -48,7 +50,7 @@ use crate::track::{Row, Rule};
 
 use super::emit::{Code, Pending, Reach};
 use super::encode::{LOAD, i};
-use super::ops::{BEQ, BGEU, BLTU};
+use super::ops::{BEQ, BGEU, BNE};
 use super::registers::{RA, SP, TP, ZERO};
 use scratch::Scratch;
 use slow::{Slow, Then};
@@ -234,18 +236,30 @@ impl Stub<'_, '_> {
             (true, None) if timed => 4,
             (true, _) => 3 + usize::from(self.records.depth.is_some()),
         };
-        self.take_registers(need);
+        // One that only tests of the depth need, or one more that costs nothing, is for a time that comes early.
+        let with_time = need + usize::from(exit.is_some() && self.records.depth.is_none());
+        let early = need == with_time || Scratch::available(self.free()) >= with_time;
+        self.take_registers(if timed && early { with_time } else { need });
         let mut hot = self.hot();
         self.code.word(return_point(self.layout, hot.block));
         self.filters(hot);
         if exit.is_some() {
             self.find_tail(hot);
-            self.find_shadow(hot);
-            self.put_into_shadow(hot);
-            hot.time = RA;
-            hot.spare = RA;
         }
-        if timed {
+        if timed && early {
+            self.take_time(hot);
+        }
+        if exit.is_some() {
+            self.find_window(hot, self.runtime.shadow);
+            self.put_into_shadow(hot);
+            hot.spare = RA;
+            if !early {
+                hot.time = RA;
+            }
+        } else if self.records.placed {
+            self.find_window(hot, self.runtime.window);
+        }
+        if timed && !early {
             self.take_time(hot);
         }
         self.record(hot, Info::Number(self.records.entry));
@@ -275,13 +289,24 @@ impl Stub<'_, '_> {
         Some(self.code.jump_forward(ZERO))
     }
 
+    /// The registers that are free before the body.
+    fn free(&self) -> u32 {
+        let Registers { free, via, .. } = self.records.registers;
+        match via {
+            Via::Free(register) => free | 1 << register,
+            Via::Nothing => free,
+            // It counts as on the stack, even if the planner has found it free.
+            Via::Kept(register) => free & !(1 << register),
+        }
+    }
+
     /// Makes registers ready that the entry half works with.
     fn take_registers(&mut self, need: usize) {
-        let Registers { free, via, .. } = self.records.registers;
-        let (free, on_stack) = match via {
-            Via::Nothing => (free, None),
-            Via::Free(register) => (free | 1 << register, None),
-            Via::Kept(register) => (free, Some(register)),
+        let Registers { via, .. } = self.records.registers;
+        let free = self.free();
+        let on_stack = match via {
+            Via::Kept(register) => Some(register),
+            Via::Nothing | Via::Free(_) => None,
         };
         self.scratch = Scratch::choose(free, on_stack, need);
         self.entry_scratch = self.scratch;
@@ -371,21 +396,23 @@ impl Stub<'_, '_> {
         self.slow(vec![pending], self.runtime.tail, hot, words, Then::Pass);
     }
 
-    /// Where no shadow is to be had, the entry alone is recorded.
-    fn find_shadow(&mut self, hot: Hot) {
+    /// S is in the window, or is brought into one by the agent. Where no shadow is to be had, the entry alone is recorded.
+    fn find_window(&mut self, hot: Hot, agent: u64) {
         let Hot { block, b, .. } = hot;
-        self.code.ld(b, self.layout.shadow_lo.into(), block);
-        let below = self.code.branch_forward(BLTU, SP, b);
-        self.code.ld(b, self.layout.shadow_top.into(), block);
-        let above = self.code.branch_forward(BGEU, SP, b);
-        let words = vec![self.records.entry];
-        self.slow(
-            vec![below, above],
-            self.runtime.shadow,
-            hot,
-            words,
-            Then::Pass,
-        );
+        let word = match self.lowered {
+            0 => self.layout.window,
+            bytes => self.layout.lowered_windows + u32::from(bytes / 16 - 1) * 8,
+        };
+        self.code.ld(b, word.into(), block);
+        self.code.sub(b, SP, b);
+        let bits = self.layout.window_size.ilog2() as u8;
+        self.code.srli(b, b, bits);
+        let outside = self.code.branch_forward(BNE, b, ZERO);
+        let (words, then) = match self.records.exit {
+            Some(_) => (vec![self.records.entry], Then::Pass),
+            None => (Vec::new(), Then::Back),
+        };
+        self.slow(vec![outside], agent, hot, words, then);
     }
 
     fn put_into_shadow(&mut self, hot: Hot) {

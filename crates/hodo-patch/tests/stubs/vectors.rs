@@ -216,7 +216,9 @@ fn forget_shadow(world: &World, block: u64) {
         unmap(lo - SHADOW_DISTANCE, len);
     }
     world.put(block + tcb::SHADOW_LEN, 0);
-    world.put(block + tcb::SHADOW_TOP, 0);
+    world.put(block + tcb::WINDOW, 0);
+    world.put(block + tcb::LOWERED_WINDOWS, 0);
+    world.put(block + tcb::LOWERED_WINDOWS + 8, 0);
 }
 
 /// Has a function handle breakpoints; what did before.

@@ -82,8 +82,6 @@ pub const LEDGER_AT: [u64; 6] = [
 ];
 /// So much address space from a program on, and below the libraries, gets a shadow at once.
 pub const SHADOW_ROOM: u64 = 12 << 30;
-/// Stubs compare stack pointers with [`hodo_trace::format::tcb::SHADOW_TOP`].
-pub const SHADOW_TOP: bool = true;
 
 /// What has a shadow from the beginning on: from some way below the libraries up to the first stack.
 /// `linker`: where the dynamic linker is; `sp`: the first stack.

@@ -56,8 +56,6 @@ pub const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000
 pub const LEDGER_AT: [u64; 3] = [0x2080_0000_0000, 0x3880_0000_0000, 0x1880_0000_0000];
 /// So much address space from a program on, and below the libraries, gets a shadow at once.
 pub const SHADOW_ROOM: u64 = 1 << 40;
-/// Stubs have a window of stack addresses instead of [`hodo_trace::format::tcb::SHADOW_TOP`], in the same word: there is none at first.
-pub const SHADOW_TOP: bool = false;
 
 /// What has a shadow from the beginning on: from some way below the libraries up to the first stack.
 /// `linker`: where the dynamic linker is; `sp`: the first stack.
