@@ -4,7 +4,7 @@
 macro_rules! macros {
     () => {
         r#"
-    # The registers by their numbers, in 256 bytes. Of t0 what the stub has put on the stack. a7 = the first word behind the
+    # The registers by their numbers, in 256 bytes. Of t0 what the stub has put on the stack. a7 = the first word after the
     # call, a6 = the control block, a5 = S.
     .macro HODO_ENTER
     addi sp, sp, -256
@@ -37,7 +37,7 @@ macro_rules! macros {
     addi a5, a5, 272
     .endm
 
-    # Takes them back, and goes on behind so many bytes of words.
+    # Takes them back, and goes on after the words, which have this many bytes.
     .macro HODO_LEAVE words
     ld t1, 40(sp)
     sd t1, 256(sp)

@@ -66,7 +66,7 @@ impl Place {
     fn more(&self, class: Class, at: u64, id: u32) -> u32 {
         let more = match class {
             Class::Agent => self.base.wrapping_sub(at),
-            // What leads to the module's first byte counts from behind the word.
+            // What leads to the module's first byte counts from the end of the word.
             Class::Module => self.bias.wrapping_sub(at).wrapping_sub(16),
             Class::Id => id.into(),
             Class::Halves => self.bias,

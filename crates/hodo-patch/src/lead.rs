@@ -69,7 +69,7 @@ impl Open {
 }
 
 impl Open {
-    /// A punned site that chooses so many bytes of its jump's distance.
+    /// A punned site that chooses this many bytes of its jump's distance.
     pub fn pun(patch: u64, patch_len: u8, free: u8, stub: u64) -> Self {
         Self {
             patch,

@@ -74,7 +74,7 @@ pub enum Place {
     Between,
 }
 
-/// The program's instruction for which one of ours stands.
+/// The program's instruction for which one of hodo's stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Standing {
     /// Its address.
@@ -99,7 +99,7 @@ pub enum Turn {
 pub struct Moved {
     /// Found when it is asked for: most threads that are stopped are in code of which nothing was moved, and there may be millions.
     found: OnceCell<Found>,
-    /// Code of ours at which a thread is nowhere in the program, though it may be among its code: start and end.
+    /// Code of hodo at which a thread is nowhere in the program, though it may be among its code: start and end.
     ways: Vec<(u64, u64)>,
 }
 
@@ -139,7 +139,7 @@ impl Moved {
         way.is_some_and(|(_, end)| at < end)
     }
 
-    /// The program's instruction for which one of ours stands, if all is there as the program has it.
+    /// The program's instruction for which one of hodo's stands, if all is there as the program has it.
     pub fn standing(&self, at: u64) -> Option<Standing> {
         find(&self.found.get()?.ours, at)
     }

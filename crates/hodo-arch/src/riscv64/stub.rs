@@ -396,7 +396,7 @@ impl Stub<'_, '_> {
         self.slow(vec![pending], self.runtime.tail, hot, words, Then::Pass);
     }
 
-    /// S is in the window, or is brought into one by the agent. Where no shadow is to be had, the entry alone is recorded.
+    /// S is in the window, or is brought into one by the agent. Where there can be no shadow, the entry alone is recorded.
     fn find_window(&mut self, hot: Hot, agent: u64) {
         let Hot { block, b, .. } = hot;
         let word = match self.lowered {

@@ -320,7 +320,7 @@ mod tests {
         counts.add(&f, 0x16, Path::new("/q"), false);
         counts.add(&g, 0x20, path, false);
         counts.add(&g, 0x20, path, true);
-        // It is not behind the first.
+        // It is not after the first.
         counts.add(&f, 0x0E, path, false);
         let values: Vec<u64> = (0..counts.counters()).collect();
         let all: Vec<_> = counts
