@@ -27,7 +27,7 @@ planned=(compiled damaged kept probed relocated riscv64 riscv64_patchable riscv6
 
 # Of the other crates' tests, what does not run for RISC-V, and why. (Files that are about the other instruction set say so themselves.)
 left_out=(
-    "hodo-arch, riscv64_decode, riscv64_liveness, riscv64_registers: they only read, as they do on x86-64, and take minutes in the emulator"
+    "hodo-isa, riscv64_decode, riscv64_liveness, riscv64_registers: they only read, as they do on x86-64, and take minutes in the emulator"
     "hodo-plan, probes, properties: they compare with a decoder of x86-64; riscv64_properties is about RISC-V's programs"
     "hodo-keys-tracing, example: it starts cargo"
     "hodo, command_line, other_machines: they start hodo, which the user mode emulator cannot"
@@ -142,7 +142,7 @@ run() {
         group "$arch, static keys and spans" "${emulated_test[@]}" -p hodo-keys-tracing --test tracing -- "$@"
         group "$arch, static keys in optimized code" \
             "${emulated_test[@]}" --release -p hodo-keys --lib --test branches --test tracepoints -- "$@"
-        group "$arch, its instructions" "${test[@]}" -p hodo-arch --lib --test riscv64_run --test riscv64_detour -- "$@"
+        group "$arch, its instructions" "${test[@]}" -p hodo-isa -p hodo-codegen --lib --test riscv64_run --test riscv64_detour -- "$@"
         group "$arch, system calls and registers" \
             "${test[@]}" -p hodo-agent -p hodo-probe --test riscv64_syscalls --test riscv64 -- "$@"
         group "$arch, mcount" "${test[@]}" -p hodo-mcount -- "$@"
@@ -199,7 +199,7 @@ machine() {
     [ $# -gt 0 ] || whole
     "$linux" stop
     "$linux" start || { failed+=("riscv64, in a real Linux: it does not start again"); return 0; }
-    group "riscv64, in a real Linux: what is done with stopped threads" "${test[@]}" -p hodo-process --lib -- "$@"
+    group "riscv64, in a real Linux: what is done with stopped threads" "${test[@]}" -p hodo-process -p hodo-ptrace --lib --test stopped -- "$@"
     tell_skipped "riscv64, in a real Linux" "$triple"
     "$linux" stop
     trap - EXIT

@@ -1,14 +1,22 @@
 #!/usr/bin/env bash
-# Runs the fuzz targets, each for so many seconds. Needs no nightly compiler and no cargo-fuzz: the coverage that
-# libFuzzer steers by comes from options that the stable compiler has.
+# Runs the fuzz targets. Needs no nightly compiler and no cargo-fuzz: the coverage that libFuzzer steers by comes from
+# options that the stable compiler has.
 #
-#   scripts/fuzz.sh [SECONDS [TARGET…]]      60 seconds, all targets
+#   scripts/fuzz.sh [SECONDS [TARGET…]]      each for 60 seconds; all targets
+#   scripts/fuzz.sh --fixed                  a fixed seed and number of inputs: the same inputs each time (for CI)
 #
-# What is found is in fuzz/artifacts/TARGET/; `target/fuzz/…/TARGET FILE` runs it again. The corpus is in target/fuzz-corpus/.
+# Findings are in fuzz/artifacts/TARGET/; `target/fuzz/…/TARGET FILE` repeats one. The corpus is in target/fuzz-corpus/.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
-seconds="${1:-60}"
-shift || true
+fixed=
+if [ "${1:-}" = --fixed ]; then
+    fixed=1
+    shift
+    seconds=60
+else
+    seconds="${1:-60}"
+    shift || true
+fi
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
     for file in fuzz_targets/*.rs; do
@@ -27,6 +35,15 @@ cargo build --quiet --release --target "$triple" --target-dir "$target_dir/fuzz"
 
 for target in "${targets[@]}"; do
     corpus="$target_dir/fuzz-corpus/$target"
+    runs=(-max_total_time="$seconds")
+    if [ -n "$fixed" ]; then
+        corpus="$target_dir/fuzz-corpus-fixed/$target"
+        rm -rf "$corpus"
+        case "$target" in
+            plan* | probes*) runs+=(-seed=1 -runs=2000) ;;
+            *) runs+=(-seed=1 -runs=30000) ;;
+        esac
+    fi
     mkdir -p "$corpus" "artifacts/$target"
     # Real files to begin with.
     case "$target" in
@@ -38,8 +55,8 @@ for target in "${targets[@]}"; do
             fi
             ;;
     esac
-    echo "fuzz $target for $seconds s"
-    TMPDIR="${TMPDIR:-/dev/shm}" "$target_dir/fuzz/$triple/release/$target" "$corpus" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 \
+    echo "fuzz $target (${runs[*]})"
+    TMPDIR="${TMPDIR:-/dev/shm}" "$target_dir/fuzz/$triple/release/$target" "$corpus" "${runs[@]}" -timeout=20 -rss_limit_mb=4096 \
         -max_len=200000 -print_final_stats=1 -verbosity=0 -artifact_prefix="artifacts/$target/" 2>"$target_dir/fuzz-$target.log" ||
         { tail -50 "$target_dir/fuzz-$target.log" >&2; exit 1; }
     grep -E 'stat::(number_of_executed_units|average_exec_per_sec|new_units_added)' "$target_dir/fuzz-$target.log"

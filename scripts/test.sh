@@ -109,8 +109,8 @@ if [ $# -eq 0 ]; then
 fi
 
 if [ $# -eq 0 ]; then
-    step "fuzzing, some seconds"
-    scripts/fuzz.sh 10
+    step "fuzzing, a fixed number of inputs"
+    scripts/fuzz.sh --fixed
 fi
 
 step "build"

@@ -1,7 +1,7 @@
 //! The slow paths for RISC-V, as a blob of position-independent code.
 //!
 //! A stub works with registers that differ from site to site. It puts `t0` on the stack, in 16 bytes of its own, and calls with `t0`
-//! as link. The words behind the call say where things are (`stub/slow.rs` of `hodo-arch`): the first one has, from bit 0 on,
+//! as link. The words behind the call say where things are (`stub/slow.rs` of `hodo-codegen`): the first one has, from bit 0 on,
 //! the numbers of three registers (the control block's address; an argument or result; the time), how many times 16 bytes the
 //! stack pointer of the stub is below S, and whether records have a time. All registers are kept but the result's.
 //!

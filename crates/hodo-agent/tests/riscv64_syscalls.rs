@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::ptr;
 use std::sync::Mutex;
 
-use hodo_trace::Machine;
+use hodo_abi::Isa;
 use hodo_trace::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, CONTROL_SIZE, file_header, record, tcb};
 use hodo_trace::syscalls::{HEADER, by_number, number, piece, table};
 
@@ -181,7 +181,7 @@ impl Recorder {
             *register += index as u64;
         }
         registers[..arguments.len()].copy_from_slice(arguments);
-        registers[7] = number(Machine::Riscv64, name).expect(name);
+        registers[7] = number(Isa::Riscv64, name).expect(name);
         let before = registers;
         // SAFETY: system calls that do no harm, or fail.
         unsafe { hodo_test_call(registers.as_mut_ptr(), self.enter, self.exit) };
@@ -261,7 +261,7 @@ fn system_calls_have_their_events() {
     let path = CString::new("/dev/zero").expect("a path");
     let (fd, events) = recorder.call("openat", &[at_cwd, address(&path), libc::O_RDWR as u64]);
     assert!(fd < 1000);
-    let arguments = by_number(Machine::Riscv64, 56).and_then(|call| call.args());
+    let arguments = by_number(Isa::Riscv64, 56).and_then(|call| call.args());
     let arguments = arguments.expect("openat").count();
     assert_eq!(
         events[0].words[1..4],
@@ -343,7 +343,7 @@ fn what_cannot_be_read_is_told() {
     // Many chunks, and then none any more: what is recorded then goes round in the bucket.
     for _ in 0..2000 {
         let mut registers = [0u64; 15];
-        registers[7] = number(Machine::Riscv64, "getppid").expect("getppid");
+        registers[7] = number(Isa::Riscv64, "getppid").expect("getppid");
         // SAFETY: a system call that does no harm.
         unsafe { hodo_test_call(registers.as_mut_ptr(), recorder.enter, recorder.exit) };
     }

@@ -1,7 +1,8 @@
-//! Calls a function many times that is traced in one of the forms that a site can have on RISC-V, so that an emulator can count the
-//! instructions that this takes: `forms KIND timed|untimed CALLS`. The kinds are those in `kinds`; with `-untraced` behind it, the same function
-//! is as it was. Prints the bytes at the site and of the stub, and how many instructions more than those of the record there are: those
-//! that lead to the stub and back, less the nops that are not executed any more. `benches/riscv64.sh` runs it.
+//! Calls a function many times that is traced in one of the forms that a site can have on RISC-V, so that an emulator
+//! can count the instructions that this takes: `forms KIND timed|untimed CALLS`. The kinds are those in `kinds`; with
+//! `-untraced` after it, the same function is as it was. Prints the bytes at the site and of the stub, and how many
+//! instructions more than those of the record there are: those that lead to the stub and back, less the nops that are
+//! not executed any more. `benches/riscv64.sh` runs it.
 
 #[cfg(target_arch = "riscv64")]
 #[allow(dead_code, reason = "tests use the rest")]
@@ -27,8 +28,8 @@ mod riscv64 {
     use std::error::Error;
     use std::hint::black_box;
 
-    use hodo_arch::Via;
-    use hodo_arch::code::{Flow, Isa};
+    use hodo_isa::Via;
+    use hodo_isa::code::Flow;
     use hodo_patch::Recording;
     use hodo_plan::model::{Extra, Far, Spare, Tactic};
 
@@ -37,8 +38,8 @@ mod riscv64 {
 
     type Function = extern "C-unwind" fn(u64, u64) -> u64;
 
-    /// What is free where the convention gives all temporaries and the registers of arguments away that the function does not read;
-    /// and where nobody knows.
+    /// What is free where the convention gives all temporaries and the registers of arguments away that the function
+    /// does not read; and where nobody knows.
     const FREE: u32 = 0xF003_F040;
     const T1: u8 = 6;
 
@@ -88,7 +89,7 @@ mod riscv64 {
     /// Instructions up to the end of the code, or to the jump that leaves it. Nops are counted apart.
     fn count(code: &[u8], at: u64) -> (usize, usize) {
         let (mut found, mut nops) = (0, 0);
-        for insn in Isa::Riscv64.sweep(code, at) {
+        for insn in hodo_isa::NATIVE.sweep(code, at) {
             found += 1;
             nops += usize::from(insn.padding);
             if matches!(insn.flow, Flow::IndirectJump | Flow::Jump(_)) {

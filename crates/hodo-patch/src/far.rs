@@ -1,17 +1,17 @@
-//! Sites whose stubs no long jump reaches. The site itself loads the stub's address, if it has room for that; else its jump leads to
-//! memory of ours nearby, which holds one to anywhere. Where nothing of this is to be had, it gets a breakpoint.
+//! Sites whose stubs no long jump reaches. The site itself loads the stub's address, if it has room for that; else its
+//! jump leads to our memory nearby, which holds one to anywhere. Where none of these is possible, it gets a breakpoint.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use hodo_arch::native::patch;
+use hodo_codegen::native::patch;
 use hodo_plan::model::{Extra, SitePlan, Tactic};
 
 use crate::lead::{Later, Open, Pad, take_back, trap, write_pads};
 use crate::{Patches, Places};
 
-/// So far from a jump memory of ours is looked for: a little less than it reaches.
+/// How far from a jump our memory is looked for: a little less than it reaches.
 const NEARBY: u64 = 0x7000_0000;
 /// Bytes of an address, and what they are aligned to.
 const WORD: u64 = 8;
@@ -92,7 +92,7 @@ impl<'p> Writing<'p> {
         Some(())
     }
 
-    /// A jump at a site that loads the address of its stub from `literal`, or from memory of ours.
+    /// A jump at a site that loads the address of its stub from `literal`, or from our memory.
     pub fn literal(
         &mut self,
         site: &Open,
@@ -109,7 +109,7 @@ impl<'p> Writing<'p> {
         )
     }
 
-    /// The site's own jump, to memory of ours where one to anywhere is.
+    /// The site's own jump, to our memory where one to anywhere is.
     pub fn farther(
         &mut self,
         site: &Open,
@@ -152,7 +152,7 @@ fn nearby(at: u64) -> Range<u64> {
     at.saturating_sub(NEARBY)..at.saturating_add(NEARBY)
 }
 
-/// Memory of ours for an address.
+/// Our memory for an address.
 fn word(at: u64, places: &mut Places<'_>) -> Option<u64> {
     Some(places(nearby(at))?.next_multiple_of(WORD))
 }

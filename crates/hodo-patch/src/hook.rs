@@ -1,10 +1,10 @@
-//! Hooks on the functions that unwinders ask: see `hodo_arch::native::hooks`.
+//! Hooks on the functions that unwinders ask: see `hodo_codegen::native::hooks`.
 
-use hodo_arch::native::emit::{Code, fill};
-use hodo_arch::native::hooks::{self, IslandLayout};
-pub use hodo_arch::native::hooks::{LimitCall, Raise};
-use hodo_arch::native::patch::{Leaving, displace, jump, window};
-use hodo_arch::native::track::{self, State};
+use hodo_codegen::native::emit::{Code, fill};
+use hodo_codegen::native::hooks::{self, IslandLayout};
+pub use hodo_codegen::native::hooks::{LimitCall, Raise};
+use hodo_codegen::native::patch::{Leaving, displace, jump, window};
+use hodo_isa::native::track::{self, State};
 
 use crate::{Image, Island, OUT_OF_REACH, Patches, copied, layout};
 
@@ -95,8 +95,9 @@ impl Island {
         Ok(())
     }
 
-    /// Code in place of a function at a runtime address which only returns, and before whose next function there are at least four bytes of
-    /// padding: it stops for a recorder as long as one is there, and returns. `None`: there can be none.
+    /// Code in place of a function at a runtime address which only returns, and before whose next function there are at
+    /// least four bytes of padding: it stops for a recorder as long as one is there, and returns. `None`: there can be
+    /// none.
     pub fn add_announcement(&mut self, function: u64) -> Option<Announcement> {
         let agent = hodo_agent::announce()?;
         self.check_reach(function).ok()?;

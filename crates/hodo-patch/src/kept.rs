@@ -1,17 +1,18 @@
 //! Stubs that were built once, wherever they come to be next.
 //!
-//! What the stubs of a module have, and what is written over its sites, depends on four numbers: where the island begins, where in it the
-//! stubs do, where the module is, and the first of its ids. All of it that depends on them are words of four bytes, to which a difference is
-//! added (`make.rs` finds them, and checks that there are no others). So stubs are kept in parts: what they have in common once, and
-//! for each function only its displaced instructions and which of the common parts stand around them. To put them together takes a small part
-//! of the time that it takes to build them.
+//! What the stubs of a module have, and what is written over its sites, depends on four numbers: where the island
+//! begins, where in it the stubs do, where the module is, and the first of its ids. All of it that depends on them are
+//! words of four bytes, to which a difference is added (`make.rs` finds them, and checks that there are no others). So
+//! stubs are kept in parts: what they have in common once, and for each function only its displaced instructions and
+//! which of the common parts stand around them. To put them together takes a small part of the time that it takes to
+//! build them.
 
 mod make;
 
 use std::collections::HashSet;
 
-use hodo_arch::native::emit::fill;
-use hodo_arch::native::patch::{MOVABLE, forges_stub};
+use hodo_codegen::native::emit::fill;
+use hodo_codegen::native::patch::{MOVABLE, forges_stub};
 
 use crate::lead::{Open, write_later};
 use crate::{Copied, Image, Island, Patches, Places, Stub};
@@ -28,7 +29,8 @@ enum Class {
     Module = 1,
     /// The function's id.
     Id = 2,
-    /// What is to be added to link-time addresses. It is the lower half of an address; the upper one is eight bytes after it.
+    /// What is to be added to link-time addresses. It is the lower half of an address; the upper one is eight bytes
+    /// after it.
     Halves = 3,
     /// Its own address, less the island's start: how frame tables lead to what they have in common.
     Tables = 4,
@@ -89,7 +91,8 @@ const NONE: u32 = u32::MAX;
 /// Of a write: it has no word that depends on places.
 const CONSTANT: u32 = 0xFF;
 
-/// How parts of both kinds begin: which of the common parts, from 1 on, or 0; and to a multiple of what power of two the code is filled up before.
+/// How parts of both kinds begin: which of the common parts, from 1 on, or 0; and to a multiple of what power of two
+/// the code is filled up before.
 const ALIGN_BITS: u32 = 4;
 
 /// Where a word is in a part, and its class.
@@ -188,8 +191,9 @@ impl Island {
         fill(&mut self.code, len);
     }
 
-    /// Adds what [`Self::add_and_keep`] has returned of the same file, the same functions and calls, and the same recording. `first`: the
-    /// id of what had that id then which was `first` there. Returns false if it cannot be used here; nothing is changed then.
+    /// Adds what [`Self::add_and_keep`] has returned of the same file, the same functions and calls, and the same
+    /// recording. `first`: the id of what had that id then which was `first` there. Returns false if it cannot be used
+    /// here; nothing is changed then.
     pub fn add_kept(
         &mut self,
         kept: &[u8],

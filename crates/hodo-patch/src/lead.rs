@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use hodo_arch::Via;
-use hodo_arch::native::patch;
+use hodo_codegen::native::patch;
+use hodo_isa::Via;
 use hodo_plan::model::{self, Extra, SitePlan, Tactic, elsewhere};
 
 use crate::far::Writing;
@@ -24,9 +24,9 @@ const NO_WAY_OUT: &str =
 /// What [`lead`] leaves for later: memory for it has to be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Later {
-    /// A pun: its jump has bytes of what stands behind it, and so many of its own.
+    /// A pun: its jump has bytes of what stands after it, and this many of its own.
     Pun(u8),
-    /// A short jump to memory of ours.
+    /// A short jump to our memory.
     Near,
     /// A short jump to bytes that the function at `host` has left, at the runtime address `slot`.
     Behind {
@@ -37,7 +37,7 @@ pub(crate) enum Later {
     },
     /// A jump at the site that loads the address of its stub, which is put there, if the site has a place for it.
     Literal(Option<u64>),
-    /// The site's own jump, to memory of ours that holds one to anywhere.
+    /// The site's own jump, to our memory that holds one to anywhere.
     Farther,
 }
 
@@ -205,7 +205,8 @@ pub(crate) fn trap(via: Via, at: u64, stub: u64, patches: &mut Patches) {
 /// A region that is built, which of the writes are its own, and what is left for later.
 pub(crate) type Built<'s> = (&'s SitePlan, Range<usize>, Option<Box<Open>>);
 
-/// Regions that could not be built stay as they are: takes back what is written for others that have something among their bytes.
+/// Regions that could not be built stay as they are: takes back what is written for others that have something among
+/// their bytes.
 pub(crate) fn drop_users<'s>(
     mut lost: Vec<&'s SitePlan>,
     built: &mut Vec<Built<'s>>,
@@ -221,7 +222,7 @@ pub(crate) fn drop_users<'s>(
             elsewhere(&site.extra, site.via, &site.spare).any(among)
         });
         for (site, writes, _) in users {
-            let reason = "what it would use of another region's bytes is not to be had";
+            let reason = "the bytes of another region that it would use are not available";
             patches.failed.push((site.patch, reason.to_owned()));
             dropped.push(writes);
             lost.push(site);
@@ -240,8 +241,8 @@ pub(crate) fn drop_users<'s>(
     });
 }
 
-/// Writes what was left for later. The bytes behind a punned site are part of its jump, so all others come first. Where no memory
-/// is to be had, a site gets a breakpoint. `hosts`: the functions that are patched.
+/// Writes what was left for later. The bytes after a punned site are part of its jump, so all others come first. Where
+/// no memory is available, a site gets a breakpoint. `hosts`: the functions that are patched.
 pub(crate) fn write_later(
     sites: Vec<Open>,
     hosts: &HashSet<u64>,
@@ -293,7 +294,7 @@ pub(crate) fn write_later(
     }
 }
 
-/// The short jump of a site to memory of ours: where it leads, and the bytes to write.
+/// The short jump of a site to our memory: where it leads, and the bytes to write.
 fn near(site: &Open, at: u64, places: &mut Places<'_>) -> Option<(u64, Vec<u8>)> {
     let found = places(patch::near(at, site.patch_len)?)?;
     // There is more room than the jump takes.
@@ -302,7 +303,7 @@ fn near(site: &Open, at: u64, places: &mut Places<'_>) -> Option<(u64, Vec<u8>)>
 }
 
 /// The jump of a punned site: where it leads, and the bytes to write. The last bytes of its distance are those that
-/// stand behind the site, which are patched already.
+/// stand after the site, which are patched already.
 fn pun(
     site: &Open,
     free: u8,
@@ -333,7 +334,7 @@ fn pun(
 mod tests {
     use std::ops::Range;
 
-    use hodo_arch::Via;
+    use hodo_isa::Via;
     use hodo_plan::model::{Mode, Spare};
 
     use super::*;

@@ -25,14 +25,14 @@ pub use probe::{Probe, Region};
 pub use stack::packs_stacks;
 pub use syscalls::SyscallEvents;
 
-use hodo_arch::Via;
-use hodo_arch::native::emit::{Code, fill};
-use hodo_arch::native::frames::{self, Frames};
-use hodo_arch::native::patch::{REACHES_ANYWHERE, before_stub, displace, trap_entry};
-use hodo_arch::native::relocate::RelocateError;
-use hodo_arch::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
-use hodo_arch::native::track::Row;
-use hodo_arch::patch::{Leaving, dead};
+use hodo_codegen::native::emit::{Code, fill};
+use hodo_codegen::native::frames::{self, Frames};
+use hodo_codegen::native::patch::{REACHES_ANYWHERE, before_stub, displace, trap_entry};
+use hodo_codegen::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
+use hodo_codegen::patch::{Leaving, dead};
+use hodo_isa::Via;
+use hodo_isa::native::relocate::RelocateError;
+use hodo_isa::native::track::Row;
 use hodo_plan::model::{EntryOnlyReason, LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
 use hodo_trace::format::{
     BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, counters, record, tcb,
@@ -104,13 +104,13 @@ pub struct Patches {
     pub traps: Vec<(u64, u64)>,
     /// Runtime address of each jump at a site and of its stub.
     pub sites: Vec<(u64, u64)>,
-    /// Instructions of ours that read what may not be there, and where to go on then: runtime addresses.
+    /// Our instructions that read what may not be there, and where to go on then: runtime addresses.
     pub faults: Vec<(u64, u64)>,
-    /// Code of ours in the program or on the way there, but for the first instructions of sites: while a thread is in it, it is nowhere
-    /// in the program. Start and end.
+    /// Our code in the program or on the way there, but for the first instructions of sites: while a thread is in it,
+    /// it is nowhere in the program. Start and end.
     pub ways: Vec<(u64, u64)>,
-    /// Displaced instructions that leave by code of ours outside of islands, which has to stay as long as a thread is among them. Start
-    /// and end.
+    /// Displaced instructions that leave by our code outside of islands, which has to stay as long as a thread is among
+    /// them. Start and end.
     pub leaving: Vec<(u64, u64)>,
     /// Where displaced instructions are now, and what follows them.
     pub copies: Copies,
@@ -146,7 +146,7 @@ pub struct Recording {
     pub timed: bool,
     /// Only while a filter function (`-F`) is open.
     pub filtered: bool,
-    /// At most so many frames deep; no more than [`tcb::MAX_DEPTH`].
+    /// At most this many frames deep; no more than [`tcb::MAX_DEPTH`].
     pub depth: Option<u32>,
     /// Exits check that the frame is that of the entry.
     pub check_frames: bool,
@@ -194,8 +194,8 @@ pub struct Sites<'p> {
 /// Finds executable memory for 14 bytes that begin in a range of runtime addresses.
 pub type Places<'a> = dyn FnMut(std::ops::Range<u64>) -> Option<u64> + 'a;
 
-/// Where the address of a thread's control block is, so far from the thread pointer, where no segment begins with it: a word of
-/// the thread's block that glibc keeps for itself and does not use.
+/// Where the address of a thread's control block is, so far from the thread pointer, where no segment begins with it: a
+/// word of the thread's block that glibc keeps for itself and does not use.
 const BLOCK: i32 = -8;
 
 /// Offsets that stubs use, taken from the trace format.
@@ -257,8 +257,8 @@ fn records(id: u32, filter: bool, mode: Mode, recording: Recording) -> Records {
 }
 
 impl Island {
-    /// An island at `base` that may grow to `capacity` bytes; it starts with the agent's runtime. `signal_return`: the address to
-    /// which the kernel has handlers of signals return; 0, where they tell one themselves.
+    /// An island at `base` that may grow to `capacity` bytes; it starts with the agent's runtime. `signal_return`: the
+    /// address to which the kernel has handlers of signals return; 0, where they tell one themselves.
     #[must_use]
     pub fn new(base: u64, capacity: u64, signal_return: u64) -> Self {
         let mut island = Self::bare(base, capacity, signal_return);
@@ -331,8 +331,8 @@ impl Island {
         }
     }
 
-    /// What is to be written since then, which was [`Self::resume`]'s state or the very beginning: runtime addresses and
-    /// bytes. In this order threads that run may unwind meanwhile.
+    /// What is to be written since then, which was [`Self::resume`]'s state or the very beginning: runtime addresses
+    /// and bytes. In this order threads that run may unwind meanwhile.
     #[must_use]
     pub fn added(&self, since: Used) -> [(u64, Cow<'_, [u8]>); 3] {
         let header = self.base + self.header() as u64;
@@ -369,7 +369,7 @@ impl Island {
         }
     }
 
-    /// Whether so many more bytes of code, and FDEs for it, have room.
+    /// Whether this many more bytes of code, and FDEs for it, have room.
     fn check_room(&self, bytes: usize) -> Result<(), String> {
         let table = 12 + (self.used().frames as usize + 2) * 8;
         let limit = self.header();
@@ -418,7 +418,8 @@ impl Island {
         }
     }
 
-    /// Adds a stub with the given body, which stood at `original`, and returns its address. `faults`: see [`Patches::faults`].
+    /// Adds a stub with the given body, which stood at `original`, and returns its address. `faults`: see
+    /// [`Patches::faults`].
     fn stub<E: std::fmt::Display>(
         &mut self,
         records: &Records,
@@ -461,8 +462,8 @@ impl Island {
         Ok(at)
     }
 
-    /// Adds the stubs of a module's functions and of its calls into shared libraries, and tells what to write over their
-    /// sites. `nops` are written too, wherever they are not among displaced instructions.
+    /// Adds the stubs of a module's functions and of its calls into shared libraries, and tells what to write over
+    /// their sites. `nops` are written too, wherever they are not among displaced instructions.
     pub fn add_module(
         &mut self,
         sites: Sites<'_>,
@@ -475,7 +476,8 @@ impl Island {
         write_later(open, &hosts, image, places, patches);
     }
 
-    /// The same without the sites for which memory has to be found, which are returned with the functions that are patched.
+    /// The same without the sites for which memory has to be found, which are returned with the functions that are
+    /// patched.
     fn build_module(
         &mut self,
         sites: Sites<'_>,

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hodo_arch::native::patch::{Through, call_through, lead_through, registers_through, shares};
-use hodo_arch::native::relocate::RelocateError;
+use hodo_codegen::native::patch::{Through, call_through, lead_through, registers_through, shares};
+use hodo_isa::native::relocate::RelocateError;
 use hodo_plan::model::LibcallForm;
 
 use crate::{Image, Island, OUT_OF_REACH, Patches, Recording, Region, Traced, TracedCall, records};
@@ -29,8 +29,8 @@ pub(crate) fn ends(functions: &[Traced<'_>], regions: &[Region<'_>]) -> Vec<u64>
 }
 
 impl Island {
-    /// What to write at the sites of calls into shared libraries, by link-time address. `ends`: where displaced instructions begin and end,
-    /// ascending.
+    /// What to write at the sites of calls into shared libraries, by link-time address. `ends`: where displaced
+    /// instructions begin and end, ascending.
     pub(crate) fn libcall_writes(
         &mut self,
         libcalls: &[TracedCall<'_>],

@@ -1,12 +1,13 @@
 //! A function of our own that does nothing, for those who measure what the recording of a call costs.
 
-use hodo_arch::native::stub::Body;
+use hodo_codegen::native::stub::Body;
 use hodo_plan::model::{EntryOnlyReason, Mode};
 
 use crate::{Island, Recording, records};
 
 impl Island {
-    /// Adds the stub of a function that only returns, and returns the stub's address. `call`: its exit is recorded, too.
+    /// Adds the stub of a function that only returns, and returns the stub's address. `call`: its exit is recorded,
+    /// too.
     ///
     /// # Errors
     /// If the island is full.

@@ -1,4 +1,4 @@
-//! Where code of ours is, and what it stands for.
+//! Where our code is, and what it stands for.
 
 /// Where a stub is: runtime addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub struct Stub {
     pub start: u64,
     /// The instructions that it has displaced.
     pub body: u64,
-    /// What stands behind them.
+    /// What stands after them.
     pub slow: u64,
     /// Where they stood; 0: it has none.
     pub original: u64,
@@ -15,8 +15,8 @@ pub struct Stub {
     pub entry: u64,
 }
 
-/// Where a displaced instruction is in an island: runtime addresses. A thread may be moved from the one to the other as long as
-/// it has executed nothing of either.
+/// Where a displaced instruction is in an island: runtime addresses. A thread may be moved from the one to the other as
+/// long as it has executed nothing of either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copied {
     /// Where it stood.
@@ -25,12 +25,13 @@ pub struct Copied {
     pub before: u64,
     /// The copy.
     pub copy: u64,
-    /// It stands behind a system call that a probe makes in place of the program: only a thread in that call may come here.
+    /// It stands after a system call that a probe makes in place of the program: only a thread in that call may come
+    /// here.
     pub call: bool,
 }
 
-/// Where displaced instructions are. There may be millions, so each is kept as what tells it from the one before: most take three or
-/// four bytes.
+/// Where displaced instructions are. There may be millions, so each is kept as what tells it from the one before: most
+/// take three or four bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Copies {
     bytes: Vec<u8>,

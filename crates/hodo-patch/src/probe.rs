@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use hodo_arch::Via;
-use hodo_arch::code::{Flow, Insn, Isa};
-use hodo_arch::native::detour::{self, Action, Detour, DetourError, Place, SYSTEM_CALL, When};
-use hodo_arch::native::emit::Code;
-use hodo_arch::native::frames;
-use hodo_arch::native::patch::{before_stub, way_to_call};
-use hodo_arch::native::stub::Body;
-use hodo_arch::native::track::{Row, Rule};
+use hodo_codegen::native::detour::{self, Action, Detour, DetourError, Place, SYSTEM_CALL, When};
+use hodo_codegen::native::emit::Code;
+use hodo_codegen::native::frames;
+use hodo_codegen::native::patch::{before_stub, way_to_call};
+use hodo_codegen::native::stub::{Body, Records};
+use hodo_isa::Via;
+use hodo_isa::code::{Flow, Insn};
+use hodo_isa::native::track::{Row, Rule};
 use hodo_plan::model::SitePlan;
 
 use crate::lead::{Later, lead, pad, pads};
@@ -48,8 +48,8 @@ pub struct Region<'p> {
 const LARGEST: usize = 256 << 10;
 
 impl Island {
-    /// Adds the detour of a region, with the stub of its function before it if that is traced, and tells what to write over
-    /// the region's start. Returns its address.
+    /// Adds the detour of a region, with the stub of its function before it if that is traced, and tells what to write
+    /// over the region's start. Returns its address.
     pub(crate) fn add_region(
         &mut self,
         (region, places): (&Region<'_>, &mut Places<'_>),
@@ -118,26 +118,7 @@ impl Island {
             self.close_group();
         }
         let (start, detour) = match region.function {
-            None => {
-                let before = self.code.len();
-                let mut out = Code::new(&mut self.code, self.base + self.origin as u64);
-                out.align(16);
-                let _ = before_stub(&mut out, site.via);
-                let start = out.here();
-                let detour = emit(&mut out).map_err(|error| {
-                    self.code.truncate(before);
-                    error.to_string()
-                })?;
-                self.rows.extend(&detour.rows);
-                if !wraps {
-                    self.frame_detour(start, &detour);
-                }
-                let group = self.rows.first().map_or(0, |row| row.at);
-                if !self.rows.is_empty() && self.code.len() as u32 - group >= frames::GROUP {
-                    self.close_group();
-                }
-                (start, detour)
-            }
+            None => self.bare_detour(site.via, wraps, emit)?,
             Some(traced) => {
                 let mode = match &traced.function.outcome {
                     Ok(site) => site.mode,
@@ -145,27 +126,7 @@ impl Island {
                 };
                 let mut records = records(traced.id, traced.filter, mode, recording);
                 records.registers = registers(site);
-                let mut made = Detour::default();
-                let start = self.stub(&records, 0, &mut patches.faults, |at| {
-                    let mut bytes = Vec::new();
-                    made = emit(&mut Code::new(&mut bytes, at))?;
-                    let own = core::mem::take(&mut made.rows);
-                    let unknown = Row {
-                        at: 0,
-                        rule: Rule::Unknown,
-                    };
-                    let returns = !own.is_empty();
-                    Ok::<_, DetourError>(Body {
-                        bytes,
-                        resume: None,
-                        rows: match returns {
-                            true => own,
-                            false => vec![unknown],
-                        },
-                        returns,
-                    })
-                })?;
-                (start, made)
+                self.detour_in_stub(&records, &mut patches.faults, emit)?
             }
         };
         let later = lead(site, &found, at, start, patches)?;
@@ -179,6 +140,63 @@ impl Island {
             .into_iter()
             .for_each(|way| patches.add_way(way));
         Ok((start, later))
+    }
+
+    /// Adds a detour that no stub precedes. Returns its address, too.
+    fn bare_detour(
+        &mut self,
+        via: Via,
+        wraps: bool,
+        emit: impl FnOnce(&mut Code<'_>) -> Result<Detour, DetourError>,
+    ) -> Result<(u64, Detour), String> {
+        let before = self.code.len();
+        let mut out = Code::new(&mut self.code, self.base + self.origin as u64);
+        out.align(16);
+        let _ = before_stub(&mut out, via);
+        let start = out.here();
+        let detour = emit(&mut out).map_err(|error| {
+            self.code.truncate(before);
+            error.to_string()
+        })?;
+        self.rows.extend(&detour.rows);
+        if !wraps {
+            self.frame_detour(start, &detour);
+        }
+        let group = self.rows.first().map_or(0, |row| row.at);
+        if !self.rows.is_empty() && self.code.len() as u32 - group >= frames::GROUP {
+            self.close_group();
+        }
+        Ok((start, detour))
+    }
+
+    /// Adds a stub that has a detour as its body. Returns the stub's address, too.
+    fn detour_in_stub(
+        &mut self,
+        records: &Records,
+        faults: &mut Vec<(u64, u64)>,
+        emit: impl FnOnce(&mut Code<'_>) -> Result<Detour, DetourError>,
+    ) -> Result<(u64, Detour), String> {
+        let mut detour = Detour::default();
+        let start = self.stub(records, 0, faults, |at| {
+            let mut bytes = Vec::new();
+            detour = emit(&mut Code::new(&mut bytes, at))?;
+            let own = core::mem::take(&mut detour.rows);
+            let unknown = Row {
+                at: 0,
+                rule: Rule::Unknown,
+            };
+            let returns = !own.is_empty();
+            Ok::<_, DetourError>(Body {
+                bytes,
+                resume: None,
+                rows: match returns {
+                    true => own,
+                    false => vec![unknown],
+                },
+                returns,
+            })
+        })?;
+        Ok((start, detour))
     }
 }
 
@@ -210,8 +228,8 @@ fn copies(detour: &Detour, from: u64) -> Vec<Copied> {
     copies
 }
 
-/// Where the call is that ends a region, if it can be executed in its place: then the processor foresees its return. With what the
-/// jump there takes.
+/// Where the call is that ends a region, if it can be executed in its place: then the processor foresees its return.
+/// With what the jump there takes.
 fn call_in_place<'c>(
     code: &[u8],
     site: &SitePlan,
@@ -219,7 +237,7 @@ fn call_in_place<'c>(
     original: impl Fn(Range<u64>) -> Option<&'c [u8]>,
 ) -> Option<(usize, Via)> {
     let start = site.displaced.start;
-    let last = Isa::NATIVE.sweep(code, start).last()?;
+    let last = hodo_isa::NATIVE.sweep(code, start).last()?;
     let at = (last.addr - start) as usize;
     let is_call = matches!(last.flow, Flow::Call(_) | Flow::IndirectCall);
     // A branch of the region would lead past its probes.
@@ -227,7 +245,7 @@ fn call_in_place<'c>(
         |insn: Insn| matches!(insn.flow, Flow::Branch(to) | Flow::Jump(to) if to == last.addr);
     let free = last.addr >= site.patch + u64::from(site.patch_len);
     let stays = original(last.addr..site.displaced.end) == Some(&code[at..]);
-    let leads = Isa::NATIVE.sweep(code, start).any(leads_there);
+    let leads = hodo_isa::NATIVE.sweep(code, start).any(leads_there);
     if !is_call || !free || !stays || leads {
         return None;
     }

@@ -1,6 +1,6 @@
 //! What packs a stack for the events of stack traces.
 
-use hodo_arch::native::emit::Code;
+use hodo_codegen::native::emit::Code;
 
 use crate::{Island, Patches};
 
@@ -20,7 +20,7 @@ impl Island {
             return Ok(());
         };
         self.check_room(agent.code.len() + 64)?;
-        let mut out = Code::new(&mut self.code, self.base);
+        let mut out = Code::new(&mut self.code, self.base + self.origin as u64);
         out.align(64);
         let start = out.here();
         out.raw(agent.code);

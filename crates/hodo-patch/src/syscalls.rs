@@ -1,8 +1,8 @@
 //! System calls: the code that is called around them, and its table.
 
-use hodo_arch::native::detour::Detour;
-use hodo_arch::native::emit::Code;
-use hodo_arch::native::frames;
+use hodo_codegen::native::detour::Detour;
+use hodo_codegen::native::emit::Code;
+use hodo_codegen::native::frames;
 use hodo_trace::format::record;
 use hodo_trace::syscalls::HEADER;
 
@@ -11,7 +11,7 @@ use crate::{Island, Patches};
 /// How system calls are recorded.
 #[derive(Debug, Clone)]
 pub struct SyscallEvents {
-    /// The function ids of the events before a call and behind it.
+    /// The function ids of the events before a call and after it.
     pub ids: (u32, u32),
     /// The processor has `rdpid`.
     pub rdpid: bool,

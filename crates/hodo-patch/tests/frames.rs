@@ -8,11 +8,11 @@ use gimli::{
     LittleEndian, NativeEndian, Register, RegisterRule, UnwindContext, UnwindSection,
     UnwindTableRow, Value,
 };
-use hodo_arch::native::emit::Code;
-use hodo_arch::native::frames::{self, GROUP};
-use hodo_arch::native::relocate::relocate_mapped;
-use hodo_arch::native::stub::{Body, Records, Registers, Runtime, Scope, emit_stub};
-use hodo_arch::native::track::Row;
+use hodo_codegen::native::emit::Code;
+use hodo_codegen::native::frames::{self, GROUP};
+use hodo_codegen::native::stub::{Body, Records, Registers, Runtime, Scope, emit_stub};
+use hodo_isa::native::relocate::relocate_mapped;
+use hodo_isa::native::track::Row;
 use hodo_patch::{Island, Used, layout};
 use hodo_trace::format::SHADOW_DISTANCE;
 use iced_x86::{

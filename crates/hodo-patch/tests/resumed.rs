@@ -1,4 +1,5 @@
-//! An island that is extended later is what it would be if all had been added at once, and holds no copy of what was there.
+//! An island that is extended later is what it would be if all had been added at once, and holds no copy of what was
+//! there.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! How much of files could be traced and probed, and why the rest could not: `cargo run --release -p hodo-plan --example coverage
-//! FILE…`; with `--refused`, which ones. The files can be of any instruction set that is known.
+//! How much of files could be traced and probed, and why the rest could not: `cargo run --release -p hodo-plan
+//! --example coverage FILE…`; with `--refused`, which ones. The files can be of any instruction set that is known.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use hodo_arch::Via;
+use hodo_isa::Via;
 use hodo_plan::model::{Extra, Mode, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes};
 

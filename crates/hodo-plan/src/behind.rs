@@ -1,10 +1,10 @@
-//! Where the long jump needs a register: how control goes on from displaced instructions, and hops to bytes that other sites displace
-//! behind their patches.
+//! Where the long jump needs a register: how control goes on from displaced instructions, and hops to bytes that other
+//! sites displace after their patches.
 
 use std::ops::Range;
 
-use hodo_arch::Via;
-use hodo_arch::code::{Flow, Insn};
+use hodo_isa::Via;
+use hodo_isa::code::{Flow, Insn};
 
 use crate::model::{Extra, Pad, PlannedFunction, SitePlan, Spare, Tactic};
 use crate::planner::{Planner, Subject};
@@ -27,7 +27,7 @@ struct Host {
     /// Index of the planned function.
     planned: usize,
     patch: u64,
-    /// Bytes behind its patch that are still free, and the site with which they are; nothing until it is looked at.
+    /// Bytes after its patch that are still free, and the site with which they are; nothing until it is looked at.
     room: Option<(Range<u64>, Option<SitePlan>)>,
 }
 
@@ -50,8 +50,8 @@ impl Behind {
 }
 
 impl Planner<'_> {
-    /// Where displaced instructions end that end at `end` or behind it, so that control can go on from them, and the registers that are
-    /// free for that and for their own jumps.
+    /// Where displaced instructions end that end at `end` or after it, so that control can go on from them, and the
+    /// registers that are free for that and for their own jumps.
     ///
     /// # Errors
     /// Why they cannot be moved.
@@ -113,7 +113,8 @@ impl Planner<'_> {
         kept.ok_or_else(error)
     }
 
-    /// What a patch of `len` bytes displaces where no register is free behind that: what control leaves it by is in hodo's memory nearby.
+    /// What a patch of `len` bytes displaces where no register is free after that: what control leaves it by is in
+    /// hodo's memory nearby.
     pub(crate) fn by_pads(&self, subject: &Subject<'_>, patch: u64, len: u64) -> Option<Room> {
         let patch_end = patch + len;
         let is_whole = self.pieces[subject.piece].limit >= patch_end
@@ -168,7 +169,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Whether something leads to these bytes of displaced instructions but for those themselves, which do so where they are moved to.
+    /// Whether something leads to these bytes of displaced instructions but for those themselves, which do so where
+    /// they are moved to.
     fn is_led_into(&self, subject: &Subject<'_>, moved: &Range<u64>, range: Range<u64>) -> bool {
         if !self.targets.any.any(range.clone()) {
             return false;
@@ -191,7 +193,7 @@ impl Planner<'_> {
             && !self.statics.any(range)
     }
 
-    /// A short jump to bytes behind the patch of another site, which gets larger for it.
+    /// A short jump to bytes after the patch of another site, which gets larger for it.
     pub(crate) fn hop_behind(
         &self,
         subject: &Subject<'_>,
@@ -237,7 +239,7 @@ impl Planner<'_> {
         None
     }
 
-    /// The bytes behind the patch of a function's site that could be free, and the site with which they are.
+    /// The bytes after the patch of a function's site that could be free, and the site with which they are.
     fn widen(&self, function: &PlannedFunction) -> (Range<u64>, Option<SitePlan>) {
         self.widened(function).unwrap_or((0..0, None))
     }
@@ -293,7 +295,7 @@ impl Planner<'_> {
         None
     }
 
-    /// A short jump to memory of ours.
+    /// A short jump to our memory.
     pub(crate) fn near_hop(&self, subject: &Subject<'_>) -> Option<SitePlan> {
         if self.isa().has_puns() {
             return None;

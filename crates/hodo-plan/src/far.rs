@@ -1,5 +1,5 @@
-//! Sites that were made for tracers, and whose stub no long jump reaches: a jump that loads the stub's address, which is put among the
-//! nops that are left, or in padding.
+//! Sites that were made for tracers, and whose stub no long jump reaches: a jump that loads the stub's address, which
+//! is put among the nops that are left, or in padding.
 
 use crate::ladder::Free;
 use crate::model::{Far, SitePlan};
@@ -11,7 +11,7 @@ const WORD: u64 = 8;
 const REACH: u64 = 0x7000_0000;
 
 impl Planner<'_> {
-    /// Such a jump in place of the one that a site has; the address behind it, if there is room for both.
+    /// Such a jump in place of the one that a site has; the address after it, if there is room for both.
     pub(crate) fn far(&self, subject: &Subject<'_>, site: &SitePlan) -> Option<Far> {
         let len = site.via.far_len()?;
         let literal = (site.patch + len).next_multiple_of(WORD);
@@ -35,7 +35,7 @@ impl Planner<'_> {
         let Some(far) = site.far.as_mut().filter(|far| far.literal.is_none()) else {
             return;
         };
-        // Wherever they begin, so many bytes have an address in them.
+        // Wherever they begin, this many bytes have an address in them.
         let most = 2 * WORD - 1;
         let reach = patch.saturating_sub(REACH)..=patch.saturating_add(REACH);
         let place = pads.take(reach, most, |place| !self.occupied.any(place));

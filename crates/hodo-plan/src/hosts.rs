@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use hodo_arch::code::Isa;
+use hodo_abi::Isa;
 use hodo_symbols::{Nature, Symbols};
 use object::{Object, ObjectSymbol, ObjectSymbolTable};
 
@@ -31,8 +31,8 @@ pub(crate) enum Host {
     Left(&'static str),
 }
 
-/// What the beginnings of symbols tell of a runtime, and its name. `caml_call_gc` is where code that `ocamlopt` has made enters the
-/// collector: the runtime defines it, plugins import it. The interpreter of OCaml's bytecode has none.
+/// What the beginnings of symbols tell of a runtime, and its name. `caml_call_gc` is where code that `ocamlopt` has
+/// made enters the collector: the runtime defines it, plugins import it. The interpreter of OCaml's bytecode has none.
 const RUNTIMES: [(&str, &str); 12] = [
     ("stg_ap_0_fast", GHC),
     ("vgPlain_", VALGRIND),
@@ -55,8 +55,8 @@ const MONO_AOT: &str = "Mono's code";
 const VALGRIND: &str = "Valgrind";
 const TRANSLATED: &str = "Valgrind translates code of its own as the program's";
 
-/// Words in the constant data of a runtime, for programs without a symbol table: the variable with which users of OCaml set its collector;
-/// the same for GHC; the library that Valgrind's tools give to each program.
+/// Words in the constant data of a runtime, for programs without a symbol table: the variable with which users of OCaml
+/// set its collector; the same for GHC; the library that Valgrind's tools give to each program.
 const WORDS: [(&str, &str); 3] = [
     ("OCAMLRUNPARAM", OCAML),
     ("GHCRTS", GHC),
@@ -105,8 +105,8 @@ pub(crate) fn detect(image: &Image<'_>, symbols: &Symbols, path: &Path) -> Host 
     Host::Plain
 }
 
-/// The runtime that the symbols of functions tell of: those in the image, and those that it takes from others if these can only be
-/// called by code of the runtime's compiler.
+/// The runtime that the symbols of functions tell of: those in the image, and those that it takes from others if these
+/// can only be called by code of the runtime's compiler.
 fn by_symbols(image: &Image<'_>, symbols: &Symbols) -> Option<&'static str> {
     let known = |symbol: &str| {
         let mut runtimes = RUNTIMES.iter();
@@ -141,7 +141,8 @@ fn by_words(image: &Image<'_>) -> Option<&'static str> {
     found.map(|(_, name)| *name)
 }
 
-/// Whether the constant data has this word at the end of a text of C. Other programs that know of it, as this one, do not end it so.
+/// Whether the constant data has this word at the end of a text of C. Other programs that know of it, as this one, do
+/// not end it so.
 fn has_word(image: &Image<'_>, word: &str) -> bool {
     let finder = memchr::memmem::Finder::new(word);
     let ends = |bytes: &[u8], at: usize| bytes.get(at + word.len()) == Some(&0);
@@ -149,10 +150,10 @@ fn has_word(image: &Image<'_>, word: &str) -> bool {
     constants.any(|bytes| finder.find_iter(bytes).any(|at| ends(bytes, at)))
 }
 
-/// The code that Valgrind lends the program. It begins with a signal handler's return and a system call's stand-in, `gettimeofday`,
-/// and ends with a row of `ud2`.
+/// The code that Valgrind lends the program. It begins with a signal handler's return and a system call's stand-in,
+/// `gettimeofday`, and ends with a row of `ud2`.
 fn lent(image: &Image<'_>) -> Option<Range<u64>> {
-    if image.isa != Isa::X86_64 {
+    if image.isa.isa() != Isa::X86_64 {
         return None;
     }
     const START: [u8; 18] = *b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05\x0f\x0b\x48\xc7\xc0\x60\0\0\0";
@@ -188,8 +189,9 @@ impl Host {
         }
     }
 
-    /// Why a function must stay as it is: V8 takes a second mapping of the file for its own functions where it can, for short
-    /// calls from the code that it makes, and else (in an overlay file system, as containers have) a copy of what is in memory.
+    /// Why a function must stay as it is: V8 takes a second mapping of the file for its own functions where it can, for
+    /// short calls from the code that it makes, and else (in an overlay file system, as containers have) a copy of what
+    /// is in memory.
     pub fn copies(&self, name: &str) -> Option<&'static str> {
         (*self == Self::Runtime("V8") && name.starts_with("Builtins_"))
             .then_some("V8 may make a copy of it, in which a jump would lead elsewhere")
@@ -210,8 +212,8 @@ impl Host {
         }
     }
 
-    /// How calls of a function of another image are recorded. OCaml's compiler calls functions of its own in other images, too; those
-    /// of C it calls by ways that tell the collector where its own frames end.
+    /// How calls of a function of another image are recorded. OCaml's compiler calls functions of its own in other
+    /// images, too; those of C it calls by ways that tell the collector where its own frames end.
     pub fn calls(&self, name: &str) -> Option<EntryOnlyReason> {
         (*self == Self::Runtime(OCAML) && name.starts_with("caml"))
             .then_some(EntryOnlyReason::WalksStack)

@@ -2,7 +2,8 @@
 
 use crate::model::PlanError;
 use crate::relocated::unpack;
-use hodo_arch::code::Isa;
+use hodo_abi::Isa;
+use hodo_isa::code::{InstructionSet, instruction_set};
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{
@@ -14,7 +15,7 @@ use object::{
 pub(crate) struct Text<'a> {
     pub addr: u64,
     pub bytes: &'a [u8],
-    /// How many of the bytes, at the end, are not the section's but padding behind it.
+    /// How many of the bytes, at the end, are not the section's but padding after it.
     pub slack: usize,
     /// It holds a PLT.
     pub plt: bool,
@@ -42,7 +43,7 @@ impl<'a> Text<'a> {
 
 pub(crate) struct Image<'a> {
     /// The instruction set of its code.
-    pub isa: Isa,
+    pub isa: &'static dyn InstructionSet,
     pub file: ElfFile64<'a>,
     /// Executable sections, sorted; whole segments where there are no section headers.
     pub text: Vec<Text<'a>>,
@@ -61,7 +62,7 @@ impl<'a> Image<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PlanError> {
         let file: ElfFile64<'a> = ElfFile64::parse(bytes)?;
         let endian = file.endian();
-        let isa = Isa::of_machine(file.elf_header().e_machine(endian));
+        let isa = Isa::of_elf(file.elf_header().e_machine(endian)).and_then(instruction_set);
         let isa = isa.ok_or(PlanError::Machine)?;
         let mut text = Vec::new();
         let mut data = Vec::new();
@@ -171,8 +172,8 @@ impl<'a> Image<'a> {
             .map(|run| run.bytes)
     }
 
-    /// Every place in the code whose address is in the data, once the dynamic linker is done; perhaps more. `found` gets
-    /// the place in the data (0 where that is not told) and the address in the code.
+    /// Every place in the code whose address is in the data, once the dynamic linker is done; perhaps more. `found`
+    /// gets the place in the data (0 where that is not told) and the address in the code.
     pub fn addresses(&self, mut found: impl FnMut(u64, u64)) {
         // Where the image can be loaded anywhere, relocations tell all addresses.
         if self.fixed || !self.sections {
@@ -248,7 +249,7 @@ const SLACK: u64 = 16;
 /// Adds to executable sections the padding up to the next section: what lies there is of use to nobody.
 fn extend<'a>(
     file: &ElfFile64<'a>,
-    isa: Isa,
+    isa: &'static dyn InstructionSet,
     bytes: &'a [u8],
     text: &mut [Text<'a>],
     data: &[Text<'a>],

@@ -1,6 +1,6 @@
 //! Jumps through registers: where they may go, by the instructions before them.
 
-use hodo_arch::code::{Flow, Isa, Origin, Reference, Step};
+use hodo_isa::code::{Flow, InstructionSet, Origin, Reference, Step};
 
 use crate::image::{Image, Text};
 use crate::pieces::Piece;
@@ -13,7 +13,7 @@ const LOOK_BACK: usize = 24;
 const ENTRIES: usize = 4096;
 /// Ways to an indirect jump that are followed.
 const PATHS: usize = 32;
-/// So many words of tables are looked at for each byte of a piece. Compilers' code takes less than one.
+/// This many words of tables are looked at for each byte of a piece. Compilers' code takes less than one.
 const WORDS: usize = 64;
 
 /// The indirect jumps of a piece, but for those through one word of memory.
@@ -63,19 +63,19 @@ impl Jumps {
 
 /// The instructions of a piece.
 struct Ways<'w> {
-    isa: Isa,
+    isa: &'static dyn InstructionSet,
     steps: &'w [Step],
     text: &'w Text<'w>,
 }
 
 impl Ways<'_> {
-    /// Follows the code backwards from an indirect jump, along all ways that lead there. `path` has the instructions on the
-    /// way so far.
+    /// Follows the code backwards from an indirect jump, along all ways that lead there. `path` has the instructions on
+    /// the way so far.
     fn trace(&self, path: &mut Vec<usize>, paths: &mut usize) -> Origin {
         let origin = |path: &[usize]| {
             let steps = path.iter().map(|&index| &self.steps[index]);
-            self.isa
-                .origin(steps.map(|step| (self.text.slice(step.addr, step.end()), step.addr)))
+            let mut code = steps.map(|step| (self.text.slice(step.addr, step.end()), step.addr));
+            self.isa.origin(&mut code)
         };
         while let Some(&first) = path.last() {
             if first == 0 {
@@ -137,8 +137,9 @@ fn table_is_own(code: &[u8], addr: u64, survey: &Survey<'_>, piece: &Piece) -> b
     })
 }
 
-/// Marks what tables lead to whose distances are from a place in the piece itself. Which place belongs to which table is
-/// not known: all are taken for possible, and marks that are wrong do no harm. Where there are too many, all instructions are.
+/// Marks what tables lead to whose distances are from a place in the piece itself. Which place belongs to which table
+/// is not known: all are taken for possible, and marks that are wrong do no harm. Where there are too many, all
+/// instructions are.
 pub(crate) fn mark_distances(image: &Image<'_>, targets: &Targets, piece: &Piece, text: &Text<'_>) {
     let range = piece.start..piece.end;
     let mut places = Vec::new();

@@ -1,10 +1,10 @@
-//! How the regions of probes are changed: the ladder of tactics, for all of them together. Those that have room for a jump
-//! come first, for what their jumps leave over of them is where the others find places for theirs.
+//! How the regions of probes are changed: the ladder of tactics, for all of them together. Those that have room for a
+//! jump come first, for what their jumps leave over of them is where the others find places for theirs.
 
 use std::ops::{Range, RangeInclusive};
 
-use hodo_arch::Via;
-use hodo_arch::code::{Isa, Near};
+use hodo_isa::Via;
+use hodo_isa::code::{InstructionSet, Near};
 
 use crate::bits::Bits;
 use crate::model::{Extra, Pad, ProbePlan, ProbeSite, ProbedInsn, Spare, Tactic};
@@ -44,7 +44,30 @@ pub(crate) fn unused(survey: &Survey<'_>, pad: &Range<u64>) -> Range<u64> {
 
 /// Chooses the tactics of regions, which are in the order of their addresses.
 pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut ProbePlan) {
-    let isa = survey.image.isa;
+    let occupied = Bits::new(&survey.image.text);
+    survey.statics.fill(&occupied);
+    let mut ladder = Ladder {
+        survey,
+        isa: survey.image.isa,
+        free: free(survey, &regions),
+        occupied,
+        spots: 0,
+        plan,
+    };
+    let regions = regions.into_iter();
+    let small: Vec<Region> = regions.filter_map(|region| ladder.jump(region)).collect();
+    let small = small.into_iter();
+    let left: Vec<Region> = small.filter_map(|region| ladder.hop(region)).collect();
+    for region in left {
+        match ladder.isa.has_puns() {
+            true => ladder.pun(region),
+            false => ladder.near(region),
+        }
+    }
+}
+
+/// The bytes that are free for jumps: padding, and what long jumps leave over of their regions.
+fn free(survey: &Survey<'_>, regions: &[Region]) -> Free {
     let mut free = Free::default();
     for pad in &survey.swept.pads {
         let pad = unused(survey, pad);
@@ -59,77 +82,95 @@ pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut Probe
     let left_over = regions.iter().filter(leaves_pads).filter_map(left_over);
     left_over.for_each(|range| free.add(range));
     free.sort();
-    let text = &survey.image.text;
-    let occupied = Bits::new(text);
-    survey.statics.fill(&occupied);
-    let mut small = Vec::new();
-    for mut region in regions {
-        find_pads(isa, &mut region, &mut free);
+    free
+}
+
+/// The regions' way down the ladder: each rung takes what it can, and leaves the others for the next.
+struct Ladder<'l> {
+    survey: &'l Survey<'l>,
+    isa: &'static dyn InstructionSet,
+    free: Free,
+    /// Bytes that patches have taken.
+    occupied: Bits,
+    /// Places for puns that are taken.
+    spots: usize,
+    plan: &'l mut ProbePlan,
+}
+
+impl Ladder<'_> {
+    fn occupy(&self, bytes: Range<u64>) {
+        bytes.for_each(|addr| self.occupied.set(addr));
+    }
+
+    /// A long jump at the start, if there is room for one.
+    fn jump(&mut self, mut region: Region) -> Option<Region> {
+        find_pads(self.isa, &mut region, &mut self.free);
         for at in region.spare.pads.iter().filter_map(|pad| pad.at) {
-            (at..at + Via::PAD).for_each(|addr| occupied.set(addr));
+            self.occupy(at..at + Via::PAD);
         }
         let jump = region.via.jump_len();
         if region.room < jump {
-            occupied.set(region.start);
-            small.push(region);
-            continue;
+            self.occupied.set(region.start);
+            return Some(region);
         }
-        let patch_end = region.start + jump;
-        (region.start..patch_end).for_each(|addr| occupied.set(addr));
+        self.occupy(region.start..region.start + jump);
         let tactic = match region.block {
             true => Tactic::Block,
             false => Tactic::Jump,
         };
-        plan.sites.push(site(region, tactic, jump, Extra::None));
+        let site = site(region, tactic, jump, Extra::None);
+        self.plan.sites.push(site);
+        None
     }
-    let mut left = Vec::new();
-    for region in small {
+
+    /// A short jump to a long one in free bytes.
+    fn hop(&mut self, region: Region) -> Option<Region> {
         let jump = region.via.jump_len();
-        let near = isa.near().iter().filter(|near| near.len <= region.room);
-        let slot = near.into_iter().find_map(|near| {
-            Some((
-                near.len,
-                free.take(near.reach(region.start), jump, |_| true)?,
-            ))
+        let near = self.isa.near().iter();
+        let mut near = near.filter(|near| near.len <= region.room);
+        let slot = near.find_map(|near| {
+            let reach = near.reach(region.start);
+            Some((near.len, self.free.take(reach, jump, |_| true)?))
         });
         let Some((len, slot)) = slot else {
-            left.push(region);
-            continue;
+            return Some(region);
         };
-        (region.start..region.start + len)
-            .chain(slot..slot + jump)
-            .for_each(|addr| occupied.set(addr));
-        plan.sites
-            .push(site(region, Tactic::Hop, len, Extra::HopSlot(slot)));
+        self.occupy(region.start..region.start + len);
+        self.occupy(slot..slot + jump);
+        let site = site(region, Tactic::Hop, len, Extra::HopSlot(slot));
+        self.plan.sites.push(site);
+        None
     }
-    let mut spots = 0;
-    for region in left {
-        if !isa.has_puns() {
-            match isa.near().first().filter(|near| near.len <= region.room) {
-                Some(near) => plan
-                    .sites
-                    .push(site(region, Tactic::Hop, near.len, Extra::Near)),
-                // What is moved together needs but one breakpoint.
-                None => {
-                    let mut trap = site(region, Tactic::Trap, isa.trap_len(), Extra::None);
-                    trap.via = Via::Nothing;
-                    plan.sites.push(trap);
-                }
+
+    /// A short jump to code that is put in its reach, or a breakpoint.
+    fn near(&mut self, region: Region) {
+        let mut near = self.isa.near().iter();
+        let site = match near.next().filter(|near| near.len <= region.room) {
+            Some(near) => site(region, Tactic::Hop, near.len, Extra::Near),
+            // What is moved together needs only one breakpoint.
+            None => {
+                let mut trap = site(region, Tactic::Trap, self.isa.trap_len(), Extra::None);
+                trap.via = Via::Nothing;
+                trap
             }
-            continue;
-        }
-        let len = (spots < SPOTS)
-            .then(|| pun(survey, &region, &occupied))
+        };
+        self.plan.sites.push(site);
+    }
+
+    /// A pun, or breakpoints.
+    fn pun(&mut self, region: Region) {
+        let len = (self.spots < SPOTS)
+            .then(|| pun(self.survey, &region, &self.occupied))
             .flatten();
         let Some(len) = len else {
-            traps(survey, region, plan);
-            continue;
+            traps(self.survey, region, self.plan);
+            return;
         };
-        spots += 1;
-        (region.start..region.start + len).for_each(|addr| occupied.set(addr));
+        self.spots += 1;
+        self.occupy(region.start..region.start + len);
         let free = (len - 1) as u8;
-        plan.sites
-            .push(site(region, Tactic::Pun, len, Extra::Pun { free }));
+        let site = site(region, Tactic::Pun, len, Extra::Pun { free });
+        self.plan.sites.push(site);
     }
 }
 
@@ -145,11 +186,11 @@ fn left_over(region: &Region) -> Option<Range<u64>> {
 }
 
 /// Finds the places by which control leaves a region without a register: in its own bytes, or elsewhere.
-fn find_pads(isa: Isa, region: &mut Region, free: &mut Free) {
+fn find_pads(isa: &'static dyn InstructionSet, region: &mut Region, free: &mut Free) {
     let mut own = left_over(region).unwrap_or(0..0);
     for &(from, to) in &region.pads {
         let find = |short: &Near| {
-            // The jump stands behind what takes the register back.
+            // The jump stands after what takes the register back.
             let sources = short.sources(to);
             let before = |at: &u64| at.saturating_sub(Via::TAKE);
             let reach = before(sources.start())..=before(sources.end());
@@ -164,7 +205,7 @@ fn find_pads(isa: Isa, region: &mut Region, free: &mut Free) {
     }
 }
 
-/// How many bytes a long jump may overwrite, if it can share its others with what lies behind, which must stay as it is:
+/// How many bytes a long jump may overwrite, if it can share its others with what follows, which must stay as it is:
 /// no other patch is there, nor will be, for the first bytes of all regions are taken.
 fn pun(survey: &Survey<'_>, region: &Region, occupied: &Bits) -> Option<u64> {
     let jump = region.via.jump_len();
@@ -217,7 +258,7 @@ fn site(region: Region, tactic: Tactic, len: u64, extra: Extra) -> ProbeSite {
 #[derive(Default)]
 pub(crate) struct Free {
     ranges: Vec<Range<u64>>,
-    /// By range the next one that may have room: itself, or one behind it.
+    /// By range the next one that may have room: itself, or a later one.
     next: Vec<usize>,
 }
 

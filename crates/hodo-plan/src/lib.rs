@@ -1,8 +1,9 @@
 //! From an ELF image to the sites that can be patched.
 //!
-//! [`plan`] is a function of a file's bytes and needs no process. A [`model::Plan`] has for each function a site, with the
-//! [`model::Tactic`] by which it is changed and the [`model::Mode`] in which it is recorded, or the reason why there is none;
-//! and the calls into shared libraries. [`plan_probes`] does it for probes on single instructions. All addresses are link-time addresses.
+//! [`plan`] is a function of a file's bytes and needs no process. A [`model::Plan`] has for each function a site, with
+//! the [`model::Tactic`] by which it is changed and the [`model::Mode`] in which it is recorded, or the reason why
+//! there is none; and the calls into shared libraries. [`plan_probes`] does it for probes on single instructions. All
+//! addresses are link-time addresses.
 #![forbid(unsafe_code)]
 
 mod behind;

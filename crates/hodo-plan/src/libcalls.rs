@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hodo_arch::code::{Isa, Relocation};
+use hodo_isa::code::{InstructionSet, Relocation};
 use object::{
     Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget,
 };
@@ -68,7 +68,7 @@ fn plt_jumps(image: &Image<'_>) -> Vec<(u64, u64, u8)> {
 /// The PLT entries: where they are called, and their GOT slot.
 pub(crate) fn plt_entries(image: &Image<'_>) -> Vec<(u64, u64)> {
     let entry = |(jump, slot, _): (u64, u64, u8)| {
-        // The jump may stand behind a landing instruction of four bytes, and a prefix.
+        // The jump may stand after a landing instruction of four bytes, and a prefix.
         [(jump, slot), (jump.wrapping_sub(4), slot)]
     };
     plt_jumps(image).into_iter().flat_map(entry).collect()
@@ -100,7 +100,8 @@ pub(crate) fn plt(
     sites
 }
 
-/// Calls and jumps by registers that are loaded from the GOT just before (`-mno-plt`), but for those of profiling functions.
+/// Calls and jumps by registers that are loaded from the GOT just before (`-mno-plt`), but for those of profiling
+/// functions.
 pub(crate) fn loaded(
     image: &Image<'_>,
     pieces: &[Piece],
@@ -167,7 +168,7 @@ pub(crate) fn loaded(
 
 /// Calls and jumps through the GOT in the code itself (`-fno-plt`). Those of profiling functions become nops instead.
 pub(crate) fn direct(
-    isa: Isa,
+    isa: &'static dyn InstructionSet,
     swept: &Swept,
     slots: &HashMap<u64, String>,
     targets: &Targets,

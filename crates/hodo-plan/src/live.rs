@@ -1,5 +1,5 @@
-//! What is still of use at each instruction: the arithmetic flags, or the general registers. Code goes backwards until nothing
-//! changes: what is used is found, for loops the second time, and so on.
+//! What is still of use at each instruction: the arithmetic flags, or the general registers. Code goes backwards until
+//! nothing changes: what is used is found, for loops the second time, and so on.
 
 mod expected;
 mod nodes;
@@ -7,7 +7,7 @@ mod registers;
 
 use std::collections::{HashMap, HashSet};
 
-use hodo_arch::code::{Flow, Step};
+use hodo_isa::code::{Flow, Step};
 
 use crate::bits::Bits;
 use crate::pieces::{self, Piece};
@@ -27,7 +27,7 @@ pub(crate) struct Live<'s> {
     known: Known<'s>,
     /// Registers that are taken to be used everywhere.
     keep: u32,
-    /// Pieces whose callers were asked what they expect in registers behind their calls, and what they do.
+    /// Pieces whose callers were asked what they expect in registers after their calls, and what they do.
     asked: HashMap<usize, u32>,
 }
 
@@ -55,7 +55,8 @@ pub(crate) struct Summaries<'s> {
 pub(crate) struct Summary {
     /// Those that it may use.
     entry: u32,
-    /// Where its jumps through registers go is known: to other functions, and to those places in it that are known to be led to.
+    /// Where its jumps through registers go is known: to other functions, and to those places in it that are known to
+    /// be led to.
     jumps: bool,
     /// Those that it overwrites, as far as compilers see, too: no caller expects a value in them.
     clobbers: u32,
@@ -74,8 +75,8 @@ impl<'s> Live<'s> {
         }
     }
 
-    /// Asks all code of the image what it expects in registers when functions that begin at these addresses have returned to it.
-    /// That takes long, and is for those that compilers made ready for tracers.
+    /// Asks all code of the image what it expects in registers when functions that begin at these addresses have
+    /// returned to it. That takes long, and is for those that compilers made ready for tracers.
     pub fn ask_callers(&mut self, functions: &HashSet<u64>) {
         let convention = self.survey.image.isa.convention();
         let (Known::Registers(summaries), Some(convention)) = (&self.known, convention) else {
@@ -90,8 +91,9 @@ impl<'s> Live<'s> {
         self.asked = pieces.map(|piece| (piece, expected[piece])).collect();
     }
 
-    /// What is used from the start of each instruction of a piece on before it is overwritten, and one more for the end. Where control
-    /// goes nobody knows where, everything is taken to be used. `is_data` says of some that they are no instructions.
+    /// What is used from the start of each instruction of a piece on before it is overwritten, and one more for the
+    /// end. Where control goes nobody knows where, everything is taken to be used. `is_data` says of some that they are
+    /// no instructions.
     pub fn find(
         &self,
         piece: &Piece,
@@ -129,8 +131,8 @@ impl<'s> Live<'s> {
         }
     }
 
-    /// The instructions of a piece, and what [`find`](Self::find) says of them where all are instructions. Nothing where instruction sets
-    /// have registers enough.
+    /// The instructions of a piece, and what [`find`](Self::find) says of them where all are instructions. Nothing
+    /// where instruction sets have registers enough.
     pub fn of_piece(&self, index: usize, live: &mut Vec<u32>) -> &[Node] {
         let Known::Registers(summaries) = &self.known else {
             return &[];
@@ -188,9 +190,9 @@ struct Back {
     known: u32,
 }
 
-/// Goes backwards through the code of a piece. `leaving` tells what is used where control goes to somewhere else or comes back from it;
-/// it gets what is used behind. `all` is everything there is, `end` what is used behind the piece. Jumps through registers also lead to
-/// those instructions.
+/// Goes backwards through the code of a piece. `leaving` tells what is used where control goes to somewhere else or
+/// comes back from it; it gets what is used afterwards. `all` is everything there is, `end` what is used after the
+/// piece. Jumps through registers also lead to those instructions.
 fn solve(
     code: Code<'_>,
     is_data: impl Fn(usize) -> bool,

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use hodo_arch::Via;
-use hodo_arch::code::NAMES;
+use hodo_isa::Via;
+use hodo_isa::code::NAMES;
 use serde::{Deserialize, Serialize};
 
 /// What to plan.
@@ -15,8 +15,9 @@ pub struct PlanOptions {
     pub libcalls: bool,
     /// Threads to plan with; 0: as many as there are processors.
     pub threads: usize,
-    /// Registers, as bits by their numbers, that code of ours must leave alone although the program does not need their values any
-    /// more: somebody looks at them. Where the instruction set has no use for free registers, it means nothing.
+    /// Registers, as bits by their numbers, that our code must leave alone although the program does not need their
+    /// values any more: somebody looks at them. Where the instruction set has no use for free registers, it means
+    /// nothing.
     pub keep: u32,
 }
 
@@ -65,7 +66,7 @@ pub enum Tactic {
     Block,
     /// A short jump to a place that holds the long jump.
     Hop,
-    /// A long jump that shares bytes with the instructions behind it.
+    /// A long jump that shares bytes with the instructions after it.
     Pun,
     /// A breakpoint.
     Trap,
@@ -135,27 +136,28 @@ pub struct SitePlan {
     pub tactic: Tactic,
     /// Entry and exit, or entry only.
     pub mode: Mode,
-    /// Where the first patched byte is (behind a landing instruction, if there is one and the site fits there).
+    /// Where the first patched byte is (after a landing instruction, if there is one and the site fits there).
     pub patch: u64,
     /// Bytes that the patch at `patch` writes (5 for a jump, 2 for a hop, 1 to 4 for a pun, 1 for a trap); the
     /// rest of the last displaced instruction stays.
     pub patch_len: u8,
-    /// The instructions that run relocated in the stub, from `patch` (or from before it); they end where the stub jumps back to.
+    /// The instructions that run relocated in the stub, from `patch` (or from before it); they end where the stub jumps
+    /// back to.
     pub displaced: Range<u64>,
     /// The tactic's second place.
     pub extra: Extra,
     /// The register that the long jump takes, at the site or at its second place.
     #[serde(with = "StoredVia")]
     pub via: Via,
-    /// Registers, as bits by their numbers, that the stub may change before it comes to the body: the body overwrites each before it
-    /// reads it, and so do its callers know. None where the instruction set has enough without.
+    /// Registers, as bits by their numbers, that the stub may change before it comes to the body: the body overwrites
+    /// each before it reads it, and so do its callers know. None where the instruction set has enough without.
     pub free: u32,
     /// Registers that the stub may change when the body has returned: nobody expects a value in them there.
     pub free_behind: u32,
     /// Registers that the displaced instructions may take where they are moved to.
     pub spare: Spare,
-    /// How the site is changed where its stub is not within the reach of the long jump, if it was made for tracers and leaves room for
-    /// that.
+    /// How the site is changed where its stub is not within the reach of the long jump, if it was made for tracers and
+    /// leaves room for that.
     pub far: Option<Box<Far>>,
 }
 
@@ -164,7 +166,8 @@ pub struct SitePlan {
 pub struct Far {
     /// Bytes that the patch writes at the site, without the address.
     pub patch_len: u8,
-    /// Where the address is put, a multiple of 8: behind the patch, or in padding elsewhere. None: there is no place for it in this file.
+    /// Where the address is put, a multiple of 8: after the patch, or in padding elsewhere. None: there is no place for
+    /// it in this file.
     pub literal: Option<u64>,
     /// The instructions that run relocated in the stub.
     pub displaced: Range<u64>,
@@ -175,11 +178,12 @@ pub struct Far {
 /// Registers for instructions that are moved. None where the instruction set needs none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spare {
-    /// By the address of each displaced instruction that needs a register where it is moved to, ascending: those that are dead
-    /// there, as bits by their numbers.
+    /// By the address of each displaced instruction that needs a register where it is moved to, ascending: those that
+    /// are dead there, as bits by their numbers.
     pub dead: Vec<(u64, u32)>,
-    /// The register of the long jump that goes on behind the displaced instructions. One that is kept is taken back by one of `pads`, or
-    /// by instructions of ours, [`Via::TAKE`] bytes, that end where the displaced instructions do: the patch leaves room for them.
+    /// The register of the long jump that goes on after the displaced instructions. One that is kept is taken back by
+    /// one of `pads`, or by our instructions, [`Via::TAKE`] bytes, that end where the displaced instructions do: the
+    /// patch leaves room for them.
     #[serde(with = "StoredVia")]
     pub back: Via,
     /// Where what leaves the displaced instructions without a register goes.
@@ -189,16 +193,16 @@ pub struct Spare {
 /// [`Via::PAD`] bytes near what an instruction leads to, which take a kept register back and jump there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pad {
-    /// The instruction; or the end of the displaced ones, where control goes on behind them.
+    /// The instruction; or the end of the displaced ones, where control goes on after them.
     pub from: u64,
-    /// Where the bytes are: in padding, or in what regions of probes displace behind their patches. Else they are in memory of ours that
-    /// is within the reach of their jump; where no such memory can be had, the region cannot be moved.
+    /// Where the bytes are: in padding, or in what regions of probes displace after their patches. Else they are in our
+    /// memory that is within the reach of their jump; where no such memory can be had, the region cannot be moved.
     pub at: Option<u64>,
     /// Where they lead.
     pub to: u64,
 }
 
-/// What is written for a site outside of what it displaces, or behind its patch in that of another: link-time addresses.
+/// What is written for a site outside of what it displaces, or after its patch in that of another: link-time addresses.
 /// Memory that is looked for when the file is patched does not count.
 #[must_use = "it changes nothing"]
 pub fn elsewhere(extra: &Extra, via: Via, spare: &Spare) -> impl Iterator<Item = Range<u64>> {
@@ -218,19 +222,20 @@ pub enum Extra {
     None,
     /// A hop: the long jump to the stub goes here.
     HopSlot(u64),
-    /// A hop to memory of ours that is within the reach of the short jump, and holds the long jump to the stub. Where no
+    /// A hop to our memory that is within the reach of the short jump, and holds the long jump to the stub. Where no
     /// such memory can be had, the site becomes a trap.
     Near,
-    /// A hop to bytes that another function's site displaces behind its patch; the long jump to the stub goes there. Only where the
-    /// function that begins at `host` is patched, too: else its bytes are in use, and the site is as with [`Extra::Near`], if its patch
-    /// has the room.
+    /// A hop to bytes that another function's site displaces after its patch; the long jump to the stub goes there.
+    /// Only where the function that begins at `host` is patched, too: else its bytes are in use, and the site is as
+    /// with [`Extra::Near`], if its patch has the room.
     HopBehind {
         /// Where the long jump goes.
         slot: u64,
         /// The address of the other function.
         host: u64,
     },
-    /// A pun: the jump's displacement has the fixed low-order bytes of memory at `patch + 1 + free`: `free` (0..=3) low bytes can be chosen.
+    /// A pun: the jump's displacement has the fixed low-order bytes of memory at `patch + 1 + free`: `free` (0..=3) low
+    /// bytes can be chosen.
     Pun {
         /// How many of the four displacement bytes, from the low end, the patch may write.
         free: u8,
@@ -257,7 +262,7 @@ pub struct LibcallSite {
 /// The instruction of a [`LibcallSite`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LibcallForm {
-    /// A PLT entry: a jump through the GOT, perhaps behind a landing instruction.
+    /// A PLT entry: a jump through the GOT, perhaps after a landing instruction.
     Plt,
     /// `call *GOT(%rip)` in a function (`-fno-plt`).
     Call,
@@ -267,7 +272,7 @@ pub enum LibcallForm {
     Loaded {
         /// The register.
         register: u8,
-        /// Link-time address behind the call or jump. Up to there, the register has the address of what is called.
+        /// Link-time address after the call or jump. Up to there, the register has the address of what is called.
         end: u64,
     },
 }
@@ -284,7 +289,8 @@ pub struct Plan {
     /// Places in the code to be overwritten whatever is traced: calls of profiling functions become nops, also among
     /// displaced instructions. Address and new bytes, sorted.
     pub nops: Vec<(u64, Vec<u8>)>,
-    /// Branches on static keys, which the program itself changes while it runs: their bytes, sorted. No site has one of them.
+    /// Branches on static keys, which the program itself changes while it runs: their bytes, sorted. No site has one of
+    /// them.
     pub static_branches: Vec<Range<u64>>,
     /// Remarks for the user: what was left out, and why.
     pub remarks: Vec<String>,
@@ -309,7 +315,7 @@ pub enum Wanted<'a> {
 
 /// One region of code that is moved into an island; its first bytes lead there. All addresses are link-time addresses.
 ///
-/// Nothing but its own branches leads to one of its instructions behind the first, so all that is executed of it is
+/// Nothing but its own branches leads to one of its instructions after the first, so all that is executed of it is
 /// executed in the island. A call can only be its last instruction. The bytes of that call stay as they are, also for
 /// other sites' hop slots, if the patch does not reach them: an island may jump back to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -321,9 +327,9 @@ pub struct ProbeSite {
     /// Bytes that the patch writes (5 for a jump, 2 for a hop, 1 to 4 for a pun, 1 for a trap).
     pub patch_len: u8,
     /// The instructions that run relocated, from `patch` on. They can be fewer bytes than `patch_len` where padding
-    /// follows; behind them, the original code goes on.
+    /// follows; after them, the original code goes on.
     pub displaced: Range<u64>,
-    /// The tactic's second place. A hop's slot can lie in the displaced bytes of another site, behind its patch.
+    /// The tactic's second place. A hop's slot can lie in the displaced bytes of another site, after its patch.
     pub extra: Extra,
     /// The register that the long jump takes, at the site or at its second place.
     #[serde(with = "StoredVia")]
@@ -343,8 +349,8 @@ pub struct ProbedInsn {
     pub free: u32,
     /// Are the arithmetic flags (CF PF AF ZF SF OF) dead before it?
     pub flags_dead: bool,
-    /// Is it executed whenever the one before it in the list is, and only then? Faults and signals that end what lies between
-    /// are left aside.
+    /// Is it executed whenever the one before it in the list is, and only then? Faults and signals that end what lies
+    /// between are left aside.
     pub joined: bool,
 }
 

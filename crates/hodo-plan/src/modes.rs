@@ -1,11 +1,11 @@
 //! Functions of which only the entry can be recorded, known by name.
 
-use hodo_arch::code::Isa;
+use hodo_isa::code::InstructionSet;
 
 use crate::model::{EntryOnlyReason, Mode};
 
 /// The mode of a function by one of its names.
-pub(crate) fn by_name(isa: Isa, name: &str) -> Mode {
+pub(crate) fn by_name(isa: &'static dyn InstructionSet, name: &str) -> Mode {
     let bare = name.trim_start_matches('_');
     let reason = match bare {
         "setjmp" | "sigsetjmp" | "xsetjmp" | "vfork" | "libc_vfork" | "getcontext"

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hodo_arch::code::{Flow, Isa};
+use hodo_isa::code::{Flow, InstructionSet};
 use hodo_symbols::{Nature, Symbols};
 
 use crate::image::{Image, Text};
@@ -72,13 +72,18 @@ pub(crate) fn cut(image: &Image<'_>, symbols: &Symbols) -> (Vec<Piece>, Vec<usiz
 }
 
 /// Does control reach the end of a range by its last instruction?
-fn runs_on(isa: Isa, text: &Text<'_>, start: u64, end: u64) -> bool {
+fn runs_on(isa: &'static dyn InstructionSet, text: &Text<'_>, start: u64, end: u64) -> bool {
     let last = isa.sweep(text.slice(start, end), start).last();
     last.is_some_and(|insn| matches!(insn.flow, Flow::Next | Flow::Branch(_)))
 }
 
 /// Is there nothing but padding in a range?
-pub(crate) fn is_padding(isa: Isa, text: &Text<'_>, start: u64, end: u64) -> bool {
+pub(crate) fn is_padding(
+    isa: &'static dyn InstructionSet,
+    text: &Text<'_>,
+    start: u64,
+    end: u64,
+) -> bool {
     let bytes = text.slice(start, end);
     bytes.iter().all(|&b| b == 0) || isa.sweep(bytes, start).all(|insn| insn.padding)
 }
@@ -113,8 +118,8 @@ struct Jumps {
     several: bool,
 }
 
-/// Tells for all functions whether they are. Compilers put rarely used parts of functions elsewhere: such a part is not
-/// called, its address is not taken, only its function jumps there, and it may jump back into the middle.
+/// Decides for each piece whether it is a function. Compilers put rarely used parts of functions elsewhere: such a part
+/// is not called, its address is not taken, only its function jumps there, and it may jump back into the middle.
 /// `tabled` says whether a jump table leads to an address, `heads` which piece begins a function.
 pub(crate) fn verdicts(
     symbols: &Symbols,

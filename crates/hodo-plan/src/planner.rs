@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 
-use hodo_arch::Via;
-use hodo_arch::code::{EntryFacts, Isa};
+use hodo_isa::Via;
+use hodo_isa::code::{EntryFacts, InstructionSet};
 use hodo_symbols::{Cfa, Function, Nature, Symbols};
 
 use crate::behind::Behind;
@@ -14,12 +14,13 @@ use crate::image::{Image, Text};
 use crate::jumps::mark_distances;
 use crate::live::Live;
 use crate::model::{
-    EntryOnlyReason, Extra, Mode, Plan, PlanError, PlanOptions, PlannedFunction, SitePlan, Tactic,
+    EntryOnlyReason, Extra, LibcallSite, Mode, Plan, PlanError, PlanOptions, PlannedFunction,
+    SitePlan, Tactic,
 };
 use crate::pieces::{self, Piece, Verdict};
 use crate::sites::{self, Profilers, Sites};
 use crate::statics::{self, Statics};
-use crate::sweep::{HEAD, PieceFacts, Swept, Targets, Wanted, sweep};
+use crate::sweep::{HEAD, PieceFacts, Sweep, Swept, Targets, Wanted};
 use crate::tables::Tabled;
 use crate::tactics::BLOCK_LIMIT;
 use crate::{hosts, libcalls, modes, restarts, tables};
@@ -40,42 +41,15 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         } = &survey;
         Sites::find(image, profilers, pieces, swept)
     };
-    for (piece, addr) in std::mem::take(&mut survey.swept.return_reads) {
-        let image = &survey.image;
-        // What is read for profiling functions alone, which are not called any more, does not matter.
-        let Piece { start, end, .. } = survey.pieces[piece];
-        let excused = sites.has_dropped(start..end)
-            && image.text_at(start).is_some_and(|text| {
-                let code = text.slice(start, end);
-                let is_dropped = |call| sites.is_dropped(call);
-                image.isa.is_only_passed_on(code, start, addr, is_dropped)
-            });
-        survey.swept.facts[piece].reads_return |= !excused;
-    }
-    let crossings = std::mem::take(&mut survey.swept.crossings);
-    let verdicts = pieces::verdicts(
-        &survey.symbols,
-        (&survey.pieces, &survey.heads),
-        &survey.swept.facts,
-        &survey.targets,
-        &crossings,
-        |addr| survey.tabled.doubtful.contains(&addr),
-    );
-    pieces::join(
-        &survey.pieces,
-        &verdicts,
-        &mut survey.swept.facts,
-        &crossings,
-    );
+    survey.find_return_reads(&sites);
+    let verdicts = survey.join_pieces();
     let survey = &survey;
     let Survey {
         image,
         symbols,
-        slots,
         pieces,
         heads,
         targets,
-        profilers,
         swept,
         statics,
         ..
@@ -117,35 +91,26 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
     let relocated = image
         .relocates_code()
         .then_some("its code is relocated when it is loaded");
-    if let Some(reason) = relocated.or(statics.damage.as_ref().map(|_| statics::DAMAGED)) {
-        for function in &mut plan.functions {
-            function.outcome = Err(reason.to_owned());
-        }
-        plan.nops.clear();
-        let mut remark = format!("nothing is traced: {reason}");
-        if relocated.is_none()
-            && let Some(damage) = &statics.damage
-        {
-            remark = format!("{remark}: {damage}");
-        }
-        plan.remarks.push(remark);
-        return Ok(plan);
-    }
-    if options.libcalls {
-        plan.libcalls = libcalls::plt(image, slots, &profilers.slots);
-        let direct = libcalls::direct(image.isa, swept, slots, targets, &profilers.slots);
-        plan.libcalls.extend(direct);
-        let loaded = libcalls::loaded(image, pieces, slots, targets, &profilers.slots);
-        plan.libcalls.extend(loaded);
-        for call in &mut plan.libcalls {
-            if let (Mode::Call, Some(reason)) = (call.mode, host.calls(&call.name)) {
-                call.mode = Mode::EntryOnly(reason);
-            }
-        }
-        plan.libcalls
-            .sort_by(|a, b| (&a.name, a.patch).cmp(&(&b.name, b.patch)));
+    match (relocated, &statics.damage) {
+        (Some(reason), _) => trace_nothing(&mut plan, reason, None),
+        (None, Some(damage)) => trace_nothing(&mut plan, statics::DAMAGED, Some(damage)),
+        (None, None) if options.libcalls => plan.libcalls = survey.libcalls(&host),
+        (None, None) => {}
     }
     Ok(plan)
+}
+
+/// Refuses all functions of an image.
+fn trace_nothing(plan: &mut Plan, reason: &str, details: Option<&String>) {
+    for function in &mut plan.functions {
+        function.outcome = Err(reason.to_owned());
+    }
+    plan.nops.clear();
+    let mut remark = format!("nothing is traced: {reason}");
+    if let Some(details) = details {
+        remark = format!("{remark}: {details}");
+    }
+    plan.remarks.push(remark);
 }
 
 /// What is known of an image's code: where it branches to, and where from.
@@ -170,7 +135,7 @@ pub(crate) struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    /// Reads all code in the file `bytes` with so many threads (0: as many as there are processors).
+    /// Reads all code in the file `bytes` with this many threads (0: as many as there are processors).
     ///
     /// # Errors
     /// If the file is no readable ELF image for an instruction set that is known.
@@ -190,7 +155,14 @@ impl<'a> Survey<'a> {
             statics: &statics,
         };
         let threads = processors(threads);
-        let mut swept = sweep(&image, &pieces, &targets, &wanted, &symbols.frames, threads);
+        let sweep = Sweep {
+            image: &image,
+            pieces: &pieces,
+            targets: &targets,
+            wanted: &wanted,
+            frames: &symbols.frames,
+        };
+        let mut swept = sweep.run(threads);
         let bases = std::mem::take(&mut swept.tables);
         let tabled = tables::mark(&image, &pieces, bases, &targets);
         let words = tables::words(&image, std::mem::take(&mut swept.absolute));
@@ -232,6 +204,57 @@ impl<'a> Survey<'a> {
             swept,
             tabled,
         })
+    }
+}
+
+impl Survey<'_> {
+    /// Finds out which pieces read their return address.
+    fn find_return_reads(&mut self, sites: &Sites) {
+        for (piece, addr) in std::mem::take(&mut self.swept.return_reads) {
+            let image = &self.image;
+            // Reads only for profiling functions do not matter: these are not called any more.
+            let Piece { start, end, .. } = self.pieces[piece];
+            let excused = sites.has_dropped(start..end)
+                && image.text_at(start).is_some_and(|text| {
+                    let code = text.slice(start, end);
+                    let is_dropped = |call| sites.is_dropped(call);
+                    image.isa.is_only_passed_on(code, start, addr, &is_dropped)
+                });
+            self.swept.facts[piece].reads_return |= !excused;
+        }
+    }
+
+    /// Finds out which pieces are functions, and joins what is known of the parts of each.
+    fn join_pieces(&mut self) -> Vec<Verdict> {
+        let crossings = std::mem::take(&mut self.swept.crossings);
+        let verdicts = pieces::verdicts(
+            &self.symbols,
+            (&self.pieces, &self.heads),
+            &self.swept.facts,
+            &self.targets,
+            &crossings,
+            |addr| self.tabled.doubtful.contains(&addr),
+        );
+        pieces::join(&self.pieces, &verdicts, &mut self.swept.facts, &crossings);
+        verdicts
+    }
+
+    /// The calls into libraries, sorted by name.
+    fn libcalls(&self, host: &hosts::Host) -> Vec<LibcallSite> {
+        let (image, slots, targets) = (&self.image, &self.slots, &self.targets);
+        let dropped = &self.profilers.slots;
+        let mut calls = libcalls::plt(image, slots, dropped);
+        let direct = libcalls::direct(image.isa, &self.swept, slots, targets, dropped);
+        calls.extend(direct);
+        let loaded = libcalls::loaded(image, &self.pieces, slots, targets, dropped);
+        calls.extend(loaded);
+        for call in &mut calls {
+            if let (Mode::Call, Some(reason)) = (call.mode, host.calls(&call.name)) {
+                call.mode = Mode::EntryOnly(reason);
+            }
+        }
+        calls.sort_by(|a, b| (&a.name, a.patch).cmp(&(&b.name, b.patch)));
+        calls
     }
 }
 
@@ -291,7 +314,7 @@ pub(crate) struct Subject<'a> {
     pub red_zone: bool,
     /// Registers that are free when it has returned.
     pub free_behind: u32,
-    isa: Isa,
+    isa: &'static dyn InstructionSet,
     /// By address what is used from the start of each instruction on, as far as one may be moved.
     live: Vec<(u64, u32)>,
 }
@@ -303,7 +326,7 @@ impl Subject<'_> {
         found.map_or(0, |at| !self.live[at].1)
     }
 
-    /// Those of them that code of ours may use.
+    /// Those of them that our code may use.
     pub fn free(&self, addr: u64) -> u32 {
         // Where it does not return, it may not use the return address; those who look at the stack do.
         self.isa.usable(self.dead(addr)) & !self.isa.link()

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 
-use hodo_arch::Via;
-use hodo_arch::code::{Flow, Isa, Step};
+use hodo_isa::Via;
+use hodo_isa::code::{Flow, InstructionSet, Step};
 
 use crate::hosts;
 use crate::image::Text;
@@ -46,8 +46,8 @@ struct Part {
     refused: Vec<RefusedProbe>,
 }
 
-/// Plans probes on instructions of the image in `bytes`, which is the content of the file `path`, with so many threads (0:
-/// as many as there are processors).
+/// Plans probes on instructions of the image in `bytes`, which is the content of the file `path`, with this many
+/// threads (0: as many as there are processors).
 ///
 /// # Errors
 /// If the file is no readable ELF image for an instruction set that is known.
@@ -156,8 +156,8 @@ fn known(survey: &Survey<'_>, host: &hosts::Host) -> Vec<Known> {
     pieces.iter().map(of).collect()
 }
 
-/// Where the code of a signal handler's return begins, if a piece is one: unwinders know it by these bytes. Its range in the
-/// unwind table begins one byte early.
+/// Where the code of a signal handler's return begins, if a piece is one: unwinders know it by these bytes. Its range
+/// in the unwind table begins one byte early.
 fn signal_return(survey: &Survey<'_>, piece: &Piece) -> Option<u64> {
     let text = survey.image.text_at(piece.start)?;
     [piece.start, piece.start + 1].into_iter().find(|&start| {
@@ -195,7 +195,7 @@ impl Planner<'_> {
         chunks.push(start..pieces.len());
         let run = |chunk: Range<usize>| {
             let mut part = Part::default();
-            let mut code = Code::default();
+            let mut code = Code::new(self.survey.image.isa);
             for index in chunk {
                 self.piece(index, &mut code, &mut part);
             }
@@ -310,7 +310,7 @@ impl Planner<'_> {
     }
 
     /// The instruction set of the image.
-    fn isa(&self) -> Isa {
+    fn isa(&self) -> &'static dyn InstructionSet {
         self.survey.image.isa
     }
 
@@ -322,7 +322,7 @@ impl Planner<'_> {
         };
         let mut addresses: Vec<u64> = addresses.to_vec();
         addresses.sort_unstable();
-        let mut code = Code::default();
+        let mut code = Code::new(self.survey.image.isa);
         let mut rest = &addresses[..];
         while let [addr, ..] = *rest {
             let Some(index) = pieces::find(&self.survey.pieces, addr) else {
@@ -363,23 +363,9 @@ impl Planner<'_> {
         code.read(self.survey, piece, text, &self.live);
         let mut probes = Vec::new();
         for &addr in addresses {
-            match code.at(addr) {
-                Some(at) => match self.probed(code, at, known, text) {
-                    Ok(()) => probes.push(at),
-                    Err(reason) => {
-                        out.refused
-                            .push(refused(self.isa(), text, &code.steps[at], &reason))
-                    }
-                },
-                None => {
-                    let at = code.steps.partition_point(|step| step.addr <= addr);
-                    let inside = at.checked_sub(1).map(|at| &code.steps[at]);
-                    out.refused
-                        .push(match inside.filter(|step| addr < step.end()) {
-                            Some(step) => middle(self.isa(), text, step, addr),
-                            None => at_address(self.isa(), Some(text), addr, PADDING),
-                        });
-                }
+            match self.probe_at(code, addr, known, text) {
+                Ok(at) => probes.push(at),
+                Err(refused) => out.refused.push(refused),
             }
         }
         let mut at = 0;
@@ -411,8 +397,8 @@ impl Planner<'_> {
                 continue;
             }
             let count = rest.partition_point(|&probe| probe < span.end);
-            let (here, behind) = rest.split_at(count);
-            rest = behind;
+            let (here, after) = rest.split_at(count);
+            rest = after;
             let parts = match pads {
                 true => {
                     wanted += code.pads(span).len() as u64;
@@ -427,8 +413,7 @@ impl Planner<'_> {
                     .push(self.region(code, (small, pads), here[from..to].iter().copied()));
             }
         }
-        // What is displaced without probes has room for what leaves other regions without a register.
-        let behind = std::iter::from_fn(|| {
+        let after = std::iter::from_fn(|| {
             let first = at;
             (first < code.steps.len()).then(|| {
                 let span = span_at(first);
@@ -436,7 +421,43 @@ impl Planner<'_> {
                 span.filter(|(_, pads)| !pads).map(|(span, _)| span)
             })
         });
-        for span in idle.into_iter().rev().chain(behind.flatten()) {
+        let without_probes = idle.into_iter().rev().chain(after.flatten());
+        self.donate(code, without_probes, wanted, out);
+    }
+
+    /// The index of the instruction at an address, if it can be probed.
+    fn probe_at(
+        &self,
+        code: &Code,
+        addr: u64,
+        known: Known,
+        text: &Text<'_>,
+    ) -> Result<usize, RefusedProbe> {
+        let isa = self.isa();
+        if let Some(at) = code.at(addr) {
+            let probed = self.probed(code, at, known, text);
+            return probed
+                .map(|()| at)
+                .map_err(|reason| refused(isa, text, &code.steps[at], &reason));
+        }
+        let at = code.steps.partition_point(|step| step.addr <= addr);
+        let inside = at.checked_sub(1).map(|at| &code.steps[at]);
+        Err(match inside.filter(|step| addr < step.end()) {
+            Some(step) => middle(isa, text, step, addr),
+            None => at_address(isa, Some(text), addr, PADDING),
+        })
+    }
+
+    /// Displaces regions without probes until they have room for the `wanted` pads of regions that are left without a
+    /// register.
+    fn donate(
+        &self,
+        code: &Code,
+        without_probes: impl Iterator<Item = Span>,
+        mut wanted: u64,
+        out: &mut Part,
+    ) {
+        for span in without_probes {
             if wanted == 0 {
                 break;
             }
@@ -444,8 +465,8 @@ impl Planner<'_> {
             let room = (code.end(span) - code.start(span)).saturating_sub(taken) / Via::PAD;
             if room > 0 && self.room(code, span) >= taken {
                 wanted = wanted.saturating_sub(room);
-                out.regions
-                    .push(self.region(code, (span, false), std::iter::empty()));
+                let region = self.region(code, (span, false), std::iter::empty());
+                out.regions.push(region);
             }
         }
     }
@@ -561,7 +582,12 @@ fn probed(code: &Code, span: Span, probes: impl Iterator<Item = usize>) -> Vec<P
     all
 }
 
-fn refused(isa: Isa, text: &Text<'_>, step: &Step, reason: &str) -> RefusedProbe {
+fn refused(
+    isa: &'static dyn InstructionSet,
+    text: &Text<'_>,
+    step: &Step,
+    reason: &str,
+) -> RefusedProbe {
     RefusedProbe {
         addr: step.addr,
         insn: isa.text(text.slice(step.addr, step.end()), step.addr),
@@ -570,7 +596,12 @@ fn refused(isa: Isa, text: &Text<'_>, step: &Step, reason: &str) -> RefusedProbe
 }
 
 /// A refusal where nothing tells where instructions begin.
-fn at_address(isa: Isa, text: Option<&Text<'_>>, addr: u64, reason: &str) -> RefusedProbe {
+fn at_address(
+    isa: &'static dyn InstructionSet,
+    text: Option<&Text<'_>>,
+    addr: u64,
+    reason: &str,
+) -> RefusedProbe {
     let code = text.map_or(&[][..], |text| {
         text.slice(addr, text.end().min(addr + isa.longest()))
     });
@@ -585,7 +616,12 @@ fn at_address(isa: Isa, text: Option<&Text<'_>>, addr: u64, reason: &str) -> Ref
     }
 }
 
-fn middle(isa: Isa, text: &Text<'_>, step: &Step, addr: u64) -> RefusedProbe {
+fn middle(
+    isa: &'static dyn InstructionSet,
+    text: &Text<'_>,
+    step: &Step,
+    addr: u64,
+) -> RefusedProbe {
     let insn = isa.text(text.slice(step.addr, step.end()), step.addr);
     let reason = format!("it is the middle of `{insn}` at {:#x}", step.addr);
     RefusedProbe { addr, insn, reason }

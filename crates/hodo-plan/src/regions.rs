@@ -1,8 +1,8 @@
-//! The code of one piece, instruction by instruction, and the regions of it that can be moved as a whole: those that are
-//! entered from outside at their first byte only.
+//! The code of one piece, instruction by instruction, and the regions of it that can be moved as a whole: those that
+//! are entered from outside at their first byte only.
 
-use hodo_arch::Via;
-use hodo_arch::code::{Flow, Isa, Step, Transaction};
+use hodo_isa::Via;
+use hodo_isa::code::{Flow, InstructionSet, Step, Transaction};
 
 use crate::image::Text;
 use crate::jumps::Jumps;
@@ -48,19 +48,18 @@ const NO_SOURCES: Sources = Sources {
 };
 
 /// The instructions of a piece. Its memory is used again for the next piece.
-#[derive(Default)]
 pub(crate) struct Code {
     pub steps: Vec<Step>,
     pub states: Vec<State>,
     /// The flags or registers that are used after the start of each instruction before they are overwritten.
     live: Vec<u32>,
-    isa: Isa,
+    isa: &'static dyn InstructionSet,
     sources: Vec<Sources>,
     /// No region may hold both the instruction and the one before it.
     hard: Vec<bool>,
     /// Something branches into the middle of the instruction; where to.
     middles: Vec<(usize, u64)>,
-    /// Of what depends on a reservation of memory, some does not stand behind it.
+    /// Of what depends on a reservation of memory, some does not stand after it.
     apart: bool,
     /// A jump of the piece leads nobody knows where, perhaps into it: each instruction must keep its place.
     pub unclear: bool,
@@ -74,9 +73,23 @@ pub(crate) struct Span {
 }
 
 impl Code {
+    /// Of no piece yet.
+    pub fn new(isa: &'static dyn InstructionSet) -> Self {
+        Self {
+            steps: Vec::new(),
+            states: Vec::new(),
+            live: Vec::new(),
+            isa,
+            sources: Vec::new(),
+            hard: Vec::new(),
+            middles: Vec::new(),
+            apart: false,
+            unclear: false,
+        }
+    }
+
     /// Reads a piece.
     pub fn read(&mut self, survey: &Survey<'_>, piece: &Piece, text: &Text<'_>, live: &Live<'_>) {
-        self.isa = survey.image.isa;
         self.steps.clear();
         let steps = text.slice(piece.start, piece.end);
         let all = &mut self.steps;
@@ -156,7 +169,7 @@ impl Code {
             } else {
                 State::Good
             };
-            // Behind data, code is where something leads.
+            // After data, code is where something leads.
             dead |= step.flow.is_end() || is_data;
             if step.transaction == Transaction::End {
                 transaction = false;
@@ -306,8 +319,8 @@ impl Code {
         (by_pads.map(|span| (span, true))).or(grown.map(|span| (span, false)))
     }
 
-    /// Whether a region has room for more than a breakpoint: for a jump to memory of ours nearby, beside what takes a register back
-    /// at its end.
+    /// Whether a region has room for more than a breakpoint: for a jump to our memory nearby, beside what takes a
+    /// register back at its end.
     fn has_room_for_near(&self, span: Span) -> bool {
         let Some(near) = self
             .isa
@@ -323,13 +336,15 @@ impl Code {
         self.end(span) - self.start(span) >= near.len + taken
     }
 
-    /// The longest region from an instruction on that `enough` does not end sooner; it is asked about the end's index. None where control
-    /// cannot go on from it, for want of a register, or where the instruction cannot be moved without others that cannot be.
+    /// The longest region from an instruction on that `enough` does not end sooner; it is asked about the end's index.
+    /// None where control cannot go on from it, for want of a register, or where the instruction cannot be moved
+    /// without others that cannot be.
     pub fn grow(&self, first: usize, enough: impl Fn(usize) -> bool) -> Option<Span> {
         self.grow_by(first, enough, false)
     }
 
-    /// A short region from an instruction on where no register is free: what leaves it goes by [`Pad`](crate::model::Pad)s.
+    /// A short region from an instruction on where no register is free: what leaves it goes by
+    /// [`Pad`](crate::model::Pad)s.
     fn grow_with_pads(&self, first: usize) -> Option<Span> {
         let wanted = self.steps[first].addr + self.via(first).jump_len() + Via::PAD;
         let enough = |end: usize| self.steps[end - 1].end() >= wanted;
@@ -377,7 +392,8 @@ impl Code {
         Some(Span { first, end })
     }
 
-    /// Where a jump leads that can only be moved with what it leads to, for no register is free; none has the number where that is not to be.
+    /// Where a jump leads that can only be moved with what it leads to, for no register is free; none has the number
+    /// where that is not to be.
     fn without_register(&self, first: usize, index: usize) -> Option<usize> {
         if !self.isa.needs_register() {
             return None;
@@ -422,14 +438,14 @@ impl Code {
             || self.has_room_to_take(first, end)
     }
 
-    /// Whether the instructions that take a register back can stand behind the patch at the end of a region.
+    /// Whether the instructions that take a register back can stand after the patch at the end of a region.
     fn has_room_to_take(&self, first: usize, end: usize) -> bool {
         let size = self.steps[end - 1].end() - self.steps[first].addr;
         size >= self.isa.trap_len() + Via::TAKE && self.middle(first).is_none()
     }
 
-    /// What leaves a region that was grown with pads without a register: the address of the instruction, or of the region's end, and
-    /// where it leads.
+    /// What leaves a region that was grown with pads without a register: the address of the instruction, or of the
+    /// region's end, and where it leads.
     pub fn pads(&self, span: Span) -> Vec<(u64, u64)> {
         let (start, end) = (self.start(span), self.end(span));
         let leaves = |index: usize| {

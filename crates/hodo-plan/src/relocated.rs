@@ -17,8 +17,8 @@ const DT_RELR: u64 = 36;
 const DT_RELRSZ: u64 = 35;
 
 impl Image<'_> {
-    /// Whether the dynamic linker changes code. The file says so (`DT_TEXTREL`, or that flag in `DT_FLAGS`), and either one of its
-    /// relocations falls into the code or they cannot be read.
+    /// Whether the dynamic linker changes code. The file says so (`DT_TEXTREL`, or that flag in `DT_FLAGS`), and either
+    /// one of its relocations falls into the code or they cannot be read.
     pub fn relocates_code(&self) -> bool {
         let Some(entries) = self.dynamic() else {
             return false;

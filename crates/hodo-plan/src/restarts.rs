@@ -1,5 +1,5 @@
-//! Restartable sequences: if a thread is preempted in one, the kernel sends it to the sequence's abort handler. It knows
-//! both by addresses, so the instructions must stay where they are.
+//! Restartable sequences: if a thread is preempted in one, the kernel sends it to the sequence's abort handler. It
+//! knows both by addresses, so the instructions must stay where they are.
 
 use std::ops::Range;
 

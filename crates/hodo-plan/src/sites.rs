@@ -1,9 +1,10 @@
-//! What compilers leave in code for tracers: calls of profiling functions, nops at entries, sleds, and the tables of them.
+//! What compilers leave in code for tracers: calls of profiling functions, nops at entries, sleds, and the tables of
+//! them.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use hodo_arch::code::Relocation;
+use hodo_isa::code::Relocation;
 use hodo_symbols::Symbols;
 use object::{Object, ObjectSection, RelocationFlags, RelocationTarget};
 
@@ -77,8 +78,8 @@ pub(crate) fn profilers(
     found
 }
 
-/// The GOT slots of what comes from the GNU C library, whose profiling functions a tracer may take the place of. Those of
-/// another library are somebody's profiler.
+/// The GOT slots of what comes from the GNU C library, whose profiling functions a tracer may take the place of. Those
+/// of another library are somebody's profiler.
 fn glibc_slots(image: &Image<'_>) -> HashSet<u64> {
     let endian = image.file.endian();
     let sections = image.file.elf_section_table();

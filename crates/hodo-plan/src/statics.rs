@@ -1,9 +1,9 @@
-//! Branches on static keys, which the program itself turns from nops into jumps and back while it runs: their bytes are not
-//! ours to change, to share or to copy, and whatever they are in the file, both ways can be taken.
+//! Branches on static keys, which the program itself turns from nops into jumps and back while it runs: their bytes are
+//! not ours to change, to share or to copy, and whatever they are in the file, both ways can be taken.
 
 use std::ops::Range;
 
-use hodo_arch::code::{Flow, Insn, Step};
+use hodo_isa::code::{Flow, Insn, Step};
 use hodo_symbols::Branch;
 
 use crate::bits::Bits;

@@ -5,12 +5,12 @@ use crate::image::{Image, Text};
 use crate::live::Nodes;
 use crate::pieces::{Piece, is_padding};
 use crate::statics::Statics;
-use hodo_arch::code::{EntryFacts, Flow, How, Isa, Read, Reference, Room, Slot};
-use hodo_symbols::{Cfa, Frames};
+use hodo_isa::code::{EntryFacts, Flow, How, Insn, InstructionSet, Read, Reference, Room, Slot};
+use hodo_symbols::{Cfa, Frames, Row};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// Branch targets are told apart by their source within so many bytes of a function's start.
+/// Branch targets are told apart by their source within this many bytes of a function's start.
 pub(crate) const HEAD: u64 = 64;
 
 /// A branch within a piece to an address near its start.
@@ -110,7 +110,7 @@ pub(crate) struct Targets {
     pub doubtful: Bits,
     /// Bytes of the code that are read or written as data; perhaps more.
     pub data: Bits,
-    /// Targets of direct calls behind which the flags are used.
+    /// Targets of direct calls after which the flags are used.
     pub returns_flags: Bits,
 }
 
@@ -139,30 +139,68 @@ impl Targets {
     }
 }
 
-/// Sweeps over all pieces with several threads.
-pub(crate) fn sweep(
-    image: &Image<'_>,
-    pieces: &[Piece],
-    targets: &Targets,
-    wanted: &Wanted<'_>,
-    frames: &Frames,
-    threads: usize,
-) -> Swept {
-    let total: u64 = pieces.iter().map(|p| p.limit - p.start).sum();
-    let share = (total / threads.max(1) as u64).max(64 << 10);
-    let mut chunks = Vec::new();
-    let mut start = 0;
-    let mut size = 0;
-    for (index, piece) in pieces.iter().enumerate() {
-        size += piece.limit - piece.start;
-        if size >= share {
-            chunks.push(start..index + 1);
-            start = index + 1;
-            size = 0;
-        }
+/// What a sweep reads, and the address sets that it fills.
+#[derive(Clone, Copy)]
+pub(crate) struct Sweep<'s> {
+    pub image: &'s Image<'s>,
+    pub pieces: &'s [Piece],
+    pub targets: &'s Targets,
+    pub wanted: &'s Wanted<'s>,
+    pub frames: &'s Frames,
+}
+
+impl Sweep<'_> {
+    /// Sweeps over all pieces with several threads.
+    pub fn run(self, threads: usize) -> Swept {
+        let mut all = Swept::default();
+        std::thread::scope(|scope| {
+            let mut workers = Vec::new();
+            let mut chunks = self.chunks(threads).into_iter();
+            let first = chunks.next();
+            for chunk in chunks {
+                workers.push(scope.spawn(move || self.chunk(chunk)));
+            }
+            let parts = first.map(|chunk| self.chunk(chunk)).into_iter();
+            let parts = parts.chain(workers.into_iter().map(|w| {
+                w.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }));
+            for part in parts {
+                all.facts.extend(part.facts);
+                all.near.extend(part.near);
+                all.pads.extend(part.pads);
+                all.transfers.extend(part.transfers);
+                all.tables.extend(part.tables);
+                all.absolute.extend(part.absolute);
+                all.crossings.extend(part.crossings);
+                all.return_reads.extend(part.return_reads);
+                all.decoded.extend(part.decoded);
+            }
+        });
+        all
     }
-    chunks.push(start..pieces.len());
-    let run = |chunk: Range<usize>| {
+
+    /// Divides the pieces among threads.
+    fn chunks(self, threads: usize) -> Vec<Range<usize>> {
+        let total: u64 = self.pieces.iter().map(|p| p.limit - p.start).sum();
+        let share = (total / threads.max(1) as u64).max(64 << 10);
+        let mut chunks = Vec::new();
+        let mut start = 0;
+        let mut size = 0;
+        for (index, piece) in self.pieces.iter().enumerate() {
+            size += piece.limit - piece.start;
+            if size >= share {
+                chunks.push(start..index + 1);
+                start = index + 1;
+                size = 0;
+            }
+        }
+        chunks.push(start..self.pieces.len());
+        chunks
+    }
+
+    fn chunk(self, chunk: Range<usize>) -> Swept {
+        let Self { image, pieces, .. } = self;
         let mut part = Swept::default();
         let mut room = Room::default();
         let registers = image.isa.needs_register();
@@ -173,42 +211,64 @@ pub(crate) fn sweep(
             if let Some(decoded) = &mut decoded {
                 decoded.begin(image.isa, &pieces[index]);
             }
-            let out = (&mut part, decoded.as_mut());
-            one(image, pieces, index, read, targets, wanted, frames, out);
+            match &read {
+                Some(read) => self.piece(index, read, &mut part, decoded.as_mut()),
+                None => part.facts.push(PieceFacts::default()),
+            }
             if let Some(decoded) = &mut decoded {
                 decoded.end();
             }
         }
         part.decoded.extend(decoded);
         part
-    };
-    let mut all = Swept::default();
-    let run = &run;
-    std::thread::scope(|scope| {
-        let mut workers = Vec::new();
-        let mut chunks = chunks.into_iter();
-        let first = chunks.next();
-        for chunk in chunks {
-            workers.push(scope.spawn(move || run(chunk)));
+    }
+
+    /// Sweeps over one piece.
+    fn piece(
+        self,
+        index: usize,
+        (text, read): &(&Text<'_>, Read<'_>),
+        out: &mut Swept,
+        nodes: Option<&mut Nodes>,
+    ) {
+        let isa = self.image.isa;
+        let piece = &self.pieces[index];
+        let mut facts = PieceFacts::default();
+        let frames = self.frames.near(piece.start);
+        // Where the return address is on the stack, from the frame's start on.
+        let place = |addr: u64, slot: Slot| distance(slot, frames.at(addr));
+        let link = piece.function.and_then(|_| read.link_use(place));
+        if isa.needs_register() && piece.function.is_some() {
+            facts.entry = Some(read.entry_facts());
         }
-        let parts = first.map(run).into_iter();
-        let parts = parts.chain(workers.into_iter().map(|w| {
-            w.join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        }));
-        for part in parts {
-            all.facts.extend(part.facts);
-            all.near.extend(part.near);
-            all.pads.extend(part.pads);
-            all.transfers.extend(part.transfers);
-            all.tables.extend(part.tables);
-            all.absolute.extend(part.absolute);
-            all.crossings.extend(part.crossings);
-            all.return_reads.extend(part.return_reads);
-            all.decoded.extend(part.decoded);
+        let place = match &link {
+            None => Some(-8).filter(|_| isa.calls_push()),
+            Some(link) => link
+                .saves
+                .iter()
+                .find_map(|&(addr, slot)| place(addr, slot)),
+        };
+        if let Some(link) = &link {
+            facts.writes_return |= link.moves;
+            facts.leads_on = link.leads_on;
+            let reads = link.reads.iter().map(|&addr| (index, addr));
+            out.return_reads.extend(reads);
         }
-    });
-    all
+        let sweeping = Sweeping {
+            sweep: self,
+            index,
+            piece,
+            text,
+            read,
+            facts,
+            rows: frames.rows,
+            has_link: link.is_some(),
+            return_place: place,
+            frame_pointer: None,
+            out,
+        };
+        sweeping.run(nodes);
+    }
 }
 
 /// Reads the instructions of a piece.
@@ -223,180 +283,206 @@ fn read<'a>(
     Some((text, read))
 }
 
-#[expect(clippy::too_many_arguments, reason = "all are of the sweep")]
-fn one(
-    image: &Image<'_>,
-    pieces: &[Piece],
+/// A piece that is being swept over.
+struct Sweeping<'s> {
+    sweep: Sweep<'s>,
     index: usize,
-    read: Option<(&Text<'_>, Read<'_>)>,
-    targets: &Targets,
-    wanted: &Wanted<'_>,
-    frames: &Frames,
-    (out, mut nodes): (&mut Swept, Option<&mut Nodes>),
-) {
-    let piece = &pieces[index];
-    let mut facts = PieceFacts::default();
-    let Some((text, read)) = read else {
-        out.facts.push(facts);
-        return;
-    };
-    let isa = image.isa;
-    let head = piece.start..piece.limit.min(piece.start + HEAD);
-    let frames = frames.near(piece.start);
-    let mut rows = frames.rows;
-    // Without an unwind table, the first instructions tell whether there is a frame pointer.
-    let mut frame = None;
-    let mut framed = || *frame.get_or_insert_with(|| read.entry_facts().frame_pointer);
-    // Where the return address is on the stack, from the frame's start on.
-    let place = |addr: u64, slot: Slot| distance(slot, frames.at(addr));
-    let link = piece.function.and_then(|_| read.link_use(place));
-    if isa.needs_register() && piece.function.is_some() {
-        facts.entry = Some(read.entry_facts());
-    }
-    let place = match &link {
-        None => Some(-8).filter(|_| isa.calls_push()),
-        Some(link) => link
-            .saves
-            .iter()
-            .find_map(|&(addr, slot)| place(addr, slot)),
-    };
-    if let Some(link) = &link {
-        facts.writes_return |= link.moves;
-        facts.leads_on = link.leads_on;
-        let reads = link.reads.iter().map(|&addr| (index, addr));
-        out.return_reads.extend(reads);
-    }
-    let mut dead = false;
-    let mut ends = false;
-    let mut pad: Option<Range<u64>> = None;
-    let mut called = None;
-    for (at, insn) in wanted.statics.seen(piece.start, read.insns()).enumerate() {
-        if let Some(nodes) = &mut nodes {
-            let what = (insn.addr, insn.flow, insn.padding);
-            nodes.push((image, pieces), piece, what, read.registers(at));
-        }
-        if dead && insn.padding {
-            match &mut pad {
-                Some(pad) => pad.end = insn.end(),
-                None => pad = Some(insn.addr..insn.end()),
+    piece: &'s Piece,
+    text: &'s Text<'s>,
+    read: &'s Read<'s>,
+    facts: PieceFacts,
+    /// The unwind table from the instruction on that is looked at.
+    rows: &'s [Row],
+    /// Calls pass the return address in a register, and its use is known.
+    has_link: bool,
+    /// Where the return address is on the stack, from the frame's start on.
+    return_place: Option<i32>,
+    /// Whether there is a frame pointer, once that was asked.
+    frame_pointer: Option<bool>,
+    out: &'s mut Swept,
+}
+
+impl Sweeping<'_> {
+    fn run(mut self, mut nodes: Option<&mut Nodes>) {
+        let Sweep {
+            image,
+            pieces,
+            targets,
+            wanted,
+            ..
+        } = self.sweep;
+        let piece = self.piece;
+        let mut dead = false;
+        let mut ends = false;
+        let mut pad: Option<Range<u64>> = None;
+        let mut called = None;
+        let insns = wanted.statics.seen(piece.start, self.read.insns());
+        for (at, insn) in insns.enumerate() {
+            if let Some(nodes) = &mut nodes {
+                let what = (insn.addr, insn.flow, insn.padding);
+                nodes.push((image, pieces), piece, what, self.read.registers(at));
             }
-            continue;
-        }
-        out.pads.extend(pad.take());
-        dead = insn.flow.is_end();
-        // What a compiler ends a function with and is a call does not return.
-        let call = matches!(insn.flow, Flow::Call(_) | Flow::IndirectCall);
-        ends = dead || call && piece.function.is_some();
-        if let (Some(called), Flow::Branch(_)) = (called, insn.flow) {
-            targets.returns_flags.set(called);
-        }
-        called = match insn.flow {
-            Flow::Call(to) => Some(to),
-            _ => None,
-        };
-        match insn.flow {
-            Flow::Branch(to) | Flow::Jump(to) => {
-                if to >= piece.start && to < piece.limit {
-                    targets.any.set(to);
-                    if head.contains(&to) {
-                        out.near.push(Near {
-                            piece: index,
-                            target: to,
-                        });
-                    }
-                } else {
-                    targets.mark(to);
-                    facts.leaves = true;
-                    if targets.doubtful.get(to) || targets.doubtful.get(piece.start) {
-                        out.crossings.push(Crossing {
-                            from: index,
-                            to,
-                            conditional: matches!(insn.flow, Flow::Branch(_)),
-                        });
-                    }
+            if dead && insn.padding {
+                match &mut pad {
+                    Some(pad) => pad.end = insn.end(),
+                    None => pad = Some(insn.addr..insn.end()),
                 }
-                if matches!(insn.flow, Flow::Jump(_)) && wanted.addresses.contains(&to) {
-                    out.transfers.push(Transfer {
-                        addr: insn.addr,
-                        len: insn.len,
-                        to: To::Address(to),
-                        call: false,
-                    });
+                continue;
+            }
+            self.out.pads.extend(pad.take());
+            dead = insn.flow.is_end();
+            // What a compiler ends a function with and is a call does not return.
+            let call = matches!(insn.flow, Flow::Call(_) | Flow::IndirectCall);
+            ends = dead || call && piece.function.is_some();
+            if let (Some(called), Flow::Branch(_)) = (called, insn.flow) {
+                targets.returns_flags.set(called);
+            }
+            called = match insn.flow {
+                Flow::Call(to) => Some(to),
+                _ => None,
+            };
+            self.flow(&insn);
+            if insn.slot != Slot::None {
+                self.stack_use(&insn);
+            }
+            self.reference(insn.reference);
+        }
+        self.out.pads.extend(pad.take());
+        self.out.facts.push(self.facts);
+        if ends {
+            gap(image.isa, self.text, piece, self.out);
+        }
+    }
+
+    /// Where an instruction leads.
+    #[inline]
+    fn flow(&mut self, insn: &Insn) {
+        let Sweep {
+            targets, wanted, ..
+        } = self.sweep;
+        match insn.flow {
+            Flow::Branch(to) => self.branch(to, true),
+            Flow::Jump(to) => {
+                self.branch(to, false);
+                if wanted.addresses.contains(&to) {
+                    self.transfer(insn, To::Address(to), false);
                 }
             }
             Flow::Call(to) => {
                 targets.mark(to);
                 targets.called.set(to);
                 if !wanted.addresses.is_empty() && wanted.addresses.contains(&to) {
-                    out.transfers.push(Transfer {
-                        addr: insn.addr,
-                        len: insn.len,
-                        to: To::Address(to),
-                        call: true,
-                    });
+                    self.transfer(insn, To::Address(to), true);
                 }
             }
             Flow::IndirectCall | Flow::IndirectJump => {
                 let call = insn.flow == Flow::IndirectCall;
-                facts.leaves |= !call;
-                facts.jumps |= !call;
+                self.facts.leaves |= !call;
+                self.facts.jumps |= !call;
                 if let Reference::Memory(slot) = insn.reference
                     && wanted.slots.contains_key(&slot)
                 {
-                    out.transfers.push(Transfer {
-                        addr: insn.addr,
-                        len: insn.len,
-                        to: To::Slot(slot),
-                        call,
-                    });
+                    self.transfer(insn, To::Slot(slot), call);
                 }
             }
             Flow::Return { how } => {
-                facts.pops |= how == How::Drops;
-                facts.other_link |= how == How::OtherLink;
-                facts.leaves = true;
+                self.facts.pops |= how == How::Drops;
+                self.facts.other_link |= how == How::OtherLink;
+                self.facts.leaves = true;
             }
-            Flow::Invalid => facts.invalid = true,
+            Flow::Invalid => self.facts.invalid = true,
             Flow::Next | Flow::Fault => {}
         }
-        if insn.slot != Slot::None {
-            while let [_, next, ..] = rows
-                && next.addr <= insn.addr
-            {
-                rows = &rows[1..];
+    }
+
+    #[inline]
+    fn branch(&mut self, to: u64, conditional: bool) {
+        let targets = self.sweep.targets;
+        let piece = self.piece;
+        if to >= piece.start && to < piece.limit {
+            targets.any.set(to);
+            if to < piece.start + HEAD {
+                self.out.near.push(Near {
+                    piece: self.index,
+                    target: to,
+                });
             }
-            let cfa = rows.first().map(|row| row.cfa);
-            let distance = match (insn.slot, cfa) {
-                // The frame was realigned; a copy of the return address lies above the old frame pointer.
-                (Slot::Frame(8), Some(Cfa::Other)) if link.is_none() => Some(-8),
-                (Slot::Frame(8), None) if link.is_none() && framed() => Some(-8),
-                (slot, cfa) => distance(slot, cfa),
-            };
-            if distance.is_some() && distance == place {
-                if isa.stores(text.slice(insn.addr, insn.end())) {
-                    facts.writes_return = true;
-                } else {
-                    out.return_reads.push((index, insn.addr));
-                }
-            }
-            facts.red_zone |= matches!(insn.slot, Slot::Stack(..0));
+            return;
         }
-        match insn.reference {
+        targets.mark(to);
+        self.facts.leaves = true;
+        if targets.doubtful.get(to) || targets.doubtful.get(piece.start) {
+            self.out.crossings.push(Crossing {
+                from: self.index,
+                to,
+                conditional,
+            });
+        }
+    }
+
+    fn transfer(&mut self, insn: &Insn, to: To, call: bool) {
+        self.out.transfers.push(Transfer {
+            addr: insn.addr,
+            len: insn.len,
+            to,
+            call,
+        });
+    }
+
+    /// What an instruction does with the stack: perhaps it uses the return address.
+    #[inline]
+    fn stack_use(&mut self, insn: &Insn) {
+        while let [_, next, ..] = self.rows
+            && next.addr <= insn.addr
+        {
+            self.rows = &self.rows[1..];
+        }
+        let cfa = self.rows.first().map(|row| row.cfa);
+        let distance = match (insn.slot, cfa) {
+            // The frame was realigned; a copy of the return address lies above the old frame pointer.
+            (Slot::Frame(8), Some(Cfa::Other)) if !self.has_link => Some(-8),
+            (Slot::Frame(8), None) if !self.has_link && self.has_frame_pointer() => Some(-8),
+            (slot, cfa) => distance(slot, cfa),
+        };
+        if distance.is_some() && distance == self.return_place {
+            let code = self.text.slice(insn.addr, insn.end());
+            if self.sweep.image.isa.stores(code) {
+                self.facts.writes_return = true;
+            } else {
+                self.out.return_reads.push((self.index, insn.addr));
+            }
+        }
+        self.facts.red_zone |= matches!(insn.slot, Slot::Stack(..0));
+    }
+
+    /// Without an unwind table, the first instructions show whether there is a frame pointer.
+    fn has_frame_pointer(&mut self) -> bool {
+        let read = self.read;
+        *self
+            .frame_pointer
+            .get_or_insert_with(|| read.entry_facts().frame_pointer)
+    }
+
+    /// What an instruction refers to.
+    #[inline]
+    fn reference(&mut self, reference: Reference) {
+        let Sweep { image, targets, .. } = self.sweep;
+        match reference {
             // Where the image can be loaded anywhere, no constant is an address.
             Reference::Constant(_) if !image.fixed => {}
             Reference::Forms(addr) | Reference::Constant(addr) => {
                 if image.text_at(addr).is_some() {
-                    facts.forms_own |= (piece.start..piece.limit).contains(&addr);
+                    self.facts.forms_own |= (self.piece.start..self.piece.limit).contains(&addr);
                     targets.take(addr);
                     // Perhaps the table lies between the code.
-                    if matches!(insn.reference, Reference::Forms(_)) {
-                        out.tables.push((addr, index));
+                    if matches!(reference, Reference::Forms(_)) {
+                        self.out.tables.push((addr, self.index));
                     }
                 } else if image.data_at(addr).is_some() {
-                    out.tables.push((addr, index));
+                    self.out.tables.push((addr, self.index));
                 }
             }
-            Reference::Table(addr) => out.absolute.push(addr),
+            Reference::Table(addr) => self.out.absolute.push(addr),
             // Data between the code.
             Reference::Memory(addr) => {
                 if image.text_at(addr).is_some() {
@@ -408,11 +494,6 @@ fn one(
             }
             Reference::None => {}
         }
-    }
-    out.pads.extend(pad.take());
-    out.facts.push(facts);
-    if ends {
-        gap(isa, text, piece, out);
     }
 }
 
@@ -429,7 +510,7 @@ fn distance(slot: Slot, cfa: Option<Cfa>) -> Option<i32> {
 const LARGEST_OPERAND: u64 = 64;
 
 /// Finds the padding between a function and the next.
-fn gap(isa: Isa, text: &Text<'_>, piece: &Piece, out: &mut Swept) {
+fn gap(isa: &'static dyn InstructionSet, text: &Text<'_>, piece: &Piece, out: &mut Swept) {
     let bytes = text.slice(piece.end, piece.limit);
     if bytes.is_empty() {
         return;

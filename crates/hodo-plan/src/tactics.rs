@@ -1,11 +1,11 @@
-//! How one site is changed: the ladder of tactics. Each takes the bytes of whole instructions into which nothing branches,
-//! or leaves all bytes but the first as they are.
+//! How one site is changed: the ladder of tactics. Each takes the bytes of whole instructions into which nothing
+//! branches, or leaves all bytes but the first as they are.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-use hodo_arch::Via;
-use hodo_arch::code::{Flow, Isa};
+use hodo_isa::Via;
+use hodo_isa::code::{Flow, InstructionSet};
 
 use crate::ladder::Free;
 use crate::model::{Extra, SitePlan, Spare, Tactic};
@@ -31,7 +31,7 @@ pub(crate) struct Room {
 }
 
 impl<'a> Planner<'a> {
-    /// Where a patch may begin: behind the landing instruction, if there is one, or at the very start.
+    /// Where a patch may begin: after the landing instruction, if there is one, or at the very start.
     pub(crate) fn places(&self, subject: &Subject<'_>) -> impl Iterator<Item = u64> + use<> {
         let landing = self.isa().landing();
         let lands = subject
@@ -42,7 +42,7 @@ impl<'a> Planner<'a> {
         behind.into_iter().chain([subject.start])
     }
 
-    pub(crate) fn isa(&self) -> Isa {
+    pub(crate) fn isa(&self) -> &'static dyn InstructionSet {
         self.image.isa
     }
 
@@ -90,8 +90,8 @@ impl<'a> Planner<'a> {
         let into = near
             .iter()
             .any(|near| near.target > patch && near.target < patch_end);
-        // A branch to the very start runs the stub again, which takes it for a tail call of the function by itself. So it
-        // is, if there is a frame to leave before; else it is more likely a loop.
+        // A branch to the very start runs the stub again, which takes it for a tail call of the function by itself. So
+        // it is, if there is a frame to leave before; else it is more likely a loop.
         let again = near.iter().any(|near| near.target <= patch) && !subject.makes_frame;
         if into || again {
             let block = self
@@ -191,7 +191,7 @@ impl<'a> Planner<'a> {
             }
         }
         loop {
-            // Whole instructions, or all of them and the padding behind.
+            // Whole instructions, or all of them and the padding after them.
             end = starts
                 .iter()
                 .copied()
@@ -276,7 +276,7 @@ impl<'a> Planner<'a> {
         None
     }
 
-    /// A long jump whose last bytes are those of the instructions behind the first.
+    /// A long jump whose last bytes are those of the instructions after the first.
     pub(crate) fn pun(&self, subject: &Subject<'_>) -> Option<SitePlan> {
         let patch = self.places(subject).next()?;
         let via = subject.via(patch);
@@ -284,8 +284,8 @@ impl<'a> Planner<'a> {
         if !self.isa().has_puns() || patch + jump > subject.text.end() {
             return None;
         }
-        // The more bytes can be chosen, the more places the jump can lead to. With one byte there is but one place, which is
-        // free more often than not.
+        // The more bytes can be chosen, the more places the jump can lead to. With one byte there is but one place,
+        // which is free more often than not.
         let (room, own) = (1..jump).rev().find_map(|len| {
             let room = self.room(subject, patch, len).ok()?;
             Some((room, len))

@@ -282,7 +282,7 @@ fn musl_and_static_programs() {
         let shared = !name.contains("static");
         assert_eq!(libcall(&plan, "printf").is_some(), shared, "{name}");
         for function in &plan.functions {
-            // The last function of a segment may be too short, with nothing behind it.
+            // The last function of a segment may be too short, with nothing after it.
             let trap = function
                 .outcome
                 .as_ref()

@@ -1,9 +1,9 @@
-//! Registers that somebody looks at are taken by no code of ours.
+//! Our code takes no registers that somebody looks at.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use hodo_arch::Via;
+use hodo_isa::Via;
 use hodo_plan::model::{Spare, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes_with};
 
@@ -17,7 +17,7 @@ __attribute__((noipa)) int second(int a, long unused, char *text) { int sum = 0;
 __attribute__((noipa)) int third(int a) { return first(a, a + 1, 2) + second(a, 3, "text"); }
 "#;
 
-/// The registers of a plan that code of ours takes: at sites, where it is moved, behind functions.
+/// The registers of a plan that our code takes: at sites, where it is moved, after functions.
 fn taken(via: Via, spare: &Spare) -> u32 {
     let of = |via| match via {
         Via::Free(register) => 1 << register,

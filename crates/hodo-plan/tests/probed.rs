@@ -158,7 +158,7 @@ fn what_cannot_be_probed_says_why() {
     }
     let far = reason(program.addr("far", 0));
     assert_eq!(far, Some("it cannot be moved: a far return"));
-    // Behind the prefix, another instruction begins: only the first byte can be changed.
+    // After the prefix, another instruction begins: only the first byte can be changed.
     let lock = program.raw(&plan, program.addr("prefixed", 4));
     assert_eq!((lock.tactic, lock.patch_len), (Tactic::Trap, 1));
     assert_eq!(lock.probes.len(), 1);
@@ -230,7 +230,7 @@ fn sequences_that_the_kernel_restarts_stay() {
         let reason = refused.map_or("", |refused| &refused.reason);
         assert!(reason.contains("restartable"), "{offset}: {reason}");
     }
-    // What is before and behind it can be probed, but not what the kernel compares.
+    // What is before and after it can be probed, but not what the kernel compares.
     assert_eq!(
         program.site(&plan, "restarted", 0),
         (Tactic::Jump, 0, 5, vec![0])

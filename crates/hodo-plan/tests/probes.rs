@@ -1,10 +1,11 @@
-//! What must be true of every plan of probes, checked on the programs of this machine against another reading of their code.
+//! What must be true of every plan of probes, checked on the programs of this machine against another reading of their
+//! code.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use hodo_arch::x86_64::relocate::relocate_mapped;
+use hodo_isa::x86_64::relocate::relocate_mapped;
 use hodo_plan::model::{Extra, ProbePlan, ProbeSite, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register, RflagsBits};
@@ -70,7 +71,8 @@ impl Program {
         decoder.into_iter().collect()
     }
 
-    /// Places that something branches to, and from where (0 if that is not known), read from the start of each function.
+    /// Places that something branches to, and from where (0 if that is not known), read from the start of each
+    /// function.
     fn targets(&self) -> Vec<(u64, u64)> {
         let functions = plan(&self.path, &self.bytes, &PlanOptions::default()).expect("a plan");
         let mut targets = Vec::new();
@@ -152,7 +154,7 @@ impl Program {
         let puns = plan.sites.iter().filter(|s| s.tactic == Tactic::Pun);
         assert!(puns.count() <= 4096, "{name}");
         for site in plan.sites.iter().filter(|s| s.tactic == Tactic::Pun) {
-            // What a pun shares with the bytes behind it stays as it is.
+            // What a pun shares with the bytes after it stays as it is.
             let shared = site.patch + u64::from(site.patch_len)..site.patch + 5;
             let from = written.partition_point(|w| w.0 + w.1 <= shared.start);
             if let Some(next) = written.get(from) {
@@ -198,7 +200,7 @@ impl Program {
             Extra::Pun { free } => assert_eq!(free + 1, site.patch_len, "{what}"),
             Extra::None | Extra::Near | Extra::HopBehind { .. } => {}
         }
-        // Nothing but the region itself leads behind its first byte; into the middle of an only instruction, perhaps.
+        // Nothing but the region itself leads past its first byte; into the middle of an only instruction, perhaps.
         let patch_end = site.patch + u64::from(site.patch_len);
         let end = site.displaced.end.max(patch_end);
         let from = targets.partition_point(|t| t.0 <= site.patch);
@@ -249,7 +251,7 @@ impl Program {
                 None => {
                     let from = targets.partition_point(|t| t.0 < slot);
                     let led = targets[from..].iter().take_while(|t| t.0 < slot + 5);
-                    // A call with padding behind does not return.
+                    // A call with padding after it does not return.
                     let led = led.into_iter().find(|t| t.1 != RETURN);
                     assert_eq!(led, None, "{what}");
                 }

@@ -55,7 +55,8 @@ impl Program {
         text.get((range.start - start) as usize..(range.end - start) as usize)
     }
 
-    /// Places that something branches to, and from where (0 if that is not known), read from the start of each function.
+    /// Places that something branches to, and from where (0 if that is not known), read from the start of each
+    /// function.
     fn targets(&self) -> Vec<(u64, u64)> {
         let mut targets = Vec::new();
         for (&start, text) in &self.text {

@@ -1,9 +1,10 @@
-//! RISC-V files: hand-written functions that have to be told apart, and programs as gcc makes them. They are only read, so this runs
-//! on any machine that has a compiler for RISC-V.
+//! RISC-V files: hand-written functions that have to be told apart, and programs as gcc makes them. They are only read,
+//! so this runs on any machine that has a compiler for RISC-V.
 
 mod riscv;
 
-use hodo_arch::{Via, code::Isa};
+use hodo_abi::Isa;
+use hodo_isa::{Via, instruction_set};
 use hodo_plan::model::{
     EntryOnlyReason, Extra, LibcallForm, Mode, Pad, Plan, PlannedFunction, SitePlan, Tactic, Wanted,
 };
@@ -108,7 +109,7 @@ fn jumps_take_free_registers_or_keep_one() {
     // No register is free at its return, so that is moved along.
     assert_eq!(constant.spare.back, Via::Nothing);
     assert_eq!(constant.displaced.end, constant.patch + 10);
-    // Behind the frame's making there is one.
+    // After the frame's making there is one.
     let frame = site(&plan, "frame");
     assert!(matches!(frame.spare.back, Via::Free(_)), "{frame:x?}");
     // The block: its loop must stay within.
@@ -153,7 +154,7 @@ fn nothing_runs_into_what_takes_a_register_back() {
     let site = site(&plan, "loops_behind");
     assert!(matches!(site.via, Via::Kept(_)), "{site:x?}");
     assert!(matches!(site.spare.back, Via::Kept(_)), "{site:x?}");
-    // The loop is from 12 bytes behind the start on, and has ten: it stays, or all of it is moved.
+    // The loop is from 12 bytes after the start on, and has ten: it stays, or all of it is moved.
     let start = site.displaced.start;
     let end = site.displaced.end;
     assert!(end <= start + 12 || end == start + 22, "{site:x?}");
@@ -228,7 +229,8 @@ fn other_machines_are_refused_by_name() {
         error.to_string(),
         "not an image for x86-64 or RISC-V with 64 bits"
     );
-    assert_eq!(Isa::of_machine(183), None);
+    assert_eq!(Isa::of_elf(183), Some(Isa::Aarch64));
+    assert!(instruction_set(Isa::Aarch64).is_none());
 }
 
 /// Flags, and what they make of the functions.

@@ -1,9 +1,9 @@
-//! RISC-V functions that compilers left room in for tracers (`-fpatchable-function-entry`), and what of it the planner takes: a jump of
-//! eight bytes by a register that nobody needs, or of twelve that puts one on the stack.
+//! RISC-V functions that compilers left room in for tracers (`-fpatchable-function-entry`), and what of it the planner
+//! takes: a jump of eight bytes by a register that nobody needs, or of twelve that puts one on the stack.
 
 mod riscv;
 
-use hodo_arch::Via;
+use hodo_isa::Via;
 use hodo_plan::model::{EntryOnlyReason, Mode, Plan, SitePlan, Tactic};
 use hodo_plan::{PlanOptions, plan};
 use riscv::compile;
@@ -119,7 +119,7 @@ fn room_for_the_address_of_a_stub_far_away_is_found() {
         )
     };
     let mut taken = Vec::new();
-    // Among the nops: behind a jump of ten bytes, or of fourteen.
+    // Among the nops: after a jump of ten bytes, or of fourteen.
     for (name, len) in [("twenty_four", 10), ("full_thirty_two", 14)] {
         let (site, far) = far(name);
         let literal = far.literal.expect("a place");

@@ -1,5 +1,5 @@
-//! What must be true of every plan of a RISC-V file, checked on libraries and programs against another reading of their code: each
-//! function by itself, from its start on, without what the planner knows.
+//! What must be true of every plan of a RISC-V file, checked on libraries and programs against another reading of their
+//! code: each function by itself, from its start on, without what the planner knows.
 
 mod riscv;
 
@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use hodo_arch::Via;
-use hodo_arch::riscv64::decode::Insn;
-use hodo_arch::riscv64::plan::options;
-use hodo_arch::riscv64::relocate::relocate_apart;
-use hodo_arch::riscv64::scan::{Flow, Sweep};
-use hodo_arch::riscv64::steps::{FIXED, steps};
-use hodo_arch::riscv64::{Kind, Part};
+use hodo_isa::Via;
+use hodo_isa::riscv64::decode::Insn;
+use hodo_isa::riscv64::isa::options;
+use hodo_isa::riscv64::relocate::relocate_apart;
+use hodo_isa::riscv64::scan::{Flow, Sweep};
+use hodo_isa::riscv64::steps::{FIXED, steps};
+use hodo_isa::riscv64::{Kind, Part};
 use hodo_plan::model::{Extra, Pad, Plan, ProbePlan, Spare, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes, plan_probes_with};
 use object::{Object, ObjectSection, SectionKind};
@@ -108,7 +108,7 @@ impl Site {
         self.spare.pads.iter().find(|pad| pad.from == from)
     }
 
-    /// Whether control goes on behind it by a place elsewhere.
+    /// Whether control goes on after it by a place elsewhere.
     fn ends_in_pad(&self) -> bool {
         self.pad(self.displaced.end).is_some()
     }
@@ -178,8 +178,8 @@ fn check(code: &Code, sites: &[Site], starts: &[u64]) {
     for pair in changed.windows(2) {
         assert!(pair[0].1 <= pair[1].0, "{pair:x?}");
     }
-    // Nothing leads into them but to their first byte, or from what is displaced with them, which runs elsewhere. Long jumps in slots
-    // are only come to by hops, so no instruction of the program may lead there at all.
+    // Nothing leads into them but to their first byte, or from what is displaced with them, which runs elsewhere. Long
+    // jumps in slots are only come to by hops, so no instruction of the program may lead there at all.
     let displaced: BTreeMap<u64, u64> = sites
         .iter()
         .map(|site| (site.displaced.start, site.displaced.end))
@@ -192,7 +192,7 @@ fn check(code: &Code, sites: &[Site], starts: &[u64]) {
     };
     let patches: HashSet<u64> = sites.iter().map(|site| site.patch).collect();
     let targets = code.targets(starts);
-    // Nor does anything lead to between a patch and what takes a register back behind it, for it would run into that.
+    // Nor does anything lead to between a patch and what takes a register back after it, for it would run into that.
     for site in sites {
         if let Via::Kept(_) = site.spare.back
             && !site.ends_in_pad()
@@ -218,98 +218,112 @@ fn check(code: &Code, sites: &[Site], starts: &[u64]) {
         assert!(own, "{from:#x} leads to {to:#x}, in {start:#x}..{end:#x}");
     }
     for site in sites {
-        let what = format!("{:#x}", site.patch);
-        // Whole instructions are displaced.
-        let instructions: Vec<Insn> =
-            Sweep::new(code.at(site.displaced.clone()), site.displaced.start)
-                .map(|scanned| scanned.insn)
-                .collect();
-        assert_eq!(
-            instructions.last().map(Insn::end),
-            Some(site.displaced.end),
-            "{what}"
+        check_site(code, site);
+    }
+}
+
+/// What is true of each site alone.
+fn check_site(code: &Code, site: &Site) {
+    let what = format!("{:#x}", site.patch);
+    // Whole instructions are displaced.
+    let instructions: Vec<Insn> = Sweep::new(code.at(site.displaced.clone()), site.displaced.start)
+        .map(|scanned| scanned.insn)
+        .collect();
+    assert_eq!(
+        instructions.last().map(Insn::end),
+        Some(site.displaced.end),
+        "{what}"
+    );
+    check_jump(site, &what);
+    check_copy(code, site, &instructions, &what);
+    if let Via::Kept(_) = site.spare.back
+        && !site.ends_in_pad()
+    {
+        let take = site.displaced.end - Via::TAKE;
+        assert!(
+            site.patch + site.len <= take,
+            "{what}: no room to take the register back"
         );
-        let jump = site.via.jump_len();
-        let (len, slot) = (site.len, site.slot.as_ref());
-        match (site.tactic, slot) {
-            (Tactic::Trap, _) => assert_eq!(len, 2, "{what}"),
-            (_, None) => assert!(len == jump || len == 4, "{what}: {len}"),
-            (_, Some(slot)) => {
-                let distance = slot.start.wrapping_sub(site.patch).cast_signed();
-                let reach = match len {
-                    2 => 1 << 11,
-                    4 => 1 << 20,
-                    _ => panic!("{what}: {len}"),
-                };
-                assert!((-reach..reach).contains(&distance), "{what}: {distance:#x}");
-                assert_eq!(slot.end - slot.start, jump);
-                assert_eq!((slot.start | site.patch) % 2, 0);
-            }
-        }
-        // They can be moved with the registers that are told, and go on as is told.
-        let dead: HashMap<u64, u32> = site.spare.dead.iter().copied().collect();
-        let dead = |addr: u64| dead.get(&addr).copied().unwrap_or_default();
-        let pads = |addr: u64| site.pad(addr).map(|pad| pad.at.unwrap_or(pad.to));
-        for pad in &site.spare.pads {
-            let distance = pad.at.unwrap_or(pad.to).abs_diff(pad.to);
-            assert!(distance + Via::PAD <= 1 << 20, "{what}: {distance:#x}");
-            let leaves = instructions.iter().find(|insn| insn.addr == pad.from);
-            let to = leaves.map_or(site.displaced.end, |insn| match insn.flow() {
-                Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to) => to,
-                // The instruction before it tells.
-                Flow::IndirectCall => pad.to,
-                flow => panic!("{what}: {flow:?}"),
-            });
-            assert_eq!(pad.to, to, "{what}");
-        }
-        let far = site.displaced.start.wrapping_add(1 << 30);
-        let bytes = code.at(site.displaced.clone());
-        let last = instructions.last().expect("one");
-        let call = last.link().is_some();
-        // What a jump to it takes: its link at least, unless it leads where that says.
-        let way = last.link().map(|link| dead(last.addr) | 1 << link);
-        let way = way.unwrap_or_default() & !last.reads().x & !FIXED;
-        // A branch to it would lead past its probes.
-        let led = instructions.iter().any(
-            |insn| matches!(insn.flow(), Flow::Branch(to) | Flow::Jump(to) if to == last.addr),
-        );
-        let (bytes, left) = match way != 0 && !led && last.addr >= site.patch + len {
-            // It stays in its place.
-            true => (&bytes[..(last.addr - site.displaced.start) as usize], true),
-            false => (bytes, false),
-        };
-        let copy = relocate_apart(
-            bytes,
-            site.displaced.start,
-            far,
-            &options(&dead, &pads),
-            &[],
-        );
-        let copy = copy.unwrap_or_else(|error| panic!("{what}: {error}"));
-        let goes_on = copy.falls_through && !left && !call;
-        assert_eq!(goes_on, site.spare.back != Via::Nothing, "{what}");
-        if let Via::Kept(_) = site.spare.back
-            && !site.ends_in_pad()
-        {
-            let take = site.displaced.end - Via::TAKE;
-            assert!(
-                site.patch + len <= take,
-                "{what}: no room to take the register back"
-            );
-        }
-        if let Via::Free(register) = site.via {
-            assert_unread(code, site.patch, 1 << register);
-        }
-        if let Via::Free(register) = site.spare.back {
-            assert_unread(code, site.displaced.end, 1 << register);
-        }
-        for &(addr, registers) in &site.spare.dead {
-            assert_unread(code, addr, registers);
+    }
+    if let Via::Free(register) = site.via {
+        assert_unread(code, site.patch, 1 << register);
+    }
+    if let Via::Free(register) = site.spare.back {
+        assert_unread(code, site.displaced.end, 1 << register);
+    }
+    for &(addr, registers) in &site.spare.dead {
+        assert_unread(code, addr, registers);
+    }
+}
+
+/// The jump has one of the forms that there are, and reaches what it leads to.
+fn check_jump(site: &Site, what: &str) {
+    let jump = site.via.jump_len();
+    let (len, slot) = (site.len, site.slot.as_ref());
+    match (site.tactic, slot) {
+        (Tactic::Trap, _) => assert_eq!(len, 2, "{what}"),
+        (_, None) => assert!(len == jump || len == 4, "{what}: {len}"),
+        (_, Some(slot)) => {
+            let distance = slot.start.wrapping_sub(site.patch).cast_signed();
+            let reach = match len {
+                2 => 1 << 11,
+                4 => 1 << 20,
+                _ => panic!("{what}: {len}"),
+            };
+            assert!((-reach..reach).contains(&distance), "{what}: {distance:#x}");
+            assert_eq!(slot.end - slot.start, jump);
+            assert_eq!((slot.start | site.patch) % 2, 0);
         }
     }
 }
 
-/// No instruction reads one of these registers before it is overwritten, on any way from `addr` on that needs no look at other functions.
+/// The instructions can be moved with the registers that the site names, and go on where it says.
+fn check_copy(code: &Code, site: &Site, instructions: &[Insn], what: &str) {
+    let dead: HashMap<u64, u32> = site.spare.dead.iter().copied().collect();
+    let dead = |addr: u64| dead.get(&addr).copied().unwrap_or_default();
+    let pads = |addr: u64| site.pad(addr).map(|pad| pad.at.unwrap_or(pad.to));
+    for pad in &site.spare.pads {
+        let distance = pad.at.unwrap_or(pad.to).abs_diff(pad.to);
+        assert!(distance + Via::PAD <= 1 << 20, "{what}: {distance:#x}");
+        let leaves = instructions.iter().find(|insn| insn.addr == pad.from);
+        let to = leaves.map_or(site.displaced.end, |insn| match insn.flow() {
+            Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to) => to,
+            // The instruction before it tells.
+            Flow::IndirectCall => pad.to,
+            flow => panic!("{what}: {flow:?}"),
+        });
+        assert_eq!(pad.to, to, "{what}");
+    }
+    let far = site.displaced.start.wrapping_add(1 << 30);
+    let bytes = code.at(site.displaced.clone());
+    let last = instructions.last().expect("one");
+    let call = last.link().is_some();
+    // What a jump to it takes: its link at least, unless it leads where that says.
+    let way = last.link().map(|link| dead(last.addr) | 1 << link);
+    let way = way.unwrap_or_default() & !last.reads().x & !FIXED;
+    // A branch to it would lead past its probes.
+    let led = instructions
+        .iter()
+        .any(|insn| matches!(insn.flow(), Flow::Branch(to) | Flow::Jump(to) if to == last.addr));
+    let (bytes, left) = match way != 0 && !led && last.addr >= site.patch + site.len {
+        // It stays in its place.
+        true => (&bytes[..(last.addr - site.displaced.start) as usize], true),
+        false => (bytes, false),
+    };
+    let copy = relocate_apart(
+        bytes,
+        site.displaced.start,
+        far,
+        &options(&dead, &pads),
+        &[],
+    );
+    let copy = copy.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let goes_on = copy.falls_through && !left && !call;
+    assert_eq!(goes_on, site.spare.back != Via::Nothing, "{what}");
+}
+
+/// No instruction reads one of these registers before it is overwritten, on any way from `addr` on that needs no look
+/// at other functions.
 fn assert_unread(code: &Code, addr: u64, registers: u32) {
     const MOST: usize = 40;
     assert_eq!(registers & FIXED, 0, "{addr:#x}");
@@ -348,7 +362,7 @@ fn sites_of_functions_can_be_changed() {
         let starts: Vec<u64> = plan.functions.iter().map(|f| f.addr).collect();
         let code = Code::new(&bytes).without_calls(&plan);
         check(&code, &sites, &starts);
-        // A host has the slot behind its patch.
+        // A host has the slot after its patch.
         for function in &plan.functions {
             if let Ok(site) = &function.outcome
                 && let Extra::HopBehind { slot, host } = site.extra
@@ -396,7 +410,7 @@ fn regions_of_probes_can_be_moved() {
                     assert_unread(&code, probe.addr, probe.free);
                 }
             }
-            // Nothing of ours is between lr and sc, which are moved together.
+            // Nothing that we add is between lr and sc, which are moved together.
             for step in steps(code.at(site.displaced.clone()), site.displaced.start) {
                 let between = matches!(step.part, Part::Between | Part::Last);
                 let probed = |addr| site.probes.iter().any(|probe| probe.addr == addr);

@@ -1,4 +1,5 @@
-//! Branches on static keys: a program changes them itself, so no patch may have one of their bytes, no copy one of them.
+//! Branches on static keys: a program changes them itself, so no patch may have one of their bytes, no copy one of
+//! them.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -169,7 +170,7 @@ fn a_function_that_begins_with_a_static_branch_is_refused_and_others_find_a_way(
     );
     let plan = program.plan();
     assert_eq!(outcome(&plan, "first"), Err(IN_THE_WAY.to_owned()));
-    // Its branches follow behind three and four bytes: too few for a jump.
+    // Its branches follow after three and four bytes: too few for a jump.
     for name in ["second", "distant"] {
         let tactic = outcome(&plan, name).unwrap_or_else(|reason| panic!("{name}: {reason}"));
         assert!(

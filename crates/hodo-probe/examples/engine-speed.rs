@@ -284,6 +284,14 @@ fn main() {
         &Request::at(leaf).count(),
         5_000_000,
     );
+    counted_before_a_write(engine);
+    returns_and_breakpoints(engine, leaf);
+    toggling(engine);
+    black_box(HITS.load(Ordering::Relaxed));
+}
+
+/// A count for which nothing is kept: the next instructions write what it changes.
+fn counted_before_a_write(engine: Engine) {
     let written = speed_written as *const () as u64;
     let calls = || calls_of(speed_written, 5_000_000);
     let alone = calls();
@@ -296,7 +304,10 @@ fn main() {
         "count, flags or registers are written next",
         calls() - alone
     );
-    drop(probe);
+}
+
+/// Return handlers, and each way to go on after a breakpoint.
+fn returns_and_breakpoints(engine: Engine, leaf: u64) {
     hits(
         engine,
         "return handler",
@@ -331,6 +342,4 @@ fn main() {
         &trap(Execution::OutOfLine),
         100_000,
     );
-    toggling(engine);
-    black_box(HITS.load(Ordering::Relaxed));
 }

@@ -14,7 +14,8 @@
 //! # Ok::<(), hodo_probe::ParseError>(())
 //! ```
 //!
-//! Nothing here knows a program: whether a symbol, a line or a variable exists is for those to find out who have the file.
+//! Nothing here knows a program: whether a symbol, a line or a variable exists is for those to find out who have the
+//! file.
 #![no_std]
 #![deny(unsafe_code)]
 

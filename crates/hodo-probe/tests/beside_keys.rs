@@ -93,9 +93,9 @@ fn static_branches_are_refused() {
     // SAFETY: code of the test.
     let code = unsafe { std::slice::from_raw_parts(start as *const u8, 400) }.to_vec();
     #[cfg(target_arch = "x86_64")]
-    let steps: Vec<_> = hodo_arch::native::steps::Steps::new(&code, start).collect();
+    let steps: Vec<_> = hodo_isa::native::steps::Steps::new(&code, start).collect();
     #[cfg(target_arch = "riscv64")]
-    let steps = hodo_arch::native::steps::steps(&code, start);
+    let steps = hodo_isa::native::steps::steps(&code, start);
     let mut found = 0;
     for step in steps {
         let request = Request::at(step.addr).count();
@@ -110,7 +110,7 @@ fn static_branches_are_refused() {
             }
             _ => {}
         }
-        if matches!(step.flow, hodo_arch::native::scan::Flow::Return { .. }) {
+        if matches!(step.flow, hodo_isa::native::scan::Flow::Return { .. }) {
             break;
         }
     }

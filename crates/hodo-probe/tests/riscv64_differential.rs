@@ -1,5 +1,5 @@
-//! Runs RISC-V instructions alone and under a probe, each way of executing them, on the same random state, and compares everything:
-//! general and floating-point registers, memory, where control went, and faults.
+//! Runs RISC-V instructions alone and under a probe, each way of executing them, on the same random state, and compares
+//! everything: general and floating-point registers, memory, where control went, and faults.
 //!
 //! For RISC-V only: `scripts/cross.sh` runs it under an emulator.
 #![cfg(target_arch = "riscv64")]
@@ -7,7 +7,7 @@
 #[path = "engine/emulator.rs"]
 #[allow(dead_code)]
 mod emulator;
-#[path = "../../hodo-arch/tests/riscv64/machine.rs"]
+#[path = "../../hodo-isa/tests/riscv64/machine.rs"]
 #[allow(dead_code)]
 mod machine;
 
@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hodo_arch::riscv64::decode::Insn;
-use hodo_arch::riscv64::scan::Flow;
-use hodo_arch::riscv64::{Kind, text};
+use hodo_isa::riscv64::decode::Insn;
+use hodo_isa::riscv64::scan::Flow;
+use hodo_isa::riscv64::{Kind, text};
 use hodo_probe::engine::{Engine, Execution, Refusal, Registers, Request};
 use machine::{ARENA, ARENA_SIZE, HOME, HOME_SIZE, Machine, Outcome, State};
 
@@ -153,7 +153,7 @@ fn samples(random: &mut Random) -> Vec<Vec<u8>> {
     all
 }
 
-/// Runs, with what is above the stack pointer set before and told behind.
+/// Runs, with what is above the stack pointer set before and shown after.
 fn run(machine: &mut Machine, at: u64, state: &State) -> (Outcome, Vec<u8>) {
     // SAFETY: memory of the test's own.
     unsafe {
@@ -168,6 +168,10 @@ fn run(machine: &mut Machine, at: u64, state: &State) -> (Outcome, Vec<u8>) {
 }
 
 #[test]
+#[allow(
+    clippy::too_many_lines,
+    reason = "to be taken apart with the code generators"
+)]
 fn probed_instructions_do_what_they_do_alone() {
     let mut machine = Machine::new();
     // SAFETY: a stack of the test's own.
@@ -180,7 +184,7 @@ fn probed_instructions_do_what_they_do_alone() {
     if emulator::is_here() {
         hodo_text::set_written(written);
     }
-    // Behind the machine: it is what the engine gives foreign signals to.
+    // After the machine: it is what the engine gives foreign signals to.
     let engine = Engine::new().expect("the engine starts");
     let mut random = Random(3);
     let samples = samples(&mut random);
@@ -197,7 +201,7 @@ fn probed_instructions_do_what_they_do_alone() {
             assert_eq!(result, 0);
         }
         let at = HOME + number as u64 * 32 + random.below(2) * 2;
-        // c.li t6, 1 behind it: it has a free register.
+        // c.li t6, 1 after it: it has a free register.
         let mut code = sample.clone();
         code.extend([0x85, 0x4F]);
         machine.place(at, &code);
@@ -248,13 +252,14 @@ fn probed_instructions_do_what_they_do_alone() {
                 let before = hits();
                 let mut got = run(&mut machine, at, state);
                 if !emulator::is_here() && insn.writes().f == 0 {
-                    // The system emulator (7.2) may forget exceptions of those that write no floating-point register: it does
-                    // not say that there is something to be kept.
+                    // The system emulator (7.2) may forget exceptions of those that write no floating-point register:
+                    // it does not say that there is something to be kept.
                     got.0.state.fcsr = alone.0.state.fcsr;
                 }
                 assert_ne!(hits(), before, "{}", text(&code, at));
                 if !handler && alone.0.signal == libc::SIGILL {
-                    // An instruction that this processor does not have: a register that it overwrites was free for the count.
+                    // An instruction that this processor does not have: a register that it overwrites was free for the
+                    // count.
                     continue;
                 }
                 assert!(

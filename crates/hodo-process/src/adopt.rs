@@ -5,13 +5,16 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 
-use crate::attach::named;
-use crate::instrument::{Placed, Seen, Space, keys::Keys, readable};
+use crate::image::Image;
+use crate::image::{Placed, Seen, of_mapping};
 use crate::ledger::{Entry, Found, Patched};
 use crate::machine::WAIT;
-use crate::maps::{self, Mapping};
-use crate::modules::Image;
-use crate::remote::Memory;
+use crate::processes::named;
+use crate::space::Space;
+use crate::space::keys::Keys;
+use hodo_ptrace::Memory;
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
 
 /// A file whose code was changed, as it is written down.
 struct Changed {
@@ -63,7 +66,7 @@ fn replay(entry: Entry, space: &mut Space, files: &mut Vec<Changed>) {
                     forget(gone, space, files);
                 }
             }
-            state.put(space);
+            space.put_state(&state);
             // Nothing of this goes before all does.
             space.unmapped.clear();
             space.keys = Keys::held_by_another(&[], &state.keys);
@@ -117,7 +120,7 @@ fn forget(gone: Seen, space: &mut Space, files: &mut Vec<Changed>) {
 fn place(pid: i32, file: &Changed, maps: &[Mapping]) -> Option<Placed> {
     let is_it = |m: &&Mapping| m.executable && m.inode != 0 && file.range.contains(&m.start);
     let mapping = maps.iter().find(is_it)?;
-    let (_, image) = readable(pid, mapping).ok()?;
+    let (_, image) = of_mapping(pid, mapping).ok()?;
     (image.bias(mapping.offset, mapping.start)? == file.bias).then(|| Placed {
         range: file.range.clone(),
         bias: file.bias,
@@ -130,7 +133,7 @@ fn held(pid: i32, memory: &Memory, maps: &[Mapping], space: &mut Space) {
     let image = |at: u64| {
         let index = maps.partition_point(|mapping| mapping.end <= at);
         let mapping = maps.get(index).filter(|m| m.start <= at && m.inode != 0)?;
-        let (_, image) = readable(pid, mapping).ok()?;
+        let (_, image) = of_mapping(pid, mapping).ok()?;
         let bias = image.bias(mapping.offset, mapping.start)?;
         Some((image, bias))
     };

@@ -19,13 +19,12 @@ use anyhow::{Context, Result};
 use hodo_plan::PlanOptions;
 use hodo_plan::model::{Plan, ProbePlan, SitePlan, Wanted};
 use memmap2::Mmap;
-use object::{File as ObjectFile, Object, ObjectSection};
+use object::{File as ObjectFile, Object};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use twox_hash::{XxHash3_64, XxHash3_128};
+use twox_hash::XxHash3_64;
 
-use crate::limits;
-use crate::modules::{Image, Version};
+use crate::image::{Image, Version};
 
 /// What names the directory, or is "off".
 pub const VARIABLE: &str = "HODO_CACHE";
@@ -266,33 +265,6 @@ impl Own {
     }
 }
 
-/// What tells the contents of files apart, as far as plans depend on them: all but the large sections that are for debuggers.
-pub fn hashes(bytes: &[u8]) -> Vec<u128> {
-    let mut left_out = Vec::new();
-    if let Ok(object) = ObjectFile::parse(bytes) {
-        let debug = |name: &str| name.starts_with(".debug_") && name != ".debug_frame";
-        let sections = object.sections();
-        let debug = sections.filter(|section| section.name().is_ok_and(debug));
-        left_out.extend(debug.filter_map(|section| section.file_range()));
-    }
-    left_out.sort_unstable();
-    let mut hashes = Vec::new();
-    let mut rest = 0;
-    for (start, len) in left_out {
-        let range = usize::try_from(start).ok().zip(usize::try_from(len).ok());
-        let end = range.and_then(|(start, len)| start.checked_add(len));
-        if let Some(((start, _), end)) = range.zip(end)
-            && let Some(before) = bytes.get(rest..start)
-            && end <= bytes.len()
-        {
-            hashes.push(XxHash3_128::oneshot(before));
-            rest = end;
-        }
-    }
-    hashes.push(XxHash3_128::oneshot(&bytes[rest..]));
-    hashes
-}
-
 /// The name of a cache's file: the one that people know, and what tells it from others.
 fn name(image: &Image, key: &[u8]) -> String {
     let known = image.path.file_name().unwrap_or_default().to_string_lossy();
@@ -416,7 +388,7 @@ fn write<T: Serialize>(directory: &Path, path: &Path, key: &[u8], plan: &T) -> R
 
 /// Writes a file of the cache: beside its place, and then there, so that who reads it meanwhile sees all or nothing.
 fn put(directory: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
-    if bytes.len() as u64 > LARGEST.min(limits::file_size()) {
+    if bytes.len() as u64 > LARGEST.min(hodo_ptrace::limits::file_size()) {
         return Ok(());
     }
     let mut file = tempfile::Builder::new()

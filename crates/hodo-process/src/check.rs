@@ -1,11 +1,10 @@
 //! Patterns that match nothing: said before the program runs, for the recording would only show that something is missing.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use hodo_plan::model::Plan;
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 
+use crate::linked;
 use crate::modules::Module;
 use crate::probes::Probes;
 use crate::select::Selection;
@@ -21,7 +20,7 @@ pub fn useless(selection: &Selection, module: &Module, program: &Path) -> Vec<St
     if open.is_empty() {
         return Vec::new();
     }
-    for library in libraries(&module.image.bytes, program) {
+    for library in linked::libraries(&module.image.bytes, program) {
         let Ok(bytes) = std::fs::read(&library) else {
             continue;
         };
@@ -41,31 +40,4 @@ pub fn useless_events(
     let first = std::iter::once_with(|| module.image.bytes.to_vec());
     let more = more.into_iter().filter_map(|path| std::fs::read(path).ok());
     probes.useless_patterns(first.chain(more))
-}
-
-/// The libraries that the dynamic linker would load.
-pub fn libraries(bytes: &[u8], program: &Path) -> Vec<PathBuf> {
-    let Some(linker) = interpreter(bytes) else {
-        return Vec::new();
-    };
-    let Ok(output) = Command::new(linker).arg("--list").arg(program).output() else {
-        return Vec::new();
-    };
-    // `libc.so.6 => /lib/libc.so.6 (0x7f…)`, or the path alone.
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
-        .map(PathBuf::from)
-        .collect()
-}
-
-/// The dynamic linker that a program asks for.
-fn interpreter(bytes: &[u8]) -> Option<PathBuf> {
-    let elf: ElfFile64 = ElfFile64::parse(bytes).ok()?;
-    let endian = elf.endian();
-    let headers = elf.elf_header().program_headers(endian, elf.data()).ok()?;
-    let path = headers
-        .iter()
-        .find_map(|header| header.interpreter(endian, elf.data()).ok()?)?;
-    Some(PathBuf::from(std::str::from_utf8(path).ok()?))
 }

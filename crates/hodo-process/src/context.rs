@@ -5,15 +5,14 @@
 //! (`rt_sigreturn`), the frame gets back what it had. A handler that has put another address there goes on at that
 //! one, or at its copy. What interrupts code that is ours alone (a probe, a stub) waits until that is done.
 
-use std::cell::OnceCell;
-use std::collections::{BTreeSet, HashSet};
-use std::rc::Rc;
+use crate::space::{Moved, Standing};
 
 use anyhow::Result;
 
-use crate::instrument::Space;
-use crate::machine::{BROKEN_OFF, frame};
-use crate::remote::{self, Memory, Regs};
+use crate::space::Space;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::arch::{BROKEN_OFF, frame};
+use hodo_ptrace::{Memory, Regs};
 
 /// Instructions of ours that a thread is led through before a signal is delivered, at most: some system calls of the agent.
 pub const STEPS: u32 = 600;
@@ -74,15 +73,6 @@ pub enum Place {
     Between,
 }
 
-/// The program's instruction for which one of hodo's stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Standing {
-    /// Its address.
-    pub original: u64,
-    /// Whether its probes are behind.
-    pub probed: bool,
-}
-
 /// A way that a thread has taken other than from instruction to instruction: addresses in the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
@@ -92,114 +82,6 @@ pub enum Turn {
     Shared(u64),
     /// It came here.
     Came(u64),
-}
-
-/// Which instructions in islands stand for which of the program.
-#[derive(Debug, Default)]
-pub struct Moved {
-    /// Found when it is asked for: most threads that are stopped are in code of which nothing was moved, and there may be millions.
-    found: OnceCell<Found>,
-    /// Code of hodo at which a thread is nowhere in the program, though it may be among its code: start and end.
-    ways: Vec<(u64, u64)>,
-}
-
-#[derive(Debug, Default)]
-struct Found {
-    /// Instructions of ours at which all is as it is at one of the program, and that one.
-    ours: Vec<(u64, Standing)>,
-    /// Instructions of the program that are not executed in their place, and where they are.
-    theirs: Vec<(u64, u64)>,
-}
-
-impl Moved {
-    /// What is known of an address space.
-    pub fn of(space: &mut Space) -> Rc<Self> {
-        let moved = Self::ways_of(space);
-        moved.found.get_or_init(|| Found::of(space));
-        moved
-    }
-
-    /// The same; which instructions stand for which is perhaps not known yet.
-    fn ways_of(space: &mut Space) -> Rc<Self> {
-        if let Some(moved) = &space.moved {
-            return Rc::clone(moved);
-        }
-        let mut moved = Self::default();
-        moved.ways.clone_from(&space.ways);
-        moved.ways.sort_unstable();
-        let moved = Rc::new(moved);
-        space.moved = Some(Rc::clone(&moved));
-        moved
-    }
-
-    /// Is a thread there neither at an instruction of the program nor at one that stands for it?
-    fn is_on_the_way(&self, at: u64) -> bool {
-        let next = self.ways.partition_point(|&(start, _)| start <= at);
-        let way = next.checked_sub(1).map(|index| self.ways[index]);
-        way.is_some_and(|(_, end)| at < end)
-    }
-
-    /// The program's instruction for which one of hodo's stands, if all is there as the program has it.
-    pub fn standing(&self, at: u64) -> Option<Standing> {
-        find(&self.found.get()?.ours, at)
-    }
-
-    /// Where an instruction of the program is executed, if that is not in its place.
-    fn copy_of(&self, at: u64) -> Option<u64> {
-        find(&self.found.get()?.theirs, at)
-    }
-}
-
-impl Found {
-    fn of(space: &Space) -> Self {
-        // What leads into an island stays where it is.
-        let leads = space.sites.iter().map(|site| site.0);
-        let leads: HashSet<u64> = leads.chain(space.traps.keys().copied()).collect();
-        let mut moved = Self::default();
-        for stubs in &space.stubs {
-            let standing = |(at, original)| {
-                (
-                    at,
-                    Standing {
-                        original,
-                        probed: false,
-                    },
-                )
-            };
-            moved.ours.extend(stubs.starts().map(standing));
-        }
-        let calls = space.copies.iter().filter(|copied| copied.call);
-        let calls: BTreeSet<u64> = calls.map(|copied| copied.copy).collect();
-        for copied in space.copies.iter() {
-            let mut stands = |at, probed| {
-                let original = copied.original;
-                moved.ours.push((at, Standing { original, probed }));
-            };
-            if copied.copy != copied.before {
-                stands(copied.before, false);
-            }
-            // Where a probe makes the instruction's system call, that is done there: it must not be made again.
-            let is_done = copied.before < copied.copy
-                && calls.range(copied.before..copied.copy).next().is_some();
-            if !is_done {
-                stands(copied.copy, true);
-            }
-            if !copied.call && !leads.contains(&copied.original) {
-                moved.theirs.push((copied.original, copied.before));
-            }
-        }
-        moved.ours.sort_unstable();
-        moved.theirs.sort_unstable();
-        moved
-    }
-}
-
-fn find<T: Copy>(pairs: &[(u64, T)], at: u64) -> Option<T> {
-    let index = pairs.partition_point(|pair| pair.0 < at);
-    pairs
-        .get(index)
-        .filter(|pair| pair.0 == at)
-        .map(|pair| pair.1)
 }
 
 /// The place of an instruction.
@@ -228,7 +110,7 @@ impl Contexts {
 
     /// The thread is at the first instruction of a handler, for which what `real` stands for takes its place.
     pub fn entered(&mut self, tid: i32, place: Standing, real: u64) -> Result<()> {
-        let at = remote::regs(tid)?.sp();
+        let at = ptrace::regs(tid)?.sp();
         let memory = Memory::open(tid)?;
         let stack = memory.read_u64(at + frame::STACK)?;
         let size = memory.read_u64(at + frame::STACK_SIZE)?;
@@ -256,7 +138,7 @@ impl Contexts {
     /// The thread has begun a system call. Tells of handlers that have not come back to where they began.
     pub fn system_call(&mut self, tid: i32, space: &mut Space) -> Result<Vec<Turn>> {
         let mut turns = Vec::new();
-        let regs = remote::regs(tid)?;
+        let regs = ptrace::regs(tid)?;
         let memory = Memory::open(tid)?;
         self.patience += 1;
         let patience = self.patience < PATIENCE;
@@ -323,8 +205,8 @@ impl Contexts {
     /// Nothing is shown any more from here on: puts back what is, and lets a signal come again that waits.
     pub fn give_up(&mut self, tid: i32) -> Result<()> {
         if let Some(waiting) = self.waiting.take() {
-            remote::set_signal_mask(tid, waiting.mask)?;
-            remote::send(tid, waiting.signal)?;
+            ptrace::set_signal_mask(tid, waiting.mask)?;
+            ptrace::send(tid, waiting.signal)?;
         }
         if self.shown.is_empty() {
             return Ok(());
@@ -353,6 +235,8 @@ fn restore(memory: &Memory, shown: &Shown) {
 #[cfg(test)]
 mod tests {
     use hodo_patch::{Copied, Copies};
+
+    use std::rc::Rc;
 
     use super::*;
 
@@ -405,7 +289,7 @@ mod tests {
             assert_eq!(space.needs_ways(at), expected, "{at:#x}");
         }
         let moved = Moved::ways_of(&mut Space::default());
-        assert!(moved.found.get().is_none(), "nobody has asked for that");
+        assert!(!moved.is_known(), "nobody has asked for that");
         // What stands for the program's instructions, and is left by what leads back.
         assert!(space.needs_ways(0x9004) && !space.is_on_the_way(0x9004));
         assert!(!space.needs_ways(0x9010));

@@ -3,6 +3,7 @@
 //!
 //! A request and its answer are one line of JSON each. Only the same user and root are heard.
 
+use crate::processes;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
@@ -16,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::options::Match;
-use crate::remote;
+use hodo_ptrace as ptrace;
 
 /// Bytes of a request or an answer at most.
 const LONGEST: u64 = 1 << 20;
@@ -278,7 +279,7 @@ fn serve(
     if asked.uid != own && asked.uid != 0 {
         return Err(format!(
             "the recording belongs to user {}: only that user and root may change it",
-            crate::attach::user_name(own)
+            processes::user_name(own)
         ));
     }
     let changes = Changes::read(&line).map_err(told)?;
@@ -306,8 +307,8 @@ fn serve(
 
 /// The process of hodo that records process `pid`.
 fn recorder(pid: i32) -> Option<i32> {
-    let tracer = remote::status(pid, "TracerPid:")?.parse().ok()?;
-    (tracer != 0 && remote::status(tracer, "Name:")? == "hodo").then_some(tracer)
+    let tracer = ptrace::status(pid, "TracerPid:")?.parse().ok()?;
+    (tracer != 0 && ptrace::status(tracer, "Name:")? == "hodo").then_some(tracer)
 }
 
 /// Changes the recording in which process `pid` is, and tells what has changed. `None`: no hodo records it.
@@ -318,7 +319,7 @@ pub fn change(pid: i32, changes: &Changes) -> Result<Option<String>> {
     let Some(tracer) = recorder(pid) else {
         return Ok(None);
     };
-    let named = crate::attach::named(pid);
+    let named = processes::named(pid);
     if changes.is_empty() {
         bail!(
             "hodo records process {named} already, as process {tracer}: say what is to change (-F, -N, -P, -U, -D, -t, \

@@ -14,8 +14,8 @@ use hodo_trace::format::{
 };
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::session::counter;
-use crate::{limits, owner};
+use crate::owner;
+use hodo_ptrace::arch::counter;
 
 /// Bytes that targets map of the file at most: what it can grow to.
 const SPAN: u64 = 256 << 30;
@@ -244,7 +244,7 @@ impl Events {
         }
         let size = |chunks: u64| CONTROL_SIZE + chunks * CHUNK_SIZE;
         let wanted = (wanted + ROOM_AHEAD).min(MOST);
-        let allowed = limits::file_size().saturating_sub(CONTROL_SIZE) / CHUNK_SIZE;
+        let allowed = hodo_ptrace::limits::file_size().saturating_sub(CONTROL_SIZE) / CHUNK_SIZE;
         let mut try_for = wanted.min(allowed);
         while try_for > has {
             match self.file.set_len(size(try_for)) {

@@ -6,11 +6,11 @@ use std::ops::Range;
 use anyhow::Result;
 use hodo_trace::format::SHADOW_DISTANCE;
 
-use crate::machine::{
-    RETURNS_BELOW, SAVED_ABOVE, SAVED_BACK, SAVED_SP, STUB_FRAME, STUB_LOWER, frame, is_frame,
-};
-use crate::maps::Mapping;
-use crate::remote::{self, Memory};
+use crate::machine::{RETURNS_BELOW, SAVED_ABOVE, SAVED_BACK, SAVED_SP, STUB_FRAME, STUB_LOWER};
+use hodo_ptrace as ptrace;
+use hodo_ptrace::Memory;
+use hodo_ptrace::arch::{frame, is_frame};
+use hodo_ptrace::maps::Mapping;
 
 const PAGE: u64 = 4096;
 /// Bytes of one stack that are looked through at most.
@@ -54,17 +54,6 @@ pub struct Return {
     pub function: u64,
     /// Where the address of the library's function is.
     pub slot: Option<u64>,
-}
-
-/// What a call in a program calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Called {
-    /// The code at this address.
-    This(u64),
-    /// An address that is in a register.
-    Something,
-    /// There is no call.
-    Nothing,
 }
 
 /// How well an address fits as the real return address of a call.
@@ -162,7 +151,7 @@ pub fn signal_frames(
     holds: &dyn Fn(u64) -> bool,
 ) -> Result<Vec<SignalFrame>> {
     let mut found = Vec::new();
-    let regs = remote::regs(tid)?;
+    let regs = ptrace::regs(tid)?;
     let mut todo = vec![regs.sp() & !7];
     let mut done: Vec<(u64, u64)> = Vec::new();
     while let Some(sp) = todo.pop() {

@@ -6,7 +6,7 @@ use std::io;
 use anyhow::{Context, Result};
 
 use crate::options::Exit;
-use crate::signals;
+use hodo_ptrace::signals;
 
 /// Which of the two this is.
 #[derive(Debug)]

@@ -10,39 +10,41 @@ mod libraries;
 mod mapping;
 mod places;
 mod running;
-mod space;
 
+use hodo_ptrace::arch;
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{
-    Announcement, Island, Patches, Places, Raise, Recording, Traced, TracedCall, Used,
-};
+use hodo_patch::{Island, Patches, Places, Raise, Recording, Traced, TracedCall, Used};
 use serde_json::json;
 
 pub use changes::{Change, build};
-use libraries::Linker;
 pub use libraries::libraries;
 pub use mapping::private_page;
 use mapping::{extent, map_events, map_island, map_shadows, map_workshop};
 use places::program_place;
-pub use running::{Prepared, Wanted, prepare, readable};
-pub use space::{Placed, Seen, Space};
+pub use running::{Prepared, Wanted, prepare};
 
 use crate::aside;
-use crate::give;
 use crate::hooks;
+use crate::image::{Chosen, Image};
+use crate::image::{Placed, Seen};
 use crate::ledger::{Entry, Ledger};
 use crate::limits::Lifted;
-use crate::machine::{self, BREAKPOINT, SYSTEM_CALL, WAIT};
-use crate::maps::{self, Mapping};
-use crate::modules::{Chosen, Image, Module, Modules};
-use crate::remote::{self, Memory, Syscalls};
+use crate::machine::WAIT;
+use crate::modules::{Module, Modules};
 use crate::select::Selection;
 use crate::session::Session;
+use crate::space::{Sites, Space};
 use crate::spots::Spots;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::arch::{BREAKPOINT, SYSTEM_CALL};
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::pass_fd;
+use hodo_ptrace::{Memory, Syscalls};
 
 /// A program and its island lie within so many bytes: a little less than a jump can bridge.
 const REACH: u64 = 0x7000_0000;
@@ -75,16 +77,6 @@ fn auxv(pid: i32, key: u64) -> Option<u64> {
     })
 }
 
-/// Where to read a mapped file: under the target's own root.
-fn real_path(pid: i32, path: &Path) -> PathBuf {
-    let rooted = PathBuf::from(format!("/proc/{pid}/root{}", path.display()));
-    if rooted.exists() {
-        rooted
-    } else {
-        path.to_owned()
-    }
-}
-
 /// Why the program that `pid` has just begun to execute must run without a tracer.
 pub fn set_aside(pid: i32, context: &mut Work<'_>) -> Option<&'static str> {
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
@@ -100,7 +92,7 @@ pub fn set_aside(pid: i32, context: &mut Work<'_>) -> Option<&'static str> {
 /// # Errors
 /// Why it cannot be traced; it can run as it is.
 pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<(Space, Sites)> {
-    remote::leave_exec(pid)?;
+    ptrace::leave_exec(pid)?;
     let limits = Lifted::new(pid, before);
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
     let path = std::fs::read_link(&exe).unwrap_or_else(|_| exe.clone());
@@ -127,7 +119,7 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<(Space
     };
 
     // Without a better place, the first system calls are made on the first instruction.
-    let at = remote::regs(pid)?.pc();
+    let at = ptrace::regs(pid)?.pc();
     let mut first = SYSTEM_CALL;
     memory.read(at, &mut first)?;
     let begun = Syscalls::begin_anywhere(pid, &memory, &maps).or_else(|_| {
@@ -146,7 +138,7 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<(Space
     }
     mapped?;
     ended?;
-    machine::forget_block(pid)?;
+    arch::forget_block(pid)?;
     let shadows = space.shadows.iter().map(|shadow| shadow.1).sum();
     let islands: u64 = space.islands.iter().map(|island| island.1).sum();
     if context.modules.probes.want_maps() {
@@ -205,44 +197,7 @@ pub fn program(pid: i32, before: Raise, context: &mut Work<'_>) -> Result<(Space
     Ok((space, sites))
 }
 
-/// What is to be written over the code of a program that has just begun.
-#[derive(Debug)]
-pub struct Sites {
-    image: Rc<Image>,
-    bias: u64,
-    patches: Patches,
-    /// Where the dynamic linker announces libraries, and what is to be there.
-    linker: Option<(Linker, Option<Announcement>)>,
-}
-
 impl Sites {
-    /// Can they wait until the dynamic linker has announced the libraries? These have what unwinders ask, which then know of what
-    /// sites lead to. Of the program, nothing runs before.
-    pub fn can_wait(&self) -> bool {
-        self.linker
-            .is_some_and(|(linker, _)| linker.state.is_some())
-            && !self.image.has_resolvers()
-    }
-
-    /// The same file's, with other stubs.
-    pub fn with_patches(&self, patches: Patches) -> Self {
-        Self {
-            image: Rc::clone(&self.image),
-            bias: self.bias,
-            patches,
-            linker: self.linker,
-        }
-    }
-
-    /// Is the dynamic linker about to add to its list of libraries?
-    pub fn is_adding(&self, memory: &Memory) -> bool {
-        /// Of `r_state` in a `struct r_debug`.
-        const ADDING: u64 = 1;
-        let state = self.linker.and_then(|(linker, _)| linker.state);
-        let state = state.and_then(|at| memory.read_u64(at).ok());
-        state.is_some_and(|state| state & 0xFFFF_FFFF == ADDING)
-    }
-
     /// Has the dynamic linker announce libraries, once the thread has its control block.
     ///
     /// # Errors
@@ -290,9 +245,9 @@ fn map_all(
     context: &Work<'_>,
     space: &mut Space,
 ) -> Result<()> {
-    let sp = remote::regs(calls.tid())?.sp();
+    let sp = ptrace::regs(calls.tid())?.sp();
     space.ledger = Ledger::map(calls, memory, budget.is_some())?;
-    map_events(calls, memory, give::below(sp), budget, context, space)?;
+    map_events(calls, memory, pass_fd::below(sp), budget, context, space)?;
     let program = extent(module, bias);
     space.shadows = map_shadows(calls, sp, linker, program, (memory, &space.ledger))?;
     space.workshop = map_workshop(calls)?;

@@ -5,6 +5,7 @@
 mod asked;
 mod stopped;
 
+use crate::processes;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,9 +14,10 @@ use anyhow::{Context, Result, bail};
 use hodo_symbols::KeyPlace;
 use regex::Regex;
 
-use crate::modules::Image;
+use crate::image::Image;
+use crate::image::canonical;
 use crate::probes::found;
-use crate::{attach, canonical, remote};
+use hodo_ptrace as ptrace;
 
 /// A static key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,13 +173,13 @@ fn of_file(path: &Path, image: &Image) -> Result<Vec<ListedKey>> {
 /// # Errors
 /// If there is no such process, or it is none.
 fn check(pid: i32) -> Result<()> {
-    let number = |key| remote::status(pid, key).and_then(|text| text.parse::<i32>().ok());
+    let number = |key| ptrace::status(pid, key).and_then(|text| text.parse::<i32>().ok());
     match number("Tgid:") {
-        _ if pid <= 0 => bail!("{}", attach::no_process(pid)),
-        None => bail!("{}", attach::no_process(pid)),
+        _ if pid <= 0 => bail!("{}", processes::no_process(pid)),
+        None => bail!("{}", processes::no_process(pid)),
         Some(process) if process != pid => bail!(
             "{pid} is a thread of process {}: its keys are those of that",
-            attach::named(process)
+            processes::named(process)
         ),
         Some(_) => Ok(()),
     }
@@ -194,12 +196,12 @@ pub fn list_keys_of(pid: i32, patterns: &[String]) -> Result<Vec<ListedKey>> {
         None => stopped::list(pid)?,
     };
     if keys.is_empty() {
-        bail!("process {} has no static keys", attach::named(pid));
+        bail!("process {} has no static keys", processes::named(pid));
     }
     choose(
         &mut keys,
         patterns,
-        &format!("process {}", attach::named(pid)),
+        &format!("process {}", processes::named(pid)),
     )?;
     Ok(keys)
 }

@@ -19,8 +19,8 @@ use twox_hash::XxHash3_64;
 pub use entry::{Bytes, Entry, Patched, State};
 
 use crate::machine::{self, LEDGER_AT};
-use crate::maps;
-use crate::remote::{Memory, Syscalls};
+use hodo_ptrace::maps;
+use hodo_ptrace::{Memory, Syscalls};
 
 const MAGIC: [u8; 16] = *b"\x7fhodo's ledger\r\n";
 /// What the entries look like. A change of [`entry`] or of what they mean takes another number.

@@ -6,6 +6,17 @@ mod riscv64;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+/// What a call in a program calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Called {
+    /// The code at this address.
+    This(u64),
+    /// An address that is in a register.
+    Something,
+    /// There is no call.
+    Nothing,
+}
+
 /// An operand as compilers write it into the notes of USDT probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operand<'a> {
@@ -21,6 +32,3 @@ pub enum Operand<'a> {
 pub use riscv64::*;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;
-
-#[cfg(test)]
-mod tests;

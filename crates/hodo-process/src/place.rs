@@ -177,7 +177,7 @@ impl Place {
             };
             let place = Self::make(directory, kept)?;
             if number > 0 {
-                tell!(
+                warn_user!(
                     "hodo: {} {why}: this recording is in {}",
                     wanted.display(),
                     directory.display()

@@ -11,6 +11,7 @@ mod histograms;
 mod list;
 mod listed;
 mod looked;
+mod named;
 mod names;
 mod places;
 mod planned;
@@ -29,14 +30,14 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use hodo_arch::native::detour::{Action, When};
+use hodo_codegen::native::detour::{Action, When};
 use hodo_patch::{Probe, Region, SyscallEvents};
 use hodo_plan::model::{Mode, Plan, ProbeSite, ProbedInsn, SitePlan};
 use hodo_probe::{Definition, Kind, Offset, Place, Scalar, Symbol, Type};
 use hodo_symbols::{Style, demangle};
 use serde_json::{Value, json};
 
-use crate::modules::{Chosen, Image};
+use crate::image::{Chosen, Image};
 use crate::session::Session;
 use conditions::Arguments;
 use counted::{Counted, Counts, Line, Run, counter};
@@ -118,7 +119,9 @@ impl Probed {
             Action::Count(_) => 64,
             Action::Record(event) => 320 + 128 * event.values.len() as u64,
             Action::Syscall => 64,
-            Action::Block(block) => hodo_arch::native::detour::size(block, &hodo_patch::layout()),
+            Action::Block(block) => {
+                hodo_codegen::native::detour::size(block, &hodo_patch::layout())
+            }
         };
         let site = |(site, probes): &(SitePlan, Vec<Probe>)| {
             // A moved instruction grows by thirteen bytes at most.

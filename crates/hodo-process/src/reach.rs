@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use hodo_arch::code::{Flow, Isa};
+use hodo_isa::code::Flow;
 use hodo_plan::model::Plan;
 
-use crate::modules::Image;
+use crate::image::Image;
 
 /// Where control can go from a function.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ fn exits(image: &Image, range: Range<u64>) -> Exits {
         exits.anywhere = true;
         return exits;
     };
-    for insn in Isa::NATIVE.sweep(code, range.start) {
+    for insn in hodo_isa::NATIVE.sweep(code, range.start) {
         match insn.flow {
             Flow::Call(to) => exits.to.push(to),
             Flow::Branch(to) | Flow::Jump(to) if !range.contains(&to) => exits.to.push(to),

@@ -8,8 +8,6 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use crate::limits;
-
 /// Bytes of it, at most. Nobody touches them: they are only addresses.
 const MOST: u64 = 32 << 20;
 /// With a limit on address space, its share of that.
@@ -25,7 +23,8 @@ pub struct WithReserve<A>(pub A);
 
 /// Keeps addresses in reserve, once, if there are any.
 pub fn hold() {
-    let size = limits::address_space().map_or(MOST, |limit| (limit / SHARE).min(MOST)) as usize;
+    let size = hodo_ptrace::limits::address_space().map_or(MOST, |limit| (limit / SHARE).min(MOST))
+        as usize;
     if SIZE.compare_exchange(0, size, Ordering::SeqCst, Ordering::SeqCst) != Ok(0) {
         return;
     }

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use crate::costs::Costs;
 use crate::events::Events;
-use crate::maps::Mapping;
 use crate::options::{Clock, Exit, Match, RecordOptions};
 use crate::place::Place;
+use hodo_ptrace::maps::Mapping;
 
 /// A file that keeps room on the disk while the recording goes on.
 const RESERVE: &str = "reserve";
@@ -47,7 +47,7 @@ pub struct Session {
     pub events: std::sync::Arc<Events>,
 }
 
-pub use crate::machine::counter;
+pub use hodo_ptrace::arch::counter;
 
 /// The value of the time counter, and at the same time that of a clock in nanoseconds.
 pub fn moment(clock: Clock) -> (u64, u64) {
@@ -140,14 +140,14 @@ impl Session {
         let info = json!({
             "format": FORMAT_NAME,
             "version": FORMAT_VERSION,
-            "arch": hodo_trace::Machine::NATIVE.name(),
+            "arch": hodo_abi::Isa::NATIVE.name(),
             "hodo": env!("CARGO_PKG_VERSION"),
             "cmdline": options.cmdline,
             "exe": exe.to_string_lossy(),
             "args": options.command.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>(),
             "variables": std::env::vars_os().count(),
             "timed": !options.no_time,
-            "clock": {"source": hodo_trace::Machine::NATIVE.counter(), "name": clock_name, "samples": [{"counter": at, "ns": ns}]},
+            "clock": {"source": hodo_trace::meta::counter(hodo_abi::Isa::NATIVE), "name": clock_name, "samples": [{"counter": at, "ns": ns}]},
             "started": {"unix_ns": u64::try_from(unix.as_nanos()).unwrap_or(0)},
             "host": host(),
             "patterns": match options.pattern { Match::Regex => "regex", Match::Glob => "glob" },
@@ -213,7 +213,7 @@ impl Session {
             | libc::PTRACE_O_TRACEEXEC
             | libc::PTRACE_O_TRACESYSGOOD
             | exits
-            | crate::machine::OPTIONS
+            | hodo_ptrace::arch::OPTIONS
     }
 
     /// Makes the file in which probes count. It is in memory: pages of a file on a disk are made read-only whenever they have
@@ -390,7 +390,7 @@ impl Session {
     /// # Errors
     /// If the log cannot be kept whole.
     pub fn log_map(&mut self, tid: i32, mapping: &Mapping) -> Result<()> {
-        let pid = crate::remote::status(tid, "Tgid:").and_then(|pid| pid.parse().ok());
+        let pid = hodo_ptrace::status(tid, "Tgid:").and_then(|pid| pid.parse().ok());
         let pid = pid.unwrap_or(tid);
         self.log(&json!({"map": {
             "pid": pid, "start": mapping.start, "end": mapping.end, "offset": mapping.offset,
@@ -436,7 +436,7 @@ impl Session {
             Err(error) => {
                 if self.unlogged == 0 {
                     let log = self.place.path().join("log.jsonl");
-                    tell!("hodo: writing {}: {error}", log.display());
+                    warn_user!("hodo: writing {}: {error}", log.display());
                 }
                 self.unlogged += 1;
             }
@@ -494,7 +494,7 @@ impl Session {
         });
         // Only scripts for uftrace read it: what the recording is worth does not depend on it.
         if let Err(error) = self.write_tasks() {
-            tell!("hodo: {error:#}");
+            warn_user!("hodo: {error:#}");
         }
         self.write_info()
     }

@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 
-use crate::instrument::Space;
-use crate::maps::{self, Mapping};
-use crate::remote::Syscalls;
+use crate::space::Space;
+use hodo_ptrace::Syscalls;
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
 
 const PAGE: u64 = 4096;
 /// Bytes of a jump to anywhere.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use hodo_patch::{Island, Stub};
 
 use crate::machine;
-use crate::remote::Memory;
+use hodo_ptrace::Memory;
 
 /// What is known of the stubs of one island.
 #[derive(Debug, Clone, Default)]

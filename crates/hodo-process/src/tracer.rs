@@ -20,6 +20,7 @@ mod unkillable;
 mod untimed;
 mod watching;
 
+use hodo_ptrace::arch;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -35,19 +36,21 @@ use serde_json::json;
 
 use crate::context::Contexts;
 use crate::control::Control;
-use crate::costs;
 use crate::events::Events;
-use crate::instrument::{self, Space, Work};
-use crate::launch::Failure;
-use crate::machine::{self, Step};
+use crate::instrument::{self, Work};
+use crate::machine;
 use crate::modules::Modules;
 use crate::options::{Exit, RecordOptions};
-use crate::remote;
 use crate::reserve;
 use crate::select::Selection;
 use crate::session::Session;
-use crate::signals::{self, Interrupts, Seen};
-use crate::stops;
+use crate::space::Space;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::arch::Step;
+use hodo_ptrace::launch::Failure;
+use hodo_ptrace::signals;
+use hodo_ptrace::signals::{Interrupts, Seen};
+use hodo_ptrace::stops;
 use shared::Origin;
 use watching::Calls;
 
@@ -207,7 +210,7 @@ impl<'a> Tracer<'a> {
         selection: Selection,
         first: i32,
     ) -> Result<Self> {
-        remote::seize(first, session.ptrace_options())?;
+        ptrace::seize(first, session.ptrace_options())?;
         let mut this = Self::idle(options, session, modules, selection, first);
         this.threads.insert(first, Thread::untraced(first));
         Ok(this)
@@ -223,7 +226,7 @@ impl<'a> Tracer<'a> {
     ) -> Self {
         session.events.own();
         let recording = control::recording(options, &selection, &modules, session);
-        if let Some(costs) = costs::measure(recording) {
+        if let Some(costs) = machine::measure(recording) {
             session.keep_costs(&costs);
         }
         Self {
@@ -300,7 +303,7 @@ impl<'a> Tracer<'a> {
     fn broke(&mut self, error: &Error) {
         self.broken = true;
         let text = format!("{error:#}; the recording ends, and the program goes on without it");
-        tell!("hodo: {text}");
+        warn_user!("hodo: {text}");
         let _ = self.remark(self.first, &text);
     }
 
@@ -401,7 +404,7 @@ impl<'a> Tracer<'a> {
             1 => ("process", "is", "it"),
             _ => ("processes", "are", "them"),
         };
-        tell!(
+        warn_user!(
             "hodo: the program has ended; {processes} {}{more} that it has left behind {they} still recorded. Ctrl-C, or kill {}, ends the recording and lets {them} go on.",
             names.join(", "),
             std::process::id()
@@ -415,9 +418,9 @@ impl<'a> Tracer<'a> {
         self.dealing.pop();
         if let Err(error) = handled {
             // A thread may be killed at any time; its end is reported by itself.
-            if !remote::is_gone(&error) {
+            if !ptrace::is_gone(&error) {
                 self.remark(tid, &format!("{error:#}"))?;
-                let _ = remote::cont(tid, 0);
+                let _ = ptrace::cont(tid, 0);
             }
         }
         Ok(())
@@ -447,14 +450,14 @@ impl<'a> Tracer<'a> {
                 self.most_tcbs() - tcb::FIRST
             );
             self.remark(self.first, &text)?;
-            tell!("hodo: {text}");
+            warn_user!("hodo: {text}");
         }
         self.counts()?;
         // Whoever still has code of hodo records nothing from here on.
         self.session.events.disown();
         // The program's end is told in any case.
         if let Err(error) = self.session.finish(exit, lost, &usage) {
-            tell!("hodo: the trace is not complete: {error:#}");
+            warn_user!("hodo: the trace is not complete: {error:#}");
         }
         Ok(Outcome {
             exit,
@@ -489,7 +492,7 @@ impl<'a> Tracer<'a> {
         self.session
             .log(&json!({"remark": {"pid": tid, "text": text}}))?;
         if self.options.verbose > 0 {
-            tell!("hodo: {tid}: {text}");
+            warn_user!("hodo: {tid}: {text}");
         }
         Ok(())
     }
@@ -514,7 +517,7 @@ impl<'a> Tracer<'a> {
         match event {
             0 => self.signal(tid, signal),
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
-                let child = i32::try_from(remote::event_message(tid)?)?;
+                let child = i32::try_from(ptrace::event_message(tid)?)?;
                 let made = self.child(tid, child, event);
                 self.go(tid, 0)?;
                 made
@@ -527,7 +530,7 @@ impl<'a> Tracer<'a> {
             libc::PTRACE_EVENT_EXIT => self.exiting(tid),
             libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => {
                 // A stop of the whole group (SIGSTOP, ^Z): let it last.
-                remote::request(libc::PTRACE_LISTEN, tid, 0, 0)?;
+                ptrace::request(libc::PTRACE_LISTEN, tid, 0, 0)?;
                 if tid == self.first && signal == libc::SIGTSTP && !self.options.keep_pid {
                     signals::stop_in_foreground(tid);
                 }
@@ -556,7 +559,7 @@ impl<'a> Tracer<'a> {
                 .is_some_and(|thread| thread.pid == self.first)
         {
             // SAFETY: signals that come from a process or the kernel carry the sender's id or zero.
-            seen.note(signal, unsafe { remote::siginfo(tid)?.si_pid() });
+            seen.note(signal, unsafe { ptrace::siginfo(tid)?.si_pid() });
         }
         self.restart_ignored(tid, signal)?;
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
@@ -570,20 +573,20 @@ impl<'a> Tracer<'a> {
                     };
                 }
                 SYSTEM_CALL => return self.system_call(tid, &space),
-                libc::SIGTRAP if machine::is_breakpoint(&remote::siginfo(tid)?) => {
-                    let mut regs = remote::regs(tid)?;
+                libc::SIGTRAP if arch::is_breakpoint(&ptrace::siginfo(tid)?) => {
+                    let mut regs = ptrace::regs(tid)?;
                     let at = regs.breakpoint();
                     if space.borrow().announces(at) {
                         // The function there does nothing: return from it.
                         regs.leave_function(space.borrow().ret);
-                        remote::set_regs(tid, &regs)?;
+                        ptrace::set_regs(tid, &regs)?;
                         self.announced(tid, &space)?;
                         return self.go(tid, 0);
                     }
                     let stub = space.borrow().traps.get(&at).copied();
                     if let Some(stub) = stub {
                         regs.set_pc(stub);
-                        remote::set_regs(tid, &regs)?;
+                        ptrace::set_regs(tid, &regs)?;
                         return self.go(tid, 0);
                     }
                 }
@@ -598,7 +601,7 @@ impl<'a> Tracer<'a> {
                     return self.go(tid, 0);
                 }
                 libc::SIGBUS => {
-                    let info = remote::siginfo(tid)?;
+                    let info = ptrace::siginfo(tid)?;
                     // SAFETY: a SIGBUS carries an address.
                     let address = unsafe { info.si_addr() } as u64;
                     let (base, span) = space.borrow().events;
@@ -635,14 +638,14 @@ impl<'a> Tracer<'a> {
         }
         let sites = space.borrow().sites_to_come.clone();
         if let Some(sites) = sites
-            && !sites.is_adding(&remote::Memory::open(tid)?)
+            && !sites.is_adding(&ptrace::Memory::open(tid)?)
         {
             space.borrow_mut().sites_to_come = None;
             let written = sites.write(tid, &mut space.borrow_mut(), &mut self.work());
             looked = looked.and(written);
         }
         match looked {
-            Err(error) if !remote::is_gone(&error) => {
+            Err(error) if !ptrace::is_gone(&error) => {
                 self.remark(tid, &format!("new libraries: {error:#}"))
             }
             _ => Ok(()),
@@ -655,13 +658,13 @@ impl<'a> Tracer<'a> {
         let Some(space) = space.filter(|space| space.borrow().announcement.is_some()) else {
             return Ok(false);
         };
-        let pc = remote::regs(tid)?.pc();
+        let pc = ptrace::regs(tid)?.pc();
         if signal == libc::SIGSYS && space.borrow().is_announcing(pc) {
             // The program's filter has refused a system call of hodo there, which goes on with another way.
             self.go(tid, 0)?;
             return Ok(true);
         }
-        if !space.borrow().announced(pc, signal) {
+        if !space.borrow().announced(pc, signal) || is_for_handler(tid, signal)? {
             return Ok(false);
         }
         self.announced(tid, &space)?;
@@ -676,13 +679,13 @@ impl<'a> Tracer<'a> {
         let Some(block) = self.threads.get(&tid).and_then(Thread::block) else {
             return Ok(false);
         };
-        let mut regs = remote::regs(tid)?;
+        let mut regs = ptrace::regs(tid)?;
         // SAFETY: a SIGSEGV carries an address; of one that a process has sent, it is any number.
-        let address = unsafe { remote::siginfo(tid)?.si_addr() } as u64;
+        let address = unsafe { ptrace::siginfo(tid)?.si_addr() } as u64;
         let found = space.borrow().holds(regs.pc())
-            && regs.find_block(block, address, &remote::Memory::open(tid)?)?;
+            && regs.find_block(block, address, &ptrace::Memory::open(tid)?)?;
         if found {
-            remote::set_regs(tid, &regs)?;
+            ptrace::set_regs(tid, &regs)?;
         }
         Ok(found)
     }
@@ -694,7 +697,7 @@ impl<'a> Tracer<'a> {
                 tid,
                 "the disk is full: recording has stopped; calls from here on are counted as lost",
             )?;
-            tell!("hodo: the disk is full: recording has stopped, the program goes on");
+            warn_user!("hodo: the disk is full: recording has stopped, the program goes on");
         }
         for thread in self.threads.values() {
             if let Some(number) = thread.tcb {
@@ -708,9 +711,9 @@ impl<'a> Tracer<'a> {
             if let Some(space) = &thread.space {
                 let base = space.borrow().events.0;
                 if let Some(chunk) = Events::chunk_at(address - base) {
-                    let mut regs = remote::regs(tid)?;
+                    let mut regs = ptrace::regs(tid)?;
                     regs.divert(base + chunk, BUCKET_ROOM, base + BUCKET);
-                    remote::set_regs(tid, &regs)?;
+                    ptrace::set_regs(tid, &regs)?;
                 }
             }
         }
@@ -720,7 +723,7 @@ impl<'a> Tracer<'a> {
     /// The process executes a new program. Its other threads are gone, and the address space with the agent.
     fn exec(&mut self, tid: i32) -> Result<()> {
         let pid = tid;
-        let before = remote::event_message(tid)? as i32;
+        let before = ptrace::event_message(tid)? as i32;
         let parent = self.threads.get(&before).map_or(0, |t| t.task);
         let space = self.threads.get(&before).and_then(|t| t.space.as_ref());
         let extra = space.map(|space| space.borrow().extra).unwrap_or_default();
@@ -742,12 +745,12 @@ impl<'a> Tracer<'a> {
         }
         self.orphans();
         if leaves || self.clearing {
-            return remote::detach(tid);
+            return ptrace::detach(tid);
         }
         self.threads.insert(tid, Thread::untraced(pid));
         // The program runs: what is recorded takes the place of an older trace.
         if let Err(error) = self.session.begin() {
-            tell!("hodo: {error:#}");
+            warn_user!("hodo: {error:#}");
         }
         let usual = self.session.ptrace_options();
         let mut work = Work {
@@ -760,24 +763,24 @@ impl<'a> Tracer<'a> {
             let text = format!("{reason}; it runs untraced");
             self.remark(tid, &text)?;
             if self.options.verbose == 0 {
-                tell!("hodo: {tid}: {text}");
+                warn_user!("hodo: {tid}: {text}");
             }
             if pid != self.first {
                 self.threads.remove(&tid);
             }
-            return remote::detach(tid);
+            return ptrace::detach(tid);
         }
         // The filter that a program was given by its parent need not allow what we have to do here.
-        let confined = remote::is_confined(pid);
+        let confined = ptrace::is_confined(pid);
         let free = if confined {
-            remote::set_options(pid, usual | remote::SUSPEND_SECCOMP)
+            ptrace::set_options(pid, usual | ptrace::SUSPEND_SECCOMP)
                 .context("it starts under a seccomp filter, which only root may suspend")
         } else {
             Ok(())
         };
         let space = free.and_then(|()| instrument::program(pid, extra, &mut work));
         if confined {
-            let _ = remote::set_options(pid, usual);
+            let _ = ptrace::set_options(pid, usual);
         }
         match space {
             Ok((space, sites)) => {
@@ -800,7 +803,7 @@ impl<'a> Tracer<'a> {
                 let text = format!("{error:#}; it runs untraced");
                 self.remark(tid, &text)?;
                 if self.options.verbose == 0 {
-                    tell!("hodo: {tid}: {text}");
+                    warn_user!("hodo: {tid}: {text}");
                 }
             }
         }
@@ -821,8 +824,16 @@ impl<'a> Tracer<'a> {
             self.begin_watching();
         }
         if space.borrow().untimed {
-            untimed::take_time(&remote::Memory::open(tid)?, &space.borrow())?;
+            untimed::take_time(&ptrace::Memory::open(tid)?, &space.borrow())?;
         }
         done
     }
+}
+
+/// Whether a signal that has come where threads announce libraries is one that the program has a handler for: a child that ended while hodo was
+/// looking at the libraries, say. That is delivered. A handler that another thread has set meanwhile does not get what the agent has sent.
+fn is_for_handler(tid: i32, signal: i32) -> Result<bool> {
+    Ok(signal != libc::SIGTRAP
+        && hodo_ptrace::is_caught(tid, signal)
+        && ptrace::siginfo(tid)?.si_code != libc::SI_TKILL)
 }

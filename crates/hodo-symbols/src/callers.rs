@@ -6,10 +6,11 @@ use gimli::{
     FrameDescriptionEntry, LittleEndian, Location, Register, RegisterRule, UnwindContext,
     UnwindOffset, UnwindSection, Value,
 };
+use hodo_abi::Isa;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
-use crate::machine::Machine;
+use crate::abi;
 
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -19,40 +20,40 @@ const COLUMNS: usize = 65;
 /// Registers in DWARF's numbering, as far as they are known, and the address of the instruction.
 #[derive(Debug, Clone, Copy)]
 pub struct Registers {
-    machine: Machine,
+    isa: Isa,
     known: [Option<u64>; COLUMNS],
 }
 
 impl Registers {
     /// Nothing is known.
     #[must_use]
-    pub fn new(machine: Machine) -> Self {
+    pub fn new(isa: Isa) -> Self {
         let known = [None; COLUMNS];
-        Self { machine, known }
+        Self { isa, known }
     }
 
     /// Whose they are.
     #[must_use]
-    pub fn machine(&self) -> Machine {
-        self.machine
+    pub fn isa(&self) -> Isa {
+        self.isa
     }
 
     /// The value of a general register is known. `register` is the processor's number.
     pub fn set(&mut self, register: u8, value: u64) {
-        if let Some(column) = self.machine.numbers().column(register) {
+        if let Some(column) = abi::numbers(self.isa).column(register) {
             self.put(column, Some(value));
         }
     }
 
     /// The address of the instruction is known, or not.
     pub fn set_instruction(&mut self, addr: Option<u64>) {
-        self.put(self.machine.numbers().instruction, addr);
+        self.put(abi::numbers(self.isa).instruction, addr);
     }
 
     /// The address of the instruction.
     #[must_use]
     pub fn instruction(&self) -> Option<u64> {
-        self.get(self.machine.numbers().instruction)
+        self.get(abi::numbers(self.isa).instruction)
     }
 
     /// The stack pointer.
@@ -62,7 +63,7 @@ impl Registers {
     }
 
     fn stack_column(&self) -> u16 {
-        let numbers = self.machine.numbers();
+        let numbers = abi::numbers(self.isa);
         numbers.column(numbers.stack).unwrap_or_default()
     }
 
@@ -87,7 +88,7 @@ pub struct Unwinder {
     table_at: u64,
     text_at: u64,
     data_at: u64,
-    machine: Option<Machine>,
+    isa: Option<Isa>,
 }
 
 /// A section with an unwind table.
@@ -144,13 +145,14 @@ where
 /// A caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
-    /// Its registers. The address is that to which the callee returns; none if it could not be read, or if there is no caller.
+    /// Its registers. The address is that to which the callee returns; none if it could not be read, or if there is no
+    /// caller.
     pub registers: Registers,
     /// Where on the stack the callee keeps that address. None where it is in a register.
     pub kept: Option<u64>,
     /// There is none: the table says so.
     pub none: bool,
-    /// Whether it was interrupted there by a signal: the address is that of the next instruction, not behind a call.
+    /// Whether it was interrupted there by a signal: the address is that of the next instruction, not after a call.
     pub interrupted: bool,
 }
 
@@ -179,7 +181,7 @@ impl Unwinder {
             table_at: address(".eh_frame"),
             text_at: address(".text"),
             data_at: address(".got"),
-            machine: Machine::of(bytes),
+            isa: abi::isa_of(bytes),
         };
         let bases = unwinder.bases();
         unwinder.loaded.all = entries(&unwinder.loaded.loaded(), &bases);
@@ -194,8 +196,9 @@ impl Unwinder {
             .set_got(self.data_at)
     }
 
-    /// The caller of the function that has `registers` at the link-time address `addr` (of an instruction, or, in a caller,
-    /// inside of its call). `read` reads words of memory. None, if that cannot be told: also if the registers are another machine's.
+    /// The caller of the function that has `registers` at the link-time address `addr` (of an instruction, or, in a
+    /// caller, inside of its call). `read` reads words of memory. None, if that cannot be told: also if the registers
+    /// are another machine's.
     #[must_use]
     pub fn caller(
         &self,
@@ -203,7 +206,7 @@ impl Unwinder {
         registers: &Registers,
         read: &dyn Fn(u64) -> Option<u64>,
     ) -> Option<Caller> {
-        if self.machine != Some(registers.machine) {
+        if self.isa != Some(registers.isa) {
             return None;
         }
         let bases = self.bases();
@@ -245,11 +248,11 @@ where
     };
     let mut next = *registers;
     next.put(registers.stack_column(), Some(cfa));
-    let instruction = registers.machine.numbers().instruction;
+    let instruction = abi::numbers(registers.isa).instruction;
     let column = fde.cie().return_address_register().0;
     let interrupted = fde.cie().is_signal_trampoline();
-    // Where calls put the return address onto the stack, there is none without a rule: the outermost frame. Where it is in
-    // a register, it is still there.
+    // Where calls put the return address onto the stack, there is none without a rule: the outermost frame. Where it is
+    // in a register, it is still there.
     if column == instruction {
         next.put(column, None);
     }

@@ -45,7 +45,8 @@ pub fn demangle(name: &str, style: Style) -> String {
     })
 }
 
-/// Tells quickly that a symbol's readable form cannot have a text in it: taking names apart is slow, and large programs have 100,000s.
+/// Returns quickly whether it is certain that a symbol's readable form cannot have a text in it: taking names apart is
+/// slow, and large programs have 100,000s.
 #[derive(Debug, Clone)]
 pub struct Sieve {
     /// Letters that stand in a mangled name as they do in the readable one. `None`: there are none to look for.
@@ -72,8 +73,8 @@ impl Sieve {
     }
 }
 
-/// Words that readable names have without their being spelt in mangled ones: abbreviations, types, operators, special names, by the Itanium
-/// C++ ABI, section 5.1, and by Rust's RFC 2603.
+/// Words that readable names have without their being spelt in mangled ones: abbreviations, types, operators, special
+/// names, by the Itanium C++ ABI, section 5.1, and by Rust's RFC 2603.
 const MADE: &str = "std allocator basic_string string char_traits basic_istream basic_ostream basic_iostream istream ostream iostream \
     operator new delete co_await cast sizeof alignof typeid throw noexcept const volatile restrict complex imaginary \
     void wchar_t bool char signed unsigned short int long __int128 float double __float128 decimal16 decimal32 decimal64 decimal128 \

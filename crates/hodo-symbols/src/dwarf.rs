@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use gimli::{EndianArcSlice, LittleEndian, Unit, UnitHeader};
+use hodo_abi::Isa;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
@@ -20,7 +21,7 @@ pub use lines::LineError;
 pub use locations::Word;
 pub use variables::{Shown, Variable, VariableError};
 
-use crate::Machine;
+use crate::abi;
 
 pub(crate) type Reader = EndianArcSlice<LittleEndian>;
 
@@ -52,7 +53,7 @@ pub enum DebugError {
 /// The debugging information of a program or library. Addresses are link-time addresses.
 pub struct Debug {
     pub(crate) dwarf: gimli::Dwarf<Reader>,
-    pub(crate) machine: Option<Machine>,
+    pub(crate) isa: Option<Isa>,
     /// The file that has it.
     path: PathBuf,
     units: Vec<LazyUnit>,
@@ -75,7 +76,8 @@ struct LazyUnit {
 
 impl Debug {
     /// That of an ELF file with these contents. It is searched for in the file itself, by its build id below
-    /// `/usr/lib/debug` and among those that debuginfod has fetched, and by the name that the file tells (`.gnu_debuglink`).
+    /// `/usr/lib/debug` and among those that debuginfod has fetched, and by the name that the file tells
+    /// (`.gnu_debuglink`).
     ///
     /// # Errors
     /// If there is none, or it is damaged.
@@ -111,7 +113,7 @@ impl Debug {
         };
         Ok(Self {
             dwarf,
-            machine: Machine::of(bytes),
+            isa: abi::isa_of(bytes),
             path: place,
             units,
             shared,

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use crate::machine::Machine;
+use crate::abi;
 use crate::startup;
 use crate::unwind::{Frames, Range, Tables};
 use crate::{debugdata, lsda, unwind};
+use hodo_abi::Isa;
 use object::elf;
 use object::read::elf::{ElfFile64, Sym};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolFlags};
@@ -68,7 +69,8 @@ pub struct Symbols {
     pub fragments: Vec<Fragment>,
     /// Other addresses in the code that have a symbol or begin a range of the unwind table. Sorted.
     pub labels: Vec<u64>,
-    /// Global names without a type in the code, which assembly leaves without `.type`, outside of all functions. Sorted.
+    /// Global names without a type in the code, which assembly leaves without `.type`, outside of all functions.
+    /// Sorted.
     pub untyped: Vec<(u64, String)>,
     /// Where functions go on after an exception. Sorted.
     pub landing_pads: Vec<u64>,
@@ -110,7 +112,7 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     let mut labels = Vec::new();
     let mut untyped = Vec::new();
     let mut mapping = Vec::new();
-    let mapped = Machine::of_file(&file).is_some_and(Machine::has_mapping_symbols);
+    let mapped = abi::of_file(&file).is_some_and(abi::has_mapping_symbols);
     for file in std::iter::once(&file).chain(&other) {
         from_table(
             file,
@@ -245,8 +247,8 @@ fn is_linkage_table(section: &str) -> bool {
     section.starts_with(".plt") || section == ".iplt"
 }
 
-/// Where the code of a file's linkage tables is (`.plt` and its kin, by the names of sections), as link-time addresses. It belongs to no
-/// function and leads to those of other files. None if the file cannot be read.
+/// Where the code of a file's linkage tables is (`.plt` and its kin, by the names of sections), as link-time addresses.
+/// It belongs to no function and leads to those of other files. None if the file cannot be read.
 #[must_use]
 pub fn linkage_tables(bytes: &[u8]) -> Vec<std::ops::Range<u64>> {
     let Ok(file): Result<ElfFile64<'_>, _> = ElfFile64::parse(bytes) else {
@@ -278,8 +280,8 @@ fn code_ranges(file: &ElfFile64<'_>) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Of what mapping symbols tell (address, whether data begins there): where data begins and ends in code. That code begins
-/// where there is code already says only that the assembler's options change.
+/// Of what mapping symbols tell (address, whether data begins there): where data begins and ends in code. That code
+/// begins where there is code already says only that the assembler's options change.
 fn bounds(mut mapping: Vec<(u64, bool)>) -> impl Iterator<Item = u64> {
     // Data of no length comes before the code that begins there.
     mapping.sort_unstable_by_key(|&(addr, data)| (addr, !data));
@@ -327,8 +329,8 @@ fn from_table<'a>(
                     mapping.push((addr, data));
                     continue;
                 }
-                // Labels that the assembler leaves where the linker may change distances are what addresses are computed from, or
-                // where tables of frames say something new. LLVM's have no names.
+                // Labels that the assembler leaves where the linker may change distances are what addresses are
+                // computed from, or where tables of frames say something new. LLVM's have no names.
                 if mapping.is_some() && (name.is_empty() || name.starts_with(".L")) {
                     continue;
                 }
@@ -384,7 +386,8 @@ fn is_part(name: &str) -> bool {
     name.ends_with(".cold") || name.contains(".cold.")
 }
 
-/// Reads all landing pads, and finds the ranges that begin with one or hold those of others: they are parts of functions.
+/// Reads all landing pads, and finds the ranges that begin with one or hold those of others: they are parts of
+/// functions.
 fn landing_pads(file: &ElfFile64<'_>, ranges: &mut [Range]) -> Vec<u64> {
     let mut tables: Vec<(u64, &[u8])> = Vec::new();
     for section in file.sections() {
@@ -397,9 +400,9 @@ fn landing_pads(file: &ElfFile64<'_>, ranges: &mut [Range]) -> Vec<u64> {
         }
     }
     // Bytes of such a nop.
-    let nops: &[u64] = match Machine::of_file(file) {
-        Some(Machine::Riscv64) => &[2, 4],
-        Some(Machine::Aarch64) => &[4],
+    let nops: &[u64] = match abi::of_file(file) {
+        Some(Isa::Riscv64) => &[2, 4],
+        Some(Isa::Aarch64) => &[4],
         _ => &[1],
     };
     let mut all = Vec::new();
@@ -418,7 +421,8 @@ fn landing_pads(file: &ElfFile64<'_>, ranges: &mut [Range]) -> Vec<u64> {
         }
         for pad in pads.drain(..) {
             all.push(pad);
-            // A part that begins with a landing pad has a nop before it, for an offset of zero means that there is none.
+            // A part that begins with a landing pad has a nop before it, for an offset of zero means that there is
+            // none.
             let from_start = pad.wrapping_sub(range.addr);
             if from_start >= range.size || nops.contains(&from_start) {
                 parts.push(pad);

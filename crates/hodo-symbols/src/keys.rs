@@ -1,9 +1,10 @@
 //! Static keys: branches that the program itself switches by changing their instruction, from a jump to a nop and back.
 //!
-//! The section `hodo_keys` has 16 bytes for each branch: the distances to its instruction, to where its jump leads and to the
-//! word of the global offset table that holds the address of a symbol, each as 32 bits from its own place; then how far behind that
-//! symbol its key is. Bit 0 of that says what the program takes the branch's condition for if it does not jump; the next two mean
-//! nothing. A key has 32 bytes: its state, flags, the address and length of its name, and its index if it is in an array.
+//! The section `hodo_keys` has 16 bytes for each branch: the distances to its instruction, to where its jump leads and
+//! to the word of the global offset table that holds the address of a symbol, each as 32 bits from its own place; then
+//! how far after that symbol its key is. Bit 0 of that says what the program takes the branch's condition for if it
+//! does not jump; the next two mean nothing. A key has 32 bytes: its state, flags, the address and length of its name,
+//! and its index if it is in an array.
 
 use std::collections::HashMap;
 
@@ -38,8 +39,8 @@ pub struct Keys {
     pub branches: Vec<Branch>,
     /// Sorted by address.
     pub keys: Vec<Key>,
-    /// Address of the word that is not 0 while a thread switches keys, if the file tells it (a note in `.note.hodo.keys`, owner `hodo`,
-    /// type 2). Its upper half is the id of the thread's process.
+    /// Address of the word that is not 0 while a thread switches keys, if the file tells it (a note in
+    /// `.note.hodo.keys`, owner `hodo`, type 2). Its upper half is the id of the thread's process.
     pub lock: Option<u64>,
 }
 
@@ -88,14 +89,14 @@ pub enum KeyPlace {
         addr: u64,
         /// The name of the symbol by which the dynamic linker finds it, if it is to look for one.
         symbol: Option<String>,
-        /// How far behind the symbol it is, in bytes.
+        /// How far after the symbol it is, in bytes.
         offset: u64,
     },
     /// In another file, which the dynamic linker finds.
     Elsewhere {
         /// The name of the symbol.
         symbol: String,
-        /// How far behind it the key is, in bytes.
+        /// How far after it the key is, in bytes.
         offset: u64,
     },
 }
@@ -150,8 +151,8 @@ pub enum KeysError {
     Overlap(u64, u64),
 }
 
-/// The branches on static keys of an ELF file, and its keys. A file without that section, or for an instruction set that the keys
-/// are not made for, has none.
+/// The branches on static keys of an ELF file, and its keys. A file without that section, or for an instruction set
+/// that the keys are not made for, has none.
 ///
 /// # Errors
 /// What is wrong with the table.
@@ -319,7 +320,7 @@ impl<'a> Memory<'a> {
         segments.find(|segment| addr.wrapping_sub(segment.addr) < segment.size)
     }
 
-    /// So many bytes of the file.
+    /// This many bytes of the file.
     fn bytes(&self, addr: u64, len: u64) -> Option<&'a [u8]> {
         let segment = self.segment(addr)?;
         let start = usize::try_from(addr - segment.addr).ok()?;
@@ -386,7 +387,7 @@ impl<'a> Memory<'a> {
         self.forms.read(addr, |len| self.bytes(addr, len))
     }
 
-    /// The key that is so many bytes behind the symbol whose address is in a word.
+    /// The key that is this many bytes after the symbol whose address is in a word.
     fn place(&self, index: usize, slot: u64, offset: u64) -> Result<KeyPlace, KeysError> {
         let no_slot = KeysError::NoSlot(index, slot);
         let (base, symbol) = match self.word(slot) {

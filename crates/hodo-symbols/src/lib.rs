@@ -3,6 +3,7 @@
 //! A stripped file has functions, too: [`symbols`] takes those that the unwind tables know.
 #![forbid(unsafe_code)]
 
+mod abi;
 mod callers;
 mod debugdata;
 mod demangle;
@@ -11,12 +12,12 @@ mod functions;
 mod imports;
 mod keys;
 mod lsda;
-mod machine;
 mod signals;
 mod startup;
 mod unwind;
 mod usdt;
 
+pub use abi::isa_of;
 pub use callers::{Caller, Registers, Unwinder};
 pub use demangle::{Sieve, Style, demangle};
 pub use dwarf::{Debug, DebugError, LineError, Shown, Variable, VariableError, Word};
@@ -25,7 +26,6 @@ pub use functions::{
 };
 pub use imports::{build_id, imports};
 pub use keys::{Branch, Key, KeyPlace, Keys, KeysError, key_at, keys};
-pub use machine::Machine;
 pub use signals::interrupted;
 pub use unwind::{Cfa, Frames, Row};
 pub use usdt::{Argument, Tracepoint, Usdt, usdt};

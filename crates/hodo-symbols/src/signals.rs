@@ -1,6 +1,7 @@
 //! Frames that the kernel makes for signal handlers, where no unwind table tells of them.
 
-use crate::machine::Machine;
+use hodo_abi::Isa;
+
 use crate::{Caller, Registers};
 
 /// RISC-V: `struct rt_sigframe` has a `siginfo_t` and a `ucontext_t`, in which these are (bytes from the beginning).
@@ -15,12 +16,12 @@ mod riscv64 {
 /// Numbers of signals.
 const SIGNALS: std::ops::RangeInclusive<u64> = 1..=64;
 
-/// What was interrupted, if the code that has `registers` is that to which a signal handler returns, and no table has it: the
-/// kernel's own code (vDSO) is in no file. It is known by the frame that the stack pointer leads to; whether the address that was
-/// interrupted is one of code is to be looked at by the caller. `read` reads words of memory.
+/// What was interrupted, if the code that has `registers` is that to which a signal handler returns, and no table has
+/// it: the kernel's own code (vDSO) is in no file. It is known by the frame that the stack pointer leads to; whether
+/// the address that was interrupted is one of code is to be looked at by the caller. `read` reads words of memory.
 #[must_use]
 pub fn interrupted(registers: &Registers, read: &dyn Fn(u64) -> Option<u64>) -> Option<Caller> {
-    if registers.machine() != Machine::Riscv64 {
+    if registers.isa() != Isa::Riscv64 {
         return None;
     }
     let frame = registers.stack_pointer()?;
@@ -29,7 +30,7 @@ pub fn interrupted(registers: &Registers, read: &dyn Fn(u64) -> Option<u64>) -> 
     if !SIGNALS.contains(&number) || word(riscv64::FLAGS)? != 0 || word(riscv64::LINK)? != 0 {
         return None;
     }
-    let mut registers = Registers::new(Machine::Riscv64);
+    let mut registers = Registers::new(Isa::Riscv64);
     registers.set_instruction(Some(word(riscv64::REGISTERS)?));
     for register in 1..32 {
         registers.set(
@@ -63,20 +64,20 @@ mod tests {
             words[38..41].copy_from_slice(&[0x1000, 0x2000, 0x8010]);
             words
         };
-        let found = |machine, words: &[u64]| {
-            let mut registers = Registers::new(machine);
+        let found = |isa, words: &[u64]| {
+            let mut registers = Registers::new(isa);
             registers.set(2, 0x4000);
             let read = |addr: u64| words.get(usize::try_from(addr.checked_sub(0x4000)? / 8).ok()?);
             interrupted(&registers, &|addr| read(addr).copied())
         };
-        let caller = found(Machine::Riscv64, &frame(10, 0)).expect("a frame");
+        let caller = found(Isa::Riscv64, &frame(10, 0)).expect("a frame");
         assert!(caller.interrupted && !caller.none);
         assert_eq!(caller.registers.instruction(), Some(0x1000));
         assert_eq!(caller.registers.stack_pointer(), Some(0x8010));
-        assert!(found(Machine::Riscv64, &frame(0, 0)).is_none());
-        assert!(found(Machine::Riscv64, &frame(65, 0)).is_none());
-        assert!(found(Machine::Riscv64, &frame(10, 7)).is_none());
-        assert!(found(Machine::Riscv64, &frame(10, 0)[..60]).is_none());
-        assert!(found(Machine::X86_64, &frame(10, 0)).is_none());
+        assert!(found(Isa::Riscv64, &frame(0, 0)).is_none());
+        assert!(found(Isa::Riscv64, &frame(65, 0)).is_none());
+        assert!(found(Isa::Riscv64, &frame(10, 7)).is_none());
+        assert!(found(Isa::Riscv64, &frame(10, 0)[..60]).is_none());
+        assert!(found(Isa::X86_64, &frame(10, 0)).is_none());
     }
 }

@@ -3,6 +3,7 @@
 mod riscv64;
 mod x86_64;
 
+use hodo_abi::Isa;
 use object::elf;
 use object::read::elf::{ElfFile64, ElfSection64};
 use object::{
@@ -10,8 +11,8 @@ use object::{
     RelocationTarget,
 };
 
+use crate::abi;
 use crate::functions::{Nature, Symbols};
-use crate::machine::Machine;
 
 /// Bytes of `_start` that are looked at on x86-64: glibc's and musl's are shorter.
 const LENGTH: usize = 64;
@@ -31,10 +32,10 @@ pub(crate) fn name(file: &ElfFile64<'_, Endianness>, symbols: &mut Symbols) {
     });
     let Some(code) = code else { return };
     let is_function = |addr: u64| symbols.functions.binary_search_by_key(&addr, |f| f.addr);
-    let at = match Machine::of_file(file) {
-        Some(Machine::X86_64) => x86_64::main_of(&code[..code.len().min(LENGTH)], entry)
+    let at = match abi::of_file(file) {
+        Some(Isa::X86_64) => x86_64::main_of(&code[..code.len().min(LENGTH)], entry)
             .and_then(|main| is_function(main).ok()),
-        Some(Machine::Riscv64) => {
+        Some(Isa::Riscv64) => {
             let word = |addr| word(file, addr);
             let start = riscv64::Code::new(code, entry, &word);
             // It may be a jump to it, which is no function of its own (glibc: `__wrap_main`).

@@ -8,7 +8,7 @@ use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 use std::collections::HashMap;
 
-use crate::machine::{Machine, Numbers};
+use crate::abi::{self, Numbers};
 
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -28,8 +28,9 @@ pub(crate) struct Range {
     rows: std::ops::Range<u32>,
 }
 
-/// Where the frame of a function is (the CFA): what the stack pointer was before the call. On x86-64 that is the address above
-/// the return address, so at a function's entry it is `Stack(8)`; where the return address is in a register, `Stack(0)`.
+/// Where the frame of a function is (the CFA): what the stack pointer was before the call. On x86-64 that is the
+/// address above the return address, so at a function's entry it is `Stack(8)`; where the return address is in a
+/// register, `Stack(0)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cfa {
     /// So far above the stack pointer.
@@ -90,8 +91,8 @@ impl Frames {
         (addr < range.end).then_some(range)
     }
 
-    /// How far below the frame's address the function that holds `addr` keeps its return address on the stack: always in the
-    /// same place, if it does. On x86-64 calls put it there.
+    /// How far below the frame's address the function that holds `addr` keeps its return address on the stack: always
+    /// in the same place, if it does. On x86-64 calls put it there.
     #[must_use]
     pub fn return_address(&self, addr: u64) -> Option<i32> {
         self.range(addr)?.kept
@@ -197,7 +198,7 @@ pub(crate) fn tables(file: &ElfFile64<'_>) -> Tables {
         entry: Cfa::Other,
     };
     // Of another machine it is not known what the numbers of registers mean.
-    let Some(numbers) = Machine::of_file(file).map(Machine::numbers) else {
+    let Some(numbers) = abi::of_file(file).map(abi::numbers) else {
         return found;
     };
     found.entry = Cfa::Stack(numbers.entry);
@@ -375,8 +376,8 @@ impl State {
     }
 }
 
-/// The rows of one range: one for its start, and one for each place where something changes. Returns how far below the frame's
-/// address the return address is kept.
+/// The rows of one range: one for its start, and one for each place where something changes. Returns how far below the
+/// frame's address the return address is kept.
 fn rows(
     mut state: State,
     mut instructions: gimli::CallFrameInstructionIter<'_, Reader<'_>>,

@@ -1,7 +1,8 @@
 //! Probes that programmers have put into a program (USDT, `sys/sdt.h`): the notes in `.note.stapsdt`.
 //!
-//! Those that are tracepoints have another note in `.note.hodo.tracepoint` (owner `hodo`, type 1): the address of the same instruction,
-//! then three texts: group, name, and the arguments as `NAME:TYPE NAME:TYPE`. The static key that switches it on is called `GROUP:NAME`.
+//! Those that are tracepoints have another note in `.note.hodo.tracepoint` (owner `hodo`, type 1): the address of the
+//! same instruction, then three texts: group, name, and the arguments as `NAME:TYPE NAME:TYPE`. The static key that
+//! switches it on is called `GROUP:NAME`.
 
 use std::collections::HashMap;
 
@@ -17,7 +18,8 @@ pub struct Usdt {
     pub name: String,
     /// Link-time address of its instruction, a `nop`.
     pub addr: u64,
-    /// Link-time address of the two bytes that tell the program by another value than 0 that it is wanted; if it has some.
+    /// Link-time address of the two bytes that tell the program by another value than 0 that it is wanted; if it has
+    /// some.
     pub semaphore: Option<u64>,
     /// Its arguments, as the assembler had them: `-4@%edi 8@-16(%rbp)`.
     pub arguments: String,
@@ -37,7 +39,8 @@ pub struct Tracepoint {
 pub struct Argument {
     /// Its name.
     pub name: String,
-    /// `u8` … `u64`, `i8` … `i64`, `bool`, `char`, `f32`, `f64`, `ptr`, or `str`: the address of a text that ends with a byte 0.
+    /// `u8` … `u64`, `i8` … `i64`, `bool`, `char`, `f32`, `f64`, `ptr`, or `str`: the address of a text that ends with
+    /// a byte 0.
     pub ty: String,
 }
 
@@ -95,7 +98,7 @@ pub fn usdt(bytes: &[u8]) -> Vec<Usdt> {
 const STAPSDT: (&[u8], u32) = (b"stapsdt\0", 3);
 const TRACEPOINT: (&[u8], u32) = (b"hodo\0", 1);
 
-/// The first note's description, if it is one of these, and what is behind it.
+/// The first note's description, if it is one of these, and what is after it.
 pub(crate) fn note<'n>(
     bytes: &'n [u8],
     wanted: (&[u8], u32),
@@ -112,7 +115,7 @@ pub(crate) fn note<'n>(
     Some(((wanted == (owner, kind)).then_some(content), behind))
 }
 
-/// `base`: where the section is that the addresses are told with; it may have been moved since.
+/// `base`: where the section is that the addresses count from; it may have been moved since.
 fn read(description: &[u8], base: Option<u64>) -> Option<Usdt> {
     let word = |at: usize| {
         Some(u64::from_le_bytes(

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use hodo_symbols::{Cfa, Debug, Machine, Registers, Shown, Unwinder, Word, symbols};
+use hodo_abi::Isa;
+use hodo_symbols::{Cfa, Debug, Registers, Shown, Unwinder, Word, symbols};
 
 const GCC: &str = "riscv64-linux-gnu-gcc";
 const QEMU: &str = "qemu-riscv64";
 
-/// `report` writes the registers x1 to x31, the address of an instruction of its own, and the stack from the stack pointer on.
+/// `report` writes the registers x1 to x31, the address of an instruction of its own, and the stack from the stack
+/// pointer on.
 const PROGRAM: &str = r#"
 #include <unistd.h>
 
@@ -144,7 +146,7 @@ fn frames_are_told_in_terms_of_both_registers() {
         return;
     };
     let bytes = std::fs::read(&file).expect("a program");
-    assert_eq!(Machine::of(&bytes), Some(Machine::Riscv64));
+    assert_eq!(hodo_symbols::isa_of(&bytes), Some(Isa::Riscv64));
     let symbols = symbols(&bytes).expect("symbols");
     let function = |name: &str| {
         let mut all = symbols.functions.iter();
@@ -198,7 +200,7 @@ fn callers_are_found_on_real_stacks() {
             .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
             .collect();
         let (head, stack) = words.split_at_checked(32).expect("registers");
-        let mut registers = Registers::new(Machine::Riscv64);
+        let mut registers = Registers::new(Isa::Riscv64);
         for (register, word) in (1..32).zip(head) {
             registers.set(register, *word);
         }
@@ -232,7 +234,7 @@ fn callers_are_found_on_real_stacks() {
         assert_eq!(found.last(), Some(&"_start"), "{name}: {found:?}");
         assert!(ended, "{name}");
         // Of another machine it has nothing to tell.
-        let other = Registers::new(Machine::X86_64);
+        let other = Registers::new(Isa::X86_64);
         assert!(unwinder.caller(head[31], &other, &read).is_none());
     }
 }
@@ -245,7 +247,7 @@ fn what_is_not_kept_has_no_caller() {
     let bytes = std::fs::read(&file).expect("a program");
     let functions = symbols(&bytes).expect("symbols").functions;
     let main = functions.iter().find(|f| f.name == "main").expect("main");
-    let mut registers = Registers::new(Machine::Riscv64);
+    let mut registers = Registers::new(Isa::Riscv64);
     registers.set(1, 0x1234);
     registers.set(2, 0x8000);
     registers.set_instruction(Some(main.addr));
@@ -290,7 +292,8 @@ fn variables_are_in_registers_of_their_own_numbers() {
     assert_eq!(*base, Word::Register(8));
 }
 
-/// A function with a part elsewhere that begins with the nop before a landing pad, and a function that has a landing pad, too.
+/// A function with a part elsewhere that begins with the nop before a landing pad, and a function that has a landing
+/// pad, too.
 const PARTED: &str = r#"
     .text
     .globl whole

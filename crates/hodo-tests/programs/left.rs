@@ -1,4 +1,5 @@
-//! The same with panics: caught where they begin and some frames up, with destructors on their way, resumed, and an own tree.
+//! The same with panics: caught where they begin and some frames up, with destructors on their way, resumed, and an own
+//! tree.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -116,7 +116,7 @@ pub fn has_tool(name: &str) -> bool {
 /// Whether a compiler has the libraries that programs with these flags need.
 ///
 /// # Panics
-/// If no file can be written, or the compiler is not to be had.
+/// If no file can be written, or the compiler is not installed.
 pub fn links(compiler: &str, flags: &[&str]) -> bool {
     let place = scratch(&format!("links-{compiler}{}", flags.concat()));
     let source = place.join("empty.c");
@@ -218,7 +218,8 @@ fn build_one(source: &str, kind: Kind, flags: &[&str]) -> PathBuf {
     build_with(compiler, &[source], &all)
 }
 
-/// What tells a compiler that knows several machines which one the programs are for, if that is another than it runs on.
+/// What tells a compiler that knows several machines which one the programs are for, if that is another than it runs
+/// on.
 fn for_machine(compiler: &str) -> &'static [&'static str] {
     match compiler {
         _ if cfg!(not(target_arch = "riscv64")) => &[],
@@ -268,7 +269,7 @@ pub fn build_with(compiler: &str, files: &[&str], flags: &[&str]) -> PathBuf {
             command.env("GOCACHE", temporary().join("go"));
             command.args(files);
         }
-        // Libraries stand behind the files that need them.
+        // Libraries stand after the files that need them.
         _ => {
             command.args(flags.iter().filter(|f| !f.starts_with("-l")));
             command.arg("-o").arg(&unfinished).args(files);

@@ -1,9 +1,9 @@
 //! Whole-program tests: a small program is run alone and under `hodo record`, and nothing that it shows to the outside
 //! may differ; then its trace is read, and the calls in it must be those that the source makes.
 //!
-//! The programs are in `programs/`, the tests in `tests/`. Environment: `HODO_BIN` is the `hodo` to test (without it, one
-//! is built); `HODO_TEST_TIMEOUT` the seconds after which a run counts as hanging; with `HODO_TEST_BUILDS` the programs are
-//! compiled and not run (all tests fail then), for tests that run later where compilers are slow.
+//! The programs are in `programs/`, the tests in `tests/`. Environment: `HODO_BIN` is the `hodo` to test (without it,
+//! one is built); `HODO_TEST_TIMEOUT` the seconds after which a run counts as hanging; with `HODO_TEST_BUILDS` the
+//! programs are compiled and not run (all tests fail then), for tests that run later where compilers are slow.
 
 mod build;
 pub mod perfetto;

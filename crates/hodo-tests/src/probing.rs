@@ -13,8 +13,8 @@ pub const ARGUMENTS: [&str; 6] = if cfg!(target_arch = "riscv64") {
 } else {
     ["%di", "%si", "%dx", "%cx", "%r8", "%r9"]
 };
-/// The lower bits of some of them, by names of their own where there are such: 8 of the second and third, 32 of the second and fourth,
-/// 16 of the fifth.
+/// The lower bits of some of them, by names of their own where there are such: 8 of the second and third, 32 of the
+/// second and fourth, 16 of the fifth.
 pub const PARTS: [&str; 5] = if cfg!(target_arch = "riscv64") {
     ["%a1", "%a2", "%a1", "%a3", "%a4"]
 } else {
@@ -68,7 +68,7 @@ pub fn path(program: &Path) -> &str {
     program.to_str().expect("a path of text")
 }
 
-/// The lines of a run with `--format json` behind the `own` lines of the program.
+/// The lines of a run with `--format json` after the `own` lines of the program.
 pub fn objects(output: &Output, own: usize) -> Vec<Value> {
     let lines = text(&output.stdout).lines().skip(own);
     lines

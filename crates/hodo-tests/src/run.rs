@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -237,6 +237,30 @@ impl Run {
 
     fn execute(&self, name: &str, command: &[OsString]) -> Outcome {
         assert!(!only_builds(), "programs are only compiled");
+        let file = |what: &str| self.place().join(format!("{name}.{what}"));
+        let words: Vec<&OsString> = self.around.iter().chain(command).collect();
+        let child = self.spawn(name, &words);
+        let (mut child, status) = self.wait(child);
+        let read = |what: &str| fs::read(file(what)).expect("the output can be read");
+        let (stdout, stderr) = (read("stdout"), read("stderr"));
+        let Some(status) = status else {
+            let _ = child.wait();
+            panic!(
+                "{name} hangs: {words:?} ran for {:?}\n-- stdout:\n{}\n-- stderr:\n{}",
+                self.timeout,
+                String::from_utf8_lossy(&stdout),
+                String::from_utf8_lossy(&stderr)
+            );
+        };
+        Outcome {
+            stdout,
+            stderr,
+            ended: status.into(),
+        }
+    }
+
+    /// Starts the words in a group and a working directory of their own, with files for input and output.
+    fn spawn(&self, name: &str, words: &[&OsString]) -> Child {
         let cwd = self.place().join(name);
         if cwd.exists() {
             fs::remove_dir_all(&cwd).expect("the last run's directory can be removed");
@@ -254,7 +278,6 @@ impl Run {
         File::create(file("stdin"))
             .and_then(|mut f| f.write_all(&self.input))
             .expect("the input can be written");
-        let words: Vec<&OsString> = self.around.iter().chain(command).collect();
         let mut child = Command::new(words[0]);
         child
             .args(&words[1..])
@@ -285,9 +308,14 @@ impl Run {
                 stack.map_or(Ok(()), |bytes| limit(libc::RLIMIT_STACK, bytes))
             });
         }
-        let mut child = child
+        child
             .spawn()
-            .unwrap_or_else(|e| panic!("{words:?} cannot be run: {e}"));
+            .unwrap_or_else(|e| panic!("{words:?} cannot be run: {e}"))
+    }
+
+    /// Waits until the program ends or the time is up (no status), interrupts it on the way if that is wanted, and ends
+    /// what it left running.
+    fn wait(&self, mut child: Child) -> (Child, Option<ExitStatus>) {
         let group = -child.id().cast_signed();
         let started = Instant::now();
         let mut interrupt = self.interrupt;
@@ -305,24 +333,8 @@ impl Run {
             }
             std::thread::sleep(Duration::from_millis(2));
         };
-        // What the program left running goes, too.
         // SAFETY: as above; a group without members is an error that does not matter.
         unsafe { libc::kill(group, libc::SIGKILL) };
-        let read = |what: &str| fs::read(file(what)).expect("the output can be read");
-        let (stdout, stderr) = (read("stdout"), read("stderr"));
-        let Some(status) = status else {
-            let _ = child.wait();
-            panic!(
-                "{name} hangs: {words:?} ran for {:?}\n-- stdout:\n{}\n-- stderr:\n{}",
-                self.timeout,
-                String::from_utf8_lossy(&stdout),
-                String::from_utf8_lossy(&stderr)
-            );
-        };
-        Outcome {
-            stdout,
-            stderr,
-            ended: status.into(),
-        }
+        (child, status)
     }
 }

@@ -17,8 +17,8 @@ pub fn temporary() -> PathBuf {
     directory
 }
 
-/// Notes that a test was not run: on stderr, and in `skipped.txt` in the directory for what tests make, which `scripts/test.sh` and
-/// `scripts/cross.sh` show.
+/// Notes that a test was not run: on stderr, and in `skipped.txt` in the directory for what tests make, which
+/// `scripts/test.sh` and `scripts/cross.sh` show.
 ///
 /// # Panics
 /// If the file cannot be written.

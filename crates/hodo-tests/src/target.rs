@@ -174,8 +174,8 @@ pub fn is_let_go(pid: i32) {
     assert!(status.contains("TracerPid:\t0"), "{status}");
 }
 
-/// Waits until the code of its program differs from the file in a process to which hodo attaches. All that is to be changed is
-/// changed before any of its threads goes on, so whatever it does from now on is seen.
+/// Waits until the code of its program differs from the file in a process to which hodo attaches. All that is to be
+/// changed is changed before any of its threads goes on, so whatever it does from now on is seen.
 ///
 /// # Panics
 /// If that does not happen for a minute.
@@ -193,7 +193,8 @@ pub fn is_changed(pid: i32, program: &Path) {
     }
 }
 
-/// Looks at a process for so many seconds, or again for longer where it has hardly run in that time: others keep the machine busy.
+/// Looks at a process for this many seconds, and again for longer if it has hardly run in that time: others keep the
+/// machine busy.
 ///
 /// # Panics
 /// If what is looked for is not seen in half a minute either.

@@ -1,4 +1,5 @@
-//! Processes in which a hodo was killed that had no time to detach: `hodo detach`, or the next hodo, takes back what it had changed.
+//! Processes in which a hodo was killed that had no time to detach: `hodo detach`, or the next hodo, takes back what it
+//! had changed.
 
 use std::fs;
 use std::io::{BufRead, Read, Write};

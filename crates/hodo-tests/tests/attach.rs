@@ -402,7 +402,8 @@ fn sockets_with_a_timeout_wait_for_what_is_left() {
     let probe = format!("{}:main+0 count", path(&program));
     let calls = ["recv", "accept", "send", "connect"];
     let mut arguments = vec!["10000"];
-    // Who begins anew waits for the whole time after hodo has come. Not every kernel tells for how long a thread has waited.
+    // Who begins anew waits for the whole time after hodo has come. Not every kernel tells for how long a thread has
+    // waited.
     if Path::new("/proc/self/sched").exists() {
         arguments.push("3500");
     }

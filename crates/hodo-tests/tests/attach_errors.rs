@@ -189,8 +189,8 @@ fn a_signal_before_anything_is_recorded() {
     let mut command = Command::new(hodo());
     command.args(attaching(&sleeper.pid()));
     let interrupted = || {
-        // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill; the calls may be made between fork and exec. A blocked signal
-        // waits across exec.
+        // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill; the calls may be made between fork and exec. A
+        // blocked signal waits across exec.
         unsafe {
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);

@@ -117,7 +117,8 @@ fn a_child_of_vfork_waits_for_another_thread_of_its_maker() {
     fs::remove_dir_all(place).expect("the trace can be removed");
 }
 
-/// Attaches to the program that makes a child when hodo has looked for such children, and plans. The child waits for so many milliseconds.
+/// Attaches to the program that makes a child when hodo has looked for such children, and plans. The child waits for
+/// this many milliseconds.
 fn beside_a_child(name: &str, pauses: &str) -> (Target, Output) {
     let program = build("attached_opens.c", Kind::Pie, &[]);
     let mut target = Target::start_with(&program, &[pauses]);

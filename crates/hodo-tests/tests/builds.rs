@@ -113,7 +113,7 @@ fn built_with_xray_sleds() {
     check("xray", "clang", &flags, true);
 }
 
-/// How compilers are told to call libraries by slots alone.
+/// Options by which compilers call libraries by slots alone.
 const NO_PLT: &str = match cfg!(target_arch = "riscv64") {
     true => "-mno-plt",
     false => "-fno-plt",

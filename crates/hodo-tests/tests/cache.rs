@@ -1,4 +1,5 @@
-//! Plans are kept for the next recording, which is the same with them, and without, and with what others have made of them.
+//! Plans are kept for the next recording, which is the same with them, and without, and with what others have made of
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -62,8 +62,8 @@ fn another_root_and_another_user() {
     }
 }
 
-/// A run inside of a mount namespace where `disk`, in the test's directory, is a disk of so many KiB. Afterwards the trace
-/// is in `kept`.
+/// A run inside of a mount namespace where `disk`, in the test's directory, is a disk of this many KiB. Afterwards the
+/// trace is in `kept`.
 fn on_a_small_disk(run: Run, size: u32) -> Run {
     let place = run.place().to_owned();
     std::fs::create_dir_all(place.join("disk")).expect("a directory can be made");
@@ -147,7 +147,8 @@ fn a_full_disk_stops_the_recording_of_all_threads() {
     }
 }
 
-/// Events are larger than a page: of some, a part is on the disk when it is full. The rest must not be written over others.
+/// Events are larger than a page: of some, a part is on the disk when it is full. The rest must not be written over
+/// others.
 #[test]
 fn a_full_disk_in_the_middle_of_an_event() {
     needs!(
@@ -176,7 +177,7 @@ fn a_full_disk_in_the_middle_of_an_event() {
         let kept = run.place().join("kept");
         let seen = Trace::new(kept.clone()).calls()["descend"];
         assert!(seen > 3, "{size}: {seen}");
-        // The header of the first chunk, behind the control area.
+        // The header of the first chunk, after the control area.
         let events = std::fs::File::open(kept.join("events")).expect("the events");
         let mut magic = [0; 4];
         events
@@ -302,8 +303,8 @@ fn limits_that_a_shell_sets_for_others() {
     run.same(&[]).has_calls(&[("leaf", 4000)]);
 }
 
-/// V8 has a second mapping of its own functions, from the file that `/proc/self/maps` names. In an overlay file system, as containers
-/// have, it does not know that for the same file, and copies the code that is in memory.
+/// V8 has a second mapping of its own functions, from the file that `/proc/self/maps` names. In an overlay file system,
+/// as containers have, it does not know that for the same file, and copies the code that is in memory.
 #[test]
 fn node_in_an_overlay_file_system() {
     needs!(has_tool("node"), "there is no node");

@@ -53,7 +53,8 @@ fn handlers_see_and_change_the_program() {
                 .parse::<u64>()
                 .expect("a number")
         };
-        // Of 550 loads 400 were left by a jump, and 50 were skipped. Nothing is counted that was not executed, or twice.
+        // Of 550 loads 400 were left by a jump, and 50 were skipped. Nothing is counted that was not executed, or
+        // twice.
         let expected: &[(&str, u64)] = if cfg!(target_arch = "x86_64") {
             &[
                 ("load+0x0", 550),

@@ -72,7 +72,8 @@ fn the_wait_status_says_that_there_is_a_core_file() {
     assert!(has(program) && !has(hodo), "it is not the program's");
 }
 
-/// The functions on the stacks of all threads in the core file there, from the program's own ones outward, as gdb finds them.
+/// The functions on the stacks of all threads in the core file there, from the program's own ones outward, as gdb finds
+/// them.
 fn stacks(place: &Path, program: &str) -> Vec<Vec<String>> {
     let files = fs::read_dir(place).expect("the directory can be read");
     let mut files = files.map(|file| file.expect("an entry").path());

@@ -124,7 +124,8 @@ fn functions_inside_of_a_library() {
     let program = build("libraries.c", Kind::Pie, &["-ldl"]);
     let run = Run::new("filters-library", program).args([&plugin]);
     let file = plugin.file_name().unwrap().to_string_lossy().into_owned();
-    // A pattern for a library says nothing of the program. The library is not there when the program starts, and hodo warns that nothing matches.
+    // A pattern for a library says nothing of the program. The library is not there when the program starts, and hodo
+    // warns that nothing matches.
     let check = |options: &[&str], expected: &[(&str, u64)]| {
         let (alone, traced) = (run.alone(), run.traced(options));
         assert_eq!(alone, traced.outcome);

@@ -1,4 +1,5 @@
-//! hodo is killed, at whatever moment: the program that it has started, or is attached to, goes on and ends as it would alone.
+//! hodo is killed, at whatever moment: the program that it has started, or is attached to, goes on and ends as it would
+//! alone.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -19,7 +20,8 @@ const SYSCALLS: &[&str] = &["syscalls"];
 /// When it is killed.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// When its thread that traces makes a system call by which it changes something of others, after this many of them.
+    /// When its thread that traces makes a system call by which it changes something of others, after this many of
+    /// them.
     Change(u32),
     /// After some time, with all of its group.
     Time(Duration),

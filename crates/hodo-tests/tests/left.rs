@@ -1,4 +1,5 @@
-//! The tree of calls where functions are left by longjmp, exceptions, panics and ends of threads, against the tree that the program keeps by itself.
+//! The tree of calls where functions are left by longjmp, exceptions, panics and ends of threads, against the tree that
+//! the program keeps by itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,7 +31,8 @@ fn seen(trace: &Trace) -> Vec<String> {
     seen
 }
 
-/// Programs of a file as a compiler makes them with each of these levels. All are built before one is run: `HODO_TEST_BUILDS` stops there.
+/// Programs of a file as a compiler makes them with each of these levels. All are built before one is run:
+/// `HODO_TEST_BUILDS` stops there.
 fn at_levels<const N: usize>(
     levels: [&'static str; N],
     build: impl Fn(&str) -> PathBuf,

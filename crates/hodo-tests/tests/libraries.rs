@@ -18,7 +18,7 @@ fn libraries_loaded_and_unloaded_while_it_runs() {
         if !kind.is_available() {
             continue;
         }
-        // musl's libm is its libc, and not to be had by the name of glibc's.
+        // musl's libm is its libc, and does not go by the name of glibc's.
         let program = build("libraries.c", kind, &["-ldl"]);
         let run = Run::new(&format!("loaded_libraries-{kind:?}"), program).args([plugin()]);
         let trace = run.same(&[]);
@@ -32,7 +32,18 @@ fn libraries_loaded_and_unloaded_while_it_runs() {
     }
 }
 
-/// On x86-64 what they displace could not go on there, so they stay as they are; on RISC-V they are traced all the same.
+/// The program's handler hears of a child's end, also while hodo looks at the libraries.
+#[test]
+fn signals_come_while_libraries_are_loaded() {
+    let program = build("told_while_loading.c", Kind::Pie, &["-ldl"]);
+    let run = Run::new("told_while_loading", &program).args([plugin()]);
+    for options in [&[][..], &["-l"]] {
+        run.same(options).has_calls(&[("main", 1)]);
+    }
+}
+
+/// On x86-64 what they displace could not go on there, so they stay as they are; on RISC-V they are traced all the
+/// same.
 #[test]
 fn libraries_that_are_mapped_far_away() {
     let program = build("far.c", Kind::Pie, &["-ldl"]);
@@ -56,7 +67,8 @@ fn libraries_that_are_mapped_far_away() {
     }
 }
 
-/// A copy of an ELF file whose section headers are nowhere: it can be loaded, but not be read by those who look for symbols.
+/// A copy of an ELF file whose section headers are nowhere: it can be loaded, but not be read by those who look for
+/// symbols.
 fn without_sections(from: &str, to: &std::path::Path) {
     let mut bytes = std::fs::read(from).expect("the file can be read");
     // e_shoff

@@ -124,7 +124,7 @@ fn refused(output: &Output, texts: &[&str]) {
     }
 }
 
-/// What is recorded of so many rounds, after each change.
+/// What is recorded of this many rounds, after each change.
 const STEPS: [(u32, &[&str]); 9] = [
     (1, &[]),
     (2, &["--clear", "-F", "beta"]),
@@ -151,7 +151,8 @@ fn shows_steps(trace: &Trace) {
     let calls = trace.calls();
     let count = |name: &str| calls.get(name).copied().unwrap_or(0);
     assert_eq!(count("slow"), 1 + 4 + 32 + 128 + 256, "{calls:?}");
-    // Any call takes long if something else runs meanwhile: such a one is recorded, too, while those that take long are.
+    // Any call takes long if something else runs meanwhile: such a one is recorded, too, while those that take long
+    // are.
     let long = trace.calls_with(&["-t", "900us"]);
     for (name, expected) in [
         ("alpha", 1 + 4 + 8 + 32),
@@ -246,7 +247,7 @@ fn what_changes_before_a_program_has_its_libraries_holds_for_it() {
     assert!((160..20_000).contains(&events), "{events} events");
 }
 
-/// So many changes, one after the other.
+/// This many changes, one after the other.
 fn many(count: usize, program: &str, name: &str) {
     const ALL: [&[&str]; 8] = [
         &["-D", "3"],

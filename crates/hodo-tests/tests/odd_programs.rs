@@ -1,4 +1,5 @@
-//! What programs may ask of the system, case by case: each does under hodo what it does alone. `programs/odd_*.c` have the cases.
+//! What programs may ask of the system, case by case: each does under hodo what it does alone. `programs/odd_*.c` have
+//! the cases.
 
 use hodo_tests::{Kind, Run, build};
 

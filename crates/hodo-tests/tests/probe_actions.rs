@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use hodo_tests::probing::{ARGUMENTS, PARTS, RETURN_ADDRESS, UNWOUND, path, probe, probed, text};
-use hodo_tests::{Kind, build};
-use serde_json::Value;
+use hodo_tests::{Kind, build, build_with};
+use serde_json::{Value, json};
 
 /// What a histogram has, as its keys and then hits and sums.
 fn table(histogram: &Value) -> BTreeMap<String, (u64, Value)> {
@@ -15,6 +15,33 @@ fn table(histogram: &Value) -> BTreeMap<String, (u64, Value)> {
             let hits = entry["hitcount"].as_u64().expect("hits");
             (entry["key"].to_string(), (hits, entry["sums"].clone()))
         })
+        .collect()
+}
+
+/// What a histogram of the events that are chosen must have: by key the hits and the sums of these arguments.
+fn expected<'e>(
+    events: impl Iterator<Item = &'e Value>,
+    key: fn(&Value) -> Value,
+    sums: &[&str],
+) -> BTreeMap<String, (u64, Value)> {
+    let mut expected: BTreeMap<String, (u64, Value)> = BTreeMap::new();
+    for event in events {
+        let none = (0, json!({}));
+        let entry = expected.entry(key(event).to_string()).or_insert(none);
+        entry.0 += 1;
+        for &sum in sums {
+            let before = entry.1[sum].as_i64().unwrap_or(0);
+            entry.1[sum] = (before + event["args"][sum].as_i64().expect("a number")).into();
+        }
+    }
+    expected
+}
+
+/// The hits of a histogram's entries, in its order.
+fn hits(histogram: &Value) -> Vec<u64> {
+    let entries = histogram["hist"].as_array().expect("entries").iter();
+    entries
+        .filter_map(|entry| entry["hitcount"].as_u64())
         .collect()
 }
 
@@ -40,23 +67,13 @@ fn histograms_are_what_the_events_say() {
     assert_eq!((events.len(), histograms.len()), (8001, 6));
     type Keys = fn(&Value) -> Value;
     let expect = |histogram: &Value, keys: Keys, sums: &[&str], which: fn(&Value) -> bool| {
-        let mut expected: BTreeMap<String, (u64, Value)> = BTreeMap::new();
-        for event in events.iter().filter(|event| which(event)) {
-            let none = (0, serde_json::json!({}));
-            let entry = expected.entry(keys(event).to_string()).or_insert(none);
-            entry.0 += 1;
-            for &sum in sums {
-                let before = entry.1[sum].as_i64().unwrap_or(0);
-                entry.1[sum] = (before + event["args"][sum].as_i64().expect("a number")).into();
-            }
-        }
-        assert_eq!(table(histogram), expected);
+        let events = events.iter().copied().filter(|event| which(event));
+        assert_eq!(table(histogram), expected(events, keys, sums));
         assert_eq!(
             (&histogram["lost"], &histogram["unread"]),
             (&0.into(), &0.into())
         );
     };
-    use serde_json::json;
     expect(
         histograms[0],
         |e| json!({"n": e["args"]["n"]}),
@@ -88,13 +105,6 @@ fn histograms_are_what_the_events_say() {
         |e| e["args"]["n"].as_i64().is_some_and(|n| n % 3 == 1),
     );
     // The order that was asked for.
-    let hits = |histogram: &Value| -> Vec<u64> {
-        let entries = histogram["hist"].as_array().expect("entries");
-        entries
-            .iter()
-            .filter_map(|entry| entry["hitcount"].as_u64())
-            .collect()
-    };
     assert!(hits(histograms[1]).is_sorted_by(|a, b| a >= b));
     assert!(hits(histograms[0]).is_sorted());
     // What has no room is lost, and counted.
@@ -467,6 +477,24 @@ fn stack_traces_of_threads_handlers_and_children_are_whole() {
         let program = build("deep_stacks.c", kind, options);
         let definition = format!("{}:leaf stacktrace", path(&program));
         check_deep_stacks(&probed(&[definition], &[path(&program)], 1));
+    }
+}
+
+/// A library's island has something in it already when its probes come.
+#[test]
+fn stack_traces_of_functions_of_libraries_have_all_callers() {
+    let options = &[UNWOUND, &["-O2", "-shared", "-fPIC"]].concat();
+    let plugin = build_with("gcc", &["plugin.c"], options);
+    let program = build("libraries.c", Kind::Pie, &[UNWOUND, &["-ldl"]].concat());
+    let definition = format!("{}:inner stacktrace", path(&plugin));
+    let events = probed(&[definition], &[path(&program), path(&plugin)], 2);
+    assert_eq!(events.len(), 100);
+    for event in &events {
+        let found = functions(event);
+        assert!(
+            found.starts_with(&["inner", "plugin", "use", "main"]),
+            "{event}"
+        );
     }
 }
 

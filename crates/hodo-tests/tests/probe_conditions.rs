@@ -241,8 +241,8 @@ impl Random {
     }
 }
 
-/// One run with a probe that prints all arguments, and with one for each of many conditions: those have the hits for which
-/// the condition is true by the arguments that were printed.
+/// One run with a probe that prints all arguments, and with one for each of many conditions: those have the hits for
+/// which the condition is true by the arguments that were printed.
 #[test]
 fn random_conditions_hold_when_they_should() {
     let program = build("conditions.c", Kind::Pie, &[]);
@@ -293,8 +293,8 @@ fn random_conditions_hold_when_they_should() {
     assert!(yes > 1000 && no > 1000, "{yes} {no}");
 }
 
-/// Conditions on every function of a file, of which some are often true and some never, while a command runs: it must show
-/// what it shows alone, and what is counted must be what the conditions say.
+/// Conditions on every function of a file, of which some are often true and some never, while a command runs: it must
+/// show what it shows alone, and what is counted must be what the conditions say.
 fn everywhere(file: &str, command: &[&str]) {
     let alone = Command::new(command[0])
         .args(&command[1..])

@@ -1,5 +1,5 @@
-//! Counts of a probe on every instruction, against a processor that executes one instruction at a time: on RISC-V there is none, and
-//! `riscv64_reference.rs` asks an emulator.
+//! Counts of a probe on every instruction, against a processor that executes one instruction at a time: on RISC-V there
+//! is none, and `riscv64_reference.rs` asks an emulator.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;

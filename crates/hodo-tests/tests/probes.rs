@@ -28,7 +28,7 @@ fn counts_are_exact() {
             .filter_map(|c| c["hits"].as_u64())
             .collect();
         assert_eq!(hits.len(), counts.len() - 1);
-        // What is before and behind the loop is executed once, the loop 1000 times, what is for empty loops never.
+        // What is before and after the loop is executed once, the loop 1000 times, what is for empty loops never.
         assert!(
             hits.iter().all(|hits| [0, 1, 1000].contains(hits)),
             "{hits:?}"

@@ -230,7 +230,7 @@ fn stack_traces_lead_through_traced_functions() {
                 assert!(!chains.is_empty(), "{kind:?} {more:?}: {name}");
                 for (_, chain, _) in chains {
                     assert!(chain.starts_with(innermost), "{kind:?} {more:?}: {chain}");
-                    // Behind these are libc's functions; musl has no unwind tables, nor has the static libc for RISC-V.
+                    // After these are libc's functions; musl has no unwind tables, nor has the static libc for RISC-V.
                     let whole = !chain.ends_with('?');
                     let without = cfg!(target_arch = "riscv64")
                         && matches!(kind, Kind::Static | Kind::StaticPie);

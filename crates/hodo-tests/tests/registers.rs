@@ -118,7 +118,8 @@ fn vector_registers_in_use_at_entries_on_new_stacks() {
     let flags = ["-O2", "-w", "-pthread"];
     let [pie, fixed] = ["-pie", "-static"]
         .map(|link| build_with("gcc", &["vectors.c"], &[&flags[..], &[link]].concat()));
-    // How many of the calls have no exit: on a stack that can have no shadow, or on any new one while the program may not use vectors.
+    // How many of the calls have no exit: on a stack that can have no shadow, or on any new one while the program may
+    // not use vectors.
     let cases: [(_, &str, &[&str], u64, u64); 4] = [
         (&pie, "on", &[], 142, 2),
         (&pie, "on", &["--check-frames"], 142, 2),

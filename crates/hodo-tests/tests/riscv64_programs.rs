@@ -1,9 +1,10 @@
-//! Programs that do under `hodo record` what they do alone, in a real Linux for RISC-V: some of Debian's, and some of ours that did
-//! not once. One run of `scripts/riscv64-linux.sh` does all, for a machine of its own takes long to start.
+//! Programs that do under `hodo record` what they do alone, in a real Linux for RISC-V: some of Debian's, and some of
+//! our own that did not once. One run of `scripts/riscv64-linux.sh` does all, for a machine of its own takes long to
+//! start.
 //!
-//! `HODO_RISCV64` is the path of a `hodo` for RISC-V; empty where `scripts/cross.sh` runs this beside. With `HODO_RISCV64_OPTIMIZED`, for
-//! one that is built with optimizations, large programs are recorded, too, and insides of libraries: reading their code takes minutes
-//! otherwise.
+//! `HODO_RISCV64` is the path of a `hodo` for RISC-V; empty where `scripts/cross.sh` runs this beside. With
+//! `HODO_RISCV64_OPTIMIZED`, for one that is built with optimizations, large programs are recorded, too, and insides of
+//! libraries: reading their code takes minutes otherwise.
 #![cfg(target_arch = "x86_64")]
 
 use std::fs;

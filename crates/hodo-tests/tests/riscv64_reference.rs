@@ -1,8 +1,8 @@
-//! Counts of a probe on every instruction of RISC-V programs, against qemu's user mode emulator, which tells of each instruction
-//! that it executes.
+//! Counts of a probe on every instruction of RISC-V programs, against qemu's user mode emulator, which tells of each
+//! instruction that it executes.
 //!
-//! `HODO_RISCV64` is the path of a `hodo` for RISC-V, which runs in a real Linux (`scripts/riscv64-linux.sh`); empty where
-//! `scripts/cross.sh` runs this beside.
+//! `HODO_RISCV64` is the path of a `hodo` for RISC-V, which runs in a real Linux (`scripts/riscv64-linux.sh`); empty
+//! where `scripts/cross.sh` runs this beside.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const COMPILER: &str = "riscv64-linux-gnu-gcc";
 const EMULATOR: &str = "qemu-riscv64";
 /// Where the compiler's libraries are.
 const ROOT: &str = "/usr/riscv64-linux-gnu";
-/// Behind the programs, which are not position independent; libraries are far above.
+/// After the programs, which are not position independent; libraries are far above.
 const END: u64 = 0x100_0000;
 
 fn tree() -> PathBuf {

@@ -1,4 +1,5 @@
-//! Tracepoints of a Rust program, from outside. The program is this one: the test `target`, which only runs when it is named.
+//! Tracepoints of a Rust program, from outside. The program is this one: the test `target`, which only runs when it is
+//! named.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -53,7 +53,7 @@ fn branches_that_the_program_switches_work_with_probes_on_everything_else() {
         let command = command.args(["probe", "-e", &every, "--"]).arg(&program);
         let (probed, said) = output(command.arg("30"));
         assert!(probed.starts_with(&alone), "{kind:?}: {probed}");
-        // Three places are told, and the C library for RISC-V has others before.
+        // Three places are listed, and the C library for RISC-V has others before.
         let others = cfg!(target_arch = "riscv64")
             && matches!(kind, Kind::Static | Kind::StaticPie)
             && said.contains(" more places");

@@ -1,5 +1,5 @@
-//! Signals to hodo in any number and order while it is attached: the process that it is attached to gets its code back, whatever comes.
-//! What cannot be helped, its death, is in `killed.rs`.
+//! Signals to hodo in any number and order while it is attached: the process that it is attached to gets its code back,
+//! whatever comes. What cannot be helped, its death, is in `killed.rs`.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

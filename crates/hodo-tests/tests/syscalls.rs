@@ -327,7 +327,7 @@ fn programs_of_all_libraries_are_watched() {
             .iter()
             .filter(|call| call["name"] == "write" || call["name"] == "writev");
         let written: i64 = writes.filter_map(|call| call["result"].as_i64()).sum();
-        // Of a library without symbols not all functions are known; that is told.
+        // Of a library without symbols not all functions are known; that is reported.
         let told = text(&traced.stderr).contains("instructions that call the kernel");
         assert!(
             told || written >= alone.stdout.len() as i64,
@@ -406,7 +406,8 @@ fn errors_are_told() {
     );
 }
 
-/// Descriptors have the names of what they stood for when the call was made: strace asks the kernel then, hodo follows the calls.
+/// Descriptors have the names of what they stood for when the call was made: strace asks the kernel then, hodo follows
+/// the calls.
 #[test]
 fn descriptors_have_the_names_of_strace() {
     if Command::new("strace").arg("-V").output().is_err() {

@@ -1,5 +1,5 @@
-//! `hodo syscalls` while the program runs: lines come when something happens, also of calls that do not end, and of those in which threads
-//! are when hodo comes or goes.
+//! `hodo syscalls` while the program runs: lines come when something happens, also of calls that do not end, and of
+//! those in which threads are when hodo comes or goes.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -281,8 +281,8 @@ fn calls_before_and_after_the_run_are_objects() {
     }
 }
 
-/// Code of a library that can get no probe, which another thread comes to than the one that loads it; and a call of it that signals break
-/// off that are nothing to the program.
+/// Code of a library that can get no probe, which another thread comes to than the one that loads it; and a call of it
+/// that signals break off that are nothing to the program.
 #[test]
 fn calls_by_code_without_probes_are_seen_in_all_threads_and_once() {
     let place = scratch("syscalls-unwatched");

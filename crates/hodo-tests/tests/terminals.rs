@@ -54,7 +54,7 @@ impl Terminal {
             .expect("the terminal is there");
     }
 
-    /// Waits until this is shown, behind what was seen before.
+    /// Waits until this is shown, after what was seen before.
     #[track_caller]
     fn see(&mut self, text: &str) {
         let started = Instant::now();

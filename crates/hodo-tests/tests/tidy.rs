@@ -10,16 +10,18 @@ use iced_x86::{Decoder, DecoderOptions, OpKind};
 const LONGEST: usize = 1000;
 
 /// Crates in which `unsafe` is needed: they call the kernel, run generated code, or are the agent.
-const UNSAFE: [&str; 11] = [
+const UNSAFE: [&str; 13] = [
     "hodo",
     "hodo-agent",
-    "hodo-arch/tests",
+    "hodo-codegen/tests",
+    "hodo-isa/tests",
     "hodo-keys",
     "hodo-mcount",
     "hodo-patch/tests",
     "hodo-probe",
     "hodo-probe-capi",
     "hodo-process",
+    "hodo-ptrace",
     "hodo-tests",
     "hodo-text",
 ];
@@ -159,37 +161,108 @@ fn unsafe_code_is_where_it_is_needed() {
     );
 }
 
-/// The crates that may name a crate of ours as a dependency: dependencies point one way.
+/// Our crates, each below those that use it, and which of our crates each may use: imports run downward only.
+const CRATES: [(&str, &[&str]); 19] = [
+    ("hodo-abi", &[]),
+    ("hodo-isa", &["hodo-abi"]),
+    ("hodo-mcount", &[]),
+    ("hodo-symbols", &["hodo-abi"]),
+    ("hodo-text", &[]),
+    ("hodo-trace", &["hodo-abi"]),
+    ("hodo-agent", &["hodo-trace"]),
+    ("hodo-codegen", &["hodo-isa"]),
+    ("hodo-keys", &["hodo-text"]),
+    ("hodo-keys-tracing", &["hodo-keys"]),
+    ("hodo-plan", &["hodo-abi", "hodo-isa", "hodo-symbols"]),
+    ("hodo-probe", &["hodo-isa", "hodo-text"]),
+    ("hodo-probe-capi", &["hodo-probe"]),
+    ("hodo-ptrace", &["hodo-isa"]),
+    ("hodo-view", &["hodo-abi", "hodo-symbols", "hodo-trace"]),
+    (
+        "hodo-patch",
+        &[
+            "hodo-agent",
+            "hodo-codegen",
+            "hodo-isa",
+            "hodo-plan",
+            "hodo-trace",
+        ],
+    ),
+    (
+        "hodo-process",
+        &[
+            "hodo-abi",
+            "hodo-agent",
+            "hodo-codegen",
+            "hodo-isa",
+            "hodo-patch",
+            "hodo-plan",
+            "hodo-probe",
+            "hodo-ptrace",
+            "hodo-symbols",
+            "hodo-trace",
+        ],
+    ),
+    (
+        "hodo",
+        &[
+            "hodo-abi",
+            "hodo-plan",
+            "hodo-process",
+            "hodo-symbols",
+            "hodo-trace",
+            "hodo-view",
+        ],
+    ),
+    ("hodo-tests", &[]),
+];
+
+/// Our crates that a manifest names as dependencies, but for those of tests.
+fn dependencies(manifest: &str) -> BTreeSet<&str> {
+    let mut section = "";
+    let mut found = BTreeSet::new();
+    for line in manifest.lines().map(str::trim) {
+        if line.starts_with('[') {
+            section = line;
+        }
+        // Those of one target only are in sections of longer names.
+        let counts = section.ends_with("dependencies]") && !section.ends_with("dev-dependencies]");
+        let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
+        if counts && name.starts_with("hodo-") {
+            found.insert(name);
+        }
+    }
+    found
+}
+
 #[test]
-fn dependencies_point_one_way() {
-    const ORDER: [(&str, &[&str]); 10] = [
-        ("hodo-arch", &[]),
-        ("hodo-text", &[]),
-        ("hodo-keys", &["hodo-text"]),
-        ("hodo-keys-tracing", &["hodo-keys"]),
-        ("hodo-probe", &["hodo-arch", "hodo-text"]),
-        ("hodo-symbols", &[]),
-        ("hodo-trace", &[]),
-        ("hodo-plan", &["hodo-arch", "hodo-symbols"]),
-        ("hodo-view", &["hodo-trace", "hodo-symbols"]),
-        ("hodo-agent", &["hodo-trace"]),
-    ];
+fn imports_run_downward_only() {
+    let known: BTreeSet<&str> = CRATES.iter().map(|&(name, _)| name).collect();
     let mut wrong = Vec::new();
-    for (name, allowed) in ORDER {
-        let manifest = root().join("crates").join(name).join("Cargo.toml");
-        let text = fs::read_to_string(&manifest).expect("the manifest can be read");
-        let mut section = "";
-        for line in text.lines().map(str::trim) {
-            if line.starts_with('[') {
-                section = line;
-            }
-            let dependency = line.split(['.', '=', ' ']).next().unwrap_or_default();
-            if section == "[dependencies]"
-                && dependency.starts_with("hodo-")
-                && !allowed.contains(&dependency)
-            {
+    for (path, text) in texts() {
+        let name = path.strip_prefix("crates/");
+        let Some(name) = name.and_then(|path| path.strip_suffix("/Cargo.toml")) else {
+            continue;
+        };
+        if !known.contains(name) {
+            wrong.push(format!("{name} is not in the list of this test"));
+        }
+        let allowed = CRATES.iter().find(|&&(other, _)| other == name);
+        let allowed = allowed.map_or(&[][..], |&(_, allowed)| allowed);
+        for dependency in dependencies(&text) {
+            if !allowed.contains(&dependency) {
                 wrong.push(format!("{name} depends on {dependency}"));
             }
+        }
+    }
+    for (at, (name, allowed)) in CRATES.iter().enumerate() {
+        for above in allowed
+            .iter()
+            .filter(|dependency| !CRATES[..at].iter().any(|(below, _)| below == *dependency))
+        {
+            wrong.push(format!(
+                "the list has {name} before {above}, which it may use"
+            ));
         }
     }
     none(
@@ -199,10 +272,12 @@ fn dependencies_point_one_way() {
 }
 
 /// Where code names an instruction set, besides files and folders that are called `arch`, `machine`, or as one is.
-const INSTRUCTION_SETS: [&str; 12] = [
+const INSTRUCTION_SETS: [&str; 14] = [
+    "hodo-abi/",
     "hodo-agent/",
-    "hodo-arch/src/code/",
-    "hodo-arch/src/lib.rs",
+    "hodo-codegen/src/lib.rs",
+    "hodo-isa/src/code/",
+    "hodo-isa/src/lib.rs",
     "hodo-mcount/",
     "hodo-probe/src/definition/",
     "hodo-probe/src/lib.rs",
@@ -237,7 +312,7 @@ fn instruction_sets_have_their_places() {
     }
     none(
         &wrong,
-        "what depends on an instruction set belongs into hodo-arch, or into a module `machine` or `arch`",
+        "what depends on an instruction set belongs into hodo-isa or hodo-codegen, or into a module `machine` or `arch`",
     );
 }
 

@@ -1,4 +1,5 @@
-//! Static branches of the process, which those who move or overwrite code must leave alone: whoever switches them knows nothing of copies.
+//! Static branches of the process, which those who move or overwrite code must leave alone: whoever switches them knows
+//! nothing of copies.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, Ordering};

@@ -1,11 +1,12 @@
-//! Changing the code of one's own process while its threads run: what probes (`hodo-probe`) and static keys (`hodo-keys`)
-//! have in common.
+//! Changing the code of one's own process while its threads run: what probes (`hodo-probe`) and static keys
+//! (`hodo-keys`) have in common.
 //!
 //! [`Memory`] writes code through `/proc/self/mem`: the mapping stays read-only, executable, and that of its file.
-//! [`sys::sync_core`] then has every processor forget what it has fetched before. In which order bytes may be written so that no
-//! thread ever executes half of an instruction is the business of those who write.
+//! [`sys::sync_core`] then has every processor forget what it has fetched before. In which order bytes may be written
+//! so that no thread ever executes half of an instruction is the business of those who write.
 //!
-//! No C library is called. Nothing is allocated but by `Memory::read` and `Memory::change`, which need the feature `alloc`.
+//! No C library is called. Nothing is allocated but by `Memory::read` and `Memory::change`, which need the feature
+//! `alloc`.
 #![no_std]
 
 #[cfg(feature = "alloc")]

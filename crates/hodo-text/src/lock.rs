@@ -1,4 +1,5 @@
-//! One thread changes code at a time: what is read, and written again with something changed, nobody else may change meanwhile.
+//! One thread changes code at a time: what is read, and written again with something changed, nobody else may change
+//! meanwhile.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

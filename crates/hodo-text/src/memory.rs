@@ -12,8 +12,8 @@ use crate::sys::{self, Errno};
 #[cfg(feature = "alloc")]
 /// Writes that are not further apart than this are made by one system call.
 const NEAR: u64 = 512;
-/// What is changed is written in whole units of so many bytes, aligned. RISC-V's `memcpy` in the kernel stores such words at once, and all
-/// else byte by byte; nobody may execute half of a changed instruction of two bytes.
+/// What is changed is written in whole units of this many bytes, aligned. RISC-V's `memcpy` in the kernel stores such
+/// words at once, and all else byte by byte; nobody may execute half of a changed instruction of two bytes.
 #[cfg(feature = "alloc")]
 const UNIT: u64 = if cfg!(target_arch = "riscv64") { 4 } else { 1 };
 const EIO: Errno = 5;
@@ -23,8 +23,8 @@ const EDEADLK: Errno = 35;
 /// What is called with what was written, if anything.
 static WRITTEN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Has a function be called with address and length after each write. For tests under emulators that do not see by themselves that code
-/// was changed through `/proc/self/mem`.
+/// Has a function be called with address and length after each write. For tests under emulators that do not see by
+/// themselves that code was changed through `/proc/self/mem`.
 #[doc(hidden)]
 pub fn set_written(written: fn(u64, usize)) {
     WRITTEN.store(written as *mut (), Ordering::Release);
@@ -74,8 +74,8 @@ impl Memory {
     }
 
     #[cfg(feature = "alloc")]
-    /// Makes changes, which must be sorted by address and not overlap. Bytes between those that are close are written again
-    /// as they are, while [`lock`] is held; on RISC-V also those that make the rest of aligned words.
+    /// Makes changes, which must be sorted by address and not overlap. Bytes between those that are close are written
+    /// again as they are, while [`lock`] is held; on RISC-V also those that make the rest of aligned words.
     ///
     /// # Safety
     /// As [`Memory::write`]; and nobody changes what is in between without the lock.

@@ -80,8 +80,8 @@ pub unsafe fn pwrite(file: i32, from: &[u8], at: u64) -> Result<usize, Errno> {
     unsafe { call(number::PWRITE, args) }
 }
 
-/// Whether an aligned word of four bytes that is written to `/proc/self/mem` is written by one store. Not said for x86-64 and
-/// RISC-V, where nobody needs it.
+/// Whether an aligned word of four bytes that is written to `/proc/self/mem` is written by one store. Not said for
+/// x86-64 and RISC-V, where nobody needs it.
 pub fn writes_words() -> bool {
     arch::writes_words()
 }
@@ -190,7 +190,7 @@ pub fn poll(files: &mut [Poll], most: Option<Duration>) {
     for file in &mut *files {
         file.seen = 0;
     }
-    // SAFETY: so many structures are there; the kernel may write the time, which is our own.
+    // SAFETY: this many structures are there; the kernel may write the time, which is our own.
     let _ = unsafe { call(number::PPOLL, args) };
 }
 
@@ -203,7 +203,7 @@ pub fn futex_wake(word: &AtomicU32) {
     let _ = unsafe { call(number::FUTEX, args) };
 }
 
-/// Maps memory of so many bytes, which is zero.
+/// Maps memory of this many bytes, which is zero.
 pub fn map(size: usize) -> Result<*mut u8, Errno> {
     // PROT_READ and PROT_WRITE; MAP_PRIVATE and MAP_ANONYMOUS.
     let args = [0, size, 3, 0x22, usize::MAX, 0];
@@ -221,8 +221,8 @@ pub unsafe fn unmap(at: *mut u8, size: usize) {
 }
 
 /// Blocks for the calling thread all signals that come from outside, and returns which were blocked before, for
-/// [`set_blocked_signals`]. Those that an instruction raises stay as they are, and those that C libraries need for their own
-/// ends: `setuid` waits until every thread has answered to one.
+/// [`set_blocked_signals`]. Those that an instruction raises stay as they are, and those that C libraries need for
+/// their own ends: `setuid` waits until every thread has answered to one.
 pub fn block_signals() -> Result<u64, Errno> {
     // ILL, TRAP, BUS, FPE, SEGV, SYS; 32 to 34 are glibc's and musl's.
     let keep = [4, 5, 7, 8, 11, 31, 32, 33, 34];
@@ -289,8 +289,8 @@ pub fn register_sync_core() -> Result<(), Errno> {
     unsafe { call(number::MEMBARRIER, [1 << 6, 0, 0, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Has every processor that runs a thread of this process execute a serializing instruction and a memory barrier: what was
-/// written to code before is what they execute after. The process must be registered, or a child of one that is.
+/// Has every processor that runs a thread of this process execute a serializing instruction and a memory barrier: what
+/// was written to code before is what they execute after. The process must be registered, or a child of one that is.
 pub fn sync_core() {
     // `fence.i` on all harts: `membarrier` has that on RISC-V only since Linux 6.10.
     #[cfg(target_arch = "riscv64")]

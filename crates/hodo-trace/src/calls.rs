@@ -231,17 +231,19 @@ pub struct Calls {
     ending: bool,
 }
 
-/// An unwinding has arrived on the stack of a frame at most this far away, in bytes. What is farther is another stack, perhaps a coroutine's.
+/// An unwinding has arrived on the stack of a frame at most this far away, in bytes. What is farther is another stack,
+/// perhaps a coroutine's.
 const NEAR: u64 = 8 << 20;
 
-/// What unwinds calls others at most this far below its own frame, in bytes. An entry farther below is elsewhere: it has ended there.
+/// What unwinds calls others at most this far below its own frame, in bytes. An entry farther below is elsewhere: it
+/// has ended there.
 const OWN_CALLS: u64 = 16 << 10;
 
 /// Of the innermost frames, this many are searched.
 const SEARCHED: usize = 1024;
 
-/// What is between two frames is a part of the outer one if they are at most this far apart. A frame that is larger may have a
-/// whole stack in it, for signal handlers.
+/// What is between two frames is a part of the outer one if they are at most this far apart. A frame that is larger may
+/// have a whole stack in it, for signal handlers.
 const ONE_FRAME: u64 = 4 << 10;
 
 impl Calls {
@@ -319,7 +321,8 @@ impl Calls {
         }
     }
 
-    /// The task has no more records. If it has ended its thread, it has left all frames by that; else they are still open.
+    /// The task has no more records. If it has ended its thread, it has left all frames by that; else they are still
+    /// open.
     pub fn finish(&mut self, ended: u64, mut step: impl FnMut(Step)) {
         if self.ending {
             self.jumped = None;
@@ -458,8 +461,8 @@ impl Calls {
         self.since = self.since.filter(|_| self.unwinding);
     }
 
-    /// The first frame that is certainly dead because a return address is at this place of the stack: it is between a frame and the one
-    /// that this one called. So the stack was left down to there, whatever has done that.
+    /// The first frame that is certainly dead because a return address is at this place of the stack: it is between a
+    /// frame and the one that this one called. So the stack was left down to there, whatever has done that.
     fn overwritten(&self, stack: u64) -> Option<usize> {
         let last = self.frames.len().checked_sub(1)?;
         let places = (last.saturating_sub(SEARCHED)..=last).rev();
@@ -467,7 +470,8 @@ impl Calls {
         let mut known = places.take_while(|&at| self.frames[at].stack > 0);
         let at = known.find(|&at| {
             let frame = self.frames[at].stack;
-            // Addresses are known down to 16 bytes: the same may be that of a function that it has called, if it is the last.
+            // Addresses are known down to 16 bytes: the same may be that of a function that it has called, if it is the
+            // last.
             let same = frame == stack && (at < last || self.unwinding);
             let outer = at.checked_sub(1).map_or(0, |at| self.frames[at].stack);
             same || frame < stack && stack < outer && outer - frame <= ONE_FRAME
@@ -478,13 +482,16 @@ impl Calls {
         Some(outer.map_or(0, |outer| outer + 1))
     }
 
-    /// The first frame that is at or below this address of the stack, so that an unwinding that has arrived there has left it.
+    /// The first frame that is at or below this address of the stack, so that an unwinding that has arrived there has
+    /// left it.
     ///
-    /// It never goes past a change of stacks: a frame that is lower than one that it called is on another stack, and alive. Nor past
-    /// a frame whose address is not known: it may have been called after those below it were left in a way that nobody saw.
+    /// It never goes past a change of stacks: a frame that is lower than one that it called is on another stack, and
+    /// alive. Nor past a frame whose address is not known: it may have been called after those below it were left in a
+    /// way that nobody saw.
     ///
-    /// Unless an unwinding has arrived for `sure`, what `began` it must be among them: else a signal handler has come meanwhile, perhaps on a stack that is a part of some frame.
-    /// Only one that comes between a jump and the next call is taken for the landing then.
+    /// Unless an unwinding has arrived for `sure`, what `began` it must be among them: else a signal handler has come
+    /// meanwhile, perhaps on a stack that is a part of some frame. Only one that comes between a jump and the next call
+    /// is taken for the landing then.
     #[cold]
     fn unwound(&self, stack: u64, began: Option<usize>, sure: bool) -> Option<usize> {
         let mut dead = self.frames.len();

@@ -1,8 +1,8 @@
 //! Reading a trace while it is being written.
 //!
-//! Targets write into the file that is read here. A record's first word is written last: as long as its upper half is zero, there
-//! is no record yet, but perhaps a hole. What comes after the end of what was found is read once more before it is taken, so that no word of it is
-//! older than the one that said that it is there.
+//! Targets write into the file that is read here. A record's first word is written last: as long as its upper half is
+//! zero, there is no record yet, but perhaps a hole. What comes after the end of what was found is read once more
+//! before it is taken, so that no word of it is older than the one that said that it is there.
 
 use std::fs::File;
 use std::io::Read;
@@ -55,7 +55,8 @@ struct Tail {
     busy: Option<Instant>,
 }
 
-/// A record takes no longer to be written. One that does was left by who wrote it: a signal handler has jumped out of it.
+/// A record takes no longer to be written. One that does was left by who wrote it: a signal handler has jumped out of
+/// it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A trace that grows.
@@ -145,7 +146,8 @@ impl Follow {
         self.tails.resize(trace.tasks.len(), Tail::default());
     }
 
-    /// Takes the records of a task that have come since the last time, of at most so many chunks, each with its payload.
+    /// Takes the records of a task that have come since the last time, of at most this many chunks, each with its
+    /// payload.
     pub fn take(
         &mut self,
         trace: &Trace,
@@ -208,8 +210,8 @@ fn number(bytes: &[u8], at: usize) -> u64 {
 
 const PAYLOAD: u32 = record::SPECIAL << record::KIND_SHIFT | record::SPECIAL_PAYLOAD;
 
-/// Reads what is there of a chunk after what is done. Returns whether a record is being written after that. With `left`, the first
-/// of these is left out.
+/// Reads what is there of a chunk after what is done. Returns whether a record is being written after that. With
+/// `left`, the first of these is left out.
 fn read(
     events: &File,
     start: u64,

@@ -1,14 +1,13 @@
 //! The trace on disk: its layout, its reader, and the calls that its records tell of.
 //!
-//! `docs/trace-format.md` describes the directory. [`Trace::open`] reads all but the records; [`Trace::records`] streams
-//! the records of one task, and [`Calls`] makes calls of them. Memory does not grow with the length of a trace.
+//! `docs/trace-format.md` describes the directory. [`Trace::open`] reads all but the records; [`Trace::records`]
+//! streams the records of one task, and [`Calls`] makes calls of them. Memory does not grow with the length of a trace.
 #![forbid(unsafe_code)]
 
 pub mod calls;
 mod error;
 pub mod follow;
 pub mod format;
-mod machine;
 pub mod meta;
 mod model;
 pub mod records;
@@ -19,7 +18,6 @@ mod trace;
 
 pub use calls::{Calls, Entered, Frame, Left, Step, TailCalls, Traits};
 pub use error::TraceError;
-pub use machine::Machine;
 pub use meta::Info;
 pub use model::{Chunk, Function, Kind, Module, Task};
 pub use records::{Record, RecordKind, Records, bytes_read, told_lost};

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::machine::Machine;
+use hodo_abi::Isa;
 
 /// `info.json`.
 #[derive(Debug, Clone, Deserialize)]
@@ -11,7 +11,7 @@ pub struct Info {
     pub format: String,
     /// Always [`crate::format::FORMAT_VERSION`].
     pub version: u64,
-    /// The name of the instruction set; see [`Info::machine`].
+    /// The name of the instruction set; see [`Info::isa`].
     #[serde(default = "x86_64")]
     pub arch: String,
     /// Version of the recorder.
@@ -68,14 +68,25 @@ pub struct Costs {
 }
 
 fn x86_64() -> String {
-    Machine::X86_64.name().to_owned()
+    Isa::X86_64.name().to_owned()
+}
+
+/// What the time counter of an instruction set is called, `"source"` of the clock in `info.json`; nothing if its
+/// programs are not recorded.
+#[must_use]
+pub const fn counter(isa: Isa) -> Option<&'static str> {
+    match isa {
+        Isa::X86_64 => Some("tsc"),
+        Isa::Riscv64 => Some("time"),
+        Isa::Aarch64 => None,
+    }
 }
 
 impl Info {
     /// The instruction set of the programs. `None`: one that this reader does not know.
     #[must_use]
-    pub fn machine(&self) -> Option<Machine> {
-        Machine::named(&self.arch)
+    pub fn isa(&self) -> Option<Isa> {
+        Isa::named(&self.arch).filter(|&isa| counter(isa).is_some())
     }
 }
 
@@ -153,8 +164,8 @@ pub struct Filters {
     pub time_ns: Option<u64>,
 }
 
-/// The patterns of `-F` (true) and `-N` (false) in the order in which they were given: of those that match a function, the last
-/// one counts. `order` has a word for each of them; what it does not name comes last, `-N` after `-F`.
+/// The patterns of `-F` (true) and `-N` (false) in the order in which they were given: of those that match a function,
+/// the last one counts. `order` has a word for each of them; what it does not name comes last, `-N` after `-F`.
 #[must_use]
 pub fn in_order<'a, T>(filter: &'a [T], notrace: &'a [T], order: &[bool]) -> Vec<(bool, &'a T)> {
     let mut lists = [notrace.iter(), filter.iter()];
@@ -266,7 +277,7 @@ pub struct Map {
     pub pid: i32,
     /// First address.
     pub start: u64,
-    /// Address behind the last.
+    /// Address after the last.
     pub end: u64,
     /// Offset in the file.
     pub offset: u64,
@@ -289,7 +300,7 @@ pub struct Probe {
     pub symbol: String,
     /// Bytes from that function's beginning.
     pub offset: u64,
-    /// Of a return probe: the word behind the first of the payload that has where the function returns to.
+    /// Of a return probe: the word after the first of the payload that has where the function returns to.
     #[serde(default)]
     pub caller: Option<usize>,
     /// `snapshot` or `stacktrace`, if its events are that.
@@ -298,7 +309,7 @@ pub struct Probe {
     /// Of a stack trace: the word after the first of the payload from which on it has the packed stack.
     #[serde(default)]
     pub stack: Option<usize>,
-    /// Of a stack trace: the word behind the first of the payload from which on it has the shadow of the stack.
+    /// Of a stack trace: the word after the first of the payload from which on it has the shadow of the stack.
     #[serde(default)]
     pub shadow: Option<usize>,
     /// What its events tell.
@@ -306,7 +317,8 @@ pub struct Probe {
     pub args: Vec<Arg>,
 }
 
-/// A value of an event. It is in the payload (`word`), or always the same (`text`, `number`), or the task's name (`comm`).
+/// A value of an event. It is in the payload (`word`), or always the same (`text`, `number`), or the task's name
+/// (`comm`).
 #[derive(Debug, Clone, Deserialize)]
 pub struct Arg {
     /// Its name.

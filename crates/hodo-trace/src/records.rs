@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, WINDOW_SIZE, record};
 use crate::model::Chunk;
 
-/// Says how many records were lost. They are counted by their room: where there are events of probes (`events`), whose sizes
-/// differ, nobody knows how many they were.
+/// Says how many records were lost. They are counted by their room: where there are events of probes (`events`), whose
+/// sizes differ, nobody knows how many they were.
 #[must_use]
 pub fn told_lost(count: u64, events: bool) -> String {
     match events {
@@ -37,7 +37,7 @@ pub enum RecordKind {
     Exit,
     /// A function was jumped to.
     Tail,
-    /// So many records were lost here; id and stack bits mean nothing.
+    /// This many records were lost here; id and stack bits mean nothing.
     Lost(u64),
 }
 
@@ -52,8 +52,8 @@ pub struct Record {
     pub sp: u16,
     /// What happened.
     pub kind: RecordKind,
-    /// Of an entry: the stack pointer, down to a multiple of 16; 0: not known. Of functions without exits it is right only if they
-    /// return twice, as `setjmp` does.
+    /// Of an entry: the stack pointer, down to a multiple of 16; 0: not known. Of functions without exits it is right
+    /// only if they return twice, as `setjmp` does.
     pub stack: u64,
 }
 
@@ -114,9 +114,10 @@ impl<'a> Records<'a> {
 
     /// The stack pointer of an entry; 0: not known.
     ///
-    /// A stub reads the clock, looks whether the stack pointer is in the window, and then takes the place of its record. A signal
-    /// handler in between may have got another window: then this time is before that of the handler's records. (It comes in between
-    /// only where hodo cannot have it wait: see "Handlers that look at what they interrupted" in ARCHITECTURE.md.)
+    /// A stub reads the clock, looks whether the stack pointer is in the window, and then takes the place of its
+    /// record. A signal handler in between may have got another window: then this time is before that of the handler's
+    /// records. (It comes in between only where hodo cannot have it wait: see "Handlers that look at what they
+    /// interrupted" in docs/internals/stubs.md.)
     #[inline]
     fn stack(&mut self, sp: u16, time: u64) -> u64 {
         let start = std::mem::replace(&mut self.window, self.windows);
@@ -209,8 +210,8 @@ impl Iterator for Records<'_> {
             }
             let low = word as u32;
             let high = (word >> 32) as u32;
-            // A hole; or only the time was written when the program ended, for where records are written in two parts, the other
-            // half comes last.
+            // A hole; or only the time was written when the program ended, for where records are written in two parts,
+            // the other half comes last.
             if high == 0 {
                 continue;
             }

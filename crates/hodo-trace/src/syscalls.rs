@@ -1,12 +1,12 @@
 //! What an event of a system call has: made by the code around instructions that call the kernel, read by readers.
 //!
-//! The event before the call has the number, as many arguments as there are, and pieces of memory; the one behind it has the
-//! result and pieces. A piece is a word and its bytes, filled up to whole words: the lower 16 bits of the word are the number
-//! of bytes, bits 16 to 23 the number of the argument, bits 24 to 31 [`piece`].
+//! The event before the call has the number, as many arguments as there are, and pieces of memory; the one after it has
+//! the result and pieces. A piece is a word and its bytes, filled up to whole words: the lower 16 bits of the word are
+//! the number of bytes, bits 16 to 23 the number of the argument, bits 24 to 31 [`piece`].
 //!
-//! What is fetched is told to that code by a table: two words for each number, [`ENTRY_SIZE`] bytes. The first has four
-//! descriptors of 16 bits for before the call. The second has three for behind it, the number of arguments from bit 48 on,
-//! and in its top bit whether the call is left out.
+//! A table says to that code what to fetch: two words for each number, [`ENTRY_SIZE`] bytes. The first has four
+//! descriptors of 16 bits for before the call. The second has three for after it, the number of arguments from bit 48
+//! on, and in its top bit whether the call is left out.
 
 pub mod fetch;
 mod riscv64;
@@ -14,13 +14,13 @@ mod x86_64;
 
 use std::sync::LazyLock;
 
-use crate::machine::Machine;
+use hodo_abi::Isa;
 
 /// A bit of the first word of an event before a call: the call began before hodo came.
 pub const EARLIER: u64 = 1;
 
-/// Numbers that have an entry of their own, on all instruction sets. The next one is for all others, the one behind that for
-/// results of which the call is not known.
+/// Numbers that have an entry of their own, on all instruction sets. The next one is for all others, the one after that
+/// for results of which the call is not known.
 pub const NUMBERS: u64 = x86_64::ALL.len() as u64;
 /// From here on, numbers mean the same on all instruction sets.
 const COMMON: u64 = 424;
@@ -43,18 +43,18 @@ pub const LARGEST_BUFFER: usize = 240;
 
 /// What is fetched: three bits of a descriptor. The next three are the number of the argument, the others a parameter.
 pub mod kind {
-    /// A string of at most so many bytes.
+    /// A string of at most this many bytes.
     pub const TEXT: u64 = 1;
-    /// So many bytes.
+    /// This many bytes.
     pub const FIXED: u64 = 2;
     /// As many elements as an argument says (three bits), each of two to the power of three bits, 16 times four bits at
     /// most in bytes.
     pub const SIZED: u64 = 3;
     /// The same, as many as the result says.
     pub const RESULT: u64 = 4;
-    /// A list of addresses that ends with zero: so many strings, and how many others there are.
+    /// A list of addresses that ends with zero: this many strings, and how many others there are.
     pub const TEXTS: u64 = 5;
-    /// As many pairs of address and length as an argument says (three bits), and so many bytes of each at most.
+    /// As many pairs of address and length as an argument says (three bits), and this many bytes of each at most.
     pub const PARTS: u64 = 6;
     /// In place of an argument: a `struct msghdr` has the pairs.
     pub const MESSAGE: u64 = 7;
@@ -68,7 +68,8 @@ pub mod kind {
     pub const LOCK: u64 = 3;
     /// Parameter: 8 bytes if `ioctl` has a number or the size of a window there.
     pub const DEVICE: u64 = 4;
-    /// The operations of `fcntl` that are about a lock, as bits: `F_GETLK`, `F_SETLK`, `F_SETLKW`, and those with `F_OFD_`.
+    /// The operations of `fcntl` that are about a lock, as bits: `F_GETLK`, `F_SETLK`, `F_SETLKW`, and those with
+    /// `F_OFD_`.
     pub const LOCKS: u64 = 0b111 << 5 | 0b111 << 36;
     /// The first of the requests of `ioctl` in [`DEVICES`].
     pub const DEVICE_FIRST: u64 = 0x540F;
@@ -120,31 +121,33 @@ static RISCV64: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
     all
 });
 
-fn calls(machine: Machine) -> &'static [(&'static str, &'static str)] {
-    match machine {
-        Machine::X86_64 => &x86_64::ALL,
-        Machine::Riscv64 => &RISCV64,
+fn calls(isa: Isa) -> &'static [(&'static str, &'static str)] {
+    match isa {
+        Isa::X86_64 => &x86_64::ALL,
+        Isa::Riscv64 => &RISCV64,
+        // None is recorded.
+        Isa::Aarch64 => &[],
     }
 }
 
 /// The system call of a number.
 #[must_use]
-pub fn by_number(machine: Machine, number: u64) -> Option<Syscall> {
-    let &(name, args) = calls(machine).get(usize::try_from(number).ok()?)?;
+pub fn by_number(isa: Isa, number: u64) -> Option<Syscall> {
+    let &(name, args) = calls(isa).get(usize::try_from(number).ok()?)?;
     (!name.is_empty()).then_some(Syscall { name, args })
 }
 
 /// The number of a system call.
 #[must_use]
-pub fn number(machine: Machine, name: &str) -> Option<u64> {
-    let mut names = calls(machine).iter();
+pub fn number(isa: Isa, name: &str) -> Option<u64> {
+    let mut names = calls(isa).iter();
     let at = names.position(|call| call.0 == name && !name.is_empty())?;
     Some(at as u64)
 }
 
 /// All numbers with their calls.
-pub fn all(machine: Machine) -> impl Iterator<Item = (u64, Syscall)> {
-    (0..NUMBERS).filter_map(move |number| Some((number, by_number(machine, number)?)))
+pub fn all(isa: Isa) -> impl Iterator<Item = (u64, Syscall)> {
+    (0..NUMBERS).filter_map(move |number| Some((number, by_number(isa, number)?)))
 }
 
 /// Sizes of the kernel's structures that are not the same on all instruction sets, in bytes.
@@ -161,17 +164,22 @@ pub struct Sizes {
 impl Sizes {
     /// Those of an instruction set.
     #[must_use]
-    pub fn of(machine: Machine) -> Self {
-        match machine {
+    pub fn of(isa: Isa) -> Self {
+        match isa {
             // The first is packed; the second has where handlers return to.
-            Machine::X86_64 => Self {
+            Isa::X86_64 => Self {
                 epoll_event: 12,
                 sigaction: 32,
                 stat: 144,
             },
-            Machine::Riscv64 => Self {
+            Isa::Riscv64 => Self {
                 epoll_event: 16,
                 sigaction: 24,
+                stat: 128,
+            },
+            Isa::Aarch64 => Self {
+                epoll_event: 16,
+                sigaction: 32,
                 stat: 128,
             },
         }
@@ -187,7 +195,7 @@ const fn sized(by: u64, shift: u64, most: u64) -> u64 {
     by | shift << 3 | most.div_ceil(16) << 6
 }
 
-/// What is fetched for an argument, before the call and behind it.
+/// What is fetched for an argument, before the call and after it.
 fn fetches(sizes: Sizes, argument: usize, word: &str, buffer: u64) -> [Vec<u64>; 2] {
     /// Of the parts of a list there are several.
     const LARGEST_PART: u64 = 112;
@@ -254,7 +262,8 @@ fn fetches(sizes: Sizes, argument: usize, word: &str, buffer: u64) -> [Vec<u64>;
     [before, behind]
 }
 
-/// The table for programs of this process's instruction set, without its header. `wanted` tells which numbers are recorded; `bare`: only numbers and results are.
+/// The table for programs of this process's instruction set, without its header. `wanted` tells which numbers are
+/// recorded; `bare`: only numbers and results are.
 #[must_use]
 pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool) -> Vec<u64> {
     table_with(wanted, bare, BUFFER)
@@ -264,13 +273,13 @@ pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool) -> Vec<u64> {
 #[must_use]
 pub fn table_with(wanted: &dyn Fn(u64) -> bool, bare: bool, buffer: usize) -> Vec<u64> {
     let buffer = buffer.clamp(16, LARGEST_BUFFER) as u64;
-    let machine = Machine::NATIVE;
-    let sizes = Sizes::of(machine);
+    let isa = Isa::NATIVE;
+    let sizes = Sizes::of(isa);
     let mut words = Vec::new();
     for number in 0..=NUMBERS {
         let mut descriptors = [Vec::new(), Vec::new()];
         let mut arguments = 6;
-        if let Some(args) = by_number(machine, number).and_then(|call| call.args()) {
+        if let Some(args) = by_number(isa, number).and_then(|call| call.args()) {
             arguments = 0;
             for (argument, word) in args.enumerate() {
                 arguments = argument as u64 + 1;
@@ -301,59 +310,59 @@ pub fn table_with(wanted: &dyn Fn(u64) -> bool, bare: bool, buffer: usize) -> Ve
 mod tests {
     use super::*;
 
-    const MACHINES: [Machine; 2] = [Machine::X86_64, Machine::Riscv64];
+    const RECORDED: [Isa; 2] = [Isa::X86_64, Isa::Riscv64];
 
     #[test]
     fn numbers_are_those_of_the_kernel() {
-        for (machine, number, name) in [
-            (Machine::X86_64, 0, "read"),
-            (Machine::X86_64, 59, "execve"),
-            (Machine::X86_64, 257, "openat"),
-            (Machine::X86_64, 435, "clone3"),
-            (Machine::Riscv64, 0, "io_setup"),
-            (Machine::Riscv64, 39, "umount2"),
-            (Machine::Riscv64, 63, "read"),
-            (Machine::Riscv64, 79, "newfstatat"),
-            (Machine::Riscv64, 129, "kill"),
-            (Machine::Riscv64, 172, "getpid"),
-            (Machine::Riscv64, 221, "execve"),
-            (Machine::Riscv64, 243, "recvmmsg"),
-            (Machine::Riscv64, 259, "riscv_flush_icache"),
-            (Machine::Riscv64, 291, "statx"),
-            (Machine::Riscv64, 294, "kexec_file_load"),
-            (Machine::Riscv64, 435, "clone3"),
+        for (isa, number, name) in [
+            (Isa::X86_64, 0, "read"),
+            (Isa::X86_64, 59, "execve"),
+            (Isa::X86_64, 257, "openat"),
+            (Isa::X86_64, 435, "clone3"),
+            (Isa::Riscv64, 0, "io_setup"),
+            (Isa::Riscv64, 39, "umount2"),
+            (Isa::Riscv64, 63, "read"),
+            (Isa::Riscv64, 79, "newfstatat"),
+            (Isa::Riscv64, 129, "kill"),
+            (Isa::Riscv64, 172, "getpid"),
+            (Isa::Riscv64, 221, "execve"),
+            (Isa::Riscv64, 243, "recvmmsg"),
+            (Isa::Riscv64, 259, "riscv_flush_icache"),
+            (Isa::Riscv64, 291, "statx"),
+            (Isa::Riscv64, 294, "kexec_file_load"),
+            (Isa::Riscv64, 435, "clone3"),
         ] {
-            assert_eq!(super::number(machine, name), Some(number), "{name}");
-            let found = by_number(machine, number).map(|call| call.name);
+            assert_eq!(super::number(isa, name), Some(number), "{name}");
+            let found = by_number(isa, number).map(|call| call.name);
             assert_eq!(found, Some(name));
         }
-        for machine in MACHINES {
+        for isa in RECORDED {
             for number in [400, NUMBERS, 1 << 40] {
-                assert_eq!(by_number(machine, number), None);
+                assert_eq!(by_number(isa, number), None);
             }
-            assert_eq!(super::number(machine, ""), None);
+            assert_eq!(super::number(isa, ""), None);
         }
         for name in ["open", "fork", "dup2", "renameat", "arch_prctl", "-"] {
-            assert_eq!(super::number(Machine::Riscv64, name), None, "{name}");
+            assert_eq!(super::number(Isa::Riscv64, name), None, "{name}");
         }
         for number in [38, 244, 257, 295, 423] {
-            assert_eq!(by_number(Machine::Riscv64, number), None, "{number}");
+            assert_eq!(by_number(Isa::Riscv64, number), None, "{number}");
         }
         // What is meant as a name is one.
         let names = riscv64::NAMES.iter().flat_map(|list| list.1.split(' '));
         for name in names.filter(|name| *name != "-") {
-            assert!(super::number(Machine::Riscv64, name).is_some(), "{name}");
+            assert!(super::number(Isa::Riscv64, name).is_some(), "{name}");
         }
     }
 
     #[test]
     fn descriptors_are_not_lost() {
-        for machine in MACHINES {
-            for (_, call) in all(machine) {
+        for isa in RECORDED {
+            for (_, call) in all(isa) {
                 let Some(args) = call.args() else { continue };
                 let fetched: Vec<_> = args
                     .enumerate()
-                    .map(|(at, word)| fetches(Sizes::of(machine), at, word, LARGEST_BUFFER as u64))
+                    .map(|(at, word)| fetches(Sizes::of(isa), at, word, LARGEST_BUFFER as u64))
                     .collect();
                 assert!(fetched.len() <= 6, "{}", call.name);
                 let count = |phase: usize| fetched.iter().map(|f| f[phase].len()).sum::<usize>();

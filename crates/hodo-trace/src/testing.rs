@@ -180,7 +180,7 @@ impl Builder {
         }
     }
 
-    /// So many records of the task were lost before its next chunk, which begins here.
+    /// This many records of the task were lost before its next chunk, which begins here.
     pub fn lose(&mut self, task: u32, count: u64) {
         self.flush(task);
         self.tasks[task as usize - 1].lost += count;

@@ -116,7 +116,7 @@ impl Trace {
             damage: Vec::new(),
             bytes: 0,
         };
-        if trace.info.machine().is_none() {
+        if trace.info.isa().is_none() {
             trace.damage.push(format!(
                 "{}: the instruction set {:?} is not known here: stacks and system calls are not shown",
                 info_path.display(),
@@ -284,7 +284,8 @@ impl Trace {
         Ok(word(file_header::NEXT_CHUNK).min(word(file_header::MAX_CHUNKS)))
     }
 
-    /// Gives a chunk of a trace that is being written to its task. Returns whether that was possible: else it has not begun yet.
+    /// Gives a chunk of a trace that is being written to its task. Returns whether that was possible: else it has not
+    /// begun yet.
     pub(crate) fn read_chunk(&mut self, index: u64) -> bool {
         let mut header = [0; format::CHUNK_HEADER_SIZE as usize];
         let at = self.control_size + index * format::CHUNK_SIZE;
@@ -331,7 +332,7 @@ impl Trace {
             let mut header = [0; (format::CHUNK_HEADER_SIZE + format::RECORD_SIZE) as usize];
             let at = self.control_size + index * format::CHUNK_SIZE;
             if let Err(error) = self.events.read_exact_at(&mut header, at) {
-                // Where the file ends is told already.
+                // Where the file ends is reported already.
                 if error.kind() != std::io::ErrorKind::UnexpectedEof {
                     self.damage.push(io(path)(error).to_string());
                 }

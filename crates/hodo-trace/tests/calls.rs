@@ -272,7 +272,8 @@ const LEAVER: u32 = 1;
 /// Frames of this many bytes have room for the stack of a handler.
 const ROOM: u64 = 40 << 10;
 
-/// Where the next function is entered: on the stack of the last one, or a handler on one below it, above it, or inside of a frame.
+/// Where the next function is entered: on the stack of the last one, or a handler on one below it, above it, or inside
+/// of a frame.
 fn entered(random: &mut Random, alive: &[Alive], switches: bool) -> (u64, bool) {
     let Some(last) = alive.last() else {
         return (0x7000_0000_0000, false);
@@ -291,7 +292,8 @@ fn entered(random: &mut Random, alive: &[Alive], switches: bool) -> (u64, bool) 
     }
 }
 
-/// A program that calls, returns, leaves frames, and has handlers on other stacks. Returns how many frames were closed as left.
+/// A program that calls, returns, leaves frames, and has handlers on other stacks. Returns how many frames were closed
+/// as left.
 fn leaving(random: &mut Random, how: Traits, all_known: bool, switches: bool) -> usize {
     let traits = |id| match id {
         LEAVER => how,

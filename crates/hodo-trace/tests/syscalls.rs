@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
 
-use hodo_trace::Machine;
+use hodo_abi::Isa;
 use hodo_trace::syscalls::{NUMBERS, all, number};
 
 /// Numbers by name, as the preprocessor evaluates them. `None`: there is no such compiler.
@@ -53,8 +53,8 @@ fn numbers_are_those_of_the_headers() {
     let native = native.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let native = native.unwrap_or_default();
     for (machine, gcc, native) in [
-        (Machine::X86_64, "gcc", native.starts_with("x86_64")),
-        (Machine::Riscv64, "riscv64-linux-gnu-gcc", true),
+        (Isa::X86_64, "gcc", native.starts_with("x86_64")),
+        (Isa::Riscv64, "riscv64-linux-gnu-gcc", true),
     ] {
         if !native {
             eprintln!("not done: gcc is for another machine");

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use hodo_symbols::{Machine, Registers, Style, Unwinder, demangle, interrupted};
+use hodo_symbols::{Registers, Style, Unwinder, demangle, interrupted};
 use hodo_trace::Task;
 use hodo_trace::format::{ISLAND, STACK_WORDS};
 use hodo_trace::meta::Map;
@@ -113,8 +113,8 @@ pub(crate) enum Stack {
 }
 
 impl Stack {
-    /// Unpacks a stack: the number of bytes that were looked at, a bit for each of at most so many words, and the words of
-    /// which the bit is set. What is missing counts as not kept.
+    /// Unpacks a stack: the number of bytes that were looked at, a bit for each of at most this many words, and the
+    /// words of which the bit is set. What is missing counts as not kept.
     pub fn unpack(words: &[u64]) -> Self {
         const GROUPS: usize = STACK_WORDS as usize / 64;
         let length = words.first().map_or(0, |&bytes| bytes / 8);
@@ -214,7 +214,7 @@ impl Addresses {
         }
     }
 
-    /// Is it an address in code of ours?
+    /// Is it an address in our code?
     fn is_island(&self, source: &Source, (task, ns): (&Task, u64), addr: u64) -> bool {
         let map = self.map(source, task, ns, addr);
         map.is_some_and(|map| map.path == ISLAND)
@@ -233,7 +233,7 @@ impl Addresses {
         Some((map.path.clone(), file, link))
     }
 
-    /// What is at an address. `back`: it is behind a call, and the call is meant.
+    /// What is at an address. `back`: it is after a call, and the call is meant.
     pub fn locate(&self, source: &Source, at: (&Task, u64), addr: u64, back: bool) -> Located {
         let found = self.find(source, at, addr - u64::from(back && addr > 0));
         let mut located = Located {
@@ -259,12 +259,10 @@ impl Addresses {
             frames: Vec::new(),
             complete: false,
         };
-        let recorded = source.trace.info.machine();
-        let machine = recorded.and_then(|machine| Machine::numbered(machine.elf()));
-        let (Some(recorded), Some(machine)) = (recorded, machine) else {
+        let Some(recorded) = source.trace.info.isa() else {
             return chain;
         };
-        let mut registers = Registers::new(machine);
+        let mut registers = Registers::new(recorded);
         let numbers = recorded.stack_trace_registers();
         for (register, word) in numbers.iter().zip(words) {
             registers.set(*register, *word);

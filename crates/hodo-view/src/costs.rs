@@ -1,7 +1,7 @@
 //! What recording has cost, as far as it is known, and times without it.
 //!
-//! Costs are fractions of a unit of the counter, and a single time may be shorter than the mean cost. So times are kept as signed
-//! numbers in parts of a unit until they are shown: what is too much in one call is too little in another.
+//! Costs are fractions of a unit of the counter, and a single time may be shorter than the mean cost. So times are kept
+//! as signed numbers in parts of a unit until they are shown: what is too much in one call is too little in another.
 
 use std::collections::HashMap;
 
@@ -30,8 +30,8 @@ pub fn whole(parts: i64) -> u64 {
         .cast_unsigned()
 }
 
-/// The machine may have been slower or faster while the program ran than when the costs were measured, at most by so much: it shares
-/// processors with others. Records of which nearly nothing is in between show it.
+/// The machine may have been slower or faster while the program ran than when the costs were measured, at most by so
+/// much: it shares processors with others. Records of which nearly nothing is in between show it.
 const LEAST_RATIO: f64 = 0.25;
 const MOST_RATIO: f64 = 3.0;
 
@@ -39,15 +39,16 @@ const MOST_RATIO: f64 = 3.0;
 const CHUNKS: usize = 256;
 /// A pair of records counts that comes so often in one of them.
 const OFTEN: u32 = 128;
-/// What is longer than the measured time by so much has had to wait: mostly for a page of the trace, which is a cost of recording, too.
+/// What is longer than the measured time by so much has had to wait: mostly for a page of the trace, which is a cost of
+/// recording, too.
 const WAITED: f64 = 16.0;
 /// What is longer by so much was interrupted, which is none.
 const INTERRUPTED: f64 = 1000.0;
 /// Nearly nothing is in between if one in fifty is hardly longer than the measured time.
 const HARDLY: f64 = 1.25;
 const ONE_IN: u32 = 50;
-/// And if this many in a hundred are no longer than recording may take at most. A function that only sometimes returns at once is none of
-/// these: what it does at other times is its own.
+/// And if this many in a hundred are no longer than recording may take at most. A function that only sometimes returns
+/// at once is none of these: what it does at other times is its own.
 const NEAR: u64 = 90;
 
 /// Times between two records of certain functions, one after the other.
@@ -72,8 +73,8 @@ struct Shown {
     waits: f64,
 }
 
-/// The mean time between two records where nearly nothing is in between, if there are such, and how long a record has to wait in the
-/// mean. `measured`: the first of these when the recording began.
+/// The mean time between two records where nearly nothing is in between, if there are such, and how long a record has
+/// to wait in the mean. `measured`: the first of these when the recording began.
 fn closest(trace: &Trace, measured: f64) -> Option<(f64, f64)> {
     let chunks = trace.tasks.iter().flat_map(|task| {
         let chunks = task.chunks.iter();

@@ -196,8 +196,9 @@ impl Counters {
         found
     }
 
-    /// Writes those that have something to tell as a table, for readers: where one probe has several places of the same name, as one on
-    /// a function with several implementations, those without a hit are left out, but for one if none has any.
+    /// Writes those that have something to tell as a table, for readers: where one probe has several places of the same
+    /// name, as one on a function with several implementations, those without a hit are left out, but for one if none
+    /// has any.
     pub fn text(&self, out: &mut dyn Write) -> Result<()> {
         if self.all().any(|count| count.hits.is_some()) {
             writeln!(out, "        HITS  PROBE")?;

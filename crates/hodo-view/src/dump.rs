@@ -176,99 +176,108 @@ fn announce_size(source: &Source) {
     }
 }
 
+/// Events in Chrome's format, separated by commas.
+struct ChromeEvents<'o> {
+    out: &'o mut dyn Write,
+    first: bool,
+}
+
+impl ChromeEvents<'_> {
+    fn add(&mut self, text: std::fmt::Arguments<'_>) -> Result<()> {
+        self.out
+            .write_all(if self.first { b"\n" } else { b",\n" })?;
+        self.first = false;
+        Ok(self.out.write_fmt(text)?)
+    }
+
+    /// The names of processes and threads.
+    fn name_tasks(&mut self, source: &Source) -> Result<()> {
+        for &index in &source.tasks {
+            let task = source.task(index);
+            let (pid, tid) = (task.pid, task.tid);
+            let name = json(&format!("[{}] {}", pid, task.comm))?;
+            if pid == tid {
+                self.add(format_args!(
+                    "{{\"ts\":0,\"ph\":\"M\",\"pid\":{pid},\"name\":\"process_name\",\"args\":{{\"name\":{name}}}}}"
+                ))?;
+            }
+            let name = json(&format!("[{}] {}", tid, task.comm))?;
+            self.add(format_args!(
+                "{{\"ts\":0,\"ph\":\"M\",\"pid\":{pid},\"tid\":{tid},\"name\":\"thread_name\",\"args\":{{\"name\":{name}}}}}"
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// What the tasks did. `names`: those of functions, as JSON.
+    fn steps(&mut self, source: &Source, names: &[String]) -> Result<()> {
+        // In a trace without time, steps are a microsecond apart.
+        let timed = source.timed();
+        // By track: the task that made its last event, and which of its calls are open.
+        let mut open: HashMap<(i32, i32), (usize, Vec<u32>)> = HashMap::new();
+        for (number, (at, step)) in Merged::new(source).enumerate() {
+            let ns = if timed {
+                source.scale.nanoseconds(step.time())
+            } else {
+                number as u64 * 1000
+            };
+            if timed && !(source.range.0..=source.range.1).contains(&ns) {
+                continue;
+            }
+            let task = source.task(source.tasks[at]);
+            let (pid, tid, us, part) = (task.pid, task.tid, ns / 1000, ns % 1000);
+            let (last, calls) = open.entry((pid, tid)).or_default();
+            if std::mem::replace(last, at) != at {
+                // Another program, or another process with this number, has left them open.
+                for id in calls.drain(..).rev() {
+                    let name = names.get(id as usize);
+                    let name = name.map_or("\"<unknown>\"", String::as_str);
+                    self.add(format_args!(
+                        "{{\"ts\":{us}.{part:03},\"ph\":\"E\",\"pid\":{pid},\"tid\":{tid},\"name\":{name}}}"
+                    ))?;
+                }
+            }
+            match step {
+                Step::Enter { id, .. } => calls.push(id),
+                Step::Leave { .. } => drop(calls.pop()),
+                Step::Instant { .. } | Step::Lost { .. } => {}
+            }
+            let (phase, name) = match step {
+                Step::Enter { id, .. } => ("\"B\"", names.get(id as usize)),
+                Step::Leave { frame, .. } => ("\"E\"", names.get(frame.id as usize)),
+                Step::Instant { id, .. } => ("\"i\",\"s\":\"t\"", names.get(id as usize)),
+                Step::Lost { .. } => ("\"i\",\"s\":\"t\"", None),
+            };
+            let name = name.map_or("\"lost records\"", String::as_str);
+            let args = match step {
+                Step::Enter {
+                    entered: Entered::Jumped,
+                    ..
+                } => ",\"args\":{\"call\":\"tail call\"}",
+                _ => "",
+            };
+            self.add(format_args!(
+                "{{\"ts\":{us}.{part:03},\"ph\":{phase},\"pid\":{pid},\"tid\":{tid},\"name\":{name}{args}}}"
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+fn json(text: &str) -> serde_json::Result<String> {
+    serde_json::to_string(text)
+}
+
 fn chrome(source: &Source, out: &mut dyn Write) -> Result<()> {
     announce_size(source);
     write!(out, "{{\"traceEvents\":[")?;
-    let mut first = true;
-    let mut event = |out: &mut dyn Write, text: std::fmt::Arguments<'_>| -> Result<()> {
-        out.write_all(if first { b"\n" } else { b",\n" })?;
-        first = false;
-        Ok(out.write_fmt(text)?)
-    };
-    let json = |text: &str| serde_json::to_string(text);
-    for &index in &source.tasks {
-        let task = source.task(index);
-        let (pid, tid) = (task.pid, task.tid);
-        let name = json(&format!("[{}] {}", pid, task.comm))?;
-        if pid == tid {
-            event(
-                out,
-                format_args!(
-                    "{{\"ts\":0,\"ph\":\"M\",\"pid\":{pid},\"name\":\"process_name\",\"args\":{{\"name\":{name}}}}}"
-                ),
-            )?;
-        }
-        let name = json(&format!("[{}] {}", tid, task.comm))?;
-        event(
-            out,
-            format_args!(
-                "{{\"ts\":0,\"ph\":\"M\",\"pid\":{pid},\"tid\":{tid},\"name\":\"thread_name\",\"args\":{{\"name\":{name}}}}}"
-            ),
-        )?;
-    }
     let ids = 0..source.trace.functions.len() as u32;
     let names: Vec<String> = ids
         .map(|id| json(source.label(id)))
         .collect::<Result<_, _>>()?;
-    // In a trace without time, steps are a microsecond apart.
-    let timed = source.timed();
-    // By track: the task that made its last event, and which of its calls are open.
-    let mut open: HashMap<(i32, i32), (usize, Vec<u32>)> = HashMap::new();
-    for (number, (at, step)) in Merged::new(source).enumerate() {
-        let ns = if timed {
-            source.scale.nanoseconds(step.time())
-        } else {
-            number as u64 * 1000
-        };
-        if timed && !(source.range.0..=source.range.1).contains(&ns) {
-            continue;
-        }
-        let task = source.task(source.tasks[at]);
-        let (pid, tid, us, part) = (task.pid, task.tid, ns / 1000, ns % 1000);
-        let named = |id: u32| {
-            names
-                .get(id as usize)
-                .map_or("\"<unknown>\"", String::as_str)
-        };
-        let (last, calls) = open.entry((pid, tid)).or_default();
-        if std::mem::replace(last, at) != at {
-            // Another program, or another process with this number, has left them open.
-            for id in calls.drain(..).rev() {
-                let name = named(id);
-                event(
-                    out,
-                    format_args!(
-                        "{{\"ts\":{us}.{part:03},\"ph\":\"E\",\"pid\":{pid},\"tid\":{tid},\"name\":{name}}}"
-                    ),
-                )?;
-            }
-        }
-        match step {
-            Step::Enter { id, .. } => calls.push(id),
-            Step::Leave { .. } => drop(calls.pop()),
-            Step::Instant { .. } | Step::Lost { .. } => {}
-        }
-        let (phase, name) = match step {
-            Step::Enter { id, .. } => ("\"B\"", names.get(id as usize)),
-            Step::Leave { frame, .. } => ("\"E\"", names.get(frame.id as usize)),
-            Step::Instant { id, .. } => ("\"i\",\"s\":\"t\"", names.get(id as usize)),
-            Step::Lost { .. } => ("\"i\",\"s\":\"t\"", None),
-        };
-        let name = name.map_or("\"lost records\"", String::as_str);
-        let args = match step {
-            Step::Enter {
-                entered: Entered::Jumped,
-                ..
-            } => ",\"args\":{\"call\":\"tail call\"}",
-            _ => "",
-        };
-        event(
-            out,
-            format_args!(
-                "{{\"ts\":{us}.{part:03},\"ph\":{phase},\"pid\":{pid},\"tid\":{tid},\"name\":{name}{args}}}"
-            ),
-        )?;
-    }
+    let mut events = ChromeEvents { out, first: true };
+    events.name_tasks(source)?;
+    events.steps(source, &names)?;
     let info = &source.trace.info;
     let version = json(&format!("hodo {}", info.hodo))?;
     let command = json(&info.cmdline.join(" "))?;

@@ -118,7 +118,8 @@ pub(crate) fn walk(
     Ok(())
 }
 
-/// Writes one hit of a probe: that of a task (its index) at a time (nanoseconds), with the probe's id and what it tells.
+/// Writes one hit of a probe: that of a task (its index) at a time (nanoseconds), with the probe's id and what it
+/// tells.
 pub(crate) fn one(
     (source, addresses): (&Source, &Addresses),
     (task, ns): (usize, u64),
@@ -224,7 +225,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// The arguments, each behind a space.
+    /// The arguments, each after a space.
     fn arguments(&self, out: &mut dyn Write) -> Result<()> {
         for arg in &self.probe.args {
             write!(out, " {}=", arg.name)?;

@@ -1,7 +1,7 @@
 //! What is shown of the calls: filters by name, depth and duration, with the meaning they have in uftrace.
 //!
-//! A [`Table`] holds the decisions by function, made once; a [`Gate`] follows one task. New kinds of decisions (triggers)
-//! are bits of a [`Table`] and state of a [`Gate`].
+//! A [`Table`] holds the decisions by function, made once; a [`Gate`] follows one task. New kinds of decisions
+//! (triggers) are bits of a [`Table`] and state of a [`Gate`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ const RESTART: u8 = 16;
 /// Filters as they are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filters {
-    /// `-F` (true): only these functions, and what they call; `-N` (false): not these functions, nor what they call. Each with how it
-    /// is matched. Of those in one list that match a function, the last one counts. What one list leaves out, no other brings back,
-    /// and only the last list that has any `-F` says what is let in.
+    /// `-F` (true): only these functions, and what they call; `-N` (false): not these functions, nor what they call.
+    /// Each with how it is matched. Of those in one list that match a function, the last one counts. What one list
+    /// leaves out, no other brings back, and only the last list that has any `-F` says what is let in.
     pub lists: Vec<Vec<(bool, String, Match)>>,
     /// `-H`: not these functions.
     pub hide: Vec<(String, Match)>,
@@ -187,7 +187,7 @@ impl Table {
         self.later.push((at, table));
     }
 
-    /// The decisions after so many changes.
+    /// The decisions after this many changes.
     fn after(&self, changes: usize) -> &Self {
         match changes.checked_sub(1).and_then(|last| self.later.get(last)) {
             Some((_, table)) => table,
@@ -267,7 +267,7 @@ pub struct Gate {
     pending: VecDeque<Step>,
     /// Steps keep the depth they have among all calls.
     keep_depth: bool,
-    /// Changes of the filters that are behind, and when the next one is.
+    /// Changes of the filters that are past, and when the next one is.
     changes: usize,
     until: u64,
 }
@@ -281,7 +281,7 @@ impl State {
         }
     }
 
-    /// A function is entered. Tells what is to be said of it.
+    /// A function is entered. Returns the verdict on it.
     #[inline]
     fn enter(&mut self, table: &Table, id: u32) -> Verdict {
         let bits = table.bits.get(id as usize).copied().unwrap_or(0);
@@ -339,8 +339,8 @@ impl Gate {
         verdict
     }
 
-    /// The filters have changed. What was decided of open frames stays; what is called from here on is looked at as if the
-    /// new filters had been in force when they were entered.
+    /// The filters have changed. What was decided of open frames stays; what is called from here on is looked at as if
+    /// the new filters had been in force when they were entered.
     #[cold]
     fn turn(&mut self, table: &Table, time: u64) {
         self.changes = table.later.partition_point(|change| change.0 <= time);

@@ -96,7 +96,7 @@ pub fn timestamp(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// Reads a time: a number with `ns` (or nothing), `us`, `ms`, `s` or `m` behind it.
+/// Reads a time: a number with `ns` (or nothing), `us`, `ms`, `s` or `m` after it.
 pub fn parse_time(text: &str) -> Option<u64> {
     let at = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')

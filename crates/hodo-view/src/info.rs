@@ -184,67 +184,93 @@ fn probes(data: &Path) -> (Option<Counters>, Option<Histograms>, Vec<String>) {
     (counters, histograms, damage)
 }
 
+type Rows = Vec<(&'static str, String)>;
+
 fn text(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
-    let info = &trace.info;
     let counts = count(trace);
+    let mut section = |title: &str, rows: Rows| -> Result<()> {
+        writeln!(out, "{title}")?;
+        for (key, value) in rows {
+            writeln!(out, "# {key:<20}: {}", printable(value))?;
+        }
+        Ok(())
+    };
+    section("# system information\n# ==================", system(trace))?;
+    section(
+        "#\n# process information\n# ===================",
+        process(trace),
+    )?;
+    let title = "#\n# trace information\n# =================";
+    section(title, recorded(trace, &counts))?;
+    let (counters, histograms, unread) = probes(data);
+    remarks(trace, unread, out)?;
+    writeln!(out)?;
+    if let Some(counters) = counters.filter(|counters| !counters.is_empty()) {
+        counters.text(out)?;
+        writeln!(out)?;
+    }
+    if let Some(histograms) = histograms {
+        histograms.text(out)?;
+    }
+    Ok(())
+}
+
+/// The machine, and what runs on it.
+fn system(trace: &Trace) -> Rows {
+    let info = &trace.info;
+    let host = &info.host;
     let gb = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-    let load: Vec<String> = info.host.load.iter().map(|l| format!("{l:.2}")).collect();
-    let finished = info.finished.as_ref();
-    let usage = finished.map(|f| f.usage).unwrap_or_default();
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    let tasks: Vec<String> = trace
-        .tasks
-        .iter()
-        .map(|t| format!("{}({})", t.tid, t.comm))
-        .collect();
-    writeln!(out, "# system information\n# ==================")?;
-    let mut rows: Vec<(&str, String)> = vec![
+    let load: Vec<String> = host.load.iter().map(|l| format!("{l:.2}")).collect();
+    vec![
         (
             "program version",
             format!("hodo {} ( {} )", info.hodo, info.arch),
         ),
         ("recorded on", date(info.started.unix_ns)),
         ("cmdline", info.cmdline.join(" ")),
-        ("cpu info", info.host.cpu.clone().unwrap_or_default()),
+        ("cpu info", host.cpu.clone().unwrap_or_default()),
         (
             "number of cpus",
             format!(
                 "{} / {} (online / possible)",
-                info.host.cpus_online, info.host.cpus_possible
+                host.cpus_online, host.cpus_possible
             ),
         ),
         (
             "memory info",
             format!(
                 "{:.1} / {:.1} GB (free / total)",
-                gb(info.host.mem_free),
-                gb(info.host.mem_total)
+                gb(host.mem_free),
+                gb(host.mem_total)
             ),
         ),
         (
             "system load",
             format!("{} (1 / 5 / 15 min)", load.join(" / ")),
         ),
-        ("kernel version", info.host.os.clone()),
-        ("hostname", info.host.hostname.clone()),
+        ("kernel version", host.os.clone()),
+        ("hostname", host.hostname.clone()),
         (
             "distro",
-            format!("{:?}", info.host.distro.clone().unwrap_or_default()),
+            format!("{:?}", host.distro.clone().unwrap_or_default()),
         ),
-    ];
-    let system = rows.len();
-    rows.extend([
+    ]
+}
+
+/// The program, and what the kernel says of its run.
+fn process(trace: &Trace) -> Rows {
+    let info = &trace.info;
+    let finished = info.finished.as_ref();
+    let usage = finished.map(|f| f.usage).unwrap_or_default();
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let task = |t: &hodo_trace::Task| format!("{}({})", t.tid, t.comm);
+    let tasks: Vec<String> = trace.tasks.iter().map(task).collect();
+    let build_id = trace.modules.first().and_then(|m| m.build_id.clone());
+    vec![
         ("number of tasks", trace.tasks.len().to_string()),
         ("task list", tasks.join(", ")),
         ("exe image", info.exe.clone()),
-        (
-            "build id",
-            trace
-                .modules
-                .first()
-                .and_then(|m| m.build_id.clone())
-                .unwrap_or_default(),
-        ),
+        ("build id", build_id.unwrap_or_default()),
         ("pattern", info.patterns.clone()),
         ("exit status", exit_text(finished.map(|f| f.exit))),
         (
@@ -275,26 +301,27 @@ fn text(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
             "disk iops",
             format!("{} / {} (read / write)", usage.inblock, usage.oublock),
         ),
-    ]);
-    let process = rows.len();
+    ]
+}
+
+/// How much was recorded, and what that cost.
+fn recorded(trace: &Trace, counts: &Counts) -> Rows {
+    let info = &trace.info;
     let lost = match counts.lost > 0 && !trace.probes.is_empty() {
         true => format!("about {}", counts.lost),
         false => counts.lost.to_string(),
     };
-    rows.extend([
+    let clock = match info.timed {
+        true => format!("{} ({})", info.clock.name, info.clock.source),
+        false => "none (--no-time)".to_owned(),
+    };
+    let mut rows = vec![
         ("events", counts.events.to_string()),
         ("calls", counts.calls.to_string()),
         ("lost records", lost),
         ("bytes", trace.bytes.to_string()),
-        (
-            "clock",
-            if info.timed {
-                format!("{} ({})", info.clock.name, info.clock.source)
-            } else {
-                "none (--no-time)".to_owned()
-            },
-        ),
-    ]);
+        ("clock", clock),
+    ];
     if !counts.costs.is_none() {
         let (seconds, share) = counts.cost(trace);
         let ns = |cost: Cost| counts.costs.nanoseconds(cost, trace);
@@ -308,14 +335,11 @@ fn text(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
             ),
         ));
     }
-    for (index, (key, value)) in rows.into_iter().enumerate() {
-        if index == system {
-            writeln!(out, "#\n# process information\n# ===================")?;
-        } else if index == process {
-            writeln!(out, "#\n# trace information\n# =================")?;
-        }
-        writeln!(out, "# {key:<20}: {}", printable(value))?;
-    }
+    rows
+}
+
+/// What was changed and remarked while the program ran, and what of the trace is damaged.
+fn remarks(trace: &Trace, unread: Vec<String>, out: &mut dyn Write) -> Result<()> {
     let scale = trace.scale();
     let began = trace.tasks.first().map_or(0, |task| task.began);
     for change in &trace.changes {
@@ -334,18 +358,9 @@ fn text(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
         let text = printable(remark.text.clone());
         writeln!(out, "# {:<20}: {text} ({})", "remark", remark.pid)?;
     }
-    let (counters, histograms, unread) = probes(data);
     let unread = trace.unread().into_iter().chain(unread).collect::<Vec<_>>();
     for damage in trace.damage.iter().chain(&unread) {
         writeln!(out, "# {:<20}: {}", "damage", printable(damage.clone()))?;
-    }
-    writeln!(out)?;
-    if let Some(counters) = counters.filter(|counters| !counters.is_empty()) {
-        counters.text(out)?;
-        writeln!(out)?;
-    }
-    if let Some(histograms) = histograms {
-        histograms.text(out)?;
     }
     Ok(())
 }

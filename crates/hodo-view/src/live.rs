@@ -1,7 +1,8 @@
 //! Views of a trace that is still being written: what its tasks have done, in the order of time, as it comes.
 //!
-//! Each round reads what is new of all tasks. What another task may have done earlier and not written down yet waits: only what is
-//! older than the beginning of the round before is shown. An event that is being written holds back those that are newer.
+//! Each round reads what is new of all tasks. What another task may have done earlier and not written down yet waits:
+//! only what is older than the beginning of the round before is shown. An event that is being written holds back those
+//! that are newer.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -49,7 +50,8 @@ enum What {
     End,
 }
 
-/// Something at its time: the time, the index of the task, which comes first of those of one time, a running number, and what it is.
+/// Something at its time: the time, the index of the task, which comes first of those of one time, a running number,
+/// and what it is.
 type Held = (u64, usize, u8, u64, What);
 
 /// How it is written.
@@ -99,7 +101,7 @@ impl Live {
         let kind = match options {
             LiveOptions::Syscalls(options) => {
                 let info = &source.trace.info;
-                let machine = info.machine().with_context(|| {
+                let machine = info.isa().with_context(|| {
                     format!("the system calls of {:?} are not known", info.arch)
                 })?;
                 Kind::Syscalls(Box::new(Writer::new(machine, options)))
@@ -118,8 +120,8 @@ impl Live {
         }))
     }
 
-    /// Shows what has come. `now`: when this is asked; `None`: the recording is over, and all is shown. Returns whether there was
-    /// anything new, or is more at once.
+    /// Shows what has come. `now`: when this is asked; `None`: the recording is over, and all is shown. Returns whether
+    /// there was anything new, or is more at once.
     ///
     /// # Errors
     /// If it cannot be written.

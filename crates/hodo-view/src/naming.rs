@@ -7,8 +7,8 @@ use hodo_trace::Trace;
 
 use crate::format::printable;
 
-/// Names of a trace's functions, by id. Each is made when it is first asked for: large programs have 100,000s, and few of them are
-/// shown.
+/// Names of a trace's functions, by id. Each is made when it is first asked for: large programs have 100,000s, and few
+/// of them are shown.
 #[derive(Debug, Default)]
 pub struct Names {
     style: Style,

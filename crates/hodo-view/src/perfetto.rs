@@ -1,7 +1,8 @@
 //! Perfetto's own trace format, which ui.perfetto.dev and its trace processor read: protocol buffers.
 //!
-//! A trace is a sequence of packets. Some describe tracks: one of each process and thread. The others are events on a track:
-//! the beginning and the end of a call, a probe's hit. Names of events are written once and have a number from then on.
+//! A trace is a sequence of packets. Some describe tracks: one of each process and thread. The others are events on a
+//! track: the beginning and the end of a call, a probe's hit. Names of events are written once and have a number from
+//! then on.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -242,7 +243,8 @@ impl<'a> Packets<'a> {
         self.packet_with(Some(ns), field::TRACK_EVENT, &event, new_name)
     }
 
-    /// Keeps account of the open calls of a track, and ends those that another program has left open by executing this one.
+    /// Keeps account of the open calls of a track, and ends those that another program has left open by executing this
+    /// one.
     fn depth(&mut self, ns: u64, index: usize, change: isize) -> Result<()> {
         let track = self.threads[index];
         let (task, depth) = self.open.get(&track).copied().unwrap_or((index, 0));

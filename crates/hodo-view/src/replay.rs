@@ -23,7 +23,7 @@ pub struct ReplayOptions {
     pub fields: Option<String>,
     /// `--flat`.
     pub flat: bool,
-    /// Names behind closing braces.
+    /// Names after closing braces.
     pub comments: bool,
     /// A call without calls in it is one line.
     pub merge: bool,
@@ -134,7 +134,7 @@ fn fields(options: &ReplayOptions) -> Result<Vec<Field>> {
 /// Calls deeper than this are not indented further: the text of a recursion would grow with the square of its depth.
 const DEEPEST: usize = 256;
 
-/// So many levels of calls lie between tasks beside each other at most: each line has the room of all before its own.
+/// This many levels of calls lie between tasks beside each other at most: each line has the room of all before its own.
 const WIDEST: usize = 256;
 
 /// Text is handed on in pieces of about this size.
@@ -378,32 +378,63 @@ pub fn replay(options: &ReplayOptions, out: &mut dyn Write) -> Result<()> {
     if options.flat {
         return flat(&source, out);
     }
-    let mut printer = Printer::new(&source, options, fields);
-    let (from, to) = source.range;
-    let timed = source.timed();
-    let mut merged = Merged::new(&source);
-    let addresses = Addresses::new(&source);
-    // The functions that are open and shown, by task.
-    let mut open: Vec<Vec<u32>> = source
-        .tasks
-        .iter()
-        .map(|&index| open_at_first(&source, index))
-        .collect();
-    while let Some((task, step)) = merged.next() {
-        let ns = source.scale.nanoseconds(step.time());
-        if timed && ns > to {
-            break;
-        }
-        match step {
-            Step::Enter { id, .. } => open[task].push(id),
-            Step::Leave { .. } => {
-                open[task].pop();
+    let open = source.tasks.iter();
+    let open = open.map(|&index| open_at_first(&source, index)).collect();
+    let mut replay = Replay {
+        source: &source,
+        merge: options.merge,
+        printer: Printer::new(&source, options, fields),
+        merged: Merged::new(&source),
+        addresses: Addresses::new(&source),
+        open,
+    };
+    replay.steps(out)?;
+    replay.printer.flush(out)?;
+    let open = match source.is_ranged() {
+        true => replay.open,
+        // Those that are not shown, too.
+        false => replay.merged.finish(),
+    };
+    remaining(&source, &open, out)
+}
+
+/// A trace on its way to lines.
+struct Replay<'s> {
+    source: &'s Source,
+    merge: bool,
+    printer: Printer<'s>,
+    merged: Merged<'s>,
+    addresses: Addresses,
+    /// The functions that are open and shown, by task.
+    open: Vec<Vec<u32>>,
+}
+
+impl Replay<'_> {
+    fn steps(&mut self, out: &mut dyn Write) -> Result<()> {
+        let (from, to) = self.source.range;
+        let timed = self.source.timed();
+        while let Some((task, step)) = self.merged.next() {
+            let ns = self.source.scale.nanoseconds(step.time());
+            if timed && ns > to {
+                break;
             }
-            Step::Instant { .. } | Step::Lost { .. } => {}
+            match step {
+                Step::Enter { id, .. } => self.open[task].push(id),
+                Step::Leave { .. } => {
+                    self.open[task].pop();
+                }
+                Step::Instant { .. } | Step::Lost { .. } => {}
+            }
+            if !timed || ns >= from {
+                self.line(task, ns, step, out)?;
+            }
         }
-        if timed && ns < from {
-            continue;
-        }
+        Ok(())
+    }
+
+    /// Writes the line of a step.
+    fn line(&mut self, task: usize, ns: u64, step: Step, out: &mut dyn Write) -> Result<()> {
+        let timed = self.source.timed();
         let line = |took, id, depth| Line {
             task,
             took,
@@ -415,62 +446,69 @@ pub fn replay(options: &ReplayOptions, out: &mut dyn Write) -> Result<()> {
             Step::Enter {
                 depth, id, entered, ..
             } => {
-                // A function that is left next is a line by itself.
-                let mut took = None;
-                if options.merge
-                    && let Some((
-                        next,
-                        Step::Leave {
-                            time: end, left, ..
-                        },
-                    )) = merged.peek()
-                    && next == task
-                    && left == Left::Returned
-                {
-                    let end = source.scale.nanoseconds(end);
-                    took = (!timed || end <= to).then(|| end.saturating_sub(ns));
-                }
+                let took = self.leaf(task, ns);
+                let printer = &mut self.printer;
                 printer.columns(line(took.filter(|_| timed), Some(id), depth));
                 printer.call(id);
                 let is_leaf = took.is_some();
                 if is_leaf {
-                    merged.next();
-                    open[task].pop();
+                    self.merged.next();
+                    self.open[task].pop();
                 }
-                printer.opening(if is_leaf { ";" } else { " {" }, entered, out)?;
+                self.printer
+                    .opening(if is_leaf { ";" } else { " {" }, entered, out)
             }
-            Step::Instant { depth, id, .. } if source.is_probe(id) => {
-                let text = comment((&source, &addresses), (task, id), ns, merged.payload(task));
-                printer.columns(line(None, Some(id), depth));
-                let (start, end) = printer.color.gray();
-                printer.end_line(&format!("{start}/* {text} */{end}"), out)?;
+            Step::Instant { depth, id, .. } if self.source.is_probe(id) => {
+                let payload = self.merged.payload(task);
+                let text = comment((self.source, &self.addresses), (task, id), ns, payload);
+                self.printer.columns(line(None, Some(id), depth));
+                let (start, end) = self.printer.color.gray();
+                self.printer
+                    .end_line(&format!("{start}/* {text} */{end}"), out)
             }
             Step::Instant { depth, id, .. } => {
-                printer.columns(line(None, Some(id), depth));
-                printer.call(id);
-                printer.end_line(";", out)?;
+                self.printer.columns(line(None, Some(id), depth));
+                self.printer.call(id);
+                self.printer.end_line(";", out)
             }
             Step::Leave {
                 depth, frame, left, ..
             } => {
-                let took = ns.saturating_sub(source.scale.nanoseconds(frame.start));
+                let took = ns.saturating_sub(self.source.scale.nanoseconds(frame.start));
                 let took = (timed && !frame.inherited).then_some(took);
-                printer.columns(line(took, Some(frame.id), depth));
-                printer.closing(frame.id, left, out)?;
+                self.printer.columns(line(took, Some(frame.id), depth));
+                self.printer.closing(frame.id, left, out)
             }
             Step::Lost { count, .. } => {
-                printer.columns(line(None, None, open[task].len()));
-                let text = printer.color.red(&format!("/* LOST {count} records!! */"));
-                printer.end_line(&text, out)?;
+                self.printer
+                    .columns(line(None, None, self.open[task].len()));
+                let text = self
+                    .printer
+                    .color
+                    .red(&format!("/* LOST {count} records!! */"));
+                self.printer.end_line(&text, out)
             }
         }
     }
-    printer.flush(out)?;
-    if !source.is_ranged() {
-        // Those that are not shown, too.
-        open = merged.finish();
+
+    /// How long the function took that was entered at this time, if it is left next: then it is a line by itself.
+    fn leaf(&mut self, task: usize, ns: u64) -> Option<u64> {
+        if !self.merge {
+            return None;
+        }
+        let (next, step) = self.merged.peek()?;
+        let Step::Leave {
+            time: end,
+            left: Left::Returned,
+            ..
+        } = step
+        else {
+            return None;
+        };
+        let end = self.source.scale.nanoseconds(end);
+        let shown = !self.source.timed() || end <= self.source.range.1;
+        (next == task && shown).then(|| end.saturating_sub(ns))
     }
-    remaining(&source, &open, out)
 }
 
 /// The functions that were open at the end.

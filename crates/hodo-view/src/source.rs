@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
+use hodo_abi::Isa;
 use hodo_symbols::{Style, build_id, imports};
 use hodo_trace::meta::{Probe, in_order};
-use hodo_trace::{Frame, Function, Kind, Machine, Scale, TailCalls, Task, Trace};
+use hodo_trace::{Frame, Function, Kind, Scale, TailCalls, Task, Trace};
 
 use crate::costs::Costs;
 use crate::filter::{Filters, Table};
@@ -140,17 +141,95 @@ pub struct Source {
     sysroot: Option<PathBuf>,
 }
 
+/// Writes to stderr what is damaged, and what was remarked while recording.
+fn report(trace: &Trace) {
+    for damage in &trace.damage {
+        eprintln!("hodo: {}", printable(damage.clone()));
+    }
+    for remark in &trace.remarks {
+        eprintln!("hodo: {}", printable(remark.text.clone()));
+    }
+}
+
+/// The filters that are asked for, together with those that the recording had.
+fn together(
+    trace: &Trace,
+    recorded: &hodo_trace::meta::Filters,
+    options: &SourceOptions,
+) -> Filters {
+    let recorded_pattern = match &*trace.info.patterns {
+        "glob" => Match::Glob,
+        _ => Match::Regex,
+    };
+    let asked_pattern = options.pattern.unwrap_or(recorded_pattern);
+    let list = |(filter, notrace, order): (&[String], &[String], &[bool]), kind: Match| {
+        let patterns = in_order(filter, notrace, order).into_iter();
+        patterns
+            .map(|(filter, text)| (filter, text.clone(), kind))
+            .collect()
+    };
+    let then = (
+        &recorded.filter[..],
+        &recorded.notrace[..],
+        &recorded.order[..],
+    );
+    let now = (
+        &options.filter[..],
+        &options.notrace[..],
+        &options.order[..],
+    );
+    let hide = options.hide.iter().cloned();
+    let depths = options.depth.into_iter().chain(recorded.depth);
+    let times = options.time_filter.into_iter().chain(recorded.time_ns);
+    Filters {
+        // What was recorded is read as it was then, whatever is asked for now.
+        lists: vec![list(then, recorded_pattern), list(now, asked_pattern)],
+        hide: hide.map(|pattern| (pattern, asked_pattern)).collect(),
+        depth: depths.min(),
+        // Without times, nobody knows what is too short.
+        time: times.max().filter(|_| trace.info.timed),
+        size: options.size_filter,
+        no_libcall: options.no_libcall,
+    }
+}
+
+/// What the filters say of each function, also after they were changed while recording.
+fn table(trace: &Trace, names: &Names, options: &SourceOptions) -> Result<Table> {
+    let filters = together(trace, &trace.info.filters, options);
+    let mut table = Table::new(trace, names, &filters)?;
+    let mut known: Vec<Filters> = Vec::new();
+    for change in trace.changes.iter().filter(|_| trace.info.timed) {
+        let filters = together(trace, &change.filters, options);
+        match known.iter().position(|known| *known == filters) {
+            Some(earlier) => table.again_at(change.counter, earlier),
+            None => table.change_at(change.counter, trace, names, &filters)?,
+        }
+        known.push(filters);
+    }
+    for useless in &table.useless {
+        eprintln!("hodo: {useless} matches no function of this trace");
+    }
+    Ok(table)
+}
+
+/// The indices of the tasks with these ids; of all if there are no ids.
+fn tasks(trace: &Trace, tids: &[i32]) -> Vec<usize> {
+    for tid in tids {
+        if !trace.tasks.iter().any(|task| task.tid == *tid) {
+            eprintln!("hodo: there is no task {tid} in this trace");
+        }
+    }
+    (0..trace.tasks.len())
+        .filter(|&index| tids.is_empty() || tids.contains(&trace.tasks[index].tid))
+        .collect()
+}
+
 impl Source {
-    /// Opens the trace; what is damaged, and filters that match nothing, are told on stderr.
+    /// Opens the trace; damage, and filters that match nothing, are reported on stderr.
     pub fn open(options: &SourceOptions) -> Result<Self> {
         let mut trace = Trace::open(&options.data)?;
         trace.set_tail_calls(options.tail_calls);
-        for damage in &trace.damage {
-            eprintln!("hodo: {}", printable(damage.clone()));
-        }
-        for remark in &trace.remarks {
-            eprintln!("hodo: {}", printable(remark.text.clone()));
-        }
+        report(&trace);
         for task in &mut trace.tasks {
             task.comm = printable(std::mem::take(&mut task.comm));
         }
@@ -162,67 +241,8 @@ impl Source {
                 "hodo: this recording has no timestamps (--no-time): -t and -r change nothing"
             );
         }
-        let recorded = &trace.info.filters;
-        let recorded_pattern = if trace.info.patterns == "glob" {
-            Match::Glob
-        } else {
-            Match::Regex
-        };
-        let shallower = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
-        let longer = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).max();
-        let asked_pattern = options.pattern.unwrap_or(recorded_pattern);
-        let list = |(filter, notrace, order): (&[String], &[String], &[bool]), kind: Match| {
-            let patterns = in_order(filter, notrace, order).into_iter();
-            patterns
-                .map(|(filter, text)| (filter, text.clone(), kind))
-                .collect()
-        };
-        let together = |recorded: &hodo_trace::meta::Filters| {
-            let then = (
-                &recorded.filter[..],
-                &recorded.notrace[..],
-                &recorded.order[..],
-            );
-            let now = (
-                &options.filter[..],
-                &options.notrace[..],
-                &options.order[..],
-            );
-            let hide = options.hide.iter().cloned();
-            Filters {
-                // What was recorded is read as it was then, whatever is asked for now.
-                lists: vec![list(then, recorded_pattern), list(now, asked_pattern)],
-                hide: hide.map(|pattern| (pattern, asked_pattern)).collect(),
-                depth: shallower(options.depth, recorded.depth),
-                // Without times, nobody knows what is too short.
-                time: longer(options.time_filter, recorded.time_ns).filter(|_| trace.info.timed),
-                size: options.size_filter,
-                no_libcall: options.no_libcall,
-            }
-        };
-        let mut table = Table::new(&trace, &names, &together(recorded))?;
-        let mut known: Vec<Filters> = Vec::new();
-        for change in trace.changes.iter().filter(|_| trace.info.timed) {
-            let filters = together(&change.filters);
-            match known.iter().position(|known| *known == filters) {
-                Some(earlier) => table.again_at(change.counter, earlier),
-                None => table.change_at(change.counter, &trace, &names, &filters)?,
-            }
-            known.push(filters);
-        }
-        for useless in &table.useless {
-            eprintln!("hodo: {useless} matches no function of this trace");
-        }
-        let tasks: Vec<usize> = (0..trace.tasks.len())
-            .filter(|&index| {
-                options.tids.is_empty() || options.tids.contains(&trace.tasks[index].tid)
-            })
-            .collect();
-        for tid in &options.tids {
-            if !trace.tasks.iter().any(|task| task.tid == *tid) {
-                eprintln!("hodo: there is no task {tid} in this trace");
-            }
-        }
+        let table = table(&trace, &names, options)?;
+        let tasks = tasks(&trace, &options.tids);
         let inherited = trace.inherited();
         let scale = trace.scale();
         let costs = match options.raw_times {
@@ -265,12 +285,12 @@ impl Source {
         }
     }
 
-    /// The content of a file that was mapped, if it is still the one that was recorded. Where it is another one, or one of
-    /// another machine, that is told on stderr; and where it is missing, if it was to be found.
+    /// The content of a file that was mapped, if it is still the one that was recorded. Where it is another one, or one
+    /// of another machine, that is reported on stderr; and where it is missing, if it was to be found.
     pub fn file(&self, path: &str) -> Option<Vec<u8>> {
         let place = placed(path, self.sysroot.as_deref());
         let info = &self.trace.info;
-        let foreign = info.machine() != Some(Machine::NATIVE);
+        let foreign = info.isa() != Some(Isa::NATIVE);
         let bytes = match std::fs::read(&place) {
             Ok(bytes) => bytes,
             Err(error) => {
@@ -284,9 +304,7 @@ impl Source {
                 return None;
             }
         };
-        let of_machine = info.machine().map(Machine::elf);
-        let is_same = hodo_symbols::Machine::of(&bytes)
-            .is_some_and(|own| of_machine.and_then(hodo_symbols::Machine::numbered) == Some(own));
+        let is_same = hodo_symbols::isa_of(&bytes).is_some_and(|own| info.isa() == Some(own));
         let modules = self.trace.modules.iter();
         let mut ids = modules.filter(|module| module.path == path).peekable();
         let own = build_id(&bytes);
@@ -383,7 +401,8 @@ impl Source {
         }
     }
 
-    /// By index of a task: the index of the first task of the same thread, which may have executed other programs since.
+    /// By index of a task: the index of the first task of the same thread, which may have executed other programs
+    /// since.
     pub fn threads(&self) -> Vec<usize> {
         let mut threads: Vec<usize> = Vec::new();
         for (index, task) in self.trace.tasks.iter().enumerate() {
@@ -425,8 +444,8 @@ fn placed(path: &str, sysroot: Option<&Path>) -> PathBuf {
     }
 }
 
-/// Names with the library they are of, by function id: `getpid@libc.so.6`. Where calls into libraries go is known of the
-/// symbols that have a version, as long as the file is still there that was recorded.
+/// Names with the library they are of, by function id: `getpid@libc.so.6`. Where calls into libraries go is known of
+/// the symbols that have a version, as long as the file is still there that was recorded.
 fn with_library(trace: &Trace, names: &Names, sysroot: Option<&Path>) -> Vec<String> {
     let imports: Vec<_> = trace
         .modules

@@ -20,7 +20,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 
-use hodo_trace::Machine;
+use hodo_abi::Isa;
 
 use crate::source::{Source, SourceOptions};
 use descriptors::Descriptors;
@@ -77,7 +77,8 @@ pub struct SyscallsOptions {
     pub numbered: bool,
     /// The numbers that are recorded; `None`: all. It says whether the program's own start is shown.
     pub only: Option<Vec<u64>>,
-    /// What descriptors stand for is shown; the calls of [`followed_syscalls`] are recorded, then, and shown only if they are among `only`.
+    /// What descriptors stand for is shown; the calls of [`followed_syscalls`] are recorded, then, and shown only if
+    /// they are among `only`.
     pub names: bool,
     /// Times.
     pub times: Times,
@@ -93,7 +94,7 @@ pub fn syscalls(options: &SyscallsOptions, out: &mut dyn Write) -> Result<()> {
     let source = Source::open(&options.source)?;
     let info = &source.trace.info;
     let unknown = || format!("the system calls of {:?} are not known", info.arch);
-    let machine = info.machine().with_context(unknown)?;
+    let machine = info.isa().with_context(unknown)?;
     if options.summary {
         return summary::summary(
             (&source, machine),
@@ -110,7 +111,7 @@ pub fn syscalls(options: &SyscallsOptions, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Is the program's own start shown?
-fn first(options: &SyscallsOptions, machine: Machine) -> bool {
+fn first(options: &SyscallsOptions, machine: Isa) -> bool {
     let execve = hodo_trace::syscalls::number(machine, "execve");
     match (&options.only, execve) {
         (Some(only), Some(execve)) => only.contains(&execve),
@@ -120,7 +121,7 @@ fn first(options: &SyscallsOptions, machine: Machine) -> bool {
 
 /// Writes calls as they come to be known.
 pub(crate) struct Writer {
-    machine: Machine,
+    machine: Isa,
     form: Form,
     /// The ids of the events before and after calls, once they are known.
     ids: [Option<u32>; 2],
@@ -136,7 +137,7 @@ enum Form {
 }
 
 impl Writer {
-    pub fn new(machine: Machine, options: &SyscallsOptions) -> Self {
+    pub fn new(machine: Isa, options: &SyscallsOptions) -> Self {
         let form = match options.format {
             SyscallsFormat::Text => Form::Lines(Lines::new(options, first(options, machine))),
             SyscallsFormat::Json => Form::Objects(Objects::default()),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hodo_trace::{Entered, Frame, Step};
 
 use crate::clip::Clipped;
-use crate::costs::{Cost, parts, whole};
+use crate::costs::{Cost, Costs, parts, whole};
 use crate::filter::{Gate, Verdict};
 use crate::source::Source;
 
@@ -180,96 +180,141 @@ impl Tally {
 
 /// Counts one task. No frame is open when it returns.
 fn count(source: &Source, index: usize, tally: &mut Tally) {
-    let task = source.task(index);
-    let frames = &source.inherited[index];
     // What was called in the parent is not called again here.
-    let mut stack: Vec<Open> = frames
-        .iter()
-        .map(|frame: &Frame| Open {
-            id: frame.id,
-            verdict: Verdict::Hidden,
-            start: frame.start,
-            children: 0,
-            spent: 0,
-            cost: Cost::default(),
-            beside: 0,
-        })
-        .collect();
-    let costs = source.costs();
-    let of = |entered: Entered| match entered {
-        Entered::Jumped => costs.jump,
-        Entered::Called | Entered::Before => costs.call,
+    let inherited = source.inherited[index].iter().map(|frame: &Frame| Open {
+        id: frame.id,
+        verdict: Verdict::Hidden,
+        start: frame.start,
+        children: 0,
+        spent: 0,
+        cost: Cost::default(),
+        beside: 0,
+    });
+    let counting = Counting {
+        source,
+        index,
+        costs: source.costs(),
+        tally,
+        stack: inherited.collect(),
     };
-    let mut calls = source.trace.calls(frames.clone());
-    let mut last = task.began;
-    if source.table.is_open() && !source.is_ranged() {
+    match source.table.is_open() && !source.is_ranged() {
+        true => counting.all(),
+        false => counting.filtered(),
+    }
+}
+
+/// A task whose calls are being counted.
+struct Counting<'c> {
+    source: &'c Source,
+    index: usize,
+    costs: &'c Costs,
+    tally: &'c mut Tally,
+    stack: Vec<Open>,
+}
+
+impl Counting<'_> {
+    /// What recording a call cost.
+    #[inline]
+    fn cost(&self, entered: Entered) -> Cost {
+        match entered {
+            Entered::Jumped => self.costs.jump,
+            Entered::Called | Entered::Before => self.costs.call,
+        }
+    }
+
+    #[inline]
+    fn enter(&mut self, call: (u32, Cost), verdict: Verdict, time: u64) {
+        self.tally.enter(&mut self.stack, call, verdict, time);
+    }
+
+    #[inline]
+    fn leave(&mut self, time: u64, counts: impl Fn(u64, u64) -> Verdict) {
+        self.tally.leave(&mut self.stack, time, counts);
+    }
+
+    fn lose(&mut self, count: u64) {
+        self.tally.lost = self.tally.lost.saturating_add(count);
+    }
+
+    /// Counts all calls.
+    fn all(mut self) {
+        let source = self.source;
+        let task = source.task(self.index);
+        let mut calls = source.trace.calls(source.inherited[self.index].clone());
+        let mut last = task.began;
         let all = |_, _| Verdict::Shown;
         for record in source.trace.records(task) {
             last = record.time;
             calls.feed(record, |step| match step {
                 Step::Enter {
                     id, time, entered, ..
-                } => tally.enter(&mut stack, (id, of(entered)), Verdict::Shown, time),
-                Step::Leave { time, .. } => tally.leave(&mut stack, time, all),
+                } => self.enter((id, self.cost(entered)), Verdict::Shown, time),
+                Step::Leave { time, .. } => self.leave(time, all),
                 Step::Instant { id, .. } if source.is_probe(id) => {}
                 Step::Instant { id, time, .. } => {
-                    tally.enter(&mut stack, (id, costs.entry), Verdict::Shown, time);
-                    tally.leave(&mut stack, time, all);
+                    self.enter((id, self.costs.entry), Verdict::Shown, time);
+                    self.leave(time, all);
                 }
-                Step::Lost { count, .. } => tally.lost = tally.lost.saturating_add(count),
+                Step::Lost { count, .. } => self.lose(count),
             });
         }
-        let end = source.ended(index, last);
-        while !stack.is_empty() {
-            tally.leave(&mut stack, end, all);
-        }
-        return;
-    }
-    let counts = |start: u64, end: u64| {
-        let least = source.table.time(start, end);
-        let (start, end) = (
-            source.scale.nanoseconds(start),
-            source.scale.nanoseconds(end),
-        );
-        if start < source.range.0 || end > source.range.1 {
-            Verdict::Hidden
-        } else if end.saturating_sub(start) < least {
-            Verdict::Merged
-        } else {
-            Verdict::Shown
-        }
-    };
-    let mut gate = Gate::new(&source.table, frames);
-    let mut calls = Clipped::new(source, index);
-    let mut each = |step: Step| match step {
-        Step::Enter {
-            id, time, entered, ..
-        } => {
-            let verdict = gate.enter(&source.table, id, time);
-            tally.enter(&mut stack, (id, of(entered)), verdict, time);
-        }
-        Step::Leave { time, .. } => {
-            gate.leave();
-            tally.leave(&mut stack, time, counts);
-        }
-        Step::Instant { id, .. } if source.is_probe(id) => {}
-        Step::Instant { id, time, .. } => {
-            let verdict = gate.enter(&source.table, id, time);
-            gate.leave();
-            tally.enter(&mut stack, (id, costs.entry), verdict, time);
-            tally.leave(&mut stack, time, counts);
-        }
-        Step::Lost { count, .. } => tally.lost = tally.lost.saturating_add(count),
-    };
-    for record in source.trace.records(task) {
-        last = record.time;
-        if !calls.feed(record, &mut each) {
-            break;
+        let end = source.ended(self.index, last);
+        while !self.stack.is_empty() {
+            self.leave(end, all);
         }
     }
-    let end = calls.finish(source.ended(index, last), &mut each);
-    while !stack.is_empty() {
-        tally.leave(&mut stack, end, counts);
+
+    /// Counts the calls that the filters show and that lie in the range.
+    fn filtered(mut self) {
+        let (source, index) = (self.source, self.index);
+        let task = source.task(index);
+        let counts = |start: u64, end: u64| {
+            let least = source.table.time(start, end);
+            let (start, end) = (
+                source.scale.nanoseconds(start),
+                source.scale.nanoseconds(end),
+            );
+            if start < source.range.0 || end > source.range.1 {
+                Verdict::Hidden
+            } else if end.saturating_sub(start) < least {
+                Verdict::Merged
+            } else {
+                Verdict::Shown
+            }
+        };
+        let mut gate = Gate::new(&source.table, &source.inherited[index]);
+        let mut calls = Clipped::new(source, index);
+        let mut last = task.began;
+        let mut each = |step: Step| match step {
+            Step::Enter {
+                id, time, entered, ..
+            } => {
+                let verdict = gate.enter(&source.table, id, time);
+                self.enter((id, self.cost(entered)), verdict, time);
+            }
+            Step::Leave { time, .. } => {
+                gate.leave();
+                self.leave(time, counts);
+            }
+            Step::Instant { id, .. } if source.is_probe(id) => {}
+            Step::Instant { id, time, .. } => {
+                let verdict = gate.enter(&source.table, id, time);
+                gate.leave();
+                self.enter((id, self.costs.entry), verdict, time);
+                self.leave(time, counts);
+            }
+            Step::Lost { count, .. } => self.lose(count),
+        };
+        for record in source.trace.records(task) {
+            last = record.time;
+            if !calls.feed(record, &mut each) {
+                break;
+            }
+        }
+        let end = calls.finish(source.ended(index, last), &mut each);
+        while !self.stack.is_empty() {
+            self.leave(end, counts);
+        }
     }
 }
 

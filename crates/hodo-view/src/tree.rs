@@ -213,7 +213,8 @@ impl Tree {
         }
         self.sort();
         if corrected {
-            // Whatever was taken off, a function takes no less time than what it called, and none takes less than no time.
+            // Whatever was taken off, a function takes no less time than what it called, and none takes less than no
+            // time.
             for index in (1..self.nodes.len()).rev() {
                 let below = self.below_total(index as u32).max(0);
                 let node = &mut self.nodes[index];

@@ -133,7 +133,7 @@ pub(crate) fn bytes(arg: &Arg, payload: &[u64]) -> Vec<u8> {
     bytes.take(usize::try_from(length).unwrap_or(0)).collect()
 }
 
-/// Whether a value could not be read. The first 32 have their bits in the first word, the others in the words behind it.
+/// Whether a value could not be read. The first 32 have their bits in the first word, the others in the words after it.
 fn is_fault(payload: &[u64], value: u32) -> bool {
     let (word, bit) = match value.checked_sub(32) {
         None => (0, value),

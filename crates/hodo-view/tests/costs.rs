@@ -70,7 +70,8 @@ fn folded(source: SourceOptions) -> HashMap<String, u64> {
         .collect()
 }
 
-/// `outer` calls `leaf` so often, which takes 3, and works 5 before each call; it calls `entry` once, whose exit is not recorded.
+/// `outer` calls `leaf` so often, which takes 3, and works 5 before each call; it calls `entry` once, whose exit is not
+/// recorded.
 fn calls(name: &str, times: u64) -> PathBuf {
     let (mut b, at) = builder(name);
     let [outer, leaf] = ["outer", "leaf"].map(|name| b.function(name, 'T'));
@@ -192,7 +193,8 @@ fn jumps_from_function_to_function_have_one_exit() {
     let mut now = 100;
     for _ in 0..100 {
         b.record(task, ENTRY, top, 9, now);
-        // The record of a jump costs as much as one of an entry, together with what is inside of the call that it makes.
+        // The record of a jump costs as much as one of an entry, together with what is inside of the call that it
+        // makes.
         now += INSIDE + 7 + (ENTRY_ONLY - INSIDE);
         b.record(task, TAIL, next, 9, now);
         now += INSIDE + 20;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use hodo_trace::Machine;
+use hodo_abi::Isa;
 use hodo_trace::format::{ISLAND, record};
 use hodo_trace::syscalls::{NAMES, number};
 use hodo_trace::testing::Builder;
@@ -21,7 +21,7 @@ fn source(data: &Path) -> SourceOptions {
     }
 }
 
-/// An event with its payload behind the first word.
+/// An event with its payload after the first word.
 fn event(b: &mut Builder, task: u32, id: u32, time: u64, words: &[u64]) {
     b.record(task, record::ENTRY, id, 0, time);
     let special = record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT;
@@ -43,7 +43,7 @@ fn piece(argument: u64, flags: u64, bytes: &[u8]) -> Vec<u64> {
     words
 }
 
-/// System calls: number, arguments, pieces before; result, pieces behind.
+/// System calls: number, arguments, pieces before; result, pieces after.
 type Calls<'c> = &'c [(u64, &'c [u64], Vec<u64>, u64, Vec<u64>)];
 
 fn shown(name: &str, arch: Option<&str>, calls: Calls<'_>) -> anyhow::Result<String> {
@@ -160,29 +160,31 @@ fn traces_that_tell_no_machine_are_of_x86_64() {
         &[(39, &[0, 0], vec![], 0, vec![])],
     );
     assert!(text.expect("system calls").starts_with("umount2(NULL, 0)"));
-    assert_eq!(number(Machine::Riscv64, "getpid"), Some(172));
+    assert_eq!(number(Isa::Riscv64, "getpid"), Some(172));
 }
 
 #[test]
 fn system_calls_of_an_unknown_machine_are_not_guessed() {
-    let error = shown("unknown", Some("pdp-11"), &[]).expect_err("an error");
-    assert_eq!(
-        error.to_string(),
-        "the system calls of \"pdp-11\" are not known"
-    );
-    let trace = hodo_trace::Trace::open(directory("unknown")).expect("a trace");
-    let [damage] = &trace.damage[..] else {
-        panic!("{:?}", trace.damage);
-    };
-    assert!(
-        damage.ends_with(
-            "info.json: the instruction set \"pdp-11\" is not known here: stacks and system calls are not shown"
-        ),
-        "{damage}"
-    );
+    // The last is known, but nothing of it is recorded.
+    for arch in ["pdp-11", "aarch64"] {
+        let error = shown(arch, Some(arch), &[]).expect_err("an error");
+        assert_eq!(
+            error.to_string(),
+            format!("the system calls of {arch:?} are not known")
+        );
+        let trace = hodo_trace::Trace::open(directory(arch)).expect("a trace");
+        let [damage] = &trace.damage[..] else {
+            panic!("{:?}", trace.damage);
+        };
+        let expected = format!(
+            "info.json: the instruction set {arch:?} is not known here: stacks and system calls are not shown"
+        );
+        assert!(damage.ends_with(&expected), "{damage}");
+    }
 }
 
-/// `report` writes the registers of a stack trace, the address of an instruction of its own, and the stack from the stack pointer on.
+/// `report` writes the registers of a stack trace, the address of an instruction of its own, and the stack from the
+/// stack pointer on.
 const PROGRAM: &str = r#"
 #include <signal.h>
 #include <unistd.h>
@@ -260,8 +262,8 @@ fn ran(directory: &Path, args: &[&str]) -> Option<(PathBuf, Vec<u64>)> {
     Some((file, words.collect()))
 }
 
-const REGISTERS: usize = Machine::Riscv64.stack_trace_registers().len();
-/// An address in code of ours; that of the program is below.
+const REGISTERS: usize = Isa::Riscv64.stack_trace_registers().len();
+/// An address in our code; that of the program is below.
 const OURS: u64 = 0x7_0000;
 
 /// A trace with one stack trace.
@@ -347,7 +349,7 @@ fn stacks_of_another_machine_are_read() {
     );
     // A file of another machine in its place is not taken for it.
     let mut other = bytes;
-    other[18..20].copy_from_slice(&Machine::X86_64.elf().to_le_bytes());
+    other[18..20].copy_from_slice(&Isa::X86_64.elf_machine().to_le_bytes());
     std::fs::write(root.join("opt/prog"), other).expect("a file");
     assert_eq!(lines_of(&options), alone);
 }

@@ -42,7 +42,7 @@ fn replay(data: &Path, change: impl FnOnce(&mut SourceOptions)) -> Vec<String> {
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// A hit with its payload behind the first word.
+/// A hit with its payload after the first word.
 fn hit(b: &mut Builder, task: u32, id: u32, time: u64, words: &[u64]) {
     b.record(task, ENTRY, id, 0, time);
     let special = record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT;

@@ -27,7 +27,7 @@ pub use plan::PlanArgs;
     version,
     propagate_version = true,
     args_override_self = true,
-    after_help = "`hodo PROGRAM` alone is `hodo live PROGRAM`. Options behind the program's name are the program's."
+    after_help = "`hodo PROGRAM` alone is `hodo live PROGRAM`. Options after the program's name are the program's."
 )]
 pub struct Cli {
     /// What to do.
@@ -108,7 +108,8 @@ pub enum Command {
     ListEvents(ListEventsArgs),
     /// Show what could be traced of a program or library, without running it
     Plan(PlanArgs),
-    /// Take back what a hodo that was killed has left in a process, which goes on; without a process, list where something is left
+    /// Take back what a hodo that was killed has left in a process, which goes on; without a process, list where
+    /// something is left
     #[command(after_help = DETACH)]
     Detach(DetachArgs),
     /// List the plans that are kept for the next time, or remove them
@@ -267,8 +268,8 @@ pub struct Recorded {
 pub struct Data {
     /// The trace directory
     ///
-    /// A recording keeps an older trace of the same name as DIR.old. Inside of a trace directory, the commands that read
-    /// one need no --data. `hodo live` and `hodo probe` keep their trace only if this option names a place for it.
+    /// A recording keeps an older trace of the same name as DIR.old. Inside of a trace directory, the commands that
+    /// read one need no --data. `hodo live` and `hodo probe` keep their trace only if this option names a place for it.
     #[arg(short, long, value_name = "DIR", default_value = DEFAULT_DATA, value_parser = directory,
           value_hint = ValueHint::DirPath)]
     pub data: PathBuf,
@@ -303,7 +304,7 @@ pub struct Attach {
     /// Ctrl-C detaches, and so does whatever ends hodo: the process goes on, its code as it was.
     #[arg(short, long, value_name = "PID", value_parser = process, conflicts_with = "command")]
     pub pid: Option<i32>,
-    /// Detach after so many seconds (as 10, 500ms)
+    /// Detach after this many seconds (as 10, 500ms)
     #[arg(long = "for", value_name = "TIME", value_parser = span, requires = "pid")]
     pub span: Option<std::time::Duration>,
 }
@@ -316,8 +317,9 @@ pub struct Common {
     pub place: Data,
     /// Only these functions and what they call; NAME@MODULE for one module
     ///
-    /// Can be given more than once. A pattern is a regular expression, or what --match says; without a special character
-    /// it is the whole name. MODULE is a file name without its version: main@bash, ^mem@libc; plt for calls into libraries: puts@plt.
+    /// Can be given more than once. A pattern is a regular expression, or what --match says; without a special
+    /// character it is the whole name. MODULE is a file name without its version: main@bash, ^mem@libc; plt for calls
+    /// into libraries: puts@plt.
     #[arg(short = 'F', long, value_name = "PATTERN")]
     pub filter: Vec<String>,
     /// Not these functions, nor what they call
@@ -327,8 +329,8 @@ pub struct Common {
     pub notrace: Vec<String>,
     /// Calls at most so deep
     ///
-    /// Counted from the functions of --filter, if there are any. While it is recorded, at most 78 levels are counted: deeper ones
-    /// are left out when the trace is read.
+    /// Counted from the functions of --filter, if there are any. While it is recorded, at most 78 levels are counted:
+    /// deeper ones are left out when the trace is read.
     #[arg(short = 'D', long, value_name = "DEPTH", value_parser = depth)]
     pub depth: Option<u32>,
     /// No calls shorter than this (as 10us, 1ms)
@@ -408,8 +410,9 @@ pub struct Reading {
     pub tail_calls: TailCallsArg,
     /// Leave the cost of recording in sums of times (report, graph, flame graphs)
     ///
-    /// Recording a call costs some nanoseconds, which were measured when the recording began. Without this option they are taken off. `hodo
-    /// info` says how many they are. Single calls (replay, other dumps) are always shown with the times of the clock.
+    /// Recording a call costs some nanoseconds, which were measured when the recording began. Without this option they
+    /// are taken off. `hodo info` says how many they are. Single calls (replay, other dumps) are always shown with the
+    /// times of the clock.
     #[arg(long, help_heading = "Output")]
     pub raw_times: bool,
     /// Where the files of the recorded machine are, if that is another one
@@ -447,7 +450,8 @@ pub struct Recording {
     pub nest_libcall: bool,
     /// Record the events of a probe, too
     ///
-    /// The definition is one of `hodo probe`. What its probes print is shown among the calls, what they count by `hodo info`.
+    /// The definition is one of `hodo probe`. What its probes print is shown among the calls, what they count by `hodo
+    /// info`.
     #[arg(short = 'e', long = "probe", value_name = "DEFINITION")]
     pub probes: Vec<String>,
     #[command(flatten)]
@@ -509,7 +513,7 @@ pub struct ReplayStyle {
     /// A line for each entry and exit
     #[arg(long)]
     pub flat: bool,
-    /// No names behind closing braces
+    /// No names after closing braces
     #[arg(long)]
     pub no_comment: bool,
     /// Calls without calls in them are two lines too
@@ -624,8 +628,8 @@ pub struct ReportArgs {
     pub recorded: Recorded,
     /// Sort by these columns: total,self,call,size,func,…
     ///
-    /// Also total-avg, total-min, total-max, self-avg, self-min, self-max; the first counts most. With --task: total, self,
-    /// tid, func, name.
+    /// Also total-avg, total-min, total-max, self-avg, self-min, self-max; the first counts most. With --task: total,
+    /// self, tid, func, name.
     #[arg(short, long, value_name = "KEYS")]
     pub sort: Option<String>,
     /// A line for each task instead of each function

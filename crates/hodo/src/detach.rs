@@ -25,7 +25,7 @@ pub fn detach(args: &DetachArgs) -> Result<ExitCode> {
     for pid in pids {
         match one(pid, front) {
             Ok(true) => {}
-            Ok(false) => tell!("hodo: nothing of hodo is in process {pid}"),
+            Ok(false) => warn_user!("hodo: nothing of hodo is in process {pid}"),
             Err(error) => {
                 output::complain(&error);
                 code = ExitCode::FAILURE;
@@ -49,7 +49,7 @@ fn one(pid: i32, front: Option<i32>) -> Result<bool> {
     let place = Place::create(&mut options.data)?;
     let done = hodo_process::detach(&options, place, pid, front);
     if let Err(error) = temporary.close() {
-        tell!("hodo: removing the temporary directory: {error}");
+        warn_user!("hodo: removing the temporary directory: {error}");
     }
     done
 }

@@ -18,7 +18,8 @@ pub fn end(exit: Exit) -> ExitCode {
         Exit::Signal(signal) => (signal, false),
         Exit::Core(signal) => (signal, true),
     };
-    // A core file of this process would only overwrite the program's own. A pipe in core_pattern heeds no limit, therefore prctl.
+    // A core file of this process would only overwrite the program's own. A pipe in core_pattern heeds no limit,
+    // therefore prctl.
     let limit = if core && leaves_core_elsewhere() {
         SMALLEST_CORE
     } else {
@@ -44,8 +45,9 @@ pub fn end(exit: Exit) -> ExitCode {
     ExitCode::from(128 + signal as u8)
 }
 
-/// Lets a core file of this process come to a directory of its own, which goes when this process has ended. Returns whether that can be:
-/// the kernel must put core files into the working directory. The bit in the wait status that says "core dumped" is set by writing one.
+/// Lets a core file of this process come to a directory of its own, which goes when this process has ended. Returns
+/// whether that can be: the kernel must put core files into the working directory. The bit in the wait status that says
+/// "core dumped" is set by writing one.
 fn leaves_core_elsewhere() -> bool {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     let pattern = pattern.trim_end();
@@ -69,8 +71,8 @@ fn remove_after_us(directory: &Path) -> bool {
         return false;
     };
     let mut ends = [0; 2];
-    // SAFETY: `ends` is filled by pipe. There may be other threads, so the child only makes system calls until it ends: it waits for
-    // the end of the pipe, whose other end only this process has.
+    // SAFETY: `ends` is filled by pipe. There may be other threads, so the child only makes system calls until it ends:
+    // it waits for the end of the pipe, whose other end only this process has.
     unsafe {
         if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
             return false;

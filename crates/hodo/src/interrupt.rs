@@ -50,8 +50,8 @@ extern "C" fn nothing(_: i32) {}
 
 /// Lets the pager show what it has, and ends this process after it.
 extern "C" fn after_the_pager(signal: i32) {
-    // SAFETY: close, waitpid, signal and raise are async-signal-safe. Nothing is written to the descriptor afterwards, as
-    // the handler does not return while the signal ends processes.
+    // SAFETY: close, waitpid, signal and raise are async-signal-safe. Nothing is written to the descriptor afterwards,
+    // as the handler does not return while the signal ends processes.
     unsafe {
         libc::close(PIPE.load(Ordering::Relaxed));
         libc::waitpid(PAGER.load(Ordering::Relaxed), std::ptr::null_mut(), 0);
@@ -66,8 +66,8 @@ extern "C" fn after_the_pager(signal: i32) {
 
 fn handle(signals: &[i32], action: libc::sighandler_t) {
     for &signal in signals {
-        // SAFETY: an all-zero sigaction is valid: no flags (so that system calls are interrupted) and an empty mask. The
-        // handlers are async-signal-safe.
+        // SAFETY: an all-zero sigaction is valid: no flags (so that system calls are interrupted) and an empty mask.
+        // The handlers are async-signal-safe.
         unsafe {
             let mut new: libc::sigaction = std::mem::zeroed();
             new.sa_sigaction = action;
@@ -76,8 +76,8 @@ fn handle(signals: &[i32], action: libc::sighandler_t) {
     }
 }
 
-/// Remembers signals that ask this process to end, instead of ending at once. `attached`: what was attached to has been let go, perhaps
-/// because of a signal, which may come once more.
+/// Remembers signals that ask this process to end, instead of ending at once. `attached`: what was attached to has been
+/// let go, perhaps because of a signal, which may come once more.
 pub fn watch(attached: bool) {
     WATCHED.store(true, Ordering::Relaxed);
     if attached {

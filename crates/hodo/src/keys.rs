@@ -111,10 +111,10 @@ fn tell_of_users(keys: &[ListedKey]) {
         match key.state {
             Some(KeyState { users: 0, .. }) | None => {}
             Some(KeyState { users: 1, .. }) => {
-                tell!("hodo: {key} stays on as long as it has its user");
+                warn_user!("hodo: {key} stays on as long as it has its user");
             }
             Some(KeyState { users, .. }) => {
-                tell!("hodo: {key} stays on as long as it has its {users} users");
+                warn_user!("hodo: {key} stays on as long as it has its {users} users");
             }
         }
     }

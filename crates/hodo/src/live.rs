@@ -76,7 +76,7 @@ pub struct Printer {
     /// None: there can be no more threads (`ulimit -u`), and all is shown at the end.
     thread: Option<JoinHandle<Result<()>>>,
     job: Job,
-    /// Where it writes, for what comes behind all of it.
+    /// Where it writes, for what comes after all of it.
     pub output: Option<File>,
 }
 

@@ -30,7 +30,7 @@ pub fn dry_run(args: &ProbeArgs) -> Result<ExitCode> {
     })?;
     let mut code = ExitCode::SUCCESS;
     for failure in examined.iter().filter_map(|one| one.failure.as_ref()) {
-        tell!("hodo: {failure}");
+        warn_user!("hodo: {failure}");
         code = ExitCode::FAILURE;
     }
     Ok(code)
@@ -266,7 +266,7 @@ fn summary(one: &Examined, out: &mut dyn Write) -> Result<()> {
         match &place.outcome {
             Ok(changed) => *tactics.entry(changed.tactic).or_insert(0usize) += 1,
             Err(reason) => {
-                // Behind the reason stands the instruction.
+                // After the reason stands the instruction.
                 let reason = reason.split(" (").next().unwrap_or(reason);
                 *reasons.entry(reason).or_insert(0usize) += 1;
             }

@@ -1,6 +1,6 @@
 //! The `hodo` command.
 
-#[macro_use(tell)]
+#[macro_use(warn_user)]
 extern crate hodo_process;
 
 mod args;
@@ -44,7 +44,8 @@ fn main() -> ExitCode {
     if !hodo_process::has_small_stack() {
         return run_all();
     }
-    // Signals are for the thread that does the work, and waits for them where they must not end it: they would end this one.
+    // Signals are for the thread that does the work, and waits for them where they must not end it: they would end this
+    // one.
     let before = block_signals();
     // A thread's stack is as large as is asked for.
     let thread = std::thread::Builder::new()
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
     match thread {
         Ok(thread) => thread.join().unwrap_or(ExitCode::from(101)),
         Err(error) => {
-            tell!(
+            warn_user!(
                 "hodo: the stack is too small (ulimit -s), and there can be no thread with another: {error}"
             );
             ExitCode::from(125)
@@ -127,7 +128,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         // The first line names the option; what clap would add is not about it.
         let line = text.lines().next().unwrap_or_default();
         let line = line.strip_prefix("error: ").unwrap_or(line);
-        tell!("hodo: {line}\n\n  tip: {tip}\n\nFor more information, try '--help'.");
+        warn_user!("hodo: {line}\n\n  tip: {tip}\n\nFor more information, try '--help'.");
         return ExitCode::from(2);
     }
     let _ = match text.strip_prefix("error: ") {

@@ -1,7 +1,8 @@
 //! Where hodo's memory comes from.
 //!
-//! The plan of a large library and the stubs for it take hundreds of megabytes for a moment. Page by page, the kernel needs longer to hand them
-//! out than hodo needs to fill them, so what is large is mapped in large pages, where the system allows that.
+//! The plan of a large library and the stubs for it take hundreds of megabytes for a moment. Page by page, the kernel
+//! needs longer to hand them out than hodo needs to fill them, so what is large is mapped in large pages, where the
+//! system allows that.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -41,7 +42,8 @@ impl Spare {
         if self.busy.swap(true, Ordering::Acquire) {
             return None;
         }
-        // SAFETY: `busy` was not set, so nobody else is here; what is done with the blocks takes no memory and does not panic.
+        // SAFETY: `busy` was not set, so nobody else is here; what is done with the blocks takes no memory and does not
+        // panic.
         let done = act(unsafe { &mut *self.blocks.get() });
         self.busy.store(false, Ordering::Release);
         done
@@ -96,8 +98,8 @@ fn map(size: usize) -> *mut u8 {
     mapped(at, size)
 }
 
-// SAFETY: small and large blocks are told apart by their layout, which is the same when they are given back; each kind is dealt with by those
-// who have made it. Mappings are aligned to their pages, and no two overlap.
+// SAFETY: small and large blocks are told apart by their layout, which is the same when they are given back; each kind
+// is dealt with by those who have made it. Mappings are aligned to their pages, and no two overlap.
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match is_large(layout.size(), layout.align()) {
@@ -144,7 +146,8 @@ unsafe impl GlobalAlloc for Memory {
                 if before == after {
                     return block;
                 }
-                // SAFETY: the block is a mapping of this size, which belongs to the caller; if the call fails, it stays as it is.
+                // SAFETY: the block is a mapping of this size, which belongs to the caller; if the call fails, it stays
+                // as it is.
                 let at = unsafe { libc::mremap(block.cast(), before, after, libc::MREMAP_MAYMOVE) };
                 mapped(at, after)
             }

@@ -26,7 +26,7 @@ fn with_causes(error: &anyhow::Error) -> String {
 
 /// Says on stderr what went wrong.
 pub fn complain(error: &anyhow::Error) {
-    tell!("hodo: {}", with_causes(error));
+    warn_user!("hodo: {}", with_causes(error));
 }
 
 /// Is this the error of a reader that went away?

@@ -1,5 +1,6 @@
 //! `hodo plan`: what could be traced or probed of a file.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -94,77 +95,10 @@ fn json(plan: &Plan, out: &mut dyn Write) -> Result<()> {
 
 fn text(args: &PlanArgs, plan: &Plan, out: &mut dyn Write) -> Result<()> {
     if args.screen.verbose > 0 {
-        writeln!(out, "#      ADDRESS    SIZE  TACTIC   RECORDED    FUNCTION")?;
-        for function in &plan.functions {
-            let name = demangle(&function.name, Style::Simple);
-            let (tactic, mode) = match &function.outcome {
-                Ok(site) => {
-                    let tactic = TACTICS.iter().find(|t| t.0 == site.tactic);
-                    let mode = match site.mode {
-                        Mode::Call => "entry,exit",
-                        Mode::EntryOnly(_) => "entry",
-                    };
-                    (tactic.map_or("", |t| t.1), mode)
-                }
-                Err(_) => ("refused", "-"),
-            };
-            write!(
-                out,
-                "{:>14x} {:>7}  {tactic:<7}  {mode:<10}  {name}",
-                function.addr, function.size
-            )?;
-            match &function.outcome {
-                Err(reason) => writeln!(out, ": {reason}")?,
-                Ok(site) => match site.mode {
-                    Mode::EntryOnly(reason) => writeln!(out, ": {}", reason.as_str())?,
-                    Mode::Call => writeln!(out)?,
-                },
-            }
-        }
-        writeln!(out)?;
+        function_table(plan, out)?;
     }
-    let total = plan.functions.len();
-    let traced = plan.functions.iter().filter(|f| f.outcome.is_ok()).count();
-    let percent = |n: usize| 100.0 * n as f64 / total.max(1) as f64;
     writeln!(out, "{}", args.file.display())?;
-    writeln!(out, "  functions {total:>8}")?;
-    writeln!(out, "  traced    {traced:>8}  {:6.2} %", percent(traced))?;
-    for (tactic, name) in TACTICS {
-        let n = by_tactic(plan, tactic);
-        writeln!(out, "    {name:<8}{n:>8}  {:6.2} %", percent(n))?;
-    }
-    let mut entries = std::collections::BTreeMap::new();
-    for site in plan
-        .functions
-        .iter()
-        .filter_map(|f| f.outcome.as_ref().ok())
-    {
-        if let Mode::EntryOnly(reason) = site.mode {
-            *entries.entry(reason.as_str()).or_insert(0usize) += 1;
-        }
-    }
-    let without: usize = entries.values().sum();
-    writeln!(out, "  entry only{without:>8}  {:6.2} %", percent(without))?;
-    for (reason, n) in entries {
-        writeln!(out, "    {n:>8}  {reason}")?;
-    }
-    writeln!(
-        out,
-        "  refused   {:>8}  {:6.2} %",
-        total - traced,
-        percent(total - traced)
-    )?;
-    let mut reasons = std::collections::BTreeMap::new();
-    for reason in plan
-        .functions
-        .iter()
-        .filter_map(|f| f.outcome.as_ref().err())
-    {
-        *reasons.entry(reason.as_str()).or_insert(0usize) += 1;
-    }
-    for (reason, n) in reasons {
-        writeln!(out, "    {n:>8}  {reason}")?;
-    }
+    coverage(plan, out)?;
     writeln!(out, "  library calls {:>4}", plan.libcalls.len())?;
     if !plan.static_branches.is_empty() {
         let count = plan.static_branches.len();
@@ -177,6 +111,85 @@ fn text(args: &PlanArgs, plan: &Plan, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "  remark: {remark}")?;
     }
     Ok(())
+}
+
+/// Each function with its tactic, or with the reason why it is refused.
+fn function_table(plan: &Plan, out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "#      ADDRESS    SIZE  TACTIC   RECORDED    FUNCTION")?;
+    for function in &plan.functions {
+        let name = demangle(&function.name, Style::Simple);
+        let (tactic, mode) = match &function.outcome {
+            Ok(site) => {
+                let tactic = TACTICS.iter().find(|t| t.0 == site.tactic);
+                let mode = match site.mode {
+                    Mode::Call => "entry,exit",
+                    Mode::EntryOnly(_) => "entry",
+                };
+                (tactic.map_or("", |t| t.1), mode)
+            }
+            Err(_) => ("refused", "-"),
+        };
+        write!(
+            out,
+            "{:>14x} {:>7}  {tactic:<7}  {mode:<10}  {name}",
+            function.addr, function.size
+        )?;
+        match &function.outcome {
+            Err(reason) => writeln!(out, ": {reason}")?,
+            Ok(site) => match site.mode {
+                Mode::EntryOnly(reason) => writeln!(out, ": {}", reason.as_str())?,
+                Mode::Call => writeln!(out)?,
+            },
+        }
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+/// How many functions are traced, by tactic, and how many are not, by reason.
+fn coverage(plan: &Plan, out: &mut dyn Write) -> Result<()> {
+    let total = plan.functions.len();
+    let percent = |n: usize| 100.0 * n as f64 / total.max(1) as f64;
+    let sites = || {
+        plan.functions
+            .iter()
+            .filter_map(|f| f.outcome.as_ref().ok())
+    };
+    let traced = sites().count();
+    writeln!(out, "  functions {total:>8}")?;
+    writeln!(out, "  traced    {traced:>8}  {:6.2} %", percent(traced))?;
+    for (tactic, name) in TACTICS {
+        let n = by_tactic(plan, tactic);
+        writeln!(out, "    {name:<8}{n:>8}  {:6.2} %", percent(n))?;
+    }
+    let entries = counted(sites().filter_map(|site| match site.mode {
+        Mode::EntryOnly(reason) => Some(reason.as_str()),
+        Mode::Call => None,
+    }));
+    let without: usize = entries.values().sum();
+    writeln!(out, "  entry only{without:>8}  {:6.2} %", percent(without))?;
+    for (reason, n) in entries {
+        writeln!(out, "    {n:>8}  {reason}")?;
+    }
+    let refused = total - traced;
+    writeln!(out, "  refused   {refused:>8}  {:6.2} %", percent(refused))?;
+    let errors = plan
+        .functions
+        .iter()
+        .filter_map(|f| f.outcome.as_ref().err());
+    for (reason, n) in counted(errors.map(|reason| reason.as_str())) {
+        writeln!(out, "    {n:>8}  {reason}")?;
+    }
+    Ok(())
+}
+
+/// How often each reason is given.
+fn counted<'r>(reasons: impl Iterator<Item = &'r str>) -> BTreeMap<&'r str, usize> {
+    let mut counts = BTreeMap::new();
+    for reason in reasons {
+        *counts.entry(reason).or_insert(0) += 1;
+    }
+    counts
 }
 
 /// The tactics of probes: no compiler makes sites in the middle of functions.

@@ -80,7 +80,7 @@ fn is_pipe(stream: &impl AsRawFd) -> bool {
     }
 }
 
-/// Whether there is a terminal for it. In a pipe, what comes behind it may use the terminal.
+/// Whether there is a terminal for it. In a pipe, what comes after it may use the terminal.
 fn has_terminal() -> bool {
     let terminal = std::env::var("TERM").unwrap_or_default();
     io::stderr().is_terminal()

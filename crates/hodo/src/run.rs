@@ -98,7 +98,8 @@ fn options(common: &Common, recording: &Recording, order: &Order) -> RecordOptio
     }
 }
 
-/// Changes the recording in which the process is that is named on the command line. `None`: there is none, or no process.
+/// Changes the recording in which the process is that is named on the command line. `None`: there is none, or no
+/// process.
 fn change(common: &Common, recording: &Recording, order: &Order) -> Option<ExitCode> {
     let pid = recording.attach.pid?;
     let changes = Changes {
@@ -172,7 +173,7 @@ pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
     let limit = limit_of(error);
     match (limit, command.first()) {
         (Some(limit), Some(program)) => {
-            tell!(
+            warn_user!(
                 "hodo: {error:#}: {limit} leaves no room for a recording; {} runs untraced",
                 program.display()
             );
@@ -251,7 +252,7 @@ pub fn record(common: &Common, recording: &Recording, order: &Order) -> ExitCode
     match run(&mut options(common, recording, order), front) {
         Ok(ended) => {
             for text in &ended.unplaced {
-                tell!("hodo: {text}");
+                warn_user!("hodo: {text}");
             }
             end(unless_unplaced(&ended))
         }
@@ -302,7 +303,7 @@ pub fn place(options: &mut RecordOptions, named: bool) -> Result<Option<Temporar
         }
         Err(error) => {
             let place = std::env::temp_dir();
-            tell!(
+            warn_user!(
                 "hodo: making a temporary directory in {}: {error}; name another place in TMPDIR",
                 place.display()
             );
@@ -323,7 +324,7 @@ pub fn show(
     let shown = view();
     // The program's end is what counts, and the directory must be gone before a signal ends this process.
     if let Some(Err(error)) = temporary.map(Temporary::close) {
-        tell!("hodo: removing the temporary directory: {error}");
+        warn_user!("hodo: removing the temporary directory: {error}");
     }
     if let Some(signal) = interrupt::signal() {
         return end(Exit::Signal(signal));
@@ -349,7 +350,7 @@ pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
     if let Some(path) = &args.written.output
         && let Err(error) = std::fs::File::create(path)
     {
-        tell!("hodo: writing {}: {error}", path.display());
+        warn_user!("hodo: writing {}: {error}", path.display());
         return ExitCode::from(125);
     }
     let mut options = RecordOptions {

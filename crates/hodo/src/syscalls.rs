@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
+use hodo_abi::Isa;
 use hodo_process::{Clock, RecordOptions, SyscallOptions};
-use hodo_trace::Machine;
 use hodo_trace::syscalls::{BUFFER, LARGEST_BUFFER};
 use hodo_view::{LiveOptions, SourceOptions, Stamp, SyscallsFormat, SyscallsOptions, Times};
 
@@ -168,7 +168,7 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
 fn recorded(only: Option<&[u64]>, names: bool) -> Option<Vec<u64>> {
     let mut numbers = only?.to_vec();
     if names {
-        numbers.extend(hodo_view::followed_syscalls(Machine::NATIVE));
+        numbers.extend(hodo_view::followed_syscalls(Isa::NATIVE));
     }
     Some(numbers)
 }
@@ -210,7 +210,8 @@ fn shown(
 
 /// Seconds that are added to the time of the world for that of this place.
 fn utc_offset() -> i64 {
-    // SAFETY: all-zero is a valid tm; time and localtime_r only write what they are given. No other thread changes the environment.
+    // SAFETY: all-zero is a valid tm; time and localtime_r only write what they are given. No other thread changes the
+    // environment.
     unsafe {
         let now = libc::time(std::ptr::null_mut());
         let mut local: libc::tm = std::mem::zeroed();

@@ -1,5 +1,5 @@
-//! Directories for recordings that are not kept. The one of a hodo that was killed is removed by the next that makes one: a file in it is
-//! locked (`flock`) while its hodo lives.
+//! Directories for recordings that are not kept. The one of a hodo that was killed is removed by the next that makes
+//! one: a file in it is locked (`flock`) while its hodo lives.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,6 +1,6 @@
-//! What users of uftrace type. Its commands share one set of options, so that each accepts those of all others; here, too,
-//! a command accepts the options of its sisters, without effect. What hodo does not have is refused, and the message names
-//! what to use instead.
+//! What users of uftrace type. Its commands share one set of options, so that each accepts those of all others; here,
+//! too, a command accepts the options of its sisters, without effect. What hodo does not have is refused, and the
+//! message names what to use instead.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};

@@ -84,7 +84,7 @@ fn compare(recorded: &Recorded, data: &Path) {
     let Some(program) = recorded.program.first().map(Path::new) else {
         return;
     };
-    // What cannot be read is told by the view.
+    // The view reports what cannot be read.
     let info = std::fs::read(data.join("info.json")).ok();
     let info = info.and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
     let exe = info.as_ref().and_then(|info| info["exe"].as_str());
@@ -92,7 +92,7 @@ fn compare(recorded: &Recorded, data: &Path) {
         && Path::new(exe).file_name() != program.file_name()
     {
         let (data, program) = (data.display(), program.display());
-        tell!("hodo: {data} is a trace of {exe}, not of {program}");
+        warn_user!("hodo: {data} is a trace of {exe}, not of {program}");
     }
 }
 
@@ -132,8 +132,8 @@ pub fn after_recording(args: &LiveArgs, order: &Order, data: PathBuf) -> Result<
     })
 }
 
-/// Shows the events of probes while they come. `None`: after the end, in a form that needs the whole recording, or where lines would
-/// come in between those of a program that writes into the same pipe or file.
+/// Shows the events of probes while they come. `None`: after the end, in a form that needs the whole recording, or
+/// where lines would come in between those of a program that writes into the same pipe or file.
 ///
 /// # Errors
 /// If the output cannot be written.
@@ -186,7 +186,7 @@ pub fn after_probes(args: &ProbeArgs, data: PathBuf, printer: Option<Printer>) -
         hodo_view::histograms(&options, out)
     };
     match &args.written.output {
-        // A pager has no business behind lines that are on the screen.
+        // A pager has no business after lines that are on the screen.
         None => with_output(args.screen.no_pager || is_live, write),
         Some(path) => {
             let writing = || format!("writing {}", path.display());

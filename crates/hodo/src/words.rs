@@ -35,8 +35,8 @@ fn length(cli: &Command, word: &[u8]) -> usize {
     1
 }
 
-/// Puts the command first. The first word that is neither an option nor an option's value is the command; if it is none,
-/// it is a program: `hodo PROGRAM` is `hodo live PROGRAM`.
+/// Puts the command first. The first word that is neither an option nor an option's value is the command; if it is
+/// none, it is a program: `hodo PROGRAM` is `hodo live PROGRAM`.
 ///
 /// # Errors
 /// If it is a command that only uftrace has.

@@ -29,7 +29,7 @@ fn place() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
-/// A program of ours: what it does must be the same with and without hodo.
+/// Our own program: what it does must be the same with and without hodo.
 fn shell(place: &Path, script: &str) -> (Output, Output) {
     let alone = Command::new("/bin/sh")
         .args(["-c", script])

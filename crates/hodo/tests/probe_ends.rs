@@ -191,7 +191,8 @@ fn a_probe_on_a_chosen_function_is_on_its_implementations() {
     assert!(text(&output.stdout).contains("1  chosen:"), "{output:?}");
 }
 
-/// The compiler moves what is rarely executed out of its function; without symbols, only the unwind table knows that part.
+/// The compiler moves what is rarely executed out of its function; without symbols, only the unwind table knows that
+/// part.
 #[test]
 fn every_instruction_is_also_of_code_that_was_moved_out_of_its_function() {
     let place = tempfile::tempdir().unwrap();

@@ -1,13 +1,13 @@
 //! What of stubs is kept.
 //!
-//! Stubs are built at another place, too: what differs are the words that depend on places, and by how much tells on which. The differences are
-//! chosen so that each changes the lowest byte of a word. What is made of this is put together at a third place, and is kept only if
-//! it is, byte for byte, what is built there.
+//! Stubs are built at another place, too: what differs are the words that depend on places, and by how much tells on
+//! which. The differences are chosen so that each changes the lowest byte of a word. What is made of this is put
+//! together at a third place, and is kept only if it is, byte for byte, what is built there.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use hodo_arch::native::patch::MOVABLE;
+use hodo_codegen::native::patch::MOVABLE;
 use hodo_trace::format::record;
 
 use super::{ALIGN_BITS, CLASS_BITS, CONSTANT, Class, NONE, Place, is_forged};
@@ -17,7 +17,8 @@ use crate::{
     write_later,
 };
 
-/// Where the second and the third place are, from the first on: the island; the first stub from there, a multiple of 16; the module; ids.
+/// Where the second and the third place are, from the first on: the island; the first stub from there, a multiple of
+/// 16; the module; ids.
 const MOVES: [(u64, u64, u64, u32); 2] = [
     (0x31 << 32, 0x10_0050, (0x31 << 32) + 0x20_0030, 1),
     (0x1B_1234_5000, 0x33_3370, 0x1B_1246_8450, 0x305),
@@ -67,7 +68,8 @@ impl Built {
 }
 
 impl Island {
-    /// As [`Self::add_module`], and returns what can be kept of that for [`Self::add_kept`]. `first`: no id is less. There are no regions.
+    /// As [`Self::add_module`], and returns what can be kept of that for [`Self::add_kept`]. `first`: no id is less.
+    /// There are no regions.
     pub fn add_and_keep(
         &mut self,
         sites: Sites<'_>,
@@ -333,6 +335,47 @@ impl Parts<'_> {
         self.all.extend(bytes);
         Some(())
     }
+
+    /// Adds all stubs: what is before the body, the body, the slow path, and the table's entry.
+    fn add_stubs(&mut self) -> Option<()> {
+        let built = self.built;
+        let (code, stubs) = (&built.code, &built.stubs);
+        let offset = |at: u64| built.offset(at).map(|at| at as usize);
+        let mut tables: Vec<usize> = built.table.iter().map(|entry| entry[1] as usize).collect();
+        tables.sort_unstable();
+        for (index, stub) in stubs.iter().enumerate() {
+            let [start, body, slow] = [stub.start, stub.body, stub.slow].map(offset);
+            let (start, body, slow) = (start?, body?, slow?);
+            let next = match stubs.get(index + 1) {
+                Some(next) => offset(next.start)?,
+                None => code.len(),
+            };
+            self.add_common(start..body, 4)?;
+            self.add_own(body..slow, 0, true)?;
+            let mut end = next;
+            let table = tables[tables.partition_point(|&at| at < slow)..].first();
+            if let Some(&table) = table.filter(|&&table| table < next) {
+                end = table;
+            }
+            self.add_common(without_filling(code, slow..end)?, 0)?;
+            if end < next {
+                self.add_own(without_filling(code, end..next)?, 2, false)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Extends what code leads to by what is written, and by what is yet to be.
+    fn reach_sites(&mut self) -> Option<()> {
+        let built = self.built;
+        let written = built.patches.writes.iter().map(|(at, _)| built.addr(*at));
+        let open = built.open.iter().map(|site| u32::try_from(site.patch).ok());
+        for addr in written.chain(open) {
+            let addr = addr?;
+            self.reach = (self.reach.0.min(addr), self.reach.1.max(addr));
+        }
+        Some(())
+    }
 }
 
 /// What is before bytes that only fill up.
@@ -344,138 +387,120 @@ fn without_filling(code: &[u8], range: Range<usize>) -> Option<Range<usize>> {
     Some(range.start..range.end - filling)
 }
 
+impl Built {
+    /// The offset of an address from the first stub.
+    fn offset(&self, at: u64) -> Option<u32> {
+        let offset = at.checked_sub(self.place.start)?;
+        (offset <= self.code.len() as u64).then_some(offset as u32)
+    }
+
+    /// The link-time address of one in the module.
+    fn addr(&self, at: u64) -> Option<u32> {
+        let addr = u32::try_from(at.wrapping_sub(self.place.bias)).ok()?;
+        (addr != NONE).then_some(addr)
+    }
+
+    /// Returns whether the patches have nothing that cannot be kept.
+    fn can_be_kept(&self) -> bool {
+        // A new field has to be thought about before it is kept.
+        let rest = Patches {
+            writes: Vec::new(),
+            traps: Vec::new(),
+            sites: Vec::new(),
+            ways: Vec::new(),
+            copies: Copies::default(),
+            failed: Vec::new(),
+            ..self.patches.clone()
+        };
+        let has_calls = self.patches.copies.iter().any(|copied| copied.call);
+        rest == Patches::default() && !has_calls
+    }
+}
+
 /// What is kept.
 fn keep(built: &Built, other: &Built) -> Option<Vec<u8>> {
-    if !MOVABLE || built.stubs.is_empty() {
+    if !MOVABLE || built.stubs.is_empty() || !built.can_be_kept() {
         return None;
     }
     let fields = fields(built, other)?;
-    let Built {
-        place,
-        code,
-        table,
-        stubs,
-        patches,
-        open,
-    } = built;
-    // Each number of a word is needed for itself where nothing is known of it.
-    let rest = Patches {
-        writes: Vec::new(),
-        traps: Vec::new(),
-        sites: Vec::new(),
-        ways: Vec::new(),
-        copies: Copies::default(),
-        failed: Vec::new(),
-        ..patches.clone()
-    };
-    if rest != Patches::default() {
-        return None;
-    }
-    let offset = |at: u64| {
-        let offset = at.checked_sub(place.start)?;
-        (offset <= code.len() as u64).then_some(offset as u32)
-    };
-    let mut reach = (u32::MAX, 0);
-    let addr = |at: u64| {
-        let addr = u32::try_from(at.wrapping_sub(place.bias)).ok()?;
-        (addr != NONE).then_some(addr)
-    };
     let mut parts = Parts {
         built,
         fields: &fields,
         common: HashMap::new(),
         listed: Vec::new(),
         all: Vec::new(),
-        reach,
+        reach: (u32::MAX, 0),
     };
-    let mut tables: Vec<usize> = table.iter().map(|entry| entry[1] as usize).collect();
-    tables.sort_unstable();
-    for (index, stub) in stubs.iter().enumerate() {
-        let [start, body, slow] =
-            [stub.start, stub.body, stub.slow].map(|at| offset(at).map(|at| at as usize));
-        let (start, body, slow) = (start?, body?, slow?);
-        let next = match stubs.get(index + 1) {
-            Some(next) => offset(next.start)? as usize,
-            None => code.len(),
-        };
-        parts.add_common(start..body, 4)?;
-        parts.add_own(body..slow, 0, true)?;
-        let mut end = next;
-        let table = tables[tables.partition_point(|&at| at < slow)..].first();
-        if let Some(&table) = table.filter(|&&table| table < next) {
-            end = table;
-        }
-        parts.add_common(without_filling(code, slow..end)?, 0)?;
-        if end < next {
-            parts.add_own(without_filling(code, end..next)?, 2, false)?;
-        }
-    }
-    for (at, _) in &patches.writes {
-        let addr = addr(*at)?;
-        reach = (reach.0.min(addr), reach.1.max(addr));
-    }
-    for site in open {
-        let addr = u32::try_from(site.patch).ok()?;
-        reach = (reach.0.min(addr), reach.1.max(addr));
-    }
-    let mut out = Vec::new();
+    parts.add_stubs()?;
+    parts.reach_sites()?;
     let mut head = Vec::new();
     for number in [
-        reach.0.min(parts.reach.0),
-        reach.1.max(parts.reach.1),
-        u32::try_from(code.len()).ok()?,
-        table.len() as u32,
+        parts.reach.0,
+        parts.reach.1,
+        u32::try_from(built.code.len()).ok()?,
+        built.table.len() as u32,
     ] {
         put(&mut head, number);
     }
+    let mut out = Vec::new();
     section(&mut out, &head)?;
     section(&mut out, &parts.listed)?;
     section(&mut out, &parts.all)?;
-    rows(&mut out, table.iter().map(|entry| entry.map(Some)))?;
+    rows(&mut out, built.table.iter().map(|entry| entry.map(Some)))?;
     let stub = |stub: &Stub| {
         let original = match stub.original {
             0 => Some(NONE),
-            at => addr(at),
+            at => built.addr(at),
         };
-        let [start, body, slow, entry] = [stub.start, stub.body, stub.slow, stub.entry].map(offset);
+        let [start, body, slow, entry] =
+            [stub.start, stub.body, stub.slow, stub.entry].map(|at| built.offset(at));
         [start, body, slow, original, entry]
     };
-    rows(&mut out, stubs.iter().map(stub))?;
+    rows(&mut out, built.stubs.iter().map(stub))?;
     section(&mut out, &writes(built, other)?)?;
-    let lead = |&(site, stub): &(u64, u64)| [addr(site), offset(stub)];
-    rows(&mut out, patches.traps.iter().map(lead))?;
-    rows(&mut out, patches.sites.iter().map(lead))?;
-    let ways = patches.ways.iter();
-    rows(&mut out, ways.map(|&(start, end)| [addr(start), addr(end)]))?;
-    if patches.copies.iter().any(|copied| copied.call) {
-        return None;
-    }
-    let copies = patches.copies.iter();
-    let copies = copies.map(|copied| {
+    keep_places(built, &mut out)?;
+    section(&mut out, &failures(&built.patches)?)?;
+    Some(out)
+}
+
+/// Adds which sites lead to which stubs, and where moved instructions came from.
+fn keep_places(built: &Built, out: &mut Vec<u8>) -> Option<()> {
+    let patches = &built.patches;
+    let lead = |&(site, stub): &(u64, u64)| [built.addr(site), built.offset(stub)];
+    rows(out, patches.traps.iter().map(lead))?;
+    rows(out, patches.sites.iter().map(lead))?;
+    let way = |&(start, end): &(u64, u64)| [built.addr(start), built.addr(end)];
+    rows(out, patches.ways.iter().map(way))?;
+    let copies = patches.copies.iter().map(|copied| {
         [
-            addr(copied.original),
-            offset(copied.before),
-            offset(copied.copy),
+            built.addr(copied.original),
+            built.offset(copied.before),
+            built.offset(copied.copy),
         ]
     });
-    rows(&mut out, copies)?;
-    let open = open.iter().map(|site| {
+    rows(out, copies)?;
+    let open = built.open.iter().map(|site| {
         let free = site.as_pun().map(u32::from);
         let patch = u32::try_from(site.patch).ok();
-        [patch, Some(site.patch_len.into()), free, offset(site.stub)]
+        let stub = built.offset(site.stub);
+        [patch, Some(site.patch_len.into()), free, stub]
     });
-    rows(&mut out, open)?;
+    rows(out, open)
+}
+
+/// The functions that could not be patched, and why.
+fn failures(patches: &Patches) -> Option<Vec<u8>> {
     let mut failed = Vec::new();
     for (addr, reason) in &patches.failed {
         put(&mut failed, u32::try_from(*addr).ok()?);
         put(&mut failed, reason.len() as u32);
         failed.extend(reason.as_bytes());
     }
-    section(&mut out, &failed)?;
-    Some(out)
+    Some(failed)
 }
 
-/// What is written over sites: the number of writes, then of each the address, its length and where in it a distance to a stub is, the bytes.
+/// What is written over sites: the number of writes, then of each the address, its length and where in it a distance to
+/// a stub is, the bytes.
 fn writes(built: &Built, other: &Built) -> Option<Vec<u8>> {
     let distance = |place: &Place| place.start.wrapping_sub(place.bias) as u32;
     let more = distance(&built.place);

@@ -1,6 +1,6 @@
 //! Calls, jumps and recursion, with all that stubs can do and with registers that are free, or not.
 
-use hodo_arch::Via;
+use hodo_isa::Via;
 use hodo_patch::Recording;
 use hodo_plan::model::{EntryOnlyReason, Mode};
 use hodo_trace::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, RECORD_SIZE, record, tcb};
@@ -13,7 +13,7 @@ use crate::world::{Record, Site, World, address, site, timed};
 const T1: Via = Via::Free(6);
 /// `t0`, which is not free.
 const KEPT: Via = Via::Kept(5);
-/// What is free at the entry of all these functions, and behind them.
+/// What is free at the entry of all these functions, and after them.
 const BEFORE: u32 = 0xF000_0040 | 1 << 15 | 1 << 14;
 const BEHIND: u32 = 0xF003_F0E0;
 
@@ -45,7 +45,7 @@ fn run() {
 const RUN: &str =
     "+leaf -leaf +outer +leaf -leaf -outer +tail2 >tail >leaf -tail2 +fib +fib -fib +fib -fib -fib";
 
-/// Sets of registers that are free before the body and behind it.
+/// Sets of registers that are free before the body and after it.
 pub fn registers() -> impl Iterator<Item = (Via, u32, u32)> {
     let few = [
         (BEFORE, BEHIND),

@@ -1,5 +1,5 @@
-//! Libraries as compilers make them, planned and executed: with and without relaxation by the linker, with room for tracers and without,
-//! near the island and far from it.
+//! Libraries as compilers make them, planned and executed: with and without relaxation by the linker, with room for
+//! tracers and without, near the island and far from it.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ impl Library {
         }
     }
 
-    /// Its functions that are called, by what their names have behind the common prefix.
+    /// Its functions that are called, by what their names have after the common prefix.
     fn ours(&self) -> impl Iterator<Item = (&str, &PlannedFunction)> {
         let all = self.plan.functions.iter();
         all.filter_map(|function| Some((function.name.strip_prefix("shape_")?, function)))

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hodo_arch::Via;
+use hodo_isa::Via;
 use hodo_plan::model::{Extra, Far, Spare, Tactic};
 
 use crate::code::{fib, fibonacci, leaf, outer, room, room8, room16, room24, room32, tail, tiny};
@@ -14,7 +14,7 @@ type Function = extern "C-unwind" fn(u64, u64) -> u64;
 /// Ways to get a register, and to give back the one of the way back.
 const WAYS: [Via; 2] = [Via::Free(6), Via::Kept(6)];
 
-/// A function with so many bytes of nops, whose jump loads the address of its stub from there.
+/// A function with this many bytes of nops, whose jump loads the address of its stub from there.
 fn with_literal(
     name: &'static str,
     function: Function,
@@ -39,7 +39,7 @@ fn with_literal(
     site.free(1 << 14 | 1 << 15, 1 << 15)
 }
 
-/// The first address for a literal behind the jump.
+/// The first address for a literal after the jump.
 fn behind(function: Function, via: Via) -> u64 {
     let at = address(function as *const ()) as u64;
     (at + via.far_len().expect("a register")).next_multiple_of(8)
@@ -146,7 +146,8 @@ fn other_sites_jump_to_memory_nearby() {
                     eight.plan.displaced.end = at + 8;
                 }
                 eight.plan.extra = extra.clone();
-                // The way back needs a register: it is put on the stack, and taken back at the end of what is displaced.
+                // The way back needs a register: it is put on the stack, and taken back at the end of what is
+                // displaced.
                 let kept = via == WAYS[1];
                 if kept && extra == Extra::None {
                     eight.plan.displaced.end = at + 16;

@@ -1,6 +1,6 @@
-//! Programs that nobody has written, by all compilers and with all options that change how functions begin and call: patched, they
-//! compute what they compute alone, and what is recorded are the calls that they have counted themselves. The same with a probe on each of
-//! their instructions.
+//! Programs that nobody has written, by all compilers and with all options that change how functions begin and call:
+//! patched, they compute what they compute alone, and what is recorded are the calls that they have counted themselves.
+//! The same with a probe on each of their instructions.
 //!
 //! `HODO_GENERATED=FROM..TO` runs other ones than a few.
 
@@ -204,7 +204,7 @@ impl Program {
         for found in trace.records(&trace.tasks[0]) {
             open.feed(found, |step| match step {
                 Step::Enter { id, .. } | Step::Instant { id, .. } => {
-                    // Compilers put something behind the names of functions that they have specialized.
+                    // Compilers put something after the names of functions that they have specialized.
                     let name = &trace.function(id).expect("a name").name;
                     let name = name.split('.').next().unwrap_or(name);
                     *entries.entry(name.to_owned()).or_insert(0) += 1;

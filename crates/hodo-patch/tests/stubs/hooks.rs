@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use hodo_arch::Via;
+use hodo_isa::Via;
 use hodo_patch::{Hook, LimitCall, Raise};
 
 use crate::code::{call, handler, limits};

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use hodo_arch::Via;
+use hodo_isa::Via;
 use hodo_patch::Patches;
 use hodo_plan::model::{Extra, Pad, Spare, Tactic};
 
@@ -42,7 +42,7 @@ fn led(tactic: Tactic, len: u8, extra: Extra, mut site: Site) -> Site {
     site.free(1 << 14, 1 << 15)
 }
 
-/// Of `tiny` so many bytes are displaced, and the register of its jumps is free.
+/// Of `tiny` this many bytes are displaced, and the register of its jumps is free.
 fn of_tiny(tactic: Tactic, len: u8, extra: Extra) -> Site {
     let site = site("tiny", address(tiny as *const ()), 4, Via::Free(6));
     led(tactic, len, extra, site)

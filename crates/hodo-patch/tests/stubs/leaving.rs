@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hodo_arch::Via;
+use hodo_isa::Via;
 use hodo_patch::Hook;
 use hodo_trace::{Left, Step};
 
@@ -171,7 +171,7 @@ extern "C" fn see(context: *mut c_void, seen: *mut c_void) -> i32 {
 /// More bytes than `busy` has, and less than up to another function that is on the stack.
 const BUSY: u64 = 0x400;
 
-/// Sites that put a register on the stack: no table is about that. So many bytes of them are changed.
+/// Sites that put a register on the stack: no table is about that. This many bytes of them are changed.
 static LOWER: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 const KEPT: u64 = 16;
 

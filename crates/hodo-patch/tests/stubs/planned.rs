@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hodo_arch::native::detour::{Action, Counter, When};
+use hodo_codegen::native::detour::{Action, Counter, When};
 use hodo_patch::{Probe, Region, Sites, Traced, TracedCall};
 use hodo_plan::model::{LibcallSite, Mode, Plan, PlannedFunction, ProbePlan, SitePlan};
 
@@ -10,8 +10,8 @@ use crate::leads::follow;
 use crate::world::World;
 
 impl World {
-    /// Patches functions of a plan, each with the name that it gets, and library calls. The file's code is in memory so far from where it
-    /// is in the file.
+    /// Patches functions of a plan, each with the name that it gets, and library calls. The file's code is in memory so
+    /// far from where it is in the file.
     pub fn trace_planned<'p>(
         &mut self,
         (plan, file): (&Plan, &[u8]),
@@ -52,7 +52,8 @@ impl World {
         self.check_failures(&[]);
         follow(&self.patches);
     }
-    /// Counts all probes of a plan in words behind an address that the control block has at an offset, and patches library calls.
+    /// Counts all probes of a plan in words after an address that the control block has at an offset, and patches
+    /// library calls.
     pub fn probe_planned(
         &mut self,
         (plan, file): (&ProbePlan, &[u8]),

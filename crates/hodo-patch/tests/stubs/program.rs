@@ -2,7 +2,6 @@
 
 use std::hint::black_box;
 
-use hodo_arch::code::Isa;
 use hodo_plan::model::{LibcallSite, Plan, PlanOptions, PlannedFunction, Tactic};
 use hodo_trace::format::tcb;
 use hodo_trace::{Left, Step};
@@ -40,8 +39,8 @@ fn work() -> String {
     for number in 0..40u32 {
         let code = [number.wrapping_mul(0x0101_4567) | 3, 0x0000_8067, number];
         let bytes: Vec<u8> = code.iter().flat_map(|word| word.to_le_bytes()).collect();
-        for insn in Isa::Riscv64.sweep(black_box(&bytes), 0x1000) {
-            all += &Isa::Riscv64.text(&bytes[(insn.addr - 0x1000) as usize..], insn.addr);
+        for insn in hodo_isa::NATIVE.sweep(black_box(&bytes), 0x1000) {
+            all += &hodo_isa::NATIVE.text(&bytes[(insn.addr - 0x1000) as usize..], insn.addr);
         }
     }
     all
@@ -49,7 +48,7 @@ fn work() -> String {
 
 /// Functions of compiled code that `work` comes by.
 fn is_traced(name: &str) -> bool {
-    name.contains("hodo_arch") && (name.contains("riscv64") || name.contains("4code"))
+    name.contains("hodo_isa") && (name.contains("riscv64") || name.contains("4code"))
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hodo_arch::Via;
-use hodo_arch::riscv64::Kind;
-use hodo_arch::riscv64::decode::Insn;
-use hodo_arch::riscv64::registers::NAMES;
+use hodo_isa::Via;
+use hodo_isa::riscv64::Kind;
+use hodo_isa::riscv64::decode::Insn;
+use hodo_isa::riscv64::regs::NAMES;
 use hodo_patch::Recording;
 use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 use hodo_trace::{Left, Step};
@@ -86,7 +86,8 @@ fn stubs_and_agent_have_no_floating_point_and_keep_all_vectors_if_any() {
             let (reads, writes) = (insn.reads(), insn.writes());
             assert_eq!(reads.f | writes.f, 0, "{at:#x}");
             (read, written) = (read | reads.v, written | writes.v);
-            // Behind the call of the agent are words for it, up to what takes `t0` back, and behind the end a word of the record.
+            // After the call of the agent are words for it, up to what takes `t0` back, and after the end a word of the
+            // record.
             let word = |at: usize| code.get(at..at + 4);
             if insn.kind == Kind::Jalr && (insn.rd(), insn.rs1()) == (5, 5) {
                 while word(at).is_some_and(|word| word != 0x0001_3283u32.to_le_bytes()) {

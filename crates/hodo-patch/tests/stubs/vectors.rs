@@ -1,13 +1,14 @@
-//! Vector registers and what controls them, which stubs leave as they are. They are there where the emulator has `-cpu rv64,v=true`.
+//! Vector registers and what controls them, which stubs leave as they are. They are there where the emulator has `-cpu
+//! rv64,v=true`.
 
 use std::arch::{asm, global_asm};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hodo_arch::Via;
-use hodo_arch::riscv64::Kind;
-use hodo_arch::riscv64::decode::Insn;
+use hodo_isa::Via;
+use hodo_isa::riscv64::Kind;
+use hodo_isa::riscv64::decode::Insn;
 use hodo_patch::Recording;
 use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 
@@ -116,7 +117,8 @@ fn vector_len() -> Option<usize> {
     Some(len)
 }
 
-/// All registers with these control registers: length, type, rounding and saturation, those of floating point, first element.
+/// All registers with these control registers: length, type, rounding and saturation, those of floating point, first
+/// element.
 fn state(control: [u64; 5], len: usize, seed: u8) -> Vec<u8> {
     let mut state: Vec<u8> = control.iter().flat_map(|word| word.to_le_bytes()).collect();
     state.resize(CONTROL, 0);
@@ -130,7 +132,8 @@ fn vectors_are_left_alone_at_entry_and_return() {
         skip("this processor has no vector registers");
         return;
     };
-    // 32 bits, two registers, the rest undisturbed; 8 bits, one register. Rounding modes, saturation, flags of floating point.
+    // 32 bits, two registers, the rest undisturbed; 8 bits, one register. Rounding modes, saturation, flags of floating
+    // point.
     let before = state([3, 0x11, 5, 0x45, 2], len, 0x5A);
     let by_body = state([1, 0, 2, 0x1F, 1], len, 0xC3);
     let all = 0xF003_F060;
@@ -184,8 +187,8 @@ fn vectors_are_left_alone_at_entry_and_return() {
 const BREAK: [u8; 4] = [0x73, 0, 0x10, 0];
 const SHORT_BREAK: [u8; 2] = [0x02, 0x90];
 
-/// Where the agent makes system calls: offset and bytes of each instruction that it has there, from where it begins to keep vector
-/// registers to where it has taken them back.
+/// Where the agent makes system calls: offset and bytes of each instruction that it has there, from where it begins to
+/// keep vector registers to where it has taken them back.
 fn kept_around() -> Vec<(usize, &'static [u8])> {
     let code = hodo_agent::runtime().code;
     let mut instructions = Vec::new();
@@ -199,7 +202,7 @@ fn kept_around() -> Vec<(usize, &'static [u8])> {
     let vectors = |(_, _, insn): &(usize, &[u8], Insn)| insn.reads().v | insn.writes().v != 0;
     let first = instructions.iter().position(vectors).expect("one");
     let last = instructions.iter().rposition(vectors).expect("one");
-    // Some before, for what controls them; some behind, up to the return.
+    // Some before, for what controls them; some after, up to the return.
     let instructions = instructions[first - 16..].iter();
     let behind = last - first + 16 + 12;
     instructions

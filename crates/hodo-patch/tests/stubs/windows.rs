@@ -5,9 +5,9 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-use hodo_arch::Via;
-use hodo_arch::riscv64::Kind;
-use hodo_arch::riscv64::decode::Insn;
+use hodo_isa::Via;
+use hodo_isa::riscv64::Kind;
+use hodo_isa::riscv64::decode::Insn;
 use hodo_patch::Recording;
 use hodo_plan::model::{EntryOnlyReason, Mode};
 use hodo_trace::RecordKind;
@@ -20,7 +20,8 @@ use crate::world::{Site, World, address, site, timed, write_code};
 /// Calls `leaf` with this stack pointer.
 fn leaf_at(sp: u64) {
     let result: u64;
-    // SAFETY: nobody else uses what is below the present stack pointer, and the function comes back with what it was called with.
+    // SAFETY: nobody else uses what is below the present stack pointer, and the function comes back with what it was
+    // called with.
     unsafe {
         asm!(
             "mv s2, sp",
@@ -198,7 +199,8 @@ fn instructions(world: &World) -> Vec<u64> {
     }
 }
 
-/// Signal handlers on another stack, at each instruction of stub and agent: what is then said of the interrupted call is right, or is not known.
+/// Signal handlers on another stack, at each instruction of stub and agent: what is then said of the interrupted call
+/// is right, or is not known.
 #[test]
 fn a_handler_that_gets_another_window_misleads_nobody() {
     for (via, free) in [
@@ -206,7 +208,8 @@ fn a_handler_that_gets_another_window_misleads_nobody() {
         (Via::Kept(5), 7 << 13),
         (Via::Kept(5), 0),
     ] {
-        // An interrupted call whose handler has begun an epoch has a time of that one, by which others are taken for earlier ones.
+        // An interrupted call whose handler has begun an epoch has a time of that one, by which others are taken for
+        // earlier ones.
         while !interrupt_everywhere(via, free) {}
     }
 }

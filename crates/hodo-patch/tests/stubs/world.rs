@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hodo_arch::Via;
+use hodo_isa::Via;
 use hodo_patch::{Hook, Image, Island, Patches, Recording, Sites, Traced};
 use hodo_plan::model::{Extra, Mode, PlannedFunction, SitePlan, Spare, Tactic};
 use hodo_trace::Trace;
@@ -33,7 +33,7 @@ pub struct Site {
     pub filter: bool,
 }
 
-/// A site at the beginning of a function, of which so many bytes are displaced; the jump takes `via`.
+/// A site at the beginning of a function, of which this many bytes are displaced; the jump takes `via`.
 pub fn site(name: &'static str, function: usize, displaced: u64, via: Via) -> Site {
     let at = function as u64;
     // t1
@@ -78,7 +78,7 @@ pub fn timed() -> Recording {
 }
 
 impl Site {
-    /// With registers that are free before the body and behind it.
+    /// With registers that are free before the body and after it.
     pub fn free(mut self, before: u32, behind: u32) -> Self {
         self.plan.free = before;
         self.plan.free_behind = behind;
@@ -189,7 +189,7 @@ fn read(at: u64, len: usize) -> &'static [u8] {
 }
 
 impl World {
-    /// With so many chunks.
+    /// With this many chunks.
     pub fn new(recording: Recording, chunks: u64) -> Self {
         Self::near_to(recording, chunks, address(leave as *const ()) as u64)
     }
@@ -277,7 +277,7 @@ impl World {
         let here = (&raw const task).addr() as u64;
         let lo = (here - (1 << 20)) & !0xFFFF;
         let len = (here + (1 << 16)).next_multiple_of(1 << 16) - lo;
-        // Behind it is the list of what the agent maps. The distance is no multiple of a page.
+        // After it is the list of what the agent maps. The distance is no multiple of a page.
         let at = (lo - SHADOW_DISTANCE) & !0xFFF;
         let whole = (at, len + 8192);
         // Threads may have the stacks of others that have ended.
@@ -403,7 +403,7 @@ impl World {
         }
     }
 
-    /// Hooks a function of a library, by a second island. Its code has so many bytes at most.
+    /// Hooks a function of a library, by a second island. Its code has this many bytes at most.
     pub fn hook(&mut self, hook: Hook, name: &std::ffi::CStr, len: u64) {
         self.hook_at(hook, symbol(name), len);
     }

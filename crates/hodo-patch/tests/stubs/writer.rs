@@ -1,5 +1,5 @@
-//! Writes programs in C that have all that compilers make something special of: tables, computed jumps, loops at a function's start,
-//! tail calls, arguments and results of all kinds, calls of libraries.
+//! Writes programs in C that have all that compilers make something special of: tables, computed jumps, loops at a
+//! function's start, tail calls, arguments and results of all kinds, calls of libraries.
 
 use std::fmt::Write;
 
@@ -45,7 +45,7 @@ __attribute__((visibility(\"default\"))) long gen_counts[256];
 #define CALL(x) (fuel-- > 0 ? (x) : 1)
 ";
 
-/// A program of so many functions, `gen_0` and so on, and of `gen_all`, which calls them.
+/// A program of this many functions, `gen_0` and so on, and of `gen_all`, which calls them.
 pub fn program(random: &mut Random, count: u64, counted: bool, nested: bool) -> String {
     let mut text = String::from(HEAD);
     for index in 0..count {
@@ -165,6 +165,10 @@ impl Writer<'_> {
             .join(" ")
     }
 
+    #[allow(
+        clippy::too_many_lines,
+        reason = "to be taken apart with the code generators"
+    )]
     fn function(&mut self) {
         let index = self.index;
         let count = match self.counted {

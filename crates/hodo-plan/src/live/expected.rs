@@ -1,11 +1,12 @@
-//! What callers expect in registers when a function has returned, told by their code. [`Summary::clobbers`](super::Summary) tells
-//! what they cannot expect; this tells what of the rest none of them does, so it leaves more registers free. It takes one look at all
-//! callers of this image, by their calls and by jumps that end them. The convention holds for those in other files, and for calls through registers
-//! behind which no code uses more.
+//! What callers expect in registers when a function has returned, told by their code.
+//! [`Summary::clobbers`](super::Summary) tells what they cannot expect; this tells what of the rest none of them does,
+//! so it leaves more registers free. It takes one look at all callers of this image, by their calls and by jumps that
+//! end them. The convention holds for those in other files, and for calls through registers after which no code uses
+//! more.
 
 use std::collections::VecDeque;
 
-use hodo_arch::code::Convention;
+use hodo_isa::code::Convention;
 
 use super::nodes::{Node, To, Way};
 use super::registers::{self, Behind};
@@ -27,7 +28,7 @@ pub(super) fn expected(
     let mut open: VecDeque<usize> = (0..found.len()).collect();
     let mut waits = vec![true; found.len()];
     let mut live = Vec::new();
-    // What is of use behind calls through registers, which may lead anywhere.
+    // What is of use after calls through registers, which may lead anywhere.
     let mut anywhere = 0;
     while let Some(index) = open.pop_front() {
         waits[index] = false;
@@ -73,7 +74,7 @@ pub(super) fn expected(
                 To::Outside | To::Unknown => {}
             }
         }
-        // Where control goes on behind the last instruction, and where tables lead.
+        // Where control goes on after the last instruction, and where tables lead.
         let next = pieces::starting(&survey.pieces, piece.end).filter(|_| !dead);
         let led = summaries.outside.get(&index).into_iter().flatten();
         let led = led.filter_map(|&addr| pieces::find(&survey.pieces, addr));

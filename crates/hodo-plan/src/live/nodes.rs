@@ -1,6 +1,6 @@
 //! Instructions as those see them who look for what is used: 16 bytes each, for a program has millions.
 
-use hodo_arch::code::{Flow, How, Isa, Step};
+use hodo_isa::code::{Flow, How, InstructionSet, Step};
 
 use crate::image::Image;
 use crate::pieces::{self, Piece};
@@ -212,7 +212,7 @@ impl Nodes {
     }
 
     /// Begins the next piece.
-    pub fn begin(&mut self, isa: Isa, piece: &Piece) {
+    pub fn begin(&mut self, isa: &'static dyn InstructionSet, piece: &Piece) {
         self.unit = isa.unit().trailing_zeros();
         let count = piece.end.saturating_sub(piece.start).div_ceil(isa.unit());
         self.numbers.clear();

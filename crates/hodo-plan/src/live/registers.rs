@@ -1,13 +1,13 @@
 //! General registers, and what functions do to them.
 //!
-//! Compilers know of functions in the same file which registers they overwrite, and keep values in the others over calls, whatever the
-//! convention says; some also pass arguments in more registers than the convention has. So the code itself is asked: of a function of
-//! this image, what it may read before it overwrites it, and what it overwrites. The convention holds for what is called through the
-//! PLT or through a register.
+//! Compilers know of functions in the same file which registers they overwrite, and keep values in the others over
+//! calls, whatever the convention says; some also pass arguments in more registers than the convention has. So the code
+//! itself is asked: of a function of this image, what it may read before it overwrites it, and what it overwrites. The
+//! convention holds for what is called through the PLT or through a register.
 
 use std::collections::{HashMap, VecDeque};
 
-use hodo_arch::code::{Convention, Step};
+use hodo_isa::code::{Convention, Step};
 
 use super::nodes::{Code, Nodes, To, Way, to};
 use super::{Summaries, Summary, grow, solve};
@@ -122,7 +122,7 @@ fn next(survey: &Survey<'_>, piece: &Piece) -> Option<usize> {
     pieces::starting(&survey.pieces, piece.end)
 }
 
-/// Tells for all pieces what calls of them do.
+/// Finds out what calls of each piece do.
 pub(super) fn summaries<'s>(survey: &'s Survey<'_>, convention: &Convention) -> Summaries<'s> {
     let decoded = &survey.swept.decoded[..];
     let parts = in_parts(decoded, |first, part| {
@@ -241,7 +241,7 @@ fn in_parts<'s, T: Send>(parts: &'s [Nodes], run: impl Fn(usize, &'s Nodes) -> T
     })
 }
 
-/// All pieces, each behind those that it calls, but for circles.
+/// All pieces, each after those that it calls, but for circles.
 fn callees_first(owns: &[Own]) -> Vec<usize> {
     let mut order = Vec::with_capacity(owns.len());
     let mut seen = vec![false; owns.len()];

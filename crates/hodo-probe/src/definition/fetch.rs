@@ -224,7 +224,7 @@ fn at_entry(cursor: &Cursor, start: usize, at: At) -> Result<()> {
         return Err(cursor.wrong(start, message).hint(hint));
     }
     if !at.place.may_begin_function() {
-        let message = "arguments are known at a function's entry, not behind it";
+        let message = "arguments are known at a function's entry, not after it";
         return Err(cursor.wrong(start, message).hint(hint));
     }
     Ok(())

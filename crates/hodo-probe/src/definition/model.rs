@@ -6,13 +6,14 @@ use alloc::vec::Vec;
 
 use crate::registers::Register;
 
-/// A probe as the user defined it. [`parse`](super::parse) makes only those that make sense without knowing the program;
-/// `Display` gives a text that parses to the same value.
+/// A probe as the user defined it. [`parse`](super::parse) makes only those that make sense without knowing the
+/// program; `Display` gives a text that parses to the same value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Definition {
     /// Whether it is hit at its place, or when the function there returns.
     pub kind: Kind,
-    /// The group of its name: letters, digits and `_`. `probe_` and the file's name up to the first of `.-_` if none was given.
+    /// The group of its name: letters, digits and `_`. `probe_` and the file's name up to the first of `.-_` if none
+    /// was given.
     pub group: String,
     /// Its name: letters, digits and `_`. Made of the place if none was given.
     pub name: String,
@@ -72,7 +73,7 @@ pub enum Place {
         /// Where in each of them.
         offset: Offset,
     },
-    /// At so many bytes from the file's beginning (not at an address).
+    /// At this many bytes from the file's beginning (not at an address).
     FileOffset(u64),
     /// At the code of a line of the source, as the line table has it.
     Line {
@@ -107,7 +108,8 @@ impl Place {
 pub enum Symbol {
     /// This function.
     Name(String),
-    /// All functions whose names fit as a whole: `*` any text, `?` any character, `[…]` one of these (`[!…]` none of them).
+    /// All functions whose names fit as a whole: `*` any text, `?` any character, `[…]` one of these (`[!…]` none of
+    /// them).
     Pattern(String),
 }
 
@@ -124,7 +126,7 @@ impl Symbol {
 /// Which instructions of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Offset {
-    /// The one at so many bytes from the function's beginning.
+    /// The one at this many bytes from the function's beginning.
     Bytes(u64),
     /// Each of them (`+*`).
     EveryInstruction,
@@ -168,7 +170,7 @@ pub enum Source {
     StackPointer,
     /// `$stack0`: the 8-byte entry of this number from the stack pointer upwards.
     Stack(u16),
-    /// `+8(SOURCE)`: the memory at the address that the source gives plus so many bytes. `+u8(…)` means the same: all
+    /// `+8(SOURCE)`: the memory at the address that the source gives plus this many bytes. `+u8(…)` means the same: all
     /// of a program's memory is the user's.
     Memory {
         /// Bytes to add to the address.
@@ -219,7 +221,8 @@ impl Source {
 pub enum Type {
     /// One value.
     Scalar(Scalar),
-    /// So many values, from 1 to [`MAX_ELEMENTS`](super::MAX_ELEMENTS), one behind the other. Of strings: pointers to them.
+    /// This many values, from 1 to [`MAX_ELEMENTS`](super::MAX_ELEMENTS), one after the other. Of strings: pointers to
+    /// them.
     Array(Scalar, u16),
     /// Some bits of a number.
     Bitfield {
@@ -264,7 +267,7 @@ impl Scalar {
     }
 }
 
-/// What a bitfield is in: so many bits.
+/// What a bitfield is in: this many bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Container {
@@ -370,7 +373,8 @@ pub enum Action {
     Hist(Histogram),
     /// `stacktrace`: an event with the chain of callers.
     StackTrace,
-    /// `snapshot`, `snapshot:64`, `snapshot of 64 bytes`: an event with so many bytes of the stack from the stack pointer upwards.
+    /// `snapshot`, `snapshot:64`, `snapshot of 64 bytes`: an event with this many bytes of the stack from the stack
+    /// pointer upwards.
     Snapshot(u32),
     /// `enable:NAME`, `enable NAME`: switch another probe on.
     Enable(ProbeName),

@@ -13,8 +13,8 @@ use super::{MAX_ARGS, MAX_TEXT, ParseError, action, expr, place};
 ///
 /// # Errors
 ///
-/// If the text does not follow the [grammar](super), or if what it says makes no sense whatever the program is: an argument of
-/// a function in the middle of it, a text compared with a number.
+/// If the text does not follow the [grammar](super), or if what it says makes no sense whatever the program is: an
+/// argument of a function in the middle of it, a text compared with a number.
 pub fn parse(text: &str) -> Result<Definition> {
     let mut cursor = Cursor::new(text);
     if text.len() > MAX_TEXT {
@@ -156,8 +156,8 @@ fn args(cursor: &mut Cursor, at: At) -> Result<Vec<FetchArg>> {
     Ok(args)
 }
 
-/// Without a condition before it, an action that is not written as it should be looks like a variable: says so if `word`, with
-/// which the argument at `start` begins, may be one, or the variable before.
+/// Without a condition before it, an action that is not written as it should be looks like a variable: says so if
+/// `word`, with which the argument at `start` begins, may be one, or the variable before.
 fn with_action(
     error: ParseError,
     start: usize,

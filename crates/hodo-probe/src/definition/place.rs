@@ -159,7 +159,8 @@ fn line(cursor: &mut Cursor, start: usize, file: String, kind: Kind) -> Result<(
     Ok((Place::Line { file, line }, kind))
 }
 
-/// How much of the word is the symbol: it may be followed by an offset and `%return`. C++ operators have + and % in their names.
+/// How much of the word is the symbol: it may be followed by an offset and `%return`. C++ operators have + and % in
+/// their names.
 fn symbol_length(cursor: &Cursor, start: usize, word: &str) -> Result<usize> {
     let operator = word.contains("operator");
     let mut length = word.len();
@@ -185,6 +186,10 @@ fn symbol_length(cursor: &Cursor, start: usize, word: &str) -> Result<usize> {
         let before = word[..plus].rsplit_once('+');
         if !operator && before.is_some_and(|(_, before)| is_offset(before)) {
             return Err(cursor.wrong(start + plus, "there are two offsets"));
+        }
+        if word[..plus].ends_with(RETURN) {
+            let message = "%return comes last, after the offset";
+            return Err(cursor.wrong(start + plus - RETURN.len(), message));
         }
         return Ok(plus);
     }

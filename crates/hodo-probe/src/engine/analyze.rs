@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use hodo_arch::native::scan::Flow;
-use hodo_arch::native::simulate::Simulation;
-use hodo_arch::native::steps::Step;
+use hodo_isa::native::scan::Flow;
+use hodo_isa::native::simulate::Simulation;
+use hodo_isa::native::steps::Step;
 
 use super::arch::code::{alone, flow, is_movable, refused, step, text};
 use super::arch::{self, LONGEST};
@@ -162,7 +162,7 @@ fn new(
     Ok(site)
 }
 
-/// Makes the slot that ends in a breakpoint, for handlers behind the instruction.
+/// Makes the slot that ends in a breakpoint, for handlers after the instruction.
 pub(super) fn stepped(memory: &Memory, site: &'static Site) -> Result<(), Refusal> {
     if site.stepped().is_some() {
         return Ok(());

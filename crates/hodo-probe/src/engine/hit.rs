@@ -147,7 +147,8 @@ fn hit(site: &Site, context: &mut Context) {
     end(thread);
 }
 
-/// Executes the instruction: on the registers, or by going to a copy of it. With a thread, handlers are called after it.
+/// Executes the instruction: on the registers, or by going to a copy of it. With a thread, handlers are called after
+/// it.
 fn go_on(site: &Site, thread: Option<&Thread>, mut registers: Registers, context: &mut Context) {
     let after = thread.is_some() && site.after.load(Ordering::Acquire) != 0;
     let forced = site.forced.load(Ordering::Acquire);
@@ -197,7 +198,7 @@ fn fault(registers: &Registers, context: &mut Context) {
     }
 }
 
-/// Behind an instruction that was executed out of line.
+/// After an instruction that was executed out of line.
 fn stepped(site: &Site, context: &mut Context) {
     context.set_pc(site.next());
     let Some(thread) = threads::current() else {
@@ -213,7 +214,7 @@ fn stepped(site: &Site, context: &mut Context) {
     end(thread);
 }
 
-/// Where to go on behind an instruction of an island that may fault.
+/// Where to go on after an instruction of an island that may fault.
 pub(super) fn guarded(addr: u64) -> Option<u64> {
     let (at, to) = islands::piece(addr)?.guard?;
     (at == addr).then_some(to)

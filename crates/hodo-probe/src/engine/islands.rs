@@ -18,7 +18,7 @@ const BEGIN: usize = 8;
 const UNIT: u64 = 16;
 const MOST: usize = 4096;
 
-/// Code of ours for one site.
+/// Our code for one site.
 pub(super) struct Piece {
     pub site: &'static Site,
     pub range: Range<u64>,

@@ -1,10 +1,10 @@
-//! What a handler may change of the vector registers, so that no more than that is kept around it: its code is read, and
-//! that of what it calls.
+//! What a handler may change of the vector registers, so that no more than that is kept around it: its code is read,
+//! and that of what it calls.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use hodo_arch::native::scan::Flow;
+use hodo_isa::native::scan::Flow;
 
 use super::arch::handlers::{MOST_BYTES, look};
 use super::layout::{Handler, KEEP_ALL, KEEP_NONE};

@@ -8,8 +8,8 @@ pub use super::arch::Registers;
 /// What is called at a probe: with the registers, and the word given at registration.
 ///
 /// It runs wherever the probed instruction does: perhaps in a signal handler, with any lock held, in the middle of
-/// `malloc`. It must not unwind (a panic ends the process) and not leave by `longjmp`. A fault in it (SIGSEGV, SIGBUS, SIGILL,
-/// SIGFPE) ends it, disables its probe and is counted; the program goes on.
+/// `malloc`. It must not unwind (a panic ends the process) and not leave by `longjmp`. A fault in it (SIGSEGV, SIGBUS,
+/// SIGILL, SIGFPE) ends it, disables its probe and is counted; the program goes on.
 pub type Handler = extern "C" fn(registers: &mut Registers, data: *mut c_void);
 
 /// What the engine knows of a thread. One of a table; its address is in the thread's own memory.

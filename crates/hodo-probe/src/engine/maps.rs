@@ -65,8 +65,8 @@ pub(super) fn find(maps: &[Mapping], addr: u64) -> Option<&Mapping> {
     maps.get(at).filter(|map| map.range.start <= addr)
 }
 
-/// The free place of `size` bytes nearest to `near` within `reach`. So much below and above it is free, too: the stack grows into
-/// what is below it.
+/// The free place of `size` bytes nearest to `near` within `reach`. So much below and above it is free, too: the stack
+/// grows into what is below it.
 pub(super) fn free(maps: &[Mapping], near: u64, size: u64, reach: u64, guard: u64) -> Option<u64> {
     const LOWEST: u64 = 0x1_0000;
     const HIGHEST: u64 = 0x7FFF_FFFE_0000;

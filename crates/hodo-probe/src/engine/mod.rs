@@ -29,15 +29,16 @@
 //! # Ok::<(), hodo_probe::engine::Refusal>(())
 //! ```
 //!
-//! Nothing here asks a C library for anything, and memory is allocated at registration only. Handlers run without locks; a
-//! hit in a handler is not answered but counted ([`Probe::missed`]), a fault in one is caught, counted ([`Probe::faults`]), and
-//! disables its probe.
+//! Nothing here asks a C library for anything, and memory is allocated at registration only. Handlers run without
+//! locks; a hit in a handler is not answered but counted ([`Probe::missed`]), a fault in one is caught, counted
+//! ([`Probe::faults`]), and disables its probe.
 //!
 //! # What to know
 //!
 //! * Breakpoints are signals: a thread that blocks SIGTRAP dies at one. C libraries block all signals in `posix_spawn`,
 //!   `pthread_create` and `abort` for some instructions of their own.
-//! * A program that sets a handler of its own for SIGTRAP, SIGSEGV, SIGBUS, SIGILL or SIGFPE after the engine takes it over
+//! * A program that sets a handler of its own for SIGTRAP, SIGSEGV, SIGBUS, SIGILL or SIGFPE after the engine takes it
+//!   over
 //!   ([`Engine::is_intact`]); one that did so before keeps its own, which sees what it would see without the engine.
 //! * After `fork`, the child has all probes, and may change them. A child of `vfork` shares them with its parent.
 //! * A module must not be unmapped while there are probes in it.
@@ -102,7 +103,7 @@ pub enum Optimization {
 impl fmt::Display for Execution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::OutOfLine => "out of line with a stop behind it",
+            Self::OutOfLine => "out of line with a stop after it",
             Self::Simulated => "by simulation",
             Self::Boosted => "out of line",
             Self::Optimized => "in a detour",
@@ -155,9 +156,9 @@ impl Request {
         self
     }
 
-    /// Called when the function returns that begins at the address. The result is in the registers; the stack pointer is as
-    /// at the function's entry, and `pc` the function's address. A return that is not seen, because the function was left by
-    /// an exception or `longjmp`, has no call.
+    /// Called when the function returns that begins at the address. The result is in the registers; the stack pointer
+    /// is as at the function's entry, and `pc` the function's address. A return that is not seen, because the function
+    /// was left by an exception or `longjmp`, has no call.
     ///
     /// The function must return to where it was called from, once: not `setjmp`, `vfork` or `getcontext`.
     #[must_use]
@@ -208,7 +209,8 @@ impl Request {
 pub struct Engine(());
 
 impl Engine {
-    /// Starts the engine: installs handlers of signals, opens the process's memory. Later calls give handles to the same one.
+    /// Starts the engine: installs handlers of signals, opens the process's memory. Later calls give handles to the
+    /// same one.
     ///
     /// # Errors
     /// If the kernel refuses something that is needed: `membarrier`, `/proc/self/mem`, memory.
@@ -256,8 +258,9 @@ impl Engine {
         registry::enable(probes, enabled)
     }
 
-    /// Names the function that takes unwind tables: `__register_frame`, which comes with the compiler's unwinder. Without it,
-    /// exceptions and backtraces end at functions with return probes. It is called at registration, with tables that stay.
+    /// Names the function that takes unwind tables: `__register_frame`, which comes with the compiler's unwinder.
+    /// Without it, exceptions and backtraces end at functions with return probes. It is called at registration, with
+    /// tables that stay.
     ///
     /// # Errors
     /// If it is called by a handler.
@@ -271,7 +274,8 @@ impl Engine {
         registry::register_frames(register)
     }
 
-    /// Says when breakpoints become jumps, from now on. Jumps that are there stay until a change of their probes undoes them.
+    /// Says when breakpoints become jumps, from now on. Jumps that are there stay until a change of their probes undoes
+    /// them.
     ///
     /// # Errors
     /// If it is called by a handler.
@@ -310,8 +314,8 @@ pub struct Probe {
     returns: Option<(NonNull<Node>, u64)>,
 }
 
-// SAFETY: (1) what changes is atomic, or changed under the engine's lock; (2) the data belongs to the handlers, which run in any
-// thread by the contract of registration.
+// SAFETY: (1) what changes is atomic, or changed under the engine's lock; (2) the data belongs to the handlers, which
+// run in any thread by the contract of registration.
 unsafe impl Send for Probe {}
 // SAFETY: as above.
 unsafe impl Sync for Probe {}
@@ -356,9 +360,9 @@ impl Probe {
         self.node().missed.load(Ordering::Relaxed)
     }
 
-    /// Returns of the function for which the return handler was not called: because a handler of any probe was running in
-    /// the thread, because the function was jumped to by one that is probed in this way, too, or because its stack is one
-    /// that the engine does not know.
+    /// Returns of the function for which the return handler was not called: because a handler of any probe was running
+    /// in the thread, because the function was jumped to by one that is probed in this way, too, or because its stack
+    /// is one that the engine does not know.
     #[must_use]
     pub fn missed_returns(&self) -> u64 {
         self.return_node().map_or(0, |(node, before)| {

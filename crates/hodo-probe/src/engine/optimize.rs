@@ -1,8 +1,9 @@
 //! Detours: code for sites where a jump fits, so that a hit needs no signal.
 //!
-//! Where instructions begin in the bytes of a jump, but for the first, there is what makes a signal: a thread that is about to
-//! execute one of them, or a branch that nobody knows of, comes to the moved copy by it. So a jump is never wrong, however little
-//! is known of the code. How that is done, the files of each instruction set tell (`arch/*/detour.rs`).
+//! Where instructions begin in the bytes of a jump, but for the first, there is what makes a signal: a thread that is
+//! about to execute one of them, or a branch that nobody knows of, comes to the moved copy by it. So a jump is never
+//! wrong, however little is known of the code. How that is done, the files of each instruction set tell
+//! (`arch/*/detour.rs`).
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;

@@ -1,9 +1,9 @@
 //! Changing code that runs: breakpoints and jumps, by the protocol that lets no processor execute half an instruction.
 //!
-//! The first instruction becomes a breakpoint; then the rest is written, those places first at which an instruction of the program
-//! begins, as breakpoints; then what is in the breakpoint's place. Between these steps each processor executes a serializing instruction. So a
-//! thread that stands in the middle of what is overwritten comes to a breakpoint, however late, for the bytes at those
-//! places stay breakpoints as long as the jump is there.
+//! The first instruction becomes a breakpoint; then the rest is written, those places first at which an instruction of
+//! the program begins, as breakpoints; then what is in the breakpoint's place. Between these steps each processor
+//! executes a serializing instruction. So a thread that stands in the middle of what is overwritten comes to a
+//! breakpoint, however late, for the bytes at those places stay breakpoints as long as the jump is there.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -26,8 +26,8 @@ pub(super) enum Want {
     Jump,
 }
 
-/// Makes sites what they should be. All are changed together, in two goes: jumps are taken away before what they overlap
-/// with is written.
+/// Makes sites what they should be. All are changed together, in two goes: jumps are taken away before what they
+/// overlap with is written.
 pub(super) fn apply(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno> {
     let (away, other): (Vec<_>, Vec<_>) =
         wanted.iter().partition(|(site, _)| was(site) == Want::Jump);

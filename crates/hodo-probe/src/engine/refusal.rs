@@ -15,7 +15,7 @@ pub enum Refusal {
     NoFunction,
     /// The address is not in the function that was given.
     OutsideFunction,
-    /// An instruction begins before the address and ends behind it.
+    /// An instruction begins before the address and ends after it.
     Middle {
         /// That instruction, in Intel's syntax.
         instruction: String,

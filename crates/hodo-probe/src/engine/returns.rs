@@ -1,10 +1,10 @@
-//! Return probes: the detour calls the body of the function, so that its own `ret` comes back to the detour, and returns
-//! itself. Both returns match a call, so the processor predicts them.
+//! Return probes: the detour calls the body of the function, so that its own `ret` comes back to the detour, and
+//! returns itself. Both returns match a call, so the processor predicts them.
 //!
 //! Meanwhile the real return address is in the shadow: at a constant distance from its place on the stack. There is no
-//! pointer that had to be kept: recursion, `longjmp`, signal handlers, coroutines and `fork` need no care. A function whose
-//! return address leads to a detour already was jumped to by a probed one, whose place in the shadow is in use: it, and one
-//! on a stack that has no shadow, runs without its exit, which is counted.
+//! pointer that had to be kept: recursion, `longjmp`, signal handlers, coroutines and `fork` need no care. A function
+//! whose return address leads to a detour already was jumped to by a probed one, whose place in the shadow is in use:
+//! it, and one on a stack that has no shadow, runs without its exit, which is counted.
 //!
 //! Unwinders find the caller by tables that [`register_frames`](super::Engine::register_frames) hands to them.
 
@@ -58,8 +58,9 @@ pub(super) fn window() -> Window {
     }
 }
 
-/// Unwind tables (DWARF 5, section 6.4) for the code from the point of return on: a CIE, an FDE and the end. Where the stack
-/// pointer is moved, an unwinder that looks from a signal would be wrong; from a callee it looks at the first byte only.
+/// Unwind tables (DWARF 5, section 6.4) for the code from the point of return on: a CIE, an FDE and the end. Where the
+/// stack pointer is moved, an unwinder that looks from a signal would be wrong; from a callee it looks at the first
+/// byte only.
 pub(super) fn unwind_tables([start, end]: [u64; 2]) -> Vec<u8> {
     fn entry(out: &mut Vec<u8>, mut body: Vec<u8>) {
         body.resize(body.len().next_multiple_of(8) + 4, 0);

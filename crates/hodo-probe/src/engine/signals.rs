@@ -1,5 +1,5 @@
-//! Handlers of the signals that breakpoints and faults make, before those of the program, which are called with what they
-//! would see without the engine.
+//! Handlers of the signals that breakpoints and faults make, before those of the program, which are called with what
+//! they would see without the engine.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -29,7 +29,7 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// Of a fault that a handler of ours had in the program's stead.
+    /// Of a fault that our handler had in the program's stead.
     pub(super) fn new(signal: i32, code: i32, addr: u64) -> Self {
         Self {
             signal,
@@ -233,7 +233,7 @@ pub(super) fn chain(signal: i32, info: &mut Info, context: &mut Context) {
     let earlier = &EARLIER[signal as usize];
     if is_default(signal) {
         reset(signal);
-        // A fault happens again. What was sent by somebody, or comes behind an instruction, does not.
+        // A fault happens again. What was sent by somebody, or comes after an instruction, does not.
         if info.code <= 0 || signal == sys::SIGTRAP {
             let _ = sys::signal_thread(sys::thread(), signal);
         }
@@ -249,7 +249,8 @@ pub(super) fn chain(signal: i32, info: &mut Info, context: &mut Context) {
         _ => 0,
     };
     sys::set_mask(context.mask() | action.mask | own);
-    // SAFETY: (1) this is the handler that the program has given to the kernel; (2) the arguments are those of the kernel.
+    // SAFETY: (1) this is the handler that the program has given to the kernel; (2) the arguments are those of the
+    // kernel.
     unsafe {
         if action.flags & sys::SA_SIGINFO != 0 {
             let handler: extern "C" fn(i32, *mut Info, *mut c_void) =

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use hodo_arch::native::simulate::Simulation;
+use hodo_isa::native::simulate::Simulation;
 
 use super::arch::BREAKPOINT;
 use super::index::Index;
@@ -23,7 +23,7 @@ pub(super) struct Detour {
     pub jump: Option<Vec<u8>>,
     /// Offsets of instructions that it overwrites, but for the first.
     pub inside: Vec<u8>,
-    /// Where one goes on behind the handlers of the entry.
+    /// Where one goes on after the handlers of the entry.
     pub behind: u64,
     /// Its unwind tables, if it has return handlers.
     pub frames: Option<&'static [u8]>,
@@ -33,7 +33,7 @@ pub(super) struct Detour {
 #[repr(C)]
 pub(super) struct Site {
     pub head: Head,
-    /// The bytes of the instruction, and some behind it, as the program has them.
+    /// The bytes of the instruction, and some after it, as the program has them.
     pub original: [u8; 24],
     /// How many bytes of it are known.
     pub known: u8,
@@ -41,9 +41,9 @@ pub(super) struct Site {
     pub len: u8,
     /// How it is done on the saved registers, if it can be.
     pub simulation: Option<Simulation>,
-    /// The instruction moved, with a jump behind it; or null.
+    /// The instruction moved, with a jump after it; or null.
     pub boosted: AtomicPtr<Piece>,
-    /// The instruction moved, with a breakpoint behind it; or null.
+    /// The instruction moved, with a breakpoint after it; or null.
     pub stepped: AtomicPtr<Piece>,
     /// What a jump at the site leads to, once that was made; or null.
     pub detour: AtomicPtr<Detour>,
@@ -87,7 +87,7 @@ impl Site {
         self.head.addr
     }
 
-    /// The address behind its instruction.
+    /// The address after its instruction.
     pub(super) fn next(&self) -> u64 {
         self.head.addr + u64::from(self.len)
     }

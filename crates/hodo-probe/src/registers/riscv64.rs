@@ -8,7 +8,7 @@
 //! | `x0` … `x31` | by their numbers |
 //! | `pc` | the address of the instruction; in return probes where the function returns to |
 //!
-//! All have 64 bits; fewer are told by a type: `%a0:s32`.
+//! All have 64 bits; a type says if there are fewer: `%a0:s32`.
 
 use core::fmt;
 

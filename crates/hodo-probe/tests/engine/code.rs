@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hodo_arch::native::steps::Step;
+use hodo_isa::native::steps::Step;
 use hodo_probe::engine::{Engine, Probe, Refusal, Registers, Request};
 
 /// Defines a function in assembly, with frame information: for x86-64, and for RISC-V.
@@ -17,7 +17,8 @@ macro_rules! function {
         $crate::function!($name: $($riscv)*);
     };
     ($name:ident: $($line:literal)*) => {
-        // The compiler's options for assembly at the top level do not have the target's extensions when it is optimized.
+        // The compiler's options for assembly at the top level do not have the target's extensions when it is
+        // optimized.
         #[cfg(target_arch = "riscv64")]
         core::arch::global_asm!(".option push", ".option arch, +m, +a, +f, +d, +c");
         core::arch::global_asm!(
@@ -106,9 +107,9 @@ pub fn bytes(at: u64, len: usize) -> Vec<u8> {
 pub fn steps(start: u64, len: usize) -> Vec<Step> {
     let code = bytes(start, len);
     #[cfg(target_arch = "x86_64")]
-    let all: Vec<Step> = hodo_arch::native::steps::Steps::new(&code, start).collect();
+    let all: Vec<Step> = hodo_isa::native::steps::Steps::new(&code, start).collect();
     #[cfg(target_arch = "riscv64")]
-    let all = hodo_arch::native::steps::steps(&code, start);
+    let all = hodo_isa::native::steps::steps(&code, start);
     let end = all.iter().position(|step| step.flow.is_end());
     all[..=end.expect("it has an end")].to_vec()
 }

@@ -1,6 +1,6 @@
-//! qemu's user mode emulator does not see that code was changed through `/proc/self/mem`: it goes on executing what it has
-//! translated. It looks again where a page of code becomes writable, so that is done to the page here, for a moment and after
-//! each write. Where `HODO_EMULATED` is set (by `scripts/cross.sh`).
+//! qemu's user mode emulator does not see that code was changed through `/proc/self/mem`: it goes on executing what it
+//! has translated. It looks again where a page of code becomes writable, so that is done to the page here, for a moment
+//! and after each write. Where `HODO_EMULATED` is set (by `scripts/cross.sh`).
 
 use std::ffi::{c_int, c_void};
 

@@ -242,7 +242,7 @@ fn sites_that_overlap() {
 fn a_handler_that_faults_is_left_and_disabled() {
     extern "C" fn wild(registers: &mut Registers, _: *mut c_void) {
         *argument(registers) += 1;
-        // Otherwise compilers may put it off until behind the fault.
+        // Otherwise compilers may put it off until after the fault.
         std::hint::black_box(&mut *registers);
         // SAFETY: none; this is the fault that the test wants.
         #[cfg(target_arch = "x86_64")]
@@ -491,7 +491,8 @@ fn what_the_engine_itself_calls_may_be_probed() {
             .data(std::ptr::from_ref(hits).cast_mut().cast())
             .execution(way);
         if cfg!(target_arch = "riscv64") {
-            // There compilers make unwind tables for C only if they are asked to, and libraries may have no free memory near.
+            // There compilers make unwind tables for C only if they are asked to, and libraries may have no free memory
+            // near.
             wish = wish.function(at..at + 16);
         }
         let Ok(probe) = register(&wish) else {

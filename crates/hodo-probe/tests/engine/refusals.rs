@@ -79,8 +79,8 @@ fn target(at: u64) -> u64 {
 
 #[cfg(target_arch = "riscv64")]
 fn target(at: u64) -> u64 {
-    use hodo_arch::native::decode::Insn;
-    use hodo_arch::native::scan::Flow;
+    use hodo_isa::native::decode::Insn;
+    use hodo_isa::native::scan::Flow;
     match Insn::new(&bytes(at, 4), at).flow() {
         Flow::Jump(to) => to,
         other => panic!("{other:?}"),

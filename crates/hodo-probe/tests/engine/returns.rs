@@ -213,7 +213,7 @@ fn a_longjmp_leaves_probed_functions_without_their_returns() {
         // SAFETY: the place is large enough.
         assert_eq!(unsafe { test_jumps(20, place) }, 7);
         assert_eq!((of(entries), of(returns)), (20 * round, 0));
-        // Calls behind that are seen whole.
+        // Calls after that are seen whole.
         // SAFETY: a function of a number.
         assert_eq!(unsafe { test_target(4) }, 5);
     }

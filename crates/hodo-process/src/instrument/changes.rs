@@ -10,24 +10,22 @@ use std::rc::Rc;
 use anyhow::{Context, Result, bail};
 use hodo_patch::{Copied, Island, Patches};
 
-use super::running::readable;
-use super::{
-    Space, Work, apply, auxv, extent, file_mappings, map_island, patch, put_back, write_island,
-};
+use super::{Work, apply, auxv, extent, file_mappings, map_island, patch, put_back, write_island};
+use crate::image::of_mapping;
+use crate::image::{Image, Version};
 use crate::ledger::Entry;
-use crate::maps;
-use crate::modules::{Image, Module, Version};
-use crate::remote::{Memory, Syscalls};
+use crate::modules::Module;
+use crate::space::Loaded;
+use crate::space::Space;
 use crate::spots::Spots;
-
-/// A file's code, and where it is.
-pub type Place = (Version, u64);
+use hodo_ptrace::maps;
+use hodo_ptrace::{Memory, Syscalls};
 
 /// What was built for a file, under certain settings.
 #[derive(Debug)]
 struct Piece {
     image: Rc<Image>,
-    place: Place,
+    place: Loaded,
     patches: Rc<Patches>,
     /// It was built for this change: its copies are not known yet.
     new: bool,
@@ -43,7 +41,7 @@ pub struct Change {
     /// What must not have changed since this was built.
     seen: usize,
     used: [hodo_patch::Used; 2],
-    program: Place,
+    program: Loaded,
     /// With the new stubs.
     islands: [Option<Island>; 2],
     settings: Rc<str>,
@@ -83,7 +81,7 @@ pub fn build(
             continue;
         }
         // What cannot be read was told of when it was mapped.
-        let Ok((real, image)) = readable(tid, mapping) else {
+        let Ok((real, image)) = of_mapping(tid, mapping) else {
             continue;
         };
         let (Some(bias), Ok(version)) = (

@@ -4,7 +4,8 @@ use twox_hash::XxHash3_128;
 
 use super::Work;
 use crate::cache::Stubs;
-use crate::modules::{Chosen, Module};
+use crate::image::Chosen;
+use crate::modules::Module;
 
 /// Fewer stubs are built as quickly as they are read.
 const FEWEST: usize = 64;

@@ -1,5 +1,6 @@
 //! The libraries of an address space: when the dynamic linker maps some, and what is done with them.
 
+use crate::space::Linker;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -7,25 +8,17 @@ use anyhow::{Context, Result};
 use hodo_patch::{Announcement, Island, Patches};
 use serde_json::json;
 
-use super::{
-    Seen, Space, Work, apply, file_mappings, keys, patch, real_path, stop, tell_failures,
-    write_island,
-};
+use super::{Work, apply, file_mappings, keys, patch, stop, tell_failures, write_island};
 use crate::hooks;
-use crate::machine::{self, BREAKPOINT};
-use crate::maps::{self, Mapping};
-use crate::modules::{Image, Version};
-use crate::remote::Memory;
+use crate::image::{Image, Version};
+use crate::image::{Seen, real_path};
+use crate::machine;
+use crate::space::Space;
 use crate::spots::Spots;
-
-/// The dynamic linker of a process.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Linker {
-    /// Where it announces new libraries.
-    pub at: u64,
-    /// Where it says in which state its list of them is.
-    pub state: Option<u64>,
-}
+use hodo_ptrace::Memory;
+use hodo_ptrace::arch::BREAKPOINT;
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
 
 /// Where the dynamic linker announces new libraries.
 pub(super) fn linker_breakpoint(pid: i32, base: u64, maps: &[Mapping]) -> Result<Option<Linker>> {

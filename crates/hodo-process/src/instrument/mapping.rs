@@ -3,11 +3,13 @@
 use anyhow::{Context, Result, bail};
 use hodo_trace::format::{SHADOW_DISTANCE, counters};
 
-use super::{Module, SMALLEST, Space, Work};
-use crate::give;
+use super::{Module, SMALLEST, Work};
 use crate::ledger::{Entry, Ledger};
-use crate::machine::{self, EVENTS_AT, SHADOW_ROOM, WORKSHOP};
-use crate::remote::{Memory, Syscalls};
+use crate::machine::{self, EVENTS_AT, SHADOW_ROOM};
+use crate::space::Space;
+use hodo_ptrace::arch::WORKSHOP;
+use hodo_ptrace::pass_fd;
+use hodo_ptrace::{Memory, Syscalls};
 
 /// Tells the kernel how hodo's memory is used. What it refuses is as right without.
 fn advise(calls: &Syscalls, at: u64, size: u64, advice: i32) -> Result<()> {
@@ -30,7 +32,7 @@ pub(super) fn map_events(
     space: &mut Space,
 ) -> Result<()> {
     let events = &context.session.events;
-    let fd = give::file(calls, memory, scratch, events.file(), events.path())?;
+    let fd = pass_fd::file(calls, memory, scratch, events.file(), events.path())?;
     let mut span = context.session.events.span();
     while budget.is_some_and(|budget| span > budget.max(SMALLEST)) {
         span /= 2;
@@ -62,7 +64,7 @@ pub(super) fn map_events(
         .map(|(file, path, size)| (file, path, counters::SIZE, *size));
     for (file, path, below, size) in counters.chain(histograms) {
         let at = space.events.0 - below - size;
-        let fd = give::file(calls, memory, scratch, file, path)?;
+        let fd = pass_fd::file(calls, memory, scratch, file, path)?;
         space.ledger.note(memory, &Entry::Mapped(at, size))?;
         let got = calls.call(libc::SYS_mmap, [at, size, rw, shared, fd, 0])?;
         calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;

@@ -3,8 +3,9 @@
 use anyhow::{Context, Result};
 
 use super::{LOWEST, REACH, Work, extent};
-use crate::maps::{self, Mapping};
 use crate::modules::Module;
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
 
 /// Where the island of a program can be, and how large it is. `room`: address space is not scarce.
 pub(super) fn program_place(

@@ -1,6 +1,7 @@
 //! Preparing a process that runs: all is chosen and built beforehand, so that the process stops only for as long as it takes to
 //! map and to write it.
 
+use crate::image::of_mapping;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -9,23 +10,27 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use hodo_patch::{Announcement, Copied, Island, Patches};
 
-use super::libraries::{
-    ANNOUNCING, Linker, announcement, arm_linker, copies_stacks, linker_breakpoint,
-};
+use super::libraries::{ANNOUNCING, announcement, arm_linker, copies_stacks, linker_breakpoint};
 use super::{
-    LIBRARY_ISLAND, LIBRARY_ROOM, REACH, Seen, Space, Work, auxv, extent, file_mappings, follow,
-    lead, map_events, map_island, map_shadows, map_workshop, patch, program_place, real_path,
-    tell_failures, write_island,
+    LIBRARY_ISLAND, LIBRARY_ROOM, REACH, Work, auxv, extent, file_mappings, follow, lead,
+    map_events, map_island, map_shadows, map_workshop, patch, program_place, tell_failures,
+    write_island,
 };
 use crate::aside;
-use crate::give::SCRATCH;
 use crate::hooks;
+use crate::image::Seen;
+use crate::image::{Image, Version};
 use crate::ledger::{Entry, Ledger};
-use crate::maps::{self, Mapping};
-use crate::modules::{Image, Module, Version};
-use crate::remote::{self, Memory, Syscalls};
-use crate::signals::go_on;
+use crate::modules::Module;
+use crate::space::Linker;
+use crate::space::Space;
 use crate::spots::Spots;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::pass_fd::SCRATCH;
+use hodo_ptrace::signals::go_on;
+use hodo_ptrace::{Memory, Syscalls};
 
 /// What is found out about a process before it is stopped.
 #[derive(Debug)]
@@ -221,7 +226,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Option<Prepared
         }
         let wanted = context.modules.probes.name(&mapping.path)
             || context.selection.module(&mapping.path, false);
-        let (real, image) = match readable(pid, mapping) {
+        let (real, image) = match of_mapping(pid, mapping) {
             Ok(found) => found,
             Err(error) => {
                 if wanted {
@@ -229,7 +234,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Option<Prepared
                     context
                         .session
                         .log(&serde_json::json!({"remark": {"pid": pid, "text": text}}))?;
-                    tell!("hodo: {pid}: {text}");
+                    warn_user!("hodo: {pid}: {text}");
                 }
                 continue;
             }
@@ -272,7 +277,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Option<Prepared
         space.r_brk = linker_breakpoint(pid, base, &maps)?.map(|linker| linker.at);
     }
     space.seen = code.iter().map(Seen::from).collect();
-    space.keys.add(&files, context);
+    super::keys::add(&files, &mut space, context);
     Ok(Some(Prepared {
         space,
         wanted,
@@ -318,23 +323,6 @@ fn place_above(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
             };
             starts.clone().find(is_free).map(|place| (place, size))
         })
-}
-
-/// The file of a mapping, if it is the one that is mapped.
-pub fn readable(pid: i32, mapping: &Mapping) -> Result<(PathBuf, Image)> {
-    use std::os::unix::fs::MetadataExt;
-    let by_path = real_path(pid, &mapping.path);
-    let is_it = std::fs::metadata(&by_path).is_ok_and(|meta| meta.ino() == mapping.inode);
-    let real = match is_it {
-        true => by_path,
-        false => PathBuf::from(format!(
-            "/proc/{pid}/map_files/{:x}-{:x}",
-            mapping.start, mapping.end
-        )),
-    };
-    let image = Image::open(&real, mapping.path.clone())
-        .context("the file that is mapped is not there any more")?;
-    Ok((real, image))
 }
 
 /// Looks at code that is mapped. Returns whether it has stayed mapped: otherwise what was found may be another library's.
@@ -460,7 +448,7 @@ impl Prepared {
         // The thread may be in a handler on another stack.
         let sp = match self.stack {
             Some(end) => end - 16,
-            None => remote::regs(calls.tid())?.sp(),
+            None => ptrace::regs(calls.tid())?.sp(),
         };
         let program = extent(&self.wanted.module, self.wanted.bias);
         let islands = std::mem::take(&mut self.space.islands);

@@ -2,6 +2,7 @@
 //! the process id, the time of its start, and the number of the copy of that crate in its name. A request is a line of words, the
 //! answer lines of JSON, the last of which has `done`, `unmatched` or `error`.
 
+use crate::processes;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use super::{KeyState, ListedKey, no_key};
 use crate::control::peer;
-use crate::{attach, remote};
+use hodo_ptrace as ptrace;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -65,7 +66,7 @@ pub fn switch(pid: i32, patterns: &[String], on: bool) -> Result<Option<Vec<List
     if !missing.is_empty() {
         bail!(
             "{}",
-            no_key(&format!("process {}", attach::named(pid)), &missing)
+            no_key(&format!("process {}", processes::named(pid)), &missing)
         );
     }
     let mut switched = Vec::new();
@@ -77,7 +78,7 @@ pub fn switch(pid: i32, patterns: &[String], on: bool) -> Result<Option<Vec<List
             Answer::Unmatched(missing) => {
                 bail!(
                     "{}",
-                    no_key(&format!("process {}", attach::named(pid)), &missing)
+                    no_key(&format!("process {}", processes::named(pid)), &missing)
                 )
             }
         }
@@ -106,13 +107,16 @@ fn copies(pid: i32) -> impl Iterator<Item = Result<Asked>> {
 }
 
 fn asking(pid: i32) -> String {
-    format!("asking process {} for its static keys", attach::named(pid))
+    format!(
+        "asking process {} for its static keys",
+        processes::named(pid)
+    )
 }
 
 /// What the names of a process's sockets begin with.
 fn name(pid: i32) -> Option<String> {
     // As the process sees itself.
-    let own = remote::status(pid, "NStgid:")?;
+    let own = ptrace::status(pid, "NStgid:")?;
     let own = own.split_whitespace().last()?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name of the program: the fields from the third on. The 22nd is the time of the start.
@@ -128,10 +132,10 @@ impl Asked {
         let lines = match lines {
             Ok(lines) => lines,
             Err(error) if error.downcast_ref().is_some_and(slow) => {
-                let state = remote::status(self.pid, "State:").unwrap_or_default();
+                let state = ptrace::status(self.pid, "State:").unwrap_or_default();
                 bail!(
                     "process {} exposes its static keys, but does not answer: its state is {state}",
-                    attach::named(self.pid)
+                    processes::named(self.pid)
                 );
             }
             Err(error) => return Err(error.context(asking(self.pid))),
@@ -139,14 +143,14 @@ impl Asked {
         let Some((last, lines)) = lines.split_last() else {
             bail!(
                 "process {} has broken off its answer",
-                attach::named(self.pid)
+                processes::named(self.pid)
             );
         };
         if let Some(error) = last["error"].as_str() {
             if error.starts_with("not permitted") {
                 bail!("{}", self.not_permitted());
             }
-            bail!("process {}: {error}", attach::named(self.pid));
+            bail!("process {}: {error}", processes::named(self.pid));
         }
         if let Some(missing) = last["unmatched"].as_array() {
             let missing = missing.iter().filter_map(|text| text.as_str());
@@ -155,24 +159,29 @@ impl Asked {
         if last["done"] != true {
             bail!(
                 "process {} has broken off its answer",
-                attach::named(self.pid)
+                processes::named(self.pid)
             );
         }
         let keys = lines.iter().map(key).collect::<Option<_>>();
-        let strange = || format!("process {} answers something else", attach::named(self.pid));
+        let strange = || {
+            format!(
+                "process {} answers something else",
+                processes::named(self.pid)
+            )
+        };
         Ok(Answer::Keys(keys.with_context(strange)?))
     }
 
     fn not_permitted(&self) -> String {
-        let ids = remote::status(self.pid, "Uid:").unwrap_or_default();
+        let ids = ptrace::status(self.pid, "Uid:").unwrap_or_default();
         let owner = ids.split_whitespace().nth(1).and_then(|id| id.parse().ok());
         let owner = owner.map_or_else(
             || "another user".to_owned(),
-            |id| format!("user {}", attach::user_name(id)),
+            |id| format!("user {}", processes::user_name(id)),
         );
         format!(
             "process {} belongs to {owner}: only that user and root may see and switch its static keys",
-            attach::named(self.pid)
+            processes::named(self.pid)
         )
     }
 

@@ -1,17 +1,19 @@
 //! A process that does not expose its static keys: its files and its memory tell what they are, and to switch them all its
 //! threads are stopped for a moment.
 
+use crate::processes;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use super::{KeyState, ListedKey, fitting, sort};
-use crate::attach;
-use crate::instrument::keys::{Found, Keys, code};
-use crate::maps::{self, Mapping};
-use crate::remote::{self, Memory};
-use crate::stops::Stops;
+use crate::space::keys::{Found, Keys, code};
+use hodo_ptrace as ptrace;
+use hodo_ptrace::Memory;
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::stops::Stops;
 
 /// How long a thread may take to come to the end of switching keys, or a library to be loaded.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +30,7 @@ struct Process {
 
 impl Process {
     fn open(pid: i32) -> Result<Self> {
-        attach::readable(pid)?;
+        processes::readable(pid)?;
         let program = std::fs::read_link(format!("/proc/{pid}/exe"));
         let program = program.unwrap_or_else(|_| PathBuf::new());
         let maps = maps::read(pid)?;
@@ -113,7 +115,7 @@ pub fn list(pid: i32) -> Result<Vec<ListedKey>> {
     let keys = look().with_context(|| {
         format!(
             "process {} does not expose its static keys, so its memory is read",
-            attach::named(pid)
+            processes::named(pid)
         )
     })?;
     Ok(keys.iter().map(|key| listed(key, key.state)).collect())
@@ -121,14 +123,14 @@ pub fn list(pid: i32) -> Result<Vec<ListedKey>> {
 
 /// Switches keys of a process.
 pub fn switch(pid: i32, patterns: &[String], on: bool) -> Result<Vec<ListedKey>> {
-    let named = attach::named(pid);
+    let named = processes::named(pid);
     let hint = || {
         format!(
             "process {named} does not expose its static keys (by hodo_keys::expose()), so it would have to be stopped"
         )
     };
-    if let Some(tracer) = remote::status(pid, "TracerPid:").filter(|tracer| tracer != "0") {
-        let tracer = tracer.parse().map_or(tracer, attach::named);
+    if let Some(tracer) = ptrace::status(pid, "TracerPid:").filter(|tracer| tracer != "0") {
+        let tracer = tracer.parse().map_or(tracer, processes::named);
         bail!(
             "{}: it is under control of another tracer: {tracer}",
             hint()

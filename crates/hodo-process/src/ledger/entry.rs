@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use hodo_patch::{Copied, Patches, Raise, Stub};
+use hodo_patch::{Copied, Patches, Stub};
 use serde::{Deserialize, Serialize};
 
-use crate::instrument::{Seen, Space};
+use crate::image::Seen;
 
 /// One entry.
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,62 +50,10 @@ pub struct State {
 }
 
 impl State {
-    /// That of an address space.
-    pub fn of(space: &Space) -> Self {
-        let Raise {
-            space: room,
-            data,
-            hard,
-        } = space.extra;
-        let seen = |seen: &Seen| (seen.start, seen.end, seen.inode);
-        Self {
-            events: space.events,
-            counters: space.counters.clone(),
-            islands: space.islands,
-            shadows: space.shadows,
-            workshop: space.workshop,
-            syscall: space.syscall,
-            ret: space.ret,
-            spots: space.spots.clone(),
-            private: space.private.clone(),
-            r_brk: space.r_brk,
-            unwinders: space.unwinders.clone(),
-            unwinding: space.unwinding.clone(),
-            keys: space.keys.all().collect(),
-            extra: [room, data, hard],
-            debugger: space.debugger,
-            seen: space.seen.iter().map(seen).collect(),
-        }
-    }
-
     /// The files that were seen mapped.
     pub fn files(&self) -> impl Iterator<Item = Seen> {
         let files = self.seen.iter();
         files.map(|&(start, end, inode)| Seen { start, end, inode })
-    }
-
-    /// Makes it that of an address space.
-    pub fn put(&self, space: &mut Space) {
-        space.events = self.events;
-        space.counters.clone_from(&self.counters);
-        space.islands = self.islands;
-        space.shadows = self.shadows;
-        space.workshop = self.workshop;
-        space.syscall = self.syscall;
-        space.ret = self.ret;
-        space.spots.clone_from(&self.spots);
-        space.private.clone_from(&self.private);
-        space.r_brk = self.r_brk;
-        space.unwinders.clone_from(&self.unwinders);
-        space.unwinding.clone_from(&self.unwinding);
-        let [room, data, hard] = self.extra;
-        space.extra = Raise {
-            space: room,
-            data,
-            hard,
-        };
-        space.debugger = self.debugger;
-        space.seen = self.files().collect();
     }
 }
 

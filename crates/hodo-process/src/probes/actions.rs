@@ -1,9 +1,9 @@
 //! What a probe does at one place: counters and events.
 
 use anyhow::{Result, bail};
-use hodo_arch::native::detour::{Action, Block, Deed, Event, Fetch, Source};
+use hodo_abi::Isa;
+use hodo_codegen::native::detour::{Action, Block, Deed, Event, Fetch, Source};
 use hodo_probe::{Action as Wanted, Kind};
-use hodo_trace::Machine;
 use hodo_trace::format::{SHADOW_DISTANCE, record, tcb};
 use serde_json::{Value, json};
 
@@ -12,8 +12,8 @@ use super::counted::counter;
 use super::values::{fetches, returned};
 use super::wanted::Spot;
 use super::{Probes, name_of};
+use crate::image::Image;
 use crate::machine::STACK_POINTER;
-use crate::modules::Image;
 use crate::session::Session;
 
 impl Probes {
@@ -176,7 +176,7 @@ fn snapshot(bytes: u32) -> (Vec<Fetch>, Vec<Value>) {
 }
 
 /// The registers that a stack trace has.
-const REGISTERS: &[u8] = Machine::NATIVE.stack_trace_registers();
+const REGISTERS: &[u8] = Isa::NATIVE.stack_trace_registers();
 
 /// The word of a stack trace after the registers and the instruction's address.
 const STACK_WORD: u32 = REGISTERS.len() as u32 + 1;

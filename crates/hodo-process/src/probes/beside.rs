@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use anyhow::Result;
-use hodo_arch::Via;
+use hodo_isa::Via;
 use hodo_plan::model::{Extra, Plan, ProbePlan, ProbeSite, SitePlan, Spare, Wanted, elsewhere};
 
-use crate::modules::Chosen;
+use crate::image::Chosen;
 
 /// How often plans are made until no region overlaps a site.
 const ROUNDS: usize = 8;

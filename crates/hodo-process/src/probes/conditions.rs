@@ -5,7 +5,7 @@
 //! operand is; a shift as its left operand.
 
 use anyhow::{Result, bail};
-use hodo_arch::native::detour::{Arithmetic, Atom, Bits, Comparison, Test, Text};
+use hodo_codegen::native::detour::{Arithmetic, Atom, Bits, Comparison, Test, Text};
 use hodo_probe::{BinaryOp, Expr, Scalar, Type, UnaryOp};
 use hodo_trace::format::tcb;
 

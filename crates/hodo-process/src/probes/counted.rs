@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use hodo_arch::native::detour::Counter;
+use hodo_codegen::native::detour::Counter;
 use hodo_trace::format::{counters, tcb};
 use serde::Serialize;
 

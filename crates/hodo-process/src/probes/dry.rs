@@ -1,15 +1,16 @@
 //! What probes would do to files, without running anything.
 
+use crate::linked;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hodo_arch::code::Isa;
 use hodo_plan::model::{Extra, ProbeSite, Tactic};
 
 use super::{Probes, is_many};
-use crate::modules::Image;
-use crate::{canonical, check, launch};
+use crate::image::Image;
+use crate::image::canonical;
+use hodo_ptrace::launch;
 
 /// A definition, and the places that it names.
 #[derive(Debug, Clone)]
@@ -79,7 +80,7 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
             } else {
                 let libraries = libraries.get_or_insert_with(|| {
                     let bytes = std::fs::read(&main).unwrap_or_default();
-                    check::libraries(&bytes, &main)
+                    linked::libraries(&bytes, &main)
                 });
                 let library = libraries.iter().map(|path| canonical(path));
                 match library.into_iter().find(|path| is(path)) {
@@ -106,7 +107,7 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
     for image in &images.0 {
         let planned = probes.planned(image, None)?;
         for text in &planned.remarks {
-            tell!("hodo: {text}");
+            warn_user!("hodo: {text}");
         }
         for (addr, spot, reason) in planned.no_returns {
             examined[spot.definition].places.push(ExaminedPlace {
@@ -199,7 +200,7 @@ fn changed(image: &Image, site: &ProbeSite, flags_dead: bool) -> Changed {
         writes.push(bytes(slot, site.via.jump_len()));
     }
     let code = image.at(site.displaced.clone()).unwrap_or_default();
-    let displaced = Isa::NATIVE
+    let displaced = hodo_isa::NATIVE
         .sweep(code, site.displaced.start)
         .map(|insn| {
             let at = (insn.addr - site.displaced.start) as usize;
@@ -207,7 +208,7 @@ fn changed(image: &Image, site: &ProbeSite, flags_dead: bool) -> Changed {
             (
                 insn.addr,
                 insn_bytes.to_vec(),
-                Isa::NATIVE.text(insn_bytes, insn.addr),
+                hodo_isa::NATIVE.text(insn_bytes, insn.addr),
             )
         })
         .collect();

@@ -11,7 +11,7 @@ use regex::Regex;
 
 use super::Probes;
 use super::places::is_file;
-use crate::modules::Image;
+use crate::image::Image;
 use crate::select::glob;
 
 /// A pattern of events.

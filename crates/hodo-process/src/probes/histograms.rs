@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
-use hodo_arch::native::detour::{Histogram, Key, Part};
+use hodo_codegen::native::detour::{Histogram, Key, Part};
 use hodo_probe::{Action, Bucket, Definition, Expr, HistSort, Scalar, SortBy, Type};
 use hodo_trace::format::counters;
 use serde_json::{Value, json};

@@ -5,15 +5,14 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use hodo_arch::code::Isa;
 use hodo_plan::model::{Mode, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes};
 use hodo_probe::Symbol;
 
 use super::dry::found;
 use super::places::fitting;
-use crate::canonical;
-use crate::modules::Image;
+use crate::image::Image;
+use crate::image::canonical;
 
 /// A function of a file.
 #[derive(Debug, Clone)]
@@ -104,7 +103,7 @@ pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)>
             Err(match code {
                 Some(code) => format!(
                     "it cannot be decoded: {}",
-                    Isa::NATIVE.text(code, function.addr)
+                    hodo_isa::NATIVE.text(code, function.addr)
                 ),
                 None => "it has no code in the file".to_owned(),
             })

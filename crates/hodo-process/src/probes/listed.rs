@@ -1,5 +1,7 @@
 //! Lists of events: of a file, or of a process with what they are there.
 
+use crate::image;
+use crate::processes;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,9 +11,10 @@ use hodo_symbols::Key;
 
 use super::dry::found;
 use super::events::{Event, Pattern, events};
-use crate::modules::Image;
-use crate::remote::Memory;
-use crate::{attach, canonical, instrument, maps};
+use crate::image::Image;
+use crate::image::canonical;
+use hodo_ptrace::Memory;
+use hodo_ptrace::maps;
 
 /// An event of a file.
 #[derive(Debug, Clone)]
@@ -81,13 +84,13 @@ pub fn list_events(file: &OsStr, texts: &[String]) -> Result<(String, Vec<Listed
 /// If there is no such process, its memory is not to be had, or a pattern is none.
 pub fn list_events_of(pid: i32, texts: &[String]) -> Result<(String, Vec<ListedEvent>)> {
     let patterns = patterns(texts)?;
-    attach::readable(pid)?;
+    processes::readable(pid)?;
     let memory = Memory::open(pid)?;
     let maps = maps::read(pid)?;
     let mut seen = HashSet::new();
     let mut listed = Vec::new();
     for mapping in maps.iter().filter(|m| m.executable && m.inode != 0) {
-        let Ok((_, image)) = instrument::readable(pid, mapping) else {
+        let Ok((_, image)) = image::of_mapping(pid, mapping) else {
             continue;
         };
         let Some(bias) = image.bias(mapping.offset, mapping.start) else {
@@ -102,7 +105,7 @@ pub fn list_events_of(pid: i32, texts: &[String]) -> Result<(String, Vec<ListedE
             listed.push(ListedEvent::new(&event, &mapping.path, Some(enabled)));
         }
     }
-    Ok((format!("process {}", attach::named(pid)), listed))
+    Ok((format!("process {}", processes::named(pid)), listed))
 }
 
 fn is_enabled(event: &Event, image: &Image, bias: u64, memory: &Memory, keys: &[Key]) -> bool {

@@ -1,14 +1,14 @@
 //! The registers that probes look at. Code of ours that comes before a probe must not take them for itself, although the program
 //! does not need their values any more.
 
-use hodo_arch::native::detour::Source;
+use hodo_codegen::native::detour::Source;
 use hodo_probe::{Action, Definition, Place, Source as Fetched};
 
 use super::Probes;
 use super::places::is_file;
 use super::variables::has_variables;
+use crate::image::Image;
 use crate::machine::{ARGUMENTS, fetched};
-use crate::modules::Image;
 
 impl Probes {
     /// Those that probes of a file look at, as far as the definitions alone tell.
@@ -38,7 +38,7 @@ pub(super) fn looked_at(definition: &Definition) -> u32 {
     let sources = definition.args.iter().map(|arg| of(&arg.source));
     let actions = definition.actions.iter().map(|action| match action {
         Action::StackTrace => {
-            let registers = hodo_trace::Machine::NATIVE.stack_trace_registers();
+            let registers = hodo_abi::Isa::NATIVE.stack_trace_registers();
             bits(registers.iter().copied())
         }
         _ => 0,
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(looked("p prog:f $arg20"), 0);
         // For variables, nobody has looked yet.
         assert_eq!(looked("p prog:f name->first"), ALL);
-        let registers = hodo_trace::Machine::NATIVE.stack_trace_registers();
+        let registers = hodo_abi::Isa::NATIVE.stack_trace_registers();
         let all = looked("p prog:f $arg2 stacktrace");
         assert_eq!(all, argument(2) | bits(registers.iter().copied()));
     }

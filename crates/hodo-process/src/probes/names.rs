@@ -1,7 +1,7 @@
 //! The names of threads, where probes use them: the control block has each thread's name from its beginning on, and probes on
 //! libc's functions that give names keep it right.
 
-use hodo_arch::native::detour::{
+use hodo_codegen::native::detour::{
     Action, Arithmetic, Bits, Block, Comparison, Deed, Fetch, Source, Test,
 };
 use hodo_probe::{Action as Wanted, Definition, Expr, Source as From};

@@ -5,33 +5,16 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use hodo_arch::code::{Flow, Isa};
+use anyhow::Result;
+use hodo_isa::code::Flow;
 use hodo_probe::{Definition, Offset, Place, Symbol};
 use hodo_symbols::{Sieve, Style, Usdt, demangle};
 
 use super::callers::{self, Callers};
+use super::named::Named;
 use super::resolvers;
 use super::wanted::Found;
-use crate::modules::{Image, Segment};
-
-/// A function as definitions name it.
-pub(super) struct Named {
-    pub name: String,
-    pub addr: u64,
-    pub end: u64,
-    /// It returns the address of the function that is executed under its name.
-    pub ifunc: bool,
-    /// It is no function, but a part of one elsewhere, as compilers make of code that is executed rarely.
-    part: bool,
-}
-
-impl Named {
-    /// Whether an address is in it.
-    pub fn holds(&self, addr: u64) -> bool {
-        (self.addr..self.end).contains(&addr)
-    }
-}
+use crate::image::Image;
 
 /// Is this what the definition means by its path? A name without slash is that of a file in any directory, with or
 /// without version, or of a program in PATH, which may be a link to a file with another name.
@@ -64,68 +47,9 @@ fn in_path(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// The functions of a file under all their names.
-pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
-    let symbols = hodo_symbols::symbols(&image.bytes)
-        .with_context(|| format!("reading {}", image.path.display()))?;
-    let mut named = Vec::new();
-    let mut starts: Vec<u64> = symbols.functions.iter().map(|f| f.addr).collect();
-    starts.extend(symbols.untyped.iter().map(|(addr, _)| addr));
-    starts.extend(
-        hodo_symbols::linkage_tables(&image.bytes)
-            .iter()
-            .map(|table| table.start),
-    );
-    starts.sort_unstable();
-    // What is written in assembly often has no size: it goes up to the next.
-    let up_to_next = |addr: u64| {
-        let next = starts.get(starts.partition_point(|&start| start <= addr));
-        let is_in = |s: &&Segment| (s.addr..s.addr + s.size).contains(&addr);
-        let end = image
-            .segments
-            .iter()
-            .find(is_in)
-            .map_or(addr, |s| s.addr + s.size);
-        next.map_or(end, |&next| next.min(end))
-    };
-    // It often has no type, either.
-    for (addr, name) in symbols.untyped {
-        named.push(Named {
-            name,
-            addr,
-            end: up_to_next(addr),
-            ifunc: false,
-            part: false,
-        });
-    }
-    for function in symbols.functions {
-        let end = match function.size {
-            0 => up_to_next(function.addr),
-            size => function.addr + size,
-        };
-        for name in std::iter::once(function.name).chain(function.aliases) {
-            named.push(Named {
-                name,
-                addr: function.addr,
-                end,
-                ifunc: function.ifunc,
-                part: false,
-            });
-        }
-    }
-    named.extend(symbols.fragments.iter().map(|fragment| Named {
-        name: format!("<{:x}>", fragment.addr),
-        addr: fragment.addr,
-        end: fragment.addr + fragment.size,
-        ifunc: false,
-        part: true,
-    }));
-    Ok(named)
-}
-
 /// The instructions of a function that may be executed: all but the padding that nothing leads to.
 fn instructions(code: &[u8], addr: u64) -> Vec<u64> {
-    let targets: HashSet<u64> = Isa::NATIVE
+    let targets: HashSet<u64> = hodo_isa::NATIVE
         .sweep(code, addr)
         .filter_map(|insn| match insn.flow {
             Flow::Branch(to) | Flow::Jump(to) => Some(to),
@@ -134,7 +58,7 @@ fn instructions(code: &[u8], addr: u64) -> Vec<u64> {
         .collect();
     let mut found = Vec::new();
     let mut dead = false;
-    for insn in Isa::NATIVE.sweep(code, addr) {
+    for insn in hodo_isa::NATIVE.sweep(code, addr) {
         if insn.flow == Flow::Invalid {
             continue;
         }
@@ -153,7 +77,7 @@ pub(super) fn in_linkage_tables(image: &Image) -> usize {
     let code = |table: &Range<u64>| image.at(table.clone()).unwrap_or_default();
     tables
         .iter()
-        .flat_map(|table| Isa::NATIVE.sweep(code(table), table.start))
+        .flat_map(|table| hodo_isa::NATIVE.sweep(code(table), table.start))
         .filter(|insn| !insn.padding && insn.flow != Flow::Invalid)
         .count()
 }

@@ -15,14 +15,16 @@ use hodo_symbols::Usdt;
 use super::conditions::Arguments;
 use super::events::shown;
 use super::looked::looked_at;
-use super::places::{functions, in_linkage_tables, is_file, lines, spots, usdt};
+use super::named::functions;
+use super::places::{in_linkage_tables, is_file, lines, spots, usdt};
 use super::returns::take_refused;
 use super::values::fetches;
 use super::variables::{has_variables, resolved};
 use super::wanted::{Found, Places, Spot};
 use super::{Probes, beside, resolvers};
 use crate::cache;
-use crate::modules::{Chosen, HOOKED, Image};
+use crate::hooks::HOOKED;
+use crate::image::{Chosen, Image};
 
 /// The probes of a file.
 pub(super) struct Planned {
@@ -297,13 +299,13 @@ impl Probes {
                 1 => ("the implementation", "it"),
                 _ => ("each of the implementations", "one of them"),
             };
-            tell!(
+            warn_user!(
                 "hodo: the probe '{text}' is on {is} that {path} has for this function (an IFUNC): calls that reach {them} by another \
                  name are hits, too; an implementation in another file, as in the vdso, has no probe"
             );
             return;
         }
-        tell!(
+        warn_user!(
             "hodo: the probe '{text}' is on what chooses an implementation while the program is loaded (an IFUNC of {path}), not on \
              the implementation; probe that by its own name, or by its offset in the file"
         );

@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use hodo_arch::code::{Flow, Insn, Isa, Reference};
+use hodo_isa::code::{Flow, Insn, Reference};
 use hodo_probe::{Definition, Offset, Place, Symbol};
 
-use super::places::Named;
-use crate::modules::Image;
+use super::named::Named;
+use crate::image::Image;
 
 /// The resolver that a definition names, if it names one function.
 pub(super) fn named<'a>(definition: &Definition, functions: &'a [Named]) -> Option<&'a Named> {
@@ -75,7 +75,7 @@ fn collect(
     let code = image.at(range.clone()).unwrap_or_default();
     for Insn {
         flow, reference, ..
-    } in Isa::NATIVE.sweep(code, range.start)
+    } in hodo_isa::NATIVE.sweep(code, range.start)
     {
         if let Reference::Forms(addr) | Reference::Constant(addr) = reference
             && begins(addr)

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use anyhow::{Result, bail};
-use hodo_arch::native::detour::{Action, When};
+use hodo_codegen::native::detour::{Action, When};
 use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::PlanOptions;
 use hodo_plan::model::{ProbeSite, RefusedProbe, Wanted};
@@ -15,10 +15,12 @@ use super::beside::with_users;
 use super::planned::HOOK_LENGTH;
 use super::{Probed, Probes, site_plan};
 use crate::cache;
-use crate::machine::{SYSTEM_CALL, ends_thread, looks_like_call};
-use crate::modules::{HOOKED, Image};
+use crate::hooks::HOOKED;
+use crate::image::Image;
+use crate::machine::{ends_thread, looks_like_call};
 use crate::options::SyscallOptions;
 use crate::session::Session;
+use hodo_ptrace::arch::SYSTEM_CALL;
 
 /// What is recorded of system calls.
 #[derive(Debug)]
@@ -185,7 +187,7 @@ const NEAR: u64 = 16;
 /// Where the code ends that a hook moves away of a function that deals with limits.
 fn hook_end(image: &Image, addr: u64, size: u64) -> u64 {
     let code = image.at(addr..addr + size);
-    let window = code.map(|code| hodo_arch::native::patch::window(code, addr));
+    let window = code.map(|code| hodo_codegen::native::patch::window(code, addr));
     match window {
         Some(Ok(window)) => window.end,
         // It is not hooked.

@@ -1,7 +1,7 @@
 //! The values of events: which can be fetched, and how.
 
 use anyhow::{Result, bail};
-use hodo_arch::native::detour::{Fetch, MOST_VALUES, MOST_WORDS, Source as From, fault_words};
+use hodo_codegen::native::detour::{Fetch, MOST_VALUES, MOST_WORDS, Source as From, fault_words};
 use hodo_probe::{Definition, Kind, Scalar, Source, Type};
 use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 use serde_json::{Value, json};

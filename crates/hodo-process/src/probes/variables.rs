@@ -10,8 +10,8 @@ use super::events::fetched;
 use super::usdt::arguments;
 
 use super::values::possible;
+use crate::image::Image;
 use crate::machine;
-use crate::modules::Image;
 
 /// All parameters of the function, and all variables that are visible.
 const ALL: [(&str, bool); 2] = [("$params", false), ("$vars", true)];

@@ -1,5 +1,6 @@
 //! Attaching: all threads of a process that runs are stopped, all that was prepared is mapped and written, and they go on.
 
+use hodo_ptrace::arch;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -10,15 +11,16 @@ use hodo_patch::Copied;
 
 use super::shared::{Maker, Origin};
 use super::{Outcome, Thread, Tracer, guarded};
-use crate::attach::{have_one_memory, named, or_ended};
 use crate::frames;
 use crate::instrument::{self, Prepared, Wanted, Work};
 use crate::ledger;
-use crate::machine;
-use crate::maps;
-use crate::remote::{self, Memory, Syscalls};
-use crate::signals::{self, Interrupts, go_on};
-use crate::stops::Stops;
+use crate::processes::{have_one_memory, named, or_ended};
+use hodo_ptrace as ptrace;
+use hodo_ptrace::maps;
+use hodo_ptrace::signals;
+use hodo_ptrace::signals::{Interrupts, go_on};
+use hodo_ptrace::stops::Stops;
+use hodo_ptrace::{Memory, Syscalls};
 
 /// How often it is tried again when the process has changed between the plan and the stop, or is in the wrong place.
 const TRIES: u32 = 40;
@@ -55,10 +57,10 @@ impl Tracer<'_> {
         let followed = guarded(|| {
             // Nothing can be taken back any more.
             if let Err(error) = self.session.begin() {
-                tell!("hodo: {error:#}");
+                warn_user!("hodo: {error:#}");
             }
             if self.options.verbose > 0 {
-                tell!(
+                warn_user!(
                     "hodo: attached in {:.1} ms; the process was stopped for {:.2} ms",
                     begun.elapsed().as_secs_f64() * 1e3,
                     stopped.as_secs_f64() * 1e3
@@ -93,7 +95,7 @@ impl Tracer<'_> {
         let pid = self.first;
         if let Some(found) = ledger::find(pid)? {
             self.clear(&found)?;
-            tell!(
+            warn_user!(
                 "hodo: process {}: took back what a hodo that was killed had left there",
                 named(pid)
             );
@@ -180,7 +182,7 @@ impl Tracer<'_> {
         if prepared.is_switching(&memory) {
             return Ok(Some("it is switching static keys"));
         }
-        let parent = remote::status(pid, "PPid:").and_then(|text| text.parse().ok());
+        let parent = ptrace::status(pid, "PPid:").and_then(|text| text.parse().ok());
         if parent.is_some_and(|parent| have_one_memory(pid, parent)) {
             return Ok(Some("its memory is that of the process that has made it"));
         }
@@ -193,9 +195,9 @@ impl Tracer<'_> {
         let ranges = prepared.ranges();
         let copies = prepared.copies();
         for &tid in stops.tids() {
-            let regs = remote::regs(tid)?;
-            if machine::block(tid)? != 0 {
-                bail!("process {pid} {}", machine::BLOCK_IN_USE);
+            let regs = ptrace::regs(tid)?;
+            if arch::block(tid)? != 0 {
+                bail!("process {pid} {}", arch::BLOCK_IN_USE);
             }
             let in_call = regs.may_go_back();
             let again = stops.makes_again(tid);
@@ -266,13 +268,13 @@ impl Tracer<'_> {
         // By which thread each word was met first.
         let mut words = HashMap::new();
         if self.threads.contains_key(&pid)
-            && let Some(word) = machine::place_of_block(pid, space.borrow().workshop)?
+            && let Some(word) = arch::place_of_block(pid, space.borrow().workshop)?
         {
             words.insert(word, pid);
         }
         let others: BTreeMap<i32, ()> = stops.tids().map(|&tid| (tid, ())).collect();
         for tid in others.into_keys().filter(|&tid| tid != pid) {
-            let earlier = match machine::place_of_block(tid, space.borrow().workshop)? {
+            let earlier = match arch::place_of_block(tid, space.borrow().workshop)? {
                 Some(word) => *words.entry(word).or_insert(tid),
                 None => tid,
             };
@@ -289,16 +291,16 @@ impl Tracer<'_> {
         }
         for (tid, probed) in in_calls {
             match self.was_in_call(tid, probed) {
-                Err(error) if !remote::is_gone(&error) => return Err(error),
+                Err(error) if !ptrace::is_gone(&error) => return Err(error),
                 _ => {}
             }
         }
         for (tid, to) in moves {
-            match remote::regs(tid).and_then(|mut regs| {
+            match ptrace::regs(tid).and_then(|mut regs| {
                 regs.set_pc(to);
-                remote::set_regs(tid, &regs)
+                ptrace::set_regs(tid, &regs)
             }) {
-                Err(error) if !remote::is_gone(&error) => return Err(error),
+                Err(error) if !ptrace::is_gone(&error) => return Err(error),
                 _ => {}
             }
         }
@@ -327,7 +329,7 @@ pub(super) fn moved(
             .is_some_and(|index| pc < ranges[index].1)
     };
     let must =
-        is_inside(pc) || in_call && is_inside(pc.wrapping_sub(machine::SYSTEM_CALL.len() as u64));
+        is_inside(pc) || in_call && is_inside(pc.wrapping_sub(arch::SYSTEM_CALL.len() as u64));
     let begins = ranges.binary_search_by_key(&pc, |range| range.0).is_ok();
     if !must && begins {
         return Ok(None);

@@ -1,5 +1,6 @@
 //! Processes in which a hodo that was killed has left its code: all of it is taken back, as if that hodo detached now.
 
+use hodo_ptrace::arch;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -8,10 +9,9 @@ use anyhow::{Result, bail};
 use super::shared::Maker;
 use super::{SharedSpace, Thread, Tracer, guarded};
 use crate::adopt;
-use crate::attach::named;
 use crate::ledger::Found;
-use crate::machine;
-use crate::stops::Stops;
+use crate::processes::named;
+use hodo_ptrace::stops::Stops;
 
 impl Tracer<'_> {
     /// Takes back what is left in the process, and lets it go.
@@ -59,9 +59,9 @@ impl Tracer<'_> {
         space: &SharedSpace,
         maker: Option<Maker>,
     ) -> Result<()> {
-        let block = maker.and_then(|maker| machine::block(maker.tid).ok());
+        let block = maker.and_then(|maker| arch::block(maker.tid).ok());
         if let Some(block) = block.filter(|&block| block != 0) {
-            machine::set_block(tid, block, space.borrow().workshop, 0)?;
+            arch::set_block(tid, block, space.borrow().workshop, 0)?;
         }
         let thread = Thread {
             space: Some(Rc::clone(space)),

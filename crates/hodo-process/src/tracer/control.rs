@@ -10,18 +10,21 @@ use hodo_trace::format::tcb;
 use serde_json::json;
 
 use super::attach::moved;
-use super::detach::Stopped;
+use super::stopping::{Stopped, exists};
 use super::{SharedSpace, Tracer};
 use crate::control::{Changes, Control};
 use crate::frames;
-use crate::instrument::{self, Change, Space};
+use crate::instrument::{self, Change};
 use crate::machine;
-use crate::maps;
 use crate::modules::Modules;
 use crate::options::{Match, RecordOptions};
-use crate::remote::{self, Memory};
 use crate::select::{PatternRef, Selection};
-use crate::session::{Session, counter};
+use crate::session::Session;
+use crate::space::Space;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::Memory;
+use hodo_ptrace::arch::counter;
+use hodo_ptrace::maps;
 
 /// How long threads may take to stop. One that waits in the kernel for its child to execute (vfork) stops only after that.
 const STOPPING: Duration = Duration::from_millis(300);
@@ -299,7 +302,7 @@ impl Tracer<'_> {
             for (&tid, &group) in &stopped {
                 // A thread may be killed at any time; its end is reported by itself.
                 let _ = match group {
-                    true => remote::request(libc::PTRACE_LISTEN, tid, 0, 0),
+                    true => ptrace::request(libc::PTRACE_LISTEN, tid, 0, 0),
                     false => self.go(tid, 0),
                 };
             }
@@ -327,7 +330,7 @@ impl Tracer<'_> {
                 Ok(change) => {
                     built.insert(number, (Rc::clone(&space), change));
                 }
-                Err(error) if remote::is_gone(&error) || !stopped || !exists(tids[0]) => {}
+                Err(error) if ptrace::is_gone(&error) || !stopped || !exists(tids[0]) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -359,7 +362,7 @@ impl Tracer<'_> {
             match self.moves(one) {
                 Ok(Ok(found)) => moves.push(found),
                 Ok(Err(reason)) => wait = Some(reason),
-                Err(error) if remote::is_gone(&error) => moves.push(Moves::default()),
+                Err(error) if ptrace::is_gone(&error) => moves.push(Moves::default()),
                 Err(error) => return Err(error),
             }
         }
@@ -385,7 +388,7 @@ impl Tracer<'_> {
             });
             match moved {
                 Ok(()) => {}
-                Err(error) if remote::is_gone(&error) || !exists(tid) => {}
+                Err(error) if ptrace::is_gone(&error) || !exists(tid) => {}
                 // The others are changed all the same: there is no way back that could not fail, too.
                 Err(error) => self.remark(tid, &format!("changing what is recorded: {error:#}"))?,
             }
@@ -410,7 +413,7 @@ impl Tracer<'_> {
         let memory = Memory::open(one.tids[0])?;
         let maps = maps::read(one.tids[0])?;
         for &tid in &one.tids {
-            let regs = remote::regs(tid)?;
+            let regs = ptrace::regs(tid)?;
             let in_call = regs.may_go_back();
             if let Some(to) = slot(&space, &memory, regs.pc()) {
                 moves.threads.push((tid, to));
@@ -469,9 +472,9 @@ impl Tracer<'_> {
 impl Moves {
     fn make(self, tid: i32) -> Result<()> {
         for (tid, to) in self.threads {
-            let mut regs = remote::regs(tid)?;
+            let mut regs = ptrace::regs(tid)?;
             regs.set_pc(to);
-            remote::set_regs(tid, &regs)?;
+            ptrace::set_regs(tid, &regs)?;
         }
         if !self.frames.is_empty() {
             let memory = Memory::open(tid)?;
@@ -481,11 +484,6 @@ impl Moves {
         }
         Ok(())
     }
-}
-
-/// Has a thread not ended?
-pub(super) fn exists(tid: i32) -> bool {
-    remote::status(tid, "State:").is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
 
 /// Why a change has to wait.

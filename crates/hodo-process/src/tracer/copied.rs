@@ -3,10 +3,11 @@
 use anyhow::Result;
 
 use super::SharedSpace;
-use crate::instrument::Space;
 use crate::machine;
-use crate::maps;
-use crate::remote::{self, Memory, Regs};
+use crate::space::Space;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::maps;
+use hodo_ptrace::{Memory, Regs};
 
 /// Bytes around a breakpoint by which its copy is known.
 const AROUND: u64 = 16;
@@ -15,11 +16,11 @@ const AROUND: u64 = 16;
 /// breakpoint of ours there, gives the copy the original bytes and has the thread go on. Returns whether it was that.
 pub(super) fn repair(tid: i32, signal: i32, space: &SharedSpace) -> Result<bool> {
     if !matches!(signal, libc::SIGSEGV | libc::SIGILL | libc::SIGTRAP)
-        || !remote::siginfo(tid).is_ok_and(|info| info.si_code > 0)
+        || !ptrace::siginfo(tid).is_ok_and(|info| info.si_code > 0)
     {
         return Ok(false);
     }
-    let mut regs = remote::regs(tid)?;
+    let mut regs = ptrace::regs(tid)?;
     let memory = Memory::open(tid)?;
     let space = space.borrow();
     let found = match signal {
@@ -51,7 +52,7 @@ pub(super) fn repair(tid: i32, signal: i32, space: &SharedSpace) -> Result<bool>
     }
     if repaired {
         regs.set_pc(begin);
-        remote::set_regs(tid, &regs)?;
+        ptrace::set_regs(tid, &regs)?;
     }
     Ok(repaired)
 }

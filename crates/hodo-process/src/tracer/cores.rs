@@ -8,14 +8,14 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use super::delivery::is_in;
-use super::detach::{self, PATIENCE, Unwinding};
+use super::detach::{self, Unwinding};
+use super::stopping::PATIENCE;
 use super::{SharedSpace, Tracer};
 use crate::context::{Place, Turn};
 use crate::instrument;
-use crate::limits;
-use crate::maps;
-use crate::remote::{self, Memory};
-use crate::stops;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::Memory;
+use hodo_ptrace::maps;
 
 /// Signals whose default is to end the process with a core: signal(7).
 const SIGNALS: [i32; 10] = [
@@ -37,7 +37,7 @@ impl Tracer<'_> {
         SIGNALS.contains(&signal)
             && !is_in(tid, "SigCgt:", signal)
             && !is_in(tid, "SigIgn:", signal)
-            && !stops::is_first(tid)
+            && !hodo_ptrace::is_first(tid)
             && is_core_written(tid)
     }
 
@@ -51,14 +51,14 @@ impl Tracer<'_> {
     ) -> Result<()> {
         if (self.dying.as_ref()).is_some_and(|dying| Rc::ptr_eq(dying, space)) {
             // The core of another thread's signal is being prepared. This one stays where it is: it will not go on.
-            remote::interrupt(tid)?;
-            return remote::cont(tid, 0);
+            ptrace::interrupt(tid)?;
+            return ptrace::cont(tid, 0);
         }
-        let info = remote::siginfo(tid)?;
+        let info = ptrace::siginfo(tid)?;
         if let Place::At(standing) = place {
-            let mut regs = remote::regs(tid)?;
+            let mut regs = ptrace::regs(tid)?;
             regs.set_pc(standing.original);
-            remote::set_regs(tid, &regs)?;
+            ptrace::set_regs(tid, &regs)?;
             let left = Turn::Left(standing.original);
             self.turn(space, standing.probed.then_some(left));
         }
@@ -79,14 +79,14 @@ impl Tracer<'_> {
             let mut tids = self.stopped_in(space, &stopped);
             tids.insert(tid);
             if let Err(error) = put_in_order(tid, &tids, space)
-                && !remote::is_gone(&error)
+                && !ptrace::is_gone(&error)
             {
                 // The signal counts for more than a remark that cannot be written.
                 let _ = self.remark(tid, &format!("preparing the core file: {error:#}"));
             }
         }
         // Steps may have taken the place of the signal's stop.
-        let restored = remote::set_siginfo(tid, &info);
+        let restored = ptrace::set_siginfo(tid, &info);
         let gone = self.go(tid, signal);
         self.let_on(&mut stopped);
         restored.and(gone)
@@ -114,7 +114,7 @@ fn is_core_written(tid: i32) -> bool {
     /// `ELF_EXEC_PAGESIZE`: the kernel makes no smaller ones.
     const LEAST: u64 = 4096;
     let pattern = fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();
-    let limit = limits::core(tid);
+    let limit = hodo_ptrace::limits::core(tid);
     match pattern.first() {
         // What reads them has no limit; 1 is for those that such a program leaves itself.
         Some(b'|') => limit != 1,

@@ -1,14 +1,15 @@
 //! Signals on their way to the program, where they meet code of ours. See [`crate::context`].
 
+use hodo_ptrace::arch;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use super::{SharedSpace, Tracer};
-use crate::context::{self, Place, STEPS, Standing, Turn, Waiting};
-use crate::machine;
-use crate::remote;
-use crate::stops;
+use crate::context::{self, Place, STEPS, Turn, Waiting};
+use crate::space::Standing;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::stops;
 
 /// Signals that instructions cause.
 pub(super) const CAUSED: [i32; 6] = [
@@ -26,7 +27,7 @@ fn bit(signal: i32) -> u64 {
 
 /// Is the signal in the set that this line of `/proc/TID/status` has?
 pub(super) fn is_in(tid: i32, key: &str, signal: i32) -> bool {
-    remote::status(tid, key)
+    ptrace::status(tid, key)
         .and_then(|set| u64::from_str_radix(&set, 16).ok())
         .is_some_and(|set| set & bit(signal) != 0)
 }
@@ -40,7 +41,7 @@ impl Tracer<'_> {
             Some(thread) if thread.contexts.waiting.is_some() => {
                 return match signal {
                     0 => self.begin_step(tid),
-                    _ => machine::enter_handler(tid, signal),
+                    _ => arch::enter_handler(tid, signal),
                 };
             }
             Some(thread) if thread.contexts.is_watched() || thread.is_seen() => {
@@ -48,31 +49,31 @@ impl Tracer<'_> {
             }
             _ => libc::PTRACE_CONT,
         };
-        remote::request(how, tid, 0, signal as u64)
+        ptrace::request(how, tid, 0, signal as u64)
     }
 
     /// Has a stopped thread make a single step.
     fn begin_step(&mut self, tid: i32) -> Result<()> {
         let Some(thread) = self.threads.get(&tid) else {
-            return remote::cont(tid, 0);
+            return ptrace::cont(tid, 0);
         };
         let workshop = match &thread.space {
             Some(space) => space.borrow().workshop,
             None => 0,
         };
         let mut slot = 0;
-        if machine::WORKSHOP != 0 {
+        if arch::WORKSHOP != 0 {
             let taken = |slot| {
                 let mut steps = self.threads.values().filter_map(|thread| thread.step);
                 steps.any(|step| step.1 == slot)
             };
             // The last one is for threads that are led out of memory of ours, all others being stopped.
-            slot = (0..machine::SLOTS - 1)
+            slot = (0..arch::SLOTS - 1)
                 .find(|&slot| !taken(slot))
                 .unwrap_or_default();
         }
-        let step = machine::step(tid, workshop, slot)?;
-        if machine::WORKSHOP != 0
+        let step = arch::step(tid, workshop, slot)?;
+        if arch::WORKSHOP != 0
             && let Some(thread) = self.threads.get_mut(&tid)
         {
             thread.step = Some((step, slot));
@@ -90,7 +91,7 @@ impl Tracer<'_> {
     /// goes on with that. Tells whether it was that.
     pub(super) fn is_in_handler(&mut self, tid: i32) -> Result<bool> {
         let space = match self.threads.get(&tid) {
-            Some(thread) if machine::HANDLERS_STOP && thread.contexts.delivering.is_some() => {
+            Some(thread) if arch::HANDLERS_STOP && thread.contexts.delivering.is_some() => {
                 thread.space.clone()
             }
             _ => None,
@@ -114,14 +115,14 @@ impl Tracer<'_> {
 
     /// Delivers a signal that nothing of ours has caused.
     pub(super) fn deliver(&mut self, tid: i32, signal: i32, space: &SharedSpace) -> Result<()> {
-        let regs = remote::regs(tid)?;
+        let regs = ptrace::regs(tid)?;
         let place = context::place(&mut space.borrow_mut(), &regs);
         let waits = (self.threads.get(&tid)).is_some_and(|t| t.contexts.waiting.is_some());
         if !waits && self.leaves_core(tid, signal) {
             return self.end_with_core(tid, signal, space, place);
         }
         let Some(thread) = self.threads.get_mut(&tid) else {
-            return remote::cont(tid, signal);
+            return ptrace::cont(tid, signal);
         };
         // Those that cannot be held back: they stop or end the process.
         if place == Place::Program || thread.contexts.waiting.is_some() {
@@ -133,21 +134,21 @@ impl Tracer<'_> {
                 && !is_in(tid, "SigIgn:", signal)
                 && CAUSED.contains(&signal)
                 // It goes on.
-                && !stops::is_first(tid)
+                && !hodo_ptrace::is_first(tid)
             {
                 let mut regs = regs;
                 regs.set_pc(standing.original);
-                remote::set_regs(tid, &regs)?;
+                ptrace::set_regs(tid, &regs)?;
                 let left = standing.probed.then_some(Turn::Left(standing.original));
                 self.turn(space, left);
             }
             return self.go(tid, signal);
         }
-        let info = remote::siginfo(tid)?;
+        let info = ptrace::siginfo(tid)?;
         match place {
             Place::At(standing) => {
                 thread.contexts.delivering = Some((standing, regs.pc()));
-                machine::enter_handler(tid, signal)
+                arch::enter_handler(tid, signal)
             }
             // An instruction of ours that faults does so again. A step would end that SIGTRAP is ignored.
             _ if info.si_code > 0 && CAUSED.contains(&signal)
@@ -156,9 +157,9 @@ impl Tracer<'_> {
                 self.go(tid, signal)
             }
             _ => {
-                let mask = remote::signal_mask(tid)?;
+                let mask = ptrace::signal_mask(tid)?;
                 let caused = CAUSED.iter().fold(0, |set, &signal| set | bit(signal));
-                remote::set_signal_mask(tid, !caused)?;
+                ptrace::set_signal_mask(tid, !caused)?;
                 thread.contexts.waiting = Some(Waiting {
                     signal,
                     info,
@@ -184,7 +185,7 @@ impl Tracer<'_> {
         let Some(waiting) = &mut thread.contexts.waiting else {
             return Ok(false);
         };
-        let regs = remote::regs(tid)?;
+        let regs = ptrace::regs(tid)?;
         waiting.steps = waiting.steps.saturating_sub(1);
         if waiting.steps > 0 && context::place(&mut space.borrow_mut(), &regs) == Place::Between {
             self.go(tid, 0)?;
@@ -194,15 +195,15 @@ impl Tracer<'_> {
             if waiting.announcing {
                 self.announced(tid, space)?;
             }
-            remote::set_signal_mask(tid, waiting.mask)?;
-            remote::set_siginfo(tid, &waiting.info)?;
+            ptrace::set_signal_mask(tid, waiting.mask)?;
+            ptrace::set_siginfo(tid, &waiting.info)?;
             let place = context::place(&mut space.borrow_mut(), &regs);
             match place {
                 Place::At(standing) => {
                     if let Some(thread) = self.threads.get_mut(&tid) {
                         thread.contexts.delivering = Some((standing, regs.pc()));
                     }
-                    machine::enter_handler(tid, waiting.signal)?;
+                    arch::enter_handler(tid, waiting.signal)?;
                 }
                 _ => self.go(tid, waiting.signal)?,
             }
@@ -212,8 +213,8 @@ impl Tracer<'_> {
 
     /// A thread that is watched has begun or ended a system call.
     pub(super) fn system_call(&mut self, tid: i32, space: &SharedSpace) -> Result<()> {
-        let call = remote::call(tid)?;
-        if matches!(call, remote::Call::Entry { .. })
+        let call = ptrace::call(tid)?;
+        if matches!(call, ptrace::Call::Entry { .. })
             && let Some(thread) = self.threads.get_mut(&tid)
         {
             let turns = thread.contexts.system_call(tid, &mut space.borrow_mut())?;
@@ -226,11 +227,11 @@ impl Tracer<'_> {
     /// A thread is about to end: it may have been killed anywhere.
     pub(super) fn exiting(&mut self, tid: i32) -> Result<()> {
         let Some(thread) = self.threads.get(&tid) else {
-            return remote::cont(tid, 0);
+            return ptrace::cont(tid, 0);
         };
         if let Some(space) = thread.space.clone() {
             let mut turns: Vec<Turn> = thread.contexts.end().collect();
-            let place = context::place(&mut space.borrow_mut(), &remote::regs(tid)?);
+            let place = context::place(&mut space.borrow_mut(), &ptrace::regs(tid)?);
             if let Place::At(Standing {
                 original,
                 probed: true,
@@ -266,11 +267,11 @@ pub(super) fn skip_fetch(tid: i32, space: &SharedSpace) -> Result<bool> {
     if space.borrow().faults.is_empty() {
         return Ok(false);
     }
-    let mut regs = remote::regs(tid)?;
+    let mut regs = ptrace::regs(tid)?;
     let Some(&next) = space.borrow().faults.get(&regs.pc()) else {
         return Ok(false);
     };
     regs.set_pc(next);
-    remote::set_regs(tid, &regs)?;
+    ptrace::set_regs(tid, &regs)?;
     Ok(true)
 }

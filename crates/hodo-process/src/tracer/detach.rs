@@ -4,8 +4,9 @@
 mod held;
 mod returns;
 
+use hodo_ptrace::arch;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::iter::once;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,26 +15,27 @@ use anyhow::{Result, bail};
 use hodo_symbols::Cfa;
 
 use super::delivery::CAUSED;
-use super::off::{stepping, steps_until};
+use super::off::{LEAVING, stepping, steps_until};
 use super::stopping::after;
-use super::{SharedSpace, Thread, Tracer, control, guarded};
-use crate::context::Moved;
+use super::stopping::{PATIENCE, Stopped, exists};
+use super::{SharedSpace, Thread, Tracer, guarded};
 use crate::frames::{self, Walked};
-use crate::instrument::{self, Space};
+use crate::instrument;
 use crate::ledger::Entry;
 use crate::limits;
-use crate::machine::{self, frame::PC, frame::RETURN};
-use crate::maps::{self, Mapping};
-use crate::remote::{self, Memory, Syscalls};
+use crate::machine;
 use crate::reserve;
-use crate::stops;
+use crate::space::Moved;
+use crate::space::Space;
 use held::Unwinders;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::arch::frame::{PC, RETURN};
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::stops;
+use hodo_ptrace::{Memory, Syscalls};
 use returns::Process;
 
-/// How long threads may take to stop.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// How long threads get to leave places from which they cannot be moved.
-pub(super) const LEAVING: Duration = Duration::from_secs(3);
 /// For so long they run until it is seen whether they have, at most.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often it is seen at least: a slow machine looks at few moments in that time.
@@ -42,12 +44,6 @@ const TRIES_TO_LEAVE: u32 = 100;
 const TRIES: u32 = 3;
 /// How far above the stack pointer calls are looked for that hooks have made.
 const HOOKED: usize = 256 << 10;
-/// Threads that are stopped, and whether their process is stopped as a whole.
-pub(super) type Stopped = BTreeMap<i32, bool>;
-
-pub(super) fn bit(signal: i32) -> u64 {
-    1 << (signal - 1)
-}
 
 impl Tracer<'_> {
     /// Lets all threads that are followed go on without hodo. Whatever fails is said, and each process gets its code back.
@@ -59,7 +55,7 @@ impl Tracer<'_> {
                 Ok(()) => break,
                 Err(error) => {
                     self.unfinished = true;
-                    tell!("hodo: detaching: {error:#}");
+                    warn_user!("hodo: detaching: {error:#}");
                 }
             }
         }
@@ -69,10 +65,10 @@ impl Tracer<'_> {
             };
             // Its threads may run: better than code that nobody will ever take back.
             if let Err(error) = guarded(|| instrument::revert(thread.pid, &space.borrow()))
-                && control::exists(thread.pid)
+                && exists(thread.pid)
             {
                 self.unfinished = true;
-                tell!(
+                warn_user!(
                     "hodo: the code of process {} stays changed: {error:#}",
                     thread.pid
                 );
@@ -85,7 +81,7 @@ impl Tracer<'_> {
     fn release_dealt(&mut self) -> Result<()> {
         while let Some((tid, status)) = self.dealing.pop() {
             match release(tid, status) {
-                Err(error) if !remote::is_gone(&error) => return Err(error),
+                Err(error) if !ptrace::is_gone(&error) => return Err(error),
                 _ => {}
             }
         }
@@ -114,24 +110,24 @@ impl Tracer<'_> {
             }
             // Whoever has been killed meanwhile has nothing of ours, whatever failed because of that.
             let mut threads = self.threads.iter();
-            let is_there = threads.any(|(&tid, thread)| of_space(thread) && control::exists(tid));
+            let is_there = threads.any(|(&tid, thread)| of_space(thread) && exists(tid));
             if let Err(error) = left
-                && !remote::is_gone(&error)
+                && !ptrace::is_gone(&error)
                 && is_there
             {
                 self.unfinished = true;
                 let text = format!("detaching: {error:#}");
-                tell!("hodo: {tid}: {text}");
+                warn_user!("hodo: {tid}: {text}");
                 let _ = self.remark(tid, &text);
             }
             let threads = self.threads.extract_if(|_, thread| of_space(thread));
             done.extend(threads);
             for (tid, _) in done.iter().filter(|(_, thread)| of_space(thread)) {
-                let _ = remote::detach(*tid);
+                let _ = ptrace::detach(*tid);
             }
         }
         for &tid in self.threads.keys() {
-            let _ = remote::detach(tid);
+            let _ = ptrace::detach(tid);
         }
         self.threads.clear();
         for (_, thread) in &done {
@@ -210,7 +206,7 @@ impl Tracer<'_> {
                 if let Some(thread) = self.threads.get_mut(tid) {
                     // Before anybody runs, for the code is the original one already; and again, for signals may have come meanwhile.
                     match thread.contexts.leave(*tid) {
-                        Err(error) if !remote::is_gone(&error) => return Err(error),
+                        Err(error) if !ptrace::is_gone(&error) => return Err(error),
                         _ => {}
                     }
                 }
@@ -241,8 +237,8 @@ impl Tracer<'_> {
         instrument::remove_hooks(&memory, &space.borrow())?;
         restored(tid, &memory, &space.borrow())?;
         for &tid in &own {
-            match machine::set_block(tid, 0, space.borrow().workshop, 0) {
-                Err(error) if !remote::is_gone(&error) => return Err(error),
+            match arch::set_block(tid, 0, space.borrow().workshop, 0) {
+                Err(error) if !ptrace::is_gone(&error) => return Err(error),
                 _ => {}
             }
         }
@@ -261,28 +257,28 @@ fn release(tid: i32, status: i32) -> Result<()> {
     }
     let mut signal = 0;
     if status >> 16 == 0 {
-        let info = remote::siginfo(tid)?;
+        let info = ptrace::siginfo(tid)?;
         // What it stands for may be another than that of the stop: one that has waited.
         signal = info.si_signo;
         if CAUSED.contains(&signal) && signal != libc::SIGSYS && info.si_code > 0 {
             // The instruction is executed again, and our breakpoint is not there then.
-            let mut regs = remote::regs(tid)?;
-            let mut code = machine::BREAKPOINT.map(|_| 0);
+            let mut regs = ptrace::regs(tid)?;
+            let mut code = arch::BREAKPOINT.map(|_| 0);
             if signal == libc::SIGTRAP
-                && machine::is_breakpoint(&info)
+                && arch::is_breakpoint(&info)
                 && Memory::open(tid)?
                     .read(regs.breakpoint(), &mut code)
                     .is_ok()
-                && code == machine::BREAKPOINT
+                && code == arch::BREAKPOINT
             {
                 regs.set_pc(regs.breakpoint());
-                remote::set_regs(tid, &regs)?;
+                ptrace::set_regs(tid, &regs)?;
             }
             signal = 0;
         }
     }
-    remote::interrupt(tid)?;
-    remote::cont(tid, signal)
+    ptrace::interrupt(tid)?;
+    ptrace::cont(tid, signal)
 }
 
 /// Gives a new process, which is stopped and has one thread, back what its maker had. Tells whether nothing of ours is left.
@@ -300,7 +296,7 @@ pub(super) fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
         return Ok(false);
     }
     restore(child, &memory, &space.borrow())?;
-    machine::set_block(child, 0, space.borrow().workshop, 0)?;
+    arch::set_block(child, 0, space.borrow().workshop, 0)?;
     unmap(child, &memory, &maps, &mut space.borrow_mut())?;
     Ok(true)
 }
@@ -323,7 +319,7 @@ fn restored(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
     let jump = space
         .announcement
         .map(|announcement| announcement.jump.to_vec());
-    let changed = jump.unwrap_or_else(|| machine::BREAKPOINT.to_vec());
+    let changed = jump.unwrap_or_else(|| arch::BREAKPOINT.to_vec());
     let mut code = vec![0; changed.len()];
     if memory.read(at, &mut code).is_ok() && code == changed {
         bail!("the breakpoint in the dynamic linker of process {tid} did not go away");
@@ -354,7 +350,7 @@ pub(super) fn settle(
         match step_out(tid, &table, space, unwinding) {
             Ok(true) => {}
             Ok(false) => left = Some("a thread does not leave it"),
-            Err(error) if remote::is_gone(&error) => {}
+            Err(error) if ptrace::is_gone(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -398,7 +394,7 @@ pub(super) fn settle(
     };
     let saves_contexts = space.files.iter().any(|file| file.image.saves_contexts());
     for &tid in tids {
-        let Ok(mut regs) = remote::regs(tid) else {
+        let Ok(mut regs) = ptrace::regs(tid) else {
             continue;
         };
         sps.push(regs.sp());
@@ -408,7 +404,7 @@ pub(super) fn settle(
             match real(back, regs.pc(), regs.sp(), regs.frame_pointer()) {
                 Some(address) => {
                     regs.set_return_address(address);
-                    remote::set_regs(tid, &regs)?;
+                    ptrace::set_regs(tid, &regs)?;
                 }
                 None => left = Some("a thread will return into it"),
             }
@@ -524,13 +520,13 @@ impl Table {
 /// Has a stopped thread leave our memory. Tells whether it has.
 fn step_out(tid: i32, table: &Table, space: &SharedSpace, unwinding: Unwinding) -> Result<bool> {
     let holds = |at| space.borrow().holds(at);
-    let mut regs = remote::regs(tid)?;
+    let mut regs = ptrace::regs(tid)?;
     if !holds(regs.pc()) {
         return Ok(true);
     }
     if let Some(original) = table.original(regs.pc()) {
         regs.set_pc(original);
-        remote::set_regs(tid, &regs)?;
+        ptrace::set_regs(tid, &regs)?;
         return Ok(true);
     }
     let out = stepping(tid, || steps(tid, table, space))?;
@@ -550,7 +546,7 @@ fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
             return Ok(false);
         };
         regs.set_pc(original);
-        remote::set_regs(tid, &regs)?;
+        ptrace::set_regs(tid, &regs)?;
         Ok(true)
     })
 }

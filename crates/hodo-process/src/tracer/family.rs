@@ -1,5 +1,6 @@
 //! New threads and processes: which are followed, and which are let go.
 
+use hodo_ptrace::arch;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -9,8 +10,7 @@ use hodo_trace::format::tcb;
 use super::shared::{Maker, Origin};
 use super::{SharedSpace, Thread, Tracer, detach};
 use crate::instrument;
-use crate::machine;
-use crate::remote;
+use hodo_ptrace as ptrace;
 
 impl Tracer<'_> {
     /// `--no-follow`: a child process goes its own way. It stays under control only while it shares its parent's memory (that of a maker).
@@ -26,7 +26,7 @@ impl Tracer<'_> {
             && !shares_memory
             && let Ok(true) = detach::leave_child(child, space)
         {
-            return remote::detach(child);
+            return ptrace::detach(child);
         }
         let mut init = self.tcb_init(child, space, inherited);
         init.silent = true;
@@ -35,7 +35,7 @@ impl Tracer<'_> {
         if shares_memory || instrument::revert(child, &space.borrow()).is_err() {
             let Some(number) = self.alloc_tcb() else {
                 self.crowded(child, child, space, init, maker)?;
-                return remote::cont(child, 0);
+                return ptrace::cont(child, 0);
             };
             self.session.events.init_tcb(number, &init);
             let block = init.base + number * tcb::SIZE;
@@ -43,7 +43,7 @@ impl Tracer<'_> {
             if space.borrow().debugger {
                 self.remark(child, "the child of a debugger: it is not traced")?;
                 // Its control block stays taken: nobody tells when it ends.
-                return remote::detach(child);
+                return ptrace::detach(child);
             }
             let thread = Thread {
                 tcb: Some(number),
@@ -51,7 +51,7 @@ impl Tracer<'_> {
                 ..Thread::untraced(child)
             };
             self.threads.insert(child, thread);
-            return remote::cont(child, 0);
+            return ptrace::cont(child, 0);
         }
         if space.borrow().debugger {
             self.remark(child, "the child of a debugger: it is not traced")?;
@@ -63,18 +63,18 @@ impl Tracer<'_> {
         let Some(number) = number else {
             self.crowded(child, child, space, init, maker)?;
             self.threads.remove(&child);
-            return remote::detach(child);
+            return ptrace::detach(child);
         };
         if self.silent.insert(init.base, number).is_none() {
             self.session.events.init_tcb(number, &init);
         }
-        machine::set_block(
+        arch::set_block(
             child,
             init.base + number * tcb::SIZE,
             space.borrow().workshop,
             number,
         )?;
-        remote::detach(child)
+        ptrace::detach(child)
     }
 
     /// A new thread or process.
@@ -111,11 +111,11 @@ impl Tracer<'_> {
     /// Takes the children whose makers have been killed before they told of them.
     pub(super) fn orphans(&mut self) {
         for child in std::mem::take(&mut self.early) {
-            let Ok(block) = machine::block(child) else {
+            let Ok(block) = arch::block(child) else {
                 // It has been killed, too.
                 continue;
             };
-            let number = |key| remote::status(child, key).and_then(|s| s.parse::<i32>().ok());
+            let number = |key| ptrace::status(child, key).and_then(|s| s.parse::<i32>().ok());
             // A thread has one of its process for its maker, which tells of it yet. Its word, where it has one, is new memory, or
             // that of a thread that has ended.
             if let Some(process) = number("Tgid:").filter(|&process| process != child)
@@ -143,7 +143,7 @@ impl Tracer<'_> {
             };
             // The others are not left stopped for what is wrong with one, nor is who has nothing to do with it.
             if let Err(error) = self.adopt(child, &maker, 0, None)
-                && !remote::is_gone(&error)
+                && !ptrace::is_gone(&error)
             {
                 let _ = self.remark(child, &format!("{error:#}"));
             }
@@ -167,7 +167,7 @@ impl Tracer<'_> {
             self.threads
                 .entry(child)
                 .or_insert_with(|| Thread::untraced(child));
-            let _ = remote::cont(child, 0);
+            let _ = ptrace::cont(child, 0);
         }
         done
     }
@@ -185,7 +185,7 @@ impl Tracer<'_> {
         let Some(space) = maker.space.clone() else {
             self.threads
                 .insert(child, Thread::untraced(if is_thread { pid } else { child }));
-            return remote::cont(child, 0);
+            return ptrace::cont(child, 0);
         };
         let origin = Origin {
             maker: beside.filter(|_| shares_memory),
@@ -197,7 +197,7 @@ impl Tracer<'_> {
         } else {
             let mut own = space.borrow().clone();
             // One that may not be looked at, or is gone, has what its maker had.
-            let memory = remote::Memory::open(child);
+            let memory = ptrace::Memory::open(child);
             let _ = memory.and_then(|memory| own.ledger.is_forked(&memory));
             Rc::new(RefCell::new(own))
         };
@@ -227,16 +227,16 @@ impl Tracer<'_> {
 
 /// The flags with which a thread or process was made, from the registers of the thread that made it.
 fn clone_flags(parent: i32, child: i32, event: i32) -> Result<u64> {
-    let regs = remote::regs(parent)?;
+    let regs = ptrace::regs(parent)?;
     let vfork = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
     let argument = || regs.first_argument(parent);
     Ok(match regs.system_call() {
         Some(libc::SYS_clone) => argument()?,
         Some(libc::SYS_clone3) => argument()
-            .and_then(|at| remote::Memory::open(parent)?.read_u64(at))
+            .and_then(|at| ptrace::Memory::open(parent)?.read_u64(at))
             .unwrap_or_else(|_| {
                 // Not for us to see (`PR_SET_DUMPABLE`, a program that may be executed but not read).
-                let process = remote::status(child, "Tgid:");
+                let process = ptrace::status(child, "Tgid:");
                 if process.is_some_and(|process| process != child.to_string()) {
                     (libc::CLONE_VM | libc::CLONE_THREAD) as u64
                 } else if event == libc::PTRACE_EVENT_VFORK {

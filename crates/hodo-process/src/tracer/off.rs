@@ -1,29 +1,23 @@
 //! Leading stopped threads away from code of ours that will not be there any more.
 
+use hodo_ptrace::arch;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use super::delivery::skip_fetch;
-use super::detach::{LEAVING, PATIENCE, Stopped, bit};
 use super::stopping::after;
+use super::stopping::{OWN, PATIENCE, Stopped, bit};
 use super::{SharedSpace, Tracer};
-use crate::machine;
-use crate::remote::{self, Regs};
-use crate::stops;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::Regs;
+use hodo_ptrace::stops;
 
+/// How long threads get to leave places from which they cannot be moved.
+pub(super) const LEAVING: Duration = Duration::from_secs(3);
 /// Instructions of ours that a thread may be from the next place that stands for one of the program.
 const STEPS: u32 = 100_000;
-/// Signals that an instruction raises itself.
-pub(super) const OWN: [i32; 5] = [
-    libc::SIGTRAP,
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-];
-
 impl Tracer<'_> {
     /// Has threads leave what leads from the program or back, which will not be there any more. One that does not is left where it
     /// is, after a while: the code is put back all the same, for what is left behind would end the program at its next breakpoint.
@@ -55,7 +49,7 @@ impl Tracer<'_> {
     /// Why hooks cannot go away, if a thread is between two instructions that lead to one.
     pub(super) fn coming(&self, tids: &BTreeSet<i32>, space: &SharedSpace) -> Option<&'static str> {
         let comes = |tid: &&i32| {
-            let regs = remote::regs(**tid);
+            let regs = ptrace::regs(**tid);
             regs.is_ok_and(|regs| space.borrow().is_in_hook(regs.pc()))
         };
         let mut tids = tids.iter().filter(|tid| self.threads.contains_key(tid));
@@ -66,18 +60,18 @@ impl Tracer<'_> {
 
 /// Does it while the thread takes no signals but those that steps make.
 pub(super) fn stepping(tid: i32, work: impl FnOnce() -> Result<bool>) -> Result<bool> {
-    let mask = remote::signal_mask(tid)?;
+    let mask = ptrace::signal_mask(tid)?;
     let own = OWN.iter().fold(0, |set, &signal| set | bit(signal));
-    remote::set_signal_mask(tid, !own)?;
+    ptrace::set_signal_mask(tid, !own)?;
     let done = work();
-    remote::set_signal_mask(tid, mask)?;
+    ptrace::set_signal_mask(tid, mask)?;
     done
 }
 
 /// Has a stopped thread leave code that leads from the program or back, by single steps. Tells whether it has.
 fn come_off(tid: i32, space: &SharedSpace) -> Result<bool> {
     let is_off = |regs: Regs| Ok(!space.borrow().is_on_the_way(regs.pc()));
-    let result = remote::regs(tid).and_then(|regs| match is_off(regs)? {
+    let result = ptrace::regs(tid).and_then(|regs| match is_off(regs)? {
         true => Ok(true),
         false => {
             let off = stepping(tid, || steps_until(tid, space, is_off))?;
@@ -86,7 +80,7 @@ fn come_off(tid: i32, space: &SharedSpace) -> Result<bool> {
         }
     });
     match result {
-        Err(error) if remote::is_gone(&error) => Ok(true),
+        Err(error) if ptrace::is_gone(&error) => Ok(true),
         result => result,
     }
 }
@@ -98,7 +92,7 @@ pub(super) fn steps_until(
     done: impl Fn(Regs) -> Result<bool>,
 ) -> Result<bool> {
     for _ in 0..STEPS {
-        let step = machine::step(tid, space.borrow().workshop, machine::SLOTS - 1)?;
+        let step = arch::step(tid, space.borrow().workshop, arch::SLOTS - 1)?;
         let Some(status) = stops::wait_for(tid, PATIENCE)? else {
             return Ok(false);
         };
@@ -113,7 +107,7 @@ pub(super) fn steps_until(
         {
             return Ok(false);
         }
-        if done(remote::regs(tid)?)? {
+        if done(ptrace::regs(tid)?)? {
             return Ok(true);
         }
     }

@@ -4,14 +4,14 @@
 //! The word there has the control block of the one that runs. If several do, nothing tells one from the other: they find a block
 //! by which nothing is recorded, until only one is left.
 
+use hodo_ptrace::arch;
 use std::rc::Rc;
 
 use anyhow::Result;
 use hodo_trace::format::tcb;
 
 use super::{SharedSpace, Thread, Tracer};
-use crate::machine;
-use crate::remote::Memory;
+use hodo_ptrace::Memory;
 
 /// Which thread has made another, and whether it waits until that one has another memory or has ended.
 #[derive(Debug, Clone, Copy)]
@@ -186,18 +186,18 @@ impl Tracer<'_> {
         let workshop = space.borrow().workshop;
         let shared = match maker {
             Some(maker) => {
-                let word = machine::place_of_block(child, workshop)?;
-                let makers = machine::place_of_block(maker.tid, workshop)?;
+                let word = arch::place_of_block(child, workshop)?;
+                let makers = arch::place_of_block(maker.tid, workshop)?;
                 word.filter(|_| word == makers).zip(Some(maker))
             }
             None => None,
         };
         let Some((at, maker)) = shared else {
-            return machine::set_block(child, block, workshop, number);
+            return arch::set_block(child, block, workshop, number);
         };
         let known = match self.threads.get(&maker.tid).and_then(Thread::block) {
             Some(known) => known,
-            None => machine::block(maker.tid)?,
+            None => arch::block(maker.tid)?,
         };
         let key = (Rc::as_ptr(space) as usize, at);
         let found = match self.words.join(key, (maker, known), (child, block)) {
@@ -208,7 +208,7 @@ impl Tracer<'_> {
                 mute
             }
         };
-        machine::set_block(child, found, workshop, number)?;
+        arch::set_block(child, found, workshop, number)?;
         if found == block {
             return Ok(());
         }
@@ -223,7 +223,7 @@ impl Tracer<'_> {
         );
         self.remark(child, &text)?;
         if self.options.verbose == 0 {
-            tell!("hodo: {child}: {text}");
+            warn_user!("hodo: {child}: {text}");
         }
         Ok(())
     }

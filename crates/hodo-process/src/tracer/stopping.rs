@@ -1,15 +1,38 @@
 //! Stopping all threads at once.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use super::Tracer;
-use super::detach::{PATIENCE, Stopped, bit};
-use super::off::OWN;
-use crate::remote;
-use crate::stops;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::stops;
+
+/// How long threads may take to stop.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Threads that are stopped, and whether their process is stopped as a whole.
+pub(super) type Stopped = BTreeMap<i32, bool>;
+
+/// Signals that an instruction raises itself.
+pub(super) const OWN: [i32; 5] = [
+    libc::SIGTRAP,
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+];
+
+pub(super) fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Has a thread not ended?
+pub(super) fn exists(tid: i32) -> bool {
+    ptrace::status(tid, "State:").is_some_and(|state| !state.starts_with(['Z', 'X']))
+}
 
 /// Has so much time gone by since now?
 pub(super) fn after(time: Duration) -> impl FnMut() -> bool {
@@ -25,7 +48,7 @@ const TOGETHER: Duration = Duration::from_millis(50);
 /// Says who is waited for.
 pub(super) fn tell_late<'a>(tids: impl Iterator<Item = &'a i32>) {
     let late: Vec<i32> = tids.copied().collect();
-    tell!("hodo: waiting for threads that do not stop: {late:?}");
+    warn_user!("hodo: waiting for threads that do not stop: {late:?}");
 }
 
 impl Tracer<'_> {
@@ -68,7 +91,7 @@ impl Tracer<'_> {
                 };
                 // Its own signal is dealt with first: a breakpoint of ours.
                 stopped.remove(&tid);
-                let _ = remote::interrupt(tid).and_then(|()| remote::cont(tid, 0));
+                let _ = ptrace::interrupt(tid).and_then(|()| ptrace::cont(tid, 0));
                 continue;
             }
             if limit.is_some_and(|limit| since.elapsed() > limit) {
@@ -123,7 +146,7 @@ impl Tracer<'_> {
                         begun = Instant::now();
                     }
                     if is_wanted && self.threads.contains_key(&tid) {
-                        let _ = remote::interrupt(tid);
+                        let _ = ptrace::interrupt(tid);
                     }
                 }
             }
@@ -161,7 +184,7 @@ impl Tracer<'_> {
         let before: BTreeSet<i32> = self.threads.keys().copied().collect();
         for &tid in tids {
             let _ = match stopped.remove(&tid) {
-                Some(true) => remote::request(libc::PTRACE_LISTEN, tid, 0, 0),
+                Some(true) => ptrace::request(libc::PTRACE_LISTEN, tid, 0, 0),
                 Some(false) => self.go(tid, 0),
                 None => continue,
             };
@@ -193,7 +216,7 @@ impl Tracer<'_> {
         for (tid, group) in std::mem::take(stopped) {
             // A thread may be killed at any time; its end is reported by itself.
             let _ = match group {
-                true => remote::request(libc::PTRACE_LISTEN, tid, 0, 0),
+                true => ptrace::request(libc::PTRACE_LISTEN, tid, 0, 0),
                 false => (self.end_step(tid))
                     .and_then(|_| stops::restart_call(tid))
                     .and_then(|()| self.go(tid, 0)),
@@ -207,13 +230,13 @@ impl Tracer<'_> {
         let Some(space) = self.threads.get(&tid).and_then(|t| t.space.as_ref()) else {
             return false;
         };
-        let Ok(regs) = remote::regs(tid) else {
+        let Ok(regs) = ptrace::regs(tid) else {
             return false;
         };
         let space = space.borrow();
         let at = regs.breakpoint();
         let ours = space.holds(regs.pc()) || space.traps.contains_key(&at) || space.announces(at);
-        ours && stops::pending(tid) & signals != 0
+        ours && hodo_ptrace::pending(tid) & signals != 0
     }
 
     /// Does another thread wait until this one executes a program or ends (vfork)? It cannot be stopped before that.
@@ -231,6 +254,6 @@ impl Tracer<'_> {
     /// Has this thread ended, the first of its process? It is seen until all others have.
     pub(super) fn is_first_and_ended(&self, tid: i32) -> bool {
         let is_first = self.threads.get(&tid).is_some_and(|t| t.pid == tid);
-        is_first && remote::status(tid, "State:").is_none_or(|state| state.starts_with(['Z', 'X']))
+        is_first && ptrace::status(tid, "State:").is_none_or(|state| state.starts_with(['Z', 'X']))
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use anyhow::Result;
-use hodo_trace::format::{counters, tcb};
+use hodo_trace::format::{TCBS, counters, tcb};
 use serde_json::json;
 
 use super::shared::{Maker, Origin};
@@ -13,8 +13,9 @@ use crate::events::TcbInit;
 use crate::instrument;
 use crate::machine;
 use crate::options::Exit;
-use crate::remote;
-use crate::session::{counter, exit_json};
+use crate::session::exit_json;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::arch::counter;
 
 /// Where the control block has its list for return probes.
 const CHAIN: std::ops::Range<u64> = tcb::CHAIN_TOP..tcb::CHAIN_LO + 8;
@@ -58,7 +59,7 @@ impl Tracer<'_> {
             return Ok(());
         }
         // What has no information is no signal, but a stop of the process.
-        let Ok(info) = remote::siginfo(tid) else {
+        let Ok(info) = ptrace::siginfo(tid) else {
             return Ok(());
         };
         self.await_return(tid, info.si_signo)?;
@@ -105,7 +106,7 @@ impl Tracer<'_> {
         );
         self.remark(thread.pid, &text)?;
         if self.options.verbose == 0 {
-            tell!("hodo: {}: {text}", thread.pid);
+            warn_user!("hodo: {}: {text}", thread.pid);
         }
         Ok(())
     }
@@ -115,7 +116,7 @@ impl Tracer<'_> {
         match self.session.counters {
             // A thread behind them would count for another probe.
             Some(_) => counters::THREADS,
-            None => tcb::COUNT,
+            None => TCBS,
         }
     }
 
@@ -152,7 +153,7 @@ impl Tracer<'_> {
         let mut init = self.tcb_init(tid, space, inherited);
         init.pid = pid.cast_unsigned();
         if begins && self.modules.probes.trace_stacks() {
-            init.stack_top = remote::regs(tid)?.sp();
+            init.stack_top = ptrace::regs(tid)?.sp();
         }
         let Some(number) = self.alloc_tcb() else {
             return self.crowded(tid, pid, space, init, maker);
@@ -190,8 +191,8 @@ impl Tracer<'_> {
         let exe = std::fs::read_link(format!("/proc/{tid}/exe")).unwrap_or_default();
         self.session.log(&json!({"task": {
             "id": init.task, "exe": exe.to_string_lossy(), "tid": tid, "pid": pid,
-            "ppid": remote::status(tid, "PPid:").and_then(|s| s.parse::<i32>().ok()),
-            "comm": remote::status(tid, "Name:"), "kind": kind, "parent": parent, "counter": counter(),
+            "ppid": ptrace::status(tid, "PPid:").and_then(|s| s.parse::<i32>().ok()),
+            "comm": ptrace::status(tid, "Name:"), "kind": kind, "parent": parent, "counter": counter(),
         }}))?;
         self.threads.insert(
             tid,
@@ -224,7 +225,7 @@ impl Tracer<'_> {
             task: 0,
             tid: tid.cast_unsigned(),
             pid: tid.cast_unsigned(),
-            comm: remote::comm(tid),
+            comm: ptrace::comm(tid),
             base: space.events.0,
             span: space.events.1,
             islands: space.islands,
@@ -241,7 +242,7 @@ impl Tracer<'_> {
             stack_top: 0,
             epoch: (counter() >> 32) as u32,
             silent: self.full,
-            calls: match remote::is_confined(tid) {
+            calls: match ptrace::is_confined(tid) {
                 true => tcb::NO_CALLS,
                 false => machine::calls(tid),
             },
@@ -285,7 +286,7 @@ impl Tracer<'_> {
         let at = instrument::private_page(tid, space.borrow().syscall, below)?;
         space.borrow_mut().private.push((at - below, below + 4096));
         let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
-        let memory = remote::Memory::open(tid)?;
+        let memory = ptrace::Memory::open(tid)?;
         space.borrow_mut().note(&memory)?;
         memory.write(at, &bytes)?;
         Ok(at)

@@ -11,9 +11,10 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{SharedSpace, Tracer};
-use crate::instrument::Space;
 use crate::machine::{self, INSIDE_TIME};
-use crate::remote::{self, Memory};
+use crate::space::Space;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::Memory;
 
 /// How long the other threads may take to stop.
 const STOPPING: Duration = Duration::from_secs(1);
@@ -21,14 +22,14 @@ const STOPPING: Duration = Duration::from_secs(1);
 impl Tracer<'_> {
     /// If code of ours has faulted for want of the time counter, has it go on without. Returns whether it was that.
     pub(super) fn without_counter(&mut self, tid: i32, space: &SharedSpace) -> Result<bool> {
-        let mut regs = remote::regs(tid)?;
+        let mut regs = ptrace::regs(tid)?;
         let is_ours = |&(start, len): &(u64, u64)| regs.pc().wrapping_sub(start) < len;
-        if !space.borrow().islands.iter().any(is_ours) || remote::siginfo(tid)?.si_code <= 0 {
+        if !space.borrow().islands.iter().any(is_ours) || ptrace::siginfo(tid)?.si_code <= 0 {
             return Ok(false);
         }
         let memory = Memory::open(tid)?;
         // Another thread was faster.
-        if regs.takes_time(&memory)? {
+        if machine::takes_time(&regs, &memory)? {
             return Ok(true);
         }
         if !regs.read_counter(&memory)? {
@@ -41,7 +42,7 @@ impl Tracer<'_> {
             self.remark(tid, text)?;
             return Ok(true);
         }
-        remote::set_regs(tid, &regs)?;
+        ptrace::set_regs(tid, &regs)?;
         Ok(true)
     }
 
@@ -63,7 +64,7 @@ impl Tracer<'_> {
             .filter(|&other| other != tid && !waits(other) && !self.is_first_and_ended(other))
             .collect();
         let (stopped, whole) = match others.is_empty() {
-            true => (super::detach::Stopped::new(), true),
+            true => (super::stopping::Stopped::new(), true),
             false => self.stop_within(&others, Some(STOPPING))?,
         };
         let done = match whole {
@@ -72,18 +73,18 @@ impl Tracer<'_> {
         };
         for (&other, &group) in &stopped {
             let back = || -> Result<()> {
-                let mut regs = remote::regs(other)?;
+                let mut regs = ptrace::regs(other)?;
                 let start = regs.pc().wrapping_sub(INSIDE_TIME);
                 if done.as_ref().is_ok_and(|places| places.contains(&start)) {
                     regs.set_pc(start);
-                    remote::set_regs(other, &regs)?;
+                    ptrace::set_regs(other, &regs)?;
                 }
                 Ok(())
             };
             // A thread may be killed at any time; its end is reported by itself.
             let _ = back();
             let _ = match group {
-                true => remote::request(libc::PTRACE_LISTEN, other, 0, 0),
+                true => ptrace::request(libc::PTRACE_LISTEN, other, 0, 0),
                 false => self.go(other, 0),
             };
         }

@@ -12,10 +12,11 @@ use hodo_trace::syscalls::{EARLIER, NUMBERS};
 
 use super::delivery::is_in;
 use super::{SharedSpace, Thread, Tracer};
-use crate::machine::frame;
-use crate::remote::{self, Call, Memory};
-use crate::session::counter;
-use crate::stops;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::arch::counter;
+use hodo_ptrace::arch::frame;
+use hodo_ptrace::stops;
+use hodo_ptrace::{Call, Memory};
 
 /// System calls above the frame of a handler after which it is not waited for any more: it has left by `longjmp`.
 const PATIENCE: u32 = 64;
@@ -80,7 +81,7 @@ fn ends_process(signal: i32) -> bool {
 fn is_broken_off(tid: i32, result: u64) -> bool {
     let again = matches!(result.cast_signed(), -514..=-512 | -516);
     let again = again || result.cast_signed() == -i64::from(libc::EINTR);
-    again && !stops::has_signal(tid)
+    again && !hodo_ptrace::has_signal(tid)
 }
 
 impl Tracer<'_> {
@@ -95,7 +96,7 @@ impl Tracer<'_> {
         let Some(number) = thread.tcb.filter(|_| probed || thread.is_seen()) else {
             return Ok(());
         };
-        let regs = remote::regs(tid)?;
+        let regs = ptrace::regs(tid)?;
         let memory = Memory::open(tid)?;
         let (which, args) = regs.call();
         let call = Stopped {
@@ -155,7 +156,7 @@ impl Tracer<'_> {
     /// is in, whose result is there already.
     pub(super) fn await_return(&mut self, tid: i32, signal: i32) -> Result<()> {
         let is_caught = is_in(tid, "SigCgt:", signal);
-        let regs = remote::regs(tid)?;
+        let regs = ptrace::regs(tid)?;
         let Some(thread) = self.threads.get_mut(&tid) else {
             return Ok(());
         };

@@ -52,12 +52,13 @@ struct Row {
     line: u32,
 }
 
-/// Names of source files that are told if one is not found.
+/// Names of source files that are listed if one is not found.
 const SIMILAR: usize = 5;
 
 impl Debug {
-    /// Where the code of a line begins: in the function that has the line, in each part of it that lies apart, and in each
-    /// place where a function with that line was inlined. `file` is the name of a source file, or the last parts of its path.
+    /// Where the code of a line begins: in the function that has the line, in each part of it that lies apart, and in
+    /// each place where a function with that line was inlined. `file` is the name of a source file, or the last parts
+    /// of its path.
     ///
     /// # Errors
     /// If there is no such file, or the line has no code.
@@ -128,7 +129,7 @@ impl Debug {
         found
     }
 
-    /// Where the second line of a function begins: behind its prologue. The end of the function if there is none.
+    /// Where the second line of a function begins: after its prologue. The end of the function if there is none.
     pub(crate) fn body(&self, unit: &Unit<Reader>, function: Range<u64>) -> u64 {
         let mut second = function.end;
         self.rows(unit, |_, _, row| {
@@ -239,7 +240,7 @@ impl Debug {
                         Some(&(_, part)) if !outer => part,
                         _ => range.start,
                     };
-                    // Those inside come behind those outside.
+                    // Those inside come after those outside.
                     scopes.insert(*addr, (entry.offset().0, part));
                 }
             }

@@ -1,11 +1,13 @@
 //! Where a variable is at an instruction: its location, evaluated as far as this can be done before the program runs.
 
-use gimli::{AttributeValue, Expression, Operation};
+use gimli::{AttributeValue, Expression, Operation, Unit};
+use hodo_abi::Isa;
 
 use super::navigate::At;
 use super::scopes::Scope;
 use super::{Debug, Reader};
-use crate::{Cfa, Frames, Machine};
+use crate::abi;
+use crate::{Cfa, Frames};
 
 /// A word of eight bytes that can be had when an instruction is executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +18,7 @@ pub enum Word {
     Number(u64),
     /// Where this link-time address is in the process.
     Address(u64),
-    /// The eight bytes in memory at a word plus so many bytes.
+    /// The eight bytes in memory at a word plus this many bytes.
     Memory(Box<Word>, i64),
 }
 
@@ -36,15 +38,15 @@ pub(crate) enum Nowhere {
 pub(crate) enum Spot {
     /// It is the word itself: a register, or a number.
     Word(Word),
-    /// In memory at a word plus so many bytes.
+    /// In memory at a word plus this many bytes.
     Memory(Word, i64),
     /// In parts, each with its bits.
     Pieces(Vec<(u64, Result<Spot, Nowhere>)>),
 }
 
 /// From DWARF's numbering to the processor's.
-fn register(machine: Option<Machine>, number: gimli::Register) -> Result<u8, Nowhere> {
-    let numbers = machine.ok_or(Nowhere::Computed)?.numbers();
+fn register(isa: Option<Isa>, number: gimli::Register) -> Result<u8, Nowhere> {
+    let numbers = abi::numbers(isa.ok_or(Nowhere::Computed)?);
     match numbers.register(number.0) {
         Some(number) => Ok(number),
         None if numbers.vectors.contains(&number.0) => Err(Nowhere::Vector),
@@ -55,6 +57,118 @@ fn register(machine: Option<Machine>, number: gimli::Register) -> Result<u8, Now
 /// A value while an expression is evaluated: a word plus a number.
 #[derive(Clone)]
 struct Sum(Option<Word>, i64);
+
+/// What an expression's operations have left so far.
+#[derive(Default)]
+struct Evaluation {
+    stack: Vec<Sum>,
+    /// The value itself, if it is not in memory.
+    direct: Option<Word>,
+    pieces: Vec<(u64, Result<Spot, Nowhere>)>,
+    failure: Option<Nowhere>,
+}
+
+impl Evaluation {
+    fn pop(&mut self) -> Result<Sum, Nowhere> {
+        self.stack.pop().ok_or(Nowhere::Computed)
+    }
+
+    /// Applies an operation that needs only the stack, or ends a piece.
+    fn apply(&mut self, isa: Option<Isa>, operation: Operation<Reader>) -> Result<(), Nowhere> {
+        let sum = match operation {
+            Operation::Nop => return Ok(()),
+            Operation::PlusConstant { value } => {
+                let Sum(base, offset) = self.pop()?;
+                Sum(base, offset.wrapping_add(value.cast_signed()))
+            }
+            Operation::Plus => match (self.pop()?, self.pop()?) {
+                (Sum(None, a), Sum(base, b)) | (Sum(base, a), Sum(None, b)) => {
+                    Sum(base, a.wrapping_add(b))
+                }
+                _ => return Err(Nowhere::Computed),
+            },
+            Operation::Minus => match (self.pop()?, self.pop()?) {
+                (Sum(None, b), Sum(base, a)) => Sum(base, a.wrapping_sub(b)),
+                _ => return Err(Nowhere::Computed),
+            },
+            Operation::Deref {
+                size: 8,
+                space: false,
+                ..
+            } => {
+                let Sum(base, offset) = self.pop()?;
+                let (base, offset) = based(base, offset);
+                Sum(Some(Word::Memory(Box::new(base), offset)), 0)
+            }
+            operation => return self.describe(isa, operation),
+        };
+        self.stack.push(sum);
+        Ok(())
+    }
+
+    /// Applies an operation that says where the value is, or that it is nowhere.
+    fn describe(&mut self, isa: Option<Isa>, operation: Operation<Reader>) -> Result<(), Nowhere> {
+        match operation {
+            Operation::Register { register: number } => match register(isa, number) {
+                Ok(number) => self.direct = Some(Word::Register(number)),
+                Err(nowhere) => self.failure = Some(nowhere),
+            },
+            Operation::StackValue => match self.pop()? {
+                Sum(Some(word), 0) => self.direct = Some(word),
+                Sum(None, number) => self.direct = Some(Word::Number(number.cast_unsigned())),
+                Sum(Some(_), _) => self.failure = Some(Nowhere::Computed),
+            },
+            Operation::ImplicitValue { data } => {
+                let mut bytes = [0; 8];
+                match bytes.get_mut(..data.len()) {
+                    Some(some) => {
+                        some.copy_from_slice(&data);
+                        self.direct = Some(Word::Number(u64::from_le_bytes(bytes)));
+                    }
+                    None => self.failure = Some(Nowhere::Computed),
+                }
+            }
+            Operation::Piece {
+                size_in_bits,
+                bit_offset,
+            } => {
+                let has_offset = bit_offset.is_some_and(|offset| offset > 0);
+                let spot = match (self.failure.is_none() && has_offset, self.spot()) {
+                    (true, _) => Err(Nowhere::Computed),
+                    (false, spot) => spot,
+                };
+                self.pieces.push((size_in_bits, spot));
+                self.stack.clear();
+            }
+            Operation::TLS => self.failure = Some(Nowhere::ThreadLocal),
+            _ => {
+                self.failure.get_or_insert(Nowhere::Computed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what was found since the last piece.
+    fn spot(&mut self) -> Result<Spot, Nowhere> {
+        match (self.failure.take(), self.direct.take(), self.stack.pop()) {
+            (Some(nowhere), ..) => Err(nowhere),
+            (None, Some(word), _) => Ok(Spot::Word(word)),
+            (None, None, Some(Sum(base, offset))) => {
+                let (base, offset) = based(base, offset);
+                Ok(Spot::Memory(base, offset))
+            }
+            (None, None, None) => Err(Nowhere::OptimizedOut),
+        }
+    }
+
+    /// Where the variable is.
+    fn result(mut self) -> Result<Spot, Nowhere> {
+        match self.pieces.is_empty() {
+            true => self.spot(),
+            false => Ok(Spot::Pieces(self.pieces)),
+        }
+    }
+}
 
 /// At which instruction.
 pub(crate) struct Here<'a> {
@@ -96,8 +210,8 @@ impl Debug {
         self.evaluate(variable, expression, here)
     }
 
-    /// A location that is told for the whole function. In its frame, that is only true when the function has made the frame
-    /// and put its arguments there.
+    /// A location that holds for the whole function. In its frame, that is only true when the function has made the
+    /// frame and put its arguments there.
     fn locate_throughout(
         &self,
         variable: At,
@@ -114,7 +228,7 @@ impl Debug {
             let Some(number) = self.argument(function, variable)? else {
                 return Err(Nowhere::NotYet);
             };
-            let registers = self.machine.ok_or(Nowhere::Computed)?.numbers().arguments;
+            let registers = abi::numbers(self.isa.ok_or(Nowhere::Computed)?).arguments;
             if let Some(register) = registers.get(number) {
                 return Ok(Spot::Word(Word::Register(*register)));
             }
@@ -137,7 +251,7 @@ impl Debug {
 
     /// Which of the function's integer arguments a parameter is, from 0; none if it is no parameter.
     fn argument(&self, function: At, variable: At) -> Result<Option<usize>, Nowhere> {
-        // As many have registers of their own, on x86-64 as on RISC-V. Those behind them may take integer registers.
+        // As many have registers of their own, on x86-64 as on RISC-V. Those after them may take integer registers.
         const FLOATS: usize = 8;
         let (mut number, mut floats) = (0, 0);
         for child in self.children(function) {
@@ -186,138 +300,59 @@ impl Debug {
         here: &Here<'_>,
     ) -> Result<Spot, Nowhere> {
         let unit = self.unit_of(variable).ok_or(Nowhere::Computed)?;
-        let mut stack: Vec<Sum> = Vec::new();
-        let mut direct: Option<Word> = None;
-        let mut pieces: Vec<(u64, Result<Spot, Nowhere>)> = Vec::new();
-        let mut failure = None;
+        let mut evaluation = Evaluation::default();
         let mut operations = expression.operations(unit.encoding());
         while let Some(operation) = operations.next().map_err(|_| Nowhere::Computed)? {
-            let mut pop = || stack.pop().ok_or(Nowhere::Computed);
-            let result = match operation {
-                Operation::Nop => continue,
-                Operation::Register { register: number } => {
-                    match register(self.machine, number) {
-                        Ok(number) => direct = Some(Word::Register(number)),
-                        Err(nowhere) => failure = Some(nowhere),
-                    }
-                    continue;
-                }
-                Operation::RegisterOffset {
-                    register: number,
-                    offset,
-                    ..
-                } => match register(self.machine, number) {
-                    Ok(number) => Sum(Some(Word::Register(number)), offset),
-                    Err(nowhere) => {
-                        failure = Some(nowhere);
-                        Sum(None, 0)
-                    }
-                },
-                Operation::FrameOffset { offset } => {
-                    let Sum(base, at) = self.frame_base(here)?;
-                    Sum(base, at.wrapping_add(offset))
-                }
-                Operation::CallFrameCFA => self.frame(here)?,
-                Operation::Address { address } => Sum(Some(Word::Address(address)), 0),
-                Operation::AddressIndex { index } => {
-                    let address = self.dwarf.address(unit, index);
-                    Sum(
-                        Some(Word::Address(address.map_err(|_| Nowhere::Computed)?)),
-                        0,
-                    )
-                }
-                Operation::UnsignedConstant { value } => Sum(None, value.cast_signed()),
-                Operation::SignedConstant { value } => Sum(None, value),
-                Operation::PlusConstant { value } => {
-                    let Sum(base, offset) = pop()?;
-                    Sum(base, offset.wrapping_add(value.cast_signed()))
-                }
-                Operation::Plus => match (pop()?, pop()?) {
-                    (Sum(None, a), Sum(base, b)) | (Sum(base, a), Sum(None, b)) => {
-                        Sum(base, a.wrapping_add(b))
-                    }
-                    _ => return Err(Nowhere::Computed),
-                },
-                Operation::Minus => match (pop()?, pop()?) {
-                    (Sum(None, b), Sum(base, a)) => Sum(base, a.wrapping_sub(b)),
-                    _ => return Err(Nowhere::Computed),
-                },
-                Operation::Deref {
-                    size: 8,
-                    space: false,
-                    ..
-                } => {
-                    let Sum(base, offset) = pop()?;
-                    let (base, offset) = based(base, offset);
-                    Sum(Some(Word::Memory(Box::new(base), offset)), 0)
-                }
-                Operation::StackValue => {
-                    match pop()? {
-                        Sum(Some(word), 0) => direct = Some(word),
-                        Sum(None, number) => direct = Some(Word::Number(number.cast_unsigned())),
-                        Sum(Some(_), _) => failure = Some(Nowhere::Computed),
-                    }
-                    continue;
-                }
-                Operation::ImplicitValue { data } => {
-                    let mut bytes = [0; 8];
-                    match bytes.get_mut(..data.len()) {
-                        Some(some) => {
-                            some.copy_from_slice(&data);
-                            direct = Some(Word::Number(u64::from_le_bytes(bytes)));
-                        }
-                        None => failure = Some(Nowhere::Computed),
-                    }
-                    continue;
-                }
-                Operation::Piece {
-                    size_in_bits,
-                    bit_offset,
-                } => {
-                    let spot = match (failure.take(), direct.take(), stack.pop(), bit_offset) {
-                        (Some(nowhere), ..) => Err(nowhere),
-                        (None, _, _, Some(1..)) => Err(Nowhere::Computed),
-                        (None, Some(word), ..) => Ok(Spot::Word(word)),
-                        (None, None, Some(Sum(base, offset)), _) => {
-                            let (base, offset) = based(base, offset);
-                            Ok(Spot::Memory(base, offset))
-                        }
-                        (None, None, None, _) => Err(Nowhere::OptimizedOut),
-                    };
-                    pieces.push((size_in_bits, spot));
-                    stack.clear();
-                    continue;
-                }
-                // What the caller had, or what the pointer points to, is nowhere.
-                Operation::EntryValue { .. }
-                | Operation::ParameterRef { .. }
-                | Operation::ImplicitPointer { .. } => {
-                    failure = Some(Nowhere::OptimizedOut);
+            match self.pushed(unit, &operation, here, &mut evaluation)? {
+                Some(sum) => evaluation.stack.push(sum),
+                None => evaluation.apply(self.isa, operation)?,
+            }
+        }
+        evaluation.result()
+    }
+
+    /// What an operation that needs the frame or the file pushes; none if it needs only the stack.
+    fn pushed(
+        &self,
+        unit: &Unit<Reader>,
+        operation: &Operation<Reader>,
+        here: &Here<'_>,
+        evaluation: &mut Evaluation,
+    ) -> Result<Option<Sum>, Nowhere> {
+        Ok(Some(match *operation {
+            Operation::RegisterOffset {
+                register: number,
+                offset,
+                ..
+            } => match register(self.isa, number) {
+                Ok(number) => Sum(Some(Word::Register(number)), offset),
+                Err(nowhere) => {
+                    evaluation.failure = Some(nowhere);
                     Sum(None, 0)
                 }
-                Operation::TLS => {
-                    failure = Some(Nowhere::ThreadLocal);
-                    continue;
-                }
-                _ => {
-                    failure.get_or_insert(Nowhere::Computed);
-                    continue;
-                }
-            };
-            stack.push(result);
-        }
-        if !pieces.is_empty() {
-            return Ok(Spot::Pieces(pieces));
-        }
-        match (failure, direct, stack.pop()) {
-            (Some(nowhere), ..) => Err(nowhere),
-            (None, Some(word), _) => Ok(Spot::Word(word)),
-            (None, None, Some(Sum(base, offset))) => {
-                let (base, offset) = based(base, offset);
-                Ok(Spot::Memory(base, offset))
+            },
+            Operation::FrameOffset { offset } => {
+                let Sum(base, at) = self.frame_base(here)?;
+                Sum(base, at.wrapping_add(offset))
             }
-            (None, None, None) => Err(Nowhere::OptimizedOut),
-        }
+            Operation::CallFrameCFA => self.frame(here)?,
+            Operation::Address { address } => Sum(Some(Word::Address(address)), 0),
+            Operation::AddressIndex { index } => {
+                let address = self.dwarf.address(unit, index);
+                let address = address.map_err(|_| Nowhere::Computed)?;
+                Sum(Some(Word::Address(address)), 0)
+            }
+            Operation::UnsignedConstant { value } => Sum(None, value.cast_signed()),
+            Operation::SignedConstant { value } => Sum(None, value),
+            // What the caller had, or what the pointer points to, is nowhere.
+            Operation::EntryValue { .. }
+            | Operation::ParameterRef { .. }
+            | Operation::ImplicitPointer { .. } => {
+                evaluation.failure = Some(Nowhere::OptimizedOut);
+                Sum(None, 0)
+            }
+            _ => return Ok(None),
+        }))
     }
 
     /// What distances in the frame are counted from.
@@ -332,16 +367,15 @@ impl Debug {
         let mut operations = expression.operations(unit.encoding());
         match operations.next() {
             Ok(Some(Operation::CallFrameCFA)) => self.frame(here),
-            Ok(Some(Operation::Register { register: number })) => Ok(Sum(
-                Some(Word::Register(register(self.machine, number)?)),
-                0,
-            )),
+            Ok(Some(Operation::Register { register: number })) => {
+                Ok(Sum(Some(Word::Register(register(self.isa, number)?)), 0))
+            }
             Ok(Some(Operation::RegisterOffset {
                 register: number,
                 offset,
                 ..
             })) => Ok(Sum(
-                Some(Word::Register(register(self.machine, number)?)),
+                Some(Word::Register(register(self.isa, number)?)),
                 offset,
             )),
             _ => Err(Nowhere::Computed),
@@ -350,7 +384,7 @@ impl Debug {
 
     /// The frame's address, as the unwind table tells it.
     fn frame(&self, here: &Here<'_>) -> Result<Sum, Nowhere> {
-        let numbers = self.machine.ok_or(Nowhere::Computed)?.numbers();
+        let numbers = abi::numbers(self.isa.ok_or(Nowhere::Computed)?);
         let (register, offset) = match here.frames.at(here.pc) {
             Some(Cfa::Stack(offset)) => (numbers.stack, offset),
             Some(Cfa::Frame(offset)) => (numbers.frame, offset),

@@ -55,7 +55,8 @@ impl Debug {
         None
     }
 
-    /// What the function around an instruction returns, if that is not one number in the register for integers: the name of the type.
+    /// What the function around an instruction returns, if that is not one number in the register for integers: the
+    /// name of the type.
     #[must_use]
     pub fn returned_elsewhere(&self, pc: u64) -> Option<String> {
         let chain = self.scope(pc)?.chain;
@@ -80,7 +81,8 @@ impl Debug {
         }
     }
 
-    /// The variables and parameters of the innermost function around an instruction, the innermost first; with their names.
+    /// The variables and parameters of the innermost function around an instruction, the innermost first; with their
+    /// names.
     pub(crate) fn locals(&self, scope: &Scope) -> Vec<(String, At)> {
         let mut found: Vec<(String, At)> = Vec::new();
         for block in scope.chain.iter().rev() {
@@ -106,8 +108,8 @@ impl Debug {
         found
     }
 
-    /// A variable outside of functions by its name: the one of the unit, or else of another one. A name of a namespace may
-    /// be left out.
+    /// A variable outside of functions by its name: the one of the unit, or else of another one. A name of a namespace
+    /// may be left out.
     pub(crate) fn global(&self, name: &str, unit: Option<usize>) -> Option<At> {
         let wanted: Vec<&str> = name.split("::").collect();
         let others = (0..self.units.len()).filter(|index| Some(*index) != unit);

@@ -8,9 +8,9 @@ use crate::Frames;
 /// How a value is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// A signed number of so many bits.
+    /// A signed number of this many bits.
     Signed(u8),
-    /// An unsigned number of so many bits.
+    /// An unsigned number of this many bits.
     Unsigned(u8),
     /// Bits of something that is no integer.
     Raw(u8),
@@ -20,7 +20,7 @@ pub enum Shown {
     CharPointer,
     /// A pointer to something else.
     Pointer,
-    /// Characters, one behind the other.
+    /// Characters, one after the other.
     Chars,
     /// Some bits of a number of `container` bits.
     Bits {
@@ -44,7 +44,7 @@ pub struct Variable {
     pub shown: Shown,
 }
 
-/// Why a variable cannot be fetched. All are told with the variable's name.
+/// Why a variable cannot be fetched. All are reported with the variable's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VariableError {
     /// There is none of this name.
@@ -98,7 +98,7 @@ struct Walk {
     bits: Option<(u64, u64)>,
 }
 
-/// Names that are told at most if one is not found.
+/// Names that are listed at most if one is not found.
 const NAMES: usize = 20;
 
 impl Debug {
@@ -219,7 +219,7 @@ impl Debug {
         }
     }
 
-    /// Goes where a pointer leads, and so many bytes further.
+    /// Goes where a pointer leads, and this many bytes further.
     fn follow(
         &self,
         walk: &mut Walk,
@@ -281,7 +281,7 @@ impl Debug {
         Ok(())
     }
 
-    /// Goes so many bytes further inside of something.
+    /// Goes this many bytes further inside of something.
     fn advance(&self, walk: &mut Walk, bytes: u64) {
         match &mut walk.spot {
             Spot::Memory(_, offset) => *offset = offset.wrapping_add(bytes.cast_signed()),
@@ -317,7 +317,8 @@ impl Debug {
         }
     }
 
-    /// The members of a structure with their places in it, also those of structures in it that have no name, and of bases.
+    /// The members of a structure with their places in it, also those of structures in it that have no name, and of
+    /// bases.
     fn members(&self, ty: At, offset: u64, depth: usize) -> Vec<(String, At, u64)> {
         let mut members = Vec::new();
         const DEEPEST: usize = 16;

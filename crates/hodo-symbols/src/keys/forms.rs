@@ -1,16 +1,15 @@
 //! What a branch on a static key can be in each instruction set: nops and jumps.
 
+use hodo_abi::Isa;
 use object::Endianness;
 use object::elf;
-use object::read::elf::{ElfFile64, FileHeader as _};
+use object::read::elf::ElfFile64;
 
-/// An instruction set.
+use crate::abi;
+
+/// Those of an instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Forms {
-    X86_64,
-    Riscv64,
-    Aarch64,
-}
+pub(super) struct Forms(Isa);
 
 /// Kinds of relocations.
 pub(super) struct Relocations {
@@ -39,28 +38,19 @@ const AARCH64_B: u32 = 0x1400_0000;
 impl Forms {
     /// That of a file, if static keys are made for it.
     pub fn of(file: &ElfFile64<'_, Endianness>) -> Option<Self> {
-        let endian = file.endian();
-        if endian != Endianness::Little {
-            return None;
-        }
-        Some(match file.elf_header().e_machine(endian) {
-            elf::EM_X86_64 => Self::X86_64,
-            elf::EM_RISCV => Self::Riscv64,
-            elf::EM_AARCH64 => Self::Aarch64,
-            _ => return None,
-        })
+        abi::of_file(file).map(Self)
     }
 
     pub fn relocations(self) -> Relocations {
-        let (relative, slot, address) = match self {
-            Self::X86_64 => (
+        let (relative, slot, address) = match self.0 {
+            Isa::X86_64 => (
                 elf::R_X86_64_RELATIVE,
                 elf::R_X86_64_GLOB_DAT,
                 elf::R_X86_64_64,
             ),
             // It has no kind of its own for the table.
-            Self::Riscv64 => (elf::R_RISCV_RELATIVE, elf::R_RISCV_64, elf::R_RISCV_64),
-            Self::Aarch64 => (
+            Isa::Riscv64 => (elf::R_RISCV_RELATIVE, elf::R_RISCV_64, elf::R_RISCV_64),
+            Isa::Aarch64 => (
                 elf::R_AARCH64_RELATIVE,
                 elf::R_AARCH64_GLOB_DAT,
                 elf::R_AARCH64_ABS64,
@@ -73,29 +63,29 @@ impl Forms {
         }
     }
 
-    /// The nop of so many bytes.
+    /// The nop of this many bytes.
     pub fn nop(self, size: u8) -> &'static [u8] {
-        match (self, size) {
-            (Self::X86_64, 2) => &X86_NOP2,
-            (Self::X86_64, _) => &X86_NOP5,
-            (Self::Riscv64, 2) => &RISCV_C_NOP,
-            (Self::Riscv64, _) => &RISCV_NOP,
-            (Self::Aarch64, _) => &AARCH64_NOP,
+        match (self.0, size) {
+            (Isa::X86_64, 2) => &X86_NOP2,
+            (Isa::X86_64, _) => &X86_NOP5,
+            (Isa::Riscv64, 2) => &RISCV_C_NOP,
+            (Isa::Riscv64, _) => &RISCV_NOP,
+            (Isa::Aarch64, _) => &AARCH64_NOP,
         }
     }
 
-    /// The jump of so many bytes, between addresses that it reaches.
+    /// The jump of this many bytes, between addresses that it reaches.
     pub fn jump(self, size: u8, from: u64, to: u64) -> Vec<u8> {
         let distance = to.wrapping_sub(from);
         let field = |low: u32, bits: u32| distance as u32 >> low & ((1 << bits) - 1);
-        match (self, size) {
-            (Self::X86_64, 2) => vec![X86_JMP8, distance.wrapping_sub(2) as u8],
-            (Self::X86_64, _) => {
+        match (self.0, size) {
+            (Isa::X86_64, 2) => vec![X86_JMP8, distance.wrapping_sub(2) as u8],
+            (Isa::X86_64, _) => {
                 let distance = distance.wrapping_sub(5) as u32;
                 [&[X86_JMP32], &distance.to_le_bytes()[..]].concat()
             }
             // RISC-V Unprivileged ISA, "Compressed Control Transfer Instructions", format CJ.
-            (Self::Riscv64, 2) => {
+            (Isa::Riscv64, 2) => {
                 let operand = field(11, 1) << 12
                     | field(4, 1) << 11
                     | field(8, 2) << 9
@@ -107,41 +97,41 @@ impl Forms {
                 (RISCV_C_J | operand as u16).to_le_bytes().to_vec()
             }
             // Format J.
-            (Self::Riscv64, _) => {
+            (Isa::Riscv64, _) => {
                 let operand = field(20, 1) << 31
                     | field(1, 10) << 21
                     | field(11, 1) << 20
                     | field(12, 8) << 12;
                 (RISCV_JAL | operand).to_le_bytes().to_vec()
             }
-            (Self::Aarch64, _) => (AARCH64_B | field(2, 26)).to_le_bytes().to_vec(),
+            (Isa::Aarch64, _) => (AARCH64_B | field(2, 26)).to_le_bytes().to_vec(),
         }
     }
 
-    /// Does the jump of so many bytes reach from one address to another?
+    /// Does the jump of this many bytes reach from one address to another?
     pub fn reaches(self, size: u8, from: u64, to: u64) -> bool {
-        let (base, bits, unit) = match (self, size) {
-            (Self::X86_64, 2) => (2, 8, 1),
-            (Self::X86_64, _) => (5, 32, 1),
-            (Self::Riscv64, 2) => (0, 12, 2),
-            (Self::Riscv64, _) => (0, 21, 2),
-            (Self::Aarch64, _) => (0, 28, 4),
+        let (base, bits, unit) = match (self.0, size) {
+            (Isa::X86_64, 2) => (2, 8, 1),
+            (Isa::X86_64, _) => (5, 32, 1),
+            (Isa::Riscv64, 2) => (0, 12, 2),
+            (Isa::Riscv64, _) => (0, 21, 2),
+            (Isa::Aarch64, _) => (0, 28, 4),
         };
         let distance = to.wrapping_sub(from).wrapping_sub(base).cast_signed();
         distance % unit == 0 && (-(1 << (bits - 1))..1 << (bits - 1)).contains(&distance)
     }
 
-    /// The length of the instruction at an address and where it leads if it is a jump; none, if it is neither nop nor jump. `bytes`
-    /// has so many bytes of the code, if they are there.
+    /// The length of the instruction at an address and where it leads if it is a jump; none, if it is neither nop nor
+    /// jump. `bytes` has this many bytes of the code, if they are there.
     pub fn read<'b>(
         self,
         at: u64,
         bytes: impl Fn(u64) -> Option<&'b [u8]>,
     ) -> Option<(u8, Option<u64>)> {
-        let sizes: &[u8] = match self {
-            Self::X86_64 => &[2, 5],
-            Self::Riscv64 => &[2, 4],
-            Self::Aarch64 => &[4],
+        let sizes: &[u8] = match self.0 {
+            Isa::X86_64 => &[2, 5],
+            Isa::Riscv64 => &[2, 4],
+            Isa::Aarch64 => &[4],
         };
         sizes.iter().find_map(|&size| {
             let bytes = bytes(size.into())?;
@@ -158,12 +148,12 @@ impl Forms {
     fn target(self, bytes: &[u8], at: u64) -> Option<u64> {
         let signed =
             |value: u32, bits: u32| i64::from((value << (32 - bits)).cast_signed() >> (32 - bits));
-        let distance = match (self, bytes) {
-            (Self::X86_64, &[X86_JMP8, distance]) => 2 + i64::from(distance.cast_signed()),
-            (Self::X86_64, &[X86_JMP32, a, b, c, d]) => {
+        let distance = match (self.0, bytes) {
+            (Isa::X86_64, &[X86_JMP8, distance]) => 2 + i64::from(distance.cast_signed()),
+            (Isa::X86_64, &[X86_JMP32, a, b, c, d]) => {
                 5 + i64::from(i32::from_le_bytes([a, b, c, d]))
             }
-            (Self::Riscv64, &[a, b]) => {
+            (Isa::Riscv64, &[a, b]) => {
                 let word = u32::from(u16::from_le_bytes([a, b]));
                 let field = |low: u32, bits: u32| word >> low & ((1 << bits) - 1);
                 let value = field(12, 1) << 11
@@ -176,7 +166,7 @@ impl Forms {
                     | field(2, 1) << 5;
                 signed(value, 12)
             }
-            (Self::Riscv64, &[a, b, c, d]) => {
+            (Isa::Riscv64, &[a, b, c, d]) => {
                 let word = u32::from_le_bytes([a, b, c, d]);
                 let field = |low: u32, bits: u32| word >> low & ((1 << bits) - 1);
                 let value = field(31, 1) << 20
@@ -185,7 +175,7 @@ impl Forms {
                     | field(12, 8) << 12;
                 signed(value, 21)
             }
-            (Self::Aarch64, &[a, b, c, d]) => {
+            (Isa::Aarch64, &[a, b, c, d]) => {
                 signed((u32::from_le_bytes([a, b, c, d]) & 0x3FF_FFFF) << 2, 28)
             }
             _ => return None,
@@ -199,11 +189,11 @@ mod tests {
     use super::*;
 
     const ALL: [(Forms, u8); 5] = [
-        (Forms::X86_64, 2),
-        (Forms::X86_64, 5),
-        (Forms::Riscv64, 2),
-        (Forms::Riscv64, 4),
-        (Forms::Aarch64, 4),
+        (Forms(Isa::X86_64), 2),
+        (Forms(Isa::X86_64), 5),
+        (Forms(Isa::Riscv64), 2),
+        (Forms(Isa::Riscv64), 4),
+        (Forms(Isa::Aarch64), 4),
     ];
 
     #[test]
@@ -240,10 +230,14 @@ mod tests {
         }
         // By binutils: `j .+0x7fe`, `j .-0x800`, `jal x0, .+0xffffe`, `b .-8`.
         for (forms, bytes, to) in [
-            (Forms::Riscv64, &[0xFD, 0xAF][..], 0x17FE),
-            (Forms::Riscv64, &[0x01, 0xB0][..], 0x800),
-            (Forms::Riscv64, &[0x6F, 0xF0, 0xFF, 0x7F][..], 0x10_0FFE),
-            (Forms::Aarch64, &[0xFE, 0xFF, 0xFF, 0x17][..], 0xFF8),
+            (Forms(Isa::Riscv64), &[0xFD, 0xAF][..], 0x17FE),
+            (Forms(Isa::Riscv64), &[0x01, 0xB0][..], 0x800),
+            (
+                Forms(Isa::Riscv64),
+                &[0x6F, 0xF0, 0xFF, 0x7F][..],
+                0x10_0FFE,
+            ),
+            (Forms(Isa::Aarch64), &[0xFE, 0xFF, 0xFF, 0x17][..], 0xFF8),
         ] {
             assert_eq!(
                 read(forms, bytes),
@@ -252,6 +246,6 @@ mod tests {
             );
         }
         // `jal ra, 0` is a call.
-        assert_eq!(read(Forms::Riscv64, &[0xEF, 0, 0, 0]), None);
+        assert_eq!(read(Forms(Isa::Riscv64), &[0xEF, 0, 0, 0]), None);
     }
 }

@@ -20,8 +20,8 @@ impl<'c> Code<'c> {
         Self { bytes, start, word }
     }
 
-    /// What it has as its first argument, in `a0`, when it calls or jumps to `__libc_start_main`. That is the first call with a
-    /// number there that is known.
+    /// What it has as its first argument, in `a0`, when it calls or jumps to `__libc_start_main`. That is the first
+    /// call with a number there that is known.
     pub fn main(&self) -> Option<u64> {
         let mut registers = [None; 32];
         let mut pc = self.start;
@@ -83,7 +83,7 @@ impl<'c> Code<'c> {
 enum Step {
     /// It writes a register; the value may not be known.
     Write(usize, Option<u64>),
-    /// It goes on elsewhere, and leaves the address behind it in a register.
+    /// It goes on elsewhere, and leaves the address after it in a register.
     Jump(usize, Option<u64>),
 }
 
@@ -208,8 +208,8 @@ mod tests {
         Code::new(&bytes_of(code), START, word).main()
     }
 
-    // As glibc has it, behind the call of `load_gp`: mv a5, a0; …; ld a1, 0(sp); addi a2, sp, 8; andi sp, sp, -16; li a3, 0;
-    // mv a6, sp
+    // As glibc has it, after the call of `load_gp`: mv a5, a0; …; ld a1, 0(sp); addi a2, sp, 8; andi sp, sp, -16; li
+    // a3, 0; mv a6, sp
     const REST: [u32; 5] = [0x6582, 0x0030, 0xff01_7113, 0x4681, 0x880a];
     // jal __libc_start_main; ebreak; auipc gp, 2; addi gp, gp, -200; ret
     const END: [u32; 5] = [0xf95f_f0ef, 0x9002, 0x0000_2197, 0xf381_8193, 0x8082];
@@ -237,7 +237,8 @@ mod tests {
 
     #[test]
     fn jumps_are_followed() {
-        // As musl has it. auipc a0, 0 is not yet in `_start`: mv a0, sp; j +4; (ebreak); auipc a0, 1; addi a0, a0, 4; jr t1
+        // As musl has it. auipc a0, 0 is not yet in `_start`: mv a0, sp; j +4; (ebreak); auipc a0, 1; addi a0, a0, 4;
+        // jr t1
         let code = [0x850a, 0xa011, 0x9002, 0x0000_1517, 0x0045_0513, 0x8302];
         assert_eq!(found(&code, &|_| None), Some(0x1_0576 + 0x1004));
     }

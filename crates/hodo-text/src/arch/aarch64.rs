@@ -1,8 +1,8 @@
 //! System calls of AArch64 Linux.
 //!
 //! A write of code to `/proc/self/mem` cleans the data cache and invalidates the instruction caches of all processors
-//! (`flush_ptrace_access` in the kernel's `arch/arm64/mm/flush.c`); `membarrier` interrupts those that run the process, and the return from
-//! that (`eret`) has them fetch anew.
+//! (`flush_ptrace_access` in the kernel's `arch/arm64/mm/flush.c`); `membarrier` interrupts those that run the process,
+//! and the return from that (`eret`) has them fetch anew.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -39,8 +39,8 @@ pub unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     result
 }
 
-/// See [`crate::sys::writes_words`]: not where the processor has instructions that copy memory, since Linux uses them from
-/// version 6.13 on. All versions that do tell of these instructions.
+/// See [`crate::sys::writes_words`]: not where the processor has instructions that copy memory, since Linux uses them
+/// from version 6.13 on. All versions that do tell of these instructions.
 pub fn writes_words() -> bool {
     const UNKNOWN: u8 = 0;
     const NO: u8 = 1;

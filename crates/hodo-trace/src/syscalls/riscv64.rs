@@ -1,7 +1,7 @@
 //! The system calls of RISC-V Linux: the numbers of `asm-generic/unistd.h`, as newer instruction sets have them.
 
-/// The first number, and the names from there on; `-`: there is none of this number. Those from [`super::COMMON`] on are the same
-/// on all instruction sets.
+/// The first number, and the names from there on; `-`: there is none of this number. Those from [`super::COMMON`] on
+/// are the same on all instruction sets.
 pub(super) const NAMES: [(u64, &str); 3] = [
     (
         0,

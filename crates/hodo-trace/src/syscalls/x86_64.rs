@@ -1,7 +1,8 @@
-//! The system calls of x86-64 Linux: their names, what their arguments are, and what of the memory behind these an event keeps.
+//! The system calls of x86-64 Linux: their names, what their arguments are, and what an event keeps of the memory that
+//! these point to.
 
-/// By number. What there is none of has no name. Arguments are words that [`super::fetches`] and readers know; `...` are
-/// six of which nothing is known.
+/// By number. What there is none of has no name. Arguments are words that [`super::fetches`] and readers know; `...`
+/// are six of which nothing is known.
 pub(super) const ALL: [(&str, &str); 467] = [
     ("read", "fd out size"),
     ("write", "fd in.2 size"),

@@ -2,26 +2,24 @@
 
 use std::borrow::Cow;
 
-use hodo_trace::Machine;
+use hodo_abi::Isa;
 use hodo_trace::syscalls::{Sizes, Syscall, by_number, piece};
 
 use super::errors::sig;
 use super::names::{
-    ACCESS, ARCH, AT, CLOCK, CLONE, EPOLLFLAGS, EPOLLOP, EVENTFLAGS, FAMILY, FCNTL, FLOCK, FUTEX,
-    GRND, HOW, INETPROTO, IOCTL, ITIMER, LEVEL, MADVISE, MAP, MREMAP, MSGFLAGS, MSYNC, Names, OPEN,
-    PIPE, PR, PROT, RLIMIT, RWF, SHUT, SOCKFLAGS, SOCKOPT, SOCKTYPE, STATX, TCPOPT, TIMERFLAGS,
-    WAIT, WHENCE, WHO,
+    ACCESS, AT, CLONE, FUTEX, INETPROTO, IOCTL, MAP, Names, OPEN, PROT, SOCKFLAGS, SOCKOPT,
+    SOCKTYPE, STATX, TCPOPT, WHO,
 };
 use super::read::{Enter, Exit, Piece, Pieces};
 use super::structs;
-use super::text::{address, flags, hex, name, number, octal, one, quoted, signals, with_flags};
+use super::text::{address, flags, hex, name, number, octal, one, quoted, with_flags};
 use super::text::{put_hex, put_number, put_signed};
-use super::words::{Kind, Word, words};
+use super::words::{After, Before, Kind, Word, words};
 
 /// Most elements of an array that are shown.
 const ELEMENTS: usize = 32;
 
-/// Which arguments of a call are written. What is only known behind the call ends what can be written before it.
+/// Which arguments of a call are written. What is only known after the call ends what can be written before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     All,
@@ -97,13 +95,13 @@ impl<'c> Call<'c> {
         find(&self.enter.pieces, argument)
     }
 
-    pub(super) fn behind(self, argument: usize) -> Option<Piece<'c>> {
+    pub(super) fn after(self, argument: usize) -> Option<Piece<'c>> {
         find(&self.exit?.pieces, argument)
     }
 
     /// All pieces of an argument.
-    pub(super) fn pieces(self, argument: usize, behind: bool) -> impl Iterator<Item = Piece<'c>> {
-        let all = match (behind, self.exit) {
+    pub(super) fn pieces(self, argument: usize, after: bool) -> impl Iterator<Item = Piece<'c>> {
+        let all = match (after, self.exit) {
             (false, _) => Some(&self.enter.pieces),
             (true, exit) => exit.map(|exit| &exit.pieces),
         };
@@ -127,7 +125,7 @@ impl<'c> Call<'c> {
 
     /// A structure that the kernel has filled, or its address.
     fn filled(self, argument: usize, size: usize, show: impl FnOnce(&[u8]) -> String) -> String {
-        let bytes = Self::whole(self.behind(argument), size).filter(|_| self.success().is_some());
+        let bytes = Self::whole(self.after(argument), size).filter(|_| self.success().is_some());
         bytes.map_or_else(|| address(self.value(argument)), show)
     }
 
@@ -180,15 +178,15 @@ impl<'c> Call<'c> {
             if shown && at > 0 {
                 out.push_str(", ");
             }
-            let behind = self.argument(at, words.and_then(|words| words.get(at)), out);
-            match behind {
-                Some(behind) if part == Part::Beginning => {
-                    out.truncate(behind);
+            let after = self.argument(at, words.and_then(|words| words.get(at)), out);
+            match after {
+                Some(after) if part == Part::Beginning => {
+                    out.truncate(after);
                     return;
                 }
                 // Where the line was interrupted.
-                Some(behind) if !shown => {
-                    out.drain(start..behind);
+                Some(after) if !shown => {
+                    out.drain(start..after);
                     shown = true;
                 }
                 None if !shown => out.truncate(start),
@@ -213,20 +211,23 @@ impl<'c> Call<'c> {
         (0..self.count()).filter(is_shown).map(one).collect()
     }
 
-    /// Appends an argument. Out: where what is only known behind the call begins, if anything is.
+    /// Appends an argument. Out: where what is only known after the call begins, if anything is.
     fn argument(self, at: usize, word: Option<&Word>, out: &mut String) -> Option<usize> {
         let value = self.value(at);
-        let Some(&Word { word, by, kind }) = word else {
+        let Some(&Word { kind, by }) = word else {
             put_hex(out, value);
             return None;
         };
+        let short = u64::from(value as u32);
+        let start = out.len();
         match kind {
+            Kind::Skipped => {}
             Kind::Int => put_signed(out, i64::from(value as i32)),
             Kind::Descriptor => {
                 put_signed(out, i64::from(value as i32));
                 self.put_name(at, out);
             }
-            Kind::Uint => put_number(out, u64::from(value as u32)),
+            Kind::Uint => put_number(out, short),
             Kind::Size => put_number(out, value),
             Kind::Offset => put_signed(out, value.cast_signed()),
             Kind::Address if value == 0 => out.push_str("NULL"),
@@ -235,331 +236,282 @@ impl<'c> Call<'c> {
             Kind::Hex => put_hex(out, value),
             Kind::In => self.buffer(at, self.value(by), out),
             Kind::Out => {
-                let behind = out.len();
                 self.out(at, out);
-                return Some(behind);
+                return Some(start);
             }
-            Kind::Other => return self.other_argument(at, word, by, out),
+            Kind::One(names, unknown) => *out += &one(short, names, unknown),
+            Kind::Flags(names, unknown) => *out += &flags(short, names, unknown),
+            Kind::Given(size, show) => *out += &self.given(at, size, show),
+            Kind::Filled(size, show) => {
+                *out += &self.filled(at, size, show);
+                return Some(start);
+            }
+            Kind::Before(before) => {
+                *out += &self.known_before(at, before, by);
+                if matches!(before, Before::Directory) {
+                    self.put_name(at, out);
+                }
+            }
+            Kind::After(after) => {
+                *out += &self.known_after(at, after, by);
+                return Some(start);
+            }
+            Kind::Fcntl => return self.fcntl(at, out),
+            Kind::Ioctl => return self.ioctl(at, out),
+            Kind::Clone3 => return Some(self.clone3(at, out)),
         }
         None
     }
 
-    fn other_argument(self, at: usize, word: &str, by: usize, out: &mut String) -> Option<usize> {
-        if word == "clone3" {
-            let parent = self
-                .before(at)
-                .is_some_and(|piece| number(piece.bytes, 0, 8) & 0x0010_0000 != 0);
-            *out += &self.given(at, 64, structs::clone_args);
-            let behind = out.len();
-            if let Some(tid) = self.success().filter(|&tid| tid != 0 && parent) {
-                *out += &format!(" => {{parent_tid=[{tid}]}}");
+    fn clone3(self, at: usize, out: &mut String) -> usize {
+        let parent = self
+            .before(at)
+            .is_some_and(|piece| number(piece.bytes, 0, 8) & 0x0010_0000 != 0);
+        *out += &self.given(at, 64, structs::clone_args);
+        let after = out.len();
+        if let Some(tid) = self.success().filter(|&tid| tid != 0 && parent) {
+            *out += &format!(" => {{parent_tid=[{tid}]}}");
+        }
+        after
+    }
+
+    fn fcntl(self, at: usize, out: &mut String) -> Option<usize> {
+        let start = out.len();
+        let value = self.value(at);
+        let int = value as u32;
+        *out += &match self.value(at - 1) {
+            5 | 36 => {
+                *out += &self.filled(at, 32, |bytes| structs::lock(bytes, true));
+                return Some(start);
             }
-            return Some(behind);
-        }
-        if let Some(text) = self.filled_argument(at, word, by) {
-            let behind = out.len();
-            *out += &text;
-            return Some(behind);
-        }
-        *out += &self.given_argument(at, word, by);
-        if word == "at" {
-            self.put_name(at, out);
-        }
+            0 | 1030 => int.cast_signed().to_string(),
+            2 => flags(int.into(), &[(1, "FD_CLOEXEC")], "FD_???"),
+            4 => self.open_flags(int.into()),
+            8 | 10 | 1024 | 1026 | 1031 | 1033 => int.to_string(),
+            6 | 7 | 37 | 38 => self.given(at, 32, |bytes| structs::lock(bytes, false)),
+            _ => address(value),
+        };
         None
+    }
+
+    fn ioctl(self, at: usize, out: &mut String) -> Option<usize> {
+        let start = out.len();
+        let (text, asks) = match self.value(at - 1) as u32 {
+            0x5413 => (self.filled(at, 8, structs::window), true),
+            0x540F | 0x541B => (self.filled(at, 4, structs::number_at), true),
+            0x5414 => (self.given(at, 8, structs::window), false),
+            0x5410 | 0x5421 => (self.given(at, 4, structs::number_at), false),
+            _ => (address(self.value(at)), false),
+        };
+        *out += &text;
+        asks.then_some(start)
     }
 
     /// An argument that is known before the call.
-    fn given_argument(self, at: usize, word: &str, by: usize) -> String {
+    fn known_before(self, at: usize, what: Before, by: usize) -> String {
         let value = self.value(at);
         let int = value as u32;
         let short = u64::from(int);
-        let named = |names: &Names, what: &str| flags(short, names, what);
-        match word {
-            "id" => match int.cast_signed() {
+        match what {
+            Before::Id => match int.cast_signed() {
                 -1 => "-1".to_owned(),
                 _ => int.to_string(),
             },
-            "prarg" if self.before(at).is_none() => hex(value),
-            "at" => match int.cast_signed() {
+            Before::Directory => match int.cast_signed() {
                 -100 => "AT_FDCWD".to_owned(),
                 fd => fd.to_string(),
             },
-            "mode" => octal(value & 0xFFFF),
-            "path" | "prarg" => self.path(at),
-            "argv" => self.strings(at),
-            "envp" => match self.before(at) {
-                Some(piece) if piece.flags & piece::MORE != 0 => {
-                    let count = number(piece.bytes, 0, 8);
-                    let plural = if count == 1 { "" } else { "s" };
-                    format!("{value:#x} /* {count} var{plural} */")
-                }
-                _ => address(value),
-            },
-            "iov" => self.vectors(at, false, self.value(by), u64::MAX),
-            "msg" => self.message(at, false),
-            "oflags" => self.open_flags(short),
-            "pipeflags" => named(PIPE, "O_???"),
-            "access" => match short {
-                0 => "F_OK".to_owned(),
-                _ => named(ACCESS, "?_OK"),
-            },
-            "prot" => match short {
-                0 => "PROT_NONE".to_owned(),
-                _ => named(PROT, "PROT_???"),
-            },
-            "mapflags" => match short & 3 {
-                3 => with_flags("MAP_SHARED_VALIDATE", short & !3, MAP),
-                _ => named(MAP, "MAP_???"),
-            },
-            "mremap" => named(MREMAP, "MREMAP_???"),
-            "msync" => named(MSYNC, "MS_???"),
-            "madvise" => one(short, MADVISE, "MADV_???"),
-            "fadvise" => {
-                let names: &Names = &[
-                    (0, "POSIX_FADV_NORMAL"),
-                    (1, "POSIX_FADV_RANDOM"),
-                    (2, "POSIX_FADV_SEQUENTIAL"),
-                    (3, "POSIX_FADV_WILLNEED"),
-                    (4, "POSIX_FADV_DONTNEED"),
-                    (5, "POSIX_FADV_NOREUSE"),
-                ];
-                one(short, names, "POSIX_FADV_???")
-            }
-            "whence" => one(short, WHENCE, "SEEK_???"),
-            "how" => one(short, HOW, "SIG_???"),
-            "sig" => match short {
+            Before::Mode => octal(value & 0xFFFF),
+            Before::PrctlArgument if self.before(at).is_none() => hex(value),
+            Before::Path | Before::PrctlArgument => self.path(at),
+            Before::ArchArgument => hex(value),
+            Before::Strings => self.strings(at),
+            Before::Environment => self.environment(at),
+            Before::Vectors => self.vectors(at, false, self.value(by), u64::MAX),
+            Before::Message => self.message(at, false),
+            Before::Signal => match short {
                 0 => "0".to_owned(),
                 signal => sig(signal),
             },
-            "sigact" => self.given(at, self.sizes().sigaction, structs::action),
-            "frame" => self.given(at, 8, |bytes| {
-                format!("{{mask={}}}", signals(number(bytes, 0, 8)))
-            }),
-            "itimer" => one(short, ITIMER, "ITIMER_???"),
-            "itval" => self.given(at, 32, structs::interval),
-            "rwf" => named(RWF, "RWF_???"),
-            "sigset" => self.given(at, 8, |bytes| signals(number(bytes, 0, 8))),
-            "altstack" => self.given(at, 24, structs::alternate_stack),
-            "ioctl" => match name(short, IOCTL) {
+            Before::IoctlCommand => match name(short, IOCTL) {
                 Some(name) => name.to_owned(),
                 None => ioctl(short),
             },
-            "fcntl" => one(short, FCNTL, "F_???"),
-            "fcarg" => match self.value(at - 1) {
-                0 | 1030 => int.cast_signed().to_string(),
-                2 => flags(short, &[(1, "FD_CLOEXEC")], "FD_???"),
-                4 => self.open_flags(short),
-                8 | 10 | 1024 | 1026 | 1031 | 1033 => int.to_string(),
-                6 | 7 | 37 | 38 => self.given(at, 32, |bytes| structs::lock(bytes, false)),
-                _ => address(value),
+            Before::FutexValue => int.to_string(),
+            Before::FutexTime => match self.value(1) & 0x7F {
+                3 | 4 | 5 | 12 => int.to_string(),
+                _ => self.given(at, 16, |bytes| structs::time(bytes, "nsec")),
             },
-            // Those that tell something; see below for those that ask.
-            "ioarg" => match self.value(at - 1) as u32 {
-                0x5414 => self.given(at, 8, structs::window),
-                0x5410 | 0x5421 => self.given(at, 4, structs::number_at),
-                _ => address(value),
+            Before::Who => match int.cast_signed() {
+                -1 => "RUSAGE_CHILDREN".to_owned(),
+                _ => one(short, WHO, "RUSAGE_???"),
             },
-            "flock" => named(FLOCK, "LOCK_???"),
-            "futex" => {
-                let operation = one(short & 0x7F, FUTEX, "FUTEX_???");
-                let private = if short & 128 != 0 { "_PRIVATE" } else { "" };
-                let clock = if short & 256 != 0 {
+            Before::SocketProtocol => match self.value(0) {
+                2 | 10 => one(short, INETPROTO, "IPPROTO_???"),
+                16 if short == 0 => "NETLINK_ROUTE".to_owned(),
+                _ => hex(short),
+            },
+            Before::SocketOption => match self.value(at - 1) {
+                1 => one(short, SOCKOPT, "SO_???"),
+                6 => one(short, TCPOPT, "TCP_???"),
+                _ => hex(short),
+            },
+            Before::SocketOptionValue => self.socket_option_value(at, self.value(by)),
+            Before::SocketAddress => self.given(at, 0, |bytes| {
+                structs::socket_address(bytes, self.value(by) as usize)
+            }),
+            Before::Poll => self.polled(at, self.value(by)),
+            Before::FdSet => self.given(at, 8, |bytes| {
+                structs::bits(bytes, self.value(0).min(1024) as usize)
+            }),
+            Before::EpollEvent if self.value(1) != 2 => {
+                self.given(at, self.sizes().epoll_event, structs::epoll_event)
+            }
+            Before::EpollEvent => address(value),
+            flags => self.named_parts(flags, short),
+        }
+    }
+
+    /// Bits of which some together mean something, or which mean something else in other calls.
+    fn named_parts(self, what: Before, value: u64) -> String {
+        match what {
+            Before::OpenFlags => self.open_flags(value),
+            Before::Access if value == 0 => "F_OK".to_owned(),
+            Before::Access => flags(value, ACCESS, "?_OK"),
+            Before::Protection if value == 0 => "PROT_NONE".to_owned(),
+            Before::Protection => flags(value, PROT, "PROT_???"),
+            Before::MapFlags => match value & 3 {
+                3 => with_flags("MAP_SHARED_VALIDATE", value & !3, MAP),
+                _ => flags(value, MAP, "MAP_???"),
+            },
+            Before::Futex => {
+                let operation = one(value & 0x7F, FUTEX, "FUTEX_???");
+                let private = if value & 128 != 0 { "_PRIVATE" } else { "" };
+                let clock = if value & 256 != 0 {
                     "|FUTEX_CLOCK_REALTIME"
                 } else {
                     ""
                 };
                 format!("{operation}{private}{clock}")
             }
-            "futexval" => int.to_string(),
-            "tspec_f" => match self.value(1) & 0x7F {
-                3 | 4 | 5 | 12 => int.to_string(),
-                _ => self.given(at, 16, |bytes| structs::time(bytes, "nsec")),
-            },
-            "tspec" => self.given(at, 16, |bytes| structs::time(bytes, "nsec")),
-            "timeval" => self.given(at, 16, |bytes| structs::time(bytes, "usec")),
-            "rlim" => self.given(at, 16, structs::limits),
-            "rlimit" => one(short, RLIMIT, "RLIMIT_???"),
-            "who" => match int.cast_signed() {
-                -1 => "RUSAGE_CHILDREN".to_owned(),
-                _ => one(short, WHO, "RUSAGE_???"),
-            },
-            "prio" => one(
-                short,
-                &[(0, "PRIO_PROCESS"), (1, "PRIO_PGRP"), (2, "PRIO_USER")],
-                "PRIO_???",
-            ),
-            "clone" => named(CLONE, "CLONE_???"),
-            "wait" => named(WAIT, "W???"),
-            "af" => one(short, FAMILY, "AF_???"),
-            "socktype" => {
+            Before::SocketType => {
                 let first =
-                    name(short & 0xF, SOCKTYPE).map_or_else(|| hex(short & 0xF), str::to_owned);
-                with_flags(&first, short & !0xF, SOCKFLAGS)
+                    name(value & 0xF, SOCKTYPE).map_or_else(|| hex(value & 0xF), str::to_owned);
+                with_flags(&first, value & !0xF, SOCKFLAGS)
             }
-            "sockproto" => match self.value(0) {
-                2 | 10 => one(short, INETPROTO, "IPPROTO_???"),
-                16 if short == 0 => "NETLINK_ROUTE".to_owned(),
-                _ => hex(short),
+            Before::AtFlags => self.at_flags(value),
+            Before::StatxMask => match value & 0x7FF {
+                0x7FF => with_flags("STATX_BASIC_STATS", value & !0x7FF, STATX),
+                _ => flags(value, STATX, "STATX_???"),
             },
-            "sockflags" => named(SOCKFLAGS, "SOCK_???"),
-            "msgflags" => named(MSGFLAGS, "MSG_???"),
-            "shut" => one(short, SHUT, "SHUT_???"),
-            "sol" => one(short, LEVEL, "SOL_???"),
-            "so" => match self.value(at - 1) {
-                1 => one(short, SOCKOPT, "SO_???"),
-                6 => one(short, TCPOPT, "TCP_???"),
-                _ => hex(short),
-            },
-            "optin" => match (self.before(at), self.value(by)) {
-                (Some(piece), 4) if piece.bytes.len() == 4 => {
-                    format!("[{}]", number(piece.bytes, 0, 4) as i32)
-                }
-                (Some(piece), len) if piece.flags & piece::FAULT == 0 => {
-                    quoted(piece.bytes, 16, len > piece.bytes.len() as u64)
-                }
-                _ => address(value),
-            },
-            "sa" => self.given(at, 0, |bytes| {
-                structs::socket_address(bytes, self.value(by) as usize)
-            }),
-            "poll" => self.polled(at, self.value(by)),
-            "fdset" => self.given(at, 8, |bytes| {
-                structs::bits(bytes, self.value(0).min(1024) as usize)
-            }),
-            "cpuset" => self.given(at, 8, |bytes| structs::bits(bytes, bytes.len() * 8)),
-            "epollop" => one(short, EPOLLOP, "EPOLL_CTL_???"),
-            "epoll" if self.value(1) != 2 => {
-                self.given(at, self.sizes().epoll_event, structs::epoll_event)
-            }
-            "epollflags" => named(EPOLLFLAGS, "EPOLL_???"),
-            "eventflags" => named(EVENTFLAGS, "EFD_???"),
-            "timerflags" => named(TIMERFLAGS, "TFD_???"),
-            "clockid" => one(short, CLOCK, "CLOCK_???"),
-            "cnflags" => flags(short, &[(1, "TIMER_ABSTIME")], "TIMER_???"),
-            "atflags" => match &*self.name() {
-                "unlinkat" => flags(short, &[(0x200, "AT_REMOVEDIR")], "AT_???"),
-                "faccessat" | "faccessat2" => flags(
-                    short,
-                    &[
-                        (0x100, "AT_SYMLINK_NOFOLLOW"),
-                        (0x200, "AT_EACCESS"),
-                        (0x1000, "AT_EMPTY_PATH"),
-                    ],
-                    "AT_???",
-                ),
-                "statx" => match short & 0x6000 {
-                    0x2000 => with_flags("AT_STATX_FORCE_SYNC", short & !0x6000, AT),
-                    0x4000 => with_flags("AT_STATX_DONT_SYNC", short & !0x6000, AT),
-                    _ => with_flags("AT_STATX_SYNC_AS_STAT", short & !0x6000, AT),
-                },
-                _ => named(AT, "AT_???"),
-            },
-            "statxmask" => match short & 0x7FF {
-                0x7FF => with_flags("STATX_BASIC_STATS", short & !0x7FF, STATX),
-                _ => named(STATX, "STATX_???"),
-            },
-            "grnd" => named(GRND, "GRND_???"),
-            "prctl" => one(short, PR, "PR_???"),
-            "arch" => one(short, ARCH, "ARCH_???"),
-            "archarg" => hex(value),
             _ => address(value),
         }
     }
 
-    /// An argument that the kernel fills; `None`: it does not. What it points to is only known behind the call.
-    fn filled_argument(self, at: usize, word: &str, by: usize) -> Option<String> {
-        let value = self.value(at);
-        Some(match word {
-            "cwd" => self.filled(at, 1, |bytes| {
-                let end = bytes.iter().position(|&byte| byte == 0);
-                quoted(
-                    &bytes[..end.unwrap_or(bytes.len())],
-                    usize::MAX,
-                    end.is_none(),
-                )
-            }),
-            "fcarg" if matches!(self.value(at - 1), 5 | 36) => {
-                self.filled(at, 32, |bytes| structs::lock(bytes, true))
+    fn at_flags(self, value: u64) -> String {
+        match &*self.name() {
+            "unlinkat" => flags(value, &[(0x200, "AT_REMOVEDIR")], "AT_???"),
+            "faccessat" | "faccessat2" => {
+                let names: &Names = &[
+                    (0x100, "AT_SYMLINK_NOFOLLOW"),
+                    (0x200, "AT_EACCESS"),
+                    (0x1000, "AT_EMPTY_PATH"),
+                ];
+                flags(value, names, "AT_???")
             }
-            "ioarg" => match self.value(at - 1) as u32 {
-                0x5413 => self.filled(at, 8, structs::window),
-                0x540F | 0x541B => self.filled(at, 4, structs::number_at),
-                _ => return None,
-            },
-            "dents" => self.filled(at, 8, |bytes| {
+            "statx" => {
+                let sync = match value & 0x6000 {
+                    0x2000 => "AT_STATX_FORCE_SYNC",
+                    0x4000 => "AT_STATX_DONT_SYNC",
+                    _ => "AT_STATX_SYNC_AS_STAT",
+                };
+                with_flags(sync, value & !0x6000, AT)
+            }
+            _ => flags(value, AT, "AT_???"),
+        }
+    }
+
+    fn environment(self, at: usize) -> String {
+        let value = self.value(at);
+        match self.before(at) {
+            Some(piece) if piece.flags & piece::MORE != 0 => {
+                let count = number(piece.bytes, 0, 8);
+                let plural = if count == 1 { "" } else { "s" };
+                format!("{value:#x} /* {count} var{plural} */")
+            }
+            _ => address(value),
+        }
+    }
+
+    fn socket_option_value(self, at: usize, len: u64) -> String {
+        match self.before(at) {
+            Some(piece) if len == 4 && piece.bytes.len() == 4 => {
+                format!("[{}]", number(piece.bytes, 0, 4) as i32)
+            }
+            Some(piece) if piece.flags & piece::FAULT == 0 => {
+                quoted(piece.bytes, 16, len > piece.bytes.len() as u64)
+            }
+            _ => address(self.value(at)),
+        }
+    }
+
+    /// An argument that the kernel fills: what it points to is only known after the call.
+    fn known_after(self, at: usize, what: After, by: usize) -> String {
+        let value = self.value(at);
+        match what {
+            After::DirectoryEntries => self.filled(at, 8, |bytes| {
                 format!("{value:#x} /* {} entries */", number(bytes, 0, 8))
             }),
-            "iovr" => match self.success() {
+            After::Vectors => match self.success() {
                 Some(got) => self.vectors(at, true, self.value(by), got),
                 None => address(value),
             },
-            "msgo" => match self.success() {
+            After::Message => match self.success() {
                 Some(_) => self.message(at, true),
                 None => address(value),
             },
-            "stat" => self.filled(at, self.sizes().stat, structs::stat),
-            "statx" => self.filled(at, 256, structs::statx),
-            "statfs" => self.filled(at, 120, structs::statfs),
-            "uname" => self.filled(at, 390, structs::uname),
-            "usage" => self.filled(at, 32, structs::usage),
-            "itvalo" => self.filled(at, 32, structs::interval),
-            "timevalo" => self.filled(at, 16, |bytes| structs::time(bytes, "usec")),
-            "tspeco" => self.filled(at, 16, |bytes| structs::time(bytes, "nsec")),
-            "tspec_rem" => address(value),
-            "rlimo" => self.filled(at, 16, structs::limits),
-            "sigseto" => self.filled(at, 8, |bytes| signals(number(bytes, 0, 8))),
-            "sigacto" => self.filled(at, self.sizes().sigaction, structs::action),
-            "altstacko" => self.filled(at, 24, structs::alternate_stack),
-            "pipe" => self.filled(at, 8, |bytes| {
-                format!(
-                    "[{}, {}]",
-                    number(bytes, 0, 4) as i32,
-                    number(bytes, 4, 4) as i32
-                )
-            }),
-            "wstatus" => match self.success() {
+            After::RemainingTime => address(value),
+            After::WaitStatus => match self.success() {
                 Some(0) => address(value),
                 _ => self.filled(at, 4, |bytes| structs::wait_status(number(bytes, 0, 4))),
             },
-            "lenp" => {
+            After::Length => {
                 let len = |piece: Option<Piece<'_>>| piece.map(|piece| number(piece.bytes, 0, 4));
-                match (len(self.before(at)), len(self.behind(at))) {
-                    (Some(before), Some(behind)) if before != behind => {
-                        format!("[{before} => {behind}]")
+                match (len(self.before(at)), len(self.after(at))) {
+                    (Some(before), Some(after)) if before != after => {
+                        format!("[{before} => {after}]")
                     }
                     (Some(before), _) => format!("[{before}]"),
                     _ => address(value),
                 }
             }
-            "optout" => self.filled(at, 4, |bytes| format!("[{}]", number(bytes, 0, 4) as i32)),
-            "sao" => {
-                let len = self
-                    .behind(by)
-                    .map_or(0, |piece| number(piece.bytes, 0, 4) as usize);
-                match self.behind(at).filter(|_| self.success().is_some()) {
+            After::SocketAddress => {
+                let len = self.after(by);
+                let len = len.map_or(0, |piece| number(piece.bytes, 0, 4) as usize);
+                match self.after(at).filter(|_| self.success().is_some()) {
                     Some(piece) if len > 0 => structs::socket_address(piece.bytes, len),
                     _ => address(value),
                 }
             }
-            "cpuseto" => self.filled(at, 1, |bytes| structs::bits(bytes, bytes.len() * 8)),
-            "epollo" => match self.success() {
+            After::EpollEvents => match self.success() {
                 Some(0) => "[]".to_owned(),
-                Some(count) => self.filled(at, self.sizes().epoll_event, |bytes| {
-                    let events = bytes
-                        .chunks_exact(self.sizes().epoll_event)
-                        .take(count as usize)
-                        .take(ELEMENTS);
-                    let shown: Vec<String> = events.map(structs::epoll_event).collect();
-                    let more = if (shown.len() as u64) < count {
-                        ", ..."
-                    } else {
-                        ""
-                    };
-                    format!("[{}{more}]", shown.join(", "))
-                }),
+                Some(count) => self.epoll_events(at, count),
                 None => address(value),
             },
-            _ => return None,
+        }
+    }
+
+    fn epoll_events(self, at: usize, count: u64) -> String {
+        let size = self.sizes().epoll_event;
+        self.filled(at, size, |bytes| {
+            let events = bytes.chunks_exact(size).take(count as usize).take(ELEMENTS);
+            let shown: Vec<String> = events.map(structs::epoll_event).collect();
+            let more = if (shown.len() as u64) < count {
+                ", ..."
+            } else {
+                ""
+            };
+            format!("[{}{more}]", shown.join(", "))
         })
     }
 
@@ -596,8 +548,8 @@ impl<'c> Call<'c> {
             };
         }
         let (tls, child) = match self.enter.machine {
-            Machine::X86_64 => (4, 3),
-            Machine::Riscv64 => (3, 4),
+            Isa::X86_64 => (4, 3),
+            Isa::Riscv64 | Isa::Aarch64 => (3, 4),
         };
         if given & 0x0008_0000 != 0 {
             text += &format!(", tls={}", address(self.value(tls)));

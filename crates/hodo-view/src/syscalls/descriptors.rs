@@ -1,8 +1,9 @@
 //! What the descriptors of a program stand for (`-y`), while it is recorded.
 //!
-//! Calls are shown some time after they were made, and the descriptor may be closed by then. So the calls that make, copy and close descriptors are
-//! followed: the name of a file comes from the call that has opened it, that of a pipe or a socket from `/proc/PID/fd` if it is still
-//! open. What a process had from its beginning, and what it was given otherwise, is looked up there when it is first used.
+//! Calls are shown some time after they were made, and the descriptor may be closed by then. So the calls that make,
+//! copy and close descriptors are followed: the name of a file comes from the call that has opened it, that of a pipe
+//! or a socket from `/proc/PID/fd` if it is still open. What a process had from its beginning, and what it was given
+//! otherwise, is looked up there when it is first used.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,12 +11,12 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use hodo_trace::Machine;
+use hodo_abi::Isa;
 use hodo_trace::syscalls::{by_number, number as number_of, piece};
 
 use super::read::{Args, Enter, Exit, Pieces};
 use super::text::{number, quoted};
-use super::words::words;
+use super::words::{Before, Kind, words};
 use crate::source::Source;
 
 /// `O_CLOEXEC`, `SOCK_CLOEXEC` and their like.
@@ -70,7 +71,7 @@ const FOLLOWED: [&str; 37] = [
 
 /// The numbers of the calls that are recorded so that descriptors can be named.
 #[must_use]
-pub fn followed_syscalls(machine: Machine) -> Vec<u64> {
+pub fn followed_syscalls(machine: Isa) -> Vec<u64> {
     let numbers = FOLLOWED.iter().filter_map(|name| number_of(machine, name));
     numbers.collect()
 }
@@ -159,9 +160,9 @@ impl Descriptors {
         let process = (self.processes.entry(pid)).or_insert_with(|| Process::running(pid));
         let words = words(enter.machine, enter.number).unwrap_or_default();
         for (at, (word, &value)) in words.iter().zip(enter.args.iter()).enumerate() {
-            let text = match (word.word, value as i32) {
-                ("at", DIRECTORY) => process.directory(pid),
-                ("fd" | "at", fd) => process.text(pid, fd),
+            let text = match (word.kind, value as i32) {
+                (Kind::Before(Before::Directory), DIRECTORY) => process.directory(pid),
+                (Kind::Before(Before::Directory) | Kind::Descriptor, fd) => process.text(pid, fd),
                 _ => None,
             };
             if let Some(text) = text {

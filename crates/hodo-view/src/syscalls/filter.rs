@@ -1,7 +1,7 @@
 //! Which system calls are meant: `openat,read`, `trace=file`, `!read`.
 
 use anyhow::{Result, bail};
-use hodo_trace::Machine;
+use hodo_abi::Isa;
 use hodo_trace::syscalls::{all, by_number, number};
 
 /// Calls of a group beyond those that their arguments tell of.
@@ -15,13 +15,13 @@ const SIGNAL: &str = "rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_
     sigaltstack kill tkill tgkill pause signalfd signalfd4 pidfd_send_signal";
 
 /// Has a system call an argument like one of these?
-fn has(machine: Machine, number: u64, words: &[&str]) -> bool {
+fn has(machine: Isa, number: u64, words: &[&str]) -> bool {
     by_number(machine, number)
         .and_then(|call| call.args())
         .is_some_and(|mut args| args.any(|arg| words.contains(&arg)))
 }
 
-fn group(machine: Machine, name: &str) -> Option<Vec<u64>> {
+fn group(machine: Isa, name: &str) -> Option<Vec<u64>> {
     let number = |name: &str| number(machine, name);
     let named = |names: &str| names.split_whitespace().filter_map(number).collect();
     let with = |words: &[&str], more: &str| {
@@ -47,24 +47,25 @@ fn group(machine: Machine, name: &str) -> Option<Vec<u64>> {
     })
 }
 
-/// The numbers that filters choose, of programs of this process's instruction set; `None`: all. A filter is names and groups with commas between, after `trace=` or not, and
-/// after `!` or not. Those of several are joined; what a `!` names is taken away from them.
+/// The numbers that filters choose, of programs of this process's instruction set; `None`: all. A filter is names and
+/// groups with commas between, after `trace=` or not, and after `!` or not. Those of several are joined; what a `!`
+/// names is taken away from them.
 ///
 /// # Errors
 /// If a name is that of no system call.
 pub fn chosen_syscalls(filters: &[String]) -> Result<Option<Vec<u64>>> {
-    chosen(Machine::NATIVE, filters)
+    chosen(Isa::NATIVE, filters)
 }
 
 /// Is there a system call of this name on another machine?
-fn elsewhere(machine: Machine, name: &str) -> bool {
-    let others = [Machine::X86_64, Machine::Riscv64].into_iter();
+fn elsewhere(machine: Isa, name: &str) -> bool {
+    let others = Isa::ALL.into_iter();
     others
         .filter(|other| *other != machine)
         .any(|other| number(other, name).is_some())
 }
 
-fn chosen(machine: Machine, filters: &[String]) -> Result<Option<Vec<u64>>> {
+fn chosen(machine: Isa, filters: &[String]) -> Result<Option<Vec<u64>>> {
     if filters.is_empty() {
         return Ok(None);
     }
@@ -110,7 +111,7 @@ fn chosen(machine: Machine, filters: &[String]) -> Result<Option<Vec<u64>>> {
 mod tests {
     use super::*;
 
-    fn names_on(machine: Machine, filters: &[&str]) -> Vec<&'static str> {
+    fn names_on(machine: Isa, filters: &[&str]) -> Vec<&'static str> {
         let filters: Vec<String> = filters.iter().map(|&f| f.to_owned()).collect();
         let chosen = chosen(machine, &filters).unwrap().unwrap();
         chosen
@@ -121,23 +122,23 @@ mod tests {
     }
 
     fn names(filters: &[&str]) -> Vec<&'static str> {
-        names_on(Machine::X86_64, filters)
+        names_on(Isa::X86_64, filters)
     }
 
     #[test]
     fn each_machine_has_its_numbers() {
-        let riscv = |filters: &[&str]| names_on(Machine::Riscv64, filters);
+        let riscv = |filters: &[&str]| names_on(Isa::Riscv64, filters);
         assert_eq!(riscv(&["openat,read"]), ["openat", "read"]);
         assert!(riscv(&["file"]).contains(&"newfstatat"));
         assert!(!riscv(&["file"]).contains(&"open"));
         assert!(riscv(&["process"]).contains(&"clone"));
         let open = ["open".to_owned()];
-        let error = chosen(Machine::Riscv64, &open).unwrap_err();
+        let error = chosen(Isa::Riscv64, &open).unwrap_err();
         assert_eq!(
             error.to_string(),
             "there is no system call \"open\" on riscv64"
         );
-        assert!(chosen(Machine::X86_64, &open).is_ok());
+        assert!(chosen(Isa::X86_64, &open).is_ok());
     }
 
     #[test]

@@ -24,7 +24,7 @@ const DEEPEST: usize = 64;
 /// A call that has begun.
 pub(super) struct Pending {
     pub enter: Enter,
-    /// Its beginning was written, and something else behind it.
+    /// Its beginning was written, and something else after it.
     written: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Names of the constants of system calls, with their numbers, in the order in which strace writes flags. x86-64 and RISC-V have the
-//! same; what only one of them has, the other does not use for anything else.
+//! Names of the constants of system calls, with their numbers, in the order in which strace writes flags. x86-64 and
+//! RISC-V have the same; what only one of them has, the other does not use for anything else.
 
 /// Constants with their names.
 pub(super) type Names = [(u64, &'static str)];
@@ -478,3 +478,16 @@ pub(super) const MAGIC: &Names = &[
     (0x1021997, "V9FS_MAGIC"),
     (0x50495045, "PIPEFS_MAGIC"),
 ];
+
+pub(super) const FADVISE: &Names = &[
+    (0, "POSIX_FADV_NORMAL"),
+    (1, "POSIX_FADV_RANDOM"),
+    (2, "POSIX_FADV_SEQUENTIAL"),
+    (3, "POSIX_FADV_WILLNEED"),
+    (4, "POSIX_FADV_DONTNEED"),
+    (5, "POSIX_FADV_NOREUSE"),
+];
+
+pub(super) const PRIORITY: &Names = &[(0, "PRIO_PROCESS"), (1, "PRIO_PGRP"), (2, "PRIO_USER")];
+
+pub(super) const SLEEP: &Names = &[(1, "TIMER_ABSTIME")];

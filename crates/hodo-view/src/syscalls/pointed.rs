@@ -54,7 +54,7 @@ impl Call<'_> {
 
     /// Bytes that the kernel gives.
     pub(super) fn out(self, at: usize, out: &mut String) {
-        match (self.success(), self.behind(at)) {
+        match (self.success(), self.after(at)) {
             (Some(0), _) if self.value(at) != 0 => out.push_str("\"\""),
             (Some(len), Some(piece)) if piece.flags & piece::FAULT == 0 => {
                 let more = len > piece.bytes.len() as u64;
@@ -68,8 +68,8 @@ impl Call<'_> {
     }
 
     /// Pairs of address and length, and what they point to, of which `valid` bytes mean something.
-    pub(super) fn vectors(self, at: usize, behind: bool, count: u64, valid: u64) -> String {
-        let mut pieces = self.pieces(at, behind);
+    pub(super) fn vectors(self, at: usize, after: bool, count: u64, valid: u64) -> String {
+        let mut pieces = self.pieces(at, after);
         match pieces.next() {
             Some(list) => elements(list, pieces, count, (valid, self.enter.limit)),
             None => address(self.value(at)),
@@ -77,13 +77,13 @@ impl Call<'_> {
     }
 
     /// `struct msghdr`
-    pub(super) fn message(self, at: usize, behind: bool) -> String {
-        let mut pieces = self.pieces(at, behind);
+    pub(super) fn message(self, at: usize, after: bool) -> String {
+        let mut pieces = self.pieces(at, after);
         let Some(header) = pieces.next().filter(|piece| piece.bytes.len() == 56) else {
             return address(self.value(at));
         };
         let word = |at| number(header.bytes, at, 8);
-        let valid = if behind {
+        let valid = if after {
             self.success().unwrap_or(0)
         } else {
             u64::MAX
@@ -128,7 +128,7 @@ impl Call<'_> {
 
     /// What `poll` has found.
     pub(super) fn poll_result(self, count: u64) -> Option<String> {
-        let piece = self.behind(0)?;
+        let piece = self.after(0)?;
         let ready = piece
             .bytes
             .chunks_exact(8)
@@ -150,7 +150,7 @@ impl Call<'_> {
     pub(super) fn select_result(self) -> String {
         let mut shown = Vec::new();
         for (at, set) in [(1, "in"), (2, "out"), (3, "except")] {
-            if let Some(piece) = self.behind(at)
+            if let Some(piece) = self.after(at)
                 && piece.bytes.iter().any(|&byte| byte != 0)
             {
                 let bits = structs::bits(piece.bytes, self.value(0).min(1024) as usize);

@@ -5,8 +5,9 @@ use std::collections::BinaryHeap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use hodo_abi::Isa;
 use hodo_trace::syscalls::{BUFFER, EARLIER, GROUP, NAMES};
-use hodo_trace::{Machine, RecordKind, Records};
+use hodo_trace::{RecordKind, Records};
 
 use super::words;
 use crate::source::Source;
@@ -66,7 +67,7 @@ pub(super) struct Enter {
     /// Nanoseconds of the trace's clock.
     pub ns: u64,
     /// The instruction set, which says what the number means.
-    pub machine: Machine,
+    pub machine: Isa,
     /// Its number.
     pub number: u64,
     /// Its arguments.
@@ -127,7 +128,7 @@ enum Next {
 /// All events in the order of time.
 pub(super) struct Events<'s> {
     source: &'s Source,
-    machine: Machine,
+    machine: Isa,
     streams: Vec<Option<Records<'s>>>,
     /// The next event of each task.
     held: Vec<Option<Event>>,
@@ -139,7 +140,7 @@ pub(super) struct Events<'s> {
 }
 
 impl<'s> Events<'s> {
-    pub fn new(source: &'s Source, machine: Machine) -> Self {
+    pub fn new(source: &'s Source, machine: Isa) -> Self {
         let mut heap = BinaryHeap::new();
         for &index in &source.tasks {
             let task = source.task(index);
@@ -239,7 +240,7 @@ pub(super) fn ids(source: &Source) -> [Option<u32>; 2] {
 
 /// An event from its payload. `None`: it is damaged.
 pub(super) fn decode(
-    machine: Machine,
+    machine: Isa,
     payload: &[u8],
     enter: bool,
     (task, ns): (usize, u64),

@@ -229,7 +229,7 @@ pub(super) fn wait_status(status: u64) -> String {
     }
 }
 
-/// `struct sockaddr`, of which so many bytes are valid.
+/// `struct sockaddr`, of which this many bytes are valid.
 pub(super) fn socket_address(bytes: &[u8], len: usize) -> String {
     let bytes = &bytes[..bytes.len().min(len)];
     let family = number(bytes, 0, 2);

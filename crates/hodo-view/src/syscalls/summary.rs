@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use anyhow::Result;
-use hodo_trace::Machine;
+use hodo_abi::Isa;
 use hodo_trace::syscalls::{NUMBERS, by_number};
 use serde_json::json;
 
@@ -39,19 +39,43 @@ impl Sums {
         &mut self.known[number as usize]
     }
 
+    /// Those of which the calls took longest first.
     fn rows(self) -> Vec<(u64, Sum)> {
         let known = (0..).zip(self.known).filter(|(_, sum)| sum.calls > 0);
-        known.chain(self.others).collect()
+        let mut rows: Vec<(u64, Sum)> = known.chain(self.others).collect();
+        rows.sort_by_key(|&(number, sum)| (std::cmp::Reverse(sum.ns), number));
+        rows
     }
 }
 
 /// Writes the table. `first`: the program's own start counts.
 pub(super) fn summary(
-    (source, machine): (&Source, Machine),
+    (source, machine): (&Source, Isa),
     format: SyscallsFormat,
     first: bool,
     out: &mut dyn Write,
 ) -> Result<()> {
+    let rows = sums((source, machine), first).rows();
+    let name = |number: u64| match by_number(machine, number) {
+        Some(call) => call.name.to_owned(),
+        None => format!("syscall_{number:#x}"),
+    };
+    match format {
+        SyscallsFormat::Json => {
+            for (number, sum) in rows {
+                let line = json!({
+                    "syscall": name(number), "number": number, "calls": sum.calls, "errors": sum.errors, "ns": sum.ns,
+                });
+                writeln!(out, "{line}")?;
+            }
+            Ok(())
+        }
+        _ => table(&rows, name, out),
+    }
+}
+
+/// Sums up the calls of a trace.
+fn sums((source, machine): (&Source, Isa), first: bool) -> Sums {
     let mut sums = Sums::default();
     let mut open = Open::default();
     let execve = hodo_trace::syscalls::number(machine, "execve").unwrap_or_default();
@@ -83,21 +107,11 @@ pub(super) fn summary(
             Event::Signal(..) | Event::End(_) => {}
         }
     }
-    let mut rows: Vec<(u64, Sum)> = sums.rows();
-    rows.sort_by_key(|&(number, sum)| (std::cmp::Reverse(sum.ns), number));
-    let name = |number: u64| match by_number(machine, number) {
-        Some(call) => call.name.to_owned(),
-        None => format!("syscall_{number:#x}"),
-    };
-    if format == SyscallsFormat::Json {
-        for (number, sum) in rows {
-            let line = json!({
-                "syscall": name(number), "number": number, "calls": sum.calls, "errors": sum.errors, "ns": sum.ns,
-            });
-            writeln!(out, "{line}")?;
-        }
-        return Ok(());
-    }
+    sums
+}
+
+/// The table that `strace -c` writes.
+fn table(rows: &[(u64, Sum)], name: impl Fn(u64) -> String, out: &mut dyn Write) -> Result<()> {
     let all = rows.iter().fold(Sum::default(), |all, (_, sum)| Sum {
         calls: all.calls + sum.calls,
         errors: all.errors + sum.errors,
@@ -108,42 +122,30 @@ pub(super) fn summary(
         out,
         "% time     seconds  usecs/call     calls    errors syscall\n{line}"
     )?;
-    let mut row = |sum: Sum, name: &str| {
+    for &(number, sum) in rows {
         let share = if all.ns == 0 {
             0.0
         } else {
             sum.ns as f64 * 100.0 / all.ns as f64
         };
-        let errors = if sum.errors == 0 {
-            String::new()
-        } else {
-            sum.errors.to_string()
-        };
-        writeln!(
-            out,
-            "{share:6.2} {:>4}.{:06} {:11} {:9} {errors:>9} {name}",
-            sum.ns / 1_000_000_000,
-            sum.ns / 1000 % 1_000_000,
-            sum.ns / 1000 / sum.calls.max(1),
-            sum.calls,
-        )
-    };
-    for &(number, sum) in &rows {
-        row(sum, &name(number))?;
+        row(&format!("{share:6.2}"), sum, &name(number), out)?;
     }
     writeln!(out, "{line}")?;
-    let errors = if all.errors == 0 {
-        String::new()
-    } else {
-        all.errors.to_string()
+    row("100.00", all, "total", out)
+}
+
+fn row(share: &str, sum: Sum, name: &str, out: &mut dyn Write) -> Result<()> {
+    let errors = match sum.errors {
+        0 => String::new(),
+        errors => errors.to_string(),
     };
     writeln!(
         out,
-        "100.00 {:>4}.{:06} {:11} {:9} {errors:>9} total",
-        all.ns / 1_000_000_000,
-        all.ns / 1000 % 1_000_000,
-        all.ns / 1000 / all.calls.max(1),
-        all.calls,
+        "{share} {:>4}.{:06} {:11} {:9} {errors:>9} {name}",
+        sum.ns / 1_000_000_000,
+        sum.ns / 1000 % 1_000_000,
+        sum.ns / 1000 / sum.calls.max(1),
+        sum.calls,
     )?;
     Ok(())
 }

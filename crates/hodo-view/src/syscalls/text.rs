@@ -61,7 +61,7 @@ pub(super) fn octal(value: u64) -> String {
     format!("{:0>3}", format!("0{value:o}"))
 }
 
-/// A string in quotes, of at most `most` bytes; `more`: there are others behind it.
+/// A string in quotes, of at most `most` bytes; `more`: there are others after it.
 pub(super) fn quoted(bytes: &[u8], most: usize, more: bool) -> String {
     let mut text = String::with_capacity(bytes.len().min(most) + 5);
     put_quoted(&mut text, bytes, most, more);
@@ -144,7 +144,7 @@ pub(super) fn flags(value: u64, names: &Names, what: &str) -> String {
     }
 }
 
-/// Flags behind a name, for what is 0 has a name of its own.
+/// Flags after a name, for what is 0 has a name of its own.
 pub(super) fn with_flags(first: &str, value: u64, names: &Names) -> String {
     match named_bits(value, names) {
         None => first.to_owned(),

@@ -25,7 +25,8 @@ pub struct Control {
     pub disable: bool,
     /// Keep much room for changes of the recording while it runs
     ///
-    /// Every recording can be changed: where hodo records process PID already, `hodo live -p PID` with -F, -N, -P, -U, -D,
+    /// Every recording can be changed: where hodo records process PID already, `hodo live -p PID` with -F, -N, -P, -U,
+    /// -D,
     /// -t, --trace or --clear changes that recording. What is given replaces what was given before of the same option.
     #[arg(short = 'g', long)]
     pub agent: bool,

@@ -12,9 +12,9 @@ use super::{Screen, process};
 pub struct EventPatterns {
     /// Record these events: tracepoints and other USDT probes, as GROUP:NAME, 'GROUP:*' or '*'
     ///
-    /// Of the program and all its libraries; * stands for any text, ? for any character, […] for one of these. Tracepoints that
-    /// the program has switched off (static keys) are switched on for as long as they are recorded. `hodo list-events FILE` lists
-    /// what there is. Can be given more than once.
+    /// Of the program and all its libraries; * stands for any text, ? for any character, […] for one of these.
+    /// Tracepoints that the program has switched off (static keys) are switched on for as long as they are recorded.
+    /// `hodo list-events FILE` lists what there is. Can be given more than once.
     #[arg(long = "event", value_name = "PATTERN")]
     pub events: Vec<String>,
 }

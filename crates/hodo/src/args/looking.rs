@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum, ValueHint};
 /// How probes are defined.
 pub const PROBES: &str = "\
 A definition is p[:[GROUP/]NAME] FILE:PLACE [VALUES] [if CONDITION] [ACTIONS], as in the kernel's uprobe_events;
-with r in place of p, or %return behind FUNCTION, it is about the function's return.
+with r in place of p, or %return after FUNCTION, it is about the function's return.
   FILE     a path, or the name of the program or of a library
   PLACE    FUNCTION, FUNCTION+OFFSET, FUNCTION+* (each of its instructions), 0xOFFSET in the file;
            FUNCTION may be a pattern with * and ?; SOURCE.c:LINE where there is debugging information;
@@ -26,7 +26,7 @@ with r in place of p, or %return behind FUNCTION, it is about the function's ret
            enable:PROBE, disable:PROBE, traceon, traceoff (no events and no calls of functions until traceon),
            return:VALUE (without running the function)
 
-Example: hodo probe -e 'p:open libc.so.6:openat file=+0($arg2):string flags=$arg3:x32' -- ls";
+Example: hodo probe -e 'p:open libc.so.6:open64 file=+0($arg1):string flags=$arg2:x32' -- cat /etc/hostname";
 
 /// How events are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -64,8 +64,8 @@ pub struct Written {
 pub struct Looking {
     /// Show where the probes would be and what would be changed for them, or why they cannot be
     ///
-    /// Only one file is named behind the options: the program or library in which to look. It is not needed if the definitions
-    /// name paths. -v lists all places of patterns. The exit status is 1 if a definition has no place.
+    /// Only one file is named after the options: the program or library in which to look. It is not needed if the
+    /// definitions name paths. -v lists all places of patterns. The exit status is 1 if a definition has no place.
     #[arg(long, group = "looking")]
     pub dry_run: bool,
     /// List what can be probed of a file: `--list FILE [FUNCTION…]`
@@ -76,7 +76,8 @@ pub struct Looking {
     pub list: bool,
     /// List the USDT probes of a file, which its programmers have put there: `--usdt FILE`
     ///
-    /// Of each: its address, its semaphore, its provider and name, and its arguments. A definition names it FILE:%PROVIDER:NAME.
+    /// Of each: its address, its semaphore, its provider and name, and its arguments. A definition names it
+    /// FILE:%PROVIDER:NAME.
     #[arg(long, group = "looking")]
     pub usdt: bool,
     /// As JSON

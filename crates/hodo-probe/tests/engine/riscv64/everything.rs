@@ -63,7 +63,7 @@ fn every_instruction_of_real_code() {
     let mut requests = Vec::new();
     for (start, size) in &functions {
         let code = bytes(*start, *size as usize);
-        for step in hodo_arch::native::steps::steps(&code, *start) {
+        for step in hodo_isa::native::steps::steps(&code, *start) {
             if step.immovable.is_none() {
                 let range = *start..*start + *size;
                 requests.push(request(step.addr).count().function(range));

@@ -79,7 +79,7 @@ fn instructions_that_cannot_be_probed_say_why() {
             "{text}"
         );
     }
-    // What is behind is not in the sequence, nor is the way out.
+    // What follows is not in the sequence, nor is the way out.
     assert_eq!((text(exchange, 4), text(exchange, 5)), (Ok(()), Ok(())));
     let mut word = 5;
     let probe = register(&request(place(exchange, 4)).count()).expect("it can be probed");

@@ -4,7 +4,7 @@ use std::arch::asm;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hodo_arch::native::scan::Flow;
+use hodo_isa::native::scan::Flow;
 use hodo_probe::engine::{Execution, Registers};
 
 use crate::code::{alone, bytes, counter, engine, of, register, request};
@@ -131,9 +131,9 @@ fn run() -> [u64; 65] {
     to
 }
 
-fn steps() -> Vec<hodo_arch::native::steps::Step> {
+fn steps() -> Vec<hodo_isa::native::steps::Step> {
     let start = test_state as *const () as u64;
-    let all = hodo_arch::native::steps::steps(&bytes(start, 1200), start);
+    let all = hodo_isa::native::steps::steps(&bytes(start, 1200), start);
     let end = all
         .iter()
         .position(|step| matches!(step.flow, Flow::Return { .. }));

@@ -108,8 +108,8 @@ fn vectors_are_kept_around_handlers_that_use_them() {
     assert!(optimized >= 18, "{optimized}");
 }
 
-// marked(mark): puts the mark into all elements of all vector registers, and tells how often it is on the stack below its own frame
-// behind an instruction that may have a probe.
+// marked(mark): puts the mark into all elements of all vector registers, and tells how often it is on the stack below
+// its own frame after an instruction that may have a probe.
 function! { marked:
     ".option push"
     ".option arch, +v"

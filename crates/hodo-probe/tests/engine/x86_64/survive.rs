@@ -112,7 +112,7 @@ fn every_instruction_keeps_the_state() {
     let mut optimized = 0;
     let mut tried = 0;
     let code = code.to_vec();
-    for step in hodo_arch::native::steps::Steps::new(&code, start) {
+    for step in hodo_isa::native::steps::Steps::new(&code, start) {
         for execution in [
             None,
             Some(Execution::Boosted),
@@ -156,7 +156,7 @@ fn all_instructions_at_once() {
     let code = unsafe { std::slice::from_raw_parts(start as *const u8, 260) }.to_vec();
     let mut requests = Vec::new();
     let hits = counter();
-    for step in hodo_arch::native::steps::Steps::new(&code, start) {
+    for step in hodo_isa::native::steps::Steps::new(&code, start) {
         requests.push(counting(step.addr, hits));
         if step.flow.is_end() {
             break;

@@ -1,13 +1,12 @@
 //! Instructions of ours and of programs, as far as their bytes have to be known.
 
-use hodo_arch::detour::Source;
-use hodo_arch::riscv64::registers::{NAMES, RA, SP};
+use hodo_codegen::detour::Source;
+use hodo_isa::riscv64::regs::{NAMES, RA, SP};
 use hodo_probe::Register;
 
-use super::SYSTEM_CALL;
-use crate::frames::Called;
-use crate::machine::Operand;
-use crate::remote::Memory;
+use crate::machine::{Called, Operand};
+use hodo_ptrace::Memory;
+use hodo_ptrace::arch::SYSTEM_CALL;
 
 /// Bits of an instruction as a number with a sign.
 fn signed(word: u32, bits: u32) -> i64 {

@@ -1,9 +1,9 @@
 //! Frames of functions without unwind tables, from their code: C on RISC-V is mostly compiled without.
 
-use hodo_arch::riscv64::registers::SP;
-use hodo_arch::riscv64::track::{Row, Rule, function_rows};
+use hodo_isa::riscv64::regs::SP;
+use hodo_isa::riscv64::track::{Row, Rule, function_rows};
 
-use crate::remote::Memory;
+use hodo_ptrace::Memory;
 
 /// So much of a function is read.
 const MOST: usize = 8192;

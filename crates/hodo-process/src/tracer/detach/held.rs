@@ -14,9 +14,12 @@ use super::super::stopping::{after, tell_late};
 use super::super::{SharedSpace, Tracer};
 use super::{PATIENCE, Stopped};
 use crate::frames;
-use crate::instrument::{self, Space};
-use crate::maps::{self, Mapping};
-use crate::remote::{self, Memory};
+use crate::instrument;
+use crate::space::Space;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::Memory;
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
 
 /// How far above the stack pointer unwinders are looked for.
 const UNWINDING: usize = 16 << 10;
@@ -72,7 +75,7 @@ impl Tracer<'_> {
         let maps = maps::read(first)?;
         let mut places = Vec::new();
         for &tid in own {
-            let Ok(regs) = remote::regs(tid) else {
+            let Ok(regs) = ptrace::regs(tid) else {
                 continue;
             };
             places.push(regs.pc());

@@ -1,19 +1,21 @@
 //! To which functions the addresses in stubs belong that calls return to, and what programs call.
 
+use crate::image;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use hodo_arch::native::entry::is_signal_return;
+use hodo_isa::native::entry::is_signal_return;
 
 use super::Table;
-use crate::frames::{self, Called, Fit, Return, Returns, Walked};
-use crate::instrument::{self, Space};
+use crate::frames::{self, Fit, Return, Returns, Walked};
+use crate::image::Image;
+use crate::machine::Called;
 use crate::machine::{self, Made};
-use crate::maps::Mapping;
-use crate::modules::Image;
-use crate::remote::{Memory, Regs};
+use crate::space::Space;
 use crate::stubs::Stubs;
+use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::{Memory, Regs};
 
 /// The longest beginning of an entry of a PLT, or of a stub's copy of one.
 const ENTRY: usize = 16;
@@ -93,7 +95,7 @@ impl Process<'_> {
         }
         let mut others = self.others.borrow_mut();
         let known = others.entry(mapping.start).or_insert_with(|| {
-            let (_, image) = instrument::readable(self.tid, mapping).ok()?;
+            let (_, image) = image::of_mapping(self.tid, mapping).ok()?;
             let bias = image.bias(mapping.offset, mapping.start)?;
             Some(Rc::new((image, bias)))
         });

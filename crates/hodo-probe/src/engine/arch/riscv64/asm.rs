@@ -118,7 +118,7 @@ impl Asm {
         self.word(upper | rs2 << 20 | rs1 << 15 | f3 << 12 | lower | 0x63);
     }
 
-    /// So many bytes of breakpoints until an address.
+    /// This many bytes of breakpoints until an address.
     pub fn pad(&mut self, to: u64) {
         while self.here() < to {
             self.bytes.extend_from_slice(super::BREAKPOINT);
@@ -147,7 +147,7 @@ mod tests {
     fn text(fill: impl FnOnce(&mut Asm)) -> String {
         let mut asm = Asm::new(0x10_0000);
         fill(&mut asm);
-        hodo_arch::riscv64::text(&asm.bytes, 0x10_0000)
+        hodo_isa::riscv64::text(&asm.bytes, 0x10_0000)
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use core::ops::Range;
 
-use hodo_arch::native::Kind;
-use hodo_arch::native::decode::Insn;
-use hodo_arch::native::emit::{Code, Reach};
-use hodo_arch::native::relocate::{Options, relocate, relocated_len};
-use hodo_arch::native::scan::{Flow, Sweep};
-use hodo_arch::native::steps::{FIXED, Immovable, Step, steps};
-pub(in crate::engine) use hodo_arch::native::text;
+use hodo_isa::native::Kind;
+use hodo_isa::native::asm::{Code, Reach};
+use hodo_isa::native::decode::Insn;
+use hodo_isa::native::relocate::{Options, relocate, relocated_len};
+use hodo_isa::native::scan::{Flow, Sweep};
+use hodo_isa::native::steps::{FIXED, Immovable, Step, steps};
+pub(in crate::engine) use hodo_isa::native::text;
 
 use super::{BREAKPOINT, FAR, NEAR};
 use crate::engine::analyze;
@@ -83,9 +83,10 @@ impl Function {
         steps(&self.code, self.range.start)
     }
 
-    /// The general registers that are free at an instruction: the code there and what follows in a row overwrites them before anybody
-    /// sees them, also who handles a fault of the program and has it go on elsewhere, so only up to the next access to memory.
-    /// Nothing is supposed of calls: compilers keep values in any register across those of functions that they know.
+    /// The general registers that are free at an instruction: the code there and what follows in a row overwrites them
+    /// before anybody sees them, also who handles a fault of the program and has it go on elsewhere, so only up to the
+    /// next access to memory. Nothing is supposed of calls: compilers keep values in any register across those of
+    /// functions that they know.
     pub fn free(&self, addr: u64) -> u32 {
         let (mut read, mut written) = (0, 0);
         let code = addr

@@ -1,14 +1,16 @@
 //! The code that all detours of an island share, which calls handlers; and the call of a handler from elsewhere.
 //!
-//! A detour lowers the stack pointer by the size of [`Registers`], stores `ra` and `t0` there, has the address of its site's [`Head`]
-//! in `t0`, and calls `enter`. That stores the others, so that the stack is [`Registers`], marks the thread as busy, calls the handlers of
-//! the site's list, and takes the registers back but for `ra` and the stack pointer, which the detour has.
+//! A detour lowers the stack pointer by the size of [`Registers`], stores `ra` and `t0` there, has the address of its
+//! site's [`Head`] in `t0`, and calls `enter`. That stores the others, so that the stack is [`Registers`], marks the
+//! thread as busy, calls the handlers of the site's list, and takes the registers back but for `ra` and the stack
+//! pointer, which the detour has.
 //!
 //! While a thread is busy, its hits of probes are missed ones, which are counted. A handler that faults is left through
 //! `recover`. The list that a thread read after it was marked is not freed before it is done (see `threads.rs`).
 //!
-//! A program that is to go on elsewhere than behind the detour needs all its registers: a function that is to return at once has the
-//! address in `ra`, and everything else goes by a breakpoint, whose signal sets them (`Context::switched`).
+//! A program that is to go on elsewhere than after the detour needs all its registers: a function that is to return at
+//! once has the address in `ra`, and everything else goes by a breakpoint, whose signal sets them
+//! (`Context::switched`).
 
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;

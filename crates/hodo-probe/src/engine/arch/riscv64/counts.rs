@@ -1,8 +1,9 @@
 //! Detours of probes that only count: no handler is called. Where a register is dead, none is saved.
 //!
-//! One register is enough: what a hit adds to the counter is not one but the counter's own address, which is in the register anyway.
-//! So the counter holds the number of hits times its address, modulo 2^64. An address is an odd number times a power of two, and
-//! odd numbers have an inverse, so the number of hits is known but for as many bits as that power has.
+//! One register is enough: what a hit adds to the counter is not one but the counter's own address, which is in the
+//! register anyway. So the counter holds the number of hits times its address, modulo 2^64. An address is an odd number
+//! times a power of two, and odd numbers have an inverse, so the number of hits is known but for as many bits as that
+//! power has.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +34,8 @@ pub(in crate::engine) fn hits(counter: &AtomicU64) -> u64 {
     quotient(counter.load(Ordering::Relaxed), address)
 }
 
-/// The number that, multiplied by `address`, is `sum` modulo 2^64; as many upper bits as the address has zeros at its end are lost.
+/// The number that, multiplied by `address`, is `sum` modulo 2^64; as many upper bits as the address has zeros at its
+/// end are lost.
 fn quotient(sum: u64, address: u64) -> u64 {
     let zeros = address.trailing_zeros();
     let odd = address >> zeros;
@@ -49,8 +51,8 @@ fn quotient(sum: u64, address: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Instructions that a hit takes beside the program's own: the jump to the detour, which may need a second one, and the one back
-    /// are three more.
+    /// Instructions that a hit takes beside the program's own: the jump to the detour, which may need a second one, and
+    /// the one back are three more.
     fn count(dead: u32) -> usize {
         emit(0x1000, 0x2_1000, dead).expect("it is in reach").len() / 4 + 3
     }
@@ -70,7 +72,7 @@ mod tests {
             let mut written = 0;
             let mut kept = 0;
             for at in (0..code.len()).step_by(4) {
-                let insn = hodo_arch::riscv64::decode::Insn::new(&code[at..], 0);
+                let insn = hodo_isa::riscv64::decode::Insn::new(&code[at..], 0);
                 let word = insn.word;
                 match word & 0x707F {
                     0x3023 => kept |= 1u32 << (word >> 20 & 31),

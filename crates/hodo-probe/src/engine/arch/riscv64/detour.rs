@@ -1,19 +1,20 @@
-//! Detours: the jump to them is `jal`, of four bytes and 1 MiB. If its second half is where an instruction begins, that half is a trap
-//! (`spots.rs`).
+//! Detours: the jump to them is `jal`, of four bytes and 1 MiB. If its second half is where an instruction begins, that
+//! half is a trap (`spots.rs`).
 //!
-//! There are none further away. A jump to there is of two instructions, `auipc` and `jalr`, and a thread may stop between these, for as
-//! long as it likes, or go back there from a handler of a signal. Nobody in the process sees that: such a jump could never be
-//! taken away, and none could be changed. What is too far from free memory keeps its breakpoints.
+//! There are none further away. A jump to there is of two instructions, `auipc` and `jalr`, and a thread may stop
+//! between these, for as long as it likes, or go back there from a handler of a signal. Nobody in the process sees
+//! that: such a jump could never be taken away, and none could be changed. What is too far from free memory keeps its
+//! breakpoints.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use hodo_arch::native::emit::{Code, Reach};
-use hodo_arch::native::registers::RA as LINK;
-use hodo_arch::native::relocate::{Options, relocate_apart, relocated_len};
-use hodo_arch::native::scan::Flow;
-use hodo_arch::native::steps::Step;
+use hodo_isa::native::asm::{Code, Reach};
+use hodo_isa::native::regs::RA as LINK;
+use hodo_isa::native::relocate::{Options, relocate_apart, relocated_len};
+use hodo_isa::native::scan::Flow;
+use hodo_isa::native::steps::Step;
 
 use super::asm::{self, Asm, RA, SP, T0};
 use super::code::Function;
@@ -32,14 +33,14 @@ const JUMP: u64 = 4;
 /// What comes before the moved instructions.
 struct Prefix {
     bytes: Vec<u8>,
-    /// Where one goes on behind the handlers of the entry.
+    /// Where one goes on after the handlers of the entry.
     behind: u64,
     frames: [u64; 2],
     guard: Option<(u64, u64)>,
 }
 
-/// The code before the moved instructions, at `start`; the words that it refers to are at `words`: pointers to the two heads, then
-/// those of the return.
+/// The code before the moved instructions, at `start`; the words that it refers to are at `words`: pointers to the two
+/// heads, then those of the return.
 fn prefix(variant: Variant, start: u64, common: u64, words: u64) -> Option<Prefix> {
     let frame = FRAME as i32;
     let mut code = Asm::new(start);
@@ -49,7 +50,7 @@ fn prefix(variant: Variant, start: u64, common: u64, words: u64) -> Option<Prefi
         code.sd(T0, 40, SP);
         code.load(T0, words)?;
         code.jal(RA, common)?;
-        // `Context::switched` goes on behind these two.
+        // `Context::switched` goes on after these two.
         code.ld(RA, 8, SP);
         code.addi(SP, SP, frame);
     }
@@ -80,6 +81,10 @@ fn is_returning(variant: Variant) -> bool {
 }
 
 /// Makes a detour.
+#[allow(
+    clippy::too_many_lines,
+    reason = "to be taken apart with the code generators"
+)]
 pub(in crate::engine) fn make(
     memory: &Memory,
     spots: &mut Spots,
@@ -245,7 +250,7 @@ fn window(site: &Site, steps: &[Step]) -> Option<Window> {
         called = step.is_call();
         ended |= step.flow.is_end();
     }
-    // Behind a function, only what nothing leads to is overwritten.
+    // After a function, only what nothing leads to is overwritten.
     let tail = addr + window.len as u64;
     if tail < end {
         let gap = &site.original[window.len..JUMP as usize];

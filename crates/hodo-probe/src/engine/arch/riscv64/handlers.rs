@@ -1,9 +1,9 @@
 //! Reading the code of handlers: which registers beyond the general ones it may change.
 
-use hodo_arch::native::Kind;
-use hodo_arch::native::decode::Insn;
-use hodo_arch::native::registers::state;
-use hodo_arch::native::scan::{Flow, Reference, Sweep};
+use hodo_isa::native::Kind;
+use hodo_isa::native::decode::Insn;
+use hodo_isa::native::regs::state;
+use hodo_isa::native::scan::{Flow, Reference, Sweep};
 
 use crate::engine::layout::{KEEP_ALL, KEEP_NONE, KEEP_SOME};
 
@@ -17,7 +17,7 @@ pub(in crate::engine) struct Look {
     pub flow: Flow,
     /// The word of memory that it uses.
     pub word: Option<u64>,
-    /// The address behind it.
+    /// The address after it.
     pub end: u64,
 }
 
@@ -34,8 +34,8 @@ fn keep(insn: &Insn) -> u32 {
     }
 }
 
-/// Looks at the instruction at the start of `code`: a jump by a register that was computed just before, or loaded from a constant
-/// address, is one with what is before it.
+/// Looks at the instruction at the start of `code`: a jump by a register that was computed just before, or loaded from
+/// a constant address, is one with what is before it.
 pub(in crate::engine) fn look(code: &[u8], addr: u64) -> Option<Look> {
     let mut sweep = Sweep::new(code, addr);
     let first = sweep.next()?;

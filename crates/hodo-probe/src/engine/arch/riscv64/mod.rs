@@ -1,8 +1,8 @@
 //! RISC-V with 64 bits.
 //!
-//! Breakpoints are `c.ebreak`, so that one fits over every instruction. Code is written in aligned words, which the kernel stores
-//! at once, and never both halves of one instruction together: no hart ever fetches half an instruction of two bytes, and one of
-//! four bytes has its second half before its first.
+//! Breakpoints are `c.ebreak`, so that one fits over every instruction. Code is written in aligned words, which the
+//! kernel stores at once, and never both halves of one instruction together: no hart ever fetches half an instruction
+//! of two bytes, and one of four bytes has its second half before its first.
 
 mod asm;
 pub(in crate::engine) mod code;
@@ -32,9 +32,9 @@ pub(in crate::engine) const SHORTEST: usize = 4;
 pub(in crate::engine) const LONGEST: usize = 16;
 /// Bytes of an island's code: not so many that nothing near is left for `spots`.
 pub(in crate::engine) const ISLAND: u64 = 1 << 16;
-/// Bytes of the counters behind it.
+/// Bytes of the counters after it.
 pub(in crate::engine) const COUNTERS: u64 = 1 << 15;
-/// How far away islands are at most: in reach of `jal`, or of `auipc` and what is behind it.
+/// How far away islands are at most: in reach of `jal`, or of `auipc` and what is after it.
 const NEAR: u64 = (1 << 20) - (1 << 12);
 const FAR: u64 = 1 << 30;
 

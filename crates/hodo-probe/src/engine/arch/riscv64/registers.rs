@@ -1,22 +1,22 @@
 //! Registers as handlers see them, and as the kernel keeps them for handlers of signals.
 
-use hodo_arch::native::simulate::Simulation;
+use hodo_isa::native::simulate::Simulation;
 
 use super::common;
 use crate::engine::islands;
 use crate::engine::layout::Head;
 
-/// The general registers of the program at a probe, in the order of the kernel's `user_regs_struct`. What a handler changes is
-/// changed for the program.
+/// The general registers of the program at a probe, in the order of the kernel's `user_regs_struct`. What a handler
+/// changes is changed for the program.
 ///
-/// Vector and floating-point registers are the program's when a handler begins, if it begins by reading them; whatever it
-/// does with them, the program's come back.
+/// Vector and floating-point registers are the program's when a handler begins, if it begins by reading them; whatever
+/// it does with them, the program's come back.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Registers {
-    /// Address of the instruction that comes next: the probed one in a handler before it. A handler that changes it has the
-    /// program go on there; the probed instruction is not executed then.
+    /// Address of the instruction that comes next: the probed one in a handler before it. A handler that changes it has
+    /// the program go on there; the probed instruction is not executed then.
     pub pc: u64,
     pub ra: u64,
     pub sp: u64,
@@ -52,8 +52,8 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// An argument of the function that begins here, by the C convention (RISC-V ELF psABI, integer calling convention): the first
-    /// eight, counted from 0, that are integers or pointers.
+    /// An argument of the function that begins here, by the C convention (RISC-V ELF psABI, integer calling
+    /// convention): the first eight, counted from 0, that are integers or pointers.
     #[must_use]
     pub fn argument(&self, index: usize) -> Option<u64> {
         self.words().get(10..18)?.get(index).copied()
@@ -135,14 +135,14 @@ impl Context {
         simulate(simulation, &mut self.registers).is_ok()
     }
 
-    /// Takes so many bytes from the stack, or puts them back.
+    /// Takes this many bytes from the stack, or puts them back.
     pub(in crate::engine) fn pop(&mut self, bytes: i64) {
         self.registers.sp = self.registers.sp.wrapping_add_signed(bytes);
     }
 
-    /// At the breakpoint to which the shared code comes when a handler wants the program to go on elsewhere, or with another
-    /// stack pointer: only a signal can set all registers. The way on behind the detour's call of the shared code is two
-    /// instructions later, where these two have no work left.
+    /// At the breakpoint to which the shared code comes when a handler wants the program to go on elsewhere, or with
+    /// another stack pointer: only a signal can set all registers. The way on after the detour's call of the shared
+    /// code is two instructions later, where these two have no work left.
     pub(in crate::engine) fn switched(&mut self) -> bool {
         let here = self.registers.pc;
         if islands::start(here).is_none_or(|start| here != start + common::switch_offset()) {

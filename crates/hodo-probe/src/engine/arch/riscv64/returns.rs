@@ -6,8 +6,8 @@ use super::asm::{Asm, RA, SP, T0, T1, ZERO};
 use super::common::FRAME;
 use crate::engine::returns::Window;
 
-/// How far a stack is from its shadow; no multiple of a page, or reading the one would seem to depend on the other. The first in
-/// address spaces of 39 bits, of which programs have half.
+/// How far a stack is from its shadow; no multiple of a page, or reading the one would seem to depend on the other. The
+/// first in address spaces of 39 bits, of which programs have half.
 const DISTANCE: u64 = 0x20_0000_0840;
 const WIDE: u64 = 0x2000_0000_0840;
 /// Below the mappings of libraries, so much may be stacks, and above them, in small and in large address spaces.
@@ -54,13 +54,13 @@ pub(super) fn words(missed: u64, window: &Window) -> [u64; 5] {
 /// What was emitted.
 pub(super) struct Emitted {
     pub code: Vec<u8>,
-    /// From behind the call of the body to the end of what follows it.
+    /// From after the call of the body to the end of what follows it.
     pub frames: [u64; 2],
     /// A load that may fault, for `ra` may be anything, and where to go on then.
     pub guard: (u64, u64),
 }
 
-/// The code between the entry's handlers and the body, which comes directly behind it. It stands at `at`.
+/// The code between the entry's handlers and the body, which comes directly after it. It stands at `at`.
 ///
 /// The shadow of `ra` is as far below the word under the stack pointer as the window says.
 pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_mark_does_nothing_and_points_of_return_are_aligned() {
-        let text = hodo_arch::riscv64::text(&MAGIC.to_le_bytes(), 0);
+        let text = hodo_isa::riscv64::text(&MAGIC.to_le_bytes(), 0);
         assert!(text.starts_with("lui zero"), "{text}");
         for at in [0x1000u64, 0x1002, 0x1004, 0x1006] {
             let places = Places {
@@ -151,7 +151,7 @@ mod tests {
             assert!(back.is_multiple_of(8) && back < without);
             let offset = (back - start) as usize;
             assert_eq!(emitted.code[offset..offset + 8], MAGIC.to_le_bytes());
-            let call = hodo_arch::riscv64::text(&emitted.code[offset - 4..], back - 4);
+            let call = hodo_isa::riscv64::text(&emitted.code[offset - 4..], back - 4);
             let body = start + emitted.code.len() as u64;
             assert_eq!(call, format!("jal ra, {body:#x}"));
         }

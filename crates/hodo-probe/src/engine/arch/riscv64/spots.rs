@@ -1,8 +1,9 @@
-//! Places for jumps whose second half must be a trap, because an instruction of the program begins there: the second half of `jal` has
-//! most of its distance, so such a jump leads to one of some places only, where a second one stands that leads on.
+//! Places for jumps whose second half must be a trap, because an instruction of the program begins there: the second
+//! half of `jal` has most of its distance, so such a jump leads to one of some places only, where a second one stands
+//! that leads on.
 //!
-//! A trap is `c.ebreak`, or one of the encodings of two bytes that are no instructions: all zeros, and reserved ones of instructions
-//! that would otherwise do nothing.
+//! A trap is `c.ebreak`, or one of the encodings of two bytes that are no instructions: all zeros, and reserved ones of
+//! instructions that would otherwise do nothing.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -20,8 +21,8 @@ const MOST: usize = 8192;
 /// How far the second jump reaches.
 const REACH: u64 = (1 << 20) - 2 * PAGE;
 
-/// The halves that are traps. The lower bits of the distance that each means are `low`; it is in 64 KiB of number `block`, above the
-/// jump or, if negative, above 1 MiB below it.
+/// The halves that are traps. The lower bits of the distance that each means are `low`; it is in 64 KiB of number
+/// `block`, above the jump or, if negative, above 1 MiB below it.
 #[derive(Clone, Copy)]
 struct Trap {
     low: u16,
@@ -73,7 +74,7 @@ impl Spots {
         for trap in traps().map(Trap::new) {
             let first = usize::from(trap.block) * 16 + if trap.negative { 0 } else { 256 };
             for lows in &mut self.lows[first..first + 16] {
-                // The zeros' distances lead into the site itself, or close behind it.
+                // The zeros' distances lead into the site itself, or close after it.
                 if !lows.contains(&trap.low) && (trap.negative || trap.block > 0) {
                     lows.push(trap.low);
                 }
@@ -167,8 +168,8 @@ pub(super) fn jump(site: u64, spot: u64) -> Option<[u8; 4]> {
 mod tests {
     use super::*;
     use core::sync::atomic::{AtomicU64, Ordering};
-    use hodo_arch::riscv64::Kind;
-    use hodo_arch::riscv64::decode::Insn;
+    use hodo_isa::riscv64::Kind;
+    use hodo_isa::riscv64::decode::Insn;
 
     #[test]
     fn traps_are_no_instructions() {
@@ -185,7 +186,7 @@ mod tests {
 
     static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
-    /// Goes on behind the trap.
+    /// Goes on after the trap.
     extern "C" fn behind(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
         SIGNALS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the kernel's frame of this handler.

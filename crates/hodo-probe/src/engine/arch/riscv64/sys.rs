@@ -70,7 +70,8 @@ pub(in crate::engine) unsafe fn sigaction(
     unsafe { call(RT_SIGACTION, args) }.map(|_| old.action)
 }
 
-/// Whether this process may use vector registers: the processor has them, and the kernel lets it (`PR_RISCV_V_GET_CONTROL`).
+/// Whether this process may use vector registers: the processor has them, and the kernel lets it
+/// (`PR_RISCV_V_GET_CONTROL`).
 pub(in crate::engine) fn has_vectors() -> bool {
     const AT_HWCAP: u64 = 16;
     const V: u64 = 1 << (b'V' - b'A');

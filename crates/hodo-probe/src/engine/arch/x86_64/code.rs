@@ -1,9 +1,9 @@
 //! Whether an instruction can be probed, and its copy.
 
-use hodo_arch::native::relocate::{relocate_mapped, relocated_len};
-use hodo_arch::native::scan::Flow;
-pub(in crate::engine) use hodo_arch::native::steps::text;
-use hodo_arch::native::steps::{Step, Steps, Transaction, immovable};
+use hodo_isa::native::relocate::{relocate_mapped, relocated_len};
+use hodo_isa::native::scan::Flow;
+use hodo_isa::native::steps::{Step, Steps, Transaction, immovable};
+pub(in crate::engine) use hodo_isa::native::text;
 
 use super::INT3;
 use crate::engine::islands::{self, Piece};

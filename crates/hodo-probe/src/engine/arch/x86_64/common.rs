@@ -1,9 +1,9 @@
 //! The code that all detours of an island share, which calls handlers; and the call of a handler from elsewhere.
 //!
-//! A detour lowers the stack pointer below the red zone, pushes the address of its site's [`Head`], and calls `enter`. That
-//! pushes the registers in the order of [`Registers`], so that the stack is one, marks the thread as busy, calls the
-//! handlers of the site's list, and takes the registers back. The flags but DF, TF and AC are set by `sahf` and an addition
-//! that overflows or does not: `popf` would cost more than all the rest.
+//! A detour lowers the stack pointer below the red zone, pushes the address of its site's [`Head`], and calls `enter`.
+//! That pushes the registers in the order of [`Registers`], so that the stack is one, marks the thread as busy, calls
+//! the handlers of the site's list, and takes the registers back. The flags but DF, TF and AC are set by `sahf` and an
+//! addition that overflows or does not: `popf` would cost more than all the rest.
 //!
 //! While a thread is busy, its hits of probes are missed ones, which are counted. A handler that faults is left through
 //! `recover`. The list that a thread read after it was marked is not freed before it is done (see `threads.rs`).
@@ -161,7 +161,7 @@ hodo_engine_common:
     ret
 40: cmp eax, {KEEP_SSE}
     ja 42f
-    // The control word is behind the registers: arithmetic sets flags in it.
+    // The control word is after the registers: arithmetic sets flags in it.
     sub rsp, 320
     stmxcsr [rsp + 256]
     movups [rsp], xmm0

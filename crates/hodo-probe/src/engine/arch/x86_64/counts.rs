@@ -1,19 +1,20 @@
-//! Detours of probes that only count: no handler is called, no register saved. The counter lies near the detour, and the
-//! flags are kept only where the program may still read them.
+//! Detours of probes that only count: no handler is called, no register saved. The counter lies near the detour, and
+//! the flags are kept only where the program may still read them.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use hodo_arch::native::scan::Flow;
-use hodo_arch::native::steps::{CARRY, FLAGS, Steps};
+use hodo_isa::native::scan::Flow;
+use hodo_isa::native::steps::{CARRY, FLAGS, Steps};
 
-/// Instructions that are looked at for the flags; behind that all are taken to be read.
+/// Instructions that are looked at for the flags; after that all are taken to be read.
 const MOST: usize = 256;
 
-/// The arithmetic flags that the program may read from `addr` on, before it writes them. `code` is that of the function, as
-/// the program has it. Where control leaves it, all are taken to be read: nothing is known of what comes there.
+/// The arithmetic flags that the program may read from `addr` on, before it writes them. `code` is that of the
+/// function, as the program has it. Where control leaves it, all are taken to be read: nothing is known of what comes
+/// there.
 fn live(code: &[u8], function: &Range<u64>, addr: u64) -> u8 {
     let mut seen: BTreeMap<u64, u8> = BTreeMap::new();
     let mut todo: Vec<(u64, u8)> = [(addr, FLAGS)].into();

@@ -1,12 +1,13 @@
-//! Detours: a jump takes five bytes, and the bytes of its displacement at which instructions begin are breakpoints (`spots.rs`).
+//! Detours: a jump takes five bytes, and the bytes of its displacement at which instructions begin are breakpoints
+//! (`spots.rs`).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use hodo_arch::native::relocate::{relocate_apart, relocated_len};
-use hodo_arch::native::scan::Flow;
-use hodo_arch::native::steps::{Steps, Transaction};
+use hodo_isa::native::relocate::{relocate_apart, relocated_len};
+use hodo_isa::native::scan::Flow;
+use hodo_isa::native::steps::{Steps, Transaction};
 
 use super::spots::Spots;
 use super::{counts, returns};
@@ -34,8 +35,8 @@ enum Operand {
     Common,
 }
 
-/// What comes before the moved instructions, at `start`; the pointers to heads are at `words`.
-fn prefix(
+/// Calls of handlers, at `start`; the pointers to heads are at `words`.
+fn handlers(
     site: &Site,
     variant: Variant,
     start: u64,
@@ -72,6 +73,44 @@ fn prefix(
     Some((bytes, behind, frames))
 }
 
+/// What comes before the moved instructions: a count, or calls of handlers.
+struct Prefix<'s> {
+    site: &'s Site,
+    variant: Variant,
+    /// A count must keep the flags.
+    keep_flags: bool,
+}
+
+impl<'s> Prefix<'s> {
+    fn new(memory: &Memory, site: &'s Site, variant: Variant) -> Self {
+        let keep_flags = variant == Variant::Counting && {
+            let function = analyze::code(memory, site.function.clone());
+            counts::keeps_flags(&function, &site.function, site.addr())
+        };
+        Self {
+            site,
+            variant,
+            keep_flags,
+        }
+    }
+
+    /// Its bytes at `start`, its end, and the frames of its return handlers.
+    fn emit(
+        &self,
+        start: u64,
+        common: u64,
+        words: u64,
+        counter: u64,
+    ) -> Option<(Vec<u8>, u64, [u64; 2])> {
+        if self.variant != Variant::Counting {
+            return handlers(self.site, self.variant, start, common, words);
+        }
+        let bytes = counts::emit(start, counter, self.keep_flags)?;
+        let end = start + bytes.len() as u64;
+        Some((bytes, end, [0; 2]))
+    }
+}
+
 /// Makes a detour.
 pub(in crate::engine) fn make(
     memory: &Memory,
@@ -82,31 +121,19 @@ pub(in crate::engine) fn make(
 ) -> Option<&'static Detour> {
     let returning = matches!(variant, Variant::Returning | Variant::ReturnsOnly);
     let addr = site.addr();
-    let window = match window(memory, site) {
-        Some(window) => window,
-        // A breakpoint may lead there, too.
-        None if returning && site.boosted().is_some() => Window {
+    // A breakpoint may lead to a detour with return handlers, too.
+    let without_jump = || {
+        (returning && site.boosted().is_some()).then(|| Window {
             len: usize::from(site.len),
             inside: Vec::new(),
             call: None,
             jump: false,
-        },
-        None => return None,
+        })
     };
+    let window = window(memory, site).or_else(without_jump)?;
     let code = &site.original[..window.len];
-    let keep_flags = variant == Variant::Counting && {
-        let function = analyze::code(memory, site.function.clone());
-        counts::keeps_flags(&function, &site.function, addr)
-    };
-    let prefix = |start: u64, common: u64, words: u64, counter: u64| match variant {
-        Variant::Counting => {
-            let bytes = counts::emit(start, counter, keep_flags)?;
-            let behind = start + bytes.len() as u64;
-            Some((bytes, behind, [0; 2]))
-        }
-        _ => prefix(site, variant, start, common, words),
-    };
-    let (before, ..) = prefix(addr, addr, addr, addr)?;
+    let prefix = Prefix::new(memory, site, variant);
+    let (before, ..) = prefix.emit(addr, addr, addr, addr)?;
     let size = before.len() + relocated_len(code, addr).ok()? + JUMP as usize + 24;
     let room = islands::room(memory, addr, size as u64, super::REACH).ok()?;
     let start = room.at;
@@ -120,7 +147,7 @@ pub(in crate::engine) fn make(
         site.counter.store(at, Ordering::Release);
         counter = at as u64;
     }
-    let (mut bytes, behind, frames) = prefix(start, room.common, words, counter)?;
+    let (mut bytes, behind, frames) = prefix.emit(start, room.common, words, counter)?;
     bytes.extend_from_slice(&moved.bytes[before.len()..]);
     if moved.falls_through {
         bytes.push(0xE9);
@@ -141,21 +168,13 @@ pub(in crate::engine) fn make(
         }
     };
     let [a, b, c, d] = distance(addr + JUMP, target)?;
-    let map: Vec<_> = moved
-        .map
-        .iter()
-        .map(|piece| {
-            (
-                addr + piece.old as u64,
-                start + piece.new.max(before.len()) as u64,
-            )
-        })
-        .collect();
-    let inside = map
-        .iter()
-        .filter(|(old, _)| (addr + 1..addr + JUMP).contains(old));
-    for (old, new) in inside.filter(|_| window.jump) {
-        INSIDE.set(*old, *new);
+    let places = moved.map.iter().map(|piece| {
+        let new = start + piece.new.max(before.len()) as u64;
+        (addr + piece.old as u64, new)
+    });
+    let map: Vec<(u64, u64)> = places.collect();
+    if window.jump {
+        lead_on_from_inside(addr, &map);
     }
     let piece = Piece {
         site,
@@ -178,6 +197,14 @@ pub(in crate::engine) fn make(
         behind,
         frames,
     })))
+}
+
+/// Says where a thread goes on that was stopped inside of the bytes that the jump overwrites.
+fn lead_on_from_inside(addr: u64, map: &[(u64, u64)]) {
+    let jump = addr + 1..addr + JUMP;
+    for &(old, new) in map.iter().filter(|(old, _)| jump.contains(old)) {
+        INSIDE.set(old, new);
+    }
 }
 
 /// The four bytes of a distance, if it is not too far.
@@ -213,7 +240,7 @@ fn window(memory: &Memory, site: &Site) -> Option<Window> {
             break;
         }
         let padding = step.padding && step.addr >= site.function.end;
-        // Behind a function only what fills the gap is overwritten; it has no code that the program executes.
+        // After a function only what fills the gap is overwritten; it has no code that the program executes.
         let good = step.movable
             && step.transaction == Transaction::None
             && window.call.is_none()

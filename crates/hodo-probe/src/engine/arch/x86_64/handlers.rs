@@ -1,7 +1,7 @@
 //! Reading the code of handlers: which vector registers it may change.
 
-use hodo_arch::native::scan::{Flow, Reference, Sweep};
-use hodo_arch::native::vectors::{Vectors, vectors};
+use hodo_isa::native::scan::{Flow, Reference, Sweep};
+use hodo_isa::native::vectors::{Vectors, vectors};
 
 use crate::engine::layout::{KEEP_ALL, KEEP_NONE, KEEP_SOME};
 
@@ -15,7 +15,7 @@ pub(in crate::engine) struct Look {
     pub flow: Flow,
     /// The word of memory that it uses.
     pub word: Option<u64>,
-    /// The address behind it.
+    /// The address after it.
     pub end: u64,
 }
 

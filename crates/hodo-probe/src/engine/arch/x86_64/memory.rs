@@ -1,10 +1,10 @@
-//! Memory of the program that the engine reads and writes for it, when an instruction is simulated: what would be a fault of
-//! the program is told, and not one of the engine.
+//! Memory of the program that the engine reads and writes for it, when an instruction is simulated: what would be a
+//! fault of the program is told, and not one of the engine.
 
 use core::arch::global_asm;
 use core::sync::atomic::Ordering;
 
-use hodo_arch::native::simulate::{Fault, Memory};
+use hodo_isa::native::simulate::{Fault, Memory};
 
 use super::{Context, common};
 use crate::engine::layout::Thread;

@@ -31,7 +31,7 @@ pub(in crate::engine) const SHORTEST: usize = 5;
 pub(in crate::engine) const LONGEST: usize = 5;
 /// Bytes of an island's code.
 pub(in crate::engine) const ISLAND: u64 = 1 << 18;
-/// Bytes of the counters behind it.
+/// Bytes of the counters after it.
 pub(in crate::engine) const COUNTERS: u64 = 1 << 18;
 /// The signal of what stands in jumps where instructions begin, beside that of breakpoints.
 pub(in crate::engine) const OTHER_TRAP: Option<i32> = None;

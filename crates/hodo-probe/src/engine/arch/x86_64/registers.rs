@@ -1,13 +1,13 @@
 //! Registers as handlers see them, and as the kernel keeps them for handlers of signals.
 
-use hodo_arch::native::simulate::{Fault, Simulation};
+use hodo_isa::native::simulate::{Fault, Simulation};
 
 use super::memory::Own;
 
 /// The general registers of the program at a probe. What a handler changes is changed for the program.
 ///
-/// Vector and floating-point registers are the program's when a handler begins, if it begins by reading them; whatever it
-/// does with them, the program's come back.
+/// Vector and floating-point registers are the program's when a handler begins, if it begins by reading them; whatever
+/// it does with them, the program's come back.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -29,14 +29,14 @@ pub struct Registers {
     pub r14: u64,
     pub r15: u64,
     pub flags: u64,
-    /// Address of the instruction that comes next: the probed one in a handler before it. A handler that changes it has the
-    /// program go on there; the probed instruction is not executed then.
+    /// Address of the instruction that comes next: the probed one in a handler before it. A handler that changes it has
+    /// the program go on there; the probed instruction is not executed then.
     pub pc: u64,
 }
 
 impl Registers {
-    /// An argument of the function that begins here, by the C convention (System V ABI, x86-64 supplement, 3.2.3): the first
-    /// six, counted from 0, that are integers or pointers.
+    /// An argument of the function that begins here, by the C convention (System V ABI, x86-64 supplement, 3.2.3): the
+    /// first six, counted from 0, that are integers or pointers.
     #[must_use]
     pub fn argument(&self, index: usize) -> Option<u64> {
         [self.rdi, self.rsi, self.rdx, self.rcx, self.r8, self.r9]
@@ -155,13 +155,13 @@ impl Context {
         false
     }
 
-    /// Executes an instruction on the registers, which needs no function of others; whether that is so. It is not: what can be
-    /// simulated can be moved, mostly.
+    /// Executes an instruction on the registers, which needs no function of others; whether that is so. It is not: what
+    /// can be simulated can be moved, mostly.
     pub(in crate::engine) fn simulate(&mut self, _: &Simulation) -> bool {
         false
     }
 
-    /// Takes so many bytes from the stack, or puts them back.
+    /// Takes this many bytes from the stack, or puts them back.
     pub(in crate::engine) fn pop(&mut self, bytes: i64) {
         self.rsp = self.rsp.wrapping_add_signed(bytes);
     }

@@ -5,12 +5,13 @@ use alloc::vec::Vec;
 use super::detour::distance;
 use crate::engine::returns::Window;
 
-/// How far a return address is from its shadow; no multiple of a page, or reading the one would seem to depend on the other.
+/// How far a return address is from its shadow; no multiple of a page, or reading the one would seem to depend on the
+/// other.
 const DISTANCE: u64 = 0x2000_0000_0840;
 /// Below the mappings of libraries, so much may be stacks.
 const BELOW: u64 = 1 << 40;
 const TOP: u64 = 0x7FFF_FFFF_F000;
-/// The bytes behind the first instruction at the point of return, by which it is known.
+/// The bytes after the first instruction at the point of return, by which it is known.
 const MAGIC: u32 = 0x4F44_4F48;
 
 /// The columns of the return address and `rsp` in unwind tables.
@@ -42,7 +43,7 @@ pub(super) struct Emitted {
     pub frames: [u64; 2],
 }
 
-/// The code between the entry's handlers and the body, which comes directly behind it. It stands at `at`.
+/// The code between the entry's handlers and the body, which comes directly after it. It stands at `at`.
 pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
     let low = crate::engine::returns::window().low;
     let mut code: Vec<u8> = Vec::new();

@@ -1,5 +1,5 @@
-//! Places for jumps whose displacement is not free: the bytes of it at which an instruction of the program begins must be
-//! breakpoints, and so the jump leads to one of some places, where a second one stands that leads on.
+//! Places for jumps whose displacement is not free: the bytes of it at which an instruction of the program begins must
+//! be breakpoints, and so the jump leads to one of some places, where a second one stands that leads on.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -26,10 +26,10 @@ pub(in crate::engine) struct Spots {
     maps: Vec<Mapping>,
 }
 
-/// Displacements that have breakpoints at some offsets behind the first byte of the jump.
+/// Displacements that have breakpoints at some offsets after the first byte of the jump.
 #[derive(Clone, Copy)]
 struct Wish {
-    /// The address behind the jump.
+    /// The address after the jump.
     from: u64,
     mask: u32,
 }

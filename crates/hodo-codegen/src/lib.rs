@@ -1,0 +1,32 @@
+//! The code that Hodoscope puts into programs: stubs, detours, hooks, the jumps that lead to them and back, and the unwind tables for
+//! all of it. What the program's own instructions are, and how they are moved, is the matter of [`hodo_isa`].
+//!
+//! What the instruction sets share is in modules of this crate, and each set has a module with the same names in it: `stub` records a
+//! function's calls, `detour` does what probes ask for, `hooks` are put before functions of the C library, `patch` writes what leads
+//! from a site to them, `frames` the unwind tables.
+#![no_std]
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::too_many_lines,
+    clippy::too_many_arguments,
+    reason = "this crate's long functions are still to be taken apart"
+)]
+
+#[macro_use]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod detour;
+pub mod frames;
+pub mod hooks;
+pub mod patch;
+pub mod riscv64;
+pub mod stub;
+pub mod x86_64;
+
+/// The instruction set that this is built for, which is that of the processes that it can trace.
+#[cfg(target_arch = "riscv64")]
+pub use riscv64 as native;
+#[cfg(target_arch = "x86_64")]
+pub use x86_64 as native;

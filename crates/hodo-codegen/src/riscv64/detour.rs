@@ -1,0 +1,435 @@
+//! The detour of probes: moved instructions, and before each that has a probe the code that does the probe's work.
+//!
+//! A probe may be anywhere in a function, so all registers are live unless the planner knows better. What a probe needs it
+//! takes of those that are free, and keeps others below the stack pointer. Floating-point and vector registers are never
+//! touched. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again finds room of its own,
+//! because the thread's cursor moves by one instruction.
+
+mod agent;
+mod asm;
+mod block;
+mod condition;
+mod event;
+mod frame;
+mod hist;
+mod returns;
+mod short;
+mod syscall;
+mod text;
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use crate::detour::computed;
+pub use crate::detour::*;
+use crate::stub::{Layout, Runtime};
+use asm::{Asm, If, Label, Op};
+pub use block::size;
+use frame::{Frame, Regs};
+use hodo_isa::Via;
+use hodo_isa::riscv64::asm::{Code, OutOfRange};
+use hodo_isa::riscv64::isa::options;
+use hodo_isa::riscv64::regs::{SP, TP, ZERO};
+use hodo_isa::riscv64::relocate::{EXIT, Relocated, relocate_apart};
+use hodo_isa::track::{Row, Rule};
+pub use syscall::SYSTEM_CALL;
+use syscall::without_syscalls;
+
+/// Slow paths, emitted behind the hot code.
+#[derive(Default)]
+struct Cold {
+    /// The branch there, and where to begin again.
+    epoch: Vec<(Label, Label, Regs)>,
+    /// The same; for events for which the bucket is too small, where they end.
+    chunk: Vec<(Label, Label, Regs, Option<Label>)>,
+    /// Where the value is stored that could not be fetched, its number, and the faulting instruction.
+    fault: Vec<(Label, u32, Label, Regs)>,
+    /// Loads that may fault, and where to go on then.
+    leave: Vec<(Label, Label)>,
+    rows: Rows,
+}
+
+/// One probe that is written.
+struct Probing<'a> {
+    asm: &'a mut Asm,
+    layout: &'a Layout,
+    /// Address of the probed instruction.
+    here: u64,
+    frame: Frame,
+    cold: &'a mut Cold,
+}
+
+/// Where the frame is while a probe lowers the stack pointer; only kept where a function returns to the detour.
+#[derive(Default)]
+struct Rows {
+    /// Whether the return address is in the shadow, not in its register; `None`: nobody asks.
+    shadow: Option<bool>,
+    /// How far the stack pointer is lowered.
+    bytes: i64,
+    list: Vec<(Label, Rule)>,
+}
+
+impl Rows {
+    /// The stack pointer has become so much lower.
+    fn lower(&mut self, asm: &mut Asm, by: i64) {
+        self.bytes += by;
+        if let (Some(shadow), Ok(bytes)) = (self.shadow, u16::try_from(self.bytes)) {
+            let at = asm.here();
+            self.list.push((at, Rule::Lowered { bytes, shadow }));
+        }
+    }
+
+    /// From here on the return address is in the shadow, or in its register, and so many bytes of the stack are in use.
+    fn turn(&mut self, asm: &mut Asm, shadow: Option<bool>, bytes: i64) {
+        self.shadow = shadow;
+        self.bytes = bytes;
+        if shadow.is_none() {
+            let at = asm.here();
+            self.list.push((at, Rule::Unknown));
+        }
+        self.lower(asm, 0);
+    }
+}
+
+/// A piece of moved code.
+struct Piece {
+    /// Offset of the original.
+    old: usize,
+    /// Where its probes begin.
+    before: Label,
+    /// Behind them.
+    at: Label,
+}
+
+/// Code that is written, but for the moved instructions.
+struct Draft {
+    asm: Asm,
+    pieces: Vec<Piece>,
+    /// What is behind the moved instructions, if control gets there.
+    end: Option<Piece>,
+    faults: Vec<(Label, Label)>,
+    /// Where what goes on behind the moved instructions keeps its register, and where that ends.
+    exit: Option<(Label, Label)>,
+    /// Offsets of system calls that probes make, and the places of these.
+    calls: Vec<(usize, Label)>,
+    rows: Vec<(Label, Rule)>,
+}
+
+/// Emits the detour of a piece of code at `code.here()`.
+///
+/// # Errors
+/// If that cannot be done; what was emitted then is to be thrown away.
+pub fn emit(
+    code: &mut Code<'_>,
+    layout: &Layout,
+    runtime: &Runtime,
+    place: &Place<'_>,
+    probes: &[Probe<'_>],
+) -> Result<Detour, DetourError> {
+    let at = code.here();
+    let replaced = without_syscalls(place.code, probes);
+    let options = options(place.dead, place.pads);
+    let move_to = |to: u64, gaps: &[(usize, usize)]| {
+        relocate_apart(&replaced, place.from, to, &options, gaps).map_err(failed)
+    };
+    let moved = move_to(at, &[])?;
+    let mut lengths = lengths(&moved, &[]);
+    let mut draft = draft((layout, runtime), place, probes, (&moved, &lengths))?;
+    // How much room the probes take decides how long branches between the moved instructions are. These only grow.
+    loop {
+        let offsets = draft.asm.settle();
+        let start = draft
+            .pieces
+            .first()
+            .map_or(0, |piece| offsets.at(piece.before));
+        let gap = |piece: &Piece| {
+            let gap = offsets.at(piece.at) - offsets.at(piece.before);
+            (piece.old, gap as usize)
+        };
+        let gaps: Vec<_> = draft.pieces.iter().map(gap).collect();
+        let moved = move_to(at.wrapping_add(start), &gaps)?;
+        let now = self::lengths(&moved, &gaps);
+        if now == lengths {
+            return finish(code, draft, &moved, place.from);
+        }
+        draft.asm.set_holes(&now);
+        lengths = now;
+    }
+}
+
+fn failed(error: impl ToString) -> DetourError {
+    DetourError::Relocate(error.to_string())
+}
+
+/// Bytes of each moved instruction.
+fn lengths(moved: &Relocated, gaps: &[(usize, usize)]) -> Vec<usize> {
+    let ends = moved.map.iter().skip(1).map(|next| {
+        let gap = gaps.iter().find(|gap| gap.0 == next.old);
+        next.new - gap.map_or(0, |gap| gap.1)
+    });
+    let ends = ends.chain([moved.bytes.len()]);
+    let pairs = moved.map.iter().zip(ends);
+    pairs.map(|(piece, end)| end - piece.new).collect()
+}
+
+/// Writes all but the moved instructions.
+fn draft(
+    context: (&Layout, &Runtime),
+    place: &Place<'_>,
+    probes: &[Probe<'_>],
+    (moved, lengths): (&Relocated, &[usize]),
+) -> Result<Draft, DetourError> {
+    let (from, end) = (place.from, place.code.len());
+    let mut draft = Draft {
+        asm: Asm::default(),
+        pieces: Vec::with_capacity(moved.map.len()),
+        end: None,
+        faults: Vec::new(),
+        exit: None,
+        calls: Vec::new(),
+        rows: Vec::new(),
+    };
+    let mut cold = Cold::default();
+    let asm = &mut draft.asm;
+    if let Via::Kept(register) = place.via {
+        asm.ld(register, SP, 0);
+        asm.stack(KEPT);
+    }
+    let mut to_body = None;
+    if probes.iter().any(|probe| probe.when != When::Hit) {
+        if probes.iter().any(|p| p.when != When::Hit && p.offset != 0) {
+            return Err(DetourError::NotFirst);
+        }
+        to_body = Some(returns::emit(asm, context, probes, from, &mut cold)?);
+    }
+    let hits = |offset: usize| {
+        let here = move |probe: &&Probe<'_>| probe.offset == offset && probe.when == When::Hit;
+        probes.iter().filter(here)
+    };
+    let mut count = 0;
+    for (piece, &length) in moved.map.iter().zip(lengths) {
+        let before = asm.here();
+        for probe in hits(piece.old) {
+            let call = emit_probe(asm, context, probe, from, &mut cold)?;
+            draft.calls.extend(call.map(|call| (piece.old, call)));
+            count += 1;
+        }
+        let at = asm.here();
+        if piece.old == 0
+            && let Some(body) = to_body.take()
+        {
+            asm.bind(body);
+        }
+        asm.hole(length);
+        let old = piece.old;
+        draft.pieces.push(Piece { old, before, at });
+    }
+    if moved.falls_through {
+        let before = asm.here();
+        for probe in hits(end) {
+            emit_probe(asm, context, probe, from, &mut cold)?;
+            count += 1;
+        }
+        let at = asm.here();
+        match place.back {
+            Via::Nothing => return Err(failed("no register is free for the jump back")),
+            Via::Free(register) => asm.far(place.resume, register, ZERO),
+            Via::Kept(register) => {
+                asm.stack(-KEPT);
+                asm.store(8, register, SP, 0, ZERO);
+                asm.far(place.resume, register, ZERO);
+                draft.exit = Some((at, asm.here()));
+            }
+        }
+        let old = end;
+        draft.end = Some(Piece { old, before, at });
+    }
+    if count < probes.iter().filter(|p| p.when == When::Hit).count() {
+        let known = |offset: usize| {
+            moved.map.iter().any(|piece| piece.old == offset)
+                || moved.falls_through && offset == end
+        };
+        let unknown = probes.iter().find(|probe| !known(probe.offset));
+        return Err(DetourError::NoInstruction(
+            unknown.map_or(end, |probe| probe.offset),
+        ));
+    }
+    draft.faults = cold.emit(asm, context.0, Some(context.1));
+    draft.rows = cold.rows.list;
+    Ok(draft)
+}
+
+/// Writes the code where it will be.
+fn finish(
+    code: &mut Code<'_>,
+    draft: Draft,
+    moved: &Relocated,
+    from: u64,
+) -> Result<Detour, DetourError> {
+    let start = code.here();
+    let laid = draft
+        .asm
+        .lay(start)
+        .map_err(|OutOfRange| failed("an address is too far away"))?;
+    let mut bytes = laid.bytes;
+    let offset = |label: Label| laid.labels.at(label) as usize;
+    let at = |label: Label| start.wrapping_add(laid.labels.at(label));
+    let ends = moved.map.iter().skip(1).zip(draft.pieces.iter().skip(1));
+    let ends = ends.map(|(next, piece)| next.new - (offset(piece.at) - offset(piece.before)));
+    let ends = ends.chain([moved.bytes.len()]);
+    for ((moving, end), piece) in moved.map.iter().zip(ends).zip(&draft.pieces) {
+        let instruction = &moved.bytes[moving.new..end];
+        bytes[offset(piece.at)..][..instruction.len()].copy_from_slice(instruction);
+    }
+    let mut detour = Detour {
+        faults: draft
+            .faults
+            .iter()
+            .map(|&(load, to)| (at(load), at(to)))
+            .collect(),
+        ..Detour::default()
+    };
+    for piece in draft.pieces.iter().chain(&draft.end) {
+        detour.map.push((piece.old, at(piece.at)));
+        detour.before.push(at(piece.before));
+    }
+    for exit in &moved.exits {
+        let pairs = moved.map.iter().zip(&draft.pieces);
+        for (moving, piece) in pairs.filter(|(moving, _)| moving.old == exit.old) {
+            let first = at(piece.at) + (exit.new - moving.new) as u64;
+            detour.exits.push(first..first + EXIT);
+        }
+    }
+    let last = draft.exit.map(|(first, end)| at(first)..at(end));
+    detour.exits.extend(last);
+    for &(old, call) in &draft.calls {
+        detour
+            .calls
+            .push((old, at(call) + SYSTEM_CALL.len() as u64));
+        detour.syscalls.push((at(call), from + old as u64));
+    }
+    let first = code.offset();
+    detour.rows = draft
+        .rows
+        .iter()
+        .map(|&(label, rule)| Row {
+            at: first + offset(label) as u32,
+            rule,
+        })
+        .collect();
+    code.raw(&bytes);
+    Ok(detour)
+}
+
+/// Bytes on the stack of a register that a jump has kept.
+const KEPT: i64 = 16;
+
+/// Emits a probe. Gives the system call that it makes.
+fn emit_probe(
+    asm: &mut Asm,
+    (layout, runtime): (&Layout, &Runtime),
+    probe: &Probe<'_>,
+    from: u64,
+    cold: &mut Cold,
+) -> Result<Option<Label>, DetourError> {
+    let here = from + probe.offset as u64;
+    match probe.action {
+        Action::Count(counter) => {
+            let frame = Frame::new(frame::COUNTS, probe.free, 0, 0);
+            frame.begin(asm, &mut cold.rows);
+            asm.ld(frame.regs.block, TP, layout.block.into());
+            emit_count(asm, *counter, &frame.regs);
+            frame.end(asm, &mut cold.rows);
+        }
+        Action::Record(event) => {
+            let count = frame::for_values(&event.values);
+            let frame = Frame::new(count, probe.free, frame::asked(&event.values), 0);
+            frame.begin(asm, &mut cold.rows);
+            asm.ld(frame.regs.block, TP, layout.block.into());
+            let mut probing = Probing {
+                asm,
+                layout,
+                here,
+                frame,
+                cold,
+            };
+            probing.record(event, &|_| None)?;
+            let frame = probing.frame;
+            frame.end(asm, &mut cold.rows);
+        }
+        Action::Syscall => return Ok(Some(syscall::emit(asm, runtime))),
+        Action::Block(block) => {
+            block::emit_block(asm, layout, block, (here, probe.free), cold)?;
+        }
+    }
+    Ok(None)
+}
+
+/// Counts. Clobbers `block` and `x`.
+fn emit_count(asm: &mut Asm, counter: Counter, regs: &Regs) {
+    let at = match counter {
+        Counter::Thread(at) => at,
+        Counter::Shared { base, at } => {
+            asm.ld(regs.block, regs.block, base.into());
+            at
+        }
+    };
+    asm.add_to(regs.block, at.into(), regs.x);
+    asm.li(regs.x, 1);
+    asm.amo_add(ZERO, regs.x, regs.block);
+}
+
+impl Cold {
+    /// Emits the slow paths. Gives the loads that may fault and where to go on.
+    fn emit(
+        &mut self,
+        asm: &mut Asm,
+        layout: &Layout,
+        runtime: Option<&Runtime>,
+    ) -> Vec<(Label, Label)> {
+        let (epoch, chunk) = runtime.map_or((0, 0), |runtime| (runtime.epoch, runtime.chunk));
+        for (from, again, regs) in core::mem::take(&mut self.epoch) {
+            asm.bind(from);
+            agent::epoch(asm, epoch, &regs);
+            asm.jump(again);
+        }
+        for (from, again, regs, large) in core::mem::take(&mut self.chunk) {
+            asm.bind(from);
+            // The place that it gives stays a hole: an event wants more.
+            agent::chunk(asm, chunk, &regs);
+            let Some(done) = large else {
+                asm.jump(again);
+                continue;
+            };
+            asm.ld(regs.v, regs.block, layout.bucket.into());
+            asm.li(regs.x, layout.bucket_size.into());
+            asm.op(Op::ADD, regs.v, regs.v, regs.x);
+            asm.ld(regs.x, regs.block, layout.limit.into());
+            asm.branch(If::NotEqual, regs.v, regs.x, again);
+            asm.add(regs.v, regs.block, layout.lost.into());
+            asm.li(regs.x, 1);
+            asm.amo_add(ZERO, regs.x, regs.v);
+            asm.jump(done);
+        }
+        let mut faults = core::mem::take(&mut self.leave);
+        for (store, value, load, regs) in core::mem::take(&mut self.fault) {
+            let failed = asm.here();
+            faults.push((load, failed));
+            let word = match value {
+                0..32 => 0x10,
+                // Behind the first word of the payload.
+                _ => 0x18 + (value / 32 - 1) * 4,
+            };
+            asm.load(4, regs.x, regs.p, word.into());
+            asm.li(regs.v, 1 << (value % 32));
+            asm.op(Op::OR, regs.x, regs.x, regs.v);
+            asm.store(4, regs.x, regs.p, word.into(), ZERO);
+            asm.li(regs.v, 0);
+            asm.jump(store);
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests;

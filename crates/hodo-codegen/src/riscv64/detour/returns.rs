@@ -1,0 +1,288 @@
+//! Return probes: the detour of the code that begins a function calls the rest of it, so that the function's own return
+//! comes back to the probes, and then returns to the caller. How that can be right is told in
+//! [`stub`](crate::riscv64::stub).
+//!
+//! S is the stack pointer at entry and after the return. Nothing lives below it then. The real return address is in the shadow
+//! of S meanwhile, and the link register is free when the function has returned.
+
+use super::super::stub::return_point;
+use super::asm::{Asm, If, Label, Op};
+use super::frame::{self, Frame};
+use super::{Cold, DetourError, Layout, Probe, Runtime, When, agent, emit_probe};
+use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
+
+/// Bytes of an entry of the thread's list: S, and where the function returns to.
+const ENTRY: i64 = 16;
+
+/// What does not change while the detour of a function is written.
+struct Returns<'a> {
+    layout: &'a Layout,
+    runtime: &'a Runtime,
+    probes: &'a [Probe<'a>],
+    from: u64,
+    /// What the entry works with.
+    frame: Frame,
+    body: Label,
+    return_point: Label,
+    chain_point: Label,
+    /// Another function that returns to code of ours may have jumped here.
+    marked: Label,
+    unmarked: Label,
+    shadow: Label,
+    shadow_back: Label,
+}
+
+/// Emits what comes before the moved code: the probes that stand at its first instruction, and what belongs to its
+/// return probes. Gives the place of the first moved instruction, to be bound.
+pub(super) fn emit(
+    asm: &mut Asm,
+    (layout, runtime): (&Layout, &Runtime),
+    probes: &[Probe<'_>],
+    from: u64,
+    cold: &mut Cold,
+) -> Result<Label, DetourError> {
+    let free = probes
+        .iter()
+        .filter(|probe| probe.offset == 0 && probe.when != When::Return)
+        .fold(u32::MAX, |free, probe| free & probe.free);
+    let returns = Returns {
+        layout,
+        runtime,
+        probes,
+        from,
+        frame: Frame::new(frame::COMPUTES, free, 1 << RA, 0),
+        body: asm.label(),
+        return_point: asm.label(),
+        chain_point: asm.label(),
+        marked: asm.label(),
+        unmarked: asm.label(),
+        shadow: asm.label(),
+        shadow_back: asm.label(),
+    };
+    cold.rows.turn(asm, Some(false), 0);
+    returns.all(asm, When::Hit, cold)?;
+    returns.enter(asm, cold);
+    asm.bind(returns.return_point);
+    returns.come_back(asm, cold)?;
+    returns.leave(asm);
+    returns.chain(asm, cold)?;
+    asm.bind(returns.chain_point);
+    returns.come_back(asm, cold)?;
+    returns.unchain(asm, cold)?;
+    returns.find_shadow(asm, cold)?;
+    cold.rows.turn(asm, None, 0);
+    Ok(returns.body)
+}
+
+impl Returns<'_> {
+    /// The probes of a sort.
+    fn all(&self, asm: &mut Asm, when: When, cold: &mut Cold) -> Result<(), DetourError> {
+        let here = |probe: &&Probe<'_>| probe.when == when && probe.offset == 0;
+        for probe in self.probes.iter().filter(here) {
+            let probe = Probe {
+                free: match when {
+                    // Unwinders find the return address where the rows say.
+                    When::Hit => probe.free & !(1 << RA),
+                    // The address of code of ours.
+                    When::Return => 1 << RA,
+                    When::Missed => 0,
+                },
+                ..probe.clone()
+            };
+            emit_probe(asm, (self.layout, self.runtime), &probe, self.from, cold)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the return address in the shadow, and calls the body.
+    fn enter(&self, asm: &mut Asm, cold: &mut Cold) {
+        let (layout, frame) = (self.layout, &self.frame);
+        let regs = frame.regs;
+        let (x, v, t) = (regs.x, regs.v, regs.t);
+        frame.begin(asm, &mut cold.rows);
+        asm.ld(regs.block, TP, layout.block.into());
+        let load = asm.load_signed_half(x, RA, 2);
+        let mark = return_point(layout, ZERO).cast_signed() >> 16;
+        asm.li(t, i64::from(mark).cast_unsigned());
+        asm.branch(If::Equal, x, t, self.marked);
+        asm.bind(self.unmarked);
+        // What cannot be read is no code of ours.
+        cold.leave.push((load, self.unmarked));
+        asm.add(v, SP, frame.depth());
+        asm.ld(x, regs.block, layout.shadow_lo.into());
+        asm.ld(t, regs.block, layout.shadow_len.into());
+        asm.op(Op::SUB, x, v, x);
+        asm.branch(If::NotBelow, x, t, self.shadow);
+        asm.bind(self.shadow_back);
+        asm.ld(t, regs.block, layout.to_shadow.into());
+        asm.op(Op::ADD, t, t, SP);
+        asm.store(8, RA, t, frame.depth(), x);
+        cold.rows.turn(asm, Some(true), frame.depth());
+        frame.end(asm, &mut cold.rows);
+        asm.call(RA, self.body);
+    }
+
+    /// The function returns.
+    fn come_back(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
+        cold.rows.turn(asm, Some(true), 0);
+        // By this instruction, others see what it is.
+        asm.raw(&return_point(self.layout, RA).to_le_bytes());
+        self.all(asm, When::Return, cold)
+    }
+
+    /// Returns to the caller.
+    fn leave(&self, asm: &mut Asm) {
+        asm.ld(RA, TP, self.layout.block.into());
+        asm.ld(RA, RA, self.layout.to_shadow.into());
+        asm.op(Op::ADD, RA, RA, SP);
+        asm.ld(RA, RA, 0);
+        asm.ret();
+    }
+
+    /// Another function of ours returns from this frame: where, is kept in the thread's list. A signal handler that interrupts
+    /// this leaves the list as it finds it: first the place is taken, which holds a 0.
+    fn chain(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
+        let (layout, frame) = (self.layout, &self.frame);
+        let regs = frame.regs;
+        let (x, v, t) = (regs.x, regs.v, regs.t);
+        let (chained, own) = (asm.label(), asm.label());
+        let full = asm.label();
+        asm.bind(self.marked);
+        cold.rows.turn(asm, Some(false), frame.depth());
+        for (lo, len) in layout.islands {
+            asm.ld(x, regs.block, lo.into());
+            asm.ld(t, regs.block, len.into());
+            asm.op(Op::SUB, x, RA, x);
+            asm.branch(If::Below, x, t, chained);
+        }
+        asm.jump(self.unmarked);
+        asm.bind(chained);
+        // A function that jumps to its own beginning does not begin again: it is a loop, or as good as one. With a full list,
+        // functions in between may have been missed.
+        for point in [self.return_point, self.chain_point] {
+            asm.address(x, point);
+            asm.branch(If::Equal, x, RA, own);
+        }
+        self.top(asm);
+        asm.li(v, ENTRY.cast_unsigned());
+        asm.amo_add(v, v, x);
+        self.room(asm, v, full);
+        asm.store(8, RA, v, 8, ZERO);
+        asm.add(x, SP, frame.depth());
+        asm.store(8, x, v, 0, ZERO);
+        frame.end(asm, &mut cold.rows);
+        let behind = asm.label();
+        asm.jump(behind);
+
+        asm.bind(own);
+        cold.rows.turn(asm, Some(false), frame.depth());
+        let missing = asm.label();
+        asm.ld(v, regs.block, layout.chain_top.into());
+        self.room(asm, v, missing);
+        let pass = asm.here();
+        frame.end(asm, &mut cold.rows);
+        asm.jump(self.body);
+        asm.bind(full);
+        cold.rows.turn(asm, Some(false), frame.depth());
+        self.top(asm);
+        asm.li(v, (-ENTRY).cast_unsigned());
+        asm.amo_add(ZERO, v, x);
+        asm.bind(missing);
+        self.all(asm, When::Missed, cold)?;
+        asm.jump(pass);
+
+        asm.bind(behind);
+        cold.rows.turn(asm, Some(true), 0);
+        asm.call(RA, self.body);
+        Ok(())
+    }
+
+    /// The address of the word with the list's top into `x`.
+    fn top(&self, asm: &mut Asm) {
+        let regs = self.frame.regs;
+        asm.add(regs.x, regs.block, self.layout.chain_top.into());
+    }
+
+    /// Goes to `full` if no entry has room from the address in a register on. Clobbers `x` and `t`.
+    fn room(&self, asm: &mut Asm, at: u8, full: Label) {
+        let regs = self.frame.regs;
+        asm.ld(regs.t, regs.block, self.layout.chain_lo.into());
+        asm.op(Op::SUB, regs.t, at, regs.t);
+        asm.li(
+            regs.x,
+            u64::from(self.layout.chain_size) - ENTRY.cast_unsigned(),
+        );
+        asm.branch(If::Below, regs.x, regs.t, full);
+    }
+
+    /// Takes what was kept for this frame, from above, and returns there: what has the same S below belongs to a function that
+    /// jumped here, or to a frame that was left.
+    ///
+    /// The entry's S becomes 1; entries at the top of the list that have 1 there are taken off, one by one, and get a 0.
+    fn unchain(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
+        let layout = self.layout;
+        // The link register is taken for what is found.
+        let frame = Frame::new(frame::RECORDS, 0, 1 << RA, 0);
+        let regs = frame.regs;
+        let (x, v, t, p) = (regs.x, regs.v, regs.t, regs.p);
+        let (lost, off, done) = (asm.label(), asm.label(), asm.label());
+        frame.begin(asm, &mut cold.rows);
+        asm.ld(regs.block, TP, layout.block.into());
+        asm.add(x, SP, frame.depth());
+        asm.ld(v, regs.block, layout.chain_top.into());
+        asm.ld(p, regs.block, layout.chain_lo.into());
+        asm.op(Op::SUB, t, v, p);
+        asm.li(RA, layout.chain_size.into());
+        asm.branch(If::Below, RA, t, lost);
+        let next = asm.here();
+        asm.branch(If::NotBelow, p, v, lost);
+        asm.add(v, v, -ENTRY);
+        asm.ld(t, v, 0);
+        asm.branch(If::NotEqual, t, x, next);
+        asm.ld(RA, v, 8);
+        asm.li(t, 1);
+        asm.store(8, t, v, 0, ZERO);
+        asm.ld(v, regs.block, layout.chain_top.into());
+        asm.bind(off);
+        asm.branch(If::NotBelow, p, v, done);
+        asm.ld(t, v, -ENTRY);
+        asm.add(t, t, -1);
+        asm.branch(If::NotEqual, t, ZERO, done);
+        asm.store(8, ZERO, v, -ENTRY, ZERO);
+        asm.add(v, v, -ENTRY);
+        asm.store(8, v, regs.block, layout.chain_top.into(), x);
+        asm.jump(off);
+        asm.bind(done);
+        let bytes = cold.rows.bytes;
+        frame.end(asm, &mut cold.rows);
+        asm.ret();
+        // Another thread has begun this frame: the others that share it are missed.
+        asm.bind(lost);
+        cold.rows.turn(asm, Some(true), bytes);
+        self.all(asm, When::Missed, cold)?;
+        asm.ld(t, regs.block, layout.to_shadow.into());
+        asm.op(Op::ADD, t, t, x);
+        asm.ld(RA, t, 0);
+        // `--check-frames` marks it in its top bit.
+        asm.op_imm(Op::SLL, RA, RA, 1);
+        asm.op_imm(Op::SRL, RA, RA, 1);
+        asm.jump(done);
+        Ok(())
+    }
+
+    /// The shadow of this stack is not known to be mapped.
+    fn find_shadow(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
+        let frame = &self.frame;
+        asm.bind(self.shadow);
+        cold.rows.turn(asm, Some(false), frame.depth());
+        let missing = asm.label();
+        let told = (&frame.regs, frame.depth());
+        agent::shadow(asm, self.runtime.shadow, told, missing, &mut cold.rows);
+        asm.jump(self.shadow_back);
+        asm.bind(missing);
+        self.all(asm, When::Missed, cold)?;
+        frame.end(asm, &mut cold.rows);
+        asm.jump(self.body);
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! A system call, with an event before it and one behind it.
+
+use alloc::borrow::Cow;
+
+use super::asm::{Asm, Label};
+use super::{Action, KEPT, Probe, Runtime};
+use hodo_isa::riscv64::regs::{RA, SP, ZERO};
+
+/// `ecall`, which enters the kernel.
+pub const SYSTEM_CALL: [u8; 4] = [0x73, 0, 0, 0];
+/// A nop of the same length.
+const NOP: [u8; 4] = [0x13, 0, 0, 0];
+
+/// Emits a system call. The instruction itself becomes a nop: what branches to the one behind it must not come to the second
+/// event. A child that begins behind the call comes there, too; nothing of ours is on the stack meanwhile. Gives its place.
+pub(super) fn emit(asm: &mut Asm, runtime: &Runtime) -> Label {
+    let (enter, exit) = runtime.syscalls.unwrap_or_default();
+    around(asm, enter);
+    let call = asm.here();
+    asm.raw(&SYSTEM_CALL);
+    around(asm, exit);
+    call
+}
+
+/// A call that keeps all registers but the link register, which is kept here.
+fn around(asm: &mut Asm, to: u64) {
+    asm.stack(-KEPT);
+    asm.store(8, RA, SP, 0, ZERO);
+    asm.far(to, RA, RA);
+    asm.ld(RA, SP, 0);
+    asm.stack(KEPT);
+}
+
+/// The code without the system calls that probes make in their stead.
+pub(super) fn without_syscalls<'c>(displaced: &'c [u8], probes: &[Probe<'_>]) -> Cow<'c, [u8]> {
+    let mut code = Cow::Borrowed(displaced);
+    for probe in probes.iter().filter(|p| *p.action == Action::Syscall) {
+        let range = probe.offset..probe.offset + SYSTEM_CALL.len();
+        if code.get(range.clone()) == Some(&SYSTEM_CALL[..]) {
+            code.to_mut()[range].copy_from_slice(&NOP);
+        }
+    }
+    code
+}

@@ -1,0 +1,375 @@
+//! Frame information for an island: how unwinders get from any instruction of it to the traced function's caller.
+//!
+//! In a stub, CFA = S − 8 (it must differ from the CFA of the function that the stub calls, which is S, or libgcc takes the
+//! stub for the frame that handles an exception; and from that of any other function, which is a multiple of 16), and the
+//! caller's stack pointer is CFA + 8. The return address is in its
+//! register, or from the store on in the shadow. In displaced instructions CFA = S, as in the original code. Rows say what
+//! changes, one instruction after the other; what a table begins with is the place to which bodies return.
+//!
+//! There, CFA = S for a handler of signals: what it returns to has no frame information (that of the kernel's code is not found),
+//! and libgcc takes the CFA for the place of the interrupted registers. What tells is the return address. As the stack is lowered by
+//! multiples of 16, CFA = stack pointer in no other case, which is how the other rules know where S is.
+//!
+//! The agent keeps the caller's registers, and its link is `t0`, which is the column of return addresses there.
+//!
+//! One FDE describes a group of neighbours and stands behind them. The search table is at the end of the island; islands
+//! grow upwards, so it grows at its end, and is good at any time.
+
+use alloc::vec::Vec;
+
+pub use crate::frames::{Frames, GROUP, header, table_room};
+use crate::frames::{advance, entry, fde, uleb};
+
+use hodo_isa::riscv64::asm::fill;
+use hodo_isa::riscv64::decode::Insn;
+use hodo_isa::riscv64::regs::{RA, SP, T0};
+use hodo_isa::riscv64::scan::Sweep;
+use hodo_isa::riscv64::track::{CALLEE_SAVED, Row, Rule};
+
+/// Bytes of a unit of code in tables.
+const UNIT: u32 = 2;
+/// CFA is so far below S in stubs: the unit of distances in tables.
+const BELOW: i32 = 8;
+
+/// A number of one byte, with its sign.
+fn sleb(value: i32) -> u8 {
+    debug_assert!((-64..64).contains(&value));
+    value as u8 & 0x7F
+}
+
+/// In an expression: the number. DW_OP_const8u
+fn number(value: u64) -> [u8; 9] {
+    let mut bytes = [0x0E; 9];
+    bytes[1..].copy_from_slice(&value.to_le_bytes());
+    bytes
+}
+
+/// In an expression: the stack pointer and so much more. DW_OP_breg2
+fn stack_pointer(more: i32) -> [u8; 2] {
+    [0x70 + SP, sleb(more)]
+}
+
+fn cie(shadow_distance: u64, signal_return: u64) -> Vec<u8> {
+    // id 0; version 1; "zR"; code alignment; data alignment −8; return address in column 1; pointers pc-relative.
+    let mut body = vec![0, 0, 0, 0, 1, b'z', b'R', 0, UNIT as u8, 0x78, RA, 1, 0x1B];
+    const { assert!(BELOW == 1 << 3) };
+    // From S to the return address. minus; deref; without the top bit, which marks open frames: lit1; shl; lit1; shr.
+    let mut load = number(shadow_distance).to_vec();
+    load.extend([0x1C, 0x06, 0x31, 0x24, 0x31, 0x25]);
+    let mut frame = [stack_pointer(-BELOW), stack_pointer(0)].concat();
+    frame.extend(&load);
+    frame.extend(number(signal_return));
+    frame.extend([0x29, 0x33, 0x24, 0x22]); // eq; lit3; shl; plus
+    // S; the CFA is on the expression's stack. dup, the stack pointer, ne; lit3; shl; plus.
+    let mut start = vec![0x12];
+    start.extend(stack_pointer(0));
+    start.extend([0x2E, 0x33, 0x24, 0x22]);
+    let back = [&start[..], &load].concat();
+    let mut rule = |start: &[u8], expression: &[u8]| {
+        body.extend(start);
+        uleb(&mut body, expression.len() as u32);
+        body.extend(expression);
+    };
+    rule(&[0x0F], &frame); // DW_CFA_def_cfa_expression
+    rule(&[0x16, SP], &start); // DW_CFA_val_expression
+    rule(&[0x16, RA], &back);
+    body
+}
+
+/// Of the agent: CFA = stack pointer, return address in `t0`.
+fn agent_cie() -> Vec<u8> {
+    let mut body = vec![0, 0, 0, 0, 1, b'z', b'R', 0, UNIT as u8, 0x78, T0, 1, 0x1B];
+    body.extend([0x0C, SP, 0]); // DW_CFA_def_cfa
+    body
+}
+
+/// What begins at the offset `at` of an island of `size` bytes. `signal_return`: the address to which handlers of signals return.
+#[must_use]
+pub fn build(at: u32, size: u32, shadow_distance: u64, signal_return: u64) -> Frames {
+    let cie = cie(shadow_distance, signal_return);
+    Frames::new(at, size, &[&cie, &agent_cie()])
+}
+
+/// Appends the FDE of the agent, which is all that an island has. Returns its entry in the search table. Its code lowers the stack
+/// pointer and raises it again in the order of addresses, so functions need not be told apart. Where it lowers it by as much as a
+/// register says, another register has had its value since the instruction before.
+#[must_use]
+pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], _: &[u32]) -> [u8; 8] {
+    let end = island.len() as u32;
+    let at = place(island);
+    let mut body = fde(at, frames.agent, 0..end);
+    let (mut place, mut lowered) = (0, 0);
+    let mut before = None;
+    for scanned in Sweep::new(agent, 0) {
+        let insn = &scanned.insn;
+        let more = lowering(insn);
+        let by = match copied(insn) {
+            Some((SP, _)) => Some(SP),
+            _ => copied_before(insn, before),
+        };
+        before = copied(insn);
+        if more == 0 && by.is_none() {
+            continue;
+        }
+        let next = insn.end() as u32;
+        advance(&mut body, (next - place) / UNIT);
+        place = next;
+        lowered += more;
+        match by {
+            Some(register) => {
+                body.push(0x0D); // DW_CFA_def_cfa_register
+                uleb(&mut body, u32::from(register));
+            }
+            None => {
+                body.push(0x0E); // DW_CFA_def_cfa_offset
+                uleb(&mut body, lowered as u32);
+            }
+        }
+    }
+    entry(island, &body);
+    frames.table_entry(0, at)
+}
+
+/// The registers of an instruction that copies one to another (`mv`): to which, and from which.
+fn copied(insn: &Insn) -> Option<(u8, u8)> {
+    // `addi rd, rs1, 0`, and what `c.mv` stands for: `add rd, zero, rs2`.
+    let from = match insn.word {
+        word if word & 0xFFF0_707F == 0x13 => insn.rs1(),
+        word if word & 0xFE0F_F07F == 0x33 => insn.rs2(),
+        _ => return None,
+    };
+    (insn.rd() != from && from != 0).then_some((insn.rd(), from))
+}
+
+/// If an instruction takes a register from the stack pointer: which one had its value before, by the instruction before.
+fn copied_before(insn: &Insn, before: Option<(u8, u8)>) -> Option<u8> {
+    let subtracts = insn.word & 0xFE00_707F == 0x4000_0033 && insn.rd() == SP && insn.rs1() == SP;
+    before
+        .filter(|&(_, from)| subtracts && from == SP)
+        .map(|(to, _)| to)
+}
+
+/// By how much an instruction lowers the stack pointer.
+fn lowering(insn: &Insn) -> i64 {
+    let adds = insn.word & 0x707F == 0x13 && insn.rd() == SP && insn.rs1() == SP;
+    if adds {
+        -hodo_isa::riscv64::decode::operand::imm_i(insn.word)
+    } else {
+        0
+    }
+}
+
+/// Where the next FDE begins.
+fn place(island: &mut Vec<u8>) -> u32 {
+    let at = island.len().next_multiple_of(4);
+    fill(island, at);
+    at as u32
+}
+
+/// Appends the FDE of the code from the first of the rows on to the end of what the island has. Returns its entry in the
+/// search table.
+#[must_use]
+pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
+    let start = rows.first().map_or(0, |row| row.at);
+    let end = island.len() as u32;
+    let at = place(island);
+    let mut body = fde(at, frames.cie, start..end);
+    let mut place = start;
+    let mut now = Told::default();
+    for row in rows.iter().filter(|row| row.at < end) {
+        let next = Told::of(row.rule, now);
+        if next == now {
+            continue;
+        }
+        advance(&mut body, (row.at - place) / UNIT);
+        place = row.at;
+        now.change(&next, &mut body);
+        now = next;
+    }
+    entry(island, &body);
+    frames.table_entry(start, at)
+}
+
+/// Appends the FDE of detours, from the offset `start` to the end of what the island has: at the moved system calls, which
+/// are given by their offset and the address at which they stood, and right behind them, all is as it would be there. They
+/// look like something that was called from there, with a frame of no size; CFA = sp − 8, for it must differ from the
+/// caller's. Elsewhere unwinding ends. Returns its entry in the search table.
+#[must_use]
+pub fn detours(
+    island: &mut Vec<u8>,
+    frames: &Frames,
+    start: u32,
+    syscalls: &[(u32, u64)],
+) -> [u8; 8] {
+    let end = island.len() as u32;
+    let at = place(island);
+    let mut body = fde(at, frames.cie, start..end);
+    Told::default().differ(&Told::UNKNOWN, &mut body);
+    let mut place = start;
+    for &(syscall, original) in syscalls {
+        // A call that is made again begins at its own address; one that is interrupted has ended.
+        for (offset, address) in [(syscall, original), (syscall + 4, original + 4)] {
+            advance(&mut body, (offset - place) / UNIT);
+            place = offset;
+            body.extend([0x16, RA, 9, 0x0E]); // DW_CFA_val_expression: const8u
+            body.extend(address.to_le_bytes());
+        }
+        advance(&mut body, 1);
+        place += UNIT;
+        body.extend([0x07, RA]);
+    }
+    entry(island, &body);
+    frames.table_entry(start, at)
+}
+
+/// Where the return address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Return {
+    /// In the shadow.
+    Shadow,
+    /// In its register.
+    Register,
+    /// So many words below the CFA.
+    Saved(u16),
+    /// Nobody knows.
+    Unknown,
+}
+
+/// What a table says at one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Told {
+    base: u8,
+    offset: i32,
+    /// The caller's stack pointer is so far above the CFA.
+    above: i32,
+    back: Return,
+    /// Of the registers behind the first one.
+    saved: [u16; CALLEE_SAVED.len()],
+}
+
+impl Default for Told {
+    /// What the CIE says.
+    fn default() -> Self {
+        Self {
+            back: Return::Shadow,
+            ..Self::UNKNOWN
+        }
+    }
+}
+
+impl Told {
+    /// Nobody knows the return address.
+    const UNKNOWN: Self = Self {
+        base: SP,
+        offset: -BELOW,
+        above: BELOW,
+        back: Return::Unknown,
+        saved: [0; CALLEE_SAVED.len()],
+    };
+
+    fn of(rule: Rule, before: Self) -> Self {
+        match rule {
+            Rule::Stub => Self::default(),
+            Rule::Lowered { bytes, shadow } => Self {
+                offset: i32::from(bytes) - BELOW,
+                back: if shadow {
+                    Return::Shadow
+                } else {
+                    Return::Register
+                },
+                ..Self::default()
+            },
+            Rule::Frame {
+                base,
+                offset,
+                mut saved,
+            } => {
+                let back = match saved[0] {
+                    0 => Return::Register,
+                    words => Return::Saved(words),
+                };
+                saved[0] = 0;
+                Self {
+                    base,
+                    offset,
+                    above: 0,
+                    back,
+                    saved,
+                }
+            }
+            Rule::Unknown => Self {
+                back: Return::Unknown,
+                ..before
+            },
+        }
+    }
+
+    /// From this to another. What the table begins with is long, and libgcc takes no single rule back from the CIE: so it is
+    /// remembered, and restored as a whole.
+    fn change(&self, next: &Self, out: &mut Vec<u8>) {
+        const REMEMBER: u8 = 0x0A;
+        const RESTORE: u8 = 0x0B;
+        let begin = Self::default();
+        let shadow = |told: &Self| told.back == Return::Shadow;
+        if *self == begin {
+            out.push(REMEMBER);
+        } else if *next == begin {
+            out.push(RESTORE);
+        } else if !shadow(self) && shadow(next) {
+            out.extend([RESTORE, REMEMBER]);
+            begin.differ(next, out);
+            return;
+        }
+        if *next != begin {
+            self.differ(next, out);
+        }
+    }
+
+    /// What differs, one by one.
+    fn differ(&self, next: &Self, out: &mut Vec<u8>) {
+        // Expressions tell at the beginning where the frame is.
+        let begins = *self == Self::default();
+        let base = (begins || next.base != self.base).then_some(next.base);
+        match (base, next.offset) {
+            (None, offset) if offset == self.offset => {}
+            (Some(base), 0..) => out.extend([0x0C, base]), // DW_CFA_def_cfa
+            (None, 0..) => out.push(0x0E),                 // DW_CFA_def_cfa_offset
+            (Some(base), _) => out.extend([0x12, base]),   // DW_CFA_def_cfa_sf
+            (None, _) => out.push(0x13),                   // DW_CFA_def_cfa_offset_sf
+        }
+        if base.is_some() || next.offset != self.offset {
+            match next.offset {
+                0.. => uleb(out, next.offset.cast_unsigned()),
+                below => out.push(sleb(-below / 8)),
+            }
+        }
+        if next.above != self.above {
+            match next.above {
+                BELOW => out.extend([0x15, SP, sleb(-BELOW / 8)]), // DW_CFA_val_offset_sf
+                _ => out.extend([0x14, SP, 0]),                    // DW_CFA_val_offset
+            }
+        }
+        if next.back != self.back {
+            match next.back {
+                // Only by what was remembered.
+                Return::Shadow => {}
+                Return::Register => out.extend([0x08, RA]), // DW_CFA_same_value
+                Return::Saved(words) => {
+                    out.push(0x80 | RA); // DW_CFA_offset
+                    uleb(out, words.into());
+                }
+                Return::Unknown => out.extend([0x07, RA]), // DW_CFA_undefined
+            }
+        }
+        let saved = CALLEE_SAVED.into_iter().zip(self.saved).zip(next.saved);
+        for ((register, old), new) in saved.filter(|((_, old), new)| old != new) {
+            debug_assert_ne!(old, new);
+            if new == 0 {
+                out.push(0xC0 | register); // DW_CFA_restore
+            } else {
+                out.push(0x80 | register);
+                uleb(out, new.into());
+            }
+        }
+    }
+}

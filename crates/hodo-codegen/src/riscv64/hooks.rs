@@ -1,0 +1,281 @@
+//! Replacements for the few functions of an unwinder that must know of islands.
+//!
+//! A traced frame returns into a stub, so unwinders meet addresses in islands. An island has frame information that
+//! leads them through (see `frames`), and these hooks make them find it, and keep such frames out of backtraces that
+//! the program asks for. All hooks are ordinary C functions to their callers: they may use `t0` to `t6`.
+
+use alloc::vec::Vec;
+
+use super::stub::Layout;
+pub use crate::hooks::{IslandLayout, LimitCall, Raise};
+use crate::hooks::{RLIMIT_AS, RLIMIT_DATA};
+use hodo_isa::riscv64::asm::ops::{BEQ, BGEU, BLTU, BNE};
+use hodo_isa::riscv64::asm::{Code, Pending, Reach};
+use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
+
+const T0: u8 = 5;
+const T1: u8 = 6;
+const T2: u8 = 7;
+const T3: u8 = 28;
+const T4: u8 = 29;
+const A0: u8 = 10;
+const A1: u8 = 11;
+const A2: u8 = 12;
+const A3: u8 = 13;
+
+/// Bytes of the stack frame of every hook that calls, and where it has the return address.
+const FRAME: i64 = 80;
+const LINK: i64 = 72;
+
+fn begin(code: &mut Code<'_>) {
+    code.addi(SP, SP, -FRAME);
+    code.sd(RA, LINK, SP);
+}
+
+fn end(code: &mut Code<'_>) {
+    code.ld(RA, LINK, SP);
+    code.addi(SP, SP, FRAME);
+}
+
+/// `t1` and `t2` = start and length of an island; a branch if `address` is in it. `t0` has the control block's address. Clobbers `t3`.
+fn in_island(code: &mut Code<'_>, address: u8, (lo, len): (u32, u32)) -> Pending {
+    code.ld(T1, lo.into(), T0);
+    code.ld(T2, len.into(), T0);
+    code.sub(T3, address, T1);
+    code.branch_forward(BLTU, T3, T2)
+}
+
+fn load_block(code: &mut Code<'_>, layout: &Layout) {
+    code.ld(T0, layout.block.into(), TP);
+}
+
+/// `rd` = a base and an offset.
+fn offset(code: &mut Code<'_>, rd: u8, base: u8, offset: u32) {
+    code.li(rd, offset.cast_signed());
+    code.add(rd, rd, base);
+}
+
+/// Prologue for glibc's `_dl_find_object(pc, result)`; the function's own code follows.
+/// The result's fields are those of `struct dl_find_object` (glibc 2.35, `dlfcn/dlfcn.h`).
+pub fn find_object(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) {
+    load_block(code, layout);
+    let mut ours = Vec::new();
+    for range in layout.islands {
+        ours.push(in_island(code, A0, range));
+    }
+    let theirs = code.jump_forward(ZERO);
+    for pending in ours {
+        code.bind(pending);
+    }
+    code.add(T2, T1, T2);
+    code.sd(ZERO, 0, A1); // flags
+    code.sd(T1, 8, A1); // start
+    code.sd(T2, 16, A1); // end
+    code.sd(ZERO, 24, A1); // no link map
+    // The second program header's address, which is relative to the island.
+    offset(code, T3, T1, island.program_headers + 56 + 16);
+    code.ld(T3, 0, T3);
+    code.add(T3, T3, T1);
+    code.sd(T3, 32, A1);
+    code.li(A0, 0);
+    code.jr(RA);
+    code.bind(theirs);
+}
+
+/// A function that stands for `_Unwind_Backtrace(callback, argument)`: frames in islands are not reported. `get_ip` is the
+/// address of `_Unwind_GetIP`. The function's own code, to be called, follows.
+///
+/// # Panics
+/// If that address is not within 2 GiB.
+pub fn backtrace(code: &mut Code<'_>, layout: &Layout, get_ip: u64) {
+    let start = code.jump_forward(ZERO);
+    // What is called for each frame, with the context and what was given for the argument.
+    let filter = code.here();
+    begin(code);
+    code.sd(A0, 0, SP);
+    code.sd(A1, 8, SP);
+    let near = code.jump_and_link(get_ip, Reach::Pair, RA, RA);
+    assert!(near.is_ok(), "an unwinder that is too far away");
+    load_block(code, layout);
+    let mut inside = Vec::new();
+    for range in layout.islands {
+        inside.push(in_island(code, A0, range));
+    }
+    code.ld(A0, 0, SP);
+    code.ld(A1, 8, SP);
+    end(code);
+    code.ld(T0, 0, A1); // the callback
+    code.ld(A1, 8, A1); // its argument
+    code.jr(T0);
+    for pending in inside {
+        code.bind(pending);
+    }
+    code.li(A0, 0); // go on
+    end(code);
+    code.jr(RA);
+
+    code.bind(start);
+    begin(code);
+    code.sd(A0, 0, SP);
+    code.sd(A1, 8, SP);
+    let near = code.address(A0, filter, Reach::Pair);
+    debug_assert!(near.is_ok());
+    code.addi(A1, SP, 0);
+    let body = code.jump_forward(RA);
+    end(code);
+    code.jr(RA);
+    code.bind(body);
+}
+
+/// A function that stands for `dl_iterate_phdr(callback, data)`: islands are reported behind all modules, with the
+/// short form of `struct dl_phdr_info` (32 bytes), which no unwinder caches. The function's own code follows.
+pub fn iterate_phdr(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) {
+    begin(code);
+    code.sd(A0, 40, SP);
+    code.sd(A1, 48, SP);
+    let body = code.jump_forward(RA);
+    let mut out = vec![code.branch_forward(BNE, A0, ZERO)];
+    for (lo, len) in layout.islands {
+        load_block(code, layout);
+        code.ld(T1, len.into(), T0);
+        let none = code.branch_forward(BEQ, T1, ZERO);
+        code.ld(T1, lo.into(), T0);
+        code.sd(T1, 0, SP); // dlpi_addr
+        offset(code, T2, T1, island.name);
+        code.sd(T2, 8, SP); // dlpi_name
+        offset(code, T2, T1, island.program_headers);
+        code.sd(T2, 16, SP); // dlpi_phdr
+        code.li(T2, 2);
+        code.sd(T2, 24, SP); // dlpi_phnum
+        code.addi(A0, SP, 0);
+        code.li(A1, 32);
+        code.ld(A2, 48, SP);
+        code.ld(T0, 40, SP);
+        code.call(T0);
+        out.push(code.branch_forward(BNE, A0, ZERO));
+        code.bind(none);
+    }
+    for pending in out {
+        code.bind(pending);
+    }
+    end(code);
+    code.jr(RA);
+    code.bind(body);
+}
+
+/// A function that stands for one of those that set or get limits. The function's own code, to be called, follows.
+pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
+    // The frame: a changed copy of the new limits, where the old ones go, how much is added.
+    const SAVE_OLD: i64 = 16;
+    const SAVE_EXTRA: i64 = 24;
+    let mut theirs = Vec::new();
+    if call == LimitCall::Both {
+        theirs.push(code.branch_forward(BNE, A0, ZERO));
+    }
+    let (resource, new, old) = match call {
+        LimitCall::Both => (A1, A2, A3),
+        _ => (A0, A1, A1),
+    };
+    number(code, T0, extra.space);
+    code.li(T1, RLIMIT_AS.into());
+    let space = code.branch_forward(BEQ, resource, T1);
+    number(code, T0, extra.data);
+    code.li(T1, RLIMIT_DATA.into());
+    theirs.push(code.branch_forward(BNE, resource, T1));
+    code.bind(space);
+    if call == LimitCall::Get {
+        theirs.push(code.branch_forward(BEQ, old, ZERO));
+    } else {
+        let none = code.branch_forward(BEQ, new, ZERO);
+        // A soft limit above the hard one stays that, and is refused.
+        code.ld(T1, 0, new);
+        code.ld(T2, 8, new);
+        theirs.push(code.branch_forward(BLTU, T2, T1));
+        code.bind(none);
+    }
+    begin(code);
+    number(code, T4, extra.hard);
+    code.sd(T0, SAVE_EXTRA, SP);
+    if call != LimitCall::Set {
+        code.sd(old, SAVE_OLD, SP);
+    }
+    if call != LimitCall::Get {
+        let none = code.branch_forward(BEQ, new, ZERO);
+        for (at, more) in [(0, T0), (8, T4)] {
+            code.ld(T1, at, new);
+            // What becomes too large (infinity is the largest number) stays.
+            code.add(T2, T1, more);
+            let fits = code.branch_forward(BGEU, T2, T1);
+            code.addi(T2, T1, 0);
+            code.bind(fits);
+            code.sd(T2, at, SP);
+        }
+        code.addi(new, SP, 0);
+        code.bind(none);
+    }
+    let body = code.jump_forward(RA);
+    if call != LimitCall::Set {
+        let failed = code.branch_forward(BNE, A0, ZERO);
+        code.ld(T3, SAVE_OLD, SP);
+        let none = code.branch_forward(BEQ, T3, ZERO);
+        code.ld(T0, SAVE_EXTRA, SP);
+        number(code, T4, extra.hard);
+        // What is too small, or infinite, was not changed.
+        for (at, less) in [(0, T0), (8, T4)] {
+            code.ld(T1, at, T3);
+            let small = code.branch_forward(BLTU, T1, less);
+            code.addi(T2, ZERO, -1);
+            let infinite = code.branch_forward(BEQ, T1, T2);
+            code.sub(T1, T1, less);
+            code.sd(T1, at, T3);
+            code.bind(small);
+            code.bind(infinite);
+        }
+        code.bind(failed);
+        code.bind(none);
+    }
+    end(code);
+    code.jr(RA);
+    for pending in theirs {
+        code.bind(pending);
+    }
+    code.bind(body);
+}
+
+/// `rd` = a number.
+fn number(code: &mut Code<'_>, rd: u8, value: u64) {
+    // Eleven bits at a time: no part is negative.
+    let mut shift = 55;
+    code.li(rd, (value >> shift) as i32);
+    while shift > 0 {
+        shift -= 11;
+        code.slli(rd, rd, 11);
+        code.addi(rd, rd, (value >> shift & 0x7FF) as i64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hodo_isa::riscv64::text;
+    use std::string::ToString;
+
+    #[test]
+    fn numbers_have_all_bits() {
+        for value in [0, 1, 1 << 40, u64::MAX, 0x0123_4567_89AB_CDEF] {
+            let mut bytes = Vec::new();
+            number(&mut Code::new(&mut bytes, 0), T0, value);
+            let mut result = 0u64;
+            for word in bytes.chunks(4) {
+                let text = text(word, 0).to_string();
+                if text == "slli t0, t0, 0xb" {
+                    result <<= 11;
+                } else {
+                    let digits = text.rsplit(' ').next().expect("a number");
+                    result += digits.parse::<u64>().expect("a number");
+                }
+            }
+            assert_eq!(result, value);
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! What leads from code to an island and back: jumps, and bytes that stand for them.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::stub::Body;
+pub use crate::patch::{Displaced, Leaving, Through, Window};
+use crate::stub::Registers;
+use hodo_isa::Via;
+use hodo_isa::riscv64::asm::{Code, Reach};
+use hodo_isa::riscv64::decode::Insn;
+use hodo_isa::riscv64::decode::Kind;
+use hodo_isa::riscv64::isa::options;
+use hodo_isa::riscv64::regs::KEPT;
+use hodo_isa::riscv64::regs::{RA, SP, ZERO};
+use hodo_isa::riscv64::relocate::{EXIT, Options, RelocateError, Relocated, choose, relocate};
+use hodo_isa::riscv64::scan::{Flow, Scanned, Sweep};
+use hodo_isa::riscv64::track::{Row, Rule, State, Step, Then, add_row, pushed, rows};
+use hodo_isa::riscv64::{FAR, JUMP, KEEP};
+
+/// A breakpoint: `c.ebreak`.
+pub const TRAP: &[u8] = &[0x02, 0x90];
+
+/// Moved code that is not farther away refers to what it did by pairs of instructions; they reach 2 GiB, and what is moved is small.
+const NEAR: u64 = (1 << 31) - (1 << 20);
+
+/// Registers by which entries of the procedure linkage table jump: where to, and the link.
+const TARGET: u8 = 28;
+const LINK: u8 = 6;
+/// What no caller of a function of another file expects to be kept when it is entered: `t0`–`t6`.
+const FREE: u32 = 0xF000_00E0;
+/// And when it returns: these, and `a2`–`a7`.
+const FREE_BEHIND: u32 = FREE | 0x0003_F000;
+
+/// A jump at `from` to anywhere within 2 GiB; nothing if it is farther, or has no register.
+#[must_use]
+pub fn jump(from: u64, to: u64, via: Via) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity((JUMP + KEEP) as usize);
+    let mut code = Code::new(&mut bytes, from);
+    jump_by(&mut code, to, via)?;
+    Some(bytes)
+}
+
+fn jump_by(code: &mut Code<'_>, to: u64, via: Via) -> Option<()> {
+    match via {
+        Via::Nothing => code.jump(to, Reach::Jump, ZERO),
+        Via::Free(register) => code.jump(to, Reach::Pair, register),
+        Via::Kept(register) => {
+            code.keep(register);
+            code.jump(to, Reach::Pair, register)
+        }
+    }
+    .ok()
+}
+
+/// A short jump of so many bytes; nothing if it does not reach that far.
+#[must_use]
+pub fn hop(from: u64, to: u64, len: u8) -> Option<Vec<u8>> {
+    if len != 2 {
+        return jump(from, to, Via::Nothing);
+    }
+    let distance = to.wrapping_sub(from).cast_signed();
+    if !(-2048..2048).contains(&distance) || distance & 1 != 0 {
+        return None;
+    }
+    // The bits of c.j's distance, from bit 2 of the instruction on: 5, 3 to 1, 7, 6, 10, 9 and 8, 4, 11.
+    let bit = |from: u32, to: u32| (distance as u16 >> from & 1) << to;
+    let low = bit(5, 2) | bit(1, 3) | bit(2, 4) | bit(3, 5) | bit(7, 6) | bit(6, 7);
+    let high = bit(10, 8) | bit(8, 9) | bit(9, 10) | bit(4, 11) | bit(11, 12);
+    Some((0xA001 | low | high).to_le_bytes().to_vec())
+}
+
+/// Where short jumps of so many bytes from an address lead at most: memory of ours may be there.
+#[must_use]
+pub fn near(from: u64, len: u8) -> Option<Range<u64>> {
+    let reach = if len == 2 { 1 << 11 } else { 1 << 20 };
+    Some(from.saturating_sub(reach)..from.saturating_add(reach - 1))
+}
+
+/// Whether sites can have stubs that no long jump reaches.
+pub const REACHES_ANYWHERE: bool = true;
+
+/// Whether what depends on places in stubs and jumps are words of four bytes, to which a difference can be added.
+pub const MOVABLE: bool = false;
+
+/// Is there among bytes that are displaced what stubs are known by, made in part by the word at an offset? They are not asked.
+#[must_use]
+pub fn forges_stub(_: &[u8], _: usize) -> bool {
+    true
+}
+
+/// A jump at `from` to the address that is in memory at `literal`; nothing if that is not within 2 GiB, or if there is no register.
+#[must_use]
+pub fn by_literal(from: u64, literal: u64, via: Via) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity((FAR + KEEP) as usize);
+    let mut code = Code::new(&mut bytes, from);
+    let register = match via {
+        Via::Nothing => return None,
+        Via::Free(register) => register,
+        Via::Kept(register) => {
+            code.keep(register);
+            register
+        }
+    };
+    code.load_from(register, literal).ok()?;
+    // c.jr
+    code.half(0x8002 | u16::from(register) << 7);
+    Some(bytes)
+}
+
+/// A jump to anywhere, as far as it can be known: as far as others.
+#[must_use]
+pub fn far(from: u64, to: u64, via: Via) -> Option<Vec<u8>> {
+    jump(from, to, via)
+}
+
+/// There are no puns.
+#[must_use]
+pub fn pun(_: u64, _: [u8; 4], _: u8) -> Option<Range<u64>> {
+    None
+}
+
+/// Where what comes to a stub by a breakpoint enters it: where a register is put on the stack, as the jump does it.
+#[must_use]
+pub fn trap_entry(stub: u64, via: Via) -> u64 {
+    match via {
+        Via::Kept(_) => stub - KEEP,
+        _ => stub,
+    }
+}
+
+/// What stands before a stub for [`trap_entry`]. Returns where the frame is in it.
+#[must_use]
+pub fn before_stub(code: &mut Code<'_>, via: Via) -> Vec<Row> {
+    let Via::Kept(register) = via else {
+        return Vec::new();
+    };
+    // The stub itself is where it was to be.
+    code.breakpoints(16 - KEEP as usize);
+    let start = code.offset();
+    code.keep(register);
+    // The first instruction lowers the stack, in two bytes.
+    let row = |(at, bytes)| Row {
+        at,
+        rule: Rule::Lowered {
+            bytes,
+            shadow: false,
+        },
+    };
+    [(start, 0), (start + 2, 16)].map(row).into()
+}
+
+/// What a long jump to a call takes, where so many registers are dead; nothing if there can be none. A call overwrites its link.
+#[must_use]
+pub fn way_to_call(code: &[u8], addr: u64, dead: u32) -> Option<Via> {
+    let call = Insn::new(code, addr);
+    let free = (dead | 1 << call.link()?) & !call.reads().x;
+    choose(free).map(Via::Free)
+}
+
+/// What takes a register back that the way back from a stub has put on the stack.
+#[must_use]
+pub fn take_back(back: Via) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Via::Kept(register) = back {
+        let mut code = Code::new(&mut bytes, 0);
+        // c.ldsp register, 0(sp)
+        code.half(0x4002 | 1 << 13 | u16::from(register) << 7);
+        code.move_stack(true);
+    }
+    bytes
+}
+
+/// What stands at `at` for code that has put [`KEPT`] on the stack to go on at `to`; nothing if that is too far away.
+#[must_use]
+pub fn pad(at: u64, to: u64) -> Option<Vec<u8>> {
+    let mut bytes = take_back(Via::Kept(KEPT));
+    let here = at + bytes.len() as u64;
+    bytes.extend(jump(here, to, Via::Nothing)?);
+    Some(bytes)
+}
+
+/// Where it may be.
+#[must_use]
+pub fn near_pad(to: u64) -> Option<Range<u64>> {
+    let Range { start, end } = near(to, 4)?;
+    Some(start..end.saturating_sub(Via::PAD))
+}
+
+/// Moves the instructions `code` from `from` to `to`, which can be anywhere; behind them the code goes on at `resume`, by a jump that has
+/// its register in this way. A register that it keeps is taken back just before `resume`, or by a pad.
+///
+/// # Errors
+/// If they cannot be moved there.
+pub fn displace(
+    code: &[u8],
+    (from, resume): (u64, u64),
+    to: u64,
+    leaving: Leaving<'_>,
+) -> Result<Displaced, RelocateError> {
+    let Leaving { dead, back, pads } = leaving;
+    let near = to.abs_diff(from) < NEAR;
+    let reach = if near { Reach::Pair } else { Reach::Any };
+    let options = Options {
+        reach,
+        ..options(dead, pads)
+    };
+    let mut moved = relocate(code, from, to, &options)?;
+    let (mut rows, last) = frames(code, from, &moved);
+    keep_rows(&mut rows, &moved);
+    let pieces = moved.map.iter();
+    let mut copies: Vec<_> = pieces
+        .map(|piece| (from + piece.old as u64, to + piece.new as u64))
+        .collect();
+    let way = |at: u64| at..at + (KEEP + reach.jump_len() as u64);
+    let exits = moved.exits.iter().map(|exit| way(to + exit.new as u64));
+    let mut exits: Vec<_> = exits.collect();
+    if moved.falls_through {
+        let end = moved.bytes.len();
+        copies.push((resume, to + end as u64));
+        if let (Via::Kept(_), Some(mut state)) = (back, last) {
+            state.lower(16);
+            add_row(&mut rows, end as u32 + 2, state.rule());
+        }
+        let exit = to + end as u64;
+        let target = match back {
+            Via::Kept(_) => pads(resume).unwrap_or(resume - Via::TAKE),
+            _ => resume,
+        };
+        let offset = code.len();
+        let mut code = Code::new(&mut moved.bytes, to);
+        let jump = match near {
+            true => jump_by(&mut code, target, back),
+            false => far_back(&mut code, target, back),
+        };
+        jump.ok_or(RelocateError::NoRegister { offset })?;
+        if let Via::Kept(_) = back {
+            exits.push(exit..to + moved.bytes.len() as u64);
+        }
+    }
+    let body = Body {
+        bytes: moved.bytes,
+        resume: None,
+        rows,
+        returns: false,
+    };
+    Ok(Displaced {
+        body,
+        copies,
+        exits,
+    })
+}
+
+/// Where the frame is while moved instructions that leave by pads keep their register.
+fn keep_rows(rows: &mut Vec<Row>, moved: &Relocated) {
+    for exit in &moved.exits {
+        let at = exit.new as u32;
+        let next = rows.partition_point(|row| row.at <= at);
+        let before = next.checked_sub(1).map(|before| rows[before].rule);
+        let Some(Rule::Frame {
+            base: SP,
+            offset,
+            saved,
+        }) = before
+        else {
+            continue;
+        };
+        let rule = Rule::Frame {
+            base: SP,
+            offset: offset + 16,
+            saved,
+        };
+        // Behind it, all is as the instruction has it.
+        let end = at + EXIT as u32;
+        let restored = before.filter(|_| rows.get(next).is_none_or(|row| row.at > end));
+        let restored = restored.map(|rule| Row { at: end, rule });
+        rows.splice(
+            next..next,
+            [Row { at: at + 2, rule }].into_iter().chain(restored),
+        );
+    }
+}
+
+/// A jump to anywhere with the address behind it.
+fn far_back(code: &mut Code<'_>, to: u64, via: Via) -> Option<()> {
+    let here = code.here();
+    let literal = (here + via.far_len()?).next_multiple_of(8);
+    code.raw(&by_literal(here, literal, via)?);
+    code.align(8);
+    code.raw(&to.to_le_bytes());
+    Some(())
+}
+
+/// Where the frame is in moved instructions that a function begins with, and behind them.
+fn frames(code: &[u8], from: u64, moved: &Relocated) -> (Vec<Row>, Option<State>) {
+    let scanned: Vec<Scanned> = Sweep::new(code, from).collect();
+    let index = |at: u64| {
+        let offset = usize::try_from(at.wrapping_sub(from)).ok()?;
+        moved.map.iter().position(|piece| piece.old == offset)
+    };
+    let steps: Vec<_> = scanned
+        .iter()
+        .zip(&moved.map)
+        .map(|(scanned, piece)| {
+            let insn = &scanned.insn;
+            let then = match insn.flow() {
+                Flow::Branch(to) => Then::Next(index(to)),
+                Flow::Jump(to) => Then::Stop(index(to)),
+                Flow::Call(_) | Flow::IndirectCall => Then::Call(insn.rd()),
+                Flow::Next => Then::Next(None),
+                Flow::IndirectJump | Flow::Return { .. } | Flow::Fault | Flow::Invalid => {
+                    Then::Stop(None)
+                }
+            };
+            Step {
+                at: piece.new as u32,
+                instruction: insn,
+                then,
+            }
+        })
+        .collect();
+    rows(&steps, moved.bytes.len() as u32, &[(0, State::ENTRY)])
+}
+
+/// What a stub does to call the function whose address is in the slot `got`. `site` is the instruction that used it: behind an
+/// entry of the procedure linkage table, the address 12 bytes behind its start tells the dynamic linker which one it was.
+///
+/// # Panics
+/// If slot or site are not within 2 GiB.
+#[must_use]
+pub fn call_through(at: u64, got: u64, through: Through, site: u64) -> Body {
+    let mut bytes = Vec::with_capacity(20);
+    let mut code = Code::new(&mut bytes, at);
+    if through == Through::Entry {
+        let near = code.address(LINK, site + 12, Reach::Pair);
+        assert!(near.is_ok(), "an entry that is too far away");
+    }
+    let near = code.load_from(TARGET, got);
+    assert!(near.is_ok(), "a slot that is too far away");
+    code.jr(TARGET);
+    let rule = pushed(0);
+    Body {
+        bytes,
+        resume: None,
+        rows: vec![Row { at: 0, rule }],
+        returns: false,
+    }
+}
+
+/// What is written at such a site of so many bytes; nothing if that is not possible. A call has to end where it ended.
+#[must_use]
+pub fn lead_through(at: u64, stub: u64, through: Through, len: u8) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len.into());
+    let mut code = Code::new(&mut bytes, at);
+    match through {
+        Through::Entry => code.jump(stub, Reach::Pair, TARGET).ok()?,
+        Through::Jump => code.jump(stub, Reach::Pair, LINK).ok()?,
+        Through::Call => {
+            let before = u64::from(len).checked_sub(JUMP)?;
+            for _ in 0..before / 2 {
+                code.half(1); // c.nop
+            }
+            code.jump_and_link(stub, Reach::Pair, RA, RA).ok()?;
+        }
+        Through::Loaded(register) => code.address(register, stub, Reach::Pair).ok()?,
+    }
+    Some(bytes)
+}
+
+/// Whether sites of this kind can have a stub of another kind that uses the same slot.
+#[must_use]
+pub fn shares(through: Through) -> bool {
+    through != Through::Entry
+}
+
+/// The registers that a stub at such a site may use. Calls through slots are calls of functions of other files.
+#[must_use]
+pub fn registers_through(through: Through) -> Registers {
+    Registers {
+        free: FREE,
+        free_behind: FREE_BEHIND,
+        via: match through {
+            Through::Entry => Via::Free(TARGET),
+            Through::Call | Through::Loaded(_) => Via::Nothing,
+            Through::Jump => Via::Free(LINK),
+        },
+    }
+}
+
+/// What a jump at the start of a function's code displaces. The function is one that other files call: so what it has not written
+/// itself has no value in the registers that calls do not keep.
+///
+/// # Errors
+/// Why there can be none.
+pub fn window(code: &[u8], addr: u64) -> Result<Window, String> {
+    let mut end = addr;
+    let mut dead = Vec::new();
+    let mut free = FREE;
+    for scanned in Sweep::new(code, addr) {
+        let insn = &scanned.insn;
+        if end >= addr + JUMP {
+            break;
+        }
+        if insn.flow() != Flow::Next || insn.kind == Kind::Ecall {
+            return Err("a branch in its first eight bytes".to_owned());
+        }
+        dead.push((insn.addr, free));
+        free &= !insn.general().1;
+        end = insn.end();
+    }
+    if end < addr + JUMP {
+        return Err("it is shorter than eight bytes".to_owned());
+    }
+    let into = Sweep::new(code, addr).any(|scanned| match scanned.flow {
+        Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to) => addr < to && to < end,
+        _ => false,
+    });
+    if into {
+        return Err("a branch into its first eight bytes".to_owned());
+    }
+    let back = choose(free).ok_or("no register is free behind its first eight bytes")?;
+    Ok(Window {
+        end,
+        via: Via::Free(LINK),
+        back: Via::Free(back),
+        dead,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hodo_isa::riscv64::text;
+
+    #[test]
+    fn jumps_by_literals_load_where_they_lead() {
+        let (at, literal) = (0x1_0006, 0x1_0818);
+        for via in [Via::Free(6), Via::Kept(6)] {
+            let bytes = by_literal(at, literal, via).expect("a jump");
+            assert_eq!(Some(bytes.len() as u64), via.far_len());
+            let kept = bytes.len() - FAR as usize;
+            let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+            let upper = word(kept) & 0xFFFF_F000;
+            assert_eq!(word(kept) & 0xFFF, 0x317, "auipc t1");
+            assert_eq!(word(kept + 4) & 0xF_FFFF, 0x3_3303, "ld t1, …(t1)");
+            let lower = word(kept + 4).cast_signed() >> 20;
+            let from = at + kept as u64 + u64::from(upper);
+            assert_eq!(from.wrapping_add_signed(lower.into()), literal);
+            assert_eq!(text(&bytes[kept + 8..], 0), "c.jr t1");
+        }
+        assert_eq!(by_literal(at, at + (1 << 32), Via::Free(6)), None);
+        assert_eq!(by_literal(at, literal, Via::Nothing), None);
+    }
+
+    #[test]
+    fn pads_take_back_what_was_kept() {
+        let there = pad(0x1_3000, 0x1_0400).expect("it is near");
+        assert_eq!(text(&there, 0), "c.ldsp t1, 0(sp)");
+        assert_eq!(text(&there[2..], 0), "c.addi sp, 16");
+        assert_eq!(text(&there[4..], 0x1_3004), "jal zero, 0x10400");
+        assert_eq!(pad(0, 1 << 21), None);
+    }
+
+    #[test]
+    fn what_is_moved_far_away_loads_where_it_goes_on() {
+        // add a0, a0, a1
+        let code = 0x00B5_0533u32.to_le_bytes();
+        let (from, resume, to) = (0x1_0000, 0x1_0004, 0x7F_0000_0002);
+        let leaving = Leaving {
+            dead: &|_| 0,
+            back: Via::Free(6),
+            pads: &|_| None,
+        };
+        let moved = displace(&code, (from, resume), to, leaving).expect("moved");
+        let bytes = &moved.body.bytes;
+        // The instruction and the jump, and behind them the address, which is aligned.
+        assert_eq!(bytes.len(), 4 + FAR as usize + 8);
+        assert_eq!(bytes[14..], resume.to_le_bytes());
+        assert_eq!((to + 14) % 8, 0);
+        let near = displace(&code, (from, resume), from + 0x1000, leaving);
+        assert_eq!(near.expect("moved").body.bytes.len(), 4 + JUMP as usize);
+    }
+
+    #[test]
+    fn what_has_no_register_leaves_by_pads() {
+        // c.li a4, 0; jal x0, +0x100
+        let code = [0x01, 0x47, 0x6F, 0x00, 0x00, 0x10];
+        let (from, to, pad) = (0x1_0000, 0x1_4000, 0x1_2000);
+        let leaving = Leaving {
+            dead: &|_| 0,
+            back: Via::Nothing,
+            pads: &|at| (at == from + 2).then_some(pad),
+        };
+        let moved = displace(&code, (from, from + 6), to, leaving).expect("moved");
+        let exit = to + 2..to + 2 + EXIT;
+        assert_eq!(moved.exits, [exit]);
+        let frames: Vec<_> = moved
+            .body
+            .rows
+            .iter()
+            .map(|row| (row.at, row.rule))
+            .collect();
+        assert_eq!(frames[..2], [(0, pushed(0)), (4, pushed(16))]);
+        // The first alone, and then on by a pad.
+        let leaving = Leaving {
+            back: Via::Kept(KEPT),
+            pads: &|at| (at == from + 2).then_some(pad),
+            ..leaving
+        };
+        let moved = displace(&code[..2], (from, from + 2), to, leaving).expect("moved");
+        let jump = jump(to + 2, pad, Via::Kept(KEPT)).expect("near");
+        assert_eq!(moved.body.bytes[2..], jump);
+    }
+}

@@ -1,0 +1,531 @@
+//! The stub of a traced function.
+//!
+//! The entry half records the entry, puts the return address into the shadow and *calls* the body; the body's own return comes
+//! back to the exit half, which records the exit, fetches the return address and returns to it. So every return is predicted.
+//! S is the stack pointer that the function is entered with, and finds when it returns; the return address is in `ra` then.
+//!
+//! ```text
+//! entry:  block = [tp + …]                     the address of the thread's control block
+//!         does ra point to an exit half?       → a traced function jumped here: record "tail", go to the body
+//!         is S in the window?                  → if not: agent (maps its shadow, records a new window around it; or: record the
+//!                                                entry alone, go to the body)
+//!         [S − distance] = ra                  the shadow
+//!         record "entry"
+//!         jal ra, body ───────────────────┐
+//! exit:   block = [tp + …]  ◄─ body's ret │    this first instruction tells an exit half from other code
+//!         record "exit"                   │
+//!         ra = [S − distance]             │
+//!         ret ──► the caller              │
+//!         slow paths                      │
+//! body:   displaced instructions ◄────────┘
+//! ```
+//!
+//! `ra` is free from the store to the shadow on, and in the exit half. The other registers are those that the planner has found
+//! free; where they are too few, some are kept on the stack below S, with the stack pointer lowered first: there is no red zone, and
+//! signal handlers build their frames below the stack pointer. No vector or floating-point register is used. Two beside `ra` are enough
+//! where nothing is filtered: the address of the control block is fetched again where it was needed for something else, which takes one
+//! instruction, and a register that is kept takes two.
+//!
+//! Whether a return address leads to an exit half, the upper half of the instruction there tells nearly always at once. Where it
+//! has the same value by chance, the agent compares the address with those of islands.
+//!
+//! Whether S is in the window, and so has a shadow, the lowered stack pointer tells: there is a word for each way that it may be lowered
+//! ([`Layout::lowered_windows`]). The clock is read before that where a third register is free: by its time, readers notice a signal
+//! handler that has got another window before the record had its place. Where the link register has to take the time, it is too late for that.
+//!
+//! A record takes the bits of S from bit 4 on. Calls do without a mask: S is a multiple of 16 by the calling convention. Go, of whose
+//! functions only the entries are recorded, does not keep to that.
+
+mod exit;
+mod filter;
+mod scratch;
+mod slow;
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+pub use crate::stub::{Body, Emitted, Layout, Records, Registers, Runtime, Scope};
+use hodo_isa::Via;
+use hodo_isa::track::{Row, Rule};
+
+use hodo_isa::riscv64::asm::ops::{BEQ, BGEU, BNE};
+use hodo_isa::riscv64::asm::{Code, Pending, Reach};
+use hodo_isa::riscv64::encode::{LOAD, i};
+use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
+use scratch::Scratch;
+use slow::{Slow, Then};
+
+/// The first instruction of an exit half, to which bodies return: it puts the address of the control block into a register. Whatever
+/// code of ours functions return to must begin with it, or those that they jump to do not see what it is.
+#[must_use]
+pub fn return_point(layout: &Layout, register: u8) -> u32 {
+    i(LOAD, 3, register, TP, layout.block.into())
+}
+
+/// How many low bits of S are 0 by the calling convention.
+const ALIGNED: u8 = 4;
+
+/// The upper half of that instruction, which is the same for all registers, as a signed load fetches it.
+fn return_mark(layout: &Layout) -> i32 {
+    return_point(layout, ZERO).cast_signed() >> 16
+}
+
+/// The registers of a half: the control block's address; two more; the time; one that is free when a record is put together. Where the
+/// two are the same, the control block's address is lost at each record, for its register has the limit there.
+#[derive(Debug, Clone, Copy)]
+struct Hot {
+    block: u8,
+    a: u8,
+    b: u8,
+    time: u8,
+    spare: u8,
+}
+
+/// Where the upper half of a record comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Info {
+    Number(u32),
+    /// A word behind the exit half, found from the return point, which `ra` still has.
+    Word,
+}
+
+impl Records {
+    /// Whether there is more to do than to record all calls.
+    fn is_filtered(&self) -> bool {
+        self.depth.is_some()
+            || self.check.is_some()
+            || self.shortest.is_some()
+            || self.switch.is_some()
+            || self.scope == Scope::Filter
+    }
+}
+
+struct Stub<'s, 'c> {
+    code: &'s mut Code<'c>,
+    layout: &'s Layout,
+    runtime: &'s Runtime,
+    records: &'s Records,
+    rows: &'s mut Vec<Row>,
+    slow: Vec<Slow>,
+    faults: Vec<(u64, u64)>,
+    /// Jumps to the body that have no exit, from the entry half.
+    past: Vec<Pending>,
+    scratch: Scratch,
+    /// What the entry half keeps.
+    entry_scratch: Scratch,
+    /// How far the stack pointer is below S.
+    lowered: u16,
+    /// The return address is in the shadow, and not in its register.
+    shadow: bool,
+}
+
+/// Emits stubs as [`emit_stub`] does.
+#[derive(Debug)]
+pub struct Templates(Layout);
+
+impl Templates {
+    /// All stubs will have this layout.
+    #[must_use]
+    pub fn new(layout: Layout) -> Self {
+        Self(layout)
+    }
+
+    /// Emits a stub.
+    ///
+    /// # Errors
+    /// What `body` returns.
+    pub fn emit<E>(
+        &mut self,
+        code: &mut Code<'_>,
+        runtime: &Runtime,
+        records: &Records,
+        rows: &mut Vec<Row>,
+        body: impl FnOnce(u64) -> Result<Body, E>,
+    ) -> Result<Emitted, E> {
+        emit_stub(code, &self.0, runtime, records, rows, body)
+    }
+}
+
+/// Emits one stub at `code.here()`, calling `body` with the address of the body to get its relocated code, and adds to
+/// `rows` where its frame is; offsets are those in the buffer. Where the jump to the stub has put a register on the stack,
+/// [`KEEP`](hodo_isa::riscv64::KEEP) bytes of code that does so stand before the stub, for what comes by a breakpoint.
+///
+/// # Errors
+/// What `body` returns.
+///
+/// # Panics
+/// If the body resumes at an address that is not within 1 MiB: bodies make their own way back where it is longer.
+pub fn emit_stub<E>(
+    code: &mut Code<'_>,
+    layout: &Layout,
+    runtime: &Runtime,
+    records: &Records,
+    rows: &mut Vec<Row>,
+    body: impl FnOnce(u64) -> Result<Body, E>,
+) -> Result<Emitted, E> {
+    debug_assert_eq!(layout.cursor, 0, "atomic additions have no offset");
+    let mut stub = Stub {
+        code,
+        layout,
+        runtime,
+        records,
+        rows,
+        slow: Vec::new(),
+        faults: Vec::new(),
+        past: Vec::new(),
+        scratch: Scratch::default(),
+        entry_scratch: Scratch::default(),
+        lowered: 0,
+        shadow: false,
+    };
+    let to_body = stub.entry();
+    if let Some(exit) = records.exit {
+        stub.exit(exit);
+    }
+    let past = stub.pass();
+    let faults = stub.faults;
+    for pending in [Some(to_body), past].into_iter().flatten() {
+        code.bind(pending);
+    }
+    let body = emit_body(code, rows, body)?;
+    Ok(Emitted { body, faults })
+}
+
+fn emit_body<E>(
+    code: &mut Code<'_>,
+    rows: &mut Vec<Row>,
+    body: impl FnOnce(u64) -> Result<Body, E>,
+) -> Result<Range<u64>, E> {
+    let at = code.here();
+    let body = body(at)?;
+    let start = code.offset();
+    rows.extend(body.rows.iter().map(|row| Row {
+        at: start + row.at,
+        rule: row.rule,
+    }));
+    code.raw(&body.bytes);
+    if let Some(resume) = body.resume {
+        let near = code.jump(resume, Reach::Jump, ZERO);
+        assert!(near.is_ok(), "a body that resumes far away");
+    }
+    Ok(at..code.here())
+}
+
+impl Stub<'_, '_> {
+    /// From here on the frame is as the state says.
+    fn row(&mut self) {
+        let rule = Rule::Lowered {
+            bytes: self.lowered,
+            shadow: self.shadow,
+        };
+        let at = self.code.offset();
+        match self.rows.last_mut() {
+            Some(last) if last.at == at => last.rule = rule,
+            Some(last) if last.rule == rule => {}
+            _ => self.rows.push(Row { at, rule }),
+        }
+    }
+
+    /// The entry half. Returns the jump to the body.
+    fn entry(&mut self) -> Pending {
+        let Records { timed, exit, .. } = *self.records;
+        // The link register is free only if it is in the shadow.
+        let need = match (self.records.is_filtered(), exit) {
+            (false, Some(_)) => 2,
+            (false, None) => 3,
+            (true, None) if timed => 4,
+            (true, _) => 3 + usize::from(self.records.depth.is_some()),
+        };
+        // One that only tests of the depth need, or one more that costs nothing, is for a time that comes early.
+        let with_time = need + usize::from(exit.is_some() && self.records.depth.is_none());
+        let early = need == with_time || Scratch::available(self.free()) >= with_time;
+        self.take_registers(if timed && early { with_time } else { need });
+        let mut hot = self.hot();
+        self.code.word(return_point(self.layout, hot.block));
+        self.filters(hot);
+        if exit.is_some() {
+            self.find_tail(hot);
+        }
+        if timed && early {
+            self.take_time(hot);
+        }
+        if exit.is_some() {
+            self.find_window(hot, self.runtime.shadow);
+            self.put_into_shadow(hot);
+            hot.spare = RA;
+            if !early {
+                hot.time = RA;
+            }
+        } else if self.records.placed {
+            self.find_window(hot, self.runtime.window);
+        }
+        if timed && !early {
+            self.take_time(hot);
+        }
+        self.record(hot, Info::Number(self.records.entry));
+        if exit.is_some() && self.records.scope == Scope::Filter {
+            self.count_inside(hot, 1);
+        }
+        self.give_back();
+        let link = if exit.is_some() { RA } else { ZERO };
+        self.code.jump_forward(link)
+    }
+
+    /// Slow paths, and what comes to the body without an exit.
+    fn pass(&mut self) -> Option<Pending> {
+        self.emit_slow();
+        if self.past.is_empty() {
+            return None;
+        }
+        for pending in core::mem::take(&mut self.past) {
+            self.code.bind(pending);
+        }
+        // As the entry half has left it.
+        self.scratch = self.entry_scratch;
+        self.lowered = self.scratch.bytes();
+        self.shadow = false;
+        self.row();
+        self.give_back();
+        Some(self.code.jump_forward(ZERO))
+    }
+
+    /// The registers that are free before the body.
+    fn free(&self) -> u32 {
+        let Registers { free, via, .. } = self.records.registers;
+        match via {
+            Via::Free(register) => free | 1 << register,
+            Via::Nothing => free,
+            // It counts as on the stack, even if the planner has found it free.
+            Via::Kept(register) => free & !(1 << register),
+        }
+    }
+
+    /// Makes registers ready that the entry half works with.
+    fn take_registers(&mut self, need: usize) {
+        let Registers { via, .. } = self.records.registers;
+        let free = self.free();
+        let on_stack = match via {
+            Via::Kept(register) => Some(register),
+            Via::Nothing | Via::Free(_) => None,
+        };
+        self.scratch = Scratch::choose(free, on_stack, need);
+        self.entry_scratch = self.scratch;
+        let mut stored = 0;
+        if let Some(register) = on_stack {
+            self.lowered = 16;
+            self.row();
+            if self.scratch.keeps(register) {
+                stored = 1;
+            } else {
+                self.code.ld(register, 0, SP);
+                self.code.addi(SP, SP, 16);
+                self.lowered = 0;
+            }
+        }
+        self.row();
+        self.keep(stored);
+    }
+
+    /// Lowers the stack pointer and stores what is kept, but for so many that are there.
+    fn keep(&mut self, stored: usize) {
+        let bytes = self.scratch.bytes();
+        if bytes != self.lowered {
+            self.code
+                .addi(SP, SP, i64::from(self.lowered) - i64::from(bytes));
+            self.lowered = bytes;
+            self.row();
+        }
+        let scratch = self.scratch;
+        for (register, place) in scratch.places().skip(stored) {
+            self.code.sd(register, place, SP);
+        }
+    }
+
+    /// Takes back what is kept: the stack pointer is S.
+    fn give_back(&mut self) {
+        let scratch = self.scratch;
+        for (register, place) in scratch.places() {
+            self.code.ld(register, place, SP);
+        }
+        if self.lowered != 0 {
+            self.code.addi(SP, SP, self.lowered.into());
+            self.lowered = 0;
+            self.row();
+        }
+    }
+
+    /// The registers that were made ready. Where there is none for the time, it comes later, and what is not needed any more is spare.
+    fn hot(&self) -> Hot {
+        let mut rest = (0..).map_while(|index| self.scratch.get(index));
+        let mut next = || rest.next();
+        let block = next().unwrap_or(ZERO);
+        let a = next().unwrap_or(ZERO);
+        let b = match self.records.is_filtered() {
+            true => next().unwrap_or(ZERO),
+            false => a,
+        };
+        let last = next().unwrap_or(block);
+        Hot {
+            block,
+            a,
+            b,
+            time: last,
+            spare: last,
+        }
+    }
+
+    /// S: in the stack pointer, or in the register that is given for it.
+    fn stack(&mut self, register: u8) -> u8 {
+        if self.lowered == 0 {
+            return SP;
+        }
+        self.code.addi(register, SP, self.lowered.into());
+        register
+    }
+
+    /// A return address in an exit half means that a traced function jumped here.
+    fn find_tail(&mut self, hot: Hot) {
+        let load = self.code.here();
+        self.code.lh(hot.a, 2, RA);
+        let mark = i64::from(return_mark(self.layout));
+        self.code.addi(hot.a, hot.a, -mark);
+        let pending = self.code.branch_forward(BEQ, hot.a, ZERO);
+        let words = vec![self.records.tail];
+        // What cannot be read is no island.
+        self.faults.push((load, self.code.here()));
+        self.slow(vec![pending], self.runtime.tail, hot, words, Then::Pass);
+    }
+
+    /// S is in the window, or is brought into one by the agent. Where there can be no shadow, the entry alone is recorded.
+    fn find_window(&mut self, hot: Hot, agent: u64) {
+        let Hot { block, b, .. } = hot;
+        let word = match self.lowered {
+            0 => self.layout.window,
+            bytes => self.layout.lowered_windows + u32::from(bytes / 16 - 1) * 8,
+        };
+        self.code.ld(b, word.into(), block);
+        self.code.sub(b, SP, b);
+        let bits = self.layout.window_size.ilog2() as u8;
+        self.code.srli(b, b, bits);
+        let outside = self.code.branch_forward(BNE, b, ZERO);
+        let (words, then) = match self.records.exit {
+            Some(_) => (vec![self.records.entry], Then::Pass),
+            None => (Vec::new(), Then::Back),
+        };
+        self.slow(vec![outside], agent, hot, words, then);
+    }
+
+    fn put_into_shadow(&mut self, hot: Hot) {
+        let Hot { block, a, b, .. } = hot;
+        self.code.ld(b, self.layout.to_shadow.into(), block);
+        self.code.add(b, SP, b);
+        let mut from = RA;
+        if self.records.check.is_some() {
+            // A frame is marked as long as it is open.
+            self.code.addi(a, ZERO, -1);
+            self.code.slli(a, a, 63);
+            self.code.or(a, a, RA);
+            from = a;
+        }
+        self.code.sd(from, self.lowered.into(), b);
+        self.shadow = true;
+        self.row();
+    }
+
+    fn take_time(&mut self, hot: Hot) {
+        let Hot { block, b, time, .. } = hot;
+        self.code.rdtime(time);
+        self.code.ld(b, self.layout.epoch_end.into(), block);
+        let pending = self.code.branch_forward(BGEU, time, b);
+        self.slow(
+            vec![pending],
+            self.runtime.epoch,
+            hot,
+            Vec::new(),
+            Then::Back,
+        );
+    }
+
+    /// The address of the control block, once more.
+    fn fetch_block(&mut self, block: u8) {
+        self.code.word(return_point(self.layout, block));
+    }
+
+    /// Appends a record. Returns where the instruction is that loads a word, for [`Info::Word`].
+    fn record(&mut self, hot: Hot, info: Info) -> Option<u32> {
+        let Hot {
+            block,
+            a,
+            b,
+            time,
+            spare,
+        } = hot;
+        // One instruction, so a signal handler that records gets a place of its own.
+        self.code.li(b, self.layout.record_size as i32);
+        self.code.amoadd_d(a, b, block);
+        let other = if a == b { block } else { b };
+        self.code.ld(other, self.layout.limit.into(), block);
+        let pending = self.code.branch_forward(BGEU, a, other);
+        self.slow(
+            vec![pending],
+            self.runtime.chunk,
+            hot,
+            Vec::new(),
+            Then::Back,
+        );
+        // The upper half comes last: what has none is no record yet.
+        self.code
+            .sw(if self.records.timed { time } else { ZERO }, 0, a);
+        let shift = self.layout.sp_shift;
+        let at = match info {
+            Info::Number(info) if self.records.exit.is_some() => {
+                self.number(info, spare, other);
+                None
+            }
+            Info::Number(info) => {
+                let stack = self.stack(spare);
+                self.code.srli(spare, stack, ALIGNED);
+                self.code.slli(spare, spare, shift + ALIGNED);
+                self.code.li(other, info.cast_signed());
+                self.code.or(spare, spare, other);
+                None
+            }
+            Info::Word => {
+                let at = self.code.offset();
+                self.code.lw(RA, 0, RA);
+                let stack = self.stack(other);
+                self.code.slli(other, stack, shift);
+                self.code.or(spare, RA, other);
+                Some(at)
+            }
+        };
+        self.code.sw(spare, 4, a);
+        at
+    }
+
+    /// `register` = the upper half of a record, by way of another one. How far the stack is lowered is in the numbers already: they are
+    /// added, and what S has in its low bits is 0. So these can have the record's kind.
+    fn number(&mut self, info: u32, register: u8, other: u8) {
+        let shift = self.layout.sp_shift;
+        let (high, low) = (info >> shift, info & ((1 << shift) - 1));
+        if low < 1 << 11 && high < 1 << ALIGNED {
+            let mut from = SP;
+            let more = i64::from(self.lowered) + i64::from(high);
+            if more != 0 {
+                self.code.addi(register, SP, more);
+                from = register;
+            }
+            self.code.slli(register, from, shift);
+            self.code.addi(register, register, low.into());
+        } else {
+            let lowered = u32::from(self.lowered) << shift;
+            let info = info.wrapping_add(lowered);
+            self.code.li(register, info.cast_signed());
+            self.code.slli(other, SP, shift);
+            self.code.add(register, register, other);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(in crate::riscv64) mod tests;

@@ -1,0 +1,164 @@
+//! The exit half of a stub.
+
+use alloc::vec::Vec;
+
+use super::scratch::Scratch;
+use super::slow::Then;
+use super::{Hot, Info, Stub, return_point};
+use hodo_isa::riscv64::asm::ops::{BEQ, BGE, BGEU, BNE};
+use hodo_isa::riscv64::encode::{LOAD, i};
+use hodo_isa::riscv64::regs::{RA, SP, ZERO};
+
+/// In the upper half of a record, the upper of the two bits of the kind, which is set in those of jumps.
+const KIND_JUMP_BIT: u8 = 21;
+
+impl Stub<'_, '_> {
+    /// Emits the exit half, with a record of this kind.
+    pub(super) fn exit(&mut self, exit: u32) {
+        let free = self.records.registers.free_behind;
+        let timed = self.records.timed;
+        let shortest = self.records.shortest.filter(|_| timed);
+        let available = Scratch::available(free);
+        let start = self.code.here();
+        self.row();
+        if !self.records.is_filtered() && available < 3 {
+            return self.exit_by_two(exit);
+        }
+        // The link register can have the time, unless something else has to be in it.
+        let four = timed && (shortest.is_some() || available >= 4);
+        self.scratch = Scratch::choose(free, None, if four { 4 } else { 3 });
+        let [block, a, b] = [0, 1, 2].map(|index| self.scratch.get(index).unwrap_or(ZERO));
+        let hot = Hot {
+            block,
+            a,
+            b,
+            time: self.scratch.get(3).unwrap_or(RA),
+            spare: RA,
+        };
+        if self.scratch.bytes() != 0 {
+            self.code.word(return_point(self.layout, ZERO));
+            self.keep(0);
+        }
+        self.fetch_block(block);
+        if timed {
+            self.take_time(hot);
+        }
+        let dropped = shortest.map(|shortest| self.take_back(hot, shortest));
+        let word = !timed || four && shortest.is_none();
+        let info = if word { Info::Word } else { Info::Number(exit) };
+        let load = self.record(hot, info);
+        if let Some((pending, slow)) = dropped {
+            for pending in pending {
+                self.code.bind(pending);
+            }
+            self.slow[slow].then = Then::To(self.code.here());
+        }
+        self.leave_frames(hot);
+        self.fetch_return(hot);
+        self.give_back();
+        self.code.jr(RA);
+        if let Some(load) = load {
+            let distance = self.code.here() - start;
+            self.code.replace(load, i(LOAD, 2, RA, RA, distance as i64));
+            self.code.word(exit);
+        }
+    }
+
+    /// The same where the link register and two others have to do.
+    fn exit_by_two(&mut self, exit: u32) {
+        self.scratch = Scratch::choose(self.records.registers.free_behind, None, 2);
+        let [a, time] = [0, 1].map(|index| self.scratch.get(index).unwrap_or(ZERO));
+        let mut hot = Hot {
+            block: RA,
+            a,
+            b: a,
+            time,
+            spare: time,
+        };
+        self.fetch_block(RA);
+        self.keep(0);
+        if self.records.timed {
+            self.take_time(hot);
+        }
+        self.record(hot, Info::Number(exit));
+        self.fetch_block(RA);
+        hot.b = RA;
+        self.fetch_return(hot);
+        self.give_back();
+        self.code.jr(RA);
+    }
+
+    /// `ra` = what the shadow has.
+    fn fetch_return(&mut self, hot: Hot) {
+        let Hot { block, a, b, .. } = hot;
+        self.code.ld(b, self.layout.to_shadow.into(), block);
+        self.code.add(b, SP, b);
+        if let Some(id) = self.records.check {
+            self.code.ld(a, self.lowered.into(), b);
+            let bad = self.code.branch_forward(BGE, a, ZERO);
+            self.slow(vec![bad], self.runtime.frame, hot, vec![id], Then::Back);
+            self.code.slli(a, a, 1);
+            self.code.srli(RA, a, 1);
+        } else {
+            self.code.ld(RA, self.lowered.into(), b);
+        }
+        self.shadow = false;
+        self.row();
+        if self.records.check.is_some() {
+            // Not earlier: the return address must be somewhere for unwinders.
+            self.code.sd(ZERO, self.lowered.into(), b);
+        }
+    }
+
+    /// A short call whose entry is the last record takes that record back, and has no exit. Returns the jumps of that case, and
+    /// which slow path has it, too. The record becomes a hole first: a signal handler that comes before the cursor has moved
+    /// records behind it, and then it stays a hole.
+    fn take_back(
+        &mut self,
+        hot: Hot,
+        shortest: u32,
+    ) -> (Vec<hodo_isa::riscv64::asm::Pending>, usize) {
+        let Hot {
+            block,
+            a,
+            b,
+            time,
+            spare,
+        } = hot;
+        let shortest = shortest.min(i32::MAX as u32);
+        let size = i64::from(self.layout.record_size);
+        let entry = self.records.entry;
+        self.code.li(spare, entry.cast_signed());
+        let stack = self.stack(b);
+        self.code.slli(b, stack, self.layout.sp_shift);
+        self.code.or(spare, spare, b);
+        // As 32 bits with their sign, like what is loaded.
+        self.code.sext_w(spare, spare);
+        self.code.ld(a, self.layout.cursor.into(), block);
+        self.code.lw(b, 4 - size, a);
+        let other = self.code.branch_forward(BNE, b, spare);
+        self.code.lw(b, -size, a);
+        self.code.subw(b, time, b);
+        self.code.li(spare, shortest.cast_signed());
+        let long = self.code.branch_forward(BGEU, b, spare);
+        self.code.sd(ZERO, -size, a);
+        self.code.addi(b, a, -size);
+        let again = self.code.here();
+        self.code.lr_d(spare, block);
+        let moved = self.code.branch_forward(BNE, spare, a);
+        self.code.sc_d(spare, b, block);
+        self.code.branch_back(BNE, spare, ZERO, again);
+        let done = self.code.branch_forward(BEQ, ZERO, ZERO);
+        self.code.bind(other);
+        // Behind the entry there may be records of jumps to other functions.
+        self.code.slli(b, b, 63 - KIND_JUMP_BIT);
+        let none = self.code.branch_forward(BGE, b, ZERO);
+        let tails = self.code.branch_forward(BEQ, ZERO, ZERO);
+        self.code.bind(long);
+        self.code.bind(none);
+        let words = vec![shortest, entry];
+        // Where to go if it was taken back is not known yet.
+        self.slow(vec![tails], self.runtime.tails, hot, words, Then::Back);
+        (vec![moved, done], self.slow.len() - 1)
+    }
+}

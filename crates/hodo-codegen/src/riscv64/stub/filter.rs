@@ -1,0 +1,110 @@
+//! What filters while recording leave out: outside of filter functions, too deep, switched off.
+
+use super::{Hot, Scope, Stub};
+use hodo_isa::riscv64::asm::ops::{BEQ, BGEU, BLTU};
+use hodo_isa::riscv64::regs::ZERO;
+
+impl Stub<'_, '_> {
+    /// The entry half's tests. What does not pass goes to the body.
+    pub(super) fn filters(&mut self, hot: Hot) {
+        let Hot { block, a, b, .. } = hot;
+        if self.records.scope == Scope::Inside {
+            self.code.ld(a, self.layout.inside.into(), block);
+            let outside = self.code.branch_forward(BEQ, a, ZERO);
+            self.past.push(outside);
+        }
+        // The frame gets no shadow while recording is switched off, so it has no exit. Frames that are open then return as
+        // ever, with an exit.
+        if let Some(switch) = self.records.switch {
+            let low = switch.cast_signed() << 20 >> 20;
+            let high = switch.cast_signed().wrapping_sub(low);
+            self.code.ld(a, self.layout.base.into(), block);
+            if high != 0 {
+                self.code.li(b, high);
+                self.code.add(a, a, b);
+            }
+            self.code.lbu(a, low.into(), a);
+            let off = self.code.branch_forward(BEQ, a, ZERO);
+            self.past.push(off);
+        }
+        if let Some(depth) = self.records.depth {
+            self.filter_depth(hot, depth);
+        }
+    }
+
+    /// Frames that the stack has left are forgotten first; if its exit is seen, this one is added.
+    fn filter_depth(&mut self, hot: Hot, depth: u32) {
+        let Hot {
+            block,
+            a,
+            b,
+            time: other,
+            ..
+        } = hot;
+        let stack = self.stack(b);
+        let exit = self.records.exit.is_some();
+        if self.records.scope == Scope::Filter {
+            // The depth counts from here. The block is the base, and no address that is computed from it: the first access
+            // through it may fault and is then repeated with the right block.
+            if exit {
+                self.code.sd(stack, self.layout.frames.into(), block);
+                self.code.li(a, 8);
+                self.code.sd(a, self.layout.depth.into(), block);
+            }
+            return;
+        }
+        self.forget_frames(hot, stack, other);
+        self.code.li(other, (depth * 8).cast_signed());
+        let cut = self.code.branch_forward(BGEU, a, other);
+        self.past.push(cut);
+        if exit {
+            self.code.add(other, block, a);
+            self.code.sd(stack, self.layout.frames.into(), other);
+            self.code.addi(a, a, 8);
+            self.code.sd(a, self.layout.depth.into(), block);
+        }
+    }
+
+    /// `a` = bytes of the counting frames that lie above the stack address in a register.
+    fn forget_frames(&mut self, hot: Hot, stack: u8, other: u8) {
+        let Hot { block, a, .. } = hot;
+        self.code.ld(a, self.layout.depth.into(), block);
+        let again = self.code.here();
+        let none = self.code.branch_forward(BEQ, a, ZERO);
+        self.code.add(other, block, a);
+        self.code
+            .ld(other, i64::from(self.layout.frames) - 8, other);
+        let alive = self.code.branch_forward(BLTU, stack, other);
+        self.code.addi(a, a, -8);
+        self.code.branch_back(BEQ, ZERO, ZERO, again);
+        self.code.bind(none);
+        self.code.bind(alive);
+    }
+
+    /// One more or one less frame of filter functions. Atomic, for a signal handler may come in between.
+    pub(super) fn count_inside(&mut self, hot: Hot, change: i32) {
+        let Hot { block, a, b, .. } = hot;
+        self.code.addi(b, block, self.layout.inside.into());
+        self.code.li(a, change);
+        self.code.amoadd_d(ZERO, a, b);
+    }
+
+    /// The function returns: its frame counts no more.
+    pub(super) fn leave_frames(&mut self, hot: Hot) {
+        let Hot {
+            block, a, b, spare, ..
+        } = hot;
+        if self.records.scope == Scope::Filter {
+            // It may be below zero where a stack has moved from one thread to another: then it stays.
+            self.code.ld(a, self.layout.inside.into(), block);
+            let none = self.code.branch_forward(BEQ, a, ZERO);
+            self.count_inside(hot, -1);
+            self.code.bind(none);
+        }
+        if self.records.depth.is_some() {
+            let stack = self.stack(b);
+            self.forget_frames(hot, stack, spare);
+            self.code.sd(a, self.layout.depth.into(), block);
+        }
+    }
+}

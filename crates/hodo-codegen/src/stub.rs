@@ -1,0 +1,169 @@
+//! What a stub is told, and what it is made of, in all instruction sets.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use hodo_isa::Via;
+use hodo_isa::track::Row;
+
+/// Offsets into the thread control block and bits of a record, given by the trace format.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Layout {
+    /// Offset of the cursor, `u64`.
+    pub cursor: u32,
+    /// Offset of the chunk's limit, `u64`.
+    pub limit: u32,
+    /// Offset of the upper half of the counter, `u32`.
+    pub epoch: u32,
+    /// Offset of the first time whose upper half is another, `u64`.
+    pub epoch_end: u32,
+    /// Offset of the shadow range's start, `u64`.
+    pub shadow_lo: u32,
+    /// Offset of the shadow range's length, `u64`.
+    pub shadow_len: u32,
+    /// Offset of the start of the window of stack addresses, `u64`.
+    pub window: u32,
+    /// Offset of the same less 16, `u64`, and then less 32. Only on RISC-V.
+    pub lowered_windows: u32,
+    /// Bytes of that window, a power of two.
+    pub window_size: u32,
+    /// Offsets of start and length of the two island regions, `u64` each.
+    pub islands: [(u32, u32); 2],
+    /// Offset of the number of open frames of filter functions, `u64`.
+    pub inside: u32,
+    /// Offset of the number of bytes in use of the frames that count, `u64`.
+    pub depth: u32,
+    /// Offset of the frames that count: their stack addresses, `u64` each.
+    pub frames: u32,
+    /// Offset of the address behind the entries of the thread's list of return probes, `u64`.
+    pub chain_top: u32,
+    /// Offset of that list's address, `u64`.
+    pub chain_lo: u32,
+    /// Bytes that the list has.
+    pub chain_size: u32,
+    /// Distance from a stack slot to its shadow.
+    pub shadow_distance: u64,
+    /// Offset of that distance, negated, `u64`.
+    pub to_shadow: u32,
+    /// Where the address of the control block is, so far from the thread pointer; nothing where a segment begins with it.
+    pub block: i32,
+    /// Bytes of a record.
+    pub record_size: u32,
+    /// Left shift that brings the stack pointer to its field in the upper half of a record.
+    pub sp_shift: u8,
+    /// Mask of that field.
+    pub sp_mask: u32,
+    /// Offset of the address of the bucket, `u64`, where records go once recording has stopped.
+    pub bucket: u32,
+    /// Bytes of the bucket.
+    pub bucket_size: u32,
+    /// Offset of the number of lost records, `u64`.
+    pub lost: u32,
+    /// Offset of the address of the events file, `u64`.
+    pub base: u32,
+}
+
+/// Addresses of the runtime's slow paths.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Runtime {
+    /// The upper half of the counter changed.
+    pub epoch: u64,
+    /// The chunk is full.
+    pub chunk: u64,
+    /// The shadow of this stack may not be mapped.
+    pub shadow: u64,
+    /// The stack pointer is not in the window of stack addresses.
+    pub window: u64,
+    /// One record, with all of the work (timed or not, as the stub is).
+    pub record: u64,
+    /// The frame at exit is not that at entry.
+    pub frame: u64,
+    /// A short call with jumps to other functions in it is taken back.
+    pub tails: u64,
+    /// Was a function entered by a jump from another one? Zero where stubs find that out.
+    pub tail: u64,
+    /// What is called before a system call and behind it, where system calls are recorded.
+    pub syscalls: Option<(u64, u64)>,
+    /// What packs a stack, where an event has one.
+    pub stack: Option<u64>,
+}
+
+/// What is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Records {
+    /// Upper half of the entry record, without the stack bits.
+    pub entry: u32,
+    /// Upper half of the exit record; `None`: only the entry is recorded.
+    pub exit: Option<u32>,
+    /// Upper half of the record for an entry by tail call.
+    pub tail: u32,
+    /// With the time counter, or without.
+    pub timed: bool,
+    /// Whether the function belongs to the scope of filter functions.
+    pub scope: Scope,
+    /// At most so many frames are open at once, counted from the outermost filter function.
+    pub depth: Option<u32>,
+    /// Function id, if exits check that the frame is that of the entry.
+    pub check: Option<u32>,
+    /// Calls that took less than this, in units of the time counter, are taken back, if nothing came in between.
+    pub shortest: Option<u32>,
+    /// Offset in the events file of a byte that is 0 while no entry is recorded, if something changes it.
+    pub switch: Option<u32>,
+    /// The stack pointer is recorded, too, if only the entry is: programs come back there by jumps.
+    pub placed: bool,
+    /// What the stub may do with registers.
+    pub registers: Registers,
+}
+
+/// Which registers a stub may use without keeping their values, where the instruction set has no room for others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// As bits by their numbers, before the body.
+    pub free: u32,
+    /// The same when the body has returned.
+    pub free_behind: u32,
+    /// What the jump to the stub has done with its register.
+    pub via: Via,
+}
+
+/// What filter functions (`-F`) mean for a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// There are none.
+    Any,
+    /// It is recorded while a filter function is open.
+    Inside,
+    /// It is one.
+    Filter,
+}
+
+/// What a stub does for its function.
+#[derive(Debug, Clone, Default)]
+pub struct Body {
+    /// Code.
+    pub bytes: Vec<u8>,
+    /// Address of what is executed then, unless the code never comes to its end.
+    pub resume: Option<u64>,
+    /// Where the frame is; offsets in `bytes`.
+    pub rows: Vec<Row>,
+    /// It has return points of its own, and the rows tell so.
+    pub returns: bool,
+}
+
+/// What was emitted: addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Emitted {
+    /// Where the body is.
+    pub body: Range<u64>,
+    /// Loads of the stub's own that may fault, and where to go on then.
+    pub faults: Vec<(u64, u64)>,
+}
+
+impl From<Range<u64>> for Emitted {
+    fn from(body: Range<u64>) -> Self {
+        Self {
+            body,
+            faults: Vec::new(),
+        }
+    }
+}

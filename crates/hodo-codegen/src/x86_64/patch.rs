@@ -1,0 +1,222 @@
+//! What leads from code to an island and back: jumps, and bytes that stand for them.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::emit::Code;
+use super::frames::RETURN_POINT;
+use super::stub::{self, Body};
+pub use crate::patch::{Displaced, Leaving, Through, Window};
+use crate::stub::Registers;
+use hodo_isa::Via;
+use hodo_isa::code::Flow;
+use hodo_isa::x86_64::JUMP;
+use hodo_isa::x86_64::relocate::{RelocateError, relocate_mapped};
+use hodo_isa::x86_64::scan::Sweep;
+use hodo_isa::x86_64::track::{Row, pushed};
+
+/// A breakpoint.
+pub const TRAP: &[u8] = &[0xCC];
+
+const JMP: &[u8] = &[0xE9];
+
+/// A jump at `from` to anywhere within 2 GiB; nothing if it is farther.
+#[must_use]
+pub fn jump(from: u64, to: u64, _: Via) -> Option<Vec<u8>> {
+    let distance = to.wrapping_sub(from.wrapping_add(JUMP)).cast_signed();
+    i32::try_from(distance).ok()?;
+    Some(stub::jump(from, to))
+}
+
+/// A short jump of so many bytes; nothing if it does not reach that far.
+#[must_use]
+pub fn hop(from: u64, to: u64, _: u8) -> Option<Vec<u8>> {
+    let hop = i8::try_from(to.wrapping_sub(from + 2).cast_signed()).ok()?;
+    Some(vec![0xEB, hop.cast_unsigned()])
+}
+
+/// Where short jumps from an address lead at most; no memory of ours is so near.
+#[must_use]
+pub fn near(_: u64, _: u8) -> Option<Range<u64>> {
+    None
+}
+
+/// A jump to anywhere: `jmp *0(%rip)` and the address.
+#[must_use]
+pub fn far(_: u64, to: u64, _: Via) -> Option<Vec<u8>> {
+    Some([&[0xFF, 0x25, 0, 0, 0, 0], &to.to_le_bytes()[..]].concat())
+}
+
+/// Whether sites can have stubs that no long jump reaches: what is displaced could not go on, nor refer to anything.
+pub const REACHES_ANYWHERE: bool = false;
+
+/// Whether what depends on places in stubs and jumps are words of four bytes, to which a difference can be added.
+pub const MOVABLE: bool = true;
+
+/// Is there among bytes that are displaced what stubs are known by, made in part by the word at an offset?
+#[must_use]
+pub fn forges_stub(bytes: &[u8], word: usize) -> bool {
+    let start = word.saturating_sub(RETURN_POINT.len() - 1);
+    let end = (word + 4 + RETURN_POINT.len() - 1).min(bytes.len());
+    (bytes[start.min(end)..end].windows(RETURN_POINT.len())).any(|code| code == RETURN_POINT)
+}
+
+/// A jump at a site to an address in memory: none is made.
+#[must_use]
+pub fn by_literal(_: u64, _: u64, _: Via) -> Option<Vec<u8>> {
+    None
+}
+
+/// Where the jump of a pun at an address leads, whose distance has these bytes but for the `free` lowest, which are zero here.
+#[must_use]
+pub fn pun(at: u64, distance: [u8; 4], free: u8) -> Option<Range<u64>> {
+    let lowest = i32::from_le_bytes(distance);
+    let start = at
+        .wrapping_add(JUMP)
+        .checked_add_signed(i64::from(lowest))?;
+    Some(start..start.checked_add(1 << (8 * u32::from(free)))?)
+}
+
+/// Where what comes to a stub by a breakpoint enters it.
+#[must_use]
+pub fn trap_entry(stub: u64, _: Via) -> u64 {
+    stub
+}
+
+/// What stands before a stub for [`trap_entry`]: nothing.
+#[must_use]
+pub fn before_stub(_: &mut Code<'_>, _: Via) -> Vec<Row> {
+    Vec::new()
+}
+
+/// What a long jump to a call takes, where so many registers are dead; nothing if there can be none.
+#[must_use]
+pub fn way_to_call(_: &[u8], _: u64, _: u32) -> Option<Via> {
+    Some(Via::Nothing)
+}
+
+/// No place is needed from where code of ours goes on: jumps have no register.
+#[must_use]
+pub fn pad(_: u64, _: u64) -> Option<Vec<u8>> {
+    None
+}
+
+/// So there is none.
+#[must_use]
+pub fn near_pad(_: u64) -> Option<Range<u64>> {
+    None
+}
+
+/// What takes a register back that the way back from a stub has put on the stack.
+#[must_use]
+pub fn take_back(_: Via) -> Vec<u8> {
+    Vec::new()
+}
+
+/// Moves the instructions `code` from `from` to `to`; behind them the code goes on at `resume`.
+///
+/// # Errors
+/// If they cannot be moved there.
+pub fn displace(
+    code: &[u8],
+    (from, resume): (u64, u64),
+    to: u64,
+    _: Leaving<'_>,
+) -> Result<Displaced, RelocateError> {
+    let mut moved = relocate_mapped(code, from, to)?;
+    let pieces = moved.map.iter();
+    let mut copies: Vec<_> = pieces
+        .map(|piece| (from + piece.old as u64, to + piece.new as u64))
+        .collect();
+    if moved.falls_through {
+        let end = to + moved.bytes.len() as u64;
+        copies.push((resume, end));
+        Code::new(&mut moved.bytes, to).branch(JMP, resume);
+    }
+    let body = Body {
+        bytes: moved.bytes,
+        resume: None,
+        rows: moved.rows,
+        returns: false,
+    };
+    Ok(Displaced {
+        body,
+        copies,
+        exits: Vec::new(),
+    })
+}
+
+/// What a stub does to call the function whose address is in the slot `got`.
+#[must_use]
+pub fn call_through(at: u64, got: u64, _: Through, _: u64) -> Body {
+    let mut bytes = Vec::with_capacity(6);
+    // jmp *slot(%rip)
+    Code::new(&mut bytes, at).branch(&[0xFF, 0x25], got);
+    let rule = pushed(0);
+    Body {
+        bytes,
+        resume: None,
+        rows: vec![Row { at: 0, rule }],
+        returns: false,
+    }
+}
+
+/// What is written at such a site; nothing if the stub is too far away. The return address must stay what it was, and nothing of a
+/// displaced instruction be left: a prefix without effect makes up the sixth byte.
+#[must_use]
+pub fn lead_through(at: u64, stub: u64, through: Through, _: u8) -> Option<Vec<u8>> {
+    Some(match through {
+        Through::Call => [&[0x67], &stub::call(at + 1, stub)[..]].concat(),
+        Through::Jump => [&[0x67], &stub::jump(at + 1, stub)[..]].concat(),
+        Through::Entry => stub::jump(at, stub),
+        // Calls need no register.
+        Through::Loaded(_) => return None,
+    })
+}
+
+/// Whether sites of both kinds that use the same slot can have one stub.
+#[must_use]
+pub fn shares(_: Through) -> bool {
+    true
+}
+
+/// The registers that a stub at such a site may use.
+#[must_use]
+pub fn registers_through(_: Through) -> Registers {
+    Registers::default()
+}
+
+/// What a jump at the start of a function's code displaces.
+///
+/// # Errors
+/// Why there can be none.
+pub fn window(code: &[u8], addr: u64) -> Result<Window, String> {
+    let mut end = addr;
+    for insn in Sweep::new(code, addr) {
+        if end >= addr + JUMP {
+            break;
+        }
+        if insn.flow != Flow::Next {
+            return Err("a branch in its first five bytes".to_owned());
+        }
+        end = insn.addr + u64::from(insn.len);
+    }
+    if end < addr + JUMP {
+        return Err("it is shorter than five bytes".to_owned());
+    }
+    let into = Sweep::new(code, addr).any(|insn| match insn.flow {
+        Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to) => addr < to && to < end,
+        _ => false,
+    });
+    if into {
+        return Err("a branch into its first five bytes".to_owned());
+    }
+    Ok(Window {
+        end,
+        via: Via::Nothing,
+        back: Via::Nothing,
+        dead: Vec::new(),
+    })
+}

@@ -1,0 +1,126 @@
+//! Iterators over code of any instruction set.
+
+use alloc::vec::Vec;
+use core::slice;
+
+use super::{EntryFacts, Insn, LinkUse, Slot, Step};
+use crate::{riscv64, x86_64};
+
+/// Goes through code, instruction by instruction; behind bytes that are none it goes on with the next ones.
+pub struct Sweep<'a>(pub(crate) Kind<x86_64::scan::Sweep<'a>, riscv64::isa::Sweep<'a>>);
+
+/// The same thing for each of the instruction sets.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind<X, R> {
+    X86_64(X),
+    Riscv64(R),
+}
+
+impl Iterator for Sweep<'_> {
+    type Item = Insn;
+
+    // Planners go through all code of a file with it.
+    #[inline(always)]
+    fn next(&mut self) -> Option<Insn> {
+        match &mut self.0 {
+            Kind::X86_64(sweep) => sweep.next(),
+            Kind::Riscv64(sweep) => sweep.next(),
+        }
+    }
+}
+
+/// Goes through code as a planner of probes does. What is in a sequence that must not be interrupted is found by the control flow within
+/// the code, which should be whole functions.
+pub struct Steps<'a>(pub(crate) Kind<x86_64::steps::Steps<'a>, riscv64::isa::Steps>);
+
+impl Iterator for Steps<'_> {
+    type Item = Step;
+
+    #[inline]
+    fn next(&mut self) -> Option<Step> {
+        match &mut self.0 {
+            Kind::X86_64(steps) => steps.next().map(Step::from),
+            Kind::Riscv64(steps) => steps.next(),
+        }
+    }
+
+    /// Asks only once which instruction set it is.
+    #[inline]
+    fn fold<T, F: FnMut(T, Step) -> T>(self, start: T, with: F) -> T {
+        match self.0 {
+            Kind::X86_64(steps) => steps.map(Step::from).fold(start, with),
+            Kind::Riscv64(steps) => steps.fold(start, with),
+        }
+    }
+}
+
+/// Room for the instructions of one function after the other.
+#[derive(Default)]
+pub struct Room(pub(crate) Vec<riscv64::scan::Scanned>);
+
+/// The instructions of a function, read once for all that is asked of them. (Those of x86-64 are read whenever they are asked for.)
+#[derive(Clone, Copy)]
+pub struct Read<'a> {
+    pub(crate) code: &'a [u8],
+    pub(crate) addr: u64,
+    pub(crate) insns: Kind<(), &'a [riscv64::scan::Scanned]>,
+}
+
+/// Goes through instructions that were read.
+pub struct ReadInsns<'a>(Kind<x86_64::scan::Sweep<'a>, slice::Iter<'a, riscv64::scan::Scanned>>);
+
+impl Iterator for ReadInsns<'_> {
+    type Item = Insn;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Insn> {
+        match &mut self.0 {
+            Kind::X86_64(sweep) => sweep.next(),
+            Kind::Riscv64(insns) => insns.next().map(riscv64::isa::insn),
+        }
+    }
+}
+
+impl<'a> Read<'a> {
+    /// All of them, one after the other.
+    #[inline]
+    #[must_use]
+    pub fn insns(&self) -> ReadInsns<'a> {
+        ReadInsns(match self.insns {
+            Kind::X86_64(()) => Kind::X86_64(x86_64::scan::Sweep::new(self.code, self.addr)),
+            Kind::Riscv64(insns) => Kind::Riscv64(insns.iter()),
+        })
+    }
+
+    /// What the straight line of code from the entry does; see [`InstructionSet::entry_facts`](super::InstructionSet::entry_facts).
+    #[must_use]
+    pub fn entry_facts(&self) -> EntryFacts {
+        match self.insns {
+            Kind::X86_64(()) => x86_64::entry::entry_facts(self.code, self.addr),
+            Kind::Riscv64(insns) => riscv64::entry::entry_facts_of(insns),
+        }
+    }
+
+    /// What the function does with its return address where calls leave that in a register; nothing where they do not. `place` tells how
+    /// far above the frame's start the place is that an instruction at an address uses, if a table says so.
+    #[must_use]
+    pub fn link_use(&self, place: impl Fn(u64, Slot) -> Option<i32>) -> Option<LinkUse> {
+        match self.insns {
+            Kind::X86_64(()) => None,
+            Kind::Riscv64(insns) => {
+                let code = (self.code, self.addr);
+                Some(riscv64::entry::link_use(code, insns, place))
+            }
+        }
+    }
+
+    /// What one of them uses of general registers, and what it overwrites, as [`Step`] has it; nothing on x86-64.
+    #[inline]
+    #[must_use]
+    pub fn registers(&self, index: usize) -> (u32, u32) {
+        match self.insns {
+            Kind::X86_64(()) => (0, 0),
+            Kind::Riscv64(insns) => insns.get(index).map_or((0, 0), riscv64::isa::registers),
+        }
+    }
+}

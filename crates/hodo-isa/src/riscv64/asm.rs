@@ -1,0 +1,391 @@
+//! Code of ours in a row, at a known address: constants, and jumps to anywhere.
+
+use alloc::vec::Vec;
+
+pub mod ops;
+
+use super::decode::operand::signed;
+use super::encode::{AUIPC, BRANCH, JALR, LUI, OP_IMM, OP_IMM_32, b, i, j, u};
+use super::regs::ZERO;
+
+/// How far away what code refers to is, at most. It decides the length of jumps and constants, whatever the distance is then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// Jumps within 1 MiB: one instruction and no register. Addresses within 2 GiB.
+    Jump,
+    /// 2 GiB: two instructions, and a register for jumps.
+    Pair,
+    /// Addresses of 56 bits with their sign, from anywhere: six instructions, and a register for jumps.
+    Any,
+}
+
+impl Reach {
+    /// Bytes of an address in a register.
+    #[must_use]
+    pub const fn address_len(self) -> usize {
+        match self {
+            Self::Jump | Self::Pair => 8,
+            Self::Any => 20,
+        }
+    }
+
+    /// Bytes of a jump.
+    #[must_use]
+    pub const fn jump_len(self) -> usize {
+        match self {
+            Self::Jump => 4,
+            Self::Pair => 8,
+            Self::Any => 24,
+        }
+    }
+
+    /// Whether a jump needs a register.
+    #[must_use]
+    pub const fn needs_register(self) -> bool {
+        !matches!(self, Self::Jump)
+    }
+}
+
+/// Fills up to a length with breakpoints.
+pub fn fill(bytes: &mut Vec<u8>, len: usize) {
+    const EBREAK: [u8; 2] = [0x02, 0x90];
+    let more = len.saturating_sub(bytes.len());
+    bytes.extend(EBREAK.into_iter().cycle().take(more));
+}
+
+/// Something is too far away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutOfRange;
+
+/// Whether a number has so many bits with its sign.
+#[must_use]
+pub const fn fits(value: i64, bits: u32) -> bool {
+    let shift = 64 - bits;
+    value << shift >> shift == value
+}
+
+/// The lower 12 bits with their sign, and the rest.
+#[must_use]
+pub const fn split(value: i64) -> (i64, i64) {
+    let low = signed(value as u32 & 0xFFF, 12);
+    (value.wrapping_sub(low), low)
+}
+
+/// Code that is written for a known address.
+#[derive(Debug)]
+pub struct Code<'a> {
+    bytes: &'a mut Vec<u8>,
+    /// Address of `bytes[0]`.
+    base: u64,
+}
+
+/// A branch or jump whose target is not known yet: where it is.
+#[derive(Debug)]
+#[must_use = "a reference that is not bound leads nowhere"]
+pub struct Pending(usize);
+
+impl<'a> Code<'a> {
+    /// Appends to `bytes`, whose first byte will be at `base`.
+    #[must_use]
+    pub fn new(bytes: &'a mut Vec<u8>, base: u64) -> Self {
+        Self { bytes, base }
+    }
+
+    /// The address of what is written next.
+    #[must_use]
+    pub fn here(&self) -> u64 {
+        self.base.wrapping_add(self.bytes.len() as u64)
+    }
+
+    /// Offset of what is written next in the buffer.
+    ///
+    /// # Panics
+    /// If the buffer has 4 GiB.
+    #[must_use]
+    pub fn offset(&self) -> u32 {
+        u32::try_from(self.bytes.len()).expect("an island is smaller than 4 GiB")
+    }
+
+    /// What was appended from an offset on.
+    #[must_use]
+    pub fn from(&self, offset: u32) -> &[u8] {
+        &self.bytes[offset as usize..]
+    }
+
+    /// Bytes as they are.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// An instruction of 32 bits.
+    pub fn word(&mut self, word: u32) {
+        self.raw(&word.to_le_bytes());
+    }
+
+    /// Another instruction of 32 bits in place of the one at an offset.
+    pub fn replace(&mut self, at: u32, word: u32) {
+        self.bytes[at as usize..][..4].copy_from_slice(&word.to_le_bytes());
+    }
+
+    /// An instruction of 16 bits.
+    pub fn half(&mut self, half: u16) {
+        self.raw(&half.to_le_bytes());
+    }
+
+    /// So many bytes of breakpoints, an even number.
+    pub fn breakpoints(&mut self, len: usize) {
+        fill(self.bytes, self.bytes.len() + len);
+    }
+
+    /// Pads with breakpoints up to a multiple of `alignment`, a power of two, at least 2.
+    pub fn align(&mut self, alignment: u64) {
+        let here = self.here();
+        self.breakpoints((here.next_multiple_of(alignment) - here) as usize);
+    }
+
+    /// A branch, as the condition's three bits say, to a place that comes later and not 4 KiB behind.
+    pub fn branch_forward(&mut self, condition: u32, rs1: u8, rs2: u8) -> Pending {
+        let at = self.bytes.len();
+        self.word(b(condition, rs1, rs2, 0));
+        Pending(at)
+    }
+
+    /// A branch back to an address.
+    ///
+    /// # Panics
+    /// If it is not within 4 KiB.
+    pub fn branch_back(&mut self, condition: u32, rs1: u8, rs2: u8, to: u64) {
+        let distance = self.distance(to);
+        assert!(fits(distance, 13), "a branch that is too long");
+        self.word(b(condition, rs1, rs2, distance));
+    }
+
+    /// A jump to a place that comes later and is not 1 MiB behind. The address behind it goes into `link`.
+    pub fn jump_forward(&mut self, link: u8) -> Pending {
+        let at = self.bytes.len();
+        self.word(j(link, 0));
+        Pending(at)
+    }
+
+    /// Lets a branch or jump lead to what is written next.
+    ///
+    /// # Panics
+    /// If that is too far away.
+    pub fn bind(&mut self, pending: Pending) {
+        let (Self { bytes, .. }, Pending(at)) = (self, pending);
+        let distance = (bytes.len() - at) as i64;
+        let field = &mut bytes[at..at + 4];
+        let word = u32::from_le_bytes([field[0], field[1], field[2], field[3]]);
+        let (bits, word) = match word & 0x7F {
+            BRANCH => (13, word | b(0, 0, 0, distance)),
+            _ => (21, word | j(0, distance)),
+        };
+        assert!(fits(distance, bits), "a branch that is too long");
+        field.copy_from_slice(&word.to_le_bytes());
+    }
+
+    fn distance(&self, to: u64) -> i64 {
+        to.wrapping_sub(self.here()) as i64
+    }
+
+    /// An address relative to the next instruction, in two parts.
+    fn parts(&self, to: u64) -> Result<(i64, i64), OutOfRange> {
+        let (high, low) = split(self.distance(to));
+        match fits(high, 32) {
+            true => Ok((high, low)),
+            false => Err(OutOfRange),
+        }
+    }
+
+    /// Puts an address into a register that is not the one that is always zero.
+    ///
+    /// # Errors
+    /// If it is too far away, or has too many bits.
+    pub fn address(&mut self, rd: u8, value: u64, reach: Reach) -> Result<(), OutOfRange> {
+        if reach != Reach::Any {
+            let (high, low) = self.parts(value)?;
+            self.word(u(AUIPC, rd, high));
+            self.word(i(OP_IMM, 0, rd, rd, low));
+            return Ok(());
+        }
+        let (rest, third) = split(value as i64);
+        let (rest, second) = split(rest >> 12);
+        let first = rest >> 12;
+        if !fits(first, 32) || !fits(value as i64, 56) {
+            return Err(OutOfRange);
+        }
+        // The upper part may become one more than there is room for: the addition of 32 bits wraps around just so.
+        let (high, low) = split(first);
+        self.word(u(LUI, rd, high));
+        self.word(i(OP_IMM_32, 0, rd, rd, low));
+        for part in [second, third] {
+            self.shift(rd);
+            self.word(i(OP_IMM, 0, rd, rd, part));
+        }
+        Ok(())
+    }
+
+    /// `c.slli rd, 12`
+    fn shift(&mut self, rd: u8) {
+        let half = 12 << 2 | u16::from(rd) << 7 | 2;
+        self.half(half);
+    }
+
+    /// A jump. `register` is overwritten where one is needed.
+    ///
+    /// # Errors
+    /// If it is too far away.
+    pub fn jump(&mut self, to: u64, reach: Reach, register: u8) -> Result<(), OutOfRange> {
+        self.jump_and_link(to, reach, register, ZERO)
+    }
+
+    /// A jump that keeps the address behind it in a register, which may be the one that is overwritten.
+    ///
+    /// # Errors
+    /// If it is too far away.
+    pub fn jump_and_link(
+        &mut self,
+        to: u64,
+        reach: Reach,
+        register: u8,
+        link: u8,
+    ) -> Result<(), OutOfRange> {
+        match reach {
+            Reach::Jump => {
+                let distance = self.distance(to);
+                if !fits(distance, 21) {
+                    return Err(OutOfRange);
+                }
+                self.word(j(link, distance));
+            }
+            Reach::Pair => {
+                let (high, low) = self.parts(to)?;
+                self.word(u(AUIPC, register, high));
+                self.word(i(JALR, 0, link, register, low));
+            }
+            Reach::Any => {
+                self.address(register, to, reach)?;
+                self.word(i(JALR, 0, link, register, 0));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulate::{Simulation, State};
+    use super::super::text;
+    use super::*;
+
+    const T1: u8 = 6;
+
+    /// Runs pairs.
+    fn pair(code: &[u8], at: u64) -> State {
+        let mut state = State { x: [0; 32], pc: at };
+        let first = Simulation::new(code, at).expect("auipc");
+        first.run(&mut state);
+        let Some(second) = Simulation::new(&code[4..], at.wrapping_add(4)) else {
+            // addi
+            let value = super::super::decode::operand::imm_i(u32::from_le_bytes([
+                code[4], code[5], code[6], code[7],
+            ]));
+            state.x[usize::from(T1)] = state.x[usize::from(T1)].wrapping_add_signed(value);
+            return state;
+        };
+        second.run(&mut state);
+        state
+    }
+
+    #[test]
+    fn pairs_reach_two_gibibytes() {
+        for distance in [
+            0,
+            0x7FF,
+            0x800,
+            -0x800,
+            -0x801,
+            0x7FFF_F7FE,
+            -0x8000_0000,
+            -0x8000_0800,
+        ] {
+            let at = 0x20_0000_0000;
+            let to = 0x20_0000_0000u64.wrapping_add_signed(distance);
+            let mut bytes = Vec::new();
+            let jump = Code::new(&mut bytes, at).jump(to, Reach::Pair, T1);
+            assert_eq!((jump, bytes.len()), (Ok(()), Reach::Pair.jump_len()));
+            assert_eq!(pair(&bytes, at).pc, to & !1, "{distance:#x}");
+            bytes.clear();
+            let address = Code::new(&mut bytes, at).address(T1, to, Reach::Jump);
+            assert_eq!((address, bytes.len()), (Ok(()), Reach::Jump.address_len()));
+            assert_eq!(pair(&bytes, at).x[6], to, "{distance:#x}");
+        }
+        for distance in [0x7FFF_F800, -0x8000_0802, 1 << 40] {
+            let mut bytes = Vec::new();
+            let to = 0u64.wrapping_add_signed(distance);
+            let jump = Code::new(&mut bytes, 0).jump(to, Reach::Pair, T1);
+            assert_eq!((jump, bytes.len()), (Err(OutOfRange), 0));
+        }
+    }
+
+    #[test]
+    fn what_is_bound_leads_there() {
+        let mut bytes = Vec::new();
+        let mut code = Code::new(&mut bytes, 0x1000);
+        let branch = code.branch_forward(1, 5, 6);
+        let jump = code.jump_forward(1);
+        code.breakpoints(10);
+        code.bind(branch);
+        code.bind(jump);
+        code.branch_back(7, 5, 6, 0x1000);
+        assert_eq!(text(&bytes, 0x1000), "bne t0, t1, 0x1012");
+        assert_eq!(text(&bytes[4..], 0x1004), "jal ra, 0x1012");
+        assert_eq!(text(&bytes[18..], 0x1012), "bgeu t0, t1, 0x1000");
+    }
+
+    #[test]
+    fn jumps_reach_one_mebibyte() {
+        let jump = |distance| {
+            let mut bytes = Vec::new();
+            let to = 0x100_0000u64.wrapping_add_signed(distance);
+            Code::new(&mut bytes, 0x100_0000).jump(to, Reach::Jump, 0)?;
+            Ok(text(&bytes, 0x100_0000))
+        };
+        assert_eq!(jump((1 << 20) - 2).as_deref(), Ok("jal zero, 0x10ffffe"));
+        assert_eq!(jump(-1 << 20).as_deref(), Ok("jal zero, 0xf00000"));
+        assert_eq!(jump(1 << 20), Err(OutOfRange));
+        assert_eq!(jump((-1 << 20) - 2), Err(OutOfRange));
+    }
+
+    /// What the chain of six instructions computes.
+    fn constant(value: u64) -> Result<i64, OutOfRange> {
+        let mut bytes = Vec::new();
+        Code::new(&mut bytes, 0).address(T1, value, Reach::Any)?;
+        assert_eq!(bytes.len(), Reach::Any.address_len());
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+        let imm = |at| super::super::decode::operand::imm_i(word(at));
+        assert_eq!(text(&bytes[8..], 0), "c.slli t1, 0xc");
+        assert_eq!(text(&bytes[14..], 0), "c.slli t1, 0xc");
+        let first = super::super::decode::operand::imm_u(word(0)).wrapping_add(imm(4)) as i32;
+        let upper = (i64::from(first) << 12) + imm(10);
+        Ok((upper << 12) + imm(16))
+    }
+
+    #[test]
+    fn constants_have_56_bits() {
+        let mut values = vec![0u64, 1, 0x7FF, 0x800, 0xFFF_FFFF_FFFF, u64::MAX];
+        for bit in 0..55 {
+            for near in [0, 1, 0x7FF, 0x800, 0x801, 0x80_0800] {
+                values.push((1u64 << bit).wrapping_add(near));
+                values.push((1u64 << bit).wrapping_sub(near));
+            }
+        }
+        for value in values {
+            if fits(value as i64, 55) {
+                assert_eq!(constant(value), Ok(value as i64), "{value:#x}");
+            }
+        }
+        assert_eq!(constant(1 << 56), Err(OutOfRange));
+        assert_eq!(constant(0x1234_5678_9ABC_DEF0), Err(OutOfRange));
+    }
+}

@@ -1,0 +1,178 @@
+//! What a row of the tables of instructions says, and how rows are made.
+
+use super::operand::Operand;
+
+/// What those that work on code have to know of an instruction beside its operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing more: it computes registers from registers.
+    Plain,
+    /// Floating point that raises exceptions, and rounds by its own field.
+    Float,
+    /// A load of so many bytes.
+    Load(u8),
+    /// A store of so many bytes.
+    Store(u8),
+    /// `lr` of so many bytes.
+    LoadReserved(u8),
+    /// `sc` of so many bytes.
+    StoreConditional(u8),
+    /// An atomic operation on so many bytes.
+    Atomic(u8),
+    /// `auipc`.
+    Auipc,
+    /// `jal`.
+    Jal,
+    /// `jalr`.
+    Jalr,
+    /// A conditional branch.
+    Branch,
+    /// `fence`, of any sort.
+    Fence,
+    /// `fence.i`.
+    FenceI,
+    /// `ecall`.
+    Ecall,
+    /// `ebreak`.
+    Ebreak,
+    /// An instruction that is defined to be none: it faults.
+    Unimp,
+    /// An access to a control and status register.
+    Csr,
+    /// An instruction for operating systems.
+    Privileged,
+    /// `wfi`, and waiting for a reservation to be lost.
+    Wait,
+    /// Work on a block of the cache, or zeros for it.
+    CacheBlock,
+    /// Vectors of integers, permutations, masks.
+    Vector,
+    /// Vectors of fixed-point numbers, by a rounding mode.
+    VectorFixed,
+    /// Vectors of floating-point numbers.
+    VectorFloat,
+    /// Whole vector registers, whatever the type of vectors is.
+    VectorWhole,
+    /// `vsetvli` and its like.
+    VectorSet,
+    /// A load or store of vectors.
+    VectorMemory,
+    /// No instruction.
+    Invalid,
+}
+
+/// One instruction of the set.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub name: &'static str,
+    /// The bits that tell this instruction from others.
+    pub mask: u32,
+    /// What they are.
+    pub value: u32,
+    pub operands: &'static [Operand],
+    pub kind: Kind,
+}
+
+impl Row {
+    pub(crate) const fn matches(&self, word: u32) -> bool {
+        word & self.mask == self.value
+    }
+}
+
+/// The opcode alone tells.
+pub(crate) const fn u(
+    name: &'static str,
+    opcode: u32,
+    operands: &'static [Operand],
+    kind: Kind,
+) -> Row {
+    Row {
+        name,
+        mask: 0x7F,
+        value: opcode,
+        operands,
+        kind,
+    }
+}
+
+/// Opcode and the function of three bits.
+pub(crate) const fn f3(
+    name: &'static str,
+    opcode: u32,
+    f3: u32,
+    operands: &'static [Operand],
+    kind: Kind,
+) -> Row {
+    Row {
+        name,
+        mask: 0x707F,
+        value: f3 << 12 | opcode,
+        operands,
+        kind,
+    }
+}
+
+/// Opcode and the functions of three and seven bits.
+pub(crate) const fn f7(
+    name: &'static str,
+    opcode: u32,
+    f3: u32,
+    f7: u32,
+    operands: &'static [Operand],
+    kind: Kind,
+) -> Row {
+    Row {
+        name,
+        mask: 0xFE00_707F,
+        value: f7 << 25 | f3 << 12 | opcode,
+        operands,
+        kind,
+    }
+}
+
+/// Opcode, the function of three bits, and the upper six: there is a shift by six bits.
+pub(crate) const fn f6(
+    name: &'static str,
+    opcode: u32,
+    f3: u32,
+    f6: u32,
+    operands: &'static [Operand],
+    kind: Kind,
+) -> Row {
+    Row {
+        name,
+        mask: 0xFC00_707F,
+        value: f6 << 26 | f3 << 12 | opcode,
+        operands,
+        kind,
+    }
+}
+
+/// Opcode, the function of three bits, and the upper twelve: there is one source.
+pub(crate) const fn f12(
+    name: &'static str,
+    opcode: u32,
+    f3: u32,
+    f12: u32,
+    operands: &'static [Operand],
+    kind: Kind,
+) -> Row {
+    Row {
+        name,
+        mask: 0xFFF0_707F,
+        value: f12 << 20 | f3 << 12 | opcode,
+        operands,
+        kind,
+    }
+}
+
+/// All bits.
+pub(crate) const fn exact(name: &'static str, value: u32, kind: Kind) -> Row {
+    Row {
+        name,
+        mask: u32::MAX,
+        value,
+        operands: &[],
+        kind,
+    }
+}

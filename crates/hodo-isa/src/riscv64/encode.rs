@@ -1,0 +1,121 @@
+//! Making instructions of 32 bits from their parts.
+
+/// The opcode of loads of general registers.
+pub const LOAD: u32 = 0x03;
+/// The opcode of loads of floating-point and vector registers.
+pub const LOAD_FP: u32 = 0x07;
+/// The opcode of arithmetic with a constant.
+pub const OP_IMM: u32 = 0x13;
+/// The opcode of `auipc`.
+pub const AUIPC: u32 = 0x17;
+/// The opcode of arithmetic of 32 bits with a constant.
+pub const OP_IMM_32: u32 = 0x1B;
+/// The opcode of stores of general registers.
+pub const STORE: u32 = 0x23;
+/// The opcode of stores of floating-point and vector registers.
+pub const STORE_FP: u32 = 0x27;
+/// The opcode of atomic operations.
+pub const AMO: u32 = 0x2F;
+/// The opcode of arithmetic of two registers.
+pub const OP: u32 = 0x33;
+/// The opcode of `lui`.
+pub const LUI: u32 = 0x37;
+/// The opcode of arithmetic of 32 bits of two registers.
+pub const OP_32: u32 = 0x3B;
+/// The opcode of conditional branches.
+pub const BRANCH: u32 = 0x63;
+/// The opcode of `jalr`.
+pub const JALR: u32 = 0x67;
+/// The opcode of `jal`.
+pub const JAL: u32 = 0x6F;
+
+/// Two sources.
+#[must_use]
+pub const fn r(opcode: u32, f3: u32, f7: u32, rd: u8, rs1: u8, rs2: u8) -> u32 {
+    f7 << 25 | (rs2 as u32) << 20 | (rs1 as u32) << 15 | f3 << 12 | (rd as u32) << 7 | opcode
+}
+
+/// A source and a constant of 12 bits: `addi`, loads, `jalr`.
+#[must_use]
+pub const fn i(opcode: u32, f3: u32, rd: u8, rs1: u8, value: i64) -> u32 {
+    ((value as u32) & 0xFFF) << 20 | (rs1 as u32) << 15 | f3 << 12 | (rd as u32) << 7 | opcode
+}
+
+/// A store.
+#[must_use]
+pub const fn s(opcode: u32, f3: u32, rs2: u8, rs1: u8, distance: i64) -> u32 {
+    let distance = distance as u32;
+    (distance >> 5 & 0x7F) << 25
+        | (rs2 as u32) << 20
+        | (rs1 as u32) << 15
+        | f3 << 12
+        | (distance & 0x1F) << 7
+        | opcode
+}
+
+/// A constant whose lower 12 bits are left out.
+#[must_use]
+pub const fn u(opcode: u32, rd: u8, value: i64) -> u32 {
+    (value as u32) & 0xFFFF_F000 | (rd as u32) << 7 | opcode
+}
+
+/// A branch, as the condition's three bits say.
+#[must_use]
+pub const fn b(f3: u32, rs1: u8, rs2: u8, distance: i64) -> u32 {
+    let d = distance as u32;
+    (d >> 12 & 1) << 31
+        | (d >> 5 & 0x3F) << 25
+        | (rs2 as u32) << 20
+        | (rs1 as u32) << 15
+        | f3 << 12
+        | (d >> 1 & 0xF) << 8
+        | (d >> 11 & 1) << 7
+        | BRANCH
+}
+
+/// `jal`.
+#[must_use]
+pub const fn j(rd: u8, distance: i64) -> u32 {
+    let d = distance as u32;
+    (d >> 20 & 1) << 31
+        | (d >> 1 & 0x3FF) << 21
+        | (d >> 11 & 1) << 20
+        | (d >> 12 & 0xFF) << 12
+        | (rd as u32) << 7
+        | JAL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::decode::operand::{imm_b, imm_i, imm_j, imm_s, imm_u, rd, rs1, rs2};
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        for distance in [-4096, -2050, -2048, -2, 0, 2, 30, 32, 2046, 2048, 4094] {
+            let word = b(5, 7, 9, distance);
+            assert_eq!((imm_b(word), rs1(word), rs2(word)), (distance, 7, 9));
+        }
+        for distance in [
+            -1 << 20,
+            -4096,
+            -2,
+            0,
+            2046,
+            2048,
+            4094,
+            4096,
+            (1 << 20) - 2,
+        ] {
+            let word = j(31, distance);
+            assert_eq!((imm_j(word), rd(word)), (distance, 31));
+        }
+        for value in [-2048, -1, 0, 31, 32, 2047] {
+            assert_eq!(imm_i(i(OP_IMM, 0, 1, 2, value)), value);
+            assert_eq!(imm_s(s(STORE, 3, 1, 2, value)), value);
+        }
+        for value in [-0x8000_0000, -0x1000, 0, 0x7FFF_F000] {
+            assert_eq!(imm_u(u(LUI, 1, value)), value);
+        }
+    }
+}

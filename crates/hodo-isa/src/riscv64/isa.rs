@@ -1,0 +1,383 @@
+//! RISC-V in the words of [`code`], which planners use.
+
+use super::regs::KEPT;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::iter;
+
+use hodo_abi::Isa;
+
+use super::asm::Reach;
+use super::decode::operand::imm_i;
+use super::decode::{Insn, Kind};
+use super::entry::{self, VOLATILE};
+use super::got_calls;
+use super::liveness::{ENTRY, RESULTS};
+use super::origin::origin;
+use super::regs::{ALL, RA, SP};
+use super::relocate::{Link, Options, choose, relocated_len};
+use super::scan::{self, Scanned};
+use super::steps::used;
+use super::steps::{self, FIXED, Immovable, Part, immovable_alone};
+use super::text;
+use crate::Via;
+use crate::code::{
+    self, Convention, EntryFacts, Flow, How, InstructionSet, Near, Origin, Read, Reference,
+    Relocation, Room, Slot, SlotCall, Step, Transaction, readers,
+};
+
+/// `lpad 0`, where indirect branches may land.
+pub const LANDING: [u8; 4] = [0x17, 0, 0, 0];
+/// `c.jr ra`
+pub const RET: [u8; 2] = [0x82, 0x80];
+
+/// This instruction set.
+pub struct Riscv64;
+
+impl InstructionSet for Riscv64 {
+    fn isa(&self) -> Isa {
+        Isa::Riscv64
+    }
+
+    fn sweep_with<'a>(&self, code: &'a [u8], addr: u64, globals: Option<u64>) -> code::Sweep<'a> {
+        code::Sweep(readers::Kind::Riscv64(Sweep::new(code, addr, globals)))
+    }
+
+    fn read<'a>(
+        &self,
+        code: &'a [u8],
+        addr: u64,
+        globals: Option<u64>,
+        room: &'a mut Room,
+    ) -> Read<'a> {
+        room.0.clear();
+        let sweep = scan::Sweep::with_globals(code, addr, globals);
+        sweep.for_each(|insn| room.0.push(insn));
+        Read {
+            code,
+            addr,
+            insns: readers::Kind::Riscv64(&room.0),
+        }
+    }
+
+    fn globals(&self, code: &[u8], addr: u64) -> Option<u64> {
+        scan::globals(code, addr)
+    }
+
+    fn has_short_addresses(&self) -> bool {
+        true
+    }
+
+    fn steps<'a>(&self, code: &'a [u8], addr: u64) -> code::Steps<'a> {
+        let steps: Steps = steps::steps(code, addr).into_iter().map(step);
+        code::Steps(readers::Kind::Riscv64(steps))
+    }
+
+    fn state(&self) -> u32 {
+        ALL
+    }
+
+    fn has_flags(&self) -> bool {
+        false
+    }
+
+    /// What is supposed of functions that are called through registers or in other files.
+    fn convention(&self) -> Option<Convention> {
+        Some(Convention {
+            entry: ENTRY,
+            volatile: VOLATILE,
+            results: RESULTS,
+        })
+    }
+
+    fn text(&self, code: &[u8], addr: u64) -> String {
+        text(code, addr)
+    }
+
+    /// As far as the instruction tells alone.
+    fn immovable(&self, code: &[u8], addr: u64) -> Option<String> {
+        let why = immovable_alone(&Insn::new(code, addr))?;
+        (why != Immovable::SystemCall).then(|| why.to_string())
+    }
+
+    fn longest(&self) -> u64 {
+        4
+    }
+
+    fn movable(&self, code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), String> {
+        let options = Options {
+            sequences: false,
+            ..options(dead, &|_| None)
+        };
+        relocated_len(code, from, &options)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+
+    fn entry_facts(&self, code: &[u8], addr: u64) -> EntryFacts {
+        entry::entry_facts(code, addr)
+    }
+
+    fn is_only_passed_on(
+        &self,
+        code: &[u8],
+        addr: u64,
+        read: u64,
+        is_dropped: &dyn Fn(u64) -> bool,
+    ) -> bool {
+        entry::is_only_passed_on(code, addr, read, is_dropped)
+    }
+
+    fn stores(&self, code: &[u8]) -> bool {
+        entry::stores(code)
+    }
+
+    fn entry_frame(&self) -> i32 {
+        0
+    }
+
+    fn calls_push(&self) -> bool {
+        false
+    }
+
+    fn landing(&self) -> &'static [u8] {
+        &LANDING
+    }
+
+    fn got_jumps(&self, bytes: &[u8], addr: u64) -> Vec<(u64, u64, u8)> {
+        scan::got_jumps(bytes, addr).collect()
+    }
+
+    fn slot_call_len(&self) -> u8 {
+        12
+    }
+
+    fn slot_loads(&self, code: &[u8], addr: u64) -> Vec<(u64, u64)> {
+        got_calls::loads(code, addr)
+    }
+
+    fn slot_call(&self, code: &[u8], addr: u64) -> Option<SlotCall> {
+        got_calls::called(code, addr)
+    }
+
+    fn nops(&self, len: usize) -> Vec<u8> {
+        scan::nops(len).collect()
+    }
+
+    fn ret(&self, len: usize) -> Vec<u8> {
+        let mut bytes = RET.to_vec();
+        if len > RET.len() {
+            bytes.extend(scan::nops(len - RET.len()));
+        }
+        bytes
+    }
+
+    fn origin(&self, path: &mut dyn Iterator<Item = (&[u8], u64)>) -> Origin {
+        origin(path)
+    }
+
+    fn is_signal_return(&self, code: &[u8]) -> bool {
+        entry::is_signal_return(code)
+    }
+
+    fn relocation(&self, kind: u32) -> Relocation {
+        match kind {
+            3 => Relocation::Relative,
+            // The plain word of 64 bits, and JUMP_SLOT.
+            2 | 5 => Relocation::Slot,
+            _ => Relocation::Other,
+        }
+    }
+
+    fn fills(&self, byte: u8) -> bool {
+        byte == 0
+    }
+
+    fn unit(&self) -> u64 {
+        2
+    }
+
+    fn trap_len(&self) -> u64 {
+        2
+    }
+
+    fn near(&self) -> &'static [Near] {
+        &[
+            Near {
+                len: 4,
+                back: 1 << 20,
+                on: (1 << 20) - 2,
+            },
+            Near {
+                len: 2,
+                back: 1 << 11,
+                on: (1 << 11) - 2,
+            },
+        ]
+    }
+
+    fn has_puns(&self) -> bool {
+        false
+    }
+
+    fn needs_register(&self) -> bool {
+        true
+    }
+
+    fn usable(&self, free: u32) -> u32 {
+        free & !FIXED
+    }
+
+    fn link(&self) -> u32 {
+        1 << RA
+    }
+
+    fn via(&self, free: u32) -> Via {
+        match choose(self.usable(free)) {
+            Some(register) => Via::Free(register),
+            None => Via::Kept(KEPT),
+        }
+    }
+}
+
+/// The frame pointer where there is one: `s0`.
+const FRAME: u8 = 8;
+
+/// Goes through code, instruction by instruction.
+pub struct Sweep<'a>(scan::Sweep<'a>);
+
+impl<'a> Sweep<'a> {
+    /// Starts at the first byte of `code`, whose address is `addr`.
+    #[must_use]
+    pub fn new(code: &'a [u8], addr: u64, globals: Option<u64>) -> Self {
+        Self(scan::Sweep::with_globals(code, addr, globals))
+    }
+}
+
+impl Iterator for Sweep<'_> {
+    type Item = code::Insn;
+
+    #[inline]
+    fn next(&mut self) -> Option<code::Insn> {
+        self.0.next().map(|scanned| insn(&scanned))
+    }
+}
+
+/// An instruction in the words of planners.
+#[inline]
+pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
+    let insn = &scanned.insn;
+    code::Insn {
+        addr: insn.addr,
+        len: insn.len,
+        flow: flow(scanned.flow),
+        reference: match scanned.reference {
+            // The upper part of an address is none.
+            _ if insn.kind == Kind::Auipc => Reference::None,
+            scan::Reference::None => Reference::None,
+            scan::Reference::Forms(addr) => Reference::Forms(addr),
+            scan::Reference::Constant(addr) => Reference::Constant(addr),
+            scan::Reference::Memory(addr) => Reference::Memory(addr),
+        },
+        padding: scanned.padding,
+        slot: slot(insn, scanned.slot),
+        word: (insn.kind == Kind::Load(4)).then(|| imm_i(insn.word) as i32),
+    }
+}
+
+/// Saving and restoring the link register is what all functions do; so is making a frame.
+#[inline]
+fn slot(insn: &Insn, slot: scan::Slot) -> Slot {
+    let usual = match insn.kind {
+        Kind::Load(8) => insn.rd() == RA,
+        Kind::Store(8) => insn.rs2() == RA,
+        Kind::Plain => matches!(insn.rd(), SP | FRAME),
+        _ => false,
+    };
+    match slot {
+        scan::Slot::None => Slot::None,
+        _ if usual => Slot::None,
+        scan::Slot::Stack(at) => Slot::Stack(at),
+        scan::Slot::Frame(at) => Slot::Frame(at),
+    }
+}
+
+#[inline]
+fn flow(flow: scan::Flow) -> Flow {
+    match flow {
+        scan::Flow::Next => Flow::Next,
+        scan::Flow::Branch(to) => Flow::Branch(to),
+        scan::Flow::Jump(to) => Flow::Jump(to),
+        scan::Flow::Call(to) => Flow::Call(to),
+        scan::Flow::IndirectJump => Flow::IndirectJump,
+        scan::Flow::IndirectCall => Flow::IndirectCall,
+        scan::Flow::Return { by: RA } => Flow::Return { how: How::Plain },
+        scan::Flow::Return { .. } => Flow::Return {
+            how: How::OtherLink,
+        },
+        scan::Flow::Fault => Flow::Fault,
+        scan::Flow::Invalid => Flow::Invalid,
+    }
+}
+
+/// The instructions of code as a planner of probes sees them.
+pub type Steps = iter::Map<vec::IntoIter<steps::Step>, fn(steps::Step) -> Step>;
+
+/// The registers that [`step`] says of an instruction.
+#[inline]
+pub(crate) fn registers(scanned: &Scanned) -> (u32, u32) {
+    let insn = &scanned.insn;
+    let step = match insn.kind {
+        Kind::Jalr | Kind::Ebreak => step(steps::alone(scanned)).reads,
+        kind => used(kind, scanned.reads),
+    };
+    (step, scanned.writes)
+}
+
+#[inline]
+fn step(step: steps::Step) -> Step {
+    // Where they are moved as a whole, what is in sequences of `lr` and `sc` can be, too.
+    let moved = matches!(
+        step.immovable,
+        None | Some(Immovable::SystemCall | Immovable::Reserved)
+    );
+    Step {
+        addr: step.addr,
+        flow: flow(step.flow),
+        len: step.len,
+        // What is called through a register and by another link register has a convention of its own.
+        reads: match step.link {
+            Some(link) if link != RA && step.flow == scan::Flow::IndirectCall => ALL,
+            // Who handles it sees what a function would that is called.
+            _ if step.immovable == Some(Immovable::Breakpoint) => ENTRY,
+            _ => step.uses,
+        },
+        writes: step.writes,
+        padding: step.padding,
+        movable: moved,
+        transaction: match step.part {
+            Part::Outside => Transaction::None,
+            Part::First => Transaction::Reserves,
+            Part::Between | Part::Last => Transaction::Reserved,
+        },
+        leaves: step.leaves,
+    }
+}
+
+/// How planned code is moved: with free registers, or by those places if there are none, and with its system calls. Regions of probes have whole sequences of `lr` and `sc`,
+/// which can be moved, too; what functions displace has none.
+#[must_use]
+pub fn options<'a>(
+    dead: &'a dyn Fn(u64) -> u32,
+    pads: &'a dyn Fn(u64) -> Option<u64>,
+) -> Options<'a> {
+    Options {
+        reach: Reach::Pair,
+        dead,
+        pads,
+        link: Link::Original,
+        system_calls: true,
+        sequences: true,
+    }
+}

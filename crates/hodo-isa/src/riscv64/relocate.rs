@@ -1,0 +1,484 @@
+//! Moving instructions to another address.
+//!
+//! The moved code does what the original does, register for register. Its length depends on the code and on the [`Options`], not on
+//! the addresses, so stubs can be laid out before their places are known.
+//!
+//! | original | moved |
+//! |---|---|
+//! | most | the same bytes |
+//! | `nop` | nothing |
+//! | `auipc` | the address, by [`Code::address`] |
+//! | a branch within the moved code | a branch, or the opposite branch over a jump |
+//! | a branch to elsewhere | the opposite branch over a jump |
+//! | a jump | a jump |
+//! | a call | the original return address into the link register, and a jump; or a call, by [`Link`]. One of the code's own start leads to the original |
+//!
+//! What is between `lr` and `sc` does not tell by itself that it is: [`steps`](super::steps::steps) does.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::KEEP;
+use super::asm::{Code, OutOfRange, Reach};
+use super::decode::Insn;
+use super::decode::Kind;
+use super::decode::operand::{funct3, imm_i, imm_u};
+use super::encode::{JALR, OP_IMM, b, i};
+use super::regs::KEPT;
+use super::regs::{RA, T0, ZERO};
+use super::scan::Flow;
+use super::steps::{FIXED, Immovable, immovable_alone};
+use crate::Via;
+pub use crate::relocate::Moved;
+
+/// How code is moved.
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
+    /// How far away what the code refers to is.
+    pub reach: Reach,
+    /// The general registers that are dead at the instruction at an address, as
+    /// [`dead_registers`](super::liveness::dead_registers) finds them.
+    pub dead: &'a dyn Fn(u64) -> u32,
+    /// Where what leaves the code at the instruction at an address goes if none is dead: a place that takes [`KEPT`] from the stack and
+    /// jumps to where that leads, as `hodo-codegen` writes it. A call through its own link register has one
+    /// where an instruction before it tells where it leads.
+    pub pads: &'a dyn Fn(u64) -> Option<u64>,
+    /// What moved calls return to.
+    pub link: Link,
+    /// System calls are moved, too. The address behind them is then seen by signal handlers that interrupt them, by tracers and by
+    /// the kernel, which goes back to it to make the call again; a child begins there.
+    pub system_calls: bool,
+    /// Sequences of `lr` and `sc` are moved, too. They must be in the code as a whole, and nothing of ours be put between.
+    pub sequences: bool,
+}
+
+impl fmt::Debug for Options<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("reach", &self.reach)
+            .field("link", &self.link)
+            .field("system_calls", &self.system_calls)
+            .field("sequences", &self.sequences)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options<'_> {
+    /// With no register that is known to be dead, and calls that return to the original code.
+    #[must_use]
+    pub fn new(reach: Reach) -> Self {
+        Self {
+            reach,
+            dead: &|_| 0,
+            pads: &|_| None,
+            link: Link::Original,
+            system_calls: false,
+            sequences: false,
+        }
+    }
+}
+
+/// What moved calls return to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// The original code behind the call: the callee, unwinders and the link register see what they would have seen. Such a call must be
+    /// the last instruction.
+    Original,
+    /// The moved code behind the call. The link register is not what it was.
+    Moved,
+}
+
+/// Why code cannot be moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RelocateError {
+    /// An instruction that must stay.
+    Immovable {
+        /// Offset of the instruction.
+        offset: usize,
+        /// Why.
+        why: Immovable,
+    },
+    /// A call that is not the last instruction, and returns to the original code.
+    CallInside {
+        /// Offset of the instruction.
+        offset: usize,
+    },
+    /// A register is needed, and none is dead.
+    NoRegister {
+        /// Offset of the instruction.
+        offset: usize,
+    },
+    /// What the instruction refers to is too far from the new address.
+    OutOfRange {
+        /// Offset of the instruction.
+        offset: usize,
+    },
+    /// A branch into the middle of one of the moved instructions.
+    TargetInside {
+        /// Offset of the instruction.
+        offset: usize,
+    },
+}
+
+impl fmt::Display for RelocateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, offset) = match self {
+            Self::Immovable { offset, why } => return write!(f, "{why}, at offset {offset}"),
+            Self::CallInside { offset } => ("a call that is not the last instruction", offset),
+            Self::NoRegister { offset } => ("no register is free for a long jump", offset),
+            Self::OutOfRange { offset } => ("a reference out of range", offset),
+            Self::TargetInside { offset } => ("a branch into an instruction's middle", offset),
+        };
+        write!(f, "{what} at offset {offset}")
+    }
+}
+
+impl core::error::Error for RelocateError {}
+
+/// Moved code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relocated {
+    /// The new bytes.
+    pub bytes: Vec<u8>,
+    /// One entry for each original instruction, in order.
+    pub map: Vec<Moved>,
+    /// Whether control can reach the end, so that a jump back must follow. Not so behind a jump or return, nor behind a call
+    /// that returns to the original code.
+    pub falls_through: bool,
+    /// Where it leaves by [`Options::pads`]: the offset of the original instruction, and that of what keeps the register and jumps,
+    /// [`EXIT`] bytes.
+    pub exits: Vec<Moved>,
+}
+
+/// Bytes of a jump that keeps its register.
+pub const EXIT: u64 = Via::Kept(KEPT).jump_len();
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Copy,
+    Drop,
+    Address(u64),
+    Branch { to: u64, inside: bool },
+    Jump { to: u64, inside: bool },
+    Call { to: u64, inside: bool },
+    IndirectCall,
+    Stop,
+}
+
+struct Piece {
+    insn: Insn,
+    form: Form,
+    old: usize,
+    new: usize,
+    /// The dead register that it uses, if it needs one.
+    register: u8,
+    /// Or where it leaves by [`KEPT`], which it puts on the stack.
+    pad: Option<u64>,
+}
+
+/// A branch over a jump.
+const BRANCH: usize = 4;
+/// How far branches reach.
+const BRANCH_REACH: usize = 4094;
+
+fn form(insn: &Insn, code: &[u8], from: u64, options: &Options<'_>) -> Form {
+    let inside = |to: u64| to.wrapping_sub(from) < code.len() as u64;
+    match insn.flow() {
+        Flow::Branch(to) => Form::Branch {
+            to,
+            inside: inside(to),
+        },
+        Flow::Jump(to) => Form::Jump {
+            to,
+            inside: inside(to),
+        },
+        // One of the start is one of the function, which is to be noticed.
+        Flow::Call(to) => Form::Call {
+            to,
+            inside: inside(to) && to != from,
+        },
+        Flow::IndirectCall if options.link == Link::Moved => Form::Copy,
+        Flow::IndirectCall => Form::IndirectCall,
+        Flow::IndirectJump | Flow::Return { .. } => Form::Stop,
+        Flow::Next if insn.kind == Kind::Auipc && insn.rd() != ZERO => {
+            Form::Address(insn.addr.wrapping_add_signed(imm_u(insn.word)))
+        }
+        Flow::Next if insn.is_nop() => Form::Drop,
+        _ => Form::Copy,
+    }
+}
+
+/// A register for jumps out of those that are dead, or nothing: the link registers last, for jumps through them are taken for
+/// returns.
+#[must_use]
+pub fn choose(dead: u32) -> Option<u8> {
+    let dead = dead & !FIXED;
+    let links = 1 << RA | 1 << T0;
+    let from = match dead & !links {
+        0 => dead & links,
+        others => others,
+    };
+    (from != 0).then(|| 31 - from.leading_zeros() as u8)
+}
+
+impl Piece {
+    /// Whether it needs a dead register, and which ones will not do.
+    fn needs(&self, options: &Options<'_>) -> Option<u32> {
+        let far = |inside: bool| !inside && options.reach.needs_register();
+        let link = 1 << self.insn.rd();
+        match self.form {
+            Form::Branch { inside, .. } | Form::Jump { inside, .. } if far(inside) => Some(0),
+            Form::Call { inside, .. } if far(inside) && options.link == Link::Original => {
+                Some(link)
+            }
+            // The link register is read before it is written.
+            Form::IndirectCall if self.insn.rd() == self.insn.rs1() => Some(link),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the moved instruction. `wide`: branches within do not reach.
+    fn len(&self, options: &Options<'_>, wide: bool) -> usize {
+        let reach = options.reach;
+        let keep = self.pad.map_or(0, |_| KEEP as usize);
+        let jump = |inside: bool| match inside {
+            true => Reach::Jump.jump_len(),
+            false => keep + reach.jump_len(),
+        };
+        match self.form {
+            Form::Copy | Form::Stop => self.insn.len.into(),
+            Form::Drop => 0,
+            Form::Address(_) => reach.address_len(),
+            Form::Branch { inside: true, .. } if !wide => BRANCH,
+            Form::Branch { inside, .. } => BRANCH + jump(inside),
+            Form::Jump { inside, .. } => jump(inside),
+            Form::Call { inside, .. } if options.link == Link::Moved => jump(inside),
+            Form::Call { inside, .. } => reach.address_len() + jump(inside),
+            Form::IndirectCall if self.pad.is_some() => reach.address_len() + jump(false),
+            Form::IndirectCall => {
+                let copy = if self.insn.rd() == self.insn.rs1() {
+                    4
+                } else {
+                    0
+                };
+                copy + reach.address_len() + 4
+            }
+        }
+    }
+}
+
+struct Layout {
+    pieces: Vec<Piece>,
+    len: usize,
+    /// Branches within do not reach.
+    wide: bool,
+}
+
+/// Which forms the instructions take and where they go, with gaps before some of them.
+fn layout(
+    code: &[u8],
+    from: u64,
+    options: &Options<'_>,
+    gaps: &[(usize, usize)],
+) -> Result<Layout, RelocateError> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut offset = 0;
+    while offset < code.len() {
+        let insn = Insn::new(&code[offset..], from.wrapping_add(offset as u64));
+        match immovable_alone(&insn) {
+            Some(Immovable::SystemCall) if options.system_calls => {}
+            Some(Immovable::Reserved) if options.sequences => {}
+            Some(why) => return Err(RelocateError::Immovable { offset, why }),
+            None => {}
+        }
+        if options.link == Link::Original
+            && let Some(Form::Call { .. } | Form::IndirectCall) = pieces.last().map(|p| p.form)
+        {
+            return Err(RelocateError::CallInside { offset });
+        }
+        let mut piece = Piece {
+            insn,
+            form: form(&insn, code, from, options),
+            old: offset,
+            new: 0,
+            register: ZERO,
+            pad: None,
+        };
+        if let Some(except) = piece.needs(options) {
+            // A register that the instruction reads is not dead; one that only holds its result may be.
+            let dead = (options.dead)(insn.addr) & !except & !insn.reads().x;
+            (piece.register, piece.pad) = match choose(dead) {
+                Some(register) => (register, None),
+                None => {
+                    let pad = (options.pads)(insn.addr);
+                    (KEPT, Some(pad.ok_or(RelocateError::NoRegister { offset })?))
+                }
+            };
+        }
+        offset += usize::from(insn.len);
+        pieces.push(piece);
+    }
+    let mut place = |wide: bool| {
+        let mut new = 0;
+        for piece in &mut pieces {
+            let gap = gaps.iter().find(|(offset, _)| *offset == piece.old);
+            new += gap.map_or(0, |(_, len)| *len);
+            piece.new = new;
+            new += piece.len(options, wide);
+        }
+        new
+    };
+    let mut len = place(false);
+    let wide = len > BRANCH_REACH;
+    if wide {
+        len = place(true);
+    }
+    Ok(Layout { pieces, len, wide })
+}
+
+/// The length of the moved code, wherever it goes.
+///
+/// # Errors
+/// If the code cannot be moved.
+pub fn relocated_len(
+    code: &[u8],
+    from: u64,
+    options: &Options<'_>,
+) -> Result<usize, RelocateError> {
+    layout(code, from, options, &[]).map(|layout| layout.len)
+}
+
+/// Moves whole instructions from the address `from` to the address `to`. Both are addresses at run time.
+///
+/// # Errors
+/// If the code cannot be moved, or not there.
+pub fn relocate(
+    code: &[u8],
+    from: u64,
+    to: u64,
+    options: &Options<'_>,
+) -> Result<Relocated, RelocateError> {
+    relocate_apart(code, from, to, options, &[])
+}
+
+/// [`relocate`] with room between the instructions: each gap is the offset of an original instruction and so many bytes, an
+/// even number, before the moved one, which are filled with breakpoints. Branches within the code lead to the start of the gap. `map`
+/// has the offsets behind the gaps.
+///
+/// # Errors
+/// If the code cannot be moved, or not there.
+pub fn relocate_apart(
+    code: &[u8],
+    from: u64,
+    to: u64,
+    options: &Options<'_>,
+    gaps: &[(usize, usize)],
+) -> Result<Relocated, RelocateError> {
+    let Layout { pieces, len, wide } = layout(code, from, options, gaps)?;
+    let gap = |piece: &Piece| {
+        let gap = gaps.iter().find(|(offset, _)| *offset == piece.old);
+        gap.map_or(0, |(_, len)| *len)
+    };
+    let mut bytes = Vec::with_capacity(len);
+    let mut out = Code::new(&mut bytes, to);
+    let mut exits = Vec::new();
+    for piece in &pieces {
+        out.breakpoints(gap(piece));
+        let offset = piece.old;
+        let out_of_range = |_: OutOfRange| RelocateError::OutOfRange { offset };
+        // What is within stays within.
+        let target = |address: u64, inside: bool| -> Result<(u64, Reach), RelocateError> {
+            if !inside {
+                return Ok((address, options.reach));
+            }
+            let old = address.wrapping_sub(from);
+            let piece = pieces
+                .iter()
+                .find(|piece| piece.old as u64 == old)
+                .ok_or(RelocateError::TargetInside { offset })?;
+            let new = piece.new - gap(piece);
+            Ok((to.wrapping_add(new as u64), Reach::Jump))
+        };
+        let insn = &piece.insn;
+        let (reach, register, link) = (options.reach, piece.register, insn.rd());
+        let mut leave = |out: &mut Code<'_>, to: u64, reach: Reach| match piece.pad {
+            Some(pad) => {
+                let (old, new) = (piece.old, out.offset() as usize);
+                exits.push(Moved { old, new });
+                out.keep(register);
+                out.jump(pad, reach, register)
+            }
+            None => out.jump(to, reach, register),
+        };
+        match piece.form {
+            Form::Copy | Form::Stop => out.raw(&code[offset..][..insn.len.into()]),
+            Form::Drop => {}
+            Form::Address(value) => out.address(link, value, reach).map_err(out_of_range)?,
+            Form::Branch { to, inside } => {
+                let (to, reach) = target(to, inside)?;
+                let (rs1, rs2) = (insn.rs1(), insn.rs2());
+                if inside && !wide {
+                    let distance = to.wrapping_sub(out.here()) as i64;
+                    out.word(b(funct3(insn.word), rs1, rs2, distance));
+                } else {
+                    // Over the jump, if the opposite holds.
+                    let over = BRANCH + reach.jump_len() + piece.pad.map_or(0, |_| KEEP as usize);
+                    out.word(b(funct3(insn.word) ^ 1, rs1, rs2, over as i64));
+                    leave(&mut out, to, reach).map_err(out_of_range)?;
+                }
+            }
+            Form::Jump { to, inside } => {
+                let (to, reach) = target(to, inside)?;
+                leave(&mut out, to, reach).map_err(out_of_range)?;
+            }
+            Form::Call { to, inside } => {
+                let (to, jump_reach) = target(to, inside)?;
+                if options.link == Link::Moved {
+                    out.jump_and_link(to, jump_reach, link, link)
+                } else {
+                    out.address(link, insn.end(), reach)
+                        .and_then(|()| leave(&mut out, to, jump_reach))
+                }
+                .map_err(out_of_range)?;
+            }
+            // Where it leads is known by an instruction before it.
+            Form::IndirectCall if piece.pad.is_some() => out
+                .address(link, insn.end(), reach)
+                .and_then(|()| leave(&mut out, 0, reach))
+                .map_err(out_of_range)?,
+            Form::IndirectCall => {
+                let (base, distance) = if link == insn.rs1() {
+                    out.word(i(OP_IMM, 0, register, link, imm_i(insn.word)));
+                    (register, 0)
+                } else {
+                    (insn.rs1(), imm_i(insn.word))
+                };
+                out.address(link, insn.end(), reach).map_err(out_of_range)?;
+                out.word(i(JALR, 0, ZERO, base, distance));
+            }
+        }
+        debug_assert_eq!(out.offset() as usize - piece.new, piece.len(options, wide));
+    }
+    debug_assert_eq!(bytes.len(), len);
+    let falls_through = !pieces.last().is_some_and(|piece| match piece.form {
+        Form::Jump { .. } | Form::Stop => true,
+        Form::Call { .. } | Form::IndirectCall => options.link == Link::Original,
+        _ => false,
+    });
+    let map = pieces
+        .iter()
+        .map(|piece| Moved {
+            old: piece.old,
+            new: piece.new,
+        })
+        .collect();
+    Ok(Relocated {
+        bytes,
+        map,
+        falls_through,
+        exits,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! Instructions as a planner of probes sees them: what they do with control and with registers, and whether they can be moved.
+
+use alloc::vec::Vec;
+
+use super::decode::Insn;
+use super::decode::Kind;
+use super::regs::{ALL, ARGUMENTS};
+use super::regs::{GP, SP, TP, state};
+use super::scan::{Flow, Scanned, Sweep};
+
+mod sequences;
+
+pub use sequences::Part;
+
+use sequences::parts;
+
+/// The general registers that are never free, whatever the code does with them: zero, the stack pointer, on which signals
+/// build their frames, and the pointers of globals and of the thread, which their handlers use.
+pub const FIXED: u32 = 1 | 1 << SP | 1 << GP | 1 << TP;
+
+/// Why an instruction is not executed elsewhere than in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Immovable {
+    /// No instruction.
+    Invalid,
+    /// It is there to fault, or faults in programs.
+    Faults,
+    /// `ebreak`: who waits for it knows its address.
+    Breakpoint,
+    /// `ecall`: the kernel, signal handlers and children see the address. It can be moved by those who take care of that.
+    SystemCall,
+    /// `fence.i`: it goes with changes of code, of which copies would not know.
+    CodeChanges,
+    /// It accesses a control and status register that may not be accessible, or whose accesses have effects of their own.
+    Register,
+    /// It waits.
+    Waits,
+    /// It is or may be executed between an `lr` and its `sc`, where other accesses and jumps to elsewhere make the `sc` fail.
+    Reserved,
+}
+
+impl core::fmt::Display for Immovable {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Invalid => "no valid instruction",
+            Self::Faults => "it cannot be moved: an instruction that only faults",
+            Self::Breakpoint => "it cannot be moved: a breakpoint of the program",
+            Self::SystemCall => "it cannot be moved: a system call, whose address is seen",
+            Self::CodeChanges => "it cannot be moved: it is about changed code",
+            Self::Register => {
+                "it cannot be moved: a control register that may be refused, or has effects"
+            }
+            Self::Waits => "it cannot be moved: it waits",
+            Self::Reserved => "it cannot be moved: between lr and sc",
+        })
+    }
+}
+
+impl core::error::Error for Immovable {}
+
+/// One instruction.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// Its address.
+    pub addr: u64,
+    /// What it does with control.
+    pub flow: Flow,
+    /// Its length.
+    pub len: u8,
+    /// The general registers that it reads, or somebody may see in it: those who handle breakpoints, and the kernel.
+    pub uses: u32,
+    /// The general registers that it overwrites whatever happens.
+    pub writes: u32,
+    /// The register in which a call keeps the address behind it.
+    pub link: Option<u8>,
+    /// It does nothing: padding, where nothing leads to it.
+    pub padding: bool,
+    /// Why it is not executed elsewhere; nothing if it may be.
+    pub immovable: Option<Immovable>,
+    /// Where it is in a sequence of `lr` and `sc`.
+    pub part: Part,
+    /// It enters the kernel, and what happens then is not the instruction's to say.
+    pub leaves: bool,
+}
+
+impl Step {
+    /// The address behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.addr.wrapping_add(u64::from(self.len))
+    }
+
+    /// Whether it is a call.
+    #[must_use]
+    pub fn is_call(&self) -> bool {
+        matches!(self.flow, Flow::Call(_) | Flow::IndirectCall)
+    }
+}
+
+/// Where instructions are, by their addresses.
+pub(super) struct Places {
+    base: u64,
+    /// For each two bytes one more than the number of the instruction that begins there, or zero.
+    numbers: Vec<u32>,
+}
+
+impl Places {
+    pub fn new(steps: &[Step]) -> Self {
+        let base = steps.first().map_or(0, |step| step.addr);
+        let end = steps.last().map_or(0, |step| step.addr);
+        let mut numbers = vec![0; (end.wrapping_sub(base) / 2) as usize + 1];
+        for (number, step) in (1..).zip(steps) {
+            numbers[(step.addr.wrapping_sub(base) / 2) as usize] = number;
+        }
+        Self { base, numbers }
+    }
+
+    /// The number of the instruction that begins at an address.
+    pub fn at(&self, addr: u64) -> Option<usize> {
+        let offset = addr.wrapping_sub(self.base);
+        let number = *self.numbers.get(usize::try_from(offset / 2).ok()?)?;
+        (offset.is_multiple_of(2) && number != 0).then(|| number as usize - 1)
+    }
+}
+
+/// The instructions of code at this address, in a row. What is in a sequence of `lr` and `sc` is found by the control flow
+/// within: so this should be whole functions at least.
+#[must_use]
+pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
+    let mut steps: Vec<Step> = Sweep::new(code, addr).map(|insn| alone(&insn)).collect();
+    if steps.iter().any(|step| step.part != Part::Outside) {
+        parts(&mut steps);
+        for step in &mut steps {
+            if step.part != Part::Outside && step.immovable.is_none() {
+                step.immovable = Some(Immovable::Reserved);
+            }
+        }
+    }
+    steps
+}
+
+/// An instruction as it is by itself.
+#[inline]
+pub(super) fn alone(scanned: &Scanned) -> Step {
+    let insn = &scanned.insn;
+    Step {
+        addr: insn.addr,
+        flow: scanned.flow,
+        len: insn.len,
+        uses: used(insn.kind, scanned.reads),
+        writes: scanned.writes,
+        link: insn.link(),
+        padding: scanned.padding,
+        immovable: immovable_alone(insn),
+        part: part_alone(insn),
+        leaves: insn.kind == Kind::Ecall,
+    }
+}
+
+#[inline]
+fn part_alone(insn: &Insn) -> Part {
+    match insn.kind {
+        Kind::LoadReserved(_) => Part::First,
+        Kind::StoreConditional(_) => Part::Last,
+        _ => Part::Outside,
+    }
+}
+
+/// Why an instruction is not executed elsewhere, as far as it tells alone; nothing if it may be.
+#[must_use]
+#[inline]
+pub fn immovable_alone(insn: &Insn) -> Option<Immovable> {
+    Some(match insn.kind {
+        Kind::Invalid => Immovable::Invalid,
+        Kind::Unimp | Kind::Privileged => Immovable::Faults,
+        Kind::Ebreak => Immovable::Breakpoint,
+        Kind::Ecall => Immovable::SystemCall,
+        Kind::FenceI => Immovable::CodeChanges,
+        Kind::Wait => Immovable::Waits,
+        Kind::LoadReserved(_) | Kind::StoreConditional(_) => Immovable::Reserved,
+        Kind::Csr if !is_harmless(insn) => Immovable::Register,
+        _ => return None,
+    })
+}
+
+/// Whether a control register can be accessed anywhere: those of floating point and vectors, and the time.
+fn is_harmless(insn: &Insn) -> bool {
+    /// The time, and the bytes of a vector register: read only.
+    const CONSTANT: [u16; 2] = [0xC01, 0xC22];
+    let known = state::OTHER & (insn.reads().state | insn.writes().state) == 0;
+    let number = insn.csr().unwrap_or_default();
+    // The number says by its highest bits that a register is read only: a write is there to fault.
+    let writable = number >> 10 != 3;
+    (known || CONSTANT.contains(&number)) && (writable || !insn.writes_csr())
+}
+
+/// What an instruction of this kind that reads these registers reads for this purpose: who handles a breakpoint may see all, the kernel the arguments.
+#[inline]
+pub(super) fn used(kind: Kind, reads: u32) -> u32 {
+    match kind {
+        Kind::Ebreak | Kind::Wait => ALL,
+        Kind::Ecall => ARGUMENTS,
+        _ => reads,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(word: u32) -> Option<Immovable> {
+        steps(&word.to_le_bytes(), 0x1000)[0].immovable
+    }
+
+    #[test]
+    fn what_cannot_be_moved_says_why() {
+        let cases = [
+            (0x0000_007F, Some(Immovable::Invalid)),
+            (0xC000_1073, Some(Immovable::Faults)),
+            (0x3020_0073, Some(Immovable::Faults)),
+            (0x1200_0073, Some(Immovable::Faults)), // sfence.vma
+            (0x0010_0073, Some(Immovable::Breakpoint)),
+            (0x0000_0073, Some(Immovable::SystemCall)),
+            (0x0000_100F, Some(Immovable::CodeChanges)),
+            (0x1050_0073, Some(Immovable::Waits)),
+            (0x1005_A52F, Some(Immovable::Reserved)), // lr.w
+            (0x18C5_A52F, Some(Immovable::Reserved)), // sc.w
+            (0xC000_2573, Some(Immovable::Register)), // rdcycle
+            (0x0150_1573, Some(Immovable::Register)), // csrrw a0, seed, zero
+            (0xC010_1573, Some(Immovable::Register)), // csrrw a0, time, zero
+            (0xC010_2573, None),                      // rdtime
+            (0x0030_2573, None),                      // frcsr
+            (0x0010_1573, None),                      // fsflags
+            (0xC220_2573, None),                      // csrr a0, vlenb
+            (0x0FF0_000F, None),                      // fence
+            (0x0085_3503, None),                      // ld
+        ];
+        for (word, expected) in cases {
+            assert_eq!(why(word), expected, "{word:08x}");
+        }
+    }
+}

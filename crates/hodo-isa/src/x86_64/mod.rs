@@ -1,0 +1,18 @@
+//! x86-64.
+
+/// Bytes of the long jump, `jmp rel32`.
+pub const JUMP: u64 = 5;
+
+pub mod entry;
+pub mod isa;
+mod origin;
+pub mod relocate;
+pub mod scan;
+pub mod simulate;
+pub mod steps;
+mod text;
+pub mod track;
+pub mod vectors;
+
+pub use isa::X86_64;
+pub use text::text;

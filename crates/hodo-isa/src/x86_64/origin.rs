@@ -1,0 +1,140 @@
+//! Where jumps through registers and memory lead.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
+
+use crate::code::Origin;
+
+/// Where a jump leads, by the instructions before it: code and address of each, the jump first, then backwards.
+#[must_use]
+pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
+    let decode = |(code, addr)| Decoder::with_ip(64, code, addr, DecoderOptions::NONE).decode();
+    let mut path = path.into_iter().map(decode);
+    let Some(last) = path.next() else {
+        return Origin::Computed;
+    };
+    if last.op0_kind() != OpKind::Register {
+        // Through memory, which holds whole addresses.
+        return Origin::Loaded;
+    }
+    let mut register = last.op0_register();
+    // The two that were added: the distance and where it is from.
+    let mut sum: Option<[Register; 2]> = None;
+    let mut leaves = false;
+    // The distance is extended to 64 bits by an instruction of its own, as code has it that is not optimized.
+    let mut extended = false;
+    for raw in path {
+        if matches!(
+            raw.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        ) {
+            // What it returned, or what was kept.
+            leaves = true;
+            break;
+        }
+        if let Some(sum) = sum
+            && raw.mnemonic() == Mnemonic::Cdqe
+            && sum.contains(&Register::RAX)
+        {
+            extended = true;
+            continue;
+        }
+        let on_stack = raw.op0_register() == Register::RSP && raw.mnemonic() == Mnemonic::Add;
+        leaves |= on_stack || matches!(raw.mnemonic(), Mnemonic::Pop | Mnemonic::Leave);
+        let writes = raw.op_count() > 0
+            && raw.op0_kind() == OpKind::Register
+            && !matches!(
+                raw.mnemonic(),
+                Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Bt | Mnemonic::Jmp
+            );
+        if !writes {
+            continue;
+        }
+        let to = raw.op0_register().full_register();
+        if let Some(sum) = sum {
+            if !sum.contains(&to) {
+                continue;
+            }
+            let entry = raw.is_ip_rel_memory_operand() || raw.memory_index_scale() == 4;
+            if raw.mnemonic() == Mnemonic::Movsxd && raw.op1_kind() == OpKind::Memory && entry {
+                let other = if sum[0] == to { sum[1] } else { sum[0] };
+                // The table's own start may be overwritten by the distance; then it is not what is added.
+                return match raw.memory_base() {
+                    base if base == other && base != to => Origin::Table,
+                    _ => Origin::Distances,
+                };
+            }
+            let loads = extended
+                && raw.mnemonic() == Mnemonic::Mov
+                && raw.op0_register() == Register::EAX
+                && raw.op1_kind() == OpKind::Memory;
+            if loads {
+                return Origin::Table;
+            }
+            // Where the distance is from may be formed between the two.
+            match raw.mnemonic() {
+                Mnemonic::Lea if raw.is_ip_rel_memory_operand() => continue,
+                _ => return Origin::Computed,
+            }
+        }
+        if to != register {
+            continue;
+        }
+        match raw.mnemonic() {
+            Mnemonic::Mov if raw.op1_kind() == OpKind::Register => {
+                register = raw.op1_register().full_register();
+            }
+            Mnemonic::Mov | Mnemonic::Pop => return Origin::Loaded,
+            Mnemonic::Lea if raw.is_ip_rel_memory_operand() => return Origin::Loaded,
+            Mnemonic::Lea
+                if raw.memory_index() != Register::None
+                    && raw.memory_index_scale() == 1
+                    && raw.memory_displacement64() == 0 =>
+            {
+                sum = Some([raw.memory_base(), raw.memory_index()]);
+            }
+            Mnemonic::Add if raw.op1_kind() == OpKind::Register => {
+                sum = Some([to, raw.op1_register().full_register()]);
+            }
+            // Protection of pointers in memory.
+            Mnemonic::Xor | Mnemonic::Ror => {}
+            _ => return Origin::Computed,
+        }
+    }
+    match sum {
+        // The frame is gone: this is a call at the function's end.
+        None if leaves => Origin::Loaded,
+        None => Origin::Open,
+        Some(_) => Origin::Computed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::super::steps::{Step, Steps};
+    use super::*;
+
+    #[test]
+    fn origins_of_jumps() {
+        fn of(code: &[u8]) -> Origin {
+            let steps: Vec<Step> = Steps::new(code, 0).collect();
+            let at = |step: &Step| (&code[step.addr as usize..step.end() as usize], step.addr);
+            origin(steps.iter().rev().map(at))
+        }
+        // jmp rax, alone; pop rbx before it
+        assert_eq!(of(&[0xFF, 0xE0]), Origin::Open);
+        assert_eq!(of(&[0x5B, 0xFF, 0xE0]), Origin::Loaded);
+        // movsxd rax, dword [rdx+rax*4]; add rax, rdx; jmp rax
+        let table = [0x48, 0x63, 0x04, 0x82, 0x48, 0x01, 0xD0, 0xFF, 0xE0];
+        assert_eq!(of(&table), Origin::Table);
+        // mov rax, [rdi]; jmp rax
+        assert_eq!(of(&[0x48, 0x8B, 0x07, 0xFF, 0xE0]), Origin::Loaded);
+        // jmp [rdi+8]
+        assert_eq!(of(&[0xFF, 0x67, 8]), Origin::Loaded);
+        // lea rax, [rax+rcx*8]; jmp rax
+        assert_eq!(of(&[0x48, 0x8D, 0x04, 0xC8, 0xFF, 0xE0]), Origin::Computed);
+        // add rax, rcx; jmp rax
+        assert_eq!(of(&[0x48, 0x01, 0xC8, 0xFF, 0xE0]), Origin::Computed);
+    }
+}

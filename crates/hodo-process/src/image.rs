@@ -1,0 +1,442 @@
+//! Files that are mapped into processes: their contents, and which is which.
+
+use crate::machine::{ELF_MACHINE, NAME};
+use std::cell::{Cell, OnceCell};
+use std::fs::{File, Metadata};
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use anyhow::{Context, Result, bail};
+use hodo_ptrace::maps::Mapping;
+use hodo_symbols::{Debug, DebugError, Frames, Unwinder};
+use memmap2::Mmap;
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{File as ObjectFile, Object, ObjectSection};
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_128;
+
+/// One loadable segment: link-time addresses and place in the file.
+#[derive(Debug, Clone, Copy)]
+pub struct Segment {
+    /// Link-time address.
+    pub addr: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes in the file.
+    pub size: u64,
+    /// Whether it is code.
+    pub executable: bool,
+}
+
+/// A file, mapped and parsed as far as loading goes.
+#[derive(Debug)]
+pub struct Image {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its contents.
+    pub bytes: Mmap,
+    /// Its loadable segments.
+    pub segments: Vec<Segment>,
+    /// Highest link-time address in memory.
+    pub end: u64,
+    /// Its debugging information, once it was asked for.
+    debug: OnceCell<Result<Debug, DebugError>>,
+    /// Its unwind tables, once they were asked for.
+    frames: OnceCell<Frames>,
+    /// The same, for whoever goes from frame to frame.
+    unwinder: OnceCell<Unwinder>,
+    /// Whether it saves contexts, once that was asked.
+    contexts: OnceCell<bool>,
+    /// What distinguishes its content from others, once that was asked.
+    content: OnceCell<Vec<u128>>,
+    /// Whether a plan of it was kept by an earlier recording.
+    pub planned_before: Cell<bool>,
+}
+
+/// A function that is to be traced.
+#[derive(Debug, Clone, Copy)]
+pub struct Chosen {
+    /// Index in the plan.
+    pub index: usize,
+    /// Id in the trace.
+    pub id: u32,
+    /// Whether it is a filter function (`-F`).
+    pub filter: bool,
+}
+
+impl Image {
+    /// Opens a program or library for this machine. `real` is where to read it, `path` what it is called.
+    pub fn open(real: &Path, path: PathBuf) -> Result<Self> {
+        let image = Self::read(real, path)?;
+        if image.bytes[18..20] != ELF_MACHINE.to_le_bytes() {
+            bail!("{} is not a program for {NAME}", image.path.display());
+        }
+        Ok(image)
+    }
+
+    /// Opens an ELF file of 64 bits, for whatever machine.
+    pub fn read(real: &Path, path: PathBuf) -> Result<Self> {
+        let file = File::open(real).with_context(|| format!("opening {}", path.display()))?;
+        // SAFETY: the file may be changed by others while it is mapped; all that is read from it is checked or is code
+        // bytes that are compared with the target's memory before they are used.
+        let bytes =
+            unsafe { Mmap::map(&file) }.with_context(|| format!("reading {}", path.display()))?;
+        if bytes.len() < 20 || bytes[..4] != *b"\x7fELF" {
+            bail!("{} is not an ELF file", path.display());
+        }
+        if bytes[4] != 2 {
+            bail!("{} is not a program of 64 bits", path.display());
+        }
+        let elf: ElfFile64 =
+            ElfFile64::parse(&*bytes).with_context(|| format!("reading {}", path.display()))?;
+        let endian = elf.endian();
+        let mut segments = Vec::new();
+        let mut end = 0;
+        for header in elf
+            .elf_header()
+            .program_headers(endian, elf.data())
+            .with_context(|| format!("reading {}", path.display()))?
+        {
+            if header.p_type(endian) == object::elf::PT_LOAD {
+                end = end.max(header.p_vaddr(endian) + header.p_memsz(endian));
+                segments.push(Segment {
+                    addr: header.p_vaddr(endian),
+                    offset: header.p_offset(endian),
+                    size: header.p_filesz(endian),
+                    executable: header.p_flags(endian) & object::elf::PF_X != 0,
+                });
+            }
+        }
+        Ok(Self {
+            path,
+            bytes,
+            segments,
+            end,
+            debug: OnceCell::new(),
+            frames: OnceCell::new(),
+            unwinder: OnceCell::new(),
+            contexts: OnceCell::new(),
+            content: OnceCell::new(),
+            planned_before: Cell::new(false),
+        })
+    }
+
+    /// What distinguishes its content from others, as far as plans depend on it.
+    pub fn content(&self) -> &[u128] {
+        self.content.get_or_init(|| hashes(&self.bytes))
+    }
+
+    /// Does it have the same content still?
+    pub fn is_as_it_was(&self) -> bool {
+        hashes(&self.bytes) == self.content()
+    }
+
+    /// Its debugging information.
+    ///
+    /// # Errors
+    /// If there is none, or it is damaged.
+    pub fn debug(&self) -> Result<&Debug, &DebugError> {
+        let debug = self
+            .debug
+            .get_or_init(|| Debug::open(&self.path, &self.bytes));
+        debug.as_ref()
+    }
+
+    /// What its unwind tables tell.
+    pub fn frames(&self) -> &Frames {
+        let read = || hodo_symbols::symbols(&self.bytes).map(|symbols| symbols.frames);
+        self.frames.get_or_init(|| read().unwrap_or_default())
+    }
+
+    /// What leads from frame to frame.
+    pub fn unwinder(&self) -> &Unwinder {
+        self.unwinder.get_or_init(|| Unwinder::new(&self.bytes))
+    }
+
+    /// Does it call `getcontext` or `swapcontext`, as far as symbols tell?
+    pub fn saves_contexts(&self) -> bool {
+        const NAMES: [&str; 2] = ["getcontext", "swapcontext"];
+        *self.contexts.get_or_init(|| {
+            let imports = self.imports();
+            match imports.is_empty() {
+                true => self.symbols(&NAMES).iter().any(Option::is_some),
+                false => imports.iter().any(|name| NAMES.contains(&name.as_str())),
+            }
+        })
+    }
+
+    /// The bytes at link-time addresses.
+    pub fn at(&self, range: Range<u64>) -> Option<&[u8]> {
+        let segment = self
+            .segments
+            .iter()
+            .find(|s| s.addr <= range.start && range.end <= s.addr + s.size)?;
+        let start = usize::try_from(segment.offset + (range.start - segment.addr)).ok()?;
+        let len = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
+        self.bytes.get(start..start.checked_add(len)?)
+    }
+
+    /// Runtime minus link-time address, when file offset `offset` is mapped at `start`.
+    pub fn bias(&self, offset: u64, start: u64) -> Option<u64> {
+        let page = |a: u64| a & !4095;
+        self.segments
+            .iter()
+            .find(|s| s.executable && page(s.offset) <= offset && offset < s.offset + s.size)
+            .map(|s| start.wrapping_sub(page(s.addr) + (offset - page(s.offset))))
+    }
+
+    /// Link-time address and size of symbols, dynamic or static.
+    pub fn symbols<const N: usize>(&self, names: &[&str; N]) -> [Option<(u64, u64)>; N] {
+        use object::read::elf::Sym;
+        use object::{Object, ObjectSection};
+        let mut found = [None; N];
+        let Ok(elf) = ElfFile64::<object::Endianness>::parse(&*self.bytes) else {
+            return found;
+        };
+        let endian = elf.endian();
+        for table in [elf.elf_dynamic_symbol_table(), elf.elf_symbol_table()] {
+            let strings = elf.section_by_index(table.string_section());
+            let Ok(strings) = strings.and_then(|section| section.data()) else {
+                continue;
+            };
+            // There are many symbols, and most names differ from these in a few bytes: no other's end is looked for.
+            for symbol in table.iter() {
+                let name = strings.get(symbol.st_name(endian) as usize..);
+                let name = name.unwrap_or_default();
+                let is_it = |wanted: &&str| {
+                    name.get(wanted.len()) == Some(&0) && name.starts_with(wanted.as_bytes())
+                };
+                if let Some(index) = names.iter().position(is_it)
+                    && symbol.st_value(endian) != 0
+                    && !symbol.is_undefined(endian)
+                {
+                    found[index] = Some((symbol.st_value(endian), symbol.st_size(endian)));
+                }
+            }
+        }
+        found
+    }
+
+    /// Does the dynamic linker call functions of this file while it loads it, to ask for addresses?
+    pub fn has_resolvers(&self) -> bool {
+        use object::{Object, RelocationFlags, elf};
+        let Ok(file) = ElfFile64::<object::Endianness>::parse(&*self.bytes) else {
+            return true;
+        };
+        let mut relocations = file.dynamic_relocations().into_iter().flatten();
+        relocations.any(|(_, relocation)| {
+            let RelocationFlags::Elf { r_type } = relocation.flags() else {
+                return false;
+            };
+            [elf::R_X86_64_IRELATIVE, elf::R_RISCV_IRELATIVE].contains(&r_type)
+        })
+    }
+
+    /// Link-time address of the symbol with a name, if all that have this name are in one place.
+    pub fn only_symbol(&self, name: &str) -> Option<u64> {
+        use object::{Object, ObjectSymbol};
+        let elf = ElfFile64::<object::Endianness>::parse(&*self.bytes).ok()?;
+        let named = elf
+            .dynamic_symbols()
+            .chain(elf.symbols())
+            .filter(|symbol| !symbol.is_undefined() && symbol.name_bytes() == Ok(name.as_bytes()));
+        let mut places: Vec<u64> = named.map(|symbol| symbol.address()).collect();
+        places.dedup();
+        match places[..] {
+            [at] if at != 0 => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Link-time address of a dynamic symbol that it defines.
+    pub fn dynamic_symbol(&self, name: &str) -> Option<u64> {
+        use object::{Object, ObjectSymbol};
+        let elf = ElfFile64::<object::Endianness>::parse(&*self.bytes).ok()?;
+        let mut symbols = elf.dynamic_symbols();
+        let found = symbols
+            .find(|symbol| !symbol.is_undefined() && symbol.name_bytes() == Ok(name.as_bytes()))?;
+        Some(found.address())
+    }
+
+    /// Names of the dynamic symbols that it has from elsewhere.
+    pub fn imports(&self) -> Vec<String> {
+        use object::{Object, ObjectSymbol};
+        let Ok(elf) = ElfFile64::<object::Endianness>::parse(&*self.bytes) else {
+            return Vec::new();
+        };
+        elf.dynamic_symbols()
+            .filter(|symbol| symbol.is_undefined())
+            .filter_map(|symbol| symbol.name().ok().map(str::to_owned))
+            .collect()
+    }
+
+    /// Link-time address and size of the dynamic section.
+    pub fn dynamic(&self) -> Option<(u64, u64)> {
+        let elf = ElfFile64::<object::Endianness>::parse(&*self.bytes).ok()?;
+        let endian = elf.endian();
+        let headers = elf.elf_header().program_headers(endian, elf.data()).ok()?;
+        let header = headers
+            .iter()
+            .find(|header| header.p_type(endian) == object::elf::PT_DYNAMIC)?;
+        Some((header.p_vaddr(endian), header.p_memsz(endian)))
+    }
+
+    /// Link-time address of the entry point.
+    pub fn entry(&self) -> u64 {
+        use object::Object;
+        ElfFile64::<object::Endianness>::parse(&*self.bytes).map_or(0, |elf| elf.entry())
+    }
+}
+
+/// One content of a file: numbers of files are used again, and files are written again, several times in a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Version {
+    file: (u64, u64),
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl From<&Metadata> for Version {
+    fn from(meta: &Metadata) -> Self {
+        Self {
+            file: (meta.dev(), meta.ino()),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+impl Version {
+    /// That of the file as it is now.
+    pub fn of(path: &Path) -> std::io::Result<Self> {
+        std::fs::metadata(path).map(|meta| Self::from(&meta))
+    }
+}
+
+/// What tells the contents of files apart, as far as plans depend on them: all but the large sections that are for debuggers.
+pub fn hashes(bytes: &[u8]) -> Vec<u128> {
+    let mut left_out = Vec::new();
+    if let Ok(object) = ObjectFile::parse(bytes) {
+        let debug = |name: &str| name.starts_with(".debug_") && name != ".debug_frame";
+        let sections = object.sections();
+        let debug = sections.filter(|section| section.name().is_ok_and(debug));
+        left_out.extend(debug.filter_map(|section| section.file_range()));
+    }
+    left_out.sort_unstable();
+    let mut hashes = Vec::new();
+    let mut rest = 0;
+    for (start, len) in left_out {
+        let range = usize::try_from(start).ok().zip(usize::try_from(len).ok());
+        let end = range.and_then(|(start, len)| start.checked_add(len));
+        if let Some(((start, _), end)) = range.zip(end)
+            && let Some(before) = bytes.get(rest..start)
+            && end <= bytes.len()
+        {
+            hashes.push(XxHash3_128::oneshot(before));
+            rest = end;
+        }
+    }
+    hashes.push(XxHash3_128::oneshot(&bytes[rest..]));
+    hashes
+}
+
+/// A file's code in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// Inode.
+    pub inode: u64,
+}
+
+impl From<&Mapping> for Seen {
+    fn from(mapping: &Mapping) -> Self {
+        Self {
+            start: mapping.start,
+            end: mapping.end,
+            inode: mapping.inode,
+        }
+    }
+}
+
+/// A file whose code was changed.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// Its addresses.
+    pub range: std::ops::Range<u64>,
+    /// Runtime minus link-time address.
+    pub bias: u64,
+    /// Which.
+    pub image: Rc<Image>,
+}
+
+/// A file's path as the kernel tells it.
+pub fn canonical(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// Where to read a mapped file: under the target's own root.
+pub fn real_path(pid: i32, path: &Path) -> PathBuf {
+    let rooted = PathBuf::from(format!("/proc/{pid}/root{}", path.display()));
+    if rooted.exists() {
+        rooted
+    } else {
+        path.to_owned()
+    }
+}
+
+/// The file of a mapping, if it is the one that is mapped.
+pub fn of_mapping(pid: i32, mapping: &Mapping) -> Result<(PathBuf, Image)> {
+    let by_path = real_path(pid, &mapping.path);
+    let is_it = std::fs::metadata(&by_path).is_ok_and(|meta| meta.ino() == mapping.inode);
+    let real = match is_it {
+        true => by_path,
+        false => PathBuf::from(format!(
+            "/proc/{pid}/map_files/{:x}-{:x}",
+            mapping.start, mapping.end
+        )),
+    };
+    let image = Image::open(&real, mapping.path.clone())
+        .context("the file that is mapped is not there any more")?;
+    Ok((real, image))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_content_is_known_by_all_that_plans_depend_on() {
+        let bytes = std::fs::read("/proc/self/exe").expect("this test");
+        let object = ObjectFile::parse(&*bytes).expect("an ELF file");
+        let first = |name: &str| {
+            let section = object.section_by_name(name)?;
+            usize::try_from(section.file_range()?.0).ok()
+        };
+        let known = hashes(&bytes);
+        let changed = |at: usize| {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1;
+            hashes(&bytes) != known
+        };
+        for name in [".text", ".eh_frame", ".dynsym", ".symtab", ".strtab"] {
+            assert!(changed(first(name).expect(name) + 1), "{name}");
+        }
+        assert!(changed(16));
+        assert!(changed(bytes.len() - 1));
+        if let Some(debug) = first(".debug_info") {
+            assert!(!changed(debug + 1));
+        }
+        // What is no ELF file has a content as well.
+        assert_ne!(hashes(b"one"), hashes(b"two"));
+        for len in (1..bytes.len()).step_by(bytes.len() / 4) {
+            assert_ne!(hashes(&bytes[..len]), known, "{len} bytes");
+        }
+    }
+}

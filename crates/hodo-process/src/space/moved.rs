@@ -1,0 +1,130 @@
+//! Which instructions in islands stand for which of the program.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeSet, HashSet};
+use std::rc::Rc;
+
+use super::Space;
+
+/// The program's instruction for which one of hodo's stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Standing {
+    /// Its address.
+    pub original: u64,
+    /// Whether its probes have run.
+    pub probed: bool,
+}
+
+/// Which instructions in islands stand for which of the program.
+#[derive(Debug, Default)]
+pub struct Moved {
+    /// Found when it is asked for: most threads that are stopped are in code of which nothing was moved, and there may be millions.
+    found: OnceCell<Found>,
+    /// Code of hodo at which a thread is nowhere in the program, though it may be among its code: start and end.
+    ways: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    /// Hodo's instructions at which all is as it is at one of the program, and that one.
+    ours: Vec<(u64, Standing)>,
+    /// Instructions of the program that are not executed in their place, and where they are.
+    theirs: Vec<(u64, u64)>,
+}
+
+impl Moved {
+    /// What is known of an address space.
+    pub fn of(space: &mut Space) -> Rc<Self> {
+        let moved = Self::ways_of(space);
+        moved.found.get_or_init(|| Found::of(space));
+        moved
+    }
+
+    /// The same; which instructions stand for which is perhaps not known yet.
+    pub fn ways_of(space: &mut Space) -> Rc<Self> {
+        if let Some(moved) = &space.moved {
+            return Rc::clone(moved);
+        }
+        let mut moved = Self::default();
+        moved.ways.clone_from(&space.ways);
+        moved.ways.sort_unstable();
+        let moved = Rc::new(moved);
+        space.moved = Some(Rc::clone(&moved));
+        moved
+    }
+
+    /// Is a thread there neither at an instruction of the program nor at one that stands for it?
+    pub fn is_on_the_way(&self, at: u64) -> bool {
+        let next = self.ways.partition_point(|&(start, _)| start <= at);
+        let way = next.checked_sub(1).map(|index| self.ways[index]);
+        way.is_some_and(|(_, end)| at < end)
+    }
+
+    /// The program's instruction for which one of hodo's stands, if all is there as the program has it.
+    pub fn standing(&self, at: u64) -> Option<Standing> {
+        find(&self.found.get()?.ours, at)
+    }
+
+    /// Whether anybody has asked which instructions stand for which.
+    #[cfg(test)]
+    pub fn is_known(&self) -> bool {
+        self.found.get().is_some()
+    }
+
+    /// Where an instruction of the program is executed, if that is not in its place.
+    pub fn copy_of(&self, at: u64) -> Option<u64> {
+        find(&self.found.get()?.theirs, at)
+    }
+}
+
+impl Found {
+    fn of(space: &Space) -> Self {
+        // What leads into an island stays where it is.
+        let leads = space.sites.iter().map(|site| site.0);
+        let leads: HashSet<u64> = leads.chain(space.traps.keys().copied()).collect();
+        let mut moved = Self::default();
+        for stubs in &space.stubs {
+            let standing = |(at, original)| {
+                (
+                    at,
+                    Standing {
+                        original,
+                        probed: false,
+                    },
+                )
+            };
+            moved.ours.extend(stubs.starts().map(standing));
+        }
+        let calls = space.copies.iter().filter(|copied| copied.call);
+        let calls: BTreeSet<u64> = calls.map(|copied| copied.copy).collect();
+        for copied in space.copies.iter() {
+            let mut stands = |at, probed| {
+                let original = copied.original;
+                moved.ours.push((at, Standing { original, probed }));
+            };
+            if copied.copy != copied.before {
+                stands(copied.before, false);
+            }
+            // Where a probe makes the instruction's system call, that is done there: it must not be made again.
+            let is_done = copied.before < copied.copy
+                && calls.range(copied.before..copied.copy).next().is_some();
+            if !is_done {
+                stands(copied.copy, true);
+            }
+            if !copied.call && !leads.contains(&copied.original) {
+                moved.theirs.push((copied.original, copied.before));
+            }
+        }
+        moved.ours.sort_unstable();
+        moved.theirs.sort_unstable();
+        moved
+    }
+}
+
+fn find<T: Copy>(pairs: &[(u64, T)], at: u64) -> Option<T> {
+    let index = pairs.partition_point(|pair| pair.0 < at);
+    pairs
+        .get(index)
+        .filter(|pair| pair.0 == at)
+        .map(|pair| pair.1)
+}

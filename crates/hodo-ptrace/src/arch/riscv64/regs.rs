@@ -1,0 +1,284 @@
+//! Registers of stopped threads.
+
+use std::arch::asm;
+
+use anyhow::{Context, Result, bail};
+use hodo_isa::riscv64::decode::Insn;
+use hodo_isa::riscv64::regs::{RA, SP};
+
+use crate::memory::Memory;
+use crate::request::check;
+
+/// A breakpoint, `c.ebreak`.
+pub const BREAKPOINT: [u8; 2] = [0x02, 0x90];
+
+/// Is this the signal of a breakpoint instruction, not from another process?
+pub fn is_breakpoint(info: &libc::siginfo_t) -> bool {
+    info.si_code == libc::TRAP_BRKPT
+}
+
+/// General registers: the program counter, then all but the first, which is zero.
+#[derive(Debug, Clone, Copy)]
+pub struct Regs(pub(super) [u64; 32]);
+
+/// The kind of register set that has the general ones, and the vector registers.
+const GENERAL: u64 = 1;
+
+const VECTOR: u64 = 0x901;
+
+/// `PTRACE_GETREGSET` and `PTRACE_SETREGSET`; bytes that were read.
+fn register_set(request: libc::c_uint, tid: i32, kind: u64, bytes: &mut [u8]) -> Result<usize> {
+    let mut piece = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: these requests read or write at most the piece of memory that the structure names, and the structure.
+    let result = unsafe { libc::ptrace(request, tid, kind, &raw mut piece) };
+    check(result, "the registers", tid)?;
+    Ok(piece.iov_len)
+}
+
+/// Reads the registers of a stopped thread.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn regs(tid: i32) -> Result<Regs> {
+    let mut bytes = [0; 256];
+    if register_set(libc::PTRACE_GETREGSET, tid, GENERAL, &mut bytes)? != bytes.len() {
+        bail!("the kernel has other registers than hodo knows");
+    }
+    let mut regs = Regs([0; 32]);
+    for (register, bytes) in regs.0.iter_mut().zip(bytes.chunks_exact(8)) {
+        *register = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    }
+    Ok(regs)
+}
+
+/// Writes the registers of a stopped thread.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn set_regs(tid: i32, regs: &Regs) -> Result<()> {
+    let mut bytes = [0; 256];
+    for (bytes, register) in bytes.chunks_exact_mut(8).zip(regs.0) {
+        bytes.copy_from_slice(&register.to_le_bytes());
+    }
+    register_set(libc::PTRACE_SETREGSET, tid, GENERAL, &mut bytes).map(drop)
+}
+
+/// What system calls lose beside their result: the vector registers.
+#[derive(Debug)]
+pub struct Kept(Vec<u8>);
+
+impl Kept {
+    /// Of a stopped thread that is about to make system calls for hodo. What cannot be read is not there.
+    pub fn of(tid: i32) -> Self {
+        // 32 registers of at most 8 KiB, and what is known of them.
+        let mut bytes = vec![0; (256 << 10) + 64];
+        let len = register_set(libc::PTRACE_GETREGSET, tid, VECTOR, &mut bytes).unwrap_or(0);
+        bytes.truncate(len);
+        bytes.shrink_to_fit();
+        Self(bytes)
+    }
+
+    /// Puts it back.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn put_back(&mut self, tid: i32) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        register_set(libc::PTRACE_SETREGSET, tid, VECTOR, &mut self.0).map(drop)
+    }
+}
+
+impl Regs {
+    /// A general register by its number.
+    pub fn get(&self, register: u8) -> u64 {
+        match register {
+            0 => 0,
+            _ => self.0[usize::from(register & 31)],
+        }
+    }
+
+    /// Changes it; the first one stays zero.
+    pub fn set(&mut self, register: u8, value: u64) {
+        if register != 0 {
+            self.0[usize::from(register & 31)] = value;
+        }
+    }
+
+    /// Address of the next instruction.
+    pub fn pc(&self) -> u64 {
+        self.0[0]
+    }
+
+    /// Has the thread go on elsewhere.
+    pub fn set_pc(&mut self, at: u64) {
+        self.0[0] = at;
+    }
+
+    /// The stack pointer.
+    pub fn sp(&self) -> u64 {
+        self.get(SP)
+    }
+
+    /// Where the breakpoint is that the thread has just met, if it has.
+    pub fn breakpoint(&self) -> u64 {
+        self.pc()
+    }
+
+    /// Returns from a function of which nothing was executed.
+    pub fn leave_function(&mut self, _ret: u64) {
+        self.set_pc(self.get(RA));
+    }
+
+    /// The number of the system call that the thread is in, if it is in one.
+    pub fn system_call(&self) -> Option<i64> {
+        let number = self.get(A7).cast_signed();
+        (number >= 0).then_some(number)
+    }
+
+    /// Whether the thread is in a system call that the kernel may let it make again, from the instruction in front of
+    /// [`Regs::pc`]: such a thread is already there when it stops.
+    pub fn may_go_back(&self) -> bool {
+        false
+    }
+
+    /// The system call that a stopped thread is about to make: number and arguments.
+    pub fn call(&self) -> (u64, [u64; 6]) {
+        (
+            self.get(A7),
+            std::array::from_fn(|index| self.get(A0 + index as u8)),
+        )
+    }
+
+    /// The kernel has the thread in front of its call by the time it stops: nothing tells it from one that begins the call.
+    pub fn is_made_again(&self) -> bool {
+        false
+    }
+
+    /// The first argument of the system call that the thread `tid` is in. Its register has the result already.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn first_argument(&self, tid: i32) -> Result<u64> {
+        first_argument(tid)
+    }
+
+    /// What a thread needs to go on from [`CALL_AND_HOME`](super::CALL_AND_HOME): there is no such code.
+    pub fn home(&self, _mask: u64) -> Option<(u64, Vec<u8>)> {
+        None
+    }
+
+    /// Has the thread use a stack elsewhere.
+    pub fn set_sp(&mut self, at: u64) {
+        self.set(SP, at);
+    }
+
+    /// Has the thread make a system call at `at`.
+    pub fn begin_call(&mut self, at: u64, number: i64, arguments: [u64; 6]) {
+        self.set_pc(at);
+        self.set(A7, number.cast_unsigned());
+        for (register, value) in (A0..).zip(arguments) {
+            self.set(register, value);
+        }
+    }
+
+    /// Changes an argument of the system call that the thread is about to make: the third or the fourth, from 0.
+    pub fn set_argument(&mut self, index: usize, value: u64) {
+        self.set(A0 + index as u8, value);
+    }
+
+    /// What a system call has returned.
+    pub fn result(&self) -> i64 {
+        self.get(A0).cast_signed()
+    }
+
+    /// Values of registers that functions keep, and of those of results and arguments: where an exception may be.
+    pub fn pointers(&self) -> impl Iterator<Item = u64> {
+        let regs = *self;
+        // a0 and a1, s0 and s1, s2 to s11
+        [10, 11, 8, 9]
+            .into_iter()
+            .chain(18..28)
+            .map(move |register| regs.get(register))
+    }
+
+    /// The return address that is in a register while contexts are saved, or one is taken back; `ra` is asked for by itself.
+    pub fn carried(&self) -> u64 {
+        /// `t1`.
+        const REGISTER: u8 = 6;
+        self.get(REGISTER)
+    }
+
+    /// The return address that is in a register.
+    pub fn return_address(&self) -> Option<u64> {
+        Some(self.get(RA))
+    }
+
+    /// Has the function return elsewhere, whose return address is in a register.
+    pub fn set_return_address(&mut self, to: u64) {
+        self.set(RA, to);
+    }
+
+    /// The register that is the frame pointer where there is one.
+    pub fn frame_pointer(&self) -> u64 {
+        self.get(FP)
+    }
+
+    /// All general registers, where they are asked for: a copy of changed code is not known here.
+    pub fn all(&self) -> [u64; 0] {
+        []
+    }
+
+    /// If the thread is at an instruction that reads the time counter: does it in its place. Nobody can forbid it.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn read_counter(&mut self, _memory: &Memory) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Has all registers that lead to these bytes, or to their end, lead to the same distance elsewhere.
+    pub fn divert(&mut self, from: u64, len: u64, to: u64) {
+        for register in 1..32 {
+            let value = self.get(register);
+            if (from..=from + len).contains(&value) {
+                self.set(register, value - from + to);
+            }
+        }
+    }
+}
+
+/// The time counter.
+pub fn counter() -> u64 {
+    let now: u64;
+    // SAFETY: reading the time has no effect but its result; Linux lets every program do it.
+    unsafe { asm!("rdtime {}", out(reg) now, options(nomem, nostack, preserves_flags)) };
+    now
+}
+
+pub(super) const FP: u8 = 8;
+
+pub(super) const A0: u8 = 10;
+
+pub(super) const A7: u8 = 17;
+
+/// The kernel has kept it for the case that the call is made again.
+pub(super) fn first_argument(tid: i32) -> Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/syscall"))?;
+    let word = text.split_whitespace().nth(1).unwrap_or_default();
+    let digits = word.strip_prefix("0x").context("no system call")?;
+    Ok(u64::from_str_radix(digits, 16)?)
+}
+
+/// The instruction at an address.
+pub(super) fn insn(memory: &Memory, at: u64) -> Result<Insn> {
+    let mut code = [0; 4];
+    // The second half may be on another page, which need not be there.
+    memory.read(at, &mut code[..2])?;
+    let _ = memory.read(at.wrapping_add(2), &mut code[2..]);
+    Ok(Insn::new(&code, at))
+}

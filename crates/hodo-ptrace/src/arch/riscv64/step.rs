@@ -1,0 +1,99 @@
+//! Single steps, which the processor does not know.
+
+use anyhow::Result;
+use hodo_isa::riscv64::simulate::{Simulation, State};
+
+use super::regs::{BREAKPOINT, insn, regs, set_regs};
+use super::thread_slot::{SLOT, SLOTS, WORDS};
+use crate::memory::Memory;
+use crate::request::{interrupt, request};
+
+/// A single step, which the processor does not know: a copy of the instruction and a breakpoint after it, in a page of hodo's.
+/// What uses its own address is done on the registers.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// Where the copy is, and where its breakpoint.
+    copy: u64,
+    behind: u64,
+    /// Where the instruction is.
+    from: u64,
+    /// Where the thread goes on.
+    next: u64,
+}
+
+/// Has a stopped thread execute one instruction; it stops by a breakpoint. `workshop`: hodo's page in its process; `slot`:
+/// which of its places nobody else uses.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn step(tid: i32, workshop: u64, slot: u64) -> Result<Step> {
+    let memory = Memory::open(tid)?;
+    let mut regs = regs(tid)?;
+    let from = regs.pc();
+    let insn = insn(&memory, from)?;
+    let mut code = Vec::new();
+    let mut word = [0; 4];
+    memory.read(from, &mut word[..usize::from(insn.len).min(4)])?;
+    let mut next = insn.end();
+    if let Some(simulation) = Simulation::new(&word, from) {
+        let mut state = State {
+            x: regs.0,
+            pc: from,
+        };
+        state.x[0] = 0;
+        simulation.run(&mut state);
+        next = state.pc;
+        regs.0 = state.x;
+    } else {
+        code.extend(&word[..usize::from(insn.len).min(4)]);
+    }
+    let copy = workshop + WORDS + slot % SLOTS * SLOT;
+    let behind = copy + code.len() as u64;
+    code.extend(BREAKPOINT);
+    memory.write(copy, &code)?;
+    regs.set_pc(copy);
+    set_regs(tid, &regs)?;
+    request(libc::PTRACE_CONT, tid, 0, 0)?;
+    // What is done already is not done again.
+    let from = if behind == copy { next } else { from };
+    Ok(Step {
+        copy,
+        behind,
+        from,
+        next,
+    })
+}
+
+impl Step {
+    /// The thread has stopped: brings it to where it would be if it had executed the instruction in its place. Returns whether it
+    /// has come to the end of the step.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn end(self, tid: i32) -> Result<bool> {
+        let mut regs = regs(tid)?;
+        let done = regs.pc() == self.behind;
+        if done {
+            regs.set_pc(self.next);
+        } else if regs.pc() == self.copy {
+            regs.set_pc(self.from);
+        } else {
+            return Ok(false);
+        }
+        set_regs(tid, &regs)?;
+        Ok(done)
+    }
+}
+
+/// Whether [`enter_handler`] stops a thread as [`crate::request::interrupt`] does, not by a signal.
+pub const HANDLERS_STOP: bool = true;
+
+/// Has a stopped thread take a signal, and stop at the first instruction of its handler.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn enter_handler(tid: i32, signal: i32) -> Result<()> {
+    // It stops on its way out of the kernel, when the handler's frame has been made.
+    interrupt(tid)?;
+    request(libc::PTRACE_CONT, tid, 0, signal as u64)
+}

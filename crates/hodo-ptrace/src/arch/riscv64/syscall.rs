@@ -1,0 +1,141 @@
+//! System calls that a stop has broken off. When the kernel lets such a thread stop, it has already put the thread in front of the
+//! instruction again, and knows by itself whether that stays so if a handler comes; it forgets that with the next system call.
+
+use super::regs::{A0, A7, Regs, first_argument, set_regs};
+use super::sigframe::{frame, word};
+use crate::memory::Memory;
+use anyhow::Result;
+
+/// What enters the kernel (`ecall`).
+pub const SYSTEM_CALL: [u8; 4] = [0x73, 0, 0, 0];
+
+/// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken off its system call.
+pub const BROKEN_OFF: i64 = 4;
+
+/// There is no code that makes a system call and comes back by itself.
+pub const CALL_AND_HOME: [u8; 0] = [];
+
+/// The oldest system call that waits for events of an epoll descriptor.
+pub const EPOLL_WAIT: i64 = libc::SYS_epoll_pwait;
+
+/// Further events for which threads are to be stopped.
+pub const OPTIONS: i32 = libc::PTRACE_O_TRACEVFORKDONE;
+
+/// What the kernel returns to itself for calls that are to be made again: unless a handler comes that was not set with `SA_RESTART`;
+/// unless any handler comes; by another call, for the time that is left.
+const ERESTARTSYS: i64 = 512;
+
+const ERESTARTNOHAND: i64 = 514;
+
+const ERESTART_RESTARTBLOCK: i64 = 516;
+
+/// What the kernel returns to itself for calls that wait and are broken off.
+fn restarts(number: i64) -> Option<i64> {
+    Some(match number {
+        libc::SYS_ppoll | libc::SYS_pselect6 | libc::SYS_rt_sigsuspend => ERESTARTNOHAND,
+        // The kernel has put it in the place of one for which it remembers the time.
+        libc::SYS_restart_syscall => ERESTART_RESTARTBLOCK,
+        libc::SYS_read
+        | libc::SYS_readv
+        | libc::SYS_write
+        | libc::SYS_writev
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_sendto
+        | libc::SYS_sendmsg
+        | libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_connect
+        | libc::SYS_futex
+        | libc::SYS_wait4
+        | libc::SYS_waitid
+        | libc::SYS_flock
+        | libc::SYS_mq_timedsend
+        | libc::SYS_mq_timedreceive => ERESTARTSYS,
+        _ => return None,
+    })
+}
+
+/// Calls that return EINTR for nothing but a handler.
+const FOR_HANDLERS: [i64; 9] = [
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_restart_syscall,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_futex,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+];
+
+/// Registers with which a thread that was stopped in a system call, and has made others, comes out of the kernel as if it were
+/// that call. `saved` are its own. Another number: what the last one of the others is to have as its first argument.
+///
+/// A thread that was only about to make the call is one that it is broken off for at once.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn broken_off(tid: i32, saved: &Regs) -> Result<(Regs, Option<u64>)> {
+    let code = restarts(saved.get(A7).cast_signed());
+    let mut bytes = SYSTEM_CALL;
+    let begins = code.is_some() && {
+        // What cannot be read is no call.
+        let read = Memory::open(tid)?.read(saved.pc(), &mut bytes);
+        read.is_ok() && bytes == SYSTEM_CALL
+    };
+    let Some(code) = code.filter(|_| begins) else {
+        return Ok((*saved, None));
+    };
+    let mut regs = *saved;
+    regs.set_pc(saved.pc() + SYSTEM_CALL.len() as u64);
+    regs.set(A0, (-code).cast_unsigned());
+    Ok((regs, Some(saved.get(A0))))
+}
+
+/// Has a stopped thread, which was interrupted in a system call that has returned EINTR for that, make it again. `regs` are its
+/// own.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn call_again(tid: i32, mut regs: Regs) -> Result<()> {
+    if FOR_HANDLERS.contains(&regs.get(A7).cast_signed()) {
+        return Ok(());
+    }
+    let mut code = SYSTEM_CALL;
+    let at = regs.pc().wrapping_sub(code.len() as u64);
+    let memory = Memory::open(tid)?;
+    memory.read(at, &mut code)?;
+    if code == SYSTEM_CALL
+        && !is_behind_handler(&memory, &regs)
+        && let Ok(argument) = first_argument(tid)
+    {
+        regs.set_pc(at);
+        regs.set(A0, argument);
+        set_regs(tid, &regs)?;
+    }
+    Ok(())
+}
+
+/// Has a handler come back to where the thread is? Nothing but its frame tells: the kernel does not know any more which call the
+/// thread was in, nor its argument. What is left of an earlier handler looks the same; a program that has such handlers knows
+/// EINTR.
+fn is_behind_handler(memory: &Memory, regs: &Regs) -> bool {
+    // The frame, with vector registers, and what handlers leave free.
+    for size in [32 << 10, 8 << 10, 2 << 10] {
+        let mut below = vec![0; size];
+        if memory
+            .read(regs.sp().wrapping_sub(size as u64), &mut below)
+            .is_err()
+        {
+            continue;
+        }
+        let is = |at: usize, offset: u64, value| word(&below, at + offset as usize) == Some(value);
+        return (0..size).step_by(16).any(|at| {
+            is(at, frame::SP, regs.sp())
+                && is(at, frame::PC, regs.pc())
+                && is(at, frame::A0, regs.get(A0))
+        });
+    }
+    false
+}

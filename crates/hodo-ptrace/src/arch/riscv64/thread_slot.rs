@@ -1,0 +1,117 @@
+//! Where a thread finds its control block.
+//!
+//! Nothing but the stack pointer leads to memory that belongs to one thread alone and that stubs could use, but for the thread
+//! pointer: the word below what it points to, which libc keeps for others, has the address of the thread's control block. Where
+//! libc has set no thread pointer yet, it points to a word of hodo's. When libc sets it, that word is 0; the first stub that meets
+//! it faults, and is put right ([`Regs::find_block`]).
+
+use anyhow::{Context, Result};
+use hodo_isa::riscv64::regs::TP;
+
+use super::regs::{Regs, insn, regs, set_regs};
+use crate::memory::Memory;
+
+/// Bytes of hodo's page in targets: words for threads without a thread pointer, and a place for a single step for each
+/// thread that makes one. 0: none is needed.
+pub const WORKSHOP: u64 = 4096;
+
+/// Bytes for words at its start, and of each of the places after them.
+pub(super) const WORDS: u64 = 1024;
+
+pub(super) const SLOT: u64 = 16;
+
+/// So many threads may make a step at once.
+pub const SLOTS: u64 = (WORKSHOP - WORDS) / SLOT;
+
+/// Where the word is that leads to a thread's control block.
+fn block_word(regs: &Regs) -> Option<u64> {
+    regs.get(TP).checked_sub(8)
+}
+
+/// Where the word is that leads to a stopped thread's control block, unless it has or gets one of hodo's (`workshop`). It is
+/// another thread's, too, if that has the same thread pointer.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn place_of_block(tid: i32, workshop: u64) -> Result<Option<u64>> {
+    let regs = regs(tid)?;
+    Ok(block_word(&regs).filter(|_| workshop == 0 || !is_ours(&regs, workshop)))
+}
+
+/// Whether a thread has no thread pointer but one of hodo's.
+fn is_ours(regs: &Regs, workshop: u64) -> bool {
+    let tp = regs.get(TP);
+    tp == 0 || tp.wrapping_sub(workshop + 8) < WORDS
+}
+
+/// Where the control block of a stopped thread is, as its stubs find it. 0: nowhere.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn block(tid: i32) -> Result<u64> {
+    let regs = regs(tid)?;
+    match block_word(&regs) {
+        // What cannot be read was not made by a libc.
+        Some(at) => Ok(Memory::open(tid)?.read_u64(at).unwrap_or(0)),
+        None => Ok(0),
+    }
+}
+
+/// Shows the stubs of a stopped thread where its control block is. `workshop`: hodo's page in its process; `number`: of the
+/// control block.
+///
+/// # Errors
+/// If the thread is gone, or its thread pointer leads nowhere.
+pub fn set_block(tid: i32, at: u64, workshop: u64, number: u64) -> Result<()> {
+    let mut regs = regs(tid)?;
+    let word = workshop + number * 8 % WORDS;
+    if workshop != 0 && is_ours(&regs, workshop) {
+        regs.set(TP, if at == 0 { 0 } else { word + 8 });
+        set_regs(tid, &regs)?;
+        return Memory::open(tid)?.write(word, &at.to_le_bytes());
+    }
+    match block_word(&regs) {
+        Some(word) => Memory::open(tid)?
+            .write(word, &at.to_le_bytes())
+            .context("the thread pointer is not one of libc"),
+        None => Ok(()),
+    }
+}
+
+/// A process has just executed a program: its thread pointer is still that of what was there before, which leads nowhere.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn forget_block(tid: i32) -> Result<()> {
+    let mut regs = regs(tid)?;
+    regs.set(TP, 0);
+    set_regs(tid, &regs)
+}
+
+/// What a process uses itself if one of its threads has something where its control block goes.
+pub const BLOCK_IN_USE: &str = "uses the word below its thread pointer itself (as musl does), which hodo needs to tell threads \
+     apart";
+
+impl Regs {
+    /// If hodo's code has faulted at `address` because the thread's pointer is a new one, below which nobody has written yet:
+    /// writes where the control block is (`block`), and has the instruction use it. Returns whether it was that.
+    ///
+    /// # Errors
+    /// If the memory cannot be accessed.
+    pub fn find_block(&mut self, block: u64, address: u64, memory: &Memory) -> Result<bool> {
+        /// Control blocks, and counters below them, are reached from their addresses by so many bytes.
+        const REACH: u64 = 1 << 32;
+        let Some(word) = block_word(self) else {
+            return Ok(false);
+        };
+        if address.wrapping_add(REACH) >= 2 * REACH || memory.read_u64(word).ok() != Some(0) {
+            return Ok(false);
+        }
+        let Some(used) = insn(memory, self.pc())?.memory() else {
+            return Ok(false);
+        };
+        memory.write(word, &block.to_le_bytes())?;
+        self.set(used.base, self.get(used.base).wrapping_add(block));
+        Ok(true)
+    }
+}

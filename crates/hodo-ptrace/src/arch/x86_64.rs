@@ -1,0 +1,13 @@
+//! x86-64, with Linux's conventions for it.
+
+mod regs;
+mod sigframe;
+mod step;
+mod syscall;
+mod thread_slot;
+
+pub use regs::*;
+pub use sigframe::{frame, is_frame};
+pub use step::*;
+pub use syscall::*;
+pub use thread_slot::*;

@@ -1,0 +1,285 @@
+//! General registers of stopped threads.
+
+use anyhow::Result;
+
+use super::SYSTEM_CALL;
+use crate::memory::Memory;
+use crate::request::check;
+
+/// A breakpoint.
+pub const BREAKPOINT: [u8; 1] = [0xCC];
+
+/// Is this the signal of a breakpoint instruction, not of a processor that single-steps, or from another process?
+pub fn is_breakpoint(info: &libc::siginfo_t) -> bool {
+    /// `si_code` of a signal that the kernel sent by itself (`asm-generic/siginfo.h`).
+    const SI_KERNEL: i32 = 0x80;
+    info.si_code == SI_KERNEL
+}
+
+/// What system calls lose beside their result: nothing.
+#[derive(Debug)]
+pub struct Kept;
+
+impl Kept {
+    /// Of a stopped thread that is about to make system calls for hodo.
+    pub fn of(_tid: i32) -> Self {
+        Self
+    }
+
+    /// Puts it back.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn put_back(&mut self, _tid: i32) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// General registers.
+#[derive(Debug, Clone, Copy)]
+pub struct Regs(pub(super) libc::user_regs_struct);
+
+/// Reads the registers of a stopped thread.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn regs(tid: i32) -> Result<Regs> {
+    // SAFETY: all-zero is a valid user_regs_struct.
+    let mut regs: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+    // SAFETY: PTRACE_GETREGS writes one user_regs_struct to `data`.
+    let result = unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid, 0, &raw mut regs) };
+    check(result, "the registers", tid)?;
+    Ok(Regs(regs))
+}
+
+/// Writes the registers of a stopped thread.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn set_regs(tid: i32, regs: &Regs) -> Result<()> {
+    // SAFETY: PTRACE_SETREGS reads one user_regs_struct from `data`.
+    let result = unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0, &raw const regs.0) };
+    check(result, "the registers", tid).map(drop)
+}
+
+impl Regs {
+    /// Address of the next instruction.
+    pub fn pc(&self) -> u64 {
+        self.0.rip
+    }
+
+    /// Has the thread go on elsewhere.
+    pub fn set_pc(&mut self, at: u64) {
+        self.0.rip = at;
+    }
+
+    /// The stack pointer.
+    pub fn sp(&self) -> u64 {
+        self.0.rsp
+    }
+
+    /// Where the breakpoint is that the thread has just met, if it has.
+    pub fn breakpoint(&self) -> u64 {
+        self.0.rip.wrapping_sub(BREAKPOINT.len() as u64)
+    }
+
+    /// Returns from a function of which nothing was executed. `ret` is the address of an instruction that does it.
+    pub fn leave_function(&mut self, ret: u64) {
+        self.0.rip = ret;
+    }
+
+    /// The number of the system call that the thread is in.
+    pub fn system_call(&self) -> Option<i64> {
+        let number = self.0.orig_rax.cast_signed();
+        (number >= 0).then_some(number)
+    }
+
+    /// Whether the thread is in a system call that the kernel may let it make again, from the instruction in front of
+    /// [`Regs::pc`].
+    pub fn may_go_back(&self) -> bool {
+        self.system_call().is_some()
+    }
+
+    /// The system call that a stopped thread is in, or is about to make again for a stop has broken it off: number and arguments.
+    pub fn call(&self) -> (u64, [u64; 6]) {
+        let regs = &self.0;
+        let number = match self.system_call() {
+            Some(_) => regs.orig_rax,
+            None => regs.rax,
+        };
+        let args = [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9];
+        (number, args)
+    }
+
+    /// Does the kernel make the call again that a stopped thread is in, if no signal comes?
+    pub fn is_made_again(&self) -> bool {
+        self.system_call().is_some() && matches!(self.result(), -514..=-512 | -516)
+    }
+
+    /// The first argument of the system call that the thread `_tid` is in.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn first_argument(&self, _tid: i32) -> Result<u64> {
+        Ok(self.0.rdi)
+    }
+
+    /// What a thread with these registers and this signal mask needs to go on from [`CALL_AND_HOME`](super::CALL_AND_HOME), and where: below all that it
+    /// has on its stack. A system call that it was stopped in is made again.
+    pub fn home(&self, mask: u64) -> Option<(u64, Vec<u8>)> {
+        /// Results inside the kernel (`linux/errno.h`): the call is made again, by its own number or by another one.
+        const AGAIN: [i64; 3] = [-512, -513, -514];
+        const BY_RESTART: i64 = -516;
+        const RED_ZONE: u64 = 128;
+        let mut regs = self.0;
+        if self.system_call().is_some() {
+            let result = regs.rax.cast_signed();
+            if AGAIN.contains(&result) || result == BY_RESTART {
+                regs.rip = regs.rip.wrapping_sub(SYSTEM_CALL.len() as u64);
+                regs.rax = match result {
+                    BY_RESTART => libc::SYS_restart_syscall.cast_unsigned(),
+                    _ => regs.orig_rax,
+                };
+            }
+        }
+        let words = [
+            mask,
+            regs.r15,
+            regs.r14,
+            regs.r13,
+            regs.r12,
+            regs.rbp,
+            regs.rbx,
+            regs.r11,
+            regs.r10,
+            regs.r9,
+            regs.r8,
+            regs.rax,
+            regs.rcx,
+            regs.rdx,
+            regs.rsi,
+            regs.rdi,
+            regs.rip,
+            regs.cs,
+            regs.eflags,
+            regs.rsp,
+            regs.ss,
+        ];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let at = regs.rsp.checked_sub(RED_ZONE + bytes.len() as u64)? & !15;
+        Some((at, bytes))
+    }
+
+    /// Has the thread use a stack elsewhere.
+    pub fn set_sp(&mut self, at: u64) {
+        self.0.rsp = at;
+    }
+
+    /// Has the thread make a system call at `at`.
+    pub fn begin_call(&mut self, at: u64, number: i64, arguments: [u64; 6]) {
+        let regs = &mut self.0;
+        regs.rip = at;
+        regs.rax = number.cast_unsigned();
+        // No restart of the call in which the thread was stopped.
+        regs.orig_rax = u64::MAX;
+        [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = arguments;
+    }
+
+    /// Changes an argument of the system call that the thread is about to make: the third or the fourth, from 0.
+    pub fn set_argument(&mut self, index: usize, value: u64) {
+        match index {
+            2 => self.0.rdx = value,
+            3 => self.0.r10 = value,
+            _ => self.0.r8 = value,
+        }
+    }
+
+    /// What a system call has returned.
+    pub fn result(&self) -> i64 {
+        self.0.rax.cast_signed()
+    }
+
+    /// Values of registers that functions keep, and of those of results and arguments: where an exception may be.
+    pub fn pointers(&self) -> [u64; 8] {
+        let regs = &self.0;
+        [
+            regs.rax, regs.rdi, regs.rbx, regs.rbp, regs.r12, regs.r13, regs.r14, regs.r15,
+        ]
+    }
+
+    /// The return address that is in a register while contexts are saved, or one is taken back.
+    pub fn carried(&self) -> u64 {
+        self.0.rcx
+    }
+
+    /// The return address that is in a register. Calls put it on the stack here.
+    pub fn return_address(&self) -> Option<u64> {
+        None
+    }
+
+    /// Has the function return elsewhere, whose return address is in a register.
+    pub fn set_return_address(&mut self, _to: u64) {}
+
+    /// The register that is the frame pointer where there is one.
+    pub fn frame_pointer(&self) -> u64 {
+        self.0.rbp
+    }
+
+    /// If the thread is at an instruction that reads the time counter: does it in its place. Returns whether it was that.
+    ///
+    /// # Errors
+    /// If the memory cannot be accessed.
+    pub fn read_counter(&mut self, memory: &Memory) -> Result<bool> {
+        let mut code = [0; 2];
+        memory.read(self.0.rip, &mut code)?;
+        if code != [0x0F, 0x31] {
+            return Ok(false);
+        }
+        let now = counter();
+        self.0.rax = now & 0xFFFF_FFFF;
+        self.0.rdx = now >> 32;
+        self.0.rip += 2;
+        Ok(true)
+    }
+
+    /// All general registers.
+    pub fn all(&self) -> [u64; 16] {
+        let regs = &self.0;
+        [
+            regs.rax, regs.rcx, regs.rdx, regs.rbx, regs.rsp, regs.rbp, regs.rsi, regs.rdi,
+            regs.r8, regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15,
+        ]
+    }
+
+    /// Has all registers that lead to these bytes, or to their end, lead to the same distance elsewhere.
+    pub fn divert(&mut self, from: u64, len: u64, to: u64) {
+        let regs = &mut self.0;
+        for register in [
+            &mut regs.rax,
+            &mut regs.rcx,
+            &mut regs.rdx,
+            &mut regs.rbx,
+            &mut regs.rbp,
+            &mut regs.rsi,
+            &mut regs.rdi,
+            &mut regs.r8,
+            &mut regs.r9,
+            &mut regs.r10,
+            &mut regs.r11,
+            &mut regs.r12,
+            &mut regs.r13,
+            &mut regs.r14,
+            &mut regs.r15,
+        ] {
+            if (from..=from + len).contains(register) {
+                *register = *register - from + to;
+            }
+        }
+    }
+}
+
+/// The time counter of this processor.
+pub fn counter() -> u64 {
+    // SAFETY: rdtsc exists on every x86-64 processor and has no effect but its result.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}

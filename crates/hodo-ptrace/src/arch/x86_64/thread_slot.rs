@@ -1,0 +1,60 @@
+//! Where a thread finds its control block: by its `gs` base.
+
+use anyhow::Result;
+
+use super::regs::{Regs, regs};
+use crate::memory::Memory;
+use crate::request::request;
+
+/// Where the word is that leads to a thread's control block and may be another thread's, too: nowhere, each has a register.
+///
+/// # Errors
+/// Never, here.
+pub fn place_of_block(_tid: i32, _workshop: u64) -> Result<Option<u64>> {
+    Ok(None)
+}
+
+/// Bytes of hodo's page in targets. 0: none is needed.
+pub const WORKSHOP: u64 = 0;
+
+/// So many threads may make a step at once.
+pub const SLOTS: u64 = u64::MAX;
+
+/// Where the control block of a stopped thread is, as its stubs find it: the `gs` base. 0: nowhere.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn block(tid: i32) -> Result<u64> {
+    Ok(regs(tid)?.0.gs_base)
+}
+
+/// Shows the stubs of a stopped thread where its control block is. (`_workshop` and `_number` are for others.)
+///
+/// # Errors
+/// If the thread is gone.
+pub fn set_block(tid: i32, at: u64, _workshop: u64, _number: u64) -> Result<()> {
+    let offset = std::mem::offset_of!(libc::user_regs_struct, gs_base) as u64;
+    request(libc::PTRACE_POKEUSER, tid, offset, at)
+}
+
+/// A process has just executed a program. The kernel has cleared its `gs` base.
+///
+/// # Errors
+/// Never, here.
+pub fn forget_block(_tid: i32) -> Result<()> {
+    Ok(())
+}
+
+/// What a process uses itself if one of its threads has something where its control block goes.
+pub const BLOCK_IN_USE: &str =
+    "uses the gs register itself (as Wine does), which hodo needs to tell threads apart";
+
+impl Regs {
+    /// If hodo's code has faulted because it does not find the control block: this cannot be.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn find_block(&mut self, _block: u64, _address: u64, _memory: &Memory) -> Result<bool> {
+        Ok(false)
+    }
+}

@@ -1,0 +1,299 @@
+//! System calls that a stopped thread makes for hodo, and those of its own at which it stops.
+
+use std::cell::Cell;
+use std::io;
+
+use anyhow::{Context, Result, bail};
+
+use crate::arch::{self, CALL_AND_HOME, Kept, Regs, SYSTEM_CALL, broken_off, regs, set_regs};
+use crate::maps::Mapping;
+use crate::memory::Memory;
+use crate::request::{check, interrupt, set_signal_mask, signal_mask};
+use crate::run::{cont, cont_to_call};
+
+/// Waits for the next stop of one thread.
+fn wait_stop(tid: i32) -> Result<i32> {
+    loop {
+        let mut status = 0;
+        // SAFETY: waitpid writes one int.
+        let got = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
+        if got == -1 {
+            let error = io::Error::last_os_error();
+            if error.kind() == io::ErrorKind::Interrupted {
+                continue;
+            }
+            return Err(error).with_context(|| format!("waiting for thread {tid}"));
+        }
+        if !libc::WIFSTOPPED(status) {
+            // Hand the death on as the error of a thread that is gone.
+            return Err(io::Error::from_raw_os_error(libc::ESRCH))
+                .with_context(|| format!("thread {tid} died"));
+        }
+        return Ok(status);
+    }
+}
+
+/// Lets a thread that is stopped inside execve come to that call's end, where its registers are its own.
+pub fn leave_exec(tid: i32) -> Result<()> {
+    cont_to_call(tid, 0)?;
+    let status = wait_stop(tid)?;
+    if libc::WSTOPSIG(status) != libc::SIGTRAP | 0x80 {
+        bail!("thread {tid} stopped with status {status:#x} at the end of execve");
+    }
+    Ok(())
+}
+
+/// Runs system calls in a stopped thread, at an instruction in its memory that makes them. Signals wait meanwhile.
+///
+/// If hodo is killed meanwhile, the thread goes on from there: after the instruction is code, and below its stack are the registers, by which it
+/// comes back to where it was.
+#[derive(Debug)]
+pub struct Syscalls {
+    tid: i32,
+    at: u64,
+    saved: Regs,
+    mask: u64,
+    kept: Kept,
+    stopped: Cell<bool>,
+    /// The registers on its stack, if there is a way back by them.
+    home: Option<u64>,
+    /// Where the code is that it is lent.
+    lent: Option<u64>,
+}
+
+impl Syscalls {
+    /// `at`: the address of such an instruction.
+    pub fn begin(tid: i32, at: u64) -> Result<Self> {
+        let saved = regs(tid)?;
+        let mask = signal_mask(tid)?;
+        let memory = Memory::open(tid)?;
+        let mut code = CALL_AND_HOME;
+        let leads_home = memory.read(at, &mut code).is_ok() && code == CALL_AND_HOME;
+        let home = match saved.home(mask).filter(|_| leads_home) {
+            // Without room below its stack, there is no way back.
+            Some((home, bytes)) => memory.write(home, &bytes).is_ok().then_some(home),
+            None => None,
+        };
+        let this = Self {
+            tid,
+            at,
+            saved,
+            mask,
+            kept: Kept::of(tid),
+            stopped: Cell::new(false),
+            home,
+            lent: None,
+        };
+        if this.home.is_some() {
+            // First the way back, then the mask that it takes back.
+            this.prepare(libc::SYS_getpid, [0; 6])?;
+        }
+        set_signal_mask(tid, u64::MAX)?;
+        Ok(this)
+    }
+
+    /// The same where there is no code of hodo: the end of the kernel's own page is used, if nothing is there, or else some
+    /// instruction of the process.
+    pub fn begin_anywhere(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Self> {
+        let page = maps.iter().find(|m| m.path.to_str() == Some("[vdso]"));
+        let size = CALL_AND_HOME.len() as u64;
+        let lent = page.filter(|_| size > 0).map(|m| (m.end - size) & !15);
+        let mut before = CALL_AND_HOME;
+        if let Some(at) = lent
+            && memory.read(at, &mut before).is_ok()
+            // One that was killed may have lent the same.
+            && (before == CALL_AND_HOME || before.iter().all(|&byte| byte == 0))
+            && memory.write(at, &CALL_AND_HOME).is_ok()
+        {
+            let begun = Self::begin(tid, at);
+            return match begun {
+                Ok(mut calls) => {
+                    calls.lent = lent;
+                    Ok(calls)
+                }
+                Err(error) => {
+                    memory.write(at, &CALL_AND_HOME.map(|_| 0))?;
+                    Err(error)
+                }
+            };
+        }
+        let at = syscall_place(memory, maps)
+            .context("there is no place for system calls in the process")?;
+        Self::begin(tid, at)
+    }
+
+    /// Takes back the code that it was lent.
+    fn give_back(&mut self) -> Result<()> {
+        match self.lent.take() {
+            Some(at) => Memory::open(self.tid)?.write(at, &CALL_AND_HOME.map(|_| 0)),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the thread make a system call when it goes on.
+    fn prepare(&self, number: i64, arguments: [u64; 6]) -> Result<()> {
+        let mut regs = self.saved;
+        regs.begin_call(self.at, number, arguments);
+        if let Some(home) = self.home {
+            regs.set_sp(home);
+        }
+        set_regs(self.tid, &regs)
+    }
+
+    /// The thread that runs them.
+    pub fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// One system call; the result is what the kernel returned, errors as negative numbers.
+    pub fn call(&self, number: i64, arguments: [u64; 6]) -> Result<i64> {
+        self.prepare(number, arguments)?;
+        // A stop at its entry, a stop at its exit; neither involves a signal. The exit of the call that the thread was
+        // stopped in may come first.
+        let mut entered = false;
+        let mut signal = 0;
+        loop {
+            cont_to_call(self.tid, signal)?;
+            let status = wait_stop(self.tid)?;
+            let stop = libc::WSTOPSIG(status);
+            signal = 0;
+            // No mask holds SIGSTOP back: it takes effect on the process here, on this thread when we are done with it.
+            if status >> 16 == libc::PTRACE_EVENT_STOP {
+                self.stopped.set(true);
+                continue;
+            }
+            if status >> 16 == 0 && stop == libc::SIGSTOP {
+                signal = stop;
+                continue;
+            }
+            if stop != libc::SIGTRAP | 0x80 {
+                bail!(
+                    "thread {} stopped with status {status:#x} in a system call of ours",
+                    self.tid
+                );
+            }
+            match syscall_stop(self.tid)? {
+                SYSCALL_ENTRY => entered = true,
+                _ if entered => break,
+                _ => {}
+            }
+        }
+        Ok(arch::regs(self.tid)?.result())
+    }
+
+    /// Puts registers and signal mask back in a thread that was stopped by [`interrupt`], and brings it to such a stop again:
+    /// only from there the kernel restarts the system call that it was stopped in. No handler of a signal begins meanwhile. Tells
+    /// whether the process is stopped as a whole.
+    pub fn end_in_stop(mut self) -> Result<bool> {
+        let (again, argument) = broken_off(self.tid, &self.saved)?;
+        if let Some(argument) = argument {
+            // Its argument is what the kernel keeps.
+            self.call(libc::SYS_getpid, [argument, 0, 0, 0, 0, 0])?;
+        }
+        // Already here, for the kernel comes to the stop that is asked for before it looks for signals (`get_signal`). Killed in between,
+        // hodo would leave a thread that no signal reaches any more.
+        set_signal_mask(self.tid, self.mask)?;
+        set_regs(self.tid, &again)?;
+        self.kept.put_back(self.tid)?;
+        self.give_back()?;
+        let mut signal = 0;
+        loop {
+            interrupt(self.tid)?;
+            cont(self.tid, signal)?;
+            let status = wait_stop(self.tid)?;
+            if status >> 16 == libc::PTRACE_EVENT_STOP {
+                return Ok(libc::WSTOPSIG(status) != libc::SIGTRAP);
+            }
+            signal = match status >> 16 {
+                0 => libc::WSTOPSIG(status),
+                _ => 0,
+            };
+        }
+    }
+
+    /// Puts registers and signal mask back.
+    pub fn end(mut self) -> Result<()> {
+        set_signal_mask(self.tid, self.mask)?;
+        set_regs(self.tid, &self.saved)?;
+        self.kept.put_back(self.tid)?;
+        self.give_back()?;
+        if self.stopped.get() {
+            // It stops again as soon as it runs, and tells whether the process is to be stopped still.
+            interrupt(self.tid)?;
+        }
+        Ok(())
+    }
+}
+
+/// A stop that `PTRACE_SYSCALL` has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// Before a system call.
+    Entry {
+        /// Address after the instruction.
+        pc: u64,
+        /// The stack pointer.
+        sp: u64,
+        /// Which.
+        number: u64,
+        /// Its arguments.
+        args: [u64; 6],
+    },
+    /// Behind one, with its result.
+    Exit(u64),
+    /// Neither.
+    Other,
+}
+
+/// Where a thread is that was stopped by `PTRACE_SYSCALL`.
+pub fn call(tid: i32) -> Result<Call> {
+    let info = syscall_info(tid)?;
+    let word = |at: usize| u64::from_le_bytes(info[at..at + 8].try_into().unwrap_or_default());
+    Ok(match info[0] {
+        SYSCALL_ENTRY => Call::Entry {
+            pc: word(8),
+            sp: word(16),
+            number: word(24),
+            args: std::array::from_fn(|index| word(32 + 8 * index)),
+        },
+        SYSCALL_EXIT => Call::Exit(word(24)),
+        _ => Call::Other,
+    })
+}
+
+/// Which kind of system call stop this is.
+fn syscall_stop(tid: i32) -> Result<u8> {
+    Ok(syscall_info(tid)?[0])
+}
+
+fn syscall_info(tid: i32) -> Result<[u8; 88]> {
+    let mut info = [0u8; 88];
+    // SAFETY: PTRACE_GET_SYSCALL_INFO writes at most the number of bytes given as addr to `data`.
+    let result =
+        unsafe { libc::ptrace(PTRACE_GET_SYSCALL_INFO, tid, info.len(), info.as_mut_ptr()) };
+    check(result, "the system call", tid)?;
+    Ok(info)
+}
+
+const SYSCALL_ENTRY: u8 = 1;
+
+const SYSCALL_EXIT: u8 = 2;
+
+const PTRACE_GET_SYSCALL_INFO: libc::c_uint = 0x420e;
+
+/// An instruction of the process that makes system calls.
+pub fn syscall_place(memory: &Memory, maps: &[Mapping]) -> Option<u64> {
+    // The kernel's own page first: it is always there, and small.
+    let order = |m: &&Mapping| m.path.to_str() != Some("[vdso]");
+    let mut code: Vec<_> = maps.iter().filter(|m| m.executable).collect();
+    code.sort_by_key(order);
+    code.iter()
+        .filter(|m| m.path.to_str() != Some("[vsyscall]"))
+        .find_map(|m| {
+            let mut bytes = vec![0; usize::try_from(m.end - m.start).ok()?.min(4 << 20)];
+            memory.read(m.start, &mut bytes).ok()?;
+            let mut windows = bytes.windows(SYSTEM_CALL.len());
+            let at = windows.position(|code| code == SYSTEM_CALL)?;
+            Some(m.start + at as u64)
+        })
+}

@@ -1,0 +1,37 @@
+//! Stopped threads of other processes: their registers, memory and system calls; stopping them and letting them go on; their mappings;
+//! launching programs; signals.
+
+/// Says something on standard error. Where nobody can read that (a full disk, a reader that has gone away), what is being traced must not
+/// suffer, as it would from the panic of `eprintln`.
+#[macro_export]
+macro_rules! warn_user {
+    ($($piece:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($piece)*);
+    }};
+}
+
+pub mod arch;
+mod calls;
+pub mod inherited;
+pub mod launch;
+pub mod limits;
+pub mod maps;
+mod memory;
+pub mod pass_fd;
+mod request;
+mod run;
+pub mod signals;
+mod status;
+pub mod stops;
+pub mod waits;
+
+pub use arch::{Regs, regs, set_regs};
+pub use calls::{Call, Syscalls, call, leave_exec, syscall_place};
+pub use memory::Memory;
+pub use request::{
+    SUSPEND_SECCOMP, check, event_message, interrupt, is_gone, request, seize, send, set_options,
+    set_siginfo, set_signal_mask, siginfo, signal_mask,
+};
+pub use run::{cont, cont_to_call, detach};
+pub use status::{call_of, comm, has_signal, is_caught, is_confined, is_first, pending, status};

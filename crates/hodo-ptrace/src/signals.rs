@@ -1,0 +1,333 @@
+//! Signals that are sent to the recorder but meant for the program.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// Signals that are handed on to the program, which then ends or not as it would have.
+const FORWARDED: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+/// What is sent to a process group (by a shell's `kill %1`, by a terminal that hangs up) reaches the program without help,
+/// and within this time.
+const TOGETHER: Duration = Duration::from_millis(40);
+
+/// What is known of the program while signals are handed on to it.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// For each of the forwarded signals, by whom it was last sent to the program itself, and how often it was.
+    sent: [AtomicU64; FORWARDED.len()],
+    /// The program has ended: its number may be another's.
+    ended: AtomicBool,
+}
+
+impl Seen {
+    fn slot(&self, signal: i32) -> Option<&AtomicU64> {
+        let index = FORWARDED
+            .iter()
+            .position(|&forwarded| forwarded == signal)?;
+        Some(&self.sent[index])
+    }
+
+    /// Whether a signal is one of those that are handed on.
+    pub fn counts(&self, signal: i32) -> bool {
+        self.slot(signal).is_some()
+    }
+
+    /// The program gets this signal from that process.
+    pub fn note(&self, signal: i32, sender: i32) {
+        if let Some(slot) = self.slot(signal) {
+            let count = (slot.load(Ordering::Acquire) >> 32) + 1;
+            slot.store(
+                count << 32 | u64::from(sender.cast_unsigned()),
+                Ordering::Release,
+            );
+        }
+    }
+
+    /// The program has ended. What comes from here on is for the recorder.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    fn get(&self, signal: i32) -> u64 {
+        self.slot(signal)
+            .map_or(0, |slot| slot.load(Ordering::Acquire))
+    }
+}
+
+/// The set of forwarded signals.
+fn set() -> libc::sigset_t {
+    // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill, and the others add to it.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in FORWARDED {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        set
+    }
+}
+
+/// Waits for one of the signals: which, and who sent it.
+fn next(time: Duration) -> Option<(i32, i32)> {
+    let set = set();
+    let pause = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    // SAFETY: all-zero is a valid siginfo_t.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set and the time are initialized, and the call fills the information.
+    let signal = unsafe { libc::sigtimedwait(&raw const set, &raw mut info, &raw const pause) };
+    // SAFETY: signals that come from a process or the kernel carry the sender's id or zero.
+    (signal > 0).then(|| (signal, unsafe { info.si_pid() }))
+}
+
+/// Hands signals on while it lives.
+#[derive(Debug)]
+pub struct Forward {
+    done: Arc<AtomicBool>,
+    seen: Arc<Seen>,
+}
+
+impl Forward {
+    /// To be called in the thread that starts all others, after the program was forked: the signals are blocked here
+    /// and waited for in a thread of their own, which hands them on to `pid`, if there is one.
+    pub fn start(pid: Option<i32>) -> Self {
+        block_all();
+        heed_cpu_limit();
+        let this = Self {
+            done: Arc::default(),
+            seen: Arc::default(),
+        };
+        let (done, seen) = (Arc::clone(&this.done), Arc::clone(&this.seen));
+        let hand_on = move || {
+            let mut before = [0; FORWARDED.len()];
+            while !done.load(Ordering::Acquire) {
+                let Some((signal, sender)) = next(Duration::from_millis(300)) else {
+                    continue;
+                };
+                if seen.ended.load(Ordering::Acquire) {
+                    // SAFETY: kill and getpid touch no memory.
+                    unsafe { libc::kill(libc::getpid(), signal) };
+                    break;
+                }
+                let Some(pid) = pid else {
+                    continue;
+                };
+                std::thread::sleep(TOGETHER);
+                if done.load(Ordering::Acquire) {
+                    break;
+                }
+                if seen.ended.load(Ordering::Acquire) {
+                    // SAFETY: kill and getpid touch no memory.
+                    unsafe { libc::kill(libc::getpid(), signal) };
+                    break;
+                }
+                // One that came to both is not handed on.
+                let now = seen.get(signal);
+                let index = FORWARDED.iter().position(|&forwarded| forwarded == signal);
+                let before = &mut before[index.unwrap_or(0)];
+                if std::mem::replace(before, now) != now && now as u32 == sender.cast_unsigned() {
+                    continue;
+                }
+                // SAFETY: kill touches no memory. The program is our child and is not reaped before `done` is set.
+                unsafe { libc::kill(pid, signal) };
+            }
+        };
+        // Where there can be no more threads (ulimit -u), nothing is handed on.
+        let _ = std::thread::Builder::new().spawn(hand_on);
+        this
+    }
+
+    /// Where to tell of signals that the program gets itself.
+    pub fn seen(&self) -> Arc<Seen> {
+        Arc::clone(&self.seen)
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Release);
+        // Those that came last were for the program, too.
+        forget();
+    }
+}
+
+/// What ends the recording of a process that goes on: a signal, or time.
+#[derive(Debug)]
+pub struct Interrupts {
+    deadline: Option<Instant>,
+}
+
+/// The signals that mean the end of a recording.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// Those that say that there is hardly any CPU time left for this process.
+const SPENT: [i32; 2] = [libc::SIGXCPU, libc::SIGPROF];
+
+/// All signals.
+fn all() -> libc::sigset_t {
+    // SAFETY: all-zero is a valid sigset_t, which the call fills.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigfillset(&raw mut set);
+        set
+    }
+}
+
+/// From here on no signal but KILL ends or stops this process: it would leave others in pieces. All threads that are started later
+/// inherit that, and nothing takes it back before the process ends or shows what it has recorded. A file that may not grow
+/// is an error, not a signal.
+pub fn block_all() {
+    let set = all();
+    // SAFETY: the set is initialized; the old one is not asked for. Without its default action, SIGCHLD would tell of no stop;
+    // ignoring a signal runs no code.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// A limit on CPU time ends a process by KILL. It is lifted, or a signal comes in time before that.
+fn heed_cpu_limit() {
+    const MARGIN: u64 = 2;
+    let unlimited = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: all-zero is a valid rlimit and itimerval; the calls fill the one, and only read the others.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_CPU, &raw mut limit) != 0
+            || limit.rlim_cur == libc::RLIM_INFINITY
+            || libc::setrlimit(libc::RLIMIT_CPU, &raw const unlimited) == 0
+        {
+            return;
+        }
+        // The soft limit only says so. One that is as low as the hard one would say nothing.
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_CPU, &raw const limit);
+        if limit.rlim_max != libc::RLIM_INFINITY {
+            let left = limit.rlim_max.saturating_mul(1_000_000);
+            let left = left - (left / 2).min(MARGIN * 1_000_000);
+            let mut timer: libc::itimerval = std::mem::zeroed();
+            timer.it_value.tv_sec = (left / 1_000_000).cast_signed();
+            timer.it_value.tv_usec = (left % 1_000_000).cast_signed();
+            libc::setitimer(libc::ITIMER_PROF, &raw const timer, std::ptr::null_mut());
+        }
+    }
+}
+
+/// So often it is looked whether a thread has stopped, even if no signal says so.
+const LONGEST: Duration = Duration::from_millis(100);
+
+impl Interrupts {
+    /// To be called before other threads are started: from here on all signals wait until they are asked for.
+    pub fn new(time: Option<Duration>) -> Self {
+        block_all();
+        heed_cpu_limit();
+        Self {
+            deadline: time.and_then(|time| Instant::now().checked_add(time)),
+        }
+    }
+
+    /// The program has ended, and what it has left behind is still recorded: from here on signals end the recording. Those that came
+    /// before were for the program.
+    pub fn after_program() -> Self {
+        block_all();
+        // SAFETY: ignoring a signal throws those away that wait, and the default action runs no code: the signals are blocked. Ignored
+        // ones might not come.
+        unsafe {
+            for signal in [libc::SIGINT, libc::SIGQUIT] {
+                libc::signal(signal, libc::SIG_IGN);
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+        Self { deadline: None }
+    }
+
+    /// The time begins now.
+    pub fn begin(&mut self, time: Option<Duration>) {
+        self.deadline = time.and_then(|time| Instant::now().checked_add(time));
+    }
+
+    /// Waits until a thread may have stopped. Returns whether the recording is to end.
+    pub fn wait(&self) -> bool {
+        let left = self
+            .deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // Whatever became of a signal, a stopped thread does not wait for long.
+        let left = left.unwrap_or(LONGEST).min(LONGEST);
+        let pause = libc::timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let set = all();
+        // SAFETY: the set and the time are initialized, and the information is not asked for.
+        let signal =
+            unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const pause) };
+        if SPENT.contains(&signal) {
+            crate::warn_user!("hodo: its CPU time is used up (ulimit -t): the recording ends");
+        }
+        // All others are nothing to a recorder.
+        let is_time = || self.deadline.is_some_and(|at| at <= Instant::now());
+        ENDING.contains(&signal) || SPENT.contains(&signal) || is_time()
+    }
+}
+
+/// For work that takes long before an attached process is recorded: goes on unless a signal waits that means the end.
+///
+/// # Errors
+/// Such a signal has come.
+pub fn go_on() -> Result<()> {
+    // SAFETY: all-zero is a valid sigset_t, which the call fills.
+    let waiting = unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigpending(&raw mut set);
+        set
+    };
+    // SAFETY: the set is initialized, and the numbers are signals'.
+    let has = |&signal: &i32| unsafe { libc::sigismember(&raw const waiting, signal) == 1 };
+    if ENDING.iter().any(has) {
+        bail!("interrupted before anything was recorded");
+    }
+    Ok(())
+}
+
+/// Forgets the signals that have come: they have done what they were sent for.
+pub fn forget() {
+    let none = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let set = all();
+    // SAFETY: the set and the time are initialized, and the information is not asked for.
+    while unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const none) } > 0 {
+    }
+}
+
+/// The program has stopped at ^Z, or has stopped itself then, as editors and pagers do: the shell that waits for this process has to see that.
+pub fn stop_in_foreground(first: i32) {
+    use std::os::fd::AsRawFd;
+    let Ok(terminal) = std::fs::File::open("/dev/tty") else {
+        return;
+    };
+    // SAFETY: none of these touches memory. This process goes on when the shell continues the job.
+    unsafe {
+        let group = libc::getpgrp();
+        if libc::getpgid(first) == group && libc::tcgetpgrp(terminal.as_raw_fd()) == group {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGTSTP);
+            libc::signal(libc::SIGTSTP, libc::SIG_DFL);
+            libc::raise(libc::SIGTSTP);
+            // It stops here.
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            libc::signal(libc::SIGTSTP, libc::SIG_IGN);
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Stopping all threads of a process that runs, and letting them go on as if nothing had been.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::arch::{self, Regs};
+use crate::status::{call_of, has_signal, ignored, is_ending, process_of, status, tasks};
+use crate::{request, run, waits};
+
+/// How long a thread may take to stop.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// For so long the others are stopped while it does not,
+const ALONE: Duration = Duration::from_millis(200);
+
+/// and for so long they run then at first.
+const TOGETHER: Duration = Duration::from_millis(50);
+
+/// Threads of one process that are stopped.
+#[derive(Debug)]
+pub struct Stops {
+    pid: i32,
+    options: i32,
+    /// By thread: whether the process is stopped as a whole (SIGSTOP).
+    stopped: BTreeMap<i32, bool>,
+    /// Those that have been asked to stop, and have not yet.
+    asked: BTreeSet<i32>,
+    /// Those that make a call again, though the kernel does not have them do so.
+    again: BTreeSet<i32>,
+}
+
+impl Stops {
+    /// No thread of process `pid` yet; `options` are `PTRACE_O_*`.
+    pub fn new(pid: i32, options: i32) -> Self {
+        Self {
+            pid,
+            options,
+            stopped: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            again: BTreeSet::new(),
+        }
+    }
+
+    /// The threads.
+    pub fn tids(&self) -> impl Iterator<Item = &i32> {
+        self.stopped.keys()
+    }
+
+    /// A thread in which system calls can be made.
+    pub fn worker(&self) -> Option<i32> {
+        self.stopped.keys().next().copied()
+    }
+
+    /// Whether the process is found stopped as a whole.
+    pub fn set_group(&mut self, tid: i32, group: bool) {
+        self.stopped.insert(tid, group);
+    }
+
+    /// Stops all threads that there are, and those that they make meanwhile.
+    ///
+    /// # Errors
+    /// If one cannot be traced, or does not stop.
+    pub fn stop_all(&mut self) -> Result<()> {
+        loop {
+            let new: Vec<i32> = tasks(self.pid)?
+                .into_iter()
+                .filter(|tid| !self.stopped.contains_key(tid))
+                .collect();
+            for tid in new {
+                match request::seize(tid, self.options) {
+                    Ok(()) => {
+                        self.asked.insert(tid);
+                        interrupt(tid)?;
+                    }
+                    // It has ended, or is about to; the first thread stays to be seen until all have.
+                    Err(_) if is_ending(tid) => {}
+                    Err(error) => {
+                        return Err(error).with_context(|| {
+                            format!("thread {tid} of process {} cannot be traced", self.pid)
+                        });
+                    }
+                }
+            }
+            if self.asked.is_empty() {
+                break;
+            }
+            self.wait_for_all()?;
+        }
+        if self.stopped.is_empty() {
+            bail!("process {} has ended", self.pid);
+        }
+        for &tid in self.stopped.keys() {
+            let was_in_call = arch::regs(tid)?.may_go_back();
+            restart_call(tid)?;
+            if was_in_call && !arch::regs(tid)?.may_go_back() {
+                self.again.insert(tid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Is a thread in front of a call that it was in when it was stopped?
+    pub fn makes_again(&self, tid: i32) -> bool {
+        self.again.contains(&tid)
+    }
+
+    /// Waits until those that were asked stop, and those that they make meanwhile.
+    fn wait_for_all(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        let mut last = begun;
+        let mut together = TOGETHER;
+        let mut tries = 0u32;
+        while !self.asked.is_empty() {
+            if self.hear(true)? {
+                last = Instant::now();
+                tries = 0;
+            } else if last.elapsed() < ALONE {
+                pause(&mut tries);
+            } else {
+                // The end of a first thread is reported when all have ended.
+                self.asked.retain(|&tid| !is_ending(tid));
+                if let Some(&tid) = self.asked.first() {
+                    if together > TOGETHER && begun.elapsed() > PATIENCE {
+                        bail!(
+                            "thread {tid} of process {} does not stop: it is in state {} in the kernel",
+                            self.pid,
+                            status(tid, "State:").unwrap_or_default()
+                        );
+                    }
+                    self.let_on(together)?;
+                    together = (together * 2).min(2 * ALONE);
+                    last = Instant::now();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets stopped threads run for some time, for those that do not stop wait for them, perhaps: what a child of vfork does before it
+    /// executes a program may. Then they are asked again.
+    fn let_on(&mut self, time: Duration) -> Result<()> {
+        self.restart_calls();
+        self.resume();
+        self.asked
+            .extend(std::mem::take(&mut self.stopped).into_keys());
+        let begun = Instant::now();
+        let mut tries = 0;
+        while begun.elapsed() < time {
+            if !self.hear(false)? {
+                pause(&mut tries);
+            }
+        }
+        for &tid in &self.asked {
+            // It may have ended; whoever waits for it sees that.
+            let _ = request::interrupt(tid);
+        }
+        Ok(())
+    }
+
+    /// Deals with what has come of those that were asked, if they are to `stop`: they do then. Else they run on. Returns whether anything has
+    /// come.
+    fn hear(&mut self, stop: bool) -> Result<bool> {
+        let mut any = false;
+        for tid in self.asked.clone() {
+            let Some(status) = wait_for(tid, Duration::ZERO)? else {
+                continue;
+            };
+            any = true;
+            if !libc::WIFSTOPPED(status) {
+                self.asked.remove(&tid);
+                continue;
+            }
+            let signal = libc::WSTOPSIG(status);
+            let mut deliver = 0;
+            match status >> 16 {
+                libc::PTRACE_EVENT_STOP => {
+                    let group = signal != libc::SIGTRAP;
+                    if stop {
+                        self.asked.remove(&tid);
+                        self.stopped.insert(tid, group);
+                        continue;
+                    }
+                    if group {
+                        request::request(libc::PTRACE_LISTEN, tid, 0, 0)?;
+                        continue;
+                    }
+                    restart_call(tid)?;
+                }
+                libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
+                    let child = i32::try_from(request::event_message(tid)?)?;
+                    if process_of(child) == Some(self.pid) {
+                        self.asked.insert(child);
+                    } else if wait_for(child, PATIENCE)?
+                        .is_some_and(|status| libc::WIFSTOPPED(status))
+                    {
+                        // Made before hodo was there.
+                        run::detach(child)?;
+                    }
+                }
+                libc::PTRACE_EVENT_EXEC => bail!(
+                    "process {} executes another program at this moment; try again",
+                    self.pid
+                ),
+                0 if signal != libc::SIGTRAP | 0x80 => {
+                    restart_ignored(tid, signal, false)?;
+                    deliver = signal;
+                }
+                _ => {}
+            }
+            if stop {
+                request::interrupt(tid)?;
+            }
+            run::cont(tid, deliver)?;
+        }
+        Ok(any)
+    }
+
+    fn restart_calls(&self) {
+        for (&tid, &group) in &self.stopped {
+            if !group {
+                let _ = restart_call(tid);
+            }
+        }
+    }
+
+    /// Lets all threads go on, traced.
+    pub fn resume(&self) {
+        for (&tid, &group) in &self.stopped {
+            // A thread may be killed at any time; its end is reported by itself.
+            let _ = match group {
+                true => request::request(libc::PTRACE_LISTEN, tid, 0, 0),
+                false => run::cont(tid, 0),
+            };
+        }
+    }
+
+    /// Lets all threads go on, untraced.
+    pub fn detach(mut self) {
+        let begun = Instant::now();
+        let mut tries = 0;
+        loop {
+            self.restart_calls();
+            for tid in std::mem::take(&mut self.stopped).into_keys() {
+                let _ = run::detach(tid);
+            }
+            // Where something is wrong with one, others are about to stop.
+            if self.asked.is_empty() || begun.elapsed() > ALONE {
+                break;
+            }
+            match self.hear(true) {
+                Ok(true) => {}
+                Ok(false) => pause(&mut tries),
+                Err(_) => break,
+            }
+        }
+        for tid in self.asked {
+            let _ = run::detach(tid);
+        }
+    }
+}
+
+/// Waits for a thread to stop or end. `None`: it does neither.
+pub fn wait_for(tid: i32, patience: Duration) -> Result<Option<i32>> {
+    let begun = Instant::now();
+    let mut tries = 0u32;
+    loop {
+        let mut status = 0;
+        // SAFETY: waitpid writes one int.
+        let got = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
+        if got == tid {
+            return Ok(Some(status));
+        }
+        if got == -1 {
+            let error = std::io::Error::last_os_error();
+            if error.kind() != std::io::ErrorKind::Interrupted {
+                return Err(error).with_context(|| format!("waiting for thread {tid}"));
+            }
+        }
+        if begun.elapsed() > patience {
+            return Ok(None);
+        }
+        pause(&mut tries);
+    }
+}
+
+/// Between two tries: short at first.
+fn pause(tries: &mut u32) {
+    *tries += 1;
+    match tries {
+        0..50 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(50)),
+    }
+}
+
+/// Brings a stopped thread that has made single steps to a stop from which it does not go on with another: if hodo is killed now, that step
+/// would end the process.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn rest(tid: i32) -> Result<()> {
+    loop {
+        request::interrupt(tid)?;
+        run::cont(tid, 0)?;
+        match wait_for(tid, PATIENCE)? {
+            Some(status) if !libc::WIFSTOPPED(status) => {
+                return Err(std::io::Error::from_raw_os_error(libc::ESRCH).into());
+            }
+            // It is about to end.
+            Some(status) if status >> 16 == libc::PTRACE_EVENT_EXIT => {}
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Some system calls (`epoll_wait`, `semtimedop`, reading from a socket with a timeout) are not restarted by the kernel when a
+/// tracer has stopped them, but return EINTR, which the program would not see alone. If this thread, stopped by
+/// [`interrupt`], has such a result, it makes its call again; one that waits for a certain time waits for what is left of it
+/// (see [`crate::waits`]).
+///
+/// # Errors
+/// If the thread is gone.
+pub fn restart_call(tid: i32) -> Result<()> {
+    let wait = waits::take(tid);
+    let mut regs = arch::regs(tid)?;
+    if !is_broken_off(&regs) || has_signal(tid) {
+        return Ok(());
+    }
+    if let Some(wait) = wait {
+        wait.shorten(tid, &mut regs)?;
+    }
+    arch::call_again(tid, regs)
+}
+
+/// Has a thread that runs stop at once, and remembers for how long it has waited in a call that this breaks off.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn interrupt(tid: i32) -> Result<()> {
+    waits::note(tid);
+    request::interrupt(tid)
+}
+
+fn is_broken_off(regs: &Regs) -> bool {
+    regs.result() == -i64::from(libc::EINTR)
+        && (regs.system_call()).is_some_and(|call| call != libc::SYS_close)
+}
+
+/// Without a tracer, the kernel forgets a signal that is ignored before anybody wakes up for it. If it has broken off such a call
+/// of this thread, which is stopped because of it, the call is made again; but one that waits for a certain time only if that was not
+/// done `lately`, for with many such signals it would never come to its end. Returns whether it was one of these.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn restart_ignored(tid: i32, signal: i32, lately: bool) -> Result<bool> {
+    let is_signal = (1..=64).contains(&signal);
+    let regs = arch::regs(tid)?;
+    if !is_signal || !is_broken_off(&regs) || 1 << (signal - 1) & ignored(tid) == 0 {
+        return Ok(false);
+    }
+    let ends = ends_by_itself(tid);
+    if !ends || !lately {
+        restart_call(tid)?;
+    }
+    Ok(ends)
+}
+
+/// May the system call that a stopped thread is in end after a certain time?
+fn ends_by_itself(tid: i32) -> bool {
+    let (number, arguments) = call_of(tid).unzip();
+    let argument = |index: usize| arguments.as_ref()?.get(index).copied();
+    match number {
+        // Any negative number of milliseconds is for ever.
+        Some(number) if [arch::EPOLL_WAIT, libc::SYS_epoll_pwait].contains(&number) => {
+            argument(3).is_none_or(|time| time as i32 >= 0)
+        }
+        Some(libc::SYS_epoll_pwait2 | libc::SYS_semtimedop) => argument(3) != Some(0),
+        Some(libc::SYS_rt_sigtimedwait) => argument(2) != Some(0),
+        Some(libc::SYS_semop) => false,
+        _ => true,
+    }
+}

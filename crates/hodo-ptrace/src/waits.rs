@@ -1,0 +1,194 @@
+//! For how long a thread has waited in a system call that a stop breaks off, so that it waits only for what is left when the call is made
+//! again.
+//!
+//! The kernel says when a thread was last on a processor (`se.exec_start` in `/proc/TID/sched`): that is when it began to wait. The clock is
+//! the processor's own, and in a virtual machine those of two processors differ by seconds, for each leaves out what was stolen from it
+//! (`update_rq_clock_task` in `kernel/sched/core.c`). So a thread of hodo goes to that processor for a moment, to see what its clock says
+//! now. What is left out makes the wait seem shorter, never longer. Where this is not known, what counts is the time from the stop on.
+
+mod sockets;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::arch::{EPOLL_WAIT, Regs};
+use crate::memory::Memory;
+use crate::status::call_of;
+use sockets::Timed;
+pub use sockets::resume;
+
+/// How far below the stack pointer the kernel finds the time that is left: nothing of the program's is there.
+const BELOW: u64 = 1024;
+
+thread_local! {
+    static WAITS: RefCell<HashMap<i32, Wait>> = RefCell::default();
+}
+
+/// A call that ends after a certain time, and how long its thread had waited in it at a moment.
+#[derive(Debug)]
+pub struct Wait {
+    call: i64,
+    timeout: Timeout,
+    waited: Duration,
+    at: Instant,
+}
+
+/// How a call learns how long it may wait.
+#[derive(Debug, Clone, Copy)]
+enum Timeout {
+    /// Milliseconds are the argument with this number.
+    Milliseconds(usize, u64),
+    /// The argument with this number leads to seconds and nanoseconds.
+    Address(usize, u64),
+    /// The socket knows.
+    Socket(Timed),
+}
+
+fn timeout(tid: i32, call: i64, arguments: &[u64]) -> Option<Timeout> {
+    let argument = |index: usize| arguments.get(index).copied();
+    match call {
+        // Any negative number is for ever. Not every machine has two such calls.
+        _ if call == EPOLL_WAIT || call == libc::SYS_epoll_pwait => argument(3)
+            .filter(|&time| time as i32 >= 0)
+            .map(|time| Timeout::Milliseconds(3, time & u64::from(u32::MAX))),
+        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => argument(3)
+            .filter(|&at| at != 0)
+            .map(|at| Timeout::Address(3, at)),
+        libc::SYS_rt_sigtimedwait => argument(2)
+            .filter(|&at| at != 0)
+            .map(|at| Timeout::Address(2, at)),
+        libc::SYS_io_getevents => argument(4)
+            .filter(|&at| at != 0)
+            .map(|at| Timeout::Address(4, at)),
+        _ => sockets::timed(tid, call, arguments).map(Timeout::Socket),
+    }
+}
+
+/// When a thread was last on a processor, in milliseconds of that processor's clock. The directory is the thread's.
+fn last_ran(thread: &str) -> Option<f64> {
+    let text = std::fs::read_to_string(format!("{thread}/sched")).ok()?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("se.exec_start"))?;
+    line.split(':').nth(1)?.trim().parse().ok()
+}
+
+/// On which processor a thread was last.
+fn processor(thread: &str) -> Option<usize> {
+    /// Of its number among the words that follow the name.
+    const INDEX: usize = 39 - 3;
+    let text = std::fs::read_to_string(format!("{thread}/stat")).ok()?;
+    let (_, words) = text.rsplit_once(')')?;
+    words.split_whitespace().nth(INDEX)?.parse().ok()
+}
+
+/// What the clock of a processor says, in milliseconds; a tick ago at most.
+fn clock(processor: usize) -> Option<f64> {
+    const SIZE: usize = size_of::<libc::cpu_set_t>();
+    if processor >= SIZE * 8 {
+        return None;
+    }
+    // SAFETY: all-zero is a valid set, the processor is one that fits, and the calls read and write one set each.
+    unsafe {
+        let mut before: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, SIZE, &raw mut before) != 0 {
+            return None;
+        }
+        let mut there: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut there);
+        if libc::sched_setaffinity(0, SIZE, &raw const there) != 0 {
+            return None;
+        }
+        // The kernel looks at the clock when it might change to another thread.
+        libc::sched_yield();
+        let now = last_ran("/proc/thread-self");
+        libc::sched_setaffinity(0, SIZE, &raw const before);
+        now
+    }
+}
+
+/// How long a thread has been off its processor.
+fn waited(tid: i32) -> Option<Duration> {
+    let thread = format!("/proc/{tid}");
+    let since = last_ran(&thread)?;
+    let waited = clock(processor(&thread)?)? - since;
+    // It has not been on a processor meanwhile.
+    let waited = (last_ran(&thread)? == since).then_some(waited)?;
+    Duration::try_from_secs_f64(waited / 1e3).ok()
+}
+
+/// Remembers what a thread waits for that is about to be stopped.
+pub fn note(tid: i32) {
+    let wait = call_of(tid).and_then(|(call, arguments)| {
+        let timeout = timeout(tid, call, &arguments)?;
+        let before = sockets::before(tid);
+        let waited = waited(tid).map(|waited| waited + before);
+        let at = Instant::now();
+        // It may have gone on meanwhile, and be in another call by now.
+        let same = call_of(tid).is_some_and(|now| now == (call, arguments));
+        Some(Wait {
+            call,
+            timeout,
+            waited: waited.filter(|_| same).unwrap_or_default(),
+            at,
+        })
+    });
+    WAITS.with_borrow_mut(|waits| match wait {
+        Some(wait) => waits.insert(tid, wait),
+        None => waits.remove(&tid),
+    });
+}
+
+/// Takes what was remembered of a thread.
+pub fn take(tid: i32) -> Option<Wait> {
+    WAITS.with_borrow_mut(|waits| waits.remove(&tid))
+}
+
+impl Wait {
+    /// Has a stopped thread, which is about to make the call again with `regs`, wait for what is left of its time. Only a register is
+    /// changed, one that functions need not keep.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn shorten(&self, tid: i32, regs: &mut Regs) -> Result<()> {
+        let waited = (self.waited + self.at.elapsed()).as_nanos();
+        if regs.system_call() != Some(self.call) {
+            return Ok(());
+        }
+        // The same call with other arguments is another one, of which nothing is known.
+        let is_noted = |index: usize, noted: u64, mask: u64| {
+            let now = call_of(tid).and_then(|(_, arguments)| arguments.get(index).copied());
+            now.is_some_and(|now| now & mask == noted)
+        };
+        match self.timeout {
+            Timeout::Socket(timed) => sockets::shorten(tid, timed, self.waited, self.at),
+            Timeout::Milliseconds(index, time) if is_noted(index, time, u64::from(u32::MAX)) => {
+                regs.set_argument(index, time.saturating_sub((waited / 1_000_000) as u64));
+            }
+            Timeout::Address(index, at) if is_noted(index, at, u64::MAX) => {
+                let memory = Memory::open(tid)?;
+                let (Ok(seconds), Ok(nanoseconds)) = (memory.read_u64(at), memory.read_u64(at + 8))
+                else {
+                    return Ok(());
+                };
+                let left = (u128::from(seconds) * 1_000_000_000 + u128::from(nanoseconds))
+                    .saturating_sub(waited);
+                let place = regs.sp().wrapping_sub(BELOW) & !15;
+                let words = [left / 1_000_000_000, left % 1_000_000_000];
+                let bytes: Vec<u8> = words
+                    .iter()
+                    .flat_map(|&word| (word as u64).to_le_bytes())
+                    .collect();
+                // Where there is no more stack, it waits anew.
+                if memory.write(place, &bytes).is_ok() {
+                    regs.set_argument(index, place);
+                }
+            }
+            Timeout::Milliseconds(..) | Timeout::Address(..) => {}
+        }
+        Ok(())
+    }
+}

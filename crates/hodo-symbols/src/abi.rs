@@ -1,0 +1,143 @@
+//! What differs between instruction sets in what files tell: numbers of registers, and where a frame is.
+
+use hodo_abi::Isa;
+use object::read::elf::{ElfFile64, FileHeader as _};
+
+/// What debugging information and unwind tables of an instruction set mean (its supplement of the System V ABI).
+/// "Number" is the processor's, "column" DWARF's.
+pub(crate) struct Numbers {
+    /// Columns of the general registers, in the order of the processor's numbers.
+    pub general: &'static [u16],
+    /// Columns of registers that are not general ones.
+    pub vectors: std::ops::Range<u16>,
+    /// Of the stack pointer.
+    pub stack: u8,
+    /// Of the register that is the frame pointer where there is one.
+    pub frame: u8,
+    /// Of the registers that have the first integer arguments.
+    pub arguments: &'static [u8],
+    /// The column of the address of the instruction.
+    pub instruction: u16,
+    /// Bytes between the stack pointer and the frame's address when a function is entered.
+    pub entry: i32,
+}
+
+/// Of both RISC-V and AArch64: the processor's own numbers.
+const SAME: [u16; 32] = {
+    let mut same = [0; 32];
+    let mut at = 0;
+    while at < 32 {
+        same[at] = at as u16;
+        at += 1;
+    }
+    same
+};
+
+const X86_64: Numbers = Numbers {
+    general: &[0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15],
+    vectors: 17..33,
+    stack: 4,
+    frame: 5,
+    arguments: &[7, 6, 2, 1, 8, 9],
+    instruction: 16,
+    entry: 8,
+};
+
+const RISCV64: Numbers = Numbers {
+    general: &SAME,
+    vectors: 32..64,
+    stack: 2,
+    frame: 8,
+    arguments: &[10, 11, 12, 13, 14, 15, 16, 17],
+    // "Alternate frame return column": it is no register.
+    instruction: 64,
+    entry: 0,
+};
+
+const AARCH64: Numbers = Numbers {
+    general: &SAME,
+    vectors: 64..96,
+    stack: 31,
+    frame: 29,
+    arguments: &[0, 1, 2, 3, 4, 5, 6, 7],
+    instruction: 32,
+    entry: 0,
+};
+
+/// The instruction set of an ELF file of 64 bits, if it is one that we know.
+#[must_use]
+pub fn isa_of(bytes: &[u8]) -> Option<Isa> {
+    of_file(&ElfFile64::parse(bytes).ok()?)
+}
+
+/// The same of a file that has been opened.
+pub(crate) fn of_file(file: &ElfFile64<'_>) -> Option<Isa> {
+    let endian = file.endian();
+    if endian != object::Endianness::Little {
+        return None;
+    }
+    Isa::of_elf(file.elf_header().e_machine(endian))
+}
+
+pub(crate) fn numbers(isa: Isa) -> &'static Numbers {
+    match isa {
+        Isa::X86_64 => &X86_64,
+        Isa::Riscv64 => &RISCV64,
+        Isa::Aarch64 => &AARCH64,
+    }
+}
+
+/// Whether symbols without a type tell where code (`$x`) and data (`$d`) begin.
+pub(crate) fn has_mapping_symbols(isa: Isa) -> bool {
+    isa != Isa::X86_64
+}
+
+impl Numbers {
+    /// The processor's number of a general register.
+    pub fn register(&self, column: u16) -> Option<u8> {
+        let at = self.general.iter().position(|&own| own == column)?;
+        Some(at as u8)
+    }
+
+    /// The column of a general register.
+    pub fn column(&self, register: u8) -> Option<u16> {
+        self.general.get(usize::from(register)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_columns_belong_together() {
+        for isa in Isa::ALL {
+            let numbers = numbers(isa);
+            for register in 0..numbers.general.len() as u8 {
+                let column = numbers.column(register).expect("a column");
+                assert_eq!(numbers.register(column), Some(register));
+                assert!(!numbers.vectors.contains(&column) && column != numbers.instruction);
+            }
+            assert_eq!(numbers.register(numbers.vectors.start), None);
+        }
+        // rsp and rbp
+        let x86 = numbers(Isa::X86_64);
+        assert_eq!(
+            (x86.column(x86.stack), x86.column(x86.frame)),
+            (Some(7), Some(6))
+        );
+        // sp and s0
+        let riscv = numbers(Isa::Riscv64);
+        assert_eq!(
+            (riscv.column(riscv.stack), riscv.column(riscv.frame)),
+            (Some(2), Some(8))
+        );
+    }
+
+    #[test]
+    fn files_tell_their_machine() {
+        let bytes = std::fs::read("/proc/self/exe").expect("this program");
+        assert_eq!(isa_of(&bytes), Some(Isa::NATIVE));
+        assert_eq!(isa_of(b"\x7fELF"), None);
+    }
+}
