@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs tests for RISC-V and AArch64 under qemu's user mode emulator: those of static keys (hodo-keys) and of what they stand on (hodo-text),
+# Runs tests for RISC-V and AArch64 under qemu's user mode emulator: those of static keys (hodo-keys) and of what they stand on (hodo-sys),
 # for RISC-V also those of all other crates that can run there; then those that need a real kernel for RISC-V in qemu's system emulator, by
 # scripts/riscv64-linux.sh. Installs what is missing, where it may; what cannot be had is told, with the reason, and is no failure.
 # Where rustup cannot add a target, or HODO_RUST=debian is set, Rust is Debian's (scripts/debian-rust.sh).
@@ -20,7 +20,7 @@ target="${CARGO_TARGET_DIR:-$PWD/target}"
 skipped="$target/tmp/skipped.txt"
 
 # Crates whose tests all run under the user mode emulator for RISC-V.
-emulated=(hodo-symbols hodo-trace hodo-view)
+emulated=(hodo-probe-syntax hodo-symbols hodo-trace hodo-view)
 
 # Test programs of hodo-plan that run there.
 planned=(compiled damaged kept probed relocated riscv64 riscv64_patchable riscv64_properties statics)
@@ -137,20 +137,19 @@ run() {
     fi
     rm -f "$target/$triple/tmp/skipped.txt"
     group "$arch, static keys" \
-        "${emulated_test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
+        "${emulated_test[@]}" -p hodo-sys -p hodo-keys --features hodo-sys/alloc --lib "${files[@]}" -- "$@"
     if [ "$arch" = riscv64 ]; then
         group "$arch, static keys and spans" "${emulated_test[@]}" -p hodo-keys-tracing --test tracing -- "$@"
         group "$arch, static keys in optimized code" \
             "${emulated_test[@]}" --release -p hodo-keys --lib --test branches --test tracepoints -- "$@"
         group "$arch, its instructions" "${test[@]}" -p hodo-isa -p hodo-codegen --lib --test riscv64_run --test riscv64_detour -- "$@"
-        group "$arch, system calls and registers" \
-            "${test[@]}" -p hodo-agent -p hodo-probe --test riscv64_syscalls --test riscv64 -- "$@"
+        group "$arch, system calls" "${test[@]}" -p hodo-agent --test riscv64_syscalls -- "$@"
         group "$arch, mcount" "${test[@]}" -p hodo-mcount -- "$@"
         group "$arch, plans" "${test[@]}" -p hodo-plan --lib "${planned[@]/#/--test=}" -- "$@"
         group "$arch, stubs" "${test[@]}" -p hodo-patch --lib --test stubs -- "${words[@]}"
         # Larger programs have no free memory within reach of one jump.
         group "$arch, probes in one's own process" "${emulated_test[@]}" -p hodo-probe \
-            --lib --test engine --test riscv64_differential --test beside_keys --test definitions --test properties -- "${words[@]}"
+            --lib --test engine --test riscv64_differential --test beside_keys -- "${words[@]}"
         group "$arch, probes of C programs" "${emulated_test[@]}" -p hodo-probe-capi --test c -- "$@"
         if [ $# = 0 ]; then
             # The emulator's usual processor does not have these.
@@ -172,8 +171,8 @@ run() {
 # Everything has to compile for RISC-V, without warnings. For AArch64 there are static keys only.
 lint() {
     case "$1" in
-    riscv64) cargo clippy --quiet --workspace --all-targets --features hodo-text/alloc --target "$2" -- -D warnings ;;
-    *) cargo clippy --quiet --target "$2" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- -D warnings ;;
+    riscv64) cargo clippy --quiet --workspace --all-targets --features hodo-sys/alloc --target "$2" -- -D warnings ;;
+    *) cargo clippy --quiet --target "$2" -p hodo-sys -p hodo-keys --features hodo-sys/alloc --lib "${files[@]}" -- -D warnings ;;
     esac
 }
 
@@ -194,7 +193,7 @@ machine() {
     # qemu with a thread for each may keep a translation of what was written at the same moment.
     HODO_VM_SMP=1 "$linux" start || { failed+=("riscv64, in a real Linux: it does not start"); return 0; }
     group "riscv64, in a real Linux: static keys" \
-        "${test[@]}" -p hodo-text -p hodo-keys --features hodo-text/alloc --lib "${files[@]}" -- "$@"
+        "${test[@]}" -p hodo-sys -p hodo-keys --features hodo-sys/alloc --lib "${files[@]}" -- "$@"
     group "riscv64, in a real Linux: static keys and spans" "${test[@]}" -p hodo-keys-tracing --test tracing -- "$@"
     [ $# -gt 0 ] || whole
     "$linux" stop

@@ -47,7 +47,7 @@ for target in "${targets[@]}"; do
     mkdir -p "$corpus" "artifacts/$target"
     # Real files to begin with.
     case "$target" in
-        definition*) grep '^  ' ../crates/hodo-probe/tests/good.txt | split -l 1 -a 3 - "$corpus/good-" ;;
+        definition*) grep '^  ' ../crates/hodo-probe-syntax/tests/good.txt | split -l 1 -a 3 - "$corpus/good-" ;;
         plan* | probes*)
             find /bin/true /bin/echo -size -100k -exec cp -n {} "$corpus/" \;
             if command -v riscv64-linux-gnu-gcc >/dev/null; then

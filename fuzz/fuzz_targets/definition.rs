@@ -5,12 +5,12 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let text = String::from_utf8_lossy(input);
-    match hodo_probe::parse(&text) {
+    match hodo_probe_syntax::parse(&text) {
         Ok(definition) => {
             let printed = definition.to_string();
             // What is printed is in general longer than what was read, and may be too long.
-            if printed.len() <= hodo_probe::definition::MAX_TEXT {
-                let again = hodo_probe::parse(&printed).expect("what is printed can be read");
+            if printed.len() <= hodo_probe_syntax::MAX_TEXT {
+                let again = hodo_probe_syntax::parse(&printed).expect("what is printed can be read");
                 assert_eq!(again, definition, "{printed}");
             }
         }

@@ -1,8 +1,8 @@
-//! One thread changes branches at a time: the lock of all who change code in this process (`hodo_text::lock`).
+//! One thread changes branches at a time: the lock of all who change code in this process (`hodo_sys::lock`).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use hodo_text::lock;
+use hodo_sys::lock;
 
 use crate::registry::Error;
 
@@ -66,7 +66,7 @@ pub fn pause_longer(rounds: u32) {
     if rounds < 100 {
         lock::pause();
     } else {
-        hodo_text::sys::sleep(100_000);
+        hodo_sys::sys::sleep(100_000);
     }
 }
 

@@ -122,7 +122,7 @@ impl Module {
 
 #[cfg(target_os = "linux")]
 mod copy {
-    use hodo_text::sys;
+    use hodo_sys::sys;
 
     use super::{Entry, Error};
 
@@ -225,7 +225,7 @@ pub fn add(guard: &Guard, new: &'static Module) -> bool {
         return false;
     }
     #[cfg(target_os = "linux")]
-    hodo_text::branches::set(begins_in);
+    hodo_sys::branches::set(begins_in);
     let first = MODULES.load(Ordering::Relaxed);
     new.next.store(first, Ordering::Relaxed);
     MODULES.store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);

@@ -93,7 +93,7 @@ pub(crate) fn current() -> Option<&'static dyn Text> {
 mod linux {
     use core::sync::atomic::{AtomicI32, Ordering};
 
-    use hodo_text::sys;
+    use hodo_sys::sys;
 
     use super::{Errno, Text};
 

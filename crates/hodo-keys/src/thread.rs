@@ -2,7 +2,7 @@
 
 use std::string::ToString;
 
-use hodo_text::sys;
+use hodo_sys::sys;
 
 /// Starts a thread that signals from outside never interrupt. False if there can be none.
 pub fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {

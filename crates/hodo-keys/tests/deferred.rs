@@ -8,7 +8,7 @@ use hodo_keys::{
     Deferred, Errno, Error, Text, define_static_key_array_false, define_static_key_false,
     static_branch_unlikely,
 };
-use hodo_text::{Memory, sys};
+use hodo_sys::{Memory, sys};
 
 mod emulator;
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use hodo_probe::engine::{Engine, Execution, Handler, Probe, Refusal, Registers, Request};
+use hodo_probe::{Engine, Execution, Handler, Probe, Refusal, Registers, Request};
 
 /// `hodo_request`.
 #[repr(C)]

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use hodo_probe::engine::{Engine, Execution, Probe, Registers, Request};
+use hodo_probe::{Engine, Execution, Probe, Registers, Request};
 
 /// Functions for the batch.
 const SITES: u64 = 1000;

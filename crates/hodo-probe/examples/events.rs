@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::hint::black_box;
 
 use hodo_keys::{define_static_key_false, static_branch_unlikely};
-use hodo_probe::engine::{Engine, Registers, Request};
+use hodo_probe::{Engine, Registers, Request};
 
 const KINDS: &str = "plain, key, alone, count, handler, return";
 

@@ -1,41 +1,422 @@
-//! Probes on any instruction of a program: the language in which users define them.
+//! Probes in one's own process: handlers of Rust or C that are called at any instruction, while the program runs.
+//!
+//! A probe has the life of the kernel's kprobes: it is registered (or refused, with a reason), armed, hit, disarmed,
+//! unregistered; any number of them may stand at one instruction.
 //!
 //! ```
-//! let probe = hodo_probe::parse("p:io/open /bin/cat:open_file+4 path=+0(%di):string if pid > 1 count")?;
-//! assert_eq!((probe.group.as_str(), probe.name.as_str()), ("io", "open"));
-//! assert_eq!(probe.args[0].name, "path");
-//! assert_eq!(probe.actions, [hodo_probe::Action::Count]);
+//! use core::ffi::c_void;
+//! use core::sync::atomic::{AtomicU64, Ordering};
+//! use hodo_probe::{Engine, Registers, Request};
 //!
-//! let error = hodo_probe::parse("p:x /bin/bash:main %rex").unwrap_err();
-//! assert_eq!(
-//!     error.to_string(),
-//!     "in probe definition:\n  p:x /bin/bash:main %rex\n                     ^ there is no register rex; did you mean rax?"
-//! );
-//! # Ok::<(), hodo_probe::ParseError>(())
+//! #[inline(never)]
+//! extern "C" fn double(value: u64) -> u64 {
+//!     std::hint::black_box(value) * 2
+//! }
+//!
+//! static SUM: AtomicU64 = AtomicU64::new(0);
+//!
+//! extern "C" fn sum(registers: &mut Registers, _: *mut c_void) {
+//!     SUM.fetch_add(registers.argument(0).unwrap_or(0), Ordering::Relaxed);
+//! }
+//!
+//! let engine = Engine::new()?;
+//! // SAFETY: the handler is sound at this place: it only reads a register.
+//! let probe = unsafe { engine.register(&Request::at(double as *const () as u64).before(sum)) }?;
+//! let result = std::hint::black_box(double as extern "C" fn(u64) -> u64)(21);
+//! assert_eq!((result, SUM.load(Ordering::Relaxed)), (42, 21));
+//! assert_eq!(probe.missed(), 0);
+//! drop(probe);
+//! # Ok::<(), hodo_probe::Refusal>(())
 //! ```
 //!
-//! Nothing here knows a program: whether a symbol, a line or a variable exists is for those to find out who have the
-//! file.
+//! Nothing here asks a C library for anything, and memory is allocated at registration only. Handlers run without
+//! locks; a hit in a handler is not answered but counted ([`Probe::missed`]), a fault in one is caught, counted
+//! ([`Probe::faults`]), and disables its probe.
+//!
+//! # What to know
+//!
+//! * Breakpoints are signals: a thread that blocks SIGTRAP dies at one. C libraries block all signals in `posix_spawn`,
+//!   `pthread_create` and `abort` for some instructions of their own.
+//! * A program that sets a handler of its own for SIGTRAP, SIGSEGV, SIGBUS, SIGILL or SIGFPE after the engine takes it
+//!   over
+//!   ([`Engine::is_intact`]); one that did so before keeps its own, which sees what it would see without the engine.
+//! * After `fork`, the child has all probes, and may change them. A child of `vfork` shares them with its parent.
+//! * A module must not be unmapped while there are probes in it.
+
+#![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
 #![no_std]
-#![deny(unsafe_code)]
 
 #[macro_use]
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod definition;
-#[cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
-#[allow(unsafe_code)]
-pub mod engine;
-pub mod registers;
+mod analyze;
+mod arch;
+mod functions;
+mod hit;
+mod index;
+mod islands;
+mod keep;
+mod layout;
+mod lists;
+mod maps;
+mod optimize;
+mod patch;
+mod refusal;
+mod registry;
+mod returns;
+mod signals;
+mod site;
+mod sys;
+mod threads;
 
-pub use definition::{
-    Action, BinaryOp, Bucket, Container, Definition, Expr, FetchArg, HistKey, HistSort, Histogram,
-    Kind, Offset, ParseError, Place, ProbeName, Scalar, SortBy, Source, Symbol, Type, UnaryOp,
-    parse,
-};
-pub use registers::Register;
+use alloc::vec::Vec;
+use core::ffi::c_void;
+use core::fmt;
+use core::ops::Range;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
+
+pub use layout::{Handler, Registers};
+pub use refusal::Refusal;
+
+use layout::Node;
+use site::Site;
+
+/// How the instruction of a probe is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Execution {
+    /// In a slot that ends in a breakpoint: two signals for each hit.
+    OutOfLine = 1,
+    /// On the saved registers, without running it.
+    Simulated = 2,
+    /// In a slot that ends in a jump back.
+    Boosted = 3,
+    /// In a detour to which a jump at the site leads, together with its neighbours: no signal.
+    Optimized = 4,
+}
+
+/// When the breakpoints of probes become jumps, where these are possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Optimization {
+    /// Whenever probes are registered, enabled or taken away: all that one call names together.
+    #[default]
+    Automatic,
+    /// When [`Engine::optimize`] is called, and for probes that ask for [`Execution::Optimized`].
+    Explicit,
+}
+
+impl fmt::Display for Execution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfLine => "out of line with a stop after it",
+            Self::Simulated => "by simulation",
+            Self::Boosted => "out of line",
+            Self::Optimized => "in a detour",
+        })
+    }
+}
+
+/// What is to be probed, and how.
+#[derive(Debug, Clone)]
+pub struct Request {
+    addr: u64,
+    function: Option<Range<u64>>,
+    before: Option<Handler>,
+    after: Option<Handler>,
+    returning: Option<Handler>,
+    data: *mut c_void,
+    execution: Option<Execution>,
+    disabled: bool,
+    counts: bool,
+}
+
+impl Request {
+    /// A probe at an address of this process.
+    #[must_use]
+    pub fn at(addr: u64) -> Self {
+        Self {
+            addr,
+            function: None,
+            before: None,
+            after: None,
+            returning: None,
+            data: core::ptr::null_mut(),
+            execution: None,
+            disabled: false,
+            counts: false,
+        }
+    }
+
+    /// Called before the instruction is executed.
+    #[must_use]
+    pub fn before(mut self, handler: Handler) -> Self {
+        self.before = Some(handler);
+        self
+    }
+
+    /// Called after it was executed. Where it goes on is in the registers then.
+    #[must_use]
+    pub fn after(mut self, handler: Handler) -> Self {
+        self.after = Some(handler);
+        self
+    }
+
+    /// Called when the function returns that begins at the address. The result is in the registers; the stack pointer
+    /// is as at the function's entry, and `pc` the function's address. A return that is not seen, because the function
+    /// was left by an exception or `longjmp`, has no call.
+    ///
+    /// The function must return to where it was called from, once: not `setjmp`, `vfork` or `getcontext`.
+    #[must_use]
+    pub fn returning(mut self, handler: Handler) -> Self {
+        self.returning = Some(handler);
+        self
+    }
+
+    /// The word that handlers are given.
+    #[must_use]
+    pub fn data(mut self, data: *mut c_void) -> Self {
+        self.data = data;
+        self
+    }
+
+    /// Counts hits, without a handler: [`Probe::count`].
+    #[must_use]
+    pub fn count(mut self) -> Self {
+        self.counts = true;
+        self
+    }
+
+    /// The range of the function that the address is in, where instructions begin at its first byte. Without it, unwind
+    /// tables are asked.
+    #[must_use]
+    pub fn function(mut self, range: Range<u64>) -> Self {
+        self.function = Some(range);
+        self
+    }
+
+    /// Has the instruction executed in this way, or else be refused. Without it, the fastest way is taken.
+    #[must_use]
+    pub fn execution(mut self, execution: Execution) -> Self {
+        self.execution = Some(execution);
+        self
+    }
+
+    /// Registers without arming.
+    #[must_use]
+    pub fn disabled(mut self) -> Self {
+        self.disabled = true;
+        self
+    }
+}
+
+/// The engine of this process. There is one; this is a handle to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Engine(());
+
+impl Engine {
+    /// Starts the engine: installs handlers of signals, opens the process's memory. Later calls give handles to the
+    /// same one.
+    ///
+    /// # Errors
+    /// If the kernel refuses something that is needed: `membarrier`, `/proc/self/mem`, memory.
+    pub fn new() -> Result<Self, Refusal> {
+        registry::start()?;
+        Ok(Self(()))
+    }
+
+    /// Registers a probe, and arms it.
+    ///
+    /// # Errors
+    /// If the instruction cannot be probed.
+    ///
+    /// # Safety
+    /// (1) Handlers must be sound wherever the instruction is executed, as [`Handler`] says, and what they do to the
+    /// registers sound for the program. (2) The data must be good until the probe is unregistered. (3) If the function's
+    /// range is given, it must be that of a function.
+    pub unsafe fn register(self, request: &Request) -> Result<Probe, Refusal> {
+        // SAFETY: the caller's.
+        let mut results = unsafe { self.register_all(core::slice::from_ref(request)) };
+        results.pop().unwrap_or(Err(Refusal::Nothing))
+    }
+
+    /// Registers many probes, which are armed together: that is much faster for each.
+    ///
+    /// # Safety
+    /// As [`register`](Self::register).
+    pub unsafe fn register_all(self, requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
+        registry::register(requests)
+    }
+
+    /// Unregisters many probes together. When it returns, no handler of theirs runs or will run.
+    ///
+    /// # Errors
+    /// If it is called by a handler, or code cannot be written; the probes then stay, disabled, and are never freed.
+    pub fn unregister_all(self, probes: Vec<Probe>) -> Result<(), Refusal> {
+        registry::unregister(probes)
+    }
+
+    /// Enables or disables many probes together. A probe that was disabled for a fault of its handler is enabled again.
+    ///
+    /// # Errors
+    /// If it is called by a handler, or code cannot be written.
+    pub fn set_enabled(self, probes: &[&Probe], enabled: bool) -> Result<(), Refusal> {
+        registry::enable(probes, enabled)
+    }
+
+    /// Names the function that takes unwind tables: `__register_frame`, which comes with the compiler's unwinder.
+    /// Without it, exceptions and backtraces end at functions with return probes. It is called at registration, with
+    /// tables that stay.
+    ///
+    /// # Errors
+    /// If it is called by a handler.
+    ///
+    /// # Safety
+    /// The function must be that one, or do the same.
+    pub unsafe fn register_frames(
+        self,
+        register: unsafe extern "C" fn(*const u8),
+    ) -> Result<(), Refusal> {
+        registry::register_frames(register)
+    }
+
+    /// Says when breakpoints become jumps, from now on. Jumps that are there stay until a change of their probes undoes
+    /// them.
+    ///
+    /// # Errors
+    /// If it is called by a handler.
+    pub fn set_optimization(self, optimization: Optimization) -> Result<(), Refusal> {
+        registry::set_optimization(optimization)
+    }
+
+    /// Makes jumps of the breakpoints of all probes where that is possible, in one batch. Returns of how many.
+    ///
+    /// # Errors
+    /// If it is called by a handler, or code cannot be written.
+    pub fn optimize(self) -> Result<usize, Refusal> {
+        registry::optimize()
+    }
+
+    /// Whether signals still come to the engine first.
+    #[must_use]
+    pub fn is_intact(self) -> bool {
+        signals::intact()
+    }
+
+    /// Hits of threads for which there was no entry in the engine's table of threads (16,384 at once). No probe
+    /// counts them.
+    #[must_use]
+    pub fn unknown(self) -> u64 {
+        threads::UNKNOWN.load(Ordering::Relaxed)
+    }
+}
+
+/// A registered probe. Dropping it unregisters it.
+#[derive(Debug)]
+pub struct Probe {
+    site: &'static Site,
+    node: NonNull<Node>,
+    /// The return handler, and the calls whose exit was not seen before it was registered.
+    returns: Option<(NonNull<Node>, u64)>,
+}
+
+// SAFETY: (1) what changes is atomic, or changed under the engine's lock; (2) the data belongs to the handlers, which
+// run in any thread by the contract of registration.
+unsafe impl Send for Probe {}
+// SAFETY: as above.
+unsafe impl Sync for Probe {}
+
+impl Probe {
+    fn node(&self) -> &Node {
+        // SAFETY: the node is freed when the probe is unregistered, which takes it.
+        unsafe { self.node.as_ref() }
+    }
+
+    fn return_node(&self) -> Option<(&Node, u64)> {
+        // SAFETY: as above.
+        self.returns
+            .map(|(node, before)| (unsafe { node.as_ref() }, before))
+    }
+
+    /// The address of its instruction.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.site.addr()
+    }
+
+    /// How the instruction is executed at present.
+    #[must_use]
+    pub fn execution(&self) -> Execution {
+        registry::execution(self.site)
+    }
+
+    /// Whether its handlers are called.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        let node = match self.return_node() {
+            Some((node, _)) if self.node().idle => node,
+            _ => self.node(),
+        };
+        node.enabled.load(Ordering::Acquire) != 0
+    }
+
+    /// Hits that were not answered, because a handler of any probe was running in the same thread.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.node().missed.load(Ordering::Relaxed)
+    }
+
+    /// Returns of the function for which the return handler was not called: because a handler of any probe was running
+    /// in the thread, because the function was jumped to by one that is probed in this way, too, or because its stack
+    /// is one that the engine does not know.
+    #[must_use]
+    pub fn missed_returns(&self) -> u64 {
+        self.return_node().map_or(0, |(node, before)| {
+            node.missed.load(Ordering::Relaxed) + self.site.unreturned.load(Ordering::Relaxed)
+                - before
+        })
+    }
+
+    /// Faults of its handlers. The first one has disabled it.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        let returns = self
+            .return_node()
+            .map_or(0, |(node, _)| node.faults.load(Ordering::Relaxed));
+        self.node().faults.load(Ordering::Relaxed) + returns
+    }
+
+    /// Hits of a probe that only counts.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        registry::count(self)
+    }
+
+    /// Enables or disables it.
+    ///
+    /// # Errors
+    /// If it is called by a handler, or code cannot be written.
+    pub fn set_enabled(&self, enabled: bool) -> Result<(), Refusal> {
+        registry::enable(&[self], enabled)
+    }
+
+    /// Unregisters it. When this returns, its handlers do not run and will not.
+    ///
+    /// # Errors
+    /// If it is called by a handler, or code cannot be written; the probe then stays, disabled, and is never freed.
+    pub fn unregister(self) -> Result<(), Refusal> {
+        registry::unregister(vec![self])
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // Where that is not possible, it stays, disabled.
+        let _ = registry::forget(self);
+    }
+}
 
 // The examples of the page are tested with those of the documentation.
 #[cfg(doctest)]

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hodo_keys::{define_static_key_false, static_branch_unlikely};
-use hodo_probe::engine::{Engine, Registers, Request};
+use hodo_probe::{Engine, Registers, Request};
 
 define_static_key_false!(KEY);
 

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hodo_probe::engine::{Engine, Execution, Registers, Request};
+use hodo_probe::{Engine, Execution, Registers, Request};
 use iced_x86::{Code, FlowControl, Instruction};
 use machine::samples::{Random, adapt, forms, state};
 use machine::{ARENA, ARENA_SIZE, HOME, HOME_SIZE, Machine, Outcome, State};

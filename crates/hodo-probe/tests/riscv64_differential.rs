@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::scan::Flow;
 use hodo_isa::riscv64::{Kind, text};
-use hodo_probe::engine::{Engine, Execution, Refusal, Registers, Request};
+use hodo_probe::{Engine, Execution, Refusal, Registers, Request};
 use machine::{ARENA, ARENA_SIZE, HOME, HOME_SIZE, Machine, Outcome, State};
 
 /// Random states on which each sample runs in each way.
@@ -182,7 +182,7 @@ fn probed_instructions_do_what_they_do_alone() {
     }
     const { assert!(HOME - HOME_SIZE < HOLE) };
     if emulator::is_here() {
-        hodo_text::set_written(written);
+        hodo_sys::set_written(written);
     }
     // After the machine: it is what the engine gives foreign signals to.
     let engine = Engine::new().expect("the engine starts");

@@ -33,7 +33,7 @@ use anyhow::{Context, Result};
 use hodo_codegen::native::detour::{Action, When};
 use hodo_patch::{Probe, Region, SyscallEvents};
 use hodo_plan::model::{Mode, Plan, ProbeSite, ProbedInsn, SitePlan};
-use hodo_probe::{Definition, Kind, Offset, Place, Scalar, Symbol, Type};
+use hodo_probe_syntax::{Definition, Kind, Offset, Place, Scalar, Symbol, Type};
 use hodo_symbols::{Style, demangle};
 use serde_json::{Value, json};
 
@@ -149,7 +149,8 @@ impl Probes {
     pub fn new(texts: &[String], timed: bool) -> Result<Self> {
         let mut definitions = Vec::new();
         for text in texts {
-            let definition = hodo_probe::parse(text).map_err(|error| anyhow::anyhow!("{error}"))?;
+            let definition =
+                hodo_probe_syntax::parse(text).map_err(|error| anyhow::anyhow!("{error}"))?;
             possible(&definition).with_context(|| format!("the probe {text:?}"))?;
             definitions.push(definition);
         }
@@ -234,7 +235,7 @@ impl Probes {
 
     /// Does one of them count?
     pub fn count(&self) -> bool {
-        let counts = |d: &Definition| d.actions.contains(&hodo_probe::Action::Count);
+        let counts = |d: &Definition| d.actions.contains(&hodo_probe_syntax::Action::Count);
         self.definitions
             .iter()
             .any(|d| counts(d) || d.kind == Kind::Return)
@@ -242,21 +243,23 @@ impl Probes {
 
     /// Does a reader need to know what is mapped where?
     pub fn want_maps(&self) -> bool {
-        let symbol = |arg: &hodo_probe::FetchArg| {
+        let symbol = |arg: &hodo_probe_syntax::FetchArg| {
             matches!(
                 arg.ty,
                 Some(Type::Scalar(Scalar::Symbol) | Type::Array(Scalar::Symbol, _))
             )
         };
         self.definitions.iter().any(|definition| {
-            definition.actions.contains(&hodo_probe::Action::StackTrace)
+            definition
+                .actions
+                .contains(&hodo_probe_syntax::Action::StackTrace)
                 || definition.args.iter().any(symbol)
         })
     }
 
     /// Does one of them trace stacks?
     pub fn trace_stacks(&self) -> bool {
-        let traces = |d: &Definition| d.actions.contains(&hodo_probe::Action::StackTrace);
+        let traces = |d: &Definition| d.actions.contains(&hodo_probe_syntax::Action::StackTrace);
         self.definitions.iter().any(traces)
     }
 
@@ -519,7 +522,7 @@ impl Probes {
     /// Whether a definition counts each of its hits and does nothing else.
     fn only_counts(&self, index: usize) -> bool {
         let definition = &self.definitions[index];
-        definition.actions == [hodo_probe::Action::Count]
+        definition.actions == [hodo_probe_syntax::Action::Count]
             && definition.condition.is_none()
             && self.switches.of(index).is_none()
     }

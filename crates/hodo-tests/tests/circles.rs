@@ -36,24 +36,18 @@ const LEFT: [(&str, &[&str]); 14] = [
     ("hodo-plan", &["image", "relocated"]),
     (
         "hodo-probe",
-        &[
-            "engine::arch::x86_64::common",
-            "engine::arch::x86_64::memory",
-        ],
+        &["arch::x86_64::common", "arch::x86_64::memory"],
     ),
     (
         "hodo-probe",
         &[
-            "engine::arch::x86_64::counts",
-            "engine::arch::x86_64::detour",
-            "engine::arch::x86_64::returns",
+            "arch::x86_64::counts",
+            "arch::x86_64::detour",
+            "arch::x86_64::returns",
         ],
     ),
-    ("hodo-probe", &["engine::hit", "engine::signals"]),
-    (
-        "hodo-probe",
-        &["engine::islands", "engine::optimize", "engine::site"],
-    ),
+    ("hodo-probe", &["hit", "signals"]),
+    ("hodo-probe", &["islands", "optimize", "site"]),
     ("hodo-symbols", &["functions", "startup"]),
     ("hodo-tests", &["run", "trace"]),
     ("hodo-view", &["counters", "events", "perfetto"]),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use hodo_probe::{BinaryOp, Expr, Scalar, Type, UnaryOp};
+use hodo_probe_syntax::{BinaryOp, Expr, Scalar, Type, UnaryOp};
 use hodo_tests::probing::{PARTS, path, probe, probed, text};
 use hodo_tests::{Kind, build};
 use serde_json::Value;
@@ -33,7 +33,7 @@ fn signed(bits: u64) -> Option<Number> {
 /// What an event says of the arguments.
 struct Hit<'a> {
     event: &'a Value,
-    definition: &'a hodo_probe::Definition,
+    definition: &'a hodo_probe_syntax::Definition,
 }
 
 impl Hit<'_> {
@@ -258,12 +258,12 @@ fn random_conditions_hold_when_they_should() {
         });
         let definitions: Vec<String> = std::iter::once(all)
             .chain(conditions)
-            .filter(|text| hodo_probe::parse(text).is_ok())
+            .filter(|text| hodo_probe_syntax::parse(text).is_ok())
             .collect();
         assert!(definitions.len() > 30);
         let parsed: BTreeMap<String, _> = definitions
             .iter()
-            .map(|text| hodo_probe::parse(text).expect("a definition"))
+            .map(|text| hodo_probe_syntax::parse(text).expect("a definition"))
             .map(|definition| (definition.name.clone(), definition))
             .collect();
         let events = probed(&definitions, &[file], 1);

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-use hodo_text::lock;
-use hodo_text::sys::{self, Poll};
+use hodo_sys::lock;
+use hodo_sys::sys::{self, Poll};
 
 use super::answer::{answer, error};
 use crate::thread;

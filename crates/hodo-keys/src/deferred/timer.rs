@@ -7,7 +7,7 @@ use std::boxed::Box;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use hodo_text::sys;
+use hodo_sys::sys;
 
 use super::{Deferred, nanoseconds};
 use crate::thread;

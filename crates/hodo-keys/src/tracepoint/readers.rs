@@ -42,7 +42,7 @@ pub fn prepare(_: &lock::Guard) {
     if CURRENT.load(Ordering::Relaxed) != fixed {
         return;
     }
-    if let Ok(memory) = hodo_text::sys::wiped_in_children(size_of::<Cells>()) {
+    if let Ok(memory) = hodo_sys::sys::wiped_in_children(size_of::<Cells>()) {
         // Counters may be zero, and nobody is in: there is no function yet.
         CURRENT.store(memory.cast(), Ordering::Release);
     }

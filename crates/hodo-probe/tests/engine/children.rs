@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hodo_probe::engine::Execution;
+use hodo_probe::Execution;
 
 use crate::code::{alone, counter, counting, of, register};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hodo_isa::native::steps::Step;
-use hodo_probe::engine::{Engine, Probe, Refusal, Registers, Request};
+use hodo_probe::{Engine, Probe, Refusal, Registers, Request};
 
 /// Defines a function in assembly, with frame information: for x86-64, and for RISC-V.
 #[macro_export]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use hodo_probe::engine::Execution;
+use hodo_probe::Execution;
 
 use crate::code::{alone, counter, counting, engine, of, place, register, request};
 

@@ -31,6 +31,6 @@ pub fn is_here() -> bool {
 /// Must be called before code is changed.
 pub fn begin() {
     if is_here() {
-        hodo_text::set_written(written);
+        hodo_sys::set_written(written);
     }
 }

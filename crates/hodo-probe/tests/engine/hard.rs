@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hodo_probe::engine::{Execution, Refusal, Registers};
+use hodo_probe::{Execution, Refusal, Registers};
 
 use crate::code::{
     alone, argument, counter, counting, engine, of, place, register, request, steps,

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use hodo_probe::engine::{Execution, Optimization, Registers};
+use hodo_probe::{Execution, Optimization, Registers};
 
 use crate::code::{
     alone, argument, bytes, counter, counting, engine, of, place, register, request, result,

@@ -1,6 +1,6 @@
 //! The texts of refusals that need a place of their own.
 
-use hodo_probe::engine::{Execution, Refusal};
+use hodo_probe::{Execution, Refusal};
 
 use crate::code::{alone, bytes, register, request};
 

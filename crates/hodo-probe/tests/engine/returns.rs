@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hodo_probe::engine::{Execution, Refusal, Registers};
+use hodo_probe::{Execution, Refusal, Registers};
 
 use crate::code::{alone, count, counter, counting, engine, of, register, request};
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hodo_probe::engine::{Engine, Probe};
+use hodo_probe::{Engine, Probe};
 
 use crate::code::{alone, counter, counting, engine, of, register, request};
 
@@ -154,7 +154,7 @@ fn toggled_while_four_threads_run() {
 
 #[test]
 fn no_handler_runs_after_it_was_unregistered() {
-    extern "C" fn write(_: &mut hodo_probe::engine::Registers, data: *mut std::ffi::c_void) {
+    extern "C" fn write(_: &mut hodo_probe::Registers, data: *mut std::ffi::c_void) {
         // SAFETY: the data is good until the probe is unregistered.
         unsafe {
             let flag = &*data.cast::<AtomicU64>();

@@ -4,8 +4,8 @@ mod costs;
 
 use anyhow::Result;
 use hodo_codegen::detour::Source;
-use hodo_probe::Register;
-use hodo_probe::registers::x86_64::Whole;
+use hodo_probe_syntax::Register;
+use hodo_probe_syntax::registers::x86_64::Whole;
 use hodo_ptrace::arch::SYSTEM_CALL;
 use hodo_ptrace::{Memory, Regs};
 use hodo_symbols::Registers;

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use hodo_abi::Isa;
 use hodo_codegen::native::detour::{Action, Block, Deed, Event, Fetch, Source};
-use hodo_probe::{Action as Wanted, Kind};
+use hodo_probe_syntax::{Action as Wanted, Kind};
 use hodo_trace::format::{SHADOW_DISTANCE, record, tcb};
 use serde_json::{Value, json};
 

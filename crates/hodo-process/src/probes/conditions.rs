@@ -6,7 +6,7 @@
 
 use anyhow::{Result, bail};
 use hodo_codegen::native::detour::{Arithmetic, Atom, Bits, Comparison, Test, Text};
-use hodo_probe::{BinaryOp, Expr, Scalar, Type, UnaryOp};
+use hodo_probe_syntax::{BinaryOp, Expr, Scalar, Type, UnaryOp};
 use hodo_trace::format::tcb;
 
 use crate::machine::TELLS_CPU;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use hodo_probe::{Definition, FetchArg, Kind, Place, Scalar, Source, Type};
+use hodo_probe_syntax::{Definition, FetchArg, Kind, Place, Scalar, Source, Type};
 use hodo_symbols::{Key, Tracepoint, Usdt};
 use regex::Regex;
 

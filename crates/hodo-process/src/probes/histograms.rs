@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use hodo_codegen::native::detour::{Histogram, Key, Part};
-use hodo_probe::{Action, Bucket, Definition, Expr, HistSort, Scalar, SortBy, Type};
+use hodo_probe_syntax::{Action, Bucket, Definition, Expr, HistSort, Scalar, SortBy, Type};
 use hodo_trace::format::counters;
 use serde_json::{Value, json};
 
@@ -189,7 +189,7 @@ impl Shape {
     /// What a histogram has, where a definition's arguments are these.
     fn new(
         definition: &Definition,
-        wanted: &hodo_probe::Histogram,
+        wanted: &hodo_probe_syntax::Histogram,
         arguments: &Arguments<'_>,
     ) -> Result<Self> {
         let mut histogram = Histogram {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use hodo_plan::model::{Mode, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes};
-use hodo_probe::Symbol;
+use hodo_probe_syntax::Symbol;
 
 use super::dry::found;
 use super::places::fitting;

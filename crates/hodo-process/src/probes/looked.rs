@@ -2,7 +2,7 @@
 //! does not need their values any more.
 
 use hodo_codegen::native::detour::Source;
-use hodo_probe::{Action, Definition, Place, Source as Fetched};
+use hodo_probe_syntax::{Action, Definition, Place, Source as Fetched};
 
 use super::Probes;
 use super::places::is_file;
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_definitions_look_at() {
-        let looked = |text: &str| looked_at(&hodo_probe::parse(text).expect("a definition"));
+        let looked = |text: &str| looked_at(&hodo_probe_syntax::parse(text).expect("a definition"));
         let argument = |number: usize| 1u32 << ARGUMENTS[number - 1];
         assert_eq!(looked("p prog:f count"), 0);
         assert_eq!(looked("p prog:f $comm \\5 $stack0"), 0);

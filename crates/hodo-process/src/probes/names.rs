@@ -4,7 +4,7 @@
 use hodo_codegen::native::detour::{
     Action, Arithmetic, Bits, Block, Comparison, Deed, Fetch, Source, Test,
 };
-use hodo_probe::{Action as Wanted, Definition, Expr, Source as From};
+use hodo_probe_syntax::{Action as Wanted, Definition, Expr, Source as From};
 use hodo_trace::format::tcb;
 
 use super::Probes;
@@ -28,7 +28,7 @@ impl Probes {
         if !self.definitions.iter().any(uses_names) {
             return;
         }
-        let functions = (FUNCTIONS.iter()).filter_map(|text| hodo_probe::parse(text).ok());
+        let functions = (FUNCTIONS.iter()).filter_map(|text| hodo_probe_syntax::parse(text).ok());
         let first = self.definitions.len();
         for (definition, text) in functions.zip(FUNCTIONS) {
             self.texts.push(text.to_owned());

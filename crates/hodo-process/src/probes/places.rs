@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hodo_isa::code::Flow;
-use hodo_probe::{Definition, Offset, Place, Symbol};
+use hodo_probe_syntax::{Definition, Offset, Place, Symbol};
 use hodo_symbols::{Sieve, Style, Usdt, demangle};
 
 use super::callers::{self, Callers};

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use hodo_plan::PlanOptions;
 use hodo_plan::model::{Plan, ProbeSite, Wanted};
-use hodo_probe::{Definition, Kind, Offset, Place, Symbol};
+use hodo_probe_syntax::{Definition, Kind, Offset, Place, Symbol};
 
 use hodo_symbols::Usdt;
 
@@ -61,8 +61,9 @@ impl Probes {
         image: &Image,
         addr: u64,
     ) -> Option<String> {
-        let replaces =
-            |action: &hodo_probe::Action| matches!(action, hodo_probe::Action::Return(_));
+        let replaces = |action: &hodo_probe_syntax::Action| {
+            matches!(action, hodo_probe_syntax::Action::Return(_))
+        };
         if !definition.actions.iter().any(replaces) {
             return None;
         }

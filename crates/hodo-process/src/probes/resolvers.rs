@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use hodo_isa::code::{Flow, Insn, Reference};
-use hodo_probe::{Definition, Offset, Place, Symbol};
+use hodo_probe_syntax::{Definition, Offset, Place, Symbol};
 
 use super::named::Named;
 use crate::image::Image;

@@ -2,7 +2,7 @@
 //! `traceon` and `traceoff`. They are those of the whole recording.
 
 use anyhow::{Result, bail};
-use hodo_probe::{Action, Definition, ProbeName};
+use hodo_probe_syntax::{Action, Definition, ProbeName};
 use hodo_trace::format::file_header::{SWITCHES, SWITCHES_END};
 
 /// Which definitions have a byte.

@@ -1,6 +1,6 @@
 //! The arguments of USDT probes, as the assembler had them.
 
-use hodo_probe::{Register, Scalar, Source, Type};
+use hodo_probe_syntax::{Register, Scalar, Source, Type};
 
 use crate::machine::{self, Operand};
 

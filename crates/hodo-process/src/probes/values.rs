@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use hodo_codegen::native::detour::{Fetch, MOST_VALUES, MOST_WORDS, Source as From, fault_words};
-use hodo_probe::{Definition, Kind, Scalar, Source, Type};
+use hodo_probe_syntax::{Definition, Kind, Scalar, Source, Type};
 use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::machine::{ARGUMENTS, RETURN_VALUE, STACK_ARGUMENTS, STACK_POINTER, fe
 pub(super) fn possible(definition: &Definition) -> Result<()> {
     const MOST: u32 = (MOST_WORDS as u32 - 2) * 8;
     for action in &definition.actions {
-        if matches!(action, hodo_probe::Action::Snapshot(bytes) if *bytes > MOST) {
+        if matches!(action, hodo_probe_syntax::Action::Snapshot(bytes) if *bytes > MOST) {
             bail!("snapshot: {MOST} bytes can be kept at most");
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use anyhow::{Result, anyhow, bail};
-use hodo_probe::{Container, Definition, FetchArg, Kind, Register, Scalar, Source, Type};
+use hodo_probe_syntax::{Container, Definition, FetchArg, Kind, Register, Scalar, Source, Type};
 use hodo_symbols::{Frames, Shown, Tracepoint, Usdt, Variable, VariableError, Word};
 
 use super::events::fetched;

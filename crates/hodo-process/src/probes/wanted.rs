@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use hodo_probe::Definition;
+use hodo_probe_syntax::Definition;
 
 /// Places of one function that a definition names, before it is known what belongs to them.
 pub(super) struct Found {

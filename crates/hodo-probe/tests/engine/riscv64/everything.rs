@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use hodo_probe::engine::Execution;
+use hodo_probe::Execution;
 use object::{Object, ObjectSymbol, SymbolKind};
 
 use crate::code::{alone, bytes, engine, request};

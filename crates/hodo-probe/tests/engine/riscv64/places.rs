@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use hodo_probe::engine::{Execution, Registers};
+use hodo_probe::{Execution, Registers};
 
 use crate::code::{alone, counter, counting, of, place, register, request, result, steps};
 

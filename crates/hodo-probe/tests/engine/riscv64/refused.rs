@@ -1,6 +1,6 @@
 //! What is refused, and why.
 
-use hodo_probe::engine::Execution;
+use hodo_probe::Execution;
 
 use crate::code::{alone, count, place, register, request};
 

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hodo_isa::native::scan::Flow;
-use hodo_probe::engine::{Execution, Registers};
+use hodo_probe::{Execution, Registers};
 
 use crate::code::{alone, bytes, counter, engine, of, register, request};
 

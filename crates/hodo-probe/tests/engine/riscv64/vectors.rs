@@ -4,7 +4,7 @@ use std::arch::asm;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hodo_probe::engine::{Execution, Registers};
+use hodo_probe::{Execution, Registers};
 
 use crate::code::{alone, counter, of, register, request, steps};
 use crate::skipped::skip;
@@ -160,7 +160,7 @@ extern "C" fn light(registers: &mut Registers, data: *mut c_void) {
 }
 
 /// How often the mark is on the stack, of a probe that was hit once.
-fn saved(wish: hodo_probe::engine::Request, hits: Option<&AtomicU64>) -> u64 {
+fn saved(wish: hodo_probe::Request, hits: Option<&AtomicU64>) -> u64 {
     let probe = register(&wish).expect("a probe");
     assert_eq!(probe.execution(), Execution::Optimized);
     let found = test_marked(0x5EED_0123_4567_89AB);

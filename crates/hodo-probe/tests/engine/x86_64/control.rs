@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use hodo_probe::engine::{Execution, Handler, Registers};
+use hodo_probe::{Execution, Handler, Registers};
 
 use crate::code::{alone, counter, counting, of, place, register};
 

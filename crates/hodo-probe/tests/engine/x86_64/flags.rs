@@ -2,7 +2,7 @@
 
 use std::arch::asm;
 
-use hodo_probe::engine::Execution;
+use hodo_probe::Execution;
 
 use crate::code::{alone, register, request};
 

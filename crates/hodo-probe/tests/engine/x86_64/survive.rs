@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hodo_probe::engine::{Execution, Registers};
+use hodo_probe::{Execution, Registers};
 
 use crate::code::{alone, counter, counting, of, register, request};
 

@@ -2,7 +2,7 @@
 
 use hodo_codegen::detour::Source;
 use hodo_isa::riscv64::regs::{NAMES, RA, SP};
-use hodo_probe::Register;
+use hodo_probe_syntax::Register;
 
 use crate::machine::{Called, Operand};
 use hodo_ptrace::Memory;
@@ -144,7 +144,7 @@ pub const STACK_ARGUMENTS: usize = 0;
 
 /// Where a register's value comes from, and which bits of it count: the lowest, and how many. None: it is another processor's.
 pub fn fetched(register: Register) -> Option<(Source, (u32, u32))> {
-    use hodo_probe::registers::riscv64::Register::{Pc, X};
+    use hodo_probe_syntax::registers::riscv64::Register::{Pc, X};
     let source = match register {
         Register::Riscv64(Pc) => Source::Here,
         Register::Riscv64(X(number)) => Source::Register(number),

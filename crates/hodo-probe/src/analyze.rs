@@ -1,0 +1,178 @@
+//! Whether an instruction can be probed, and the code that is needed for it.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use hodo_isa::native::scan::Flow;
+use hodo_isa::native::simulate::Simulation;
+use hodo_isa::native::steps::Step;
+
+use super::arch::code::{alone, flow, is_movable, refused, step, text};
+use super::arch::{self, LONGEST};
+use super::islands;
+use super::layout::{Head, KEEP_NONE, Node};
+use super::maps::Mapping;
+use super::refusal::Refusal;
+use super::site::{SITES, Site};
+use super::{functions, maps};
+use hodo_sys::{Memory, branches};
+
+/// Bytes that are kept of each site.
+const KNOWN: usize = 24;
+/// No function is decoded further than this.
+const FARTHEST: u64 = 1 << 22;
+
+struct Empty([*const Node; 1]);
+
+// SAFETY: it has no pointer to anything.
+unsafe impl Sync for Empty {}
+
+static EMPTY: Empty = Empty([core::ptr::null()]);
+
+/// A list of no probes.
+pub(super) fn empty() -> *mut *const Node {
+    EMPTY.0.as_ptr().cast_mut()
+}
+
+/// The code as the program has it, without what the engine has put there.
+pub(super) fn code(memory: &Memory, range: Range<u64>) -> Vec<u8> {
+    let mut code = memory.read(range.start, (range.end - range.start) as usize);
+    let first = range.start.saturating_sub(LONGEST as u64 - 1);
+    for addr in first..range.start + code.len() as u64 {
+        let Some(site) = Site::at(addr).filter(|site| site.head.armed.load(Ordering::Acquire) != 0)
+        else {
+            continue;
+        };
+        for (offset, &byte) in site.original.iter().enumerate().take(site.patched()) {
+            let at = (addr + offset as u64).wrapping_sub(range.start);
+            if let Some(place) = code.get_mut(at as usize) {
+                *place = byte;
+            }
+        }
+    }
+    code
+}
+
+/// The site at an address: the one that is there, or a new one.
+pub(super) fn site(
+    memory: &Memory,
+    maps: &[Mapping],
+    addr: u64,
+    function: Option<Range<u64>>,
+) -> Result<&'static Site, Refusal> {
+    let bytes = code(memory, addr..addr.saturating_add(KNOWN as u64));
+    if let Some(site) = Site::at(addr) {
+        let len = usize::from(site.len);
+        if bytes.get(..len) == Some(site.code()) {
+            return Ok(site);
+        }
+    }
+    if islands::contains(addr) || arch::common::is_own(addr) {
+        return Err(Refusal::Engine);
+    }
+    let map = maps::find(maps, addr)
+        .filter(|map| map.execute)
+        .ok_or(Refusal::NotCode)?;
+    if map.shared {
+        return Err(Refusal::Shared);
+    }
+    let function = match function {
+        Some(function) if function.contains(&addr) => function,
+        Some(_) => return Err(Refusal::OutsideFunction),
+        None => functions::around(memory, maps, addr).ok_or(Refusal::NoFunction)?,
+    };
+    let function = function.start..function.end.min(function.start.saturating_add(FARTHEST));
+    let whole = code(memory, function.clone());
+    let step = step(&whole, function.start, addr)?;
+    new(memory, &bytes, &step, function)
+}
+
+fn head(addr: u64) -> Head {
+    Head {
+        addr,
+        list: AtomicPtr::new(empty()),
+        keep: AtomicU32::new(KEEP_NONE),
+        armed: AtomicU32::new(0),
+    }
+}
+
+fn new(
+    memory: &Memory,
+    bytes: &[u8],
+    step: &Step,
+    function: Range<u64>,
+) -> Result<&'static Site, Refusal> {
+    let len = usize::from(step.len);
+    let code = bytes.get(..len).ok_or(Refusal::NotCode)?;
+    if branches::any(step.addr..step.end()) {
+        return Err(Refusal::Instruction {
+            instruction: text(code, step.addr),
+            reason: "it is a static branch, which its key switches",
+        });
+    }
+    let simulation = Simulation::new(code, step.addr);
+    if let Some(reason) = refused(code, step, simulation.is_some()) {
+        return Err(Refusal::Instruction {
+            instruction: text(code, step.addr),
+            reason,
+        });
+    }
+    let mut original = [0; KNOWN];
+    original[..bytes.len()].copy_from_slice(bytes);
+    let site: &'static Site = Box::leak(Box::new(Site {
+        head: head(step.addr),
+        original,
+        known: bytes.len() as u8,
+        len: step.len,
+        simulation,
+        boosted: AtomicPtr::default(),
+        stepped: AtomicPtr::default(),
+        detour: AtomicPtr::default(),
+        jumped: AtomicU32::new(0),
+        function,
+        hopeless: Default::default(),
+        variants: Default::default(),
+        counter: AtomicPtr::default(),
+        returns: head(step.addr),
+        unreturned: AtomicU64::new(0),
+        after: AtomicU32::new(0),
+        forced: AtomicU32::new(0),
+    }));
+    // A copy that branches to itself would be hit once.
+    let own = matches!(step.flow, Flow::Branch(to) | Flow::Jump(to) if to == step.addr);
+    if is_movable(step) && !own {
+        let piece = alone(memory, site, false);
+        match piece {
+            Ok(piece) => site
+                .boosted
+                .store(core::ptr::from_ref(piece).cast_mut(), Ordering::Release),
+            // Too far from what it refers to, or for a jump back.
+            Err(_) if site.simulation.is_none() && step.flow == Flow::Next => {
+                let piece = alone(memory, site, true)?;
+                let piece = core::ptr::from_ref(piece).cast_mut();
+                site.stepped.store(piece, Ordering::Release);
+            }
+            Err(refusal) if site.simulation.is_none() => return Err(refusal),
+            Err(_) => {}
+        }
+    }
+    SITES.set(step.addr, core::ptr::from_ref(site) as u64);
+    Ok(site)
+}
+
+/// Makes the slot that ends in a breakpoint, for handlers after the instruction.
+pub(super) fn stepped(memory: &Memory, site: &'static Site) -> Result<(), Refusal> {
+    if site.stepped().is_some() {
+        return Ok(());
+    }
+    let branches = flow(site.code(), site.addr()) != Flow::Next;
+    if branches || !site.has_copy() {
+        return Err(Refusal::Execution(super::Execution::OutOfLine));
+    }
+    let piece = alone(memory, site, true)?;
+    site.stepped
+        .store(core::ptr::from_ref(piece).cast_mut(), Ordering::Release);
+    Ok(())
+}

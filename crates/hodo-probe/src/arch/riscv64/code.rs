@@ -1,0 +1,178 @@
+//! Whether an instruction can be probed, and its copy.
+
+use core::ops::Range;
+
+use hodo_isa::native::Kind;
+use hodo_isa::native::asm::{Code, Reach};
+use hodo_isa::native::decode::Insn;
+use hodo_isa::native::relocate::{Options, relocate, relocated_len};
+use hodo_isa::native::scan::{Flow, Sweep};
+use hodo_isa::native::steps::{FIXED, Immovable, Step, steps};
+pub(crate) use hodo_isa::native::text;
+
+use super::{BREAKPOINT, FAR, NEAR};
+use crate::analyze;
+use crate::islands::{self, Piece};
+use crate::refusal::Refusal;
+use crate::site::Site;
+use hodo_sys::Memory;
+
+/// The instruction that begins at an address of a function.
+pub(crate) fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> {
+    let steps = steps(code, start);
+    let at = steps.partition_point(|step| step.addr <= addr);
+    let step = at.checked_sub(1).and_then(|at| steps.get(at));
+    let step = step
+        .filter(|step| addr < step.end())
+        .ok_or(Refusal::NotCode)?;
+    let instruction = || text(&code[(step.addr - start) as usize..], step.addr);
+    if step.addr != addr {
+        return Err(Refusal::Middle {
+            instruction: instruction(),
+            addr: step.addr,
+        });
+    }
+    Ok(*step)
+}
+
+/// Why an instruction cannot be probed.
+pub(crate) fn refused(_: &[u8], step: &Step, _: bool) -> Option<&'static str> {
+    Some(match step.immovable? {
+        Immovable::Invalid => "no valid instruction",
+        Immovable::Faults => "it only faults, and the program's handler would see another address",
+        Immovable::Breakpoint => "it is a breakpoint of the program's own",
+        Immovable::SystemCall => {
+            "it is a system call, whose address the kernel and signal handlers see"
+        }
+        Immovable::CodeChanges => "it is about changed code, of which a copy would not know",
+        Immovable::Register => {
+            "it uses a control register that may be refused, or whose use has effects of its own"
+        }
+        Immovable::Waits => "it waits",
+        Immovable::Reserved => {
+            "it is between lr and sc, or one of them, where a probe would have sc fail forever"
+        }
+    })
+}
+
+/// Whether a copy of it does the same.
+pub(crate) fn is_movable(step: &Step) -> bool {
+    step.immovable.is_none()
+}
+
+/// What an instruction does with control.
+pub(crate) fn flow(code: &[u8], addr: u64) -> Flow {
+    Insn::new(code, addr).flow()
+}
+
+/// The code of a function, to find registers that are free.
+pub(super) struct Function {
+    code: alloc::vec::Vec<u8>,
+    range: Range<u64>,
+}
+
+impl Function {
+    pub fn new(memory: &Memory, site: &Site) -> Self {
+        let range = site.function.clone();
+        let code = analyze::code(memory, range.clone());
+        Self { code, range }
+    }
+
+    /// All instructions.
+    pub fn steps(&self) -> alloc::vec::Vec<Step> {
+        steps(&self.code, self.range.start)
+    }
+
+    /// The general registers that are free at an instruction: the code there and what follows in a row overwrites them
+    /// before anybody sees them, also who handles a fault of the program and has it go on elsewhere, so only up to the
+    /// next access to memory. Nothing is supposed of calls: compilers keep values in any register across those of
+    /// functions that they know.
+    pub fn free(&self, addr: u64) -> u32 {
+        let (mut read, mut written) = (0, 0);
+        let code = addr
+            .checked_sub(self.range.start)
+            .and_then(|offset| self.code.get(usize::try_from(offset).ok()?..));
+        for scanned in Sweep::new(code.unwrap_or_default(), addr) {
+            let insn = scanned.insn;
+            let (reads, writes) = insn.general();
+            let plain = matches!(insn.kind, Kind::Plain | Kind::Float | Kind::Auipc);
+            if !plain || insn.memory().is_some() || insn.flow() != Flow::Next {
+                break;
+            }
+            read |= reads & !written;
+            written |= writes & !read;
+        }
+        written & !FIXED
+    }
+
+    /// One of them for a jump: not one by which returns are predicted, if there is another.
+    pub fn jump_register(&self, addr: u64) -> Option<u8> {
+        let free = self.free(addr);
+        let from = match free & !(1 << 1 | 1 << 5) {
+            0 => free,
+            others => others,
+        };
+        (from != 0).then(|| from.ilog2() as u8)
+    }
+}
+
+/// Moves the instruction of a site into a slot that ends in a breakpoint, or in a jump back.
+pub(crate) fn alone(
+    memory: &Memory,
+    site: &'static Site,
+    trap: bool,
+) -> Result<&'static Piece, Refusal> {
+    let near = slot(memory, site, trap, NEAR);
+    near.or_else(|_| slot(memory, site, trap, FAR))
+}
+
+fn slot(
+    memory: &Memory,
+    site: &'static Site,
+    trap: bool,
+    reach: u64,
+) -> Result<&'static Piece, Refusal> {
+    let from = site.addr();
+    let code = site.code();
+    let refused = || Refusal::Instruction {
+        instruction: text(code, from),
+        reason: "it refers to something that is too far from where it can be moved",
+    };
+    let kernel = |error| Refusal::Kernel("there is no memory for code near the probe", error);
+    let function = Function::new(memory, site);
+    let free = |addr| function.free(addr);
+    let jumps = if reach == NEAR {
+        Reach::Jump
+    } else {
+        Reach::Pair
+    };
+    let options = Options {
+        dead: &free,
+        ..Options::new(jumps)
+    };
+    let size = relocated_len(code, from, &options).map_err(|_| refused())? + jumps.jump_len();
+    let room = islands::room(memory, from, size as u64, reach).map_err(kernel)?;
+    let moved = relocate(code, from, room.at, &options).map_err(|_| refused())?;
+    let end = room.at + moved.bytes.len() as u64;
+    let mut bytes = moved.bytes;
+    if trap {
+        bytes.extend_from_slice(BREAKPOINT);
+    } else if moved.falls_through {
+        let register = match jumps.needs_register() {
+            true => function.jump_register(site.next()).ok_or_else(refused)?,
+            false => 0,
+        };
+        Code::new(&mut bytes, room.at)
+            .jump(site.next(), jumps, register)
+            .map_err(|_| refused())?;
+    }
+    let piece = Piece {
+        site,
+        range: room.at..room.at + bytes.len() as u64,
+        map: vec![(from, room.at)],
+        calls: None,
+        trap: trap.then_some(end),
+        guard: None,
+    };
+    room.put(memory, &bytes, piece).map_err(kernel)
+}

@@ -1,0 +1,52 @@
+//! RISC-V with 64 bits.
+//!
+//! Breakpoints are `c.ebreak`, so that one fits over every instruction. Code is written in aligned words, which the
+//! kernel stores at once, and never both halves of one instruction together: no hart ever fetches half an instruction
+//! of two bytes, and one of four bytes has its second half before its first.
+
+mod asm;
+pub(crate) mod code;
+pub(crate) mod common;
+mod counts;
+pub(crate) mod detour;
+pub(crate) mod handlers;
+mod registers;
+pub(crate) mod returns;
+pub(crate) mod spots;
+pub(crate) mod sys;
+
+pub(crate) use counts::hits;
+pub use registers::Registers;
+pub(crate) use registers::{Context, faulted, simulate};
+
+use super::super::maps::{self, Mapping};
+
+/// `c.ebreak`. The program counter stays at it.
+pub(crate) const BREAKPOINT: &[u8] = &[0x02, 0x90];
+/// The code of the signal that a breakpoint makes: TRAP_BRKPT.
+pub(crate) const BREAKPOINT_CODE: i32 = 1;
+/// The signal of what stands in jumps where instructions begin, beside that of breakpoints.
+pub(crate) const OTHER_TRAP: Option<i32> = Some(crate::sys::SIGILL);
+/// Bytes of the shortest and of the longest jump to a detour.
+pub(crate) const SHORTEST: usize = 4;
+pub(crate) const LONGEST: usize = 16;
+/// Bytes of an island's code: not so many that nothing near is left for `spots`.
+pub(crate) const ISLAND: u64 = 1 << 16;
+/// Bytes of the counters after it.
+pub(crate) const COUNTERS: u64 = 1 << 15;
+/// How far away islands are at most: in reach of `jal`, or of `auipc` and what is after it.
+const NEAR: u64 = (1 << 20) - (1 << 12);
+const FAR: u64 = 1 << 30;
+
+/// Where an island may be, near an address.
+pub(crate) fn place(maps: &[Mapping], _: u64, near: u64, reach: u64) -> Option<u64> {
+    let size = ISLAND + COUNTERS;
+    let guards: &[u64] = if reach == NEAR {
+        &[1 << 18, 1 << 16, 1 << 12]
+    } else {
+        &[1 << 20]
+    };
+    guards
+        .iter()
+        .find_map(|guard| maps::free(maps, near, size, reach, *guard))
+}

@@ -1,0 +1,236 @@
+//! Places for jumps whose second half must be a trap, because an instruction of the program begins there: the second
+//! half of `jal` has most of its distance, so such a jump leads to one of some places only, where a second one stands
+//! that leads on.
+//!
+//! A trap is `c.ebreak`, or one of the encodings of two bytes that are no instructions: all zeros, and reserved ones of
+//! instructions that would otherwise do nothing.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::asm::jal;
+use crate::maps::{self, Mapping};
+use crate::sys;
+
+const PAGE: u64 = 4096;
+/// Bytes of a jump.
+const JUMP: u64 = 4;
+/// Pages at most: mappings are limited.
+const MOST: usize = 8192;
+/// How far the second jump reaches.
+const REACH: u64 = (1 << 20) - 2 * PAGE;
+
+/// The halves that are traps. The lower bits of the distance that each means are `low`; it is in 64 KiB of number
+/// `block`, above the jump or, if negative, above 1 MiB below it.
+#[derive(Clone, Copy)]
+struct Trap {
+    low: u16,
+    block: u8,
+    negative: bool,
+}
+
+/// `c.ebreak` first.
+fn traps() -> impl Iterator<Item = u16> {
+    // Five bits of an operand, and one.
+    let operands = || (0..64u16).map(|bits| (bits & 31) << 2 | (bits >> 5) << 12);
+    let lwsp = operands().map(|bits| 0x4002 | bits); // c.lwsp zero
+    let ldsp = operands().map(|bits| 0x6002 | bits); // c.ldsp zero
+    let addiw = operands().map(|bits| 0x2001 | bits); // c.addiw zero
+    [0x9002, 0x8002, 0x6101, 0]
+        .into_iter()
+        .chain(lwsp)
+        .chain(ldsp)
+        .chain(addiw)
+}
+
+impl Trap {
+    /// By the bits of `jal`: 20, 10 to 1, 11, 19 to 16.
+    fn new(half: u16) -> Self {
+        Self {
+            low: (half >> 4 & 1) << 11 | (half >> 5 & 0x3FF) << 1,
+            block: (half & 15) as u8,
+            negative: half & 0x8000 != 0,
+        }
+    }
+}
+
+/// The pages with such jumps.
+#[derive(Default)]
+pub(crate) struct Spots {
+    /// Which halves of words of each page are in use.
+    pages: BTreeMap<u64, [u64; 32]>,
+    maps: Vec<Mapping>,
+    /// For each 4 KiB of distance, from 1 MiB below on, the lower bits of the distances that fit.
+    lows: Vec<Vec<u16>>,
+}
+
+impl Spots {
+    fn prepare(&mut self) {
+        if !self.lows.is_empty() {
+            return;
+        }
+        self.lows = vec![Vec::new(); 512];
+        for trap in traps().map(Trap::new) {
+            let first = usize::from(trap.block) * 16 + if trap.negative { 0 } else { 256 };
+            for lows in &mut self.lows[first..first + 16] {
+                // The zeros' distances lead into the site itself, or close after it.
+                if !lows.contains(&trap.low) && (trap.negative || trap.block > 0) {
+                    lows.push(trap.low);
+                }
+            }
+        }
+    }
+
+    /// A place for the second jump, which leads to `to`; marked as used.
+    pub(super) fn find(&mut self, site: u64, to: u64) -> Option<u64> {
+        self.prepare();
+        let bottom = site.wrapping_sub(1 << 20);
+        let in_reach = |page: u64| page.abs_diff(to) < REACH;
+        let pages = self.pages.range(bottom..site.saturating_add(1 << 20));
+        let own = pages
+            .filter(|(page, _)| in_reach(**page))
+            .find_map(|(page, used)| self.in_page(*page, used, site));
+        let spot = match own {
+            Some(spot) => spot,
+            None => self.new_page(site, in_reach)?,
+        };
+        let used = self.pages.entry(spot & !(PAGE - 1)).or_insert([0; 32]);
+        for at in (spot % PAGE..spot % PAGE + JUMP).step_by(2) {
+            used[(at / 128) as usize] |= 1 << (at / 2 % 64);
+        }
+        Some(spot)
+    }
+
+    /// A free place in a page that fits.
+    fn in_page(&self, page: u64, used: &[u64; 32], site: u64) -> Option<u64> {
+        let bottom = site.wrapping_sub(1 << 20);
+        let free = |at: u64| used[(at / 128) as usize] >> (at / 2 % 64) & 1 == 0;
+        let inside = |at: &u64| at + JUMP <= PAGE && free(*at) && free(at + 2);
+        // The page has a part of two.
+        let distance = page.wrapping_sub(bottom).cast_signed();
+        let chunk = distance.div_euclid(PAGE.cast_signed());
+        let found = [chunk, chunk + 1].into_iter().find_map(|chunk| {
+            let chunk = usize::try_from(chunk).ok()?;
+            let first = bottom + chunk as u64 * PAGE;
+            let lows = self.lows.get(chunk)?.iter();
+            lows.map(|low| (first + u64::from(*low)).wrapping_sub(page))
+                .find(|at| *at < PAGE && inside(at))
+        });
+        found.map(|at| page + at)
+    }
+
+    fn new_page(&mut self, site: u64, in_reach: impl Fn(u64) -> bool) -> Option<u64> {
+        if self.pages.len() == MOST {
+            return None;
+        }
+        if self.maps.is_empty() {
+            self.maps = maps::read().ok()?;
+        }
+        let first = site.checked_sub(1 << 20)? & !(PAGE - 1);
+        let pages: Range<u64> = first..first + (1 << 21);
+        let mut tries = 0;
+        for page in pages.step_by(PAGE as usize) {
+            let usable = page > 1 << 16
+                && in_reach(page)
+                && maps::find(&self.maps, page).is_none()
+                && !self.pages.contains_key(&page);
+            let Some(spot) = usable.then(|| self.in_page(page, &[0; 32], site)).flatten() else {
+                continue;
+            };
+            tries += 1;
+            if sys::map(page, PAGE as usize, sys::PROT_READ | sys::PROT_EXEC, 0).is_ok() {
+                self.pages.insert(page, [0; 32]);
+                return Some(spot);
+            }
+            if tries > 64 {
+                // The mappings have changed.
+                self.maps = maps::read().ok()?;
+                return None;
+            }
+        }
+        None
+    }
+}
+
+/// The jump from a site to such a place; nothing if its second half is no trap, which cannot be.
+pub(super) fn jump(site: u64, spot: u64) -> Option<[u8; 4]> {
+    let word = jal(
+        0,
+        i32::try_from(spot.wrapping_sub(site).cast_signed()).ok()?,
+    )?;
+    traps()
+        .any(|half| u32::from(half) == word >> 16)
+        .then(|| word.to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicU64, Ordering};
+    use hodo_isa::riscv64::Kind;
+    use hodo_isa::riscv64::decode::Insn;
+
+    #[test]
+    fn traps_are_no_instructions() {
+        for half in traps() {
+            let insn = Insn::new(&half.to_le_bytes(), 0);
+            assert_eq!(insn.len, 2);
+            assert!(
+                matches!(insn.kind, Kind::Invalid | Kind::Unimp | Kind::Ebreak),
+                "{half:04x} {:?}",
+                insn.kind
+            );
+        }
+    }
+
+    static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+    /// Goes on after the trap.
+    extern "C" fn behind(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+        SIGNALS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the kernel's frame of this handler.
+        unsafe { (*context).uc_mcontext.__gregs[0] += 2 };
+    }
+
+    #[test]
+    fn traps_make_signals() {
+        // SAFETY: a handler; a page of the test's own; a function of a trap and `ret`.
+        unsafe {
+            let mut action: libc::sigaction = core::mem::zeroed();
+            action.sa_sigaction = behind as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            for signal in [libc::SIGILL, libc::SIGTRAP] {
+                assert_eq!(
+                    libc::sigaction(signal, &raw const action, core::ptr::null_mut()),
+                    0
+                );
+            }
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let page = libc::mmap(core::ptr::null_mut(), 4096, 7, flags, -1, 0);
+            assert_ne!(page, libc::MAP_FAILED);
+            for (number, half) in (1..).zip(traps()) {
+                page.cast::<[u16; 2]>().write([half, 0x8082]);
+                core::arch::asm!("fence.i");
+                let function: extern "C" fn() = core::mem::transmute(page);
+                function();
+                assert_eq!(SIGNALS.load(Ordering::Relaxed), number, "{half:04x}");
+            }
+        }
+    }
+
+    #[test]
+    fn spots_have_traps_where_they_are_wanted() {
+        let site = spots_have_traps_where_they_are_wanted as *const () as u64;
+        let mut spots = Spots::default();
+        let mut seen: Vec<u64> = Vec::new();
+        for round in 0..400 {
+            let site = site + round * 2;
+            let spot = spots.find(site, site - (1 << 19)).expect("there is room");
+            assert!(jump(site, spot).is_some(), "{site:#x} {spot:#x}");
+            assert!(seen.iter().all(|other| other.abs_diff(spot) >= JUMP));
+            seen.push(spot);
+        }
+        assert!(spots.pages.len() < 200, "{}", spots.pages.len());
+    }
+}

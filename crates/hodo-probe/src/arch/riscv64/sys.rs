@@ -1,0 +1,97 @@
+//! What the kernel has differently for each instruction set: numbers of system calls, and what a signal does.
+
+use hodo_sys::sys::{Errno, call};
+
+/// Numbers of system calls.
+pub(crate) mod number {
+    pub const RT_SIGPROCMASK: usize = 135;
+    pub const MUNMAP: usize = 215;
+    pub const MMAP: usize = 222;
+    pub const MADVISE: usize = 233;
+}
+const RT_SIGACTION: usize = 134;
+const MEMBARRIER: usize = 283;
+const PRCTL: usize = 167;
+
+/// A memory barrier in all threads of the process that run. `fence.i` everywhere is none for data.
+pub(crate) fn barrier() {
+    const REGISTER: usize = 1 << 4;
+    const BARRIER: usize = 1 << 3;
+    // SAFETY: plain numbers.
+    let command = |command| unsafe { call(MEMBARRIER, [command, 0, 0, 0, 0, 0]) };
+    while command(BARRIER).is_err() {
+        // A child of fork has to register anew.
+        if command(REGISTER).is_err() {
+            // The kernel has no such call: what every thread does when it is interrupted for the code is all there is.
+            hodo_sys::sys::sync_core();
+            return;
+        }
+    }
+}
+
+/// What a signal does, as the kernel has it: there is no restorer, for the kernel brings the end of handlers.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Action {
+    pub handler: usize,
+    pub flags: u64,
+    pub mask: u64,
+}
+
+/// As qemu's user mode emulator has it: with a word for the restorer before the mask. It writes that much.
+#[repr(C)]
+struct Wide {
+    action: Action,
+    mask: u64,
+}
+
+impl From<Action> for Wide {
+    fn from(action: Action) -> Self {
+        let mask = action.mask;
+        Self { action, mask }
+    }
+}
+
+/// Sets what a signal does, and tells what it did.
+///
+/// # Safety
+/// The handler must be one.
+pub(crate) unsafe fn sigaction(signal: i32, new: Option<&Action>) -> Result<Action, Errno> {
+    let new = new.map(|&action| Wide::from(action));
+    let mut old = Wide::from(Action::default());
+    let pointer = new
+        .as_ref()
+        .map_or(0, |action| core::ptr::from_ref(action) as usize);
+    let args = [signal as usize, pointer, &raw mut old as usize, 8, 0, 0];
+    // SAFETY: both are of the kernel's form, and no shorter than what is written; the caller answers for the handler.
+    unsafe { call(RT_SIGACTION, args) }.map(|_| old.action)
+}
+
+/// Whether this process may use vector registers: the processor has them, and the kernel lets it
+/// (`PR_RISCV_V_GET_CONTROL`).
+pub(crate) fn has_vectors() -> bool {
+    const AT_HWCAP: u64 = 16;
+    const V: u64 = 1 << (b'V' - b'A');
+    const PR_RISCV_V_GET_CONTROL: usize = 70;
+    const OFF: usize = 1;
+    let Ok(file) = hodo_sys::sys::open(c"/proc/self/auxv", hodo_sys::sys::O_RDONLY) else {
+        return false;
+    };
+    let mut bytes = [0; 1024];
+    let count = hodo_sys::sys::read(file, &mut bytes).unwrap_or(0);
+    // SAFETY: it is ours.
+    unsafe { hodo_sys::sys::close(file) };
+    let (pairs, _) = bytes[..count].as_chunks::<16>();
+    let word = |pair: &[u8; 16], at: usize| {
+        pair[at..at + 8]
+            .iter()
+            .rev()
+            .fold(0u64, |word, &byte| word << 8 | u64::from(byte))
+    };
+    let has = pairs
+        .iter()
+        .any(|pair| word(pair, 0) == AT_HWCAP && word(pair, 8) & V != 0);
+    // SAFETY: plain numbers.
+    let control = unsafe { call(PRCTL, [PR_RISCV_V_GET_CONTROL, 0, 0, 0, 0, 0]) };
+    has && control.map_or(true, |control| control & 3 != OFF)
+}

@@ -1,0 +1,110 @@
+//! Whether an instruction can be probed, and its copy.
+
+use hodo_isa::native::relocate::{relocate_mapped, relocated_len};
+use hodo_isa::native::scan::Flow;
+use hodo_isa::native::steps::{Step, Steps, Transaction, immovable};
+pub(crate) use hodo_isa::native::text;
+
+use super::INT3;
+use crate::islands::{self, Piece};
+use crate::refusal::Refusal;
+use crate::site::Site;
+use hodo_sys::Memory;
+
+/// The instruction that begins at an address of a function.
+pub(crate) fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> {
+    let at = |addr: u64| &code[(addr - start) as usize..];
+    let mut transaction = false;
+    for step in Steps::new(code, start) {
+        if step.addr > addr {
+            break;
+        }
+        let refused = |reason| Refusal::Instruction {
+            instruction: text(at(step.addr), step.addr),
+            reason,
+        };
+        transaction |= step.transaction == Transaction::Begin;
+        if step.addr == addr {
+            if step.flow == Flow::Invalid {
+                return Err(refused("no valid instruction"));
+            }
+            if transaction {
+                return Err(refused(
+                    "it is in a hardware transaction, which a probe would abort",
+                ));
+            }
+            return Ok(step);
+        }
+        if addr < step.end() {
+            return Err(Refusal::Middle {
+                instruction: text(at(step.addr), step.addr),
+                addr: step.addr,
+            });
+        }
+        transaction &= step.transaction != Transaction::End;
+    }
+    Err(Refusal::NotCode)
+}
+
+/// Why an instruction cannot be probed, as far as it tells alone.
+pub(crate) fn refused(code: &[u8], step: &Step, simulated: bool) -> Option<&'static str> {
+    if code[0] == INT3 || code == [0xF1] || code[0] == 0xCD {
+        return Some("it is a breakpoint or interrupt of the program's own");
+    }
+    if step.flow == Flow::Fault {
+        return Some("it only faults, and the program's handler would see another address");
+    }
+    if simulated {
+        return None;
+    }
+    immovable(code, step.addr)
+}
+
+/// Whether a copy of it does the same.
+pub(crate) fn is_movable(step: &Step) -> bool {
+    step.movable
+}
+
+/// What an instruction does with control.
+pub(crate) fn flow(code: &[u8], addr: u64) -> Flow {
+    let step = Steps::new(code, addr).next();
+    step.map_or(Flow::Invalid, |step| step.flow)
+}
+
+/// Moves the instruction of a site into a slot that ends in a breakpoint, or in a jump back.
+pub(crate) fn alone(
+    memory: &Memory,
+    site: &'static Site,
+    trap: bool,
+) -> Result<&'static Piece, Refusal> {
+    let from = site.addr();
+    let code = site.code();
+    let refused = |_| Refusal::Instruction {
+        instruction: text(code, from),
+        reason: "it refers to something that is too far from where it can be moved",
+    };
+    let kernel = |error| Refusal::Kernel("there is no memory for code near the probe", error);
+    let size = relocated_len(code, from).map_err(refused)? as u64 + 5;
+    let room = islands::room(memory, from, size, super::REACH).map_err(kernel)?;
+    let moved = relocate_mapped(code, from, room.at).map_err(refused)?;
+    let mut bytes = moved.bytes;
+    let end = room.at + bytes.len() as u64;
+    if trap {
+        bytes.push(INT3);
+    } else if moved.falls_through {
+        let distance = site.next().wrapping_sub(end + 5).cast_signed();
+        let distance = i32::try_from(distance).map_err(|_| kernel(12))?;
+        bytes.push(0xE9);
+        bytes.extend(distance.to_le_bytes());
+    }
+    let call = matches!(Steps::new(code, from).next(), Some(step) if step.is_call());
+    let piece = Piece {
+        site,
+        range: room.at..room.at + bytes.len() as u64,
+        map: vec![(from, room.at)],
+        calls: call.then_some(from),
+        guard: None,
+        trap: trap.then_some(end),
+    };
+    room.put(memory, &bytes, piece).map_err(kernel)
+}

@@ -1,0 +1,271 @@
+//! Detours: a jump takes five bytes, and the bytes of its displacement at which instructions begin are breakpoints
+//! (`spots.rs`).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use hodo_isa::native::relocate::{relocate_apart, relocated_len};
+use hodo_isa::native::scan::Flow;
+use hodo_isa::native::steps::{Steps, Transaction};
+
+use super::spots::Spots;
+use super::{counts, returns};
+use crate::analyze;
+use crate::islands::{self, Piece};
+use crate::optimize::Variant;
+use crate::returns::unwind_tables;
+use crate::site::{Detour, INSIDE, Site};
+use hodo_sys::{Change, Memory, branches};
+
+const JUMP: u64 = 5;
+
+/// What comes before the moved instructions; see `common.rs`.
+const BEFORE: &[(&[u8], Operand)] = &[
+    (&[0x48, 0x8D, 0x64, 0x24, 0x80], Operand::None), // lea rsp, [rsp-128]
+    (&[0xFF, 0x35], Operand::Site),                   // push [site]
+    (&[0xE8], Operand::Common),                       // call common
+    (&[0x48, 0x8D, 0xA4, 0x24, 0x88, 0, 0, 0], Operand::None), // lea rsp, [rsp+136]
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operand {
+    None,
+    Site,
+    Common,
+}
+
+/// Calls of handlers, at `start`; the pointers to heads are at `words`.
+fn handlers(
+    site: &Site,
+    variant: Variant,
+    start: u64,
+    common: u64,
+    words: u64,
+) -> Option<(Vec<u8>, u64, [u64; 2])> {
+    let mut bytes = Vec::new();
+    let entry: &[_] = match variant {
+        Variant::ReturnsOnly => &[],
+        _ => BEFORE,
+    };
+    for (opcode, operand) in entry {
+        bytes.extend_from_slice(opcode);
+        let to = match operand {
+            Operand::None => continue,
+            Operand::Site => words,
+            Operand::Common => common,
+        };
+        bytes.extend(distance(start + bytes.len() as u64 + 4, to)?);
+    }
+    let behind = start + bytes.len() as u64;
+    let mut frames = [0; 2];
+    if matches!(variant, Variant::Returning | Variant::ReturnsOnly) {
+        let missed = site.unreturned.as_ptr() as u64;
+        let places = returns::Places {
+            head: words + 8,
+            common,
+            missed,
+        };
+        let emitted = returns::emit(behind, &places)?;
+        bytes.extend(emitted.code);
+        frames = emitted.frames;
+    }
+    Some((bytes, behind, frames))
+}
+
+/// What comes before the moved instructions: a count, or calls of handlers.
+struct Prefix<'s> {
+    site: &'s Site,
+    variant: Variant,
+    /// A count must keep the flags.
+    keep_flags: bool,
+}
+
+impl<'s> Prefix<'s> {
+    fn new(memory: &Memory, site: &'s Site, variant: Variant) -> Self {
+        let keep_flags = variant == Variant::Counting && {
+            let function = analyze::code(memory, site.function.clone());
+            counts::keeps_flags(&function, &site.function, site.addr())
+        };
+        Self {
+            site,
+            variant,
+            keep_flags,
+        }
+    }
+
+    /// Its bytes at `start`, its end, and the frames of its return handlers.
+    fn emit(
+        &self,
+        start: u64,
+        common: u64,
+        words: u64,
+        counter: u64,
+    ) -> Option<(Vec<u8>, u64, [u64; 2])> {
+        if self.variant != Variant::Counting {
+            return handlers(self.site, self.variant, start, common, words);
+        }
+        let bytes = counts::emit(start, counter, self.keep_flags)?;
+        let end = start + bytes.len() as u64;
+        Some((bytes, end, [0; 2]))
+    }
+}
+
+/// Makes a detour.
+pub(crate) fn make(
+    memory: &Memory,
+    spots: &mut Spots,
+    site: &'static Site,
+    variant: Variant,
+    changes: &mut Vec<Change>,
+) -> Option<&'static Detour> {
+    let returning = matches!(variant, Variant::Returning | Variant::ReturnsOnly);
+    let addr = site.addr();
+    // A breakpoint may lead to a detour with return handlers, too.
+    let without_jump = || {
+        (returning && site.boosted().is_some()).then(|| Window {
+            len: usize::from(site.len),
+            inside: Vec::new(),
+            call: None,
+            jump: false,
+        })
+    };
+    let window = window(memory, site).or_else(without_jump)?;
+    let code = &site.original[..window.len];
+    let prefix = Prefix::new(memory, site, variant);
+    let (before, ..) = prefix.emit(addr, addr, addr, addr)?;
+    let size = before.len() + relocated_len(code, addr).ok()? + JUMP as usize + 24;
+    let room = islands::room(memory, addr, size as u64, super::REACH).ok()?;
+    let start = room.at;
+    // A branch back to the site is a hit, too: it leads to the start.
+    let moved = relocate_apart(code, addr, start, &[(0, before.len())]).ok()?;
+    let jump = if moved.falls_through { JUMP } else { 0 };
+    let words = (start + moved.bytes.len() as u64 + jump).next_multiple_of(8);
+    let mut counter = 0;
+    if variant == Variant::Counting {
+        let at = core::ptr::from_ref(room.counter()?).cast_mut();
+        site.counter.store(at, Ordering::Release);
+        counter = at as u64;
+    }
+    let (mut bytes, behind, frames) = prefix.emit(start, room.common, words, counter)?;
+    bytes.extend_from_slice(&moved.bytes[before.len()..]);
+    if moved.falls_through {
+        bytes.push(0xE9);
+        bytes.extend(distance(
+            start + bytes.len() as u64 + 4,
+            addr + window.len as u64,
+        )?);
+    }
+    bytes.resize((words - start) as usize, 0xCC);
+    for head in [&site.head, &site.returns] {
+        bytes.extend((core::ptr::from_ref(head) as u64).to_le_bytes());
+    }
+    let (target, spot) = match &window.inside[..] {
+        [] => (start, None),
+        inside => {
+            let spot = spots.find(addr, inside)?;
+            (spot, Some(distance(spot + JUMP, start)?))
+        }
+    };
+    let [a, b, c, d] = distance(addr + JUMP, target)?;
+    let places = moved.map.iter().map(|piece| {
+        let new = start + piece.new.max(before.len()) as u64;
+        (addr + piece.old as u64, new)
+    });
+    let map: Vec<(u64, u64)> = places.collect();
+    if window.jump {
+        lead_on_from_inside(addr, &map);
+    }
+    let piece = Piece {
+        site,
+        range: start..start + bytes.len() as u64,
+        map,
+        calls: window.call,
+        guard: None,
+        trap: None,
+    };
+    room.reserve(bytes.len(), piece);
+    changes.push((start, bytes));
+    if let Some([a, b, c, d]) = spot {
+        changes.push((target, vec![0xE9, a, b, c, d]));
+    }
+    let frames = returning.then(|| &*Box::leak(unwind_tables(frames).into_boxed_slice()));
+    let jump = window.jump.then(|| vec![0xE9, a, b, c, d]);
+    Some(Box::leak(Box::new(Detour {
+        jump,
+        inside: window.inside,
+        behind,
+        frames,
+    })))
+}
+
+/// Says where a thread goes on that was stopped inside of the bytes that the jump overwrites.
+fn lead_on_from_inside(addr: u64, map: &[(u64, u64)]) {
+    let jump = addr + 1..addr + JUMP;
+    for &(old, new) in map.iter().filter(|(old, _)| jump.contains(old)) {
+        INSIDE.set(old, new);
+    }
+}
+
+/// The four bytes of a distance, if it is not too far.
+pub(super) fn distance(from: u64, to: u64) -> Option<[u8; 4]> {
+    i32::try_from(to.wrapping_sub(from).cast_signed())
+        .ok()
+        .map(i32::to_le_bytes)
+}
+
+/// The instructions that a jump overwrites.
+struct Window {
+    len: usize,
+    /// Offsets of those but the first that begin in the jump.
+    inside: Vec<u8>,
+    call: Option<u64>,
+    /// It is large enough for a jump.
+    jump: bool,
+}
+
+fn window(memory: &Memory, site: &Site) -> Option<Window> {
+    let addr = site.addr();
+    let end = addr + JUMP;
+    let known = &site.original[..usize::from(site.known)];
+    let mut window = Window {
+        len: 0,
+        inside: Vec::new(),
+        call: None,
+        jump: true,
+    };
+    let mut ended = false;
+    for step in Steps::new(known, addr) {
+        if step.addr >= end {
+            break;
+        }
+        let padding = step.padding && step.addr >= site.function.end;
+        // After a function only what fills the gap is overwritten; it has no code that the program executes.
+        let good = step.movable
+            && step.transaction == Transaction::None
+            && window.call.is_none()
+            && step.end() <= addr + known.len() as u64;
+        if !good || step.addr >= site.function.end && !(padding && ended) {
+            return None;
+        }
+        if step.addr > addr {
+            window.inside.push((step.addr - addr) as u8);
+        }
+        window.len = (step.end() - addr) as usize;
+        window.call = step.is_call().then_some(step.addr);
+        ended |= step.flow.is_end();
+    }
+    let whole = window.len as u64 >= JUMP;
+    let range = addr..addr + window.len as u64;
+    (whole && !entered(memory, site) && !branches::any(range)).then_some(window)
+}
+
+/// Whether the function has a branch into the bytes of the jump: it would come to a breakpoint each time.
+fn entered(memory: &Memory, site: &Site) -> bool {
+    let inside = site.addr() + 1..site.addr() + JUMP;
+    let code = analyze::code(memory, site.function.clone());
+    Steps::new(&code, site.function.start).any(|step| match step.flow {
+        Flow::Branch(to) | Flow::Jump(to) => inside.contains(&to),
+        _ => false,
+    })
+}

@@ -1,0 +1,87 @@
+//! Memory of the program that the engine reads and writes for it, when an instruction is simulated: what would be a
+//! fault of the program is told, and not one of the engine.
+
+use core::arch::global_asm;
+use core::sync::atomic::Ordering;
+
+use hodo_isa::native::simulate::{Fault, Memory};
+
+use super::{Context, common};
+use crate::layout::Thread;
+
+// Copies rdx bytes from rsi to rdi; 1 if that faulted.
+global_asm!(
+    r#"
+    .pushsection .text.hodo_engine_copy,"ax",@progbits
+    .hidden hodo_engine_copy
+    .globl hodo_engine_copy
+    .hidden hodo_engine_copy_faulted
+    .globl hodo_engine_copy_faulted
+    .type hodo_engine_copy,@function
+hodo_engine_copy:
+    mov rcx, rdx
+    cmp rcx, 8
+    jne 2f
+    mov rax, [rsi]
+    mov [rdi], rax
+    xor eax, eax
+    ret
+2:  rep movsb
+    xor eax, eax
+    ret
+hodo_engine_copy_faulted:
+    mov eax, 1
+    ret
+    .size hodo_engine_copy, . - hodo_engine_copy
+    .popsection
+    "#
+);
+
+unsafe extern "C" {
+    fn hodo_engine_copy(to: u64, from: u64, size: usize) -> u32;
+    fn hodo_engine_copy_faulted();
+}
+
+/// Whether a fault is one of the copy above; then it returns.
+pub(crate) fn faulted(signal: i32, code: i32, addr: u64, context: &mut Context) -> bool {
+    if !is_own(context.pc()) {
+        return false;
+    }
+    // SAFETY: the pointer is null or leads into the table.
+    let thread: Option<&Thread> = unsafe { common::thread_pointer().as_ref() };
+    if let Some(thread) = thread {
+        let values = [signal as u64, code as u64, addr];
+        for (place, value) in thread.fault.iter().zip(values) {
+            place.store(value, Ordering::Relaxed);
+        }
+    }
+    context.set_pc(hodo_engine_copy_faulted as *const () as u64);
+    true
+}
+
+/// Whether an address is in that copy.
+pub(super) fn is_own(addr: u64) -> bool {
+    let range = hodo_engine_copy as *const () as u64..hodo_engine_copy_faulted as *const () as u64;
+    range.contains(&addr)
+}
+
+/// The program's memory.
+pub(super) struct Own;
+
+impl Memory for Own {
+    fn read(&mut self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
+        // SAFETY: the target is ours; reading from the program's memory changes nothing, and faults are caught.
+        match unsafe { hodo_engine_copy(into.as_mut_ptr() as u64, addr, into.len()) } {
+            0 => Ok(()),
+            _ => Err(Fault),
+        }
+    }
+
+    fn write(&mut self, addr: u64, from: &[u8]) -> Result<(), Fault> {
+        // SAFETY: it is what the program's own instruction would do, and faults are caught.
+        match unsafe { hodo_engine_copy(addr, from.as_ptr() as u64, from.len()) } {
+            0 => Ok(()),
+            _ => Err(Fault),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! x86-64.
+
+pub(crate) mod code;
+pub(crate) mod common;
+mod counts;
+pub(crate) mod detour;
+pub(crate) mod handlers;
+mod memory;
+mod registers;
+pub(crate) mod returns;
+pub(crate) mod spots;
+pub(crate) mod sys;
+
+pub(crate) use counts::hits;
+pub(crate) use memory::faulted;
+pub use registers::Registers;
+pub(crate) use registers::{Context, simulate};
+
+use super::super::maps::{self, Mapping};
+
+/// What is left free around islands.
+const GUARD: u64 = 1 << 20;
+/// `int3`.
+const INT3: u8 = 0xCC;
+/// A breakpoint.
+pub(crate) const BREAKPOINT: &[u8] = &[INT3];
+/// The code of the signal that a breakpoint makes: SI_KERNEL.
+pub(crate) const BREAKPOINT_CODE: i32 = 0x80;
+/// Bytes of the shortest and of the longest jump to a detour.
+pub(crate) const SHORTEST: usize = 5;
+pub(crate) const LONGEST: usize = 5;
+/// Bytes of an island's code.
+pub(crate) const ISLAND: u64 = 1 << 18;
+/// Bytes of the counters after it.
+pub(crate) const COUNTERS: u64 = 1 << 18;
+/// The signal of what stands in jumps where instructions begin, beside that of breakpoints.
+pub(crate) const OTHER_TRAP: Option<i32> = None;
+/// An island is no further from what it serves, so that what that refers to is in reach, too, mostly.
+const REACH: u64 = 1 << 30;
+
+/// Where an island may be, near an address of a module.
+pub(crate) fn place(maps: &[Mapping], module: u64, near: u64, reach: u64) -> Option<u64> {
+    let size = ISLAND + COUNTERS;
+    maps::free(maps, module, size, reach - (1 << 26), GUARD)
+        .or_else(|| maps::free(maps, near, size, reach, GUARD))
+}

@@ -1,0 +1,176 @@
+//! Registers as handlers see them, and as the kernel keeps them for handlers of signals.
+
+use hodo_isa::native::simulate::{Fault, Simulation};
+
+use super::memory::Own;
+
+/// The general registers of the program at a probe. What a handler changes is changed for the program.
+///
+/// Vector and floating-point registers are the program's when a handler begins, if it begins by reading them; whatever
+/// it does with them, the program's come back.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Registers {
+    pub rax: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rbx: u64,
+    pub rsp: u64,
+    pub rbp: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub r8: u64,
+    pub r9: u64,
+    pub r10: u64,
+    pub r11: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    pub flags: u64,
+    /// Address of the instruction that comes next: the probed one in a handler before it. A handler that changes it has
+    /// the program go on there; the probed instruction is not executed then.
+    pub pc: u64,
+}
+
+impl Registers {
+    /// An argument of the function that begins here, by the C convention (System V ABI, x86-64 supplement, 3.2.3): the
+    /// first six, counted from 0, that are integers or pointers.
+    #[must_use]
+    pub fn argument(&self, index: usize) -> Option<u64> {
+        [self.rdi, self.rsi, self.rdx, self.rcx, self.r8, self.r9]
+            .get(index)
+            .copied()
+    }
+
+    /// Has the function that begins here return this value without running.
+    ///
+    /// # Safety
+    /// The probe must stand at a function's first instruction, so that the stack pointer leads to its return address.
+    pub unsafe fn return_now(&mut self, value: u64) {
+        self.rax = value;
+        // SAFETY: the caller says that the return address is there.
+        self.pc = unsafe { (self.rsp as *const u64).read() };
+        self.rsp += 8;
+    }
+
+    fn general(&mut self) -> &mut [u64; 16] {
+        // SAFETY: (1) the first sixteen fields are words in the order of the processor's numbers; (2) the form is C's.
+        unsafe { &mut *(&raw mut *self).cast() }
+    }
+}
+
+/// `ucontext_t` as the kernel has it, up to the mask.
+#[repr(C)]
+pub(crate) struct Context {
+    flags: u64,
+    link: u64,
+    stack: [u64; 3],
+    r8_to_r15: [u64; 8],
+    rdi: u64,
+    rsi: u64,
+    rbp: u64,
+    rbx: u64,
+    rdx: u64,
+    rax: u64,
+    rcx: u64,
+    rsp: u64,
+    rip: u64,
+    eflags: u64,
+    segments: u64,
+    error: u64,
+    trap: u64,
+    old_mask: u64,
+    cr2: u64,
+    floating: u64,
+    reserved: [u64; 8],
+    mask: u64,
+}
+
+impl Context {
+    /// The registers; the program counter as it is in the context.
+    pub(crate) fn registers(&self) -> Registers {
+        let [r8, r9, r10, r11, r12, r13, r14, r15] = self.r8_to_r15;
+        Registers {
+            rax: self.rax,
+            rcx: self.rcx,
+            rdx: self.rdx,
+            rbx: self.rbx,
+            rsp: self.rsp,
+            rbp: self.rbp,
+            rsi: self.rsi,
+            rdi: self.rdi,
+            r8,
+            r9,
+            r10,
+            r11,
+            r12,
+            r13,
+            r14,
+            r15,
+            flags: self.eflags,
+            pc: self.rip,
+        }
+    }
+
+    /// Sets them.
+    pub(crate) fn set(&mut self, registers: &Registers) {
+        let r = registers;
+        self.r8_to_r15 = [r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15];
+        (self.rdi, self.rsi, self.rbp, self.rbx) = (r.rdi, r.rsi, r.rbp, r.rbx);
+        (self.rdx, self.rax, self.rcx) = (r.rdx, r.rax, r.rcx);
+        (self.rsp, self.rip, self.eflags) = (r.rsp, r.pc, r.flags);
+    }
+
+    /// The address of the next instruction.
+    pub(crate) fn pc(&self) -> u64 {
+        self.rip
+    }
+
+    /// Sets it.
+    pub(crate) fn set_pc(&mut self, pc: u64) {
+        self.rip = pc;
+    }
+
+    /// The address of the breakpoint that has made the signal.
+    pub(crate) fn breakpoint(&self) -> u64 {
+        self.rip.wrapping_sub(1)
+    }
+
+    /// Which signals were blocked.
+    pub(crate) fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    /// Leaves a function in the middle of whatever it does.
+    pub(crate) fn leave(&mut self, pc: u64, sp: u64) {
+        const DIRECTION: u64 = 0x400;
+        (self.rip, self.rsp) = (pc, sp);
+        self.eflags &= !DIRECTION;
+    }
+
+    /// At a breakpoint of the shared code: it has none.
+    pub(crate) fn switched(&mut self) -> bool {
+        false
+    }
+
+    /// Executes an instruction on the registers, which needs no function of others; whether that is so. It is not: what
+    /// can be simulated can be moved, mostly.
+    pub(crate) fn simulate(&mut self, _: &Simulation) -> bool {
+        false
+    }
+
+    /// Takes this many bytes from the stack, or puts them back.
+    pub(crate) fn pop(&mut self, bytes: i64) {
+        self.rsp = self.rsp.wrapping_add_signed(bytes);
+    }
+}
+
+/// Executes an instruction on registers.
+pub(crate) fn simulate(simulation: &Simulation, registers: &mut Registers) -> Result<(), Fault> {
+    let (mut flags, mut pc) = (registers.flags, registers.pc);
+    let result = simulation.run(registers.general(), &mut flags, &mut pc, &mut Own);
+    (registers.flags, registers.pc) = (flags, pc);
+    result
+}

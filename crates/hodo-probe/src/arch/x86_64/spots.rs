@@ -1,0 +1,179 @@
+//! Places for jumps whose displacement is not free: the bytes of it at which an instruction of the program begins must
+//! be breakpoints, and so the jump leads to one of some places, where a second one stands that leads on.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::INT3;
+use crate::maps::{self, Mapping};
+use crate::sys;
+
+const PAGE: u64 = 4096;
+/// Bytes of a jump.
+const JUMP: u64 = 5;
+/// Pages at most: mappings are limited.
+const MOST: usize = 8192;
+/// Uppermost bytes of displacements, the best first: not so far that what is there could not reach the island.
+const NEAR: [u8; 16] = [
+    0xF8, 0xF0, 0xE8, 0xE0, 0xD8, 0xD0, 0x08, 0x10, 0x18, 0x20, 0x28, 0x30, 0xC8, 0x38, 0xC0, 0x40,
+];
+
+/// The pages with such jumps.
+#[derive(Default)]
+pub(crate) struct Spots {
+    /// Which bytes of each page are in use.
+    pages: BTreeMap<u64, [u64; 64]>,
+    maps: Vec<Mapping>,
+}
+
+/// Displacements that have breakpoints at some offsets after the first byte of the jump.
+#[derive(Clone, Copy)]
+struct Wish {
+    /// The address after the jump.
+    from: u64,
+    mask: u32,
+}
+
+impl Wish {
+    fn new(site: u64, inside: &[u8]) -> Self {
+        let mask = inside
+            .iter()
+            .fold(0, |mask, at| mask | 0xFF << (8 * (u32::from(*at) - 1)));
+        Self {
+            from: site + JUMP,
+            mask,
+        }
+    }
+
+    fn fits(self, spot: u64) -> bool {
+        const ALL: u32 = u32::from_le_bytes([INT3; 4]);
+        i32::try_from(spot.wrapping_sub(self.from).cast_signed())
+            .is_ok_and(|distance| (distance.cast_unsigned() ^ ALL) & self.mask == 0)
+    }
+}
+
+impl Spots {
+    /// A place for a jump that fits; marked as used. Nothing if there is none.
+    pub(crate) fn find(&mut self, site: u64, inside: &[u8]) -> Option<u64> {
+        let wish = Wish::new(site, inside);
+        let reach = (wish.from.saturating_sub(1 << 31))..wish.from + (1 << 31);
+        let own = self
+            .pages
+            .range(reach)
+            .rev()
+            .take(256)
+            .find_map(|(page, used)| in_page(*page, used, wish));
+        if let Some(spot) = own {
+            self.mark(spot);
+            return Some(spot);
+        }
+        let page = self.new_page(wish)?;
+        let spot = in_page(page, &[0; 64], wish)?;
+        self.mark(spot);
+        Some(spot)
+    }
+
+    fn mark(&mut self, spot: u64) {
+        let used = self.pages.entry(spot & !(PAGE - 1)).or_insert([0; 64]);
+        for at in spot % PAGE..spot % PAGE + JUMP {
+            used[(at / 64) as usize] |= 1 << (at % 64);
+        }
+    }
+
+    fn new_page(&mut self, wish: Wish) -> Option<u64> {
+        if self.pages.len() == MOST {
+            return None;
+        }
+        if self.maps.is_empty() {
+            self.maps = maps::read().ok()?;
+        }
+        let mut tries = 0;
+        let byte = |at: u32| (wish.mask >> (8 * at) & 0xFF != 0).then_some(INT3);
+        let tops: &[u8] = if byte(3).is_some() { &[INT3] } else { &NEAR };
+        for top in tops {
+            for second in (0..=255u8).filter(|second| byte(2).is_none_or(|byte| byte == *second)) {
+                for third in (0..=255u8).filter(|third| byte(1).is_none_or(|byte| byte == *third)) {
+                    let distance = i32::from_le_bytes([byte(0).unwrap_or(0), third, second, *top]);
+                    let spot = wish.from.wrapping_add_signed(i64::from(distance));
+                    let page = spot & !(PAGE - 1);
+                    let free = page > 1 << 16
+                        && page < 0x7FFF_0000_0000
+                        && maps::find(&self.maps, page).is_none()
+                        && !self.pages.contains_key(&page)
+                        && in_page(page, &[0; 64], wish).is_some();
+                    if !free {
+                        continue;
+                    }
+                    tries += 1;
+                    if sys::map(page, PAGE as usize, sys::PROT_READ | sys::PROT_EXEC, 0).is_ok() {
+                        self.pages.insert(page, [0; 64]);
+                        return Some(page);
+                    }
+                    if tries > 64 {
+                        // The mappings have changed.
+                        self.maps = maps::read().ok()?;
+                        return None;
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// A free place in a page that fits.
+fn in_page(page: u64, used: &[u64; 64], wish: Wish) -> Option<u64> {
+    let free = |at: u64| used[(at / 64) as usize] >> (at % 64) & 1 == 0;
+    // Where the lowest byte is given, only each 256th place fits.
+    let (first, step) = match wish.mask & 0xFF {
+        0 => (0, 1),
+        _ => (
+            wish.from.wrapping_add(u64::from(INT3)).wrapping_sub(page) & 0xFF,
+            256,
+        ),
+    };
+    (first..=PAGE - JUMP)
+        .step_by(step)
+        .find(|at| wish.fits(page + at) && (*at..at + JUMP).all(free))
+        .map(|at| page + at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spots_have_breakpoints_where_they_are_wanted() {
+        let site = spots_have_breakpoints_where_they_are_wanted as *const () as u64;
+        let mut spots = Spots::default();
+        let mut seen: Vec<u64> = Vec::new();
+        for round in 0..40 {
+            for inside in [
+                &[1][..],
+                &[2],
+                &[3],
+                &[4],
+                &[1, 4],
+                &[1, 2, 3],
+                &[1, 3],
+                &[2, 4],
+                &[1, 2, 3, 4],
+            ] {
+                let site = site + round * 16;
+                let Some(spot) = spots.find(site, inside) else {
+                    // Only one place fits there.
+                    assert_eq!(inside.len(), 4);
+                    continue;
+                };
+                let distance =
+                    i32::try_from(spot.wrapping_sub(site + 5).cast_signed()).expect("in reach");
+                for at in inside {
+                    assert_eq!(distance.to_le_bytes()[usize::from(*at) - 1], INT3);
+                }
+                assert!(seen.iter().all(|other| other.abs_diff(spot) >= 5));
+                seen.push(spot);
+            }
+        }
+        assert!(seen.len() >= 8 * 40);
+    }
+}

@@ -1,0 +1,79 @@
+//! What the kernel has differently for each instruction set: numbers of system calls, and the ends of signal handlers.
+
+use core::arch::global_asm;
+
+use hodo_sys::sys::{Errno, call};
+
+/// Numbers of system calls.
+pub(crate) mod number {
+    pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const MADVISE: usize = 28;
+}
+const RT_SIGACTION: usize = 13;
+
+/// A memory barrier in all threads of the process that run.
+pub(crate) fn barrier() {
+    hodo_sys::sys::sync_core();
+}
+
+/// What a signal does.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Action {
+    pub handler: usize,
+    pub flags: u64,
+    pub mask: u64,
+}
+
+/// `struct sigaction` as the kernel has it.
+#[repr(C)]
+#[derive(Default)]
+struct Raw {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+const SA_RESTORER: u64 = 0x0400_0000;
+
+// Unwinders and debuggers know the end of a signal frame by exactly these bytes.
+global_asm!(
+    ".pushsection .text.hodo_engine_restorer,\"ax\",@progbits",
+    ".hidden hodo_engine_restorer",
+    ".globl hodo_engine_restorer",
+    ".type hodo_engine_restorer,@function",
+    "nop",
+    "hodo_engine_restorer:",
+    ".byte 0x48, 0xC7, 0xC0, 0x0F, 0, 0, 0, 0x0F, 0x05",
+    ".size hodo_engine_restorer, . - hodo_engine_restorer",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn hodo_engine_restorer();
+}
+
+/// Sets what a signal does, and tells what it did.
+///
+/// # Safety
+/// The handler must be one.
+pub(crate) unsafe fn sigaction(signal: i32, new: Option<&Action>) -> Result<Action, Errno> {
+    let mut old = Raw::default();
+    let new = new.map(|action| Raw {
+        handler: action.handler,
+        flags: action.flags | SA_RESTORER,
+        restorer: hodo_engine_restorer as *const () as usize,
+        mask: action.mask,
+    });
+    let pointer = new.as_ref().map_or(0, |action| &raw const *action as usize);
+    let args = [signal as usize, pointer, &raw mut old as usize, 8, 0, 0];
+    // SAFETY: both are of the kernel's form; the caller answers for the handler.
+    unsafe { call(RT_SIGACTION, args) }?;
+    Ok(Action {
+        handler: old.handler,
+        flags: old.flags,
+        mask: old.mask,
+    })
+}

@@ -1,0 +1,196 @@
+//! Executable memory of the engine, near the code that is probed. What is put there stays: a thread may be in it.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use super::arch::{self, COUNTERS, ISLAND as SIZE, common};
+use super::maps::{self, Mapping};
+use super::site::Site;
+use super::{sys, threads};
+
+/// Bytes of a counter: no two share a line of the cache.
+const COUNTER: usize = 64;
+/// Where in its line it begins: the address is a multiple of 8 and of no larger power of two (`arch::hits`).
+const BEGIN: usize = 8;
+/// Pieces begin at multiples of this.
+const UNIT: u64 = 16;
+const MOST: usize = 4096;
+
+/// Our code for one site.
+pub(super) struct Piece {
+    pub site: &'static Site,
+    pub range: Range<u64>,
+    /// Addresses of moved instructions: in the program, and here.
+    pub map: Vec<(u64, u64)>,
+    /// The last instruction, if it is a call: its copy pushes first.
+    pub calls: Option<u64>,
+    /// The breakpoint at its end, if it has one.
+    pub trap: Option<u64>,
+    /// An instruction of the engine's own that may fault, and where to go on then.
+    pub guard: Option<(u64, u64)>,
+}
+
+struct Island {
+    range: Range<u64>,
+    /// Where the next piece may begin.
+    free: AtomicUsize,
+    /// How many counters are in use.
+    counters: AtomicUsize,
+    /// For each unit, its piece.
+    owners: Vec<AtomicPtr<Piece>>,
+}
+
+static ISLANDS: [AtomicPtr<Island>; MOST] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn islands() -> impl Iterator<Item = &'static Island> {
+    let count = COUNT.load(Ordering::Acquire);
+    // SAFETY: those below the count are set, and islands stay.
+    ISLANDS[..count]
+        .iter()
+        .filter_map(|island| unsafe { island.load(Ordering::Acquire).as_ref() })
+}
+
+/// Whether an address is in one of our islands.
+pub(super) fn contains(addr: u64) -> bool {
+    start(addr).is_some()
+}
+
+/// Where the island begins that an address is in.
+pub(super) fn start(addr: u64) -> Option<u64> {
+    let island = islands().find(|island| island.range.contains(&addr));
+    island.map(|island| island.range.start)
+}
+
+/// The piece that an address is in.
+pub(super) fn piece(addr: u64) -> Option<&'static Piece> {
+    let island = islands().find(|island| island.range.contains(&addr))?;
+    let unit = ((addr - island.range.start) / UNIT) as usize;
+    // SAFETY: pieces stay.
+    unsafe { island.owners[unit].load(Ordering::Acquire).as_ref() }
+}
+
+/// Room for a piece.
+pub(super) struct Room {
+    island: &'static Island,
+    /// Where the piece begins.
+    pub at: u64,
+    /// Where the shared code is.
+    pub common: u64,
+}
+
+/// Finds room of `size` bytes near an address, no further than `reach` bytes away.
+pub(super) fn room(
+    memory: &hodo_sys::Memory,
+    near: u64,
+    size: u64,
+    reach: u64,
+) -> Result<Room, sys::Errno> {
+    let fits = |island: &Island| {
+        let far = island
+            .range
+            .start
+            .abs_diff(near)
+            .max(island.range.end.abs_diff(near))
+            > reach;
+        !far && island.free.load(Ordering::Relaxed) as u64 + size <= SIZE
+    };
+    let island = match islands().find(|island| fits(island)) {
+        Some(island) => island,
+        None => add(memory, near, reach)?,
+    };
+    let at = island.range.start + island.free.load(Ordering::Relaxed) as u64;
+    Ok(Room {
+        island,
+        at,
+        common: island.range.start,
+    })
+}
+
+fn add(memory: &hodo_sys::Memory, near: u64, reach: u64) -> Result<&'static Island, sys::Errno> {
+    const ENOMEM: sys::Errno = 12;
+    let count = COUNT.load(Ordering::Relaxed);
+    if count == MOST {
+        return Err(ENOMEM);
+    }
+    let maps = maps::read()?;
+    let module = module(&maps, near);
+    let place = arch::place(&maps, module, near, reach).ok_or(ENOMEM)?;
+    let start = sys::map(place, SIZE as usize, sys::PROT_READ | sys::PROT_EXEC, 0)?;
+    sys::map(
+        start + SIZE,
+        COUNTERS as usize,
+        sys::PROT_READ | sys::PROT_WRITE,
+        0,
+    )?;
+    let code = common::code(threads::claim, threads::UNKNOWN.as_ptr()).ok_or(ENOMEM)?;
+    // SAFETY: a fresh mapping.
+    unsafe { memory.write(start, &code) }?;
+    let island = Box::leak(Box::new(Island {
+        range: start..start + SIZE,
+        free: AtomicUsize::new(code.len().next_multiple_of(UNIT as usize)),
+        counters: AtomicUsize::new(0),
+        owners: (0..SIZE / UNIT)
+            .map(|_| AtomicPtr::new(core::ptr::null_mut()))
+            .collect(),
+    }));
+    ISLANDS[count].store(island, Ordering::Release);
+    COUNT.store(count + 1, Ordering::Release);
+    Ok(island)
+}
+
+/// The start of the mappings without a gap that an address is in: a module's data is close to its code.
+fn module(maps: &[Mapping], addr: u64) -> u64 {
+    let at = maps.partition_point(|map| map.range.end <= addr);
+    let mut start = maps.get(at).map_or(addr, |map| map.range.start);
+    for map in maps[..at.min(maps.len())].iter().rev() {
+        if map.range.end != start {
+            break;
+        }
+        start = map.range.start;
+    }
+    start
+}
+
+impl Room {
+    /// A counter near it, which is zero and stays. Nothing if all are in use.
+    pub(super) fn counter(&self) -> Option<&'static AtomicU64> {
+        let used = self.island.counters.load(Ordering::Relaxed);
+        let at = used * COUNTER;
+        if at as u64 >= COUNTERS {
+            return None;
+        }
+        self.island.counters.store(used + 1, Ordering::Relaxed);
+        let place = self.island.range.end as usize + at + BEGIN;
+        // SAFETY: (1) it is in memory that was mapped for this, and stays; (2) nobody uses it otherwise.
+        Some(unsafe { &*(place as *const AtomicU64) })
+    }
+
+    /// Puts a piece there. `code` is not longer than what `room` was asked for.
+    pub(super) fn put(
+        self,
+        memory: &hodo_sys::Memory,
+        code: &[u8],
+        piece: Piece,
+    ) -> Result<&'static Piece, sys::Errno> {
+        // SAFETY: room that is not used yet.
+        unsafe { memory.write(self.at, code) }?;
+        Ok(self.reserve(code.len(), piece))
+    }
+
+    /// Says that a piece of `len` bytes is there, which somebody writes.
+    pub(super) fn reserve(self, len: usize, piece: Piece) -> &'static Piece {
+        let piece: &'static Piece = Box::leak(Box::new(piece));
+        let first = ((self.at - self.island.range.start) / UNIT) as usize;
+        let units = len.div_ceil(UNIT as usize);
+        for owner in &self.island.owners[first..first + units] {
+            owner.store(core::ptr::from_ref(piece).cast_mut(), Ordering::Release);
+        }
+        self.island
+            .free
+            .store((first + units) * UNIT as usize, Ordering::Relaxed);
+        piece
+    }
+}

@@ -1,0 +1,70 @@
+//! What else the engine wants from the kernel: mappings and signals.
+
+use hodo_sys::sys::call;
+
+use super::arch::sys::number::{MADVISE, MMAP, MUNMAP, RT_SIGPROCMASK};
+pub(super) use super::arch::sys::{Action, barrier, sigaction};
+pub(super) use hodo_sys::sys::{
+    Errno, O_RDONLY, close, open, process, read, register_sync_core, signal_thread, sync_core,
+    thread, yield_now,
+};
+
+pub(super) const PROT_READ: usize = 1;
+pub(super) const PROT_WRITE: usize = 2;
+pub(super) const PROT_EXEC: usize = 4;
+pub(super) const MAP_PRIVATE: usize = 2;
+pub(super) const MAP_ANONYMOUS: usize = 0x20;
+pub(super) const MAP_NORESERVE: usize = 0x4000;
+pub(super) const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+const MADV_DONTDUMP: usize = 16;
+const MADV_WIPEONFORK: usize = 18;
+
+pub(super) const SIGILL: i32 = 4;
+pub(super) const SIGTRAP: i32 = 5;
+pub(super) const SIGBUS: i32 = 7;
+pub(super) const SIGFPE: i32 = 8;
+pub(super) const SIGSEGV: i32 = 11;
+
+/// Maps fresh memory; at an address only if nothing is there.
+pub(super) fn map(at: u64, size: usize, protection: usize, flags: usize) -> Result<u64, Errno> {
+    let fixed = if at == 0 { 0 } else { MAP_FIXED_NOREPLACE };
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | fixed | flags;
+    // SAFETY: nothing that is mapped already is replaced.
+    let place =
+        unsafe { call(MMAP, [at as usize, size, protection, flags, usize::MAX, 0]) }? as u64;
+    if at != 0 && place != at {
+        // A kernel that does not know the flag takes the address for a hint.
+        // SAFETY: it was mapped just now, and nobody knows it.
+        let _ = unsafe { call(MUNMAP, [place as usize, size, 0, 0, 0, 0]) };
+        return Err(17);
+    }
+    Ok(place)
+}
+
+/// Has a page be zeros in children that `fork` makes.
+pub(super) fn wipe_on_fork(at: u64, size: usize) -> Result<(), Errno> {
+    // SAFETY: a mapping of our own.
+    unsafe { call(MADVISE, [at as usize, size, MADV_WIPEONFORK, 0, 0, 0]) }.map(|_| ())
+}
+
+/// Leaves a mapping out of core dumps.
+pub(super) fn leave_out_of_dumps(at: u64, size: usize) {
+    // SAFETY: a mapping of our own.
+    let _ = unsafe { call(MADVISE, [at as usize, size, MADV_DONTDUMP, 0, 0, 0]) };
+}
+
+pub(super) const SA_SIGINFO: u64 = 4;
+pub(super) const SA_ONSTACK: u64 = 0x0800_0000;
+pub(super) const SA_NODEFER: u64 = 0x4000_0000;
+pub(super) const SA_RESETHAND: u64 = 0x8000_0000;
+/// Sets the thread's signal mask.
+pub(super) fn set_mask(mask: u64) {
+    const SIG_SETMASK: usize = 2;
+    // SAFETY: the mask is of the kernel's form.
+    let _ = unsafe {
+        call(
+            RT_SIGPROCMASK,
+            [SIG_SETMASK, &raw const mask as usize, 0, 8, 0, 0],
+        )
+    };
+}
