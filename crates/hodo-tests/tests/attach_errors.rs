@@ -103,7 +103,7 @@ fn a_process_id_is_a_number() {
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains("is no process id: write a number from 1 on"),
+        said.contains("is not a process ID: write a number from 1 on"),
         "{said}"
     );
 }

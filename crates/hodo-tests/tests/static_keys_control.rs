@@ -307,7 +307,7 @@ fn what_is_missing_on_the_command_line_is_told() {
         (&["enable", "X"], "--pid <PID>"),
         (&["-p", "1", "disable"], "<FILE|PATTERN>..."),
         (&["-p", "1"], "<ACTION>"),
-        (&["-p", "0", "list"], "\"0\" is no process id"),
+        (&["-p", "0", "list"], "\"0\" is not a process ID"),
         (&["-p", "1", "toggle", "X"], "'toggle'"),
     ] {
         let output = keys(words);

@@ -83,14 +83,14 @@ impl std::str::FromStr for Range {
     fn from_str(text: &str) -> Result<Self> {
         let (from, to) = text
             .split_once('~')
-            .with_context(|| format!("{text:?} is no time range: write FROM~TO"))?;
+            .with_context(|| format!("{text:?} is not a time range: write FROM~TO"))?;
         let moment = |text: &str| -> Result<Option<Moment>> {
             if text.is_empty() {
                 return Ok(None);
             }
             if text.ends_with(|c: char| c.is_ascii_alphabetic()) {
                 let ns = format::parse_time(text)
-                    .with_context(|| format!("{text:?} is no time: write as 100us"))?;
+                    .with_context(|| format!("{text:?} is not a time: write it as 100us"))?;
                 return Ok(Some(Moment::Elapsed(ns)));
             }
             let (seconds, part) = text.split_once('.').unwrap_or((text, ""));

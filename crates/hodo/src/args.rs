@@ -2,9 +2,11 @@
 
 mod control;
 mod events;
+mod inspect;
 mod keys;
-mod looking;
+mod order;
 mod plan;
+mod syscalls;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,22 +14,24 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub use control::{Control, SwitchArg};
 pub use events::{EventPatterns, ListEventsArgs};
+pub use inspect::EventFormatArg;
+use inspect::{Inspect, Written};
 pub use keys::{KeysAction, KeysArgs};
-pub use looking::EventFormatArg;
-use looking::{Looking, Written};
+pub use order::Order;
 pub use plan::PlanArgs;
+pub use syscalls::SyscallsArgs;
 
 /// See what a Linux program does while it runs
 ///
-/// Hodoscope records the function calls of programs that nobody prepared for it: it needs no source, no recompile and
-/// no special rights. `hodo record PROGRAM` writes a trace directory, the other commands read it.
+/// Hodoscope records the function calls of unmodified programs. It needs no source, no recompilation and no special
+/// rights. `hodo record PROGRAM` writes a trace directory; other commands read it.
 #[derive(Debug, Parser)]
 #[command(
     name = "hodo",
     version,
     propagate_version = true,
     args_override_self = true,
-    after_help = "`hodo PROGRAM` alone is `hodo live PROGRAM`. Options after the program's name are the program's."
+    after_help = "`hodo PROGRAM` is short for `hodo live PROGRAM`. Options after the program's name belong to the program."
 )]
 pub struct Cli {
     /// What to do.
@@ -35,24 +39,25 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What happens to the exit status of commands that run a program.
+/// The exit status of commands that run a program.
 const EXIT_STATUS: &str = "\
-Exit status: that of the program; if a signal ended it, hodo ends by the same signal. 2 if the command line is wrong, \
-127 if there is no such program, 126 if it cannot be executed, 125 if hodo itself fails; 1 in place of 0 if a probe \
-was never placed.";
+Exit status: the program's. If a signal ended the program, hodo ends by the same signal. 2 if the command line is \
+wrong, 127 if the program is not found, 126 if it cannot be executed, 125 if hodo itself fails. If the program \
+returned 0 but a probe was never placed, 1.";
 
-/// Where plans are.
+/// Where plans are kept.
 const CACHE: &str = "\
-A plan says how the functions of a file are changed to trace them. It is kept in $XDG_CACHE_HOME/hodo or ~/.cache/hodo, up to 512 MiB of \
-them, until the file or hodo changes. HODO_CACHE=DIRECTORY names another place, HODO_CACHE=off keeps none.";
+A plan says how to change the functions of a file in order to trace them. Plans are kept in $XDG_CACHE_HOME/hodo or \
+~/.cache/hodo until the file or hodo changes, up to 512 MiB in all. HODO_CACHE=DIRECTORY keeps them elsewhere, \
+HODO_CACHE=off keeps none.";
 
-/// What `detach` does and does not.
+/// What `detach` is for.
 const DETACH: &str = "\
-A recording ends by Ctrl-C, and takes back all that it has changed. Only a hodo that is killed (kill -9) cannot do so: the process goes on \
-with the changed code, unrecorded. Each child that it has made since then has the same, and is named by its own PID. record, live, probe and \
-syscalls with -p PID do this by themselves before they attach.
+When a recording ends, hodo restores all that it has changed. Only if hodo is killed (kill -9) it cannot: the process \
+runs on with the changed code, unrecorded. So do the children that it has forked since then; each has a PID of its \
+own. With -p PID, record, live, probe and syscalls do this by themselves before they attach.
 
-Exit status: 0 if nothing of hodo is left in the processes; 1 if something is.";
+Exit status: 0 if nothing of hodo is left in the processes, else 1.";
 
 /// `hodo detach`.
 #[derive(Debug, Args)]
@@ -65,13 +70,13 @@ pub struct DetachArgs {
     pub pid: Vec<i32>,
 }
 
-/// What to do with the plans that are kept.
+/// What to do with the kept plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum CacheAction {
-    /// Show where they are, and of which files
+    /// Show where plans are kept, and for which files
     #[default]
     List,
-    /// Show how many bytes they have
+    /// Show how many bytes they take
     Size,
     /// Remove them
     Clear,
@@ -83,43 +88,42 @@ pub enum Command {
     /// Run a program and record its function calls
     #[command(after_help = EXIT_STATUS)]
     Record(RecordArgs),
-    /// Run a program and show its function calls when it has ended
+    /// Run a program, then show its function calls
     #[command(after_help = EXIT_STATUS)]
     Live(LiveArgs),
-    /// Show the calls of a recording in the order of time
+    /// Show the calls of a recording in order of time
     Replay(ReplayArgs),
     /// Show where the time of a recording went
     Report(ReportArgs),
     /// Show who calls whom in a recording
     Graph(GraphArgs),
-    /// Write a recording in another form
+    /// Convert a recording to another format
     Dump(DumpArgs),
-    /// Show the circumstances of a recording
+    /// Show when, where and how a recording was made
     Info(InfoArgs),
-    /// Run a program and show what its probes say: count or print whenever an instruction is executed
-    #[command(after_help = looking::PROBES)]
+    /// Run a program with probes: print or count whenever an instruction is executed
+    #[command(after_help = inspect::PROBES)]
     Probe(ProbeArgs),
-    /// Show the system calls of a program as strace does: on standard error, when it has ended
-    Syscalls(crate::syscalls::SyscallsArgs),
-    /// List the static keys of a program, a library or a process; switch them while it runs
+    /// Show the system calls of a program as strace does, on standard error
+    Syscalls(SyscallsArgs),
+    /// List the static keys of a program, library or process; switch them at run time
     #[command(after_help = keys::KEYS)]
     Keys(KeysArgs),
-    /// List the events of a program, a library or a process: its tracepoints and other USDT probes
+    /// List the events of a program, library or process: its tracepoints and other USDT probes
     ListEvents(ListEventsArgs),
-    /// Show what could be traced of a program or library, without running it
+    /// Show which functions of a program or library can be traced, without running it
     Plan(PlanArgs),
-    /// Take back what a hodo that was killed has left in a process, which goes on; without a process, list where
-    /// something is left
+    /// Restore a process that a killed hodo left changed; without a PID, list such processes
     #[command(after_help = DETACH)]
     Detach(DetachArgs),
-    /// List the plans that are kept for the next time, or remove them
+    /// List or remove the plans that are kept between recordings
     #[command(after_help = CACHE)]
     Cache {
         /// What to do
         #[arg(value_enum, default_value_t)]
         action: CacheAction,
     },
-    /// Write the completions for a shell to stdout
+    /// Write completions for a shell to stdout
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -127,7 +131,7 @@ pub enum Command {
     /// Write the manual pages into a directory
     #[command(hide = true)]
     Manpages {
-        /// The directory; it is made if it is not there
+        /// The directory; created if it does not exist
         #[arg(value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },
@@ -149,13 +153,13 @@ impl Command {
     }
 }
 
-/// Where a trace is, unless the command line says otherwise.
+/// Where a trace is by default.
 pub const DEFAULT_DATA: &str = "hodo.data";
 
-/// How patterns are read.
+/// The syntax of patterns.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum MatchArg {
-    /// Regular expressions; without a special character, the whole name
+    /// Regular expressions; a pattern without special characters is the whole name
     Regex,
     /// Shell globs
     Glob,
@@ -188,7 +192,7 @@ pub enum ClockArg {
     Boot,
 }
 
-/// How names are shown.
+/// How C++ and Rust names are shown.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 pub enum DemangleArg {
     /// Without arguments and templates
@@ -196,19 +200,20 @@ pub enum DemangleArg {
     Simple,
     /// With everything
     Full,
-    /// As they are in the file
+    /// Mangled, as in the file
     No,
 }
 
-/// Reads a time as `10us`.
+/// Parses a time, such as `10us`.
 fn time(text: &str) -> Result<u64, String> {
     hodo_view::parse_time(text)
-        .ok_or_else(|| format!("{text:?} is no time: write a number with ns, us, ms, s or m"))
+        .ok_or_else(|| format!("{text:?} is not a time: write a number with ns, us, ms, s or m"))
 }
 
-/// Reads a size as `4k` or `0x40`.
+/// Parses a size, such as `4k` or `0x40`.
 fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size: write a number of bytes, or with k or m");
+    let wrong =
+        || format!("{text:?} is not a size: write a number of bytes, optionally with k or m");
     if let Some(digits) = text.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16).map_err(|_| wrong());
     }
@@ -221,7 +226,7 @@ fn size(text: &str) -> Result<u64, String> {
     number.and_then(|n| n.checked_mul(scale)).ok_or_else(wrong)
 }
 
-/// Reads the path of a trace directory. `dir/` is `dir`: the older trace is kept beside it, as `dir.old`.
+/// Parses the path of a trace directory. `dir/` is `dir`: an older trace is kept beside it, as `dir.old`.
 fn directory(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("the name of the directory is empty".to_owned()),
@@ -232,15 +237,15 @@ fn directory(text: &str) -> Result<PathBuf, String> {
 /// The number in the help of `--depth`.
 const _: () = assert!(hodo_trace::format::tcb::MAX_DEPTH == 78);
 
-/// Reads a depth.
+/// Parses a depth.
 fn depth(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(0) | Err(_) => Err(format!("{text:?} is no depth: write a number from 1 on")),
+        Ok(0) | Err(_) => Err(format!("{text:?} is not a depth: write a number from 1 on")),
         Ok(depth) => Ok(depth),
     }
 }
 
-/// What all commands have that print something.
+/// Options of all commands that print something.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct Screen {
@@ -250,15 +255,15 @@ pub struct Screen {
     /// Use colors
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub color: ColorArg,
-    /// Say more: of a recording its remarks, of a plan every function
+    /// Say more: the remarks of a recording, every function of a plan
     #[arg(short, long, alias = "debug", action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
 
-/// What a reader is given beside its options.
+/// The arguments of a reader.
 #[derive(Debug, Args)]
 pub struct Recorded {
-    /// The program that was recorded. uftrace's readers accept it; here it is compared with the trace's.
+    /// The program that was recorded. uftrace's readers accept it; we compare it with the trace's.
     #[arg(hide = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
@@ -268,16 +273,16 @@ pub struct Recorded {
 pub struct Data {
     /// The trace directory
     ///
-    /// A recording keeps an older trace of the same name as DIR.old. Inside of a trace directory, the commands that
-    /// read one need no --data. `hodo live` and `hodo probe` keep their trace only if this option names a place for it.
+    /// If DIR exists already, a recording renames it to DIR.old. Inside a trace directory, the commands that read one
+    /// need no --data. `hodo live` and `hodo probe` keep their trace only if this option is given.
     #[arg(short, long, value_name = "DIR", default_value = DEFAULT_DATA, value_parser = directory,
           value_hint = ValueHint::DirPath)]
     pub data: PathBuf,
 }
 
-/// Reads how long: seconds, or a time with a unit.
+/// Parses a duration: seconds, or a number with a unit.
 fn span(text: &str) -> Result<std::time::Duration, String> {
-    let wrong = || format!("{text:?} is no time: write seconds, or a number with ms, s or m");
+    let wrong = || format!("{text:?} is not a time: write seconds, or a number with ms, s or m");
     let time = match text.parse::<f64>() {
         Ok(seconds) => std::time::Duration::try_from_secs_f64(seconds).ok(),
         Err(_) => hodo_view::parse_time(text).map(std::time::Duration::from_nanos),
@@ -285,23 +290,23 @@ fn span(text: &str) -> Result<std::time::Duration, String> {
     time.filter(|time| !time.is_zero()).ok_or_else(wrong)
 }
 
-/// Reads the number of a process.
+/// Parses the number of a process.
 fn process(text: &str) -> Result<i32, String> {
     match text.parse() {
         Ok(pid) if pid > 0 => Ok(pid),
         _ => Err(format!(
-            "{text:?} is no process id: write a number from 1 on"
+            "{text:?} is not a process ID: write a number from 1 on"
         )),
     }
 }
 
-/// A process that runs already.
+/// A process that is already running.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Recording")]
 pub struct Attach {
     /// Attach to this process instead of running a program
     ///
-    /// Ctrl-C detaches, and so does whatever ends hodo: the process goes on, its code as it was.
+    /// Ctrl-C detaches. So does anything else that ends hodo, except kill -9: the process runs on, its code restored.
     #[arg(short, long, value_name = "PID", value_parser = process, conflicts_with = "command")]
     pub pid: Option<i32>,
     /// Detach after this many seconds (as 10, 500ms)
@@ -309,98 +314,88 @@ pub struct Attach {
     pub span: Option<std::time::Duration>,
 }
 
-/// What commands have that write or read a trace.
+/// Options of commands that write or read a trace.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What is traced or shown")]
+#[command(next_help_heading = "Selection")]
 pub struct Common {
     #[command(flatten)]
     pub place: Data,
     /// Only these functions and what they call; NAME@MODULE for one module
     ///
-    /// Can be given more than once. A pattern is a regular expression, or what --match says; without a special
-    /// character it is the whole name. MODULE is a file name without its version: main@bash, ^mem@libc; plt for calls
-    /// into libraries: puts@plt.
+    /// Can be repeated. A pattern is a regular expression unless --match says otherwise; without special characters it
+    /// is the whole name. MODULE is a file name without its version, as in main@bash or ^mem@libc; plt stands for calls
+    /// into libraries, as in puts@plt.
     #[arg(short = 'F', long, value_name = "PATTERN")]
     pub filter: Vec<String>,
-    /// Not these functions, nor what they call
+    /// Leave out these functions and what they call
     ///
-    /// Of the -F and -N that match a function, the last one counts.
+    /// If several of -F and -N match a function, the last one counts.
     #[arg(short = 'N', long, value_name = "PATTERN")]
     pub notrace: Vec<String>,
-    /// Calls at most so deep
+    /// Only calls up to this depth
     ///
-    /// Counted from the functions of --filter, if there are any. While it is recorded, at most 78 levels are counted:
-    /// deeper ones are left out when the trace is read.
+    /// Counted from the functions of --filter, if given. A recording counts at most 78 levels; if DEPTH is greater,
+    /// deeper calls are left out when the trace is read.
     #[arg(short = 'D', long, value_name = "DEPTH", value_parser = depth)]
     pub depth: Option<u32>,
-    /// No calls shorter than this (as 10us, 1ms)
+    /// Only calls that took at least this long, such as 10us or 1ms
     ///
-    /// Units are ns, us, ms, s and m, for minutes; without one it is nanoseconds.
+    /// Units are ns, us, ms, s and m (minutes). Without one, TIME is in nanoseconds.
     #[arg(short = 't', long, value_name = "TIME", value_parser = time)]
     pub time_filter: Option<u64>,
-    /// No functions smaller than this (bytes, as 64, 4k, 0x40)
+    /// Only functions of at least this many bytes, such as 64, 4k or 0x40
     ///
-    /// Calls into shared libraries stay: their size is not known.
+    /// Calls into shared libraries are kept, since their size is unknown.
     #[arg(short = 'Z', long, value_name = "SIZE", value_parser = size, default_value = "0", hide_default_value = true)]
     pub size_filter: u64,
-    /// How patterns are read
+    /// The syntax of patterns
     ///
-    /// Without it, as regular expressions; commands that read a recording do as the recording did.
+    /// The default is regular expressions. Commands that read a recording use the recording's syntax.
     #[arg(long = "match", value_name = "TYPE")]
     pub pattern: Option<MatchArg>,
-    /// No calls into shared libraries
+    /// Leave out calls into shared libraries
     #[arg(long)]
     pub no_libcall: bool,
     /// Show the module of each function
     #[arg(long)]
     pub libname: bool,
-    /// Accepted for the sake of scripts written for uftrace: hodo records no events of the kernel
+    /// Accepted for scripts written for uftrace; hodo records no kernel events
     #[arg(long, hide = true)]
     pub no_event: bool,
     /// As `no_event`.
     #[arg(long, hide = true)]
     pub no_sched: bool,
-    /// Write hodo's own messages to this file, not to stderr
+    /// Write hodo's own messages to this file instead of stderr
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub logfile: Option<PathBuf>,
     #[command(flatten)]
     pub screen: Screen,
 }
 
-/// What commands that read a recording have.
+/// Options of commands that read a recording.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What is traced or shown")]
+#[command(next_help_heading = "Selection")]
 pub struct Reading {
     #[command(flatten)]
     pub common: Common,
-    /// Not these functions; what they call is shown
-    #[arg(
-        short = 'H',
-        long,
-        value_name = "PATTERN",
-        help_heading = "What is traced or shown"
-    )]
+    /// Hide these functions, but show what they call
+    #[arg(short = 'H', long, value_name = "PATTERN", help_heading = "Selection")]
     pub hide: Vec<String>,
-    /// Only these threads, by thread id: as 1234,1235
+    /// Only these threads, such as 1234,1235
     #[arg(
         long,
         value_name = "TID",
         value_delimiter = ',',
-        help_heading = "What is traced or shown"
+        help_heading = "Selection"
     )]
     pub tid: Vec<i32>,
-    /// Only this part of the time: FROM~TO
+    /// Only calls in this range of time: FROM~TO
     ///
-    /// A number with a unit is a time since the start (as 100us~2ms), one without is a timestamp in seconds (as
-    /// 1234.5~1234.6). What is left out is the start or the end of the recording.
-    #[arg(
-        short = 'r',
-        long,
-        value_name = "RANGE",
-        help_heading = "What is traced or shown"
-    )]
+    /// With a unit, a time since the start, such as 100us~2ms. Without one, a timestamp in seconds, such as
+    /// 1234.5~1234.6. FROM defaults to the start of the recording, TO to its end.
+    #[arg(short = 'r', long, value_name = "RANGE", help_heading = "Selection")]
     pub time_range: Option<hodo_view::Range>,
-    /// How functions that were jumped to from others are shown
+    /// How to show tail calls: functions that others jumped to
     #[arg(
         long,
         value_name = "HOW",
@@ -408,14 +403,14 @@ pub struct Reading {
         help_heading = "Output"
     )]
     pub tail_calls: TailCallsArg,
-    /// Leave the cost of recording in sums of times (report, graph, flame graphs)
+    /// Do not subtract the cost of recording from sums of times (report, graph, flame graphs)
     ///
-    /// Recording a call costs some nanoseconds, which were measured when the recording began. Without this option they
-    /// are taken off. `hodo info` says how many they are. Single calls (replay, other dumps) are always shown with the
-    /// times of the clock.
+    /// Recording a call costs some nanoseconds. A recording measures them when it begins, and `hodo info` shows them.
+    /// Without this option they are subtracted from sums. Single calls (replay, other dumps) always have the times of
+    /// the clock.
     #[arg(long, help_heading = "Output")]
     pub raw_times: bool,
-    /// Where the files of the recorded machine are, if that is another one
+    /// The root of the recorded machine's files, if it was another machine
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Output")]
     pub sysroot: Option<PathBuf>,
     /// How C++ and Rust names are shown
@@ -428,37 +423,36 @@ pub struct Reading {
     pub demangle: DemangleArg,
 }
 
-/// What commands that run a program have.
+/// Options of commands that run a program.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Recording")]
 pub struct Recording {
-    /// Trace these functions; PATTERN@LIB: inside of a library
+    /// Trace these functions; PATTERN@LIB for functions of a library
     ///
-    /// Without it, all functions of the program are traced, and its calls into libraries. What is left out costs
-    /// nothing at run time.
+    /// The default is all functions of the program, and its calls into libraries. Functions that are not traced run at
+    /// full speed.
     #[arg(short = 'P', long, value_name = "PATTERN")]
     pub patch: Vec<String>,
-    /// Do not trace these functions; PATTERN@LIB: inside of a library
+    /// Do not trace these functions; PATTERN@LIB for functions of a library
     ///
-    /// Of the -P and -U that match a function, the last one counts.
+    /// If several of -P and -U match a function, the last one counts.
     #[arg(short = 'U', long, value_name = "PATTERN")]
     pub unpatch: Vec<String>,
-    /// Trace inside of libraries too
+    /// Trace inside libraries, too
     ///
-    /// Without it, only the program's own calls into libraries are seen.
+    /// The default is only the program's own calls into libraries.
     #[arg(short = 'l', long)]
     pub nest_libcall: bool,
-    /// Record the events of a probe, too
+    /// Also record the events of a probe
     ///
-    /// The definition is one of `hodo probe`. What its probes print is shown among the calls, what they count by `hodo
-    /// info`.
+    /// The definition is as for `hodo probe`. Its events are shown among the calls, its counts by `hodo info`.
     #[arg(short = 'e', long = "probe", value_name = "DEFINITION")]
     pub probes: Vec<String>,
     #[command(flatten)]
     pub events: EventPatterns,
     #[command(flatten)]
     pub control: Control,
-    /// The clock of timestamps
+    /// The clock for timestamps
     #[arg(long, value_name = "CLOCK", default_value = "mono")]
     pub clock: ClockArg,
     /// Record without timestamps
@@ -467,18 +461,18 @@ pub struct Recording {
     /// Do not trace child processes
     #[arg(long)]
     pub no_follow: bool,
-    /// The program gets the process id that hodo was started with
+    /// Run the program under the process ID that hodo was started with
     #[arg(long, conflicts_with = "pid")]
     pub keep_pid: bool,
-    /// Trace the functions of the C runtime, too: _start, _init, frame_dummy, …
+    /// Also trace the functions of the C runtime: _start, _init, frame_dummy, …
     ///
-    /// Without it, only those that -F or -P names without wildcards.
+    /// The default is only those that -F or -P names without wildcards.
     #[arg(long)]
     pub c_runtime: bool,
-    /// Check at each exit that the stack is where it was at the entry
+    /// Check at each exit that the stack pointer is where it was at the entry
     #[arg(long)]
     pub check_frames: bool,
-    /// Accepted for the sake of scripts written for uftrace: hodo traces every program
+    /// Accepted for scripts written for uftrace; hodo traces every program
     #[arg(long, hide = true)]
     pub force: bool,
     #[command(flatten)]
@@ -507,25 +501,25 @@ pub struct RecordArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct ReplayStyle {
-    /// Columns: duration,tid,addr,time,delta,elapsed,task,module, all, none; +NAME beside the usual ones
+    /// Columns: duration,tid,addr,time,delta,elapsed,task,module; all; none; +NAME adds to the default
     #[arg(short = 'f', long = "output-fields", value_name = "FIELDS")]
     pub fields: Option<String>,
-    /// A line for each entry and exit
+    /// Show each entry and each exit on a line of its own
     #[arg(long)]
     pub flat: bool,
-    /// No names after closing braces
+    /// Show no names after closing braces
     #[arg(long)]
     pub no_comment: bool,
-    /// Calls without calls in them are two lines too
+    /// Show calls without callees on two lines, too
     #[arg(long)]
     pub no_merge: bool,
-    /// Tasks beside each other
+    /// Show tasks side by side
     #[arg(long)]
     pub column_view: bool,
     /// Characters between the columns of tasks
     #[arg(long, value_name = "COLUMNS", default_value = "8")]
     pub column_offset: usize,
-    /// An empty line when the task changes
+    /// Print an empty line when the task changes
     #[arg(long)]
     pub task_newline: bool,
 }
@@ -551,7 +545,7 @@ pub struct ProbeArgs {
     pub place: Data,
     #[command(flatten)]
     pub screen: Screen,
-    /// A probe
+    /// Place a probe; can be repeated
     #[arg(
         short = 'e',
         long = "probe",
@@ -563,22 +557,22 @@ pub struct ProbeArgs {
     pub events: EventPatterns,
     #[command(flatten)]
     pub written: Written,
-    /// The clock of timestamps
+    /// The clock for timestamps
     #[arg(long, value_name = "CLOCK", default_value = "mono")]
     pub clock: ClockArg,
-    /// Events without timestamps
+    /// Record events without timestamps
     #[arg(long)]
     pub no_time: bool,
     /// Do not follow child processes
     #[arg(long)]
     pub no_follow: bool,
     #[command(flatten)]
-    pub looking: Looking,
+    pub inspect: Inspect,
     #[command(flatten)]
     pub attach: Attach,
     /// The program and its arguments
     #[arg(
-        required_unless_present_any = ["looking", "pid"],
+        required_unless_present_any = ["inspect", "pid"],
         trailing_var_arg = true,
         value_name = "PROGRAM",
         help_heading = "Arguments",
@@ -598,10 +592,10 @@ pub struct ReplayArgs {
     pub style: ReplayStyle,
 }
 
-/// How functions that were jumped to are shown.
+/// How tail calls are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum TailCallsArg {
-    /// Inside of the function that jumped, as a call
+    /// Inside the function that jumped, as a call
     #[default]
     Nested,
     /// In its place, as the processor sees it
@@ -626,27 +620,26 @@ pub struct ReportArgs {
     pub reading: Reading,
     #[command(flatten)]
     pub recorded: Recorded,
-    /// Sort by these columns: total,self,call,size,func,…
+    /// Sort by these columns, the first first: total,self,call,size,func,…
     ///
-    /// Also total-avg, total-min, total-max, self-avg, self-min, self-max; the first counts most. With --task: total,
-    /// self, tid, func, name.
+    /// Also total-avg, total-min, total-max, self-avg, self-min and self-max. With --task: total, self, tid, func, name.
     #[arg(short, long, value_name = "KEYS")]
     pub sort: Option<String>,
-    /// A line for each task instead of each function
+    /// Show tasks instead of functions
     #[arg(long)]
     pub task: bool,
-    /// Average, minimum and maximum of the total time
+    /// Show average, minimum and maximum of the total time
     #[arg(long)]
     pub avg_total: bool,
-    /// Average, minimum and maximum of the time in the function itself
+    /// Show average, minimum and maximum of the time in the function itself
     #[arg(long)]
     pub avg_self: bool,
-    /// Columns: total,self,call,size,…, all, none; +NAME beside the usual ones
+    /// Columns: total,self,call,size,…; all; none; +NAME adds to the default
     ///
-    /// Also total-avg, total-min, total-max, self-avg, self-min, self-max.
+    /// Also total-avg, total-min, total-max, self-avg, self-min and self-max.
     #[arg(short = 'f', long = "output-fields", value_name = "FIELDS")]
     pub fields: Option<String>,
-    /// The form of the report
+    /// The format of the report
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: FormatArg,
 }
@@ -656,17 +649,17 @@ pub struct ReportArgs {
 pub struct GraphArgs {
     #[command(flatten)]
     pub reading: Reading,
-    /// The tasks instead: which made which, and their times
+    /// Show tasks instead of functions: which created which, and their times
     #[arg(long)]
     pub task: bool,
-    /// Columns: total,self,addr, all, none; +NAME beside the usual ones
+    /// Columns: total,self,addr; all; none; +NAME adds to the default
     #[arg(short = 'f', long = "output-fields", value_name = "FIELDS")]
     pub fields: Option<String>,
-    /// Only this function: who called it, and what it calls
+    /// Show only this function: its callers, and what it calls
     pub function: Option<String>,
 }
 
-/// Forms of a dump.
+/// Formats of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DumpFormatArg {
     /// Text
@@ -701,10 +694,10 @@ pub struct DumpArgs {
     /// A flame graph as SVG
     #[arg(long, group = "form")]
     pub svg: bool,
-    /// The same by name: text, chrome, perfetto, flame-graph, svg
+    /// The format by name: text, chrome, perfetto, flame-graph, svg
     #[arg(long, value_name = "FORMAT", group = "form")]
     pub format: Option<DumpFormatArg>,
-    /// Time that one count of a folded stack stands for
+    /// The time that one count of a folded stack stands for
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "1us")]
     pub sample_time: u64,
 }
@@ -716,16 +709,16 @@ pub struct InfoArgs {
     pub place: Data,
     #[command(flatten)]
     pub recorded: Recorded,
-    /// As JSON
+    /// Write JSON
     #[arg(long)]
     pub json: bool,
-    /// The tasks only
+    /// Show only the tasks
     #[arg(long)]
     pub task: bool,
-    /// The functions only
+    /// Show only the functions
     #[arg(long)]
     pub symbols: bool,
-    /// Write hodo's own messages to this file, not to stderr
+    /// Write hodo's own messages to this file instead of stderr
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub logfile: Option<PathBuf>,
     #[command(flatten)]

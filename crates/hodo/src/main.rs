@@ -4,14 +4,15 @@
 extern crate hodo_process;
 
 mod args;
+mod argv;
 mod cache;
 mod detach;
 mod end;
 mod events;
+mod inspect;
 mod interrupt;
 mod keys;
 mod live;
-mod looking;
 mod memory;
 mod output;
 mod plan;
@@ -21,14 +22,13 @@ mod syscalls;
 mod temporary;
 mod uftrace;
 mod view;
-mod words;
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use args::{Cli, Command};
+use args::{Cli, Command, Order};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -85,9 +85,7 @@ fn run_all() -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return usage(&error),
     };
-    let order = matches
-        .subcommand()
-        .map(|(_, matches)| run::Order::of(matches));
+    let order = matches.subcommand().map(|(_, matches)| Order::of(matches));
     let named = matches.subcommand().is_some_and(|(name, matches)| {
         matches!(name, "live" | "probe" | "syscalls")
             && matches.value_source("data") == Some(ValueSource::CommandLine)
@@ -104,7 +102,7 @@ fn run_all() -> ExitCode {
 }
 
 fn parse(words: Vec<OsString>) -> Result<(Cli, ArgMatches), clap::Error> {
-    let words = words::with_command(words)?;
+    let words = argv::with_command(words)?;
     let matches = uftrace::extended(Cli::command()).try_get_matches_from(words)?;
     let cli = Cli::from_arg_matches(&matches)?;
     if let Some((_, matches)) = matches.subcommand() {
@@ -139,7 +137,7 @@ fn usage(error: &clap::Error) -> ExitCode {
 }
 
 /// `named`: the trace directory is given on the command line.
-fn dispatch(cli: Cli, order: &run::Order, named: bool) -> Result<ExitCode> {
+fn dispatch(cli: Cli, order: &Order, named: bool) -> Result<ExitCode> {
     if let Some(path) = cli.command.logfile() {
         hodo_process::messages_to(path)?;
     }
@@ -151,9 +149,9 @@ fn dispatch(cli: Cli, order: &run::Order, named: bool) -> Result<ExitCode> {
         Command::Graph(args) => view::graph(args, order),
         Command::Dump(args) => view::dump(&args, order),
         Command::Info(args) => view::info(args),
-        Command::Probe(args) if args.looking.dry_run => looking::dry_run(&args),
-        Command::Probe(args) if args.looking.usdt => looking::usdt(&args),
-        Command::Probe(args) if args.looking.list => looking::list(&args),
+        Command::Probe(args) if args.inspect.dry_run => inspect::dry_run(&args),
+        Command::Probe(args) if args.inspect.usdt => inspect::usdt(&args),
+        Command::Probe(args) if args.inspect.list => inspect::list(&args),
         Command::Probe(args) => Ok(run::probe(&args, named)),
         Command::Syscalls(args) => Ok(syscalls::syscalls(&args, named)),
         Command::Keys(args) => keys::keys(&args),
@@ -198,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn options_behind_the_program_are_the_programs() {
+    fn options_after_the_program_are_the_programs() {
         let args = record("hodo record -D 3 -t 1ms ls -D 5 --json");
         assert_eq!(args.recording.command, ["ls", "-D", "5", "--json"]);
         assert_eq!(args.common.depth, Some(3));
@@ -260,7 +258,7 @@ mod tests {
     fn patches_keep_their_order() {
         let (_, matches) =
             parsed("hodo record -P . -U b --patch=c@libc.so.6 --unpatch d -P e ls").unwrap();
-        let order = run::Order::of(matches.subcommand().unwrap().1);
+        let order = Order::of(matches.subcommand().unwrap().1);
         let order: Vec<_> = (order.patch)
             .iter()
             .map(|(on, name)| (*on, name.as_str()))

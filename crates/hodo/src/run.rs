@@ -1,4 +1,4 @@
-//! `record` and `live`.
+//! The commands that record: `record`, `live` and `probe`.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -7,60 +7,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::ArgMatches;
 use hodo_process::{Changes, Clock, Ended, Exit, Front, Match, Place, RecordOptions};
 
-use crate::args::{ClockArg, Common, LiveArgs, MatchArg, ProbeArgs, Recording, SwitchArg};
+use crate::args::{ClockArg, Common, LiveArgs, MatchArg, Order, ProbeArgs, Recording, SwitchArg};
 use crate::end::end;
 use crate::progress::Progress;
 use crate::temporary::Temporary;
 use crate::{interrupt, output, view};
-
-/// A `-P` (true) or `-U` (false).
-pub type Patch = (bool, String);
-
-/// The patterns that are mixed on the command line.
-#[derive(Debug, Default)]
-pub struct Order {
-    /// `-P` and `-U`.
-    pub patch: Vec<Patch>,
-    /// Whether each is a `-F`, or a `-N`.
-    pub filter: Vec<bool>,
-}
-
-impl Order {
-    /// As they are in a command's matches.
-    pub fn of(matches: &ArgMatches) -> Self {
-        let filters = ordered(matches, [("filter", true), ("notrace", false)]);
-        Self {
-            patch: ordered(matches, [("patch", true), ("unpatch", false)]),
-            filter: filters.into_iter().map(|(filter, _)| filter).collect(),
-        }
-    }
-}
-
-/// The patterns of two options in the order in which they were given.
-fn ordered(matches: &ArgMatches, options: [(&str, bool); 2]) -> Vec<Patch> {
-    let mut all = Vec::new();
-    for (name, trace) in options {
-        // Commands that record nothing have no such option.
-        let values = matches.try_get_many::<String>(name).ok().flatten();
-        if let (Some(indices), Some(values)) = (
-            values.is_some().then(|| matches.indices_of(name)).flatten(),
-            values,
-        ) {
-            all.extend(
-                indices
-                    .zip(values)
-                    .map(|(at, value)| (at, trace, value.clone())),
-            );
-        }
-    }
-    all.sort();
-    all.into_iter()
-        .map(|(_, trace, value)| (trace, value))
-        .collect()
-}
 
 fn options(common: &Common, recording: &Recording, order: &Order) -> RecordOptions {
     RecordOptions {

@@ -1,83 +1,19 @@
 //! `syscalls`.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueHint};
 use hodo_abi::Isa;
 use hodo_process::{Clock, RecordOptions, SyscallOptions};
-use hodo_trace::syscalls::{BUFFER, LARGEST_BUFFER};
 use hodo_view::{LiveOptions, SourceOptions, Stamp, SyscallsFormat, SyscallsOptions, Times};
 
-use crate::args::{Attach, Data, FormatArg, Screen};
+use crate::args::{FormatArg, SyscallsArgs};
 use crate::live::{Printer, named_output, stream};
 use crate::output::complain;
 use crate::run;
-
-/// `syscalls`.
-#[derive(Debug, Args)]
-pub struct SyscallsArgs {
-    #[command(flatten)]
-    pub place: Data,
-    #[command(flatten)]
-    pub screen: Screen,
-    #[command(flatten)]
-    pub attach: Attach,
-    /// A table of the calls, their times and errors
-    #[arg(short = 'c', long)]
-    pub summary: bool,
-    /// Which calls: NAME,NAME,…, !NAME,… for all others, file, network, process, memory, desc, signal for groups
-    ///
-    /// `trace=` may stand before it, as strace has it. Others are not recorded and cost next to nothing.
-    #[arg(short = 'e', long, value_name = "FILTER")]
-    pub events: Vec<String>,
-    /// Follow child processes; this is so without it
-    #[arg(short = 'f', long)]
-    pub follow: bool,
-    /// Do not follow child processes
-    #[arg(long, conflicts_with = "follow")]
-    pub no_follow: bool,
-    /// Begin each line with the time of day; -tt: with microseconds; -ttt: with seconds since 1970
-    #[arg(short = 't', long = "absolute-timestamps", action = clap::ArgAction::Count)]
-    pub times: u8,
-    /// Begin each line with the time since the line before
-    #[arg(short = 'r', long = "relative-timestamps")]
-    pub relative: bool,
-    /// End each line with the time that the call took
-    #[arg(short = 'T', long = "syscall-times")]
-    pub spent: bool,
-    /// Show what file descriptors stand for: `3</etc/passwd>`, `4<socket:[12345]>`
-    #[arg(short = 'y', long = "decode-fds")]
-    pub names: bool,
-    /// Bytes of buffers that are shown, 240 at most
-    #[arg(
-        short = 's',
-        long = "string-limit",
-        value_name = "BYTES",
-        default_value_t = BUFFER as u16,
-        value_parser = clap::value_parser!(u16).range(0..=LARGEST_BUFFER as i64)
-    )]
-    pub string_limit: u16,
-    /// How calls are written
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub format: FormatArg,
-    /// Where to write
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: Option<PathBuf>,
-    /// The program and its arguments
-    #[arg(
-        required_unless_present = "pid",
-        trailing_var_arg = true,
-        value_name = "PROGRAM",
-        help_heading = "Arguments",
-        value_hint = ValueHint::CommandWithArguments
-    )]
-    pub command: Vec<OsString>,
-}
 
 /// `hodo syscalls`: a recording of system calls only. `named`: there is a place for it.
 pub fn syscalls(args: &SyscallsArgs, named: bool) -> ExitCode {

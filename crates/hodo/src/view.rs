@@ -14,12 +14,11 @@ use hodo_view::{
 
 use crate::args::{
     DEFAULT_DATA, Data, DemangleArg, DumpArgs, DumpFormatArg, EventFormatArg, FormatArg, GraphArgs,
-    InfoArgs, LiveArgs, MatchArg, ProbeArgs, Reading, Recorded, ReplayArgs, ReplayStyle,
+    InfoArgs, LiveArgs, MatchArg, Order, ProbeArgs, Reading, Recorded, ReplayArgs, ReplayStyle,
     ReportArgs, TailCallsArg,
 };
 use crate::live::{Printer, named_output, stream};
 use crate::output::{colors, with_output};
-use crate::run::Order;
 
 /// The trace directory that is meant: without `--data` inside of a trace directory, this one.
 fn found(place: &Data) -> PathBuf {

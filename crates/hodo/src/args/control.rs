@@ -1,36 +1,35 @@
-//! What can be changed while a recording runs.
+//! Options that change a running recording.
 
 use clap::{Args, ValueEnum};
 
 /// On or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SwitchArg {
-    /// Calls are recorded
+    /// Record calls
     On,
-    /// No calls are recorded, until somebody switches it on
+    /// Record no calls until switched on
     Off,
 }
 
-/// What can be changed while a recording runs, and how.
+/// Options that change a running recording.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Recording")]
 pub struct Control {
-    /// Begin with tracing on or off, or switch it
+    /// Start with tracing on or off; with -p, switch it
     ///
-    /// `hodo live -p PID --trace on` switches it on in the recording of process PID.
+    /// `hodo live -p PID --trace on` switches on tracing in the running recording of process PID.
     #[arg(long, value_name = "STATE")]
     pub trace: Option<SwitchArg>,
     /// `--trace off`, as uftrace calls it.
     #[arg(long, hide = true, conflicts_with = "trace")]
     pub disable: bool,
-    /// Keep much room for changes of the recording while it runs
+    /// Reserve more room for changing the recording while it runs
     ///
-    /// Every recording can be changed: where hodo records process PID already, `hodo live -p PID` with -F, -N, -P, -U,
-    /// -D,
-    /// -t, --trace or --clear changes that recording. What is given replaces what was given before of the same option.
+    /// Every recording can be changed. If hodo already records process PID, `hodo live -p PID` with -F, -N, -P, -U, -D,
+    /// -t, --trace or --clear changes that recording. The new values of an option replace its old ones.
     #[arg(short = 'g', long)]
     pub agent: bool,
-    /// Change the recording of process PID to one without filters first
+    /// First remove all filters from the recording of process PID
     #[arg(long, requires = "pid")]
     pub clear: bool,
 }

@@ -6,15 +6,15 @@ use clap::{Args, ValueEnum, ValueHint};
 
 use super::{Screen, process};
 
-/// What keys are, and how they are named.
+/// What keys are, and how to name them.
 pub const KEYS: &str = "\
-A static key is a switch of a program, asked by branches that cost a single nop while it is off: see the crate hodo-keys.
-A process that has called hodo_keys::expose() is asked, and switches its keys while it runs. Of another one the memory is read,
-and all threads are stopped for a moment to switch keys, which takes the rights of a debugger.
-A PATTERN is a name in which * stands for any text and ? for any character, as 'mycrate::net::*', or 'net:*' for tracepoints.
-Without :: it may also be the last part of a name: VERBOSE. LEVELS[3] is an element of an array, LEVELS all of them.
-A key that is switched off while it has users (see the column USERS) stays on until these have gone.
-At the start of a program, the environment does the same: HODO_KEYS='VERBOSE,net:*,STRICT=off' PROGRAM.
+A static key is a switch in a program. While it is off, each branch on it costs a single nop: see the crate hodo-keys.
+A process that has called hodo_keys::expose() lists and switches its keys itself, while it runs. For other processes hodo
+reads their memory, and stops all threads for a moment to switch keys, which takes the rights of a debugger.
+In a PATTERN, * stands for any text and ? for any character: 'mycrate::net::*', or 'net:*' for tracepoints.
+A PATTERN without :: also matches the last part of a name: VERBOSE. LEVELS[3] is an element of an array, LEVELS the whole.
+If a key has users (column USERS) when you switch it off, it stays on until they have gone.
+To switch keys when a program starts, use the environment: HODO_KEYS='VERBOSE,net:*,STRICT=off' PROGRAM.
 
 Examples:
   hodo keys list ./prog
@@ -24,7 +24,7 @@ Examples:
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum KeysAction {
-    /// List keys: of a file, or of a process with what they are there
+    /// List the keys of a file, or of a process with their states
     List,
     /// Switch keys of a process on
     Enable,
@@ -44,7 +44,7 @@ pub struct KeysArgs {
         required_if_eq_any = [("action", "enable"), ("action", "disable")]
     )]
     pub pid: Option<i32>,
-    /// As JSON
+    /// Write JSON
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub struct KeysArgs {
     /// What to do
     #[arg(help_heading = "Arguments")]
     pub action: KeysAction,
-    /// Without -p the program or library; then patterns of names. `list` without a pattern lists all keys
+    /// The program or library (without -p), then patterns of names. `list` without a pattern lists all keys
     #[arg(
         value_name = "FILE|PATTERN",
         required_unless_present = "pid",

@@ -1,4 +1,4 @@
-//! What could be traced.
+//! Plans.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,10 @@ pub struct PlanArgs {
     /// The program or library
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// Of the instructions that could be probed, not of the functions that could be traced
+    /// Show which instructions can be probed, instead of which functions can be traced
     #[arg(long)]
     pub every_instruction: bool,
-    /// As JSON
+    /// Write JSON
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]

@@ -18,7 +18,7 @@ pub fn dry_run(args: &ProbeArgs) -> Result<ExitCode> {
     let file = args.command.first().map(std::ffi::OsString::as_os_str);
     let examined = hodo_process::dry_run(&args.probes, file)?;
     with_output(args.screen.no_pager, |out| {
-        if args.looking.json {
+        if args.inspect.json {
             let all: Value = examined.iter().map(as_json).collect();
             serde_json::to_writer_pretty(&mut *out, &all)?;
             writeln!(out)?;
@@ -67,7 +67,7 @@ pub fn list(args: &ProbeArgs) -> Result<ExitCode> {
         }
     }
     with_output(args.screen.no_pager, |out| {
-        if args.looking.json {
+        if args.inspect.json {
             let all: Value = listed.iter().map(listed_json).collect();
             serde_json::to_writer_pretty(&mut *out, &all)?;
             writeln!(out)?;
@@ -119,7 +119,7 @@ pub fn usdt(args: &ProbeArgs) -> Result<ExitCode> {
         bail!("{} has no USDT probes", path.display());
     }
     with_output(args.screen.no_pager, |out| {
-        if args.looking.json {
+        if args.inspect.json {
             let one = |probe: &hodo_symbols::Usdt| {
                 json!({
                     "provider": probe.provider, "name": probe.name, "addr": probe.addr,
