@@ -93,7 +93,7 @@ impl fmt::Display for Error {
             ),
             Self::Foreign { address, found } => write!(
                 f,
-                "the static branch at {address:#x} was changed by somebody else (it begins with byte {found:#04x}): a breakpoint, or another tool's patch"
+                "the static branch at {address:#x} was changed by something else (it begins with byte {found:#04x}): a breakpoint, or another tool's patch"
             ),
             Self::NoUser { key } => write!(f, "static key {key} has no user: dec without inc"),
             Self::TooManyUsers { key } => write!(f, "static key {key} has too many users"),
@@ -107,7 +107,7 @@ impl fmt::Display for Error {
             ),
             Self::TooManyFunctions => write!(
                 f,
-                "64 functions are registered for tracepoints, which is as many as there can be"
+                "64 functions are registered for tracepoints, which is the limit"
             ),
         }
     }

@@ -108,7 +108,7 @@ fn keys_are_switched_by_a_request() {
 #[test]
 fn nonsense_is_answered_and_hurts_nobody() {
     expose();
-    let wrong = "{\"error\":\"the request is none of list, enable and disable\"}\n";
+    let wrong = "{\"error\":\"the request is not one of list, enable and disable\"}\n";
     assert_eq!(ask("\n"), wrong);
     assert_eq!(ask("GET / HTTP/1.1\r\n\r\n"), wrong);
     let mut stream = connect();

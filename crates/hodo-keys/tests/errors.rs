@@ -102,7 +102,7 @@ fn a_breakpoint_at_a_branch_is_left_alone() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the static branch at {address:#x} was changed by somebody else (it begins with byte 0xcc): a breakpoint, or another tool's patch"
+            "the static branch at {address:#x} was changed by something else (it begins with byte 0xcc): a breakpoint, or another tool's patch"
         )
     );
     let seen = || {

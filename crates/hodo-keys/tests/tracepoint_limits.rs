@@ -30,7 +30,7 @@ fn there_are_64_functions_at_most() {
     assert_eq!(error, Error::TooManyFunctions);
     assert_eq!(
         error.to_string(),
-        "64 functions are registered for tracepoints, which is as many as there can be"
+        "64 functions are registered for tracepoints, which is the limit"
     );
 }
 

@@ -222,7 +222,7 @@ pub(crate) fn drop_users<'s>(
             elsewhere(&site.extra, site.via, &site.spare).any(among)
         });
         for (site, writes, _) in users {
-            let reason = "the bytes of another region that it would use are not available";
+            let reason = "the bytes that it would borrow from another region are not available";
             patches.failed.push((site.patch, reason.to_owned()));
             dropped.push(writes);
             lost.push(site);

@@ -9,8 +9,7 @@ use hodo_plan::model::LibcallForm;
 use crate::{Image, Island, OUT_OF_REACH, Patches, Recording, Region, Traced, TracedCall, records};
 
 /// Why a call is not seen.
-const CUT: &str =
-    "the displaced instructions of another site begin or end among those that load its address";
+const CUT: &str = "the displaced instructions of another site overlap those that load its address";
 
 /// Where the instructions begin and end that sites displace, ascending.
 pub(crate) fn ends(functions: &[Traced<'_>], regions: &[Region<'_>]) -> Vec<u64> {

@@ -170,7 +170,7 @@ impl Host {
     /// Why no function of the image can be traced.
     pub fn refuses(&self) -> Option<&'static str> {
         match self {
-            Self::Go => Some("Go moves its stacks by what return addresses tell it"),
+            Self::Go => Some("Go moves its stacks, and finds their frames by return address"),
             Self::Left(reason) => Some(reason),
             _ => None,
         }
@@ -180,11 +180,11 @@ impl Host {
     pub fn refuses_probes(&self) -> Option<&'static str> {
         match self {
             Self::Haskell => Some(
-                "GHC keeps its collector's tables between instructions, and nothing tells them apart",
+                "GHC keeps its collector's tables between instructions, and they cannot be told from code",
             ),
-            Self::Go => Some(
-                "Go looks up the addresses at which its functions are, and knows none outside of its code",
-            ),
+            Self::Go => {
+                Some("Go looks up functions by address, and knows no addresses outside its code")
+            }
             _ => self.refuses(),
         }
     }
@@ -225,20 +225,20 @@ impl Host {
             Self::Plain | Self::Unwinder | Self::Valgrind(_) => None,
             Self::Left(reason) => Some(format!("nothing of it is traced: {reason}")),
             Self::Haskell => Some(
-                "functions that GHC has compiled jump to each other and do not return: of the program's functions only the entries are recorded"
+                "functions that GHC has compiled jump to each other and do not return: only the entries of the program's functions are recorded"
                     .to_owned(),
             ),
             Self::Unknown => Some(
-                "a static program without symbols has an unwinder that cannot be told apart: only entries are recorded"
+                "a static program without symbols may have an unwinder that cannot be recognized: only entries are recorded"
                     .to_owned(),
             ),
             Self::Go => Some(
-                "a Go program: its functions are not traced, for Go moves its stacks by what return addresses tell it; \
+                "a Go program: its functions are not traced, for Go moves its stacks, and finds their frames by return address; \
                  calls into C libraries are"
                     .to_owned(),
             ),
             Self::Runtime(OCAML) => Some(
-                "the OCaml runtime finds frames by return addresses: of the program's functions only the entries are recorded"
+                "the OCaml runtime finds frames by return addresses: only the entries of the program's functions are recorded"
                     .to_owned(),
             ),
             Self::Runtime(name) => Some(format!(

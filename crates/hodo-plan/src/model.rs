@@ -106,10 +106,10 @@ impl EntryOnlyReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ReturnsTwice => "it can return twice",
-            Self::ReadsReturnAddress => "it looks at its return address",
+            Self::ReadsReturnAddress => "it reads its return address",
             Self::NotCalled => "it is not called, but jumped to",
             Self::PopsArguments => "it removes its arguments from the stack",
-            Self::OtherLink => "it returns by another register than that of most calls",
+            Self::OtherLink => "it returns by a register other than the usual one",
             Self::MovesReturnAddress => "it moves its return address",
             Self::WalksStack => "its runtime walks the stack by return addresses",
         }

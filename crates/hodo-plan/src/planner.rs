@@ -458,10 +458,10 @@ impl<'a> Planner<'a> {
         let entry = facts.entry;
         let entry = entry.unwrap_or_else(|| self.image.isa.entry_facts(code, function.addr));
         if entry.reads_flags {
-            return Err("it looks at the flags that it is entered with".to_owned());
+            return Err("it reads the flags that it is entered with".to_owned());
         }
         if entry.reads_red_zone {
-            return Err("it is entered with values below the stack pointer".to_owned());
+            return Err("it is entered with live values below the stack pointer".to_owned());
         }
         Ok(Subject {
             text,

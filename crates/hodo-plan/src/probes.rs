@@ -25,7 +25,7 @@ use crate::statics;
 const RELOCATED: &str = "its code is relocated when it is loaded";
 const SIGNAL: &str = "it belongs to a signal handler's return, which unwinders know by its bytes";
 const DATA: &str = "it is data between code";
-const UNREACHED: &str = "nothing is known to lead to it: it may be data";
+const UNREACHED: &str = "no known code leads to it: it may be data";
 const TRANSACTION: &str = "it is in a hardware transaction, which a probe may abort, and whose end undoes what a probe has done";
 const RESERVED: &str =
     "it depends on memory that is reserved for it, and what a probe does in between ends that";
@@ -34,7 +34,7 @@ const OWN_MIDDLE: &str = "it branches into its own middle";
 const RESTARTABLE: &str =
     "it is in a restartable sequence, which the kernel knows by its addresses";
 const PADDING: &str = "it is padding, which is not executed";
-const UNKNOWN: &str = "it is not in code that is known to be a function's";
+const UNKNOWN: &str = "it is not in the code of a known function";
 const PLT: &str = "it is in a procedure linkage table";
 const NO_CODE: &str = "it is not in executable code";
 

@@ -143,7 +143,7 @@ impl<'a> Planner<'a> {
             .sweep(subject.text.slice(patch, subject.end), patch)
         {
             if insn.flow == Flow::Invalid {
-                return Err("it has bytes that are no instruction".to_owned());
+                return Err("it has bytes that are not an instruction".to_owned());
             }
             end = insn.end();
             if end >= patch_end {

@@ -58,7 +58,7 @@ pub(super) fn actions(
             return Err(cursor.expected("a space or comma after the action"));
         }
         if actions.contains(&action) {
-            return Err(cursor.wrong(start, "this action is there twice"));
+            return Err(cursor.wrong(start, "this action is given twice"));
         }
         let second = |other: &Action| matches!(other, Action::Return(_));
         if second(&action) && actions.iter().any(second) {
@@ -102,10 +102,10 @@ fn action(cursor: &mut Cursor, at: At, args: &mut Vec<FetchArg>) -> Result<Actio
         }
         "return" => returned(cursor, start, at),
         "hist" => histogram(cursor, args),
-        "if" => Err(cursor.wrong(start, "the condition is before the actions")),
+        "if" => Err(cursor.wrong(start, "the condition comes before the actions")),
         "" if matches!(cursor.peek(), Some('%' | '$' | '+' | '-' | '@' | '\\')) => Err(cursor
             .expected("an action")
-            .hint("arguments are before the condition and the actions, with spaces between")),
+            .hint("arguments come before the condition and the actions, separated by spaces")),
         "" => Err(cursor.expected("an action").hint(all())),
         word => {
             let error = cursor.wrong(start, format!("there is no action {word}"));
@@ -177,12 +177,12 @@ fn returned(cursor: &mut Cursor, start: usize, at: At) -> Result<Action> {
     parameter(cursor, "a number")?;
     let value = cursor.signed("the number to return")?;
     if at.kind == Kind::Return {
-        let message = "at the end of a function its value cannot be replaced by an action";
+        let message = "an action cannot replace the value of a function that has ended";
         let hint = "put an entry probe with return on the function";
         return Err(cursor.wrong(start, message).hint(hint));
     }
     if !at.place.may_begin_function() {
-        let message = "only a function that has not begun can be left by an action";
+        let message = "an action can only leave a function that has not begun";
         let hint = "put the probe on the function, without offset";
         return Err(cursor.wrong(start, message).hint(hint));
     }
@@ -321,7 +321,10 @@ fn value(cursor: &mut Cursor, args: &mut Vec<FetchArg>, values: &mut Vec<usize>)
         None => return Err(unknown(cursor, at, word, args)),
     };
     if !matches!(class_of(&args[index]), Class::Number | Class::Unknown) {
-        return Err(cursor.wrong(at, format!("{word} is no number and cannot be summed up")));
+        return Err(cursor.wrong(
+            at,
+            format!("{word} is not a number and cannot be summed up"),
+        ));
     }
     if values.contains(&index) {
         return Err(cursor.wrong(at, format!("{word} is there twice")));
@@ -360,7 +363,7 @@ fn order(
         (None, Some(value)) => SortBy::Value(value),
         (None, None) if word == "hitcount" => SortBy::Hits,
         (None, None) => {
-            let message = format!("{word} is no key or value of this histogram");
+            let message = format!("{word} is not a key or value of this histogram");
             return Err(cursor.wrong(at, message));
         }
     };

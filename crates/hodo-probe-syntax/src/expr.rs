@@ -118,7 +118,7 @@ pub(super) fn condition(cursor: &mut Cursor, args: &mut Vec<FetchArg>) -> Result
     if !cursor.is_gap() && cursor.peek() != Some(',') {
         let error = cursor.expected("an operator, or a space and an action");
         return Err(if cursor.peek() == Some('=') {
-            error.hint("values are compared by ==")
+            error.hint("use == to compare values")
         } else {
             error
         });
@@ -147,7 +147,7 @@ impl Parser<'_, '_, '_> {
                 if operator.is_none() && ahead.peek() == Some('=') {
                     return Err(ahead
                         .expected("an operator")
-                        .hint("values are compared by =="));
+                        .hint("use == to compare values"));
                 }
                 return Ok(left);
             };
@@ -184,7 +184,7 @@ impl Parser<'_, '_, '_> {
             }
             BinaryOp::Matches => {
                 if !matches!(left.class, Class::Text | Class::Unknown) {
-                    let message = "~ compares a text with a pattern, and this is no text";
+                    let message = "~ compares a text with a pattern, and this is not a text";
                     return Err(self.cursor.wrong(left.at, message));
                 }
                 if !matches!(right.expr, Expr::Text(_)) {
@@ -222,7 +222,7 @@ impl Parser<'_, '_, '_> {
     fn number(&self, node: &Node) -> Result<()> {
         self.no_array(node)?;
         if node.class == Class::Text {
-            let message = "this is a text; texts are compared with texts by == != ~";
+            let message = "this is a text; compare texts with texts by == != ~";
             return Err(self.cursor.wrong(node.at, message));
         }
         Ok(())

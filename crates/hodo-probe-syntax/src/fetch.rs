@@ -170,7 +170,7 @@ fn special(cursor: &mut Cursor, start: usize, at: At) -> Result<Source> {
         "retval" if at.kind == Kind::Return => return Ok(Source::ReturnValue),
         "retval" => {
             return Err(cursor
-                .wrong(start, "$retval is there only when a function returns")
+                .wrong(start, "$retval exists only when a function returns")
                 .hint("begin with r, or write %return after the function"));
         }
         "arg" => {
@@ -245,7 +245,7 @@ fn memory(cursor: &mut Cursor, at: At, nesting: usize) -> Result<Source> {
     let inner = cursor.at;
     let address = source(cursor, at, nesting + 1)?;
     if matches!(address, Source::Comm | Source::Text(_)) {
-        return Err(cursor.wrong(inner, "a text is no address"));
+        return Err(cursor.wrong(inner, "a text is not an address"));
     }
     cursor.need(")", ") after the address")?;
     let address = Box::new(address);
@@ -335,7 +335,7 @@ fn bitfield(cursor: &mut Cursor, signed: bool) -> Result<Type> {
         return Err(cursor.wrong(start, message));
     }
     if offset > bits - width {
-        let message = format!("{width} bits from bit {offset} on are not inside of {bits} bits");
+        let message = format!("{width} bits from bit {offset} on are not inside {bits} bits");
         return Err(cursor.wrong(offset_at, message));
     }
     // Both are at most 64.

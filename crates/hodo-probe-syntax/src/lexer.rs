@@ -131,7 +131,7 @@ impl<'a> Cursor<'a> {
         };
         let prefix = word.len() - digits.len();
         if let Some(bad) = digits.find(|c: char| !c.is_digit(radix)) {
-            let message = format!("{} is no digit of {kind}", &digits[bad..][..1]);
+            let message = format!("{} is not a digit of {kind}", &digits[bad..][..1]);
             return Err(self.wrong(start + prefix + bad, message));
         }
         if digits.is_empty() {
@@ -178,7 +178,7 @@ impl<'a> Cursor<'a> {
             let at = self.at;
             match self.next() {
                 None => {
-                    return Err(self.wrong(start, "the text that begins here has no closing quote"));
+                    return Err(self.wrong(start, "the text that starts here has no closing quote"));
                 }
                 c if c == quote => return Ok(content),
                 Some('\\') => content.push(self.escaped(at)?),

@@ -80,7 +80,7 @@ fn head(cursor: &mut Cursor) -> Result<Head> {
         Some('-') => {
             return Err(cursor
                 .wrong(start, "probes are defined here, not removed")
-                .hint("a file whose name begins with - is written with ./"));
+                .hint("write a file name that begins with - as ./-…"));
         }
         None => return Err(cursor.expected("a probe: p PATH:FUNCTION or r PATH:FUNCTION")),
         // It begins with the path.

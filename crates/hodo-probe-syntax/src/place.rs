@@ -145,8 +145,8 @@ fn line(cursor: &mut Cursor, start: usize, file: String, kind: Kind) -> Result<(
         return Err(cursor.wrong(at, "there is no such line; they are counted from 1"));
     };
     if !file.contains(['.', '/']) {
-        let message = format!("{file} is no source file: it has neither . nor / in its name");
-        let hint = "lines are counted from the beginning of their file, FILE.c:LINE";
+        let message = format!("{file} is not a source file: it has neither . nor / in its name");
+        let hint = "lines are counted from the start of their file, FILE.c:LINE";
         return Err(cursor.wrong(start, message).hint(hint));
     }
     if cursor.rest().starts_with(RETURN) || kind == Kind::Return {
@@ -167,7 +167,7 @@ fn symbol_length(cursor: &Cursor, start: usize, word: &str) -> Result<usize> {
     if let Some(symbol) = word.strip_suffix(RETURN) {
         length = symbol.len();
         if symbol.ends_with(RETURN) {
-            return Err(cursor.wrong(start + length, "%return is there twice"));
+            return Err(cursor.wrong(start + length, "%return is given twice"));
         }
     }
     if let Some(percent) = word[..length].find('%').filter(|_| !operator) {
@@ -216,7 +216,7 @@ fn is_pattern(cursor: &Cursor, start: usize, text: &str) -> Result<bool> {
             let at = start + (text.len() - rest.len()) + open;
             return Err(cursor
                 .wrong(at, "this [ of a pattern has no ]")
-                .hint("a name that is no pattern is written in quotes"));
+                .hint("put a name that is not a pattern in quotes"));
         };
         rest = &class[first + close + 1..];
     }
@@ -248,12 +248,11 @@ fn symbol(cursor: &mut Cursor, start: usize, symbol: Symbol, kind: Kind) -> Resu
     match offset {
         Offset::EveryInstruction if kind == Kind::Return => Err(cursor.wrong(
             at,
-            "a return probe is at a function's beginning, not at every instruction",
+            "a return probe belongs to a function, not to every instruction",
         )),
-        Offset::Bytes(1..) if kind == Kind::Return => Err(cursor.wrong(
-            at,
-            "a return probe is at a function's beginning, without offset",
-        )),
+        Offset::Bytes(1..) if kind == Kind::Return => {
+            Err(cursor.wrong(at, "a return probe belongs to a function, without offset"))
+        }
         _ => Ok((Place::Symbol { symbol, offset }, kind)),
     }
 }

@@ -189,14 +189,14 @@ fn may_stop(pid: i32, front: Option<i32>) -> Result<()> {
     if has_ended(pid) {
         let parent = number("PPid:").unwrap_or(0);
         bail!(
-            "process {} has ended: what is left waits for its parent {} to ask for its exit status",
+            "process {} has ended: its parent {} has not yet collected its exit status",
             named(pid),
             named(parent)
         );
     }
     if status("Kthread:").as_deref() == Some("1") || pid == 2 || number("PPid:") == Some(2) {
         bail!(
-            "process {} is a thread of the kernel: it has no code of a program",
+            "process {} is a thread of the kernel: it has no program code",
             named(pid)
         );
     }
@@ -209,7 +209,7 @@ fn may_stop(pid: i32, front: Option<i32>) -> Result<()> {
             );
         }
         bail!(
-            "process {} is under control of another tracer: {}; a process can have only one",
+            "process {} is controlled by another tracer: {}; a process can have only one",
             named(pid),
             named(tracer)
         );
@@ -217,7 +217,7 @@ fn may_stop(pid: i32, front: Option<i32>) -> Result<()> {
     may_trace(pid)?;
     if ptrace::is_confined(pid) {
         bail!(
-            "process {} is under a seccomp filter, which may forbid the system calls that attaching takes",
+            "process {} is under a seccomp filter, which may forbid the system calls that attaching needs",
             named(pid)
         );
     }

@@ -72,8 +72,8 @@ impl Changes {
     /// # Errors
     /// If it is none.
     fn read(line: &str) -> Result<Self> {
-        let value: Value = serde_json::from_str(line).context("this is no request")?;
-        let change = value.get("change").context("this is no request")?;
+        let value: Value = serde_json::from_str(line).context("this is not a request")?;
+        let change = value.get("change").context("this is not a request")?;
         let field = |key: &str| change.get(key).filter(|value| !value.is_null());
         fn typed<T: serde::de::DeserializeOwned>(value: Option<&Value>) -> Result<Option<T>> {
             let read = |value: &Value| serde_json::from_value(value.clone());
@@ -95,7 +95,7 @@ impl Changes {
                 None => None,
                 Some("glob") => Some(Match::Glob),
                 Some("regex") => Some(Match::Regex),
-                Some(other) => bail!("patterns of the kind {other:?} are not known"),
+                Some(other) => bail!("patterns of the kind {other:?} are unknown"),
             },
         })
     }
@@ -334,7 +334,7 @@ pub fn change(pid: i32, changes: &Changes) -> Result<Option<String>> {
         )
     })?;
     if peer(&stream)?.pid != tracer {
-        bail!("another process answers in the place of the recorder, {tracer}");
+        bail!("another process answers instead of the recorder, {tracer}");
     }
     writeln!(stream, "{}", changes.request()).context("asking the recorder")?;
     let answer = line(&stream, CHANGING + SAYING)

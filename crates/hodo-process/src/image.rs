@@ -402,8 +402,8 @@ pub fn of_mapping(pid: i32, mapping: &Mapping) -> Result<(PathBuf, Image)> {
             mapping.start, mapping.end
         )),
     };
-    let image = Image::open(&real, mapping.path.clone())
-        .context("the file that is mapped is not there any more")?;
+    let image =
+        Image::open(&real, mapping.path.clone()).context("the mapped file no longer exists")?;
     Ok((real, image))
 }
 

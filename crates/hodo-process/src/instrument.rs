@@ -365,7 +365,7 @@ fn patch(
 fn tell_failures(image: &Image, patches: &Patches, context: &mut Work<'_>) -> Result<()> {
     if let Some((addr, reason)) = patches.failed.first() {
         let text = format!(
-            "{}: {} functions or calls are not changed after all; the first, at {addr:x}: {reason}",
+            "{}: {} functions or calls are not traced after all; the first, at {addr:x}: {reason}",
             image.path.display(),
             patches.failed.len()
         );

@@ -272,7 +272,7 @@ impl Found {
         }
         if self.word(MISSING_AT as usize) != 0 {
             bail!(
-                "hodo had no room in the process for notes about all of its changes: they cannot be put back"
+                "hodo had no room in the process for notes about all of its changes: they cannot be undone"
             );
         }
         let mut bytes = vec![0; usize::try_from(length)?];

@@ -336,7 +336,7 @@ impl Probes {
         let texts = indices.map(|index| self.why_unplaced(index));
         let unmatched = self.unmatched();
         texts
-            .chain(unmatched.map(|text| format!("--event '{text}' has matched no event")))
+            .chain(unmatched.map(|text| format!("--event '{text}' matched no event")))
             .collect()
     }
 

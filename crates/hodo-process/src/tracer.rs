@@ -302,7 +302,7 @@ impl<'a> Tracer<'a> {
     /// Says what has ended the recording early.
     fn broke(&mut self, error: &Error) {
         self.broken = true;
-        let text = format!("{error:#}; the recording ends, and the program goes on without it");
+        let text = format!("{error:#}; the recording ends, and the program runs on");
         warn_user!("hodo: {text}");
         let _ = self.remark(self.first, &text);
     }
@@ -332,7 +332,7 @@ impl<'a> Tracer<'a> {
         loop {
             self.answer()?;
             if reserve::was_needed() {
-                bail!("hodo gets no more memory");
+                bail!("hodo is out of memory");
             }
             self.stay_with_rest();
             let mut status = 0;
@@ -405,7 +405,7 @@ impl<'a> Tracer<'a> {
             _ => ("processes", "are", "them"),
         };
         warn_user!(
-            "hodo: the program has ended; {processes} {}{more} that it has left behind {they} still recorded. Ctrl-C, or kill {}, ends the recording and lets {them} go on.",
+            "hodo: the program has ended; {processes} {}{more} that it has left behind {they} still recorded. Ctrl-C, or kill {}, ends the recording and lets {them} run on.",
             names.join(", "),
             std::process::id()
         );
@@ -697,7 +697,7 @@ impl<'a> Tracer<'a> {
                 tid,
                 "the disk is full: recording has stopped; calls from here on are counted as lost",
             )?;
-            warn_user!("hodo: the disk is full: recording has stopped, the program goes on");
+            warn_user!("hodo: the disk is full: recording has stopped, and the program runs on");
         }
         for thread in self.threads.values() {
             if let Some(number) = thread.tcb {

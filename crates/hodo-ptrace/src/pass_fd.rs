@@ -31,7 +31,7 @@ pub fn file(calls: &Syscalls, memory: &Memory, at: u64, file: &File, path: &Path
     let fd = by_path(calls, memory, at, file, path)
         .and_then(|found| found.map_or_else(|| by_socket(calls, memory, at, file), Ok));
     memory.write(at, &saved)?;
-    fd.with_context(|| format!("the program cannot get at {}", path.display()))
+    fd.with_context(|| format!("the program cannot open {}", path.display()))
 }
 
 /// `None`: there is no such file for it, or not this one.

@@ -28,7 +28,7 @@ pub fn is_confined(tid: i32) -> bool {
 /// The threads of a process.
 pub(crate) fn tasks(pid: i32) -> Result<Vec<i32>> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task"))
-        .with_context(|| format!("there is no process {pid} any more"))?;
+        .with_context(|| format!("process {pid} no longer exists"))?;
     Ok(entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -200,7 +200,7 @@ impl Stops {
                     }
                 }
                 libc::PTRACE_EVENT_EXEC => bail!(
-                    "process {} executes another program at this moment; try again",
+                    "process {} is just executing another program; try again",
                     self.pid
                 ),
                 0 if signal != libc::SIGTRAP | 0x80 => {

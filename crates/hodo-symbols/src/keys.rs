@@ -120,16 +120,16 @@ pub struct Key {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     /// Its size is not that of whole entries.
-    #[error("its size of {0} bytes is no multiple of 16")]
+    #[error("its size of {0} bytes is not a multiple of 16")]
     Size(usize),
     /// The section cannot be read.
     #[error("it cannot be read: {0}")]
     Section(String),
     /// The entry of this number has an address that is not in the code.
-    #[error("entry {0} is about {1:#x}, where no code is")]
+    #[error("entry {0} is about {1:#x}, where there is no code")]
     NoCode(usize, u64),
     /// There is another instruction.
-    #[error("at {1:#x}, which entry {0} is about, is neither a nop nor a jump")]
+    #[error("at {1:#x}, which entry {0} is about, there is neither a nop nor a jump")]
     NoBranch(usize, u64),
     /// The instruction leads elsewhere.
     #[error("the jump at {1:#x} leads to {2:#x}, but to {3:#x} by entry {0}")]
@@ -138,7 +138,7 @@ pub enum KeysError {
     #[error("the jump at {1:#x} does not reach {2:#x}, where entry {0} has it lead")]
     Far(usize, u64, u64),
     /// There is no address of a key.
-    #[error("entry {0} takes the address of its key from {1:#x}, where none is")]
+    #[error("entry {0} takes the address of its key from {1:#x}, where there is none")]
     NoSlot(usize, u64),
     /// There is no room for a key.
     #[error("the key of entry {0} is at {1:#x}, which is not in the data")]

@@ -181,19 +181,22 @@ fn a_damaged_table_is_told_and_nothing_panics() {
     let far = 0x4000_0000u32.to_le_bytes();
     assert_eq!(
         damaged(table, &far).to_string(),
-        format!("entry 0 is about {:#x}, where no code is", at + 0x4000_0000)
+        format!(
+            "entry 0 is about {:#x}, where there is no code",
+            at + 0x4000_0000
+        )
     );
     assert_eq!(
         damaged(table + 4, &far).to_string(),
         format!(
-            "entry 0 is about {:#x}, where no code is",
+            "entry 0 is about {:#x}, where there is no code",
             at + 4 + 0x4000_0000
         )
     );
     assert_eq!(
         damaged(table + 8, &far).to_string(),
         format!(
-            "entry 0 takes the address of its key from {:#x}, where none is",
+            "entry 0 takes the address of its key from {:#x}, where there is none",
             at + 8 + 0x4000_0000
         )
     );

@@ -106,7 +106,7 @@ fn what_a_killed_hodo_has_left_is_taken_back() {
     }
     let output = detach(target.pid());
     assert!(output.status.success(), "{output:?}");
-    assert!(text(&output.stderr).contains("nothing of hodo is in process"));
+    assert!(text(&output.stderr).contains("hodo has left nothing in process"));
     target.ends("wrong: 0\n");
     fs::remove_dir_all(place).expect("the traces can be removed");
 }
@@ -127,7 +127,7 @@ fn the_next_recording_takes_it_back_first() {
     assert!(output.status.success(), "{output:?}");
     let said = text(&output.stderr);
     assert!(
-        said.contains("took back what a hodo that was killed had left there"),
+        said.contains("restored what a killed hodo had left there"),
         "{said}"
     );
     assert_eq!(said.lines().count(), 1, "{said}");

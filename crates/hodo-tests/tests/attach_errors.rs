@@ -127,7 +127,11 @@ fn a_zombie() {
     let pid = child.pid();
     refused(
         &attach(&pid),
-        &[&pid, "(true) has ended", "waits for its parent"],
+        &[
+            &pid,
+            "(true) has ended",
+            "has not yet collected its exit status",
+        ],
     );
     child.0.wait().expect("its end");
 }
@@ -155,7 +159,7 @@ fn a_process_that_ends_meanwhile() {
             let killed = killed.parse().expect("its number");
             // SAFETY: the child has not been waited for.
             unsafe { libc::kill(killed, libc::SIGKILL) };
-            // What is left waits for its parent in half of the rounds.
+            // What is left has not yet collected its exit status in half of the rounds.
             if round % 2 == 0 {
                 child.0.wait().expect("its end");
             }
@@ -167,7 +171,11 @@ fn a_process_that_ends_meanwhile() {
             continue;
         }
         let said = String::from_utf8_lossy(&output.stderr);
-        let early = ["there is no process", "has ended: what is left"];
+        let early = [
+            "there is no process",
+            "no longer exists",
+            "has ended: its parent",
+        ];
         if early.iter().any(|piece| said.contains(piece)) {
             continue;
         }
@@ -255,7 +263,7 @@ fn what_is_under_a_debugger() {
     refused(
         &attach(&pid.to_string()),
         &[
-            "under control of another tracer",
+            "controlled by another tracer",
             "a process can have only one",
         ],
     );

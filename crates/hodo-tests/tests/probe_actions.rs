@@ -327,7 +327,7 @@ fn what_cannot_be_is_said() {
     let own = if cfg!(target_arch = "riscv64") {
         (
             format!("{file}:values hist:keys=cpu"),
-            "cpu: no instruction of this processor tells which one it is",
+            "cpu: this processor has no instruction that gives its number",
         )
     } else {
         (
@@ -353,7 +353,7 @@ fn what_cannot_be_is_said() {
                     .map(|n| format!("b{n}=+0({first}):x64[64] "))
                     .collect::<String>()
             ),
-            "the values are too much for one event",
+            "the values are too large for one event",
         ),
         (
             format!(

@@ -87,7 +87,7 @@ impl Hit<'_> {
                 }
             }
             Expr::Binary(op, left, right) => self.binary(*op, left, right),
-            Expr::Text(_) | Expr::Comm => panic!("a text is no number"),
+            Expr::Text(_) | Expr::Comm => panic!("a text is not a number"),
         }
     }
 

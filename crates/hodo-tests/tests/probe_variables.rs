@@ -255,7 +255,7 @@ fn variables_that_cannot_be_fetched_are_said() {
         (
             &program,
             "show local",
-            "local is not yet where it will be at the function's first instructions; probe a later line",
+            "local is not yet in its place at the function's first instructions; probe a later line",
         ),
         (&program, "show $vars:u8", "$vars takes no type"),
         (
@@ -339,7 +339,7 @@ fn a_histogram_has_one_type_of_key() {
     // The second place is left out, and that is said.
     let (found, said) = histogram(&program, "*_of n hist:keys=n");
     assert_eq!(found["hits"], 10);
-    let reason = "what its histogram is of has other types here than elsewhere";
+    let reason = "the values of its histogram have different types here and elsewhere";
     assert!(said.contains(reason), "{said}");
 }
 

@@ -151,7 +151,7 @@ fn keys_of_a_process_are_listed_and_switched() {
     assert!(output.status.success());
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),
-        "hodo: exposed::LEVELS[2] stays on as long as it has its user\n"
+        "hodo: exposed::LEVELS[2] stays on while it has a user\n"
     );
     assert_eq!(
         program.ask(),
@@ -365,7 +365,7 @@ fn a_process_that_is_recorded_cannot_be_stopped() {
         &keys(&["-p", pid, "enable", "VERBOSE"]),
         &format!(
             "process {pid} (exposed) does not expose its static keys (by hodo_keys::expose()), so it would have to be \
-             stopped: it is under control of another tracer: {hodo_pid} (hodo)"
+             stopped: it is controlled by another tracer: {hodo_pid} (hodo)"
         ),
     );
     let listed = good(&keys(&["-p", pid, "list", "VERBOSE"]));

@@ -104,7 +104,7 @@ fn what_has_no_events_is_told() {
         ),
         (
             vec![path(&events), "a:b", "c:*"],
-            format!("hodo: {} has no event that fits: a:b, c:*\n", path(&events)),
+            format!("hodo: {} has no event that matches: a:b, c:*\n", path(&events)),
         ),
         (
             vec!["-p", "2147483646"],
@@ -112,7 +112,7 @@ fn what_has_no_events_is_told() {
         ),
         (
             vec![path(&events), "request"],
-            "hodo: 'request' is no pattern of events: write GROUP:NAME, where * stands for any text, or * for all; \
+            "hodo: 'request' is not a pattern of events: write GROUP:NAME, where * stands for any text, or * for all; \
              `hodo list-events FILE` lists those of a file\n"
                 .to_owned(),
         ),
@@ -146,11 +146,11 @@ fn patterns_that_mean_nothing_are_told_before_the_program_runs() {
     for (pattern, message) in [
         (
             "p:x libc.so.6:openat",
-            "hodo: the option --event: 'p:x libc.so.6:openat' is no pattern of events, but seems to define a probe: give it with -e\n",
+            "hodo: the option --event: 'p:x libc.so.6:openat' is a probe definition, not a pattern of events: use -e\n",
         ),
         (
             "tests",
-            "hodo: the option --event: 'tests' is no pattern of events: write GROUP:NAME, where * stands for any text, or * for all; \
+            "hodo: the option --event: 'tests' is not a pattern of events: write GROUP:NAME, where * stands for any text, or * for all; \
              `hodo list-events FILE` lists those of a file\n",
         ),
     ] {

@@ -30,7 +30,7 @@ pub enum TraceError {
         what: String,
     },
     /// The trace was written in another format.
-    #[error("{path} has format version {found}; this program reads version {known}")]
+    #[error("{path} has format version {found}; this hodo reads version {known}")]
     Version {
         /// The file.
         path: PathBuf,

@@ -15,7 +15,7 @@ pub fn told_lost(count: u64, events: bool) -> String {
     match events {
         false => format!("{count} records were lost"),
         true => format!(
-            "about {count} records were lost (they are counted by their room, and events differ in size)"
+            "about {count} records were lost (estimated from their size; events differ in size)"
         ),
     }
 }

@@ -118,7 +118,7 @@ impl Trace {
         };
         if trace.info.isa().is_none() {
             trace.damage.push(format!(
-                "{}: the instruction set {:?} is not known here: stacks and system calls are not shown",
+                "{}: the instruction set {:?} is unknown here: stacks and system calls are not shown",
                 info_path.display(),
                 trace.info.arch
             ));
@@ -147,7 +147,7 @@ impl Trace {
         if unlogged > 0 {
             let path = path.display();
             self.damage.push(format!(
-                "{path}: {unlogged} lines are missing, the disk was full"
+                "{path}: {unlogged} lines are missing: the disk was full"
             ));
         }
         Ok(())

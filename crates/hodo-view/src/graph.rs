@@ -49,7 +49,9 @@ fn fields(text: Option<&str>) -> Result<Vec<Field>> {
             "none" => return Ok(Vec::new()),
             _ => match FIELDS.iter().find(|f| f.1 == name) {
                 Some(field) => chosen.push(field.0),
-                None => bail!("there is no field {name:?}; there are total, self, addr, all, none"),
+                None => {
+                    bail!("there is no field {name:?}; the fields are total, self, addr, all, none")
+                }
             },
         }
     }

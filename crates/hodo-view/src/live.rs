@@ -101,9 +101,9 @@ impl Live {
         let kind = match options {
             LiveOptions::Syscalls(options) => {
                 let info = &source.trace.info;
-                let machine = info.isa().with_context(|| {
-                    format!("the system calls of {:?} are not known", info.arch)
-                })?;
+                let machine = info
+                    .isa()
+                    .with_context(|| format!("the system calls of {:?} are unknown", info.arch))?;
                 Kind::Syscalls(Box::new(Writer::new(machine, options)))
             }
             LiveOptions::Events(format) => Kind::Events(*format, Addresses::default()),

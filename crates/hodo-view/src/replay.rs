@@ -109,7 +109,7 @@ fn fields(options: &ReplayOptions) -> Result<Vec<Field>> {
             _ => match FIELDS.iter().find(|f| f.1 == name) {
                 Some(field) => chosen.push(field.0),
                 None => bail!(
-                    "there is no field {name:?}; there are {}, all, none",
+                    "there is no field {name:?}; the fields are {}, all, none",
                     FIELDS.map(|f| f.1).join(", ")
                 ),
             },

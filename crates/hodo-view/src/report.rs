@@ -189,7 +189,7 @@ fn columns(options: &ReportOptions) -> Result<Vec<Column>> {
             _ => match COLUMNS.iter().find(|c| c.1 == name) {
                 Some(column) => chosen.push(column.0),
                 None => bail!(
-                    "there is no field {name:?}; there are {}, all, none",
+                    "there is no field {name:?}; the fields are {}, all, none",
                     COLUMNS.map(|c| c.1).join(", ")
                 ),
             },
@@ -224,7 +224,7 @@ fn keys(options: &ReportOptions) -> Result<Vec<Option<Column>>> {
             Some(column) => keys.push(Some(column.0)),
             None if key == "func" || key == "name" => keys.push(None),
             None => bail!(
-                "there is no sort key {key:?}; there are {}, func",
+                "there is no sort key {key:?}; the keys are {}, func",
                 COLUMNS.map(|c| c.1).join(", ")
             ),
         }
@@ -343,7 +343,7 @@ fn task_columns(fields: Option<&str>) -> Result<Vec<TaskColumn>> {
             _ => match TASK_COLUMNS.iter().find(|c| c.1 == name) {
                 Some(column) => chosen.push(column.0),
                 None => bail!(
-                    "there is no field {name:?} of tasks; there are total, self, tid, func, all, none"
+                    "there is no field {name:?} of tasks; the fields are total, self, tid, func, all, none"
                 ),
             },
         }
@@ -369,7 +369,7 @@ fn sort_tasks(rows: &mut [TaskRow<'_>], keys: &str) -> Result<()> {
             "func" => rows.sort_by_key(|row| std::cmp::Reverse(row.functions)),
             "name" => rows.sort_by_key(|row| row.name),
             other => bail!(
-                "there is no sort key {other:?} of tasks; there are total, self, tid, func, name"
+                "there is no sort key {other:?} of tasks; the keys are total, self, tid, func, name"
             ),
         }
     }

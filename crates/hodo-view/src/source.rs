@@ -95,7 +95,7 @@ impl std::str::FromStr for Range {
             }
             let (seconds, part) = text.split_once('.').unwrap_or((text, ""));
             if part.len() > 9 {
-                bail!("{text:?} has more than nine places");
+                bail!("{text:?} has more than nine decimal places");
             }
             let number = |text: &str| {
                 text.parse::<u64>()
@@ -322,7 +322,7 @@ impl Source {
 
     fn hint(&self) -> &'static str {
         match self.sysroot {
-            None => "; --sysroot tells where the files of another machine are",
+            None => "; --sysroot names the root of another machine's files",
             Some(_) => "",
         }
     }

@@ -93,7 +93,7 @@ pub struct SyscallsOptions {
 pub fn syscalls(options: &SyscallsOptions, out: &mut dyn Write) -> Result<()> {
     let source = Source::open(&options.source)?;
     let info = &source.trace.info;
-    let unknown = || format!("the system calls of {:?} are not known", info.arch);
+    let unknown = || format!("the system calls of {:?} are unknown", info.arch);
     let machine = info.isa().with_context(unknown)?;
     if options.summary {
         return summary::summary(

@@ -37,7 +37,7 @@ fn fields(text: Option<&str>) -> Result<Vec<Field>> {
             _ => match FIELDS.iter().find(|f| f.1 == name) {
                 Some(field) => chosen.push(field.0),
                 None => bail!(
-                    "there is no field {name:?} of tasks; there are total, self, tid, all, none"
+                    "there is no field {name:?} of tasks; the fields are total, self, tid, all, none"
                 ),
             },
         }

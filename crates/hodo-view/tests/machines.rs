@@ -170,14 +170,14 @@ fn system_calls_of_an_unknown_machine_are_not_guessed() {
         let error = shown(arch, Some(arch), &[]).expect_err("an error");
         assert_eq!(
             error.to_string(),
-            format!("the system calls of {arch:?} are not known")
+            format!("the system calls of {arch:?} are unknown")
         );
         let trace = hodo_trace::Trace::open(directory(arch)).expect("a trace");
         let [damage] = &trace.damage[..] else {
             panic!("{:?}", trace.damage);
         };
         let expected = format!(
-            "info.json: the instruction set {arch:?} is not known here: stacks and system calls are not shown"
+            "info.json: the instruction set {arch:?} is unknown here: stacks and system calls are not shown"
         );
         assert!(damage.ends_with(&expected), "{damage}");
     }

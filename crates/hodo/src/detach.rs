@@ -25,7 +25,7 @@ pub fn detach(args: &DetachArgs) -> Result<ExitCode> {
     for pid in pids {
         match one(pid, front) {
             Ok(true) => {}
-            Ok(false) => warn_user!("hodo: nothing of hodo is in process {pid}"),
+            Ok(false) => warn_user!("hodo: hodo has left nothing in process {pid}"),
             Err(error) => {
                 output::complain(&error);
                 code = ExitCode::FAILURE;

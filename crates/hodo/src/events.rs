@@ -19,18 +19,20 @@ pub fn list(args: &ListEventsArgs) -> Result<ExitCode> {
     };
     let mut patterns = args.events.clone();
     for word in words {
-        let text = word.to_str().context("a pattern of events is no text")?;
+        let text = word
+            .to_str()
+            .context("a pattern of events is not valid UTF-8")?;
         patterns.push(text.to_owned());
     }
     let (whose, events) = match (args.pid, file) {
         (Some(pid), _) => hodo_process::list_events_of(pid, &patterns)?,
         (None, Some(file)) => hodo_process::list_events(file, &patterns)?,
-        (None, None) => bail!("there is neither a file nor a process to look at"),
+        (None, None) => bail!("name a file, or a process with -p"),
     };
     if events.is_empty() {
         match patterns[..] {
             [] => bail!("{whose} has no events: neither tracepoints nor other USDT probes"),
-            _ => bail!("{whose} has no event that fits: {}", patterns.join(", ")),
+            _ => bail!("{whose} has no event that matches: {}", patterns.join(", ")),
         }
     }
     with_output(args.screen.no_pager, |out| {

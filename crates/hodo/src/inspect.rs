@@ -198,7 +198,7 @@ fn what(changed: &Changed) -> String {
             hex(slot_bytes)
         ),
         (Tactic::Pun, _) => {
-            format!("a jump at {at:x}, over {original}; its last bytes are those that follow")
+            format!("a jump at {at:x}, over {original}; its last bytes are the original ones")
         }
         _ => format!("a jump at {at:x}, over {original}"),
     }

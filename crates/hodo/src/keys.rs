@@ -20,8 +20,7 @@ pub fn keys(args: &KeysArgs) -> Result<ExitCode> {
             hodo_process::switch_keys(pid, &patterns(&args.words)?, on)?
         }
         (None, _) => {
-            let (file, words) =
-                (args.words.split_first()).context("there is no file to look at")?;
+            let (file, words) = (args.words.split_first()).context("no file is named")?;
             hodo_process::list_keys(file, &patterns(words)?)?
         }
     };
@@ -46,7 +45,7 @@ pub fn keys(args: &KeysArgs) -> Result<ExitCode> {
 fn patterns(words: &[OsString]) -> Result<Vec<String>> {
     let text = |word: &OsString| word.to_str().map(str::to_owned);
     let texts: Option<Vec<String>> = words.iter().map(text).collect();
-    texts.context("a pattern of names is no text")
+    texts.context("a pattern of names is not valid UTF-8")
 }
 
 fn on(enabled: bool) -> &'static str {
@@ -111,10 +110,10 @@ fn tell_of_users(keys: &[ListedKey]) {
         match key.state {
             Some(KeyState { users: 0, .. }) | None => {}
             Some(KeyState { users: 1, .. }) => {
-                warn_user!("hodo: {key} stays on as long as it has its user");
+                warn_user!("hodo: {key} stays on while it has a user");
             }
             Some(KeyState { users, .. }) => {
-                warn_user!("hodo: {key} stays on as long as it has its {users} users");
+                warn_user!("hodo: {key} stays on while it has {users} users");
             }
         }
     }

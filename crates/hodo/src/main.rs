@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         Ok(thread) => thread.join().unwrap_or(ExitCode::from(101)),
         Err(error) => {
             warn_user!(
-                "hodo: the stack is too small (ulimit -s), and there can be no thread with another: {error}"
+                "hodo: the stack is too small (ulimit -s), and no thread with a larger one can be started: {error}"
             );
             ExitCode::from(125)
         }

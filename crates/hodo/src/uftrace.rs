@@ -45,7 +45,7 @@ const NO_NETWORK: &str = "record on the other machine, and copy the trace direct
 const NO_TRIGGERS: &str =
     "probes have actions and conditions: -e 'FILE:FUNCTION traceon', see hodo probe --help";
 const NO_DIFF: &str =
-    "hodo has no such option; hodo report --format=json of both traces can be compared";
+    "hodo has no such option; hodo report --format=json of both traces gives two files to compare";
 
 /// An option of uftrace: its letter or 0, its name, whether it takes a value, and what becomes of it.
 type Row = (char, &'static str, bool, Fate);
@@ -122,7 +122,7 @@ const OPTIONS: &[Row] = &[
         "loc-filter",
         true,
         Refused(
-            "-F 'NAME@MODULE' and -P 'PATTERN@LIBRARY' choose a file; hodo has no filter by places of the source",
+            "-F 'NAME@MODULE' and -P 'PATTERN@LIBRARY' choose a file; hodo has no filter by source line",
         ),
     ),
     ('\0', "logfile", true, Known),
@@ -179,7 +179,7 @@ const OPTIONS: &[Row] = &[
         '\0',
         "signal",
         true,
-        Refused("hodo live -p PID --trace on|off switches a recording that runs"),
+        Refused("hodo live -p PID --trace on|off switches a running recording"),
     ),
     ('\0', "sort-column", true, Refused(NO_DIFF)),
     (

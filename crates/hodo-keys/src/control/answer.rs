@@ -23,7 +23,7 @@ pub fn answer(line: &[u8]) -> String {
         "list" => list(&patterns),
         "enable" | "disable" if patterns.is_empty() => error("there is no pattern"),
         "enable" | "disable" => change(&patterns, verb == "enable"),
-        _ => error("the request is none of list, enable and disable"),
+        _ => error("the request is not one of list, enable and disable"),
     }
 }
 
@@ -125,8 +125,14 @@ mod tests {
     #[test]
     fn what_is_no_request_is_refused() {
         for (line, wrong) in [
-            (&b""[..], "the request is none of list, enable and disable"),
-            (b"LIST", "the request is none of list, enable and disable"),
+            (
+                &b""[..],
+                "the request is not one of list, enable and disable",
+            ),
+            (
+                b"LIST",
+                "the request is not one of list, enable and disable",
+            ),
             (b"enable  ", "there is no pattern"),
             (b"list \xff", "the request is not UTF-8"),
         ] {

@@ -125,7 +125,7 @@ impl World {
 
     /// Calls that load an address may be cut by another site; what else may fail, its reasons have these words.
     fn check_failures(&self, known: &[&str]) {
-        let cut = "among those that load its address";
+        let cut = "those that load its address";
         let is_known = |reason: &str| known.iter().chain([&cut]).any(|word| reason.contains(word));
         let mut failed = self.patches.failed.iter();
         let failed = failed.find(|(_, reason)| !is_known(reason));

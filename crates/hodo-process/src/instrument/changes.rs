@@ -162,7 +162,7 @@ fn build_one(
         .any(|(_, reason)| reason.contains("is full"))
     {
         bail!(
-            "there is no room for more stubs in {}: a recording that is started with -g has more of it",
+            "there is no room for more stubs in {}; a recording started with -g reserves more",
             module.image.path.display()
         );
     }
@@ -198,7 +198,7 @@ fn is_as_in_file(memory: &Memory, space: &Space, piece: &Piece) -> Result<()> {
         });
         if changed {
             bail!(
-                "the code of {} at {:#x} is not what its file has: somebody else has changed it",
+                "the code of {} at {:#x} differs from its file: something else has changed it",
                 piece.image.path.display(),
                 at.wrapping_sub(bias)
             );

@@ -29,8 +29,8 @@ pub(super) fn linker_breakpoint(pid: i32, base: u64, maps: &[Mapping]) -> Result
     };
     let image = Image::open(&real_path(pid, &mapping.path), mapping.path.clone())?;
     let [symbol, list] = image.symbols(&["_dl_debug_state", "_r_debug"]);
-    let (symbol, _) =
-        symbol.with_context(|| format!("{} does not tell of libraries", mapping.path.display()))?;
+    let (symbol, _) = symbol
+        .with_context(|| format!("{} does not announce libraries", mapping.path.display()))?;
     let state = list.map(|(list, _)| base.wrapping_add(list) + STATE);
     Ok(Some(Linker {
         at: base.wrapping_add(symbol),
@@ -144,7 +144,7 @@ pub fn libraries(pid: i32, space: &mut Space, context: &mut Work<'_>) -> Result<
     if let Some(copier) = new.iter().find(|mapping| copies_stacks(&mapping.path)) {
         stop(pid, space)?;
         let text = format!(
-            "{} copies pieces of stacks away and back, which traced frames do not survive: the recording of this process \
+            "{} copies pieces of stacks away and back, which breaks traced frames: the recording of this process \
              ends here",
             copier.path.display()
         );

@@ -145,7 +145,7 @@ pub fn prepare(wanted: Wanted, context: &mut Work<'_>) -> Result<Option<Prepared
     let stack = stacks.next_back().map(|mapping| mapping.end);
     if let Some(copier) = code.iter().find(|mapping| copies_stacks(&mapping.path)) {
         bail!(
-            "{} copies pieces of stacks away and back, which traced frames do not survive",
+            "{} copies pieces of stacks away and back, which breaks traced frames",
             copier.path.display()
         );
     }
@@ -356,7 +356,7 @@ fn is_as_in_file(memory: &Memory, changed: &Changed) -> Result<()> {
         memory.read(*at, &mut now)?;
         if now != file {
             bail!(
-                "the code of {} at {:#x} is not what its file has: somebody else has changed it (a debugger, another \
+                "the code of {} at {:#x} differs from its file: something else has changed it (a debugger, another \
                  tracer, or the file was replaced in place)",
                 image.path.display(),
                 at.wrapping_sub(*bias)

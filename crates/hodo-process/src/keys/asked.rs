@@ -142,7 +142,7 @@ impl Asked {
         };
         let Some((last, lines)) = lines.split_last() else {
             bail!(
-                "process {} has broken off its answer",
+                "process {} broke off its answer",
                 processes::named(self.pid)
             );
         };
@@ -158,7 +158,7 @@ impl Asked {
         }
         if last["done"] != true {
             bail!(
-                "process {} has broken off its answer",
+                "process {} broke off its answer",
                 processes::named(self.pid)
             );
         }
@@ -191,7 +191,7 @@ impl Asked {
         // What has that name must be what was meant.
         let other = peer(&stream)?.pid;
         if other != self.pid {
-            bail!("another process, {other}, answers in its place");
+            bail!("another process, {other}, answers instead");
         }
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -209,7 +209,7 @@ impl Asked {
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
                 line => line?,
             };
-            lines.push(serde_json::from_str(&line).context("the answer is no JSON")?);
+            lines.push(serde_json::from_str(&line).context("the answer is not JSON")?);
         }
         Ok(lines)
     }

@@ -131,10 +131,7 @@ pub fn switch(pid: i32, patterns: &[String], on: bool) -> Result<Vec<ListedKey>>
     };
     if let Some(tracer) = ptrace::status(pid, "TracerPid:").filter(|tracer| tracer != "0") {
         let tracer = tracer.parse().map_or(tracer, processes::named);
-        bail!(
-            "{}: it is under control of another tracer: {tracer}",
-            hint()
-        );
+        bail!("{}: it is controlled by another tracer: {tracer}", hint());
     }
     let begun = Instant::now();
     loop {
@@ -151,10 +148,7 @@ pub fn switch(pid: i32, patterns: &[String], on: bool) -> Result<Vec<ListedKey>>
         let mut done = None;
         while done.is_none() && process.is_as_it_was().with_context(hint)? {
             if begun.elapsed() > PATIENCE {
-                bail!(
-                    "{}: it does not come to the end of switching keys itself",
-                    hint()
-                );
+                bail!("{}: it does not finish switching keys itself", hint());
             }
             done = process.switch(&mut keys, on).with_context(hint)?;
         }

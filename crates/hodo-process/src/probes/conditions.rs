@@ -68,7 +68,7 @@ pub(super) struct Arguments<'a> {
 }
 
 /// Why there is no `cpu`.
-const NO_CPU: &str = "cpu: no instruction of this processor tells which one it is";
+const NO_CPU: &str = "cpu: this processor has no instruction that gives its number";
 
 impl Arguments<'_> {
     /// The condition, ready to be emitted.
@@ -89,8 +89,10 @@ impl Arguments<'_> {
                     Known::Number(number) => {
                         Test::Number(bits(self.types[*index], (0, 64)).of(*number))
                     }
-                    Known::Text(_) | Known::Fixed(_) | Known::Comm => bail!("a text is no number"),
-                    Known::Array => bail!("an array is no number"),
+                    Known::Text(_) | Known::Fixed(_) | Known::Comm => {
+                        bail!("a text is not a number")
+                    }
+                    Known::Array => bail!("an array is not a number"),
                 };
                 (test, is_unsigned(self.types[*index]))
             }
@@ -113,7 +115,7 @@ impl Arguments<'_> {
                 }
             }
             Expr::Binary(op, left, right) => self.binary(*op, left, right)?,
-            Expr::Text(_) | Expr::Comm => bail!("a text is no number"),
+            Expr::Text(_) | Expr::Comm => bail!("a text is not a number"),
         })
     }
 

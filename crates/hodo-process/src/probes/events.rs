@@ -33,7 +33,7 @@ impl Pattern {
             || text.starts_with("p:")
             || text.starts_with("r:");
         if looks_defined {
-            bail!("'{text}' is no pattern of events, but seems to define a probe: give it with -e");
+            bail!("'{text}' is a probe definition, not a pattern of events: use -e");
         }
         let (group, name) = match text.split_once(':') {
             Some((group, name)) if !group.is_empty() && !name.is_empty() && !name.contains(':') => {
@@ -41,7 +41,7 @@ impl Pattern {
             }
             None if text == "*" => ("*", "*"),
             _ => bail!(
-                "'{text}' is no pattern of events: write GROUP:NAME, where * stands for any text, or * for all; `hodo list-events FILE` lists those of a file"
+                "'{text}' is not a pattern of events: write GROUP:NAME, where * stands for any text, or * for all; `hodo list-events FILE` lists those of a file"
             ),
         };
         Ok(Self {
@@ -338,7 +338,7 @@ mod tests {
         assert!(fits("*", "net", "request"));
         let error = |text: &str| Pattern::new(text).expect_err(text).to_string();
         for text in ["net", ":", "net:", ":x", "a:b:c", ""] {
-            let begin = format!("'{text}' is no pattern of events: write GROUP:NAME");
+            let begin = format!("'{text}' is not a pattern of events: write GROUP:NAME");
             assert!(error(text).starts_with(&begin), "{}", error(text));
         }
         for text in [

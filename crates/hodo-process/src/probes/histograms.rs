@@ -110,7 +110,7 @@ impl Histograms {
                 let before = table.shape.get_or_init(|| here.clone());
                 let words = |shape: &Shape| shape.histogram.words().slot();
                 if before.shown != here.shown || words(before) != words(&here) {
-                    bail!("what its histogram is of has other types here than elsewhere");
+                    bail!("the values of its histogram have different types here and elsewhere");
                 }
             }
         }

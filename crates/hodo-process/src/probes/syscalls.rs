@@ -127,7 +127,7 @@ impl Probes {
                 .map(|probe| RefusedProbe {
                     addr: probe.addr,
                     insn: String::new(),
-                    reason: "what it would use of a function's bytes hodo replaces".to_owned(),
+                    reason: "hodo itself replaces the bytes that it needs".to_owned(),
                 }),
         );
         // Functions that deal with limits are hooked only where limits are raised.
@@ -167,7 +167,7 @@ impl Probes {
 
 /// Is it unknown whether this is code at all?
 fn is_unknown(reason: &str) -> bool {
-    reason.starts_with("it is not in code that is known to be a function's")
+    reason.starts_with("it is not in the code of a known function")
 }
 
 /// Do the bytes around those of an instruction that calls the kernel look as if it were one? The number is loaded before it, or the

@@ -23,7 +23,7 @@ pub(super) fn possible(definition: &Definition) -> Result<()> {
             Some(Type::Scalar(Scalar::String)) if !arg.source.is_memory() => {
                 if !matches!(arg.source, Source::Comm | Source::Text(_)) {
                     bail!(
-                        "{name} is no string in memory: write +0({name_source}):string",
+                        "{name} is not a string in memory: write +0({name_source}):string",
                         name_source = "…"
                     );
                 }
@@ -149,7 +149,7 @@ pub(super) fn fetches(
     let faults = fault_words(values.len());
     if values.len() > MOST_VALUES || word + faults > MOST_WORDS {
         bail!(
-            "the values are too much for one event: {} values with {} bytes; {MOST_VALUES} and {} can be",
+            "the values are too large for one event: {} values with {} bytes; {MOST_VALUES} and {} can be",
             values.len(),
             word * 8,
             (MOST_WORDS - faults) * 8

@@ -319,7 +319,7 @@ fn sound(memory: &Memory, place: &Place<'_>) -> Result<Vec<u8>> {
     // While it is changed, it is a `test` with any number.
     if !forms.contains(&now) && ![forms[0][0], forms[1][0], 0xA8, 0xA9].contains(&now[0]) {
         bail!(
-            "the static branch at {:#x} was changed by somebody else (it begins with byte {:#04x})",
+            "the static branch at {:#x} was changed by something else (it begins with byte {:#04x})",
             place.code,
             now[0]
         );

@@ -96,7 +96,7 @@ impl Tracer<'_> {
         if let Some(found) = ledger::find(pid)? {
             self.clear(&found)?;
             warn_user!(
-                "hodo: process {}: took back what a hodo that was killed had left there",
+                "hodo: process {}: restored what a killed hodo had left there",
                 named(pid)
             );
         }
@@ -233,7 +233,7 @@ impl Tracer<'_> {
         }
         let worker = stops
             .worker()
-            .context("no thread of the process can work for hodo")?;
+            .context("no thread of the process can run system calls for hodo")?;
         let calls = Syscalls::begin_anywhere(worker, &memory, &maps)?;
         let mapped = prepared.map(&calls, &memory, &self.work());
         let group = calls.end_in_stop()?;

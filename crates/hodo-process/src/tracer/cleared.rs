@@ -43,7 +43,7 @@ impl Tracer<'_> {
         self.clearing = false;
         if std::mem::take(&mut self.unfinished) {
             bail!(
-                "not all that hodo had left in process {} could be taken back",
+                "not all that hodo had left in process {} could be restored",
                 named(pid)
             );
         }

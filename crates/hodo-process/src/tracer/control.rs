@@ -487,7 +487,7 @@ impl Moves {
 }
 
 /// Why a change has to wait.
-const ON_THE_WAY: &str = "a thread is on the way between the program and what was recorded of it";
+const ON_THE_WAY: &str = "a thread is between the program and its recorded code";
 
 /// Where the jump in a slot behind a function leads to, if the address is that of one: it goes away.
 fn slot(space: &Space, memory: &Memory, at: u64) -> Option<u64> {

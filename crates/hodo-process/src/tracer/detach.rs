@@ -167,7 +167,8 @@ impl Tracer<'_> {
             }
             if begun.elapsed() > LEAVING {
                 space.borrow_mut().keys.let_go();
-                let text = "a thread does not come to the end of switching static keys: tracepoints stay switched on";
+                let text =
+                    "a thread does not finish switching static keys: tracepoints stay switched on";
                 return self.remark(tid, text);
             }
             let mut late = after(PAUSE);
@@ -219,7 +220,7 @@ impl Tracer<'_> {
             let waited = begun.elapsed();
             if waited > leaving && (tries >= TRIES_TO_LEAVE || waited > leaving * 10) {
                 bail!(
-                    "{reason}: the memory of hodo stays mapped in process {pid}; its code is what it was, and it goes on"
+                    "{reason}: the memory of hodo stays mapped in process {pid}; its code is restored, and it runs on"
                 );
             }
             // Now and then nobody is held: others may wait for them.
@@ -445,7 +446,7 @@ pub(super) fn settle(
             }
             // An unwinder on its way has read addresses of frames already: they must stay as they are.
             if unwinding == Unwinding::GoesOn && unwinders.are_met(pc, &words) {
-                left = Some("an unwinder is on its way through frames that it has");
+                left = Some("an unwinder is walking through its frames");
                 stacks.retain(|m| !((m.start..m.end).contains(&sp)));
                 unwinds = true;
             }
@@ -572,7 +573,7 @@ pub(super) fn unmap(
     }
     let group = calls.end_in_stop()?;
     if failed > 0 {
-        bail!("{failed} pieces of memory of hodo could not be unmapped in process {tid}");
+        bail!("{failed} of hodo's mappings could not be unmapped in process {tid}");
     }
     limits::lower(tid, space.extra);
     *space = Space::default();

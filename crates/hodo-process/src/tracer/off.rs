@@ -39,7 +39,7 @@ impl Tracer<'_> {
                 return Ok(());
             };
             if begun.elapsed() > LEAVING {
-                let why = "this thread does not leave what leads to code of hodo, which goes away";
+                let why = "this thread does not leave code that leads into hodo's, which is being removed";
                 return self.remark(tid, why);
             }
             self.run_on(&tids, stopped, after(Duration::from_millis(1)))?;
@@ -54,7 +54,7 @@ impl Tracer<'_> {
         };
         let mut tids = tids.iter().filter(|tid| self.threads.contains_key(tid));
         tids.any(|tid| comes(&tid))
-            .then_some("a thread is on its way to code of hodo")
+            .then_some("a thread is about to enter hodo's code")
     }
 }
 

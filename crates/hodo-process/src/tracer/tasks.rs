@@ -97,7 +97,7 @@ impl Tracer<'_> {
             .tcb_words(number, tcb::BAD_ID..tcb::BAD_EXIT + 8);
         let name = self.modules.name(first[0] as u32).unwrap_or("?").to_owned();
         let entry = match first[1] {
-            0 => "a frame that is not known".to_owned(),
+            0 => "an unknown frame".to_owned(),
             frame => format!("frame {frame:#x}"),
         };
         let text = format!(

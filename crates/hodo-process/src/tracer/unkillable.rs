@@ -38,7 +38,7 @@ impl Tracer<'_> {
         ptrace::set_regs(tid, &regs)?;
         self.remark(
             tid,
-            "the first process of a PID namespace gets a signal that ends it only while it is not traced: it is let go",
+            "the first process of a PID namespace gets a signal that ends it only while it is not traced: it is released",
         )?;
         ptrace::detach(tid)?;
         // The end of a child of hodo is reported to hodo in any case.

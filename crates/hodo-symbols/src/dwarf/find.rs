@@ -113,7 +113,7 @@ pub fn shared_file(
         }
     }
     Err(format!(
-        "a part of it is in {}, which is not there",
+        "a part of it is in {}, which does not exist",
         name.display()
     ))
 }

@@ -148,7 +148,7 @@ impl Debug {
                     "in a floating-point or vector register, which cannot be fetched"
                 }
                 Nowhere::NotYet => {
-                    "not yet where it will be at the function's first instructions; probe a later line"
+                    "not yet in its place at the function's first instructions; probe a later line"
                 }
             },
         };
@@ -404,7 +404,7 @@ impl Debug {
         let bits = || match size {
             1 | 2 | 4 | 8 => Ok(size as u8 * 8),
             _ => Err(VariableError::Kind(format!(
-                "{text} has {size} bytes, which are too many"
+                "{text} has {size} bytes, which is too many"
             ))),
         };
         let is_char = |ty: At| {
@@ -528,7 +528,7 @@ fn listed(names: &[String]) -> String {
 
 /// A variable's name, and the steps to a part of it.
 fn parse(text: &str) -> Result<(String, Vec<Step>), VariableError> {
-    let wrong = || VariableError::Kind(format!("{text} is no name of a variable"));
+    let wrong = || VariableError::Kind(format!("{text} is not the name of a variable"));
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let mut rest = text;
     let end = rest

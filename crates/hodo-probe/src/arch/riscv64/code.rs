@@ -44,13 +44,13 @@ pub(crate) fn refused(_: &[u8], step: &Step, _: bool) -> Option<&'static str> {
         Immovable::SystemCall => {
             "it is a system call, whose address the kernel and signal handlers see"
         }
-        Immovable::CodeChanges => "it is about changed code, of which a copy would not know",
+        Immovable::CodeChanges => "it is about changed code, which a copy would not see",
         Immovable::Register => {
             "it uses a control register that may be refused, or whose use has effects of its own"
         }
         Immovable::Waits => "it waits",
         Immovable::Reserved => {
-            "it is between lr and sc, or one of them, where a probe would have sc fail forever"
+            "it is between lr and sc, or one of them, where a probe would make sc fail forever"
         }
     })
 }
@@ -136,7 +136,7 @@ fn slot(
     let code = site.code();
     let refused = || Refusal::Instruction {
         instruction: text(code, from),
-        reason: "it refers to something that is too far from where it can be moved",
+        reason: "it refers to something that is too far from any place where its copy could be",
     };
     let kernel = |error| Refusal::Kernel("there is no memory for code near the probe", error);
     let function = Function::new(memory, site);

@@ -81,7 +81,7 @@ pub(crate) fn alone(
     let code = site.code();
     let refused = |_| Refusal::Instruction {
         instruction: text(code, from),
-        reason: "it refers to something that is too far from where it can be moved",
+        reason: "it refers to something that is too far from any place where its copy could be",
     };
     let kernel = |error| Refusal::Kernel("there is no memory for code near the probe", error);
     let size = relocated_len(code, from).map_err(refused)? as u64 + 5;

@@ -50,7 +50,7 @@ fn instructions_that_cannot_be_probed_say_why() {
     );
     assert_eq!(
         text(test_code_changes as *const (), 0),
-        refused("`fence.i`: it is about changed code, of which a copy would not know")
+        refused("`fence.i`: it is about changed code, which a copy would not see")
     );
     let counter = test_counter as *const ();
     assert_eq!(
@@ -74,7 +74,7 @@ fn instructions_that_cannot_be_probed_say_why() {
         assert!(text.starts_with(&format!("`{name}")), "{text}");
         assert!(
             text.ends_with(
-                "it is between lr and sc, or one of them, where a probe would have sc fail forever"
+                "it is between lr and sc, or one of them, where a probe would make sc fail forever"
             ),
             "{text}"
         );

@@ -45,7 +45,7 @@ fn register_set(request: libc::c_uint, tid: i32, kind: u64, bytes: &mut [u8]) ->
 pub fn regs(tid: i32) -> Result<Regs> {
     let mut bytes = [0; 256];
     if register_set(libc::PTRACE_GETREGSET, tid, GENERAL, &mut bytes)? != bytes.len() {
-        bail!("the kernel has other registers than hodo knows");
+        bail!("the kernel has registers that hodo does not know");
     }
     let mut regs = Regs([0; 32]);
     for (register, bytes) in regs.0.iter_mut().zip(bytes.chunks_exact(8)) {

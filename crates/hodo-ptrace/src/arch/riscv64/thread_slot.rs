@@ -73,7 +73,7 @@ pub fn set_block(tid: i32, at: u64, workshop: u64, number: u64) -> Result<()> {
     match block_word(&regs) {
         Some(word) => Memory::open(tid)?
             .write(word, &at.to_le_bytes())
-            .context("the thread pointer is not one of libc"),
+            .context("the thread pointer is not libc's"),
         None => Ok(()),
     }
 }
