@@ -69,7 +69,7 @@ not_run() {
     echo "the tests for $1: $2" >>"$skipped"
 }
 
-# Tells what the tests for $1, whose triple is $2, have left out themselves since this was called last.
+# Returns what the tests for $1, whose triple is $2, have left out themselves since this was called last.
 tell_skipped() {
     local own="$target/$2/tmp/skipped.txt" line
     [ -s "$own" ] || return 0

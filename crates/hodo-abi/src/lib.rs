@@ -17,7 +17,7 @@ pub use isa::Isa;
 /// stores to the shadow (measured: 28 ns a call instead of 5).
 ///
 /// On RISC-V an address space may have 39 bits: a program's stack, its libraries and, if it is built to run anywhere, its own data are
-/// so far above its beginning that their shadow is below all of them.
+/// this far above its beginning that their shadow is below all of them.
 pub const SHADOW_DISTANCE: u64 = if cfg!(target_arch = "riscv64") {
     0x20_0000_0840
 } else {

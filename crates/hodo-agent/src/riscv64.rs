@@ -1,7 +1,7 @@
 //! The slow paths for RISC-V, as a blob of position-independent code.
 //!
 //! A stub works with registers that differ from site to site. It puts `t0` on the stack, in 16 bytes of its own, and calls with `t0`
-//! as link. The words behind the call say where things are (`stub/slow.rs` of `hodo-codegen`): the first one has, from bit 0 on,
+//! as link. The words after the call say where things are (`stub/slow.rs` of `hodo-codegen`): the first one has, from bit 0 on,
 //! the numbers of three registers (the control block's address; an argument or result; the time), how many times 16 bytes the
 //! stack pointer of the stub is below S, and whether records have a time. All registers are kept but the result's.
 //!
@@ -139,7 +139,7 @@ hodo_agent_new_chunk:
 2:  ld a2, {BUCKET}(a6)
     li t1, {BUCKET_SIZE}
     add t1, a2, t1
-    # So many bytes have gone round, if the limit is in it.
+    # This many bytes have gone round, if the limit is in it.
     ld a1, {LIMIT}(a6)
     sub a1, a1, a2
     li a0, {BUCKET_ROOM}
@@ -186,7 +186,7 @@ hodo_agent_tail:
 
     # S is not in the window, or its shadow is not known to be mapped. The second word is the upper half of a record; 0: there is none, and
     # the window stays. The result is 0, or 1 with that record if there can be no shadow.
-    # The pieces that are mapped here are listed behind the first range that the controller has mapped; without one, what
+    # The pieces that are mapped here are listed after the first range that the controller has mapped; without one, what
     # is found mapped is taken for such a piece.
     .p2align 2
 hodo_agent_shadow:
@@ -381,7 +381,7 @@ hodo_agent_frame:
 
     # A call that was short ends. The second word = how long is short, the third = upper half of its entry record. If its
     # entry and then only tail calls in its frame are the last records, they are taken back: the result is 1, or else 0. The
-    # records become holes first: a signal handler that comes before the cursor has moved records behind them, and then they
+    # records become holes first: a signal handler that comes before the cursor has moved records after them, and then they
     # stay holes.
     .p2align 2
 hodo_agent_tails:
@@ -503,7 +503,7 @@ pub struct Runtime {
     pub frame: usize,
     /// Words: a duration, and the upper half of an entry record. The result is 1 if the call was taken back.
     pub tails: usize,
-    /// A system call instruction, with a breakpoint behind it.
+    /// A system call instruction, with a breakpoint after it.
     pub syscall: usize,
     /// A return instruction.
     pub ret: usize,

@@ -55,7 +55,7 @@ hodo_agent_call:
     # While the stack pointer is another one, frame tables find the frame by t1.
     mv t1, sp
     sub sp, sp, t4
-    # From above, a page at most at a time: behind the end of a stack, what marks it is met first.
+    # From above, a page at most at a time: after the end of a stack, what marks it is met first.
     mv t4, t1
     .irp first, 24, 16, 8, 0
     sub t4, t4, t3

@@ -76,7 +76,7 @@ hodo_agent_chunk:
     # There is no chunk, or recording has stopped: records go round in the bucket, and are counted.
 2:  mov rcx, gs:[{BUCKET}]
     lea rdx, [rcx + {BUCKET_SIZE}]
-    # So many bytes have gone round, if the limit is in it.
+    # This many bytes have gone round, if the limit is in it.
     mov rax, gs:[{LIMIT}]
     sub rax, rcx
     cmp rax, {BUCKET_ROOM}
@@ -93,7 +93,7 @@ hodo_agent_chunk:
     ret
 
     # The shadow of the present stack is not known to be mapped. Keeps all registers. Out: carry set if there can be none.
-    # The pieces that are mapped here are listed behind the first range that the controller has mapped; without one, what
+    # The pieces that are mapped here are listed after the first range that the controller has mapped; without one, what
     # is found mapped is taken for such a piece.
     .p2align 4
 hodo_agent_shadow:
@@ -360,7 +360,7 @@ hodo_agent_frame:
     # A call that was short ends. In: rax = lower half of the counter, ecx = how long is short, edx = upper half of its
     # entry record. If its entry and then only tail calls in its frame are the last records, they are taken back: carry is
     # set. Keeps rax, clobbers rbx, rcx, rdx. The records become holes first: a signal handler that comes before the
-    # cursor has moved records behind them, and then they stay holes.
+    # cursor has moved records after them, and then they stay holes.
     .p2align 4
 hodo_agent_tails:
     push rsi

@@ -1,4 +1,4 @@
-//! What runs before and behind each `syscall` instruction when system calls are recorded: an event with the number and the
+//! What runs before and after each `syscall` instruction when system calls are recorded: an event with the number and the
 //! arguments, and one with the result, each with what the arguments point to.
 //!
 //! A table that follows the code says of each system call what that is; `hodo_trace::syscalls` makes it. An event takes as

@@ -1,4 +1,4 @@
-//! Makes system calls with the code for recording them before and behind, and looks at the events. For RISC-V only:
+//! Makes system calls with the code for recording them before and after, and looks at the events. For RISC-V only:
 //! `scripts/cross.sh` runs it under an emulator.
 #![cfg(target_arch = "riscv64")]
 
@@ -12,7 +12,7 @@ use hodo_trace::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, CONTROL_SIZE, file_heade
 use hodo_trace::syscalls::{HEADER, by_number, number, piece, table};
 
 // A system call with the registers from `registers` on, a0 to a7, then t0 to t6; afterwards they are what they are then.
-// What is called before and behind is called as detours do it.
+// What is called before and after is called as detours do it.
 global_asm!(
     ".globl hodo_test_call",
     "hodo_test_call:",
@@ -100,7 +100,7 @@ fn map(size: u64, protection: i32) -> u64 {
     at.addr() as u64
 }
 
-/// An event: which one, and the words behind the first of its payload.
+/// An event: which one, and the words after the first of its payload.
 #[derive(Debug)]
 struct Event {
     exit: bool,
@@ -232,7 +232,7 @@ impl Recorder {
     }
 }
 
-/// The pieces of an event behind so many words.
+/// The pieces of an event after this many words.
 fn pieces(event: &Event, skip: usize) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = &event.words[skip..];

@@ -68,7 +68,7 @@ impl Via {
         }
     }
 
-    /// The same for a jump behind another one, which has put on the stack what is kept.
+    /// The same for a jump after another one, which has put on the stack what is kept.
     #[must_use]
     pub const fn jumping(self) -> Self {
         match self {

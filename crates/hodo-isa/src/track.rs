@@ -10,7 +10,7 @@ pub enum Rule {
     Stub,
     /// Code of stubs, where tables have to say how much of the stack they use.
     Lowered {
-        /// So many bytes.
+        /// This many bytes.
         bytes: u16,
         /// Whether the return address is in the shadow; else it is in its register.
         shadow: bool,

@@ -57,7 +57,7 @@ fn compare(machine: &mut Machine, code: &[u8], random: &mut Random) -> bool {
         let mut original = machine.run(home, &state);
         let mut got = machine.run(away, &state);
         if got.rip == home + code.len() as u64 {
-            // A branch to just behind the code leads to the original place.
+            // A branch to just after the code leads to the original place.
             got.rip = away + moved.bytes.len() as u64;
         }
         let calls = instructions

@@ -178,7 +178,7 @@ fn compare(
         let mut got = machine.run(away, &before);
         let (end, moved_end) = (home + code.len() as u64, away + moved.bytes.len() as u64);
         if got.pc() == end {
-            // A branch to just behind the code leads to the original place.
+            // A branch to just after the code leads to the original place.
             got.state.x[0] = moved_end;
         }
         let pc = original.pc();
@@ -191,7 +191,7 @@ fn compare(
             if dead & 1 << number != 0 {
                 got.state.x[number] = original.state.x[number];
             }
-            // A link to the copy is one to behind the copy of the call: these are tested alone.
+            // A link to the copy is one to after the copy of the call: these are tested alone.
             let moved_link = link == Link::Moved && got.state.x[number] == moved_end;
             if moved_link && original.state.x[number] == end {
                 got.state.x[number] = end;

@@ -52,7 +52,7 @@ pub mod __private {
     pub use tracing_core::field::FieldSet;
     pub use tracing_core::{Kind, Level, Metadata};
 
-    /// The name of a field without what makes it a raw identifier. (Names of several parts are rarely raw behind the first.)
+    /// The name of a field without what makes it a raw identifier. (Names of several parts are rarely raw after the first.)
     #[must_use]
     pub const fn plain(name: &'static str) -> &'static str {
         match name.as_bytes() {

@@ -325,7 +325,7 @@ impl Doing {
     }
 }
 
-/// Finishes what a thread has begun that is not there any more.
+/// Finishes what a vanished thread has begun.
 pub(crate) fn recover(_: &Guard) {
     // SAFETY: only what is static was stored.
     if let Some(deferred) = unsafe { DOING.deferred.load(Ordering::SeqCst).as_ref() } {

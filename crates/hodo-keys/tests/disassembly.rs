@@ -9,7 +9,7 @@ use iced_x86::{Code, FlowControl, Instruction, OpKind};
 
 const PAIRS: [&str; 5] = ["leaf", "loop", "likely", "frame", "traced"];
 
-/// What an instruction does, wherever it is: branches inside of the function lead to the instruction of a number.
+/// What an instruction does, wherever it is: branches inside the function lead to the instruction of a number.
 fn meaning(instruction: &Instruction, all: &[Instruction]) -> String {
     let mut text = format!("{:?}", instruction.code());
     if matches!(instruction.op0_kind(), OpKind::NearBranch64) {
@@ -48,8 +48,8 @@ fn is_nop(instruction: &Instruction) -> bool {
     )
 }
 
-/// Takes the code away that a branch leads to: up to the jump or return at its end. Where the compiler has not put it behind all
-/// other code (it does not put it behind the end of a loop that it is in), the jump around it goes, too.
+/// Takes the code away that a branch leads to: up to the jump or return at its end. Where the compiler has not put it after all
+/// other code (it does not put it after the end of a loop that it is in), the jump around it goes, too.
 fn without_cold(mut all: Vec<Instruction>, branch: &Entry) -> Vec<Instruction> {
     let ends = |one: &Instruction| {
         matches!(

@@ -233,7 +233,7 @@ fn without_membarrier() {
     refused(Error::Text(libc::ENOSYS));
 }
 
-/// Writes as the built-in way does, but only so many times.
+/// Writes as the built-in way does, but only this many times.
 struct Failing(AtomicI64);
 
 // SAFETY: there is one thread, and the kernel writes.

@@ -46,7 +46,7 @@ fn build(name: &str, options: &str) -> PathBuf {
     build.build()
 }
 
-/// The texts behind the addresses, sorted.
+/// The texts after the addresses, sorted.
 fn texts(notes: &[Note]) -> Vec<(&str, &str)> {
     let mut texts: Vec<_> = notes
         .iter()

@@ -1,4 +1,4 @@
-//! Tracepoints inside of one program: what is evaluated, what functions see, and taking them away.
+//! Tracepoints inside one program: what is evaluated, what functions see, and taking them away.
 
 mod emulator;
 
@@ -248,7 +248,7 @@ fn a_function_is_not_called_for_what_it_hits_itself() {
     })
     .expect("registered");
     tracepoint!(recursion, outer);
-    // Once by the place above, and once by the other function for the hit inside of this one.
+    // Once by the place above, and once by the other function for the hit inside this one.
     assert_eq!(calls.load(Ordering::Relaxed), 1);
     assert_eq!(other.load(Ordering::Relaxed), 1);
     // Its own two, and one by the other function.

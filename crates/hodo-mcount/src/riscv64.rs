@@ -1,6 +1,6 @@
 //! The functions that compilers call at entries on RISC-V.
 //!
-//! These calls are like others: they stand behind the prologue, and the compiler keeps what it needs over them. gcc and clang call
+//! These calls are like others: they stand after the prologue, and the compiler keeps what it needs over them. gcc and clang call
 //! `_mcount` with the return address of the function as the only argument; rustc calls `mcount`.
 
 use core::arch::naked_asm;
@@ -36,7 +36,7 @@ pub(crate) unsafe fn call_size(pc: usize) -> usize {
     }
 }
 
-/// Called by `-pg` behind the prologue, with the address to which the function returns.
+/// Called by `-pg` after the prologue, with the address to which the function returns.
 ///
 /// # Safety
 /// To be called by compiler-made code only.

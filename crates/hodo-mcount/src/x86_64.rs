@@ -18,7 +18,7 @@ pub(crate) unsafe fn call_size(pc: usize) -> usize {
     }
 }
 
-/// Called by `-pg` behind the prologue: the frame pointer leads to the return address.
+/// Called by `-pg` after the prologue: the frame pointer leads to the return address.
 ///
 /// # Safety
 /// To be called by compiler-made code only.

@@ -109,7 +109,7 @@ pub struct Patches {
     /// Our code in the program or on the way there, but for the first instructions of sites: while a thread is in it,
     /// it is nowhere in the program. Start and end.
     pub ways: Vec<(u64, u64)>,
-    /// Displaced instructions that leave by our code outside of islands, which has to stay as long as a thread is among
+    /// Displaced instructions that leave by our code outside islands, which has to stay as long as a thread is among
     /// them. Start and end.
     pub leaving: Vec<(u64, u64)>,
     /// Where displaced instructions are now, and what follows them.
@@ -194,7 +194,7 @@ pub struct Sites<'p> {
 /// Finds executable memory for 14 bytes that begin in a range of runtime addresses.
 pub type Places<'a> = dyn FnMut(std::ops::Range<u64>) -> Option<u64> + 'a;
 
-/// Where the address of a thread's control block is, so far from the thread pointer, where no segment begins with it: a
+/// Where the address of a thread's control block is, this far from the thread pointer, where no segment begins with it: a
 /// word of the thread's block that glibc keeps for itself and does not use.
 const BLOCK: i32 = -8;
 

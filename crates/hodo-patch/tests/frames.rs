@@ -275,7 +275,7 @@ impl Truth {
 }
 
 /// Goes all ways from an instruction on and looks at the tables at each. `inside` tells where code is; what is called
-/// outside of it comes back. Returns how many instructions there were.
+/// outside it comes back. Returns how many instructions there were.
 fn walk(memory: &Memory, start: u64, truth: Truth, inside: std::ops::Range<u64>) -> usize {
     let mut seen: HashMap<u64, Truth> = HashMap::new();
     let mut todo = vec![(start, truth)];

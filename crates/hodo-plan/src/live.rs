@@ -176,7 +176,7 @@ impl<'s> Summaries<'s> {
     }
 }
 
-/// Adds to a set; tells whether it has changed.
+/// Adds to a set; returns whether it has changed.
 fn grow(set: &mut u32, with: u32) -> bool {
     let changed = with & !*set != 0;
     *set |= with;

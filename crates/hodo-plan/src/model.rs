@@ -202,7 +202,7 @@ pub struct Pad {
     pub to: u64,
 }
 
-/// What is written for a site outside of what it displaces, or after its patch in that of another: link-time addresses.
+/// What is written for a site outside what it displaces, or after its patch in another site: link-time addresses.
 /// Memory that is looked for when the file is patched does not count.
 #[must_use = "it changes nothing"]
 pub fn elsewhere(extra: &Extra, via: Via, spare: &Spare) -> impl Iterator<Item = Range<u64>> {
@@ -359,7 +359,7 @@ pub struct ProbedInsn {
 pub struct RefusedProbe {
     /// Link-time address.
     pub addr: u64,
-    /// The instruction as text; the one that holds `addr` where that is a middle; empty outside of code.
+    /// The instruction as text; the one that holds `addr` where that is a middle; empty outside code.
     pub insn: String,
     /// Why it cannot be probed.
     pub reason: String,

@@ -36,7 +36,7 @@ pub(super) fn trapped(context: &mut Context) -> bool {
     true
 }
 
-/// Deals with a breakpoint of the engine's without calling a handler, or any function outside of the engine: goes to a
+/// Deals with a breakpoint of the engine's without calling a handler, or any function outside the engine: goes to a
 /// copy of the instruction. Returns false if that is not possible.
 pub(super) fn pass(context: &mut Context) -> bool {
     let addr = context.breakpoint();

@@ -218,7 +218,7 @@ impl Syscalls {
         self.kept.put_back(self.tid)?;
         self.give_back()?;
         if self.stopped.get() {
-            // It stops again as soon as it runs, and tells whether the process is to be stopped still.
+            // It stops again as soon as it runs, and says whether the process is still to be stopped.
             interrupt(self.tid)?;
         }
         Ok(())

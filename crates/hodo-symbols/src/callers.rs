@@ -197,7 +197,7 @@ impl Unwinder {
     }
 
     /// The caller of the function that has `registers` at the link-time address `addr` (of an instruction, or, in a
-    /// caller, inside of its call). `read` reads words of memory. None, if that cannot be told: also if the registers
+    /// caller, inside its call). `read` reads words of memory. None, if that cannot be told: also if the registers
     /// are another machine's.
     #[must_use]
     pub fn caller(

@@ -69,7 +69,7 @@ pub struct Symbols {
     pub fragments: Vec<Fragment>,
     /// Other addresses in the code that have a symbol or begin a range of the unwind table. Sorted.
     pub labels: Vec<u64>,
-    /// Global names without a type in the code, which assembly leaves without `.type`, outside of all functions.
+    /// Global names without a type in the code, which assembly leaves without `.type`, outside all functions.
     /// Sorted.
     pub untyped: Vec<(u64, String)>,
     /// Where functions go on after an exception. Sorted.

@@ -33,9 +33,9 @@ pub(crate) struct Range {
 /// register, `Stack(0)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cfa {
-    /// So far above the stack pointer.
+    /// This far above the stack pointer.
     Stack(i32),
-    /// So far above the register that is the frame pointer where there is one: `rbp`, `s0`.
+    /// This far above the register that is the frame pointer where there is one: `rbp`, `s0`.
     Frame(i32),
     /// Not told in these terms, or there is no return address.
     Other,

@@ -17,7 +17,7 @@ static struct routine all[COUNT];
 
 __attribute__((noipa)) long leaf(long n) { return n * 3 + 1; }
 
-// Nothing is done behind the call: compilers make it a jump.
+// Nothing is done after the call: compilers make it a jump.
 __attribute__((noipa, optimize("O2", "optimize-sibling-calls"))) int yield(struct routine *routine) {
     return swapcontext(&routine->own, routine->back);
 }

@@ -15,7 +15,7 @@ __attribute__((noipa)) int use(const char *path, int n) {
     return result;
 }
 
-// Takes all room for so many bytes within 3 GiB below the C library: what is mapped then is mapped below.
+// Takes all room for this many bytes within 3 GiB below the C library: what is mapped then is mapped below.
 static int take(unsigned long size) {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     char *at;

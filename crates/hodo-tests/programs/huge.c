@@ -1,4 +1,4 @@
-// Data of 5 GiB right behind the code: nearly no room within 2 GiB of it. Built with the large code model where it takes that.
+// Data of 5 GiB right after the code: nearly no room within 2 GiB of it. Built with the large code model where it takes that.
 #include <stdio.h>
 
 static char data[5l << 30];

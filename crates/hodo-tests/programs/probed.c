@@ -1,4 +1,4 @@
-// Functions to be probed: with arguments, with memory behind them that may not be there, with a loop, in eight threads.
+// Functions to be probed: with arguments, with memory after them that may not be there, with a loop, in eight threads.
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

@@ -186,7 +186,7 @@ FUNCTION looping
     ret
 END looping
 
-// Two bytes, and the next function right behind it.
+// Two bytes, and the next function right after it.
 FUNCTION only_returns
     ret
 END only_returns
@@ -371,7 +371,7 @@ FUNCTION looping
     ret
 END looping
 
-// One byte, and the next function right behind it.
+// One byte, and the next function right after it.
 FUNCTION only_returns
     ret
 END only_returns

@@ -24,7 +24,7 @@ CODE long first(long x) {
     return x + 1;
 }
 
-// It comes behind one short instruction.
+// It comes after one short instruction.
 CODE long second(long x) {
     x += 5;
     if (LIKELY(fast, 0))
@@ -32,7 +32,7 @@ CODE long second(long x) {
     return x;
 }
 
-// So many bytes that a short jump does not lead across them.
+// This many bytes that a short jump does not lead across them.
 #ifdef __riscv
 #define PADDING "j 1f\n.rept 1100\nnop\n.endr\n1:"
 #else
@@ -78,7 +78,7 @@ CODE long calling(long x) {
     return second(y) + x;
 }
 
-// Short enough for every kind of patch to look at what is behind the branch.
+// Short enough for every kind of patch to look at what is after the branch.
 CODE long tiny(long x) {
     asm volatile("nop" : "+r"(x));
     if (UNLIKELY(verbose, 0))

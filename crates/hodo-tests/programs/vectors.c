@@ -33,7 +33,7 @@ __attribute__((noinline, noclone)) long touched(long x) {
 // Control registers: length, type, rounding and saturation, first element. Behind them, the registers, one after the other.
 enum { CONTROL = 32, LONGEST = 32 * 8192 };
 
-// with_vectors(before, behind, stack, x): calls touched(x) on that stack, with these registers. Tells what it returns.
+// with_vectors(before, after, stack, x): calls touched(x) on that stack, with these registers. Returns what it returns.
 long with_vectors(const void *before, void *behind, void *stack, long x);
 long on_stack(void *stack, long x);
 long vector_len(void);

@@ -1,4 +1,4 @@
-//! No file of a crate uses one that uses it, in however many steps, but for a module and those inside of it: who reads
+//! No file of a crate uses one that uses it, in however many steps, but for a module and those inside it: who reads
 //! a crate from the bottom needs nothing that comes later.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -159,7 +159,7 @@ fn named(module: &str, text: &str, modules: &BTreeMap<String, String>) -> BTreeS
     names
 }
 
-/// Whether one is inside of the other.
+/// Whether one is inside the other.
 fn are_kin(one: &str, other: &str) -> bool {
     let inside = |inner: &str, outer: &str| {
         outer.is_empty() || inner == outer || inner.starts_with(&format!("{outer}::"))

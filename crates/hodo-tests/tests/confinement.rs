@@ -62,7 +62,7 @@ fn another_root_and_another_user() {
     }
 }
 
-/// A run inside of a mount namespace where `disk`, in the test's directory, is a disk of this many KiB. Afterwards the
+/// A run inside a mount namespace where `disk`, in the test's directory, is a disk of this many KiB. Afterwards the
 /// trace is in `kept`.
 fn on_a_small_disk(run: Run, size: u32) -> Run {
     let place = run.place().to_owned();

@@ -242,7 +242,7 @@ fn what_changes_before_a_program_has_its_libraries_holds_for_it() {
     recorded.does(40);
     let trace = recorded.ends();
     trace.has_calls(&[("alpha", 0), ("beta", 40), ("gamma_", 40), ("slow", 0)]);
-    // Readers leave out what lies outside of `beta`. That would be hundreds of calls a millisecond here.
+    // Readers leave out what lies outside `beta`. That would be hundreds of calls a millisecond here.
     let events = trace.info()["events"].as_u64().expect("a number");
     assert!((160..20_000).contains(&events), "{events} events");
 }
@@ -296,7 +296,7 @@ fn children_and_libraries_that_come_and_go_are_changed_too() {
     let trace = recorded.ends();
     assert_eq!(trace.log("change").len(), 30);
     let calls = trace.calls();
-    // Those of the program are called by another name: inside of the library.
+    // Those of the program are called by another name: inside the library.
     assert!(
         calls.contains_key("work") && calls.contains_key("malloc"),
         "{calls:?}"

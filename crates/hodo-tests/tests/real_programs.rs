@@ -6,7 +6,7 @@ use std::process::Command;
 
 use hodo_tests::{Kind, Run, build, build_with, has_tool, hodo, needs};
 
-/// Runs it alone, traced, and traced inside of its libraries; the traces must have this many calls.
+/// Runs it alone, traced, and traced inside its libraries; the traces must have this many calls.
 fn check(run: &Run, own: u64, with_libraries: u64) {
     for (options, calls) in [(&[][..], own), (&["-l"], with_libraries)] {
         let trace = run.same(options);

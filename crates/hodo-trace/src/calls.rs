@@ -77,7 +77,7 @@ impl Traits {
 /// How a function that was jumped to from another one is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TailCalls {
-    /// As a call: inside of the function that jumped.
+    /// As a call: inside the function that jumped.
     #[default]
     Nested,
     /// As the processor sees it: in place of the function that jumped.

@@ -240,7 +240,7 @@ fn one(
                 .source
                 .is_called(tree.nodes[node as usize].id, function)
     };
-    // A recursive call is inside of the outermost one already.
+    // A recursive call is inside the outermost one already.
     let outermost = |node: u32| {
         let path = tree.path(node);
         !path[..path.len() - 1].iter().any(|&above| is(above))

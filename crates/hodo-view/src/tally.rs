@@ -63,7 +63,7 @@ pub struct Entry {
     pub own: Times,
     /// Open frames of this function in the task that is being read.
     open: u32,
-    /// What its outermost calls took that are counted, inside of its frame that was entered last.
+    /// What its outermost calls took that are counted, inside its frame that was entered last.
     inside: i64,
 }
 

@@ -193,7 +193,7 @@ fn jumps_from_function_to_function_have_one_exit() {
     let mut now = 100;
     for _ in 0..100 {
         b.record(task, ENTRY, top, 9, now);
-        // The record of a jump costs as much as one of an entry, together with what is inside of the call that it
+        // The record of a jump costs as much as one of an entry, together with what is inside the call that it
         // makes.
         now += INSIDE + 7 + (ENTRY_ONLY - INSIDE);
         b.record(task, TAIL, next, 9, now);

@@ -20,7 +20,7 @@ use crate::args::{
 use crate::live::{Printer, named_output, stream};
 use crate::output::{colors, with_output};
 
-/// The trace directory that is meant: without `--data` inside of a trace directory, this one.
+/// The trace directory that is meant: without `--data` inside a trace directory, this one.
 fn found(place: &Data) -> PathBuf {
     let here = Path::new(".");
     let is_trace = |dir: &Path| dir.join("info.json").is_file() && dir.join("events").is_file();

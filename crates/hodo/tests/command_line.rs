@@ -247,7 +247,7 @@ fn readers_show_what_was_recorded() {
     assert!(info["events"].as_u64().unwrap() > 10, "{info}");
     let svg = run(place.path(), &["dump", "--svg"]);
     assert!(text(&svg.stdout).contains("</svg>"));
-    // Inside of the trace directory it needs no name.
+    // Inside the trace directory it needs no name.
     let inside = run(&place.path().join("hodo.data"), &["replay"]);
     assert_eq!(inside.stdout, replay.stdout);
 }

@@ -39,7 +39,7 @@ pub enum Flow {
 pub struct SlotCall {
     /// The register.
     pub register: u8,
-    /// The address behind the call or jump.
+    /// The address after the call or jump.
     pub end: u64,
     /// It is a call.
     pub call: bool,
@@ -87,9 +87,9 @@ pub enum Reference {
 pub enum Slot {
     /// None.
     None,
-    /// So far above the stack pointer.
+    /// This far above the stack pointer.
     Stack(i32),
-    /// So far above the frame pointer.
+    /// This far above the frame pointer.
     Frame(i32),
 }
 
@@ -108,12 +108,12 @@ pub struct Insn {
     pub padding: bool,
     /// The place on the stack that it uses, or whose address it computes.
     pub slot: Slot,
-    /// It loads 32 bits from so far behind an address that a register has: perhaps of a table.
+    /// It loads 32 bits at this distance from an address in a register: perhaps of a table.
     pub word: Option<i32>,
 }
 
 impl Insn {
-    /// The address behind it.
+    /// The address after it.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.addr.wrapping_add(u64::from(self.len))
@@ -145,7 +145,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// The address behind it.
+    /// The address after it.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.addr.wrapping_add(u64::from(self.len))

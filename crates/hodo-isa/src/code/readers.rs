@@ -6,7 +6,7 @@ use core::slice;
 use super::{EntryFacts, Insn, LinkUse, Slot, Step};
 use crate::{riscv64, x86_64};
 
-/// Goes through code, instruction by instruction; behind bytes that are none it goes on with the next ones.
+/// Goes through code, instruction by instruction; after bytes that are none it goes on with the next ones.
 pub struct Sweep<'a>(pub(crate) Kind<x86_64::scan::Sweep<'a>, riscv64::isa::Sweep<'a>>);
 
 /// The same thing for each of the instruction sets.

@@ -1,4 +1,4 @@
-//! Code of ours in a row, at a known address: constants, and jumps to anywhere.
+//! Our code in a row, at a known address: constants, and jumps to anywhere.
 
 use alloc::vec::Vec;
 
@@ -57,7 +57,7 @@ pub fn fill(bytes: &mut Vec<u8>, len: usize) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfRange;
 
-/// Whether a number has so many bits with its sign.
+/// Whether a number has this many bits with its sign.
 #[must_use]
 pub const fn fits(value: i64, bits: u32) -> bool {
     let shift = 64 - bits;
@@ -132,7 +132,7 @@ impl<'a> Code<'a> {
         self.raw(&half.to_le_bytes());
     }
 
-    /// So many bytes of breakpoints, an even number.
+    /// This many bytes of breakpoints, an even number.
     pub fn breakpoints(&mut self, len: usize) {
         fill(self.bytes, self.bytes.len() + len);
     }
@@ -143,7 +143,7 @@ impl<'a> Code<'a> {
         self.breakpoints((here.next_multiple_of(alignment) - here) as usize);
     }
 
-    /// A branch, as the condition's three bits say, to a place that comes later and not 4 KiB behind.
+    /// A branch, as the condition's three bits say, to a place at most 4 KiB ahead.
     pub fn branch_forward(&mut self, condition: u32, rs1: u8, rs2: u8) -> Pending {
         let at = self.bytes.len();
         self.word(b(condition, rs1, rs2, 0));
@@ -160,7 +160,7 @@ impl<'a> Code<'a> {
         self.word(b(condition, rs1, rs2, distance));
     }
 
-    /// A jump to a place that comes later and is not 1 MiB behind. The address behind it goes into `link`.
+    /// A jump to a place at most 1 MiB ahead. The address after it goes into `link`.
     pub fn jump_forward(&mut self, link: u8) -> Pending {
         let at = self.bytes.len();
         self.word(j(link, 0));
@@ -239,7 +239,7 @@ impl<'a> Code<'a> {
         self.jump_and_link(to, reach, register, ZERO)
     }
 
-    /// A jump that keeps the address behind it in a register, which may be the one that is overwritten.
+    /// A jump that keeps the address after it in a register, which may be the one that is overwritten.
     ///
     /// # Errors
     /// If it is too far away.

@@ -200,7 +200,7 @@ impl Insn {
         written
     }
 
-    /// The address behind it.
+    /// The address after it.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.addr.wrapping_add(u64::from(self.len))

@@ -88,7 +88,7 @@ enum Held {
     Own,
     /// The same, taken back from the stack.
     Back,
-    /// The address behind the last call. A return does not go there, for it would do so for ever: such a call does not return.
+    /// The address after the last call. A return does not go there, for it would do so for ever: such a call does not return.
     Call,
     /// Something that the function has put onto the stack, or its caller: compilers take that back into any register.
     Stack,

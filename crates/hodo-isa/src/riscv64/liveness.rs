@@ -1,4 +1,4 @@
-//! Registers that are of no use any more: a jump of eight bytes needs one, and code of ours is shorter with some.
+//! Registers that are of no use any more: a jump of eight bytes needs one, and our code is shorter with some.
 //!
 //! A general register is dead at an instruction if control, wherever it may go from there, overwrites the register before
 //! anything reads it. [`dead_registers`] goes forward from one instruction, as far as it is told; [`live_registers`] tells for all
@@ -42,7 +42,7 @@ pub enum Convention {
 struct Leaving {
     next: bool,
     target: Option<u64>,
-    /// What is live behind it because of where that is not seen.
+    /// What is live after it because control goes where that is not seen.
     live: u32,
 }
 
@@ -53,7 +53,7 @@ fn leaving(flow: Flow, link: Option<u8>, convention: Convention) -> Leaving {
         Flow::Branch(to) => (true, Some(to), 0),
         Flow::Jump(to) => (false, Some(to), 0),
         // What the callee does not find is gone when it returns. What it keeps may be used where an exception comes to,
-        // which is not seen: so the code behind the call cannot tell anything.
+        // which is not seen: so the code after the call cannot tell anything.
         Flow::Call(_) | Flow::IndirectCall if standard && link == Some(RA) => (false, None, ENTRY),
         Flow::Return { by: RA } if standard => (false, None, RETURN),
         _ => (false, None, ALL),
@@ -61,7 +61,7 @@ fn leaving(flow: Flow, link: Option<u8>, convention: Convention) -> Leaving {
     Leaving { next, target, live }
 }
 
-/// The general registers that are dead at the instruction at `at`: it does not read them, nor does anything behind it before
+/// The general registers that are dead at the instruction at `at`: it does not read them, nor does anything after it before
 /// they are overwritten.
 ///
 /// `code` is all that is looked at, with its first byte at `base`, and no more than `most` instructions of it are. What leads
@@ -101,7 +101,7 @@ pub fn dead_registers(code: &[u8], base: u64, at: u64, most: usize, convention: 
             registers &= !(used | scanned.writes);
         };
         pass(&scanned);
-        // Together with the jump behind it, it tells where to.
+        // Together with the jump after it, it tells where to.
         if scanned.insn.kind == Kind::Auipc
             && let Some(jump) = sweep.next()
             && jump.flow != jump.insn.flow()

@@ -128,7 +128,7 @@ mod tests {
         // sh2add a0, a0, a4 in place of the first
         let table = [0x20E5_4533, LW_A5_A0, ADD_A5_A5_A4, JR_A5];
         assert_eq!(of(&table), Origin::Table);
-        // From another register than the table's, and from one that is formed behind the use of the table.
+        // From another register than the table's, and from one that is formed after the use of the table.
         let other = [0x00D5_0533, LW_A5_A0, ADD_A5_A5_A4, JR_A5];
         assert_eq!(of(&other), Origin::Distances);
         let formed = [

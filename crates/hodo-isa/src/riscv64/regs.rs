@@ -88,7 +88,7 @@ impl Registers {
         self.add_v(number, if fields > 1 { 8 } else { most });
     }
 
-    /// So many registers in a row.
+    /// This many registers in a row.
     pub(super) fn add_v(&mut self, number: u8, count: u8) {
         for number in number..(number + count).min(32) {
             self.v |= 1 << number;

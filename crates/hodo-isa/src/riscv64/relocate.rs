@@ -45,7 +45,7 @@ pub struct Options<'a> {
     pub pads: &'a dyn Fn(u64) -> Option<u64>,
     /// What moved calls return to.
     pub link: Link,
-    /// System calls are moved, too. The address behind them is then seen by signal handlers that interrupt them, by tracers and by
+    /// System calls are moved, too. The address after them is then seen by signal handlers that interrupt them, by tracers and by
     /// the kernel, which goes back to it to make the call again; a child begins there.
     pub system_calls: bool,
     /// Sequences of `lr` and `sc` are moved, too. They must be in the code as a whole, and nothing of ours be put between.
@@ -81,10 +81,10 @@ impl Options<'_> {
 /// What moved calls return to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// The original code behind the call: the callee, unwinders and the link register see what they would have seen. Such a call must be
+    /// The original code after the call: the callee, unwinders and the link register see what they would have seen. Such a call must be
     /// the last instruction.
     Original,
-    /// The moved code behind the call. The link register is not what it was.
+    /// The moved code after the call. The link register is not what it was.
     Moved,
 }
 
@@ -142,7 +142,7 @@ pub struct Relocated {
     pub bytes: Vec<u8>,
     /// One entry for each original instruction, in order.
     pub map: Vec<Moved>,
-    /// Whether control can reach the end, so that a jump back must follow. Not so behind a jump or return, nor behind a call
+    /// Whether control can reach the end, so that a jump back must follow. Not so after a jump or return, nor after a call
     /// that returns to the original code.
     pub falls_through: bool,
     /// Where it leaves by [`Options::pads`]: the offset of the original instruction, and that of what keeps the register and jumps,
@@ -361,9 +361,9 @@ pub fn relocate(
     relocate_apart(code, from, to, options, &[])
 }
 
-/// [`relocate`] with room between the instructions: each gap is the offset of an original instruction and so many bytes, an
+/// [`relocate`] with room between the instructions: each gap is the offset of an original instruction and this many bytes, an
 /// even number, before the moved one, which are filled with breakpoints. Branches within the code lead to the start of the gap. `map`
-/// has the offsets behind the gaps.
+/// has the offsets after the gaps.
 ///
 /// # Errors
 /// If the code cannot be moved, or not there.

@@ -71,7 +71,7 @@ impl Insn {
         }
     }
 
-    /// The register in which a jump keeps the address behind it.
+    /// The register in which a jump keeps the address after it.
     #[must_use]
     pub fn link(&self) -> Option<u8> {
         let jumps = matches!(self.kind, Kind::Jal | Kind::Jalr);
@@ -100,7 +100,7 @@ impl Insn {
                 0x37 => self.rd() == ZERO,
                 _ => false,
             },
-            // Nothing before, or nothing behind.
+            // Nothing before, or nothing after.
             Kind::Fence => word >> 28 == 0 && (word >> 24 & 15 == 0 || word >> 20 & 15 == 0),
             _ => false,
         }
@@ -156,9 +156,9 @@ pub enum Reference {
 pub enum Slot {
     /// None.
     None,
-    /// So far above the stack pointer.
+    /// This far above the stack pointer.
     Stack(i32),
-    /// So far above `s0`, the frame pointer where there is one.
+    /// This far above `s0`, the frame pointer where there is one.
     Frame(i32),
 }
 
@@ -242,7 +242,7 @@ impl Values {
     }
 }
 
-/// Goes through code, instruction by instruction; behind bytes that are none it goes on by the length that they tell.
+/// Goes through code, instruction by instruction; after bytes that are none it goes on by the length that they tell.
 pub struct Sweep<'a> {
     code: &'a [u8],
     addr: u64,

@@ -71,7 +71,7 @@ pub struct Step {
     pub uses: u32,
     /// The general registers that it overwrites whatever happens.
     pub writes: u32,
-    /// The register in which a call keeps the address behind it.
+    /// The register in which a call keeps the address after it.
     pub link: Option<u8>,
     /// It does nothing: padding, where nothing leads to it.
     pub padding: bool,
@@ -84,7 +84,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// The address behind it.
+    /// The address after it.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.addr.wrapping_add(u64::from(self.len))

@@ -26,7 +26,7 @@ pub struct State {
     sp: Option<i32>,
     /// S minus the frame pointer, if that holds the frame.
     frame: Option<i32>,
-    /// Where the registers of [`CALLEE_SAVED`] are: so many words below S; 0 for those that keep their values.
+    /// Where the registers of [`CALLEE_SAVED`] are: this many words below S; 0 for those that keep their values.
     saved: [u16; SAVED],
     /// The link register has another value.
     linked: bool,
@@ -54,7 +54,7 @@ pub struct Step<'a> {
     pub then: Then,
 }
 
-/// So many bytes of the stack are in use below S, and the return address is in its register.
+/// This many bytes of the stack are in use below S, and the return address is in its register.
 #[must_use]
 pub const fn pushed(bytes: i32) -> Rule {
     Rule::Frame {
@@ -181,7 +181,7 @@ impl State {
     }
 }
 
-/// The rows of these steps and of what stands behind them, at the offset `end`; `entries` are the steps that are entered
+/// The rows of these steps and of what stands after them, at the offset `end`; `entries` are the steps that are entered
 /// from outside, with their states. What is reached in no way that can be seen is unknown. Returns the state at the end, too, if control
 /// comes there.
 #[must_use]

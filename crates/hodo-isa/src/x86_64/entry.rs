@@ -48,7 +48,7 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
         let lea = raw.mnemonic() == Mnemonic::Lea;
         let reaches = on_stack && !lea && raw.memory_displacement64() as i64 == depth;
         if reaches && !is_barrier(&raw) {
-            // A push reads before it moves the stack pointer, a pop writes behind it.
+            // A push reads before it moves the stack pointer, a pop writes after it.
             if writes_memory(&raw) {
                 facts.moves_return = true;
             } else {

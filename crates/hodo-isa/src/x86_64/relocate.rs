@@ -66,7 +66,7 @@ pub struct Relocated {
     pub map: Vec<Moved>,
     /// Where the frame is, from the function's entry on.
     pub rows: Vec<Row>,
-    /// Whether control can reach the end, so that a jump back must follow. Not so behind a jump or return, nor behind a
+    /// Whether control can reach the end, so that a jump back must follow. Not so after a jump or return, nor after a
     /// call: the callee returns to the original code.
     pub falls_through: bool,
 }
@@ -452,7 +452,7 @@ fn frame_rows(pieces: &[Piece], len: usize) -> Vec<Row> {
     track::rows(&steps, len as u32, &[(0, State::ENTRY)])
 }
 
-/// Offset of the opcode behind legacy and REX prefixes.
+/// Offset of the opcode after legacy and REX prefixes.
 fn opcode_at(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|byte| {
         !matches!(
@@ -494,7 +494,7 @@ mod tests {
         // mov eax, [rip+0x100]
         let bytes = moved(&[0x8B, 0x05, 0, 1, 0, 0], 0x1000, 0x2000);
         assert_eq!(bytes, [0x8B, 0x05, 0x00, 0xF1, 0xFF, 0xFF]);
-        // cmp dword [rip+0x100], 7: an immediate behind the displacement
+        // cmp dword [rip+0x100], 7: an immediate after the displacement
         let bytes = moved(&[0x83, 0x3D, 0, 1, 0, 0, 7], 0x1000, 0x1100);
         assert_eq!(bytes, [0x83, 0x3D, 0, 0, 0, 0, 7]);
     }

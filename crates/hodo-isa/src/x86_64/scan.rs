@@ -11,7 +11,7 @@ pub const LANDING: [u8; 4] = [0xF3, 0x0F, 0x1E, 0xFA];
 
 pub use crate::code::{Flow, Insn, Reference, Slot};
 
-/// Goes through code, instruction by instruction; behind bytes that are none it goes on one byte later.
+/// Goes through code, instruction by instruction; after bytes that are none it goes on one byte later.
 pub struct Sweep<'a> {
     decoder: Decoder<'a>,
     raw: Instruction,

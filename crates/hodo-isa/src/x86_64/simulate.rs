@@ -1,5 +1,5 @@
 //! Instructions done on saved registers, without running them: those that use the instruction pointer, and some that are
-//! frequent where probes are. Made ready once, so that doing it takes no decoder, no memory of ours and no lock.
+//! frequent where probes are. Made ready once, so that doing it needs no decoder, none of our memory and no lock.
 
 use iced_x86::{
     Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,

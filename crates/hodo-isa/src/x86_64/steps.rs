@@ -62,7 +62,7 @@ impl From<Step> for crate::code::Step {
 }
 
 impl Step {
-    /// The address behind it.
+    /// The address after it.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.addr + u64::from(self.len)
@@ -75,7 +75,7 @@ impl Step {
     }
 }
 
-/// Goes through code, instruction by instruction; behind bytes that are none it goes on one byte later.
+/// Goes through code, instruction by instruction; after bytes that are none it goes on one byte later.
 pub struct Steps<'a> {
     code: &'a [u8],
     decoder: Decoder<'a>,

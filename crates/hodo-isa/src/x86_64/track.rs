@@ -21,11 +21,11 @@ pub struct State {
     rsp: Option<i32>,
     /// A register that holds the frame, too, and CFA minus its value.
     copy: Option<(Register, i32)>,
-    /// Where the registers of [`CALLEE_SAVED`] are: so many words below the CFA; 0 for those that keep their values.
+    /// Where the registers of [`CALLEE_SAVED`] are: this many words below the CFA; 0 for those that keep their values.
     saved: [u16; SAVED],
 }
 
-/// So many bytes of the stack are in use below the return address.
+/// This many bytes of the stack are in use below the return address.
 #[must_use]
 pub const fn pushed(bytes: i32) -> Rule {
     Rule::Frame {
@@ -87,7 +87,7 @@ impl State {
     /// At a function's entry.
     pub const ENTRY: Self = Self::pushed(0);
 
-    /// With so many bytes on the stack below the return address.
+    /// With this many bytes on the stack below the return address.
     #[must_use]
     pub const fn pushed(bytes: i32) -> Self {
         Self {
@@ -267,7 +267,7 @@ impl State {
     }
 }
 
-/// The rows of these steps and of what stands behind them, at the offset `end`; `entries` are the steps that are entered
+/// The rows of these steps and of what stands after them, at the offset `end`; `entries` are the steps that are entered
 /// from outside, with their states. What is reached in no way that can be seen is unknown.
 #[must_use]
 pub fn rows(steps: &[Step<'_>], end: u32, entries: &[(usize, State)]) -> Vec<Row> {

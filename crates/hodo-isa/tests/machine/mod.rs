@@ -1,7 +1,7 @@
 //! Runs a few bytes of code on a given state of the processor, and tells the state afterwards.
 //!
-//! The state is loaded by the return from a signal handler, and taken at the next signal: a breakpoint behind the code, or
-//! a fault. So there is no code of ours between the state and what is tested.
+//! The state is loaded by the return from a signal handler, and taken at the next signal: a breakpoint after the code, or
+//! a fault. So none of our code runs between the state and what is tested.
 
 pub mod samples;
 

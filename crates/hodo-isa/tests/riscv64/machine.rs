@@ -1,7 +1,7 @@
 //! Runs a few bytes of code on given registers and memory, and tells what they are afterwards.
 //!
-//! The registers are loaded by the return from a signal handler, and taken at the next signal: a breakpoint behind the code, or
-//! a fault. So there is no code of ours between the state and what is tested, and every register may have any value.
+//! The registers are loaded by the return from a signal handler, and taken at the next signal: a breakpoint after the code, or
+//! a fault. So none of our code runs between the state and what is tested, and every register may have any value.
 
 use std::arch::{asm, global_asm};
 use std::ptr;
@@ -273,7 +273,7 @@ fn map(at: u64, size: u64, protection: c_int) {
 
 /// Breakpoints of two bytes.
 fn fill(at: u64, size: u64) {
-    // SAFETY: within memory of ours.
+    // SAFETY: within our memory.
     let memory = unsafe { std::slice::from_raw_parts_mut(at as *mut u16, size as usize / 2) };
     memory.fill(0x9002);
 }

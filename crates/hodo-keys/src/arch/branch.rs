@@ -77,7 +77,7 @@ macro_rules! __branch_with {
                 adrp x0, .Lhodo_keys_module
                 add x0, x0, :lo12:.Lhodo_keys_module
                 b {unload}",
-                // Tells whether there are compressed instructions.
+                // Returns whether there are compressed instructions.
                 #[cfg(target_arch = "riscv64")]
                 ".set .Lhodo_keys_nop, .
                 nop

@@ -5,7 +5,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-/// Bytes of a string for outside tools, without the NUL behind it: what is longer is cut.
+/// Bytes of a string for outside tools, without the NUL after it: what is longer is cut.
 pub const LONGEST: usize = 255;
 
 /// What can be an argument of [`tracepoint!`](macro@crate::tracepoint): integers up to 64 bits, `bool`, `char`, `f32`, `f64`; pointers and
@@ -211,7 +211,7 @@ impl Raw for RawStr {
     }
 }
 
-/// Copies a text, as much of it as there is room for, with a NUL behind it.
+/// Copies a text, as much of it as there is room for, with a NUL after it.
 #[inline(never)]
 fn copy(text: &str, buffer: &mut MaybeUninit<[u8; LONGEST + 1]>) -> *const u8 {
     let length = text.floor_char_boundary(LONGEST);

@@ -37,7 +37,7 @@
 //! | integers, `bool`, `char` | a register of that size, with its sign | `u8` … `i64`, `bool`, `char` |
 //! | `f32`, `f64` | its bits, as an unsigned number: neither bpftrace nor the kernel reads vector registers | `f32`, `f64` |
 //! | pointers, references | the address | `ptr` |
-//! | `&str`, `String` | the address of a copy with a NUL behind it, of at most 255 bytes | `str` |
+//! | `&str`, `String` | the address of a copy with a NUL after it, of at most 255 bytes | `str` |
 //! | `&CStr`, `CString` | its address | `str` |
 //!
 //! A probe of an outside tool is hit only while the tracepoint is enabled: by a registered function, by [`enable`], or by

@@ -129,7 +129,7 @@ impl Elf {
         found
     }
 
-    /// The instructions of a function, without the padding behind it.
+    /// The instructions of a function, without the padding after it.
     pub fn function(&self, name: &str) -> Vec<Instruction> {
         let file = self.file();
         let symbol = file

@@ -73,7 +73,7 @@ fn main() {
         library.hit();
         assert_eq!(seen(), round * HITS + HITS, "round {round}");
     }
-    // With a copy of its own, or with one that both use: its own function sees what it hits outside of it.
+    // With a copy of its own, or with one that both use: its own function sees what it hits outside it.
     assert_eq!(open().call(c"plugin_count"), HITS.max(1));
     registration.remove().expect("removed");
     // It is gone while the library is not loaded, and another one has its place.

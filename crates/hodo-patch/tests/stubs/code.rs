@@ -177,7 +177,7 @@ hodo_test_caught:
     addi sp, sp, 32
     ret
 
-    # prlimit(pid, resource, new, old) that has the new limits for the old ones, and once more behind them
+    # prlimit(pid, resource, new, old) that has the new limits for the old ones, and once more after them
     TEST_FUNCTION limits
     ld a4, 0(a2)
     ld a5, 8(a2)
@@ -204,7 +204,7 @@ hodo_test_caught:
     TEST_FUNCTION slot
     .skip 16, 0
 
-    # (a + b) * 2 with room for tracers: so many bytes, and how far behind a multiple of 8 they begin.
+    # (a + b) * 2 with room for tracers: this many bytes, and how far after a multiple of 8 they begin.
     .macro TEST_ROOM name, bytes, off
     .p2align 3
     .skip \off, 0
@@ -238,7 +238,7 @@ hodo_test_caught:
     .endm
 
     # registers(state): calls body with the registers that state has, and puts those into it that it comes back with.
-    # 32 words each: before, seen by body, by body, behind; the same for floating point.
+    # 32 words each: before, seen by body, by body, after; the same for floating point.
     TEST_FUNCTION registers
     addi sp, sp, -224
     sd a0, 216(sp)

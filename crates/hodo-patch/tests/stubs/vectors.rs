@@ -61,7 +61,7 @@ global_asm!(
     csrw vstart, t0
     .endm
 
-    # vectors(before, seen, by_body, behind): what is there when the body is called, what it sees, what it leaves, what is there then.
+    # vectors(before, seen, by_body, after): what is there when the body is called, what it sees, what it leaves, what is there then.
     .globl hodo_test_vectors
     .type hodo_test_vectors, @function
 hodo_test_vectors:

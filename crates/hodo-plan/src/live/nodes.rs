@@ -169,7 +169,7 @@ impl Code<'_> {
         }
     }
 
-    /// The instruction that is so far from the piece's start.
+    /// The instruction that is this far from the piece's start.
     pub fn find(&self, at: u64) -> Option<usize> {
         self.nodes.binary_search_by_key(&at, Node::at).ok()
     }

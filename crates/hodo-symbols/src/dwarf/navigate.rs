@@ -105,7 +105,7 @@ impl Debug {
         }
     }
 
-    /// The entries directly inside of another one.
+    /// The entries directly inside another one.
     pub(crate) fn children(&self, at: At) -> Vec<At> {
         let mut children = Vec::new();
         let Some(unit) = self.unit_of(at) else {

@@ -108,7 +108,7 @@ impl Debug {
         found
     }
 
-    /// A variable outside of functions by its name: the one of the unit, or else of another one. A name of a namespace
+    /// A variable outside functions by its name: the one of the unit, or else of another one. A name of a namespace
     /// may be left out.
     pub(crate) fn global(&self, name: &str, unit: Option<usize>) -> Option<At> {
         let wanted: Vec<&str> = name.split("::").collect();
@@ -130,7 +130,7 @@ impl Debug {
         None
     }
 
-    /// Calls `each` with the variables of a unit that are outside of functions.
+    /// Calls `each` with the variables of a unit that are outside functions.
     pub(crate) fn globals(&self, index: usize, each: &mut impl FnMut(&Path, At)) {
         let Some(unit) = self.unit(index) else { return };
         let mut declared: HashMap<UnitOffset, Path> = HashMap::new();

@@ -281,7 +281,7 @@ impl Debug {
         Ok(())
     }
 
-    /// Goes this many bytes further inside of something.
+    /// Goes this many bytes further inside something.
     fn advance(&self, walk: &mut Walk, bytes: u64) {
         match &mut walk.spot {
             Spot::Memory(_, offset) => *offset = offset.wrapping_add(bytes.cast_signed()),

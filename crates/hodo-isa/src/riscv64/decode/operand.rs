@@ -65,7 +65,7 @@ pub const fn field(word: u32, low: u32, bits: u32) -> u32 {
     word >> low & ((1 << bits) - 1)
 }
 
-/// Extends the sign of a number of so many bits.
+/// Extends the sign of a number of this many bits.
 #[must_use]
 pub const fn signed(value: u32, bits: u32) -> i64 {
     let shift = 32 - bits;

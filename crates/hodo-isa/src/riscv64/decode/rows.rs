@@ -9,15 +9,15 @@ pub enum Kind {
     Plain,
     /// Floating point that raises exceptions, and rounds by its own field.
     Float,
-    /// A load of so many bytes.
+    /// A load of this many bytes.
     Load(u8),
-    /// A store of so many bytes.
+    /// A store of this many bytes.
     Store(u8),
-    /// `lr` of so many bytes.
+    /// `lr` of this many bytes.
     LoadReserved(u8),
-    /// `sc` of so many bytes.
+    /// `sc` of this many bytes.
     StoreConditional(u8),
-    /// An atomic operation on so many bytes.
+    /// An atomic operation on this many bytes.
     Atomic(u8),
     /// `auipc`.
     Auipc,

@@ -16,7 +16,7 @@ pub enum Pattern {
     Whole,
     /// Elements at the distance that a register holds.
     Strided,
-    /// Elements at the distances that a vector register holds, each of so many bytes.
+    /// Elements at the distances that a vector register holds, each of this many bytes.
     Indexed,
 }
 

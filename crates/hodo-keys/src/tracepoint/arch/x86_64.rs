@@ -5,7 +5,7 @@ use crate::tracepoint::notes::{Notes, probe_asm};
 /// The instruction that is listed as a probe; `words` are its arguments.
 #[inline(always)]
 pub fn probe<N: Notes>(words: [u64; 8]) {
-    // The nop of one byte is what readers know; with that of five bytes behind it a jump has room.
+    // The nop of one byte is what readers know; with that of five bytes after it a jump has room.
     probe_asm!(
         N,
         ["nop", ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00"],

@@ -199,7 +199,7 @@ pub(crate) fn make(
     })))
 }
 
-/// Says where a thread goes on that was stopped inside of the bytes that the jump overwrites.
+/// Says where a thread goes on that was stopped inside the bytes that the jump overwrites.
 fn lead_on_from_inside(addr: u64, map: &[(u64, u64)]) {
     let jump = addr + 1..addr + JUMP;
     for &(old, new) in map.iter().filter(|(old, _)| jump.contains(old)) {

@@ -20,7 +20,7 @@ pub(super) const WORDS: u64 = 1024;
 
 pub(super) const SLOT: u64 = 16;
 
-/// So many threads may make a step at once.
+/// This many threads may make a step at once.
 pub const SLOTS: u64 = (WORKSHOP - WORDS) / SLOT;
 
 /// Where the word is that leads to a thread's control block.
@@ -99,7 +99,7 @@ impl Regs {
     /// # Errors
     /// If the memory cannot be accessed.
     pub fn find_block(&mut self, block: u64, address: u64, memory: &Memory) -> Result<bool> {
-        /// Control blocks, and counters below them, are reached from their addresses by so many bytes.
+        /// Control blocks, and counters below them, are reached from their addresses by this many bytes.
         const REACH: u64 = 1 << 32;
         let Some(word) = block_word(self) else {
             return Ok(false);

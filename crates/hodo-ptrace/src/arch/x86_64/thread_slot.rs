@@ -17,7 +17,7 @@ pub fn place_of_block(_tid: i32, _workshop: u64) -> Result<Option<u64>> {
 /// Bytes of hodo's page in targets. 0: none is needed.
 pub const WORKSHOP: u64 = 0;
 
-/// So many threads may make a step at once.
+/// This many threads may make a step at once.
 pub const SLOTS: u64 = u64::MAX;
 
 /// Where the control block of a stopped thread is, as its stubs find it: the `gs` base. 0: nowhere.
