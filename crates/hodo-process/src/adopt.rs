@@ -5,16 +5,16 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 
-use crate::image::Image;
-use crate::image::{Placed, Seen, of_mapping};
 use crate::ledger::{Entry, Found, Patched};
 use crate::machine::WAIT;
-use crate::processes::named;
 use crate::space::Space;
 use crate::space::keys::Keys;
+use hodo_module::Image;
+use hodo_module::image::{Placed, Seen, of_mapping};
 use hodo_ptrace::Memory;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::processes::named;
 
 /// A file whose code was changed, as it is written down.
 struct Changed {

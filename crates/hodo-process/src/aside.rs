@@ -1,7 +1,7 @@
 //! Programs that cannot run under a tracer at all: they are let go, and run as if nobody looked.
 
 use crate::machine;
-use crate::modules::Module;
+use hodo_module::Module;
 
 /// Functions of sanitizers, and why a program that has them is let go. AddressSanitizer and its kin end with a search for
 /// leaks that refuses to work under ptrace (compiler-rt, `sanitizer_stoptheworld_linux_libcdep.cpp`); ThreadSanitizer and

@@ -1,6 +1,6 @@
 //! Recording a process that runs already: what stands in its way is said before anything is done.
 
-use crate::processes::{
+use hodo_ptrace::processes::{
     LAST_BREATH, SPAWNING, failed_by, has_ended, has_living_threads, may_trace, named, no_process,
     or_ended, shares_memory,
 };
@@ -15,7 +15,7 @@ use crate::options::{Exit, RecordOptions};
 use crate::place::Place;
 use crate::recording::Ended;
 use crate::recording::{Populating, tell_lost};
-use crate::{check, ledger, modules, probes, reserve, select, session, tracer};
+use crate::{check, ledger, modules, reserve, select, session, tracer};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::maps;
 use hodo_ptrace::signals::Interrupts;
@@ -77,7 +77,7 @@ pub fn detach(options: &RecordOptions, place: Place, pid: i32, front: Option<i32
     let program = std::fs::read_link(&exe).unwrap_or(exe);
     let mut session = session::Session::create(options, &program, place)?;
     let selection = select::Selection::new(options)?;
-    let modules = modules::Modules::new(probes::Probes::new(&[], true)?);
+    let modules = modules::Modules::new(hodo_probe_compile::Probes::new(&[], true)?);
     let mut tracer = tracer::Tracer::idle(options, &mut session, modules, selection, pid);
     tracer.clear(&found)?;
     Ok(true)
@@ -107,7 +107,7 @@ fn prepare(
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
     let program = std::fs::read_link(&exe).with_context(|| no_process(pid))?;
     let selection = select::Selection::new(options)?;
-    let mut probes = probes::Probes::new(&options.probes, !options.no_time)?;
+    let mut probes = hodo_probe_compile::Probes::new(&options.probes, !options.no_time)?;
     if options.calls {
         probes.beside_calls();
     }

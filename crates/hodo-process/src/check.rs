@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use hodo_plan::model::Plan;
 
-use crate::linked;
-use crate::modules::Module;
-use crate::probes::Probes;
 use crate::select::Selection;
+use hodo_module::Module;
+use hodo_module::linked;
+use hodo_probe_compile::Probes;
 
 /// The patterns of `-F`, `-N`, `-P` and `-U` that match no function of the program or of the libraries that it is linked
 /// with, as on the command line.

@@ -3,7 +3,7 @@
 //!
 //! A request and its answer are one line of JSON each. Only the same user and root are heard.
 
-use crate::processes;
+use hodo_ptrace::processes;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;

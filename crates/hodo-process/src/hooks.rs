@@ -5,21 +5,9 @@ use std::ops::Range;
 
 use hodo_patch::{Hook, Island, LimitCall, Patches, Raise};
 
-use crate::image::Image;
 use crate::machine;
 use crate::space::Space;
-
-/// Functions that are not traced because they are hooked, whatever other names they have.
-pub const HOOKED: [&str; 8] = [
-    "_dl_find_object",
-    "dl_iterate_phdr",
-    "_Unwind_Backtrace",
-    "_dl_debug_state",
-    "mlockall",
-    "setrlimit",
-    "getrlimit",
-    "prlimit",
-];
+use hodo_module::Image;
 
 /// So many of the functions of unwinders are called by programs, and call none of these.
 const ENTRIES: usize = 4;

@@ -5,7 +5,7 @@
 mod asked;
 mod stopped;
 
-use crate::processes;
+use hodo_ptrace::processes;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -14,9 +14,9 @@ use anyhow::{Context, Result, bail};
 use hodo_symbols::KeyPlace;
 use regex::Regex;
 
-use crate::image::Image;
-use crate::image::canonical;
-use crate::probes::found;
+use hodo_module::Image;
+use hodo_module::image::canonical;
+use hodo_probe_compile::found;
 use hodo_ptrace as ptrace;
 
 /// A static key.

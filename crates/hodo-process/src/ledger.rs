@@ -18,7 +18,8 @@ use twox_hash::XxHash3_64;
 
 pub use entry::{Bytes, Entry, Patched, State};
 
-use crate::machine::{self, LEDGER_AT};
+use crate::machine::LEDGER_AT;
+use hodo_abi::Isa;
 use hodo_ptrace::maps;
 use hodo_ptrace::{Memory, Syscalls};
 
@@ -60,7 +61,7 @@ pub struct Ledger {
 /// The name of this build of hodo.
 pub fn build() -> String {
     let version = env!("CARGO_PKG_VERSION");
-    match crate::cache::build_id() {
+    match hodo_module::cache::build_id() {
         Some(id) => {
             let id: String = id
                 .iter()
@@ -77,7 +78,7 @@ fn header(size: u64) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[..16].copy_from_slice(&MAGIC);
     bytes[16..20].copy_from_slice(&FORMAT.to_le_bytes());
-    bytes[20..24].copy_from_slice(&u32::from(machine::ELF_MACHINE).to_le_bytes());
+    bytes[20..24].copy_from_slice(&u32::from(Isa::NATIVE.elf_machine()).to_le_bytes());
     bytes[24..32].copy_from_slice(&SHADOW_DISTANCE.to_le_bytes());
     bytes[32..40].copy_from_slice(&size.to_le_bytes());
     let build = build();

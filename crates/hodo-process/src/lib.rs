@@ -13,7 +13,6 @@ extern crate hodo_ptrace;
 mod adopt;
 mod aside;
 mod attach;
-pub mod cache;
 mod check;
 mod context;
 mod control;
@@ -22,19 +21,15 @@ mod events;
 mod frames;
 mod front;
 mod hooks;
-mod image;
 mod instrument;
 mod keys;
 mod ledger;
 mod limits;
-mod linked;
 mod machine;
 mod modules;
 mod options;
 mod owner;
 mod place;
-mod probes;
-mod processes;
 mod reach;
 mod recording;
 mod reserve;
@@ -46,11 +41,6 @@ mod stubs;
 mod tasks;
 mod tracer;
 
-pub use probes::{
-    Changed, Examined, ExaminedPlace, Listed, ListedEvent, dry_run, list, list_events,
-    list_events_of, list_usdt,
-};
-
 pub use attach::{attach, detach, left_behind};
 pub use control::{Changes, change};
 pub use front::{Front, front};
@@ -59,7 +49,7 @@ pub use hodo_ptrace::launch::execute;
 pub use hodo_ptrace::limits::has_small_stack;
 pub use hodo_ptrace::warn_user;
 pub use keys::{KeyState, ListedKey, list_keys, list_keys_of, switch_keys};
-pub use options::{Clock, Exit, Match, RecordOptions, SyscallOptions};
+pub use options::{Clock, Exit, Match, RecordOptions};
 pub use place::Place;
 pub use recording::{Ended, record};
 pub use reserve::WithReserve;

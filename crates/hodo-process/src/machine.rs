@@ -17,17 +17,6 @@ pub enum Called {
     Nothing,
 }
 
-/// An operand as compilers write it into the notes of USDT probes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operand<'a> {
-    /// By its name.
-    Register(&'a str),
-    /// As it is written.
-    Number(&'a str),
-    /// In memory: what is added to a register, and that one's name. To the program counter a symbol is added.
-    Memory(&'a str, &'a str),
-}
-
 #[cfg(target_arch = "riscv64")]
 pub use riscv64::*;
 #[cfg(target_arch = "x86_64")]

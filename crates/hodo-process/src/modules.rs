@@ -1,59 +1,20 @@
 //! Files that are mapped into targets: read once, planned once, numbered once.
 
-use crate::cache;
-use crate::hooks::HOOKED;
-use crate::image::{Chosen, Image, Version};
-use crate::probes::{Probed, Probes};
 use crate::reach;
 use crate::select::Selection;
 use crate::session::Session;
 use anyhow::{Context, Result};
+use hodo_module::HOOKED;
+use hodo_module::cache;
+use hodo_module::image::Version;
+use hodo_module::{Chosen, Image, Module, Number, Probed};
 use hodo_plan::model::{Mode, Plan};
+use hodo_probe_compile::Probes;
 use hodo_trace::format::record;
 use serde_json::json;
 use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
-
-/// A module with its plan and numbers.
-#[derive(Debug)]
-pub struct Module {
-    /// The file.
-    pub image: Rc<Image>,
-    /// Its plan.
-    pub plan: Rc<Plan>,
-    /// The functions that are to be traced.
-    pub functions: Vec<Chosen>,
-    /// The libcalls that are to be traced.
-    pub libcalls: Vec<Chosen>,
-    /// Its probes.
-    pub probed: Probed,
-    number: Number,
-}
-
-/// How a module is numbered.
-#[derive(Debug, Clone)]
-struct Number {
-    id: u32,
-    /// Its first function id.
-    first: u32,
-    /// Whether it is a program.
-    main: bool,
-    /// Of each id, what the file of symbols says.
-    kinds: Vec<char>,
-}
-
-impl Module {
-    /// Whether it is a program, not a library.
-    pub fn is_main(&self) -> bool {
-        self.number.main
-    }
-
-    /// Its first id.
-    pub fn first_id(&self) -> u32 {
-        self.number.first
-    }
-}
 
 /// All files seen in this recording.
 #[derive(Debug)]

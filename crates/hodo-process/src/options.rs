@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use hodo_probe_compile::SyscallOptions;
+
 /// How patterns in filters are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Match {
@@ -84,17 +86,6 @@ pub struct RecordOptions {
     pub verbose: u8,
     /// The whole command line, for `info`.
     pub cmdline: Vec<String>,
-}
-
-/// What is recorded of system calls.
-#[derive(Debug, Clone, Default)]
-pub struct SyscallOptions {
-    /// Only these numbers; `None`: all.
-    pub only: Option<Vec<u64>>,
-    /// Only which calls there were, their times and their results; not their arguments.
-    pub bare: bool,
-    /// Bytes of each buffer that are kept.
-    pub buffer: usize,
 }
 
 /// How the program ended.

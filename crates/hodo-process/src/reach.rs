@@ -6,7 +6,7 @@ use std::ops::Range;
 use hodo_isa::code::Flow;
 use hodo_plan::model::Plan;
 
-use crate::image::Image;
+use hodo_module::Image;
 
 /// Where control can go from a function.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! A recording of a program, from its start to its end.
 
-use crate::linked;
 use crate::options::{Exit, RecordOptions};
 use crate::place::Place;
-use crate::{check, events, image, modules, probes, reserve, select, session, tracer};
+use crate::{check, events, modules, reserve, select, session, tracer};
 use anyhow::{Context, Result, bail};
+use hodo_module::linked;
 use hodo_trace::told_lost;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ pub fn record(options: &RecordOptions, place: Place) -> Result<Ended> {
         libc::signal(libc::SIGQUIT, libc::SIG_IGN);
         libc::signal(libc::SIGTSTP, libc::SIG_IGN);
     }
-    let mut probes = probes::Probes::new(&options.probes, !options.no_time)?;
+    let mut probes = hodo_probe_compile::Probes::new(&options.probes, !options.no_time)?;
     probes.follow_names();
     if options.calls {
         probes.beside_calls();
@@ -63,7 +63,7 @@ pub fn record(options: &RecordOptions, place: Place) -> Result<Ended> {
     // A script has no functions of its own, and what cannot be read is told when it is executed.
     if let Ok(module) = modules.get(
         &program,
-        &image::canonical(&program),
+        &hodo_module::image::canonical(&program),
         &selection,
         true,
         &mut session,
@@ -83,7 +83,10 @@ pub fn record(options: &RecordOptions, place: Place) -> Result<Ended> {
         }
     }
     // What can be known of probes is told before anything runs.
-    for (definition, path) in modules.probes.files(&image::canonical(&program)) {
+    for (definition, path) in modules
+        .probes
+        .files(&hodo_module::image::canonical(&program))
+    {
         modules.get(&path, &path, &selection, false, &mut session)?;
         if modules.probes.placed(definition) > 0 {
             continue;

@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use hodo_symbols::{Style, demangle};
 use regex::Regex;
 
+use hodo_module::glob;
+
 use crate::options::{Match, RecordOptions};
 
 /// The module of calls into libraries, as uftrace names it: `puts@plt`.
@@ -115,33 +117,10 @@ pub struct Selection {
     off: bool,
 }
 
-fn glob_to_regex(glob: &str) -> String {
-    let mut out = String::from("^");
-    for c in glob.chars() {
-        match c {
-            '*' => out.push_str(".*"),
-            '?' => out.push('.'),
-            '[' | ']' => out.push(c),
-            _ => out.push_str(&regex::escape(&c.to_string())),
-        }
-    }
-    out.push('$');
-    out
-}
-
-/// A shell glob, which must match a whole name.
-///
-/// # Errors
-/// If it is malformed.
-pub fn glob(pattern: &str) -> Result<Regex> {
-    let text = glob_to_regex(&pattern.replace("[!", "[^"));
-    Regex::new(&text).with_context(|| format!("the pattern {pattern:?}"))
-}
-
 /// Compiles a name pattern the way uftrace reads it: without a special character it is the whole name.
 fn compile(pattern: &str, kind: Match) -> Result<Regex> {
     let text = match kind {
-        Match::Glob => glob_to_regex(pattern),
+        Match::Glob => glob::to_regex(pattern),
         Match::Regex
             if pattern.contains(['.', '*', '?', '+', '^', '$', '[', '(', '|', '\\', '{']) =>
         {

@@ -531,3 +531,9 @@ pub fn exit_json(exit: Exit) -> Value {
         Exit::Signal(signal) | Exit::Core(signal) => json!({"signal": signal}),
     }
 }
+
+impl hodo_probe_compile::Log for Session {
+    fn line(&mut self, line: &Value) -> Result<()> {
+        self.log(line)
+    }
+}

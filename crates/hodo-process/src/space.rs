@@ -11,10 +11,10 @@ use anyhow::Result;
 use hodo_patch::{Announcement, Copies, Patches, Raise, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 
-use crate::image::{Image, Placed, Seen, Version};
 use crate::ledger::{Bytes, Entry, Ledger, Patched};
 use crate::machine::{self, WAIT};
 use crate::stubs::Stubs;
+use hodo_module::image::{Image, Placed, Seen, Version};
 use hodo_ptrace::Memory;
 use hodo_ptrace::arch::WORKSHOP;
 

@@ -19,6 +19,7 @@ pub mod limits;
 pub mod maps;
 mod memory;
 pub mod pass_fd;
+pub mod processes;
 mod request;
 mod run;
 pub mod signals;

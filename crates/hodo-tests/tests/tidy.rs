@@ -10,13 +10,14 @@ use iced_x86::{Decoder, DecoderOptions, OpKind};
 const LONGEST: usize = 1000;
 
 /// Crates in which `unsafe` is needed: they call the kernel, run generated code, or are the agent.
-const UNSAFE: [&str; 13] = [
+const UNSAFE: [&str; 14] = [
     "hodo",
     "hodo-agent",
     "hodo-codegen/tests",
     "hodo-isa/tests",
     "hodo-keys",
     "hodo-mcount",
+    "hodo-module",
     "hodo-patch/tests",
     "hodo-probe",
     "hodo-probe-capi",
@@ -162,7 +163,7 @@ fn unsafe_code_is_where_it_is_needed() {
 }
 
 /// Our crates, each below those that use it, and which of our crates each may use: imports run downward only.
-const CRATES: [(&str, &[&str]); 20] = [
+const CRATES: [(&str, &[&str]); 22] = [
     ("hodo-abi", &[]),
     ("hodo-isa", &["hodo-abi"]),
     ("hodo-mcount", &[]),
@@ -190,12 +191,23 @@ const CRATES: [(&str, &[&str]); 20] = [
         ],
     ),
     (
-        "hodo-process",
+        "hodo-module",
         &[
             "hodo-abi",
-            "hodo-agent",
+            "hodo-codegen",
+            "hodo-patch",
+            "hodo-plan",
+            "hodo-ptrace",
+            "hodo-symbols",
+        ],
+    ),
+    (
+        "hodo-probe-compile",
+        &[
+            "hodo-abi",
             "hodo-codegen",
             "hodo-isa",
+            "hodo-module",
             "hodo-patch",
             "hodo-plan",
             "hodo-probe-syntax",
@@ -205,10 +217,27 @@ const CRATES: [(&str, &[&str]); 20] = [
         ],
     ),
     (
+        "hodo-process",
+        &[
+            "hodo-abi",
+            "hodo-agent",
+            "hodo-isa",
+            "hodo-module",
+            "hodo-patch",
+            "hodo-plan",
+            "hodo-probe-compile",
+            "hodo-ptrace",
+            "hodo-symbols",
+            "hodo-trace",
+        ],
+    ),
+    (
         "hodo",
         &[
             "hodo-abi",
+            "hodo-module",
             "hodo-plan",
+            "hodo-probe-compile",
             "hodo-process",
             "hodo-symbols",
             "hodo-trace",

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hodo_process::cache;
+use hodo_module::cache;
 
 use crate::args::CacheAction;
 

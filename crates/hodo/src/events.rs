@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use hodo_process::ListedEvent;
+use hodo_probe_compile::ListedEvent;
 use serde_json::{Value, json};
 
 use crate::args::ListEventsArgs;
@@ -25,8 +25,8 @@ pub fn list(args: &ListEventsArgs) -> Result<ExitCode> {
         patterns.push(text.to_owned());
     }
     let (whose, events) = match (args.pid, file) {
-        (Some(pid), _) => hodo_process::list_events_of(pid, &patterns)?,
-        (None, Some(file)) => hodo_process::list_events(file, &patterns)?,
+        (Some(pid), _) => hodo_probe_compile::list_events_of(pid, &patterns)?,
+        (None, Some(file)) => hodo_probe_compile::list_events(file, &patterns)?,
         (None, None) => bail!("name a file, or a process with -p"),
     };
     if events.is_empty() {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use hodo_plan::model::Tactic;
-use hodo_process::{Changed, Examined, ExaminedPlace, Listed};
+use hodo_probe_compile::{Changed, Examined, ExaminedPlace, Listed};
 use hodo_symbols::{Style, demangle};
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use crate::plan::tactic_name;
 /// `hodo probe --dry-run`. The exit status is 1 if a definition has no place.
 pub fn dry_run(args: &ProbeArgs) -> Result<ExitCode> {
     let file = args.command.first().map(std::ffi::OsString::as_os_str);
-    let examined = hodo_process::dry_run(&args.probes, file)?;
+    let examined = hodo_probe_compile::dry_run(&args.probes, file)?;
     with_output(args.screen.no_pager, |out| {
         if args.inspect.json {
             let all: Value = examined.iter().map(as_json).collect();
@@ -55,7 +55,7 @@ pub fn list(args: &ProbeArgs) -> Result<ExitCode> {
     let patterns: Vec<String> = (patterns.iter())
         .map(|pattern| pattern.to_string_lossy().into_owned())
         .collect();
-    let (path, listed) = hodo_process::list(file, &patterns)?;
+    let (path, listed) = hodo_probe_compile::list(file, &patterns)?;
     if listed.is_empty() {
         match patterns[..] {
             [] => bail!("{} has no functions", path.display()),
@@ -114,7 +114,7 @@ pub fn usdt(args: &ProbeArgs) -> Result<ExitCode> {
     let [file] = &args.command[..] else {
         bail!("--usdt lists the probes of one file: hodo probe --usdt FILE");
     };
-    let (path, probes) = hodo_process::list_usdt(file)?;
+    let (path, probes) = hodo_probe_compile::list_usdt(file)?;
     if probes.is_empty() {
         bail!("{} has no USDT probes", path.display());
     }

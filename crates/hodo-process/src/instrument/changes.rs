@@ -11,13 +11,13 @@ use anyhow::{Context, Result, bail};
 use hodo_patch::{Copied, Island, Patches};
 
 use super::{Work, apply, auxv, extent, file_mappings, map_island, patch, put_back, write_island};
-use crate::image::of_mapping;
-use crate::image::{Image, Version};
 use crate::ledger::Entry;
-use crate::modules::Module;
 use crate::space::Loaded;
 use crate::space::Space;
 use crate::spots::Spots;
+use hodo_module::Module;
+use hodo_module::image::of_mapping;
+use hodo_module::image::{Image, Version};
 use hodo_ptrace::maps;
 use hodo_ptrace::{Memory, Syscalls};
 

@@ -3,9 +3,9 @@
 use twox_hash::XxHash3_128;
 
 use super::Work;
-use crate::cache::Stubs;
-use crate::image::Chosen;
-use crate::modules::Module;
+use hodo_module::Chosen;
+use hodo_module::Module;
+use hodo_module::cache::Stubs;
 
 /// Fewer stubs are built as quickly as they are read.
 const FEWEST: usize = 64;

@@ -10,11 +10,11 @@ use serde_json::json;
 
 use super::{Work, apply, file_mappings, keys, patch, stop, tell_failures, write_island};
 use crate::hooks;
-use crate::image::{Image, Version};
-use crate::image::{Seen, real_path};
 use crate::machine;
 use crate::space::Space;
 use crate::spots::Spots;
+use hodo_module::image::{Image, Version};
+use hodo_module::image::{Seen, real_path};
 use hodo_ptrace::Memory;
 use hodo_ptrace::arch::BREAKPOINT;
 use hodo_ptrace::maps;

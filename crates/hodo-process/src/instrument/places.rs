@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use super::{LOWEST, REACH, Work, extent};
-use crate::modules::Module;
+use hodo_module::Module;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 

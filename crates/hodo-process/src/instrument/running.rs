@@ -1,7 +1,7 @@
 //! Preparing a process that runs: all is chosen and built beforehand, so that the process stops only for as long as it takes to
 //! map and to write it.
 
-use crate::image::of_mapping;
+use hodo_module::image::of_mapping;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -18,13 +18,13 @@ use super::{
 };
 use crate::aside;
 use crate::hooks;
-use crate::image::Seen;
-use crate::image::{Image, Version};
 use crate::ledger::{Entry, Ledger};
-use crate::modules::Module;
 use crate::space::Linker;
 use crate::space::Space;
 use crate::spots::Spots;
+use hodo_module::Module;
+use hodo_module::image::Seen;
+use hodo_module::image::{Image, Version};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;

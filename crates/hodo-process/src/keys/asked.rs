@@ -2,7 +2,7 @@
 //! the process id, the time of its start, and the number of the copy of that crate in its name. A request is a line of words, the
 //! answer lines of JSON, the last of which has `done`, `unmatched` or `error`.
 
-use crate::processes;
+use hodo_ptrace::processes;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};

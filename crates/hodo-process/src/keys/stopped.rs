@@ -1,7 +1,7 @@
 //! A process that does not expose its static keys: its files and its memory tell what they are, and to switch them all its
 //! threads are stopped for a moment.
 
-use crate::processes;
+use hodo_ptrace::processes;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use hodo_patch::{Copied, Patches, Stub};
 use serde::{Deserialize, Serialize};
 
-use crate::image::Seen;
+use hodo_module::image::Seen;
 
 /// One entry.
 #[derive(Debug, Serialize, Deserialize)]

@@ -11,21 +11,11 @@ use hodo_abi::Isa;
 use hodo_ptrace::{Memory, Regs};
 use hodo_symbols::Registers;
 
-pub use code::{
-    ARGUMENTS, PROGRAM_COUNTER, REGISTERS, RETURN_VALUE, STACK_ARGUMENTS, STACK_POINTER, TELLS_CPU,
-    called_before, called_by, ends_thread, fetched, is_behind_call, jump_at, jump_target,
-    looks_like_call, operand, slot_of,
-};
+pub use code::{called_before, called_by, is_behind_call, jump_at, jump_target, slot_of};
 pub use costs::measure;
 pub use libc_of::unsuited;
 pub use made::Made;
 pub use vectors::calls;
-
-/// What a trace calls this.
-pub const NAME: &str = "riscv64";
-
-/// What an ELF file says that is for this.
-pub const ELF_MACHINE: u16 = 243;
 
 /// A branch to itself, `c.j`.
 pub const WAIT: [u8; 2] = [0x01, 0xA0];

@@ -17,7 +17,7 @@ use hodo_symbols::{Branch, Key, KeyPlace};
 
 pub use outside::{Found, code};
 
-use crate::image::Image;
+use hodo_module::Image;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::Memory;
 

@@ -3,8 +3,8 @@
 use hodo_patch::Raise;
 
 use super::Space;
-use crate::image::Seen;
 use crate::ledger::State;
+use hodo_module::image::Seen;
 
 impl Space {
     /// What the ledger has of it.

@@ -10,7 +10,7 @@ use super::shared::Maker;
 use super::{SharedSpace, Thread, Tracer, guarded};
 use crate::adopt;
 use crate::ledger::Found;
-use crate::processes::named;
+use hodo_ptrace::processes::named;
 use hodo_ptrace::stops::Stops;
 
 impl Tracer<'_> {

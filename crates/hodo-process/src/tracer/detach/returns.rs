@@ -1,6 +1,6 @@
 //! To which functions the addresses in stubs belong that calls return to, and what programs call.
 
-use crate::image;
+use hodo_module::image;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -9,11 +9,11 @@ use hodo_isa::native::entry::is_signal_return;
 
 use super::Table;
 use crate::frames::{self, Fit, Return, Returns, Walked};
-use crate::image::Image;
 use crate::machine::Called;
 use crate::machine::{self, Made};
 use crate::space::Space;
 use crate::stubs::Stubs;
+use hodo_module::Image;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Memory, Regs};
 

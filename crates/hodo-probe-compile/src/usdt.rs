@@ -2,7 +2,7 @@
 
 use hodo_probe_syntax::{Register, Scalar, Source, Type};
 
-use crate::machine::{self, Operand};
+use crate::arch::{self, Operand};
 
 /// How far the data of a symbol is from the probed instruction, if the name means only one.
 pub(super) type Distance<'a> = dyn Fn(&str) -> Option<i64> + 'a;
@@ -38,13 +38,13 @@ fn bits(bytes: &str) -> Option<u8> {
 
 fn source(operand: &str, distance: &Distance<'_>) -> Option<Source> {
     let register = |name: &str| Register::named(name).map(Source::Register);
-    let (displacement, base) = match machine::operand(operand)? {
+    let (displacement, base) = match arch::operand(operand)? {
         Operand::Register(name) => return register(name),
         Operand::Number(text) => return Some(Source::Immediate(number(text)?)),
         Operand::Memory(displacement, base) => (displacement, base),
     };
     // An offset, or `SYMBOL+OFFSET`.
-    let offset = if base == machine::PROGRAM_COUNTER {
+    let offset = if base == arch::PROGRAM_COUNTER {
         let sign = displacement.find(['+', '-']).unwrap_or(displacement.len());
         let (symbol, more) = displacement.split_at(sign);
         let more = match more.strip_prefix('+').unwrap_or(more) {

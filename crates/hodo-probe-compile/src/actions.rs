@@ -12,9 +12,9 @@ use super::counted::counter;
 use super::values::{fetches, returned};
 use super::wanted::Spot;
 use super::{Probes, name_of};
-use crate::image::Image;
-use crate::machine::STACK_POINTER;
-use crate::session::Session;
+use crate::Log;
+use crate::arch::STACK_POINTER;
+use hodo_module::Image;
 
 impl Probes {
     /// What a probe does at one place.
@@ -25,7 +25,7 @@ impl Probes {
         image: &Image,
         next_id: &mut u32,
         hits: &mut Vec<(u64, String)>,
-        session: &mut Session,
+        log: &mut dyn Log,
     ) -> Result<Vec<Action>> {
         let index = spot.definition;
         self.placed[index] += 1;
@@ -100,7 +100,7 @@ impl Probes {
                     } else if let Some(word) = fetched.caller {
                         line["probe"]["caller"] = word.into();
                     }
-                    session.log(&line)?;
+                    log.line(&line)?;
                     let event = Event {
                         info: id | record::ENTRY << record::KIND_SHIFT,
                         payload: record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT,

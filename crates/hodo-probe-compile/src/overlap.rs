@@ -10,7 +10,7 @@ use anyhow::Result;
 use hodo_isa::Via;
 use hodo_plan::model::{Extra, Plan, ProbePlan, ProbeSite, SitePlan, Spare, Wanted, elsewhere};
 
-use crate::image::Chosen;
+use hodo_module::Chosen;
 
 /// How often plans are made until no region overlaps a site.
 const ROUNDS: usize = 8;

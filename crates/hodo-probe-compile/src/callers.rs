@@ -7,7 +7,7 @@ use hodo_isa::code::Flow;
 use hodo_symbols::{Branch, Style, demangle};
 
 use super::named::Named;
-use crate::image::Image;
+use hodo_module::Image;
 
 /// How many callers are named before the rest is left out.
 const NAMED: usize = 3;

@@ -9,10 +9,10 @@ use hodo_plan::model::{Mode, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes};
 use hodo_probe_syntax::Symbol;
 
-use super::dry::found;
+use super::dry_run::found;
 use super::places::fitting;
-use crate::image::Image;
-use crate::image::canonical;
+use hodo_module::Image;
+use hodo_module::image::canonical;
 
 /// A function of a file.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use hodo_isa::code::{Flow, Insn, Reference};
 use hodo_probe_syntax::{Definition, Offset, Place, Symbol};
 
 use super::named::Named;
-use crate::image::Image;
+use hodo_module::Image;
 
 /// The resolver that a definition names, if it names one function.
 pub(super) fn named<'a>(definition: &Definition, functions: &'a [Named]) -> Option<&'a Named> {

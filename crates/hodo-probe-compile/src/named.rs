@@ -1,7 +1,7 @@
 //! The functions of a file by all their names, as definitions may name them.
 
-use crate::image::{Image, Segment};
 use anyhow::{Context, Result};
+use hodo_module::image::{Image, Segment};
 
 /// A function as definitions name it.
 pub(super) struct Named {

@@ -1,7 +1,7 @@
 //! Lists of events: of a file, or of a process with what they are there.
 
-use crate::image;
-use crate::processes;
+use hodo_module::image;
+use hodo_ptrace::processes;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use hodo_symbols::Key;
 
-use super::dry::found;
+use super::dry_run::found;
 use super::events::{Event, Pattern, events};
-use crate::image::Image;
-use crate::image::canonical;
+use hodo_module::Image;
+use hodo_module::image::canonical;
 use hodo_ptrace::Memory;
 use hodo_ptrace::maps;
 

@@ -4,7 +4,7 @@ use hodo_plan::model::{Mode, Plan};
 
 use super::Probes;
 use super::wanted::{Places, Spot};
-use crate::image::Image;
+use hodo_module::Image;
 
 /// Why no probe can see the function at an address return.
 fn refusal(plan: &Plan, addr: u64) -> Option<String> {

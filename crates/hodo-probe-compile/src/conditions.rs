@@ -9,7 +9,7 @@ use hodo_codegen::native::detour::{Arithmetic, Atom, Bits, Comparison, Test, Tex
 use hodo_probe_syntax::{BinaryOp, Expr, Scalar, Type, UnaryOp};
 use hodo_trace::format::tcb;
 
-use crate::machine::TELLS_CPU;
+use crate::arch::TELLS_CPU;
 
 /// What an argument of a definition is in a detour.
 #[derive(Debug, Clone)]

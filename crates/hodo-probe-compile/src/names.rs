@@ -8,7 +8,7 @@ use hodo_probe_syntax::{Action as Wanted, Definition, Expr, Source as From};
 use hodo_trace::format::tcb;
 
 use super::Probes;
-use crate::machine::ARGUMENTS;
+use crate::arch::ARGUMENTS;
 
 /// `PR_SET_NAME` of `prctl`.
 const SET_NAME: u64 = 15;

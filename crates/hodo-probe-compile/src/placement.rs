@@ -14,17 +14,17 @@ use hodo_symbols::Usdt;
 
 use super::conditions::Arguments;
 use super::events::shown;
-use super::looked::looked_at;
 use super::named::functions;
+use super::observed_regs::looked_at;
 use super::places::{in_linkage_tables, is_file, lines, spots, usdt};
 use super::returns::take_refused;
 use super::values::fetches;
 use super::variables::{has_variables, resolved};
 use super::wanted::{Found, Places, Spot};
-use super::{Probes, beside, resolvers};
-use crate::cache;
-use crate::hooks::HOOKED;
-use crate::image::{Chosen, Image};
+use super::{Probes, overlap, resolvers};
+use hodo_module::HOOKED;
+use hodo_module::cache;
+use hodo_module::{Chosen, Image};
 
 /// The probes of a file.
 pub(super) struct Planned {
@@ -245,13 +245,13 @@ impl Probes {
             let mut plan = cache::plan_probes(image, which, &options)?;
             let mut left_out = BTreeMap::new();
             let reason = "hodo itself changes this function";
-            beside::keep_off(&hooks, reason, &mut plan.sites, &mut left_out);
+            overlap::keep_off(&hooks, reason, &mut plan.sites, &mut left_out);
             clashing.replace(left_out);
             Ok(plan)
         };
         let (plan, functions, left_out) = match plan {
             Some((functions, chosen)) if !chosen.is_empty() => {
-                beside::plan((functions, chosen), which, planned)?
+                overlap::plan((functions, chosen), which, planned)?
             }
             _ => (planned(which)?, HashMap::new(), BTreeMap::new()),
         };
@@ -300,13 +300,13 @@ impl Probes {
                 1 => ("the implementation", "it"),
                 _ => ("each of the implementations", "one of them"),
             };
-            warn_user!(
+            hodo_ptrace::warn_user!(
                 "hodo: the probe '{text}' is on {is} that {path} has for this function (an IFUNC): calls that reach {them} by another \
                  name are hits, too; an implementation in another file, as in the vdso, has no probe"
             );
             return;
         }
-        warn_user!(
+        hodo_ptrace::warn_user!(
             "hodo: the probe '{text}' is on what chooses an implementation while the program is loaded (an IFUNC of {path}), not on \
              the implementation; probe that by its own name, or by its offset in the file"
         );

@@ -7,8 +7,8 @@ use hodo_probe_syntax::{Action, Definition, Place, Source as Fetched};
 use super::Probes;
 use super::places::is_file;
 use super::variables::has_variables;
-use crate::image::Image;
-use crate::machine::{ARGUMENTS, fetched};
+use crate::arch::{ARGUMENTS, fetched};
+use hodo_module::Image;
 
 impl Probes {
     /// Those that probes of a file look at, as far as the definitions alone tell.

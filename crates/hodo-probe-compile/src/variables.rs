@@ -10,8 +10,8 @@ use super::events::fetched;
 use super::usdt::arguments;
 
 use super::values::possible;
-use crate::image::Image;
-use crate::machine;
+use crate::arch;
+use hodo_module::Image;
 
 /// All parameters of the function, and all variables that are visible.
 const ALL: [(&str, bool); 2] = [("$params", false), ("$vars", true)];
@@ -216,7 +216,7 @@ impl Resolver<'_> {
         };
         Ok(match word {
             Word::Register(number) => {
-                register(machine::REGISTERS.get(usize::from(*number)).unwrap_or(&""))?
+                register(arch::REGISTERS.get(usize::from(*number)).unwrap_or(&""))?
             }
             Word::Number(number) => Source::Immediate(number.cast_signed()),
             Word::Address(_) => bail!("{name} is an address that is not in memory"),
@@ -224,7 +224,7 @@ impl Resolver<'_> {
                 // The file's parts are always as far from each other as in the file.
                 Word::Address(at) => Source::Memory {
                     offset: at.wrapping_sub(self.pc).cast_signed().wrapping_add(*offset),
-                    address: Box::new(register(machine::PROGRAM_COUNTER)?),
+                    address: Box::new(register(arch::PROGRAM_COUNTER)?),
                 },
                 base => Source::Memory {
                     offset: *offset,

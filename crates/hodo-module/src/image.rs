@@ -1,6 +1,5 @@
 //! Files that are mapped into processes: their contents, and which is which.
 
-use crate::machine::{ELF_MACHINE, NAME};
 use std::cell::{Cell, OnceCell};
 use std::fs::{File, Metadata};
 use std::ops::Range;
@@ -9,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
+use hodo_abi::Isa;
 use hodo_ptrace::maps::Mapping;
 use hodo_symbols::{Debug, DebugError, Frames, Unwinder};
 use memmap2::Mmap;
@@ -55,23 +55,16 @@ pub struct Image {
     pub planned_before: Cell<bool>,
 }
 
-/// A function that is to be traced.
-#[derive(Debug, Clone, Copy)]
-pub struct Chosen {
-    /// Index in the plan.
-    pub index: usize,
-    /// Id in the trace.
-    pub id: u32,
-    /// Whether it is a filter function (`-F`).
-    pub filter: bool,
-}
-
 impl Image {
     /// Opens a program or library for this machine. `real` is where to read it, `path` what it is called.
     pub fn open(real: &Path, path: PathBuf) -> Result<Self> {
         let image = Self::read(real, path)?;
-        if image.bytes[18..20] != ELF_MACHINE.to_le_bytes() {
-            bail!("{} is not a program for {NAME}", image.path.display());
+        if image.bytes[18..20] != Isa::NATIVE.elf_machine().to_le_bytes() {
+            bail!(
+                "{} is not a program for {}",
+                image.path.display(),
+                Isa::NATIVE.name()
+            );
         }
         Ok(image)
     }

@@ -11,18 +11,30 @@ use hodo_trace::format::record;
 use hodo_trace::syscalls::{GROUP, NAMES, table_with};
 use serde_json::json;
 
-use super::beside::with_users;
-use super::planned::HOOK_LENGTH;
-use super::{Probed, Probes, site_plan};
-use crate::cache;
-use crate::hooks::HOOKED;
-use crate::image::Image;
-use crate::machine::{ends_thread, looks_like_call};
-use crate::options::SyscallOptions;
-use crate::session::Session;
+use super::overlap::with_users;
+use super::placement::HOOK_LENGTH;
+use super::{Probes, site_plan};
+use crate::arch::{ends_thread, looks_like_call};
+use hodo_module::HOOKED;
+use hodo_module::Image;
+use hodo_module::Probed;
+use hodo_module::cache;
+
+use crate::Log;
 use hodo_ptrace::arch::SYSTEM_CALL;
 
 /// What is recorded of system calls.
+#[derive(Debug, Clone, Default)]
+pub struct SyscallOptions {
+    /// Only these numbers; `None`: all.
+    pub only: Option<Vec<u64>>,
+    /// Only which calls there were, their times and their results; not their arguments.
+    pub bare: bool,
+    /// Bytes of each buffer that are kept.
+    pub buffer: usize,
+}
+
+/// How system calls are recorded.
 #[derive(Debug)]
 pub(super) struct Syscalls {
     table: Vec<u64>,
@@ -55,7 +67,7 @@ impl Probes {
         image: &Image,
         next_id: &mut u32,
         hits: &mut Vec<(u64, String)>,
-        session: &mut Session,
+        log: &mut dyn Log,
     ) -> Result<Probed> {
         let places = places(image);
         let Some(syscalls) = &mut self.syscalls else {
@@ -74,7 +86,7 @@ impl Probes {
                 *next_id += 2;
                 for (id, name) in [ids.0, ids.1].into_iter().zip(NAMES) {
                     hits.push((places[0], name.to_owned()));
-                    session.log(&json!({"probe": {
+                    log.line(&json!({"probe": {
                         "id": id, "group": GROUP, "name": name, "symbol": name, "offset": 0, "args": [],
                     }}))?;
                 }
@@ -159,7 +171,7 @@ impl Probes {
                 count + all.map(|site| site.1.len()).sum::<usize>(),
                 first.unwrap_or_default()
             );
-            session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
+            log.line(&json!({"remark": {"pid": 0, "text": text}}))?;
         }
         Ok(probed)
     }

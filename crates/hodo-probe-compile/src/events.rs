@@ -11,8 +11,8 @@ use regex::Regex;
 
 use super::Probes;
 use super::places::is_file;
-use crate::image::Image;
-use crate::select::glob;
+use hodo_module::Image;
+use hodo_module::glob::glob;
 
 /// A pattern of events.
 #[derive(Debug)]

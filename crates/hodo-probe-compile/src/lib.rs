@@ -1,20 +1,34 @@
-//! Probes on instructions: from definitions to detours, counters and what the trace says of them.
+//! Compiles probes: from definitions and the files that they name to regions of code that are moved, what is done at each
+//! instruction there, and what the trace says of it. It changes no process, and says what it finds to a [`Log`].
+//!
+//! [`Probes::module`] goes over a file in these passes:
+//! 1. *places*: which instructions a definition names (`places`, `usdt`, `events`);
+//! 2. *values*: where what it shows is to be fetched there (`variables`, `values`);
+//! 3. *placement*: regions around the instructions that can be moved, beside traced functions (`placement`, `overlap`);
+//! 4. *actions*: what the code of each probe does (`actions`, `conditions`, `counted`, `histograms`).
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::too_many_lines,
+    clippy::too_many_arguments,
+    reason = "this crate's long functions are still to be taken apart"
+)]
 
 mod actions;
-mod beside;
+mod arch;
 mod callers;
 mod conditions;
 mod counted;
-mod dry;
+mod dry_run;
 mod events;
 mod histograms;
-mod list;
-mod listed;
-mod looked;
+mod list_events;
+mod list_functions;
 mod named;
 mod names;
+mod observed_regs;
+mod overlap;
+mod placement;
 mod places;
-mod planned;
 mod resolvers;
 mod returns;
 mod switches;
@@ -24,34 +38,42 @@ mod values;
 mod variables;
 mod wanted;
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use hodo_codegen::native::detour::{Action, When};
-use hodo_patch::{Probe, Region, SyscallEvents};
+use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::model::{Mode, Plan, ProbeSite, ProbedInsn, SitePlan};
 use hodo_probe_syntax::{Definition, Kind, Offset, Place, Scalar, Symbol, Type};
 use hodo_symbols::{Style, demangle};
 use serde_json::{Value, json};
 
-use crate::image::{Chosen, Image};
-use crate::session::Session;
 use conditions::Arguments;
 use counted::{Counted, Counts, Line, Run, counter};
-pub(crate) use dry::found;
-pub use dry::{Changed, Examined, ExaminedPlace, dry_run};
+pub use dry_run::found;
+pub use dry_run::{Changed, Examined, ExaminedPlace, dry_run};
 use events::Events;
 use histograms::Histograms;
-pub use list::{Listed, list, list_usdt};
-pub use listed::{ListedEvent, list_events, list_events_of};
+use hodo_module::{Chosen, Image, Probed};
+pub use list_events::{ListedEvent, list_events, list_events_of};
+pub use list_functions::{Listed, list, list_usdt};
+use placement::Planned;
 pub use places::is_file;
-use planned::Planned;
 use switches::Switches;
+pub use syscalls::SyscallOptions;
 use values::possible;
 use wanted::Spot;
+
+/// Where a compilation says what it has found: the log of a recording.
+pub trait Log {
+    /// Takes one line, an object.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn line(&mut self, line: &Value) -> Result<()>;
+}
 
 /// All probes of a recording.
 #[derive(Debug, Default)]
@@ -77,70 +99,6 @@ pub struct Probes {
     names: Range<usize>,
     /// Events that are found by patterns.
     events: Events,
-}
-
-/// A module's probes.
-#[derive(Debug, Default)]
-pub struct Probed {
-    /// Regions that are moved, with their probes.
-    pub sites: Vec<(SitePlan, Vec<Probe>)>,
-    /// Others, in functions that are hooked where limits on memory are raised: only for where they are not.
-    pub without_limits: Vec<(SitePlan, Vec<Probe>)>,
-    /// The traced functions that begin with one of these regions, by address.
-    pub functions: HashMap<u64, Chosen>,
-    /// Link-time addresses of the counters by which USDT probes know that they are wanted.
-    pub semaphores: Vec<u64>,
-    /// How system calls are recorded, if they are.
-    pub syscalls: Option<Rc<SyscallEvents>>,
-    /// There are instructions that call the kernel and have no probe.
-    pub unwatched: bool,
-}
-
-impl Probed {
-    /// The regions that are moved. `raised`: limits on memory are.
-    pub fn regions(&self, raised: bool) -> Vec<Region<'_>> {
-        let more = match raised {
-            true => &[],
-            false => &self.without_limits[..],
-        };
-        let regions = self.sites.iter().chain(more);
-        regions
-            .map(|(site, probes)| Region {
-                site,
-                probes,
-                function: None,
-            })
-            .collect()
-    }
-
-    /// Bytes of an island that the detours take, at most.
-    pub fn room(&self) -> u64 {
-        let probe = |probe: &Probe| match &probe.action {
-            Action::Count(_) => 64,
-            Action::Record(event) => 320 + 128 * event.values.len() as u64,
-            Action::Syscall => 64,
-            Action::Block(block) => {
-                hodo_codegen::native::detour::size(block, &hodo_patch::layout())
-            }
-        };
-        let site = |(site, probes): &(SitePlan, Vec<Probe>)| {
-            // A moved instruction grows by thirteen bytes at most.
-            let moved = 64 + 8 * (site.displaced.end - site.displaced.start);
-            moved + probes.iter().map(probe).sum::<u64>()
-        };
-        // What a return probe needs beside.
-        let returns = |(_, probes): &(SitePlan, Vec<Probe>)| {
-            let first = |probe: &&Probe| probe.when == When::Return;
-            // It returns in two ways, each of which does all that is to be done.
-            let again = probes.iter().filter(first).map(probe).sum::<u64>();
-            again + 768 * probes.iter().filter(first).count() as u64
-        };
-        let table = self
-            .syscalls
-            .as_ref()
-            .map_or(0, |events| events.table.len() as u64 * 8 + 4096);
-        self.sites.iter().map(|s| site(s) + returns(s)).sum::<u64>() + table
-    }
 }
 
 impl Probes {
@@ -199,7 +157,7 @@ impl Probes {
     }
 
     /// System calls are recorded, and nothing else.
-    pub fn record_syscalls(&mut self, options: &crate::options::SyscallOptions) {
+    pub fn record_syscalls(&mut self, options: &SyscallOptions) {
         self.syscalls = Some(syscalls::Syscalls::new(options));
     }
 
@@ -429,10 +387,10 @@ impl Probes {
         (functions_plan, chosen): (&Plan, &[Chosen]),
         next_id: &mut u32,
         hits: &mut Vec<(u64, String)>,
-        session: &mut Session,
+        log: &mut dyn Log,
     ) -> Result<Probed> {
         if self.syscalls.is_some() {
-            return self.syscalls(image, next_id, hits, session);
+            return self.syscalls(image, next_id, hits, log);
         }
         self.add_events(image);
         let Planned {
@@ -447,7 +405,7 @@ impl Probes {
         } = self.planned(image, Some((functions_plan, chosen)))?;
         for (definition, reason) in failed {
             let text = format!("{}: no probe: {reason}", image.path.display());
-            session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
+            log.line(&json!({"remark": {"pid": 0, "text": text}}))?;
             self.refused[definition] = Some(reason);
         }
         let mut probed = Probed {
@@ -483,7 +441,7 @@ impl Probes {
                         }
                         continue;
                     }
-                    let actions = self.actions(spot, addr, image, next_id, hits, session)?;
+                    let actions = self.actions(spot, addr, image, next_id, hits, log)?;
                     // Who asks for the flags wants them as they are.
                     let asked = self.definitions[spot.definition].reads_flags();
                     let flags_dead = flags_dead && !asked;
@@ -515,7 +473,7 @@ impl Probes {
                 .into_iter()
                 .map(move |spot| (addr, spot, reason.clone()))
         });
-        self.refuse(no_returns.into_iter().chain(refused), image, session)?;
+        self.refuse(no_returns.into_iter().chain(refused), image, log)?;
         Ok(probed)
     }
 
@@ -549,7 +507,7 @@ impl Probes {
         &mut self,
         refused: impl Iterator<Item = (u64, Spot, String)>,
         image: &Image,
-        session: &mut Session,
+        log: &mut dyn Log,
     ) -> Result<()> {
         let path = image.path.display();
         let mut by_pattern = 0;
@@ -562,7 +520,7 @@ impl Probes {
             }
             let place = at(&spot.symbol, spot.offset(addr));
             let text = format!("{path}: no probe at {place}: {reason}");
-            session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
+            log.line(&json!({"remark": {"pid": 0, "text": text}}))?;
             self.refused[spot.definition] = Some(format!("{place}: {reason}"));
         }
         if by_pattern > SHOWN {
@@ -570,7 +528,7 @@ impl Probes {
                 "{path}: no probe at {} more places; `hodo plan --every-instruction` tells why",
                 by_pattern - SHOWN
             );
-            session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
+            log.line(&json!({"remark": {"pid": 0, "text": text}}))?;
         }
         Ok(())
     }

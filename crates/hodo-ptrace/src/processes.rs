@@ -3,8 +3,8 @@
 use anyhow::Context;
 use std::time::{Duration, Instant};
 
+use crate as ptrace;
 use anyhow::{Error, Result, anyhow, bail};
-use hodo_ptrace as ptrace;
 
 /// How long a process may take to end that is about to.
 pub const LAST_BREATH: Duration = Duration::from_secs(1);
@@ -58,6 +58,7 @@ pub fn has_memory(pid: i32) -> bool {
     })
 }
 
+/// What to say of a process that is not there.
 pub fn no_process(pid: i32) -> String {
     format!("there is no process {pid}")
 }
@@ -70,6 +71,7 @@ pub fn named(pid: i32) -> String {
     }
 }
 
+/// The name of a user, or the number.
 pub fn user_name(uid: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let found = users.lines().find_map(|line| {

@@ -1,6 +1,6 @@
 //! What probes would do to files, without running anything.
 
-use crate::linked;
+use hodo_module::linked;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use hodo_plan::model::{Extra, ProbeSite, Tactic};
 
 use super::{Probes, is_many};
-use crate::image::Image;
-use crate::image::canonical;
+use hodo_module::Image;
+use hodo_module::image::canonical;
 use hodo_ptrace::launch;
 
 /// A definition, and the places that it names.
@@ -107,7 +107,7 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
     for image in &images.0 {
         let planned = probes.planned(image, None)?;
         for text in &planned.remarks {
-            warn_user!("hodo: {text}");
+            hodo_ptrace::warn_user!("hodo: {text}");
         }
         for (addr, spot, reason) in planned.no_returns {
             examined[spot.definition].places.push(ExaminedPlace {
@@ -175,7 +175,10 @@ impl Images {
 }
 
 /// A file by its path; or a program by its name, as a shell finds it.
-pub(crate) fn found(name: &OsStr) -> Result<PathBuf> {
+///
+/// # Errors
+/// If there is none.
+pub fn found(name: &OsStr) -> Result<PathBuf> {
     let path = Path::new(name);
     if path.exists() {
         return Ok(path.to_owned());

@@ -7,7 +7,7 @@ use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 use serde_json::{Value, json};
 
 use super::conditions::{Known, bits};
-use crate::machine::{ARGUMENTS, RETURN_VALUE, STACK_ARGUMENTS, STACK_POINTER, fetched};
+use crate::arch::{ARGUMENTS, RETURN_VALUE, STACK_ARGUMENTS, STACK_POINTER, fetched};
 
 /// Refuses what cannot be done yet.
 pub(super) fn possible(definition: &Definition) -> Result<()> {

@@ -14,7 +14,7 @@ use super::callers::{self, Callers};
 use super::named::Named;
 use super::resolvers;
 use super::wanted::Found;
-use crate::image::Image;
+use hodo_module::Image;
 
 /// Is this what the definition means by its path? A name without slash is that of a file in any directory, with or
 /// without version, or of a program in PATH, which may be a link to a file with another name.
@@ -222,7 +222,7 @@ pub(super) fn fitting(symbol: &Symbol) -> Result<Fits> {
             })
         }
         Symbol::Pattern(pattern) => {
-            let regex = crate::select::glob(pattern)?;
+            let regex = hodo_module::glob::glob(pattern)?;
             // The letters in brackets are alternatives.
             let literal = pattern.split('[').flat_map(|part| {
                 let rest = part.rsplit(']').next().unwrap_or_default();

@@ -1,0 +1,83 @@
+//! RISC-V of 64 bits.
+
+use hodo_codegen::detour::Source;
+use hodo_isa::riscv64::regs::{NAMES, SP};
+use hodo_probe_syntax::Register;
+use hodo_ptrace::arch::SYSTEM_CALL;
+
+use super::Operand;
+
+/// Is what follows a system call the end of a thread, which has just unmapped its own stack (musl's `__unmapself`)?
+/// There is no stack to save anything on, then.
+pub fn ends_thread(code: &[u8]) -> bool {
+    // li a7, 93; ecall
+    const EXIT: [u8; 4] = [0x93, 0x08, 0xD0, 0x05];
+    (code.strip_prefix(&EXIT)).is_some_and(|code| code.starts_with(&SYSTEM_CALL))
+}
+
+/// Do the bytes before and behind those of a system call's instruction look as if it were one? Four bytes are seldom that by chance.
+pub fn looks_like_call(_: &[u8], _: &[u8]) -> bool {
+    true
+}
+
+/// The general registers by the processor's numbers.
+pub const REGISTERS: [&str; 32] = NAMES;
+/// Whether programs can tell which processor they run on, without the kernel.
+pub const TELLS_CPU: bool = false;
+/// The stack pointer, by number.
+pub const STACK_POINTER: u8 = SP;
+/// Where functions return a value, by number.
+pub const RETURN_VALUE: u8 = 10;
+/// Registers of the first arguments.
+pub const ARGUMENTS: [u8; 8] = [10, 11, 12, 13, 14, 15, 16, 17];
+/// The word of the stack with the first argument that is not in a register, when a function is entered.
+pub const STACK_ARGUMENTS: usize = 0;
+
+/// Where a register's value comes from, and which bits of it count: the lowest, and how many. None: it is another processor's.
+pub fn fetched(register: Register) -> Option<(Source, (u32, u32))> {
+    use hodo_probe_syntax::registers::riscv64::Register::{Pc, X};
+    let source = match register {
+        Register::Riscv64(Pc) => Source::Here,
+        Register::Riscv64(X(number)) => Source::Register(number),
+        _ => return None,
+    };
+    Some((source, (0, 64)))
+}
+
+/// The address of the instruction, as a register.
+pub const PROGRAM_COUNTER: &str = "pc";
+
+/// An operand in the syntax of compilers: `a5`, `-20(s0)`, `5`.
+pub fn operand(text: &str) -> Option<Operand<'_>> {
+    if let Some((displacement, base)) = text.strip_suffix(')').and_then(|text| text.split_once('('))
+    {
+        return Some(Operand::Memory(displacement, base));
+    }
+    match text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
+        true => Some(Operand::Number(text)),
+        false => Some(Operand::Register(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_that_is_gone_is_known() {
+        // musl 1.2, src/thread/riscv64/__unmapself.s, behind the first system call
+        let code = [0x93, 0x08, 0xD0, 0x05, 0x73, 0, 0, 0];
+        assert!(ends_thread(&code));
+        assert!(!ends_thread(&[0x93, 0x08, 0xE0, 0x05, 0x73, 0, 0, 0]));
+        assert!(!ends_thread(&[]));
+    }
+
+    #[test]
+    fn operands_are_registers_memory_and_numbers() {
+        assert_eq!(operand("a5"), Some(Operand::Register("a5")));
+        assert_eq!(operand("-20(s0)"), Some(Operand::Memory("-20", "s0")));
+        assert_eq!(operand("(sp)"), Some(Operand::Memory("", "sp")));
+        assert_eq!(operand("-5"), Some(Operand::Number("-5")));
+        assert_eq!(operand("5"), Some(Operand::Number("5")));
+    }
+}
