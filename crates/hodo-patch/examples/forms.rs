@@ -71,11 +71,10 @@ mod riscv64 {
             plan.extra = Extra::HopSlot(address(room as *const ()) as u64);
         }
         let is_far = name == "C";
+        let long = hodo_isa::NATIVE.far_jump(via);
         let far = || Far {
-            patch_len: via.far_len().unwrap_or_default() as u8,
-            literal: via
-                .far_len()
-                .map(|len| (at as u64 + len).next_multiple_of(8)),
+            patch_len: long.map_or(0, |long| long.len as u8),
+            literal: long.map(|long| (at as u64 + long.len).next_multiple_of(8)),
             displaced: plan.displaced.clone(),
             spare: Spare {
                 back: via,

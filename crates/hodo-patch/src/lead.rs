@@ -219,7 +219,7 @@ pub(crate) fn drop_users<'s>(
             let among = |range: Range<u64>| {
                 range.start < gone.displaced.end && gone.displaced.start < range.end
             };
-            elsewhere(&site.extra, site.via, &site.spare).any(among)
+            elsewhere(hodo_isa::NATIVE, &site.extra, site.via, &site.spare).any(among)
         });
         for (site, writes, _) in users {
             let reason = "the bytes that it would borrow from another region are not available";

@@ -202,7 +202,7 @@ impl Planner<'_> {
     ) -> Option<SitePlan> {
         for patch in self.places(subject) {
             let via = subject.via(patch);
-            let jump = via.jump_len();
+            let jump = self.isa().jump(via).len;
             for near in self.isa().near() {
                 let Ok(room) = self.room(subject, patch, near.len) else {
                     continue;

@@ -13,7 +13,7 @@ const REACH: u64 = 0x7000_0000;
 impl Planner<'_> {
     /// Such a jump in place of the one that a site has; the address after it, if there is room for both.
     pub(crate) fn far(&self, subject: &Subject<'_>, site: &SitePlan) -> Option<Far> {
-        let len = site.via.far_len()?;
+        let len = self.isa().far_jump(site.via)?.len;
         let literal = (site.patch + len).next_multiple_of(WORD);
         let whole = literal + WORD - site.patch;
         let room = self.room(subject, site.patch, whole);

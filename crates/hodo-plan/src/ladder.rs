@@ -3,15 +3,15 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use hodo_isa::Via;
-use hodo_isa::code::{InstructionSet, Near};
+use hodo_isa::code::InstructionSet;
+use hodo_isa::{JumpForm, Via};
 
 use crate::bits::Bits;
 use crate::model::{Extra, Pad, ProbePlan, ProbeSite, ProbedInsn, Spare, Tactic};
 use crate::planner::Survey;
 
 /// Bytes of the shortest long jump that there is.
-const SHORTEST: u64 = 5;
+const SHORTEST: u64 = 4;
 /// Places for puns in one process.
 const SPOTS: usize = 4096;
 
@@ -74,12 +74,15 @@ fn free(survey: &Survey<'_>, regions: &[Region]) -> Free {
         let at = regions.partition_point(|region| region.start < pad.start);
         let before = at.checked_sub(1).map(|at| &regions[at]);
         let taken = before.map_or(0, |region| {
-            region.start + region.room.min(region.via.jump_len())
+            region.start + region.room.min(survey.image.isa.jump(region.via).len)
         });
         free.add(pad.start.max(taken)..pad.end);
     }
     let leaves_pads = |region: &&Region| region.pads.is_empty();
-    let left_over = regions.iter().filter(leaves_pads).filter_map(left_over);
+    let left_over = regions
+        .iter()
+        .filter(leaves_pads)
+        .filter_map(|region| left_over(survey.image.isa, region));
     left_over.for_each(|range| free.add(range));
     free.sort();
     free
@@ -108,7 +111,7 @@ impl Ladder<'_> {
         for at in region.spare.pads.iter().filter_map(|pad| pad.at) {
             self.occupy(at..at + Via::PAD);
         }
-        let jump = region.via.jump_len();
+        let jump = self.isa.jump(region.via).len;
         if region.room < jump {
             self.occupied.set(region.start);
             return Some(region);
@@ -125,7 +128,7 @@ impl Ladder<'_> {
 
     /// A short jump to a long one in free bytes.
     fn hop(&mut self, region: Region) -> Option<Region> {
-        let jump = region.via.jump_len();
+        let jump = self.isa.jump(region.via).len;
         let near = self.isa.near().iter();
         let mut near = near.filter(|near| near.len <= region.room);
         let slot = near.find_map(|near| {
@@ -175,8 +178,8 @@ impl Ladder<'_> {
 }
 
 /// What the long jump of a region leaves over of its bytes, if it has room for one.
-fn left_over(region: &Region) -> Option<Range<u64>> {
-    let jump = region.via.jump_len();
+fn left_over(isa: &'static dyn InstructionSet, region: &Region) -> Option<Range<u64>> {
+    let jump = isa.jump(region.via).len;
     let taken = match region.spare.back {
         Via::Kept(_) => Via::TAKE,
         _ => 0,
@@ -187,9 +190,9 @@ fn left_over(region: &Region) -> Option<Range<u64>> {
 
 /// Finds the places by which control leaves a region without a register: in its own bytes, or elsewhere.
 fn find_pads(isa: &'static dyn InstructionSet, region: &mut Region, free: &mut Free) {
-    let mut own = left_over(region).unwrap_or(0..0);
+    let mut own = left_over(isa, region).unwrap_or(0..0);
     for &(from, to) in &region.pads {
-        let find = |short: &Near| {
+        let find = |short: &JumpForm| {
             // The jump stands after what takes the register back.
             let sources = short.sources(to);
             let before = |at: &u64| at.saturating_sub(Via::TAKE);
@@ -208,7 +211,7 @@ fn find_pads(isa: &'static dyn InstructionSet, region: &mut Region, free: &mut F
 /// How many bytes a long jump may overwrite, if it can share its others with what follows, which must stay as it is:
 /// no other patch is there, nor will be, for the first bytes of all regions are taken.
 fn pun(survey: &Survey<'_>, region: &Region, occupied: &Bits) -> Option<u64> {
-    let jump = region.via.jump_len();
+    let jump = survey.image.isa.jump(region.via).len;
     let end = region.start + jump;
     let text = survey.image.text_at(region.start)?;
     let stays = end <= text.end() && occupied.first(region.start + 1..end).is_none();

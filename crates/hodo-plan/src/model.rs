@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hodo_isa::Via;
-use hodo_isa::code::NAMES;
+use hodo_isa::code::{InstructionSet, NAMES};
 use serde::{Deserialize, Serialize};
 
 /// What to plan.
@@ -205,9 +205,14 @@ pub struct Pad {
 /// What is written for a site outside what it displaces, or after its patch in another site: link-time addresses.
 /// Memory that is looked for when the file is patched does not count.
 #[must_use = "it changes nothing"]
-pub fn elsewhere(extra: &Extra, via: Via, spare: &Spare) -> impl Iterator<Item = Range<u64>> {
+pub fn elsewhere(
+    isa: &dyn InstructionSet,
+    extra: &Extra,
+    via: Via,
+    spare: &Spare,
+) -> impl Iterator<Item = Range<u64>> {
     let slot = match *extra {
-        Extra::HopSlot(slot) => Some(slot..slot + via.jump_len()),
+        Extra::HopSlot(slot) => Some(slot..slot + isa.jump(via).len),
         _ => None,
     };
     let pads = spare.pads.iter().filter_map(|pad| pad.at);

@@ -406,13 +406,13 @@ impl<'a> Planner<'a> {
             let end = site.displaced.end;
             (end - Via::TAKE..end).for_each(|addr| self.occupied.set(addr));
         }
+        let jump = |site: &SitePlan| self.image.isa.jump(site.via).len;
         match site.extra {
             Extra::HopSlot(slot) | Extra::HopBehind { slot, .. } => {
-                (slot..slot + site.via.jump_len()).for_each(|addr| self.occupied.set(addr));
+                (slot..slot + jump(site)).for_each(|addr| self.occupied.set(addr));
             }
             Extra::Pun { .. } => {
-                (site.patch..site.patch + site.via.jump_len())
-                    .for_each(|addr| self.punned.set(addr));
+                (site.patch..site.patch + jump(site)).for_each(|addr| self.punned.set(addr));
             }
             Extra::None | Extra::Near => {}
         }

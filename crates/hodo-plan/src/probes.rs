@@ -461,7 +461,7 @@ impl Planner<'_> {
             if wanted == 0 {
                 break;
             }
-            let taken = code.via(span.first).jump_len() + Via::TAKE;
+            let taken = code.jump(span.first) + Via::TAKE;
             let room = (code.end(span) - code.start(span)).saturating_sub(taken) / Via::PAD;
             if room > 0 && self.room(code, span) >= taken {
                 wanted = wanted.saturating_sub(room);
@@ -473,7 +473,7 @@ impl Planner<'_> {
 
     /// The parts of a region that serve some of its instructions.
     fn narrow(&self, code: &Code, whole: Span, probes: &[usize]) -> Vec<Span> {
-        let jump = |first: usize| code.via(first).jump_len();
+        let jump = |first: usize| code.jump(first);
         if self.room(code, whole) < jump(whole.first) {
             return vec![whole];
         }
@@ -526,7 +526,7 @@ impl Planner<'_> {
             room = room.min(end - start - Via::TAKE);
         }
         let via = code.via(span.first);
-        let jump = via.jump_len();
+        let jump = self.isa().jump(via).len;
         Region {
             spare,
             pads,
@@ -548,8 +548,7 @@ impl Planner<'_> {
             return middle - start;
         }
         // A call that nothing follows may return all the same.
-        if end - start >= code.via(span.first).jump_len() || !code.steps[span.end - 1].flow.is_end()
-        {
+        if end - start >= code.jump(span.first) || !code.steps[span.end - 1].flow.is_end() {
             return end - start;
         }
         let pads = &self.survey.swept.pads;

@@ -297,6 +297,11 @@ impl Code {
         self.isa.via(self.free(index))
     }
 
+    /// Bytes of that jump.
+    pub fn jump(&self, index: usize) -> u64 {
+        self.isa.jump(self.via(index)).len
+    }
+
     /// Whether a branch of the piece leads to an instruction.
     pub fn is_target(&self, index: usize) -> bool {
         self.sources[index].first != u32::MAX
@@ -346,7 +351,7 @@ impl Code {
     /// A short region from an instruction on where no register is free: what leaves it goes by
     /// [`Pad`](crate::model::Pad)s.
     fn grow_with_pads(&self, first: usize) -> Option<Span> {
-        let wanted = self.steps[first].addr + self.via(first).jump_len() + Via::PAD;
+        let wanted = self.steps[first].addr + self.jump(first) + Via::PAD;
         let enough = |end: usize| self.steps[end - 1].end() >= wanted;
         let pads = self.isa.needs_register();
         pads.then(|| self.grow_by(first, enough, true)).flatten()
@@ -408,7 +413,7 @@ impl Code {
             }
             // A call that the patch leaves whole is jumped to, unless a branch would come to it past its probes.
             Flow::Call(_) | Flow::IndirectCall => {
-                let whole = step.addr - self.steps[first].addr >= self.via(first).jump_len();
+                let whole = step.addr - self.steps[first].addr >= self.jump(first);
                 let stays = whole && !self.is_target(index);
                 let links = if stays { 0 } else { step.writes };
                 (free & !links == 0).then_some(usize::MAX)

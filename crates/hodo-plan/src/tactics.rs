@@ -58,13 +58,14 @@ impl<'a> Planner<'a> {
         let mut reason = None;
         for patch in self.places(subject) {
             let via = subject.via(patch);
-            match self.room(subject, patch, via.jump_len()) {
+            let len = self.isa().jump(via).len;
+            match self.room(subject, patch, len) {
                 Ok(room) => {
                     let tactic = match room.block {
                         true => Tactic::Block,
                         false => Tactic::Jump,
                     };
-                    let long = (via.jump_len(), via);
+                    let long = (len, via);
                     return Ok(site(subject, tactic, patch, long, room, Extra::None));
                 }
                 Err(error) => reason = reason.or(Some(error)),
@@ -260,7 +261,7 @@ impl<'a> Planner<'a> {
                     continue;
                 };
                 let via = subject.via(patch);
-                let jump = via.jump_len();
+                let jump = self.isa().jump(via).len;
                 let own = patch..room.end.max(patch + near.len);
                 let fits = |slot: Range<u64>| {
                     let own = slot.start < own.end && slot.end > own.start;
@@ -280,7 +281,7 @@ impl<'a> Planner<'a> {
     pub(crate) fn pun(&self, subject: &Subject<'_>) -> Option<SitePlan> {
         let patch = self.places(subject).next()?;
         let via = subject.via(patch);
-        let jump = via.jump_len();
+        let jump = self.isa().jump(via).len;
         if !self.isa().has_puns() || patch + jump > subject.text.end() {
             return None;
         }

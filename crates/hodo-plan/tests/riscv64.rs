@@ -4,7 +4,8 @@
 mod riscv;
 
 use hodo_abi::Isa;
-use hodo_isa::{Via, instruction_set};
+use hodo_isa::riscv64::Riscv64;
+use hodo_isa::{InstructionSet, Via, instruction_set};
 use hodo_plan::model::{
     EntryOnlyReason, Extra, LibcallForm, Mode, Pad, Plan, PlannedFunction, SitePlan, Tactic, Wanted,
 };
@@ -136,7 +137,7 @@ fn jumps_take_free_registers_or_keep_one() {
         let host = plan.functions.iter().find(|f| f.addr == host);
         let host = host.and_then(|f| f.outcome.as_ref().ok()).expect("a site");
         let behind = host.patch + u64::from(host.patch_len);
-        let end = slot + site(&plan, name).via.jump_len();
+        let end = slot + Riscv64.jump(site(&plan, name).via).len;
         assert!(behind <= slot && end <= host.displaced.end, "{name}");
     }
 }

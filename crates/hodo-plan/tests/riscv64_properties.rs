@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use hodo_isa::Via;
 use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::isa::options;
 use hodo_isa::riscv64::relocate::relocate_apart;
 use hodo_isa::riscv64::scan::{Flow, Sweep};
 use hodo_isa::riscv64::steps::{FIXED, steps};
-use hodo_isa::riscv64::{Kind, Part};
+use hodo_isa::riscv64::{Kind, Part, Riscv64};
+use hodo_isa::{InstructionSet, Via};
 use hodo_plan::model::{Extra, Pad, Plan, ProbePlan, Spare, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes, plan_probes_with};
 use object::{Object, ObjectSection, SectionKind};
@@ -130,7 +130,9 @@ impl Site {
 
 fn slot(extra: &Extra, via: Via) -> Option<Range<u64>> {
     match extra {
-        Extra::HopSlot(slot) | Extra::HopBehind { slot, .. } => Some(*slot..slot + via.jump_len()),
+        Extra::HopSlot(slot) | Extra::HopBehind { slot, .. } => {
+            Some(*slot..slot + Riscv64.jump(via).len)
+        }
         Extra::None | Extra::Near => None,
         Extra::Pun { .. } => panic!("no long jump of RISC-V can share its bytes"),
     }
@@ -258,7 +260,7 @@ fn check_site(code: &Code, site: &Site) {
 
 /// The jump has one of the forms that there are, and reaches what it leads to.
 fn check_jump(site: &Site, what: &str) {
-    let jump = site.via.jump_len();
+    let jump = Riscv64.jump(site.via).len;
     let (len, slot) = (site.len, site.slot.as_ref());
     match (site.tactic, slot) {
         (Tactic::Trap, _) => assert_eq!(len, 2, "{what}"),
@@ -372,7 +374,7 @@ fn sites_of_functions_can_be_changed() {
                     .and_then(|f| f.outcome.as_ref().ok())
                     .expect("a host's site");
                 let room = host.patch + u64::from(host.patch_len)..host.displaced.end;
-                assert!(room.start <= slot && slot + site.via.jump_len() <= room.end);
+                assert!(room.start <= slot && slot + Riscv64.jump(site.via).len <= room.end);
             }
             if let Ok(site) = &function.outcome {
                 assert_unread(&code, site.patch, site.free);

@@ -200,7 +200,7 @@ fn changed(image: &Image, site: &ProbeSite, flags_dead: bool) -> Changed {
     };
     let mut writes = vec![bytes(site.patch, u64::from(site.patch_len))];
     if let Extra::HopSlot(slot) = site.extra {
-        writes.push(bytes(slot, site.via.jump_len()));
+        writes.push(bytes(slot, hodo_isa::NATIVE.jump(site.via).len));
     }
     let code = image.at(site.displaced.clone()).unwrap_or_default();
     let displaced = hodo_isa::NATIVE

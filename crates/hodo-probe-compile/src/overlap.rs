@@ -31,7 +31,7 @@ fn taken(
     };
     [patch..patch + written, displaced.clone()]
         .into_iter()
-        .chain(elsewhere(extra, via, spare))
+        .chain(elsewhere(hodo_isa::NATIVE, extra, via, spare))
         .collect()
 }
 
@@ -179,7 +179,7 @@ pub(super) fn with_users(mut out: Vec<ProbeSite>, sites: &mut Vec<ProbeSite>) ->
     while done < out.len() {
         let gone = out[done].displaced.clone();
         let uses = |site: &mut ProbeSite| {
-            let mut others = elsewhere(&site.extra, site.via, &site.spare);
+            let mut others = elsewhere(hodo_isa::NATIVE, &site.extra, site.via, &site.spare);
             others.any(|range| gone.contains(&range.start) || gone.contains(&(range.end - 1)))
         };
         let more: Vec<_> = sites.extract_if(.., uses).collect();

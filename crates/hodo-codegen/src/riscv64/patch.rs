@@ -8,7 +8,6 @@ use core::ops::Range;
 use super::stub::Body;
 pub use crate::patch::{Displaced, Leaving, Through, Window};
 use crate::stub::Registers;
-use hodo_isa::Via;
 use hodo_isa::riscv64::asm::{Code, Reach};
 use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::decode::Kind;
@@ -18,7 +17,8 @@ use hodo_isa::riscv64::regs::{RA, SP, ZERO};
 use hodo_isa::riscv64::relocate::{EXIT, Options, RelocateError, Relocated, choose, relocate};
 use hodo_isa::riscv64::scan::{Flow, Scanned, Sweep};
 use hodo_isa::riscv64::track::{Row, Rule, State, Step, Then, add_row, pushed, rows};
-use hodo_isa::riscv64::{FAR, JUMP, KEEP};
+use hodo_isa::riscv64::{FAR, JUMP, KEEP, Riscv64};
+use hodo_isa::{InstructionSet, Via};
 
 /// A breakpoint: `c.ebreak`.
 pub const TRAP: &[u8] = &[0x02, 0x90];
@@ -286,7 +286,7 @@ fn keep_rows(rows: &mut Vec<Row>, moved: &Relocated) {
 /// A jump to anywhere with the address behind it.
 fn far_back(code: &mut Code<'_>, to: u64, via: Via) -> Option<()> {
     let here = code.here();
-    let literal = (here + via.far_len()?).next_multiple_of(8);
+    let literal = (here + Riscv64.far_jump(via)?.len).next_multiple_of(8);
     code.raw(&by_literal(here, literal, via)?);
     code.align(8);
     code.raw(&to.to_le_bytes());
@@ -439,7 +439,8 @@ mod tests {
         let (at, literal) = (0x1_0006, 0x1_0818);
         for via in [Via::Free(6), Via::Kept(6)] {
             let bytes = by_literal(at, literal, via).expect("a jump");
-            assert_eq!(Some(bytes.len() as u64), via.far_len());
+            let form = Riscv64.far_jump(via).expect("a form");
+            assert_eq!(bytes.len() as u64, form.len);
             let kept = bytes.len() - FAR as usize;
             let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
             let upper = word(kept) & 0xFFFF_F000;

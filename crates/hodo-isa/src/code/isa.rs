@@ -8,32 +8,7 @@ use hodo_abi::Isa;
 
 use super::readers::{Read, Room, Steps, Sweep};
 use super::{EntryFacts, Origin, SlotCall};
-use crate::{Via, riscv64, x86_64};
-
-/// A jump that does not reach far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Near {
-    /// Its length in bytes.
-    pub len: u64,
-    /// How far back it leads from its first byte.
-    pub(crate) back: u64,
-    /// How far on it leads from its first byte.
-    pub(crate) on: u64,
-}
-
-impl Near {
-    /// The addresses that it reaches from `from`, both ends included.
-    #[must_use]
-    pub fn reach(self, from: u64) -> core::ops::RangeInclusive<u64> {
-        from.saturating_sub(self.back)..=from.saturating_add(self.on)
-    }
-
-    /// The addresses from which it reaches `to`, both ends included.
-    #[must_use]
-    pub fn sources(self, to: u64) -> core::ops::RangeInclusive<u64> {
-        to.saturating_sub(self.on)..=to.saturating_add(self.back)
-    }
-}
+use crate::{JumpForm, Via, riscv64, x86_64};
 
 /// What functions that know nothing of each other suppose of general registers, as bits by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,7 +219,7 @@ pub trait InstructionSet: Sync {
 
     /// The shorter jumps to places that hold a long one, the one that reaches farthest first.
     #[must_use]
-    fn near(&self) -> &'static [Near];
+    fn near(&self) -> &'static [JumpForm];
 
     /// Whether a long jump can share its last bytes with the instructions after it.
     #[must_use]
@@ -265,6 +240,17 @@ pub trait InstructionSet: Sync {
     /// The register that a long jump takes where these are free.
     #[must_use]
     fn via(&self, free: u32) -> Via;
+
+    /// The long jump of a patch that takes its register so.
+    #[must_use]
+    fn jump(&self, via: Via) -> JumpForm;
+
+    /// The jump to anywhere that takes its register so and finds in memory where it leads to, without the address in memory; nothing if
+    /// none can be made at a site.
+    #[must_use]
+    fn far_jump(&self, _via: Via) -> Option<JumpForm> {
+        None
+    }
 }
 
 impl fmt::Debug for dyn InstructionSet {

@@ -21,11 +21,12 @@ use super::scan::{self, Scanned};
 use super::steps::used;
 use super::steps::{self, FIXED, Immovable, Part, immovable_alone};
 use super::text;
-use crate::Via;
+use super::{FAR, JUMP, KEEP};
 use crate::code::{
-    self, Convention, EntryFacts, Flow, How, InstructionSet, Near, Origin, Read, Reference,
-    Relocation, Room, Slot, SlotCall, Step, Transaction, readers,
+    self, Convention, EntryFacts, Flow, How, InstructionSet, Origin, Read, Reference, Relocation,
+    Room, Slot, SlotCall, Step, Transaction, readers,
 };
+use crate::{JumpForm, Via};
 
 /// `lpad 0`, where indirect branches may land.
 pub const LANDING: [u8; 4] = [0x17, 0, 0, 0];
@@ -202,19 +203,13 @@ impl InstructionSet for Riscv64 {
         2
     }
 
-    fn near(&self) -> &'static [Near] {
-        &[
-            Near {
-                len: 4,
-                back: 1 << 20,
-                on: (1 << 20) - 2,
-            },
-            Near {
-                len: 2,
-                back: 1 << 11,
-                on: (1 << 11) - 2,
-            },
-        ]
+    fn near(&self) -> &'static [JumpForm] {
+        const {
+            &[
+                JumpForm::plain(4, 1 << 20, (1 << 20) - 2),
+                JumpForm::plain(2, 1 << 11, (1 << 11) - 2),
+            ]
+        }
     }
 
     fn has_puns(&self) -> bool {
@@ -238,6 +233,34 @@ impl InstructionSet for Riscv64 {
             Some(register) => Via::Free(register),
             None => Via::Kept(KEPT),
         }
+    }
+
+    /// `auipc` and `jalr`, after what keeps the register.
+    fn jump(&self, via: Via) -> JumpForm {
+        let kept = kept_len(via);
+        JumpForm {
+            len: kept + JUMP,
+            back: (1 << 31) + (1 << 11) - kept,
+            on: kept + (1 << 31) - (1 << 11) - 2,
+            register: via,
+        }
+    }
+
+    fn far_jump(&self, via: Via) -> Option<JumpForm> {
+        (via != Via::Nothing).then_some(JumpForm {
+            len: kept_len(via) + FAR,
+            back: u64::MAX,
+            on: u64::MAX,
+            register: via,
+        })
+    }
+}
+
+/// Bytes of what keeps the register of a jump.
+const fn kept_len(via: Via) -> u64 {
+    match via {
+        Via::Kept(_) => KEEP,
+        Via::Nothing | Via::Free(_) => 0,
     }
 }
 

@@ -11,7 +11,7 @@
 /// Bytes of the long jump, `auipc` and `jalr`.
 pub const JUMP: u64 = 8;
 /// Bytes of what puts the long jump's register on the stack before it: `c.addi sp, -16` and `c.sdsp REGISTER, 0(sp)`.
-pub const KEEP: u64 = 4;
+pub const KEEP: u64 = crate::Via::TAKE;
 /// Bytes of the jump to anywhere, `auipc`, `ld` and `c.jr`, without the address that it loads.
 pub const FAR: u64 = 10;
 

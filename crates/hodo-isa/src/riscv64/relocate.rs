@@ -18,7 +18,6 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::KEEP;
 use super::asm::{Code, OutOfRange, Reach};
 use super::decode::Insn;
 use super::decode::Kind;
@@ -28,7 +27,7 @@ use super::regs::KEPT;
 use super::regs::{RA, T0, ZERO};
 use super::scan::Flow;
 use super::steps::{FIXED, Immovable, immovable_alone};
-use crate::Via;
+use super::{JUMP, KEEP};
 pub use crate::relocate::Moved;
 
 /// How code is moved.
@@ -151,7 +150,7 @@ pub struct Relocated {
 }
 
 /// Bytes of a jump that keeps its register.
-pub const EXIT: u64 = Via::Kept(KEPT).jump_len();
+pub const EXIT: u64 = KEEP + JUMP;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {

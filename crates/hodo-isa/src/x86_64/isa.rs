@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use hodo_abi::Isa;
 
 use super::origin::origin;
-use super::{entry, relocate, scan, steps, text};
-use crate::Via;
+use super::{JUMP, entry, relocate, scan, steps, text};
 use crate::code::readers::Kind;
 use crate::code::{
-    Convention, EntryFacts, InstructionSet, Near, Origin, Read, Relocation, Room, Steps, Sweep,
+    Convention, EntryFacts, InstructionSet, Origin, Read, Relocation, Room, Steps, Sweep,
 };
+use crate::{JumpForm, Via};
 
 /// This instruction set.
 pub struct X86_64;
@@ -160,12 +160,8 @@ impl InstructionSet for X86_64 {
         1
     }
 
-    fn near(&self) -> &'static [Near] {
-        &[Near {
-            len: 2,
-            back: 126,
-            on: 129,
-        }]
+    fn near(&self) -> &'static [JumpForm] {
+        const { &[JumpForm::plain(2, 126, 129)] }
     }
 
     fn has_puns(&self) -> bool {
@@ -186,5 +182,9 @@ impl InstructionSet for X86_64 {
 
     fn via(&self, _free: u32) -> Via {
         Via::Nothing
+    }
+
+    fn jump(&self, _via: Via) -> JumpForm {
+        JumpForm::plain(JUMP, (1 << 31) - JUMP, (1 << 31) - 1 + JUMP)
     }
 }

@@ -27,7 +27,7 @@ fn with_literal(
     let start = at as u64;
     site.plan.tactic = Tactic::Site;
     site.plan.far = Some(Box::new(Far {
-        patch_len: via.far_len().expect("a register") as u8,
+        patch_len: far_len(via) as u8,
         literal,
         displaced: start..start + nops,
         spare: Spare {
@@ -42,7 +42,7 @@ fn with_literal(
 /// The first address for a literal after the jump.
 fn behind(function: Function, via: Via) -> u64 {
     let at = address(function as *const ()) as u64;
-    (at + via.far_len().expect("a register")).next_multiple_of(8)
+    (at + far_len(via)).next_multiple_of(8)
 }
 
 fn far(sites: &[Site], has_places: bool) -> World {
@@ -191,4 +191,10 @@ fn breakpoints_lead_anywhere() {
     assert_eq!(world.patches.traps.len(), 1);
     assert_eq!(tiny(3), 4);
     assert_eq!(world.text(1), "+tiny -tiny");
+}
+
+/// Bytes of the jump to anywhere.
+fn far_len(via: Via) -> u64 {
+    let form = hodo_isa::NATIVE.far_jump(via);
+    form.expect("a register").len
 }

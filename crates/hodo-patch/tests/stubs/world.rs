@@ -45,7 +45,7 @@ pub fn site(name: &'static str, function: usize, displaced: u64, via: Via) -> Si
             tactic: Tactic::Jump,
             mode: Mode::Call,
             patch: at,
-            patch_len: via.jump_len() as u8,
+            patch_len: hodo_isa::NATIVE.jump(via).len as u8,
             displaced: at..at + displaced,
             extra: Extra::None,
             via,
