@@ -8,7 +8,8 @@ use std::ops::Range;
 use hodo_codegen::native::patch;
 use hodo_plan::model::{Extra, SitePlan, Tactic};
 
-use crate::lead::{Later, Open, Pad, take_back, trap, write_pads};
+use crate::open_site::{Later, Open};
+use crate::site_writer::{Pad, take_back, trap, write_pads};
 use crate::{Patches, Places};
 
 /// How far from a jump our memory is looked for: a little less than it reaches.

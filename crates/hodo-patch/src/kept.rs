@@ -14,7 +14,8 @@ use std::collections::HashSet;
 use hodo_codegen::native::emit::fill;
 use hodo_codegen::native::patch::{MOVABLE, forges_stub};
 
-use crate::lead::{Open, write_later};
+use crate::later::write_later;
+use crate::open_site::Open;
 use crate::{Copied, Image, Island, Patches, Places, Stub};
 
 /// Whether stubs can be kept on this machine.

@@ -7,11 +7,13 @@
 mod far;
 mod hook;
 mod kept;
-mod lead;
+mod later;
 mod libcalls;
 mod measure;
+mod open_site;
 mod placed;
 mod probe;
+mod site_writer;
 mod stack;
 mod syscalls;
 
@@ -39,7 +41,9 @@ use hodo_trace::format::{
 };
 
 use crate::far::{far_site, lead_far};
-use crate::lead::{Later, Open, drop_users, lead, pad, pads, write_later};
+use crate::later::write_later;
+use crate::open_site::{Later, Open};
+use crate::site_writer::{drop_users, lead, pad, pads};
 
 /// What of a site and its island must be nearer to each other than this.
 const REACH: u64 = (1 << 31) - (1 << 16);

@@ -13,7 +13,8 @@ use hodo_isa::code::{Flow, Insn};
 use hodo_isa::native::track::{Row, Rule};
 use hodo_plan::model::SitePlan;
 
-use crate::lead::{Later, lead, pad, pads};
+use crate::open_site::Later;
+use crate::site_writer::{lead, pad, pads};
 use crate::{
     Copied, Image, Island, Patches, Places, Recording, Traced, layout, records, registers,
 };

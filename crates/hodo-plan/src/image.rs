@@ -1,7 +1,7 @@
 //! The parts of an ELF file that the planner looks at.
 
 use crate::model::PlanError;
-use crate::relocated::unpack;
+use crate::relr::unpack;
 use hodo_abi::Isa;
 use hodo_isa::code::{InstructionSet, instruction_set};
 use object::elf;

@@ -6,8 +6,8 @@
 //! addresses are link-time addresses.
 #![forbid(unsafe_code)]
 
-mod behind;
 mod bits;
+mod donor_slots;
 mod far;
 mod hosts;
 mod image;
@@ -21,13 +21,14 @@ mod pieces;
 mod planner;
 mod probes;
 mod regions;
-mod relocated;
-mod restarts;
+mod relr;
+mod rseq;
 mod sites;
-mod statics;
+mod static_keys;
 mod sweep;
 mod tables;
 mod tactics;
+mod textrel;
 
 pub use model::{PlanError, PlanOptions};
 pub use planner::plan;

@@ -8,8 +8,8 @@ use hodo_isa::Via;
 use hodo_isa::code::{EntryFacts, InstructionSet};
 use hodo_symbols::{Cfa, Function, Nature, Symbols};
 
-use crate::behind::Behind;
 use crate::bits::Bits;
+use crate::donor_slots::Behind;
 use crate::image::{Image, Text};
 use crate::jumps::mark_distances;
 use crate::live::Live;
@@ -19,11 +19,11 @@ use crate::model::{
 };
 use crate::pieces::{self, Piece, Verdict};
 use crate::sites::{self, Profilers, Sites};
-use crate::statics::{self, Statics};
+use crate::static_keys::{self, Statics};
 use crate::sweep::{HEAD, PieceFacts, Sweep, Swept, Targets, Wanted};
 use crate::tables::Tabled;
 use crate::tactics::BLOCK_LIMIT;
-use crate::{hosts, libcalls, modes, restarts, tables};
+use crate::{hosts, libcalls, modes, rseq, tables};
 
 /// Plans the image in `bytes`, which is the content of the file `path`.
 ///
@@ -93,7 +93,7 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         .then_some("its code is relocated when it is loaded");
     match (relocated, &statics.damage) {
         (Some(reason), _) => trace_nothing(&mut plan, reason, None),
-        (None, Some(damage)) => trace_nothing(&mut plan, statics::DAMAGED, Some(damage)),
+        (None, Some(damage)) => trace_nothing(&mut plan, static_keys::DAMAGED, Some(damage)),
         (None, None) if options.libcalls => plan.libcalls = survey.libcalls(&host),
         (None, None) => {}
     }
@@ -181,7 +181,7 @@ impl<'a> Survey<'a> {
                 taken_parts.push(addr);
             }
         });
-        let restarted = restarts::find(&image, &targets);
+        let restarted = rseq::find(&image, &targets);
         for (piece, facts) in pieces.iter().zip(&swept.facts) {
             if facts.jumps
                 && facts.forms_own

@@ -20,7 +20,7 @@ use crate::modes;
 use crate::pieces::{self, Piece};
 use crate::planner::{Survey, processors};
 use crate::regions::{Code, Span, State};
-use crate::statics;
+use crate::static_keys;
 
 const RELOCATED: &str = "its code is relocated when it is loaded";
 const SIGNAL: &str = "it belongs to a signal handler's return, which unwinders know by its bytes";
@@ -79,7 +79,7 @@ pub fn plan_probes_with(
     let all = if survey.image.relocates_code() {
         Some(RELOCATED)
     } else if survey.statics.damage.is_some() {
-        Some(statics::DAMAGED)
+        Some(static_keys::DAMAGED)
     } else {
         host.refuses_probes()
     };
@@ -107,7 +107,7 @@ pub fn plan_probes_with(
     if let Some(reason) = all {
         let damage = survey.statics.damage.as_ref();
         plan.remarks
-            .push(match damage.filter(|_| reason == statics::DAMAGED) {
+            .push(match damage.filter(|_| reason == static_keys::DAMAGED) {
                 Some(damage) => format!("nothing is probed: {reason}: {damage}"),
                 None => format!("nothing is probed: {reason}"),
             });
@@ -305,7 +305,7 @@ impl Planner<'_> {
                 return Err(why.map_or(Cow::Borrowed(OWN_MIDDLE), Cow::Owned));
             }
             State::Unreached => UNREACHED,
-            State::Static => statics::IS_ONE,
+            State::Static => static_keys::IS_ONE,
         }))
     }
 

@@ -4,7 +4,7 @@ use crate::bits::Bits;
 use crate::image::{Image, Text};
 use crate::live::Nodes;
 use crate::pieces::{Piece, is_padding};
-use crate::statics::Statics;
+use crate::static_keys::Statics;
 use hodo_isa::code::{EntryFacts, Flow, How, Insn, InstructionSet, Read, Reference, Room, Slot};
 use hodo_symbols::{Cfa, Frames, Row};
 use std::collections::{HashMap, HashSet};

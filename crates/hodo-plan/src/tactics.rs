@@ -10,7 +10,7 @@ use hodo_isa::code::{Flow, InstructionSet};
 use crate::ladder::Free;
 use crate::model::{Extra, SitePlan, Spare, Tactic};
 use crate::planner::{Planner, Subject};
-use crate::statics::IN_THE_WAY;
+use crate::static_keys::IN_THE_WAY;
 use crate::sweep::Near;
 
 /// No more than this of a function is moved as a whole.

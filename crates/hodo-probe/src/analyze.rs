@@ -69,7 +69,7 @@ pub(super) fn site(
             return Ok(site);
         }
     }
-    if islands::contains(addr) || arch::common::is_own(addr) {
+    if islands::contains(addr) || arch::is_own(addr) {
         return Err(Refusal::Engine);
     }
     let map = maps::find(maps, addr)

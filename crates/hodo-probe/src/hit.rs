@@ -3,9 +3,9 @@
 use core::sync::atomic::Ordering;
 
 use super::arch::{self, Context, Registers};
+use super::dispositions::{self, Info};
 use super::islands;
 use super::layout::{Handler, Node, Thread};
-use super::signals::{self, Info};
 use super::site::{INSIDE, Site};
 use super::{Execution, sys, threads};
 
@@ -192,8 +192,8 @@ fn fault(registers: &Registers, context: &mut Context) {
     end(thread);
     thread.trapping.store(0, Ordering::Relaxed);
     let mut info = Info::new(signal as i32, code as i32, addr);
-    signals::chain(signal as i32, &mut info, context);
-    if signals::is_default(signal as i32) {
+    dispositions::chain(signal as i32, &mut info, context);
+    if dispositions::is_default(signal as i32) {
         let _ = sys::signal_thread(sys::thread(), signal as i32);
     }
 }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::arch::{self, COUNTERS, ISLAND as SIZE, common};
 use super::maps::{self, Mapping};
-use super::site::Site;
+use super::site::Piece;
 use super::{sys, threads};
 
 /// Bytes of a counter: no two share a line of the cache.
@@ -17,20 +17,6 @@ const BEGIN: usize = 8;
 /// Pieces begin at multiples of this.
 const UNIT: u64 = 16;
 const MOST: usize = 4096;
-
-/// Our code for one site.
-pub(super) struct Piece {
-    pub site: &'static Site,
-    pub range: Range<u64>,
-    /// Addresses of moved instructions: in the program, and here.
-    pub map: Vec<(u64, u64)>,
-    /// The last instruction, if it is a call: its copy pushes first.
-    pub calls: Option<u64>,
-    /// The breakpoint at its end, if it has one.
-    pub trap: Option<u64>,
-    /// An instruction of the engine's own that may fault, and where to go on then.
-    pub guard: Option<(u64, u64)>,
-}
 
 struct Island {
     range: Range<u64>,

@@ -53,6 +53,7 @@ extern crate std;
 
 mod analyze;
 mod arch;
+mod dispositions;
 mod functions;
 mod hit;
 mod index;

@@ -10,21 +10,8 @@ use core::sync::atomic::Ordering;
 
 use super::arch::detour::make;
 use super::arch::spots::Spots;
-use super::site::{Detour, Site};
+use super::site::{Detour, Site, Variant};
 use hodo_sys::{Change, Memory};
-
-/// What a detour does before the moved instructions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Variant {
-    /// It calls handlers.
-    Plain,
-    /// It calls handlers, and those of the return.
-    Returning,
-    /// It counts.
-    Counting,
-    /// It calls handlers of the return only.
-    ReturnsOnly,
-}
 
 /// Makes a detour of a site, if it is possible. Returns what is to be written for it;
 /// the site's own jump is written later.

@@ -12,10 +12,9 @@ use super::arch::{self, LONGEST, SHORTEST};
 use super::layout::{Handler, KEEP_NONE, Node};
 use super::lists::{free, narrow, relist, settle};
 use super::maps::{self, Mapping};
-use super::optimize::Variant;
 use super::patch::{self, Want};
 use super::refusal::Refusal;
-use super::site::{Detour, Site};
+use super::site::{Detour, Site, Variant};
 use super::{
     Execution, Optimization, Probe, Request, analyze, keep, optimize, returns, signals, sys,
     threads,

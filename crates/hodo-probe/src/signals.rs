@@ -1,11 +1,10 @@
 //! Handlers of the signals that breakpoints and faults make, before those of the program, which are called with what
 //! they would see without the engine.
 
-use core::cell::UnsafeCell;
-use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::arch::{self, Context};
+use super::dispositions::{Info, chain, is_default, keep, reset};
 use super::hit;
 use super::islands;
 use super::layout::Thread;
@@ -16,52 +15,6 @@ use super::threads;
 /// The signals of faults.
 const FAULTS: [i32; 4] = [sys::SIGSEGV, sys::SIGBUS, sys::SIGILL, sys::SIGFPE];
 
-/// The start of `siginfo_t` of a fault.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct Info {
-    signal: i32,
-    error: i32,
-    code: i32,
-    pad: i32,
-    addr: u64,
-    rest: [u64; 13],
-}
-
-impl Info {
-    /// Of a fault that our handler had in the program's stead.
-    pub(super) fn new(signal: i32, code: i32, addr: u64) -> Self {
-        Self {
-            signal,
-            error: 0,
-            code,
-            pad: 0,
-            addr,
-            rest: [0; 13],
-        }
-    }
-}
-
-/// What the program wants of a signal.
-struct Earlier {
-    action: UnsafeCell<Action>,
-    /// It was to be called once, and was.
-    used: AtomicBool,
-}
-
-// SAFETY: it is written before the engine's handler is installed, and read by that only.
-unsafe impl Sync for Earlier {}
-
-static EARLIER: [Earlier; 32] = [const {
-    Earlier {
-        action: UnsafeCell::new(Action {
-            handler: 0,
-            flags: 0,
-            mask: 0,
-        }),
-        used: AtomicBool::new(false),
-    }
-}; 32];
 static INSTALLED: AtomicU32 = AtomicU32::new(0);
 
 /// All signals but those of faults and breakpoints: they wait while a breakpoint is dealt with.
@@ -93,7 +46,7 @@ pub(super) fn install() -> Result<(), sys::Errno> {
         // SAFETY: (1) the handlers are ours; (2) the earlier action is stored before, and by the engine's lock alone.
         unsafe {
             let earlier = sys::sigaction(signal, None)?;
-            *EARLIER[signal as usize].action.get() = earlier;
+            keep(signal, earlier);
             sys::sigaction(signal, Some(&action))?;
         }
         INSTALLED.fetch_or(bit, Ordering::AcqRel);
@@ -213,52 +166,5 @@ fn moved(signal: i32, info: &mut Info, context: &mut Context) {
         context.pop(-place.pushed);
     } else if let Some(copy) = INSIDE.get(context.pc()) {
         context.set_pc(copy);
-    }
-}
-
-pub(super) fn is_default(signal: i32) -> bool {
-    let earlier = &EARLIER[signal as usize];
-    // SAFETY: it is not written any more.
-    let handler = unsafe { (*earlier.action.get()).handler };
-    handler <= 1 || earlier.used.load(Ordering::Relaxed)
-}
-
-fn reset(signal: i32) {
-    // SAFETY: the default is no handler.
-    let _ = unsafe { sys::sigaction(signal, Some(&Action::default())) };
-}
-
-/// Does with a signal what the program would have done with it.
-pub(super) fn chain(signal: i32, info: &mut Info, context: &mut Context) {
-    let earlier = &EARLIER[signal as usize];
-    if is_default(signal) {
-        reset(signal);
-        // A fault happens again. What was sent by somebody, or comes after an instruction, does not.
-        if info.code <= 0 || signal == sys::SIGTRAP {
-            let _ = sys::signal_thread(sys::thread(), signal);
-        }
-        return;
-    }
-    // SAFETY: it is not written any more.
-    let action = unsafe { *earlier.action.get() };
-    if action.flags & sys::SA_RESETHAND != 0 {
-        earlier.used.store(true, Ordering::Relaxed);
-    }
-    let own = match action.flags & sys::SA_NODEFER {
-        0 => 1 << (signal - 1),
-        _ => 0,
-    };
-    sys::set_mask(context.mask() | action.mask | own);
-    // SAFETY: (1) this is the handler that the program has given to the kernel; (2) the arguments are those of the
-    // kernel.
-    unsafe {
-        if action.flags & sys::SA_SIGINFO != 0 {
-            let handler: extern "C" fn(i32, *mut Info, *mut c_void) =
-                core::mem::transmute(action.handler);
-            handler(signal, info, (&raw mut *context).cast());
-        } else {
-            let handler: extern "C" fn(i32) = core::mem::transmute(action.handler);
-            handler(signal);
-        }
     }
 }

@@ -8,14 +8,39 @@ use hodo_isa::native::simulate::Simulation;
 
 use super::arch::BREAKPOINT;
 use super::index::Index;
-use super::islands::Piece;
 use super::layout::{Head, Node};
-use super::optimize::Variant;
 
 /// Sites by their addresses.
 pub(super) static SITES: Index = Index::new();
 /// For instructions that a jump has overwritten in part: the address of the moved copy.
 pub(super) static INSIDE: Index = Index::new();
+
+/// Our code for one site.
+pub(super) struct Piece {
+    pub site: &'static Site,
+    pub range: Range<u64>,
+    /// Addresses of moved instructions: in the program, and here.
+    pub map: Vec<(u64, u64)>,
+    /// The last instruction, if it is a call: its copy pushes first.
+    pub calls: Option<u64>,
+    /// The breakpoint at its end, if it has one.
+    pub trap: Option<u64>,
+    /// An instruction of the engine's own that may fault, and where to go on then.
+    pub guard: Option<(u64, u64)>,
+}
+
+/// What a detour does before the moved instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Variant {
+    /// It calls handlers.
+    Plain,
+    /// It calls handlers, and those of the return.
+    Returning,
+    /// It counts.
+    Counting,
+    /// It calls handlers of the return only.
+    ReturnsOnly,
+}
 
 /// What a jump at a site leads to.
 pub(super) struct Detour {
@@ -47,7 +72,7 @@ pub(super) struct Site {
     pub stepped: AtomicPtr<Piece>,
     /// What a jump at the site leads to, once that was made; or null.
     pub detour: AtomicPtr<Detour>,
-    /// The detours that were made, by `optimize::Variant`.
+    /// The detours that were made, by [`Variant`].
     pub variants: [AtomicPtr<Detour>; 4],
     /// Where the detour counts that does no more; or null.
     pub counter: AtomicPtr<AtomicU64>,

@@ -86,6 +86,18 @@ pub fn functions(bytes: &[u8]) -> Result<Vec<Function>, SymbolError> {
     symbols(bytes).map(|symbols| symbols.functions)
 }
 
+/// Gives `main` its name if no symbol did.
+fn name_main(file: &ElfFile64<'_>, symbols: &mut Symbols) {
+    let find = |addr: u64| symbols.functions.binary_search_by_key(&addr, |f| f.addr);
+    let main = startup::main(file, |addr| find(addr).is_ok());
+    if let Some(at) = main.and_then(|main| find(main).ok())
+        && symbols.functions[at].nature == Nature::Anonymous
+        && !symbols.functions.iter().any(|f| f.name == "main")
+    {
+        symbols.functions[at].name = "main".to_owned();
+    }
+}
+
 struct Found<'a> {
     addr: u64,
     rank: (bool, u8, usize, usize),
@@ -157,7 +169,7 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     labels.sort_unstable();
     symbols.landing_pads = landing_pads(&file, &mut tables.ranges);
     merge(&mut symbols, &tables, &labels);
-    startup::name(&file, &mut symbols);
+    name_main(&file, &mut symbols);
     let is_inside = |addr: u64| {
         let before = symbols.functions.partition_point(|f| f.addr <= addr);
         let function = before.checked_sub(1).map(|at| &symbols.functions[at]);

@@ -12,13 +12,15 @@ use object::{
 };
 
 use crate::abi;
-use crate::functions::{Nature, Symbols};
 
 /// Bytes of `_start` that are looked at on x86-64: glibc's and musl's are shorter.
 const LENGTH: usize = 64;
 
-/// Gives `main` its name if no symbol did.
-pub(crate) fn name(file: &ElfFile64<'_, Endianness>, symbols: &mut Symbols) {
+/// The address of `main`, where the startup code says it. `is_function`: whether a function begins at an address.
+pub(crate) fn main(
+    file: &ElfFile64<'_, Endianness>,
+    is_function: impl Fn(u64) -> bool,
+) -> Option<u64> {
     let entry = file.entry();
     let end = |section: &ElfSection64<'_, '_, Endianness>| {
         section.address().saturating_add(section.size())
@@ -30,27 +32,20 @@ pub(crate) fn name(file: &ElfFile64<'_, Endianness>, symbols: &mut Symbols) {
         let length = end(&section) - entry;
         section.data_range(entry, length).ok().flatten()
     });
-    let Some(code) = code else { return };
-    let is_function = |addr: u64| symbols.functions.binary_search_by_key(&addr, |f| f.addr);
-    let at = match abi::of_file(file) {
+    let code = code?;
+    match abi::of_file(file) {
         Some(Isa::X86_64) => x86_64::main_of(&code[..code.len().min(LENGTH)], entry)
-            .and_then(|main| is_function(main).ok()),
+            .filter(|main| is_function(*main)),
         Some(Isa::Riscv64) => {
             let word = |addr| word(file, addr);
             let start = riscv64::Code::new(code, entry, &word);
             // It may be a jump to it, which is no function of its own (glibc: `__wrap_main`).
             start.main().and_then(|main| {
-                let jump = || is_function(start.jump_at(main)?).ok();
-                is_function(main).ok().or_else(jump)
+                let jump = || start.jump_at(main).filter(|jump| is_function(*jump));
+                Some(main).filter(|main| is_function(*main)).or_else(jump)
             })
         }
         _ => None,
-    };
-    if let Some(at) = at
-        && symbols.functions[at].nature == Nature::Anonymous
-        && !symbols.functions.iter().any(|f| f.name == "main")
-    {
-        symbols.functions[at].name = "main".to_owned();
     }
 }
 

@@ -11,11 +11,13 @@ pub mod probing;
 mod run;
 mod skipped;
 pub mod target;
+mod tested;
 mod trace;
 
 pub use build::{Kind, Language, build, build_with, example, has_tool, links, scratch};
-pub use run::{Ended, Outcome, Run, Traced, hodo};
+pub use run::{Ended, Outcome, Run, Traced};
 pub use skipped::{skip, temporary};
+pub use tested::hodo;
 pub use trace::Trace;
 
 /// Whether the tests run as root; those that need it say so and stop otherwise.

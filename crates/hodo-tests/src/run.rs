@@ -6,31 +6,12 @@ use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::build::{only_builds, scratch};
-use crate::skipped::temporary;
+use crate::tested::{Place, hodo};
 use crate::trace::Trace;
-
-/// The `hodo` under test.
-pub fn hodo() -> &'static Path {
-    static HODO: OnceLock<PathBuf> = OnceLock::new();
-    HODO.get_or_init(|| {
-        // It would be built for another machine, in place of the one that later runs use.
-        assert!(!only_builds(), "programs are only compiled");
-        if let Some(path) = std::env::var_os("HODO_BIN") {
-            return path.into();
-        }
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "hodo", "--target-dir"])
-            .arg(temporary().parent().expect("the target directory"))
-            .status()
-            .expect("cargo can be run");
-        assert!(status.success(), "hodo cannot be built");
-        temporary().with_file_name("debug").join("hodo")
-    })
-}
 
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,20 +67,6 @@ pub struct Traced {
     pub remarks: String,
     /// What it recorded.
     pub trace: Trace,
-}
-
-/// The directory of a run. It goes when the last who needs it does, unless the test has failed: all traces of all tests
-/// together are gigabytes.
-#[derive(Debug)]
-pub(crate) struct Place(PathBuf);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            // Another run of this name may have been here already.
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 }
 
 /// One program and the circumstances to run it in.

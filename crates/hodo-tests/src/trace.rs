@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::run::{Place, hodo};
+use crate::tested::{Place, hodo};
 
 /// A trace directory.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ use serde_json::{Map, json};
 
 use crate::callers::{Addresses, Chain, Located, Stack};
 use crate::format::printable;
-use crate::perfetto;
 use crate::source::{Source, SourceOptions};
 use crate::values::{self, Shown};
 
@@ -36,14 +35,8 @@ pub struct EventOptions {
     pub format: EventFormat,
 }
 
-/// Shows the events of all probes.
-///
-/// # Errors
-/// If the trace cannot be read or `out` cannot be written.
-pub fn events(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
-    if options.format == EventFormat::Perfetto {
-        return perfetto::probes(&options.source, out);
-    }
+/// Shows the events of all probes, as text or as JSON.
+pub(crate) fn lines(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
     let source = Source::open(&options.source)?;
     walk(&source, |_, line| match options.format {
         EventFormat::Text => line.text(out),

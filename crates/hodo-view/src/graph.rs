@@ -184,7 +184,7 @@ impl Printer<'_> {
 /// If the trace cannot be read, it has no such function, or `out` cannot be written.
 pub fn graph(options: &GraphOptions, out: &mut dyn Write) -> Result<()> {
     if options.task {
-        return tasks::graph(options, out);
+        return tasks::graph(&options.source, options.fields.as_deref(), out);
     }
     let fields = fields(options.fields.as_deref())?;
     let mut source = Source::open(&options.source)?;

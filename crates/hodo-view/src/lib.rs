@@ -9,6 +9,7 @@ mod clip;
 mod costs;
 mod counters;
 mod dump;
+mod event_formats;
 mod events;
 mod filter;
 mod format;
@@ -31,7 +32,8 @@ mod values;
 
 pub use counters::counts;
 pub use dump::{DumpFormat, DumpOptions, dump};
-pub use events::{EventFormat, EventOptions, events};
+pub use event_formats::events;
+pub use events::{EventFormat, EventOptions};
 pub use format::parse_time;
 pub use graph::{GraphOptions, graph};
 pub use histograms::histograms;

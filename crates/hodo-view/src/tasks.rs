@@ -5,8 +5,7 @@ use std::io::Write;
 use anyhow::{Result, bail};
 
 use crate::format::{Color, duration};
-use crate::graph::GraphOptions;
-use crate::source::Source;
+use crate::source::{Source, SourceOptions};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {
@@ -110,10 +109,10 @@ fn threads(source: &Source) -> (Vec<Thread<'_>>, Vec<usize>) {
 }
 
 /// Writes the tree of the tasks.
-pub fn graph(options: &GraphOptions, out: &mut dyn Write) -> Result<()> {
-    let fields = fields(options.fields.as_deref())?;
-    let source = Source::open(&options.source)?;
-    let color = Color(options.source.color);
+pub fn graph(options: &SourceOptions, shown: Option<&str>, out: &mut dyn Write) -> Result<()> {
+    let fields = fields(shown)?;
+    let source = Source::open(options)?;
+    let color = Color(options.color);
     let (threads, roots) = threads(&source);
     writeln!(out, "========== TASK GRAPH ==========")?;
     if !fields.is_empty() {

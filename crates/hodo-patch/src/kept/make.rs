@@ -11,7 +11,7 @@ use hodo_codegen::native::patch::MOVABLE;
 use hodo_trace::format::record;
 
 use super::{ALIGN_BITS, CLASS_BITS, CONSTANT, Class, NONE, Place, is_forged};
-use crate::lead::Open;
+use crate::open_site::Open;
 use crate::{
     Copies, Image, Island, Patches, Places, Recording, Sites, Stub, Traced, TracedCall, Used,
     write_later,

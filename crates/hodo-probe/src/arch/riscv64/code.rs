@@ -12,9 +12,9 @@ pub(crate) use hodo_isa::native::text;
 
 use super::{BREAKPOINT, FAR, NEAR};
 use crate::analyze;
-use crate::islands::{self, Piece};
+use crate::islands;
 use crate::refusal::Refusal;
-use crate::site::Site;
+use crate::site::{Piece, Site};
 use hodo_sys::Memory;
 
 /// The instruction that begins at an address of a function.

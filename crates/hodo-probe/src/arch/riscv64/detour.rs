@@ -21,10 +21,9 @@ use super::code::Function;
 use super::common::FRAME;
 use super::spots::{self, Spots};
 use super::{NEAR, counts, returns};
-use crate::islands::{self, Piece};
-use crate::optimize::Variant;
+use crate::islands;
 use crate::returns::{unwind_tables, window as shadow};
-use crate::site::{Detour, INSIDE, Site};
+use crate::site::{Detour, INSIDE, Piece, Site, Variant};
 use hodo_sys::{Change, Memory, branches};
 
 /// Bytes of the jump.

@@ -15,6 +15,7 @@ pub(crate) mod returns;
 pub(crate) mod spots;
 pub(crate) mod sys;
 
+pub(crate) use common::is_own;
 pub(crate) use counts::hits;
 pub use registers::Registers;
 pub(crate) use registers::{Context, faulted, simulate};

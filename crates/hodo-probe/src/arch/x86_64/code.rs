@@ -6,9 +6,9 @@ use hodo_isa::native::steps::{Step, Steps, Transaction, immovable};
 pub(crate) use hodo_isa::native::text;
 
 use super::INT3;
-use crate::islands::{self, Piece};
+use crate::islands;
 use crate::refusal::Refusal;
-use crate::site::Site;
+use crate::site::{Piece, Site};
 use hodo_sys::Memory;
 
 /// The instruction that begins at an address of a function.

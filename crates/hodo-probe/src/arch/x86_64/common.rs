@@ -426,14 +426,12 @@ pub(crate) fn code(
     Some(code)
 }
 
-/// Whether an address is in the assembly of the engine.
-pub(crate) fn is_own(addr: u64) -> bool {
+/// Whether an address is in the assembly of this file.
+pub(super) fn is_assembly(addr: u64) -> bool {
     let (start, end) = (
         &raw const hodo_engine_common,
         &raw const hodo_engine_common_end,
     );
     let guarded = hodo_engine_guarded as *const () as u64;
-    (start as u64..end as u64).contains(&addr)
-        || (guarded..guarded + 64).contains(&addr)
-        || super::memory::is_own(addr)
+    (start as u64..end as u64).contains(&addr) || (guarded..guarded + 64).contains(&addr)
 }

@@ -67,10 +67,7 @@ pub(super) fn emit(start: u64, counter: u64, keep_flags: bool) -> Option<Vec<u8>
         code.extend([0x50, 0x9F, 0x0F, 0x90, 0xC0]); // push rax; lahf; seto al
     }
     code.extend([0xF0, 0x48, 0xFF, 0x05]); // lock inc qword [counter]
-    code.extend(super::detour::distance(
-        start + code.len() as u64 + 4,
-        counter,
-    )?);
+    code.extend(super::distance(start + code.len() as u64 + 4, counter)?);
     if keep_flags {
         code.extend([0x04, 0x7F, 0x9E, 0x58]); // add al, 127; sahf; pop rax
         code.extend([0x48, 0x8D, 0xA4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp+128]

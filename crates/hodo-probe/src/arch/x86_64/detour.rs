@@ -10,12 +10,11 @@ use hodo_isa::native::scan::Flow;
 use hodo_isa::native::steps::{Steps, Transaction};
 
 use super::spots::Spots;
-use super::{counts, returns};
+use super::{counts, distance, returns};
 use crate::analyze;
-use crate::islands::{self, Piece};
-use crate::optimize::Variant;
+use crate::islands;
 use crate::returns::unwind_tables;
-use crate::site::{Detour, INSIDE, Site};
+use crate::site::{Detour, INSIDE, Piece, Site, Variant};
 use hodo_sys::{Change, Memory, branches};
 
 const JUMP: u64 = 5;
@@ -205,13 +204,6 @@ fn lead_on_from_inside(addr: u64, map: &[(u64, u64)]) {
     for &(old, new) in map.iter().filter(|(old, _)| jump.contains(old)) {
         INSIDE.set(old, new);
     }
-}
-
-/// The four bytes of a distance, if it is not too far.
-pub(super) fn distance(from: u64, to: u64) -> Option<[u8; 4]> {
-    i32::try_from(to.wrapping_sub(from).cast_signed())
-        .ok()
-        .map(i32::to_le_bytes)
 }
 
 /// The instructions that a jump overwrites.

@@ -44,7 +44,7 @@ unsafe extern "C" {
 
 /// Whether a fault is one of the copy above; then it returns.
 pub(crate) fn faulted(signal: i32, code: i32, addr: u64, context: &mut Context) -> bool {
-    if !is_own(context.pc()) {
+    if !is_copy(context.pc()) {
         return false;
     }
     // SAFETY: the pointer is null or leads into the table.
@@ -60,7 +60,7 @@ pub(crate) fn faulted(signal: i32, code: i32, addr: u64, context: &mut Context) 
 }
 
 /// Whether an address is in that copy.
-pub(super) fn is_own(addr: u64) -> bool {
+pub(super) fn is_copy(addr: u64) -> bool {
     let range = hodo_engine_copy as *const () as u64..hodo_engine_copy_faulted as *const () as u64;
     range.contains(&addr)
 }

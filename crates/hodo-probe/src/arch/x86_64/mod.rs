@@ -38,6 +38,18 @@ pub(crate) const OTHER_TRAP: Option<i32> = None;
 /// An island is no further from what it serves, so that what that refers to is in reach, too, mostly.
 const REACH: u64 = 1 << 30;
 
+/// The four bytes of a distance, if it is not too far.
+fn distance(from: u64, to: u64) -> Option<[u8; 4]> {
+    i32::try_from(to.wrapping_sub(from).cast_signed())
+        .ok()
+        .map(i32::to_le_bytes)
+}
+
+/// Whether an address is in the assembly of the engine.
+pub(crate) fn is_own(addr: u64) -> bool {
+    common::is_assembly(addr) || memory::is_copy(addr)
+}
+
 /// Where an island may be, near an address of a module.
 pub(crate) fn place(maps: &[Mapping], module: u64, near: u64, reach: u64) -> Option<u64> {
     let size = ISLAND + COUNTERS;

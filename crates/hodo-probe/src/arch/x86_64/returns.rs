@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::detour::distance;
+use super::distance;
 use crate::returns::Window;
 
 /// How far a return address is from its shadow; no multiple of a page, or reading the one would seem to depend on the

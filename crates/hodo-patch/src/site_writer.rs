@@ -1,14 +1,13 @@
 //! What is written over a site, so that it leads to its stub.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use hodo_codegen::native::patch;
 use hodo_isa::Via;
 use hodo_plan::model::{self, Extra, SitePlan, Tactic, elsewhere};
 
-use crate::far::Writing;
-use crate::{Image, OUT_OF_REACH, Patches, Places};
+use crate::open_site::{Later, Open};
+use crate::{OUT_OF_REACH, Patches, Places};
 
 impl Patches {
     /// Adds one of [`Patches::ways`].
@@ -20,75 +19,6 @@ impl Patches {
 /// Why a region cannot be moved.
 const NO_WAY_OUT: &str =
     "no register is free for the jump from its copy, and no memory near enough to do without";
-
-/// What [`lead`] leaves for later: memory for it has to be found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Later {
-    /// A pun: its jump has bytes of what stands after it, and this many of its own.
-    Pun(u8),
-    /// A short jump to our memory.
-    Near,
-    /// A short jump to bytes that the function at `host` has left, at the runtime address `slot`.
-    Behind {
-        /// Where the long jump goes.
-        slot: u64,
-        /// Link-time address of the function.
-        host: u64,
-    },
-    /// A jump at the site that loads the address of its stub, which is put there, if the site has a place for it.
-    Literal(Option<u64>),
-    /// The site's own jump, to our memory that holds one to anywhere.
-    Farther,
-}
-
-/// A site that is not written yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Open {
-    /// Link-time address, and how many bytes of it are changed.
-    pub patch: u64,
-    pub patch_len: u8,
-    pub extra: Extra,
-    pub via: Via,
-    later: Later,
-    /// Its stub.
-    pub stub: u64,
-}
-
-impl Open {
-    /// What is left of a site with such a stub.
-    pub fn new(site: &SitePlan, later: Later, stub: u64) -> Self {
-        Self {
-            patch: site.patch,
-            patch_len: site.patch_len,
-            extra: site.extra.clone(),
-            via: site.via,
-            later,
-            stub,
-        }
-    }
-}
-
-impl Open {
-    /// A punned site that chooses this many bytes of its jump's distance.
-    pub fn pun(patch: u64, patch_len: u8, free: u8, stub: u64) -> Self {
-        Self {
-            patch,
-            patch_len,
-            extra: Extra::Pun { free },
-            via: Via::Nothing,
-            later: Later::Pun(free),
-            stub,
-        }
-    }
-
-    /// How many bytes of its jump's distance it chooses, if it is all that [`Self::pun`] makes.
-    pub fn as_pun(&self) -> Option<u8> {
-        match self.later {
-            Later::Pun(free) if self.via == Via::Nothing => Some(free),
-            _ => None,
-        }
-    }
-}
 
 /// Where what leaves the displaced instructions without a register goes: as the plan's, with the address at run time.
 #[derive(Debug, Clone, Copy)]
@@ -239,95 +169,6 @@ pub(crate) fn drop_users<'s>(
         let index = index.next().expect("there is no end");
         !dropped.iter().any(|writes| writes.contains(&index))
     });
-}
-
-/// Writes what was left for later. The bytes after a punned site are part of its jump, so all others come first. Where
-/// no memory is available, a site gets a breakpoint. `hosts`: the functions that are patched.
-pub(crate) fn write_later(
-    sites: Vec<Open>,
-    hosts: &HashSet<u64>,
-    image: Image<'_>,
-    places: &mut Places<'_>,
-    patches: &mut Patches,
-) {
-    for site in &sites {
-        let stub = site.stub;
-        let at = site.patch.wrapping_add(image.bias);
-        let found = match site.later {
-            Later::Literal(_) | Later::Farther => continue,
-            Later::Pun(free) => pun(site, free, image, patches, places),
-            Later::Behind { slot, host } if hosts.contains(&host) => {
-                patch::hop(at, slot, site.patch_len).map(|hop| (slot, hop))
-            }
-            Later::Near | Later::Behind { .. } => near(site, at, places),
-        };
-        let found = found.and_then(|(entry, bytes)| {
-            let jump = patch::far(entry, stub, site.via)?;
-            Some([(at, bytes), (entry, jump)])
-        });
-        match found {
-            Some([(at, bytes), (entry, jump)]) => {
-                patches.add_way(entry..entry + jump.len() as u64);
-                patches.writes.extend([(at, bytes), (entry, jump)]);
-            }
-            None => trap(site.via, at, stub, patches),
-        }
-    }
-    let far = |site: &&Open| matches!(site.later, Later::Literal(_) | Later::Farther);
-    let mut far = sites.iter().filter(far).peekable();
-    if far.peek().is_none() {
-        return;
-    }
-    let mut writing = Writing::new(patches);
-    for site in far {
-        let at = site.patch.wrapping_add(image.bias);
-        let written = match site.later {
-            Later::Literal(literal) => {
-                let literal = literal.map(|literal| literal.wrapping_add(image.bias));
-                writing.literal(site, at, literal, places)
-            }
-            _ => writing.farther(site, at, image.bias, places),
-        };
-        if written.is_none() {
-            trap(site.via, at, site.stub, writing.patches);
-        }
-    }
-}
-
-/// The short jump of a site to our memory: where it leads, and the bytes to write.
-fn near(site: &Open, at: u64, places: &mut Places<'_>) -> Option<(u64, Vec<u8>)> {
-    let found = places(patch::near(at, site.patch_len)?)?;
-    // There is more room than the jump takes.
-    let entry = found.next_multiple_of(2);
-    Some((entry, patch::hop(at, entry, site.patch_len)?))
-}
-
-/// The jump of a punned site: where it leads, and the bytes to write. The last bytes of its distance are those that
-/// stand after the site, which are patched already.
-fn pun(
-    site: &Open,
-    free: u8,
-    image: Image<'_>,
-    patches: &Patches,
-    places: &mut Places<'_>,
-) -> Option<(u64, Vec<u8>)> {
-    let at = site.patch.wrapping_add(image.bias);
-    let mut distance = [0; 4];
-    for (index, byte) in distance.iter_mut().enumerate().skip(usize::from(free)) {
-        let addr = site.patch + 1 + index as u64;
-        let runtime = addr.wrapping_add(image.bias);
-        let patched = patches.writes.iter().find_map(|(start, bytes)| {
-            let offset = usize::try_from(runtime.checked_sub(*start)?).ok()?;
-            bytes.get(offset).copied()
-        });
-        *byte = match patched {
-            Some(byte) => byte,
-            None => *(image.code)(addr..addr + 1)?.first()?,
-        };
-    }
-    let entry = places(patch::pun(at, distance, free)?)?;
-    let jump = patch::jump(at, entry, site.via)?;
-    Some((entry, jump[..usize::from(site.patch_len)].to_vec()))
 }
 
 #[cfg(test)]
