@@ -15,7 +15,7 @@ use crate::options::{Exit, RecordOptions};
 use crate::place::Place;
 use crate::recording::Ended;
 use crate::recording::{Populating, tell_lost};
-use crate::{check, ledger, modules, reserve, select, session, tracer};
+use crate::{check, modules, reserve, select, session, tracer};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::maps;
 use hodo_ptrace::signals::Interrupts;
@@ -69,7 +69,7 @@ pub fn detach(options: &RecordOptions, place: Place, pid: i32, front: Option<i32
     may_stop(pid, front)?;
     // From here on the signals wait.
     let _interrupts = Interrupts::new(None);
-    let Some(found) = ledger::find(pid)? else {
+    let Some(found) = hodo_inject::ledger::find(pid)? else {
         return Ok(false);
     };
     own_memory(pid)?;
@@ -95,7 +95,7 @@ pub fn left_behind() -> Vec<String> {
 
 fn is_left(pid: i32) -> bool {
     let untraced = ptrace::status(pid, "TracerPid:").is_some_and(|tracer| tracer == "0");
-    untraced && ledger::find(pid).is_ok_and(|found| found.is_some())
+    untraced && hodo_inject::ledger::find(pid).is_ok_and(|found| found.is_some())
 }
 
 /// The trace and what is to be recorded.

@@ -10,22 +10,14 @@
 #[macro_use(warn_user)]
 extern crate hodo_ptrace;
 
-mod adopt;
-mod aside;
+mod arch;
 mod attach;
 mod check;
-mod context;
 mod control;
 mod costs;
 mod events;
-mod frames;
 mod front;
-mod hooks;
-mod instrument;
 mod keys;
-mod ledger;
-mod limits;
-mod machine;
 mod modules;
 mod options;
 mod owner;
@@ -35,11 +27,9 @@ mod recording;
 mod reserve;
 mod select;
 mod session;
-mod space;
-mod spots;
-mod stubs;
 mod tasks;
 mod tracer;
+mod work;
 
 pub use attach::{attach, detach, left_behind};
 pub use control::{Changes, change};

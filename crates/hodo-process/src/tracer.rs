@@ -1,18 +1,16 @@
 //! Following a program: its threads, its children, the programs that they execute.
 //!
-//! The tracer sees every new thread before its first instruction and gives it a thread control block (see [`crate::machine`]),
+//! The tracer sees every new thread before its first instruction and gives it a thread control block (see [`crate::arch`]),
 //! so the agent needs no thread-local storage and no hook in any libc. It stops nothing but what the kernel stops for
 //! it: new threads and processes, execs, signals on their way, breakpoints.
 
 mod attach;
 mod cleared;
 mod control;
-mod copied;
 mod cores;
 mod delivery;
 mod detach;
 mod family;
-mod off;
 mod shared;
 mod stopping;
 mod tasks;
@@ -34,17 +32,17 @@ use hodo_patch::Recording;
 use hodo_trace::format::{BUCKET, BUCKET_ROOM, tcb};
 use serde_json::json;
 
-use crate::context::Contexts;
 use crate::control::Control;
 use crate::events::Events;
-use crate::instrument::{self, Work};
-use crate::machine;
 use crate::modules::Modules;
 use crate::options::{Exit, RecordOptions};
 use crate::reserve;
 use crate::select::Selection;
 use crate::session::Session;
-use crate::space::Space;
+use crate::work::Work;
+use hodo_inject::context::Contexts;
+use hodo_inject::install;
+use hodo_inject::space::SharedSpace;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::arch::Step;
 use hodo_ptrace::launch::Failure;
@@ -56,8 +54,6 @@ use watching::Calls;
 
 /// The signal with which `PTRACE_O_TRACESYSGOOD` tells of system calls.
 const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
-
-type SharedSpace = Rc<RefCell<Space>>;
 
 #[derive(Debug, Clone)]
 struct Thread {
@@ -226,7 +222,7 @@ impl<'a> Tracer<'a> {
     ) -> Self {
         session.events.own();
         let recording = control::recording(options, &selection, &modules, session);
-        if let Some(costs) = machine::measure(recording) {
+        if let Some(costs) = crate::arch::measure(recording) {
             session.keep_costs(&costs);
         }
         Self {
@@ -591,7 +587,7 @@ impl<'a> Tracer<'a> {
                     }
                 }
                 libc::SIGTRAP if self.stepped(tid, &space)? => return Ok(()),
-                libc::SIGSEGV | libc::SIGBUS if delivery::skip_fetch(tid, &space)? => {
+                libc::SIGSEGV | libc::SIGBUS if hodo_inject::step_out::skip_fetch(tid, &space)? => {
                     return self.go(tid, 0);
                 }
                 libc::SIGSEGV if self.find_block(tid, &space)? => {
@@ -611,7 +607,7 @@ impl<'a> Tracer<'a> {
                 }
                 _ => {}
             }
-            if copied::repair(tid, signal, &space)? {
+            if hodo_inject::copied::repair(tid, signal, &space)? {
                 return self.go(tid, 0);
             }
             if self.modules.probes.records_syscalls() {
@@ -759,7 +755,7 @@ impl<'a> Tracer<'a> {
             selection: &self.selection,
             recording: self.recording,
         };
-        if let Some(reason) = instrument::set_aside(pid, &mut work) {
+        if let Some(reason) = install::set_aside(pid, &mut work) {
             let text = format!("{reason}; it runs untraced");
             self.remark(tid, &text)?;
             if self.options.verbose == 0 {
@@ -778,7 +774,7 @@ impl<'a> Tracer<'a> {
         } else {
             Ok(())
         };
-        let space = free.and_then(|()| instrument::program(pid, extra, &mut work));
+        let space = free.and_then(|()| install::program(pid, extra, &mut work));
         if confined {
             let _ = ptrace::set_options(pid, usual);
         }
@@ -818,13 +814,13 @@ impl<'a> Tracer<'a> {
             recording: self.recording,
         };
         let always = space.borrow().watch.always;
-        let done = instrument::libraries(tid, &mut space.borrow_mut(), &mut work);
+        let done = install::libraries(tid, &mut space.borrow_mut(), &mut work);
         if space.borrow().watch.always && !always {
             // The other threads may come to its code, too.
             self.begin_watching();
         }
         if space.borrow().untimed {
-            untimed::take_time(&ptrace::Memory::open(tid)?, &space.borrow())?;
+            hodo_inject::untimed::take_time(&ptrace::Memory::open(tid)?, &space.borrow())?;
         }
         done
     }

@@ -9,8 +9,22 @@ use crate::arch::{self, Regs};
 use crate::status::{call_of, has_signal, ignored, is_ending, process_of, status, tasks};
 use crate::{request, run, waits};
 
+/// Signals that an instruction raises itself.
+pub const OWN: [i32; 5] = [
+    libc::SIGTRAP,
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+];
+
+/// A signal's bit in a set of them.
+pub fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
 /// How long a thread may take to stop.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// For so long the others are stopped while it does not,
 const ALONE: Duration = Duration::from_millis(200);

@@ -163,7 +163,7 @@ fn unsafe_code_is_where_it_is_needed() {
 }
 
 /// Our crates, each below those that use it, and which of our crates each may use: imports run downward only.
-const CRATES: [(&str, &[&str]); 22] = [
+const CRATES: [(&str, &[&str]); 23] = [
     ("hodo-abi", &[]),
     ("hodo-isa", &["hodo-abi"]),
     ("hodo-mcount", &[]),
@@ -217,10 +217,22 @@ const CRATES: [(&str, &[&str]); 22] = [
         ],
     ),
     (
+        "hodo-inject",
+        &[
+            "hodo-abi",
+            "hodo-isa",
+            "hodo-module",
+            "hodo-patch",
+            "hodo-ptrace",
+            "hodo-symbols",
+            "hodo-trace",
+        ],
+    ),
+    (
         "hodo-process",
         &[
             "hodo-abi",
-            "hodo-agent",
+            "hodo-inject",
             "hodo-isa",
             "hodo-module",
             "hodo-patch",

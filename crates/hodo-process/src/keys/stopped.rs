@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::{KeyState, ListedKey, fitting, sort};
-use crate::space::keys::{Found, Keys, code};
+use hodo_inject::space::keys::{Found, Keys, code};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::Memory;
 use hodo_ptrace::maps;

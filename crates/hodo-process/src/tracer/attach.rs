@@ -11,9 +11,11 @@ use hodo_patch::Copied;
 
 use super::shared::{Maker, Origin};
 use super::{Outcome, Thread, Tracer, guarded};
-use crate::frames;
-use crate::instrument::{self, Prepared, Wanted, Work};
-use crate::ledger;
+use crate::work::Work;
+use hodo_inject::frames;
+use hodo_inject::install;
+use hodo_inject::install::{Prepared, Wanted};
+use hodo_inject::ledger;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::maps;
 use hodo_ptrace::processes::{have_one_memory, named, or_ended};
@@ -123,7 +125,7 @@ impl Tracer<'_> {
         let pid = self.first;
         let mut work = self.work();
         let wanted = Wanted::new(pid, &mut work)?;
-        let Some(prepared) = instrument::prepare(wanted, &mut work)? else {
+        let Some(prepared) = install::prepare(wanted, &mut work)? else {
             return Ok(Tried::NotYet(UNSTEADY));
         };
         go_on()?;
@@ -242,8 +244,8 @@ impl Tracer<'_> {
         if let Err(error) = written {
             // What was mapped goes again.
             let mut space = prepared.space;
-            super::detach::restore(pid, &memory, &space)?;
-            let group = super::detach::unmap(worker, &memory, &maps, &mut space)?;
+            hodo_inject::leave::restore(pid, &memory, &space)?;
+            let group = hodo_inject::leave::unmap(worker, &memory, &maps, &mut space)?;
             stops.set_group(worker, group);
             return Err(error);
         }

@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 
 use super::shared::Maker;
 use super::{SharedSpace, Thread, Tracer, guarded};
-use crate::adopt;
-use crate::ledger::Found;
+use hodo_inject::adopt;
+use hodo_inject::ledger::Found;
 use hodo_ptrace::processes::named;
 use hodo_ptrace::stops::Stops;
 

@@ -13,14 +13,12 @@ use super::attach::moved;
 use super::stopping::{Stopped, exists};
 use super::{SharedSpace, Tracer};
 use crate::control::{Changes, Control};
-use crate::frames;
-use crate::instrument::{self, Change};
-use crate::machine;
 use crate::modules::Modules;
 use crate::options::{Match, RecordOptions};
 use crate::select::{PatternRef, Selection};
 use crate::session::Session;
-use crate::space::Space;
+use hodo_inject::frames;
+use hodo_inject::install::{self, Change};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::Memory;
 use hodo_ptrace::arch::counter;
@@ -325,7 +323,7 @@ impl Tracer<'_> {
                 continue;
             }
             built.remove(&number);
-            let change = instrument::build(tids[0], &space.borrow(), &mut self.work(), key);
+            let change = install::build(tids[0], &space.borrow(), &mut self.work(), key);
             match change {
                 Ok(change) => {
                     built.insert(number, (Rc::clone(&space), change));
@@ -415,7 +413,7 @@ impl Tracer<'_> {
         for &tid in &one.tids {
             let regs = ptrace::regs(tid)?;
             let in_call = regs.may_go_back();
-            if let Some(to) = slot(&space, &memory, regs.pc()) {
+            if let Some(to) = space.slot(&memory, regs.pc()) {
                 moves.threads.push((tid, to));
             } else if space.needs_ways(regs.pc()) {
                 return Ok(Err(ON_THE_WAY));
@@ -436,7 +434,7 @@ impl Tracer<'_> {
                     }
                     continue;
                 }
-                if let Some(to) = slot(&space, &memory, frame.pc) {
+                if let Some(to) = space.slot(&memory, frame.pc) {
                     moves.frames.push((frame.at, to));
                     continue;
                 }
@@ -488,13 +486,3 @@ impl Moves {
 
 /// Why a change has to wait.
 const ON_THE_WAY: &str = "a thread is between the program and its recorded code";
-
-/// Where the jump in a slot behind a function leads to, if the address is that of one: it goes away.
-fn slot(space: &Space, memory: &Memory, at: u64) -> Option<u64> {
-    if !space.originals.iter().any(|&(start, _)| start == at)
-        || space.sites.iter().any(|&(site, _)| site == at)
-    {
-        return None;
-    }
-    machine::jump_at(memory, at).filter(|&to| space.holds(to))
-}

@@ -1,6 +1,7 @@
 //! What a core file shows: before a signal ends a process with a core, its code and its stacks become what they would be alone, so
 //! that debuggers find their way from frame to frame.
 
+use hodo_inject::site_writer;
 use std::collections::BTreeSet;
 use std::fs;
 use std::rc::Rc;
@@ -8,14 +9,13 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use super::delivery::is_in;
-use super::detach::{self, Unwinding};
-use super::stopping::PATIENCE;
 use super::{SharedSpace, Tracer};
-use crate::context::{Place, Turn};
-use crate::instrument;
+use hodo_inject::context::{Place, Turn};
+use hodo_inject::leave::{self, Unwinding};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::Memory;
 use hodo_ptrace::maps;
+use hodo_ptrace::stops::PATIENCE;
 
 /// Signals whose default is to end the process with a core: signal(7).
 const SIGNALS: [i32; 10] = [
@@ -125,10 +125,10 @@ fn is_core_written(tid: i32) -> bool {
 /// Gives a process, all threads of which are stopped, the code that it would have alone, and return addresses in place of those of stubs.
 fn put_in_order(tid: i32, tids: &BTreeSet<i32>, space: &SharedSpace) -> Result<()> {
     let memory = Memory::open(tid)?;
-    instrument::revert(tid, &space.borrow())?;
+    site_writer::revert(tid, &space.borrow())?;
     space.borrow_mut().semaphores.clear();
     let maps = maps::read(tid)?;
     // Nobody executes these hooks any more, whatever is on the way to one.
-    detach::settle(tids, &memory, &maps, space, Unwinding::Over)?;
-    instrument::remove_hooks(&memory, &space.borrow())
+    leave::settle(tids, &memory, &maps, space, Unwinding::Over)?;
+    site_writer::remove_hooks(&memory, &space.borrow())
 }

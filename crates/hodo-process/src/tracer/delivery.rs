@@ -1,4 +1,4 @@
-//! Signals on their way to the program, where they meet code of ours. See [`crate::context`].
+//! Signals on their way to the program, where they meet code of ours. See [`hodo_inject::context`].
 
 use hodo_ptrace::arch;
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::{SharedSpace, Tracer};
-use crate::context::{self, Place, STEPS, Turn, Waiting};
-use crate::space::Standing;
+use hodo_inject::context::{self, Place, STEPS, Turn, Waiting};
+use hodo_inject::space::Standing;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::stops;
 
@@ -260,18 +260,4 @@ impl Tracer<'_> {
             }
         }
     }
-}
-
-/// If a probe's fetch has faulted: lets it go on without the value.
-pub(super) fn skip_fetch(tid: i32, space: &SharedSpace) -> Result<bool> {
-    if space.borrow().faults.is_empty() {
-        return Ok(false);
-    }
-    let mut regs = ptrace::regs(tid)?;
-    let Some(&next) = space.borrow().faults.get(&regs.pc()) else {
-        return Ok(false);
-    };
-    regs.set_pc(next);
-    ptrace::set_regs(tid, &regs)?;
-    Ok(true)
 }

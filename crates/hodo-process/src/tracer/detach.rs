@@ -1,49 +1,35 @@
 //! Detaching: every followed process gets its code back, its threads leave all memory of ours, that memory goes, and they run on
 //! as if nothing had been.
 
-mod held;
-mod returns;
+mod unwinders;
 
+use hodo_inject::leave;
+use hodo_inject::site_writer;
+use hodo_inject::step_out;
 use hodo_ptrace::arch;
-use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::iter::once;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use hodo_symbols::Cfa;
 
 use super::delivery::CAUSED;
-use super::off::{LEAVING, stepping, steps_until};
 use super::stopping::after;
-use super::stopping::{PATIENCE, Stopped, exists};
+use super::stopping::{Stopped, exists};
 use super::{SharedSpace, Thread, Tracer, guarded};
-use crate::frames::{self, Walked};
-use crate::instrument;
-use crate::ledger::Entry;
-use crate::limits;
-use crate::machine;
 use crate::reserve;
-use crate::space::Moved;
-use crate::space::Space;
-use held::Unwinders;
 use hodo_ptrace as ptrace;
-use hodo_ptrace::arch::frame::{PC, RETURN};
+use hodo_ptrace::Memory;
 use hodo_ptrace::maps;
-use hodo_ptrace::maps::Mapping;
-use hodo_ptrace::stops;
-use hodo_ptrace::{Memory, Syscalls};
-use returns::Process;
 
 /// For so long they run until it is seen whether they have, at most.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long threads get to leave places from which they cannot be moved.
+pub(super) const LEAVING: Duration = Duration::from_secs(3);
 /// How often it is seen at least: a slow machine looks at few moments in that time.
 const TRIES_TO_LEAVE: u32 = 100;
 /// How often it is tried to detach at all.
 const TRIES: u32 = 3;
-/// How far above the stack pointer calls are looked for that hooks have made.
-const HOOKED: usize = 256 << 10;
 
 impl Tracer<'_> {
     /// Lets all threads that are followed go on without hodo. Whatever fails is said, and each process gets its code back.
@@ -64,7 +50,7 @@ impl Tracer<'_> {
                 continue;
             };
             // Its threads may run: better than code that nobody will ever take back.
-            if let Err(error) = guarded(|| instrument::revert(thread.pid, &space.borrow()))
+            if let Err(error) = guarded(|| site_writer::revert(thread.pid, &space.borrow()))
                 && exists(thread.pid)
             {
                 self.unfinished = true;
@@ -106,7 +92,7 @@ impl Tracer<'_> {
                 && let Ok(space) = space.try_borrow()
             {
                 // At least that.
-                let _ = guarded(|| instrument::revert(tid, &space));
+                let _ = guarded(|| site_writer::revert(tid, &space));
             }
             // Whoever has been killed meanwhile has nothing of ours, whatever failed because of that.
             let mut threads = self.threads.iter();
@@ -178,6 +164,44 @@ impl Tracer<'_> {
         }
     }
 
+    /// Has threads leave what leads from the program or back, which will not be there any more. One that does not is left where it
+    /// is, after a while: the code is put back all the same, for what is left behind would end the program at its next breakpoint.
+    pub(super) fn all_come_off(
+        &mut self,
+        stopped: &mut Stopped,
+        space: &SharedSpace,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let tids = self.stopped_in(space, stopped);
+            let mut stays = None;
+            for &tid in &tids {
+                if !step_out::come_off(tid, space)? {
+                    stays = Some(tid);
+                }
+            }
+            let Some(tid) = stays else {
+                return Ok(());
+            };
+            if begun.elapsed() > LEAVING {
+                let why = "this thread does not leave code that leads into hodo's, which is being removed";
+                return self.remark(tid, why);
+            }
+            self.run_on(&tids, stopped, after(Duration::from_millis(1)))?;
+        }
+    }
+
+    /// Why hooks cannot go away, if a thread is between two instructions that lead to one.
+    pub(super) fn coming(&self, tids: &BTreeSet<i32>, space: &SharedSpace) -> Option<&'static str> {
+        let comes = |tid: &&i32| {
+            let regs = ptrace::regs(**tid);
+            regs.is_ok_and(|regs| space.borrow().is_in_hook(regs.pc()))
+        };
+        let mut tids = tids.iter().filter(|tid| self.threads.contains_key(tid));
+        tids.any(|tid| comes(&tid))
+            .then_some("a thread is about to enter hodo's code")
+    }
+
     /// Gives an address space back what it had. Its threads stay stopped.
     fn leave(&mut self, space: &SharedSpace, stopped: &mut Stopped) -> Result<()> {
         self.wait_for_keys(space, stopped)?;
@@ -188,7 +212,7 @@ impl Tracer<'_> {
         let pid = self.threads[&tid].pid;
         let memory = Memory::open(tid)?;
         // The hooks stay until nobody needs them: unwinders on their way through frames with stubs.
-        instrument::revert(tid, &space.borrow())?;
+        site_writer::revert(tid, &space.borrow())?;
         // They are lowered once, and keys are held by nobody then.
         space.borrow_mut().semaphores.clear();
         space.borrow_mut().keys.let_go();
@@ -213,7 +237,7 @@ impl Tracer<'_> {
                 }
             }
             let maps = maps::read(tid)?;
-            let left = settle(&own, &memory, &maps, space, Unwinding::GoesOn)?;
+            let left = leave::settle(&own, &memory, &maps, space, leave::Unwinding::GoesOn)?;
             let Some(reason) = left.or_else(|| self.coming(&own, space)) else {
                 break own;
             };
@@ -235,8 +259,8 @@ impl Tracer<'_> {
             return Ok(());
         };
         // The rest is done, and other code may be there now.
-        instrument::remove_hooks(&memory, &space.borrow())?;
-        restored(tid, &memory, &space.borrow())?;
+        site_writer::remove_hooks(&memory, &space.borrow())?;
+        leave::restored(tid, &memory, &space.borrow())?;
         for &tid in &own {
             match arch::set_block(tid, 0, space.borrow().workshop, 0) {
                 Err(error) if !ptrace::is_gone(&error) => return Err(error),
@@ -245,7 +269,7 @@ impl Tracer<'_> {
         }
         self.forget_words(space);
         let maps = maps::read(tid)?;
-        let group = unmap(tid, &memory, &maps, &mut space.borrow_mut())?;
+        let group = leave::unmap(tid, &memory, &maps, &mut space.borrow_mut())?;
         stopped.insert(tid, group);
         Ok(())
     }
@@ -280,302 +304,4 @@ fn release(tid: i32, status: i32) -> Result<()> {
     }
     ptrace::interrupt(tid)?;
     ptrace::cont(tid, signal)
-}
-
-/// Gives a new process, which is stopped and has one thread, back what its maker had. Tells whether nothing of ours is left.
-///
-/// # Errors
-/// If the process is gone, or its memory not to be had.
-pub(super) fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
-    let memory = Memory::open(child)?;
-    instrument::revert(child, &space.borrow())?;
-    space.borrow_mut().semaphores.clear();
-    space.borrow_mut().keys.let_go();
-    let maps = maps::read(child)?;
-    let child_alone = BTreeSet::from([child]);
-    if settle(&child_alone, &memory, &maps, space, Unwinding::GoesOn)?.is_some() {
-        return Ok(false);
-    }
-    restore(child, &memory, &space.borrow())?;
-    arch::set_block(child, 0, space.borrow().workshop, 0)?;
-    unmap(child, &memory, &maps, &mut space.borrow_mut())?;
-    Ok(true)
-}
-
-/// Puts back all that was written over code.
-///
-/// # Errors
-/// If the process's memory is not to be had.
-pub(super) fn restore(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
-    instrument::put_back(memory, space)?;
-    restored(tid, memory, space)
-}
-
-/// # Errors
-/// If the dynamic linker's breakpoint is still there: it would end the program.
-fn restored(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
-    let Some(at) = space.r_brk else {
-        return Ok(());
-    };
-    let jump = space
-        .announcement
-        .map(|announcement| announcement.jump.to_vec());
-    let changed = jump.unwrap_or_else(|| arch::BREAKPOINT.to_vec());
-    let mut code = vec![0; changed.len()];
-    if memory.read(at, &mut code).is_ok() && code == changed {
-        bail!("the breakpoint in the dynamic linker of process {tid} did not go away");
-    }
-    Ok(())
-}
-
-/// Whether threads that are in the midst of unwinding their stacks go on with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unwinding {
-    /// They do.
-    GoesOn,
-    /// The process ends where it is.
-    Over,
-}
-
-/// Moves stopped threads out of the memory of ours, and restores what their stacks hold. Returns why that has to wait.
-pub(super) fn settle(
-    tids: &BTreeSet<i32>,
-    memory: &Memory,
-    maps: &[Mapping],
-    space: &SharedSpace,
-    unwinding: Unwinding,
-) -> Result<Option<&'static str>> {
-    let table = Table::new(space);
-    let mut left = None;
-    for &tid in tids {
-        match step_out(tid, &table, space, unwinding) {
-            Ok(true) => {}
-            Ok(false) => left = Some("a thread does not leave it"),
-            Err(error) if ptrace::is_gone(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let Some(&first) = tids.iter().next() else {
-        return Ok(left);
-    };
-    let space = space.borrow();
-    let unwinders = Unwinders::new(maps, &space);
-    // No stack lies in memory of ours, of which there is much.
-    let ours = space.regions(memory);
-    let mut stacks: Vec<Mapping> = maps
-        .iter()
-        .filter(|m| {
-            !ours
-                .iter()
-                .any(|&(at, size)| m.start.wrapping_sub(at) < size)
-        })
-        .cloned()
-        .collect();
-    let mut pointers = Vec::new();
-    let mut sps = Vec::new();
-    let mut kernels = Vec::new();
-    let mut registers = Vec::new();
-    let mut walked = Walked::default();
-    let returns = Process {
-        tid: first,
-        space: &space,
-        table: &table,
-        memory,
-        maps,
-        traced: RefCell::default(),
-        others: RefCell::default(),
-        known: RefCell::default(),
-    };
-    // The real return address of what is executed at `pc`, whose stub is the one that `back` leads to.
-    let real = |back, pc, sp, pointer| {
-        real(&space, memory, pc, sp, pointer).or_else(|| {
-            let frame = returns.made(returns.stub_of(back)?.0).frame(pc, sp)?;
-            frames::shadow(memory, frame)
-        })
-    };
-    let saves_contexts = space.files.iter().any(|file| file.image.saves_contexts());
-    for &tid in tids {
-        let Ok(mut regs) = ptrace::regs(tid) else {
-            continue;
-        };
-        sps.push(regs.sp());
-        if let Some(back) = regs.return_address().filter(|&at| space.holds(at))
-            && returns.stub_of(back).is_some()
-        {
-            match real(back, regs.pc(), regs.sp(), regs.frame_pointer()) {
-                Some(address) => {
-                    regs.set_return_address(address);
-                    ptrace::set_regs(tid, &regs)?;
-                }
-                None => left = Some("a thread will return into it"),
-            }
-        }
-        if saves_contexts && !space.holds(regs.pc()) && returns.stub_of(regs.carried()).is_some() {
-            left = Some("a thread will return into it");
-        }
-        let handled = frames::signal_frames(tid, memory, maps, &|at| space.holds(at))?;
-        for frame in &handled {
-            kernels.push(frame.extent());
-            registers.push(frame.registers());
-            match table.original(frame.pc) {
-                _ if !space.holds(frame.pc) => {}
-                Some(original) => memory.write(frame.at, &original.to_le_bytes())?,
-                None => left = Some("a signal handler will return into it"),
-            }
-            if let Some((at, pointer)) = RETURN {
-                let at = frame.at - PC + at;
-                let back = memory.read_u64(at)?;
-                if space.holds(back) && returns.stub_of(back).is_some() {
-                    let pc = table.original(frame.pc).unwrap_or(frame.pc);
-                    let pointer = memory.read_u64(frame.at - PC + pointer)?;
-                    match real(back, pc, frame.sp, pointer) {
-                        Some(address) => memory.write(at, &address.to_le_bytes())?,
-                        None => left = Some("a signal handler will return into it"),
-                    }
-                }
-            }
-        }
-        // What a handler has interrupted may have another stack.
-        let interrupted = handled.iter().map(|frame| (frame.pc, frame.sp));
-        let mut unwinds = false;
-        for (pc, sp) in once((regs.pc(), regs.sp())).chain(interrupted) {
-            let words = frames::top_words(memory, maps, sp, HOOKED);
-            let awaited = |&word: &u64| space.holds(word) && space.hook_awaits(memory, word);
-            if words.iter().any(awaited) {
-                left = Some("an unwinder will return into it");
-            }
-            // An unwinder on its way has read addresses of frames already: they must stay as they are.
-            if unwinding == Unwinding::GoesOn && unwinders.are_met(pc, &words) {
-                left = Some("an unwinder is walking through its frames");
-                stacks.retain(|m| !((m.start..m.end).contains(&sp)));
-                unwinds = true;
-            }
-            pointers.extend(words);
-        }
-        if !unwinds {
-            returns.walk(&regs, &mut walked);
-        }
-        pointers.extend(regs.pointers());
-    }
-    if space.stubs.iter().any(|stubs| !stubs.is_empty()) || !space.copies.is_empty() {
-        let restored =
-            frames::restore_returns(first, memory, &stacks, &registers, &returns, walked)?;
-        if !restored.frames.is_empty() {
-            frames::correct_exceptions(memory, maps, pointers.into_iter(), &restored.frames)?;
-        }
-        if saves_contexts {
-            frames::restore_contexts(first, memory, &stacks, space.islands, &returns)?;
-        }
-        // Below the stack pointer there is nothing to return to, and the kernel's frames have what was left there between
-        // registers; elsewhere, it may be what was left there.
-        let stack = |at: u64| stacks.iter().find(|m| (m.start..m.end).contains(&at));
-        let is_dead = |&at: &u64| {
-            let mut sps = sps.iter().filter(|&&sp| {
-                stack(at).is_some_and(|stack| (stack.start..stack.end).contains(&sp))
-            });
-            sps.next().is_some_and(|&sp| at < sp)
-        };
-        let is_in_use =
-            |at: &&u64| !is_dead(at) && !kernels.iter().any(|kernel| kernel.contains(*at));
-        // It would be left in the midst of frames that are made there later.
-        for &at in (restored.lost.iter().chain(&restored.left)).filter(|at| is_dead(at)) {
-            memory.write(at, &[0; 8])?;
-        }
-        if restored.lost.iter().any(|at| is_in_use(&at)) {
-            left = Some("a function will return into it");
-        }
-    }
-    Ok(left)
-}
-
-/// The real return address of the function that is executed at `pc`, if unwind tables tell where its frame is.
-fn real(space: &Space, memory: &Memory, pc: u64, sp: u64, pointer: u64) -> Option<u64> {
-    let (file, addr) = space.file_at(pc)?;
-    let (base, offset) = match file.frames().at(addr)? {
-        Cfa::Stack(offset) => (sp, offset),
-        Cfa::Frame(offset) => (pointer, offset),
-        Cfa::Other => return None,
-    };
-    frames::shadow(memory, base.wrapping_add_signed(offset.into()))
-}
-
-/// The program's instructions for which those of ours stand.
-struct Table(Rc<Moved>);
-
-impl Table {
-    fn new(space: &SharedSpace) -> Self {
-        Self(Moved::of(&mut space.borrow_mut()))
-    }
-
-    /// If this is where the detour of a return probe comes back to, behind the call of its function's code: where that
-    /// function is.
-    fn calls_body(&self, memory: &Memory, at: u64) -> Option<u64> {
-        self.original(machine::called_before(memory, at)?)
-    }
-
-    fn original(&self, at: u64) -> Option<u64> {
-        self.0.standing(at).map(|standing| standing.original)
-    }
-}
-
-/// Has a stopped thread leave our memory. Tells whether it has.
-fn step_out(tid: i32, table: &Table, space: &SharedSpace, unwinding: Unwinding) -> Result<bool> {
-    let holds = |at| space.borrow().holds(at);
-    let mut regs = ptrace::regs(tid)?;
-    if !holds(regs.pc()) {
-        return Ok(true);
-    }
-    if let Some(original) = table.original(regs.pc()) {
-        regs.set_pc(original);
-        ptrace::set_regs(tid, &regs)?;
-        return Ok(true);
-    }
-    let out = stepping(tid, || steps(tid, table, space))?;
-    // One that is about to end is to get the signal for which it has stopped.
-    if unwinding == Unwinding::GoesOn {
-        stops::rest(tid)?;
-    }
-    Ok(out)
-}
-
-fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
-    steps_until(tid, space, |mut regs| {
-        if !space.borrow().holds(regs.pc()) {
-            return Ok(true);
-        }
-        let Some(original) = table.original(regs.pc()) else {
-            return Ok(false);
-        };
-        regs.set_pc(original);
-        ptrace::set_regs(tid, &regs)?;
-        Ok(true)
-    })
-}
-
-/// Unmaps all memory of ours by system calls of a stopped thread. Tells whether its process is stopped as a whole.
-///
-/// # Errors
-/// If the thread is gone, or the kernel refuses.
-pub(super) fn unmap(
-    tid: i32,
-    memory: &Memory,
-    maps: &[Mapping],
-    space: &mut Space,
-) -> Result<bool> {
-    let calls = Syscalls::begin_anywhere(tid, memory, maps)?;
-    let mut failed = 0;
-    for (start, size) in space.regions(memory) {
-        if start != space.ledger.region().0 {
-            space.ledger.note(memory, &Entry::Unmapped(start))?;
-        }
-        let got = calls.call(libc::SYS_munmap, [start, size, 0, 0, 0, 0])?;
-        failed += i32::from(got != 0);
-    }
-    let group = calls.end_in_stop()?;
-    if failed > 0 {
-        bail!("{failed} of hodo's mappings could not be unmapped in process {tid}");
-    }
-    limits::lower(tid, space.extra);
-    *space = Space::default();
-    Ok(group)
 }

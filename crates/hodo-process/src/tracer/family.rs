@@ -1,5 +1,6 @@
 //! New threads and processes: which are followed, and which are let go.
 
+use hodo_inject::site_writer;
 use hodo_ptrace::arch;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,8 +9,7 @@ use anyhow::Result;
 use hodo_trace::format::tcb;
 
 use super::shared::{Maker, Origin};
-use super::{SharedSpace, Thread, Tracer, detach};
-use crate::instrument;
+use super::{SharedSpace, Thread, Tracer};
 use hodo_ptrace as ptrace;
 
 impl Tracer<'_> {
@@ -24,7 +24,7 @@ impl Tracer<'_> {
         // Of a process that was attached to, nothing may be left in children either.
         if self.options.attach.is_some()
             && !shares_memory
-            && let Ok(true) = detach::leave_child(child, space)
+            && let Ok(true) = hodo_inject::leave::leave_child(child, space)
         {
             return ptrace::detach(child);
         }
@@ -32,7 +32,7 @@ impl Tracer<'_> {
         init.silent = true;
         // Its calls are not traced any more, but those that are open return through their stubs. What forbids others to
         // look at its memory stays under control.
-        if shares_memory || instrument::revert(child, &space.borrow()).is_err() {
+        if shares_memory || site_writer::revert(child, &space.borrow()).is_err() {
             let Some(number) = self.alloc_tcb() else {
                 self.crowded(child, child, space, init, maker)?;
                 return ptrace::cont(child, 0);

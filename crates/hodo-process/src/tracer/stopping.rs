@@ -9,25 +9,10 @@ use anyhow::Result;
 use super::Tracer;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::stops;
-
-/// How long threads may take to stop.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+use hodo_ptrace::stops::{OWN, PATIENCE, bit};
 
 /// Threads that are stopped, and whether their process is stopped as a whole.
 pub(super) type Stopped = BTreeMap<i32, bool>;
-
-/// Signals that an instruction raises itself.
-pub(super) const OWN: [i32; 5] = [
-    libc::SIGTRAP,
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-];
-
-pub(super) fn bit(signal: i32) -> u64 {
-    1 << (signal - 1)
-}
 
 /// Has a thread not ended?
 pub(super) fn exists(tid: i32) -> bool {

@@ -1,5 +1,6 @@
 //! The tracer's threads as tasks of the trace: their control blocks, how they begin and end.
 
+use hodo_inject::install;
 use std::rc::Rc;
 
 use anyhow::Result;
@@ -8,12 +9,11 @@ use serde_json::json;
 
 use super::shared::{Maker, Origin};
 use super::{Calls, REMEMBERED, SharedSpace, Thread, Tracer};
-use crate::context::Contexts;
+use crate::arch;
 use crate::events::TcbInit;
-use crate::instrument;
-use crate::machine;
 use crate::options::Exit;
 use crate::session::exit_json;
+use hodo_inject::context::Contexts;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::arch::counter;
 
@@ -244,7 +244,7 @@ impl Tracer<'_> {
             silent: self.full,
             calls: match ptrace::is_confined(tid) {
                 true => tcb::NO_CALLS,
-                false => machine::calls(tid),
+                false => arch::calls(tid),
             },
             fixed: false,
         }
@@ -283,7 +283,7 @@ impl Tracer<'_> {
             Some(_) => counters::SIZE,
             None => 0,
         };
-        let at = instrument::private_page(tid, space.borrow().syscall, below)?;
+        let at = install::private_page(tid, space.borrow().syscall, below)?;
         space.borrow_mut().private.push((at - below, below + 4096));
         let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
         let memory = ptrace::Memory::open(tid)?;

@@ -11,8 +11,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{SharedSpace, Tracer};
-use crate::machine::{self, INSIDE_TIME};
-use crate::space::Space;
+use hodo_inject::untimed::{INSIDE_TIME, take_time, takes_time};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::Memory;
 
@@ -29,7 +28,7 @@ impl Tracer<'_> {
         }
         let memory = Memory::open(tid)?;
         // Another thread was faster.
-        if machine::takes_time(&regs, &memory)? {
+        if takes_time(&regs, &memory)? {
             return Ok(true);
         }
         if !regs.read_counter(&memory)? {
@@ -92,22 +91,3 @@ impl Tracer<'_> {
         Ok(!done?.is_empty())
     }
 }
-
-/// Has all code of ours take the time from the control block. Returns where it was changed.
-pub(super) fn take_time(memory: &Memory, space: &Space) -> Result<BTreeSet<u64>> {
-    let mut places = BTreeSet::new();
-    for (&(start, _), used) in space.islands.iter().zip(&space.used) {
-        let mut code = vec![0; used.bytes()];
-        memory.read(start, &mut code)?;
-        let changed = machine::take_time(&mut code);
-        if let (Some(&first), Some(&last)) = (changed.first(), changed.last()) {
-            let end = (last + READ_AHEAD).min(code.len());
-            memory.write(start + first as u64, &code[first..end])?;
-        }
-        places.extend(changed.iter().map(|&at| start + at as u64));
-    }
-    Ok(places)
-}
-
-/// No place that is changed has more bytes.
-const READ_AHEAD: usize = 16;

@@ -1,0 +1,130 @@
+//! RISC-V with 64 bits, with Linux's conventions for it.
+
+mod code;
+mod libc_of;
+mod prologue;
+
+use anyhow::Result;
+use hodo_abi::Isa;
+use hodo_ptrace::{Memory, Regs};
+use hodo_symbols::Registers;
+
+pub use code::{called_before, called_by, is_behind_call, jump_at, jump_target, slot_of};
+pub use libc_of::unsuited;
+pub use prologue::Made;
+
+/// A branch to itself, `c.j`.
+pub const WAIT: [u8; 2] = [0x01, 0xA0];
+
+/// Is this a function that only returns, with room after it for a long jump? That is not looked for.
+pub fn only_returns(_at: u64, _code: [u8; 5]) -> bool {
+    false
+}
+
+/// A function that returns 0: `c.li a0, 0; c.jr ra`.
+pub const RETURN_ZERO: [u8; 4] = [0x01, 0x45, 0x82, 0x80];
+
+/// Where the trace goes in targets: far from all that programs use, sanitizers included. The last one is for address spaces of
+/// 38 bits, between the shadow of programs and that of stacks.
+pub const EVENTS_AT: [u64; 4] = [
+    0x2000_0000_0000,
+    0x3800_0000_0000,
+    0x1800_0000_0000,
+    0x13_0000_0000,
+];
+
+/// Where the ledger goes: after the trace, or below it and its counters.
+pub const LEDGER_AT: [u64; 6] = [
+    0x2080_0000_0000,
+    0x3880_0000_0000,
+    0x1880_0000_0000,
+    0x12_0000_0000,
+    0x11_0000_0000,
+    0x1B_8000_0000,
+];
+
+/// So much address space from a program on, and below the libraries, gets a shadow at once.
+pub const SHADOW_ROOM: u64 = 12 << 30;
+
+/// What has a shadow from the beginning on: from some way below the libraries up to the first stack.
+/// `linker`: where the dynamic linker is; `sp`: the first stack.
+pub fn stacks(sp: u64, linker: Option<u64>) -> std::ops::Range<u64> {
+    // Address spaces have 38, 47 or 56 bits; nothing is mapped above 47 unless a program asks for that.
+    let top = sp.next_power_of_two();
+    // Far less than the distance of the shadow, which must not be where libraries are.
+    const MOST: u64 = 64 << 30;
+    let low = linker.filter(|&base| base > top - MOST).unwrap_or(sp);
+    (low.min(sp) - SHADOW_ROOM).max(top - MOST)..top
+}
+
+/// How far below S the return address of a function is on the stack. `kept`: what unwind tables tell. None: that is not known.
+pub fn return_below(kept: impl FnOnce() -> Option<i32>) -> Option<u64> {
+    u64::try_from(kept()?).ok()
+}
+
+/// Of what `getcontext` and `swapcontext` save, in words: where the return address of the caller is, and the stack pointer, which
+/// is so many bytes above S.
+pub const SAVED_BACK: &[usize] = &[0, 1];
+
+pub const SAVED_SP: usize = 2;
+
+pub const SAVED_ABOVE: u64 = 0;
+
+/// It is no farther below than this.
+pub const RETURNS_BELOW: u64 = 1024;
+
+/// Unwinders know a stub's frame by the address so far below S,
+pub const STUB_FRAME: u64 = 8;
+
+/// which is by so much lower than that of the function would be.
+pub const STUB_LOWER: u64 = 8;
+
+/// A thread's registers, for who goes from frame to frame.
+pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
+    let mut known = Registers::new(Isa::Riscv64);
+    for register in 1..32 {
+        known.set(register, regs.get(register));
+    }
+    known.set_instruction(Some(regs.pc()));
+    Some(known)
+}
+
+/// The jump of ours that a copy of changed code would take: not known, for it may have changed registers and the stack.
+pub fn copied_jump(_memory: &Memory, _at: u64) -> Option<(u64, u64)> {
+    None
+}
+
+/// A thread that is so far inside of what [`take_time`] changes has to begin there again.
+pub const INSIDE_TIME: u64 = 0;
+
+/// Has code of ours take the time elsewhere: programs cannot forbid themselves the time counter here.
+pub fn take_time(_code: &mut [u8]) -> Vec<usize> {
+    Vec::new()
+}
+
+/// Has code of ours been changed because it may not read the time counter? Never, here.
+///
+/// # Errors
+/// Never, here.
+pub fn takes_time(_regs: &Regs, _memory: &Memory) -> Result<bool> {
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shadow_of_stacks_is_not_where_libraries_are() {
+        for (sp, linker) in [
+            (0x3F_FFF0_0000, Some(0x3F_A000_0000)),
+            (0x3F_FFF0_0000, None),
+            (0x7FFF_FFF0_0000, Some(0x7FFF_9000_0000)),
+            (0x7FFF_FFF0_0000, Some(0x5555_0000_0000)),
+        ] {
+            let range = stacks(sp, linker);
+            assert!(range.contains(&sp));
+            assert!(range.end - hodo_trace::format::SHADOW_DISTANCE <= range.start);
+        }
+    }
+}

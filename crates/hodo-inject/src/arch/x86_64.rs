@@ -1,0 +1,239 @@
+//! x86-64, with Linux's conventions for it.
+
+use anyhow::Result;
+use hodo_ptrace::{Memory, Regs};
+use hodo_symbols::Registers;
+use hodo_trace::format::tcb;
+
+use super::Called;
+
+/// A branch to itself.
+pub const WAIT: [u8; 2] = [0xEB, 0xFE];
+
+/// A function that returns 0: `xor eax, eax; ret`.
+pub const RETURN_ZERO: [u8; 3] = [0x31, 0xC0, 0xC3];
+
+/// Where the trace goes in targets: far from all that programs use, sanitizers included.
+pub const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_0000];
+
+/// Where the ledger goes: after the trace.
+pub const LEDGER_AT: [u64; 3] = [0x2080_0000_0000, 0x3880_0000_0000, 0x1880_0000_0000];
+
+/// So much address space from a program on, and below the libraries, gets a shadow at once.
+pub const SHADOW_ROOM: u64 = 1 << 40;
+
+/// What has a shadow from the beginning on: from some way below the libraries up to the first stack.
+/// `linker`: where the dynamic linker is; `sp`: the first stack.
+pub fn stacks(sp: u64, linker: Option<u64>) -> std::ops::Range<u64> {
+    // Without address space randomization the first stack ends where the address space does.
+    let top = 0x8000_0000_0000;
+    let low = linker
+        .filter(|&base| base > 1 << 46)
+        .unwrap_or(0x7E00_0000_0000)
+        .min(sp);
+    low - SHADOW_ROOM..top
+}
+
+/// Why the threads of a program cannot be told apart: they always can.
+pub fn unsuited(_file: &[u8]) -> Option<&'static str> {
+    None
+}
+
+/// How records get their time: `rdtsc; cmp edx, gs:[EPOCH]`.
+const READ_TIME: [u8; 10] = [
+    0x0F,
+    0x31,
+    0x65,
+    0x3B,
+    0x14,
+    0x25,
+    tcb::EPOCH as u8,
+    0,
+    0,
+    0,
+];
+
+/// How they get it where that is forbidden: `mov eax, gs:[NOW]; cmp eax, eax`.
+const TAKE_TIME: [u8; 10] = {
+    let [low, high, ..] = (tcb::NOW as u32).to_le_bytes();
+    [0x65, 0x8B, 0x04, 0x25, low, high, 0, 0, 0x39, 0xC0]
+};
+
+/// A thread that is so far inside of what [`take_time`] changes has to begin there again.
+pub const INSIDE_TIME: u64 = 2;
+
+/// Has code of ours take the time from the control block, not from the time counter. Returns where it was changed.
+pub fn take_time(code: &mut [u8]) -> Vec<usize> {
+    let mut places = Vec::new();
+    for at in 0..code.len().saturating_sub(READ_TIME.len() - 1) {
+        if code[at..].starts_with(&READ_TIME) {
+            code[at..][..TAKE_TIME.len()].copy_from_slice(&TAKE_TIME);
+            places.push(at);
+        }
+    }
+    places
+}
+
+/// Is the thread at code of ours that [`take_time`] has changed?
+///
+/// # Errors
+/// If the memory is not to be had.
+pub fn takes_time(regs: &Regs, memory: &Memory) -> Result<bool> {
+    let mut code = TAKE_TIME;
+    memory.read(regs.pc(), &mut code)?;
+    Ok(code == TAKE_TIME)
+}
+
+/// What the code of one function does with the stack: nothing that matters, for calls put return addresses there.
+#[derive(Debug)]
+pub struct Made;
+
+impl Made {
+    /// Of the function at an address.
+    pub fn of(_memory: &Memory, _start: u64, _end: Option<u64>) -> Self {
+        Self
+    }
+
+    /// How far below S it keeps its return address: [`return_below`] knows.
+    pub fn kept(&self) -> Option<i32> {
+        None
+    }
+
+    /// S of a thread that is at `_pc` in it.
+    pub fn frame(&self, _pc: u64, _sp: u64) -> Option<u64> {
+        None
+    }
+}
+
+/// How far below S the return address of a function is on the stack. `_kept`: what unwind tables tell. None: that is not known.
+pub fn return_below(_kept: impl FnOnce() -> Option<i32>) -> Option<u64> {
+    Some(0)
+}
+
+/// What a call calls that ends at `at` with these 8 bytes.
+pub fn called_by(before: [u8; 8], at: u64) -> Called {
+    let direct = before.last_chunk().copied();
+    if let Some(target) = direct.and_then(|call| by_distance(0xE8, at.wrapping_sub(5), call)) {
+        return Called::This(target);
+    }
+    // FF /2: two bytes, and those of an operand in memory
+    match before
+        .windows(2)
+        .any(|code| code[0] == 0xFF && code[1] >> 3 & 7 == 2)
+    {
+        true => Called::Something,
+        false => Called::Nothing,
+    }
+}
+
+/// The slot from which code loads the address that it jumps to: not asked, for S is known.
+pub fn slot_of(_code: &[u8], _at: u64) -> Option<u64> {
+    None
+}
+
+/// Nobody has to go from frame to frame.
+pub fn for_unwinders(_regs: &Regs) -> Option<Registers> {
+    None
+}
+
+/// Of what `getcontext` and `swapcontext` save, in words: where the return address of the caller is, and the stack pointer, which
+/// is so many bytes above S.
+pub const SAVED_BACK: &[usize] = &[1];
+
+pub const SAVED_SP: usize = 0;
+
+pub const SAVED_ABOVE: u64 = 8;
+
+/// It is no farther below than this.
+pub const RETURNS_BELOW: u64 = 0;
+
+/// Unwinders know a stub's frame by the address so far below S,
+pub const STUB_FRAME: u64 = 0;
+
+/// which is by so much lower than that of the function would be.
+pub const STUB_LOWER: u64 = 8;
+
+fn by_distance(opcode: u8, at: u64, code: [u8; 5]) -> Option<u64> {
+    let [first, distance @ ..] = code;
+    let distance = i64::from(i32::from_le_bytes(distance));
+    (first == opcode).then(|| at.wrapping_add(5).wrapping_add_signed(distance))
+}
+
+/// Is this a function that only returns, with padding after it as far as a long jump goes?
+pub fn only_returns(at: u64, code: [u8; 5]) -> bool {
+    /// Bytes of the longer nops, and what stands for single ones.
+    const PADDING: [u8; 11] = [
+        0x66, 0x2E, 0x0F, 0x1F, 0x84, 0x80, 0x40, 0x44, 0x00, 0x90, 0xCC,
+    ];
+    const RETURN: u8 = 0xC3;
+    const MARKED: [u8; 5] = [0xF3, 0x0F, 0x1E, 0xFA, RETURN];
+    let is_padding = || code[1..].iter().all(|byte| PADDING.contains(byte));
+    code == MARKED || code[0] == RETURN && at.is_multiple_of(16) && is_padding()
+}
+
+/// Where the long jump with these bytes at `at` leads to, if it is one.
+pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
+    by_distance(0xE9, at, bytes.get(..5)?.try_into().ok()?)
+}
+
+/// The jump of ours that code of the program would take which is a copy of changed code, and begins at `at`: where the jump is, and
+/// where it leads. It has changed no register.
+pub fn copied_jump(memory: &Memory, at: u64) -> Option<(u64, u64)> {
+    let mut code = [0; 2];
+    memory.read(at, &mut code).ok()?;
+    let jump = match code {
+        // By way of padding nearby.
+        [0xEB, distance] => at
+            .wrapping_add(2)
+            .wrapping_add_signed(i64::from(distance.cast_signed())),
+        _ => at,
+    };
+    Some((jump, jump_at(memory, jump)?))
+}
+
+/// Where the jump of ours at `at` leads to, if it is one.
+pub fn jump_at(memory: &Memory, at: u64) -> Option<u64> {
+    let mut jump = [0; 5];
+    memory.read(at, &mut jump).ok()?;
+    by_distance(0xE9, at, jump)
+}
+
+/// What the call of ours in front of `at` calls, if it is one whose bytes tell.
+pub fn called_before(memory: &Memory, at: u64) -> Option<u64> {
+    let (mut call, start) = ([0; 5], at.checked_sub(5)?);
+    memory.read(start, &mut call).ok()?;
+    by_distance(0xE8, start, call)
+}
+
+/// Does the code of a hook stand in front of `at` that makes a call?
+pub fn is_behind_call(memory: &Memory, at: u64) -> bool {
+    let mut before = [0; 5];
+    memory.read(at.wrapping_sub(5), &mut before).is_ok()
+        && (before[0] == 0xE8 || before[1..4] == [0xFF, 0x54, 0x24])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_makes_system_calls_by_the_code_that_leads_home() {
+        let agent = hodo_agent::runtime();
+        assert!(agent.code[agent.syscall..].starts_with(&hodo_ptrace::arch::CALL_AND_HOME));
+    }
+
+    #[test]
+    fn jumps_and_calls_lead_where_their_bytes_say() {
+        let code = [0xE8, 0x10, 0, 0, 0, 0xE9, 0xF6, 0xFF, 0xFF, 0xFF];
+        let at = code.as_ptr().addr() as u64;
+        let memory = Memory::open(std::process::id().cast_signed()).expect("one's own memory");
+        assert_eq!(called_before(&memory, at + 5), Some(at + 5 + 0x10));
+        assert_eq!(called_before(&memory, at + 10), None);
+        assert_eq!(jump_at(&memory, at + 5), Some(at));
+        assert_eq!(jump_target(at + 5, &code[5..]), Some(at));
+        assert_eq!(jump_target(at, &code), None);
+        assert_eq!(jump_target(at, &code[..4]), None);
+        assert!(is_behind_call(&memory, at + 5));
+        assert!(!is_behind_call(&memory, at + 10));
+    }
+}

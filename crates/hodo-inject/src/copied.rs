@@ -1,0 +1,97 @@
+//! Programs that copy functions of their own elsewhere and call the copies: these have our jumps, which lead astray from there.
+
+use anyhow::Result;
+
+use crate::arch;
+use crate::space::{SharedSpace, Space};
+use hodo_ptrace as ptrace;
+use hodo_ptrace::maps;
+use hodo_ptrace::{Memory, Regs};
+
+/// Bytes around a breakpoint by which its copy is known.
+const AROUND: u64 = 16;
+
+/// A fault, or a breakpoint, that nothing of ours has caused: if a thread was led astray by a jump of ours in a copy of changed code, or met a
+/// breakpoint of ours there, gives the copy the original bytes and has the thread go on. Returns whether it was that.
+pub fn repair(tid: i32, signal: i32, space: &SharedSpace) -> Result<bool> {
+    if !matches!(signal, libc::SIGSEGV | libc::SIGILL | libc::SIGTRAP)
+        || !ptrace::siginfo(tid).is_ok_and(|info| info.si_code > 0)
+    {
+        return Ok(false);
+    }
+    let mut regs = ptrace::regs(tid)?;
+    let memory = Memory::open(tid)?;
+    let space = space.borrow();
+    let found = match signal {
+        libc::SIGTRAP => met(&regs, &memory, &space),
+        _ => astray(&regs, &memory, &space),
+    };
+    let Some((begin, place, site)) = found else {
+        return Ok(false);
+    };
+    let maps = maps::read(tid)?;
+    let Some(mapping) = maps.iter().find(|m| (m.start..m.end).contains(&place)) else {
+        return Ok(false);
+    };
+    let delta = place.wrapping_sub(site);
+    let mut repaired = false;
+    for (at, original) in &space.originals {
+        let copy = at.wrapping_add(delta);
+        let end = copy.saturating_add(original.len() as u64);
+        if copy < mapping.start || end > mapping.end {
+            continue;
+        }
+        let (mut here, mut there) = (original.clone(), original.clone());
+        memory.read(*at, &mut here)?;
+        memory.read(copy, &mut there)?;
+        if here == there {
+            memory.write(copy, original)?;
+            repaired |= copy == place;
+        }
+    }
+    if repaired {
+        regs.set_pc(begin);
+        ptrace::set_regs(tid, &regs)?;
+    }
+    Ok(repaired)
+}
+
+/// Where the copy begins that a thread was called at, where its jump is, and the site that this is a copy of.
+fn astray(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)> {
+    let target = regs.pc();
+    let back = memory.read_u64(regs.sp()).ok();
+    let called = back.and_then(|back| arch::called_before(memory, back));
+    for begin in called.into_iter().chain(regs.all()) {
+        let jump = arch::copied_jump(memory, begin).filter(|&(_, to)| to == target);
+        let Some((place, _)) = jump.filter(|(place, _)| space.file_at(*place).is_none()) else {
+            continue;
+        };
+        let distance = target.wrapping_sub(place);
+        let is_site =
+            |at: u64| arch::jump_at(memory, at).is_some_and(|to| to.wrapping_sub(at) == distance);
+        let mut sites = space.originals.iter().map(|(at, _)| *at);
+        if let Some(site) = sites.find(|&at| is_site(at)) {
+            return Some((begin, place, site));
+        }
+    }
+    None
+}
+
+/// The same for a breakpoint.
+fn met(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)> {
+    let place = regs.breakpoint();
+    let around = |at: u64| {
+        let mut bytes = [0; 2 * AROUND as usize];
+        memory
+            .read(at.wrapping_sub(AROUND), &mut bytes)
+            .ok()
+            .map(|()| bytes)
+    };
+    let copy = around(place)?;
+    if space.file_at(place).is_some() {
+        return None;
+    }
+    let mut traps = space.traps.keys().copied();
+    let site = traps.find(|&at| around(at) == Some(copy))?;
+    Some((place, place, site))
+}

@@ -1,0 +1,508 @@
+//! What the stacks of stopped threads hold that leads back into code: frames of signal handlers, and return addresses of traced
+//! calls.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use hodo_trace::format::SHADOW_DISTANCE;
+
+use crate::arch::{RETURNS_BELOW, SAVED_ABOVE, SAVED_BACK, SAVED_SP, STUB_FRAME, STUB_LOWER};
+use hodo_ptrace as ptrace;
+use hodo_ptrace::Memory;
+use hodo_ptrace::arch::{frame, is_frame};
+use hodo_ptrace::maps::Mapping;
+
+const PAGE: u64 = 4096;
+/// Bytes of one stack that are looked through at most.
+const DEEPEST: u64 = 16 << 20;
+
+/// Where a signal handler goes back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignalFrame {
+    /// Where the address is stored.
+    pub at: u64,
+    /// The address.
+    pub pc: u64,
+    /// The stack pointer there.
+    pub sp: u64,
+}
+
+impl SignalFrame {
+    /// The bytes of the stack that the kernel has made it of: no function returns by a word of them.
+    pub fn extent(&self) -> Range<u64> {
+        let start = self.at - frame::PC;
+        // The handler may have another stack than what it has interrupted.
+        let end = start + frame::SIZE;
+        let same = (end..end + PAGE).contains(&self.sp);
+        start..if same { self.sp } else { end }
+    }
+
+    /// The general registers in it.
+    pub fn registers(&self) -> Range<u64> {
+        let start = self.at - frame::PC + frame::REGISTERS.0;
+        start..start + frame::REGISTERS.1
+    }
+}
+
+/// A return address that leads into a stub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Return {
+    /// How far below S it is, if that is known of the function that the stub stands for. Another one may have put it there that
+    /// this one has jumped to.
+    pub below: Option<u64>,
+    /// That function; 0: a library's.
+    pub function: u64,
+    /// Where the address of the library's function is.
+    pub slot: Option<u64>,
+}
+
+/// How well an address fits as the real return address of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fit {
+    /// There is no call in front of it, or one of a function with a stub of its own, to which that call returns.
+    Not,
+    /// It is the end of signal handlers in the kernel's code, which calls nothing: it fits a function of which the frame is known.
+    Handler,
+    /// There is a call of another function, which may have jumped to this one.
+    Hardly,
+    /// There is one that may call anything.
+    May,
+    /// There is one of that function.
+    Does,
+}
+
+/// Frames of stopped threads, as far as unwind tables tell.
+#[derive(Debug, Default)]
+pub struct Walked {
+    /// Where a return address into a stub is, S of that frame, and the real one.
+    pub returns: Vec<(u64, u64, u64)>,
+    /// The memory of all these frames: in it there are no others, only what has been left there.
+    pub frames: Vec<Range<u64>>,
+}
+
+impl Walked {
+    /// Sorts the frames and joins those that overlap.
+    fn merge(&mut self) {
+        self.frames.sort_unstable_by_key(|frame| frame.start);
+        self.frames.dedup_by(|next, frame| {
+            let joins = next.start <= frame.end;
+            if joins {
+                frame.end = frame.end.max(next.end);
+            }
+            joins
+        });
+    }
+
+    fn covers(&self, at: u64) -> bool {
+        let after = self.frames.partition_point(|frame| frame.start <= at);
+        (after.checked_sub(1)).is_some_and(|index| self.frames[index].contains(&at))
+    }
+}
+
+/// What is known of return addresses.
+pub trait Returns {
+    /// What an address is to which traced functions return.
+    fn is_return(&self, address: u64) -> Option<Return>;
+    /// How well an address fits as the real one.
+    fn fits(&self, of: &Return, address: u64) -> Fit;
+}
+
+/// What became of return addresses.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// The addresses by which unwinders know the frames of stubs that they led to.
+    pub frames: Vec<u64>,
+    /// Where one is for which no real one was found.
+    pub lost: Vec<u64>,
+    /// Where one was left by a call that has ended.
+    pub left: Vec<u64>,
+}
+
+/// The real return address of the frame whose S this is, if it is known.
+pub fn shadow(memory: &Memory, s: u64) -> Option<u64> {
+    let address = memory.read_u64(s.checked_sub(SHADOW_DISTANCE)?).ok()?;
+    // The top bit marks open frames (`--check-frames`).
+    Some(address & !(1 << 63)).filter(|&address| address != 0)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + 8)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// The rest of a stack: from `sp` to the end of its mapping.
+fn stack(memory: &Memory, maps: &[Mapping], sp: u64) -> Option<Vec<u8>> {
+    let index = maps.partition_point(|m| m.end <= sp);
+    let mapping = maps.get(index).filter(|m| m.start <= sp)?;
+    let size = (mapping.end - sp).min(DEEPEST);
+    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    memory.read(sp, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// The frames of signal handlers that a stopped thread is in. `holds`: whether an address is in memory of ours.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn signal_frames(
+    tid: i32,
+    memory: &Memory,
+    maps: &[Mapping],
+    holds: &dyn Fn(u64) -> bool,
+) -> Result<Vec<SignalFrame>> {
+    let mut found = Vec::new();
+    let regs = ptrace::regs(tid)?;
+    let mut todo = vec![regs.sp() & !7];
+    let mut done: Vec<(u64, u64)> = Vec::new();
+    while let Some(sp) = todo.pop() {
+        if done.iter().any(|&(from, to)| (from..to).contains(&sp)) {
+            continue;
+        }
+        let Some(bytes) = stack(memory, maps, sp) else {
+            continue;
+        };
+        done.push((sp, sp + bytes.len() as u64));
+        for at in (0..bytes.len()).step_by(8) {
+            // A handler that is traced itself returns to its stub.
+            let real = |back| {
+                let traced = holds(back).then(|| shadow(memory, sp + at as u64));
+                traced.flatten().unwrap_or(back)
+            };
+            if !is_frame(&bytes[at..], &real, memory, maps, &regs) {
+                continue;
+            }
+            let word_at = |offset: u64| word(&bytes, at + offset as usize);
+            if let (Some(saved), Some(pc)) = (word_at(frame::SP), word_at(frame::PC)) {
+                found.push(SignalFrame {
+                    at: sp + at as u64 + frame::PC,
+                    pc,
+                    sp: saved,
+                });
+                todo.push(saved & !7);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Words of the top of a stack.
+pub fn top_words(memory: &Memory, maps: &[Mapping], sp: u64, most: usize) -> Vec<u64> {
+    let bytes = stack(memory, maps, sp & !7).unwrap_or_default();
+    (0..bytes.len().min(most))
+        .step_by(8)
+        .filter_map(|at| word(&bytes, at))
+        .collect()
+}
+
+/// Puts the real return addresses of all traced calls that are open back into their frames: of those that were walked, and then
+/// of those in other stacks. `registers`: what the kernel has put on stacks. Tells where these frames are.
+///
+/// # Errors
+/// If the process's memory cannot be read.
+pub fn restore_returns(
+    pid: i32,
+    memory: &Memory,
+    maps: &[Mapping],
+    registers: &[Range<u64>],
+    returns: &dyn Returns,
+    mut walked: Walked,
+) -> Result<Restored> {
+    use std::os::unix::fs::FileExt;
+    const STEP: u64 = 1 << 15;
+    let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap"))?;
+    let mut restored = Restored::default();
+    for &(at, s, address) in &walked.returns {
+        memory.write(at, &address.to_le_bytes())?;
+        restored.frames.push(s - STUB_FRAME);
+    }
+    walked.frames.extend_from_slice(registers);
+    walked.merge();
+    let stacks = maps
+        .iter()
+        .filter(|m| m.writable && m.start > SHADOW_DISTANCE + PAGE);
+    for mapping in stacks {
+        let first = (mapping.start - SHADOW_DISTANCE) / PAGE;
+        let last = (mapping.end - SHADOW_DISTANCE).div_ceil(PAGE);
+        let mut page = first;
+        while page < last {
+            let pages = (last - page).min(STEP);
+            let mut entries = vec![0; (pages * 8) as usize];
+            pagemap.read_exact_at(&mut entries, page * 8)?;
+            for index in 0..pages as usize {
+                // Present, or swapped out.
+                if word(&entries, index * 8).is_none_or(|entry| entry >> 62 == 0) {
+                    continue;
+                }
+                let shadow = (page + index as u64) * PAGE;
+                restore_page(memory, mapping, shadow, (returns, &walked), &mut restored)?;
+            }
+            page += pages;
+        }
+    }
+    Ok(restored)
+}
+
+fn restore_page(
+    memory: &Memory,
+    mapping: &Mapping,
+    shadow: u64,
+    (returns, walked): (&dyn Returns, &Walked),
+    restored: &mut Restored,
+) -> Result<()> {
+    let from = (shadow + SHADOW_DISTANCE - RETURNS_BELOW).max(mapping.start);
+    let to = (shadow + PAGE + SHADOW_DISTANCE).min(mapping.end);
+    if from >= to {
+        return Ok(());
+    }
+    let mut now = vec![0; (to - from) as usize];
+    if memory.read(from, &mut now).is_err() {
+        return Ok(());
+    }
+    for (at, present) in (from..).step_by(8).zip(now.chunks_exact(8)) {
+        let present = u64::from_le_bytes(present.try_into().unwrap_or_default());
+        let Some(of) = returns.is_return(present).filter(|_| !walked.covers(at)) else {
+            continue;
+        };
+        let shadow = |s| self::shadow(memory, s);
+        let found = match of.below {
+            // Where the place itself tells S, anything else is a copy of a return address.
+            Some(distance) if RETURNS_BELOW == 0 => {
+                let s = at + distance;
+                shadow(s).map_or(Found::Left, |address| Found::Frame(s, address))
+            }
+            _ => likeliest((&of, at), RETURNS_BELOW, &shadow, returns),
+        };
+        match found {
+            Found::Frame(s, address) => {
+                memory.write(at, &address.to_le_bytes())?;
+                restored.frames.push(s - STUB_FRAME);
+            }
+            // The stub knows the way as long as it is there.
+            Found::Unknown => restored.lost.push(at),
+            // A copy, which may be below the stack pointer and in use.
+            Found::Left if RETURNS_BELOW == 0 => {}
+            Found::Left => restored.left.push(at),
+        }
+    }
+    Ok(())
+}
+
+/// What a word of a stack is that leads into a stub.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// The return address of the frame with this S, and the real one.
+    Frame(u64, u64),
+    /// Perhaps one.
+    Unknown,
+    /// None that anybody returns to: what a call has left that has ended.
+    Left,
+}
+
+/// What is at `at`. Above it there may be more shadows than that of this call: of others that have ended, which were made deeper in
+/// the stack. That of a call that has not ended is whole. `farthest`: how far above `at` S can be. `shadow`: the real return address of the frame whose S that is.
+fn likeliest(
+    (of, at): (&Return, u64),
+    farthest: u64,
+    shadow: &dyn Fn(u64) -> Option<u64>,
+    returns: &dyn Returns,
+) -> Found {
+    let with_fit =
+        |s| shadow(s).map(|address| (returns.fits(of, address), Found::Frame(s, address)));
+    let told = of.below.and_then(|distance| with_fit(at + distance));
+    let mut unlikely = None;
+    match told {
+        Some((Fit::Handler | Fit::May | Fit::Does, found)) => return found,
+        Some((Fit::Hardly, found)) => unlikely = Some(found),
+        Some((Fit::Not, _)) | None => {}
+    }
+    // S is a multiple of 16.
+    let all = ((at + 8).next_multiple_of(16)..=at + farthest).step_by(16);
+    let mut all: Vec<_> = all.filter_map(with_fit).collect();
+    let is_unknown = all.iter().any(|(fit, _)| *fit == Fit::Hardly);
+    let mut nearest = |wanted| {
+        let index = all.iter().position(|(fit, _)| *fit == wanted)?;
+        Some(all.swap_remove(index).1)
+    };
+    nearest(Fit::Does)
+        .or(unlikely)
+        .or_else(|| nearest(Fit::May))
+        .unwrap_or(if is_unknown {
+            Found::Unknown
+        } else {
+            Found::Left
+        })
+}
+
+/// An exception on its way remembers its handler by the address of the frame below (`private_2` of `_Unwind_Exception`, in the
+/// unwinders of gcc), which has changed where that was a stub's, one of `stubs`: by [`STUB_LOWER`]. `pointers`: where exceptions
+/// may be.
+///
+/// # Errors
+/// If the process's memory cannot be written.
+pub fn correct_exceptions(
+    memory: &Memory,
+    maps: &[Mapping],
+    pointers: impl Iterator<Item = u64>,
+    stubs: &[u64],
+) -> Result<()> {
+    let mut done = Vec::new();
+    for at in pointers.filter(|at| at % 16 == 0) {
+        let index = maps.partition_point(|m| m.end <= at);
+        if !maps.get(index).is_some_and(|m| m.start <= at && m.writable) || done.contains(&at) {
+            continue;
+        }
+        // exception_class, exception_cleanup, private_1, private_2
+        let mut header = [0; 32];
+        if memory.read(at, &mut header).is_err() {
+            continue;
+        }
+        let (class, stop, frame) = (word(&header, 0), word(&header, 16), word(&header, 24));
+        if class != Some(0)
+            && stop == Some(0)
+            && let Some(frame) = frame.filter(|frame| stubs.contains(frame))
+        {
+            memory.write(at + 24, &(frame + STUB_LOWER).to_le_bytes())?;
+            done.push(at);
+        }
+    }
+    Ok(())
+}
+
+/// Puts the real return addresses into what `getcontext` and `swapcontext` have saved, wherever that is: where a traced function has
+/// jumped to one of these, its own. `islands`: where stubs are, start and length.
+///
+/// # Errors
+/// If the process's memory cannot be written.
+pub fn restore_contexts(
+    pid: i32,
+    memory: &Memory,
+    maps: &[Mapping],
+    islands: [(u64, u64); 2],
+    returns: &dyn Returns,
+) -> Result<()> {
+    // Asked of each word of the process.
+    let holds = |at: u64| {
+        let [first, second] = islands;
+        (at.wrapping_sub(first.0) < first.1) | (at.wrapping_sub(second.0) < second.1)
+    };
+    use std::os::unix::fs::FileExt;
+    const STEP: u64 = 256;
+    let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap"))?;
+    let last = SAVED_BACK.iter().copied().fold(SAVED_SP, usize::max);
+    let mut buffer = vec![0; (STEP * PAGE) as usize + 64];
+    for mapping in maps.iter().filter(|m| m.writable) {
+        let mut start = mapping.start;
+        while start < mapping.end {
+            let size = (mapping.end - start).min(STEP * PAGE);
+            let mut entries = vec![0; (size / PAGE * 8) as usize];
+            pagemap.read_exact_at(&mut entries, start / PAGE * 8)?;
+            let is_used = |entry: &[u8]| entry[7] >> 6 != 0;
+            // The last one's context may go on behind.
+            let bytes = &mut buffer[..(size + 64).min(mapping.end - start) as usize];
+            if entries.chunks_exact(8).any(is_used) && memory.read(start, bytes).is_ok() {
+                let word = |index: usize| word(bytes, index * 8).unwrap_or_default();
+                let backs = bytes[SAVED_BACK[0] * 8..].chunks_exact(8);
+                for (at, back) in backs.take(size as usize / 8).enumerate() {
+                    if !holds(u64::from_le_bytes(back.try_into().unwrap_or_default())) {
+                        continue;
+                    }
+                    let real = returns.is_return(word(at + SAVED_BACK[0])).and_then(|_| {
+                        shadow(memory, word(at + SAVED_SP).wrapping_sub(SAVED_ABOVE))
+                    });
+                    let Some(real) = real.filter(|_| at + last < bytes.len() / 8) else {
+                        continue;
+                    };
+                    for &back in SAVED_BACK {
+                        let at = start + (at + back) as u64 * 8;
+                        memory.write(at, &real.to_le_bytes())?;
+                    }
+                }
+            }
+            start += size;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Addresses from 0x100 on fit better and better.
+    struct ByAddress;
+
+    impl Returns for ByAddress {
+        fn is_return(&self, _address: u64) -> Option<Return> {
+            None
+        }
+
+        fn fits(&self, _of: &Return, address: u64) -> Fit {
+            match address >> 8 {
+                1 => Fit::Not,
+                5 => Fit::Handler,
+                2 => Fit::Hardly,
+                3 => Fit::May,
+                _ => Fit::Does,
+            }
+        }
+    }
+
+    fn found(below: Option<u64>, shadows: &[(u64, u64)]) -> Found {
+        let of = Return {
+            below,
+            function: 0x5000,
+            slot: None,
+        };
+        let shadow = |s| {
+            shadows
+                .iter()
+                .find(|(at, _)| *at == s)
+                .map(|&(_, address)| address)
+        };
+        likeliest((&of, 0x1008), 1024, &shadow, &ByAddress)
+    }
+
+    #[test]
+    fn shadows_of_calls_that_have_ended_do_not_mislead() {
+        let (near, middle, far) = (0x1010, 0x1030, 0x1100);
+        // The nearest one called something else.
+        assert_eq!(
+            found(None, &[(near, 0x200), (far, 0x400)]),
+            Found::Frame(far, 0x400)
+        );
+        assert_eq!(
+            found(None, &[(near, 0x100), (middle, 0x300), (far, 0x200)]),
+            Found::Frame(middle, 0x300)
+        );
+        // What unwind tables tell comes first, unless that is impossible or another one is called by its name.
+        assert_eq!(
+            found(Some(8), &[(near, 0x300), (far, 0x400)]),
+            Found::Frame(near, 0x300)
+        );
+        assert_eq!(
+            found(Some(8), &[(near, 0x200), (far, 0x300)]),
+            Found::Frame(near, 0x200)
+        );
+        assert_eq!(
+            found(Some(8), &[(near, 0x200), (far, 0x400)]),
+            Found::Frame(far, 0x400)
+        );
+        assert_eq!(
+            found(Some(8), &[(near, 0x100), (far, 0x300)]),
+            Found::Frame(far, 0x300)
+        );
+        // A handler's, which are left by other handlers, too.
+        assert_eq!(
+            found(Some(8), &[(near, 0x500), (far, 0x400)]),
+            Found::Frame(near, 0x500)
+        );
+        assert_eq!(found(Some(8), &[(far, 0x500)]), Found::Left);
+        // Nothing is written where nothing is known.
+        assert_eq!(found(None, &[(near, 0x200)]), Found::Unknown);
+        assert_eq!(
+            found(Some(8), &[(near, 0x100), (middle, 0x100)]),
+            Found::Left
+        );
+        assert_eq!(found(None, &[]), Found::Left);
+    }
+}

@@ -1,0 +1,104 @@
+//! The functions of libraries that have to behave differently in a traced program: those that unwinders use, and those that
+//! deal with all of its memory.
+
+use std::ops::Range;
+
+use hodo_patch::{Hook, Island, LimitCall, Patches, Raise};
+
+use crate::arch;
+use crate::space::Space;
+use hodo_module::Image;
+
+/// So many of the functions of unwinders are called by programs, and call none of these.
+const ENTRIES: usize = 4;
+
+/// Hooks those functions of a module.
+pub fn add(
+    image: &Image,
+    bias: u64,
+    island: &mut Island,
+    space: &mut Space,
+    patches: &mut Patches,
+) {
+    let view = hodo_patch::Image {
+        bias,
+        code: &|range| image.at(range),
+    };
+    let unwinder = image.symbols(&[
+        "_Unwind_RaiseException",
+        "_Unwind_Resume",
+        "_Unwind_Resume_or_Rethrow",
+        "_Unwind_ForcedUnwind",
+        "_Unwind_Backtrace",
+        "_Unwind_Find_FDE",
+        "_Unwind_RaiseException_Phase2",
+        "_Unwind_ForcedUnwind_Phase2",
+        "uw_frame_state_for",
+        "uw_update_context",
+        "uw_update_context_1",
+        "uw_init_context_1",
+        "uw_install_context_1",
+        "execute_cfa_program",
+        "execute_stack_op",
+    ]);
+    let in_memory = |&(addr, size): &(u64, u64)| (addr.wrapping_add(bias), size);
+    let ranges = unwinder.iter().flatten().map(in_memory);
+    space.unwinders.extend(ranges);
+    // The first of them.
+    let entries = unwinder.iter().take(ENTRIES).flatten().map(in_memory);
+    space.unwinding.extend(entries.map(|(at, _)| at));
+    let before = patches.writes.len();
+    let symbols = image.symbols(&[
+        "_dl_find_object",
+        "dl_iterate_phdr",
+        "_Unwind_Backtrace",
+        "_Unwind_GetIP",
+        "mlockall",
+        "setrlimit",
+        "getrlimit",
+        "prlimit",
+    ]);
+    let range = |index: usize| symbols[index].map(|(addr, size)| addr..addr + size);
+    // All memory would be all of the trace's room and of the shadow. As with sanitizers, the call succeeds and does
+    // nothing.
+    if let Some(function) = range(4) {
+        let at = function.start.wrapping_add(bias);
+        patches.add_way(at + 1..at + arch::RETURN_ZERO.len() as u64);
+        patches.writes.push((at, arch::RETURN_ZERO.to_vec()));
+    }
+    let mut hook = |hook: Hook, function: Range<u64>| {
+        let at = function.start;
+        let added = island.add_hook(hook, function, view, patches);
+        let done = added.is_ok();
+        if let Err(reason) = added {
+            patches.failed.push((at, reason));
+        }
+        done
+    };
+    if let Some(function) = range(0) {
+        space.find_object |= hook(Hook::FindObject, function);
+    }
+    // Programs may list their modules: islands are shown only where unwinders have no better way.
+    if let Some(function) = range(1)
+        && !space.find_object
+    {
+        hook(Hook::IteratePhdr, function);
+    }
+    let at = |index: usize| range(index).map(|function| function.start.wrapping_add(bias));
+    if let (Some(function), Some(get_ip)) = (range(2), at(3)) {
+        hook(Hook::Backtrace { get_ip }, function);
+    }
+    if space.extra != Raise::default() {
+        for (index, call) in [
+            (5, LimitCall::Set),
+            (6, LimitCall::Get),
+            (7, LimitCall::Both),
+        ] {
+            if let Some(function) = range(index) {
+                hook(Hook::Limits(call, space.extra), function);
+            }
+        }
+    }
+    let hooks = patches.writes[before..].to_vec();
+    patches.hooks.extend(hooks);
+}

@@ -1,0 +1,562 @@
+//! Preparing a process that runs: all is chosen and built beforehand, so that the process stops only for as long as it takes to
+//! map and to write it.
+
+use hodo_module::image::of_mapping;
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use hodo_patch::{Announcement, Copied, Island, Patches};
+
+use super::libraries::copies_stacks;
+use super::{
+    LIBRARY_ISLAND, LIBRARY_ROOM, REACH, auxv, extent, file_mappings, map_events, map_island,
+    map_shadows, map_workshop, patch, program_place, tell_failures, write_island,
+};
+use crate::hooks;
+use crate::ledger::{Entry, Ledger};
+use crate::linker::{ANNOUNCING, announcement, arm_linker, linker_breakpoint};
+use crate::recorder::Recorder;
+use crate::site_writer::{follow, lead};
+use crate::space::Linker;
+use crate::space::Space;
+use crate::trampolines::Spots;
+use crate::unsupported;
+use hodo_module::Module;
+use hodo_module::image::Seen;
+use hodo_module::image::{Image, Version};
+use hodo_ptrace as ptrace;
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::pass_fd::SCRATCH;
+use hodo_ptrace::signals::go_on;
+use hodo_ptrace::{Memory, Syscalls};
+
+/// What is found out about a process before it is stopped.
+#[derive(Debug)]
+pub struct Wanted {
+    pid: i32,
+    /// Its program.
+    module: Rc<Module>,
+    /// What was added to its program's addresses.
+    bias: u64,
+    /// Where the dynamic linker is.
+    linker: Option<u64>,
+}
+
+/// A file whose code is to be changed.
+#[derive(Debug)]
+struct Changed {
+    image: Rc<Image>,
+    bias: u64,
+    patches: Rc<Patches>,
+}
+
+/// All that is to be mapped into a process and written over its code.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What will be known of the address space.
+    pub space: Space,
+    wanted: Wanted,
+    islands: Vec<Island>,
+    pages: Vec<u64>,
+    changed: Vec<Changed>,
+    /// The code that was there when this was made.
+    code: Vec<Mapping>,
+    /// Where the first stack ends.
+    stack: Option<u64>,
+    /// Where the dynamic linker announces libraries, and what is to be there.
+    linker: Option<(Linker, Option<Announcement>)>,
+}
+
+/// A mapping that is not there yet.
+fn future((start, size): (u64, u64)) -> Mapping {
+    Mapping {
+        start,
+        end: start + size,
+        writable: false,
+        executable: true,
+        offset: 0,
+        inode: 0,
+        path: PathBuf::new(),
+    }
+}
+
+impl Wanted {
+    /// Looks at a process.
+    ///
+    /// # Errors
+    /// Why it cannot be traced.
+    pub fn new(pid: i32, recorder: &mut dyn Recorder) -> Result<Self> {
+        let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+        let path =
+            std::fs::read_link(&exe).with_context(|| format!("reading {}", exe.display()))?;
+        let module = recorder.module(&exe, &path, true)?;
+        if let Some(reason) = unsupported::reason(&module) {
+            bail!("{reason}; {} cannot be traced", path.display());
+        }
+        let entry = auxv(pid, 9).context("no entry point in the auxiliary vector")?;
+        let linker = auxv(pid, 7).filter(|&base| base != 0);
+        let bias = entry.wrapping_sub(module.image.entry());
+        Ok(Self {
+            pid,
+            module,
+            bias,
+            linker,
+        })
+    }
+
+    /// Whether the dynamic linker is at work: the list of libraries is not what is mapped.
+    pub fn is_loading(&self, memory: &Memory) -> bool {
+        const DT_DEBUG: u64 = 21;
+        let state = || -> Option<u64> {
+            let (at, size) = self.module.image.dynamic()?;
+            let mut bytes = vec![0; usize::try_from(size.min(1 << 16)).ok()?];
+            memory.read(at.wrapping_add(self.bias), &mut bytes).ok()?;
+            let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+            let debug = bytes
+                .chunks_exact(16)
+                .find(|entry| word(&entry[..8]) == DT_DEBUG)
+                .map(|entry| word(&entry[8..]))
+                .filter(|&at| at != 0)?;
+            // struct r_debug: version, map, brk, state.
+            memory.read_u64(debug + 24).ok()
+        };
+        state().is_some_and(|state| state as u32 != 0)
+    }
+}
+
+/// Chooses places, and builds what is to be there. `None`: libraries came or went meanwhile.
+///
+/// # Errors
+/// Why it cannot be traced.
+pub fn prepare(wanted: Wanted, recorder: &mut dyn Recorder) -> Result<Option<Prepared>> {
+    let Wanted {
+        pid,
+        ref module,
+        bias,
+        linker,
+    } = wanted;
+    let memory = Memory::open(pid)?;
+    let mut maps = maps::read(pid)?;
+    let code: Vec<Mapping> = file_mappings(&maps).cloned().collect();
+    let mut stacks = maps.iter().filter(|m| m.path.as_os_str() == "[stack]");
+    let stack = stacks.next_back().map(|mapping| mapping.end);
+    if let Some(copier) = code.iter().find(|mapping| copies_stacks(&mapping.path)) {
+        bail!(
+            "{} copies pieces of stacks away and back, which breaks traced frames",
+            copier.path.display()
+        );
+    }
+    let mut space = Space {
+        debugger: module
+            .plan
+            .libcalls
+            .iter()
+            .any(|call| call.name == "ptrace"),
+        ..Space::default()
+    };
+    space.islands[0] = program_place(module, bias, &maps, true, recorder)?;
+    let at = maps.partition_point(|m| m.start < space.islands[0].0);
+    maps.insert(at, future(space.islands[0]));
+    if let Some(base) = linker {
+        space.islands[1] = library_place(&maps, base)
+            .context("there is no room for an island near the libraries")?;
+        let at = maps.partition_point(|m| m.start < space.islands[1].0);
+        maps.insert(at, future(space.islands[1]));
+    }
+    let signals = maps::signal_return(&memory, &maps);
+    let mut islands = vec![Island::new(space.islands[0].0, space.islands[0].1, signals)];
+    space.syscall = islands[0].syscall();
+    space.ret = islands[0].ret();
+    if linker.is_some() {
+        islands.push(Island::new(space.islands[1].0, space.islands[1].1, signals));
+    }
+    let mut files = vec![(Rc::clone(&module.image), bias)];
+    let mut changed = Vec::new();
+    let mut pages = Vec::new();
+    let mut add = |image: &Rc<Image>,
+                   bias: u64,
+                   module: Option<&Module>,
+                   index: usize,
+                   space: &mut Space,
+                   recorder: &mut dyn Recorder|
+     -> Result<Rc<Patches>> {
+        let island = &mut islands[index];
+        let mut patches = Patches::default();
+        if let Some(module) = module {
+            let mut spots = Spots::choose(space, maps.clone());
+            patch(
+                module,
+                bias,
+                island,
+                recorder,
+                &mut |range| spots.find(range),
+                // The limits of a process that runs are left as they are.
+                false,
+                &mut patches,
+            )?;
+            for page in spots.chosen() {
+                let at = maps.partition_point(|m| m.start < page);
+                maps.insert(at, future((page, 4096)));
+                pages.push(page);
+            }
+            space.spots = spots.finish()?;
+            space.watch.always |= module.probed.unwatched;
+        }
+        hooks::add(image, bias, island, space, &mut patches);
+        tell_failures(image, &patches, recorder)?;
+        let patches = Rc::new(patches);
+        changed.push(Changed {
+            image: Rc::clone(image),
+            bias,
+            patches: Rc::clone(&patches),
+        });
+        Ok(patches)
+    };
+    go_on()?;
+    add(&module.image, bias, Some(module), 0, &mut space, recorder)?;
+    let own = extent(module, bias);
+    let mut seen = HashSet::new();
+    for mapping in code.iter().filter(|m| !own.contains(&m.start)) {
+        go_on()?;
+        if linker.is_none() {
+            continue;
+        }
+        let wanted = recorder.probes_path(&mapping.path) || recorder.selects_library(&mapping.path);
+        let (real, image) = match of_mapping(pid, mapping) {
+            Ok(found) => found,
+            Err(error) => {
+                if wanted {
+                    let text = format!("{}: {error:#}; it is not traced", mapping.path.display());
+                    recorder.remark(pid, &text)?;
+                    hodo_ptrace::warn_user!("hodo: {pid}: {text}");
+                }
+                continue;
+            }
+        };
+        let Some(bias) = image.bias(mapping.offset, mapping.start) else {
+            continue;
+        };
+        let Ok(version) = Version::of(&real) else {
+            continue;
+        };
+        if !seen.insert((version, bias)) {
+            continue;
+        }
+        let wanted = wanted || recorder.probes(&image);
+        let chosen = wanted
+            .then(|| recorder.module(&real, &mapping.path, false))
+            .transpose()?;
+        if let Some(reason) = recorder.unplaced_in(&mapping.path) {
+            bail!("{}: {reason}", mapping.path.display());
+        }
+        let image = match &chosen {
+            Some(module) => Rc::clone(&module.image),
+            None => Rc::new(image),
+        };
+        files.push((Rc::clone(&image), bias));
+        let patches = add(&image, bias, chosen.as_deref(), 1, &mut space, recorder)?;
+        space.patched.insert((version, bias), patches);
+    }
+    changed.retain(|changed| !changed.patches.writes.is_empty());
+    for one in &changed {
+        if !is_steady(pid, &code, || is_as_in_file(&memory, one))? {
+            return Ok(None);
+        }
+    }
+    if let Some(base) = linker {
+        space.r_brk = linker_breakpoint(pid, base, &maps)?.map(|linker| linker.at);
+    }
+    space.seen = code.iter().map(Seen::from).collect();
+    super::keys::add(&files, &mut space, recorder);
+    Ok(Some(Prepared {
+        space,
+        wanted,
+        islands,
+        pages,
+        changed,
+        code,
+        stack,
+        linker: None,
+    }))
+}
+
+/// Where the island for libraries can be, and how large it is: room for libraries that come later is left above, if there is any.
+fn library_place(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
+    let top = base.saturating_sub(LIBRARY_ROOM);
+    let usual = top.saturating_sub((64 << 20) + LIBRARY_ISLAND)..top;
+    let any = base.saturating_sub(REACH)..base;
+    let sizes = [LIBRARY_ISLAND, LIBRARY_ISLAND, 128 << 20, 32 << 20];
+    let ranges = [usual, any.clone(), any.clone(), any];
+    sizes
+        .into_iter()
+        .zip(ranges)
+        .find_map(|(size, range)| maps::find_gap(maps, range, size).map(|place| (place, size)))
+        .or_else(|| place_above(maps, base))
+}
+
+/// The same above the libraries, where the kernel maps nothing, but the first stack grows down to: for programs whose own memory is
+/// all that is in reach below.
+fn place_above(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
+    const ROOM: u64 = 512 << 20;
+    const ALIGN: u64 = 64 << 10;
+    let stack = maps.iter().find(|m| m.path.as_os_str() == "[stack]")?;
+    let end = stack.start.saturating_sub(ROOM);
+    let within = base.saturating_add(REACH).min(end);
+    let starts = (maps.iter().map(|m| m.end.next_multiple_of(ALIGN))).filter(|&at| at > base);
+    [LIBRARY_ISLAND, 128 << 20, 32 << 20]
+        .into_iter()
+        .find_map(|size| {
+            let is_free = |&at: &u64| {
+                at.checked_add(size).is_some_and(|end| {
+                    end <= within && maps::find_gap(maps, at..end, size).is_some()
+                })
+            };
+            starts.clone().find(is_free).map(|place| (place, size))
+        })
+}
+
+/// Looks at code that is mapped. Returns whether it has stayed mapped: otherwise what was found may be another library's.
+fn is_steady(pid: i32, code: &[Mapping], look: impl Fn() -> Result<()>) -> Result<bool> {
+    for _ in 0..3 {
+        if look().is_ok() {
+            return Ok(true);
+        }
+        if !file_mappings(&maps::read(pid)?).eq(code) {
+            return Ok(false);
+        }
+        // It may have come back meanwhile.
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    look().map(|()| true)
+}
+
+/// Has nobody else changed the code at the sites?
+fn is_as_in_file(memory: &Memory, changed: &Changed) -> Result<()> {
+    let Changed {
+        image,
+        bias,
+        patches,
+    } = changed;
+    for (at, bytes) in &patches.writes {
+        let end = at + bytes.len() as u64;
+        let Some(file) = image.at(at.wrapping_sub(*bias)..end.wrapping_sub(*bias)) else {
+            continue;
+        };
+        let mut now = vec![0; file.len()];
+        memory.read(*at, &mut now)?;
+        if now != file {
+            bail!(
+                "the code of {} at {:#x} differs from its file: something else has changed it (a debugger, another \
+                 tracer, or the file was replaced in place)",
+                image.path.display(),
+                at.wrapping_sub(*bias)
+            );
+        }
+    }
+    Ok(())
+}
+
+impl Prepared {
+    /// Whether the code that is mapped is still what it was.
+    pub fn holds(&self) -> Result<bool> {
+        let maps = maps::read(self.wanted.pid)?;
+        Ok(file_mappings(&maps).eq(&self.code))
+    }
+
+    /// Whether the dynamic linker is at work.
+    pub fn is_loading(&self, memory: &Memory) -> bool {
+        self.wanted.is_loading(memory)
+    }
+
+    /// Whether a thread is just switching static keys.
+    pub fn is_switching(&self, memory: &Memory) -> bool {
+        self.space.keys.is_busy(self.wanted.pid, memory)
+    }
+
+    /// Waits for a while, while it runs, until none is.
+    pub fn wait_for_switching(&self, memory: &Memory) {
+        self.space.keys.wait_until_free(self.wanted.pid, memory);
+    }
+
+    /// Ranges of the program's code that will be changed: a thread must not be inside of one of them.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        let writes = self.changed.iter().flat_map(|c| &c.patches.writes);
+        let mut ranges: Vec<_> = writes
+            .map(|(at, bytes)| (*at, at + bytes.len() as u64))
+            .chain(self.space.r_brk.map(|at| (at, at + ANNOUNCING)))
+            .collect();
+        ranges.sort_unstable();
+        ranges
+    }
+
+    /// Where displaced instructions will be.
+    pub fn copies(&self) -> Vec<Copied> {
+        let copies = self.changed.iter().flat_map(|c| c.patches.copies.iter());
+        let mut copies: Vec<_> = copies.collect();
+        copies.sort_unstable_by_key(|copied| (copied.original, copied.call));
+        copies
+    }
+
+    /// Writes into the log what is mapped where, if that is asked for.
+    ///
+    /// # Errors
+    /// If the log cannot be written.
+    pub fn log(&self, islands: &[(u64, u64)], recorder: &mut dyn Recorder) -> Result<()> {
+        for mapping in &self.code {
+            recorder.log_map(self.wanted.pid, mapping)?;
+        }
+        recorder.log_islands(self.wanted.pid, islands)
+    }
+
+    /// Maps everything, while all threads are stopped.
+    ///
+    /// # Errors
+    /// If there is no room for it (any more). What was mapped is in the space then.
+    pub fn map(
+        &mut self,
+        calls: &Syscalls,
+        memory: &Memory,
+        recorder: &dyn Recorder,
+    ) -> Result<()> {
+        let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+        let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let size = 2 * SCRATCH;
+        self.space.ledger = Ledger::map(calls, memory, false)?;
+        let scratch = calls.call(libc::SYS_mmap, [0, size, rw, anonymous, u64::MAX, 0])?;
+        if scratch < 0 {
+            let error = std::io::Error::from_raw_os_error(-scratch as i32);
+            return Err(error).context("a page of memory in the process");
+        }
+        let scratch = scratch.cast_unsigned();
+        self.space
+            .ledger
+            .note(memory, &Entry::Mapped(scratch, size))?;
+        let mapped = map_events(calls, memory, scratch, None, recorder, &mut self.space);
+        self.space.ledger.note(memory, &Entry::Unmapped(scratch))?;
+        calls.call(libc::SYS_munmap, [scratch, size, 0, 0, 0, 0])?;
+        mapped?;
+        // What is mapped from here on is written down, should nobody take it back.
+        self.space.note(memory)?;
+        // The thread may be in a handler on another stack.
+        let sp = match self.stack {
+            Some(end) => end - 16,
+            None => ptrace::regs(calls.tid())?.sp(),
+        };
+        let program = extent(&self.wanted.module, self.wanted.bias);
+        let islands = std::mem::take(&mut self.space.islands);
+        let ledger = (memory, &self.space.ledger);
+        self.space.shadows = map_shadows(calls, sp, self.wanted.linker, program, ledger)?;
+        self.space.workshop = map_workshop(calls)?;
+        self.space.note(memory)?;
+        for (mapped, (at, size)) in self.space.islands.iter_mut().zip(islands) {
+            if size > 0 {
+                self.space.ledger.note(memory, &Entry::Mapped(at, size))?;
+                *mapped = (map_island(calls, at, size)?, size);
+            }
+        }
+        let pages = std::mem::take(&mut self.space.spots);
+        for &page in &self.pages {
+            self.space.ledger.note(memory, &Entry::Mapped(page, 4096))?;
+            map_island(calls, page, 4096)?;
+            let used = pages.iter().find(|(at, _)| *at == page);
+            self.space.spots.push((page, used.map_or(0, |page| page.1)));
+        }
+        Ok(())
+    }
+
+    /// Writes what is in hodo's memory, while all threads are stopped. Nothing leads there yet.
+    ///
+    /// # Errors
+    /// If the memory cannot be accessed.
+    pub fn write_islands(&mut self, memory: &Memory) -> Result<()> {
+        let space = &mut self.space;
+        if let (Some(at), Some(island)) = (space.r_brk.take(), self.islands.get_mut(1)) {
+            let taken: Vec<&Patches> = self.changed.iter().map(|c| &*c.patches).collect();
+            let linker = Linker { at, state: None };
+            self.linker = Some((linker, announcement(at, memory, island, &taken)));
+        }
+        for (index, island) in self.islands.iter().enumerate() {
+            space.used[index] = write_island(memory, island, super::Used::default())?;
+            space.stubs[index].extend(island);
+        }
+        for changed in &self.changed {
+            space.note_patches(memory, (&changed.image, changed.bias), &changed.patches)?;
+        }
+        Ok(())
+    }
+
+    /// Writes over the code, while all threads are stopped and have their control blocks: if hodo is killed in the midst of it, what is
+    /// written already can be executed.
+    ///
+    /// # Errors
+    /// If the memory cannot be accessed.
+    pub fn write_sites(&mut self, memory: &Memory, space: &mut Space) -> Result<()> {
+        for Changed {
+            image,
+            bias,
+            patches,
+        } in &self.changed
+        {
+            lead(memory, image, *bias, patches, space)?;
+        }
+        for Changed {
+            image,
+            bias,
+            patches,
+        } in &self.changed
+        {
+            follow(memory, image, *bias, patches, space)?;
+        }
+        if let Some((at, announcement)) = self.linker {
+            arm_linker(at, memory, announcement, space)?;
+        }
+        space.keys.hold(memory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory there.
+    fn mapped(range: std::ops::Range<u64>, name: &str) -> Mapping {
+        Mapping {
+            start: range.start,
+            end: range.end,
+            writable: true,
+            executable: false,
+            offset: 0,
+            inode: 0,
+            path: PathBuf::from(name),
+        }
+    }
+
+    #[test]
+    fn the_island_of_libraries_is_below_them_or_else_above() {
+        const LIBRARIES: u64 = 0x7f12_3400_0000;
+        const END: u64 = LIBRARIES + (16 << 20);
+        // So many bytes of the program's own memory below the libraries, and a stack so far above their end.
+        let place = |below: u64, stack: u64| {
+            let stack = END + stack;
+            let maps = [
+                mapped(LIBRARIES - below..LIBRARIES, ""),
+                mapped(LIBRARIES..END, "/lib/libc.so.6"),
+                mapped(stack..stack + (1 << 20), "[stack]"),
+                mapped(0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000, "[vsyscall]"),
+            ];
+            library_place(&maps, LIBRARIES)
+        };
+        let (start, size) = place(1 << 20, 8 << 30).unwrap();
+        assert_eq!(size, LIBRARY_ISLAND);
+        assert!(start + size <= LIBRARIES - LIBRARY_ROOM, "{start:#x}");
+        assert!(LIBRARIES - start <= REACH, "{start:#x}");
+        assert_eq!(place(5 << 30, 8 << 30), Some((END, LIBRARY_ISLAND)));
+        // The stack may grow.
+        assert_eq!(place(5 << 30, 700 << 20), Some((END, 128 << 20)));
+        assert_eq!(place(5 << 30, 100 << 20), None);
+    }
+}

@@ -1,0 +1,44 @@
+//! Which stubs are kept from one recording to the next.
+
+use twox_hash::XxHash3_128;
+
+use crate::recorder::Recorder;
+use hodo_module::Chosen;
+use hodo_module::Module;
+use hodo_module::cache::Stubs;
+
+/// Fewer stubs are built as quickly as they are read.
+const FEWEST: usize = 64;
+
+/// Where the stubs of a module are kept, if they are to be: those of recordings without filters, of nearly all functions. Others have as many
+/// kinds as there are patterns. To keep them takes longer than to build them, and many a program is recorded once before it is built anew: so it
+/// is done for files that were recorded before.
+pub(super) fn place(module: &Module, recorder: &dyn Recorder) -> Option<Stubs> {
+    let recording = recorder.recording();
+    let is_plain = hodo_patch::KEEPS_STUBS
+        && module.image.planned_before.get()
+        && !recording.filtered
+        && recording.depth.is_none()
+        && recording.shortest.is_none()
+        && recording.switch.is_none()
+        && !recorder.probes(&module.image);
+    let possible = module.plan.functions.iter().filter(|f| f.outcome.is_ok());
+    let chosen = module.functions.len();
+    if !is_plain || chosen + module.libcalls.len() < FEWEST || chosen < possible.count() / 10 * 9 {
+        return None;
+    }
+    let first = module.first_id();
+    let mut made_of = Vec::with_capacity(8 * (chosen + module.libcalls.len()) + 64);
+    for all in [&module.functions, &module.libcalls] {
+        made_of.extend((all.len() as u64).to_le_bytes());
+        for &Chosen { index, id, filter } in all {
+            if filter {
+                return None;
+            }
+            made_of.extend((index as u32).to_le_bytes());
+            made_of.extend((id - first).to_le_bytes());
+        }
+    }
+    made_of.extend(format!("{recording:?}").bytes());
+    Stubs::new(&module.image, XxHash3_128::oneshot(&made_of))
+}

@@ -1,0 +1,175 @@
+//! What is mapped into targets.
+
+use anyhow::{Context, Result, bail};
+use hodo_trace::format::{SHADOW_DISTANCE, counters};
+
+use hodo_module::Module;
+
+use super::SMALLEST;
+use crate::arch::{self, EVENTS_AT, SHADOW_ROOM};
+use crate::ledger::{Entry, Ledger};
+use crate::recorder::{Recorder, Shared};
+use crate::space::Space;
+use hodo_ptrace::arch::WORKSHOP;
+use hodo_ptrace::pass_fd;
+use hodo_ptrace::{Memory, Syscalls};
+
+/// Tells the kernel how hodo's memory is used. What it refuses is as right without.
+fn advise(calls: &Syscalls, at: u64, size: u64, advice: i32) -> Result<()> {
+    let arguments = [at, size, advice as u64, 0, 0, 0];
+    calls.call(libc::SYS_madvise, arguments).map(drop)
+}
+
+/// Keeps hodo's memory out of the process's core files: it is large, and says nothing of the program.
+fn keep_undumped(calls: &Syscalls, at: u64, size: u64) -> Result<()> {
+    advise(calls, at, size, libc::MADV_DONTDUMP)
+}
+
+/// Maps the trace and the counters. `scratch`: memory of the process that may be used meanwhile.
+pub(super) fn map_events(
+    calls: &Syscalls,
+    memory: &Memory,
+    scratch: u64,
+    budget: Option<u64>,
+    recorder: &dyn Recorder,
+    space: &mut Space,
+) -> Result<()> {
+    let events = recorder.events();
+    let fd = pass_fd::file(calls, memory, scratch, events.file, events.path)?;
+    let mut span = events.size;
+    while budget.is_some_and(|budget| span > budget.max(SMALLEST)) {
+        span /= 2;
+    }
+    let shared = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE) as u64;
+    let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    'found: while span >= SMALLEST {
+        for place in EVENTS_AT {
+            let got = calls.call(libc::SYS_mmap, [place, span, rw, shared, fd, 0])?;
+            if got.cast_unsigned() == place {
+                space.events = (place, span);
+                space.note(memory)?;
+                break 'found;
+            }
+        }
+        span /= 2;
+    }
+    calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+    if space.events.1 == 0 {
+        bail!("there is no room in the address space for the trace");
+    }
+    // While it has a name, the kernel leaves it out by itself (core(5)); what `hodo probe` maps has none.
+    keep_undumped(calls, space.events.0, space.events.1)?;
+    // hodo has made the pages ready: reading ahead would make more, for nothing.
+    advise(calls, space.events.0, space.events.1, libc::MADV_RANDOM)?;
+    let (counters, histograms) = recorder.tables();
+    let counters = counters.map(|shared| (shared, 0));
+    let histograms = histograms.map(|shared| (shared, counters::SIZE));
+    for (Shared { file, path, size }, below) in counters.into_iter().chain(histograms) {
+        let at = space.events.0 - below - size;
+        let fd = pass_fd::file(calls, memory, scratch, file, path)?;
+        space.ledger.note(memory, &Entry::Mapped(at, size))?;
+        let got = calls.call(libc::SYS_mmap, [at, size, rw, shared, fd, 0])?;
+        calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        if got.cast_unsigned() != at {
+            space.ledger.note(memory, &Entry::Unmapped(at))?;
+            bail!("there is no room in the address space for the counters");
+        }
+        keep_undumped(calls, at, size)?;
+        space.counters.push((at, size));
+    }
+    Ok(())
+}
+
+/// The addresses that a program takes.
+pub(super) fn extent(module: &Module, bias: u64) -> std::ops::Range<u64> {
+    let start = bias.wrapping_add(module.image.segments.first().map_or(0, |s| s.addr)) & !4095;
+    start..bias.wrapping_add(module.image.end)
+}
+
+/// Maps the shadow of all places where stacks usually are, so that no thread needs a system call for it: of the area
+/// from the libraries up to the first stack, and of the program with its heap. It costs address space only. What is
+/// refused here (a limit on address space, a crowded one) is mapped by the agent, piece by piece.
+pub(super) fn map_shadows(
+    calls: &Syscalls,
+    sp: u64,
+    linker: Option<u64>,
+    program: std::ops::Range<u64>,
+    (memory, ledger): (&Memory, &Ledger),
+) -> Result<[(u64, u64); 2]> {
+    let wanted = [
+        (arch::stacks(sp, linker), true),
+        (
+            program.start..program.end + SHADOW_ROOM,
+            program.start > SHADOW_DISTANCE + SHADOW_ROOM,
+        ),
+    ];
+    let flags =
+        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE)
+            as u64;
+    let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let mut regions = [(0, 0); 2];
+    for (region, (range, useful)) in regions.iter_mut().zip(wanted) {
+        if !useful {
+            continue;
+        }
+        let at = (range.start - SHADOW_DISTANCE) & !0xF_FFFF;
+        let len = (range.end - SHADOW_DISTANCE - at).next_multiple_of(4096);
+        ledger.note(memory, &Entry::Mapped(at, len))?;
+        let got = calls.call(libc::SYS_mmap, [at, len, rw, flags, u64::MAX, 0])?;
+        if got.cast_unsigned() != at {
+            ledger.note(memory, &Entry::Unmapped(at))?;
+            continue;
+        }
+        // Threads touch little of it each.
+        advise(calls, at, len, libc::MADV_NOHUGEPAGE)?;
+        keep_undumped(calls, at, len)?;
+        // The last page of the first range is the agent's: there it lists what it maps itself.
+        *region = (at + SHADOW_DISTANCE, len - 4096);
+    }
+    Ok(regions)
+}
+
+/// Maps the page that threads work in. 0: none is needed.
+pub(super) fn map_workshop(calls: &Syscalls) -> Result<u64> {
+    if WORKSHOP == 0 {
+        return Ok(0);
+    }
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let rx = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    let got = calls.call(libc::SYS_mmap, [0, WORKSHOP, rx, flags, u64::MAX, 0])?;
+    if got < 0 {
+        bail!("a page of memory in the process was refused ({got})");
+    }
+    Ok(got.cast_unsigned())
+}
+
+/// Maps an island, to execute and not to write: hodo writes it from outside.
+pub(super) fn map_island(calls: &Syscalls, place: u64, size: u64) -> Result<u64> {
+    let flags =
+        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE)
+            as u64;
+    let rx = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    let got = calls.call(libc::SYS_mmap, [place, size, rx, flags, u64::MAX, 0])?;
+    if got.cast_unsigned() != place {
+        bail!("an island of {size:#x} bytes at {place:#x} was refused ({got})");
+    }
+    keep_undumped(calls, place, size)?;
+    Ok(place)
+}
+
+/// A page of a stopped thread's own memory, with so many bytes before it; `syscall` is the address of an instruction that makes
+/// system calls.
+pub fn private_page(tid: i32, syscall: u64, below: u64) -> Result<u64> {
+    let calls = Syscalls::begin(tid, syscall)?;
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
+    let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let size = below + 4096;
+    let got = calls.call(libc::SYS_mmap, [0, size, rw, flags, u64::MAX, 0]);
+    calls.end()?;
+    let got = got?;
+    if got < 0 {
+        let error = std::io::Error::from_raw_os_error(-got as i32);
+        return Err(error).context("a page for a thread's control block");
+    }
+    Ok(got.cast_unsigned() + below)
+}

@@ -1,0 +1,327 @@
+//! The way back: threads leave all memory of ours, their stacks get what they would have alone, and that memory goes.
+
+mod returns;
+mod unwinders;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::iter::once;
+use std::rc::Rc;
+
+use anyhow::{Result, bail};
+use hodo_ptrace as ptrace;
+use hodo_ptrace::arch;
+use hodo_ptrace::arch::frame::{PC, RETURN};
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::stops;
+use hodo_ptrace::{Memory, Syscalls};
+use hodo_symbols::Cfa;
+
+use crate::arch as code;
+use crate::frames::{self, Walked};
+use crate::ledger::Entry;
+use crate::limits;
+use crate::site_writer;
+use crate::space::{Moved, SharedSpace, Space};
+use crate::step_out::{stepping, steps_until};
+use returns::Process;
+use unwinders::Unwinders;
+
+/// How far above the stack pointer calls are looked for that hooks have made.
+const HOOKED: usize = 256 << 10;
+
+/// Gives a new process, which is stopped and has one thread, back what its maker had. Tells whether nothing of ours is left.
+///
+/// # Errors
+/// If the process is gone, or its memory not to be had.
+pub fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
+    let memory = Memory::open(child)?;
+    site_writer::revert(child, &space.borrow())?;
+    space.borrow_mut().semaphores.clear();
+    space.borrow_mut().keys.let_go();
+    let maps = maps::read(child)?;
+    let child_alone = BTreeSet::from([child]);
+    if settle(&child_alone, &memory, &maps, space, Unwinding::GoesOn)?.is_some() {
+        return Ok(false);
+    }
+    restore(child, &memory, &space.borrow())?;
+    arch::set_block(child, 0, space.borrow().workshop, 0)?;
+    unmap(child, &memory, &maps, &mut space.borrow_mut())?;
+    Ok(true)
+}
+
+/// Puts back all that was written over code.
+///
+/// # Errors
+/// If the process's memory is not to be had.
+pub fn restore(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
+    site_writer::put_back(memory, space)?;
+    restored(tid, memory, space)
+}
+
+/// Checks that the code of the dynamic linker is its own again.
+///
+/// # Errors
+/// If the dynamic linker's breakpoint is still there: it would end the program.
+pub fn restored(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
+    let Some(at) = space.r_brk else {
+        return Ok(());
+    };
+    let jump = space
+        .announcement
+        .map(|announcement| announcement.jump.to_vec());
+    let changed = jump.unwrap_or_else(|| arch::BREAKPOINT.to_vec());
+    let mut code = vec![0; changed.len()];
+    if memory.read(at, &mut code).is_ok() && code == changed {
+        bail!("the breakpoint in the dynamic linker of process {tid} did not go away");
+    }
+    Ok(())
+}
+
+/// Whether threads that are in the midst of unwinding their stacks go on with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unwinding {
+    /// They do.
+    GoesOn,
+    /// The process ends where it is.
+    Over,
+}
+
+/// Moves stopped threads out of the memory of ours, and restores what their stacks hold. Returns why that has to wait.
+pub fn settle(
+    tids: &BTreeSet<i32>,
+    memory: &Memory,
+    maps: &[Mapping],
+    space: &SharedSpace,
+    unwinding: Unwinding,
+) -> Result<Option<&'static str>> {
+    let table = Table::new(space);
+    let mut left = None;
+    for &tid in tids {
+        match step_out(tid, &table, space, unwinding) {
+            Ok(true) => {}
+            Ok(false) => left = Some("a thread does not leave it"),
+            Err(error) if ptrace::is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let Some(&first) = tids.iter().next() else {
+        return Ok(left);
+    };
+    let space = space.borrow();
+    let unwinders = Unwinders::new(maps, &space);
+    // No stack lies in memory of ours, of which there is much.
+    let ours = space.regions(memory);
+    let mut stacks: Vec<Mapping> = maps
+        .iter()
+        .filter(|m| {
+            !ours
+                .iter()
+                .any(|&(at, size)| m.start.wrapping_sub(at) < size)
+        })
+        .cloned()
+        .collect();
+    let mut pointers = Vec::new();
+    let mut sps = Vec::new();
+    let mut kernels = Vec::new();
+    let mut registers = Vec::new();
+    let mut walked = Walked::default();
+    let returns = Process {
+        tid: first,
+        space: &space,
+        table: &table,
+        memory,
+        maps,
+        traced: RefCell::default(),
+        others: RefCell::default(),
+        known: RefCell::default(),
+    };
+    // The real return address of what is executed at `pc`, whose stub is the one that `back` leads to.
+    let real = |back, pc, sp, pointer| {
+        real(&space, memory, pc, sp, pointer).or_else(|| {
+            let frame = returns.made(returns.stub_of(back)?.0).frame(pc, sp)?;
+            frames::shadow(memory, frame)
+        })
+    };
+    let saves_contexts = space.files.iter().any(|file| file.image.saves_contexts());
+    for &tid in tids {
+        let Ok(mut regs) = ptrace::regs(tid) else {
+            continue;
+        };
+        sps.push(regs.sp());
+        if let Some(back) = regs.return_address().filter(|&at| space.holds(at))
+            && returns.stub_of(back).is_some()
+        {
+            match real(back, regs.pc(), regs.sp(), regs.frame_pointer()) {
+                Some(address) => {
+                    regs.set_return_address(address);
+                    ptrace::set_regs(tid, &regs)?;
+                }
+                None => left = Some("a thread will return into it"),
+            }
+        }
+        if saves_contexts && !space.holds(regs.pc()) && returns.stub_of(regs.carried()).is_some() {
+            left = Some("a thread will return into it");
+        }
+        let handled = frames::signal_frames(tid, memory, maps, &|at| space.holds(at))?;
+        for frame in &handled {
+            kernels.push(frame.extent());
+            registers.push(frame.registers());
+            match table.original(frame.pc) {
+                _ if !space.holds(frame.pc) => {}
+                Some(original) => memory.write(frame.at, &original.to_le_bytes())?,
+                None => left = Some("a signal handler will return into it"),
+            }
+            if let Some((at, pointer)) = RETURN {
+                let at = frame.at - PC + at;
+                let back = memory.read_u64(at)?;
+                if space.holds(back) && returns.stub_of(back).is_some() {
+                    let pc = table.original(frame.pc).unwrap_or(frame.pc);
+                    let pointer = memory.read_u64(frame.at - PC + pointer)?;
+                    match real(back, pc, frame.sp, pointer) {
+                        Some(address) => memory.write(at, &address.to_le_bytes())?,
+                        None => left = Some("a signal handler will return into it"),
+                    }
+                }
+            }
+        }
+        // What a handler has interrupted may have another stack.
+        let interrupted = handled.iter().map(|frame| (frame.pc, frame.sp));
+        let mut unwinds = false;
+        for (pc, sp) in once((regs.pc(), regs.sp())).chain(interrupted) {
+            let words = frames::top_words(memory, maps, sp, HOOKED);
+            let awaited = |&word: &u64| space.holds(word) && space.hook_awaits(memory, word);
+            if words.iter().any(awaited) {
+                left = Some("an unwinder will return into it");
+            }
+            // An unwinder on its way has read addresses of frames already: they must stay as they are.
+            if unwinding == Unwinding::GoesOn && unwinders.are_met(pc, &words) {
+                left = Some("an unwinder is walking through its frames");
+                stacks.retain(|m| !((m.start..m.end).contains(&sp)));
+                unwinds = true;
+            }
+            pointers.extend(words);
+        }
+        if !unwinds {
+            returns.walk(&regs, &mut walked);
+        }
+        pointers.extend(regs.pointers());
+    }
+    if space.stubs.iter().any(|stubs| !stubs.is_empty()) || !space.copies.is_empty() {
+        let restored =
+            frames::restore_returns(first, memory, &stacks, &registers, &returns, walked)?;
+        if !restored.frames.is_empty() {
+            frames::correct_exceptions(memory, maps, pointers.into_iter(), &restored.frames)?;
+        }
+        if saves_contexts {
+            frames::restore_contexts(first, memory, &stacks, space.islands, &returns)?;
+        }
+        // Below the stack pointer there is nothing to return to, and the kernel's frames have what was left there between
+        // registers; elsewhere, it may be what was left there.
+        let stack = |at: u64| stacks.iter().find(|m| (m.start..m.end).contains(&at));
+        let is_dead = |&at: &u64| {
+            let mut sps = sps.iter().filter(|&&sp| {
+                stack(at).is_some_and(|stack| (stack.start..stack.end).contains(&sp))
+            });
+            sps.next().is_some_and(|&sp| at < sp)
+        };
+        let is_in_use =
+            |at: &&u64| !is_dead(at) && !kernels.iter().any(|kernel| kernel.contains(*at));
+        // It would be left in the midst of frames that are made there later.
+        for &at in (restored.lost.iter().chain(&restored.left)).filter(|at| is_dead(at)) {
+            memory.write(at, &[0; 8])?;
+        }
+        if restored.lost.iter().any(|at| is_in_use(&at)) {
+            left = Some("a function will return into it");
+        }
+    }
+    Ok(left)
+}
+
+/// The real return address of the function that is executed at `pc`, if unwind tables tell where its frame is.
+fn real(space: &Space, memory: &Memory, pc: u64, sp: u64, pointer: u64) -> Option<u64> {
+    let (file, addr) = space.file_at(pc)?;
+    let (base, offset) = match file.frames().at(addr)? {
+        Cfa::Stack(offset) => (sp, offset),
+        Cfa::Frame(offset) => (pointer, offset),
+        Cfa::Other => return None,
+    };
+    frames::shadow(memory, base.wrapping_add_signed(offset.into()))
+}
+
+/// The program's instructions for which those of ours stand.
+struct Table(Rc<Moved>);
+
+impl Table {
+    fn new(space: &SharedSpace) -> Self {
+        Self(Moved::of(&mut space.borrow_mut()))
+    }
+
+    /// If this is where the detour of a return probe comes back to, behind the call of its function's code: where that
+    /// function is.
+    fn calls_body(&self, memory: &Memory, at: u64) -> Option<u64> {
+        self.original(code::called_before(memory, at)?)
+    }
+
+    fn original(&self, at: u64) -> Option<u64> {
+        self.0.standing(at).map(|standing| standing.original)
+    }
+}
+
+/// Has a stopped thread leave our memory. Tells whether it has.
+fn step_out(tid: i32, table: &Table, space: &SharedSpace, unwinding: Unwinding) -> Result<bool> {
+    let holds = |at| space.borrow().holds(at);
+    let mut regs = ptrace::regs(tid)?;
+    if !holds(regs.pc()) {
+        return Ok(true);
+    }
+    if let Some(original) = table.original(regs.pc()) {
+        regs.set_pc(original);
+        ptrace::set_regs(tid, &regs)?;
+        return Ok(true);
+    }
+    let out = stepping(tid, || steps(tid, table, space))?;
+    // One that is about to end is to get the signal for which it has stopped.
+    if unwinding == Unwinding::GoesOn {
+        stops::rest(tid)?;
+    }
+    Ok(out)
+}
+
+fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
+    steps_until(tid, space, |mut regs| {
+        if !space.borrow().holds(regs.pc()) {
+            return Ok(true);
+        }
+        let Some(original) = table.original(regs.pc()) else {
+            return Ok(false);
+        };
+        regs.set_pc(original);
+        ptrace::set_regs(tid, &regs)?;
+        Ok(true)
+    })
+}
+
+/// Unmaps all memory of ours by system calls of a stopped thread. Tells whether its process is stopped as a whole.
+///
+/// # Errors
+/// If the thread is gone, or the kernel refuses.
+pub fn unmap(tid: i32, memory: &Memory, maps: &[Mapping], space: &mut Space) -> Result<bool> {
+    let calls = Syscalls::begin_anywhere(tid, memory, maps)?;
+    let mut failed = 0;
+    for (start, size) in space.regions(memory) {
+        if start != space.ledger.region().0 {
+            space.ledger.note(memory, &Entry::Unmapped(start))?;
+        }
+        let got = calls.call(libc::SYS_munmap, [start, size, 0, 0, 0, 0])?;
+        failed += i32::from(got != 0);
+    }
+    let group = calls.end_in_stop()?;
+    if failed > 0 {
+        bail!("{failed} of hodo's mappings could not be unmapped in process {tid}");
+    }
+    limits::lower(tid, space.extra);
+    *space = Space::default();
+    Ok(group)
+}

@@ -1,0 +1,229 @@
+//! To which functions the addresses in stubs belong that calls return to, and what programs call.
+
+use hodo_module::image;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+
+use hodo_isa::native::entry::is_signal_return;
+
+use super::Table;
+use crate::arch::Called;
+use crate::arch::{self, Made};
+use crate::frames::{self, Fit, Return, Returns, Walked};
+use crate::space::Space;
+use crate::stubs::Stubs;
+use hodo_module::Image;
+use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::{Memory, Regs};
+
+/// The longest beginning of an entry of a PLT, or of a stub's copy of one.
+const ENTRY: usize = 16;
+
+/// Frames of one thread that are looked at, at most.
+const MOST: usize = 1 << 18;
+
+/// A file, and runtime minus link-time address.
+type Other = (Image, u64);
+
+/// A stopped process.
+pub struct Process<'a> {
+    pub tid: i32,
+    pub space: &'a Space,
+    pub table: &'a Table,
+    pub memory: &'a Memory,
+    pub maps: &'a [Mapping],
+    /// How far below S functions keep their return addresses, as far as that was asked.
+    pub known: RefCell<HashMap<u64, Option<u64>>>,
+    /// The functions that have stubs, once that was asked.
+    pub traced: RefCell<Option<BTreeSet<u64>>>,
+    /// Files whose code was not changed, by where their code is.
+    pub others: RefCell<HashMap<u64, Option<Rc<Other>>>>,
+}
+
+impl Process<'_> {
+    /// If calls of a function return to this address in its stub: where that function is, 0 if it is a library's, and the
+    /// instructions that the stub has displaced.
+    pub fn stub_of(&self, address: u64) -> Option<(u64, u64)> {
+        let mut stubs = self.space.stubs.iter();
+        let of_stub = stubs.find_map(|stubs| stubs.returns_to(self.memory, address));
+        of_stub.or_else(|| {
+            let function = self.table.calls_body(self.memory, address);
+            Some((function.filter(|_| self.space.holds(address))?, 0))
+        })
+    }
+
+    /// What the code of a function does with the stack.
+    pub fn made(&self, function: u64) -> Made {
+        let end = self.with_traced(|all| all.range(function + 1..).next().copied());
+        Made::of(self.memory, function, end)
+    }
+
+    /// The functions that have stubs.
+    fn with_traced<T>(&self, ask: impl FnOnce(&BTreeSet<u64>) -> T) -> T {
+        let mut traced = self.traced.borrow_mut();
+        ask(traced.get_or_insert_with(|| {
+            let all = self.space.stubs.iter().flat_map(Stubs::starts);
+            all.map(|(_, original)| original).collect()
+        }))
+    }
+
+    /// How far below S the function at `at` keeps its return address, by unwind tables, else by its code.
+    fn below(&self, at: u64) -> Option<u64> {
+        if let Some(known) = self.known.borrow().get(&at) {
+            return *known;
+        }
+        let below = arch::return_below(|| match self.space.file_at(at) {
+            Some((file, addr)) => {
+                (file.frames().return_address(addr)).or_else(|| self.made(at).kept())
+            }
+            None => {
+                let other = self.other(at)?;
+                let (image, bias) = &*other;
+                image.frames().return_address(at.wrapping_sub(*bias))
+            }
+        });
+        self.known.borrow_mut().insert(at, below);
+        below
+    }
+
+    fn other(&self, at: u64) -> Option<Rc<Other>> {
+        let index = self.maps.partition_point(|mapping| mapping.end <= at);
+        let mapping = self.maps.get(index).filter(|m| m.start <= at)?;
+        if !mapping.executable || mapping.inode == 0 {
+            return None;
+        }
+        let mut others = self.others.borrow_mut();
+        let known = others.entry(mapping.start).or_insert_with(|| {
+            let (_, image) = image::of_mapping(self.tid, mapping).ok()?;
+            let bias = image.bias(mapping.offset, mapping.start)?;
+            Some(Rc::new((image, bias)))
+        });
+        known.clone()
+    }
+
+    /// Goes from a thread's registers to those of its callers, as far as unwind tables lead.
+    pub fn walk(&self, regs: &Regs, walked: &mut Walked) {
+        let Some(mut registers) = arch::for_unwinders(regs) else {
+            return;
+        };
+        // Whether the instruction has not been executed: else it is behind a call.
+        let mut next = true;
+        for _ in 0..MOST {
+            let (Some(pc), Some(sp)) = (registers.instruction(), registers.stack_pointer()) else {
+                return;
+            };
+            let addr = pc.wrapping_sub(u64::from(!next));
+            let read = |at| self.memory.read_u64(at).ok();
+            let caller = match self.space.file_at(addr) {
+                Some((file, addr)) => file.unwinder().caller(addr, &registers, &read),
+                None => self.other(addr).and_then(|other| {
+                    let (image, bias) = &*other;
+                    let addr = addr.wrapping_sub(*bias);
+                    image.unwinder().caller(addr, &registers, &read)
+                }),
+            };
+            // The kernel's code for the end of signal handlers is in no file.
+            let interrupted = || {
+                let caller = hodo_symbols::interrupted(&registers, &read);
+                caller.filter(|_| !self.space.holds(pc))
+            };
+            let Some(caller) = caller.or_else(interrupted) else {
+                return;
+            };
+            next = caller.interrupted;
+            registers = caller.registers;
+            let Some(s) = registers.stack_pointer() else {
+                return;
+            };
+            let back = registers.instruction().filter(|_| !caller.none);
+            // Tables that do not tell the truth lead to what is no return address. A handler's is that of the kernel's code.
+            let is_handler = || hodo_symbols::interrupted(&registers, &read).is_some();
+            if back.is_some_and(|back| !next && !self.is_behind_call(back) && !is_handler()) {
+                return;
+            }
+            // What a handler has interrupted may have another stack, and memory between two stacks is nobody's frame.
+            if !next && self.is_one_piece(sp, s) {
+                walked.frames.push(sp..s);
+            }
+            let Some(back) = back else {
+                return;
+            };
+            if self.space.holds(back) {
+                let real = frames::shadow(self.memory, s);
+                let Some(real) = real.filter(|_| self.is_return(back).is_some()) else {
+                    return;
+                };
+                walked.returns.extend(caller.kept.map(|at| (at, s, real)));
+                registers.set_instruction(Some(real));
+            }
+        }
+    }
+
+    /// Does a call end at this address, in the program or in a stub?
+    fn is_behind_call(&self, address: u64) -> bool {
+        let called = address.checked_sub(8).and_then(|start| self.code(start));
+        self.stub_of(address).is_some()
+            || called.is_some_and(|code| arch::called_by(code, address) != Called::Nothing)
+    }
+
+    /// Is this a range of one mapping, and not empty?
+    fn is_one_piece(&self, start: u64, end: u64) -> bool {
+        let index = self.maps.partition_point(|mapping| mapping.end <= start);
+        let mapping = self.maps.get(index);
+        start < end && mapping.is_some_and(|mapping| mapping.start <= start && end <= mapping.end)
+    }
+
+    /// Code of the program as it is without us.
+    fn code<const N: usize>(&self, at: u64) -> Option<[u8; N]> {
+        if let Some((file, addr)) = self.space.file_at(at) {
+            return file.at(addr..addr + N as u64)?.try_into().ok();
+        }
+        let mut code = [0; N];
+        self.memory.read(at, &mut code).ok()?;
+        Some(code)
+    }
+}
+
+impl Returns for Process<'_> {
+    fn is_return(&self, address: u64) -> Option<Return> {
+        let (function, body) = self.stub_of(address)?;
+        let mut copy = [0; ENTRY];
+        let slot = (function == 0 && self.memory.read(body, &mut copy).is_ok())
+            .then(|| arch::slot_of(&copy, body))
+            .flatten();
+        let called = slot.map_or(Some(function), |slot| self.memory.read_u64(slot).ok());
+        Some(Return {
+            below: called.and_then(|at| self.below(at)),
+            function,
+            slot,
+        })
+    }
+
+    fn fits(&self, of: &Return, address: u64) -> Fit {
+        // Wherever a handler is that the walk does not lead to: from a linkage table, or from code without unwind tables.
+        if (self.code::<ENTRY>(address)).is_some_and(|code| is_signal_return(&code)) {
+            return Fit::Handler;
+        }
+        let called = address.checked_sub(8).and_then(|start| self.code(start));
+        let target = match called.map(|before| arch::called_by(before, address)) {
+            Some(Called::This(target)) => target,
+            Some(Called::Something) => return Fit::May,
+            Some(Called::Nothing) | None => return Fit::Not,
+        };
+        if target == of.function && target != 0 {
+            return Fit::Does;
+        }
+        let entry = self.code::<ENTRY>(target);
+        let slot = entry.and_then(|entry| arch::slot_of(&entry, target));
+        let leads_there = slot.is_some_and(|slot| {
+            of.slot == Some(slot)
+                || of.function != 0 && self.memory.read_u64(slot).is_ok_and(|to| to == of.function)
+        });
+        match leads_there {
+            true => Fit::Does,
+            false if self.with_traced(|all| all.contains(&target)) => Fit::Not,
+            false => Fit::Hardly,
+        }
+    }
+}

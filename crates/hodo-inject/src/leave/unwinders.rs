@@ -1,0 +1,44 @@
+//! Who is in an unwinder.
+
+use std::iter::once;
+use std::ops::Range;
+
+use hodo_ptrace::maps::Mapping;
+
+use crate::space::Space;
+
+/// How far above the stack pointer unwinders are looked for.
+const UNWINDING: usize = 16 << 10;
+
+/// The code of unwinders.
+pub struct Unwinders<'a> {
+    ranges: Vec<Range<u64>>,
+    space: &'a Space,
+}
+
+impl<'a> Unwinders<'a> {
+    pub fn new(maps: &[Mapping], space: &'a Space) -> Self {
+        let is_unwinder = |mapping: &&Mapping| {
+            let name = mapping.path.file_name().and_then(|name| name.to_str());
+            mapping.executable
+                && name.is_some_and(|name| name.contains("libgcc_s") || name.contains("libunwind"))
+        };
+        let libraries = maps.iter().filter(is_unwinder).map(|m| m.start..m.end);
+        let functions = space.unwinders.iter().map(|&(at, size)| at..at + size);
+        Self {
+            ranges: libraries.chain(functions).collect(),
+            space,
+        }
+    }
+
+    /// Is an unwinder on its way where a thread is at `pc` and the stack begins with these words, and has it met code of ours?
+    pub fn are_met(&self, pc: u64, words: &[u64]) -> bool {
+        let top = || words.iter().take(UNWINDING / 8).copied().chain(once(pc));
+        // Who is where it begins has not begun. No return address is there.
+        let unwinding = |word: u64| {
+            let mut ranges = self.ranges.iter();
+            ranges.any(|range| range.contains(&word)) && !self.space.unwinding.contains(&word)
+        };
+        top().any(unwinding) && top().any(|word| self.space.holds(word))
+    }
+}

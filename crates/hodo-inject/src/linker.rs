@@ -1,0 +1,92 @@
+//! The function by which the dynamic linker announces that it has mapped or unmapped libraries.
+
+use anyhow::{Context, Result};
+use hodo_module::Image;
+use hodo_module::image::real_path;
+use hodo_patch::{Announcement, Island, Patches};
+use hodo_ptrace::Memory;
+use hodo_ptrace::arch::BREAKPOINT;
+use hodo_ptrace::maps::Mapping;
+
+use crate::arch;
+use crate::space::{Linker, Space};
+
+/// Where the dynamic linker announces new libraries.
+pub fn linker_breakpoint(pid: i32, base: u64, maps: &[Mapping]) -> Result<Option<Linker>> {
+    /// Of `r_state` in a `struct r_debug`.
+    const STATE: u64 = 24;
+    let Some(mapping) = maps.iter().find(|m| m.start <= base && base < m.end) else {
+        return Ok(None);
+    };
+    let image = Image::open(&real_path(pid, &mapping.path), mapping.path.clone())?;
+    let [symbol, list] = image.symbols(&["_dl_debug_state", "_r_debug"]);
+    let (symbol, _) = symbol
+        .with_context(|| format!("{} does not announce libraries", mapping.path.display()))?;
+    let state = list.map(|(list, _)| base.wrapping_add(list) + STATE);
+    Ok(Some(Linker {
+        at: base.wrapping_add(symbol),
+        state,
+    }))
+}
+
+/// What is to be where the dynamic linker announces new libraries: a way to code in this island, if there can be one, which does
+/// not stop when no recorder is there any more. The island must be written after that.
+pub fn announcement(
+    at: u64,
+    memory: &Memory,
+    island: &mut Island,
+    taken: &[&Patches],
+) -> Option<Announcement> {
+    let is_free = has_room(memory, at) && !taken.iter().any(|patches| takes_room(at, patches));
+    is_free.then(|| island.add_announcement(at)).flatten()
+}
+
+/// Sets the breakpoint where the dynamic linker announces new libraries, or what stops there in its place.
+pub fn arm_linker(
+    Linker { at, state }: Linker,
+    memory: &Memory,
+    announcement: Option<Announcement>,
+    space: &mut Space,
+) -> Result<()> {
+    let jump = announcement.map(|announcement| announcement.jump.to_vec());
+    let bytes = jump.unwrap_or_else(|| BREAKPOINT.to_vec());
+    let mut original = vec![0; bytes.len()];
+    memory.read(at, &mut original)?;
+    space.r_brk = Some(at);
+    space.announcement = announcement;
+    space.note(memory)?;
+    space.note_original(memory, at, original)?;
+    memory.write(at, &bytes)?;
+    space.watch.state = state;
+    Ok(())
+}
+
+/// Bytes that are written at most where the dynamic linker announces libraries.
+pub const ANNOUNCING: u64 = 5;
+
+/// Is this a function that only returns, and is there padding after it?
+fn has_room(memory: &Memory, at: u64) -> bool {
+    let mut code = [0; ANNOUNCING as usize];
+    memory.read(at, &mut code).is_ok() && arch::only_returns(at, code)
+}
+
+/// Do patches need what comes after the first byte?
+fn takes_room(at: u64, patches: &Patches) -> bool {
+    let mut writes = patches.writes.iter();
+    writes.any(|(start, bytes)| *start < at + ANNOUNCING && at + 1 < start + bytes.len() as u64)
+}
+
+/// If patches need the padding where the dynamic linker announces libraries, only its breakpoint is there.
+pub fn make_room(memory: &Memory, patches: &Patches, space: &mut Space) -> Result<()> {
+    let Some(at) = space.r_brk.filter(|&at| takes_room(at, patches)) else {
+        return Ok(());
+    };
+    if space.announcement.take().is_some()
+        && let Some((_, original)) = space.originals.iter().find(|(start, _)| *start == at)
+    {
+        let mut bytes = original.clone();
+        bytes[..BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
+        memory.write(at, &bytes)?;
+    }
+    Ok(())
+}

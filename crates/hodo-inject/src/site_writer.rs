@@ -1,0 +1,301 @@
+//! Writing over a program's code, and putting the original bytes back.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+use hodo_module::Image;
+use hodo_module::image::Placed;
+use hodo_patch::Patches;
+use hodo_ptrace::Memory;
+use hodo_ptrace::arch::BREAKPOINT;
+
+use crate::arch::WAIT;
+use crate::ledger::Entry;
+use crate::linker;
+use crate::space::Space;
+
+/// What is not farther apart is written at once: sites of one page mostly are.
+const TOGETHER: u64 = 2048;
+
+/// Writes patches. What leads nowhere else is there first, then the hooks by which unwinders find their way: if hodo is killed in the midst of it,
+/// all that is written can be executed.
+pub fn apply(
+    memory: &Memory,
+    image: &Rc<Image>,
+    bias: u64,
+    patches: &Patches,
+    space: &mut Space,
+) -> Result<()> {
+    lead(memory, image, bias, patches, space)?;
+    follow(memory, image, bias, patches, space)
+}
+
+/// The first part of [`apply`]: the hooks, and what is in places of our own.
+pub fn lead(
+    memory: &Memory,
+    image: &Rc<Image>,
+    bias: u64,
+    patches: &Patches,
+    space: &mut Space,
+) -> Result<()> {
+    linker::make_room(memory, patches, space)?;
+    let own = |(at, bytes): &&(u64, Vec<u8>)| {
+        let start = at.wrapping_sub(bias);
+        image.at(start..start + bytes.len() as u64).is_none()
+    };
+    write(
+        memory,
+        image,
+        bias,
+        patches.writes.iter().filter(own),
+        space,
+    )?;
+    write(memory, image, bias, patches.hooks.iter(), space)
+}
+
+/// The rest of [`apply`].
+pub fn follow(
+    memory: &Memory,
+    image: &Rc<Image>,
+    bias: u64,
+    patches: &Patches,
+    space: &mut Space,
+) -> Result<()> {
+    let hooks: HashSet<u64> = patches.hooks.iter().map(|hook| hook.0).collect();
+    let rest = |(at, bytes): &&(u64, Vec<u8>)| {
+        let start = at.wrapping_sub(bias);
+        !hooks.contains(at) && image.at(start..start + bytes.len() as u64).is_some()
+    };
+    write(
+        memory,
+        image,
+        bias,
+        patches.writes.iter().filter(rest),
+        space,
+    )?;
+    for &at in &patches.semaphores {
+        count(memory, at, 1)?;
+        space.semaphores.push(at);
+    }
+    space.traps.extend(patches.traps.iter().copied());
+    space.faults.extend(patches.faults.iter().copied());
+    space.sites.extend(patches.sites.iter().copied());
+    space.ways.extend(patches.ways.iter().copied());
+    space.leaving.extend(patches.leaving.iter().copied());
+    space.hooks.extend(patches.hooks.iter().cloned());
+    if !patches.copies.is_empty() {
+        Rc::make_mut(&mut space.copies).extend(patches.copies.iter());
+        space.moved = None;
+        let start = image.segments.first().map_or(0, |segment| segment.addr);
+        space.files.push(Placed {
+            range: start.wrapping_add(bias)..image.end.wrapping_add(bias),
+            bias,
+            image: Rc::clone(image),
+        });
+    }
+    Ok(())
+}
+
+/// Writes over code, neighbours together.
+fn write<'a>(
+    memory: &Memory,
+    image: &Rc<Image>,
+    bias: u64,
+    writes: impl Iterator<Item = &'a (u64, Vec<u8>)>,
+    space: &mut Space,
+) -> Result<()> {
+    let mut writes: Vec<_> = writes.collect();
+    writes.sort();
+    let mut writes = writes.into_iter().peekable();
+    while let Some((start, first)) = writes.next() {
+        let start = *start;
+        let original = |range: std::ops::Range<u64>| {
+            image
+                .at(range.start.wrapping_sub(bias)..range.end.wrapping_sub(bias))
+                .context("a site lies outside of the file")
+        };
+        let mut end = start + first.len() as u64;
+        let Ok(old) = original(start..end) else {
+            // A place of our own: nothing was there.
+            memory.write(start, first)?;
+            continue;
+        };
+        let mut group = vec![(start, first)];
+        space.originals.push((start, old.to_vec()));
+        let near = |end: u64, next: u64, len: usize| {
+            next >= end && next - end < TOGETHER && original(next..next + len as u64).is_ok()
+        };
+        while let Some((next, more)) = writes.next_if(|(next, more)| near(end, *next, more.len())) {
+            end = next + more.len() as u64;
+            space
+                .originals
+                .push((*next, original(*next..end)?.to_vec()));
+            group.push((*next, more));
+        }
+        let mut bytes = vec![0; (end - start) as usize];
+        if group.len() > 1 {
+            // What is between them stays as it is, not as the file has it: the program may have switched static branches.
+            memory.read(start, &mut bytes)?;
+        }
+        for (at, new) in group {
+            bytes[(at - start) as usize..][..new.len()].copy_from_slice(new);
+        }
+        // Between the sites there may be the linker's breakpoint.
+        if let Some(at) =
+            (space.r_brk).filter(|at| (start..end).contains(at) && space.announcement.is_none())
+        {
+            bytes[(at - start) as usize..][..BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
+        }
+        memory.write(start, &bytes)?;
+    }
+    Ok(())
+}
+
+/// Puts the original bytes back into the code of a process, but for the hooks.
+pub fn revert(pid: i32, space: &Space) -> Result<()> {
+    let memory = Memory::open(pid)?;
+    put_back(&memory, space)?;
+    write_hooks(&memory, space)
+}
+
+fn write_hooks(memory: &Memory, space: &Space) -> Result<()> {
+    for (at, bytes) in &space.hooks {
+        memory.write(*at, bytes)?;
+    }
+    Ok(())
+}
+
+/// Puts the original bytes back where hooks are, in a process whose threads are stopped.
+///
+/// # Errors
+/// If the process's memory cannot be accessed.
+pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
+    for (at, hook) in &space.hooks {
+        let mut code = vec![0; hook.len()];
+        // Its library may have been unloaded meanwhile, and another one be there.
+        if memory.read(*at, &mut code).is_err() || code != *hook {
+            continue;
+        }
+        // The oldest bytes win.
+        for (start, bytes) in space.originals.iter().rev() {
+            for (byte, at) in code.iter_mut().zip(*at..) {
+                let index = at.checked_sub(*start);
+                let original = index.and_then(|index| bytes.get(usize::try_from(index).ok()?));
+                *byte = original.copied().unwrap_or(*byte);
+            }
+        }
+        memory.write(*at, &code)?;
+    }
+    Ok(())
+}
+
+/// Has the threads of a process, which are stopped, wait where the unwinding of exceptions begins, unless one is at the midst of
+/// these instructions: they are at `places`.
+pub fn hold(memory: &Memory, space: &mut Space, places: &[u64]) {
+    let mut held = Vec::new();
+    for &at in &space.unwinding {
+        let mut code = WAIT.map(|_| 0);
+        let end = at + code.len() as u64;
+        let is_hook =
+            |(start, bytes): &(u64, Vec<u8>)| *start < end && at < start + bytes.len() as u64;
+        // Its library may have been unloaded.
+        if !places.iter().any(|place| (at + 1..end).contains(place))
+            && !space.hooks.iter().any(is_hook)
+            && memory.read(at, &mut code).is_ok()
+        {
+            held.push((at, code));
+        }
+    }
+    space.held = held;
+    for (at, _) in &space.held {
+        // Who is not held comes later, perhaps.
+        let _ = memory.write(*at, &WAIT);
+    }
+}
+
+/// Ends that. Threads may run.
+pub fn release(memory: &Memory, space: &Space) {
+    for (at, original) in &space.held {
+        let mut code = WAIT.map(|_| 0);
+        if memory.read(*at, &mut code).is_ok() && code == WAIT {
+            // What cannot be written is not there any more.
+            let _ = memory.write(*at, original);
+        }
+    }
+}
+
+/// Changes how often a USDT probe is wanted.
+fn count(memory: &Memory, at: u64, change: i16) -> Result<()> {
+    let mut wanted = [0; 2];
+    memory.read(at, &mut wanted)?;
+    // It may be lowered for one who was killed before raising it.
+    let wanted = u16::from_le_bytes(wanted).saturating_add_signed(change);
+    memory.write(at, &wanted.to_le_bytes())
+}
+
+fn lower_semaphores(memory: &Memory, space: &Space) -> Result<()> {
+    if !space.semaphores.is_empty() || space.keys.all().next().is_some() {
+        space.ledger.note(memory, &Entry::Lowered)?;
+    }
+    for &at in &space.semaphores {
+        // Its library may be unloaded meanwhile.
+        let _ = count(memory, at, -1);
+    }
+    Ok(())
+}
+
+/// Puts all original bytes back into the code of a process whose threads are stopped.
+pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
+    release(memory, space);
+    lower_semaphores(memory, space)?;
+    const PAGE: u64 = 4096;
+    let mut originals: Vec<_> = space.originals.iter().collect();
+    // What was written last is what is put back first: the oldest bytes win.
+    originals.reverse();
+    originals.sort_by_key(|(at, _)| at / PAGE);
+    for page in originals.chunk_by(|a, b| a.0 / PAGE == b.0 / PAGE) {
+        let start = page[0].0 & !(PAGE - 1);
+        let end = page.iter().map(|(at, bytes)| at + bytes.len() as u64).max();
+        let end = end.unwrap_or(start).max(start + PAGE);
+        let mut content = vec![0; (end - start) as usize];
+        if memory.read(start, &mut content).is_err() {
+            // Unloaded meanwhile.
+            continue;
+        }
+        for (at, bytes) in page {
+            content[(at - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        memory.write(start, &content)?;
+    }
+    space.keys.release(memory);
+    Ok(())
+}
+
+/// Ends the tracing of a process while its threads run: every site becomes a breakpoint first, which leads to its stub
+/// as the jump did, and then gets its original bytes back.
+pub fn stop(pid: i32, space: &mut Space) -> Result<()> {
+    let memory = Memory::open(pid)?;
+    // Branches cannot be changed while threads run: tracepoints stay as they are.
+    space.keys.let_go();
+    for &(site, stub) in &space.sites {
+        space.traps.insert(site, stub);
+        memory.write(site, &BREAKPOINT)?;
+    }
+    lower_semaphores(&memory, space)?;
+    // Each on its own: what is between them, the program may be changing itself. The oldest bytes win.
+    for (at, bytes) in space.originals.iter().rev() {
+        // Its library may be unloaded meanwhile.
+        let _ = memory.write(*at, bytes);
+    }
+    write_hooks(&memory, space)?;
+    space.semaphores.clear();
+    // The linker goes on telling of libraries; nothing is done about them.
+    match (space.r_brk, space.announcement) {
+        (Some(at), Some(announcement)) => memory.write(at, &announcement.jump)?,
+        (Some(at), None) => memory.write(at, &BREAKPOINT)?,
+        _ => {}
+    }
+    space.stopped = true;
+    Ok(())
+}

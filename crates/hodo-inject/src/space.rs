@@ -1,0 +1,404 @@
+//! What is known of an address space, and what of it is ours.
+
+pub mod keys;
+mod moved;
+mod state;
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+
+use anyhow::Result;
+use hodo_patch::{Announcement, Copies, Patches, Raise, Used};
+use hodo_trace::format::SHADOW_DISTANCE;
+
+use crate::arch::{self, WAIT};
+use crate::ledger::{Bytes, Entry, Ledger, Patched};
+use crate::stubs::Stubs;
+use hodo_module::image::{Image, Placed, Seen, Version};
+use hodo_ptrace::Memory;
+use hodo_ptrace::arch::WORKSHOP;
+
+pub use moved::{Moved, Standing};
+
+use keys::Keys;
+
+/// The dynamic linker of a process.
+#[derive(Debug, Clone, Copy)]
+pub struct Linker {
+    /// Where it announces new libraries.
+    pub at: u64,
+    /// Where it says in which state its list of them is.
+    pub state: Option<u64>,
+}
+
+/// What is to be written over the code of a program that has just begun.
+#[derive(Debug)]
+pub struct Sites {
+    /// The file.
+    pub image: Rc<Image>,
+    /// Runtime minus link-time address.
+    pub bias: u64,
+    /// What is to be written.
+    pub patches: Patches,
+    /// Where the dynamic linker announces libraries, and what is to be there.
+    pub linker: Option<(Linker, Option<Announcement>)>,
+}
+
+impl Sites {
+    /// Can they wait until the dynamic linker has announced the libraries? These have what unwinders ask, which then know of what
+    /// sites lead to. Of the program, nothing runs before.
+    pub fn can_wait(&self) -> bool {
+        self.linker
+            .is_some_and(|(linker, _)| linker.state.is_some())
+            && !self.image.has_resolvers()
+    }
+
+    /// The same file's, with other stubs.
+    pub fn with_patches(&self, patches: Patches) -> Self {
+        Self {
+            image: Rc::clone(&self.image),
+            bias: self.bias,
+            patches,
+            linker: self.linker,
+        }
+    }
+
+    /// Is the dynamic linker about to add to its list of libraries?
+    pub fn is_adding(&self, memory: &Memory) -> bool {
+        /// Of `r_state` in a `struct r_debug`.
+        const ADDING: u64 = 1;
+        let state = self.linker.and_then(|(linker, _)| linker.state);
+        let state = state.and_then(|at| memory.read_u64(at).ok());
+        state.is_some_and(|state| state & 0xFFFF_FFFF == ADDING)
+    }
+}
+
+/// A file's code, and where it is.
+pub type Loaded = (Version, u64);
+
+/// An address space that several threads have in common.
+pub type SharedSpace = Rc<RefCell<Space>>;
+
+/// What is known of an address space.
+#[derive(Debug, Clone, Default)]
+pub struct Space {
+    /// Where the `events` file is mapped, and how much of it.
+    pub events: (u64, u64),
+    /// Where counters and histograms are mapped: start and length.
+    pub counters: Vec<(u64, u64)>,
+    /// Islands: for the program, for the libraries.
+    pub islands: [(u64, u64); 2],
+    /// Address ranges whose shadow is mapped as a whole: start and length.
+    pub shadows: [(u64, u64); 2],
+    /// Breakpoints and the stubs that they stand for.
+    pub traps: HashMap<u64, u64>,
+    /// Instructions of ours that read what may not be there, and where to go on then.
+    pub faults: HashMap<u64, u64>,
+    /// Jumps and the stubs that they lead to.
+    pub sites: Vec<(u64, u64)>,
+    /// Code of ours in the program or on the way there: start and end, as [`hodo_patch::Patches::ways`] has them.
+    pub ways: Vec<(u64, u64)>,
+    /// Code in islands that is left by some of that: start and end, as [`hodo_patch::Patches::leaving`] has them.
+    pub leaving: Vec<(u64, u64)>,
+    /// Counters of USDT probes that were raised.
+    pub semaphores: Vec<u64>,
+    /// Static keys, if events are looked for.
+    pub keys: Keys,
+    /// Original bytes of everything that was written over code, by address.
+    pub originals: Vec<(u64, Vec<u8>)>,
+    /// Where the dynamic linker announces libraries: its breakpoint is there.
+    pub r_brk: Option<u64>,
+    /// What is there instead of it, if there can be something.
+    pub announcement: Option<Announcement>,
+    /// What is written over the program's code when the dynamic linker has announced the first libraries.
+    pub sites_to_come: Option<Rc<Sites>>,
+    /// Files that were seen mapped.
+    pub seen: Vec<Seen>,
+    /// What was written into libraries, by file and bias: one that is loaded again gets its old stubs.
+    pub patched: HashMap<(Version, u64), Rc<Patches>>,
+    /// What was built for changes of the settings, by settings and file.
+    pub made: HashMap<(Rc<str>, Loaded), Rc<Patches>>,
+    /// Where a page is that threads work in, if this machine needs one.
+    pub workshop: u64,
+    /// An instruction of ours that makes system calls.
+    pub syscall: u64,
+    /// An instruction of ours that returns.
+    pub ret: u64,
+    /// How much of each island is in use.
+    pub used: [Used; 2],
+    /// Whether `_dl_find_object` is hooked.
+    pub find_object: bool,
+    /// What hooks have written: it stays when tracing ends, for frames that are open still return through stubs.
+    pub hooks: Vec<(u64, Vec<u8>)>,
+    /// Whether tracing has ended in this process.
+    pub stopped: bool,
+    /// Whether a thread may not read the time counter.
+    pub untimed: bool,
+    /// Functions of unwinders: start and length.
+    pub unwinders: Vec<(u64, u64)>,
+    /// Where the unwinding of exceptions begins.
+    pub unwinding: Vec<u64>,
+    /// Where threads are held for a moment, and the code there.
+    pub held: Vec<(u64, [u8; WAIT.len()])>,
+    /// Whether the program uses `ptrace`.
+    pub debugger: bool,
+    /// Pages for the jumps of punned sites, and how many bytes of each are taken.
+    pub spots: Vec<(u64, u64)>,
+    /// By how much limits are raised.
+    pub extra: Raise,
+    /// The stubs in each island.
+    pub stubs: [Stubs; 2],
+    /// Where displaced instructions are now. Children have them in common with their parents.
+    pub copies: Rc<Copies>,
+    /// The files whose code was changed.
+    pub files: Vec<Placed>,
+    /// Which instructions in islands stand for which of the program, once that was asked.
+    pub moved: Option<Rc<Moved>>,
+    /// Where a control block is that several threads have, by which nothing is recorded, once that was needed.
+    pub mute: Option<u64>,
+    /// Pages for control blocks that are in no file: start and length.
+    pub private: Vec<(u64, u64)>,
+    /// How the system calls are recorded that no probe sees.
+    pub watch: Watch,
+    /// What of all this is written down in the process itself.
+    pub ledger: Ledger,
+    /// Mappings that another hodo was about to make.
+    pub mapped: Vec<(u64, u64)>,
+    /// Where mappings began that are gone already.
+    pub unmapped: BTreeSet<u64>,
+}
+
+/// Which system calls are recorded by stopping threads at each, as a debugger does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// Where the dynamic linker says in which state its list of libraries is.
+    pub state: Option<u64>,
+    /// The dynamic linker is at work for the first time, and makes some of its calls by code of libraries of which it has not told yet.
+    pub starting: bool,
+    /// There are instructions that call the kernel and could get no probe.
+    pub always: bool,
+}
+
+impl Space {
+    /// Is this an address in executable memory of ours?
+    pub fn holds(&self, at: u64) -> bool {
+        let inside = |&(start, size): &(u64, u64)| at.wrapping_sub(start) < size;
+        self.islands.iter().any(inside)
+            || inside(&(self.workshop, WORKSHOP))
+            || self.spots.iter().any(|&(page, _)| inside(&(page, 4096)))
+    }
+
+    /// Is this the breakpoint by which the dynamic linker announces libraries?
+    pub fn announces(&self, at: u64) -> bool {
+        self.announcement.is_none() && self.r_brk == Some(at)
+    }
+
+    /// Is a thread here, stopped by this signal, because the dynamic linker announces libraries?
+    pub fn announced(&self, pc: u64, signal: i32) -> bool {
+        const NOTHING: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCHLD];
+        self.announcement.is_some_and(|announcement| match signal {
+            libc::SIGTRAP => announcement.breakpoint == pc,
+            signal => announcement.signal == pc && NOTHING.contains(&signal),
+        })
+    }
+
+    /// Is this in the code that announces libraries?
+    pub fn is_announcing(&self, pc: u64) -> bool {
+        self.announcement
+            .is_some_and(|announcement| (announcement.code.0..announcement.code.1).contains(&pc))
+    }
+
+    /// Is this an address in code of ours that leads from the program or back, so that a thread there is nowhere in the program?
+    pub fn is_on_the_way(&self, at: u64) -> bool {
+        let inside = |&(start, end): &(u64, u64)| (start..end).contains(&at);
+        self.ways.iter().any(inside)
+    }
+
+    /// The same of what hooks have written, which stays longer.
+    pub fn is_in_hook(&self, at: u64) -> bool {
+        let inside =
+            |(start, bytes): &(u64, Vec<u8>)| (start + 1..start + bytes.len() as u64).contains(&at);
+        self.hooks.iter().any(inside)
+    }
+
+    /// Must that stay until a thread is somewhere else, which is at this address?
+    pub fn needs_ways(&self, at: u64) -> bool {
+        let inside = |&(start, end): &(u64, u64)| (start..end).contains(&at);
+        self.ways.iter().chain(&self.leaving).any(inside)
+    }
+
+    /// Where the jump in a slot after a function leads to, if the address is that of one: it goes away.
+    pub fn slot(&self, memory: &Memory, at: u64) -> Option<u64> {
+        if !self.originals.iter().any(|&(start, _)| start == at)
+            || self.sites.iter().any(|&(site, _)| site == at)
+        {
+            return None;
+        }
+        arch::jump_at(memory, at).filter(|&to| self.holds(to))
+    }
+
+    /// The file at an address whose code was changed, and the address in it.
+    pub fn file_at(&self, at: u64) -> Option<(&Image, u64)> {
+        let file = self.files.iter().find(|file| file.range.contains(&at))?;
+        Some((&file.image, at.wrapping_sub(file.bias)))
+    }
+
+    /// Is this where the code of a hook goes on behind a call that it makes? `memory` is that of the process.
+    pub fn hook_awaits(&self, memory: &Memory, at: u64) -> bool {
+        /// No hook has more bytes.
+        const LONGEST: u64 = 1024;
+        let starts =
+            (self.hooks.iter()).filter_map(|(from, bytes)| arch::jump_target(*from, bytes));
+        let is_stub = self.stubs.iter().any(|stubs| stubs.is_inside(at));
+        !is_stub
+            && starts
+                .into_iter()
+                .any(|start| at.wrapping_sub(start) < LONGEST)
+            && arch::is_behind_call(memory, at)
+    }
+
+    /// Where words of a stack may be addresses of code: start and length of the range of the program, and of that of the libraries,
+    /// with room for those that are mapped later. The island of the libraries is within 2 GiB of their code.
+    pub fn code_ranges(&self) -> [(u64, u64); 2] {
+        const AROUND: u64 = 4 << 30;
+        let files = self.seen.iter().map(|file| (file.start, file.end));
+        let mut program = files.clone().min().unwrap_or_default();
+        for (start, end) in files {
+            if start < program.0.saturating_add(AROUND) {
+                program.1 = program.1.max(end);
+            }
+        }
+        let (island, size) = self.islands[1];
+        let libraries = match size {
+            0 => (0, 0),
+            _ => (island.saturating_sub(AROUND), size + 2 * AROUND),
+        };
+        [(program.0, program.1 - program.0), libraries]
+    }
+
+    /// All memory that was mapped for the recording: start and length. `memory` is that of the process.
+    pub fn regions(&self, memory: &Memory) -> Vec<(u64, u64)> {
+        const PIECE: u64 = 1 << 20;
+        let mut regions = Vec::new();
+        // The agent lists the pieces that it maps after the first of the shadows. They go before their list does.
+        let (start, size) = self.shadows[0];
+        let mut list = vec![0; 4096];
+        if size > 0
+            && memory
+                .read(start + size - SHADOW_DISTANCE, &mut list)
+                .is_ok()
+        {
+            let words = list.chunks_exact(8);
+            let pieces = words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+            // What is not a multiple is not known to be mapped for us.
+            let mapped = pieces.filter(|&at| at != 0 && at.is_multiple_of(PIECE));
+            regions.extend(mapped.map(|at| (at, PIECE)));
+        }
+        regions.extend(&self.mapped);
+        regions.push(self.events);
+        regions.extend(&self.counters);
+        regions.extend(self.islands);
+        regions.extend(self.spots.iter().map(|&(page, _)| (page, 4096)));
+        regions.extend(&self.private);
+        regions.extend((self.workshop != 0).then_some((self.workshop, WORKSHOP)));
+        for (start, size) in self.shadows.into_iter().filter(|shadow| shadow.1 > 0) {
+            regions.push((start - SHADOW_DISTANCE, size + 4096));
+        }
+        regions.retain(|region| region.1 > 0 && !self.unmapped.contains(&region.0));
+        // As long as anything of hodo is there, it has to be known.
+        regions.extend(Some(self.ledger.region()).filter(|region| region.1 > 0));
+        regions
+    }
+
+    /// Writes down in the process what is known of it, but for patches.
+    ///
+    /// # Errors
+    /// If its memory cannot be written.
+    pub fn note(&mut self, memory: &Memory) -> Result<()> {
+        if self.ledger.region().1 == 0 {
+            return Ok(());
+        }
+        let state = self.state();
+        self.ledger.note_state(memory, state)
+    }
+
+    /// Writes down that patches are about to be written over the code of a file. The stubs that they lead to are known.
+    ///
+    /// # Errors
+    /// If the process's memory cannot be written.
+    pub fn note_patches(
+        &mut self,
+        memory: &Memory,
+        (image, bias): (&Image, u64),
+        patches: &Patches,
+    ) -> Result<()> {
+        if self.ledger.region().1 == 0 {
+            return Ok(());
+        }
+        self.note(memory)?;
+        if *patches == Patches::default() {
+            return Ok(());
+        }
+        let start = image.segments.first().map_or(0, |segment| segment.addr);
+        let range = start.wrapping_add(bias)..image.end.wrapping_add(bias);
+        let mut writes: Vec<_> = patches.writes.iter().collect();
+        writes.sort_unstable();
+        let originals = writes.into_iter().filter_map(|(at, bytes)| {
+            let addr = at.wrapping_sub(bias);
+            Some((*at, image.at(addr..addr.wrapping_add(bytes.len() as u64))?))
+        });
+        let all = [0, 1].map(|island| self.stubs[island].all());
+        let known = self.ledger.count_stubs(all.map(<[_]>::len));
+        let new = [0, 1].map(|island| all[island].get(known[island]..).unwrap_or_default());
+        let patched = Patched::new((range, bias), originals, patches, new);
+        self.ledger.note(memory, &Entry::Patched(patched))
+    }
+
+    /// Writes down what is there now, which is about to be changed.
+    ///
+    /// # Errors
+    /// If the process's memory cannot be written.
+    pub fn note_original(&mut self, memory: &Memory, at: u64, original: Vec<u8>) -> Result<()> {
+        let entry = Entry::Original(at, Bytes(original.clone()));
+        self.ledger.note(memory, &entry)?;
+        self.originals.push((at, original));
+        Ok(())
+    }
+
+    /// All patches were taken back but those at these addresses; stubs and copies stay.
+    pub fn keep_only(&mut self, stay: &BTreeSet<u64>) {
+        self.originals.retain(|(at, _)| stay.contains(at));
+        self.traps.retain(|at, _| stay.contains(at));
+        self.sites.retain(|(at, _)| stay.contains(at));
+        // What leads into islands is gone but for hooks, and what leads out of them, too; nobody is there.
+        let ways = std::mem::take(&mut self.ways).into_iter();
+        let stays = |&(start, _): &(u64, u64)| stay.contains(&(start - 1)) || self.holds(start);
+        self.ways = ways.filter(stays).collect();
+        self.leaving.clear();
+        self.moved = None;
+    }
+
+    /// Forgets what was written into code that is gone.
+    pub fn forget(&mut self, gone: Seen) {
+        let inside = |at: u64| (gone.start..gone.end).contains(&at);
+        // The data of a file comes after its code, and before the code of the next one.
+        let next = self.seen.iter().map(|seen| seen.start);
+        let next = next.filter(|&start| start > gone.start).min();
+        let own = gone.start..next.unwrap_or(u64::MAX);
+        self.semaphores.retain(|at| !own.contains(at));
+        self.traps.retain(|&at, _| !inside(at));
+        self.sites.retain(|&(at, _)| !inside(at));
+        self.ways.retain(|&(at, _)| !inside(at));
+        self.unwinders.retain(|&(at, _)| !inside(at));
+        self.unwinding.retain(|&at| !inside(at));
+        self.held.retain(|&(at, _)| !inside(at));
+        self.hooks.retain(|(at, _)| !inside(*at));
+        self.originals.retain(|&(at, _)| !inside(at));
+        Rc::make_mut(&mut self.copies).retain(|copied| !inside(copied.original));
+        self.moved = None;
+        self.keys.forget(gone.start);
+        self.files
+            .retain(|file| !inside(file.range.start) && !(file.range.contains(&gone.start)));
+    }
+}

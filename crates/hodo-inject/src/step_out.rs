@@ -1,0 +1,83 @@
+//! Leading stopped threads away from code of ours, by single steps.
+
+use anyhow::Result;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::Regs;
+use hodo_ptrace::arch;
+use hodo_ptrace::stops;
+use hodo_ptrace::stops::{OWN, PATIENCE, bit};
+
+use crate::space::SharedSpace;
+
+/// Instructions of ours that a thread may be from the next place that stands for one of the program.
+const STEPS: u32 = 100_000;
+
+/// Does it while the thread takes no signals but those that steps make.
+pub fn stepping(tid: i32, work: impl FnOnce() -> Result<bool>) -> Result<bool> {
+    let mask = ptrace::signal_mask(tid)?;
+    let own = OWN.iter().fold(0, |set, &signal| set | bit(signal));
+    ptrace::set_signal_mask(tid, !own)?;
+    let done = work();
+    ptrace::set_signal_mask(tid, mask)?;
+    done
+}
+
+/// Has a stopped thread leave code that leads from the program or back, by single steps. Tells whether it has.
+pub fn come_off(tid: i32, space: &SharedSpace) -> Result<bool> {
+    let is_off = |regs: Regs| Ok(!space.borrow().is_on_the_way(regs.pc()));
+    let result = ptrace::regs(tid).and_then(|regs| match is_off(regs)? {
+        true => Ok(true),
+        false => {
+            let off = stepping(tid, || steps_until(tid, space, is_off))?;
+            stops::rest(tid)?;
+            Ok(off)
+        }
+    });
+    match result {
+        Err(error) if ptrace::is_gone(&error) => Ok(true),
+        result => result,
+    }
+}
+
+/// Single steps of a stopped thread, until it is where it is to be. Tells whether it is.
+pub fn steps_until(
+    tid: i32,
+    space: &SharedSpace,
+    done: impl Fn(Regs) -> Result<bool>,
+) -> Result<bool> {
+    for _ in 0..STEPS {
+        let step = arch::step(tid, space.borrow().workshop, arch::SLOTS - 1)?;
+        let Some(status) = stops::wait_for(tid, PATIENCE)? else {
+            return Ok(false);
+        };
+        if !libc::WIFSTOPPED(status) {
+            return Err(std::io::Error::from_raw_os_error(libc::ESRCH).into());
+        }
+        step.end(tid)?;
+        let signal = libc::WSTOPSIG(status);
+        if status >> 16 == 0
+            && matches!(signal, libc::SIGSEGV | libc::SIGBUS)
+            && !skip_fetch(tid, space)?
+        {
+            return Ok(false);
+        }
+        if done(ptrace::regs(tid)?)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// If a probe's fetch has faulted: lets it go on without the value.
+pub fn skip_fetch(tid: i32, space: &SharedSpace) -> Result<bool> {
+    if space.borrow().faults.is_empty() {
+        return Ok(false);
+    }
+    let mut regs = ptrace::regs(tid)?;
+    let Some(&next) = space.borrow().faults.get(&regs.pc()) else {
+        return Ok(false);
+    };
+    regs.set_pc(next);
+    ptrace::set_regs(tid, &regs)?;
+    Ok(true)
+}

@@ -1,0 +1,81 @@
+//! How threads are met outside of unwinders.
+//!
+//! A thread that throws without pause is hardly ever met outside. So all are held for a moment where they begin to unwind: what they
+//! have thrown before has been caught by then.
+
+use hodo_inject::site_writer;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::super::stopping::{after, tell_late};
+use super::super::{SharedSpace, Tracer};
+use super::Stopped;
+use hodo_inject::frames;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::Memory;
+use hodo_ptrace::maps;
+use hodo_ptrace::stops::PATIENCE;
+
+/// How long threads may take to stop while others are held.
+const HELD: Duration = Duration::from_millis(200);
+
+impl Tracer<'_> {
+    /// Lets stopped threads run for some time, or until they begin to unwind.
+    pub(super) fn run_until_unwinding(
+        &mut self,
+        own: &BTreeSet<i32>,
+        space: &SharedSpace,
+        stopped: &mut Stopped,
+        time: Duration,
+    ) -> Result<()> {
+        let Some(&first) = own.first() else {
+            return Ok(());
+        };
+        let memory = Memory::open(first)?;
+        let maps = maps::read(first)?;
+        let mut places = Vec::new();
+        for &tid in own {
+            let Ok(regs) = ptrace::regs(tid) else {
+                continue;
+            };
+            places.push(regs.pc());
+            let holds = |at| space.borrow().holds(at);
+            let handled = frames::signal_frames(tid, &memory, &maps, &holds)?;
+            places.extend(handled.iter().map(|frame| frame.pc));
+        }
+        site_writer::hold(&memory, &mut space.borrow_mut(), &places);
+        let run = self.run_held(own, stopped, time);
+        site_writer::release(&memory, &space.borrow());
+        space.borrow_mut().held.clear();
+        if !run? {
+            let all = self.threads.keys().copied().collect();
+            self.run_on(&all, stopped, || true)?;
+        }
+        Ok(())
+    }
+
+    /// Tells whether all have stopped. Code must not be changed while threads run, but one may wait for a child that is held.
+    fn run_held(
+        &mut self,
+        own: &BTreeSet<i32>,
+        stopped: &mut Stopped,
+        time: Duration,
+    ) -> Result<bool> {
+        let mut all = self.run_within(own, stopped, after(time), Some(HELD))?;
+        let mut begun = Instant::now();
+        while !all && !self.threads.keys().any(|&tid| self.is_awaited(tid)) {
+            let tids = self.threads.keys().copied();
+            let rest: BTreeSet<i32> = tids.filter(|tid| !stopped.contains_key(tid)).collect();
+            if begun.elapsed() > PATIENCE {
+                tell_late(rest.iter());
+                begun = Instant::now();
+            }
+            let (mut more, rest) = self.stop_within(&rest, Some(HELD))?;
+            stopped.append(&mut more);
+            all = rest;
+        }
+        Ok(all)
+    }
+}
