@@ -198,7 +198,7 @@ machine() {
     [ $# -gt 0 ] || whole
     "$linux" stop
     "$linux" start || { failed+=("riscv64, in a real Linux: it does not start again"); return 0; }
-    group "riscv64, in a real Linux: what is done with stopped threads" "${test[@]}" -p hodo-process -p hodo-ptrace --lib --test stopped -- "$@"
+    group "riscv64, in a real Linux: what is done with stopped threads" "${test[@]}" -p hodo-inject -p hodo-record -p hodo-ptrace --lib --test stopped -- "$@"
     tell_skipped "riscv64, in a real Linux" "$triple"
     "$linux" stop
     trap - EXIT

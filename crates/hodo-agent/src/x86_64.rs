@@ -442,7 +442,7 @@ hodo_agent_record_untimed:
     ret
 
     # The controller makes the target run single system calls here. If it is killed meanwhile, the thread comes back to where it was by what is
-    # at the stack pointer: signal mask, registers, and what `iretq` takes. A test of `hodo-process` compares the bytes.
+    # at the stack pointer: signal mask, registers, and what `iretq` takes. A test of `hodo-record` compares the bytes.
     .p2align 4
 hodo_agent_syscall:
     syscall

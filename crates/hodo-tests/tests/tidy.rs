@@ -21,7 +21,7 @@ const UNSAFE: [&str; 14] = [
     "hodo-patch/tests",
     "hodo-probe",
     "hodo-probe-capi",
-    "hodo-process",
+    "hodo-record",
     "hodo-ptrace",
     "hodo-tests",
     "hodo-sys",
@@ -229,7 +229,7 @@ const CRATES: [(&str, &[&str]); 23] = [
         ],
     ),
     (
-        "hodo-process",
+        "hodo-record",
         &[
             "hodo-abi",
             "hodo-inject",
@@ -250,7 +250,7 @@ const CRATES: [(&str, &[&str]); 23] = [
             "hodo-module",
             "hodo-plan",
             "hodo-probe-compile",
-            "hodo-process",
+            "hodo-record",
             "hodo-symbols",
             "hodo-trace",
             "hodo-view",

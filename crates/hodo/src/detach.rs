@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hodo_process::{Place, RecordOptions};
+use hodo_record::{RecordOptions, TraceDir};
 
 use crate::args::{DEFAULT_DATA, DetachArgs};
 use crate::output;
@@ -46,8 +46,8 @@ fn one(pid: i32, front: Option<i32>) -> Result<bool> {
         cmdline: command_line(),
         ..RecordOptions::default()
     };
-    let place = Place::create(&mut options.data)?;
-    let done = hodo_process::detach(&options, place, pid, front);
+    let place = TraceDir::create(&mut options.data)?;
+    let done = hodo_record::detach(&options, place, pid, front);
     if let Err(error) = temporary.close() {
         warn_user!("hodo: removing the temporary directory: {error}");
     }
@@ -56,7 +56,7 @@ fn one(pid: i32, front: Option<i32>) -> Result<bool> {
 
 fn list() -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    for process in hodo_process::left_behind() {
+    for process in hodo_record::left_behind() {
         writeln!(out, "{process}")?;
     }
     Ok(ExitCode::SUCCESS)

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use hodo_process::Exit;
+use hodo_record::Exit;
 
 /// The least limit on core files with which the kernel still writes one, and so says in the wait status that it did.
 const SMALLEST_CORE: u64 = 4096;

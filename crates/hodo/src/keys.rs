@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hodo_process::{KeyState, ListedKey};
+use hodo_record::{KeyState, ListedKey};
 use serde_json::{Value, json};
 
 use crate::args::{KeysAction, KeysArgs};
@@ -14,14 +14,14 @@ use crate::output::with_output;
 /// `hodo keys`.
 pub fn keys(args: &KeysArgs) -> Result<ExitCode> {
     let keys = match (args.pid, args.action) {
-        (Some(pid), KeysAction::List) => hodo_process::list_keys_of(pid, &patterns(&args.words)?)?,
+        (Some(pid), KeysAction::List) => hodo_record::list_keys_of(pid, &patterns(&args.words)?)?,
         (Some(pid), action) => {
             let on = action == KeysAction::Enable;
-            hodo_process::switch_keys(pid, &patterns(&args.words)?, on)?
+            hodo_record::switch_keys(pid, &patterns(&args.words)?, on)?
         }
         (None, _) => {
             let (file, words) = (args.words.split_first()).context("no file is named")?;
-            hodo_process::list_keys(file, &patterns(words)?)?
+            hodo_record::list_keys(file, &patterns(words)?)?
         }
     };
     with_output(args.screen.no_pager, |out| {

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use hodo_process::Clock;
+use hodo_record::Clock;
 use hodo_view::{Live, LiveOptions, Now};
 
 use crate::interrupt;
@@ -112,7 +112,7 @@ impl Printer {
                 if over {
                     break;
                 }
-                let (counter, ns) = hodo_process::moment(clock);
+                let (counter, ns) = hodo_record::moment(clock);
                 let found = view.round(Some(Now { counter, ns }), &mut out)?;
                 out.flush()?;
                 pause = if found { SOON } else { IDLE };

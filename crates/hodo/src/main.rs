@@ -1,7 +1,7 @@
 //! The `hodo` command.
 
 #[macro_use(warn_user)]
-extern crate hodo_process;
+extern crate hodo_record;
 
 mod args;
 mod argv;
@@ -34,14 +34,13 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 #[global_allocator]
-static MEMORY: hodo_process::WithReserve<memory::Memory> =
-    hodo_process::WithReserve(memory::Memory);
+static MEMORY: hodo_record::WithReserve<memory::Memory> = hodo_record::WithReserve(memory::Memory);
 
 /// Bytes of stack that are enough.
 const STACK: usize = 8 << 20;
 
 fn main() -> ExitCode {
-    if !hodo_process::has_small_stack() {
+    if !hodo_record::has_small_stack() {
         return run_all();
     }
     // Signals are for the thread that does the work, and waits for them where they must not end it: they would end this
@@ -139,7 +138,7 @@ fn usage(error: &clap::Error) -> ExitCode {
 /// `named`: the trace directory is given on the command line.
 fn dispatch(cli: Cli, order: &Order, named: bool) -> Result<ExitCode> {
     if let Some(path) = cli.command.logfile() {
-        hodo_process::messages_to(path)?;
+        hodo_record::messages_to(path)?;
     }
     match cli.command {
         Command::Record(args) => Ok(run::record(&args.common, &args.recording, order)),

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use hodo_process::{Changes, Clock, Ended, Exit, Front, Match, Place, RecordOptions};
+use hodo_record::{Changes, Clock, Ended, Exit, Front, Match, RecordOptions, TraceDir};
 
 use crate::args::{ClockArg, Common, LiveArgs, MatchArg, Order, ProbeArgs, Recording, SwitchArg};
 use crate::end::end;
@@ -69,7 +69,7 @@ fn change(common: &Common, recording: &Recording, order: &Order) -> Option<ExitC
             MatchArg::Regex => Match::Regex,
         }),
     };
-    let done = match hodo_process::change(pid, &changes) {
+    let done = match hodo_record::change(pid, &changes) {
         Ok(None) if changes.clear || changes.trace == Some(true) => Err(anyhow::anyhow!(
             "no hodo records process {pid}: there is nothing to change"
         )),
@@ -130,7 +130,7 @@ pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
                 "hodo: {error:#}: {limit} leaves no room for a recording; {} runs untraced",
                 program.display()
             );
-            output::complain(&hodo_process::execute(command));
+            output::complain(&hodo_record::execute(command));
         }
         _ => output::complain(error),
     }
@@ -168,16 +168,20 @@ pub fn run(options: &mut RecordOptions, front: Option<i32>) -> anyhow::Result<En
 }
 
 /// Chooses the trace's directory, which the options have afterwards.
-pub fn claim(options: &mut RecordOptions) -> anyhow::Result<Place> {
-    Place::create(&mut options.data)
+pub fn claim(options: &mut RecordOptions) -> anyhow::Result<TraceDir> {
+    TraceDir::create(&mut options.data)
 }
 
 /// Records into a directory that was chosen, and shows the progress.
-pub fn run_in(options: &RecordOptions, place: Place, front: Option<i32>) -> anyhow::Result<Ended> {
+pub fn run_in(
+    options: &RecordOptions,
+    place: TraceDir,
+    front: Option<i32>,
+) -> anyhow::Result<Ended> {
     let _progress = Progress::recording(&options.data);
     match options.attach {
-        Some(pid) => hodo_process::attach(options, place, pid, front),
-        None => hodo_process::record(options, place),
+        Some(pid) => hodo_record::attach(options, place, pid, front),
+        None => hodo_record::record(options, place),
     }
 }
 
@@ -186,7 +190,7 @@ pub fn divide(pid: Option<i32>) -> Result<Option<i32>, ExitCode> {
     if pid.is_none() {
         return Ok(None);
     }
-    match hodo_process::front() {
+    match hodo_record::front() {
         Ok(Front::Monitor(front)) => Ok(Some(front)),
         Ok(Front::Ended(exit)) => Err(end(exit)),
         Err(error) => {

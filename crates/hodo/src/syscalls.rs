@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use hodo_abi::Isa;
 use hodo_probe_compile::SyscallOptions;
-use hodo_process::{Clock, RecordOptions};
+use hodo_record::{Clock, RecordOptions};
 use hodo_view::{LiveOptions, SourceOptions, Stamp, SyscallsFormat, SyscallsOptions, Times};
 
 use crate::args::{FormatArg, SyscallsArgs};

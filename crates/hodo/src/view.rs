@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use hodo_process::RecordOptions;
+use hodo_record::RecordOptions;
 use hodo_view::{
     DumpFormat, DumpOptions, EventFormat, EventOptions, GraphOptions, InfoOptions, LiveOptions,
     Match, ReplayOptions, ReportFormat, ReportOptions, SourceOptions, Style, TailCalls,

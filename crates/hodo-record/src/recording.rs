@@ -1,7 +1,7 @@
 //! A recording of a program, from its start to its end.
 
 use crate::options::{Exit, RecordOptions};
-use crate::place::Place;
+use crate::trace_dir::TraceDir;
 use crate::{check, events, modules, reserve, select, session, tracer};
 use anyhow::{Context, Result, bail};
 use hodo_module::linked;
@@ -26,7 +26,7 @@ const AHEAD: (u64, u64) = (4, 1024);
 ///
 /// # Errors
 /// If the program or the trace directory is not to be had; nothing has run then.
-pub fn record(options: &RecordOptions, place: Place) -> Result<Ended> {
+pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
     let name = options
         .command
         .first()

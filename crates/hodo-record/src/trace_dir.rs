@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The directory of a recording. What it replaces is there again if the recording does not begin.
 #[derive(Debug)]
-pub struct Place {
+pub struct TraceDir {
     path: PathBuf,
     /// Keeps it locked.
     lock: Option<File>,
@@ -153,7 +153,7 @@ fn restore(directory: &Path) -> Result<()> {
         .with_context(|| format!("renaming {} to {}", kept.display(), directory.display()))
 }
 
-impl Place {
+impl TraceDir {
     /// Makes the directory of a recording: `directory`, or if another hodo records there, `directory.1` and so on. What is taken is
     /// written to `directory`, and said.
     ///
@@ -233,7 +233,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TraceDir {
     fn drop(&mut self) {
         if !self.begun {
             let above = lock_above(&self.path);
@@ -281,11 +281,11 @@ mod tests {
         let data = above.join("data");
         // Nothing is in its place.
         let kept = trace(&above, "data.kept");
-        drop(Place::create(&mut data.clone()).unwrap());
+        drop(TraceDir::create(&mut data.clone()).unwrap());
         assert!(holds(&data, "data.kept") && !kept.exists());
         trace(&above, "data.kept");
         let mut other = data.clone();
-        drop(Place::create(&mut other).unwrap());
+        drop(TraceDir::create(&mut other).unwrap());
         assert_eq!(other, above.join("data.1"));
         assert!(holds(&data, "data.kept") && holds(&kept, "data.kept"));
         fs::remove_dir_all(above).unwrap();
@@ -297,8 +297,8 @@ mod tests {
         trace(&above, "data");
         let wanted = above.join("data");
         let (mut first, mut second, mut third) = (wanted.clone(), wanted.clone(), wanted.clone());
-        let mut one = Place::create(&mut first).unwrap();
-        let mut two = Place::create(&mut second).unwrap();
+        let mut one = TraceDir::create(&mut first).unwrap();
+        let mut two = TraceDir::create(&mut second).unwrap();
         assert_eq!(first, wanted);
         assert_eq!(second, above.join("data.1"));
         for place in [&mut one, &mut two] {
@@ -311,7 +311,7 @@ mod tests {
         assert!(!above.join("data.1.old").exists());
         drop(one);
         // The first is free again; what was recorded there is kept once more.
-        let mut three = Place::create(&mut third).unwrap();
+        let mut three = TraceDir::create(&mut third).unwrap();
         assert_eq!(third, wanted);
         three.begin().unwrap();
         assert!(holds(&above.join("data.old"), "new"));
@@ -332,7 +332,7 @@ mod tests {
                 fs::write(data.join(file), "").unwrap();
             }
             let kept = trace(&above, "data.kept");
-            let mut place = Place::create(&mut data.clone()).unwrap();
+            let mut place = TraceDir::create(&mut data.clone()).unwrap();
             place.begin().unwrap();
             assert!(holds(&above.join("data.old"), "data.kept") && !kept.exists());
             fs::remove_dir_all(&data).unwrap();

@@ -5,12 +5,12 @@
 //! it: new threads and processes, execs, signals on their way, breakpoints.
 
 mod attach;
+mod children;
 mod cleared;
 mod control;
 mod cores;
 mod delivery;
 mod detach;
-mod family;
 mod shared;
 mod stopping;
 mod tasks;

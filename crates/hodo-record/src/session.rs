@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::costs::Costs;
 use crate::events::Events;
 use crate::options::{Clock, Exit, Match, RecordOptions};
-use crate::place::Place;
+use crate::trace_dir::TraceDir;
 use hodo_ptrace::maps::Mapping;
 
 /// A file that keeps room on the disk while the recording goes on.
@@ -28,7 +28,7 @@ const RESERVED_FOR_END: u64 = 16 << 10;
 /// A trace directory being written.
 #[derive(Debug)]
 pub struct Session {
-    place: Place,
+    place: TraceDir,
     log: File,
     /// Bytes of the log: whole lines.
     logged: u64,
@@ -126,7 +126,7 @@ fn host() -> Value {
 
 impl Session {
     /// Makes the first files of a trace in its directory. `exe` is the program's file.
-    pub fn create(options: &RecordOptions, exe: &Path, place: Place) -> Result<Self> {
+    pub fn create(options: &RecordOptions, exe: &Path, place: TraceDir) -> Result<Self> {
         let directory = &options.data;
         let events = Events::create(directory, !options.no_time)
             .with_context(|| format!("making the events file in {}", directory.display()))?;

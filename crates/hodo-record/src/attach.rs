@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::options::{Exit, RecordOptions};
-use crate::place::Place;
 use crate::recording::Ended;
 use crate::recording::{Populating, tell_lost};
+use crate::trace_dir::TraceDir;
 use crate::{check, modules, reserve, select, session, tracer};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::maps;
@@ -27,7 +27,7 @@ use hodo_ptrace::signals::Interrupts;
 /// Why that cannot be; nothing was done to the process then.
 pub fn attach(
     options: &RecordOptions,
-    place: Place,
+    place: TraceDir,
     pid: i32,
     front: Option<i32>,
 ) -> Result<Ended> {
@@ -63,7 +63,12 @@ pub fn attach(
 ///
 /// # Errors
 /// If it cannot be taken back: the process is as it was, unless something else is said.
-pub fn detach(options: &RecordOptions, place: Place, pid: i32, front: Option<i32>) -> Result<bool> {
+pub fn detach(
+    options: &RecordOptions,
+    place: TraceDir,
+    pid: i32,
+    front: Option<i32>,
+) -> Result<bool> {
     crate::recording::heed_no_limits();
     reserve::hold();
     may_stop(pid, front)?;
@@ -101,7 +106,7 @@ fn is_left(pid: i32) -> bool {
 /// The trace and what is to be recorded.
 fn prepare(
     options: &RecordOptions,
-    place: Place,
+    place: TraceDir,
     pid: i32,
 ) -> Result<(session::Session, modules::Modules, select::Selection)> {
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
