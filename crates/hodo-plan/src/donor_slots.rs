@@ -7,7 +7,7 @@ use hodo_isa::Via;
 use hodo_isa::code::{Flow, Insn};
 
 use crate::model::{Extra, Pad, PlannedFunction, SitePlan, Spare, Tactic};
-use crate::planner::{Planner, Subject};
+use crate::subject::{Planner, Subject};
 use crate::tactics::{Room, site};
 
 /// So much more of a function is displaced at most, to come to where a register is free.

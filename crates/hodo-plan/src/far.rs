@@ -3,7 +3,7 @@
 
 use crate::ladder::Free;
 use crate::model::{Far, SitePlan};
-use crate::planner::{Planner, Subject};
+use crate::subject::{Planner, Subject};
 
 /// Bytes of an address, and what they are aligned to.
 const WORD: u64 = 8;

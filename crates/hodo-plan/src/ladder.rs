@@ -8,7 +8,7 @@ use hodo_isa::{JumpForm, Via};
 
 use crate::bits::Bits;
 use crate::model::{Extra, Pad, ProbePlan, ProbeSite, ProbedInsn, Spare, Tactic};
-use crate::planner::Survey;
+use crate::survey::Survey;
 
 /// Bytes of the shortest long jump that there is.
 const SHORTEST: u64 = 4;

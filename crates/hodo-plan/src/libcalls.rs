@@ -11,7 +11,8 @@ use crate::image::{Image, is_plt};
 use crate::model::{LibcallForm, LibcallSite};
 use crate::modes;
 use crate::pieces::{self, Piece};
-use crate::sweep::{Swept, Targets, To};
+use crate::sweep::{Swept, To};
+use crate::targets::Targets;
 
 /// Bytes of the instructions that load an address from a slot.
 const LOAD: u8 = 8;

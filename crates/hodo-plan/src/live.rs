@@ -2,7 +2,6 @@
 //! nothing changes: what is used is found, for loops the second time, and so on.
 
 mod expected;
-mod nodes;
 mod registers;
 
 use std::collections::{HashMap, HashSet};
@@ -10,10 +9,9 @@ use std::collections::{HashMap, HashSet};
 use hodo_isa::code::{Flow, Step};
 
 use crate::bits::Bits;
+use crate::nodes::{Code, Node, Nodes, To, Way};
 use crate::pieces::{self, Piece};
-use crate::planner::Survey;
-pub(crate) use nodes::Nodes;
-use nodes::{Code, Node, To, Way};
+use crate::survey::Survey;
 use registers::Behind;
 
 /// So often what is used is looked for before all is taken to be.

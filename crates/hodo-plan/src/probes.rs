@@ -18,9 +18,9 @@ use crate::live::Live;
 use crate::model::{PlanError, PlanOptions, ProbePlan, ProbedInsn, RefusedProbe, Wanted};
 use crate::modes;
 use crate::pieces::{self, Piece};
-use crate::planner::{Survey, processors};
 use crate::regions::{Code, Span, State};
 use crate::static_keys;
+use crate::survey::{Survey, processors};
 
 const RELOCATED: &str = "its code is relocated when it is loaded";
 const SIGNAL: &str = "it belongs to a signal handler's return, which unwinders know by its bytes";

@@ -9,7 +9,7 @@ use crate::jumps::Jumps;
 use crate::live::Live;
 use crate::model::Spare;
 use crate::pieces::Piece;
-use crate::planner::Survey;
+use crate::survey::Survey;
 
 /// No more than this is moved as a whole, in bytes.
 const LIMIT: u64 = 512;

@@ -7,7 +7,7 @@ use object::read::elf::SectionHeader;
 use object::{Object, ObjectSection};
 
 use crate::image::Image;
-use crate::sweep::Targets;
+use crate::targets::Targets;
 
 /// `struct rseq_cs`: version, flags, start, length, abort handler.
 const DESCRIPTOR: u64 = 32;

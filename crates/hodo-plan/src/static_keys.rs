@@ -7,7 +7,7 @@ use hodo_isa::code::{Flow, Insn, Step};
 use hodo_symbols::Branch;
 
 use crate::bits::Bits;
-use crate::sweep::Targets;
+use crate::targets::Targets;
 
 /// Why a function stays as it is.
 pub(crate) const IN_THE_WAY: &str = "a static branch is in the way";

@@ -1,10 +1,10 @@
 //! The pass over all code: branch targets, padding, and what is to be known of each function.
 
-use crate::bits::Bits;
 use crate::image::{Image, Text};
-use crate::live::Nodes;
+use crate::nodes::Nodes;
 use crate::pieces::{Piece, is_padding};
 use crate::static_keys::Statics;
+use crate::targets::Targets;
 use hodo_isa::code::{EntryFacts, Flow, How, Insn, InstructionSet, Read, Reference, Room, Slot};
 use hodo_symbols::{Cfa, Frames, Row};
 use std::collections::{HashMap, HashSet};
@@ -94,49 +94,6 @@ pub(crate) struct Swept {
     pub return_reads: Vec<(usize, u64)>,
     /// The instructions of all pieces, where the registers that are free are of interest: in the order of the pieces.
     pub decoded: Vec<Nodes>,
-}
-
-/// The address sets that the sweep fills.
-pub(crate) struct Targets {
-    /// Every target of a branch.
-    pub any: Bits,
-    /// Targets whose source is unknown or in another piece.
-    pub foreign: Bits,
-    /// Targets of direct calls.
-    pub called: Bits,
-    /// Addresses that code forms or data holds, jump tables left out.
-    pub taken: Bits,
-    /// Starts of pieces that may be functions or not; the caller fills it.
-    pub doubtful: Bits,
-    /// Bytes of the code that are read or written as data; perhaps more.
-    pub data: Bits,
-    /// Targets of direct calls after which the flags are used.
-    pub returns_flags: Bits,
-}
-
-impl Targets {
-    pub fn new(image: &Image<'_>) -> Self {
-        Self {
-            any: Bits::new(&image.text),
-            foreign: Bits::new(&image.text),
-            called: Bits::new(&image.text),
-            taken: Bits::new(&image.text),
-            doubtful: Bits::new(&image.text),
-            data: Bits::new(&image.text),
-            returns_flags: Bits::new(&image.text),
-        }
-    }
-
-    pub fn mark(&self, addr: u64) {
-        self.any.set(addr);
-        self.foreign.set(addr);
-    }
-
-    /// Marks an address that can come to any place.
-    pub fn take(&self, addr: u64) {
-        self.mark(addr);
-        self.taken.set(addr);
-    }
 }
 
 /// What a sweep reads, and the address sets that it fills.

@@ -5,9 +5,16 @@
 
 use std::collections::HashSet;
 
-use crate::image::Image;
+use hodo_isa::code::Reference;
+
+use crate::image::{Image, Text};
 use crate::pieces::Piece;
-use crate::sweep::Targets;
+use crate::targets::Targets;
+
+/// No table of distances has more entries than this.
+const ENTRIES: usize = 4096;
+/// This many words of tables are looked at for each byte of a piece. Compilers' code takes less than one.
+const WORDS: usize = 64;
 
 /// What tables lead to.
 #[derive(Default)]
@@ -104,4 +111,62 @@ pub(crate) fn words(image: &Image<'_>, mut bases: Vec<u64>) -> HashSet<u64> {
         }
     }
     words
+}
+
+/// Marks what tables lead to whose distances are from a place in the piece itself. Which place belongs to which table
+/// is not known: all are taken for possible, and marks that are wrong do no harm. Where there are too many, all
+/// instructions are.
+pub(crate) fn mark_distances(image: &Image<'_>, targets: &Targets, piece: &Piece, text: &Text<'_>) {
+    let range = piece.start..piece.end;
+    let mut places = Vec::new();
+    let mut tables = Vec::new();
+    let mut words = vec![0];
+    let code = || {
+        let code = text.slice(piece.start, piece.end);
+        image.isa.sweep(code, piece.start)
+    };
+    for insn in code() {
+        words.extend(insn.word);
+        if let Reference::Forms(addr) = insn.reference {
+            if range.contains(&addr) {
+                places.push(addr);
+            } else if image.data_at(addr).is_some() {
+                tables.push(addr);
+            }
+        }
+    }
+    for list in [&mut places, &mut tables] {
+        list.sort_unstable();
+        list.dedup();
+    }
+    words.sort_unstable();
+    words.dedup();
+    let tables = tables.iter().flat_map(|table| {
+        let words = words.iter();
+        words.map(move |&word| table.wrapping_add_signed(i64::from(word)))
+    });
+    let mut left = (range.end - range.start) as usize * WORDS;
+    for table in tables {
+        let data = image.data_at(table);
+        let entries = data.map_or(&[][..], |data| data.slice(table, data.end()));
+        let entries = entries.as_chunks::<4>().0.iter().take(ENTRIES);
+        let mut looked = 1;
+        for &place in &places {
+            looked += 1;
+            for entry in entries.clone() {
+                let distance = i64::from(i32::from_le_bytes(*entry));
+                let target = place.wrapping_add_signed(distance);
+                if !range.contains(&target) {
+                    break;
+                }
+                targets.mark(target);
+                looked += 1;
+            }
+        }
+        if looked > left {
+            code().for_each(|insn| targets.mark(insn.addr));
+            return;
+        }
+        left -= looked;
+    }
 }

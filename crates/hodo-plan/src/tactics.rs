@@ -9,12 +9,9 @@ use hodo_isa::code::{Flow, InstructionSet};
 
 use crate::ladder::Free;
 use crate::model::{Extra, SitePlan, Spare, Tactic};
-use crate::planner::{Planner, Subject};
 use crate::static_keys::IN_THE_WAY;
+use crate::subject::{BLOCK_LIMIT, Planner, Subject};
 use crate::sweep::Near;
-
-/// No more than this of a function is moved as a whole.
-pub(crate) const BLOCK_LIMIT: u64 = 512;
 
 const TOO_SHORT: &str = "it is too short for a jump, and other code follows";
 const FROM_ELSEWHERE: &str = "a branch from elsewhere leads into its first instructions";

@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 
 use hodo_isa::code::Convention;
 
-use super::nodes::{Node, To, Way};
 use super::registers::{self, Behind};
 use super::{Summaries, grow};
+use crate::nodes::{Node, To, Way};
 use crate::pieces;
-use crate::planner::Survey;
+use crate::survey::Survey;
 
 /// By piece, what is of use when the function that it begins has returned to where it is called.
 pub(super) fn expected(

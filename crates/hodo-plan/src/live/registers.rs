@@ -9,11 +9,11 @@ use std::collections::{HashMap, VecDeque};
 
 use hodo_isa::code::{Convention, Step};
 
-use super::nodes::{Code, Nodes, To, Way, to};
 use super::{Summaries, Summary, grow, solve};
 use crate::jumps::Jumps;
+use crate::nodes::{Code, Nodes, To, Way, to};
 use crate::pieces::{self, Piece};
-use crate::planner::Survey;
+use crate::survey::Survey;
 
 /// What one piece does by itself.
 #[derive(Default)]

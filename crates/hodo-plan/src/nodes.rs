@@ -19,7 +19,7 @@ pub(crate) enum To {
 }
 
 /// Where a direct call or jump goes.
-pub(super) fn to(image: &Image<'_>, pieces: &[Piece], addr: u64) -> To {
+pub(crate) fn to(image: &Image<'_>, pieces: &[Piece], addr: u64) -> To {
     match image.text_at(addr) {
         None => To::Unknown,
         Some(text) if text.plt => To::Outside,

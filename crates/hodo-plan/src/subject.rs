@@ -1,0 +1,205 @@
+//! A function that is planned, with what its code tells, and what the planner knows of all others.
+
+use hodo_isa::Via;
+use hodo_isa::code::{EntryFacts, InstructionSet};
+use hodo_symbols::{Cfa, Function, Symbols};
+
+use crate::bits::Bits;
+use crate::image::{Image, Text};
+use crate::live::Live;
+use crate::model::{EntryOnlyReason, Extra, Mode, SitePlan};
+use crate::pieces::Piece;
+use crate::sites::Sites;
+use crate::static_keys::Statics;
+use crate::sweep::{HEAD, PieceFacts, Swept};
+use crate::targets::Targets;
+use crate::verdicts::Verdict;
+use crate::{hosts, modes};
+
+/// What is known of an image's functions while sites are chosen.
+pub(crate) struct Planner<'a> {
+    pub image: &'a Image<'a>,
+    pub symbols: &'a Symbols,
+    pub pieces: &'a [Piece],
+    pub heads: &'a [usize],
+    pub verdicts: &'a [Verdict],
+    pub targets: &'a Targets,
+    /// Bytes that patches have taken.
+    pub occupied: Bits,
+    /// Bytes of the jumps of puns, also those that stay as they are.
+    pub punned: Bits,
+    pub swept: &'a Swept,
+    pub sites: &'a Sites,
+    pub host: &'a hosts::Host,
+    pub statics: &'a Statics,
+    /// The registers that are free, where jumps need them.
+    pub live: Option<Live<'a>>,
+}
+
+/// No more than this of a function is moved as a whole.
+pub(crate) const BLOCK_LIMIT: u64 = 512;
+
+/// A function with what its code tells.
+pub(crate) struct Subject<'a> {
+    pub text: &'a Text<'a>,
+    pub piece: usize,
+    pub start: u64,
+    pub end: u64,
+    pub mode: Mode,
+    /// It makes a frame before its first branch.
+    pub makes_frame: bool,
+    /// It uses memory below the stack pointer.
+    pub red_zone: bool,
+    /// Registers that are free when it has returned.
+    pub free_behind: u32,
+    isa: &'static dyn InstructionSet,
+    /// By address what is used from the start of each instruction on, as far as one may be moved.
+    live: Vec<(u64, u32)>,
+}
+
+impl Subject<'_> {
+    /// The registers that are dead at one of its instructions.
+    pub fn dead(&self, addr: u64) -> u32 {
+        let found = self.live.binary_search_by_key(&addr, |&(addr, _)| addr);
+        found.map_or(0, |at| !self.live[at].1)
+    }
+
+    /// Those of them that our code may use.
+    pub fn free(&self, addr: u64) -> u32 {
+        // Where it does not return, it may not use the return address; those who look at the stack do.
+        self.isa.usable(self.dead(addr)) & !self.isa.link()
+    }
+
+    /// The register that a long jump takes at one of its instructions.
+    pub fn via(&self, addr: u64) -> Via {
+        self.isa.via(self.free(addr))
+    }
+}
+
+impl<'a> Planner<'a> {
+    pub(crate) fn occupy(&self, site: &SitePlan) {
+        for addr in site.patch..site.patch + u64::from(site.patch_len) {
+            self.occupied.set(addr);
+        }
+        if let Via::Kept(_) = site.spare.back {
+            let end = site.displaced.end;
+            (end - Via::TAKE..end).for_each(|addr| self.occupied.set(addr));
+        }
+        let jump = |site: &SitePlan| self.image.isa.jump(site.via).len;
+        match site.extra {
+            Extra::HopSlot(slot) | Extra::HopBehind { slot, .. } => {
+                (slot..slot + jump(site)).for_each(|addr| self.occupied.set(addr));
+            }
+            Extra::Pun { .. } => {
+                (site.patch..site.patch + jump(site)).for_each(|addr| self.punned.set(addr));
+            }
+            Extra::None | Extra::Near => {}
+        }
+    }
+
+    /// Looks at a function.
+    ///
+    /// # Errors
+    /// Why it cannot be traced.
+    pub(crate) fn subject(&self, index: usize, function: &Function) -> Result<Subject<'a>, String> {
+        let names = || std::iter::once(&function.name).chain(&function.aliases);
+        let reason = |name: &String| modes::untouchable(name).or_else(|| self.host.copies(name));
+        let reason = names().find_map(reason);
+        if let Some(reason) = reason.or_else(|| self.host.lends(function.addr)) {
+            return Err(reason.to_owned());
+        }
+        if function.signal {
+            return Err(
+                "it is a signal handler's return, which unwinders know by its bytes".to_owned(),
+            );
+        }
+        if let Some(reason) = self.host.refuses() {
+            return Err(reason.to_owned());
+        }
+        if self.verdicts[index] == Verdict::Unclear {
+            return Err(
+                "one jump leads to it, no call: it may be a part of a function and use what that has below the stack pointer"
+                    .to_owned(),
+            );
+        }
+        let piece = self.heads[index];
+        let (Some(text), Some(facts)) = (
+            self.image.text_at(function.addr),
+            self.swept.facts.get(piece),
+        ) else {
+            return Err("it is not in executable code".to_owned());
+        };
+        let end = self.pieces[piece].end;
+        let code = text.slice(function.addr, end);
+        if code.is_empty() {
+            return Err("it is empty".to_owned());
+        }
+        let entry = facts.entry;
+        let entry = entry.unwrap_or_else(|| self.image.isa.entry_facts(code, function.addr));
+        if entry.reads_flags {
+            return Err("it reads the flags that it is entered with".to_owned());
+        }
+        if entry.reads_red_zone {
+            return Err("it is entered with live values below the stack pointer".to_owned());
+        }
+        Ok(Subject {
+            text,
+            piece,
+            start: function.addr,
+            end,
+            mode: self.mode(function, &entry, facts),
+            makes_frame: entry.makes_frame,
+            red_zone: facts.red_zone,
+            free_behind: self.live.as_ref().map_or(0, |live| live.behind(piece)),
+            isa: self.image.isa,
+            live: self.live(piece),
+        })
+    }
+
+    /// What is used from the first instructions of a piece on.
+    fn live(&self, piece: usize) -> Vec<(u64, u32)> {
+        let Some(live) = &self.live else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        let nodes = live.of_piece(piece, &mut found);
+        let piece = &self.pieces[piece];
+        let end = nodes.last().map_or(piece.start, |_| piece.end);
+        let addresses = nodes.iter().map(|node| piece.start + node.at());
+        let addresses = addresses.chain([end]);
+        let near = addresses.take_while(|&addr| addr <= piece.start + BLOCK_LIMIT + HEAD);
+        near.zip(found).collect()
+    }
+
+    /// Whether the exit of a function can be recorded.
+    fn mode(&self, function: &Function, entry: &EntryFacts, facts: &PieceFacts) -> Mode {
+        let named = std::iter::once(&function.name)
+            .chain(&function.aliases)
+            .map(|name| modes::by_name(self.image.isa, name))
+            .find(|mode| *mode != Mode::Call);
+        let cfa = self.symbols.frames.at(function.addr);
+        let reason = if let Some(mode) = named {
+            return mode;
+        } else if function.addr == self.image.entry
+            || facts.leads_on
+            || cfa.is_some_and(|cfa| cfa != Cfa::Stack(self.image.isa.entry_frame()))
+        {
+            EntryOnlyReason::NotCalled
+        } else if facts.pops {
+            EntryOnlyReason::PopsArguments
+        } else if facts.other_link {
+            EntryOnlyReason::OtherLink
+        } else if entry.moves_return || facts.writes_return {
+            EntryOnlyReason::MovesReturnAddress
+        } else if facts.reads_return || entry.reads_return && cfa.is_none() {
+            EntryOnlyReason::ReadsReturnAddress
+        } else if let Some(reason) = self.host.mode() {
+            reason
+        } else {
+            return Mode::Call;
+        };
+        Mode::EntryOnly(reason)
+    }
+}
+
+const _: () = assert!(HEAD >= 16, "windows must lie within the head of a piece");

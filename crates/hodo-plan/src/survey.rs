@@ -1,0 +1,186 @@
+//! Reading all code of an image, once for its plan and its probes.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use hodo_symbols::{Nature, Symbols};
+
+use crate::image::Image;
+use crate::model::{LibcallSite, Mode, PlanError};
+use crate::pieces::{self, Piece};
+use crate::sites::{self, Profilers, Sites};
+use crate::static_keys::Statics;
+use crate::sweep::{Sweep, Swept, Wanted};
+use crate::tables::{Tabled, mark_distances};
+use crate::targets::Targets;
+use crate::verdicts::{self, Verdict};
+use crate::{hosts, libcalls, rseq, tables};
+
+/// What is known of an image's code: where it branches to, and where from.
+pub(crate) struct Survey<'a> {
+    pub image: Image<'a>,
+    pub symbols: Symbols,
+    /// GOT slots and what they hold.
+    slots: HashMap<u64, String>,
+    pub pieces: Vec<Piece>,
+    /// By function the index of its piece.
+    pub heads: Vec<usize>,
+    pub targets: Targets,
+    pub profilers: Profilers,
+    pub swept: Swept,
+    /// What jump tables lead to.
+    pub tabled: Tabled,
+    /// Addresses in parts of functions that lie apart which the data has.
+    pub taken_parts: Vec<u64>,
+    /// Sequences that the kernel restarts.
+    pub restarted: Vec<Range<u64>>,
+    pub statics: Statics,
+}
+
+impl<'a> Survey<'a> {
+    /// Reads all code in the file `bytes` with this many threads (0: as many as there are processors).
+    ///
+    /// # Errors
+    /// If the file is no readable ELF image for an instruction set that is known.
+    pub fn new(bytes: &'a [u8], threads: usize) -> Result<Self, PlanError> {
+        let image = Image::parse(bytes)?;
+        let symbols = hodo_symbols::symbols(bytes)?;
+        let slots = libcalls::slots(&image);
+        let (pieces, heads) = pieces::cut(&image, &symbols);
+        let targets = Targets::new(&image);
+        mark_known(&symbols, &targets);
+        let statics = Statics::find(bytes);
+        statics.mark(&targets);
+        let profilers = sites::profilers(&image, &symbols, &slots);
+        let wanted = Wanted {
+            addresses: &profilers.addresses,
+            slots: &slots,
+            statics: &statics,
+        };
+        let threads = processors(threads);
+        let sweep = Sweep {
+            image: &image,
+            pieces: &pieces,
+            targets: &targets,
+            wanted: &wanted,
+            frames: &symbols.frames,
+        };
+        let mut swept = sweep.run(threads);
+        let bases = std::mem::take(&mut swept.tables);
+        let tabled = tables::mark(&image, &pieces, bases, &targets);
+        let words = tables::words(&image, std::mem::take(&mut swept.absolute));
+        let mut taken_parts = Vec::new();
+        let is_part = |addr: u64| {
+            let piece = pieces::find(&pieces, addr).and_then(|piece| pieces[piece].function);
+            piece.is_none_or(|piece| symbols.functions[piece].nature == Nature::Part)
+        };
+        image.addresses(|at, addr| {
+            match words.contains(&at) {
+                true => targets.mark(addr),
+                false => targets.take(addr),
+            }
+            let wanted = image.isa.needs_register();
+            if wanted && image.text_at(addr).is_some_and(|text| !text.plt) && is_part(addr) {
+                taken_parts.push(addr);
+            }
+        });
+        let restarted = rseq::find(&image, &targets);
+        for (piece, facts) in pieces.iter().zip(&swept.facts) {
+            if facts.jumps
+                && facts.forms_own
+                && let Some(text) = image.text_at(piece.start)
+            {
+                mark_distances(&image, &targets, piece, text);
+            }
+        }
+        Ok(Self {
+            taken_parts,
+            restarted,
+            statics,
+            image,
+            symbols,
+            slots,
+            pieces,
+            heads,
+            targets,
+            profilers,
+            swept,
+            tabled,
+        })
+    }
+}
+
+impl Survey<'_> {
+    /// Finds out which pieces read their return address.
+    pub fn find_return_reads(&mut self, sites: &Sites) {
+        for (piece, addr) in std::mem::take(&mut self.swept.return_reads) {
+            let image = &self.image;
+            // Reads only for profiling functions do not matter: these are not called any more.
+            let Piece { start, end, .. } = self.pieces[piece];
+            let excused = sites.has_dropped(start..end)
+                && image.text_at(start).is_some_and(|text| {
+                    let code = text.slice(start, end);
+                    let is_dropped = |call| sites.is_dropped(call);
+                    image.isa.is_only_passed_on(code, start, addr, &is_dropped)
+                });
+            self.swept.facts[piece].reads_return |= !excused;
+        }
+    }
+
+    /// Finds out which pieces are functions, and joins what is known of the parts of each.
+    pub fn join_pieces(&mut self) -> Vec<Verdict> {
+        let crossings = std::mem::take(&mut self.swept.crossings);
+        let verdicts = verdicts::verdicts(
+            &self.symbols,
+            (&self.pieces, &self.heads),
+            &self.swept.facts,
+            &self.targets,
+            &crossings,
+            |addr| self.tabled.doubtful.contains(&addr),
+        );
+        verdicts::join(&self.pieces, &verdicts, &mut self.swept.facts, &crossings);
+        verdicts
+    }
+
+    /// The calls into libraries, sorted by name.
+    pub fn libcalls(&self, host: &hosts::Host) -> Vec<LibcallSite> {
+        let (image, slots, targets) = (&self.image, &self.slots, &self.targets);
+        let dropped = &self.profilers.slots;
+        let mut calls = libcalls::plt(image, slots, dropped);
+        let direct = libcalls::direct(image.isa, &self.swept, slots, targets, dropped);
+        calls.extend(direct);
+        let loaded = libcalls::loaded(image, &self.pieces, slots, targets, dropped);
+        calls.extend(loaded);
+        for call in &mut calls {
+            if let (Mode::Call, Some(reason)) = (call.mode, host.calls(&call.name)) {
+                call.mode = Mode::EntryOnly(reason);
+            }
+        }
+        calls.sort_by(|a, b| (&a.name, a.patch).cmp(&(&b.name, b.patch)));
+        calls
+    }
+}
+
+/// How many threads are meant by a number of them, where 0 means as many as there are processors.
+pub(crate) fn processors(threads: usize) -> usize {
+    match threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    }
+}
+
+/// Marks what can be reached from elsewhere than by a direct branch, and what may be a function or not.
+fn mark_known(symbols: &Symbols, targets: &Targets) {
+    for &addr in symbols.labels.iter().chain(&symbols.landing_pads) {
+        targets.mark(addr);
+    }
+    for fragment in &symbols.fragments {
+        targets.mark(fragment.addr);
+        targets.doubtful.set(fragment.addr);
+    }
+    for function in &symbols.functions {
+        if function.nature != Nature::Named {
+            targets.doubtful.set(function.addr);
+        }
+    }
+}
