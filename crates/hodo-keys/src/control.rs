@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use std::string::{String, ToString};
 use std::vec::Vec;
 
+use crate::error::Error;
 use crate::key::Key;
 use crate::lock::Guard;
-use crate::registry::{self, Error, Found};
+use crate::registry::{self, Found};
 
 mod answer;
 mod pattern;

@@ -1,11 +1,13 @@
 //! Keys that are disabled some time after their last user has gone.
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
+use crate::doing;
+use crate::error::Error;
 use crate::key::Key;
 use crate::lock::Guard;
-use crate::registry::{self, Error};
+use crate::registry;
 
 #[cfg(all(feature = "std", target_os = "linux"))]
 mod timer;
@@ -283,60 +285,11 @@ impl Deferred {
             self.key.decrementing()
         };
         registry::switch_locked(guard, &[change], |count| {
-            DOING.begin(self, on);
+            let held = if on { COUNTED } else { 0 };
+            doing::begin(self.key, on, &self.state, held);
             count();
-            DOING.finish(self);
+            doing::finish(&self.state);
         })
-    }
-}
-
-/// What is being done to a key's state. A process that is forked by another thread in this moment must find out whether it was done
-/// already. Used under the lock.
-struct Doing {
-    deferred: AtomicPtr<Deferred>,
-    on: AtomicBool,
-    /// The key's state when it is done.
-    after: AtomicU32,
-}
-
-static DOING: Doing = Doing {
-    deferred: AtomicPtr::new(core::ptr::null_mut()),
-    on: AtomicBool::new(false),
-    after: AtomicU32::new(0),
-};
-
-impl Doing {
-    fn begin(&self, deferred: &'static Deferred, on: bool) {
-        let before = deferred.key.state().load(Ordering::Relaxed);
-        let after = if on { before + 1 } else { before - 1 };
-        self.after.store(after, Ordering::Relaxed);
-        self.on.store(on, Ordering::Relaxed);
-        let deferred = core::ptr::from_ref(deferred).cast_mut();
-        self.deferred.store(deferred, Ordering::SeqCst);
-    }
-
-    fn finish(&self, deferred: &Deferred) {
-        let counted = match self.on.load(Ordering::Relaxed) {
-            true => COUNTED,
-            false => 0,
-        };
-        deferred.state.store(counted, Ordering::SeqCst);
-        self.deferred.store(core::ptr::null_mut(), Ordering::SeqCst);
-    }
-}
-
-/// Finishes what a vanished thread has begun.
-pub(crate) fn recover(_: &Guard) {
-    // SAFETY: only what is static was stored.
-    if let Some(deferred) = unsafe { DOING.deferred.load(Ordering::SeqCst).as_ref() } {
-        let after = DOING.after.load(Ordering::Relaxed);
-        if deferred.key.state().load(Ordering::SeqCst) == after {
-            DOING.finish(deferred);
-        } else {
-            DOING
-                .deferred
-                .store(core::ptr::null_mut(), Ordering::SeqCst);
-        }
     }
 }
 
@@ -350,21 +303,25 @@ mod tests {
         crate::define_static_key_false!(KEY);
         static USERS: Deferred = Deferred::new(KEY.key(), Duration::ZERO);
         let state = || (USERS.state.load(Ordering::SeqCst), KEY.users());
+        let begin = |on| {
+            let held = if on { COUNTED } else { 0 };
+            doing::begin(&KEY, on, &USERS.state, held);
+        };
         registry::locked(|guard| {
-            DOING.begin(&USERS, true);
-            recover(guard);
+            begin(true);
+            doing::recover(guard);
             assert_eq!(state(), (0, 0));
-            DOING.begin(&USERS, true);
+            begin(true);
             KEY.state().fetch_add(1, Ordering::SeqCst);
-            recover(guard);
+            doing::recover(guard);
             assert_eq!(state(), (COUNTED, 1));
-            DOING.begin(&USERS, false);
-            recover(guard);
+            begin(false);
+            doing::recover(guard);
             assert_eq!(state(), (COUNTED, 1));
-            DOING.begin(&USERS, false);
+            begin(false);
             KEY.state().fetch_sub(1, Ordering::SeqCst);
-            recover(guard);
-            recover(guard);
+            doing::recover(guard);
+            doing::recover(guard);
             assert_eq!(state(), (0, 0));
             KEY.state().fetch_add(1, Ordering::SeqCst);
             USERS.state.store(COUNTED, Ordering::SeqCst);

@@ -4,8 +4,6 @@ use core::fmt;
 use core::ops::{Deref, Index};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::registry::{self, Change, Error, Operation};
-
 /// Bit of [`Key::state`]: switched on.
 pub(crate) const ON: u32 = 1 << 31;
 const INITIAL: u32 = 1;
@@ -98,29 +96,6 @@ impl Key {
         self.flags & TRACEPOINT != 0
     }
 
-    /// Switches it on: all its branches take their true side. When this returns, every thread does.
-    pub fn enable(&'static self) -> Result<(), Error> {
-        registry::switch(&[self.enabling()])
-    }
-
-    /// Switches it off. It stays enabled as long as it has users.
-    pub fn disable(&'static self) -> Result<(), Error> {
-        registry::switch(&[self.disabling()])
-    }
-
-    /// Adds a user: the first one enables it.
-    pub fn inc(&'static self) -> Result<(), Error> {
-        registry::switch(&[self.incrementing()])
-    }
-
-    /// Takes a user away: after the last one it is disabled, if it is not switched on.
-    ///
-    /// # Errors
-    /// [`Error::NoUser`] if there is none.
-    pub fn dec(&'static self) -> Result<(), Error> {
-        registry::switch(&[self.decrementing()])
-    }
-
     /// What [`Key::enable`] does, for [`switch`](crate::switch).
     #[must_use]
     pub fn enabling(&'static self) -> Change {
@@ -158,6 +133,48 @@ impl fmt::Display for Key {
             Some(index) => write!(f, "[{index}]"),
             None => Ok(()),
         }
+    }
+}
+
+/// What is to happen to a key. Made by [`Key::enabling`] and its like, carried out by [`switch`](crate::switch).
+#[derive(Debug, Clone, Copy)]
+pub struct Change {
+    pub(crate) key: &'static Key,
+    pub(crate) operation: Operation,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Operation {
+    Enable,
+    Disable,
+    Increment,
+    Decrement,
+}
+
+impl Change {
+    pub(crate) fn new(key: &'static Key, operation: Operation) -> Self {
+        Self { key, operation }
+    }
+
+    /// Whether the key becomes enabled or disabled by this.
+    pub(crate) fn toggles(&self) -> bool {
+        let state = self.key.state().load(Ordering::Relaxed);
+        match self.operation {
+            Operation::Enable | Operation::Increment => state == 0,
+            Operation::Disable => state == ON,
+            Operation::Decrement => state == 1,
+        }
+    }
+
+    /// Changes the key's state, which was checked.
+    pub(crate) fn count(&self) {
+        let state = self.key.state();
+        match self.operation {
+            Operation::Enable => state.fetch_or(ON, Ordering::AcqRel),
+            Operation::Disable => state.fetch_and(!ON, Ordering::AcqRel),
+            Operation::Increment => state.fetch_add(1, Ordering::AcqRel),
+            Operation::Decrement => state.fetch_sub(1, Ordering::AcqRel),
+        };
     }
 }
 

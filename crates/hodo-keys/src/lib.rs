@@ -45,8 +45,11 @@ mod arch;
 #[cfg(all(feature = "std", target_os = "linux"))]
 mod control;
 mod deferred;
+mod doing;
+mod error;
 mod glob;
 mod key;
+mod loading;
 mod lock;
 mod macros;
 mod modules;
@@ -60,15 +63,16 @@ pub use annotated::AnnotatedKey;
 #[cfg(all(feature = "std", target_os = "linux"))]
 pub use control::{apply_environment, expose, try_expose};
 pub use deferred::Deferred;
-pub use key::{Key, StaticKey, StaticKeyArray, StaticKeyFalse, StaticKeyTrue};
-pub use registry::{Change, Error, Found, for_each, switch};
+pub use error::Error;
+pub use key::{Change, Key, StaticKey, StaticKeyArray, StaticKeyFalse, StaticKeyTrue};
+pub use registry::{Found, for_each, switch};
 pub use text::{Errno, Text, set as set_text};
 
 /// What the macros use.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::key::{Branchable, BranchableArray};
-    pub use crate::registry::{load, unload};
+    pub use crate::loading::{load, unload};
     pub use crate::tracepoint::private::*;
 
     /// What a branch is that does not jump. Nothing but a call tells lints that the value may be another one the next time, as in

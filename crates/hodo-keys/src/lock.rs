@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use hodo_sys::lock;
 
-use crate::registry::Error;
+use crate::error::Error;
 
 // A note tells tools which change keys from outside where that word is, also in files without symbols (owner `hodo`, type 2): they
 // stop all threads, and wait until it is 0.

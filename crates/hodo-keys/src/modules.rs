@@ -9,9 +9,9 @@ use core::slice;
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
 use crate::arch::{self, Branch, Entry};
+use crate::error::Error;
 use crate::key::Key;
 use crate::lock::Guard;
-use crate::registry::Error;
 
 /// An executable or library with branches. It is in its writable data; the assembler has written it (`arch`).
 #[derive(Debug)]

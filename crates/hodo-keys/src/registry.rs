@@ -1,166 +1,43 @@
 //! Changing branches.
 
-use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::arch::{self, Branch, Step};
-use crate::deferred;
-use crate::key::{Key, ON};
+use crate::doing;
+use crate::error::Error;
+use crate::key::{Change, Key, ON, Operation};
 use crate::lock::{self, Guard};
-use crate::modules::{self, Module, Table};
-use crate::text::{self, Errno, Text};
-use crate::tracepoint::{self, Tracepoint};
+use crate::modules::{self, Table};
+use crate::text::{self, Text};
 
-/// What is to happen to a key. Made by [`Key::enabling`] and its like, carried out by [`switch`].
-#[derive(Debug, Clone, Copy)]
-pub struct Change {
-    key: &'static Key,
-    operation: Operation,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Operation {
-    Enable,
-    Disable,
-    Increment,
-    Decrement,
-}
-
-impl Change {
-    pub(crate) fn new(key: &'static Key, operation: Operation) -> Self {
-        Self { key, operation }
+/// Switching one key at once.
+impl Key {
+    /// Switches it on: all its branches take their true side. When this returns, every thread does.
+    pub fn enable(&'static self) -> Result<(), Error> {
+        switch(&[self.enabling()])
     }
 
-    /// Whether the key becomes enabled or disabled by this.
-    fn toggles(&self) -> bool {
-        let state = self.key.state().load(Ordering::Relaxed);
-        match self.operation {
-            Operation::Enable | Operation::Increment => state == 0,
-            Operation::Disable => state == ON,
-            Operation::Decrement => state == 1,
-        }
+    /// Switches it off. It stays enabled as long as it has users.
+    pub fn disable(&'static self) -> Result<(), Error> {
+        switch(&[self.disabling()])
     }
 
-    /// Changes the key's state, which was checked.
-    fn count(&self) {
-        let state = self.key.state();
-        match self.operation {
-            Operation::Enable => state.fetch_or(ON, Ordering::AcqRel),
-            Operation::Disable => state.fetch_and(!ON, Ordering::AcqRel),
-            Operation::Increment => state.fetch_add(1, Ordering::AcqRel),
-            Operation::Decrement => state.fetch_sub(1, Ordering::AcqRel),
-        };
+    /// Adds a user: the first one enables it.
+    pub fn inc(&'static self) -> Result<(), Error> {
+        switch(&[self.incrementing()])
+    }
+
+    /// Takes a user away: after the last one it is disabled, if it is not switched on.
+    ///
+    /// # Errors
+    /// [`Error::NoUser`] if there is none.
+    pub fn dec(&'static self) -> Result<(), Error> {
+        switch(&[self.decrementing()])
     }
 }
-
-/// Why a key could not be switched. Nothing is changed then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Error {
-    /// Code cannot be written: a number of `errno.h`. On Linux `/proc/self/mem` is written, and `membarrier` called.
-    Text(Errno),
-    /// At a branch is what no branch can be: a breakpoint of a debugger, or somebody else's patch.
-    Foreign {
-        /// The branch.
-        address: usize,
-        /// The first byte there.
-        found: u8,
-    },
-    /// [`Key::dec`] of a key without users.
-    NoUser {
-        /// The key's name.
-        key: &'static str,
-    },
-    /// More users than can be counted.
-    TooManyUsers {
-        /// The key's name.
-        key: &'static str,
-    },
-    /// A signal handler has interrupted this thread while it switched a key.
-    Busy,
-    /// What was given as a pattern cannot match the name of a tracepoint.
-    Pattern,
-    /// As many functions are registered for tracepoints as there can be.
-    TooManyFunctions,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(errno) => write!(
-                f,
-                "the code of static branches cannot be changed (error {errno}): /proc/self/mem must be writable, and the kernel have membarrier (Linux 4.16)"
-            ),
-            Self::Foreign { address, found } => write!(
-                f,
-                "the static branch at {address:#x} was changed by something else (it begins with byte {found:#04x}): a breakpoint, or another tool's patch"
-            ),
-            Self::NoUser { key } => write!(f, "static key {key} has no user: dec without inc"),
-            Self::TooManyUsers { key } => write!(f, "static key {key} has too many users"),
-            Self::Busy => write!(
-                f,
-                "a static key was being switched when this signal handler began"
-            ),
-            Self::Pattern => write!(
-                f,
-                "a pattern of tracepoints is `group:name`, with `*` for any characters and `?` for one, of at most 192 bytes"
-            ),
-            Self::TooManyFunctions => write!(
-                f,
-                "64 functions are registered for tracepoints, which is the limit"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for Error {}
 
 /// Whether any key was ever switched: if not, modules are as they should be when they are loaded.
 static SWITCHED: AtomicBool = AtomicBool::new(false);
-
-/// Called by the constructor of each module that has branches.
-///
-/// # Safety
-/// It is the module's record.
-pub unsafe extern "C" fn load(module: *mut Module) {
-    let guard = lock::wait();
-    // SAFETY: it is mapped as long as it is in the list.
-    let new: &'static Module = unsafe { &*module };
-    if !modules::add(&guard, new) || !SWITCHED.load(Ordering::Relaxed) {
-        return;
-    }
-    let settled = new.sort(&guard).and_then(|()| {
-        let table = new.table(&guard);
-        let tracepoints = table.keys().filter_map(Tracepoint::of);
-        tracepoints.for_each(|tracepoint| tracepoint::loaded(tracepoint, &guard));
-        finish(|| table.all())
-    });
-    if settled.is_err() {
-        UNFINISHED.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Called by the destructor of each module that has branches.
-///
-/// # Safety
-/// It is the module's record.
-pub unsafe extern "C" fn unload(module: *mut Module) {
-    let guard = lock::wait();
-    // SAFETY: it is mapped until this returns.
-    let Some(module) = modules::remove(&guard, unsafe { &*module }) else {
-        return;
-    };
-    if tracepoint::any_registered() {
-        let table = module.table(&guard);
-        for tracepoint in table.keys().filter_map(Tracepoint::of) {
-            let elsewhere = |table: Table| table.of(tracepoint.key()).next().is_some();
-            if !modules::tables(&guard).any(elsewhere) {
-                tracepoint::unloaded(tracepoint, &guard);
-            }
-        }
-    }
-    module.forget(&guard);
-}
 
 /// Makes all changes, in their order; processors are synchronized once for all of them. When it returns, every thread
 /// executes the new branches.
@@ -179,6 +56,11 @@ pub fn switch(changes: &[Change]) -> Result<(), Error> {
     locked(|guard| switch_locked(guard, changes, |count| count()))
 }
 
+/// Whether any key was ever switched in this process or one that it was forked from.
+pub(crate) fn was_any_switched() -> bool {
+    SWITCHED.load(Ordering::Relaxed)
+}
+
 /// Does something while no other thread switches keys, after all that was left undone is done.
 pub(crate) fn locked<R>(work: impl FnOnce(&Guard) -> Result<R, Error>) -> Result<R, Error> {
     let guard = lock::take()?;
@@ -186,7 +68,7 @@ pub(crate) fn locked<R>(work: impl FnOnce(&Guard) -> Result<R, Error>) -> Result
     modules::sort(&guard)?;
     if guard.unsettled() || UNFINISHED.load(Ordering::Relaxed) {
         // A child of fork: the parent's thread that was in the middle of a change is not there.
-        deferred::recover(&guard);
+        doing::recover(&guard);
         finish(|| modules::tables(&guard).flat_map(Table::all))?;
         guard.settled();
         UNFINISHED.store(false, Ordering::Relaxed);
@@ -310,7 +192,7 @@ fn prepare<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<Sessi
 }
 
 /// Makes branches what they should be, if one of them is not.
-fn finish<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<(), Error> {
+pub(crate) fn finish<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<(), Error> {
     let is_wrong = |branch| (0..arch::STEPS).any(|step| next_step(step, &branch, false).is_some());
     if branches().any(is_wrong) {
         Session::begin()?.settle(branches)?;

@@ -6,8 +6,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::pattern::Pattern;
 use super::{Event, Field, Tracepoint, inside, readers};
+use crate::error::Error;
 use crate::lock::{self, Guard};
-use crate::registry::{self, Error};
+use crate::registry;
 
 /// What is called at hits.
 pub type Function = dyn Fn(&Event<'_>) + Send + Sync;
