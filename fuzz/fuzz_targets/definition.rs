@@ -1,4 +1,5 @@
-//! Any text as a definition of a probe: an error that can be shown, or a definition that is read again from what it prints.
+//! Any text as a definition of a probe: an error that can be shown, or a definition that is read again from what it
+//! prints.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

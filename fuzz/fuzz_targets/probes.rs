@@ -1,5 +1,5 @@
-//! Any bytes as an ELF file, probed at every instruction: planning must end without a panic, each instruction must be counted once,
-//! in the order of addresses, and what probes change must not overlap.
+//! Any bytes as an ELF file, probed at every instruction: planning must end without a panic, each instruction must be
+//! counted once, in the order of addresses, and what probes change must not overlap.
 #![no_main]
 
 use std::path::Path;

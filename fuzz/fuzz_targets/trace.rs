@@ -1,4 +1,5 @@
-//! A small trace with any changes to its files: reading ends without a panic, and with no more records than there are bytes.
+//! A small trace with any changes to its files: reading ends without a panic, and with no more records than there are
+//! bytes.
 #![no_main]
 
 use hodo_trace::Trace;

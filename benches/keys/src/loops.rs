@@ -89,7 +89,8 @@ loops!(slow_on, fast_on, |x| {
 });
 loops!(slow_always, fast_always, |x| see(x));
 
-/// A subscriber that wants something, but nothing of this program: with none at all, callsites are off by one global number.
+/// A subscriber that wants something, but nothing of this program: with none at all, callsites are off by one global
+/// number.
 struct Picky;
 
 impl tracing::Subscriber for Picky {

@@ -30,8 +30,8 @@ pub fn quartiles(mut times: Vec<f64>) -> [f64; 3] {
     [1, 2, 3].map(|quarter| times[(times.len() - 1) * quarter / 4])
 }
 
-/// Prints times of all rows, for one of `units`, and ratios to the first row. In each round each row is measured once, so what
-/// disturbs the machine disturbs all of them.
+/// Prints times of all rows, for one of `units`, and ratios to the first row. In each round each row is measured once,
+/// so what disturbs the machine disturbs all of them.
 pub fn compare(title: &str, rows: &[Row], rounds: usize, units: u64) {
     let mut times = vec![Vec::new(); rows.len()];
     for round in 0..=rounds {

@@ -58,8 +58,8 @@ impl Isa {
         }
     }
 
-    /// The general registers, in the processor's numbering, with the values of which the words of a stack trace begin. The address
-    /// of the instruction follows. None where nothing is recorded.
+    /// The general registers, in the processor's numbering, with the values of which the words of a stack trace begin.
+    /// The address of the instruction follows. None where nothing is recorded.
     #[must_use]
     pub const fn stack_trace_registers(self) -> &'static [u8] {
         match self {
@@ -71,8 +71,8 @@ impl Isa {
         }
     }
 
-    /// The address that a frame goes by in records and in the shadow of the stack: what the stack pointer is when its function is
-    /// entered. `outside`: what it was before the call.
+    /// The address that a frame goes by in records and in the shadow of the stack: what the stack pointer is when its
+    /// function is entered. `outside`: what it was before the call.
     #[must_use]
     pub const fn frame_name(self, outside: u64) -> u64 {
         match self {

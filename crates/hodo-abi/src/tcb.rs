@@ -1,5 +1,5 @@
-//! Byte offsets in a thread control block (TCB), which code in the target finds by a register and the controller by its number: TCB
-//! number `n` (from [`FIRST`] on) is at `n *` [`SIZE`] in the `events` file.
+//! Byte offsets in a thread control block (TCB), which code in the target finds by a register and the controller by its
+//! number: TCB number `n` (from [`FIRST`] on) is at `n *` [`SIZE`] in the `events` file.
 
 /// Bytes of one thread control block.
 pub const SIZE: u64 = 1024;
@@ -37,8 +37,8 @@ pub const BASE: u64 = 88;
 pub const BUCKET: u64 = 96;
 /// `u64`: [`NO_CALLS`], [`VECTORS`].
 pub const FLAGS: u64 = 104;
-/// The agent must make no system call in this thread: a seccomp filter is in place, or the kernel would forget registers that
-/// the agent cannot keep.
+/// The agent must make no system call in this thread: a seccomp filter is in place, or the kernel would forget
+/// registers that the agent cannot keep.
 pub const NO_CALLS: u64 = 1;
 /// The kernel forgets vector registers at system calls, so the agent keeps them. Only on RISC-V.
 pub const VECTORS: u64 = 2;
@@ -83,8 +83,8 @@ pub const SYSCALLS: u64 = 256;
 pub const FRAMES: u64 = 320;
 /// Largest `-D` that is applied while recording; readers apply any.
 pub const MAX_DEPTH: u64 = (LOWERED_WINDOWS - FRAMES) / 8;
-/// `[u64; 2]`: [`WINDOW`] less 16 and less 32, for stubs that compare a stack pointer with it that they have lowered by so much. Only
-/// on RISC-V.
+/// `[u64; 2]`: [`WINDOW`] less 16 and less 32, for stubs that compare a stack pointer with it that they have lowered by
+/// so much. Only on RISC-V.
 pub const LOWERED_WINDOWS: u64 = CODE0_LO - 16;
 /// `u64`: start of the first range in which words of a stack count as addresses of code.
 pub const CODE0_LO: u64 = SIZE - 64;
@@ -96,13 +96,13 @@ pub const CODE1_LO: u64 = SIZE - 48;
 pub const CODE1_LEN: u64 = SIZE - 40;
 /// `u64`: the address after the thread's stack, as far as it is known; 0: it is not.
 pub const STACK_TOP: u64 = SIZE - 32;
-/// `u64`: where the window of stack addresses begins that the next entries are in (`WINDOW_SIZE` of the trace format): no two of its addresses
-/// have the same stack bits. 0, or no address: there is none.
+/// `u64`: where the window of stack addresses begins that the next entries are in (`WINDOW_SIZE` of the trace format):
+/// no two of its addresses have the same stack bits. 0, or no address: there is none.
 pub const WINDOW: u64 = SIZE - 24;
 /// `u64`: the first time whose upper half is not [`EPOCH`] any more.
 pub const EPOCH_END: u64 = SIZE - 16;
-/// `u32`: the lower half of the time for the records of a thread that may not read the time counter. Only on x86-64, which has
-/// no [`EPOCH_END`].
+/// `u32`: the lower half of the time for the records of a thread that may not read the time counter. Only on x86-64,
+/// which has no [`EPOCH_END`].
 pub const NOW: u64 = EPOCH_END;
 /// `u64`: [`super::SHADOW_DISTANCE`] subtracted from zero.
 pub const TO_SHADOW: u64 = SIZE - 8;

@@ -1,10 +1,11 @@
-//! Constants that the assembly of all instruction sets has under the same names. A macro for each piece: assembly must use every name
-//! that it is given.
+//! Constants that the assembly of all instruction sets has under the same names. A macro for each piece: assembly must
+//! use every name that it is given.
 
 /// Bytes of the shadow that are mapped at once.
 pub(crate) const SHADOW_STEP: u64 = 1 << 20;
 /// Records at the end of a chunk that only interrupted code uses: it has taken its place after the limit when a signal
-/// handler opens the next chunk and so raises the limit. With every handler that is interrupted there, too, it is one more.
+/// handler opens the next chunk and so raises the limit. With every handler that is interrupted there, too, it is one
+/// more.
 pub(crate) const SPARE: u64 = 8;
 /// Pieces of the shadow that are mapped by the agent at most: as many as a page can list.
 pub(crate) const PIECES: u64 = 4096 / 8;

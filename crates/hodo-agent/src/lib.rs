@@ -3,8 +3,8 @@
 //! Rules for code that lives in someone else's process:
 //! 1. It owes nothing to the target: no libc, no thread-local storage, no lock, no memory of its own but the thread
 //!    control block.
-//! 2. It keeps every register that it does not return something in; it touches no vector register but to keep it where the kernel
-//!    would not.
+//! 2. It keeps every register that it does not return something in; it touches no vector register but to keep it where
+//!    the kernel would not.
 //! 3. A signal may arrive between any two instructions and its handler may enter the same code in the same thread:
 //!    whatever is shared with it is changed by one instruction, or in an order in which each step is harmless.
 //! 4. It is position independent and is copied as bytes; it refers to nothing outside itself.

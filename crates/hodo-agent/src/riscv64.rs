@@ -1,12 +1,13 @@
 //! The slow paths for RISC-V, as a blob of position-independent code.
 //!
-//! A stub works with registers that differ from site to site. It puts `t0` on the stack, in 16 bytes of its own, and calls with `t0`
-//! as link. The words after the call say where things are (`stub/slow.rs` of `hodo-codegen`): the first one has, from bit 0 on,
-//! the numbers of three registers (the control block's address; an argument or result; the time), how many times 16 bytes the
-//! stack pointer of the stub is below S, and whether records have a time. All registers are kept but the result's.
+//! A stub works with registers that differ from site to site. It puts `t0` on the stack, in 16 bytes of its own, and
+//! calls with `t0` as link. The words after the call say where things are (`stub/slow.rs` of `hodo-codegen`): the first
+//! one has, from bit 0 on, the numbers of three registers (the control block's address; an argument or result; the
+//! time), how many times 16 bytes the stack pointer of the stub is below S, and whether records have a time. All
+//! registers are kept but the result's.
 //!
-//! The link register `ra` is never changed here, and neither is `t0`: so unwinders find their way from any instruction, by the
-//! stack pointer alone.
+//! The link register `ra` is never changed here, and neither is `t0`: so unwinders find their way from any instruction,
+//! by the stack pointer alone.
 
 use hodo_trace::format::{
     BUCKET_ROOM, BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE,
@@ -488,12 +489,13 @@ pub struct Runtime {
     pub epoch: usize,
     /// The result is a slot of a new chunk.
     pub chunk: usize,
-    /// A word: upper half of an entry record. The result is 0, or 1 if the stack cannot have a shadow; then that is recorded. With 0 for
-    /// the word no record is made, and no window.
+    /// A word: upper half of an entry record. The result is 0, or 1 if the stack cannot have a shadow; then that is
+    /// recorded. With 0 for the word no record is made, and no window.
     pub shadow: usize,
     /// No words. There is no result.
     pub window: usize,
-    /// A word: upper half of a record of a tail call. The result is 1 if `ra` is an address in an island; then that is recorded.
+    /// A word: upper half of a record of a tail call. The result is 1 if `ra` is an address in an island; then that is
+    /// recorded.
     pub tail: usize,
     /// Stubs make single records themselves: not used.
     pub record: usize,

@@ -1,11 +1,11 @@
 //! System calls of the agent on RISC-V: a piece of its assembly, which runs with its frame on the stack.
 //!
-//! Linux forgets the vector registers at each system call, and a function may be entered with some that are in use: as arguments, or
-//! because its caller knows that it leaves them alone. So they are put on the stack meanwhile, where the control block says that the
-//! thread may use such registers. In any other thread no vector instruction is executed.
+//! Linux forgets the vector registers at each system call, and a function may be entered with some that are in use: as
+//! arguments, or because its caller knows that it leaves them alone. So they are put on the stack meanwhile, where the
+//! control block says that the thread may use such registers. In any other thread no vector instruction is executed.
 
-/// Bytes of a vector register, at most, that the agent keeps. A stack may have no room for 32 that are longer: then it makes no system
-/// calls.
+/// Bytes of a vector register, at most, that the agent keeps. A stack may have no room for 32 that are longer: then it
+/// makes no system calls.
 pub(crate) const MOST_KEPT: u64 = 512;
 
 /// The piece.

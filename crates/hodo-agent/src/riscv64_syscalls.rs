@@ -1,12 +1,12 @@
 //! What runs before and after each `ecall` instruction when system calls are recorded: an event with the number and the
 //! arguments, and one with the result, each with what the arguments point to.
 //!
-//! A table that follows the code says of each system call what that is; `hodo_trace::syscalls` makes it. An event takes as
-//! much room as the largest may need, and gives back what it did not use, unless a signal handler has recorded meanwhile:
-//! then that stays a hole.
+//! A table that follows the code says of each system call what that is; `hodo_trace::syscalls` makes it. An event takes
+//! as much room as the largest may need, and gives back what it did not use, unless a signal handler has recorded
+//! meanwhile: then that stays a hole.
 //!
-//! The kernel puts the result where the first argument was; so that argument is kept in the thread's control block, with the number
-//! and the stack pointer, by which it is found again.
+//! The kernel puts the result where the first argument was; so that argument is kept in the thread's control block,
+//! with the number and the stack pointer, by which it is found again.
 
 use crate::constants::MARGIN;
 use hodo_trace::format::{record, tcb};
@@ -15,11 +15,11 @@ use hodo_trace::syscalls::{ENTRY_SIZE, HEADER, MOST, NUMBERS, kind};
 /// Where the address of the control block is, from the thread pointer.
 const BLOCK: i64 = -8;
 
-// The stack, from below: the arguments, their first six registers and the next, with the number in the last; temporary ones; the link;
-// the time; the result; four words to work with.
+// The stack, from below: the arguments, their first six registers and the next, with the number in the last; temporary
+// ones; the link; the time; the result; four words to work with.
 //
-// Registers: t6 = the control block, t5 = the event's place, t4 = where to go on, t3 = where no piece may begin any more,
-// a7 = descriptors, a6 = the upper half of the record. Links: ra, then a5, then a4.
+// Registers: t6 = the control block, t5 = the event's place, t4 = where to go on, t3 = where no piece may begin any
+// more, a7 = descriptors, a6 = the upper half of the record. Links: ra, then a5, then a4.
 around_system_calls!(
     r#"
     .pushsection .rodata.hodo_agent_syscalls, "a", @progbits

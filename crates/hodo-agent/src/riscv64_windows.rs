@@ -1,10 +1,11 @@
 //! Windows of stack addresses on RISC-V: a piece of the agent's assembly.
 //!
-//! A stub reads one word, the one for how far it has lowered the stack pointer, so it sees a window or none whatever a signal handler does
-//! meanwhile. The agent has three to write. Until the record of a window is written, all three are a mark of this call, which is no address
-//! and lies in no window. Each then becomes the window if it is still the mark. If it is not, a chunk has begun or a signal handler has got a
-//! window, which readers take for the present one, and another record is needed. A handler's window in a higher place can then be
-//! overwritten by ours, for the few instructions until all three words are a mark again.
+//! A stub reads one word, the one for how far it has lowered the stack pointer, so it sees a window or none whatever a
+//! signal handler does meanwhile. The agent has three to write. Until the record of a window is written, all three are
+//! a mark of this call, which is no address and lies in no window. Each then becomes the window if it is still the
+//! mark. If it is not, a chunk has begun or a signal handler has got a window, which readers take for the present one,
+//! and another record is needed. A handler's window in a higher place can then be overwritten by ours, for the few
+//! instructions until all three words are a mark again.
 
 /// How often a window is recorded before the thread does without one.
 pub(crate) const ATTEMPTS: u64 = 4;

@@ -519,8 +519,8 @@ pub struct Runtime {
     /// In: `rax` = the shadow, `ecx` = function id, `rdx` = minus the shadow's distance. Out: `rax` = return address.
     /// Clobbers `rcx`.
     pub frame: usize,
-    /// In: `rax` = lower half of the counter, `ecx` = a duration, `edx` = upper half of an entry record. Out: carry if the
-    /// call was taken back. Clobbers `rbx`, `rcx`, `rdx`.
+    /// In: `rax` = lower half of the counter, `ecx` = a duration, `edx` = upper half of an entry record. Out: carry if
+    /// the call was taken back. Clobbers `rbx`, `rcx`, `rdx`.
     pub tails: usize,
     /// Stubs find by themselves who jumps to them: not used.
     pub tail: usize,

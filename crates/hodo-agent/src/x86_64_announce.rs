@@ -1,8 +1,9 @@
-//! In place of the function by which the dynamic linker tells debuggers of libraries, for x86-64: has the thread stop for its tracer, if there is
-//! one. Keeps all registers.
+//! In place of the function by which the dynamic linker tells debuggers of libraries, for x86-64: has the thread stop
+//! for its tracer, if there is one. Keeps all registers.
 //!
-//! The stop is a signal that the program neither handles nor blocks, and that is nothing to it: if the tracer is killed before it has seen
-//! the signal, the kernel drops it. A breakpoint would end the program then; it is only met where there is no such signal.
+//! The stop is a signal that the program neither handles nor blocks, and that is nothing to it: if the tracer is killed
+//! before it has seen the signal, the kernel drops it. A breakpoint would end the program then; it is only met where
+//! there is no such signal.
 
 use hodo_trace::format::{file_header, tcb};
 

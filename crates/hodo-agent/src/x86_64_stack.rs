@@ -1,7 +1,7 @@
 //! What keeps of a stack the words by which callers are found: those that may be addresses of code or of the stack.
 //!
-//! A copy of the whole stack costs some microseconds an event, nearly all of it for fresh pages of the trace. The words that
-//! unwinding needs are few: return addresses, and saved registers that lead to frames.
+//! A copy of the whole stack costs some microseconds an event, nearly all of it for fresh pages of the trace. The words
+//! that unwinding needs are few: return addresses, and saved registers that lead to frames.
 
 use hodo_trace::format::{STACK_SPAN, STACK_WORDS, tcb};
 

@@ -11,8 +11,8 @@ use hodo_abi::Isa;
 use hodo_trace::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, CONTROL_SIZE, file_header, record, tcb};
 use hodo_trace::syscalls::{HEADER, by_number, number, piece, table};
 
-// A system call with the registers from `registers` on, a0 to a7, then t0 to t6; afterwards they are what they are then.
-// What is called before and after is called as detours do it.
+// A system call with the registers from `registers` on, a0 to a7, then t0 to t6; afterwards they are what they are
+// then. What is called before and after is called as detours do it.
 global_asm!(
     ".globl hodo_test_call",
     "hodo_test_call:",
@@ -148,7 +148,8 @@ impl Recorder {
         set(base + file_header::ROOM_CHUNKS, CHUNKS);
         set(block + tcb::MAX_CHUNKS, CHUNKS);
         set(block + tcb::BASE, base);
-        // SAFETY: there is room for all of it; this thread's word below its thread pointer is libc's, which does not use it.
+        // SAFETY: there is room for all of it; this thread's word below its thread pointer is libc's, which does not
+        // use it.
         unsafe {
             let at = code as *mut u8;
             ptr::copy_nonoverlapping(runtime.code.as_ptr(), at, runtime.code.len());

@@ -1,5 +1,5 @@
-//! How many instructions of a RISC-V file can be executed elsewhere than in their place, or be simulated, and where registers
-//! are free: `cargo run --release -p hodo-isa --example riscv64_coverage FILE…`.
+//! How many instructions of a RISC-V file can be executed elsewhere than in their place, or be simulated, and where
+//! registers are free: `cargo run --release -p hodo-isa --example riscv64_coverage FILE…`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -30,7 +30,8 @@ struct Counts {
     neither: usize,
     /// Why they are not moved.
     refused: BTreeMap<String, usize>,
-    /// Where a register is free, seen from the instruction and in the whole section, whatever calls do and by the convention.
+    /// Where a register is free, seen from the instruction and in the whole section, whatever calls do and by the
+    /// convention.
     free: [usize; 3],
 }
 

@@ -10,7 +10,8 @@ pub enum Via {
     Nothing,
     /// A register whose value is of no use to anybody at the site, by its number.
     Free(u8),
-    /// A register, by its number, that the patch puts on the stack before it jumps. What it leads to takes it from there.
+    /// A register, by its number, that the patch puts on the stack before it jumps. What it leads to takes it from
+    /// there.
     Kept(u8),
 }
 

@@ -1,10 +1,10 @@
-//! What instructions are: read code, follow it, move it. Each instruction set has a module of its own, which knows nothing of
-//! processes; [`code`] reads the code of any of them, as planners do, who learn from a file which one it is.
+//! What instructions are: read code, follow it, move it. Each instruction set has a module of its own, which knows
+//! nothing of processes; [`code`] reads the code of any of them, as planners do, who learn from a file which one it is.
 //!
-//! The modules of the sets have the same names: `scan` finds branches and addresses in code, `steps` what a planner of probes has to
-//! know of each instruction, `entry` tells what a function does with its return address, `origin` where jumps through registers lead,
-//! `text` writes instructions for people, `relocate` moves them, `simulate` does
-//! on saved registers what some of them do, `track` follows the frame.
+//! The modules of the sets have the same names: `scan` finds branches and addresses in code, `steps` what a planner of
+//! probes has to know of each instruction, `entry` tells what a function does with its return address, `origin` where
+//! jumps through registers lead, `text` writes instructions for people, `relocate` moves them, `simulate` does on saved
+//! registers what some of them do, `track` follows the frame.
 #![no_std]
 #![forbid(unsafe_code)]
 #![allow(

@@ -21,7 +21,8 @@ pub enum Rule {
         base: u8,
         /// CFA minus its value.
         offset: i32,
-        /// As many words below the CFA are the registers that the instruction set's `CALLEE_SAVED` lists; 0: in their registers.
+        /// As many words below the CFA are the registers that the instruction set's `CALLEE_SAVED` lists; 0: in their
+        /// registers.
         saved: [u16; SAVED],
     },
     /// It cannot be told.

@@ -1,5 +1,5 @@
-//! Free registers in real code: what is found from one instruction, against what is found for all at once, and sequences of
-//! `lr` and `sc` against a search along every way.
+//! Free registers in real code: what is found from one instruction, against what is found for all at once, and
+//! sequences of `lr` and `sc` against a search along every way.
 
 #[path = "riscv64/mod.rs"]
 mod common;

@@ -1,5 +1,5 @@
-//! The registers that instructions read and write, against what GNU's disassembler writes of them: by the order of operands,
-//! and by names of instructions.
+//! The registers that instructions read and write, against what GNU's disassembler writes of them: by the order of
+//! operands, and by names of instructions.
 
 #[path = "riscv64/mod.rs"]
 mod common;

@@ -1,4 +1,5 @@
-//! Logging with `tracing`, where what nobody wants is one nop. The level is an argument, and changes while the program runs.
+//! Logging with `tracing`, where what nobody wants is one nop. The level is an argument, and changes while the program
+//! runs.
 //!
 //! ```text
 //! cargo run -p hodo-keys-tracing --example tracing -- info

@@ -7,7 +7,8 @@ use hodo_keys::{AnnotatedKey, Change, Error};
 use tracing_core::subscriber::Interest;
 use tracing_core::{Metadata, callsite};
 
-/// A place with an event or a span. To subscribers it is a callsite as those of `tracing` are, with the same level, target, fields.
+/// A place with an event or a span. To subscribers it is a callsite as those of `tracing` are, with the same level,
+/// target, fields.
 #[derive(Debug)]
 pub struct Callsite {
     key: &'static AnnotatedKey<true>,
@@ -68,17 +69,18 @@ impl tracing_core::Callsite for Callsite {
     }
 }
 
-/// Has the keys of all events and spans of this crate's macros follow the interest of subscribers from now on. Returns how many
-/// there are.
+/// Has the keys of all events and spans of this crate's macros follow the interest of subscribers from now on. Returns
+/// how many there are.
 ///
-/// Call it at the beginning of the program. `tracing` asks all subscribers whenever one is created, but for callsites that
-/// are registered later only the current one of the thread, if there is no more than one.
+/// Call it at the beginning of the program. `tracing` asks all subscribers whenever one is created, but for callsites
+/// that are registered later only the current one of the thread, if there is no more than one.
 ///
-/// It may be called again: after a library was loaded, the events of which are enabled until then; or to switch keys that could
-/// not be switched.
+/// It may be called again: after a library was loaded, the events of which are enabled until then; or to switch keys
+/// that could not be switched.
 ///
 /// # Errors
-/// Those of [`hodo_keys::switch`]: the program cannot change its own code. Keys stay enabled then, and nothing gets lost.
+/// Those of [`hodo_keys::switch`]: the program cannot change its own code. Keys stay enabled then, and nothing gets
+/// lost.
 pub fn install() -> Result<usize, Error> {
     let mut all: Vec<&'static Callsite> = Vec::new();
     hodo_keys::for_each(|found| {
@@ -107,8 +109,8 @@ pub fn install() -> Result<usize, Error> {
     Ok(all.len())
 }
 
-/// Why a key could not be switched the last time that the interest of subscribers has changed, if that has ever happened.
-/// Then events may be missing, or cost what they cost with `tracing`, until [`install`] succeeds.
+/// Why a key could not be switched the last time that the interest of subscribers has changed, if that has ever
+/// happened. Then events may be missing, or cost what they cost with `tracing`, until [`install`] succeeds.
 #[must_use]
 pub fn last_error() -> Option<Error> {
     *keys()

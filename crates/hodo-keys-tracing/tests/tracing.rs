@@ -224,8 +224,8 @@ fn events_and_spans_are_those_of_tracing() {
     });
 }
 
-/// Nothing gets lost in a program that does not know of keys: before `install`, keys are enabled. (The call of another test may have
-/// come before, so a library's place would be needed to see that here; the key itself tells.)
+/// Nothing gets lost in a program that does not know of keys: before `install`, keys are enabled. (The call of another
+/// test may have come before, so a library's place would be needed to see that here; the key itself tells.)
 #[test]
 fn keys_are_enabled_in_the_beginning() {
     const LINE: u32 = line!() + 2;

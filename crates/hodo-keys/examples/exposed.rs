@@ -6,8 +6,8 @@
 //! hodo keys -p $(pidof exposed) enable 'LEVELS[*]'
 //! ```
 //!
-//! Each line of its input is a request, the answer of which tells which way the branches went. With the argument `alone` it
-//! does not expose its keys.
+//! Each line of its input is a request, the answer of which tells which way the branches went. With the argument
+//! `alone` it does not expose its keys.
 
 use std::io::{BufRead, Write};
 

@@ -1,4 +1,5 @@
-//! Threads that handle requests, and a main thread that switches logging and a faster way of working on and off meanwhile.
+//! Threads that handle requests, and a main thread that switches logging and a faster way of working on and off
+//! meanwhile.
 //!
 //!     cargo run --release -p hodo-keys --example requests
 

@@ -66,8 +66,8 @@ impl Key {
     /// What belongs to it, if it is an [`AnnotatedKey`].
     #[must_use]
     pub fn note(&'static self) -> Option<&'static (dyn Any + Send + Sync)> {
-        // SAFETY: only `AnnotatedKey::new` makes such keys, and the key is its first field; a constant parameter does not
-        // change where the others are.
+        // SAFETY: only `AnnotatedKey::new` makes such keys, and the key is its first field; a constant parameter does
+        // not change where the others are.
         self.has_note().then(|| unsafe {
             let key: &AnnotatedKey<false> = &*core::ptr::from_ref(self).cast();
             key.note

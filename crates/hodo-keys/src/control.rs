@@ -22,14 +22,16 @@ mod server;
 /// hodo_keys::expose();
 /// ```
 ///
-/// It may be called more than once; `HODO_KEYS` counts the first time. What fails is not told, for the program goes on without it;
-/// [`try_expose`] tells.
+/// It may be called more than once; `HODO_KEYS` counts the first time. What fails is not told, for the program goes on
+/// without it; [`try_expose`] tells.
 ///
-/// * The thread listens on a Unix socket in the abstract namespace, and answers those who have the same effective user as the
-///   process, and root. It is named `hodo-keys`, sleeps while nobody asks, and blocks all signals but those that an
-///   instruction raises. It lives as long as the process; a library that has called this stays mapped.
-/// * A child of `fork` has no such thread: it may call this again. Nor has a program after `exec`, if it does not call this itself.
-/// * `hodo keys -p PID enable` and `disable` do what [`Key::enable`] and [`Key::disable`] do. Keys that have users stay enabled.
+/// * The thread listens on a Unix socket in the abstract namespace, and answers those who have the same effective user
+///   as the process, and root. It is named `hodo-keys`, sleeps while nobody asks, and blocks all signals but those that
+///   an instruction raises. It lives as long as the process; a library that has called this stays mapped.
+/// * A child of `fork` has no such thread: it may call this again. Nor has a program after `exec`, if it does not call
+///   this itself.
+/// * `hodo keys -p PID enable` and `disable` do what [`Key::enable`] and [`Key::disable`] do. Keys that have users stay
+///   enabled.
 /// * Each library that has a copy of this crate of its own has keys of its own, too, and may expose them as well.
 pub fn expose() {
     let _ = try_expose();
@@ -47,15 +49,16 @@ pub fn try_expose() -> io::Result<()> {
 /// The variable's name.
 const VARIABLE: &str = "HODO_KEYS";
 
-/// Switches keys as the environment variable `HODO_KEYS` says: `PATTERN[=on|off],…`, in this order. Called by [`expose`]; of several
-/// calls only the first one does anything, also in children of `fork`.
+/// Switches keys as the environment variable `HODO_KEYS` says: `PATTERN[=on|off],…`, in this order. Called by
+/// [`expose`]; of several calls only the first one does anything, also in children of `fork`.
 ///
-/// A pattern is a name with `*` and `?`, as `mycrate::net::*`, or `net:*` for tracepoints; if it has no `::`, it may also be the
-/// last part of the name: `VERBOSE`. An element of an array is `LEVELS[3]`; `LEVELS` stands for all of them.
+/// A pattern is a name with `*` and `?`, as `mycrate::net::*`, or `net:*` for tracepoints; if it has no `::`, it may
+/// also be the last part of the name: `VERBOSE`. An element of an array is `LEVELS[3]`; `LEVELS` stands for all of
+/// them.
 ///
 /// What is wrong is told on standard error, in a line that begins with `hodo-keys:`, and the program goes on. Libraries
-/// that are loaded later are not looked at. Programs with more rights than who has started them (set-user-ID) take no orders from the
-/// environment.
+/// that are loaded later are not looked at. Programs with more rights than who has started them (set-user-ID) take no
+/// orders from the environment.
 pub fn apply_environment() {
     use std::sync::atomic::{AtomicBool, Ordering};
     static DONE: AtomicBool = AtomicBool::new(false);
@@ -166,8 +169,8 @@ fn unmatched(patterns: &[&str], keys: &[Found]) -> Vec<String> {
         .collect()
 }
 
-/// Switches all keys that match one of the patterns on or off, all at once; or none, if a pattern matches nothing. Then tells of
-/// each of them, and whether it was enabled before.
+/// Switches all keys that match one of the patterns on or off, all at once; or none, if a pattern matches nothing. Then
+/// tells of each of them, and whether it was enabled before.
 fn switch(
     patterns: &[&str],
     on: bool,

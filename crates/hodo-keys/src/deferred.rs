@@ -12,9 +12,9 @@ use crate::registry;
 #[cfg(all(feature = "std", target_os = "linux"))]
 mod timer;
 
-/// Counts users of a key, and lets it stay enabled for some time after the last one has gone: a key that is taken and released
-/// thousands of times a second is not switched each time. Linux has the same as `static_key_slow_dec_deferred` and
-/// `jump_label_rate_limit`.
+/// Counts users of a key, and lets it stay enabled for some time after the last one has gone: a key that is taken and
+/// released thousands of times a second is not switched each time. Linux has the same as `static_key_slow_dec_deferred`
+/// and `jump_label_rate_limit`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,17 +33,18 @@ mod timer;
 /// # Ok::<(), hodo_keys::Error>(())
 /// ```
 ///
-/// All its users together are one user of the key ([`Key::users`]), from the first [`Deferred::inc`] until the delay after the last
-/// [`Deferred::dec`] has passed, counted anew from each time that the last one goes. Others may use the key as well, by its own
-/// methods or by another `Deferred`: it stays enabled while anybody needs it. While the key is held, `inc` and `dec` are some
-/// atomic instructions, and a look at the clock for the last user's `dec`; signal handlers may call `inc` then.
+/// All its users together are one user of the key ([`Key::users`]), from the first [`Deferred::inc`] until the delay
+/// after the last [`Deferred::dec`] has passed, counted anew from each time that the last one goes. Others may use the
+/// key as well, by its own methods or by another `Deferred`: it stays enabled while anybody needs it. While the key is
+/// held, `inc` and `dec` are some atomic instructions, and a look at the clock for the last user's `dec`; signal
+/// handlers may call `inc` then.
 ///
-/// With the feature `std`, `dec` has a thread of the crate release the key when it is time: one for all, named `hodo-keys-timer`,
-/// which is started when it is first needed, and ends when nothing is due any more. Without it, callers of [`Deferred::dec_at`] and
-/// [`Deferred::poll`] say what time it is.
+/// With the feature `std`, `dec` has a thread of the crate release the key when it is time: one for all, named
+/// `hodo-keys-timer`, which is started when it is first needed, and ends when nothing is due any more. Without it,
+/// callers of [`Deferred::dec_at`] and [`Deferred::poll`] say what time it is.
 ///
-/// A child of `fork` has the users of its parent. It has no such thread: what was waiting for its time there waits until the
-/// next `dec` of any `Deferred`, or `flush`.
+/// A child of `fork` has the users of its parent. It has no such thread: what was waiting for its time there waits
+/// until the next `dec` of any `Deferred`, or `flush`.
 #[derive(Debug)]
 pub struct Deferred {
     key: &'static Key,
@@ -59,8 +60,8 @@ pub struct Deferred {
 
 /// Bit of [`Deferred::state`]: the key has us as a user. Changed under the lock.
 const COUNTED: u64 = 1 << 62;
-/// Bit of [`Deferred::state`]: [`COUNTED`], and all branches are as they should be. As long as it is set, users may come and go
-/// without the lock. It is cleared only where there is none.
+/// Bit of [`Deferred::state`]: [`COUNTED`], and all branches are as they should be. As long as it is set, users may
+/// come and go without the lock. It is cleared only where there is none.
 const READY: u64 = 1 << 63;
 /// The users in [`Deferred::state`].
 const USERS: u64 = u32::MAX as u64;
@@ -160,8 +161,8 @@ impl Deferred {
         }
     }
 
-    /// Takes a user away at a time, which is any the caller likes to count from, as that of [`Deferred::poll`]. If it was the
-    /// last one, the key stays as it is until `poll` is called with a time when the delay is over.
+    /// Takes a user away at a time, which is any the caller likes to count from, as that of [`Deferred::poll`]. If it
+    /// was the last one, the key stays as it is until `poll` is called with a time when the delay is over.
     ///
     /// # Errors
     /// [`Error::NoUser`] if there is none.
@@ -169,8 +170,8 @@ impl Deferred {
         self.leave(|| nanoseconds(now)).map(|_| ())
     }
 
-    /// Takes a user away. If it was the last one, the key stays as it is until the delay is over, and is released by a thread then.
-    /// If no thread can be started, it is released at once.
+    /// Takes a user away. If it was the last one, the key stays as it is until the delay is over, and is released by a
+    /// thread then. If no thread can be started, it is released at once.
     ///
     /// # Errors
     /// [`Error::NoUser`] if there is none.
@@ -216,8 +217,8 @@ impl Deferred {
         }
     }
 
-    /// Releases the key if it has had no user for the delay. Otherwise tells how much longer that takes; nothing if there are
-    /// users, or the key is not held.
+    /// Releases the key if it has had no user for the delay. Otherwise tells how much longer that takes; nothing if
+    /// there are users, or the key is not held.
     ///
     /// # Errors
     /// If the key cannot be switched: it is still held, and may be tried again.

@@ -13,8 +13,8 @@ const NOTE: u32 = 8;
 
 /// A key, whatever it is in the beginning: what [`StaticKey`] and the elements of [`StaticKeyArray`] are.
 ///
-/// It is enabled if it is switched on, or has users, or both. The two do not mix: who holds it by [`Key::inc`] keeps it enabled,
-/// whoever switches it off.
+/// It is enabled if it is switched on, or has users, or both. The two do not mix: who holds it by [`Key::inc`] keeps it
+/// enabled, whoever switches it off.
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub struct Key {
@@ -211,8 +211,8 @@ impl<const INITIAL: bool> Deref for StaticKey<INITIAL> {
     }
 }
 
-/// An array of keys, each of its own: [`define_static_key_array_false!`](crate::define_static_key_array_false) makes them. Branches
-/// are on elements with a constant index, `ARRAY[3]`; switching takes any index.
+/// An array of keys, each of its own: [`define_static_key_array_false!`](crate::define_static_key_array_false) makes
+/// them. Branches are on elements with a constant index, `ARRAY[3]`; switching takes any index.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct StaticKeyArray<const INITIAL: bool, const N: usize>([Key; N]);

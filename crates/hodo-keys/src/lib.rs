@@ -1,8 +1,8 @@
 //! Static keys: branches that cost one nop while they are off, and no memory access.
 //!
-//! Linux's jump labels (`Documentation/staging/static-keys.rst`) for Rust programs. A branch on a static key is a nop or a jump in
-//! the code; to switch the key is to rewrite all branches on it, while threads execute them. So checks that almost never
-//! matter (is anybody tracing? is this feature on?) can stand in the hottest code.
+//! Linux's jump labels (`Documentation/staging/static-keys.rst`) for Rust programs. A branch on a static key is a nop
+//! or a jump in the code; to switch the key is to rewrite all branches on it, while threads execute them. So checks
+//! that almost never matter (is anybody tracing? is this feature on?) can stand in the hottest code.
 //!
 //! ```
 //! use hodo_keys::{define_static_key_false, static_branch_unlikely};
@@ -32,9 +32,9 @@
 //! | [`define_static_key_true!`] | [`static_branch_unlikely!`] | jump |
 //! | [`define_static_key_false!`] | [`static_branch_likely!`] | jump |
 //!
-//! Keys are switched by [`Key::enable`] and [`Key::disable`], or counted by [`Key::inc`] and [`Key::dec`]; many at once by [`switch`].
-//! Switching costs some microseconds, and some more for each branch; threads are not stopped, and the code is never writable.
-//! No signal handler may switch keys. The page `docs/static-keys.md` tells when to use them.
+//! Keys are switched by [`Key::enable`] and [`Key::disable`], or counted by [`Key::inc`] and [`Key::dec`]; many at once
+//! by [`switch`]. Switching costs some microseconds, and some more for each branch; threads are not stopped, and the
+//! code is never writable. No signal handler may switch keys. The page `docs/static-keys.md` tells when to use them.
 #![no_std]
 
 #[cfg(any(feature = "std", test))]
@@ -75,8 +75,8 @@ pub mod __private {
     pub use crate::loading::{load, unload};
     pub use crate::tracepoint::private::*;
 
-    /// What a branch is that does not jump. Nothing but a call tells lints that the value may be another one the next time, as in
-    /// `while static_branch_likely!(KEY) {}`.
+    /// What a branch is that does not jump. Nothing but a call tells lints that the value may be another one the next
+    /// time, as in `while static_branch_likely!(KEY) {}`.
     #[inline(always)]
     #[must_use]
     pub const fn fallen_through(likely: bool) -> bool {

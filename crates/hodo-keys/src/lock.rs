@@ -6,8 +6,8 @@ use hodo_sys::lock;
 
 use crate::error::Error;
 
-// A note tells tools which change keys from outside where that word is, also in files without symbols (owner `hodo`, type 2): they
-// stop all threads, and wait until it is 0.
+// A note tells tools which change keys from outside where that word is, also in files without symbols (owner `hodo`,
+// type 2): they stop all threads, and wait until it is 0.
 #[cfg(target_os = "linux")]
 core::arch::global_asm!(
     ".pushsection .note.hodo.keys,\"\",@note",
@@ -32,9 +32,9 @@ impl Guard {
         self.0.process()
     }
 
-    /// Whether work may have been left undone by another thread of the process that this one was forked from. The lock itself does
-    /// not tell: the kernel copies pages one after the other while other threads go on, so the child may have it as it
-    /// was before a change, and the key as it was after.
+    /// Whether work may have been left undone by another thread of the process that this one was forked from. The lock
+    /// itself does not tell: the kernel copies pages one after the other while other threads go on, so the child may
+    /// have it as it was before a change, and the key as it was after.
     pub fn unsettled(&self) -> bool {
         SETTLED.load(Ordering::Relaxed) != self.process()
     }

@@ -71,7 +71,8 @@ macro_rules! __define_key_arrays {
     };
 }
 
-/// Whether a key is enabled, as one instruction: a nop or a jump. The code for the case that it is enabled is put out of the way.
+/// Whether a key is enabled, as one instruction: a nop or a jump. The code for the case that it is enabled is put out
+/// of the way.
 ///
 /// The key is the path of a `static`, or `ARRAY[INDEX]` with an index that is a constant.
 ///
@@ -95,8 +96,8 @@ macro_rules! static_branch_unlikely {
     ($($key:tt)*) => { $crate::__branch!(false, $($key)*) };
 }
 
-/// Whether a key is enabled, as one instruction: a nop or a jump. The code for the case that it is enabled is what the nop falls
-/// through to.
+/// Whether a key is enabled, as one instruction: a nop or a jump. The code for the case that it is enabled is what the
+/// nop falls through to.
 ///
 /// As [`static_branch_unlikely!`], which is for keys that are seldom enabled.
 #[macro_export]

@@ -50,8 +50,8 @@ static SWITCHED: AtomicBool = AtomicBool::new(false);
 /// ```
 ///
 /// # Errors
-/// Nothing is changed then. Only if the kernel refuses to write in the middle of it, the keys have their new state but not all
-/// of their branches; these follow when any key is switched the next time.
+/// Nothing is changed then. Only if the kernel refuses to write in the middle of it, the keys have their new state but
+/// not all of their branches; these follow when any key is switched the next time.
 pub fn switch(changes: &[Change]) -> Result<(), Error> {
     locked(|guard| switch_locked(guard, changes, |count| count()))
 }
@@ -110,7 +110,8 @@ pub(crate) fn keys(guard: &Guard) -> impl Iterator<Item = &'static Key> {
     modules::tables(guard).flat_map(Table::keys)
 }
 
-/// Has `count` change the states of keys, and then the branches of all keys that `which` chooses be what their states say.
+/// Has `count` change the states of keys, and then the branches of all keys that `which` chooses be what their states
+/// say.
 ///
 /// # Errors
 /// As [`switch`].
@@ -216,8 +217,8 @@ fn next_step(number: usize, branch: &Branch, words: bool) -> Option<Step> {
 /// Whether code was ever written.
 static WRITABLE: AtomicBool = AtomicBool::new(false);
 
-/// Whether code could not be written in the middle of a change, or for a new module: then there are branches that are not what
-/// they should be, until a key is switched.
+/// Whether code could not be written in the middle of a change, or for a new module: then there are branches that are
+/// not what they should be, until a key is switched.
 static UNFINISHED: AtomicBool = AtomicBool::new(false);
 
 /// Code can be written as long as this lives.
@@ -230,8 +231,8 @@ impl Session {
         Ok(Self(text))
     }
 
-    /// Makes branches what their keys' states say. What a branch needs is read from it before each step, so this also finishes
-    /// what was begun elsewhere. What is no branch any more is left as it is.
+    /// Makes branches what their keys' states say. What a branch needs is read from it before each step, so this also
+    /// finishes what was begun elsewhere. What is no branch any more is left as it is.
     fn settle<I: Iterator<Item = Branch>>(self, branches: impl Fn() -> I) -> Result<(), Error> {
         self.write(branches)
             .inspect_err(|_| UNFINISHED.store(true, Ordering::Relaxed))

@@ -9,8 +9,8 @@ pub type Errno = i32;
 /// [`set_text`](crate::set_text).
 ///
 /// # Safety
-/// What is written must be there, for all processors, when [`Text::sync`] returns, and no processor may execute what it has
-/// fetched before.
+/// What is written must be there, for all processors, when [`Text::sync`] returns, and no processor may execute what it
+/// has fetched before.
 pub unsafe trait Text: Sync {
     /// Called before the first write of a change.
     ///
@@ -29,8 +29,9 @@ pub unsafe trait Text: Sync {
     /// `at` is code of the program, and `bytes` may be there.
     unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno>;
 
-    /// Whether an aligned word of four bytes is written by one store. Only AArch64 asks: there a branch is then changed at once,
-    /// else byte by byte, in three steps. In other places and on other processors bytes may be written in any order.
+    /// Whether an aligned word of four bytes is written by one store. Only AArch64 asks: there a branch is then changed
+    /// at once, else byte by byte, in three steps. In other places and on other processors bytes may be written in any
+    /// order.
     fn writes_words(&self) -> bool {
         false
     }
@@ -47,8 +48,8 @@ pub(crate) const ENOSYS: Errno = 38;
 /// What was set by [`set`], if anything.
 static TEXT: AtomicPtr<&'static dyn Text> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Has code be written in another way than the built-in one. Programs without Linux below them call this before they switch a
-/// key; on Linux it is for those to whom `/proc` is not open.
+/// Has code be written in another way than the built-in one. Programs without Linux below them call this before they
+/// switch a key; on Linux it is for those to whom `/proc` is not open.
 ///
 /// ```
 /// use hodo_keys::{Errno, Text};
@@ -99,8 +100,8 @@ mod linux {
 
     const EIO: Errno = 5;
 
-    /// Through `/proc/self/mem`. It is opened for each change: a descriptor that is kept would be, in a child of fork, that of
-    /// the parent's memory, and might be closed by programs that close all that they do not know.
+    /// Through `/proc/self/mem`. It is opened for each change: a descriptor that is kept would be, in a child of fork,
+    /// that of the parent's memory, and might be closed by programs that close all that they do not know.
     pub struct Linux(AtomicI32);
 
     impl Linux {

@@ -181,8 +181,8 @@ fn time_is_what_the_caller_says() {
     assert_eq!(poll(200), Ok(None));
     USERS.dec_at(seconds(200)).expect("there is a user");
     assert_eq!(poll(203), Ok(Some(seconds(7))));
-    // One that another test has started, and that had no name yet when this test began, ends soon. One of this test would
-    // live for as long as the delay, and then switch.
+    // One that another test has started, and that had no name yet when this test began, ends soon. One of this test
+    // would live for as long as the delay, and then switch.
     wait("a thread was started", || timers() == 0);
     assert!(static_branch_unlikely!(KEYS[1]) && !static_branch_unlikely!(KEYS[0]));
     assert_eq!(poll(210), Ok(None));

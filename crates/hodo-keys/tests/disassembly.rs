@@ -48,8 +48,8 @@ fn is_nop(instruction: &Instruction) -> bool {
     )
 }
 
-/// Takes the code away that a branch leads to: up to the jump or return at its end. Where the compiler has not put it after all
-/// other code (it does not put it after the end of a loop that it is in), the jump around it goes, too.
+/// Takes the code away that a branch leads to: up to the jump or return at its end. Where the compiler has not put it
+/// after all other code (it does not put it after the end of a loop that it is in), the jump around it goes, too.
 fn without_cold(mut all: Vec<Instruction>, branch: &Entry) -> Vec<Instruction> {
     let ends = |one: &Instruction| {
         matches!(
@@ -95,7 +95,8 @@ fn compare(elf: &Elf, entries: &[Entry], pair: &str, level: &str) {
     let meanings = |all: Vec<Instruction>| -> Vec<String> {
         let mut meanings: Vec<_> = all.iter().map(|one| meaning(one, &all)).collect();
         if pair == "traced" {
-            // There is a call out of the way, so registers may be others: only which instructions there are is compared.
+            // There is a call out of the way, so registers may be others: only which instructions there are is
+            // compared.
             for text in &mut meanings {
                 text.truncate(text.find(' ').unwrap_or(text.len()));
             }

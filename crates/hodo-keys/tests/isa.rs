@@ -1,5 +1,5 @@
-//! Programs for RISC-V and AArch64: what their branches are in the file, with both linkers, and that they can be switched, which
-//! qemu's user mode emulator shows.
+//! Programs for RISC-V and AArch64: what their branches are in the file, with both linkers, and that they can be
+//! switched, which qemu's user mode emulator shows.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod building;
@@ -143,8 +143,8 @@ impl Isa {
         text.lines().filter_map(instruction).collect()
     }
 
-    /// Looks at all branches of a program: each is one instruction, a nop or the jump that its entry tells of. Returns how many
-    /// there are of each kind: nops and jumps, by size.
+    /// Looks at all branches of a program: each is one instruction, a nop or the jump that its entry tells of. Returns
+    /// how many there are of each kind: nops and jumps, by size.
     fn check(&self, program: &Path) -> BTreeMap<(&'static str, u64), usize> {
         let instructions = self.instructions(program);
         let mut kinds = BTreeMap::new();
@@ -218,8 +218,8 @@ fn distances(
     kinds
 }
 
-/// Both sizes of nops and of jumps are there. What is near by the distances in the file is two bytes long, but where the linker
-/// has made distances shorter.
+/// Both sizes of nops and of jumps are there. What is near by the distances in the file is two bytes long, but where
+/// the linker has made distances shorter.
 fn has_all_sizes(kinds: &BTreeMap<(&'static str, u64), usize>) {
     let present: Vec<_> = kinds.keys().copied().collect();
     assert_eq!(

@@ -105,8 +105,8 @@ fn libraries_that_share_one_copy_by_gnu_ld() {
     shared(BFD, "shared_bfd");
 }
 
-/// Functions for tracepoints of libraries that are loaded later: where both use one copy of hodo-keys. Where the library has its
-/// own, it works all the same for itself.
+/// Functions for tracepoints of libraries that are loaded later: where both use one copy of hodo-keys. Where the
+/// library has its own, it works all the same for itself.
 #[test]
 fn tracepoints_of_libraries() {
     for (name, kind) in [

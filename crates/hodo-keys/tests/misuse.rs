@@ -1,7 +1,8 @@
 //! Misuse is an error of the compiler that can be understood.
 //!
-//! Each program of `tests/misuse` says in comments which texts must be in what the compiler says, in their order, and where the
-//! mistake is. Only ours are there, and the numbers of the compiler's own errors: the rest changes with its versions.
+//! Each program of `tests/misuse` says in comments which texts must be in what the compiler says, in their order, and
+//! where the mistake is. Only ours are there, and the numbers of the compiler's own errors: the rest changes with its
+//! versions.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod building;

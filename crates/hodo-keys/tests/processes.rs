@@ -108,8 +108,8 @@ fn children_have_keys_of_their_own() {
     }
 }
 
-/// Forks again and again while another thread switches; `first` is what the child does first. Its status is to be 0, or 1 if
-/// it has found branches that disagree.
+/// Forks again and again while another thread switches; `first` is what the child does first. Its status is to be 0, or
+/// 1 if it has found branches that disagree.
 fn fork_in_the_middle(first: impl Fn() -> bool) {
     let stop = AtomicBool::new(false);
     let mut caught = 0;

@@ -127,8 +127,8 @@ fn in_child(work: impl FnOnce()) -> i32 {
     status
 }
 
-/// A child of fork can take functions away, although its parent's threads, which it does not have, were in some; also a child
-/// that was forked inside a function, and its child.
+/// A child of fork can take functions away, although its parent's threads, which it does not have, were in some; also a
+/// child that was forked inside a function, and its child.
 #[test]
 fn a_child_of_fork_does_not_wait_for_threads_of_its_parent() {
     fn hit() {

@@ -301,7 +301,8 @@ fn a_function_that_panics_is_left_in_order() {
     hit();
 }
 
-/// Functions come and go while threads hit: none is called after it was taken away, and its memory is not used any more.
+/// Functions come and go while threads hit: none is called after it was taken away, and its memory is not used any
+/// more.
 #[test]
 fn functions_come_and_go_while_threads_hit() {
     #[inline(never)]

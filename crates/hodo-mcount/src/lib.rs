@@ -5,9 +5,9 @@
 //! program that is linked with this library (or has it preloaded) can have its own functions called at entries instead.
 //! Until it asks for that, every call returns at once.
 //!
-//! What the hooks are told is what ftrace tells its tracers (Linux, `Documentation/trace/ftrace-design.rst`): `frompc` is
-//! the address to which the traced function will return, `selfpc` the address of the call in the traced function, that
-//! is, its return address less the size of the call. All registers are as they were when the function was entered.
+//! What the hooks are told is what ftrace tells its tracers (Linux, `Documentation/trace/ftrace-design.rst`): `frompc`
+//! is the address to which the traced function will return, `selfpc` the address of the call in the traced function,
+//! that is, its return address less the size of the call. All registers are as they were when the function was entered.
 #![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]

@@ -1,7 +1,7 @@
 //! The functions that compilers call at entries on RISC-V.
 //!
-//! These calls are like others: they stand after the prologue, and the compiler keeps what it needs over them. gcc and clang call
-//! `_mcount` with the return address of the function as the only argument; rustc calls `mcount`.
+//! These calls are like others: they stand after the prologue, and the compiler keeps what it needs over them. gcc and
+//! clang call `_mcount` with the return address of the function as the only argument; rustc calls `mcount`.
 
 use core::arch::naked_asm;
 

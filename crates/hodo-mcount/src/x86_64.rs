@@ -72,8 +72,8 @@ pub unsafe extern "C" fn __fentry__() {
     );
 }
 
-/// Calls [`entry`] with all registers kept: the arguments of the traced function, and what its caller holds in registers
-/// that calls clobber by the ABI (gcc's `-fipa-ra`). `rdi`, `rsi`: arguments for `entry`; `rax` is free.
+/// Calls [`entry`] with all registers kept: the arguments of the traced function, and what its caller holds in
+/// registers that calls clobber by the ABI (gcc's `-fipa-ra`). `rdi`, `rsi`: arguments for `entry`; `rax` is free.
 #[unsafe(naked)]
 unsafe extern "C" fn save() {
     naked_asm!(

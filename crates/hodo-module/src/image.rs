@@ -310,7 +310,8 @@ impl Version {
     }
 }
 
-/// What tells the contents of files apart, as far as plans depend on them: all but the large sections that are for debuggers.
+/// What tells the contents of files apart, as far as plans depend on them: all but the large sections that are for
+/// debuggers.
 pub fn hashes(bytes: &[u8]) -> Vec<u128> {
     let mut left_out = Vec::new();
     if let Ok(object) = ObjectFile::parse(bytes) {

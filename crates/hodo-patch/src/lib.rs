@@ -198,8 +198,8 @@ pub struct Sites<'p> {
 /// Finds executable memory for 14 bytes that begin in a range of runtime addresses.
 pub type Places<'a> = dyn FnMut(std::ops::Range<u64>) -> Option<u64> + 'a;
 
-/// Where the address of a thread's control block is, this far from the thread pointer, where no segment begins with it: a
-/// word of the thread's block that glibc keeps for itself and does not use.
+/// Where the address of a thread's control block is, this far from the thread pointer, where no segment begins with it:
+/// a word of the thread's block that glibc keeps for itself and does not use.
 const BLOCK: i32 = -8;
 
 /// Offsets that stubs use, taken from the trace format.

@@ -235,8 +235,8 @@ impl Engine {
     ///
     /// # Safety
     /// (1) Handlers must be sound wherever the instruction is executed, as [`Handler`] says, and what they do to the
-    /// registers sound for the program. (2) The data must be good until the probe is unregistered. (3) If the function's
-    /// range is given, it must be that of a function.
+    /// registers sound for the program. (2) The data must be good until the probe is unregistered. (3) If the
+    /// function's range is given, it must be that of a function.
     pub unsafe fn register(self, request: &Request) -> Result<Probe, Refusal> {
         // SAFETY: the caller's.
         let mut results = unsafe { self.register_all(core::slice::from_ref(request)) };

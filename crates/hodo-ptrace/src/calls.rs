@@ -45,8 +45,8 @@ pub fn leave_exec(tid: i32) -> Result<()> {
 
 /// Runs system calls in a stopped thread, at an instruction in its memory that makes them. Signals wait meanwhile.
 ///
-/// If hodo is killed meanwhile, the thread goes on from there: after the instruction is code, and below its stack are the registers, by which it
-/// comes back to where it was.
+/// If hodo is killed meanwhile, the thread goes on from there: after the instruction is code, and below its stack are
+/// the registers, by which it comes back to where it was.
 #[derive(Debug)]
 pub struct Syscalls {
     tid: i32,
@@ -92,8 +92,8 @@ impl Syscalls {
         Ok(this)
     }
 
-    /// The same where there is no code of hodo: the end of the kernel's own page is used, if nothing is there, or else some
-    /// instruction of the process.
+    /// The same where there is no code of hodo: the end of the kernel's own page is used, if nothing is there, or else
+    /// some instruction of the process.
     pub fn begin_anywhere(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Self> {
         let page = maps.iter().find(|m| m.path.to_str() == Some("[vdso]"));
         let size = CALL_AND_HOME.len() as u64;
@@ -181,17 +181,17 @@ impl Syscalls {
         Ok(arch::regs(self.tid)?.result())
     }
 
-    /// Puts registers and signal mask back in a thread that was stopped by [`interrupt`], and brings it to such a stop again:
-    /// only from there the kernel restarts the system call that it was stopped in. No handler of a signal begins meanwhile. Tells
-    /// whether the process is stopped as a whole.
+    /// Puts registers and signal mask back in a thread that was stopped by [`interrupt`], and brings it to such a stop
+    /// again: only from there the kernel restarts the system call that it was stopped in. No handler of a signal begins
+    /// meanwhile. Tells whether the process is stopped as a whole.
     pub fn end_in_stop(mut self) -> Result<bool> {
         let (again, argument) = broken_off(self.tid, &self.saved)?;
         if let Some(argument) = argument {
             // Its argument is what the kernel keeps.
             self.call(libc::SYS_getpid, [argument, 0, 0, 0, 0, 0])?;
         }
-        // Already here, for the kernel comes to the stop that is asked for before it looks for signals (`get_signal`). Killed in between,
-        // hodo would leave a thread that no signal reaches any more.
+        // Already here, for the kernel comes to the stop that is asked for before it looks for signals (`get_signal`).
+        // Killed in between, hodo would leave a thread that no signal reaches any more.
         set_signal_mask(self.tid, self.mask)?;
         set_regs(self.tid, &again)?;
         self.kept.put_back(self.tid)?;

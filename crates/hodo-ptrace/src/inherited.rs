@@ -87,7 +87,8 @@ extern "C" fn look() {
     CLOSED.store(closed, Ordering::Relaxed);
 }
 
-/// Makes signals, limits and standard descriptors what they were. For a child that is about to execute: async-signal-safe.
+/// Makes signals, limits and standard descriptors what they were. For a child that is about to execute:
+/// async-signal-safe.
 pub fn restore() {
     let ignored = IGNORED.load(Ordering::Relaxed);
     for signal in SIGNALS {

@@ -68,8 +68,8 @@ pub struct Waiting {
     failed: OwnedFd,
 }
 
-/// Forks: one process becomes the program when [`Waiting::go`] is called, the other returns from here. That is the parent,
-/// or with `keep_pid` the child, and then the program has the process id that this process had.
+/// Forks: one process becomes the program when [`Waiting::go`] is called, the other returns from here. That is the
+/// parent, or with `keep_pid` the child, and then the program has the process id that this process had.
 ///
 /// # Errors
 /// If there can be no more processes.
@@ -87,7 +87,8 @@ pub fn fork(program: &Path, command: &[OsString], keep_pid: bool) -> Result<Wait
     let mut script: Vec<_> = [c"/bin/sh".as_ptr(), path.as_ptr()].to_vec();
     script.extend(argv.iter().skip(1));
     let is_elf = is_elf(program);
-    // SAFETY: the child calls nothing but async-signal-safe functions on memory prepared above, and then execs or exits.
+    // SAFETY: the child calls nothing but async-signal-safe functions on memory prepared above, and then execs or
+    // exits.
     unsafe {
         let before = libc::getpid();
         let pid = libc::fork();

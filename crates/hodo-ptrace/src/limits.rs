@@ -15,14 +15,15 @@ const OWN: [(libc::__rlimit_resource_t, bool); 7] = [
     (libc::RLIMIT_NOFILE, false),
 ];
 
-/// Bytes of hodo's own stack. More must not be allowed: when hodo reads a program's memory below its stack, the kernel lets that stack grow
-/// down to there as far as hodo's limit, not the program's, allows.
+/// Bytes of hodo's own stack. More must not be allowed: when hodo reads a program's memory below its stack, the kernel
+/// lets that stack grow down to there as far as hodo's limit, not the program's, allows.
 const STACK: u64 = 8 << 20;
 
 /// What hodo's limits were: soft and hard.
 static INHERITED: OnceLock<[Option<(u64, u64)>; OWN.len()]> = OnceLock::new();
 
-/// Raises hodo's own limits as far as it may, that of the stack to what it needs. Its program gets them back as they were.
+/// Raises hodo's own limits as far as it may, that of the stack to what it needs. Its program gets them back as they
+/// were.
 pub fn raise_own() {
     INHERITED.get_or_init(|| {
         OWN.map(|(resource, without)| {

@@ -55,7 +55,8 @@ pub fn read(pid: i32) -> Result<Vec<Mapping>> {
     Ok(text.lines().filter_map(parse).collect())
 }
 
-/// Where the kernel has handlers of signals return that tell no place themselves: in code of its own. 0: such code is not there.
+/// Where the kernel has handlers of signals return that tell no place themselves: in code of its own. 0: such code is
+/// not there.
 #[must_use]
 pub fn signal_return(memory: &Memory, maps: &[Mapping]) -> u64 {
     let find = |mapping: &Mapping| {

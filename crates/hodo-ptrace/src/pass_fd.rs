@@ -23,8 +23,8 @@ pub fn below(sp: u64) -> u64 {
     (sp - 2 * SCRATCH) & !15
 }
 
-/// Opens `file`, whose absolute path is `path`, in the stopped process, with the help of [`SCRATCH`] bytes at `at`. Returns the
-/// descriptor there.
+/// Opens `file`, whose absolute path is `path`, in the stopped process, with the help of [`SCRATCH`] bytes at `at`.
+/// Returns the descriptor there.
 pub fn file(calls: &Syscalls, memory: &Memory, at: u64, file: &File, path: &Path) -> Result<u64> {
     let mut saved = vec![0; SCRATCH as usize];
     memory.read(at, &mut saved)?;

@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 
 /// Signals that are handed on to the program, which then ends or not as it would have.
 const FORWARDED: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
-/// What is sent to a process group (by a shell's `kill %1`, by a terminal that hangs up) reaches the program without help,
-/// and within this time.
+/// What is sent to a process group (by a shell's `kill %1`, by a terminal that hangs up) reaches the program without
+/// help, and within this time.
 const TOGETHER: Duration = Duration::from_millis(40);
 
 /// What is known of the program while signals are handed on to it.
@@ -177,13 +177,13 @@ fn all() -> libc::sigset_t {
     }
 }
 
-/// From here on no signal but KILL ends or stops this process: it would leave others in pieces. All threads that are started later
-/// inherit that, and nothing takes it back before the process ends or shows what it has recorded. A file that may not grow
-/// is an error, not a signal.
+/// From here on no signal but KILL ends or stops this process: it would leave others in pieces. All threads that are
+/// started later inherit that, and nothing takes it back before the process ends or shows what it has recorded. A file
+/// that may not grow is an error, not a signal.
 pub fn block_all() {
     let set = all();
-    // SAFETY: the set is initialized; the old one is not asked for. Without its default action, SIGCHLD would tell of no stop;
-    // ignoring a signal runs no code.
+    // SAFETY: the set is initialized; the old one is not asked for. Without its default action, SIGCHLD would tell of
+    // no stop; ignoring a signal runs no code.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
@@ -234,12 +234,12 @@ impl Interrupts {
         }
     }
 
-    /// The program has ended, and what it has left behind is still recorded: from here on signals end the recording. Those that came
-    /// before were for the program.
+    /// The program has ended, and what it has left behind is still recorded: from here on signals end the recording.
+    /// Those that came before were for the program.
     pub fn after_program() -> Self {
         block_all();
-        // SAFETY: ignoring a signal throws those away that wait, and the default action runs no code: the signals are blocked. Ignored
-        // ones might not come.
+        // SAFETY: ignoring a signal throws those away that wait, and the default action runs no code: the signals are
+        // blocked. Ignored ones might not come.
         unsafe {
             for signal in [libc::SIGINT, libc::SIGQUIT] {
                 libc::signal(signal, libc::SIG_IGN);
@@ -309,7 +309,8 @@ pub fn forget() {
     }
 }
 
-/// The program has stopped at ^Z, or has stopped itself then, as editors and pagers do: the shell that waits for this process has to see that.
+/// The program has stopped at ^Z, or has stopped itself then, as editors and pagers do: the shell that waits for this
+/// process has to see that.
 pub fn stop_in_foreground(first: i32) {
     use std::os::fd::AsRawFd;
     let Ok(terminal) = std::fs::File::open("/dev/tty") else {

@@ -152,8 +152,8 @@ impl Stops {
         Ok(())
     }
 
-    /// Lets stopped threads run for some time, for those that do not stop wait for them, perhaps: what a child of vfork does before it
-    /// executes a program may. Then they are asked again.
+    /// Lets stopped threads run for some time, for those that do not stop wait for them, perhaps: what a child of vfork
+    /// does before it executes a program may. Then they are asked again.
     fn let_on(&mut self, time: Duration) -> Result<()> {
         self.restart_calls();
         self.resume();
@@ -173,8 +173,8 @@ impl Stops {
         Ok(())
     }
 
-    /// Deals with what has come of those that were asked, if they are to `stop`: they do then. Else they run on. Returns whether anything has
-    /// come.
+    /// Deals with what has come of those that were asked, if they are to `stop`: they do then. Else they run on.
+    /// Returns whether anything has come.
     fn hear(&mut self, stop: bool) -> Result<bool> {
         let mut any = false;
         for tid in self.asked.clone() {
@@ -308,8 +308,8 @@ fn pause(tries: &mut u32) {
     }
 }
 
-/// Brings a stopped thread that has made single steps to a stop from which it does not go on with another: if hodo is killed now, that step
-/// would end the process.
+/// Brings a stopped thread that has made single steps to a stop from which it does not go on with another: if hodo is
+/// killed now, that step would end the process.
 ///
 /// # Errors
 /// If the thread is gone.
@@ -328,10 +328,10 @@ pub fn rest(tid: i32) -> Result<()> {
     }
 }
 
-/// Some system calls (`epoll_wait`, `semtimedop`, reading from a socket with a timeout) are not restarted by the kernel when a
-/// tracer has stopped them, but return EINTR, which the program would not see alone. If this thread, stopped by
-/// [`interrupt`], has such a result, it makes its call again; one that waits for a certain time waits for what is left of it
-/// (see [`crate::waits`]).
+/// Some system calls (`epoll_wait`, `semtimedop`, reading from a socket with a timeout) are not restarted by the kernel
+/// when a tracer has stopped them, but return EINTR, which the program would not see alone. If this thread, stopped by
+/// [`interrupt`], has such a result, it makes its call again; one that waits for a certain time waits for what is left
+/// of it (see [`crate::waits`]).
 ///
 /// # Errors
 /// If the thread is gone.
@@ -361,9 +361,10 @@ fn is_broken_off(regs: &Regs) -> bool {
         && (regs.system_call()).is_some_and(|call| call != libc::SYS_close)
 }
 
-/// Without a tracer, the kernel forgets a signal that is ignored before anybody wakes up for it. If it has broken off such a call
-/// of this thread, which is stopped because of it, the call is made again; but one that waits for a certain time only if that was not
-/// done `lately`, for with many such signals it would never come to its end. Returns whether it was one of these.
+/// Without a tracer, the kernel forgets a signal that is ignored before anybody wakes up for it. If it has broken off
+/// such a call of this thread, which is stopped because of it, the call is made again; but one that waits for a certain
+/// time only if that was not done `lately`, for with many such signals it would never come to its end. Returns whether
+/// it was one of these.
 ///
 /// # Errors
 /// If the thread is gone.

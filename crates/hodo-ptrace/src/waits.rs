@@ -1,10 +1,11 @@
-//! For how long a thread has waited in a system call that a stop breaks off, so that it waits only for what is left when the call is made
-//! again.
+//! For how long a thread has waited in a system call that a stop breaks off, so that it waits only for what is left
+//! when the call is made again.
 //!
-//! The kernel says when a thread was last on a processor (`se.exec_start` in `/proc/TID/sched`): that is when it began to wait. The clock is
-//! the processor's own, and in a virtual machine those of two processors differ by seconds, for each leaves out what was stolen from it
-//! (`update_rq_clock_task` in `kernel/sched/core.c`). So a thread of hodo goes to that processor for a moment, to see what its clock says
-//! now. What is left out makes the wait seem shorter, never longer. Where this is not known, what counts is the time from the stop on.
+//! The kernel says when a thread was last on a processor (`se.exec_start` in `/proc/TID/sched`): that is when it began
+//! to wait. The clock is the processor's own, and in a virtual machine those of two processors differ by seconds, for
+//! each leaves out what was stolen from it (`update_rq_clock_task` in `kernel/sched/core.c`). So a thread of hodo goes
+//! to that processor for a moment, to see what its clock says now. What is left out makes the wait seem shorter, never
+//! longer. Where this is not known, what counts is the time from the stop on.
 
 mod sockets;
 
@@ -148,8 +149,8 @@ pub fn take(tid: i32) -> Option<Wait> {
 }
 
 impl Wait {
-    /// Has a stopped thread, which is about to make the call again with `regs`, wait for what is left of its time. Only a register is
-    /// changed, one that functions need not keep.
+    /// Has a stopped thread, which is about to make the call again with `regs`, wait for what is left of its time. Only
+    /// a register is changed, one that functions need not keep.
     ///
     /// # Errors
     /// If the thread is gone.

@@ -18,7 +18,8 @@ struct Child(i32);
 impl Child {
     /// `run` may do only what is allowed in a signal handler.
     fn new(run: impl FnOnce() -> i32) -> Self {
-        // SAFETY: the child does nothing that needs what other threads may hold, and ends without running anything of ours.
+        // SAFETY: the child does nothing that needs what other threads may hold, and ends without running anything of
+        // ours.
         unsafe {
             match libc::fork() {
                 0 => libc::_exit(run()),

@@ -622,7 +622,8 @@ pub struct ReportArgs {
     pub recorded: Recorded,
     /// Sort by these columns, the first first: total,self,call,size,func,…
     ///
-    /// Also total-avg, total-min, total-max, self-avg, self-min and self-max. With --task: total, self, tid, func, name.
+    /// Also total-avg, total-min, total-max, self-avg, self-min and self-max. With --task: total, self, tid, func,
+    /// name.
     #[arg(short, long, value_name = "KEYS")]
     pub sort: Option<String>,
     /// Show tasks instead of functions

@@ -143,7 +143,8 @@ impl Printer {
     /// Shows the rest, once the recording is over.
     ///
     /// # Errors
-    /// If the recording cannot be read, or the output cannot be written; one that nobody reads any more is no matter for the program.
+    /// If the recording cannot be read, or the output cannot be written; one that nobody reads any more is no matter
+    /// for the program.
     pub fn finish(self) -> Result<()> {
         drop(self.stop);
         let Some(thread) = self.thread else {

@@ -55,12 +55,14 @@ pub fn instruction_set(isa: Isa) -> Option<&'static dyn InstructionSet> {
 
 /// What planners ask of an instruction set. Each has it in its own `isa.rs`; [`instruction_set`] leads there.
 ///
-/// What goes through code is not asked through this again for each instruction: [`Sweep`] and its like know their instruction set.
+/// What goes through code is not asked through this again for each instruction: [`Sweep`] and its like know their
+/// instruction set.
 pub trait InstructionSet: Sync {
     /// Which one it is.
     fn isa(&self) -> Isa;
 
-    /// Goes through code of an executable in which a register holds the same address everywhere, as [`Self::globals`] finds it.
+    /// Goes through code of an executable in which a register holds the same address everywhere, as [`Self::globals`]
+    /// finds it.
     #[must_use]
     fn sweep_with<'a>(&self, code: &'a [u8], addr: u64, globals: Option<u64>) -> Sweep<'a>;
 
@@ -70,8 +72,8 @@ pub trait InstructionSet: Sync {
         self.sweep_with(code, addr, None)
     }
 
-    /// Reads the instructions of a function, whose first byte is at `addr`, once for all that is asked of them. In all code of the
-    /// executable a register holds `globals`, as [`Self::globals`] finds it.
+    /// Reads the instructions of a function, whose first byte is at `addr`, once for all that is asked of them. In all
+    /// code of the executable a register holds `globals`, as [`Self::globals`] finds it.
     #[must_use]
     fn read<'a>(
         &self,
@@ -95,7 +97,8 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn steps<'a>(&self, code: &'a [u8], addr: u64) -> Steps<'a>;
 
-    /// What a probe may have to keep, as the masks of [`Step`](super::Step) have it: the arithmetic flags, or the general registers.
+    /// What a probe may have to keep, as the masks of [`Step`](super::Step) have it: the arithmetic flags, or the
+    /// general registers.
     #[must_use]
     fn state(&self) -> u32;
 
@@ -119,8 +122,8 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn longest(&self) -> u64;
 
-    /// Whether whole instructions can run elsewhere. `dead` tells the registers that are dead at an instruction, where moved code may
-    /// need one.
+    /// Whether whole instructions can run elsewhere. `dead` tells the registers that are dead at an instruction, where
+    /// moved code may need one.
     ///
     /// # Errors
     /// Why they cannot.
@@ -130,8 +133,8 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn entry_facts(&self, code: &[u8], addr: u64) -> EntryFacts;
 
-    /// Whether the return address, which the instruction at `read` loads, goes nowhere but to calls that are dropped. `code` is
-    /// the function's, from `addr` on.
+    /// Whether the return address, which the instruction at `read` loads, goes nowhere but to calls that are dropped.
+    /// `code` is the function's, from `addr` on.
     #[must_use]
     fn is_only_passed_on(
         &self,
@@ -165,8 +168,8 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn slot_call_len(&self) -> u8;
 
-    /// Where code may load a register from memory for a call by it, by addresses of the two instructions and of the memory. Nowhere
-    /// if one instruction does all.
+    /// Where code may load a register from memory for a call by it, by addresses of the two instructions and of the
+    /// memory. Nowhere if one instruction does all.
     #[must_use]
     fn slot_loads(&self, _code: &[u8], _addr: u64) -> Vec<(u64, u64)> {
         Vec::new()
@@ -186,8 +189,8 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn ret(&self, len: usize) -> Vec<u8>;
 
-    /// What makes a jump of a register, as far as the instructions before it tell: code and address of each, the jump first,
-    /// then backwards.
+    /// What makes a jump of a register, as far as the instructions before it tell: code and address of each, the jump
+    /// first, then backwards.
     #[must_use]
     fn origin(&self, path: &mut dyn Iterator<Item = (&[u8], u64)>) -> Origin;
 
@@ -195,7 +198,8 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn is_signal_return(&self, code: &[u8]) -> bool;
 
-    /// Whether a function of this name, without underscores at its start, is a piece of code that does an indirect jump or call for others.
+    /// Whether a function of this name, without underscores at its start, is a piece of code that does an indirect jump
+    /// or call for others.
     #[must_use]
     fn is_thunk(&self, _name: &str) -> bool {
         false
@@ -245,8 +249,8 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn jump(&self, via: Via) -> JumpForm;
 
-    /// The jump to anywhere that takes its register so and finds in memory where it leads to, without the address in memory; nothing if
-    /// none can be made at a site.
+    /// The jump to anywhere that takes its register so and finds in memory where it leads to, without the address in
+    /// memory; nothing if none can be made at a site.
     #[must_use]
     fn far_jump(&self, _via: Via) -> Option<JumpForm> {
         None

@@ -120,8 +120,8 @@ impl Insn {
     }
 }
 
-/// One instruction as a planner of probes sees it. What a probe may have to keep is one bit each: arithmetic flags where the
-/// instruction set has them, general registers where it has none.
+/// One instruction as a planner of probes sees it. What a probe may have to keep is one bit each: arithmetic flags
+/// where the instruction set has them, general registers where it has none.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// Its address.
@@ -167,7 +167,8 @@ pub enum Transaction {
     Begin,
     /// It ends one.
     End,
-    /// It makes a reservation of memory: it and what follows it up to the store that depends on that can only be moved together.
+    /// It makes a reservation of memory: it and what follows it up to the store that depends on that can only be moved
+    /// together.
     Reserves,
     /// It is between the two, or is the store.
     Reserved,
@@ -191,14 +192,16 @@ pub enum Origin {
 /// What a function does with its return address along all ways from its entry, where calls leave that in a register.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkUse {
-    /// Instructions that read it as a value, in its register or where it is on the stack: they neither save it there nor return by it.
+    /// Instructions that read it as a value, in its register or where it is on the stack: they neither save it there
+    /// nor return by it.
     pub reads: Vec<u64>,
     /// Instructions that save it on the stack, and the place that each uses.
     pub saves: Vec<(u64, Slot)>,
     /// It returns by that register with what was neither the return address nor taken from the stack.
     pub moves: bool,
-    /// It finds out by a call where to go, from what callers pass no arguments in, and jumps there with the return address that it was
-    /// entered with: lazy binding. What it leads to may return twice, or look at its return address.
+    /// It finds out by a call where to go, from what callers pass no arguments in, and jumps there with the return
+    /// address that it was entered with: lazy binding. What it leads to may return twice, or look at its return
+    /// address.
     pub leads_on: bool,
 }
 

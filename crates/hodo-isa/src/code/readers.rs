@@ -29,8 +29,8 @@ impl Iterator for Sweep<'_> {
     }
 }
 
-/// Goes through code as a planner of probes does. What is in a sequence that must not be interrupted is found by the control flow within
-/// the code, which should be whole functions.
+/// Goes through code as a planner of probes does. What is in a sequence that must not be interrupted is found by the
+/// control flow within the code, which should be whole functions.
 pub struct Steps<'a>(pub(crate) Kind<x86_64::steps::Steps<'a>, riscv64::isa::Steps>);
 
 impl Iterator for Steps<'_> {
@@ -58,7 +58,8 @@ impl Iterator for Steps<'_> {
 #[derive(Default)]
 pub struct Room(pub(crate) Vec<riscv64::scan::Scanned>);
 
-/// The instructions of a function, read once for all that is asked of them. (Those of x86-64 are read whenever they are asked for.)
+/// The instructions of a function, read once for all that is asked of them. (Those of x86-64 are read whenever they are
+/// asked for.)
 #[derive(Clone, Copy)]
 pub struct Read<'a> {
     pub(crate) code: &'a [u8],
@@ -92,7 +93,8 @@ impl<'a> Read<'a> {
         })
     }
 
-    /// What the straight line of code from the entry does; see [`InstructionSet::entry_facts`](super::InstructionSet::entry_facts).
+    /// What the straight line of code from the entry does; see
+    /// [`InstructionSet::entry_facts`](super::InstructionSet::entry_facts).
     #[must_use]
     pub fn entry_facts(&self) -> EntryFacts {
         match self.insns {
@@ -101,8 +103,9 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// What the function does with its return address where calls leave that in a register; nothing where they do not. `place` tells how
-    /// far above the frame's start the place is that an instruction at an address uses, if a table says so.
+    /// What the function does with its return address where calls leave that in a register; nothing where they do not.
+    /// `place` tells how far above the frame's start the place is that an instruction at an address uses, if a table
+    /// says so.
     #[must_use]
     pub fn link_use(&self, place: impl Fn(u64, Slot) -> Option<i32>) -> Option<LinkUse> {
         match self.insns {

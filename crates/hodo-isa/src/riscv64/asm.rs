@@ -8,7 +8,8 @@ use super::decode::operand::signed;
 use super::encode::{AUIPC, BRANCH, JALR, LUI, OP_IMM, OP_IMM_32, b, i, j, u};
 use super::regs::ZERO;
 
-/// How far away what code refers to is, at most. It decides the length of jumps and constants, whatever the distance is then.
+/// How far away what code refers to is, at most. It decides the length of jumps and constants, whatever the distance is
+/// then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
     /// Jumps within 1 MiB: one instruction and no register. Addresses within 2 GiB.

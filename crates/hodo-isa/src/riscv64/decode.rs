@@ -24,7 +24,8 @@ use vector_memory::{Access, access, access_operands};
 pub struct Insn {
     /// Its address.
     pub addr: u64,
-    /// Its length: 2 or 4 bytes. What is no instruction has the length that its low bits tell, as far as there are bytes.
+    /// Its length: 2 or 4 bytes. What is no instruction has the length that its low bits tell, as far as there are
+    /// bytes.
     pub len: u8,
     /// The instruction, expanded to 32 bits if it has 16.
     pub word: u32,
@@ -235,7 +236,8 @@ impl Insn {
         self.word & 0x7F == 0x27
     }
 
-    /// The place in memory that it uses, where that is a scalar's: the general register that holds an address, and what is added to it.
+    /// The place in memory that it uses, where that is a scalar's: the general register that holds an address, and what
+    /// is added to it.
     #[inline]
     pub(super) fn place(&self) -> Option<(u8, i64)> {
         let distance = match self.kind {
@@ -369,8 +371,8 @@ impl Insn {
         set
     }
 
-    /// What it writes: general and floating-point registers are overwritten whole, whatever happens; of vector registers
-    /// and of state perhaps only some bits are.
+    /// What it writes: general and floating-point registers are overwritten whole, whatever happens; of vector
+    /// registers and of state perhaps only some bits are.
     #[must_use]
     pub fn writes(&self) -> Registers {
         let word = self.word;

@@ -88,7 +88,8 @@ enum Held {
     Own,
     /// The same, taken back from the stack.
     Back,
-    /// The address after the last call. A return does not go there, for it would do so for ever: such a call does not return.
+    /// The address after the last call. A return does not go there, for it would do so for ever: such a call does not
+    /// return.
     Call,
     /// Something that the function has put onto the stack, or its caller: compilers take that back into any register.
     Stack,
@@ -99,8 +100,8 @@ enum Held {
 /// `t0`, `t1`, `t3`–`t6`: no caller passes arguments in them. (`t2` is what nested functions are called with.)
 const NO_ARGUMENTS: u32 = 0xF000_0060;
 
-/// Whether the straight line of code from a function's entry, up to its first call, takes something from registers that no caller
-/// passes arguments in.
+/// Whether the straight line of code from a function's entry, up to its first call, takes something from registers that
+/// no caller passes arguments in.
 fn takes_more_than_arguments(code: &[Scanned]) -> bool {
     let mut written = 0;
     for scanned in code.iter().take(LIMIT) {
@@ -115,8 +116,9 @@ fn takes_more_than_arguments(code: &[Scanned]) -> bool {
     false
 }
 
-/// Follows all ways from the entry of a function. `code` is the function's, from `addr` on, and `scanned` its instructions. `place` tells
-/// how far above the frame's start the place is that an instruction at an address uses, if a table says so; else the code is asked.
+/// Follows all ways from the entry of a function. `code` is the function's, from `addr` on, and `scanned` its
+/// instructions. `place` tells how far above the frame's start the place is that an instruction at an address uses, if
+/// a table says so; else the code is asked.
 pub(crate) fn link_use(
     (code, addr): (&[u8], u64),
     scanned: &[Scanned],
@@ -160,8 +162,8 @@ struct Ways<P> {
     /// By half words: which of the states was seen.
     seen: Vec<u8>,
     open: Vec<(u64, Held, State)>,
-    /// Where the return address was saved: above the frame's start, or above the stack pointer where that is not known. And whether it may
-    /// be elsewhere, too.
+    /// Where the return address was saved: above the frame's start, or above the stack pointer where that is not known.
+    /// And whether it may be elsewhere, too.
     places: Vec<(bool, i32)>,
     elsewhere: bool,
     place: P,
@@ -271,7 +273,8 @@ fn slot(scanned: &Scanned) -> Slot {
     }
 }
 
-/// Whether a load or store by this distance may be one of what the function saves: by the stack pointer, or below the frame's start.
+/// Whether a load or store by this distance may be one of what the function saves: by the stack pointer, or below the
+/// frame's start.
 fn is_saved_place(insn: &Insn, distance: i64) -> bool {
     insn.rs1() == SP || insn.rs1() == FRAME && distance < 0
 }
@@ -298,8 +301,8 @@ fn is_usual(insn: &Insn) -> bool {
 /// Registers that calls may change: `ra`, `t0`–`t6`, `a0`–`a7`.
 pub const VOLATILE: u32 = 0xF003_FCE2;
 
-/// Whether the return address, which the instruction at `read` copies, goes nowhere but to calls that are dropped. `code` is
-/// the function's, from `addr` on.
+/// Whether the return address, which the instruction at `read` copies, goes nowhere but to calls that are dropped.
+/// `code` is the function's, from `addr` on.
 #[must_use]
 pub fn is_only_passed_on(
     code: &[u8],
@@ -335,7 +338,8 @@ pub fn is_only_passed_on(
     if !from_stack && !from_link {
         return false;
     }
-    // Registers that hold it. Those that callees keep are taken to hold it to the function's end: blocks are not told apart.
+    // Registers that hold it. Those that callees keep are taken to hold it to the function's end: blocks are not told
+    // apart.
     let mut holders = 1u32 << first.insn.rd();
     for scanned in sweep {
         if holders == 0 {

@@ -1,5 +1,6 @@
-//! Calls through slots that hold the addresses of functions, without an entry of the procedure linkage table (`-mno-plt`):
-//! `auipc; ld` load the address, and a call or jump by that register follows, perhaps with a few other instructions in between.
+//! Calls through slots that hold the addresses of functions, without an entry of the procedure linkage table
+//! (`-mno-plt`): `auipc; ld` load the address, and a call or jump by that register follows, perhaps with a few other
+//! instructions in between.
 
 use alloc::vec::Vec;
 
@@ -14,12 +15,12 @@ use crate::code::SlotCall;
 const PAIR: usize = 8;
 /// So many instructions may be between them and the call.
 const BETWEEN: usize = 8;
-/// `t0`, `t1`, `t3`–`t6`, and the link register: neither what is called asks what is in them, nor does its caller afterwards. In one for
-/// arguments, the address may be an argument, too.
+/// `t0`, `t1`, `t3`–`t6`, and the link register: neither what is called asks what is in them, nor does its caller
+/// afterwards. In one for arguments, the address may be an argument, too.
 const TEMPORARY: u32 = 0xF000_0060 | 1 << RA;
 
-/// Where `auipc; ld` of one register may be in code: their addresses, and that of the memory that they load from. Some are no
-/// instructions, but look like these.
+/// Where `auipc; ld` of one register may be in code: their addresses, and that of the memory that they load from. Some
+/// are no instructions, but look like these.
 #[must_use]
 pub fn loads(code: &[u8], addr: u64) -> Vec<(u64, u64)> {
     let word = |at: usize| u32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
@@ -43,8 +44,8 @@ pub fn loads(code: &[u8], addr: u64) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// What calls or jumps by the register that the instructions at the start of `code` load from a slot; nothing if that is not plain to
-/// see, or if something else uses it.
+/// What calls or jumps by the register that the instructions at the start of `code` load from a slot; nothing if that
+/// is not plain to see, or if something else uses it.
 #[must_use]
 pub fn called(code: &[u8], addr: u64) -> Option<SlotCall> {
     let register = Insn::new(code, addr).rd();
@@ -71,7 +72,8 @@ pub fn called(code: &[u8], addr: u64) -> Option<SlotCall> {
     None
 }
 
-/// Whether an instruction only computes, or uses the stack, and leaves a register alone: it does not fault, and does not take long.
+/// Whether an instruction only computes, or uses the stack, and leaves a register alone: it does not fault, and does
+/// not take long.
 fn passes(insn: &Insn, register: u8) -> bool {
     let (reads, writes) = insn.general();
     let harmless = match insn.kind {
@@ -154,7 +156,8 @@ mod tests {
         // Into a register that functions keep: auipc s5, 2; ld s5, (s5); jalr s5
         let kept = code(&[0x0000_2A97, 0x000A_BA83, 0x000A_80E7]);
         assert_eq!(called(&kept, 0), None);
-        // A function that gets its own address: auipc a0, 2; ld a0, (a0); jalr a0; the same by t2, which nested functions read.
+        // A function that gets its own address: auipc a0, 2; ld a0, (a0); jalr a0; the same by t2, which nested
+        // functions read.
         let own = code(&[0x0000_2517, 0x0005_3503, 0x0005_00E7]);
         assert_eq!(called(&own, 0), None);
         let chain = code(&[0x0000_2397, 0x0003_B383, 0x0003_80E7]);

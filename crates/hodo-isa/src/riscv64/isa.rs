@@ -388,8 +388,8 @@ fn step(step: steps::Step) -> Step {
     }
 }
 
-/// How planned code is moved: with free registers, or by those places if there are none, and with its system calls. Regions of probes have whole sequences of `lr` and `sc`,
-/// which can be moved, too; what functions displace has none.
+/// How planned code is moved: with free registers, or by those places if there are none, and with its system calls.
+/// Regions of probes have whole sequences of `lr` and `sc`, which can be moved, too; what functions displace has none.
 #[must_use]
 pub fn options<'a>(
     dead: &'a dyn Fn(u64) -> u32,

@@ -1,13 +1,14 @@
 //! Registers that are of no use any more: a jump of eight bytes needs one, and our code is shorter with some.
 //!
-//! A general register is dead at an instruction if control, wherever it may go from there, overwrites the register before
-//! anything reads it. [`dead_registers`] goes forward from one instruction, as far as it is told; [`live_registers`] tells for all
-//! instructions of a function at once. Both take what they cannot see for a use: jumps through registers, code outside,
-//! breakpoints, the end of patience. Of calls and returns they suppose the [calling convention](Convention) only if told to, for compilers keep
-//! values in registers that the convention gives away across calls of functions that they know.
+//! A general register is dead at an instruction if control, wherever it may go from there, overwrites the register
+//! before anything reads it. [`dead_registers`] goes forward from one instruction, as far as it is told;
+//! [`live_registers`] tells for all instructions of a function at once. Both take what they cannot see for a use: jumps
+//! through registers, code outside, breakpoints, the end of patience. Of calls and returns they suppose the [calling
+//! convention](Convention) only if told to, for compilers keep values in registers that the convention gives away
+//! across calls of functions that they know.
 //!
-//! Handlers of signals that look at registers of what they have interrupted may see a dead register changed. Languages in
-//! which any load may throw an exception are not supposed: the ways from there to what catches it are not seen.
+//! Handlers of signals that look at registers of what they have interrupted may see a dead register changed. Languages
+//! in which any load may throw an exception are not supposed: the ways from there to what catches it are not seen.
 
 use alloc::vec::Vec;
 
@@ -33,8 +34,8 @@ const RETURN: u32 = !(TEMPORARIES | ARGUMENTS & !RESULTS | 1 << RA);
 pub enum Convention {
     /// Nothing: what is called, and what is returned to, may use any register.
     Unknown,
-    /// Callers and callees that see nothing of each other: functions of a library that others call, code without optimization
-    /// between functions (`-fno-ipa-ra`).
+    /// Callers and callees that see nothing of each other: functions of a library that others call, code without
+    /// optimization between functions (`-fno-ipa-ra`).
     Standard,
 }
 
@@ -61,11 +62,11 @@ fn leaving(flow: Flow, link: Option<u8>, convention: Convention) -> Leaving {
     Leaving { next, target, live }
 }
 
-/// The general registers that are dead at the instruction at `at`: it does not read them, nor does anything after it before
-/// they are overwritten.
+/// The general registers that are dead at the instruction at `at`: it does not read them, nor does anything after it
+/// before they are overwritten.
 ///
-/// `code` is all that is looked at, with its first byte at `base`, and no more than `most` instructions of it are. What leads
-/// out of it may use all registers.
+/// `code` is all that is looked at, with its first byte at `base`, and no more than `most` instructions of it are. What
+/// leads out of it may use all registers.
 #[must_use]
 pub fn dead_registers(code: &[u8], base: u64, at: u64, most: usize, convention: Convention) -> u32 {
     let mut live = FIXED;
@@ -125,8 +126,8 @@ pub fn dead_registers(code: &[u8], base: u64, at: u64, most: usize, convention: 
 /// How often all instructions are gone through, at most: once for each loop in a loop, and once more.
 const PASSES: usize = 20;
 
-/// The general registers that are live before each of these instructions: whole functions, in order. What leads elsewhere may
-/// use all registers.
+/// The general registers that are live before each of these instructions: whole functions, in order. What leads
+/// elsewhere may use all registers.
 #[must_use]
 pub fn live_registers(steps: &[Step], convention: Convention) -> Vec<u32> {
     let mut live = vec![0; steps.len()];

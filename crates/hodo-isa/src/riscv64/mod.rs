@@ -1,12 +1,12 @@
 //! RISC-V with 64 bits: RV64GC, the bit manipulation of Zba, Zbb and Zbs, and the vectors of V 1.0.
 //!
-//! [`decode`] is the ground: tables of rows say of each instruction which bits it has, what its operands are and what sort it is
-//! of; everything else asks the decoded [`decode::Insn`]. Instructions of 16 bits are expanded to those of 32 bits, so that nothing
-//! else has to know them.
+//! [`decode`] is the ground: tables of rows say of each instruction which bits it has, what its operands are and what
+//! sort it is of; everything else asks the decoded [`decode::Insn`]. Instructions of 16 bits are expanded to those of
+//! 32 bits, so that nothing else has to know them.
 //!
-//! [`scan`] finds branches and addresses, [`steps`] what a planner has to know of each instruction, with the sequences of `lr`
-//! and `sc`, [`liveness`] the registers that are free. [`relocate`] moves instructions, [`simulate`] does on saved registers those
-//! that use their address, [`asm`] writes jumps and addresses.
+//! [`scan`] finds branches and addresses, [`steps`] what a planner has to know of each instruction, with the sequences
+//! of `lr` and `sc`, [`liveness`] the registers that are free. [`relocate`] moves instructions, [`simulate`] does on
+//! saved registers those that use their address, [`asm`] writes jumps and addresses.
 
 /// Bytes of the long jump, `auipc` and `jalr`.
 pub const JUMP: u64 = 8;

@@ -15,8 +15,8 @@ enum Seen {
     Entry(u8, u8),
 }
 
-/// Where a jump through a register goes, as far as the instructions before it tell: code and address of each, the jump first,
-/// then backwards.
+/// Where a jump through a register goes, as far as the instructions before it tell: code and address of each, the jump
+/// first, then backwards.
 #[must_use]
 pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
     let mut path = path.into_iter().map(|(code, addr)| Insn::new(code, addr));
@@ -62,8 +62,8 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
                 match insn.kind {
                     Kind::Load(4) if formed || insn.rs1() == other => return Origin::Distances,
                     Kind::Load(4) => seen = Seen::Entry(insn.rs1(), other),
-                    // Where the distance is from may be formed between the two: then it is not the table's start, which was
-                    // used before.
+                    // Where the distance is from may be formed between the two: then it is not the table's start, which
+                    // was used before.
                     Kind::Auipc => formed = true,
                     Kind::Plain if is(0x13, 0) && insn.rs1() == insn.rd() => {}
                     _ => return Origin::Computed,

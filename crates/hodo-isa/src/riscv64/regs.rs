@@ -64,8 +64,8 @@ pub struct Registers {
     pub x: u32,
     /// Floating-point registers.
     pub f: u32,
-    /// Vector registers. How many a group has, the type of vectors says when it runs; so these are all that an operand may
-    /// have by its number.
+    /// Vector registers. How many a group has, the type of vectors says when it runs; so these are all that an operand
+    /// may have by its number.
     pub v: u32,
     /// Status and control, by the masks of [`state`].
     pub state: u16,
@@ -96,7 +96,8 @@ impl Registers {
     }
 }
 
-/// The register that long jumps keep on the stack where none is free: `t1`. A jump through a link register is taken for a return.
+/// The register that long jumps keep on the stack where none is free: `t1`. A jump through a link register is taken for
+/// a return.
 pub const KEPT: u8 = 6;
 
 /// All general registers.

@@ -1,7 +1,7 @@
 //! Moving instructions to another address.
 //!
-//! The moved code does what the original does, register for register. Its length depends on the code and on the [`Options`], not on
-//! the addresses, so stubs can be laid out before their places are known.
+//! The moved code does what the original does, register for register. Its length depends on the code and on the
+//! [`Options`], not on the addresses, so stubs can be laid out before their places are known.
 //!
 //! | original | moved |
 //! |---|---|
@@ -38,16 +38,17 @@ pub struct Options<'a> {
     /// The general registers that are dead at the instruction at an address, as
     /// [`dead_registers`](super::liveness::dead_registers) finds them.
     pub dead: &'a dyn Fn(u64) -> u32,
-    /// Where what leaves the code at the instruction at an address goes if none is dead: a place that takes [`KEPT`] from the stack and
-    /// jumps to where that leads, as `hodo-codegen` writes it. A call through its own link register has one
-    /// where an instruction before it tells where it leads.
+    /// Where what leaves the code at the instruction at an address goes if none is dead: a place that takes [`KEPT`]
+    /// from the stack and jumps to where that leads, as `hodo-codegen` writes it. A call through its own link register
+    /// has one where an instruction before it tells where it leads.
     pub pads: &'a dyn Fn(u64) -> Option<u64>,
     /// What moved calls return to.
     pub link: Link,
-    /// System calls are moved, too. The address after them is then seen by signal handlers that interrupt them, by tracers and by
-    /// the kernel, which goes back to it to make the call again; a child begins there.
+    /// System calls are moved, too. The address after them is then seen by signal handlers that interrupt them, by
+    /// tracers and by the kernel, which goes back to it to make the call again; a child begins there.
     pub system_calls: bool,
-    /// Sequences of `lr` and `sc` are moved, too. They must be in the code as a whole, and nothing of ours be put between.
+    /// Sequences of `lr` and `sc` are moved, too. They must be in the code as a whole, and nothing of ours be put
+    /// between.
     pub sequences: bool,
 }
 
@@ -80,8 +81,8 @@ impl Options<'_> {
 /// What moved calls return to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// The original code after the call: the callee, unwinders and the link register see what they would have seen. Such a call must be
-    /// the last instruction.
+    /// The original code after the call: the callee, unwinders and the link register see what they would have seen.
+    /// Such a call must be the last instruction.
     Original,
     /// The moved code after the call. The link register is not what it was.
     Moved,
@@ -141,11 +142,11 @@ pub struct Relocated {
     pub bytes: Vec<u8>,
     /// One entry for each original instruction, in order.
     pub map: Vec<Moved>,
-    /// Whether control can reach the end, so that a jump back must follow. Not so after a jump or return, nor after a call
-    /// that returns to the original code.
+    /// Whether control can reach the end, so that a jump back must follow. Not so after a jump or return, nor after a
+    /// call that returns to the original code.
     pub falls_through: bool,
-    /// Where it leaves by [`Options::pads`]: the offset of the original instruction, and that of what keeps the register and jumps,
-    /// [`EXIT`] bytes.
+    /// Where it leaves by [`Options::pads`]: the offset of the original instruction, and that of what keeps the
+    /// register and jumps, [`EXIT`] bytes.
     pub exits: Vec<Moved>,
 }
 
@@ -207,8 +208,8 @@ fn form(insn: &Insn, code: &[u8], from: u64, options: &Options<'_>) -> Form {
     }
 }
 
-/// A register for jumps out of those that are dead, or nothing: the link registers last, for jumps through them are taken for
-/// returns.
+/// A register for jumps out of those that are dead, or nothing: the link registers last, for jumps through them are
+/// taken for returns.
 #[must_use]
 pub fn choose(dead: u32) -> Option<u8> {
     let dead = dead & !FIXED;
@@ -360,9 +361,9 @@ pub fn relocate(
     relocate_apart(code, from, to, options, &[])
 }
 
-/// [`relocate`] with room between the instructions: each gap is the offset of an original instruction and this many bytes, an
-/// even number, before the moved one, which are filled with breakpoints. Branches within the code lead to the start of the gap. `map`
-/// has the offsets after the gaps.
+/// [`relocate`] with room between the instructions: each gap is the offset of an original instruction and this many
+/// bytes, an even number, before the moved one, which are filled with breakpoints. Branches within the code lead to the
+/// start of the gap. `map` has the offsets after the gaps.
 ///
 /// # Errors
 /// If the code cannot be moved, or not there.

@@ -22,7 +22,8 @@ pub enum Flow {
     Branch(u64),
     /// A jump to an address.
     Jump(u64),
-    /// A jump to an address that keeps the next one in a register: a call, mostly. Which register, [`Insn::link`] tells.
+    /// A jump to an address that keeps the next one in a register: a call, mostly. Which register, [`Insn::link`]
+    /// tells.
     Call(u64),
     /// A jump through a register.
     IndirectJump,
@@ -84,8 +85,8 @@ impl Insn {
         self.word == NOP
     }
 
-    /// Whether it does nothing, but may tell the processor something: what it computes goes to the register that is always
-    /// zero, or it orders nothing, or it is a form of 16 bits that changes nothing. A `nop` is none.
+    /// Whether it does nothing, but may tell the processor something: what it computes goes to the register that is
+    /// always zero, or it orders nothing, or it is a form of 16 bits that changes nothing. A `nop` is none.
     #[must_use]
     pub fn is_hint(&self) -> bool {
         let word = self.word;
@@ -167,8 +168,8 @@ pub enum Slot {
 pub struct Scanned {
     /// The instruction.
     pub insn: Insn,
-    /// What it does with control. A jump through a register that the instruction just before has computed by `auipc` is one
-    /// to that address.
+    /// What it does with control. A jump through a register that the instruction just before has computed by `auipc` is
+    /// one to that address.
     pub flow: Flow,
     /// The address it holds.
     pub reference: Reference,

@@ -1,5 +1,5 @@
-//! Instructions done on saved registers, without running them: those that use the address they are at. Made ready once, so
-//! that doing it needs no decoder, none of our memory and no lock. None of them uses memory, so none faults.
+//! Instructions done on saved registers, without running them: those that use the address they are at. Made ready once,
+//! so that doing it needs no decoder, none of our memory and no lock. None of them uses memory, so none faults.
 
 use super::decode::Insn;
 use super::decode::Kind;
@@ -143,8 +143,8 @@ impl Simulation {
         state.pc = self.run_on(&mut state.x);
     }
 
-    /// Does it on general registers by their numbers; the first may be anything and stays. Returns the address of the next
-    /// instruction. No memory is copied.
+    /// Does it on general registers by their numbers; the first may be anything and stays. Returns the address of the
+    /// next instruction. No memory is copied.
     #[must_use]
     pub fn run_on(&self, x: &mut [u64; 32]) -> u64 {
         let mut next = self.next;

@@ -1,4 +1,5 @@
-//! Instructions as a planner of probes sees them: what they do with control and with registers, and whether they can be moved.
+//! Instructions as a planner of probes sees them: what they do with control and with registers, and whether they can be
+//! moved.
 
 use alloc::vec::Vec;
 
@@ -14,8 +15,8 @@ pub use sequences::Part;
 
 use sequences::parts;
 
-/// The general registers that are never free, whatever the code does with them: zero, the stack pointer, on which signals
-/// build their frames, and the pointers of globals and of the thread, which their handlers use.
+/// The general registers that are never free, whatever the code does with them: zero, the stack pointer, on which
+/// signals build their frames, and the pointers of globals and of the thread, which their handlers use.
 pub const FIXED: u32 = 1 | 1 << SP | 1 << GP | 1 << TP;
 
 /// Why an instruction is not executed elsewhere than in its place.
@@ -27,15 +28,18 @@ pub enum Immovable {
     Faults,
     /// `ebreak`: who waits for it knows its address.
     Breakpoint,
-    /// `ecall`: the kernel, signal handlers and children see the address. It can be moved by those who take care of that.
+    /// `ecall`: the kernel, signal handlers and children see the address. It can be moved by those who take care of
+    /// that.
     SystemCall,
     /// `fence.i`: it goes with changes of code, of which copies would not know.
     CodeChanges,
-    /// It accesses a control and status register that may not be accessible, or whose accesses have effects of their own.
+    /// It accesses a control and status register that may not be accessible, or whose accesses have effects of their
+    /// own.
     Register,
     /// It waits.
     Waits,
-    /// It is or may be executed between an `lr` and its `sc`, where other accesses and jumps to elsewhere make the `sc` fail.
+    /// It is or may be executed between an `lr` and its `sc`, where other accesses and jumps to elsewhere make the `sc`
+    /// fail.
     Reserved,
 }
 
@@ -123,8 +127,8 @@ impl Places {
     }
 }
 
-/// The instructions of code at this address, in a row. What is in a sequence of `lr` and `sc` is found by the control flow
-/// within: so this should be whole functions at least.
+/// The instructions of code at this address, in a row. What is in a sequence of `lr` and `sc` is found by the control
+/// flow within: so this should be whole functions at least.
 #[must_use]
 pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
     let mut steps: Vec<Step> = Sweep::new(code, addr).map(|insn| alone(&insn)).collect();
@@ -194,7 +198,8 @@ fn is_harmless(insn: &Insn) -> bool {
     (known || CONSTANT.contains(&number)) && (writable || !insn.writes_csr())
 }
 
-/// What an instruction of this kind that reads these registers reads for this purpose: who handles a breakpoint may see all, the kernel the arguments.
+/// What an instruction of this kind that reads these registers reads for this purpose: who handles a breakpoint may see
+/// all, the kernel the arguments.
 #[inline]
 pub(super) fn used(kind: Kind, reads: u32) -> u32 {
     match kind {

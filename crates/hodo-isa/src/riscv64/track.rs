@@ -1,7 +1,7 @@
 //! Where a function's frame is, instruction for instruction, as far as straight code tells.
 //!
-//! Starts where the return address is in its register and follows what moves the stack pointer or saves registers that belong
-//! to the caller. What it cannot follow it calls unknown. CFA is the stack pointer at the function's entry, S.
+//! Starts where the return address is in its register and follows what moves the stack pointer or saves registers that
+//! belong to the caller. What it cannot follow it calls unknown. CFA is the stack pointer at the function's entry, S.
 
 use alloc::vec::Vec;
 
@@ -182,8 +182,8 @@ impl State {
 }
 
 /// The rows of these steps and of what stands after them, at the offset `end`; `entries` are the steps that are entered
-/// from outside, with their states. What is reached in no way that can be seen is unknown. Returns the state at the end, too, if control
-/// comes there.
+/// from outside, with their states. What is reached in no way that can be seen is unknown. Returns the state at the
+/// end, too, if control comes there.
 #[must_use]
 pub fn rows(steps: &[Step<'_>], end: u32, entries: &[(usize, State)]) -> (Vec<Row>, Option<State>) {
     let mut states: Vec<Option<State>> = vec![None; steps.len() + 1];
@@ -321,8 +321,8 @@ mod tests {
 
     #[test]
     fn prologues_and_epilogues_are_followed() {
-        // c.addi sp, -32; c.sdsp ra, 24(sp); c.sdsp s0, 16(sp); c.addi4spn s0, sp, 32; c.ldsp ra, 24(sp); c.ldsp s0, 16(sp);
-        // c.addi16sp sp, 32; ret
+        // c.addi sp, -32; c.sdsp ra, 24(sp); c.sdsp s0, 16(sp); c.addi4spn s0, sp, 32; c.ldsp ra, 24(sp); c.ldsp s0,
+        // 16(sp); c.addi16sp sp, 32; ret
         let code = [
             0x01, 0x11, 0x06, 0xEC, 0x22, 0xE8, 0x00, 0x10, 0xE2, 0x60, 0x42, 0x64, 0x05, 0x61,
             0x82, 0x80,

@@ -163,8 +163,8 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
     facts
 }
 
-/// Whether the return address, which the instruction at `read` loads, goes nowhere but to calls that are dropped. `code` is
-/// the function's, from `addr` on.
+/// Whether the return address, which the instruction at `read` loads, goes nowhere but to calls that are dropped.
+/// `code` is the function's, from `addr` on.
 #[must_use]
 pub fn is_only_passed_on(
     code: &[u8],
@@ -196,7 +196,8 @@ pub fn is_only_passed_on(
     if first.code() != Code::Mov_r64_rm64 {
         return false;
     }
-    // Registers that hold it. Those that callees keep are taken to hold it to the function's end: blocks are not told apart.
+    // Registers that hold it. Those that callees keep are taken to hold it to the function's end: blocks are not told
+    // apart.
     let mut holders = vec![first.op0_register()];
     for raw in decoder {
         if holders.is_empty() {

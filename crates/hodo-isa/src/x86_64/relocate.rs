@@ -99,8 +99,8 @@ struct Piece {
 const PUSH_RETURN: usize = 13;
 /// The first of these.
 const PUSH_IMM: u8 = 5;
-/// `pop qword [rsp-16]`, which reckons with the stack pointer after the pop: what a push has read is then two words below
-/// the top of the stack, below the return address that comes next.
+/// `pop qword [rsp-16]`, which reckons with the stack pointer after the pop: what a push has read is then two words
+/// below the top of the stack, below the return address that comes next.
 const POP_TARGET: [u8; 4] = [0x8F, 0x44, 0x24, 0xF0];
 /// `jmp qword [rsp-8]`, to what [`POP_TARGET`] has put there.
 const JUMP_TO_TARGET: [u8; 4] = [0xFF, 0x64, 0x24, 0xF8];
@@ -250,9 +250,10 @@ pub fn relocate_mapped(code: &[u8], from: u64, to: u64) -> Result<Relocated, Rel
     Ok(Relocated { rows, ..moved })
 }
 
-/// [`relocate_mapped`] with room between the instructions: each gap is the offset of an original instruction and so many
-/// bytes before the moved one, which are filled with breakpoints. Branches within the code lead to the start of the gap.
-/// `map` has the offsets of the gaps, too, where there are any. `rows` is empty: what fills the gaps has frames of its own.
+/// [`relocate_mapped`] with room between the instructions: each gap is the offset of an original instruction and so
+/// many bytes before the moved one, which are filled with breakpoints. Branches within the code lead to the start of
+/// the gap. `map` has the offsets of the gaps, too, where there are any. `rows` is empty: what fills the gaps has
+/// frames of its own.
 ///
 /// # Errors
 /// If the code cannot be moved, or not there.
@@ -374,8 +375,8 @@ fn moved(
                 bytes[modrm] = bytes[modrm] & !0x38 | 4 << 3;
             }
             Kind::CallThroughMemory => {
-                // The operand is read first, with all registers and the stack as they were: a call through a null pointer
-                // faults in the state in which the original does.
+                // The operand is read first, with all registers and the stack as they were: a call through a null
+                // pointer faults in the state in which the original does.
                 bytes.extend_from_slice(original);
                 let modrm =
                     start + opcode_at(original).ok_or(RelocateError::Invalid { offset })? + 1;

@@ -80,7 +80,8 @@ fn slot(raw: &Instruction) -> Slot {
     make(raw.memory_displacement64() as i32)
 }
 
-/// Whether this is a barrier: a locked instruction that leaves memory as it is, as compilers write it in place of `mfence`.
+/// Whether this is a barrier: a locked instruction that leaves memory as it is, as compilers write it in place of
+/// `mfence`.
 pub(super) fn is_barrier(insn: &Instruction) -> bool {
     let wide = matches!(insn.memory_size().size(), 4 | 8);
     if !insn.has_lock_prefix() || insn.op_count() != 2 || !wide {

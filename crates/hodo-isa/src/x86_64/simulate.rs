@@ -1,5 +1,5 @@
-//! Instructions done on saved registers, without running them: those that use the instruction pointer, and some that are
-//! frequent where probes are. Made ready once, so that doing it needs no decoder, none of our memory and no lock.
+//! Instructions done on saved registers, without running them: those that use the instruction pointer, and some that
+//! are frequent where probes are. Made ready once, so that doing it needs no decoder, none of our memory and no lock.
 
 use iced_x86::{
     Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
@@ -148,7 +148,8 @@ impl Simulation {
         )
     }
 
-    /// Does it. The registers are in the order of the processor's numbers; `pc` becomes the address of the next instruction.
+    /// Does it. The registers are in the order of the processor's numbers; `pc` becomes the address of the next
+    /// instruction.
     ///
     /// # Errors
     /// If an access to memory faults; nothing is changed then.

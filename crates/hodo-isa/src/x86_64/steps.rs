@@ -1,5 +1,5 @@
-//! Instructions as a planner of probes sees them: what they do with control and with the arithmetic flags, and whether they
-//! can be moved.
+//! Instructions as a planner of probes sees them: what they do with control and with the arithmetic flags, and whether
+//! they can be moved.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register, RflagsBits,

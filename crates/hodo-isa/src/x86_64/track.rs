@@ -42,8 +42,8 @@ pub enum Then {
     Next(Option<usize>),
     /// It does not; perhaps this step does.
     Stop(Option<usize>),
-    /// A return address is pushed, then a jump leaves the code. Until the offset `read` from its start, if it is not 0, an
-    /// instruction pushes what the next one pops; the return address is on the stack from `pushed` on.
+    /// A return address is pushed, then a jump leaves the code. Until the offset `read` from its start, if it is not 0,
+    /// an instruction pushes what the next one pops; the return address is on the stack from `pushed` on.
     Call {
         /// The end of the instruction that pushes the call's target, or 0.
         read: u8,

@@ -1,5 +1,5 @@
-//! Which instructions use vector or floating-point registers, so that code can be called that leaves them alone, or part of
-//! them, without keeping all.
+//! Which instructions use vector or floating-point registers, so that code can be called that leaves them alone, or
+//! part of them, without keeping all.
 
 use iced_x86::{
     CpuidFeature, Decoder, DecoderOptions, EncodingKind, Instruction, Mnemonic, OpKind,

@@ -1,7 +1,7 @@
 //! Runs a few bytes of code on a given state of the processor, and tells the state afterwards.
 //!
-//! The state is loaded by the return from a signal handler, and taken at the next signal: a breakpoint after the code, or
-//! a fault. So none of our code runs between the state and what is tested.
+//! The state is loaded by the return from a signal handler, and taken at the next signal: a breakpoint after the code,
+//! or a fault. So none of our code runs between the state and what is tested.
 
 pub mod samples;
 
@@ -78,8 +78,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Makes the eight bytes at an address 0, wherever they lie. A moved call through memory leaves its target below the return address,
-    /// where nobody expects anything.
+    /// Makes the eight bytes at an address 0, wherever they lie. A moved call through memory leaves its target below
+    /// the return address, where nobody expects anything.
     pub fn forget(&mut self, address: u64) {
         for at in (0..8).map(|byte| address.wrapping_add(byte).wrapping_sub(ARENA)) {
             let word = usize::try_from(at / 8).unwrap_or(usize::MAX);
@@ -274,8 +274,9 @@ impl Machine {
     pub fn run(&mut self, code: u64, state: &State) -> Outcome {
         let mut memory = vec![0u64; state.memory.len()];
         self.shared.before.clone_from(state);
-        // SAFETY: (1) the arena is a mapping of our own of that size; (2) the handler gives back all registers as they were
-        // at the breakpoint; (3) SHARED points to a box that nobody else uses meanwhile, through which the handler writes.
+        // SAFETY: (1) the arena is a mapping of our own of that size; (2) the handler gives back all registers as they
+        // were at the breakpoint; (3) SHARED points to a box that nobody else uses meanwhile, through which the handler
+        // writes.
         unsafe {
             let arena = ARENA as *mut u64;
             ptr::copy_nonoverlapping(state.memory.as_ptr(), arena, state.memory.len());
@@ -355,8 +356,8 @@ fn map_code(at: u64) -> *mut u8 {
 }
 
 extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: (1) the kernel gives valid pointers, and a floating-point area of the size that it tells; (2) SHARED is set
-    // before the handler is; (3) the thread that uses the machine is stopped here.
+    // SAFETY: (1) the kernel gives valid pointers, and a floating-point area of the size that it tells; (2) SHARED is
+    // set before the handler is; (3) the thread that uses the machine is stopped here.
     unsafe {
         let shared = &mut *SHARED;
         let context = &mut *context.cast::<libc::ucontext_t>();

@@ -2,15 +2,16 @@
 //!
 //! # How a branch is changed while threads execute it
 //!
-//! These two may be exchanged while other processors execute them (Arm Architecture Reference Manual, section B2.3.4, "Concurrent
-//! modification and execution of instructions"): each executes the old or the new one, if the aligned word is written by one
-//! store. Linux writes to `/proc/self/mem` by `memcpy` (`copy_to_user_page` in `arch/arm64/mm/flush.c`, which also cleans the data cache
-//! and invalidates the instruction caches of all processors), and that has one `str` for four bytes, or two of the same word
-//! (`arch/arm64/lib/copy_template.S` to Linux 5.13, `memcpy.S` since). But since Linux 6.13 (commit 836ed3c4e473) it is `cpyp`, `cpym`, `cpye`
-//! where the processor has these (`FEAT_MOPS`), and they promise nothing about the size of their stores.
+//! These two may be exchanged while other processors execute them (Arm Architecture Reference Manual, section B2.3.4,
+//! "Concurrent modification and execution of instructions"): each executes the old or the new one, if the aligned word
+//! is written by one store. Linux writes to `/proc/self/mem` by `memcpy` (`copy_to_user_page` in
+//! `arch/arm64/mm/flush.c`, which also cleans the data cache and invalidates the instruction caches of all processors),
+//! and that has one `str` for four bytes, or two of the same word (`arch/arm64/lib/copy_template.S` to Linux 5.13,
+//! `memcpy.S` since). But since Linux 6.13 (commit 836ed3c4e473) it is `cpyp`, `cpym`, `cpye` where the processor has
+//! these (`FEAT_MOPS`), and they promise nothing about the size of their stores.
 //!
-//! Where words are not promised, a nop becomes a jump by way of `prfm` with a literal, which does nothing but fetch to a cache what
-//! may be at some address, whatever its operands are, and has them where `b` has its distance:
+//! Where words are not promised, a nop becomes a jump by way of `prfm` with a literal, which does nothing but fetch to
+//! a cache what may be at some address, whatever its operands are, and has them where `b` has its distance:
 //!
 //! ```text
 //! 1f 20 03 d5    nop
@@ -19,8 +20,8 @@
 //! .. .. .. 1.    b …                 one byte is written
 //! ```
 //!
-//! The manual has no word for `prfm` in that section; but a processor that executed what none of its bytes have ever been would
-//! fail at the words' exchange, too. After each step every processor executes `isb`.
+//! The manual has no word for `prfm` in that section; but a processor that executed what none of its bytes have ever
+//! been would fail at the words' exchange, too. After each step every processor executes `isb`.
 
 use super::{Branch, Step, step_by_way_of};
 
@@ -60,8 +61,8 @@ pub fn length(_: u8) -> usize {
     4
 }
 
-/// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must be one of
-/// the forms. With `words` an aligned word is written by one store.
+/// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must
+/// be one of the forms. With `words` an aligned word is written by one store.
 pub fn step(
     number: usize,
     branch: &Branch,

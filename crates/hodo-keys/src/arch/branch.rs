@@ -9,8 +9,8 @@ macro_rules! __branch_with {
         unsafe {
             ::core::arch::asm!(
                 $($instruction,)*
-                // The entry lives and dies with the code that it is about (SHF_LINK_ORDER), for which the section wants a
-                // symbol: one of each function, for the assembler makes one section of all that have the same.
+                // The entry lives and dies with the code that it is about (SHF_LINK_ORDER), for which the section wants
+                // a symbol: one of each function, for the assembler makes one section of all that have the same.
                 ".set .Lhodo_keys_branch_{other}, 2b",
                 ".pushsection hodo_keys,\"awo\",@progbits,.Lhodo_keys_branch_{other}",
                 ".balign 4",
@@ -23,11 +23,11 @@ macro_rules! __branch_with {
                 ".long \".Lhodo_keys_slot_{key}\" - .",
                 ".long {offset} + {likely}",
                 ".popsection",
-                // A relocation that does nothing, by which linkers that fold functions with the same code (`--icf`) tell them
-                // apart. It is not one to the key, since GNU ld takes none to other libraries.
+                // A relocation that does nothing, by which linkers that fold functions with the same code (`--icf`)
+                // tell them apart. It is not one to the key, since GNU ld takes none to other libraries.
                 ".reloc 2b, BFD_RELOC_NONE, .Lhodo_keys_entry_{other}",
-                // The slot with the key's address, once for each key, which the key's own name is good for. In quotes, since that
-                // may be that of another variable and a distance.
+                // The slot with the key's address, once for each key, which the key's own name is good for. In quotes,
+                // since that may be that of another variable and a distance.
                 #[cfg(not(target_arch = "x86_64"))]
                 ".ifndef \".Lhodo_keys_slot_{key}\"
                 .pushsection \".data.rel.ro.hodo_keys.{key}\",\"aw\",@progbits

@@ -31,13 +31,14 @@ pub struct Branch {
     pub likely: bool,
 }
 
-/// An entry of the table as the assembler has written it: distances, from the fields themselves, to the instruction, to where it
-/// jumps, and to a slot with the address of the key, or of the array of keys; then the offset of the key from there, with bit 0
-/// for likely branches. Later the distances are taken from the beginning of the table, as it is sorted.
+/// An entry of the table as the assembler has written it: distances, from the fields themselves, to the instruction, to
+/// where it jumps, and to a slot with the address of the key, or of the array of keys; then the offset of the key from
+/// there, with bit 0 for likely branches. Later the distances are taken from the beginning of the table, as it is
+/// sorted.
 ///
-/// The slot is one of the global offset table on x86-64. Elsewhere not all linkers can be asked for such a slot from a table of
-/// data (`R_RISCV_GOT32_PCREL`, `R_AARCH64_GOTPCREL32`: GNU ld 2.40 has neither), nor for the distance to a key of another
-/// library, so there each object file brings its own, for each key one.
+/// The slot is one of the global offset table on x86-64. Elsewhere not all linkers can be asked for such a slot from a
+/// table of data (`R_RISCV_GOT32_PCREL`, `R_AARCH64_GOTPCREL32`: GNU ld 2.40 has neither), nor for the distance to a
+/// key of another library, so there each object file brings its own, for each key one.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Entry {
@@ -132,9 +133,9 @@ pub unsafe fn bytes(branch: &Branch) -> [u8; LONGEST] {
     bytes
 }
 
-/// One of three steps: to an instruction that does nothing whatever else is in it, for which one byte is written, at `place`;
-/// then all other bytes, which may be seen in any order; then that byte of the wanted instruction. None if nothing is to be
-/// written.
+/// One of three steps: to an instruction that does nothing whatever else is in it, for which one byte is written, at
+/// `place`; then all other bytes, which may be seen in any order; then that byte of the wanted instruction. None if
+/// nothing is to be written.
 fn step_by_way_of(
     (place, between): (usize, u8),
     number: usize,

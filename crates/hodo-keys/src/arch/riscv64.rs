@@ -1,12 +1,12 @@
-//! RISC-V: a branch is a nop or a jump, of two bytes where the target is near and the program has compressed instructions, of
-//! four elsewhere.
+//! RISC-V: a branch is a nop or a jump, of two bytes where the target is near and the program has compressed
+//! instructions, of four elsewhere.
 //!
 //! # How a branch is changed while threads execute it
 //!
-//! By way of an instruction that does nothing that matters whatever its operand is, and has the operand where the jump has its
-//! distance. Of four bytes this is `lui x0, …`, a HINT (RISC-V Unprivileged ISA, section 2.9). Of two bytes it depends on bit 6 of the
-//! distance, which is where the instructions in between have bit 0 of their register: it is the HINT `c.nop …`, or `c.addi x31, …`, for
-//! which the `asm!` does not keep `x31`.
+//! By way of an instruction that does nothing that matters whatever its operand is, and has the operand where the jump
+//! has its distance. Of four bytes this is `lui x0, …`, a HINT (RISC-V Unprivileged ISA, section 2.9). Of two bytes it
+//! depends on bit 6 of the distance, which is where the instructions in between have bit 0 of their register: it is the
+//! HINT `c.nop …`, or `c.addi x31, …`, for which the `asm!` does not keep `x31`.
 //!
 //! ```text
 //! 13 00 00 00   nop            01 00   c.nop            01 00   c.nop
@@ -15,8 +15,9 @@
 //! 6f .0 .. ..   jal x0, …      .. ..   c.j …            .. ..   c.j …            one byte is written
 //! ```
 //!
-//! After each step every processor executes `fence.i`. So it does not matter that the kernel may write byte by byte (`memcpy` of
-//! `arch/riscv/lib/memcpy.S` does, unless all is aligned to four), nor that an instruction of four bytes may be fetched as two halves.
+//! After each step every processor executes `fence.i`. So it does not matter that the kernel may write byte by byte
+//! (`memcpy` of `arch/riscv/lib/memcpy.S` does, unless all is aligned to four), nor that an instruction of four bytes
+//! may be fetched as two halves.
 //!
 //! # Who decides the size
 //!
@@ -108,8 +109,8 @@ fn long_jump(distance: u32) -> [u8; 4] {
     word.to_le_bytes()
 }
 
-/// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must be one of
-/// the forms.
+/// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must
+/// be one of the forms.
 pub fn step(
     number: usize,
     branch: &Branch,

@@ -2,9 +2,9 @@
 //!
 //! # How a branch is changed while threads execute it
 //!
-//! The opcode of `jmp` and that of `test` with an immediate operand (of `al`, two bytes; of `eax`, five bytes) are followed by
-//! bytes of the same length, and `test` changes nothing but flags, which the branch's `asm!` does not keep. So a nop becomes a
-//! jump in three steps, none of which can hurt a thread, wherever it is:
+//! The opcode of `jmp` and that of `test` with an immediate operand (of `al`, two bytes; of `eax`, five bytes) are
+//! followed by bytes of the same length, and `test` changes nothing but flags, which the branch's `asm!` does not keep.
+//! So a nop becomes a jump in three steps, none of which can hurt a thread, wherever it is:
 //!
 //! ```text
 //! 0f 1f 44 00 00   nop                 66 90   nop
@@ -13,9 +13,10 @@
 //! e9 <distance>    jmp                 eb <d>  jmp             one byte is written
 //! ```
 //!
-//! After each step every processor executes a serializing instruction, so none has an opcode of one step with the distance of
-//! another. There is no breakpoint as in the kernel's `text_poke_bp`, which does the same in the same number of steps for instructions in
-//! general: no signal is needed, none can be blocked, and a debugger sees nothing of it.
+//! After each step every processor executes a serializing instruction, so none has an opcode of one step with the
+//! distance of another. There is no breakpoint as in the kernel's `text_poke_bp`, which does the same in the same
+//! number of steps for instructions in general: no signal is needed, none can be blocked, and a debugger sees nothing
+//! of it.
 
 use super::{Branch, Step, step_by_way_of};
 
@@ -78,8 +79,8 @@ pub fn length(first: u8) -> usize {
     }
 }
 
-/// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must be one of
-/// the forms.
+/// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must
+/// be one of the forms.
 pub fn step(
     number: usize,
     branch: &Branch,

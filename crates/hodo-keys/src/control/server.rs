@@ -1,7 +1,7 @@
 //! The thread that answers requests.
 //!
-//! Clients may be slow, many, or gone: none is waited for, each has some seconds for everything, and a limited number is
-//! served at a time. While there is none, the thread sleeps in one system call.
+//! Clients may be slow, many, or gone: none is waited for, each has some seconds for everything, and a limited number
+//! is served at a time. While there is none, the thread sleeps in one system call.
 
 use std::format;
 use std::io::{self, ErrorKind, Read, Write};
@@ -31,8 +31,8 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// Copies of this crate in one process that can be asked.
 const COPIES: u32 = 16;
 
-/// The process whose thread serves; 0 if there is none. In a child of fork it is the parent. While the thread is being started, with
-/// [`STARTING`].
+/// The process whose thread serves; 0 if there is none. In a child of fork it is the parent. While the thread is being
+/// started, with [`STARTING`].
 static SERVING: AtomicU32 = AtomicU32::new(0);
 /// No process has such a number.
 const STARTING: u32 = 1 << 31;
@@ -91,8 +91,8 @@ fn leave_inherited(parent: u32) {
 /// What the names of sockets begin with.
 const NAME: &str = "hodoscope-keys";
 
-/// A socket with a name that no other process can have: by its number and the time of its start. A child of fork may still have
-/// the socket of a parent that has ended.
+/// A socket with a name that no other process can have: by its number and the time of its start. A child of fork may
+/// still have the socket of a parent that has ended.
 fn listener() -> io::Result<UnixListener> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     // Behind the name, which may have any characters: the fields from the third on. The 22nd is the time of the start.

@@ -1,7 +1,8 @@
 //! The thread that releases keys when their delay is over.
 //!
-//! A process can be forked at any moment, and its child has no such thread. So nothing here is locked, and nothing that matters is
-//! in the thread's own hands: the list of all that were ever given to it only grows, and the thread looks through it.
+//! A process can be forked at any moment, and its child has no such thread. So nothing here is locked, and nothing that
+//! matters is in the thread's own hands: the list of all that were ever given to it only grows, and the thread looks
+//! through it.
 
 use std::boxed::Box;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};

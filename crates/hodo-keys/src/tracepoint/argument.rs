@@ -8,8 +8,8 @@ use core::ptr::NonNull;
 /// Bytes of a string for outside tools, without the NUL after it: what is longer is cut.
 pub const LONGEST: usize = 255;
 
-/// What can be an argument of [`tracepoint!`](macro@crate::tracepoint): integers up to 64 bits, `bool`, `char`, `f32`, `f64`; pointers and
-/// references, as addresses; `&str`, `String`, `&CStr` and `CString`, as strings.
+/// What can be an argument of [`tracepoint!`](macro@crate::tracepoint): integers up to 64 bits, `bool`, `char`, `f32`,
+/// `f64`; pointers and references, as addresses; `&str`, `String`, `&CStr` and `CString`, as strings.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a tracepoint",
     label = "neither a number nor a string nor a pointer",
@@ -328,8 +328,8 @@ strings! {
 
 /// What a macro has for an argument: a reference to it.
 ///
-/// References are addresses, but those to strings are strings. A method of the type itself comes before one of a trait, so the
-/// macro's `Given(&argument).given()` is that for strings where it can.
+/// References are addresses, but those to strings are strings. A method of the type itself comes before one of a trait,
+/// so the macro's `Given(&argument).given()` is that for strings where it can.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Given<'a, T: ?Sized>(pub &'a T);

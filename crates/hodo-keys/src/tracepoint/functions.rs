@@ -101,8 +101,8 @@ pub fn call(tracepoint: &'static Tracepoint, fields: &[Field<'_>]) {
     drop(reader);
 }
 
-/// A function that is registered, or a wish that tracepoints are enabled. It is taken back by [`Registration::remove`], or when this
-/// is dropped.
+/// A function that is registered, or a wish that tracepoints are enabled. It is taken back by [`Registration::remove`],
+/// or when this is dropped.
 #[must_use = "it is taken back when this is dropped"]
 pub struct Registration {
     slot: usize,
@@ -114,9 +114,9 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// Has a function be called at each hit of the tracepoints whose `group:name` a pattern matches: `*` stands for any characters, `?` for
-/// one. Enables them, also those of libraries that are loaded later. Libraries with a copy of this crate of their own (all but Rust's
-/// `dylib`s) have functions of their own, too.
+/// Has a function be called at each hit of the tracepoints whose `group:name` a pattern matches: `*` stands for any
+/// characters, `?` for one. Enables them, also those of libraries that are loaded later. Libraries with a copy of this
+/// crate of their own (all but Rust's `dylib`s) have functions of their own, too.
 ///
 /// # Errors
 /// [`Error::Pattern`], [`Error::TooManyFunctions`], and those of [`switch`](crate::switch).
@@ -159,7 +159,8 @@ pub fn register_static(pattern: &str, function: &'static Function) -> Result<Reg
     add(pattern, owned)
 }
 
-/// Keeps the tracepoints that a pattern matches enabled, so that outside tools see their hits. As `register`, without a function.
+/// Keeps the tracepoints that a pattern matches enabled, so that outside tools see their hits. As `register`, without a
+/// function.
 ///
 /// # Errors
 /// As `register`.
@@ -263,7 +264,8 @@ fn free_those_that_left() {
 }
 
 impl Registration {
-    /// For how many tracepoints it is registered now. One on which several libraries have branches counts in each of them.
+    /// For how many tracepoints it is registered now. One on which several libraries have branches counts in each of
+    /// them.
     ///
     /// # Errors
     /// [`Error::Busy`].
@@ -282,15 +284,16 @@ impl Registration {
         REGISTERED[self.slot].missed.load(Ordering::Relaxed)
     }
 
-    /// Takes it back. When this returns, no thread is in the function any more, and it was dropped; so it waits for threads that are
-    /// in a registered function, this one or another, and must not be called where such a function waits for the caller.
+    /// Takes it back. When this returns, no thread is in the function any more, and it was dropped; so it waits for
+    /// threads that are in a registered function, this one or another, and must not be called where such a function
+    /// waits for the caller.
     ///
-    /// In a registered function it does not wait: the function, which may be the one that is under way, is dropped later, when
-    /// another one is registered or taken back. (Without the feature `std`, it must not be called there.)
+    /// In a registered function it does not wait: the function, which may be the one that is under way, is dropped
+    /// later, when another one is registered or taken back. (Without the feature `std`, it must not be called there.)
     ///
     /// # Errors
-    /// [`Error::Busy`]: it stays registered for ever. With all others, the function is taken back, but there may be tracepoints that
-    /// stay enabled until any key is switched the next time.
+    /// [`Error::Busy`]: it stays registered for ever. With all others, the function is taken back, but there may be
+    /// tracepoints that stay enabled until any key is switched the next time.
     pub fn remove(self) -> Result<(), Error> {
         let slot = self.slot;
         core::mem::forget(self);

@@ -6,8 +6,8 @@ use super::argument::{Argument, Kind, Kinds, Passed, Raw};
 use super::notes::{Of, Place};
 use super::{Field, arch, functions};
 
-/// For each number of arguments a function that has them in registers, and whose instruction is the probe. It is one for each
-/// tracepoint, and out of the way.
+/// For each number of arguments a function that has them in registers, and whose instruction is the probe. It is one
+/// for each tracepoint, and out of the way.
 macro_rules! hits {
     ($($hit:ident($($argument:ident $raw:ident $buffer:ident $index:literal)*);)*) => {$(
         impl<$($argument: Argument),*> Kinds for ($($argument,)*) {

@@ -1,8 +1,8 @@
 //! In which registered functions a thread is, so that none is called for what it hits itself.
 //!
-//! A list on the thread's stack, whose head is thread-local. `thread_local!` may allocate where the library was loaded later,
-//! and a hit may be in a signal handler: so the head is in the thread's static memory (the initial-exec model), of
-//! which the C library keeps some for such libraries.
+//! A list on the thread's stack, whose head is thread-local. `thread_local!` may allocate where the library was loaded
+//! later, and a hit may be in a signal handler: so the head is in the thread's static memory (the initial-exec model),
+//! of which the C library keeps some for such libraries.
 
 #[cfg(not(feature = "std"))]
 use core::sync::atomic::AtomicU64;

@@ -2,9 +2,9 @@
 
 /// A tracepoint: a place that costs one nop until somebody wants to know of it.
 ///
-/// `tracepoint!(group, name, argument, name = expression, …)`: an argument is a variable, or a name with an expression, of a type
-/// that is [`Argument`](crate::tracepoint::Argument); at most eight. They are taken by reference, and evaluated only while the tracepoint is
-/// enabled. The same group and name may be used at several places.
+/// `tracepoint!(group, name, argument, name = expression, …)`: an argument is a variable, or a name with an expression,
+/// of a type that is [`Argument`](crate::tracepoint::Argument); at most eight. They are taken by reference, and
+/// evaluated only while the tracepoint is enabled. The same group and name may be used at several places.
 ///
 /// See [the module](mod@crate::tracepoint) for what it does then.
 ///

@@ -1,10 +1,11 @@
 //! Tracepoints: places in a program that cost one nop until somebody wants to know of them.
 //!
-//! [`tracepoint!`](macro@crate::tracepoint) declares one at the place itself. While it is disabled, it is the nop of a static branch, and
-//! no argument is evaluated. While it is enabled, two things happen at each hit:
+//! [`tracepoint!`](macro@crate::tracepoint) declares one at the place itself. While it is disabled, it is the nop of a
+//! static branch, and no argument is evaluated. While it is enabled, two things happen at each hit:
 //!
-//! * An instruction is executed that is listed in the file as a USDT probe (`.note.stapsdt`), with the arguments in registers. So
-//!   `hodo`, bpftrace and perf can attach to it by name. `.note.hodo.tracepoint` tells names and types of arguments in addition.
+//! * An instruction is executed that is listed in the file as a USDT probe (`.note.stapsdt`), with the arguments in
+//!   registers. So `hodo`, bpftrace and perf can attach to it by name. `.note.hodo.tracepoint` tells names and types of
+//!   arguments in addition.
 //! * Functions that were registered for it are called, see [`register`].
 //!
 //! ```
@@ -40,14 +41,14 @@
 //! | `&str`, `String` | the address of a copy with a NUL after it, of at most 255 bytes | `str` |
 //! | `&CStr`, `CString` | its address | `str` |
 //!
-//! A probe of an outside tool is hit only while the tracepoint is enabled: by a registered function, by [`enable`], or by
-//! `hodo record --event`, which does so itself.
+//! A probe of an outside tool is hit only while the tracepoint is enabled: by a registered function, by [`enable`], or
+//! by `hodo record --event`, which does so itself.
 //!
 //! # Functions
 //!
-//! A hit takes no lock and allocates nothing, so tracepoints may be in signal handlers; whether the functions may is up to them.
-//! With the feature `std`, a function is not called for what it hits itself, directly or in a signal handler that interrupts it.
-//! Without, this recurs. A function that panics unwinds through the tracepoint.
+//! A hit takes no lock and allocates nothing, so tracepoints may be in signal handlers; whether the functions may is up
+//! to them. With the feature `std`, a function is not called for what it hits itself, directly or in a signal handler
+//! that interrupts it. Without, this recurs. A function that panics unwinds through the tracepoint.
 
 mod arch;
 mod argument;
@@ -155,9 +156,9 @@ impl Branchable for Tracepoint {
     const INITIAL: bool = false;
 }
 
-/// Calls a function for each tracepoint of the program and its libraries, which may be more than once for one that libraries share.
-/// Those that the linker has dropped with the code that they were in are not there. No key may be switched meanwhile by the same
-/// thread.
+/// Calls a function for each tracepoint of the program and its libraries, which may be more than once for one that
+/// libraries share. Those that the linker has dropped with the code that they were in are not there. No key may be
+/// switched meanwhile by the same thread.
 ///
 /// # Errors
 /// [`Error::Busy`](crate::Error::Busy).

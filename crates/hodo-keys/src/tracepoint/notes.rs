@@ -1,8 +1,8 @@
-//! The notes that tell tools of a tracepoint's probe: `.note.stapsdt` as `sys/sdt.h` has it, and `.note.hodo.tracepoint` with the names
-//! and types of the arguments.
+//! The notes that tell tools of a tracepoint's probe: `.note.stapsdt` as `sys/sdt.h` has it, and
+//! `.note.hodo.tracepoint` with the names and types of the arguments.
 //!
-//! The types are known only in a generic function, and its `asm!` takes constants only as integers. So the texts are packed into
-//! words, which the assembler lays down as data.
+//! The types are known only in a generic function, and its `asm!` takes constants only as integers. So the texts are
+//! packed into words, which the assembler lays down as data.
 
 use core::marker::PhantomData;
 
@@ -119,8 +119,8 @@ impl<P: Place, K: Kinds> Notes for Of<P, K> {
     };
 }
 
-/// Fails to compile where names are too long for the notes, whatever the types are. The same as the functions above would say, but
-/// with the place of the tracepoint.
+/// Fails to compile where names are too long for the notes, whatever the types are. The same as the functions above
+/// would say, but with the place of the tracepoint.
 pub const fn check(name: &str, arguments: &[&str]) {
     let mut types = name.len() + 2;
     let mut index = 0;
@@ -148,7 +148,8 @@ pub const fn plain(name: &'static str) -> &'static str {
     }
 }
 
-/// `asm!` with both notes. `$nop`: the instructions; the notes have the address of the first. Then registers and what is in them.
+/// `asm!` with both notes. `$nop`: the instructions; the notes have the address of the first. Then registers and what
+/// is in them.
 macro_rules! probe_asm {
     ($notes:ident, $nop:tt, $registers:tt) => {
         $crate::tracepoint::notes::probe_asm!(
@@ -172,8 +173,8 @@ macro_rules! probe_asm {
             ::core::arch::asm!(
                 "2:",
                 $($nop,)*
-                // The notes live and die with the code that they are about (SHF_LINK_ORDER), for which the section wants a
-                // symbol: one of each function, for the assembler makes one section of all that have the same.
+                // The notes live and die with the code that they are about (SHF_LINK_ORDER), for which the section
+                // wants a symbol: one of each function, for the assembler makes one section of all that have the same.
                 ".set .Lhodo_tracepoint_{place}_{kinds}, 2b",
                 ".pushsection .note.stapsdt,\"o\",@note,.Lhodo_tracepoint_{place}_{kinds}",
                 ".balign 4",

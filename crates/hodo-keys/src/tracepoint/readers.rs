@@ -1,12 +1,14 @@
-//! Who is calling registered functions: so that a function can be taken away and it is known when no thread is in it any more.
+//! Who is calling registered functions: so that a function can be taken away and it is known when no thread is in it
+//! any more.
 //!
-//! Two counters for each of some cells; a thread takes a cell by where its stack is, so that threads seldom meet in one. A hit
-//! counts itself in, and only then looks which functions there are. Who has taken a function away waits until it has seen each
-//! counter at zero once: whoever may have found the function has counted itself in before. While it waits for one of the two, new
-//! hits use the other, so the wait ends.
+//! Two counters for each of some cells; a thread takes a cell by where its stack is, so that threads seldom meet in
+//! one. A hit counts itself in, and only then looks which functions there are. Who has taken a function away waits
+//! until it has seen each counter at zero once: whoever may have found the function has counted itself in before. While
+//! it waits for one of the two, new hits use the other, so the wait ends.
 //!
-//! A child of fork has copies of the counters but not of the threads: so they are in memory that the kernel clears there
-//! (`MADV_WIPEONFORK`). The thread that has forked may itself be counted in; a counter's upper half tells whose count it is.
+//! A child of fork has copies of the counters but not of the threads: so they are in memory that the kernel clears
+//! there (`MADV_WIPEONFORK`). The thread that has forked may itself be counted in; a counter's upper half tells whose
+//! count it is.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -14,8 +16,8 @@ use crate::lock;
 
 const CELLS: usize = 32;
 
-/// Two counters. The lower half is how many are in; the upper half is not zero where the counter was ever used, and another one in
-/// each process.
+/// Two counters. The lower half is how many are in; the upper half is not zero where the counter was ever used, and
+/// another one in each process.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Cell([AtomicU64; 2]);

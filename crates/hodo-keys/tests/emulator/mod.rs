@@ -1,13 +1,14 @@
-//! Switching keys under qemu's user mode emulator, which does not see that code was changed through `/proc/self/mem`: it goes on
-//! executing what it has translated. It looks again where a page of code becomes writable, so that is done to the page here,
-//! for a moment and after the change. This is an emulator's workaround and never the way of the library.
+//! Switching keys under qemu's user mode emulator, which does not see that code was changed through `/proc/self/mem`:
+//! it goes on executing what it has translated. It looks again where a page of code becomes writable, so that is done
+//! to the page here, for a moment and after the change. This is an emulator's workaround and never the way of the
+//! library.
 //!
-//! The system emulator needs none of this, but `-accel tcg,thread=single`: with a thread for each processor (7.2, seldom 10.0) it may
-//! keep a translation of what was written at the same moment, whatever fences are executed.
+//! The system emulator needs none of this, but `-accel tcg,thread=single`: with a thread for each processor (7.2,
+//! seldom 10.0) it may keep a translation of what was written at the same moment, whatever fences are executed.
 //!
-//! A test program has only to have this module (the library's own tests do): where `HODO_EMULATED` is set (by `scripts/cross.sh`), a constructor puts it to
-//! work. Everything else is the library's own: the order of writes, the steps, the entries. With the value `words`, branches on
-//! AArch64 are written at once.
+//! A test program has only to have this module (the library's own tests do): where `HODO_EMULATED` is set (by
+//! `scripts/cross.sh`), a constructor puts it to work. Everything else is the library's own: the order of writes, the
+//! steps, the entries. With the value `words`, branches on AArch64 are written at once.
 
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
@@ -80,8 +81,8 @@ pub fn is_here() -> bool {
     std::env::var_os("HODO_EMULATED").is_some()
 }
 
-/// Whether this is run by the emulator, whose children of fork end, or wait for ever, when the process has had several threads or they
-/// start one.
+/// Whether this is run by the emulator, whose children of fork end, or wait for ever, when the process has had several
+/// threads or they start one.
 #[allow(dead_code, reason = "few tests have children")]
 pub fn lacks_children() -> bool {
     if is_here() {

@@ -1,6 +1,7 @@
-//! Calls that wait for as long as their socket says (`SO_RCVTIMEO`, `SO_SNDTIMEO`). A call takes that time when it begins, and there is no
-//! argument for it. So the socket itself has what is left of it, from the moment at which the thread goes on until it waits again; some
-//! microseconds, in which a call of another thread on the same socket would take the shorter time, too.
+//! Calls that wait for as long as their socket says (`SO_RCVTIMEO`, `SO_SNDTIMEO`). A call takes that time when it
+//! begins, and there is no argument for it. So the socket itself has what is left of it, from the moment at which the
+//! thread goes on until it waits again; some microseconds, in which a call of another thread on the same socket would
+//! take the shorter time, too.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

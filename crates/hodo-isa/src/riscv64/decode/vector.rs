@@ -1,7 +1,7 @@
 //! Vector instructions, version 1.0.
 //!
-//! Operations are named by six bits and by the kinds of their operands, which the three bits of `funct3` tell. A table has
-//! a row for each operation, and the row the kinds that exist; the name's ending follows from the kind.
+//! Operations are named by six bits and by the kinds of their operands, which the three bits of `funct3` tell. A table
+//! has a row for each operation, and the row the kinds that exist; the name's ending follows from the kind.
 
 use super::operand::Operand::{self, *};
 use super::operand::{field, funct3};

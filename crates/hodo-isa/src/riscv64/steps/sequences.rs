@@ -1,13 +1,14 @@
 //! Sequences of `lr` and `sc`: what is executed between the two must stay there.
 //!
-//! An `sc` succeeds only if nothing has happened since the `lr` that takes the reservation away, and processors promise this
-//! only for a few simple instructions in a row. A breakpoint or a jump to elsewhere in between makes a loop that never ends.
+//! An `sc` succeeds only if nothing has happened since the `lr` that takes the reservation away, and processors promise
+//! this only for a few simple instructions in a row. A breakpoint or a jump to elsewhere in between makes a loop that
+//! never ends.
 //!
-//! An instruction is in a sequence if control may come to it from an `lr` without passing an `sc`, and may go on from it to an
-//! `sc` without passing an `lr`. That is found by going through the code forwards from each `lr` and backwards from each
-//! `sc`. Distances do not matter: the way out of a loop leads to no `sc`, and what lies on it is not in the sequence, while code
-//! of the sequence that was put far away is. An `sc` to which control may come from where the code begins,
-//! or from somewhere unknown, without passing an `lr`, takes everything on that way with it.
+//! An instruction is in a sequence if control may come to it from an `lr` without passing an `sc`, and may go on from
+//! it to an `sc` without passing an `lr`. That is found by going through the code forwards from each `lr` and backwards
+//! from each `sc`. Distances do not matter: the way out of a loop leads to no `sc`, and what lies on it is not in the
+//! sequence, while code of the sequence that was put far away is. An `sc` to which control may come from where the code
+//! begins, or from somewhere unknown, without passing an `lr`, takes everything on that way with it.
 
 use alloc::vec::Vec;
 
@@ -59,8 +60,8 @@ pub(super) fn parts(steps: &mut [Step]) {
     }
 }
 
-/// Those on a way to an `sc` to which control may come without an `lr`: from the first instruction, from where calls lead, or
-/// by ways that nobody sees.
+/// Those on a way to an `sc` to which control may come without an `lr`: from the first instruction, from where calls
+/// lead, or by ways that nobody sees.
 fn unknown(
     steps: &[Step],
     places: &Places,

@@ -30,7 +30,8 @@ pub const fn register(argument: usize, _: usize) -> &'static str {
 #[cfg(feature = "std")]
 pub fn inside() -> *mut usize {
     let word;
-    // SAFETY: reads where the word is, from the table that the loader has filled in and from where threads have their address.
+    // SAFETY: reads where the word is, from the table that the loader has filled in and from where threads have their
+    // address.
     unsafe {
         core::arch::asm!(
             "adrp {word}, :gottprel:hodo_keys_inside",

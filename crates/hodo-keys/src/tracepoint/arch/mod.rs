@@ -1,4 +1,5 @@
-//! What depends on the instruction set: the probe's instruction, the registers its arguments are in, and how notes name them.
+//! What depends on the instruction set: the probe's instruction, the registers its arguments are in, and how notes name
+//! them.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "aarch64.rs"]

@@ -154,7 +154,8 @@ impl Regs {
         )
     }
 
-    /// The kernel has the thread in front of its call by the time it stops: nothing tells it from one that begins the call.
+    /// The kernel has the thread in front of its call by the time it stops: nothing tells it from one that begins the
+    /// call.
     pub fn is_made_again(&self) -> bool {
         false
     }
@@ -206,7 +207,8 @@ impl Regs {
             .map(move |register| regs.get(register))
     }
 
-    /// The return address that is in a register while contexts are saved, or one is taken back; `ra` is asked for by itself.
+    /// The return address that is in a register while contexts are saved, or one is taken back; `ra` is asked for by
+    /// itself.
     pub fn carried(&self) -> u64 {
         /// `t1`.
         const REGISTER: u8 = 6;

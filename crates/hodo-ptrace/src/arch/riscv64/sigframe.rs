@@ -6,8 +6,9 @@ use super::regs::Regs;
 use crate::maps::Mapping;
 use crate::memory::Memory;
 
-/// The frame that the kernel makes for a signal handler: offsets from the stack pointer at the handler's first instruction
-/// (`arch/riscv/kernel/signal.c`, `asm/ucontext.h`, `asm/sigcontext.h`): 128 bytes about the signal, then the context.
+/// The frame that the kernel makes for a signal handler: offsets from the stack pointer at the handler's first
+/// instruction (`arch/riscv/kernel/signal.c`, `asm/ucontext.h`, `asm/sigcontext.h`): 128 bytes about the signal, then
+/// the context.
 pub mod frame {
     const CONTEXT: u64 = 128;
     /// Of the alternate stack's address.

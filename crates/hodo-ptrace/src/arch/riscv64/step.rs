@@ -8,8 +8,8 @@ use super::thread_slot::{SLOT, SLOTS, WORDS};
 use crate::memory::Memory;
 use crate::request::{interrupt, request};
 
-/// A single step, which the processor does not know: a copy of the instruction and a breakpoint after it, in a page of hodo's.
-/// What uses its own address is done on the registers.
+/// A single step, which the processor does not know: a copy of the instruction and a breakpoint after it, in a page of
+/// hodo's. What uses its own address is done on the registers.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// Where the copy is, and where its breakpoint.
@@ -21,8 +21,8 @@ pub struct Step {
     next: u64,
 }
 
-/// Has a stopped thread execute one instruction; it stops by a breakpoint. `workshop`: hodo's page in its process; `slot`:
-/// which of its places nobody else uses.
+/// Has a stopped thread execute one instruction; it stops by a breakpoint. `workshop`: hodo's page in its process;
+/// `slot`: which of its places nobody else uses.
 ///
 /// # Errors
 /// If the thread is gone.
@@ -65,8 +65,8 @@ pub fn step(tid: i32, workshop: u64, slot: u64) -> Result<Step> {
 }
 
 impl Step {
-    /// The thread has stopped: brings it to where it would be if it had executed the instruction in its place. Returns whether it
-    /// has come to the end of the step.
+    /// The thread has stopped: brings it to where it would be if it had executed the instruction in its place. Returns
+    /// whether it has come to the end of the step.
     ///
     /// # Errors
     /// If the thread is gone.

@@ -1,5 +1,6 @@
-//! System calls that a stop has broken off. When the kernel lets such a thread stop, it has already put the thread in front of the
-//! instruction again, and knows by itself whether that stays so if a handler comes; it forgets that with the next system call.
+//! System calls that a stop has broken off. When the kernel lets such a thread stop, it has already put the thread in
+//! front of the instruction again, and knows by itself whether that stays so if a handler comes; it forgets that with
+//! the next system call.
 
 use super::regs::{A0, A7, Regs, first_argument, set_regs};
 use super::sigframe::{frame, word};
@@ -9,7 +10,8 @@ use anyhow::Result;
 /// What enters the kernel (`ecall`).
 pub const SYSTEM_CALL: [u8; 4] = [0x73, 0, 0, 0];
 
-/// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken off its system call.
+/// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken off its
+/// system call.
 pub const BROKEN_OFF: i64 = 4;
 
 /// There is no code that makes a system call and comes back by itself.
@@ -21,8 +23,8 @@ pub const EPOLL_WAIT: i64 = libc::SYS_epoll_pwait;
 /// Further events for which threads are to be stopped.
 pub const OPTIONS: i32 = libc::PTRACE_O_TRACEVFORKDONE;
 
-/// What the kernel returns to itself for calls that are to be made again: unless a handler comes that was not set with `SA_RESTART`;
-/// unless any handler comes; by another call, for the time that is left.
+/// What the kernel returns to itself for calls that are to be made again: unless a handler comes that was not set with
+/// `SA_RESTART`; unless any handler comes; by another call, for the time that is left.
 const ERESTARTSYS: i64 = 512;
 
 const ERESTARTNOHAND: i64 = 514;
@@ -69,8 +71,9 @@ const FOR_HANDLERS: [i64; 9] = [
     libc::SYS_waitid,
 ];
 
-/// Registers with which a thread that was stopped in a system call, and has made others, comes out of the kernel as if it were
-/// that call. `saved` are its own. Another number: what the last one of the others is to have as its first argument.
+/// Registers with which a thread that was stopped in a system call, and has made others, comes out of the kernel as if
+/// it were that call. `saved` are its own. Another number: what the last one of the others is to have as its first
+/// argument.
 ///
 /// A thread that was only about to make the call is one that it is broken off for at once.
 ///
@@ -93,8 +96,8 @@ pub fn broken_off(tid: i32, saved: &Regs) -> Result<(Regs, Option<u64>)> {
     Ok((regs, Some(saved.get(A0))))
 }
 
-/// Has a stopped thread, which was interrupted in a system call that has returned EINTR for that, make it again. `regs` are its
-/// own.
+/// Has a stopped thread, which was interrupted in a system call that has returned EINTR for that, make it again. `regs`
+/// are its own.
 ///
 /// # Errors
 /// If the thread is gone.
@@ -117,9 +120,9 @@ pub fn call_again(tid: i32, mut regs: Regs) -> Result<()> {
     Ok(())
 }
 
-/// Has a handler come back to where the thread is? Nothing but its frame tells: the kernel does not know any more which call the
-/// thread was in, nor its argument. What is left of an earlier handler looks the same; a program that has such handlers knows
-/// EINTR.
+/// Has a handler come back to where the thread is? Nothing but its frame tells: the kernel does not know any more which
+/// call the thread was in, nor its argument. What is left of an earlier handler looks the same; a program that has such
+/// handlers knows EINTR.
 fn is_behind_handler(memory: &Memory, regs: &Regs) -> bool {
     // The frame, with vector registers, and what handlers leave free.
     for size in [32 << 10, 8 << 10, 2 << 10] {

@@ -1,9 +1,9 @@
 //! Where a thread finds its control block.
 //!
-//! Nothing but the stack pointer leads to memory that belongs to one thread alone and that stubs could use, but for the thread
-//! pointer: the word below what it points to, which libc keeps for others, has the address of the thread's control block. Where
-//! libc has set no thread pointer yet, it points to a word of hodo's. When libc sets it, that word is 0; the first stub that meets
-//! it faults, and is put right ([`Regs::find_block`]).
+//! Nothing but the stack pointer leads to memory that belongs to one thread alone and that stubs could use, but for the
+//! thread pointer: the word below what it points to, which libc keeps for others, has the address of the thread's
+//! control block. Where libc has set no thread pointer yet, it points to a word of hodo's. When libc sets it, that word
+//! is 0; the first stub that meets it faults, and is put right ([`Regs::find_block`]).
 
 use anyhow::{Context, Result};
 use hodo_isa::riscv64::regs::TP;
@@ -28,8 +28,8 @@ fn block_word(regs: &Regs) -> Option<u64> {
     regs.get(TP).checked_sub(8)
 }
 
-/// Where the word is that leads to a stopped thread's control block, unless it has or gets one of hodo's (`workshop`). It is
-/// another thread's, too, if that has the same thread pointer.
+/// Where the word is that leads to a stopped thread's control block, unless it has or gets one of hodo's (`workshop`).
+/// It is another thread's, too, if that has the same thread pointer.
 ///
 /// # Errors
 /// If the thread is gone.
@@ -57,8 +57,8 @@ pub fn block(tid: i32) -> Result<u64> {
     }
 }
 
-/// Shows the stubs of a stopped thread where its control block is. `workshop`: hodo's page in its process; `number`: of the
-/// control block.
+/// Shows the stubs of a stopped thread where its control block is. `workshop`: hodo's page in its process; `number`: of
+/// the control block.
 ///
 /// # Errors
 /// If the thread is gone, or its thread pointer leads nowhere.
@@ -78,7 +78,8 @@ pub fn set_block(tid: i32, at: u64, workshop: u64, number: u64) -> Result<()> {
     }
 }
 
-/// A process has just executed a program: its thread pointer is still that of what was there before, which leads nowhere.
+/// A process has just executed a program: its thread pointer is still that of what was there before, which leads
+/// nowhere.
 ///
 /// # Errors
 /// If the thread is gone.
@@ -93,8 +94,9 @@ pub const BLOCK_IN_USE: &str = "uses the word below its thread pointer itself (a
      apart";
 
 impl Regs {
-    /// If hodo's code has faulted at `address` because the thread's pointer is a new one, below which nobody has written yet:
-    /// writes where the control block is (`block`), and has the instruction use it. Returns whether it was that.
+    /// If hodo's code has faulted at `address` because the thread's pointer is a new one, below which nobody has
+    /// written yet: writes where the control block is (`block`), and has the instruction use it. Returns whether it was
+    /// that.
     ///
     /// # Errors
     /// If the memory cannot be accessed.

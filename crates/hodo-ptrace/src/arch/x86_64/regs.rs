@@ -100,7 +100,8 @@ impl Regs {
         self.system_call().is_some()
     }
 
-    /// The system call that a stopped thread is in, or is about to make again for a stop has broken it off: number and arguments.
+    /// The system call that a stopped thread is in, or is about to make again for a stop has broken it off: number and
+    /// arguments.
     pub fn call(&self) -> (u64, [u64; 6]) {
         let regs = &self.0;
         let number = match self.system_call() {
@@ -124,8 +125,9 @@ impl Regs {
         Ok(self.0.rdi)
     }
 
-    /// What a thread with these registers and this signal mask needs to go on from [`CALL_AND_HOME`](super::CALL_AND_HOME), and where: below all that it
-    /// has on its stack. A system call that it was stopped in is made again.
+    /// What a thread with these registers and this signal mask needs to go on from
+    /// [`CALL_AND_HOME`](super::CALL_AND_HOME), and where: below all that it has on its stack. A system call that it
+    /// was stopped in is made again.
     pub fn home(&self, mask: u64) -> Option<(u64, Vec<u8>)> {
         /// Results inside the kernel (`linux/errno.h`): the call is made again, by its own number or by another one.
         const AGAIN: [i64; 3] = [-512, -513, -514];
@@ -225,7 +227,8 @@ impl Regs {
         self.0.rbp
     }
 
-    /// If the thread is at an instruction that reads the time counter: does it in its place. Returns whether it was that.
+    /// If the thread is at an instruction that reads the time counter: does it in its place. Returns whether it was
+    /// that.
     ///
     /// # Errors
     /// If the memory cannot be accessed.

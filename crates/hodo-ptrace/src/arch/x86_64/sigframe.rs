@@ -4,8 +4,8 @@ use super::regs::Regs;
 use crate::maps::Mapping;
 use crate::memory::Memory;
 
-/// The frame that the kernel makes for a signal handler: offsets from the stack pointer at the handler's first instruction
-/// (`arch/x86/include/asm/sigframe.h`, `asm/sigcontext.h`): the return address, then the context.
+/// The frame that the kernel makes for a signal handler: offsets from the stack pointer at the handler's first
+/// instruction (`arch/x86/include/asm/sigframe.h`, `asm/sigcontext.h`): the return address, then the context.
 pub mod frame {
     /// Of the alternate stack's address.
     pub const STACK: u64 = 8 + 16;
@@ -21,7 +21,8 @@ pub mod frame {
     pub const SIZE: u64 = 8 + 304 + 128;
     /// Return addresses are in no register.
     pub const REGISTERS: (u64, u64) = (0, 0);
-    /// How far the stack pointer is above the frame when the handler's return enters the kernel: it has taken the first word.
+    /// How far the stack pointer is above the frame when the handler's return enters the kernel: it has taken the first
+    /// word.
     pub const RETURNED: u64 = 8;
     /// Of the interrupted function's return address, and of its frame pointer, if the first is in a register.
     pub const RETURN: Option<(u64, u64)> = None;
@@ -35,7 +36,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Does a signal handler's frame begin at these bytes of a stack? `real`: what a return address is without us that is there.
+/// Does a signal handler's frame begin at these bytes of a stack? `real`: what a return address is without us that is
+/// there.
 pub fn is_frame(
     stack: &[u8],
     real: &dyn Fn(u64) -> u64,

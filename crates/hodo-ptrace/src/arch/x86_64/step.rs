@@ -17,8 +17,8 @@ pub fn step(tid: i32, _workshop: u64, _slot: u64) -> Result<Step> {
 }
 
 impl Step {
-    /// The thread has stopped: brings it to where it would be if it had executed the instruction in its place. Returns whether
-    /// that was not so.
+    /// The thread has stopped: brings it to where it would be if it had executed the instruction in its place. Returns
+    /// whether that was not so.
     ///
     /// # Errors
     /// Never, here.

@@ -8,12 +8,12 @@ use crate::memory::Memory;
 /// What enters the kernel (`syscall`).
 pub const SYSTEM_CALL: [u8; 2] = [0x0F, 0x05];
 
-/// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken in on a system call
-/// that is made again.
+/// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken in on a
+/// system call that is made again.
 pub const BROKEN_OFF: i64 = -2;
 
-/// Code that makes a system call and then, unless somebody stops the thread there, has it go on as if it had not been made. The stack pointer
-/// leads to what [`Regs::home`] has.
+/// Code that makes a system call and then, unless somebody stops the thread there, has it go on as if it had not been
+/// made. The stack pointer leads to what [`Regs::home`] has.
 pub const CALL_AND_HOME: [u8; 51] = [
     0x0F, 0x05, // syscall
     0x31, 0xD2, // xor edx, edx
@@ -36,8 +36,8 @@ pub const EPOLL_WAIT: i64 = libc::SYS_epoll_wait;
 /// Further events for which threads are to be stopped.
 pub const OPTIONS: i32 = 0;
 
-/// Has a stopped thread, which was interrupted in a system call that has returned EINTR for that, make it again. `regs` are its
-/// own.
+/// Has a stopped thread, which was interrupted in a system call that has returned EINTR for that, make it again. `regs`
+/// are its own.
 ///
 /// # Errors
 /// If the thread is gone.
@@ -54,8 +54,9 @@ pub fn call_again(tid: i32, mut regs: Regs) -> Result<()> {
     Ok(())
 }
 
-/// Registers with which a thread that was stopped in a system call, and has made others, comes out of the kernel as if it were
-/// that call. `saved` are its own. Another number: what the last one of the others is to have as its first argument.
+/// Registers with which a thread that was stopped in a system call, and has made others, comes out of the kernel as if
+/// it were that call. `saved` are its own. Another number: what the last one of the others is to have as its first
+/// argument.
 ///
 /// # Errors
 /// Never, here.

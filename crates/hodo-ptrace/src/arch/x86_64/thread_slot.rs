@@ -6,7 +6,8 @@ use super::regs::{Regs, regs};
 use crate::memory::Memory;
 use crate::request::request;
 
-/// Where the word is that leads to a thread's control block and may be another thread's, too: nowhere, each has a register.
+/// Where the word is that leads to a thread's control block and may be another thread's, too: nowhere, each has a
+/// register.
 ///
 /// # Errors
 /// Never, here.
