@@ -348,7 +348,7 @@ mod tests {
             "a:main+4",
             "p:x",
         ] {
-            let end = "seems to define a probe: give it with -e";
+            let end = "is a probe definition, not a pattern of events: use -e";
             assert!(error(text).ends_with(end), "{}", error(text));
         }
         assert!(Pattern::new("net:[").is_err());

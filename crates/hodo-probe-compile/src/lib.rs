@@ -317,7 +317,8 @@ impl Probes {
     pub fn unplaced_in(&self, path: &Path) -> Option<String> {
         let mut all = self.definitions.iter().enumerate();
         let none = all.find(|(index, d)| {
-            self.placed[*index] == 0 && is_file(d, path) && !self.events.has_made(*index)
+            let own = !self.events.has_made(*index) && !self.follows_names(*index);
+            own && self.placed[*index] == 0 && is_file(d, path)
         });
         none.map(|(index, _)| self.why(index))
     }

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::options::{Exit, RecordOptions};
 use crate::recording::Ended;
 use crate::recording::{Populating, tell_lost};
+use crate::setup::{Program, Setup};
 use crate::trace_dir::TraceDir;
-use crate::{check, modules, reserve, select, session, tracer};
+use crate::{modules, reserve, select, session, tracer};
 use hodo_ptrace as ptrace;
-use hodo_ptrace::maps;
 use hodo_ptrace::signals::Interrupts;
 
 /// Attaches to a process and records it until it ends, a signal comes or time is up; then lets it go on without a trace of the
@@ -42,8 +42,14 @@ pub fn attach(
     )?;
     // From here on the signals wait; all threads that are started later inherit that.
     let interrupts = Interrupts::new(options.duration);
-    let ready = prepare(options, place, pid).map_err(|error| or_ended(pid, &name, error))?;
-    let (mut session, modules, selection) = ready;
+    let setup = Program::of_process(pid)
+        .and_then(|program| Setup::new(options, place, &program))
+        .map_err(|error| or_ended(pid, &name, error))?;
+    let Setup {
+        mut session,
+        modules,
+        selection,
+    } = setup;
     let done = Arc::new(AtomicBool::new(false));
     let events = Arc::clone(&session.events);
     let tracer = tracer::Tracer::idle(options, &mut session, modules, selection, pid);
@@ -101,64 +107,6 @@ pub fn left_behind() -> Vec<String> {
 fn is_left(pid: i32) -> bool {
     let untraced = ptrace::status(pid, "TracerPid:").is_some_and(|tracer| tracer == "0");
     untraced && hodo_inject::ledger::find(pid).is_ok_and(|found| found.is_some())
-}
-
-/// The trace and what is to be recorded.
-fn prepare(
-    options: &RecordOptions,
-    place: TraceDir,
-    pid: i32,
-) -> Result<(session::Session, modules::Modules, select::Selection)> {
-    let exe = PathBuf::from(format!("/proc/{pid}/exe"));
-    let program = std::fs::read_link(&exe).with_context(|| no_process(pid))?;
-    let selection = select::Selection::new(options)?;
-    let mut probes = hodo_probe_compile::Probes::new(&options.probes, !options.no_time)?;
-    if options.calls {
-        probes.beside_calls();
-    }
-    if let Some(syscalls) = &options.syscalls {
-        probes.record_syscalls(syscalls);
-    }
-    probes.find_events(&options.events)?;
-    let mut session = session::Session::create(options, &program, place)?;
-    if probes.count() {
-        session.make_counters()?;
-    }
-    if probes.histogram_bytes() > 0 {
-        session.make_histograms(probes.histogram_bytes())?;
-    }
-    let mut modules = modules::Modules::new(probes);
-    let module = modules.get(&exe, &program, &selection, true, &mut session)?;
-    for pattern in check::useless(&selection, &module, &program) {
-        warn_user!(
-            "hodo: {pattern} matches no function of {} or its libraries",
-            program.display()
-        );
-    }
-    let mapped = std::iter::once_with(|| mapped_files(pid)).flatten();
-    for pattern in check::useless_events(&modules.probes, &module, mapped) {
-        warn_user!(
-            "hodo: {pattern} matches no event of {} or its libraries; those that are loaded later are looked at, too",
-            program.display()
-        );
-    }
-    for (definition, path) in modules.probes.files(&program) {
-        if path != program {
-            modules.get(&path, &path, &selection, false, &mut session)?;
-        }
-        if modules.probes.placed(definition) == 0 {
-            bail!("{}: {}", path.display(), modules.probes.why(definition));
-        }
-    }
-    Ok((session, modules, selection))
-}
-
-/// Where to read the files whose code is mapped.
-fn mapped_files(pid: i32) -> Vec<PathBuf> {
-    let maps = maps::read(pid).unwrap_or_default();
-    let code = maps.iter().filter(|m| m.executable && m.inode != 0);
-    let rooted = |path: &std::path::Path| format!("/proc/{pid}/root{}", path.display());
-    code.map(|mapping| rooted(&mapping.path).into()).collect()
 }
 
 /// # Errors

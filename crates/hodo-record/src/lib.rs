@@ -26,6 +26,7 @@ mod recording;
 mod reserve;
 mod select;
 mod session;
+mod setup;
 mod tasks;
 mod trace_dir;
 mod tracer;

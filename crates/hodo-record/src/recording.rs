@@ -1,10 +1,10 @@
 //! A recording of a program, from its start to its end.
 
 use crate::options::{Exit, RecordOptions};
+use crate::setup::{Program, Setup};
 use crate::trace_dir::TraceDir;
-use crate::{check, events, modules, reserve, select, session, tracer};
+use crate::{events, reserve, tracer};
 use anyhow::{Context, Result, bail};
-use hodo_module::linked;
 use hodo_trace::told_lost;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +34,6 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
     let program = hodo_ptrace::launch::find_program(name)?;
     heed_no_limits();
     reserve::hold();
-    let selection = select::Selection::new(options)?;
-    let mut session = session::Session::create(options, &program, place)?;
     // Signals from the terminal are for the program; hodo ends when it does, and stops when it does: if it stopped first,
     // the program could not tidy up the terminal before.
     // SAFETY: ignoring a signal runs no code.
@@ -44,65 +42,11 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
         libc::signal(libc::SIGQUIT, libc::SIG_IGN);
         libc::signal(libc::SIGTSTP, libc::SIG_IGN);
     }
-    let mut probes = hodo_probe_compile::Probes::new(&options.probes, !options.no_time)?;
-    probes.follow_names();
-    if options.calls {
-        probes.beside_calls();
-    }
-    if let Some(syscalls) = &options.syscalls {
-        probes.record_syscalls(syscalls);
-    }
-    if probes.count() {
-        session.make_counters()?;
-    }
-    if probes.histogram_bytes() > 0 {
-        session.make_histograms(probes.histogram_bytes())?;
-    }
-    probes.find_events(&options.events)?;
-    let mut modules = modules::Modules::new(probes);
-    // A script has no functions of its own, and what cannot be read is told when it is executed.
-    if let Ok(module) = modules.get(
-        &program,
-        &hodo_module::image::canonical(&program),
-        &selection,
-        true,
-        &mut session,
-    ) {
-        for pattern in check::useless(&selection, &module, &program) {
-            warn_user!(
-                "hodo: {pattern} matches no function of {} or its libraries",
-                program.display()
-            );
-        }
-        let libraries = std::iter::once_with(|| linked::libraries(&module.image.bytes, &program));
-        for pattern in check::useless_events(&modules.probes, &module, libraries.flatten()) {
-            warn_user!(
-                "hodo: {pattern} matches no event of {} or its libraries; those that are loaded later are looked at, too",
-                program.display()
-            );
-        }
-    }
-    // What can be known of probes is told before anything runs.
-    for (definition, path) in modules
-        .probes
-        .files(&hodo_module::image::canonical(&program))
-    {
-        modules.get(&path, &path, &selection, false, &mut session)?;
-        if modules.probes.placed(definition) > 0 {
-            continue;
-        }
-        let several = options.probes.len() > 1;
-        if several && modules.probes.is_pattern(definition) {
-            // A library of data only, say. The others may find their places.
-            warn_user!(
-                "hodo: {}: {}",
-                path.display(),
-                modules.probes.why(definition)
-            );
-        } else {
-            bail!("{}: {}", path.display(), modules.probes.why(definition));
-        }
-    }
+    let Setup {
+        mut session,
+        modules,
+        selection,
+    } = Setup::new(options, place, &Program::file(&program))?;
     let child = hodo_ptrace::launch::fork(&program, &options.command, options.keep_pid)?;
     let done = Arc::new(AtomicBool::new(false));
     // A program that has hodo's own process id gets what is sent to that.

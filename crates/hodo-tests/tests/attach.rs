@@ -420,3 +420,32 @@ fn sockets_with_a_timeout_wait_for_what_is_left() {
         assert_eq!(target.ended(), expected, "{call}");
     }
 }
+
+#[test]
+fn names_that_threads_get_later_are_followed() {
+    let program = build("attached_renames.c", Kind::Pie, &[]);
+    let target = Target::start(&program);
+    let (maps, threads) = (target.maps(), target.threads());
+    let named = format!(
+        "p:named {}:named number=$arg1:u64 name=$comm",
+        path(&program)
+    );
+    let mut seen = std::collections::BTreeSet::new();
+    seen_in_time("0.1", |time| {
+        let output = run(
+            &target,
+            &["probe", "--for", time, "--format", "json", "-e", &named],
+        );
+        let lines = text(&output.stdout).lines();
+        let events = lines.map(|line| serde_json::from_str(line).expect(line));
+        for event in events.filter(|event: &serde_json::Value| event["name"] == "named") {
+            let arguments = &event["args"];
+            seen.insert(arguments["number"].to_string());
+            let name = format!("name{}", arguments["number"]);
+            assert_eq!(arguments["name"], name, "{event}");
+        }
+        target.is_untouched(&maps, threads);
+        seen.len() == 3
+    });
+    target.ends("ended\n");
+}

@@ -1,0 +1,170 @@
+//! What a recording has before anything runs or is stopped: set up in one way, whether hodo starts the program or attaches
+//! to it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use hodo_module::image::canonical;
+use hodo_module::{Module, linked};
+use hodo_probe_compile::Probes;
+use hodo_ptrace::maps;
+use hodo_ptrace::processes::no_process;
+
+use crate::check;
+use crate::modules::Modules;
+use crate::options::RecordOptions;
+use crate::select::Selection;
+use crate::session::Session;
+use crate::trace_dir::TraceDir;
+
+/// The program that is recorded.
+#[derive(Debug)]
+pub struct Program {
+    /// The process that runs it, if it runs.
+    pid: Option<i32>,
+    /// As messages and the trace name it.
+    name: PathBuf,
+    /// Where to read it.
+    real: PathBuf,
+    /// Its path as the kernel has it.
+    path: PathBuf,
+}
+
+impl Program {
+    /// A file that hodo will execute.
+    pub fn file(file: &Path) -> Self {
+        Self {
+            pid: None,
+            name: file.to_owned(),
+            real: file.to_owned(),
+            path: canonical(file),
+        }
+    }
+
+    /// The program of a process.
+    ///
+    /// # Errors
+    /// If there is no such process.
+    pub fn of_process(pid: i32) -> Result<Self> {
+        let real = PathBuf::from(format!("/proc/{pid}/exe"));
+        let path = std::fs::read_link(&real).with_context(|| no_process(pid))?;
+        Ok(Self {
+            pid: Some(pid),
+            name: path.clone(),
+            real,
+            path,
+        })
+    }
+
+    /// Where to read its libraries: those that are mapped, or that the dynamic linker would load.
+    fn libraries(&self, module: &Module) -> Vec<PathBuf> {
+        match self.pid {
+            Some(pid) => mapped_files(pid),
+            None => linked::libraries(&module.image.bytes, &self.name),
+        }
+    }
+}
+
+/// A recording that has not begun.
+pub struct Setup {
+    /// The trace.
+    pub session: Session,
+    /// The files that are known, and the probes.
+    pub modules: Modules,
+    /// What is traced.
+    pub selection: Selection,
+}
+
+impl Setup {
+    /// Makes the trace in its directory, and finds places for all that can be known now.
+    ///
+    /// # Errors
+    /// If the trace cannot be made, a definition or a pattern is wrong, or a probe has no place in the file that it names.
+    pub fn new(options: &RecordOptions, place: TraceDir, program: &Program) -> Result<Self> {
+        let selection = Selection::new(options)?;
+        let probes = probes(options)?;
+        let mut session = Session::create(options, &program.name, place)?;
+        if probes.count() {
+            session.make_counters()?;
+        }
+        if probes.histogram_bytes() > 0 {
+            session.make_histograms(probes.histogram_bytes())?;
+        }
+        let mut setup = Self {
+            session,
+            modules: Modules::new(probes),
+            selection,
+        };
+        let is_known = match (setup.get(&program.real, &program.path, true), program.pid) {
+            (Ok(module), _) => {
+                setup.tell_useless(program, &module);
+                true
+            }
+            // A script has no functions of its own, and what cannot be read is told when it is executed.
+            (Err(_), None) => false,
+            (Err(error), Some(_)) => return Err(error),
+        };
+        setup.place_probes(options, &program.path, is_known)?;
+        Ok(setup)
+    }
+
+    fn get(&mut self, real: &Path, path: &Path, main: bool) -> Result<std::rc::Rc<Module>> {
+        (self.modules).get(real, path, &self.selection, main, &mut self.session)
+    }
+
+    /// Says which patterns match nothing.
+    fn tell_useless(&self, program: &Program, module: &Module) {
+        let name = program.name.display();
+        for pattern in check::useless(&self.selection, module, &program.name) {
+            warn_user!("hodo: {pattern} matches no function of {name} or its libraries");
+        }
+        let libraries = std::iter::once_with(|| program.libraries(module)).flatten();
+        for pattern in check::useless_events(&self.modules.probes, module, libraries) {
+            warn_user!(
+                "hodo: {pattern} matches no event of {name} or its libraries; those that are loaded later are looked at, too"
+            );
+        }
+    }
+
+    /// Finds places for probes in the files that definitions name by their paths. `is_known`: the program is among the modules.
+    fn place_probes(&mut self, options: &RecordOptions, path: &Path, is_known: bool) -> Result<()> {
+        for (definition, file) in self.modules.probes.files(path) {
+            if !is_known || file != path {
+                self.get(&file, &file, false)?;
+            }
+            let probes = &self.modules.probes;
+            if probes.placed(definition) > 0 {
+                continue;
+            }
+            let why = format!("{}: {}", file.display(), probes.why(definition));
+            if options.probes.len() < 2 || !probes.is_pattern(definition) {
+                bail!(why);
+            }
+            // A library of data only, say. The others may find their places.
+            warn_user!("hodo: {why}");
+        }
+        Ok(())
+    }
+}
+
+/// The probes that the options ask for.
+fn probes(options: &RecordOptions) -> Result<Probes> {
+    let mut probes = Probes::new(&options.probes, !options.no_time)?;
+    probes.follow_names();
+    if options.calls {
+        probes.beside_calls();
+    }
+    if let Some(syscalls) = &options.syscalls {
+        probes.record_syscalls(syscalls);
+    }
+    probes.find_events(&options.events)?;
+    Ok(probes)
+}
+
+/// Where to read the files whose code is mapped.
+fn mapped_files(pid: i32) -> Vec<PathBuf> {
+    let maps = maps::read(pid).unwrap_or_default();
+    let code = maps.iter().filter(|m| m.executable && m.inode != 0);
+    let rooted = |path: &Path| format!("/proc/{pid}/root{}", path.display());
+    code.map(|mapping| rooted(&mapping.path).into()).collect()
+}
