@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use hodo_abi::Isa;
 use hodo_codegen::native::detour::{Action, Block, Deed, Event, Fetch, Source};
-use hodo_probe_syntax::{Action as Wanted, Kind};
+use hodo_probe_syntax::{Action as Wanted, ProbeKind};
 use hodo_trace::format::{SHADOW_DISTANCE, record, tcb};
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ impl Probes {
                         }
                         _ => {
                             let (mut values, args) = stack(shadow);
-                            if self.definitions[index].kind == Kind::Return {
+                            if self.definitions[index].kind == ProbeKind::Return {
                                 values.iter_mut().for_each(returned);
                             }
                             (values, args, "stacktrace")

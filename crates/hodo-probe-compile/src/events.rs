@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use hodo_probe_syntax::{Definition, FetchArg, Kind, Place, Scalar, Source, Type};
+use hodo_probe_syntax::{Definition, FetchArg, Location, ProbeKind, Scalar, Source, Type};
 use hodo_symbols::{Key, Tracepoint, Usdt};
 use regex::Regex;
 
@@ -229,12 +229,12 @@ impl Events {
 /// What nobody wrote: the definition of an event of a file.
 fn definition(event: &Event, path: &Path) -> Option<Definition> {
     Some(Definition {
-        kind: Kind::Entry,
+        kind: ProbeKind::Entry,
         group: event.group.clone(),
         name: event.name.clone(),
         named: true,
         path: path.to_str()?.to_owned(),
-        place: Place::Usdt {
+        place: Location::Usdt {
             provider: event.group.clone(),
             name: event.name.clone(),
         },
@@ -256,7 +256,7 @@ impl Probes {
 
     /// Whether tracepoints may be recorded: files with static keys matter then.
     pub fn want_keys(&self) -> bool {
-        let usdt = |definition: &Definition| matches!(definition.place, Place::Usdt { .. });
+        let usdt = |definition: &Definition| matches!(definition.place, Location::Usdt { .. });
         !self.events.patterns.is_empty() || self.definitions.iter().any(usdt)
     }
 
@@ -266,7 +266,7 @@ impl Probes {
             return false;
         };
         let defined = |definition: &Definition| match &definition.place {
-            Place::Usdt {
+            Location::Usdt {
                 provider,
                 name: own,
             } => (&**provider, &**own) == (group, name) && is_file(definition, path),

@@ -46,7 +46,7 @@ use anyhow::{Context, Result};
 use hodo_codegen::native::detour::{Action, When};
 use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::model::{Mode, Plan, ProbeSite, ProbedInsn, SitePlan};
-use hodo_probe_syntax::{Definition, Kind, Offset, Place, Scalar, Symbol, Type};
+use hodo_probe_syntax::{Definition, Location, Offset, ProbeKind, Scalar, Symbol, Type};
 use hodo_symbols::{Style, demangle};
 use serde_json::{Value, json};
 
@@ -168,7 +168,7 @@ impl Probes {
 
     /// Can a return address on the stack be one of an island, with the real one in the shadow?
     fn stacks_lead_to_islands(&self) -> bool {
-        self.calls || self.definitions.iter().any(|d| d.kind == Kind::Return)
+        self.calls || self.definitions.iter().any(|d| d.kind == ProbeKind::Return)
     }
 
     /// Offset in the events file of the byte of `traceon` and `traceoff`, if some action writes it.
@@ -196,7 +196,7 @@ impl Probes {
         let counts = |d: &Definition| d.actions.contains(&hodo_probe_syntax::Action::Count);
         self.definitions
             .iter()
-            .any(|d| counts(d) || d.kind == Kind::Return)
+            .any(|d| counts(d) || d.kind == ProbeKind::Return)
     }
 
     /// Does a reader need to know what is mapped where?
@@ -258,7 +258,7 @@ impl Probes {
         let place = &self.definitions[definition].place;
         matches!(
             place,
-            Place::Symbol {
+            Location::Symbol {
                 symbol: Symbol::Pattern(_),
                 ..
             }
@@ -548,7 +548,7 @@ fn at(symbol: &str, offset: u64) -> String {
 /// Does it name many places?
 fn is_many(definition: &Definition) -> bool {
     match &definition.place {
-        Place::Symbol { symbol, offset } => {
+        Location::Symbol { symbol, offset } => {
             matches!(symbol, Symbol::Pattern(_)) || *offset == Offset::EveryInstruction
         }
         _ => false,

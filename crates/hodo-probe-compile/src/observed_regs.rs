@@ -2,7 +2,7 @@
 //! does not need their values any more.
 
 use hodo_codegen::native::detour::Source;
-use hodo_probe_syntax::{Action, Definition, Place, Source as Fetched};
+use hodo_probe_syntax::{Action, Definition, Location, Source as Fetched};
 
 use super::Probes;
 use super::places::is_file;
@@ -21,7 +21,7 @@ impl Probes {
         own.fold(0, |all, definition| {
             all | match definition.place {
                 // It has arguments of its own.
-                Place::Usdt { .. } => ALL,
+                Location::Usdt { .. } => ALL,
                 _ => looked_at(definition),
             }
         })

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use hodo_plan::PlanOptions;
 use hodo_plan::model::{Plan, ProbeSite, Wanted};
-use hodo_probe_syntax::{Definition, Kind, Offset, Place, Symbol};
+use hodo_probe_syntax::{Definition, Location, Offset, ProbeKind, Symbol};
 
 use hodo_symbols::Usdt;
 
@@ -111,7 +111,7 @@ impl Probes {
             }
             let mut notes: BTreeMap<u64, Usdt> = BTreeMap::new();
             let spots = match &definition.place {
-                Place::Usdt { provider, name } => {
+                Location::Usdt { provider, name } => {
                     match usdt(image, (provider, name), &functions, &callers) {
                         Ok(spots) => (spots.into_iter())
                             .map(|(addr, symbol, offset, note)| {
@@ -126,7 +126,7 @@ impl Probes {
                         }
                     }
                 }
-                Place::Line { file, line } => match lines(image, file, *line, &functions) {
+                Location::Line { file, line } => match lines(image, file, *line, &functions) {
                     Ok(spots) => spots,
                     Err(error) => {
                         failed.push((index, error.to_string()));
@@ -151,7 +151,7 @@ impl Probes {
                 let mut common = None;
                 for addr in addrs {
                     let offset = addr.wrapping_sub(start);
-                    let by_offset = matches!(definition.place, Place::FileOffset(_));
+                    let by_offset = matches!(definition.place, Location::FileOffset(_));
                     let inside = offset != 0 || symbol.starts_with('<');
                     if by_offset && inside && definition.needs_function() {
                         let error = format!(
@@ -195,7 +195,7 @@ impl Probes {
                                 definition: index,
                                 symbol: Rc::clone(&symbol),
                                 start,
-                                returns: self.definitions[index].kind == Kind::Return,
+                                returns: self.definitions[index].kind == ProbeKind::Return,
                                 resolved: resolved.map(Rc::new),
                             });
                             // Variables are elsewhere at each place.
@@ -316,7 +316,7 @@ impl Probes {
 /// Whether a definition names every instruction of a file.
 fn is_whole_file(definition: &Definition) -> bool {
     definition.place
-        == Place::Symbol {
+        == Location::Symbol {
             symbol: Symbol::Pattern("*".to_owned()),
             offset: Offset::EveryInstruction,
         }

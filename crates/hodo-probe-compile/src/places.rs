@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hodo_isa::code::Flow;
-use hodo_probe_syntax::{Definition, Offset, Place, Symbol};
+use hodo_probe_syntax::{Definition, Location, Offset, Symbol};
 use hodo_symbols::{Sieve, Style, Usdt, demangle};
 
 use super::callers::{self, Callers};
@@ -97,7 +97,7 @@ pub(super) fn spots(
         }
     }
     match &definition.place {
-        Place::Symbol { symbol, offset } => {
+        Location::Symbol { symbol, offset } => {
             let fits = fitting(symbol)?;
             let mut seen = std::collections::HashSet::new();
             for function in functions.iter().filter(|function| fits(&function.name)) {
@@ -121,7 +121,7 @@ pub(super) fn spots(
                 }
             }
         }
-        Place::FileOffset(offset) => {
+        Location::FileOffset(offset) => {
             let segment = image
                 .segments
                 .iter()
@@ -133,7 +133,7 @@ pub(super) fn spots(
             }
         }
         // It needs debugging information: see `lines`.
-        Place::Line { .. } | Place::Usdt { .. } => {}
+        Location::Line { .. } | Location::Usdt { .. } => {}
     }
     Ok(spots)
 }

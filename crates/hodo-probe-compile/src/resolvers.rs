@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use hodo_isa::code::{Flow, Insn, Reference};
-use hodo_probe_syntax::{Definition, Offset, Place, Symbol};
+use hodo_probe_syntax::{Definition, Location, Offset, Symbol};
 
 use super::named::Named;
 use hodo_module::Image;
 
 /// The resolver that a definition names, if it names one function.
 pub(super) fn named<'a>(definition: &Definition, functions: &'a [Named]) -> Option<&'a Named> {
-    let Place::Symbol {
+    let Location::Symbol {
         symbol: Symbol::Name(name),
         ..
     } = &definition.place
@@ -28,7 +28,7 @@ pub(super) fn named<'a>(definition: &Definition, functions: &'a [Named]) -> Opti
 pub(super) fn followed<'a>(definition: &Definition, functions: &'a [Named]) -> Option<&'a Named> {
     let at_entry = matches!(
         definition.place,
-        Place::Symbol {
+        Location::Symbol {
             offset: Offset::Bytes(0),
             ..
         }

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use hodo_codegen::native::detour::{Fetch, MOST_VALUES, MOST_WORDS, Source as From, fault_words};
-use hodo_probe_syntax::{Definition, Kind, Scalar, Source, Type};
+use hodo_probe_syntax::{Definition, ProbeKind, Scalar, Source, Type};
 use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 use serde_json::{Value, json};
 
@@ -138,7 +138,7 @@ pub(super) fn fetches(
         types.push(ty);
         described.push(text);
     }
-    if definition.kind == Kind::Return {
+    if definition.kind == ProbeKind::Return {
         for fetch in values.iter_mut() {
             returned(fetch);
         }

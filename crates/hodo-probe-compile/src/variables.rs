@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use anyhow::{Result, anyhow, bail};
-use hodo_probe_syntax::{Container, Definition, FetchArg, Kind, Register, Scalar, Source, Type};
+use hodo_probe_syntax::{
+    Container, Definition, FetchArg, ProbeKind, Register, Scalar, Source, Type,
+};
 use hodo_symbols::{Frames, Shown, Tracepoint, Usdt, Variable, VariableError, Word};
 
 use super::events::fetched;
@@ -39,7 +41,7 @@ pub(super) fn resolved(
     pc: u64,
     note: Option<&Usdt>,
 ) -> Result<Definition> {
-    if definition.kind == Kind::Return {
+    if definition.kind == ProbeKind::Return {
         bail!("variables cannot be fetched when a function returns; only $retval can");
     }
     let distance = |name: &str| {

@@ -8,7 +8,7 @@ use super::expr::{Class, class_of, named, named_or_brought, unknown};
 use super::fetch::At;
 use super::lexer::{Cursor, Result};
 use super::model::{
-    Action, Bucket, Expr, FetchArg, HistKey, HistSort, Histogram, Kind, ProbeName, SortBy,
+    Action, Bucket, Expr, FetchArg, HistKey, HistSort, Histogram, ProbeKind, ProbeName, SortBy,
 };
 use super::{HIST_SIZE, MAX_HIST_SIZE, MAX_KEYS, MAX_SNAPSHOT_SIZE, SNAPSHOT_SIZE};
 
@@ -176,7 +176,7 @@ fn snapshot(cursor: &mut Cursor) -> Result<Action> {
 fn returned(cursor: &mut Cursor, start: usize, at: At) -> Result<Action> {
     parameter(cursor, "a number")?;
     let value = cursor.signed("the number to return")?;
-    if at.kind == Kind::Return {
+    if at.kind == ProbeKind::Return {
         let message = "an action cannot replace the value of a function that has ended";
         let hint = "put an entry probe with return on the function";
         return Err(cursor.wrong(start, message).hint(hint));

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use super::lexer::{Cursor, Result, is_identifier};
-use super::model::{Container, FetchArg, Kind, Place, Scalar, Source, Type};
+use super::model::{Container, FetchArg, Location, ProbeKind, Scalar, Source, Type};
 use super::{MAX_ARGUMENT, MAX_ELEMENTS, MAX_NESTING, MAX_STACK};
 use crate::registers::Register;
 
@@ -38,8 +38,8 @@ pub(super) fn scalar_name(scalar: Scalar) -> &'static str {
 /// What arguments may refer to.
 #[derive(Clone, Copy)]
 pub(super) struct At<'a> {
-    pub kind: Kind,
-    pub place: &'a Place,
+    pub kind: ProbeKind,
+    pub place: &'a Location,
 }
 
 /// The argument that begins here; `index` is its number from 0.
@@ -167,7 +167,7 @@ fn special(cursor: &mut Cursor, start: usize, at: At) -> Result<Source> {
         "comm" => return Ok(Source::Comm),
         "stack" => return Ok(Source::StackPointer),
         "params" | "vars" => return Ok(Source::Variable(format!("${word}"))),
-        "retval" if at.kind == Kind::Return => return Ok(Source::ReturnValue),
+        "retval" if at.kind == ProbeKind::Return => return Ok(Source::ReturnValue),
         "retval" => {
             return Err(cursor
                 .wrong(start, "$retval exists only when a function returns")
@@ -218,7 +218,7 @@ fn special(cursor: &mut Cursor, start: usize, at: At) -> Result<Source> {
 /// Arguments are where the calling convention has them only until the function's first instruction.
 fn at_entry(cursor: &Cursor, start: usize, at: At) -> Result<()> {
     let hint = "name the register or the variable that has it";
-    if at.kind == Kind::Return {
+    if at.kind == ProbeKind::Return {
         let message = "arguments are known at a function's entry, not when it returns";
         let hint = "fetch it by a probe at the entry";
         return Err(cursor.wrong(start, message).hint(hint));

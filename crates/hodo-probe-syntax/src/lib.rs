@@ -62,7 +62,7 @@ pub mod registers;
 pub use error::ParseError;
 pub use model::{
     Action, BinaryOp, Bucket, Container, Definition, Expr, FetchArg, HistKey, HistSort, Histogram,
-    Kind, Offset, Place, ProbeName, Scalar, SortBy, Source, Symbol, Type, UnaryOp,
+    Location, Offset, ProbeKind, ProbeName, Scalar, SortBy, Source, Symbol, Type, UnaryOp,
 };
 pub use parse::parse;
 pub use registers::Register;

@@ -11,7 +11,7 @@ use crate::registers::Register;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Definition {
     /// Whether it is hit at its place, or when the function there returns.
-    pub kind: Kind,
+    pub kind: ProbeKind,
     /// The group of its name: letters, digits and `_`. `probe_` and the file's name up to the first of `.-_` if none
     /// was given.
     pub group: String,
@@ -22,7 +22,7 @@ pub struct Definition {
     /// The program or library, as it was written: a path, or a name without slash to look for.
     pub path: String,
     /// Where in that file.
-    pub place: Place,
+    pub place: Location,
     /// What is fetched at a hit. Their names differ.
     pub args: Vec<FetchArg>,
     /// What must be true (other than 0) for the actions to be done.
@@ -33,10 +33,10 @@ pub struct Definition {
 
 impl Definition {
     /// Whether the place must be the first instruction of a function. [`parse`](super::parse) refuses places
-    /// that cannot be; at a [`Place::FileOffset`] it is left to those who have the file.
+    /// that cannot be; at a [`Location::FileOffset`] it is left to those who have the file.
     #[must_use]
     pub fn needs_function(&self) -> bool {
-        self.kind == Kind::Return
+        self.kind == ProbeKind::Return
             || self.args.iter().any(|arg| arg.source.needs_function())
             || (self.actions.iter()).any(|action| matches!(action, Action::Return(_)))
     }
@@ -56,7 +56,7 @@ impl Definition {
 
 /// When a probe is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ProbeKind {
     /// Before the instruction at its place is executed.
     Entry,
     /// When the function returns that begins at its place.
@@ -65,7 +65,7 @@ pub enum Kind {
 
 /// Where a probe is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum Location {
     /// In a function, or in all that a pattern fits.
     Symbol {
         /// Which ones.
@@ -91,14 +91,14 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl Location {
     /// Whether the first instruction of a function can be here.
     #[must_use]
     pub fn may_begin_function(&self) -> bool {
         match self {
-            Place::Symbol { offset, .. } => *offset == Offset::Bytes(0),
-            Place::FileOffset(_) => true,
-            Place::Line { .. } | Place::Usdt { .. } => false,
+            Location::Symbol { offset, .. } => *offset == Offset::Bytes(0),
+            Location::FileOffset(_) => true,
+            Location::Line { .. } | Location::Usdt { .. } => false,
         }
     }
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::fetch::{At, fetch_arg};
 use super::lexer::{Cursor, Result};
-use super::model::{Definition, FetchArg, Kind, Source};
+use super::model::{Definition, FetchArg, ProbeKind, Source};
 use super::{MAX_ARGS, MAX_TEXT, ParseError, action, expr, place};
 
 /// Reads a definition.
@@ -62,21 +62,21 @@ pub fn parse(text: &str) -> Result<Definition> {
 
 /// What is before the path.
 struct Head {
-    kind: Kind,
+    kind: ProbeKind,
     group: Option<String>,
     name: Option<String>,
 }
 
 fn head(cursor: &mut Cursor) -> Result<Head> {
     let mut head = Head {
-        kind: Kind::Entry,
+        kind: ProbeKind::Entry,
         group: None,
         name: None,
     };
     let start = cursor.at;
     let kind = match cursor.peek() {
-        Some('p') => Kind::Entry,
-        Some('r') => Kind::Return,
+        Some('p') => ProbeKind::Entry,
+        Some('r') => ProbeKind::Return,
         Some('-') => {
             return Err(cursor
                 .wrong(start, "probes are defined here, not removed")

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 
 use super::error::ParseError;
 use super::lexer::{Cursor, Result, is_name};
-use super::model::{Kind, Offset, Place, Symbol};
+use super::model::{Location, Offset, ProbeKind, Symbol};
 
 const PLACE: &str = "a function, a file offset (0x…) or FILE:LINE";
 const RETURN: &str = "%return";
@@ -46,7 +46,7 @@ pub(super) fn path(cursor: &mut Cursor) -> Result<String> {
 }
 
 /// A place. `kind` is what the definition began with; `%return` makes it a return probe.
-pub(super) fn place(cursor: &mut Cursor, kind: Kind) -> Result<(Place, Kind)> {
+pub(super) fn place(cursor: &mut Cursor, kind: ProbeKind) -> Result<(Location, ProbeKind)> {
     let start = cursor.at;
     if cursor.peek().is_some_and(|c| c.is_ascii_digit()) {
         return file_offset(cursor, kind);
@@ -84,23 +84,23 @@ pub(super) fn place(cursor: &mut Cursor, kind: Kind) -> Result<(Place, Kind)> {
 }
 
 /// The USDT probe after `%`.
-fn usdt(cursor: &mut Cursor, start: usize, kind: Kind) -> Result<(Place, Kind)> {
+fn usdt(cursor: &mut Cursor, start: usize, kind: ProbeKind) -> Result<(Location, ProbeKind)> {
     let provider = cursor
         .identifier("the provider of a USDT probe")?
         .to_string();
     cursor.need(":", "a colon and the name of the USDT probe")?;
     let name = cursor.identifier("the name of a USDT probe")?.to_string();
-    if cursor.rest().starts_with(RETURN) || kind == Kind::Return {
+    if cursor.rest().starts_with(RETURN) || kind == ProbeKind::Return {
         let message = "a return probe needs a function; a USDT probe may be anywhere in it";
         return Err(cursor.wrong(start, message));
     }
     if !cursor.is_gap() {
         return Err(cursor.expected("a space after the USDT probe"));
     }
-    Ok((Place::Usdt { provider, name }, kind))
+    Ok((Location::Usdt { provider, name }, kind))
 }
 
-fn file_offset(cursor: &mut Cursor, kind: Kind) -> Result<(Place, Kind)> {
+fn file_offset(cursor: &mut Cursor, kind: ProbeKind) -> Result<(Location, ProbeKind)> {
     let start = cursor.at;
     let word = cursor.peek_word();
     if word.len() > 1
@@ -113,7 +113,7 @@ fn file_offset(cursor: &mut Cursor, kind: Kind) -> Result<(Place, Kind)> {
     }
     let offset = cursor.number("a file offset")?;
     let kind = if cursor.eat(RETURN) {
-        Kind::Return
+        ProbeKind::Return
     } else {
         kind
     };
@@ -125,7 +125,7 @@ fn file_offset(cursor: &mut Cursor, kind: Kind) -> Result<(Place, Kind)> {
             error
         });
     }
-    Ok((Place::FileOffset(offset), kind))
+    Ok((Location::FileOffset(offset), kind))
 }
 
 /// Where the last colon is, if it is not one of two.
@@ -135,7 +135,12 @@ fn single_colon(word: &str) -> Option<usize> {
 }
 
 /// The line after `FILE:`.
-fn line(cursor: &mut Cursor, start: usize, file: String, kind: Kind) -> Result<(Place, Kind)> {
+fn line(
+    cursor: &mut Cursor,
+    start: usize,
+    file: String,
+    kind: ProbeKind,
+) -> Result<(Location, ProbeKind)> {
     if file.is_empty() {
         return Err(ParseError::expected(cursor.text, start, PLACE));
     }
@@ -149,14 +154,14 @@ fn line(cursor: &mut Cursor, start: usize, file: String, kind: Kind) -> Result<(
         let hint = "lines are counted from the start of their file, FILE.c:LINE";
         return Err(cursor.wrong(start, message).hint(hint));
     }
-    if cursor.rest().starts_with(RETURN) || kind == Kind::Return {
+    if cursor.rest().starts_with(RETURN) || kind == ProbeKind::Return {
         let message = "a return probe needs a function; a line may be anywhere in it";
         return Err(cursor.wrong(start, message));
     }
     if !cursor.is_gap() {
         return Err(cursor.expected("a space after the line number"));
     }
-    Ok((Place::Line { file, line }, kind))
+    Ok((Location::Line { file, line }, kind))
 }
 
 /// How much of the word is the symbol: it may be followed by an offset and `%return`. C++ operators have + and % in
@@ -224,7 +229,12 @@ fn is_pattern(cursor: &Cursor, start: usize, text: &str) -> Result<bool> {
 }
 
 /// What may follow a symbol.
-fn symbol(cursor: &mut Cursor, start: usize, symbol: Symbol, kind: Kind) -> Result<(Place, Kind)> {
+fn symbol(
+    cursor: &mut Cursor,
+    start: usize,
+    symbol: Symbol,
+    kind: ProbeKind,
+) -> Result<(Location, ProbeKind)> {
     let at = cursor.at;
     let mut offset = Offset::Bytes(0);
     if cursor.eat("+") {
@@ -235,7 +245,7 @@ fn symbol(cursor: &mut Cursor, start: usize, symbol: Symbol, kind: Kind) -> Resu
         };
     }
     let kind = if cursor.eat(RETURN) {
-        Kind::Return
+        ProbeKind::Return
     } else {
         kind
     };
@@ -246,14 +256,14 @@ fn symbol(cursor: &mut Cursor, start: usize, symbol: Symbol, kind: Kind) -> Resu
         return Err(cursor.wrong(start, "a name cannot contain a byte 0"));
     }
     match offset {
-        Offset::EveryInstruction if kind == Kind::Return => Err(cursor.wrong(
+        Offset::EveryInstruction if kind == ProbeKind::Return => Err(cursor.wrong(
             at,
             "a return probe belongs to a function, not to every instruction",
         )),
-        Offset::Bytes(1..) if kind == Kind::Return => {
+        Offset::Bytes(1..) if kind == ProbeKind::Return => {
             Err(cursor.wrong(at, "a return probe belongs to a function, without offset"))
         }
-        _ => Ok((Place::Symbol { symbol, offset }, kind)),
+        _ => Ok((Location::Symbol { symbol, offset }, kind)),
     }
 }
 
@@ -285,21 +295,21 @@ pub(super) fn default_group(path: &str) -> String {
 }
 
 /// The name of a probe whose definition has none.
-pub(super) fn default_name(path: &str, place: &Place, kind: Kind) -> String {
+pub(super) fn default_name(path: &str, place: &Location, kind: ProbeKind) -> String {
     let name = match place {
-        Place::Symbol { symbol, offset } => match (sanitized(symbol.text(), "all"), offset) {
+        Location::Symbol { symbol, offset } => match (sanitized(symbol.text(), "all"), offset) {
             (name, Offset::Bytes(offset @ 1..)) => format!("{name}_{offset}"),
             (name, _) => name,
         },
-        Place::FileOffset(offset) => {
+        Location::FileOffset(offset) => {
             // As the kernel names them.
             format!("p_{}_{offset:#x}", sanitized(basename(path), "file"))
         }
-        Place::Usdt { provider, name } => format!("{provider}_{name}"),
-        Place::Line { file, line } => format!("{}_{line}", sanitized(basename(file), "line")),
+        Location::Usdt { provider, name } => format!("{provider}_{name}"),
+        Location::Line { file, line } => format!("{}_{line}", sanitized(basename(file), "line")),
     };
     match kind {
-        Kind::Entry => name,
-        Kind::Return => format!("{name}__return"),
+        ProbeKind::Entry => name,
+        ProbeKind::Return => format!("{name}__return"),
     }
 }

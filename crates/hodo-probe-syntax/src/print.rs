@@ -6,16 +6,16 @@ use super::expr::{BUILT_IN, OPERATORS, UNARY};
 use super::fetch::scalar_name;
 use super::lexer::quote;
 use super::model::{
-    Action, Bucket, Definition, Expr, FetchArg, Histogram, Kind, Offset, Place, ProbeName, SortBy,
-    Source, Symbol, Type,
+    Action, Bucket, Definition, Expr, FetchArg, Histogram, Location, Offset, ProbeKind, ProbeName,
+    SortBy, Source, Symbol, Type,
 };
 use super::place::default_group;
 
 impl Display for Definition {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
-            Kind::Entry => "p",
-            Kind::Return => "r",
+            ProbeKind::Entry => "p",
+            ProbeKind::Return => "r",
         })?;
         if self.named {
             write!(f, ":{}/{}", self.group, self.name)?;
@@ -54,10 +54,10 @@ fn path(f: &mut Formatter<'_>, path: &str) -> fmt::Result {
     Ok(())
 }
 
-impl Display for Place {
+impl Display for Location {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Symbol { symbol, offset } => {
+            Location::Symbol { symbol, offset } => {
                 write!(f, "{symbol}")?;
                 match offset {
                     Offset::EveryInstruction => f.write_str("+*"),
@@ -69,9 +69,9 @@ impl Display for Place {
                     Offset::Bytes(offset) => write!(f, "+{offset:#x}"),
                 }
             }
-            Place::FileOffset(offset) => write!(f, "{offset:#x}"),
-            Place::Usdt { provider, name } => write!(f, "%{provider}:{name}"),
-            Place::Line { file, line } => {
+            Location::FileOffset(offset) => write!(f, "{offset:#x}"),
+            Location::Usdt { provider, name } => write!(f, "%{provider}:{name}"),
+            Location::Line { file, line } => {
                 if file
                     .chars()
                     .all(|c| c.is_alphanumeric() || "._-/+".contains(c))

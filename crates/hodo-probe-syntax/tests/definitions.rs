@@ -2,8 +2,9 @@
 
 use hodo_probe_syntax::registers::{riscv64, x86_64};
 use hodo_probe_syntax::{
-    Action, BinaryOp, Bucket, Container, Expr, HistKey, HistSort, Histogram, Kind, Offset,
-    ParseError, Place, ProbeName, Register, Scalar, SortBy, Source, Symbol, Type, UnaryOp, parse,
+    Action, BinaryOp, Bucket, Container, Expr, HistKey, HistSort, Histogram, Location, Offset,
+    ParseError, ProbeKind, ProbeName, Register, Scalar, SortBy, Source, Symbol, Type, UnaryOp,
+    parse,
 };
 
 const RISCV64: bool = cfg!(target_arch = "riscv64");
@@ -150,56 +151,60 @@ fn groups_and_names_are_made_of_file_and_place() {
 
 #[test]
 fn places() {
-    let name = |name: &str, offset| Place::Symbol {
+    let name = |name: &str, offset| Location::Symbol {
         symbol: Symbol::Name(name.to_owned()),
         offset,
     };
     let places = [
-        ("x:main", name("main", Offset::Bytes(0)), Kind::Entry),
-        ("x:main+0x10", name("main", Offset::Bytes(16)), Kind::Entry),
+        ("x:main", name("main", Offset::Bytes(0)), ProbeKind::Entry),
+        (
+            "x:main+0x10",
+            name("main", Offset::Bytes(16)),
+            ProbeKind::Entry,
+        ),
         (
             "x:main+*",
             name("main", Offset::EveryInstruction),
-            Kind::Entry,
+            ProbeKind::Entry,
         ),
         (
             "x:main%return",
             name("main", Offset::Bytes(0)),
-            Kind::Return,
+            ProbeKind::Return,
         ),
         (
             "x:a::b(int)+4",
             name("a::b(int)", Offset::Bytes(4)),
-            Kind::Entry,
+            ProbeKind::Entry,
         ),
-        ("x:'a b*'", name("a b*", Offset::Bytes(0)), Kind::Entry),
+        ("x:'a b*'", name("a b*", Offset::Bytes(0)), ProbeKind::Entry),
         (
             "x:operator+",
             name("operator+", Offset::Bytes(0)),
-            Kind::Entry,
+            ProbeKind::Entry,
         ),
         (
             "x:f@@V_1.2",
             name("f@@V_1.2", Offset::Bytes(0)),
-            Kind::Entry,
+            ProbeKind::Entry,
         ),
-        ("r x:16", Place::FileOffset(16), Kind::Return),
-        ("x:0x16", Place::FileOffset(22), Kind::Entry),
+        ("r x:16", Location::FileOffset(16), ProbeKind::Return),
+        ("x:0x16", Location::FileOffset(22), ProbeKind::Entry),
         (
             "x:a/b.c:3",
-            Place::Line {
+            Location::Line {
                 file: "a/b.c".to_owned(),
                 line: 3,
             },
-            Kind::Entry,
+            ProbeKind::Entry,
         ),
         (
             "x:m*[!a]n?",
-            Place::Symbol {
+            Location::Symbol {
                 symbol: Symbol::Pattern("m*[!a]n?".to_owned()),
                 offset: Offset::Bytes(0),
             },
-            Kind::Entry,
+            ProbeKind::Entry,
         ),
     ];
     for (text, place, kind) in places {

@@ -3,7 +3,8 @@
 use hodo_probe_syntax::registers::{riscv64, x86_64};
 use hodo_probe_syntax::{
     Action, BinaryOp, Bucket, Container, Definition, Expr, FetchArg, HistKey, HistSort, Histogram,
-    Kind, Offset, Place, ProbeName, Register, Scalar, SortBy, Source, Symbol, Type, UnaryOp, parse,
+    Location, Offset, ProbeKind, ProbeName, Register, Scalar, SortBy, Source, Symbol, Type,
+    UnaryOp, parse,
 };
 
 /// Random numbers, the same in each run.
@@ -56,14 +57,14 @@ impl Random {
     }
 }
 
-fn place(random: &mut Random) -> Place {
+fn place(random: &mut Random) -> Location {
     match random.below(4) {
-        0 => Place::FileOffset(random.number()),
-        1 => Place::Line {
+        0 => Location::FileOffset(random.number()),
+        1 => Location::Line {
             file: random.any_text() + ".c",
             line: (random.number() as u32).max(1),
         },
-        kind => Place::Symbol {
+        kind => Location::Symbol {
             symbol: if kind == 2 {
                 Symbol::Name(random.any_text())
             } else {
@@ -78,7 +79,7 @@ fn place(random: &mut Random) -> Place {
     }
 }
 
-fn source(random: &mut Random, kind: Kind, entry: bool, nesting: usize) -> Source {
+fn source(random: &mut Random, kind: ProbeKind, entry: bool, nesting: usize) -> Source {
     match random.below(11) {
         0 | 1 if nesting < 5 => loop {
             let address = source(random, kind, entry, nesting + 1);
@@ -88,8 +89,8 @@ fn source(random: &mut Random, kind: Kind, entry: bool, nesting: usize) -> Sourc
                 return Source::Memory { offset, address };
             }
         },
-        2 if entry && kind == Kind::Entry => Source::Argument(random.below(128) as u16 + 1),
-        3 if kind == Kind::Return => Source::ReturnValue,
+        2 if entry && kind == ProbeKind::Entry => Source::Argument(random.below(128) as u16 + 1),
+        3 if kind == ProbeKind::Return => Source::ReturnValue,
         4 => Source::Stack(random.below(2048) as u16),
         5 => random.pick(&[Source::StackPointer, Source::Comm]),
         6 => Source::Address(random.number()),
@@ -148,7 +149,7 @@ fn number_type(random: &mut Random) -> Type {
     Type::Scalar(random.pick(&scalars))
 }
 
-fn fetch_arg(random: &mut Random, kind: Kind, entry: bool, index: usize) -> FetchArg {
+fn fetch_arg(random: &mut Random, kind: ProbeKind, entry: bool, index: usize) -> FetchArg {
     let source = source(random, kind, entry, 0);
     let memory = source.is_memory();
     let ty = match source {
@@ -316,12 +317,12 @@ fn action(random: &mut Random, args: &[FetchArg], leaves: bool) -> Action {
 /// The group and name are those that are given to a definition without, unless it has some.
 fn definition(random: &mut Random) -> Definition {
     let mut place = place(random);
-    let mut kind = random.pick(&[Kind::Entry, Kind::Return]);
-    if kind == Kind::Return {
+    let mut kind = random.pick(&[ProbeKind::Entry, ProbeKind::Return]);
+    if kind == ProbeKind::Return {
         match &mut place {
-            Place::Symbol { offset, .. } => *offset = Offset::Bytes(0),
-            Place::FileOffset(_) => {}
-            Place::Line { .. } | Place::Usdt { .. } => kind = Kind::Entry,
+            Location::Symbol { offset, .. } => *offset = Offset::Bytes(0),
+            Location::FileOffset(_) => {}
+            Location::Line { .. } | Location::Usdt { .. } => kind = ProbeKind::Entry,
         }
     }
     let entry = place.may_begin_function();
@@ -335,7 +336,7 @@ fn definition(random: &mut Random) -> Definition {
     let depth = random.below(7);
     let condition = random.one_in(2).then(|| number(random, &args, depth));
     let mut actions: Vec<Action> = Vec::new();
-    let mut leaves = entry && kind == Kind::Entry;
+    let mut leaves = entry && kind == ProbeKind::Entry;
     for _ in 0..random.below(4) {
         let action = action(random, &args, leaves);
         leaves &= !matches!(action, Action::Return(_));

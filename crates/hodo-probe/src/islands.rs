@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::arch::{self, COUNTERS, ISLAND as SIZE, common};
 use super::maps::{self, Mapping};
-use super::site::Piece;
+use super::site::SiteCode;
 use super::{sys, threads};
 
 /// Bytes of a counter: no two share a line of the cache.
@@ -25,7 +25,7 @@ struct Island {
     /// How many counters are in use.
     counters: AtomicUsize,
     /// For each unit, its piece.
-    owners: Vec<AtomicPtr<Piece>>,
+    owners: Vec<AtomicPtr<SiteCode>>,
 }
 
 static ISLANDS: [AtomicPtr<Island>; MOST] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
@@ -51,7 +51,7 @@ pub(super) fn start(addr: u64) -> Option<u64> {
 }
 
 /// The piece that an address is in.
-pub(super) fn piece(addr: u64) -> Option<&'static Piece> {
+pub(super) fn piece(addr: u64) -> Option<&'static SiteCode> {
     let island = islands().find(|island| island.range.contains(&addr))?;
     let unit = ((addr - island.range.start) / UNIT) as usize;
     // SAFETY: pieces stay.
@@ -159,16 +159,16 @@ impl Room {
         self,
         memory: &hodo_sys::Memory,
         code: &[u8],
-        piece: Piece,
-    ) -> Result<&'static Piece, sys::Errno> {
+        piece: SiteCode,
+    ) -> Result<&'static SiteCode, sys::Errno> {
         // SAFETY: room that is not used yet.
         unsafe { memory.write(self.at, code) }?;
         Ok(self.reserve(code.len(), piece))
     }
 
     /// Says that a piece of `len` bytes is there, which somebody writes.
-    pub(super) fn reserve(self, len: usize, piece: Piece) -> &'static Piece {
-        let piece: &'static Piece = Box::leak(Box::new(piece));
+    pub(super) fn reserve(self, len: usize, piece: SiteCode) -> &'static SiteCode {
+        let piece: &'static SiteCode = Box::leak(Box::new(piece));
         let first = ((self.at - self.island.range.start) / UNIT) as usize;
         let units = len.div_ceil(UNIT as usize);
         for owner in &self.island.owners[first..first + units] {

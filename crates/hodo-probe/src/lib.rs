@@ -53,12 +53,11 @@ extern crate std;
 
 mod analyze;
 mod arch;
+mod clobbers;
 mod dispositions;
 mod functions;
-mod hit;
 mod index;
 mod islands;
-mod keep;
 mod layout;
 mod lists;
 mod maps;
@@ -71,6 +70,7 @@ mod signals;
 mod site;
 mod sys;
 mod threads;
+mod trap;
 
 use alloc::vec::Vec;
 use core::ffi::c_void;

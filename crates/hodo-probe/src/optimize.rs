@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use super::arch::detour::make;
-use super::arch::spots::Spots;
+use super::arch::trampolines::Trampolines;
 use super::site::{Detour, Site, Variant};
 use hodo_sys::{Change, Memory};
 
@@ -17,7 +17,7 @@ use hodo_sys::{Change, Memory};
 /// the site's own jump is written later.
 pub(super) fn prepare(
     memory: &Memory,
-    spots: &mut Spots,
+    spots: &mut Trampolines,
     site: &'static Site,
     variant: Variant,
     changes: &mut Vec<Change>,

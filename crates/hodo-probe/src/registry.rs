@@ -7,7 +7,7 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::arch::spots::Spots;
+use super::arch::trampolines::Trampolines;
 use super::arch::{self, LONGEST, SHORTEST};
 use super::layout::{Handler, KEEP_NONE, Node};
 use super::lists::{free, narrow, relist, settle};
@@ -16,7 +16,7 @@ use super::patch::{self, Want};
 use super::refusal::Refusal;
 use super::site::{Detour, Site, Variant};
 use super::{
-    Execution, Optimization, Probe, Request, analyze, keep, optimize, returns, signals, sys,
+    Execution, Optimization, Probe, Request, analyze, clobbers, optimize, returns, signals, sys,
     threads,
 };
 use hodo_sys::{Change, Memory};
@@ -24,10 +24,10 @@ use hodo_sys::{Change, Memory};
 /// What the engine has while it works.
 struct Inner {
     memory: Memory,
-    spots: Spots,
+    spots: Trampolines,
     /// The mappings, as they are when probes are registered.
     maps: Vec<Mapping>,
-    known: keep::Known,
+    known: clobbers::Known,
     /// What takes unwind tables, and the tables so far.
     registrar: Option<unsafe extern "C" fn(*const u8)>,
     frames: Vec<&'static [u8]>,
@@ -113,9 +113,9 @@ pub(super) fn start() -> Result<(), Refusal> {
         unsafe { (marker as *mut u64).write(1) };
         *inner = Some(Inner {
             memory,
-            spots: Spots::default(),
+            spots: Trampolines::default(),
             maps: Vec::new(),
-            known: keep::Known::default(),
+            known: clobbers::Known::default(),
             registrar: None,
             frames: Vec::new(),
             marker,

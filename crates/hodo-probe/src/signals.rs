@@ -5,12 +5,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::arch::{self, Context};
 use super::dispositions::{Info, chain, is_default, keep, reset};
-use super::hit;
 use super::islands;
 use super::layout::Thread;
 use super::site::INSIDE;
 use super::sys::{self, Action};
 use super::threads;
+use super::trap;
 
 /// The signals of faults.
 const FAULTS: [i32; 4] = [sys::SIGSEGV, sys::SIGBUS, sys::SIGILL, sys::SIGFPE];
@@ -74,7 +74,7 @@ extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     let thread = threads::current();
     // A breakpoint in what deals with breakpoints (`memcpy`, perhaps), or in a handler of a probe.
     if thread.is_some_and(|thread| thread.trapping.load(Ordering::Relaxed) != 0)
-        && hit::pass(context)
+        && trap::pass(context)
     {
         return;
     }
@@ -85,7 +85,7 @@ extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
         }
     };
     mark(1);
-    let ours = info.code == arch::BREAKPOINT_CODE && hit::trapped(context);
+    let ours = info.code == arch::BREAKPOINT_CODE && trap::trapped(context);
     mark(0);
     if !ours {
         chain(signal, info, context);
@@ -109,7 +109,7 @@ extern "C" fn on_fault(signal: i32, info: *mut Info, context: *mut Context) {
         context.set_pc(copy);
         return;
     }
-    if made_here && let Some(to) = hit::guarded(context.pc()) {
+    if made_here && let Some(to) = trap::guarded(context.pc()) {
         context.set_pc(to);
         return;
     }
@@ -144,7 +144,7 @@ fn recovered(context: &mut Context) -> bool {
 /// A fault of a moved instruction: the program's handler sees it where the program has it.
 fn moved(signal: i32, info: &mut Info, context: &mut Context) {
     let here = context.pc();
-    let Some(place) = hit::original(here) else {
+    let Some(place) = trap::original(here) else {
         chain(signal, info, context);
         return;
     };

@@ -16,7 +16,7 @@ pub(super) static SITES: Index = Index::new();
 pub(super) static INSIDE: Index = Index::new();
 
 /// Our code for one site.
-pub(super) struct Piece {
+pub(super) struct SiteCode {
     pub site: &'static Site,
     pub range: Range<u64>,
     /// Addresses of moved instructions: in the program, and here.
@@ -67,9 +67,9 @@ pub(super) struct Site {
     /// How it is done on the saved registers, if it can be.
     pub simulation: Option<Simulation>,
     /// The instruction moved, with a jump after it; or null.
-    pub boosted: AtomicPtr<Piece>,
+    pub boosted: AtomicPtr<SiteCode>,
     /// The instruction moved, with a breakpoint after it; or null.
-    pub stepped: AtomicPtr<Piece>,
+    pub stepped: AtomicPtr<SiteCode>,
     /// What a jump at the site leads to, once that was made; or null.
     pub detour: AtomicPtr<Detour>,
     /// The detours that were made, by [`Variant`].
@@ -170,12 +170,12 @@ impl Site {
         self.boosted().is_some() || self.stepped().is_some()
     }
 
-    pub(super) fn boosted(&self) -> Option<&'static Piece> {
+    pub(super) fn boosted(&self) -> Option<&'static SiteCode> {
         // SAFETY: pieces stay.
         unsafe { self.boosted.load(Ordering::Acquire).as_ref() }
     }
 
-    pub(super) fn stepped(&self) -> Option<&'static Piece> {
+    pub(super) fn stepped(&self) -> Option<&'static SiteCode> {
         // SAFETY: pieces stay.
         unsafe { self.stepped.load(Ordering::Acquire).as_ref() }
     }

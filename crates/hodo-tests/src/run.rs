@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::build::{only_builds, scratch};
-use crate::tested::{Place, hodo};
+use crate::tested::{TraceDirectory, hodo};
 use crate::trace::Trace;
 
 /// How a program ended.
@@ -72,7 +72,7 @@ pub struct Traced {
 /// One program and the circumstances to run it in.
 #[derive(Debug, Clone)]
 pub struct Run {
-    place: Arc<Place>,
+    place: Arc<TraceDirectory>,
     command: Vec<OsString>,
     input: Vec<u8>,
     environment: Vec<(String, OsString)>,
@@ -93,7 +93,7 @@ impl Run {
         let place = scratch(test);
         Self {
             data: place.join("data"),
-            place: Arc::new(Place(place)),
+            place: Arc::new(TraceDirectory(place)),
             command: vec![program.as_ref().to_owned()],
             input: Vec::new(),
             environment: Vec::new(),

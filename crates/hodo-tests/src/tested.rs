@@ -30,9 +30,9 @@ pub fn hodo() -> &'static Path {
 /// The directory of a run. It goes when the last who needs it does, unless the test has failed: all traces of all tests
 /// together are gigabytes.
 #[derive(Debug)]
-pub(crate) struct Place(pub(crate) PathBuf);
+pub(crate) struct TraceDirectory(pub(crate) PathBuf);
 
-impl Drop for Place {
+impl Drop for TraceDirectory {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             // Another run of this name may have been here already.

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::tested::{Place, hodo};
+use crate::tested::{TraceDirectory, hodo};
 
 /// A trace directory.
 #[derive(Debug)]
 pub struct Trace {
     directory: PathBuf,
     /// What keeps the directory.
-    _place: Option<Arc<Place>>,
+    _place: Option<Arc<TraceDirectory>>,
 }
 
 impl Trace {
@@ -28,7 +28,7 @@ impl Trace {
     }
 
     /// The trace that a run has left in this directory.
-    pub(crate) fn of_run(directory: PathBuf, place: Arc<Place>) -> Self {
+    pub(crate) fn of_run(directory: PathBuf, place: Arc<TraceDirectory>) -> Self {
         Self {
             directory,
             _place: Some(place),

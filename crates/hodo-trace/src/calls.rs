@@ -161,7 +161,7 @@ pub enum Left {
 
 /// Something that happened in a task. `depth` counts from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum CallStep {
     /// A function was entered.
     Enter {
         /// Frames below it.
@@ -202,7 +202,7 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl CallStep {
     /// When it happened, in units of the counter.
     #[must_use]
     pub fn time(&self) -> u64 {
@@ -276,7 +276,7 @@ impl Calls {
 
     /// Takes the next record, and tells what it means.
     #[inline]
-    pub fn feed(&mut self, record: Record, mut step: impl FnMut(Step)) {
+    pub fn feed(&mut self, record: Record, mut step: impl FnMut(CallStep)) {
         let Record {
             time, id, sp, kind, ..
         } = record;
@@ -310,7 +310,7 @@ impl Calls {
                     stack: top.stack,
                 };
                 self.frames.pop();
-                step(Step::Leave {
+                step(CallStep::Leave {
                     depth: self.frames.len(),
                     frame,
                     time,
@@ -323,7 +323,7 @@ impl Calls {
 
     /// The task has no more records. If it has ended its thread, it has left all frames by that; else they are still
     /// open.
-    pub fn finish(&mut self, ended: u64, mut step: impl FnMut(Step)) {
+    pub fn finish(&mut self, ended: u64, mut step: impl FnMut(CallStep)) {
         if self.ending {
             self.jumped = None;
             self.close(0, ended, &mut step);
@@ -331,7 +331,7 @@ impl Calls {
     }
 
     #[inline]
-    fn enter(&mut self, record: Record, step: &mut impl FnMut(Step)) {
+    fn enter(&mut self, record: Record, step: &mut impl FnMut(CallStep)) {
         let Record {
             time,
             id,
@@ -350,7 +350,7 @@ impl Calls {
             inherited: false,
             stack,
         });
-        step(Step::Enter {
+        step(CallStep::Enter {
             depth,
             id,
             time,
@@ -360,7 +360,7 @@ impl Calls {
 
     /// What is neither a usual entry nor the exit of the last entered.
     #[cold]
-    fn feed_rare(&mut self, record: Record, mut step: &mut dyn FnMut(Step)) {
+    fn feed_rare(&mut self, record: Record, mut step: &mut dyn FnMut(CallStep)) {
         let Record {
             time, id, sp, kind, ..
         } = record;
@@ -381,7 +381,7 @@ impl Calls {
             }
             RecordKind::Lost(count) => {
                 self.jumped = None;
-                step(Step::Lost { count, time });
+                step(CallStep::Lost { count, time });
             }
         }
     }
@@ -393,7 +393,7 @@ impl Calls {
     }
 
     /// An entry that took over no frame. Its exit is perhaps not recorded, and perhaps it shows that frames were left.
-    fn rare_entry(&mut self, record: Record, mut step: &mut dyn FnMut(Step)) {
+    fn rare_entry(&mut self, record: Record, mut step: &mut dyn FnMut(CallStep)) {
         let Record {
             time, id, stack, ..
         } = record;
@@ -406,7 +406,7 @@ impl Calls {
             if traits.has(Traits::UNWINDS) {
                 (self.unwinding, self.since) = (true, Some(depth));
             }
-            step(Step::Instant { depth, id, time });
+            step(CallStep::Instant { depth, id, time });
         } else {
             if stack != 0 {
                 self.land(stack, time, traits.has(Traits::LANDS), step);
@@ -422,7 +422,7 @@ impl Calls {
     }
 
     /// Closes the frames from this one on, which were left by an unwinding that is noticed now.
-    fn close(&mut self, from: usize, now: u64, step: &mut dyn FnMut(Step)) {
+    fn close(&mut self, from: usize, now: u64, step: &mut dyn FnMut(CallStep)) {
         // A jump takes no time. It is what happened last, if no frame has come or gone since.
         let at_once = self.jumped.take().filter(|&jumped| {
             let top = self.frames.last();
@@ -437,7 +437,7 @@ impl Calls {
     }
 
     /// A function was entered at a stack address: closes the frames that this shows to be left.
-    fn land(&mut self, stack: u64, time: u64, sure: bool, step: &mut dyn FnMut(Step)) {
+    fn land(&mut self, stack: u64, time: u64, sure: bool, step: &mut dyn FnMut(CallStep)) {
         if !self.unwinding && !sure {
             if self.frames.last().is_some_and(|top| top.stack != stack)
                 && let Some(dead) = self.overwritten(stack)
@@ -537,10 +537,10 @@ impl Calls {
     }
 
     /// Leaves the innermost frame.
-    fn leave(&mut self, time: u64, left: Left, step: &mut dyn FnMut(Step)) {
+    fn leave(&mut self, time: u64, left: Left, step: &mut dyn FnMut(CallStep)) {
         if let Some(frame) = self.frames.pop() {
             let depth = self.frames.len();
-            step(Step::Leave {
+            step(CallStep::Leave {
                 depth,
                 frame,
                 time,
@@ -550,7 +550,7 @@ impl Calls {
     }
 
     /// A function was jumped to.
-    fn tail(&mut self, record: Record, mut step: &mut dyn FnMut(Step)) {
+    fn tail(&mut self, record: Record, mut step: &mut dyn FnMut(CallStep)) {
         let Record { time, id, sp, .. } = record;
         if let Some(from) = self.above_jumper(sp) {
             self.close(from, time, step);
@@ -580,7 +580,7 @@ impl Calls {
             inherited: false,
             ..top
         });
-        step(Step::Enter {
+        step(CallStep::Enter {
             depth,
             id,
             time,
@@ -608,12 +608,12 @@ mod tests {
             };
             calls.feed(record, |step| {
                 out.push(match step {
-                    Step::Enter { depth, id, .. } => format!("{depth}>{id}"),
-                    Step::Leave {
+                    CallStep::Enter { depth, id, .. } => format!("{depth}>{id}"),
+                    CallStep::Leave {
                         depth, frame, left, ..
                     } => format!("{depth}<{}{left:?}", frame.id),
-                    Step::Instant { depth, id, .. } => format!("{depth}={id}"),
-                    Step::Lost { count, .. } => format!("lost {count}"),
+                    CallStep::Instant { depth, id, .. } => format!("{depth}={id}"),
+                    CallStep::Lost { count, .. } => format!("lost {count}"),
                 });
             });
         }

@@ -16,9 +16,9 @@ pub mod syscalls;
 pub mod testing;
 mod trace;
 
-pub use calls::{Calls, Entered, Frame, Left, Step, TailCalls, Traits};
+pub use calls::{CallStep, Calls, Entered, Frame, Left, TailCalls, Traits};
 pub use error::TraceError;
 pub use meta::Info;
-pub use model::{Chunk, Function, Kind, Module, Task};
+pub use model::{Chunk, Function, FunctionKind, Module, Task};
 pub use records::{Record, RecordKind, Records, bytes_read, told_lost};
 pub use trace::{Scale, Trace};

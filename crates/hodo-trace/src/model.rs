@@ -4,7 +4,7 @@ use crate::meta::Exit;
 
 /// What is recorded of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FunctionKind {
     /// Entry and exit.
     Both,
     /// The entry only.
@@ -19,7 +19,7 @@ pub enum Kind {
     None,
 }
 
-impl Kind {
+impl FunctionKind {
     pub(crate) fn from_letter(letter: &str) -> Option<Self> {
         Some(match letter {
             "T" => Self::Both,
@@ -53,7 +53,7 @@ pub struct Function {
     /// Bytes; 0 where unknown.
     pub size: u64,
     /// What is recorded of it.
-    pub kind: Kind,
+    pub kind: FunctionKind,
     /// Raw symbol name.
     pub name: String,
     /// Index in [`Trace::modules`](crate::Trace::modules).

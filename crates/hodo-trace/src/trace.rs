@@ -10,7 +10,7 @@ use crate::calls::{Calls, Frame, TailCalls, Traits};
 use crate::error::TraceError;
 use crate::format::{self, chunk_header, file_header, record};
 use crate::meta::{Change, Info, Line, Map, Probe, Remark, Signal};
-use crate::model::{Chunk, Function, Kind, Module, Task};
+use crate::model::{Chunk, Function, FunctionKind, Module, Task};
 use crate::records::Records;
 
 /// An open trace.
@@ -228,7 +228,7 @@ impl Trace {
             let number = |text: &str| u64::from_str_radix(text, 16);
             let (addr, size, kind, name) = (field(), field(), field(), field());
             let (Ok(addr), Ok(size), Some(kind)) =
-                (number(addr), number(size), Kind::from_letter(kind))
+                (number(addr), number(size), FunctionKind::from_letter(kind))
             else {
                 return Err(damaged(path, format!("line {} is no symbol", index + 2)));
             };

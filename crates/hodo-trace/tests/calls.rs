@@ -1,6 +1,6 @@
 //! The calls made of records: random ones, and those of random programs whose calls are known.
 
-use hodo_trace::{Calls, Frame, Left, Record, RecordKind, Step, TailCalls, Traits};
+use hodo_trace::{CallStep, Calls, Frame, Left, Record, RecordKind, TailCalls, Traits};
 
 /// A small generator, so that every run tries the same.
 struct Random(u64);
@@ -26,7 +26,7 @@ fn calls(frames: Vec<Frame>) -> Calls {
 }
 
 /// Feeds records, and checks that the steps fit the frames and each other. Returns the steps.
-fn feed(calls: &mut Calls, records: &[Record]) -> Vec<Step> {
+fn feed(calls: &mut Calls, records: &[Record]) -> Vec<CallStep> {
     let mut steps = Vec::new();
     let mut stack: Vec<Frame> = calls.frames().to_vec();
     let mut time = 0;
@@ -35,19 +35,19 @@ fn feed(calls: &mut Calls, records: &[Record]) -> Vec<Step> {
             assert!(step.time() >= time, "time ran back");
             time = step.time();
             match step {
-                Step::Enter {
+                CallStep::Enter {
                     depth, id, time, ..
                 } => {
                     assert_eq!(depth, stack.len());
                     stack.push(Frame::called(id, 0, time));
                 }
-                Step::Leave { depth, frame, .. } => {
+                CallStep::Leave { depth, frame, .. } => {
                     let open = stack.pop().expect("what is left was entered");
                     assert_eq!((depth, frame.id), (stack.len(), open.id));
                     assert_eq!(frame.start, open.start);
                 }
-                Step::Instant { depth, .. } => assert_eq!(depth, stack.len()),
-                Step::Lost { .. } => {}
+                CallStep::Instant { depth, .. } => assert_eq!(depth, stack.len()),
+                CallStep::Lost { .. } => {}
             }
             steps.push(step);
         });
@@ -88,11 +88,11 @@ fn random_records_make_well_formed_calls() {
         assert!(calls.frames().len() <= entries);
         let left = steps
             .iter()
-            .filter(|step| matches!(step, Step::Leave { .. }))
+            .filter(|step| matches!(step, CallStep::Leave { .. }))
             .count();
         let entered = steps
             .iter()
-            .filter(|step| matches!(step, Step::Enter { .. }))
+            .filter(|step| matches!(step, CallStep::Enter { .. }))
             .count();
         assert_eq!(entered, left + calls.frames().len());
     }
@@ -215,17 +215,17 @@ fn random_programs_are_understood() {
         let steps: Vec<String> = feed(&mut calls, &program.records)
             .iter()
             .map(|step| match *step {
-                Step::Enter {
+                CallStep::Enter {
                     depth, id, time, ..
                 } => format!("{time} {depth} enter {id}"),
-                Step::Instant { depth, id, time } => format!("{time} {depth} only {id}"),
-                Step::Leave {
+                CallStep::Instant { depth, id, time } => format!("{time} {depth} only {id}"),
+                CallStep::Leave {
                     depth,
                     frame,
                     time,
                     left,
                 } => format!("{time} {depth} leave {left:?} {}", frame.id),
-                Step::Lost { .. } => unreachable!("nothing was lost"),
+                CallStep::Lost { .. } => unreachable!("nothing was lost"),
             })
             .collect();
         assert_eq!(steps, program.expected, "seed {seed}");
@@ -249,7 +249,7 @@ fn a_copied_process_goes_on_in_the_frames_of_its_parent() {
         stack: 0,
     };
     let steps = feed(&mut calls, &[exit]);
-    let [Step::Leave { frame, left, .. }] = steps[..] else {
+    let [CallStep::Leave { frame, left, .. }] = steps[..] else {
         panic!("{steps:?}");
     };
     assert!(frame.inherited);
@@ -317,7 +317,7 @@ fn leaving(random: &mut Random, how: Traits, all_known: bool, switches: bool) ->
             calls.feed(record, |step| {
                 let unwound = matches!(
                     step,
-                    Step::Leave {
+                    CallStep::Leave {
                         left: Left::Unwound,
                         ..
                     }

@@ -1,6 +1,6 @@
 //! The part of the time that is shown (`-r`): frames that reach beyond it are cut at its ends.
 
-use hodo_trace::{Calls, Entered, Frame, Left, Record, Step};
+use hodo_trace::{CallStep, Calls, Entered, Frame, Left, Record};
 
 use crate::source::Source;
 
@@ -51,7 +51,7 @@ impl Clipped {
 
     /// Takes the next record. Returns whether there may be more to see.
     #[inline]
-    pub fn feed(&mut self, record: Record, mut step: impl FnMut(Step)) -> bool {
+    pub fn feed(&mut self, record: Record, mut step: impl FnMut(CallStep)) -> bool {
         match &mut self.clip {
             None => self.calls.feed(record, step),
             Some(clip) => {
@@ -63,7 +63,7 @@ impl Clipped {
     }
 
     /// The task has no more records; it ended at this time, in units of the counter. Returns when its open frames end.
-    pub fn finish(&mut self, ended: u64, mut step: impl FnMut(Step)) -> u64 {
+    pub fn finish(&mut self, ended: u64, mut step: impl FnMut(CallStep)) -> u64 {
         let Some(clip) = &mut self.clip else {
             self.calls.finish(ended, step);
             return ended;
@@ -80,7 +80,7 @@ impl Clipped {
 }
 
 impl Clip {
-    fn pass(&mut self, step: Step, out: &mut impl FnMut(Step)) {
+    fn pass(&mut self, step: CallStep, out: &mut impl FnMut(CallStep)) {
         if self.over {
             return;
         }
@@ -93,17 +93,17 @@ impl Clip {
             return;
         }
         match step {
-            Step::Enter { id, time, .. } => self.frames.push(Frame::called(id, 0, time)),
-            Step::Leave { .. } => {
+            CallStep::Enter { id, time, .. } => self.frames.push(Frame::called(id, 0, time)),
+            CallStep::Leave { .. } => {
                 self.frames.pop();
             }
-            Step::Instant { .. } | Step::Lost { .. } => {}
+            CallStep::Instant { .. } | CallStep::Lost { .. } => {}
         }
         // Views know of the frames that a task began with, so they have to know when these are left.
         let of_before = self.frames.len() < self.inherited;
         self.inherited = self.inherited.min(self.frames.len());
         match step {
-            Step::Leave {
+            CallStep::Leave {
                 depth,
                 mut frame,
                 time,
@@ -112,7 +112,7 @@ impl Clip {
                 if self.begun {
                     frame.start = frame.start.max(self.from);
                 }
-                out(Step::Leave {
+                out(CallStep::Leave {
                     depth,
                     frame,
                     time,
@@ -125,14 +125,14 @@ impl Clip {
     }
 
     /// What is open when the part begins is entered there.
-    fn begin(&mut self, out: &mut impl FnMut(Step)) {
+    fn begin(&mut self, out: &mut impl FnMut(CallStep)) {
         if std::mem::replace(&mut self.begun, true) {
             return;
         }
         let frames = self.frames.iter_mut().enumerate().skip(self.inherited);
         for (depth, frame) in frames {
             frame.start = self.from;
-            out(Step::Enter {
+            out(CallStep::Enter {
                 depth,
                 id: frame.id,
                 time: self.from,
@@ -142,12 +142,12 @@ impl Clip {
     }
 
     /// What is open when the part ends is left there.
-    fn end(&mut self, out: &mut impl FnMut(Step)) {
+    fn end(&mut self, out: &mut impl FnMut(CallStep)) {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
         while let Some(frame) = self.frames.pop() {
-            out(Step::Leave {
+            out(CallStep::Leave {
                 depth: self.frames.len(),
                 frame,
                 time: self.to,

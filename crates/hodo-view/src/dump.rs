@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use hodo_trace::format::{CHUNK_SIZE, RECORD_SIZE};
-use hodo_trace::{Entered, Step};
+use hodo_trace::{CallStep, Entered};
 
 use crate::callers::Addresses;
 use crate::events::comment;
@@ -96,22 +96,22 @@ fn raw(source: &Source, out: &mut dyn Write) -> Result<()> {
                 continue;
             }
             let (what, id, depth) = match step {
-                Step::Enter {
+                CallStep::Enter {
                     depth,
                     id,
                     entered: Entered::Jumped,
                     ..
                 } => ("[jump ]", id, depth),
-                Step::Enter { depth, id, .. } => ("[entry]", id, depth),
-                Step::Instant { depth, id, .. } if source.is_probe(id) => {
+                CallStep::Enter { depth, id, .. } => ("[entry]", id, depth),
+                CallStep::Instant { depth, id, .. } if source.is_probe(id) => {
                     let text = comment((source, &addresses), (at, id), ns, steps.payload());
                     let (when, tid) = (timestamp(ns), task.tid);
                     writeln!(out, "{when} {tid:6}: [event] {text} depth: {depth}")?;
                     continue;
                 }
-                Step::Instant { depth, id, .. } => ("[entry only]", id, depth),
-                Step::Leave { depth, frame, .. } => ("[exit ]", frame.id, depth),
-                Step::Lost { count, .. } => {
+                CallStep::Instant { depth, id, .. } => ("[entry only]", id, depth),
+                CallStep::Leave { depth, frame, .. } => ("[exit ]", frame.id, depth),
+                CallStep::Lost { count, .. } => {
                     writeln!(
                         out,
                         "{} {:6}: [lost ] {count} records",
@@ -238,19 +238,19 @@ impl ChromeEvents<'_> {
                 }
             }
             match step {
-                Step::Enter { id, .. } => calls.push(id),
-                Step::Leave { .. } => drop(calls.pop()),
-                Step::Instant { .. } | Step::Lost { .. } => {}
+                CallStep::Enter { id, .. } => calls.push(id),
+                CallStep::Leave { .. } => drop(calls.pop()),
+                CallStep::Instant { .. } | CallStep::Lost { .. } => {}
             }
             let (phase, name) = match step {
-                Step::Enter { id, .. } => ("\"B\"", names.get(id as usize)),
-                Step::Leave { frame, .. } => ("\"E\"", names.get(frame.id as usize)),
-                Step::Instant { id, .. } => ("\"i\",\"s\":\"t\"", names.get(id as usize)),
-                Step::Lost { .. } => ("\"i\",\"s\":\"t\"", None),
+                CallStep::Enter { id, .. } => ("\"B\"", names.get(id as usize)),
+                CallStep::Leave { frame, .. } => ("\"E\"", names.get(frame.id as usize)),
+                CallStep::Instant { id, .. } => ("\"i\",\"s\":\"t\"", names.get(id as usize)),
+                CallStep::Lost { .. } => ("\"i\",\"s\":\"t\"", None),
             };
             let name = name.map_or("\"lost records\"", String::as_str);
             let args = match step {
-                Step::Enter {
+                CallStep::Enter {
                     entered: Entered::Jumped,
                     ..
                 } => ",\"args\":{\"call\":\"tail call\"}",

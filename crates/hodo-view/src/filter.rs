@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use hodo_trace::Scale;
-use hodo_trace::{Frame, Function, Kind, Step, Trace};
+use hodo_trace::{CallStep, Frame, Function, FunctionKind, Trace};
 use regex::Regex;
 
 use crate::naming::Names;
@@ -147,7 +147,8 @@ impl Table {
             let Some(function) = function else { continue };
             let is_library = function.kind.is_library();
             // They have no size: these are calls of functions elsewhere, and single instructions.
-            let is_unsized = function.size == 0 && (is_library || function.kind == Kind::Probe);
+            let is_unsized =
+                function.size == 0 && (is_library || function.kind == FunctionKind::Probe);
             if function.size < filters.size && !is_unsized {
                 *bits |= SMALL;
             }
@@ -264,7 +265,7 @@ pub struct Gate {
     saved: Vec<(State, Verdict, u32)>,
     shown: usize,
     /// Frames that are shown if they last long enough.
-    pending: VecDeque<Step>,
+    pending: VecDeque<CallStep>,
     /// Steps keep the depth they have among all calls.
     keep_depth: bool,
     /// Changes of the filters that are past, and when the next one is.
@@ -367,7 +368,13 @@ impl Gate {
     }
 
     /// Takes a step, and gives those that are shown to `out`, with their depth among what is shown.
-    pub fn pass(&mut self, table: &Table, scale: &Scale, step: Step, mut out: impl FnMut(Step)) {
+    pub fn pass(
+        &mut self,
+        table: &Table,
+        scale: &Scale,
+        step: CallStep,
+        mut out: impl FnMut(CallStep),
+    ) {
         if step.time() >= self.until {
             self.turn(table, step.time());
         }
@@ -375,13 +382,14 @@ impl Gate {
         let pending = &mut self.pending;
         if !pending.is_empty() {
             let now = scale.nanoseconds(step.time());
-            let long = |step: &Step| now - scale.nanoseconds(step.time()).min(now) >= table.time;
+            let long =
+                |step: &CallStep| now - scale.nanoseconds(step.time()).min(now) >= table.time;
             while let Some(first) = pending.pop_front_if(|first| long(first)) {
                 out(first);
             }
         }
         match step {
-            Step::Enter {
+            CallStep::Enter {
                 id,
                 time,
                 depth,
@@ -390,7 +398,7 @@ impl Gate {
                 if self.enter(all, id, time) == Verdict::Shown {
                     let depth = if self.keep_depth { depth } else { self.shown };
                     self.shown += 1;
-                    let step = Step::Enter {
+                    let step = CallStep::Enter {
                         depth,
                         id,
                         time,
@@ -403,15 +411,15 @@ impl Gate {
                     }
                 }
             }
-            Step::Instant { id, time, depth } => {
+            CallStep::Instant { id, time, depth } => {
                 let verdict = self.enter(all, id, time);
                 self.leave();
                 if verdict == Verdict::Shown && table.time == 0 {
                     let depth = if self.keep_depth { depth } else { self.shown };
-                    out(Step::Instant { depth, id, time });
+                    out(CallStep::Instant { depth, id, time });
                 }
             }
-            Step::Leave {
+            CallStep::Leave {
                 frame,
                 time,
                 left,
@@ -422,7 +430,7 @@ impl Gate {
                     let depth = if self.keep_depth { depth } else { self.shown };
                     // What is still pending was too short.
                     if self.pending.pop_back().is_none() {
-                        out(Step::Leave {
+                        out(CallStep::Leave {
                             depth,
                             frame,
                             time,
@@ -431,12 +439,12 @@ impl Gate {
                     }
                 }
             }
-            Step::Lost { .. } => out(step),
+            CallStep::Lost { .. } => out(step),
         }
     }
 
     /// The task is over: nobody knows how long the frames would have lasted that are open. They are shown.
-    pub fn finish(&mut self, out: impl FnMut(Step)) {
+    pub fn finish(&mut self, out: impl FnMut(CallStep)) {
         self.pending.drain(..).for_each(out);
     }
 

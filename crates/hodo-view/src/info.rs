@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use hodo_trace::meta::Exit;
-use hodo_trace::{Kind, RecordKind, Trace};
+use hodo_trace::{FunctionKind, RecordKind, Trace};
 use serde_json::json;
 
 use crate::costs::{Cost, Costs, whole};
@@ -55,10 +55,10 @@ fn count(trace: &Trace) -> Counts {
     let mut counts = Counts::default();
     let costs = Costs::of(trace);
     let of = |id: u32, jumped: bool| match trace.function(id).map(|function| function.kind) {
-        None | Some(Kind::Probe | Kind::None) => Cost::default(),
-        Some(Kind::Entry | Kind::LibraryEntry) => costs.entry,
-        Some(Kind::Both | Kind::Library) if jumped => costs.jump,
-        Some(Kind::Both | Kind::Library) => costs.call,
+        None | Some(FunctionKind::Probe | FunctionKind::None) => Cost::default(),
+        Some(FunctionKind::Entry | FunctionKind::LibraryEntry) => costs.entry,
+        Some(FunctionKind::Both | FunctionKind::Library) if jumped => costs.jump,
+        Some(FunctionKind::Both | FunctionKind::Library) => costs.call,
     };
     counts.costs = costs;
     for task in &trace.tasks {

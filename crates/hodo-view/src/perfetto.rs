@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 
 use anyhow::Result;
-use hodo_trace::{Entered, Kind, Step};
+use hodo_trace::{CallStep, Entered, FunctionKind};
 
 use crate::counters::Counters;
 use crate::events::{Line, walk};
@@ -379,7 +379,7 @@ pub(crate) fn calls(source: &Source, options: &SourceOptions, out: &mut dyn Writ
         let index = source.tasks[at];
         let named = |id: u32| Some(("call", source.label(id)));
         match step {
-            Step::Enter { id, entered, .. } => {
+            CallStep::Enter { id, entered, .. } => {
                 packets.depth(ns, index, 1)?;
                 let how = annotation("call", &Shown::Text(b"tail call".to_vec()));
                 let how = match entered {
@@ -388,19 +388,19 @@ pub(crate) fn calls(source: &Source, options: &SourceOptions, out: &mut dyn Writ
                 };
                 packets.event(ns, index, BEGIN, named(id), how)?;
             }
-            Step::Leave { .. } => {
+            CallStep::Leave { .. } => {
                 packets.depth(ns, index, -1)?;
                 packets.event(ns, index, END, None, &[])?;
             }
-            Step::Instant { id, .. } => {
+            CallStep::Instant { id, .. } => {
                 // Hits of probes come with their values, below.
-                let is_probe = |kind| kind == Kind::Probe;
+                let is_probe = |kind| kind == FunctionKind::Probe;
                 if !source.trace.function(id).is_some_and(|f| is_probe(f.kind)) {
                     packets.depth(ns, index, 0)?;
                     packets.event(ns, index, INSTANT, named(id), &[])?;
                 }
             }
-            Step::Lost { count, .. } => {
+            CallStep::Lost { count, .. } => {
                 let count = annotation("count", &Shown::Number(count));
                 packets.event(ns, index, INSTANT, Some(("hodo", "lost records")), &[count])?;
             }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 use anyhow::{Result, bail};
-use hodo_trace::{Entered, Left, Step};
+use hodo_trace::{CallStep, Entered, Left};
 
 use crate::callers::Addresses;
 use crate::events::comment;
@@ -419,11 +419,11 @@ impl Replay<'_> {
                 break;
             }
             match step {
-                Step::Enter { id, .. } => self.open[task].push(id),
-                Step::Leave { .. } => {
+                CallStep::Enter { id, .. } => self.open[task].push(id),
+                CallStep::Leave { .. } => {
                     self.open[task].pop();
                 }
-                Step::Instant { .. } | Step::Lost { .. } => {}
+                CallStep::Instant { .. } | CallStep::Lost { .. } => {}
             }
             if !timed || ns >= from {
                 self.line(task, ns, step, out)?;
@@ -433,7 +433,7 @@ impl Replay<'_> {
     }
 
     /// Writes the line of a step.
-    fn line(&mut self, task: usize, ns: u64, step: Step, out: &mut dyn Write) -> Result<()> {
+    fn line(&mut self, task: usize, ns: u64, step: CallStep, out: &mut dyn Write) -> Result<()> {
         let timed = self.source.timed();
         let line = |took, id, depth| Line {
             task,
@@ -443,7 +443,7 @@ impl Replay<'_> {
             depth,
         };
         match step {
-            Step::Enter {
+            CallStep::Enter {
                 depth, id, entered, ..
             } => {
                 let took = self.leaf(task, ns);
@@ -458,7 +458,7 @@ impl Replay<'_> {
                 self.printer
                     .opening(if is_leaf { ";" } else { " {" }, entered, out)
             }
-            Step::Instant { depth, id, .. } if self.source.is_probe(id) => {
+            CallStep::Instant { depth, id, .. } if self.source.is_probe(id) => {
                 let payload = self.merged.payload(task);
                 let text = comment((self.source, &self.addresses), (task, id), ns, payload);
                 self.printer.columns(line(None, Some(id), depth));
@@ -466,12 +466,12 @@ impl Replay<'_> {
                 self.printer
                     .end_line(&format!("{start}/* {text} */{end}"), out)
             }
-            Step::Instant { depth, id, .. } => {
+            CallStep::Instant { depth, id, .. } => {
                 self.printer.columns(line(None, Some(id), depth));
                 self.printer.call(id);
                 self.printer.end_line(";", out)
             }
-            Step::Leave {
+            CallStep::Leave {
                 depth, frame, left, ..
             } => {
                 let took = ns.saturating_sub(self.source.scale.nanoseconds(frame.start));
@@ -479,7 +479,7 @@ impl Replay<'_> {
                 self.printer.columns(line(took, Some(frame.id), depth));
                 self.printer.closing(frame.id, left, out)
             }
-            Step::Lost { count, .. } => {
+            CallStep::Lost { count, .. } => {
                 self.printer
                     .columns(line(None, None, self.open[task].len()));
                 let text = self
@@ -497,7 +497,7 @@ impl Replay<'_> {
             return None;
         }
         let (next, step) = self.merged.peek()?;
-        let Step::Leave {
+        let CallStep::Leave {
             time: end,
             left: Left::Returned,
             ..
@@ -550,14 +550,14 @@ fn flat(source: &Source, out: &mut dyn Write) -> Result<()> {
             continue;
         }
         match step {
-            Step::Enter { depth, id, .. } | Step::Instant { depth, id, .. } => {
+            CallStep::Enter { depth, id, .. } | CallStep::Instant { depth, id, .. } => {
                 let name = source.label(id);
                 writeln!(
                     out,
                     "[{number}] ==> {tid}/{depth}: ip ({name}), time ({ns})"
                 )?;
             }
-            Step::Leave { depth, frame, .. } => {
+            CallStep::Leave { depth, frame, .. } => {
                 let name = source.label(frame.id);
                 let took = ns.saturating_sub(source.scale.nanoseconds(frame.start));
                 writeln!(
@@ -565,7 +565,7 @@ fn flat(source: &Source, out: &mut dyn Write) -> Result<()> {
                     "[{number}] <== {tid}/{depth}: ip ({name}), time ({ns}:{took})"
                 )?;
             }
-            Step::Lost { count, .. } => {
+            CallStep::Lost { count, .. } => {
                 writeln!(
                     out,
                     "[{number}] XXX {tid}: lost {count} records, time ({ns})"

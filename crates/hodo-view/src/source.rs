@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use hodo_abi::Isa;
 use hodo_symbols::{Style, build_id, imports};
 use hodo_trace::meta::{Probe, in_order};
-use hodo_trace::{Frame, Function, Kind, Scale, TailCalls, Task, Trace};
+use hodo_trace::{Frame, Function, FunctionKind, Scale, TailCalls, Task, Trace};
 
 use crate::costs::Costs;
 use crate::filter::{Filters, Table};
@@ -380,7 +380,7 @@ impl Source {
     /// The probe whose hits have an id of a function.
     pub fn probe(&self, id: u32) -> Option<&Probe> {
         let function = self.trace.function(id)?;
-        let probes = (function.kind == Kind::Probe).then_some(&self.trace.probes)?;
+        let probes = (function.kind == FunctionKind::Probe).then_some(&self.trace.probes)?;
         // They are logged in the order of their ids.
         let index = probes.binary_search_by_key(&id, |probe| probe.id);
         index.ok().map(|index| &probes[index])
@@ -390,7 +390,7 @@ impl Source {
     pub fn is_probe(&self, id: u32) -> bool {
         self.trace
             .function(id)
-            .is_some_and(|function| function.kind == Kind::Probe)
+            .is_some_and(|function| function.kind == FunctionKind::Probe)
     }
 
     /// The name of a function with its library, if that was asked for.
@@ -461,7 +461,9 @@ fn with_library(trace: &Trace, names: &Names, sysroot: Option<&Path>) -> Vec<Str
         })
         .collect();
     let library = |function: &Function| match function.kind {
-        Kind::Library | Kind::LibraryEntry => imports[function.module].get(&function.name).cloned(),
+        FunctionKind::Library | FunctionKind::LibraryEntry => {
+            imports[function.module].get(&function.name).cloned()
+        }
         _ if function.module > 0 => Some(trace.modules[function.module].name().to_owned()),
         _ => None,
     };

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use hodo_trace::{RecordKind, Records, Step};
+use hodo_trace::{CallStep, RecordKind, Records};
 
 use crate::clip::Clipped;
 use crate::filter::Gate;
@@ -19,7 +19,7 @@ pub struct TaskStream<'a> {
     /// The time of the last record.
     last: u64,
     gate: Option<Gate>,
-    queue: VecDeque<Step>,
+    queue: VecDeque<CallStep>,
     /// What the last record tells, if it is the hit of a probe that is not taken yet.
     hit: Option<Vec<u64>>,
     /// What the last hit tells.
@@ -106,20 +106,20 @@ impl<'a> TaskStream<'a> {
 
     /// The next step, left in place.
     #[inline]
-    pub fn peek(&mut self) -> Option<&Step> {
+    pub fn peek(&mut self) -> Option<&CallStep> {
         self.fill();
         self.queue.front()
     }
 }
 
 impl Iterator for TaskStream<'_> {
-    type Item = Step;
+    type Item = CallStep;
 
     #[inline]
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<CallStep> {
         self.fill();
         let step = self.queue.pop_front()?;
-        if let Step::Instant { .. } = step {
+        if let CallStep::Instant { .. } = step {
             self.payload = self.hit.take().unwrap_or_default();
         }
         Some(step)
@@ -191,7 +191,7 @@ impl<'a> Merged<'a> {
     #[inline]
     fn settle(&mut self) -> Option<usize> {
         if let Some((at, until)) = self.current {
-            match self.stream(at).peek().map(Step::time) {
+            match self.stream(at).peek().map(CallStep::time) {
                 Some(time) if time <= until => return Some(at),
                 next => self.change(at, next),
             }
@@ -211,7 +211,7 @@ impl<'a> Merged<'a> {
     fn choose(&mut self) -> Option<usize> {
         loop {
             let Reverse((time, at)) = self.heap.pop()?;
-            match self.stream(at).peek().map(Step::time) {
+            match self.stream(at).peek().map(CallStep::time) {
                 // What is not shown may come before what is.
                 Some(next) if next > time => self.heap.push(Reverse((next, at))),
                 Some(_) => {
@@ -246,17 +246,17 @@ impl<'a> Merged<'a> {
 
     /// The next step and the task it belongs to (an index into the source's tasks that are shown), left in place.
     #[inline]
-    pub fn peek(&mut self) -> Option<(usize, Step)> {
+    pub fn peek(&mut self) -> Option<(usize, CallStep)> {
         let at = self.settle()?;
         Some((at, *self.stream(at).peek()?))
     }
 }
 
 impl Iterator for Merged<'_> {
-    type Item = (usize, Step);
+    type Item = (usize, CallStep);
 
     #[inline]
-    fn next(&mut self) -> Option<(usize, Step)> {
+    fn next(&mut self) -> Option<(usize, CallStep)> {
         let at = self.settle()?;
         Some((at, self.stream(at).next()?))
     }

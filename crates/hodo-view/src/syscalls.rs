@@ -1,5 +1,6 @@
 //! System calls, as strace shows them.
 
+mod arg_kinds;
 mod args;
 mod descriptors;
 mod errors;
@@ -14,7 +15,6 @@ mod signals;
 mod structs;
 mod summary;
 mod text;
-mod words;
 
 use std::io::Write;
 

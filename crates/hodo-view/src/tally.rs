@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hodo_trace::{Entered, Frame, Step};
+use hodo_trace::{CallStep, Entered, Frame};
 
 use crate::clip::Clipped;
 use crate::costs::{Cost, Costs, parts, whole};
@@ -246,16 +246,16 @@ impl Counting<'_> {
         for record in source.trace.records(task) {
             last = record.time;
             calls.feed(record, |step| match step {
-                Step::Enter {
+                CallStep::Enter {
                     id, time, entered, ..
                 } => self.enter((id, self.cost(entered)), Verdict::Shown, time),
-                Step::Leave { time, .. } => self.leave(time, all),
-                Step::Instant { id, .. } if source.is_probe(id) => {}
-                Step::Instant { id, time, .. } => {
+                CallStep::Leave { time, .. } => self.leave(time, all),
+                CallStep::Instant { id, .. } if source.is_probe(id) => {}
+                CallStep::Instant { id, time, .. } => {
                     self.enter((id, self.costs.entry), Verdict::Shown, time);
                     self.leave(time, all);
                 }
-                Step::Lost { count, .. } => self.lose(count),
+                CallStep::Lost { count, .. } => self.lose(count),
             });
         }
         let end = source.ended(self.index, last);
@@ -285,25 +285,25 @@ impl Counting<'_> {
         let mut gate = Gate::new(&source.table, &source.inherited[index]);
         let mut calls = Clipped::new(source, index);
         let mut last = task.began;
-        let mut each = |step: Step| match step {
-            Step::Enter {
+        let mut each = |step: CallStep| match step {
+            CallStep::Enter {
                 id, time, entered, ..
             } => {
                 let verdict = gate.enter(&source.table, id, time);
                 self.enter((id, self.cost(entered)), verdict, time);
             }
-            Step::Leave { time, .. } => {
+            CallStep::Leave { time, .. } => {
                 gate.leave();
                 self.leave(time, counts);
             }
-            Step::Instant { id, .. } if source.is_probe(id) => {}
-            Step::Instant { id, time, .. } => {
+            CallStep::Instant { id, .. } if source.is_probe(id) => {}
+            CallStep::Instant { id, time, .. } => {
                 let verdict = gate.enter(&source.table, id, time);
                 gate.leave();
                 self.enter((id, self.costs.entry), verdict, time);
                 self.leave(time, counts);
             }
-            Step::Lost { count, .. } => self.lose(count),
+            CallStep::Lost { count, .. } => self.lose(count),
         };
         for record in source.trace.records(task) {
             last = record.time;

@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hodo_trace::{Entered, Step};
+use hodo_trace::{CallStep, Entered};
 
 use crate::clip::Clipped;
 use crate::costs::{Cost, Costs, parts, whole};
@@ -299,9 +299,9 @@ impl Growing<'_> {
 
     /// `gate` is told of the function that is entered and of one that is left, and says what of it is shown.
     #[inline]
-    fn step(&mut self, step: Step, mut gate: impl FnMut(Option<u32>, bool) -> Verdict) {
+    fn step(&mut self, step: CallStep, mut gate: impl FnMut(Option<u32>, bool) -> Verdict) {
         match step {
-            Step::Enter {
+            CallStep::Enter {
                 id, time, entered, ..
             } => {
                 let cost = match entered {
@@ -316,16 +316,16 @@ impl Growing<'_> {
                     self.tree.nodes[open.node as usize].jumps += 1;
                 }
             }
-            Step::Leave { time, .. } => {
+            CallStep::Leave { time, .. } => {
                 gate(None, true);
                 self.leave(time);
             }
-            Step::Instant { id, .. } if self.source.is_probe(id) => {}
-            Step::Instant { id, time, .. } => {
+            CallStep::Instant { id, .. } if self.source.is_probe(id) => {}
+            CallStep::Instant { id, time, .. } => {
                 self.enter((id, self.costs.entry), gate(Some(id), true), time);
                 self.leave(time);
             }
-            Step::Lost { .. } => {}
+            CallStep::Lost { .. } => {}
         }
     }
 }
@@ -352,7 +352,7 @@ fn of_task(source: &Source, index: usize) -> Tree {
     }
     let mut calls = Clipped::new(source, index);
     let mut last = task.began;
-    let mut each = |step: Step| match &mut gate {
+    let mut each = |step: CallStep| match &mut gate {
         None => growing.step(step, |_, _| Verdict::Shown),
         Some(gate) => {
             let time = step.time();

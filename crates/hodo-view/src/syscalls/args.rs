@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use hodo_abi::Isa;
 use hodo_trace::syscalls::{Sizes, Syscall, by_number, piece};
 
+use super::arg_kinds::{After, ArgKind, Before, Word, words};
 use super::errors::sig;
 use super::names::{
     ACCESS, AT, CLONE, FUTEX, INETPROTO, IOCTL, MAP, Names, OPEN, PROT, SOCKFLAGS, SOCKOPT,
@@ -14,7 +15,6 @@ use super::read::{Enter, Exit, Piece, Pieces};
 use super::structs;
 use super::text::{address, flags, hex, name, number, octal, one, quoted, with_flags};
 use super::text::{put_hex, put_number, put_signed};
-use super::words::{After, Before, Kind, Word, words};
 
 /// Most elements of an array that are shown.
 const ELEMENTS: usize = 32;
@@ -221,44 +221,44 @@ impl<'c> Call<'c> {
         let short = u64::from(value as u32);
         let start = out.len();
         match kind {
-            Kind::Skipped => {}
-            Kind::Int => put_signed(out, i64::from(value as i32)),
-            Kind::Descriptor => {
+            ArgKind::Skipped => {}
+            ArgKind::Int => put_signed(out, i64::from(value as i32)),
+            ArgKind::Descriptor => {
                 put_signed(out, i64::from(value as i32));
                 self.put_name(at, out);
             }
-            Kind::Uint => put_number(out, short),
-            Kind::Size => put_number(out, value),
-            Kind::Offset => put_signed(out, value.cast_signed()),
-            Kind::Address if value == 0 => out.push_str("NULL"),
-            Kind::Address => put_hex(out, value),
-            Kind::Hex if value == 0 => out.push('0'),
-            Kind::Hex => put_hex(out, value),
-            Kind::In => self.buffer(at, self.value(by), out),
-            Kind::Out => {
+            ArgKind::Uint => put_number(out, short),
+            ArgKind::Size => put_number(out, value),
+            ArgKind::Offset => put_signed(out, value.cast_signed()),
+            ArgKind::Address if value == 0 => out.push_str("NULL"),
+            ArgKind::Address => put_hex(out, value),
+            ArgKind::Hex if value == 0 => out.push('0'),
+            ArgKind::Hex => put_hex(out, value),
+            ArgKind::In => self.buffer(at, self.value(by), out),
+            ArgKind::Out => {
                 self.out(at, out);
                 return Some(start);
             }
-            Kind::One(names, unknown) => *out += &one(short, names, unknown),
-            Kind::Flags(names, unknown) => *out += &flags(short, names, unknown),
-            Kind::Given(size, show) => *out += &self.given(at, size, show),
-            Kind::Filled(size, show) => {
+            ArgKind::One(names, unknown) => *out += &one(short, names, unknown),
+            ArgKind::Flags(names, unknown) => *out += &flags(short, names, unknown),
+            ArgKind::Given(size, show) => *out += &self.given(at, size, show),
+            ArgKind::Filled(size, show) => {
                 *out += &self.filled(at, size, show);
                 return Some(start);
             }
-            Kind::Before(before) => {
+            ArgKind::Before(before) => {
                 *out += &self.known_before(at, before, by);
                 if matches!(before, Before::Directory) {
                     self.put_name(at, out);
                 }
             }
-            Kind::After(after) => {
+            ArgKind::After(after) => {
                 *out += &self.known_after(at, after, by);
                 return Some(start);
             }
-            Kind::Fcntl => return self.fcntl(at, out),
-            Kind::Ioctl => return self.ioctl(at, out),
-            Kind::Clone3 => return Some(self.clone3(at, out)),
+            ArgKind::Fcntl => return self.fcntl(at, out),
+            ArgKind::Ioctl => return self.ioctl(at, out),
+            ArgKind::Clone3 => return Some(self.clone3(at, out)),
         }
         None
     }

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use hodo_abi::Isa;
 use hodo_trace::syscalls::{by_number, number as number_of, piece};
 
+use super::arg_kinds::{ArgKind, Before, words};
 use super::read::{Args, Enter, Exit, Pieces};
 use super::text::{number, quoted};
-use super::words::{Before, Kind, words};
 use crate::source::Source;
 
 /// `O_CLOEXEC`, `SOCK_CLOEXEC` and their like.
@@ -161,8 +161,10 @@ impl Descriptors {
         let words = words(enter.machine, enter.number).unwrap_or_default();
         for (at, (word, &value)) in words.iter().zip(enter.args.iter()).enumerate() {
             let text = match (word.kind, value as i32) {
-                (Kind::Before(Before::Directory), DIRECTORY) => process.directory(pid),
-                (Kind::Before(Before::Directory) | Kind::Descriptor, fd) => process.text(pid, fd),
+                (ArgKind::Before(Before::Directory), DIRECTORY) => process.directory(pid),
+                (ArgKind::Before(Before::Directory) | ArgKind::Descriptor, fd) => {
+                    process.text(pid, fd)
+                }
                 _ => None,
             };
             if let Some(text) = text {

@@ -9,7 +9,7 @@ use hodo_abi::Isa;
 use hodo_trace::syscalls::{BUFFER, EARLIER, GROUP, NAMES};
 use hodo_trace::{RecordKind, Records};
 
-use super::words;
+use super::arg_kinds;
 use crate::source::Source;
 
 /// What an argument points to.
@@ -258,7 +258,7 @@ pub(super) fn decode(
         }));
     }
     let mut args = Args::default();
-    for value in &mut args.values[..words::count(machine, first)] {
+    for value in &mut args.values[..arg_kinds::count(machine, first)] {
         let Some(word) = words.word() else { break };
         *value = word;
         args.count += 1;

@@ -14,7 +14,7 @@ use super::{BREAKPOINT, FAR, NEAR};
 use crate::analyze;
 use crate::islands;
 use crate::refusal::Refusal;
-use crate::site::{Piece, Site};
+use crate::site::{Site, SiteCode};
 use hodo_sys::Memory;
 
 /// The instruction that begins at an address of a function.
@@ -121,7 +121,7 @@ pub(crate) fn alone(
     memory: &Memory,
     site: &'static Site,
     trap: bool,
-) -> Result<&'static Piece, Refusal> {
+) -> Result<&'static SiteCode, Refusal> {
     let near = slot(memory, site, trap, NEAR);
     near.or_else(|_| slot(memory, site, trap, FAR))
 }
@@ -131,7 +131,7 @@ fn slot(
     site: &'static Site,
     trap: bool,
     reach: u64,
-) -> Result<&'static Piece, Refusal> {
+) -> Result<&'static SiteCode, Refusal> {
     let from = site.addr();
     let code = site.code();
     let refused = || Refusal::Instruction {
@@ -166,7 +166,7 @@ fn slot(
             .jump(site.next(), jumps, register)
             .map_err(|_| refused())?;
     }
-    let piece = Piece {
+    let piece = SiteCode {
         site,
         range: room.at..room.at + bytes.len() as u64,
         map: vec![(from, room.at)],

@@ -19,11 +19,11 @@ use hodo_isa::native::steps::Step;
 use super::asm::{self, Asm, RA, SP, T0};
 use super::code::Function;
 use super::common::FRAME;
-use super::spots::{self, Spots};
+use super::trampolines::{self, Trampolines};
 use super::{NEAR, counts, returns};
 use crate::islands;
 use crate::returns::{unwind_tables, window as shadow};
-use crate::site::{Detour, INSIDE, Piece, Site, Variant};
+use crate::site::{Detour, INSIDE, Site, SiteCode, Variant};
 use hodo_sys::{Change, Memory, branches};
 
 /// Bytes of the jump.
@@ -86,7 +86,7 @@ fn is_returning(variant: Variant) -> bool {
 )]
 pub(crate) fn make(
     memory: &Memory,
-    spots: &mut Spots,
+    spots: &mut Trampolines,
     site: &'static Site,
     variant: Variant,
     changes: &mut Vec<Change>,
@@ -177,7 +177,7 @@ pub(crate) fn make(
             let spot = spots.find(addr, start)?;
             let distance = i32::try_from(start.wrapping_sub(spot).cast_signed()).ok()?;
             changes.push((spot, asm::jal(0, distance)?.to_le_bytes().to_vec()));
-            Some(spots::jump(addr, spot)?)
+            Some(trampolines::jump(addr, spot)?)
         }
     };
     let map: Vec<_> = moved
@@ -190,7 +190,7 @@ pub(crate) fn make(
             INSIDE.set(*old, *new);
         }
     }
-    let piece = Piece {
+    let piece = SiteCode {
         site,
         range: start..start + bytes.len() as u64,
         map,

@@ -12,8 +12,8 @@ pub(crate) mod detour;
 pub(crate) mod handlers;
 mod registers;
 pub(crate) mod returns;
-pub(crate) mod spots;
 pub(crate) mod sys;
+pub(crate) mod trampolines;
 
 pub(crate) use common::is_own;
 pub(crate) use counts::hits;

@@ -8,7 +8,7 @@ pub(crate) use hodo_isa::native::text;
 use super::INT3;
 use crate::islands;
 use crate::refusal::Refusal;
-use crate::site::{Piece, Site};
+use crate::site::{Site, SiteCode};
 use hodo_sys::Memory;
 
 /// The instruction that begins at an address of a function.
@@ -76,7 +76,7 @@ pub(crate) fn alone(
     memory: &Memory,
     site: &'static Site,
     trap: bool,
-) -> Result<&'static Piece, Refusal> {
+) -> Result<&'static SiteCode, Refusal> {
     let from = site.addr();
     let code = site.code();
     let refused = |_| Refusal::Instruction {
@@ -98,7 +98,7 @@ pub(crate) fn alone(
         bytes.extend(distance.to_le_bytes());
     }
     let call = matches!(Steps::new(code, from).next(), Some(step) if step.is_call());
-    let piece = Piece {
+    let piece = SiteCode {
         site,
         range: room.at..room.at + bytes.len() as u64,
         map: vec![(from, room.at)],

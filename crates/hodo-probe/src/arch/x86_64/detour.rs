@@ -9,12 +9,12 @@ use hodo_isa::native::relocate::{relocate_apart, relocated_len};
 use hodo_isa::native::scan::Flow;
 use hodo_isa::native::steps::{Steps, Transaction};
 
-use super::spots::Spots;
+use super::trampolines::Trampolines;
 use super::{counts, distance, returns};
 use crate::analyze;
 use crate::islands;
 use crate::returns::unwind_tables;
-use crate::site::{Detour, INSIDE, Piece, Site, Variant};
+use crate::site::{Detour, INSIDE, Site, SiteCode, Variant};
 use hodo_sys::{Change, Memory, branches};
 
 const JUMP: u64 = 5;
@@ -113,7 +113,7 @@ impl<'s> Prefix<'s> {
 /// Makes a detour.
 pub(crate) fn make(
     memory: &Memory,
-    spots: &mut Spots,
+    spots: &mut Trampolines,
     site: &'static Site,
     variant: Variant,
     changes: &mut Vec<Change>,
@@ -175,7 +175,7 @@ pub(crate) fn make(
     if window.jump {
         lead_on_from_inside(addr, &map);
     }
-    let piece = Piece {
+    let piece = SiteCode {
         site,
         range: start..start + bytes.len() as u64,
         map,

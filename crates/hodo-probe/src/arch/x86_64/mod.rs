@@ -8,8 +8,8 @@ pub(crate) mod handlers;
 mod memory;
 mod registers;
 pub(crate) mod returns;
-pub(crate) mod spots;
 pub(crate) mod sys;
+pub(crate) mod trampolines;
 
 pub(crate) use counts::hits;
 pub(crate) use memory::faulted;

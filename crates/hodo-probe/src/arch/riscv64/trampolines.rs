@@ -57,7 +57,7 @@ impl Trap {
 
 /// The pages with such jumps.
 #[derive(Default)]
-pub(crate) struct Spots {
+pub(crate) struct Trampolines {
     /// Which halves of words of each page are in use.
     pages: BTreeMap<u64, [u64; 32]>,
     maps: Vec<Mapping>,
@@ -65,7 +65,7 @@ pub(crate) struct Spots {
     lows: Vec<Vec<u16>>,
 }
 
-impl Spots {
+impl Trampolines {
     fn prepare(&mut self) {
         if !self.lows.is_empty() {
             return;
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn spots_have_traps_where_they_are_wanted() {
         let site = spots_have_traps_where_they_are_wanted as *const () as u64;
-        let mut spots = Spots::default();
+        let mut spots = Trampolines::default();
         let mut seen: Vec<u64> = Vec::new();
         for round in 0..400 {
             let site = site + round * 2;

@@ -20,7 +20,7 @@ const NEAR: [u8; 16] = [
 
 /// The pages with such jumps.
 #[derive(Default)]
-pub(crate) struct Spots {
+pub(crate) struct Trampolines {
     /// Which bytes of each page are in use.
     pages: BTreeMap<u64, [u64; 64]>,
     maps: Vec<Mapping>,
@@ -52,7 +52,7 @@ impl Wish {
     }
 }
 
-impl Spots {
+impl Trampolines {
     /// A place for a jump that fits; marked as used. Nothing if there is none.
     pub(crate) fn find(&mut self, site: u64, inside: &[u8]) -> Option<u64> {
         let wish = Wish::new(site, inside);
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn spots_have_breakpoints_where_they_are_wanted() {
         let site = spots_have_breakpoints_where_they_are_wanted as *const () as u64;
-        let mut spots = Spots::default();
+        let mut spots = Trampolines::default();
         let mut seen: Vec<u64> = Vec::new();
         for round in 0..40 {
             for inside in [

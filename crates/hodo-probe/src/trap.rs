@@ -221,7 +221,7 @@ pub(super) fn guarded(addr: u64) -> Option<u64> {
 }
 
 /// What a place in an island stands for.
-pub(super) struct Place {
+pub(super) struct Origin {
     /// The program's instruction.
     pub addr: u64,
     /// Bytes that the copy has pushed already when it faults, and the original would not have.
@@ -229,12 +229,12 @@ pub(super) struct Place {
 }
 
 /// The program's instruction that an instruction of an island was moved from.
-pub(super) fn original(addr: u64) -> Option<Place> {
+pub(super) fn original(addr: u64) -> Option<Origin> {
     let piece = islands::piece(addr)?;
     let at = piece.map.partition_point(|(_, new)| *new <= addr);
     let (old, new) = *piece.map.get(at.checked_sub(1)?)?;
     let call = piece.calls.is_some_and(|call| call == old);
-    Some(Place {
+    Some(Origin {
         addr: old,
         pushed: if call && addr > new { 8 } else { 0 },
     })
