@@ -1,5 +1,5 @@
-//! Constants that the assembly of all instruction sets has under the same names. A macro for each piece: assembly must
-//! use every name that it is given.
+//! Constants that the assembly of all instruction sets uses under the same names. There is one macro for each piece,
+//! since assembly must use every name that it is given.
 
 /// Bytes of the shadow that are mapped at once.
 pub(crate) const SHADOW_STEP: u64 = 1 << 20;

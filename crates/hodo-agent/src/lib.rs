@@ -1,4 +1,4 @@
-//! What runs inside the target beside the stubs: the slow paths that every stub may call.
+//! What runs inside the target besides the stubs: the slow paths that every stub may call.
 //!
 //! Rules for code that lives in someone else's process:
 //! 1. It owes nothing to the target: no libc, no thread-local storage, no lock, no memory of its own but the thread

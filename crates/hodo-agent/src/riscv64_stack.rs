@@ -1,4 +1,4 @@
-//! There is no code yet that packs a stack: events have a copy of it.
+//! Nothing packs a stack here yet: events hold a copy of it.
 
 use crate::Stack;
 

@@ -1,4 +1,4 @@
-//! The code around system calls, whatever instruction set it is written in.
+//! The code around system calls: what is the same for all instruction sets.
 
 /// The code around system calls, and where its entries are, as offsets into it.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,5 @@
-//! In place of the function by which the dynamic linker tells debuggers of libraries, for x86-64: has the thread stop
-//! for its tracer, if there is one. Keeps all registers.
+//! Replaces the function by which the dynamic linker announces libraries to debuggers, for x86-64. The thread stops for
+//! its tracer, if it has one. All registers are kept.
 //!
 //! The stop is a signal that the program neither handles nor blocks, and that is nothing to it: if the tracer is killed
 //! before it has seen the signal, the kernel drops it. A breakpoint would end the program then; it is only met where

@@ -1,4 +1,5 @@
-//! What keeps of a stack the words by which callers are found: those that may be addresses of code or of the stack.
+//! Packs a stack: keeps the words by which callers are found, which are those that may be addresses of code or of the
+//! stack.
 //!
 //! A copy of the whole stack costs some microseconds an event, nearly all of it for fresh pages of the trace. The words
 //! that unwinding needs are few: return addresses, and saved registers that lead to frames.

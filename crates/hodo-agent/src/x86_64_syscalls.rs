@@ -1,5 +1,5 @@
-//! What runs before and after each `syscall` instruction when system calls are recorded: an event with the number and
-//! the arguments, and one with the result, each with what the arguments point to.
+//! What runs before and after each `syscall` instruction when system calls are recorded. It writes one event with the
+//! number and the arguments, and one with the result, each with the data that the arguments point to.
 //!
 //! A table that follows the code says of each system call what that is; `hodo_trace::syscalls` makes it. An event takes
 //! as much room as the largest may need, and gives back what it did not use, unless a signal handler has recorded

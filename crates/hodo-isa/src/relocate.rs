@@ -1,4 +1,4 @@
-//! Code that was moved, in all instruction sets. Why code cannot be moved is a matter of each.
+//! Moved code: what is the same for all instruction sets. Each has its own reasons why code cannot be moved.
 
 /// Where one instruction went. Offsets are from the starts of the original and of the moved code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Where a function's frame is, in all instruction sets.
+//! Follows a function's frame: what is the same for all instruction sets.
 
 /// Registers of the caller that a function may keep on its stack: as many as the instruction set has that most.
 pub const SAVED: usize = 13;

@@ -1,4 +1,4 @@
-//! Places with an event or a span, and their keys.
+//! Callsites of events and spans, and their keys.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

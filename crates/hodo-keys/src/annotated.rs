@@ -1,4 +1,4 @@
-//! Keys with something that belongs to them.
+//! Keys that carry data of their own.
 
 use core::any::Any;
 use core::fmt;

@@ -1,4 +1,4 @@
-//! Keys that are switched from outside: by the environment when the program starts, and while it runs.
+//! Switching keys from outside: by the environment when the program starts, and by requests while it runs.
 
 use std::format;
 use std::io::{self, Write};

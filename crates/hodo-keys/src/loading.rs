@@ -1,4 +1,4 @@
-//! Modules that come and go: the program, and each library with branches.
+//! Loading and unloading modules: the program, and each library with branches.
 
 use crate::lock;
 use crate::modules::{self, Module, Table};

@@ -1,4 +1,4 @@
-//! One thread changes branches at a time: the lock of all who change code in this process (`hodo_sys::lock`).
+//! The lock under which branches are changed, shared by all who change code in this process (`hodo_sys::lock`).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

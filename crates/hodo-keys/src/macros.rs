@@ -1,4 +1,4 @@
-//! Definitions and branches.
+//! The macros that define keys and branches.
 
 /// Defines a static key that is disabled in the beginning.
 ///

@@ -1,4 +1,4 @@
-//! Which executables and libraries have branches, and their tables.
+//! The executables and libraries that have branches, and their tables.
 //!
 //! What is in a program's file is never written: a process that is forked by one thread while another one sorts would
 //! have a table that is neither sorted nor not. On Linux the sorted table is a copy, which a child makes anew. Where

@@ -1,4 +1,4 @@
-//! Changing branches.
+//! Switches keys: changes their states and their branches.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 

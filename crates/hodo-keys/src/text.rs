@@ -1,4 +1,4 @@
-//! How code is written.
+//! Writing code.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 

@@ -1,5 +1,5 @@
-//! Sites whose stubs no long jump reaches. The site itself loads the stub's address, if it has room for that; else its
-//! jump leads to our memory nearby, which holds one to anywhere. Where none of these is possible, it gets a breakpoint.
+//! Sites whose stubs no long jump reaches. If the site has room, it loads the stub's address itself; else its jump
+//! leads to our memory nearby, which holds a jump to anywhere. If neither is possible, the site gets a breakpoint.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Hooks on the functions that unwinders ask: see `hodo_codegen::native::hooks`.
+//! Hooks on the functions that unwinders call: see `hodo_codegen::native::hooks`.
 
 use hodo_codegen::native::emit::{Code, fill};
 use hodo_codegen::native::hooks::{self, IslandLayout};

@@ -1,4 +1,4 @@
-//! Stubs that were built once, wherever they come to be next.
+//! Stubs that are built once and used wherever the next recording puts them.
 //!
 //! What the stubs of a module have, and what is written over its sites, depends on four numbers: where the island
 //! begins, where in it the stubs do, where the module is, and the first of its ids. All of it that depends on them are

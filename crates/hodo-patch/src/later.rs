@@ -1,4 +1,4 @@
-//! Writes the sites that were left open: all others are written first.
+//! Writes the sites that were left open, after all others.
 
 use std::collections::HashSet;
 

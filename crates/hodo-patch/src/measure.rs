@@ -1,4 +1,4 @@
-//! A function of our own that does nothing, for those who measure what the recording of a call costs.
+//! An empty function of our own, for measuring what recording a call costs.
 
 use hodo_codegen::native::stub::Body;
 use hodo_plan::model::{EntryOnlyReason, Mode};

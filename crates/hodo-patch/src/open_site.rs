@@ -1,4 +1,4 @@
-//! Sites for whose writes memory has still to be found.
+//! Sites that still need memory before they can be written.
 
 use hodo_isa::Via;
 use hodo_plan::model::{Extra, SitePlan};

@@ -1,4 +1,4 @@
-//! Where our code is, and what it stands for.
+//! Where our code is, and which code of the program it stands for.
 
 /// Where a stub is: runtime addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What is written over a site, so that it leads to its stub.
+//! What is written over a site so that it leads to its stub.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What packs a stack for the events of stack traces.
+//! Adds the routine that packs a stack for stack traces.
 
 use hodo_codegen::native::emit::Code;
 

@@ -1,5 +1,5 @@
-//! Where the long jump needs a register: how control goes on from displaced instructions, and hops to bytes that other
-//! sites displace after their patches.
+//! Sites whose long jump needs a register: how control continues after the displaced instructions, and hops to bytes
+//! that other sites displace after their patches.
 
 use std::ops::Range;
 

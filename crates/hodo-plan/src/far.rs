@@ -1,5 +1,5 @@
-//! Sites that were made for tracers, and whose stub no long jump reaches: a jump that loads the stub's address, which
-//! is put among the nops that are left, or in padding.
+//! Sites made for tracers whose stub no long jump reaches: they load the stub's address, which is put among the spare
+//! nops or in padding.
 
 use crate::ladder::Free;
 use crate::model::{Far, SitePlan};

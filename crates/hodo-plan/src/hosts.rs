@@ -1,4 +1,4 @@
-//! Programs that look at their own stacks, or make code as they run: what of them can be traced.
+//! Programs that inspect their own stacks or generate code at run time, and what of them can be traced.
 
 use std::ops::Range;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The parts of an ELF file that the planner looks at.
+//! The parts of an ELF file that the planner reads.
 
 use crate::model::PlanError;
 use crate::relr::unpack;

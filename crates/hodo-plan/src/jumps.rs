@@ -1,4 +1,4 @@
-//! Jumps through registers: where they may go, by the instructions before them.
+//! Where jumps through registers may lead, judged by the instructions before them.
 
 use hodo_isa::code::{Flow, InstructionSet, Origin, Reference, Step};
 

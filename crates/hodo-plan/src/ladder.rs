@@ -1,5 +1,5 @@
-//! How the regions of probes are changed: the ladder of tactics, for all of them together. Those that have room for a
-//! jump come first, for what their jumps leave over of them is where the others find places for theirs.
+//! The ladder of tactics for the regions of probes, for all regions together. Regions with room for a jump come first:
+//! what they leave over is where the others find places for their jumps.
 
 use std::ops::{Range, RangeInclusive};
 

@@ -1,5 +1,5 @@
-//! What is still of use at each instruction: the arithmetic flags, or the general registers. Code goes backwards until
-//! nothing changes: what is used is found, for loops the second time, and so on.
+//! Liveness at each instruction: of the arithmetic flags, or of the general registers. A backward data-flow analysis
+//! that runs until nothing changes.
 
 mod expected;
 mod registers;

@@ -1,4 +1,4 @@
-//! What a plan is made of.
+//! The parts of a plan.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Functions of which only the entry can be recorded, known by name.
+//! Functions, known by name, of which only the entry can be recorded.
 
 use hodo_isa::code::InstructionSet;
 

@@ -1,4 +1,4 @@
-//! Instructions as those see them who look for what is used: 16 bytes each, for a program has millions.
+//! Decoded instructions for the liveness analysis: 16 bytes each, since a program has millions.
 
 use hodo_isa::code::{Flow, How, InstructionSet, Step};
 

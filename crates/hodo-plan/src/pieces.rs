@@ -1,4 +1,4 @@
-//! The code cut up at all places where something is known to begin.
+//! Cuts the code wherever something is known to begin.
 
 use hodo_isa::code::{Flow, InstructionSet};
 use hodo_symbols::Symbols;

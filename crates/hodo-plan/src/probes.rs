@@ -1,4 +1,4 @@
-//! Probes on single instructions: which regions of the code are moved for them, and how their first bytes lead there.
+//! Plans probes on single instructions: which regions of code are moved for them, and how their first bytes lead there.
 //!
 //! The code of a function is divided into regions that nothing enters but at their first byte: neither a branch from
 //! outside nor a return. A region runs elsewhere as a whole, so one jump serves all probes in it, and what its

@@ -1,5 +1,5 @@
-//! The code of one piece, instruction by instruction, and the regions of it that can be moved as a whole: those that
-//! are entered from outside at their first byte only.
+//! The regions of a piece of code that can be moved as a whole: those that are entered from outside only at their first
+//! byte.
 
 use hodo_isa::Via;
 use hodo_isa::code::{Flow, InstructionSet, Step, Transaction};

@@ -1,5 +1,4 @@
-//! What compilers leave in code for tracers: calls of profiling functions, nops at entries, sleds, and the tables of
-//! them.
+//! What compilers leave in code for tracers: calls of profiling functions, nops at entries, sleds, and their tables.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

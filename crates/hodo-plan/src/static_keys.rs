@@ -1,5 +1,5 @@
-//! Branches on static keys, which the program itself turns from nops into jumps and back while it runs: their bytes are
-//! not ours to change, to share or to copy, and whatever they are in the file, both ways can be taken.
+//! Branches on static keys, which the program itself turns from nops into jumps and back while it runs. We must not
+//! change, share or copy their bytes. Whatever they are in the file, both ways can be taken.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A function that is planned, with what its code tells, and what the planner knows of all others.
+//! A function being planned, with what its code shows, and what the planner knows of all others.
 
 use hodo_isa::Via;
 use hodo_isa::code::{EntryFacts, InstructionSet};

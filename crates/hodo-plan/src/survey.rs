@@ -1,4 +1,4 @@
-//! Reading all code of an image, once for its plan and its probes.
+//! Reads all code of an image, once for its plan and its probes.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The pass over all code: branch targets, padding, and what is to be known of each function.
+//! The pass over all code: branch targets, padding, and facts about each function.
 
 use crate::image::{Image, Text};
 use crate::nodes::Nodes;

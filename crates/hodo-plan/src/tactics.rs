@@ -1,5 +1,5 @@
-//! How one site is changed: the ladder of tactics. Each takes the bytes of whole instructions into which nothing
-//! branches, or leaves all bytes but the first as they are.
+//! The ladder of tactics by which one site is changed. Each tactic takes the bytes of whole instructions into which
+//! nothing branches, or leaves all bytes but the first as they are.
 
 use std::borrow::Cow;
 use std::ops::Range;

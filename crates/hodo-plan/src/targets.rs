@@ -1,4 +1,4 @@
-//! Where control may come to: the address sets that reading the code fills.
+//! The addresses that control may come to: sets that the sweep fills.
 
 use crate::bits::Bits;
 use crate::image::Image;

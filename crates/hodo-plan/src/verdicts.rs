@@ -1,4 +1,4 @@
-//! Which pieces of code are functions, and what is known of a function's parts together.
+//! Decides which pieces of code are functions, and joins the facts about a function's parts.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! What is done at a hit.
+//! Actions: what is done at a hit.
 
 use alloc::format;
 use alloc::string::{String, ToString};

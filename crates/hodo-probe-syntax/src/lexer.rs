@@ -1,4 +1,4 @@
-//! A position in the text of a definition, and the small pieces that are read there.
+//! A position in the text of a definition, and the small pieces that are read from there.
 
 use alloc::boxed::Box;
 use alloc::format;

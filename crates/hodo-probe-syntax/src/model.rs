@@ -1,4 +1,4 @@
-//! What a definition says.
+//! The parts of a definition.
 
 use alloc::boxed::Box;
 use alloc::string::String;

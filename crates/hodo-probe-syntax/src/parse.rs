@@ -1,4 +1,4 @@
-//! A definition as a whole.
+//! Parses a whole definition.
 
 use alloc::format;
 use alloc::string::{String, ToString};

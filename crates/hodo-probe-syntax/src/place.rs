@@ -1,4 +1,4 @@
-//! The file of a probe, and the place in it.
+//! Parses the file of a probe and the place in it.
 
 use alloc::format;
 use alloc::string::{String, ToString};

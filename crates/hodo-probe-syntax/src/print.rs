@@ -1,4 +1,4 @@
-//! Definitions as texts that parse to the same.
+//! Prints definitions in a form that parses back to the same.
 
 use core::fmt::{self, Display, Formatter, Write};
 

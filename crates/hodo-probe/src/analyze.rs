@@ -1,4 +1,4 @@
-//! Whether an instruction can be probed, and the code that is needed for it.
+//! Decides whether an instruction can be probed, and prepares the code for it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
-//! What a handler may change of the vector registers, so that no more than that is kept around it: its code is read,
-//! and that of what it calls.
+//! Which vector registers a handler may change, judged by its code and that of its callees, so that no others are saved
+//! around it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! What the program has set for the signals that the engine handles, and doing that.
+//! The program's own dispositions of the signals that the engine handles, and acting as they say.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;

@@ -1,5 +1,5 @@
-//! Which function an address is in: by the unwind tables that are mapped with the code (LSB 5.0, section 10.6). No file
-//! is read, no library asked.
+//! Which function an address is in, by the unwind tables that are mapped with the code (LSB 5.0, section 10.6). No file
+//! is read and no library called.
 
 use alloc::vec::Vec;
 use core::ops::Range;

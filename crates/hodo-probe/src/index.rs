@@ -1,4 +1,4 @@
-//! From addresses to what the engine knows of them, for handlers of signals: no lock, nothing is ever removed.
+//! From addresses to what the engine knows of them, for signal handlers: without locks, and nothing is ever removed.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

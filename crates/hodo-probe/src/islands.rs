@@ -1,4 +1,4 @@
-//! Executable memory of the engine, near the code that is probed. What is put there stays: a thread may be in it.
+//! The engine's executable memory near the probed code. Code there is never removed: a thread may be in it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! What the assembly of [`common`](super::common) and the rest of the engine both look at.
+//! Structures that both the assembly of [`common`](super::common) and the rest of the engine read.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};

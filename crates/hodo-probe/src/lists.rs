@@ -1,4 +1,4 @@
-//! The lists of probes that hits read: never changed, but replaced.
+//! The lists of probes that hits read: never changed, only replaced.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

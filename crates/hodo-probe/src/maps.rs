@@ -1,4 +1,4 @@
-//! What is mapped into the process: `/proc/self/maps`.
+//! The process's mappings: `/proc/self/maps`.
 
 use alloc::vec::Vec;
 use core::ops::Range;

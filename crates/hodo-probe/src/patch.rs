@@ -1,4 +1,4 @@
-//! Changing code that runs: breakpoints and jumps, by the protocol that lets no processor execute half an instruction.
+//! Changes running code: breakpoints and jumps, by the protocol under which no processor executes half an instruction.
 //!
 //! The first instruction becomes a breakpoint; then the rest is written, those places first at which an instruction of
 //! the program begins, as breakpoints; then what is in the breakpoint's place. Between these steps each processor

@@ -1,4 +1,4 @@
-//! Registering and unregistering: one thread at a time.
+//! Registers and unregisters probes, one thread at a time.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Return probes: the detour calls the body of the function, so that its own `ret` comes back to the detour, and
+//! Return probes. The detour calls the function's body, so the body's `ret` comes back to the detour, which then
 //! returns itself. Both returns match a call, so the processor predicts them.
 //!
 //! Meanwhile the real return address is in the shadow: at a constant distance from its place on the stack. There is no

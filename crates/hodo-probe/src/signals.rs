@@ -1,5 +1,5 @@
-//! Handlers of the signals that breakpoints and faults make, before those of the program, which are called with what
-//! they would see without the engine.
+//! The engine's handlers of the signals that breakpoints and faults raise. They come before the program's, which see
+//! what they would see without the engine.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

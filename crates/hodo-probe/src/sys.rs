@@ -1,4 +1,4 @@
-//! What else the engine wants from the kernel: mappings and signals.
+//! Other requests of the engine to the kernel: mappings and signals.
 
 use hodo_sys::sys::call;
 

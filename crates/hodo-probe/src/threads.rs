@@ -1,4 +1,4 @@
-//! The table of threads: who runs a handler. No libc is asked: a thread finds its entry by eight bytes of thread-local
+//! The table of threads: who runs a handler. It needs no libc: a thread finds its entry by eight bytes of thread-local
 //! memory, which begin as zeros.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};

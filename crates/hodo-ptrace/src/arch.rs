@@ -1,6 +1,5 @@
-//! What of stopped threads depends on the processor: their registers, how they call the kernel, what it puts on stacks
-//! for signal handlers, and where a thread finds its control block. Each instruction set has a folder with files of the
-//! same names.
+//! What depends on the processor: a stopped thread's registers, how it calls the kernel, its signal frames, and where
+//! it finds its control block. Each instruction set has a folder with the same file names.
 
 #[cfg(target_arch = "riscv64")]
 mod riscv64;

@@ -1,4 +1,4 @@
-//! What this process got from the one that started it, before the Rust runtime changed it: the program gets the same.
+//! What this process inherited, before the Rust runtime changed it: the program gets the same.
 
 use std::fs::File;
 use std::os::fd::IntoRawFd;

@@ -1,4 +1,4 @@
-//! Starting the program: a child that waits until it is traced, then executes.
+//! Launches the program: a child waits until it is traced, then executes it.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read, Write};

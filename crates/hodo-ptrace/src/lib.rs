@@ -1,5 +1,5 @@
-//! Stopped threads of other processes: their registers, memory and system calls; stopping them and letting them go on;
-//! their mappings; launching programs; signals.
+//! Stopped threads of other processes: their registers, memory and system calls; stopping and resuming them; mappings;
+//! launching programs; signals.
 
 /// Says something on standard error. Where nobody can read that (a full disk, a reader that has gone away), what is
 /// being traced must not suffer, as it would from the panic of `eprintln`.

@@ -1,4 +1,4 @@
-//! Limits of resources: hodo's own, and those of other processes as numbers.
+//! Resource limits: hodo's own, and those of other processes.
 
 use std::io;
 use std::sync::OnceLock;

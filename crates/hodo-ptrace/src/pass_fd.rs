@@ -1,5 +1,5 @@
-//! Handing a file to a stopped process: by its path, or over a socket where the process cannot reach the path (it has
-//! changed its root, its user or its mount namespace).
+//! Passes a file to a stopped process: by its path, or over a socket if the process cannot reach the path (because it
+//! has changed its root, user or mount namespace).
 
 use std::fs::File;
 use std::io;

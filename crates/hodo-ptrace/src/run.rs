@@ -1,4 +1,4 @@
-//! Letting stopped threads go on.
+//! Resumes stopped threads.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! What `/proc` says of a process and its threads.
+//! The status of a process and its threads, from `/proc`.
 
 use anyhow::{Context, Result};
 

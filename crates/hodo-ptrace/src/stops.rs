@@ -1,4 +1,4 @@
-//! Stopping all threads of a process that runs, and letting them go on as if nothing had been.
+//! Stops all threads of a running process, and resumes them so that they notice nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

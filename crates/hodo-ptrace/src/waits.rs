@@ -1,5 +1,5 @@
-//! For how long a thread has waited in a system call that a stop breaks off, so that it waits only for what is left
-//! when the call is made again.
+//! How long a thread has waited in a system call that a stop interrupts, so that it waits only for the rest when the
+//! call is restarted.
 //!
 //! The kernel says when a thread was last on a processor (`se.exec_start` in `/proc/TID/sched`): that is when it began
 //! to wait. The clock is the processor's own, and in a virtual machine those of two processors differ by seconds, for

@@ -1,4 +1,4 @@
-//! What differs between instruction sets in what files tell: numbers of registers, and where a frame is.
+//! What ELF files say differently for each instruction set: register numbers, and where a frame is.
 
 use hodo_abi::Isa;
 use object::read::elf::{ElfFile64, FileHeader as _};

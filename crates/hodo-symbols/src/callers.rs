@@ -1,4 +1,4 @@
-//! From a stack that was kept to the callers on it, by the unwind tables of the files that they are in.
+//! From a recorded stack to its callers, by the unwind tables of their files.
 
 use gimli::{
     BaseAddresses, CallFrameInstruction, CfaRule, DebugFrame, DebugFrameOffset, EhFrame,

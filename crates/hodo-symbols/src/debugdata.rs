@@ -1,4 +1,4 @@
-//! The symbol table that some distributions put into stripped files, compressed.
+//! The compressed symbol table that some distributions put into stripped files.
 
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};

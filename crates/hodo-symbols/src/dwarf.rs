@@ -1,4 +1,4 @@
-//! Debugging information: which code a line of the source has, and where variables are.
+//! Debugging information: the code of a source line, and where variables are.
 //!
 //! It is in the file itself or in a separate one, which distributions keep below `/usr/lib/debug`.
 

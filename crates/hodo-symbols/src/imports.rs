@@ -1,4 +1,4 @@
-//! Which library a program expects its functions in.
+//! In which library a program expects its imported functions.
 
 use std::collections::HashMap;
 

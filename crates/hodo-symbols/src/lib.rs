@@ -1,4 +1,4 @@
-//! Function names and addresses of ELF files, what their unwind tables tell, and demangling.
+//! Function names and addresses of ELF files, their unwind tables, and demangling.
 //!
 //! A stripped file has functions, too: [`symbols`] takes those that the unwind tables know.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Frames that the kernel makes for signal handlers, where no unwind table tells of them.
+//! Signal frames made by the kernel, where no unwind table describes them.
 
 use hodo_abi::Isa;
 

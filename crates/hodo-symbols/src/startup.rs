@@ -1,4 +1,4 @@
-//! The name of a stripped program's main function: the C library's startup code says where it is.
+//! Finds a stripped program's `main`: the C library's startup code says where it is.
 
 mod riscv64;
 mod x86_64;

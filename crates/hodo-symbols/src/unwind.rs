@@ -1,4 +1,4 @@
-//! Code ranges from the unwind tables.
+//! Ranges of code, from the unwind tables.
 
 use gimli::{
     BaseAddresses, CallFrameInstruction, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice,

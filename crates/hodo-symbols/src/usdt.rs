@@ -1,4 +1,4 @@
-//! Probes that programmers have put into a program (USDT, `sys/sdt.h`): the notes in `.note.stapsdt`.
+//! USDT probes, which programmers have put into a program (`sys/sdt.h`): the notes in `.note.stapsdt`.
 //!
 //! Those that are tracepoints have another note in `.note.hodo.tracepoint` (owner `hodo`, type 1): the address of the
 //! same instruction, then three texts: group, name, and the arguments as `NAME:TYPE NAME:TYPE`. The static key that

@@ -1,4 +1,4 @@
-//! Static branches of the process, which those who move or overwrite code must leave alone: whoever switches them knows
+//! The process's static branches, which those who move or overwrite code must leave alone: whoever switches them knows
 //! nothing of copies.
 
 use core::ops::Range;

@@ -1,4 +1,4 @@
-//! Changing the code of one's own process while its threads run: what probes (`hodo-probe`) and static keys
+//! Changes the code of one's own process while its threads run: what probes (`hodo-probe`) and static keys
 //! (`hodo-keys`) have in common.
 //!
 //! [`Memory`] writes code through `/proc/self/mem`: the mapping stays read-only, executable, and that of its file.

@@ -1,5 +1,4 @@
-//! One thread changes code at a time: what is read, and written again with something changed, nobody else may change
-//! meanwhile.
+//! The lock for changing code: one thread at a time may read, change and write it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

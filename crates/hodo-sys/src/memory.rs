@@ -1,4 +1,4 @@
-//! Reading and writing code: through `/proc/self/mem`, so that it is never writable and executable at once, and stays a
+//! Reads and writes code through `/proc/self/mem`, so that it is never writable and executable at once, and stays a
 //! mapping of its file.
 
 #[cfg(feature = "alloc")]

@@ -1,4 +1,4 @@
-//! The kernel, called without a C library.
+//! Calls the kernel without a C library.
 
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;

@@ -1,4 +1,4 @@
-//! Compiling the programs.
+//! Compiles the test programs.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Reads Perfetto traces: the wire format of protocol buffers, and what of it tells of tracks and events.
+//! Reads Perfetto traces: the wire format of protocol buffers, and its tracks and events.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! Running `hodo probe`, and reading what it says.
+//! Runs `hodo probe` and reads its output.
 
 use std::path::Path;
 use std::process::{Command, Output};

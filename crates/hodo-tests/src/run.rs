@@ -1,4 +1,4 @@
-//! Running a program alone and traced.
+//! Runs a program alone and traced.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};

@@ -1,4 +1,4 @@
-//! Tests that are not run on this machine. Tests of other crates have a copy of this file, by `#[path]`.
+//! Tests that are skipped on this machine. Tests of other crates include this file by `#[path]`.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Programs that run already when hodo attaches to them.
+//! Programs that already run when hodo attaches to them.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

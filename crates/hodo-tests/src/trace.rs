@@ -1,4 +1,4 @@
-//! Looking at a trace through the commands that everyone has.
+//! Reads a trace by the commands that users have.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Reading a trace while it is being written.
+//! Reads a trace while it is being written.
 //!
 //! Targets write into the file that is read here. A record's first word is written last: as long as its upper half is
 //! zero, there is no record yet, but perhaps a hole. What comes after the end of what was found is read once more

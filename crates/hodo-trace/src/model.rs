@@ -1,4 +1,4 @@
-//! What a trace is made of.
+//! The parts of a trace.
 
 use crate::meta::Exit;
 

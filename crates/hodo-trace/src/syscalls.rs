@@ -1,4 +1,5 @@
-//! What an event of a system call has: made by the code around instructions that call the kernel, read by readers.
+//! The contents of a system call's event: written by the code around instructions that call the kernel, and read by
+//! readers.
 //!
 //! The event before the call has the number, as many arguments as there are, and pieces of memory; the one after it has
 //! the result and pieces. A piece is a word and its bytes, filled up to whole words: the lower 16 bits of the word are

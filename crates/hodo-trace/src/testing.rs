@@ -1,4 +1,4 @@
-//! Writing traces, for tests and benchmarks of what reads them.
+//! Writes traces, for tests and benchmarks of their readers.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! Opening a trace directory.
+//! Opens a trace directory.
 
 use std::collections::HashMap;
 use std::fs::File;

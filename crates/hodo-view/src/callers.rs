@@ -1,4 +1,4 @@
-//! Addresses of processes: the functions they are in, and the chains of callers on stacks that were kept.
+//! Which functions addresses are in, and the chains of callers on recorded stacks.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The part of the time that is shown (`-r`): frames that reach beyond it are cut at its ends.
+//! The range of time that is shown (`-r`): frames that reach beyond it are cut at its ends.
 
 use hodo_trace::{CallStep, Calls, Entered, Frame, Left, Record};
 

@@ -1,4 +1,4 @@
-//! What recording has cost, as far as it is known, and times without it.
+//! What recording has cost, as far as known, and times without it.
 //!
 //! Costs are fractions of a unit of the counter, and a single time may be shorter than the mean cost. So times are kept
 //! as signed numbers in parts of a unit until they are shown: what is too much in one call is too little in another.

@@ -1,4 +1,4 @@
-//! What probes have counted: `counts.json`.
+//! The counts of probes: `counts.json`.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

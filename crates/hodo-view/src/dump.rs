@@ -1,4 +1,4 @@
-//! `dump`: the trace as other programs want it.
+//! `dump`: the trace in formats of other programs.
 
 use std::collections::HashMap;
 use std::io::Write;

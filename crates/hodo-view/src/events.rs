@@ -1,4 +1,4 @@
-//! The events of probes, in the order of time.
+//! The events of probes, in order of time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

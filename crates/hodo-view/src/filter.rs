@@ -1,4 +1,4 @@
-//! What is shown of the calls: filters by name, depth and duration, with the meaning they have in uftrace.
+//! Which calls are shown: filters by name, depth and duration, as in uftrace.
 //!
 //! A [`Table`] holds the decisions by function, made once; a [`Gate`] follows one task. New kinds of decisions
 //! (triggers) are bits of a [`Table`] and state of a [`Gate`].

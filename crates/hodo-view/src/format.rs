@@ -1,4 +1,4 @@
-//! How times, names and colors are written.
+//! How to write times, names and colors.
 
 /// Escape sequences, or nothing.
 #[derive(Debug, Clone, Copy, Default)]

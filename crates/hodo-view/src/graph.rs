@@ -1,4 +1,4 @@
-//! `graph`: the call tree as a picture.
+//! `graph`: the call tree.
 
 use std::io::Write;
 

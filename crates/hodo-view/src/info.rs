@@ -1,4 +1,4 @@
-//! `info`: the circumstances of a recording.
+//! `info`: when, where and how a recording was made.
 
 use std::io::Write;
 use std::path::Path;

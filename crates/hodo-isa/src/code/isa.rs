@@ -1,4 +1,4 @@
-//! What planners ask of an instruction set, whichever it is.
+//! What planners ask of any instruction set.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Code as planners see it, in the words of no instruction set. [`instruction_set`] finds the one of a file.
+//! Code as planners see it, in terms that fit every instruction set. [`instruction_set`] returns the one of a file.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Our code in a row, at a known address: constants, and jumps to anywhere.
+//! Writes our code at a known address: constants, and jumps to anywhere.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! From bytes to an instruction: which one it is, how long, its operands, what it does with registers and memory.
+//! Decodes an instruction: which one it is, how long, its operands, and what it does with registers and memory.
 
 use super::regs::{Registers, state};
 

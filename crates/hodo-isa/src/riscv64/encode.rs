@@ -1,4 +1,4 @@
-//! Making instructions of 32 bits from their parts.
+//! Encodes instructions of 32 bits.
 
 /// The opcode of loads of general registers.
 pub const LOAD: u32 = 0x03;

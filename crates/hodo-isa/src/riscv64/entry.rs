@@ -1,4 +1,4 @@
-//! What a function does with its return address, which it is called with in `ra`.
+//! What a function does with its return address, which callers pass in `ra`.
 
 use alloc::vec::Vec;
 use core::borrow::Borrow;

@@ -1,4 +1,4 @@
-//! RISC-V in the words of [`code`], which planners use.
+//! RISC-V for planners, in the terms of [`code`].
 
 use super::regs::KEPT;
 use alloc::string::{String, ToString};

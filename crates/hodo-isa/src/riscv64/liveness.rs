@@ -1,4 +1,4 @@
-//! Registers that are of no use any more: a jump of eight bytes needs one, and our code is shorter with some.
+//! Finds dead registers: a jump of eight bytes needs one, and our code is shorter with some.
 //!
 //! A general register is dead at an instruction if control, wherever it may go from there, overwrites the register
 //! before anything reads it. [`dead_registers`] goes forward from one instruction, as far as it is told;

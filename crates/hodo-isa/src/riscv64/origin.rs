@@ -1,4 +1,4 @@
-//! Where jumps through registers lead.
+//! Finds where jumps through registers lead.
 
 use super::decode::operand::imm_i;
 use super::decode::{Insn, Kind};

@@ -1,4 +1,4 @@
-//! Moving instructions to another address.
+//! Moves instructions to another address.
 //!
 //! The moved code does what the original does, register for register. Its length depends on the code and on the
 //! [`Options`], not on the addresses, so stubs can be laid out before their places are known.

@@ -1,4 +1,4 @@
-//! Reading code: what branches where, which addresses it forms, and how instructions lie.
+//! Reads code: where it branches to, which addresses it forms, and where instructions begin.
 
 use super::decode::Insn;
 use super::decode::Kind;

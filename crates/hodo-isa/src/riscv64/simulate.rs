@@ -1,5 +1,5 @@
-//! Instructions done on saved registers, without running them: those that use the address they are at. Made ready once,
-//! so that doing it needs no decoder, none of our memory and no lock. None of them uses memory, so none faults.
+//! Executes instructions on saved registers: those that use their own address. They are prepared once, so executing one
+//! needs no decoder, no memory of ours and no lock. None of them accesses memory, so none faults.
 
 use super::decode::Insn;
 use super::decode::Kind;

@@ -1,4 +1,4 @@
-//! Instructions as text, as an assembler takes them that is told not to use aliases.
+//! Instructions as text, as the assembler takes them without aliases.
 
 use alloc::string::String;
 use core::fmt::Write;

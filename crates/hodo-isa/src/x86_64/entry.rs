@@ -1,4 +1,4 @@
-//! What a function does with its return address, as far as its first straight line of code tells.
+//! What a function does with its return address, judged by its first straight line of code.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,

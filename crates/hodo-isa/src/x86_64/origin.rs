@@ -1,4 +1,4 @@
-//! Where jumps through registers and memory lead.
+//! Finds where jumps through registers and memory lead.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
 

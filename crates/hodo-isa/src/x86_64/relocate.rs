@@ -1,4 +1,4 @@
-//! Moving instructions to another address.
+//! Moves instructions to another address.
 //!
 //! The moved code does what the original does, register for register and flag for flag. Its length does not depend on
 //! the addresses, so stubs can be laid out before their places are known.

@@ -1,5 +1,5 @@
-//! Instructions done on saved registers, without running them: those that use the instruction pointer, and some that
-//! are frequent where probes are. Made ready once, so that doing it needs no decoder, none of our memory and no lock.
+//! Executes instructions on saved registers: those that use the instruction pointer, and some that are frequent where
+//! probes are. They are prepared once, so executing one needs no decoder, no memory of ours and no lock.
 
 use iced_x86::{
     Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,

@@ -1,4 +1,4 @@
-//! Where a function's frame is, instruction for instruction, as far as straight code tells.
+//! Follows a function's frame, instruction by instruction, along straight code.
 //!
 //! Starts where the return address is on top of the stack and follows what moves the stack pointer or saves registers
 //! that belong to the caller. What it cannot follow it calls unknown.

@@ -1,5 +1,5 @@
-//! Which instructions use vector or floating-point registers, so that code can be called that leaves them alone, or
-//! part of them, without keeping all.
+//! Which vector and floating-point registers an instruction uses. Code that leaves them alone, or part of them, can be
+//! called without saving all of them.
 
 use iced_x86::{
     CpuidFeature, Decoder, DecoderOptions, EncodingKind, Instruction, Mnemonic, OpKind,

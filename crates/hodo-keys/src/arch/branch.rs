@@ -1,4 +1,4 @@
-//! What a branch puts into the program, besides its instruction.
+//! What a branch puts into the program besides its instruction.
 
 /// A branch with the text of its instruction, which begins at the label 2 and jumps to `{other}`.
 #[doc(hidden)]

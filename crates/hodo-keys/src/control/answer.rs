@@ -1,5 +1,5 @@
-//! Requests and their answers. A request is a line of words: `list`, `enable` or `disable`, and patterns. The answer is
-//! lines of JSON, one for each key, then one that says that all is told, or what is wrong.
+//! Requests and answers. A request is a line of words: `list`, `enable` or `disable`, then patterns. The answer is
+//! lines of JSON: one for each key, then one that ends the list or says what is wrong.
 
 use std::format;
 use std::string::String;

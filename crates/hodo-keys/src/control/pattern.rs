@@ -1,4 +1,4 @@
-//! Which keys a pattern is about.
+//! Which keys a pattern matches.
 
 use std::format;
 

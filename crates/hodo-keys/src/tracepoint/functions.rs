@@ -1,4 +1,4 @@
-//! Registered functions.
+//! Functions registered for tracepoints.
 
 use core::cell::UnsafeCell;
 use core::fmt;

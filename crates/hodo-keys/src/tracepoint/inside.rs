@@ -1,4 +1,4 @@
-//! In which registered functions a thread is, so that none is called for what it hits itself.
+//! Which registered functions a thread is in, so that none is called for its own hits.
 //!
 //! A list on the thread's stack, whose head is thread-local. `thread_local!` may allocate where the library was loaded
 //! later, and a hit may be in a signal handler: so the head is in the thread's static memory (the initial-exec model),

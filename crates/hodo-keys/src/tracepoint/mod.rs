@@ -1,4 +1,4 @@
-//! Tracepoints: places in a program that cost one nop until somebody wants to know of them.
+//! Tracepoints: places in a program that cost one nop until somebody listens.
 //!
 //! [`tracepoint!`](macro@crate::tracepoint) declares one at the place itself. While it is disabled, it is the nop of a
 //! static branch, and no argument is evaluated. While it is enabled, two things happen at each hit:

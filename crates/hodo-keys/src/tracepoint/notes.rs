@@ -1,4 +1,4 @@
-//! The notes that tell tools of a tracepoint's probe: `.note.stapsdt` as `sys/sdt.h` has it, and
+//! The notes that describe a tracepoint's probe to tools: `.note.stapsdt` as in `sys/sdt.h`, and
 //! `.note.hodo.tracepoint` with the names and types of the arguments.
 //!
 //! The types are known only in a generic function, and its `asm!` takes constants only as integers. So the texts are

@@ -1,5 +1,4 @@
-//! Who is calling registered functions: so that a function can be taken away and it is known when no thread is in it
-//! any more.
+//! Counts the threads that are calling registered functions, so that a function can be removed once no thread is in it.
 //!
 //! Two counters for each of some cells; a thread takes a cell by where its stack is, so that threads seldom meet in
 //! one. A hit counts itself in, and only then looks which functions there are. Who has taken a function away waits

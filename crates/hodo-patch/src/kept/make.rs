@@ -1,4 +1,4 @@
-//! What of stubs is kept.
+//! Makes stubs that can be kept.
 //!
 //! Stubs are built at another place, too: what differs are the words that depend on places, and by how much tells on
 //! which. The differences are chosen so that each changes the lowest byte of a word. What is made of this is put

@@ -1,8 +1,9 @@
-//! What callers expect in registers when a function has returned, told by their code.
-//! [`Summary::clobbers`](super::Summary) tells what they cannot expect; this tells what of the rest none of them does,
-//! so it leaves more registers free. It takes one look at all callers of this image, by their calls and by jumps that
-//! end them. The convention holds for those in other files, and for calls through registers after which no code uses
-//! more.
+//! Which registers callers expect to be unchanged when a function has returned, judged by their code.
+//!
+//! [`Summary::clobbers`](super::Summary) has the registers on which callers cannot rely. This finds those of the others
+//! on which no caller relies, so that more registers are free. It looks once at all callers in this image: at their
+//! calls, and at the jumps that end them. The convention holds for callers in other files, and for calls through
+//! registers after which no code uses more.
 
 use std::collections::VecDeque;
 

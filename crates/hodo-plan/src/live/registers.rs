@@ -1,4 +1,4 @@
-//! General registers, and what functions do to them.
+//! What functions do with general registers.
 //!
 //! Compilers know of functions in the same file which registers they overwrite, and keep values in the others over
 //! calls, whatever the convention says; some also pass arguments in more registers than the convention has. So the code

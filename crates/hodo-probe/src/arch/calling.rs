@@ -1,4 +1,4 @@
-//! Calls of handlers: what is the same in all instruction sets.
+//! Calls handlers: what is the same for all instruction sets.
 
 use super::Registers;
 use crate::layout::{Handler, Thread};

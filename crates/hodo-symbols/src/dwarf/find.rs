@@ -1,4 +1,4 @@
-//! Which file has the debugging information of another one.
+//! Finds the file that has another file's debugging information.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,4 @@
-//! Lines of the source: where their code begins.
+//! Source lines: where their code begins.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! Where a variable is at an instruction: its location, evaluated as far as this can be done before the program runs.
+//! Where a variable is at an instruction: its location expression, evaluated as far as possible before the program
+//! runs.
 
 use gimli::{AttributeValue, Expression, Operation, Unit};
 use hodo_abi::Isa;

@@ -1,4 +1,4 @@
-//! From one entry of the debugging information to another.
+//! From one debugging information entry to another.
 
 use gimli::{AttributeValue, DebuggingInformationEntry, DwAt, Unit, UnitOffset, UnitSectionOffset};
 

@@ -1,4 +1,4 @@
-//! Variables and their members, as users name them: `count`, `p->x[3].y`, `ns::total`.
+//! Variables and their members, as users write them: `count`, `p->x[3].y`, `ns::total`.
 
 use super::Debug;
 use super::locations::{Here, Nowhere, Spot, Word};

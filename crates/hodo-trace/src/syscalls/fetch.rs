@@ -1,5 +1,5 @@
-//! An event of a system call put together by one that looks at a stopped thread, as the code around instructions that
-//! call the kernel does it in the thread itself.
+//! Puts together a system call's event from a stopped thread, as the code around instructions that call the kernel does
+//! in the thread itself.
 
 use super::{ENTRY_SIZE, LEFT_OUT, MOST, NUMBERS, kind, piece};
 use crate::format::RECORD_SIZE;

@@ -1,4 +1,4 @@
-//! Single instructions of our code, by their names.
+//! Single instructions, by their names.
 
 use super::super::encode::{AMO, JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE, i, r, s, u};
 use super::super::regs::{RA, ZERO};

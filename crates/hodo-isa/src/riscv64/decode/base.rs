@@ -1,4 +1,4 @@
-//! The base instructions, multiplication, atomics, bit manipulation, and those of the system.
+//! The base instructions, multiplication, atomics, bit manipulation, and system instructions.
 
 use super::operand::Operand::{self, *};
 use super::rows::{Kind, Row, exact, f3, f6, f7, f12, u};

@@ -1,4 +1,4 @@
-//! Instructions of 16 bits. Each stands for one of 32 bits, into which it is expanded.
+//! Instructions of 16 bits. Each is expanded to the one of 32 bits that it stands for.
 
 use super::super::encode::{
     self, LOAD, LOAD_FP, LUI, OP, OP_32, OP_IMM, OP_IMM_32, STORE, STORE_FP,

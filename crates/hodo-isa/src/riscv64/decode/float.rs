@@ -1,4 +1,4 @@
-//! Floating point of single and double precision.
+//! Floating point in single and double precision.
 
 use super::operand::Operand::{self, *};
 use super::rows::{Kind, Row, f3};

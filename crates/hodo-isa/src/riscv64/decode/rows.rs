@@ -1,4 +1,4 @@
-//! What a row of the tables of instructions says, and how rows are made.
+//! The rows of the instruction tables, and how to write them.
 
 use super::operand::Operand;
 

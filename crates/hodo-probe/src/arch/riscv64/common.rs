@@ -1,4 +1,4 @@
-//! The code that all detours of an island share, which calls handlers; and the call of a handler from elsewhere.
+//! The code shared by all detours of an island, which calls handlers; and the call of a handler from elsewhere.
 //!
 //! A detour lowers the stack pointer by the size of [`Registers`], stores `ra` and `t0` there, has the address of its
 //! site's [`Head`] in `t0`, and calls `enter`. That stores the others, so that the stack is [`Registers`], marks the

@@ -1,4 +1,4 @@
-//! Detours of probes that only count: no handler is called. Where a register is dead, none is saved.
+//! Detours of probes that only count: no handler is called. If a register is dead, none is saved.
 //!
 //! One register is enough: what a hit adds to the counter is not one but the counter's own address, which is in the
 //! register anyway. So the counter holds the number of hits times its address, modulo 2^64. An address is an odd number

@@ -1,5 +1,5 @@
-//! Detours: the jump to them is `jal`, of four bytes and 1 MiB. If its second half is where an instruction begins, that
-//! half is a trap (`spots.rs`).
+//! Detours: the jump to them is `jal`, of four bytes and 1 MiB. If an instruction begins at its second half, that half
+//! is a trap (`trampolines.rs`).
 //!
 //! There are none further away. A jump to there is of two instructions, `auipc` and `jalr`, and a thread may stop
 //! between these, for as long as it likes, or go back there from a handler of a signal. Nobody in the process sees

@@ -1,4 +1,4 @@
-//! Reading the code of handlers: which registers beyond the general ones it may change.
+//! Reads the code of handlers: which registers other than the general ones they may change.
 
 use hodo_isa::native::Kind;
 use hodo_isa::native::decode::Insn;

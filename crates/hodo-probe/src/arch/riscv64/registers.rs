@@ -1,4 +1,4 @@
-//! Registers as handlers see them, and as the kernel keeps them for handlers of signals.
+//! Registers as handlers see them, and as the kernel keeps them in signal frames.
 
 use hodo_isa::native::simulate::Simulation;
 

@@ -1,4 +1,4 @@
-//! What the kernel has differently for each instruction set: numbers of system calls, and what a signal does.
+//! What the kernel does differently for each instruction set: numbers of system calls, and signals.
 
 use hodo_sys::sys::{Errno, call};
 

@@ -1,6 +1,6 @@
-//! Places for jumps whose second half must be a trap, because an instruction of the program begins there: the second
-//! half of `jal` has most of its distance, so such a jump leads to one of some places only, where a second one stands
-//! that leads on.
+//! Trampolines for jumps whose second half must be a trap because an instruction of the program begins there. The
+//! second half of `jal` holds most of its distance, so such a jump reaches only certain addresses. A second jump there
+//! leads on.
 //!
 //! A trap is `c.ebreak`, or one of the encodings of two bytes that are no instructions: all zeros, and reserved ones of
 //! instructions that would otherwise do nothing.

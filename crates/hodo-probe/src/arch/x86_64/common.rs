@@ -1,4 +1,4 @@
-//! The code that all detours of an island share, which calls handlers; and the call of a handler from elsewhere.
+//! The code shared by all detours of an island, which calls handlers; and the call of a handler from elsewhere.
 //!
 //! A detour lowers the stack pointer below the red zone, pushes the address of its site's [`Head`], and calls `enter`.
 //! That pushes the registers in the order of [`Registers`], so that the stack is one, marks the thread as busy, calls

@@ -1,5 +1,5 @@
-//! Detours of probes that only count: no handler is called, no register saved. The counter lies near the detour, and
-//! the flags are kept only where the program may still read them.
+//! Detours of probes that only count: no handler is called, no register saved. The counter is near the detour, and the
+//! flags are kept only if the program may still read them.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

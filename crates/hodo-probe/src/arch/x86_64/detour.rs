@@ -1,5 +1,5 @@
-//! Detours: a jump takes five bytes, and the bytes of its displacement at which instructions begin are breakpoints
-//! (`spots.rs`).
+//! Detours: a jump takes five bytes. The bytes of its displacement at which instructions begin are breakpoints
+//! (`trampolines.rs`).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Reading the code of handlers: which vector registers it may change.
+//! Reads the code of handlers: which vector registers they may change.
 
 use hodo_isa::native::scan::{Flow, Reference, Sweep};
 use hodo_isa::native::vectors::{Vectors, vectors};

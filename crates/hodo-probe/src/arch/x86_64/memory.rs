@@ -1,5 +1,5 @@
-//! Memory of the program that the engine reads and writes for it, when an instruction is simulated: what would be a
-//! fault of the program is told, and not one of the engine.
+//! Accesses the program's memory when an instruction is simulated. A fault there is reported as the program's, not as
+//! the engine's.
 
 use core::arch::global_asm;
 use core::sync::atomic::Ordering;

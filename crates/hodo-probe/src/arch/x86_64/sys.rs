@@ -1,4 +1,4 @@
-//! What the kernel has differently for each instruction set: numbers of system calls, and the ends of signal handlers.
+//! What the kernel does differently for each instruction set: numbers of system calls, and the ends of signal handlers.
 
 use core::arch::global_asm;
 

@@ -1,5 +1,5 @@
-//! Places for jumps whose displacement is not free: the bytes of it at which an instruction of the program begins must
-//! be breakpoints, and so the jump leads to one of some places, where a second one stands that leads on.
+//! Trampolines for jumps whose displacement is not free: where an instruction of the program begins, its bytes must be
+//! breakpoints. So the jump reaches only certain addresses. A second jump there leads on.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Single steps, which the processor does not know.
+//! Single steps, which the processor cannot make: breakpoints at all places that may come next.
 
 use anyhow::Result;
 use hodo_isa::riscv64::simulate::{Simulation, State};

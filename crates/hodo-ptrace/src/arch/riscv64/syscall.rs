@@ -1,6 +1,5 @@
-//! System calls that a stop has broken off. When the kernel lets such a thread stop, it has already put the thread in
-//! front of the instruction again, and knows by itself whether that stays so if a handler comes; it forgets that with
-//! the next system call.
+//! System calls that a stop interrupts. When the kernel lets such a thread stop, it has already set the thread back to
+//! the instruction, and knows whether that stays so if a handler runs. It forgets this at the next system call.
 
 use super::regs::{A0, A7, Regs, first_argument, set_regs};
 use super::sigframe::{frame, word};

@@ -1,4 +1,4 @@
-//! How system calls are made, broken off and made again.
+//! How system calls are made, interrupted and restarted.
 
 use anyhow::Result;
 
