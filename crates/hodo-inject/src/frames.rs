@@ -334,7 +334,7 @@ fn likeliest(
 }
 
 /// An exception on its way remembers its handler by the address of the frame below (`private_2` of `_Unwind_Exception`, in the
-/// unwinders of gcc), which has changed where that was a stub's, one of `stubs`: by [`STUB_LOWER`]. `pointers`: where exceptions
+/// unwinders of gcc), which has changed where that was a stub's, one of `stubs`: by `STUB_LOWER`. `pointers`: where exceptions
 /// may be.
 ///
 /// # Errors

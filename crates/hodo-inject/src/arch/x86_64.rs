@@ -59,7 +59,7 @@ const TAKE_TIME: [u8; 10] = {
     [0x65, 0x8B, 0x04, 0x25, low, high, 0, 0, 0x39, 0xC0]
 };
 
-/// A thread that is so far inside of what [`take_time`] changes has to begin there again.
+/// A thread that is so far inside of what `take_time` changes has to begin there again.
 pub const INSIDE_TIME: u64 = 2;
 
 /// Has code of ours take the time from the control block, not from the time counter. Returns where it was changed.
@@ -74,7 +74,7 @@ pub fn take_time(code: &mut [u8]) -> Vec<usize> {
     places
 }
 
-/// Is the thread at code of ours that [`take_time`] has changed?
+/// Is the thread at code of ours that `take_time` has changed?
 ///
 /// # Errors
 /// If the memory is not to be had.
