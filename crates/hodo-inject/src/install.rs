@@ -1,45 +1,46 @@
-//! Preparing a program for tracing: the `events` file and the islands are mapped, the sites are patched.
+//! Installing a recording in an address space: stubs are built in islands, and jumps to them are written over code.
 //!
-//! At exec the program has one thread, stopped before its first instruction. Libraries are patched when the dynamic
-//! linker says that they are mapped, before any of their code has run.
+//! There are four moments for it (`Moment`), and one function, `install`. Each moment finds the files ([`program`],
+//! [`libraries`], [`prepare`], [`build`]), has their stubs built, and writes them when the process is stopped:
+//!
+//! | moment | the process | written |
+//! |---|---|---|
+//! | exec | has one thread, stopped before its first instruction | islands at once; the program's sites when the dynamic linker has announced the libraries |
+//! | dlopen | the thread that loads is stopped, and none of the libraries' code has run | at once |
+//! | attach | runs | when all its threads are stopped ([`Prepared`]) |
+//! | change | runs, and is recorded already | when all its threads are stopped ([`Change`]) |
 
 mod attach;
+mod build;
 mod change;
+mod exec;
 mod kept;
 mod keys;
 mod libraries;
 mod mapping;
 mod places;
 
-use std::path::PathBuf;
 use std::rc::Rc;
 
-use anyhow::{Context, Result, bail};
-use hodo_module::image::Seen;
-use hodo_module::{Chosen, Image, Module};
-use hodo_patch::{Island, Patches, Places, Raise, Traced, TracedCall, Used};
-use hodo_ptrace as ptrace;
-use hodo_ptrace::arch::SYSTEM_CALL;
+use anyhow::{Result, bail};
+use hodo_module::image::Version;
+use hodo_module::{Image, Module};
+use hodo_patch::{Copied, Island, Patches, Raise, Used};
+use hodo_ptrace::Memory;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
-use hodo_ptrace::pass_fd;
-use hodo_ptrace::{Memory, Syscalls, arch};
+use hodo_ptrace::signals::go_on;
 
 use crate::hooks;
-use crate::ledger::Ledger;
-use crate::limits::Lifted;
-use crate::linker;
 use crate::recorder::Recorder;
-use crate::site_writer::apply;
-use crate::space::{Sites, Space};
+use crate::site_writer::{follow, lead};
+use crate::space::{Loaded, Space};
 use crate::trampolines::Spots;
-use crate::unsupported;
 pub use attach::{Prepared, Wanted, prepare};
 pub use change::{Change, build};
+pub use exec::{program, set_aside};
 pub use libraries::libraries;
 pub use mapping::private_page;
-use mapping::{extent, map_events, map_island, map_shadows, map_workshop};
-use places::program_place;
 
 /// A program and its island lie within so many bytes: a little less than a jump can bridge.
 const REACH: u64 = 0x7000_0000;
@@ -52,6 +53,271 @@ const LIBRARY_ROOM: u64 = 1 << 30;
 /// Bytes of the island for libraries.
 const LIBRARY_ISLAND: u64 = 512 << 20;
 
+/// The island of the program, and that of the libraries.
+const PROGRAM: usize = 0;
+const LIBRARIES: usize = 1;
+
+/// When something is installed, and how the process is then.
+#[derive(Debug)]
+enum Moment<'a> {
+    /// A program has been executed. Its thread is stopped.
+    Exec(i32),
+    /// The dynamic linker has mapped libraries. This thread is stopped.
+    Load(i32),
+    /// hodo is about to attach to a process, which runs and has these mappings.
+    Attach(&'a [Mapping]),
+    /// A process gets the stubs of other settings. It runs, and has these mappings.
+    Change(&'a [Mapping], &'a Rc<str>),
+}
+
+impl Moment<'_> {
+    /// Where jumps can be put. In a process that runs, places are only chosen.
+    fn spots(&self, space: &Space) -> Spots {
+        match *self {
+            Self::Exec(tid) | Self::Load(tid) => Spots::new(tid, space.syscall, space),
+            Self::Attach(maps) | Self::Change(maps, _) => Spots::choose(space, maps.to_vec()),
+        }
+    }
+
+    /// What was built for a file earlier, and is in its island still.
+    fn known(&self, file: &File, space: &Space) -> Option<Rc<Patches>> {
+        match *self {
+            Self::Exec(_) | Self::Attach(_) => None,
+            Self::Load(_) => space.patched.get(&file.place()).cloned(),
+            Self::Change(_, settings) => {
+                let key = (Rc::clone(settings), file.place());
+                space.made.get(&key).cloned()
+            }
+        }
+    }
+
+    /// Whether functions of the file are hooked. A change leaves hooks as they are.
+    fn hooks(&self) -> bool {
+        !matches!(self, Self::Change(..))
+    }
+}
+
+/// A file that is mapped, and what is wanted of it.
+#[derive(Debug)]
+struct File {
+    image: Rc<Image>,
+    version: Version,
+    /// Runtime minus link-time address.
+    bias: u64,
+    /// Nothing of it is traced without one. Its functions may be hooked all the same.
+    module: Option<Rc<Module>>,
+    /// [`PROGRAM`] or [`LIBRARIES`].
+    island: usize,
+}
+
+impl File {
+    fn place(&self) -> Loaded {
+        (self.version, self.bias)
+    }
+}
+
+/// What is to be written over the code of one file.
+#[derive(Debug)]
+struct Piece {
+    file: File,
+    patches: Rc<Patches>,
+    /// It was built now: nobody knows its copies yet.
+    new: bool,
+}
+
+impl Piece {
+    /// Where the code at its sites is neither that of the file nor ours: a link-time address. `is_ours` tells of an address, and of
+    /// so many bytes from it on.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn differs(
+        &self,
+        memory: &Memory,
+        is_ours: impl Fn(u64, usize) -> bool,
+    ) -> Result<Option<u64>> {
+        let File { image, bias, .. } = &self.file;
+        for (at, bytes) in &self.patches.writes {
+            let link = at.wrapping_sub(*bias);
+            let Some(code) = image.at(link..link.wrapping_add(bytes.len() as u64)) else {
+                continue;
+            };
+            if is_ours(*at, bytes.len()) {
+                continue;
+            }
+            let mut now = vec![0; code.len()];
+            memory.read(*at, &mut now)?;
+            let is_other =
+                |index: usize| now[index] != code[index] && !is_ours(at + index as u64, 1);
+            if (0..code.len()).any(is_other) {
+                return Ok(Some(link));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What was built for an address space, and is to be written into it.
+#[derive(Debug)]
+struct Installation {
+    pieces: Vec<Piece>,
+    /// The islands that have got more.
+    islands: [Option<Island>; 2],
+    /// Pages that are to be mapped for jumps.
+    pages: Vec<u64>,
+    /// The pages for jumps that there are then, and how much of each is taken.
+    spots: Vec<(u64, u64)>,
+}
+
+/// Builds what files get. Nothing is written over their code; at exec and when libraries are loaded, pages may be mapped.
+///
+/// `islands` are those that are new. Others go on where they end.
+fn install(
+    moment: &Moment<'_>,
+    files: Vec<File>,
+    mut islands: [Option<Island>; 2],
+    space: &mut Space,
+    recorder: &mut dyn Recorder,
+) -> Result<Installation> {
+    let mut spots = moment.spots(space);
+    let mut pieces = Vec::new();
+    for file in files {
+        if let Moment::Attach(_) = moment {
+            go_on()?;
+        }
+        if let Some(patches) = moment.known(&file, space) {
+            pieces.push(Piece {
+                file,
+                patches,
+                new: false,
+            });
+            continue;
+        }
+        let (base, capacity) = space.islands[file.island];
+        let island = islands[file.island]
+            .get_or_insert_with(|| Island::resume(base, capacity, space.used[file.island]));
+        let mut patches = Patches::default();
+        if let Some(module) = &file.module {
+            let raised = space.extra != Raise::default();
+            build::stubs(
+                module,
+                file.bias,
+                island,
+                recorder,
+                &mut |range| spots.find(range),
+                raised,
+                &mut patches,
+            )?;
+            space.watch.always |= module.probed.unwatched;
+        }
+        if moment.hooks() {
+            hooks::add(&file.image, file.bias, island, space, &mut patches);
+            build::tell_failures(&file.image, &patches, recorder)?;
+        } else if patches
+            .failed
+            .iter()
+            .any(|(_, reason)| reason.contains("is full"))
+        {
+            bail!(
+                "there is no room for more stubs in {}; a recording started with -g reserves more",
+                file.image.path.display()
+            );
+        }
+        pieces.push(Piece {
+            file,
+            patches: Rc::new(patches),
+            new: true,
+        });
+    }
+    Ok(Installation {
+        pieces,
+        islands,
+        pages: spots.chosen(),
+        spots: spots.finish()?,
+    })
+}
+
+impl Installation {
+    /// Ranges of code that will be changed: a thread must not be inside of one of them.
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        let writes = (self.pieces.iter()).flat_map(|piece| &piece.patches.writes);
+        let ranges = writes.map(|(at, bytes)| (*at, at + bytes.len() as u64));
+        let mut ranges: Vec<_> = ranges.collect();
+        ranges.sort_unstable();
+        ranges
+    }
+
+    /// Where displaced instructions will be.
+    fn copies(&self) -> Vec<Copied> {
+        let copies = (self.pieces.iter()).flat_map(|piece| piece.patches.copies.iter());
+        let mut copies: Vec<_> = copies.collect();
+        copies.sort_unstable_by_key(|copied| (copied.original, copied.call));
+        copies
+    }
+
+    /// Writes what the islands have more than before. Nothing leads there yet.
+    fn write_islands(&self, memory: &Memory, space: &mut Space) -> Result<()> {
+        for (index, island) in self.islands.iter().enumerate() {
+            if let Some(island) = island {
+                space.used[index] = write_island(memory, island, space.used[index])?;
+                space.stubs[index].extend(island);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down in the process what [`Self::write_sites`] will change.
+    fn note(&self, memory: &Memory, space: &mut Space) -> Result<()> {
+        self.pieces.iter().try_for_each(|piece| {
+            let file = (&*piece.file.image, piece.file.bias);
+            space.note_patches(memory, file, &piece.patches)
+        })
+    }
+
+    /// Writes over the code. What leads nowhere else is there first, of all files: if hodo is killed in the midst of it, what is
+    /// written already can be executed.
+    fn write_sites(&self, memory: &Memory, space: &mut Space) -> Result<()> {
+        for Piece { file, patches, .. } in &self.pieces {
+            lead(memory, &file.image, file.bias, patches, space)?;
+        }
+        for Piece { file, patches, .. } in &self.pieces {
+            follow(memory, &file.image, file.bias, patches, space)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what libraries have got, for those that are loaded again.
+    fn remember(&self, space: &mut Space) {
+        let libraries = (self.pieces.iter()).filter(|piece| piece.file.island == LIBRARIES);
+        let known = libraries.map(|piece| (piece.file.place(), Rc::clone(&piece.patches)));
+        space.patched.extend(known);
+    }
+
+    /// What was built, of one file.
+    fn into_patches(self) -> Patches {
+        let patches = self.pieces.into_iter().next().map(|piece| piece.patches);
+        patches.map(Rc::unwrap_or_clone).unwrap_or_default()
+    }
+}
+
+/// New islands, with the agent in that of the program, where the space has places for them.
+fn new_islands(memory: &Memory, maps: &[Mapping], space: &mut Space) -> [Option<Island>; 2] {
+    let signals = maps::signal_return(memory, maps);
+    let island = |(base, size)| (size > 0).then(|| Island::new(base, size, signals));
+    let islands = space.islands.map(island);
+    if let Some(program) = &islands[PROGRAM] {
+        space.syscall = program.syscall();
+        space.ret = program.ret();
+    }
+    islands
+}
+
+/// Whether a program calls `ptrace`, as far as its imports tell.
+fn calls_ptrace(module: &Module) -> bool {
+    let mut calls = module.plan.libcalls.iter();
+    calls.any(|call| call.name == "ptrace")
+}
+
 fn auxv(pid: i32, key: u64) -> Option<u64> {
     let bytes = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
     bytes.chunks_exact(16).find_map(|pair| {
@@ -60,186 +326,9 @@ fn auxv(pid: i32, key: u64) -> Option<u64> {
     })
 }
 
-/// Why the program that `pid` has just begun to execute must run without a tracer.
-pub fn set_aside(pid: i32, recorder: &mut dyn Recorder) -> Option<&'static str> {
-    let exe = PathBuf::from(format!("/proc/{pid}/exe"));
-    let path = std::fs::read_link(&exe).ok()?;
-    let module = recorder.module(&exe, &path, true);
-    unsupported::reason(&*module.ok()?)
-}
-
-/// Prepares the program that `pid` has just begun to execute. `before`: by how much limits were raised in the process that
-/// executed.
-///
-/// # Errors
-/// Why it cannot be traced; it can run as it is.
-pub fn program(pid: i32, before: Raise, recorder: &mut dyn Recorder) -> Result<(Space, Sites)> {
-    ptrace::leave_exec(pid)?;
-    let limits = Lifted::new(pid, before);
-    let exe = PathBuf::from(format!("/proc/{pid}/exe"));
-    let path = std::fs::read_link(&exe).unwrap_or_else(|_| exe.clone());
-    let module = recorder.module(&exe, &path, true)?;
-    let memory = Memory::open(pid)?;
-    let maps = maps::read(pid)?;
-    let entry = auxv(pid, 9).context("no entry point in the auxiliary vector")?;
-    let linker = auxv(pid, 7).filter(|&base| base != 0);
-    let bias = entry.wrapping_sub(module.image.entry());
-    for mapping in file_mappings(&maps) {
-        recorder.log_map(pid, mapping)?;
-    }
-    let mut space = Space {
-        debugger: module
-            .plan
-            .libcalls
-            .iter()
-            .any(|call| call.name == "ptrace"),
-        ..Space::default()
-    };
-
-    // Without a better place, the first system calls are made on the first instruction.
-    let at = ptrace::regs(pid)?.pc();
-    let mut first = SYSTEM_CALL;
-    memory.read(at, &mut first)?;
-    let begun = Syscalls::begin_anywhere(pid, &memory, &maps).or_else(|_| {
-        memory.write(at, &SYSTEM_CALL)?;
-        Syscalls::begin(pid, at)
-    })?;
-    let budget = limits.budget();
-    let mapped = map_all(
-        &begun, &memory, &maps, &module, bias, linker, budget, recorder, &mut space,
-    );
-    let ended = begun.end();
-    let mut now = first;
-    memory.read(at, &mut now)?;
-    if now != first {
-        memory.write(at, &first)?;
-    }
-    mapped?;
-    ended?;
-    arch::forget_block(pid)?;
-    let shadows = space.shadows.iter().map(|shadow| shadow.1).sum();
-    let islands: u64 = space.islands.iter().map(|island| island.1).sum();
-    recorder.log_islands(pid, &space.islands)?;
-    let ledger = space.ledger.region().1;
-    space.extra = limits.settle(space.events.1 + islands + shadows + ledger, shadows);
-    space.seen = file_mappings(&maps).map(Seen::from).collect();
-
-    let signals = maps::signal_return(&memory, &maps);
-    let mut island = Island::new(space.islands[0].0, space.islands[0].1, signals);
-    space.syscall = island.syscall();
-    space.ret = island.ret();
-    // The agent is there first: it has the instruction on which system calls are made from now on.
-    memory.write(island.base, &island.code)?;
-    let mut patches = Patches::default();
-    let mut spots = Spots::new(pid, space.syscall, &space);
-    patch(
-        &module,
-        bias,
-        &mut island,
-        recorder,
-        &mut |range| spots.find(range),
-        space.extra != Raise::default(),
-        &mut patches,
-    )?;
-    space.spots = spots.finish()?;
-    hooks::add(&module.image, bias, &mut island, &mut space, &mut patches);
-    space.watch.always |= module.probed.unwatched;
-    tell_failures(&module.image, &patches, recorder)?;
-    let announced = match linker {
-        Some(base) => linker::linker_breakpoint(pid, base, &maps)?,
-        None => None,
-    };
-    space.used[0] = write_island(&memory, &island, Used::default())?;
-    space.stubs[0].extend(&island);
-    let mut sites = Sites {
-        image: Rc::clone(&module.image),
-        bias,
-        patches,
-        linker: None,
-    };
-    if space.islands[1].1 != 0 {
-        let mut island = Island::new(space.islands[1].0, space.islands[1].1, signals);
-        let place =
-            announced.map(|linker| linker::announcement(linker.at, &memory, &mut island, &[]));
-        space.used[1] = write_island(&memory, &island, Used::default())?;
-        sites.linker = announced.zip(place);
-    }
-    if let Some(base) = linker {
-        // The dynamic linker itself is looked at again, as a library.
-        space
-            .seen
-            .retain(|seen| seen.start < base || seen.start > base + (16 << 20));
-    }
-    Ok((space, sites))
-}
-
-impl Sites {
-    /// Has the dynamic linker announce libraries, once the thread has its control block.
-    ///
-    /// # Errors
-    /// If the process's memory cannot be accessed.
-    pub fn arm_linker(&self, pid: i32, space: &mut Space) -> Result<()> {
-        match self.linker {
-            // Unwinders in libraries that nobody announces would not find their way through traced frames.
-            Some((linker, announcement)) => {
-                linker::arm_linker(linker, &Memory::open(pid)?, announcement, space)
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Writes over the program's code, once unwinders know of what that leads to.
-    ///
-    /// # Errors
-    /// If the process's memory cannot be accessed.
-    pub fn write(&self, pid: i32, space: &mut Space, recorder: &mut dyn Recorder) -> Result<()> {
-        let memory = Memory::open(pid)?;
-        space.note_patches(&memory, (&self.image, self.bias), &self.patches)?;
-        apply(&memory, &self.image, self.bias, &self.patches, space)?;
-        let file = (Rc::clone(&self.image), self.bias);
-        keys::mapped(pid, &memory, &[file], space, recorder)
-    }
-}
-
 fn file_mappings(maps: &[Mapping]) -> impl Iterator<Item = &Mapping> {
     maps.iter()
         .filter(|m| m.executable && m.inode != 0 && m.path.is_absolute())
-}
-
-#[expect(
-    clippy::too_many_arguments,
-    reason = "one call, split off for its error path"
-)]
-fn map_all(
-    calls: &Syscalls,
-    memory: &Memory,
-    maps: &[Mapping],
-    module: &Module,
-    bias: u64,
-    linker: Option<u64>,
-    budget: Option<u64>,
-    recorder: &dyn Recorder,
-    space: &mut Space,
-) -> Result<()> {
-    let sp = ptrace::regs(calls.tid())?.sp();
-    space.ledger = Ledger::map(calls, memory, budget.is_some())?;
-    map_events(calls, memory, pass_fd::below(sp), budget, recorder, space)?;
-    let program = extent(module, bias);
-    space.shadows = map_shadows(calls, sp, linker, program, (memory, &space.ledger))?;
-    space.workshop = map_workshop(calls)?;
-    let (place, need) = program_place(module, bias, maps, budget.is_none(), recorder)?;
-    space.islands[0] = (map_island(calls, place, need)?, need);
-    if let Some(base) = linker {
-        let top = base.saturating_sub(LIBRARY_ROOM);
-        let size = budget.map_or(LIBRARY_ISLAND, |budget| {
-            (budget & !0xF_FFFF).clamp(1 << 20, LIBRARY_ISLAND)
-        });
-        // Without it, libraries could not be told about the program's stubs, and exceptions would not find their way.
-        let place = maps::find_gap(maps, top - (64 << 20) - size..top, size)
-            .context("there is no room for an island near the libraries")?;
-        space.islands[1] = (map_island(calls, place, size)?, size);
-    }
-    Ok(())
 }
 
 /// Writes what an island has more than earlier.
@@ -248,104 +337,4 @@ fn write_island(memory: &Memory, island: &Island, since: Used) -> Result<Used> {
         memory.write(at, &bytes)?;
     }
     Ok(island.used())
-}
-
-/// Builds the stubs of a module. `raised`: limits are.
-fn patch(
-    module: &Module,
-    bias: u64,
-    island: &mut Island,
-    recorder: &mut dyn Recorder,
-    places: &mut Places<'_>,
-    raised: bool,
-    patches: &mut Patches,
-) -> Result<()> {
-    let image = hodo_patch::Image {
-        bias,
-        code: &|range| module.image.at(range),
-    };
-    let timed = recorder.recording().timed;
-    if let Some(events) = &module.probed.syscalls
-        && let Err(reason) = island.add_syscalls(events, timed, patches)
-    {
-        bail!("{}: {reason}", module.image.path.display());
-    }
-    if recorder.traces_stacks()
-        && !module.probed.sites.is_empty()
-        && let Err(reason) = island.add_stack(patches)
-    {
-        bail!("{}: {reason}", module.image.path.display());
-    }
-    let slot = kept::place(module, recorder);
-    let first = module.first_id();
-    let mut put = |kept: &[u8]| island.add_kept(kept, image, first, places, patches);
-    if let Some(true) = slot.as_ref().and_then(|slot| slot.read(&mut put)) {
-        // Nothing else is made of it: without probes, there are no semaphores.
-        return Ok(());
-    }
-    let traced = |chosen: &Chosen| Traced {
-        function: &module.plan.functions[chosen.index],
-        id: chosen.id,
-        filter: chosen.filter,
-    };
-    let functions: Vec<_> = module
-        .functions
-        .iter()
-        .map(traced)
-        // The stubs of others are in the detours of their probes.
-        .filter(|traced| !module.probed.functions.contains_key(&traced.function.addr))
-        .collect();
-    let libcalls: Vec<_> = module
-        .libcalls
-        .iter()
-        .map(|chosen| TracedCall {
-            site: &module.plan.libcalls[chosen.index],
-            id: chosen.id,
-            filter: chosen.filter,
-        })
-        .collect();
-    let mut regions = module.probed.regions(raised);
-    for region in &mut regions {
-        let function = module.probed.functions.get(&region.site.displaced.start);
-        region.function = function.map(traced);
-    }
-    let sites = hodo_patch::Sites {
-        functions: &functions,
-        libcalls: &libcalls,
-        // Where nothing but probes is wanted, profiling functions are called as ever.
-        nops: match module.probed.sites.is_empty() || !module.functions.is_empty() {
-            true => &module.plan.nops,
-            false => &[],
-        },
-        regions: &regions,
-    };
-    let recording = recorder.recording();
-    match slot {
-        None => island.add_module(sites, image, recording, places, patches),
-        Some(slot) => {
-            let made = island.add_and_keep(sites, image, recording, first, places, patches);
-            if let Some(stubs) = made {
-                slot.write(&module.image, stubs);
-            }
-        }
-    }
-
-    let semaphores = module.probed.semaphores.iter();
-    patches
-        .semaphores
-        .extend(semaphores.map(|at| at.wrapping_add(bias)));
-    Ok(())
-}
-
-/// Tells of what could not be changed in a module.
-fn tell_failures(image: &Image, patches: &Patches, recorder: &mut dyn Recorder) -> Result<()> {
-    if let Some((addr, reason)) = patches.failed.first() {
-        let text = format!(
-            "{}: {} functions or calls are not traced after all; the first, at {addr:x}: {reason}",
-            image.path.display(),
-            patches.failed.len()
-        );
-        recorder.remark(0, &text)?;
-    }
-    Ok(())
 }

@@ -1,32 +1,15 @@
 //! Preparing a process that runs: all is chosen and built beforehand, so that the process stops only for as long as it takes to
 //! map and to write it.
 
-use hodo_module::image::of_mapping;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{Announcement, Copied, Island, Patches};
-
-use super::libraries::copies_stacks;
-use super::{
-    LIBRARY_ISLAND, LIBRARY_ROOM, REACH, auxv, extent, file_mappings, map_events, map_island,
-    map_shadows, map_workshop, patch, program_place, tell_failures, write_island,
-};
-use crate::hooks;
-use crate::ledger::{Entry, Ledger};
-use crate::linker::{ANNOUNCING, announcement, arm_linker, linker_breakpoint};
-use crate::recorder::Recorder;
-use crate::site_writer::{follow, lead};
-use crate::space::Linker;
-use crate::space::Space;
-use crate::trampolines::Spots;
-use crate::unsupported;
 use hodo_module::Module;
-use hodo_module::image::Seen;
-use hodo_module::image::{Image, Version};
+use hodo_module::image::{Seen, Version, of_mapping};
+use hodo_patch::{Announcement, Copied, Patches};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
@@ -34,24 +17,30 @@ use hodo_ptrace::pass_fd::SCRATCH;
 use hodo_ptrace::signals::go_on;
 use hodo_ptrace::{Memory, Syscalls};
 
+use super::libraries::copies_stacks;
+use super::mapping::{extent, map_events, map_island, map_shadows, map_workshop};
+use super::places::program_place;
+use super::{
+    File, Installation, LIBRARIES, LIBRARY_ISLAND, LIBRARY_ROOM, Moment, PROGRAM, Piece, REACH,
+    auxv, calls_ptrace, file_mappings, install, new_islands,
+};
+use crate::ledger::{Entry, Ledger};
+use crate::linker::{ANNOUNCING, announcement, arm_linker, linker_breakpoint};
+use crate::recorder::Recorder;
+use crate::space::{Linker, Space};
+use crate::unsupported;
+
 /// What is found out about a process before it is stopped.
 #[derive(Debug)]
 pub struct Wanted {
     pid: i32,
     /// Its program.
     module: Rc<Module>,
+    version: Version,
     /// What was added to its program's addresses.
     bias: u64,
     /// Where the dynamic linker is.
     linker: Option<u64>,
-}
-
-/// A file whose code is to be changed.
-#[derive(Debug)]
-struct Changed {
-    image: Rc<Image>,
-    bias: u64,
-    patches: Rc<Patches>,
 }
 
 /// All that is to be mapped into a process and written over its code.
@@ -60,9 +49,7 @@ pub struct Prepared {
     /// What will be known of the address space.
     pub space: Space,
     wanted: Wanted,
-    islands: Vec<Island>,
-    pages: Vec<u64>,
-    changed: Vec<Changed>,
+    installation: Installation,
     /// The code that was there when this was made.
     code: Vec<Mapping>,
     /// Where the first stack ends.
@@ -103,6 +90,7 @@ impl Wanted {
         Ok(Self {
             pid,
             module,
+            version: Version::of(&exe)?,
             bias,
             linker,
         })
@@ -133,12 +121,7 @@ impl Wanted {
 /// # Errors
 /// Why it cannot be traced.
 pub fn prepare(wanted: Wanted, recorder: &mut dyn Recorder) -> Result<Option<Prepared>> {
-    let Wanted {
-        pid,
-        ref module,
-        bias,
-        linker,
-    } = wanted;
+    let pid = wanted.pid;
     let memory = Memory::open(pid)?;
     let mut maps = maps::read(pid)?;
     let code: Vec<Mapping> = file_mappings(&maps).cloned().collect();
@@ -151,85 +134,85 @@ pub fn prepare(wanted: Wanted, recorder: &mut dyn Recorder) -> Result<Option<Pre
         );
     }
     let mut space = Space {
-        debugger: module
-            .plan
-            .libcalls
-            .iter()
-            .any(|call| call.name == "ptrace"),
+        debugger: calls_ptrace(&wanted.module),
         ..Space::default()
     };
-    space.islands[0] = program_place(module, bias, &maps, true, recorder)?;
-    let at = maps.partition_point(|m| m.start < space.islands[0].0);
-    maps.insert(at, future(space.islands[0]));
-    if let Some(base) = linker {
-        space.islands[1] = library_place(&maps, base)
-            .context("there is no room for an island near the libraries")?;
-        let at = maps.partition_point(|m| m.start < space.islands[1].0);
-        maps.insert(at, future(space.islands[1]));
-    }
-    let signals = maps::signal_return(&memory, &maps);
-    let mut islands = vec![Island::new(space.islands[0].0, space.islands[0].1, signals)];
-    space.syscall = islands[0].syscall();
-    space.ret = islands[0].ret();
-    if linker.is_some() {
-        islands.push(Island::new(space.islands[1].0, space.islands[1].1, signals));
-    }
-    let mut files = vec![(Rc::clone(&module.image), bias)];
-    let mut changed = Vec::new();
-    let mut pages = Vec::new();
-    let mut add = |image: &Rc<Image>,
-                   bias: u64,
-                   module: Option<&Module>,
-                   index: usize,
-                   space: &mut Space,
-                   recorder: &mut dyn Recorder|
-     -> Result<Rc<Patches>> {
-        let island = &mut islands[index];
-        let mut patches = Patches::default();
-        if let Some(module) = module {
-            let mut spots = Spots::choose(space, maps.clone());
-            patch(
-                module,
-                bias,
-                island,
-                recorder,
-                &mut |range| spots.find(range),
-                // The limits of a process that runs are left as they are.
-                false,
-                &mut patches,
-            )?;
-            for page in spots.chosen() {
-                let at = maps.partition_point(|m| m.start < page);
-                maps.insert(at, future((page, 4096)));
-                pages.push(page);
-            }
-            space.spots = spots.finish()?;
-            space.watch.always |= module.probed.unwatched;
-        }
-        hooks::add(image, bias, island, space, &mut patches);
-        tell_failures(image, &patches, recorder)?;
-        let patches = Rc::new(patches);
-        changed.push(Changed {
-            image: Rc::clone(image),
-            bias,
-            patches: Rc::clone(&patches),
-        });
-        Ok(patches)
-    };
+    choose_islands(&wanted, &mut maps, recorder, &mut space)?;
+    let islands = new_islands(&memory, &maps, &mut space);
     go_on()?;
-    add(&module.image, bias, Some(module), 0, &mut space, recorder)?;
-    let own = extent(module, bias);
+    let files = files(&wanted, &code, recorder)?;
+    let mapped: Vec<_> = files
+        .iter()
+        .map(|f| (Rc::clone(&f.image), f.bias))
+        .collect();
+    let installation = install(&Moment::Attach(&maps), files, islands, &mut space, recorder)?;
+    installation.remember(&mut space);
+    for piece in &installation.pieces {
+        if !is_steady(pid, &code, || is_as_in_file(&memory, piece))? {
+            return Ok(None);
+        }
+    }
+    if let Some(base) = wanted.linker {
+        space.r_brk = linker_breakpoint(pid, base, &maps)?.map(|linker| linker.at);
+    }
+    space.seen = code.iter().map(Seen::from).collect();
+    super::keys::add(&mapped, &mut space, recorder);
+    Ok(Some(Prepared {
+        space,
+        wanted,
+        installation,
+        code,
+        stack,
+        linker: None,
+    }))
+}
+
+/// Chooses where islands will be, and adds them to the mappings.
+fn choose_islands(
+    wanted: &Wanted,
+    maps: &mut Vec<Mapping>,
+    recorder: &dyn Recorder,
+    space: &mut Space,
+) -> Result<()> {
+    let add = |island: (u64, u64), maps: &mut Vec<Mapping>| {
+        let at = maps.partition_point(|m| m.start < island.0);
+        maps.insert(at, future(island));
+        island
+    };
+    let program = program_place(&wanted.module, wanted.bias, maps, true, recorder)?;
+    space.islands[PROGRAM] = add(program, maps);
+    if let Some(base) = wanted.linker {
+        let libraries = library_place(maps, base)
+            .context("there is no room for an island near the libraries")?;
+        space.islands[LIBRARIES] = add(libraries, maps);
+    }
+    Ok(())
+}
+
+/// The program, and the libraries that are mapped, with what is wanted of them.
+fn files(wanted: &Wanted, code: &[Mapping], recorder: &mut dyn Recorder) -> Result<Vec<File>> {
+    let pid = wanted.pid;
+    let program = File {
+        image: Rc::clone(&wanted.module.image),
+        version: wanted.version,
+        bias: wanted.bias,
+        module: Some(Rc::clone(&wanted.module)),
+        island: PROGRAM,
+    };
+    let mut files = vec![program];
+    let own = extent(&wanted.module, wanted.bias);
     let mut seen = HashSet::new();
     for mapping in code.iter().filter(|m| !own.contains(&m.start)) {
         go_on()?;
-        if linker.is_none() {
+        if wanted.linker.is_none() {
             continue;
         }
-        let wanted = recorder.probes_path(&mapping.path) || recorder.selects_library(&mapping.path);
+        let is_named =
+            recorder.probes_path(&mapping.path) || recorder.selects_library(&mapping.path);
         let (real, image) = match of_mapping(pid, mapping) {
             Ok(found) => found,
             Err(error) => {
-                if wanted {
+                if is_named {
                     let text = format!("{}: {error:#}; it is not traced", mapping.path.display());
                     recorder.remark(pid, &text)?;
                     hodo_ptrace::warn_user!("hodo: {pid}: {text}");
@@ -246,42 +229,24 @@ pub fn prepare(wanted: Wanted, recorder: &mut dyn Recorder) -> Result<Option<Pre
         if !seen.insert((version, bias)) {
             continue;
         }
-        let wanted = wanted || recorder.probes(&image);
-        let chosen = wanted
+        let module = (is_named || recorder.probes(&image))
             .then(|| recorder.module(&real, &mapping.path, false))
             .transpose()?;
         if let Some(reason) = recorder.unplaced_in(&mapping.path) {
             bail!("{}: {reason}", mapping.path.display());
         }
-        let image = match &chosen {
-            Some(module) => Rc::clone(&module.image),
-            None => Rc::new(image),
-        };
-        files.push((Rc::clone(&image), bias));
-        let patches = add(&image, bias, chosen.as_deref(), 1, &mut space, recorder)?;
-        space.patched.insert((version, bias), patches);
+        files.push(File {
+            image: match &module {
+                Some(module) => Rc::clone(&module.image),
+                None => Rc::new(image),
+            },
+            version,
+            bias,
+            module,
+            island: LIBRARIES,
+        });
     }
-    changed.retain(|changed| !changed.patches.writes.is_empty());
-    for one in &changed {
-        if !is_steady(pid, &code, || is_as_in_file(&memory, one))? {
-            return Ok(None);
-        }
-    }
-    if let Some(base) = linker {
-        space.r_brk = linker_breakpoint(pid, base, &maps)?.map(|linker| linker.at);
-    }
-    space.seen = code.iter().map(Seen::from).collect();
-    super::keys::add(&files, &mut space, recorder);
-    Ok(Some(Prepared {
-        space,
-        wanted,
-        islands,
-        pages,
-        changed,
-        code,
-        stack,
-        linker: None,
-    }))
+    Ok(files)
 }
 
 /// Where the island for libraries can be, and how large it is: room for libraries that come later is left above, if there is any.
@@ -335,29 +300,15 @@ fn is_steady(pid: i32, code: &[Mapping], look: impl Fn() -> Result<()>) -> Resul
 }
 
 /// Has nobody else changed the code at the sites?
-fn is_as_in_file(memory: &Memory, changed: &Changed) -> Result<()> {
-    let Changed {
-        image,
-        bias,
-        patches,
-    } = changed;
-    for (at, bytes) in &patches.writes {
-        let end = at + bytes.len() as u64;
-        let Some(file) = image.at(at.wrapping_sub(*bias)..end.wrapping_sub(*bias)) else {
-            continue;
-        };
-        let mut now = vec![0; file.len()];
-        memory.read(*at, &mut now)?;
-        if now != file {
-            bail!(
-                "the code of {} at {:#x} differs from its file: something else has changed it (a debugger, another \
-                 tracer, or the file was replaced in place)",
-                image.path.display(),
-                at.wrapping_sub(*bias)
-            );
-        }
+fn is_as_in_file(memory: &Memory, piece: &Piece) -> Result<()> {
+    match piece.differs(memory, |_, _| false)? {
+        None => Ok(()),
+        Some(at) => bail!(
+            "the code of {} at {at:#x} differs from its file: something else has changed it (a debugger, another tracer, or \
+             the file was replaced in place)",
+            piece.file.image.path.display(),
+        ),
     }
-    Ok(())
 }
 
 impl Prepared {
@@ -384,21 +335,15 @@ impl Prepared {
 
     /// Ranges of the program's code that will be changed: a thread must not be inside of one of them.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
-        let writes = self.changed.iter().flat_map(|c| &c.patches.writes);
-        let mut ranges: Vec<_> = writes
-            .map(|(at, bytes)| (*at, at + bytes.len() as u64))
-            .chain(self.space.r_brk.map(|at| (at, at + ANNOUNCING)))
-            .collect();
+        let mut ranges = self.installation.ranges();
+        ranges.extend(self.space.r_brk.map(|at| (at, at + ANNOUNCING)));
         ranges.sort_unstable();
         ranges
     }
 
     /// Where displaced instructions will be.
     pub fn copies(&self) -> Vec<Copied> {
-        let copies = self.changed.iter().flat_map(|c| c.patches.copies.iter());
-        let mut copies: Vec<_> = copies.collect();
-        copies.sort_unstable_by_key(|copied| (copied.original, copied.call));
-        copies
+        self.installation.copies()
     }
 
     /// Writes into the log what is mapped where, if that is asked for.
@@ -458,12 +403,10 @@ impl Prepared {
                 *mapped = (map_island(calls, at, size)?, size);
             }
         }
-        let pages = std::mem::take(&mut self.space.spots);
-        for &page in &self.pages {
+        for &(page, used) in &self.installation.spots {
             self.space.ledger.note(memory, &Entry::Mapped(page, 4096))?;
             map_island(calls, page, 4096)?;
-            let used = pages.iter().find(|(at, _)| *at == page);
-            self.space.spots.push((page, used.map_or(0, |page| page.1)));
+            self.space.spots.push((page, used));
         }
         Ok(())
     }
@@ -474,43 +417,23 @@ impl Prepared {
     /// If the memory cannot be accessed.
     pub fn write_islands(&mut self, memory: &Memory) -> Result<()> {
         let space = &mut self.space;
-        if let (Some(at), Some(island)) = (space.r_brk.take(), self.islands.get_mut(1)) {
-            let taken: Vec<&Patches> = self.changed.iter().map(|c| &*c.patches).collect();
+        let installation = &mut self.installation;
+        let island = installation.islands[LIBRARIES].as_mut();
+        if let (Some(at), Some(island)) = (space.r_brk.take(), island) {
+            let taken: Vec<&Patches> = installation.pieces.iter().map(|p| &*p.patches).collect();
             let linker = Linker { at, state: None };
             self.linker = Some((linker, announcement(at, memory, island, &taken)));
         }
-        for (index, island) in self.islands.iter().enumerate() {
-            space.used[index] = write_island(memory, island, super::Used::default())?;
-            space.stubs[index].extend(island);
-        }
-        for changed in &self.changed {
-            space.note_patches(memory, (&changed.image, changed.bias), &changed.patches)?;
-        }
-        Ok(())
+        installation.write_islands(memory, space)?;
+        installation.note(memory, space)
     }
 
-    /// Writes over the code, while all threads are stopped and have their control blocks: if hodo is killed in the midst of it, what is
-    /// written already can be executed.
+    /// Writes over the code, while all threads are stopped and have their control blocks.
     ///
     /// # Errors
     /// If the memory cannot be accessed.
     pub fn write_sites(&mut self, memory: &Memory, space: &mut Space) -> Result<()> {
-        for Changed {
-            image,
-            bias,
-            patches,
-        } in &self.changed
-        {
-            lead(memory, image, *bias, patches, space)?;
-        }
-        for Changed {
-            image,
-            bias,
-            patches,
-        } in &self.changed
-        {
-            follow(memory, image, *bias, patches, space)?;
-        }
+        self.installation.write_sites(memory, space)?;
         if let Some((at, announcement)) = self.linker {
             arm_linker(at, memory, announcement, space)?;
         }

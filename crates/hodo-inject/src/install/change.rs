@@ -8,44 +8,27 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_patch::{Copied, Island, Patches};
+use hodo_module::image::{Version, of_mapping};
+use hodo_patch::{Copied, Patches};
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::{Memory, Syscalls};
 
-use super::{auxv, extent, file_mappings, map_island, patch, write_island};
+use super::mapping::{extent, map_island};
+use super::{File, Installation, LIBRARIES, Moment, PROGRAM, Piece, auxv, file_mappings, install};
 use crate::ledger::Entry;
 use crate::recorder::Recorder;
 use crate::site_writer::{apply, put_back};
-use crate::space::Loaded;
-use crate::space::Space;
-use crate::trampolines::Spots;
-use hodo_module::Module;
-use hodo_module::image::of_mapping;
-use hodo_module::image::{Image, Version};
-use hodo_ptrace::maps;
-use hodo_ptrace::{Memory, Syscalls};
-
-/// What was built for a file, under certain settings.
-#[derive(Debug)]
-struct Piece {
-    image: Rc<Image>,
-    place: Loaded,
-    patches: Rc<Patches>,
-    /// It was built for this change: its copies are not known yet.
-    new: bool,
-}
+use crate::space::{Loaded, Space};
 
 /// All that changes in an address space.
 #[derive(Debug)]
 pub struct Change {
-    pieces: Vec<Piece>,
-    /// Pages that are to be mapped for jumps.
-    pages: Vec<u64>,
-    spots: Vec<(u64, u64)>,
-    /// What must not have changed since this was built.
+    installation: Installation,
+    // What must not have changed since this was built.
     seen: usize,
     used: [hodo_patch::Used; 2],
     program: Loaded,
-    /// With the new stubs.
-    islands: [Option<Island>; 2],
     settings: Rc<str>,
 }
 
@@ -55,27 +38,50 @@ pub struct Change {
 /// Why that cannot be; nothing is changed then.
 pub fn build(
     tid: i32,
-    space: &Space,
+    space: &mut Space,
     recorder: &mut dyn Recorder,
     settings: &Rc<str>,
 ) -> Result<Change> {
     let memory = Memory::open(tid)?;
     let maps = maps::read(tid)?;
-    let mut islands: [Option<Island>; 2] = [None, None];
-    let mut pieces = Vec::new();
-    let mut chosen = Vec::new();
-    let mut spots = Spots::choose(space, maps.clone());
+    let (program, files) = files(tid, &maps, space, recorder)?;
+    let moment = Moment::Change(&maps, settings);
+    let installation = install(&moment, files, [None, None], space, recorder)?;
+    check(&memory, space, &installation)?;
+    Ok(Change {
+        installation,
+        seen: space.seen.len(),
+        used: space.used,
+        program,
+        settings: Rc::clone(settings),
+    })
+}
+
+/// The program, and the files of which something is to be traced.
+fn files(
+    tid: i32,
+    maps: &[Mapping],
+    space: &Space,
+    recorder: &mut dyn Recorder,
+) -> Result<(Loaded, Vec<File>)> {
     let exe = PathBuf::from(format!("/proc/{tid}/exe"));
-    let program = std::fs::read_link(&exe).with_context(|| format!("reading {}", exe.display()))?;
-    let module = recorder.module(&exe, &program, true)?;
+    let path = std::fs::read_link(&exe).with_context(|| format!("reading {}", exe.display()))?;
+    let module = recorder.module(&exe, &path, true)?;
     let entry = auxv(tid, 9).context("no entry point in the auxiliary vector")?;
     let bias = entry.wrapping_sub(module.image.entry());
     let own = extent(&module, bias);
-    let main = (Version::of(&exe)?, bias);
-    chosen.push((main, 0, module));
+    let program = File {
+        image: Rc::clone(&module.image),
+        version: Version::of(&exe)?,
+        bias,
+        module: Some(module),
+        island: PROGRAM,
+    };
+    let place = program.place();
+    let mut files = vec![program];
     let mut seen = HashSet::new();
-    let libraries = file_mappings(&maps).filter(|m| !own.contains(&m.start));
-    for mapping in libraries.filter(|_| space.islands[1].1 != 0) {
+    let libraries = file_mappings(maps).filter(|m| !own.contains(&m.start));
+    for mapping in libraries.filter(|_| space.islands[LIBRARIES].1 != 0) {
         if !recorder.selects_library(&mapping.path) {
             continue;
         }
@@ -91,112 +97,35 @@ pub fn build(
         };
         if seen.insert((version, bias)) {
             let module = recorder.module(&real, &mapping.path, false)?;
-            chosen.push(((version, bias), 1, module));
-        }
-    }
-    for (place, index, module) in chosen {
-        if let Some(patches) = space.made.get(&(Rc::clone(settings), place)) {
-            pieces.push(Piece {
+            files.push(File {
                 image: Rc::clone(&module.image),
-                place,
-                patches: Rc::clone(patches),
-                new: false,
+                version,
+                bias,
+                module: Some(module),
+                island: LIBRARIES,
             });
-            continue;
         }
-        let island = islands[index].get_or_insert_with(|| {
-            Island::resume(
-                space.islands[index].0,
-                space.islands[index].1,
-                space.used[index],
-            )
-        });
-        let patches = build_one(&module, place.1, island, recorder, &mut spots)?;
-        pieces.push(Piece {
-            image: Rc::clone(&module.image),
-            place,
-            patches: Rc::new(patches),
-            new: true,
-        });
     }
-    for piece in pieces.iter().filter(|piece| piece.new) {
-        is_as_in_file(&memory, space, piece)?;
-    }
-    let pages = spots.chosen();
-    Ok(Change {
-        pieces,
-        pages,
-        spots: spots.finish()?,
-        seen: space.seen.len(),
-        used: space.used,
-        program: main,
-        islands,
-        settings: Rc::clone(settings),
-    })
+    Ok((place, files))
 }
 
-fn build_one(
-    module: &Module,
-    bias: u64,
-    island: &mut Island,
-    recorder: &mut dyn Recorder,
-    spots: &mut Spots,
-) -> Result<Patches> {
-    let mut patches = Patches::default();
-    patch(
-        module,
-        bias,
-        island,
-        recorder,
-        &mut |range| spots.find(range),
-        false,
-        &mut patches,
-    )?;
-    if patches
-        .failed
-        .iter()
-        .any(|(_, reason)| reason.contains("is full"))
-    {
-        bail!(
-            "there is no room for more stubs in {}; a recording started with -g reserves more",
-            module.image.path.display()
-        );
-    }
-    Ok(patches)
-}
-
-/// Is the code at the sites that of the file, or what was written there for the recording?
-fn is_as_in_file(memory: &Memory, space: &Space, piece: &Piece) -> Result<()> {
-    let ours: HashMap<u64, usize> = space
-        .originals
-        .iter()
-        .map(|(at, bytes)| (*at, bytes.len()))
-        .collect();
-    for (at, bytes) in &piece.patches.writes {
-        let end = at + bytes.len() as u64;
-        let bias = piece.place.1;
-        let Some(file) = (piece.image).at(at.wrapping_sub(bias)..end.wrapping_sub(bias)) else {
-            continue;
-        };
-        if ours.get(at).is_some_and(|&len| len >= bytes.len()) {
-            continue;
-        }
-        let mut now = vec![0; file.len()];
-        memory.read(*at, &mut now)?;
-        // Neighbours may be ours.
-        let changed = (0..file.len()).any(|index| {
-            let byte = at + index as u64;
-            now[index] != file[index]
-                && !(byte.saturating_sub(16)..=byte).any(|start| {
-                    ours.get(&start)
-                        .is_some_and(|&len| byte - start < len as u64)
-                })
-        });
-        if changed {
+/// Is the code at the new sites that of the files, or what was written there for the recording?
+fn check(memory: &Memory, space: &Space, installation: &Installation) -> Result<()> {
+    /// No patch is longer.
+    const LONGEST: u64 = 16;
+    let originals = space.originals.iter();
+    let ours: HashMap<u64, usize> = originals.map(|(at, bytes)| (*at, bytes.len())).collect();
+    let is_ours = |at: u64, len: usize| {
+        (at.saturating_sub(LONGEST)..=at).any(|start| {
+            let own = ours.get(&start);
+            own.is_some_and(|&own| at - start + len as u64 <= own as u64)
+        })
+    };
+    for piece in installation.pieces.iter().filter(|piece| piece.new) {
+        if let Some(at) = piece.differs(memory, is_ours)? {
             bail!(
-                "the code of {} at {:#x} differs from its file: something else has changed it",
-                piece.image.path.display(),
-                at.wrapping_sub(bias)
+                "the code of {} at {at:#x} differs from its file: something else has changed it",
+                piece.file.image.path.display(),
             );
         }
     }
@@ -215,98 +144,92 @@ impl Change {
 
     /// Ranges of code that will be changed: a thread must not be inside of one of them.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
-        let writes = self.pieces.iter().flat_map(|piece| &piece.patches.writes);
-        let mut ranges: Vec<_> = writes
-            .map(|(at, bytes)| (*at, at + bytes.len() as u64))
-            .collect();
-        ranges.sort_unstable();
-        ranges
+        self.installation.ranges()
     }
 
     /// Where displaced instructions will be.
     pub fn copies(&self) -> Vec<Copied> {
-        let copies = self
-            .pieces
-            .iter()
-            .flat_map(|piece| piece.patches.copies.iter());
-        let mut copies: Vec<_> = copies.collect();
-        copies.sort_unstable_by_key(|copied| (copied.original, copied.call));
-        copies
+        self.installation.copies()
     }
 
-    /// Does it, while all threads are stopped. Tells whether `tid` is found stopped with its whole process, if it had to work for it.
+    /// Does it, while all threads are stopped. Returns whether `tid` is found stopped with its whole process, if it had to work
+    /// for it.
     ///
     /// # Errors
-    /// If the process's memory is not to be had.
+    /// If the process's memory cannot be accessed.
     pub fn make(self, tid: i32, space: &mut Space) -> Result<Option<bool>> {
         let memory = Memory::open(tid)?;
-        let mut group = None;
-        if !self.pages.is_empty() {
-            let maps = maps::read(tid)?;
-            let calls = Syscalls::begin_anywhere(tid, &memory, &maps)?;
-            let mapped = self
-                .pages
-                .iter()
-                .try_for_each(|&page| map_island(&calls, page, 4096).map(drop));
-            group = Some(calls.end_in_stop()?);
-            mapped?;
-        }
-        space.spots = self.spots;
-        for (index, island) in self.islands.iter().enumerate() {
-            if let Some(island) = island {
-                space.used[index] = write_island(&memory, island, space.used[index])?;
-                space.stubs[index].extend(island);
-            }
-        }
-        let stay: BTreeSet<u64> = space
-            .hooks
-            .iter()
-            .map(|hook| hook.0)
-            .chain(space.r_brk)
-            .collect();
-        let (kept, gone) = std::mem::take(&mut space.originals)
-            .into_iter()
-            .partition(|(at, _)| stay.contains(at));
-        space.originals = gone;
-        let back = put_back(&memory, space);
-        let gone = std::mem::replace(&mut space.originals, kept);
-        if let Err(error) = back {
-            space.originals.extend(gone);
-            return Err(error);
-        }
-        space.keep_only(&stay);
-        let reverted = Entry::Reverted(stay.into_iter().collect());
-        space.ledger.note(&memory, &reverted)?;
+        let group = map_pages(tid, &memory, &self.installation.pages)?;
+        space.spots.clone_from(&self.installation.spots);
+        self.installation.write_islands(&memory, space)?;
+        revert_all(&memory, space)?;
         let mut hooks = std::mem::take(&mut space.patched);
-        for piece in self.pieces {
-            let bias = piece.place.1;
-            let patches = Rc::clone(&piece.patches);
-            if piece.place == self.program
+        for piece in self.installation.pieces {
+            let place = piece.file.place();
+            if place == self.program
                 && let Some(earlier) = space.sites_to_come.take()
             {
                 // It still waits for the libraries, and so do the new sites. They are not in use yet, and so are not kept as made.
-                let sites = earlier.with_patches(Patches::clone(&patches));
+                let sites = earlier.with_patches(Patches::clone(&piece.patches));
                 space.sites_to_come = Some(Rc::new(sites));
                 continue;
             }
-            let mut writes = Patches::clone(&patches);
-            if !piece.new {
-                writes.copies.clear();
-            }
-            space.note_patches(&memory, (&piece.image, bias), &writes)?;
-            apply(&memory, &piece.image, bias, &writes, space)?;
+            write(&memory, &piece, space)?;
             // A library that is loaded again gets all of it.
-            if let Some(earlier) = hooks.remove(&piece.place) {
-                let mut all = Patches::clone(&patches);
+            if let Some(earlier) = hooks.remove(&place) {
+                let mut all = Patches::clone(&piece.patches);
                 all.writes.extend(earlier.hooks.iter().cloned());
                 all.hooks.extend(earlier.hooks.iter().cloned());
-                space.patched.insert(piece.place, Rc::new(all));
+                space.patched.insert(place, Rc::new(all));
             }
-            space
-                .made
-                .insert((Rc::clone(&self.settings), piece.place), patches);
+            let key = (Rc::clone(&self.settings), place);
+            space.made.insert(key, piece.patches);
         }
         // Of the others nothing is left in `patched`: one that is loaded again is looked at again.
         Ok(group)
     }
+}
+
+/// Maps pages for jumps.
+fn map_pages(tid: i32, memory: &Memory, pages: &[u64]) -> Result<Option<bool>> {
+    if pages.is_empty() {
+        return Ok(None);
+    }
+    let maps = maps::read(tid)?;
+    let calls = Syscalls::begin_anywhere(tid, memory, &maps)?;
+    let mut pages = pages.iter();
+    let mapped = pages.try_for_each(|&page| map_island(&calls, page, 4096).map(drop));
+    let group = calls.end_in_stop()?;
+    mapped?;
+    Ok(Some(group))
+}
+
+/// Puts the original bytes back at all sites. Hooks stay, and so does what announces libraries.
+fn revert_all(memory: &Memory, space: &mut Space) -> Result<()> {
+    let hooks = space.hooks.iter().map(|hook| hook.0);
+    let stay: BTreeSet<u64> = hooks.chain(space.r_brk).collect();
+    let (kept, gone) = std::mem::take(&mut space.originals)
+        .into_iter()
+        .partition(|(at, _)| stay.contains(at));
+    space.originals = gone;
+    let back = put_back(memory, space);
+    let gone = std::mem::replace(&mut space.originals, kept);
+    if let Err(error) = back {
+        space.originals.extend(gone);
+        return Err(error);
+    }
+    space.keep_only(&stay);
+    let reverted = Entry::Reverted(stay.into_iter().collect());
+    space.ledger.note(memory, &reverted)
+}
+
+/// Writes the sites of one file. The copies of what was built for an earlier change are known.
+fn write(memory: &Memory, piece: &Piece, space: &mut Space) -> Result<()> {
+    let File { image, bias, .. } = &piece.file;
+    let mut writes = Patches::clone(&piece.patches);
+    if !piece.new {
+        writes.copies.clear();
+    }
+    space.note_patches(memory, (image, *bias), &writes)?;
+    apply(memory, image, *bias, &writes, space)
 }

@@ -4,18 +4,17 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::Result;
-use hodo_patch::{Island, Patches};
-
-use super::{file_mappings, keys, patch, tell_failures, write_island};
-use crate::hooks;
-use crate::recorder::Recorder;
-use crate::site_writer::{apply, stop};
-use crate::space::Space;
-use crate::trampolines::Spots;
-use hodo_module::image::{Image, Version};
-use hodo_module::image::{Seen, real_path};
+use hodo_module::Image;
+use hodo_module::image::{Seen, Version, real_path};
+use hodo_patch::Island;
 use hodo_ptrace::Memory;
 use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
+
+use super::{File, LIBRARIES, Moment, file_mappings, install, keys};
+use crate::recorder::Recorder;
+use crate::site_writer::stop;
+use crate::space::Space;
 
 /// Is this a library that moves frames about? Greenlet (of gevent, eventlet, SQLAlchemy) is the one in wide use.
 pub(super) fn copies_stacks(path: &Path) -> bool {
@@ -34,16 +33,13 @@ fn is_libc(path: &Path) -> bool {
     })
 }
 
-/// Looks for libraries that have been mapped since the last time.
+/// Looks for libraries that have been mapped since the last time, and installs what they are to have. Their code has not run.
+///
+/// # Errors
+/// If the process's memory cannot be accessed.
 pub fn libraries(pid: i32, space: &mut Space, recorder: &mut dyn Recorder) -> Result<()> {
     let maps = maps::read(pid)?;
-    let memory = Memory::open(pid)?;
-    let mut new: Vec<_> = file_mappings(&maps)
-        .filter(|m| !space.seen.contains(&Seen::from(*m)))
-        .cloned()
-        .collect();
-    // Unwinders ask functions of these: what others get leads nowhere that they do not know of.
-    new.sort_by_key(|mapping| !is_libc(&mapping.path));
+    let new = new_code(&maps, space);
     for mapping in &new {
         recorder.log_map(pid, mapping)?;
     }
@@ -63,74 +59,84 @@ pub fn libraries(pid: i32, space: &mut Space, recorder: &mut dyn Recorder) -> Re
              ends here",
             copier.path.display()
         );
-        recorder.remark(pid, &text)?;
-        return Ok(());
+        return recorder.remark(pid, &text);
     }
+    let memory = Memory::open(pid)?;
     let mut files = Vec::new();
     // Most of the time that large islands take goes into their memory: one serves for all.
     let mut code = Vec::new();
     for mapping in new {
-        let Some((base, capacity)) = Some(space.islands[1]).filter(|island| island.1 != 0) else {
+        let Some(file) = look(pid, &mapping, space, recorder)? else {
             continue;
         };
-        let real = real_path(pid, &mapping.path);
-        let image = match Image::open(&real, mapping.path.clone()) {
-            Ok(image) => Rc::new(image),
-            Err(error) if recorder.selects_library(&mapping.path) => {
-                let text = format!("{}: {error:#}; it is not traced", mapping.path.display());
-                recorder.remark(pid, &text)?;
-                continue;
-            }
-            Err(_) => continue,
-        };
-        let Some(bias) = image.bias(mapping.offset, mapping.start) else {
-            continue;
-        };
-        let Ok(version) = Version::of(&real) else {
-            continue;
-        };
-        files.push((Rc::clone(&image), bias));
-        let key = (version, bias);
-        if let Some(patches) = space.patched.get(&key).cloned() {
-            space.note_patches(&memory, (&image, bias), &patches)?;
-            apply(&memory, &image, bias, &patches, space)?;
-            continue;
-        }
-        let used = space.used[1];
-        let mut island = Island::resume_in(std::mem::take(&mut code), base, capacity, used);
-        let mut patches = Patches::default();
-        let probed = recorder.probes(&image);
-        let wanted = probed || recorder.selects_library(&mapping.path);
-        let chosen = wanted.then(|| recorder.module(&real, &mapping.path, false));
-        match chosen {
-            Some(Ok(module)) => {
-                let mut spots = Spots::new(pid, space.syscall, space);
-                patch(
-                    &module,
-                    bias,
-                    &mut island,
-                    recorder,
-                    &mut |range| spots.find(range),
-                    space.extra != hodo_patch::Raise::default(),
-                    &mut patches,
-                )?;
-                space.spots = spots.finish()?;
-                space.watch.always |= module.probed.unwatched;
-            }
-            Some(Err(error)) => recorder.remark(
-                pid,
-                &format!("{}: {error:#}; it is not traced", mapping.path.display()),
-            )?,
-            None => {}
-        }
-        hooks::add(&image, bias, &mut island, space, &mut patches);
-        tell_failures(&image, &patches, recorder)?;
-        space.used[1] = write_island(&memory, &island, used)?;
-        space.stubs[1].extend(&island);
-        code = island.into_code();
-        space.note_patches(&memory, (&image, bias), &patches)?;
-        apply(&memory, &image, bias, &patches, space)?;
-        space.patched.insert(key, Rc::new(patches));
+        files.push((Rc::clone(&file.image), file.bias));
+        let (base, capacity) = space.islands[LIBRARIES];
+        let used = space.used[LIBRARIES];
+        let island = Island::resume_in(std::mem::take(&mut code), base, capacity, used);
+        let islands = [None, Some(island)];
+        let mut done = install(&Moment::Load(pid), vec![file], islands, space, recorder)?;
+        space.spots.clone_from(&done.spots);
+        done.write_islands(&memory, space)?;
+        done.note(&memory, space)?;
+        done.write_sites(&memory, space)?;
+        done.remember(space);
+        code = done.islands[LIBRARIES]
+            .take()
+            .map_or_else(Vec::new, Island::into_code);
     }
     keys::mapped(pid, &memory, &files, space, recorder)
+}
+
+/// The code of files that was not there the last time.
+fn new_code(maps: &[Mapping], space: &Space) -> Vec<Mapping> {
+    let mut new: Vec<_> = file_mappings(maps)
+        .filter(|m| !space.seen.contains(&Seen::from(*m)))
+        .cloned()
+        .collect();
+    // Unwinders ask functions of these: what others get leads nowhere that they do not know of.
+    new.sort_by_key(|mapping| !is_libc(&mapping.path));
+    new
+}
+
+/// Reads a library. Nothing, if it can get nothing.
+fn look(
+    pid: i32,
+    mapping: &Mapping,
+    space: &Space,
+    recorder: &mut dyn Recorder,
+) -> Result<Option<File>> {
+    if space.islands[LIBRARIES].1 == 0 {
+        return Ok(None);
+    }
+    let path = &mapping.path;
+    let real = real_path(pid, path);
+    let untraced = |error| format!("{}: {error:#}; it is not traced", path.display());
+    let image = match Image::open(&real, path.clone()) {
+        Ok(image) => Rc::new(image),
+        Err(error) if recorder.selects_library(path) => {
+            recorder.remark(pid, &untraced(error))?;
+            return Ok(None);
+        }
+        Err(_) => return Ok(None),
+    };
+    let version = Version::of(&real).ok();
+    let Some((bias, version)) = image.bias(mapping.offset, mapping.start).zip(version) else {
+        return Ok(None);
+    };
+    let mut file = File {
+        image,
+        version,
+        bias,
+        module: None,
+        island: LIBRARIES,
+    };
+    // One that is loaded again is not looked at again.
+    let is_known = space.patched.contains_key(&file.place());
+    if !is_known && (recorder.probes(&file.image) || recorder.selects_library(path)) {
+        match recorder.module(&real, path, false) {
+            Ok(module) => file.module = Some(module),
+            Err(error) => recorder.remark(pid, &untraced(error))?,
+        }
+    }
+    Ok(Some(file))
 }

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 
-use super::{LOWEST, REACH, extent};
+use super::mapping::extent;
+use super::{LOWEST, REACH};
 use crate::recorder::Recorder;
 use hodo_module::Module;
 use hodo_ptrace::maps;

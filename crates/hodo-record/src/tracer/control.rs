@@ -323,7 +323,7 @@ impl Tracer<'_> {
                 continue;
             }
             built.remove(&number);
-            let change = install::build(tids[0], &space.borrow(), &mut self.work(), key);
+            let change = install::build(tids[0], &mut space.borrow_mut(), &mut self.work(), key);
             match change {
                 Ok(change) => {
                     built.insert(number, (Rc::clone(&space), change));

@@ -1,0 +1,217 @@
+//! A program that has just been executed: it has one thread, stopped before its first instruction.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+use hodo_module::Module;
+use hodo_module::image::{Seen, Version};
+use hodo_patch::Raise;
+use hodo_ptrace as ptrace;
+use hodo_ptrace::arch::SYSTEM_CALL;
+use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::pass_fd;
+use hodo_ptrace::{Memory, Syscalls, arch};
+
+use super::mapping::{extent, map_events, map_island, map_shadows, map_workshop};
+use super::places::program_place;
+use super::{
+    File, LIBRARIES, LIBRARY_ISLAND, LIBRARY_ROOM, Moment, PROGRAM, auxv, calls_ptrace,
+    file_mappings, install, keys, new_islands,
+};
+use crate::ledger::Ledger;
+use crate::limits::Lifted;
+use crate::linker;
+use crate::linker::announcement;
+use crate::recorder::Recorder;
+use crate::site_writer::apply;
+use crate::space::{Sites, Space};
+use crate::unsupported;
+
+/// Why the program that `pid` has just begun to execute must run without a tracer.
+pub fn set_aside(pid: i32, recorder: &mut dyn Recorder) -> Option<&'static str> {
+    let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+    let path = std::fs::read_link(&exe).ok()?;
+    let module = recorder.module(&exe, &path, true);
+    unsupported::reason(&*module.ok()?)
+}
+
+/// Prepares the program that `pid` has just begun to execute. `before`: by how much limits were raised in the process that
+/// executed.
+///
+/// # Errors
+/// Why it cannot be traced; it can run as it is.
+pub fn program(pid: i32, before: Raise, recorder: &mut dyn Recorder) -> Result<(Space, Sites)> {
+    ptrace::leave_exec(pid)?;
+    let limits = Lifted::new(pid, before);
+    let begun = Begun::look(pid, recorder)?;
+    for mapping in file_mappings(&begun.maps) {
+        recorder.log_map(pid, mapping)?;
+    }
+    let mut space = Space {
+        debugger: calls_ptrace(&begun.module),
+        ..Space::default()
+    };
+    begun.map(limits.budget(), recorder, &mut space)?;
+    arch::forget_block(pid)?;
+    let shadows = space.shadows.iter().map(|shadow| shadow.1).sum();
+    let islands: u64 = space.islands.iter().map(|island| island.1).sum();
+    recorder.log_islands(pid, &space.islands)?;
+    let ledger = space.ledger.region().1;
+    space.extra = limits.settle(space.events.1 + islands + shadows + ledger, shadows);
+    space.seen = file_mappings(&begun.maps).map(Seen::from).collect();
+    let sites = begun.install(recorder, &mut space)?;
+    if let Some(base) = begun.linker {
+        // The dynamic linker itself is looked at again, as a library.
+        space
+            .seen
+            .retain(|seen| seen.start < base || seen.start > base + (16 << 20));
+    }
+    Ok((space, sites))
+}
+
+/// A program that has just begun.
+struct Begun {
+    pid: i32,
+    memory: Memory,
+    maps: Vec<Mapping>,
+    exe: PathBuf,
+    module: Rc<Module>,
+    bias: u64,
+    /// Where the dynamic linker is.
+    linker: Option<u64>,
+}
+
+impl Begun {
+    fn look(pid: i32, recorder: &mut dyn Recorder) -> Result<Self> {
+        let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+        let path = std::fs::read_link(&exe).unwrap_or_else(|_| exe.clone());
+        let module = recorder.module(&exe, &path, true)?;
+        let entry = auxv(pid, 9).context("no entry point in the auxiliary vector")?;
+        Ok(Self {
+            pid,
+            memory: Memory::open(pid)?,
+            maps: maps::read(pid)?,
+            exe,
+            bias: entry.wrapping_sub(module.image.entry()),
+            module,
+            linker: auxv(pid, 7).filter(|&base| base != 0),
+        })
+    }
+
+    /// Maps all that is needed. Without a better place, the first system calls are made on the first instruction.
+    fn map(&self, budget: Option<u64>, recorder: &dyn Recorder, space: &mut Space) -> Result<()> {
+        let memory = &self.memory;
+        let at = ptrace::regs(self.pid)?.pc();
+        let mut first = SYSTEM_CALL;
+        memory.read(at, &mut first)?;
+        let calls = Syscalls::begin_anywhere(self.pid, memory, &self.maps).or_else(|_| {
+            memory.write(at, &SYSTEM_CALL)?;
+            Syscalls::begin(self.pid, at)
+        })?;
+        let mapped = self.map_all(&calls, budget, recorder, space);
+        let ended = calls.end();
+        let mut now = first;
+        memory.read(at, &mut now)?;
+        if now != first {
+            memory.write(at, &first)?;
+        }
+        mapped.and(ended)
+    }
+
+    fn map_all(
+        &self,
+        calls: &Syscalls,
+        budget: Option<u64>,
+        recorder: &dyn Recorder,
+        space: &mut Space,
+    ) -> Result<()> {
+        let (memory, maps) = (&self.memory, &self.maps);
+        let sp = ptrace::regs(calls.tid())?.sp();
+        space.ledger = Ledger::map(calls, memory, budget.is_some())?;
+        map_events(calls, memory, pass_fd::below(sp), budget, recorder, space)?;
+        let program = extent(&self.module, self.bias);
+        let ledger = (memory, &space.ledger);
+        space.shadows = map_shadows(calls, sp, self.linker, program, ledger)?;
+        space.workshop = map_workshop(calls)?;
+        let room = budget.is_none();
+        let (place, need) = program_place(&self.module, self.bias, maps, room, recorder)?;
+        space.islands[0] = (map_island(calls, place, need)?, need);
+        if let Some(base) = self.linker {
+            let top = base.saturating_sub(LIBRARY_ROOM);
+            let size = budget.map_or(LIBRARY_ISLAND, |budget| {
+                (budget & !0xF_FFFF).clamp(1 << 20, LIBRARY_ISLAND)
+            });
+            // Without it, libraries could not be told about the program's stubs, and exceptions would not find their way.
+            let place = maps::find_gap(maps, top - (64 << 20) - size..top, size)
+                .context("there is no room for an island near the libraries")?;
+            space.islands[1] = (map_island(calls, place, size)?, size);
+        }
+        Ok(())
+    }
+
+    /// Writes the islands. The program's sites wait.
+    fn install(&self, recorder: &mut dyn Recorder, space: &mut Space) -> Result<Sites> {
+        let memory = &self.memory;
+        let islands = new_islands(memory, &self.maps, space);
+        // The agent is there first: it has the instruction on which system calls are made from now on.
+        if let Some(island) = &islands[0] {
+            memory.write(island.base, &island.code)?;
+        }
+        let program = File {
+            image: Rc::clone(&self.module.image),
+            version: Version::of(&self.exe)?,
+            bias: self.bias,
+            module: Some(Rc::clone(&self.module)),
+            island: PROGRAM,
+        };
+        let moment = Moment::Exec(self.pid);
+        let mut installation = install(&moment, vec![program], islands, space, recorder)?;
+        let announced = match self.linker {
+            Some(base) => linker::linker_breakpoint(self.pid, base, &self.maps)?,
+            None => None,
+        };
+        let mut linker = None;
+        if let Some(island) = &mut installation.islands[LIBRARIES] {
+            let place = announced.map(|linker| announcement(linker.at, memory, island, &[]));
+            linker = announced.zip(place);
+        }
+        space.spots.clone_from(&installation.spots);
+        installation.write_islands(memory, space)?;
+        Ok(Sites {
+            image: Rc::clone(&self.module.image),
+            bias: self.bias,
+            patches: installation.into_patches(),
+            linker,
+        })
+    }
+}
+
+impl Sites {
+    /// Has the dynamic linker announce libraries, once the thread has its control block.
+    ///
+    /// # Errors
+    /// If the process's memory cannot be accessed.
+    pub fn arm_linker(&self, pid: i32, space: &mut Space) -> Result<()> {
+        match self.linker {
+            // Unwinders in libraries that nobody announces would not find their way through traced frames.
+            Some((linker, announcement)) => {
+                linker::arm_linker(linker, &Memory::open(pid)?, announcement, space)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes over the program's code, once unwinders know of what that leads to.
+    ///
+    /// # Errors
+    /// If the process's memory cannot be accessed.
+    pub fn write(&self, pid: i32, space: &mut Space, recorder: &mut dyn Recorder) -> Result<()> {
+        let memory = Memory::open(pid)?;
+        space.note_patches(&memory, (&self.image, self.bias), &self.patches)?;
+        apply(&memory, &self.image, self.bias, &self.patches, space)?;
+        let file = (Rc::clone(&self.image), self.bias);
+        keys::mapped(pid, &memory, &[file], space, recorder)
+    }
+}
