@@ -16,41 +16,15 @@ mod constants;
 mod syscalls;
 
 #[cfg(target_arch = "x86_64")]
-#[path = "x86_64.rs"]
-mod arch;
-#[cfg(target_arch = "x86_64")]
-#[path = "x86_64_announce.rs"]
-mod arch_announce;
-#[cfg(target_arch = "x86_64")]
-#[path = "x86_64_stack.rs"]
-mod arch_stack;
-#[cfg(target_arch = "x86_64")]
-#[path = "x86_64_syscalls.rs"]
-mod arch_syscalls;
-
-#[cfg(target_arch = "riscv64")]
-#[path = "riscv64.rs"]
+#[path = "x86_64/mod.rs"]
 mod arch;
 #[cfg(target_arch = "riscv64")]
-#[path = "riscv64_calls.rs"]
-mod arch_calls;
-#[cfg(target_arch = "riscv64")]
-#[path = "riscv64_macros.rs"]
-mod arch_macros;
-#[cfg(target_arch = "riscv64")]
-#[path = "riscv64_stack.rs"]
-mod arch_stack;
-#[cfg(target_arch = "riscv64")]
-#[path = "riscv64_syscalls.rs"]
-mod arch_syscalls;
-#[cfg(target_arch = "riscv64")]
-#[path = "riscv64_windows.rs"]
-mod arch_windows;
+#[path = "riscv64/mod.rs"]
+mod arch;
 
-pub use arch::{Runtime, runtime};
 #[cfg(target_arch = "x86_64")]
-pub use arch_announce::announce;
-pub use arch_stack::stack;
+pub use arch::announce;
+pub use arch::{Runtime, runtime, stack};
 pub use syscalls::{Syscalls, syscalls};
 
 /// The code in place of the function by which the dynamic linker announces libraries.

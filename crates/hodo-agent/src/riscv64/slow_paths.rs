@@ -14,9 +14,9 @@ use hodo_trace::format::{
     RECORD_SIZE, WINDOW_SIZE, chunk_header, file_header, record, tcb,
 };
 
-use crate::arch_calls::{MOST_KEPT, system_calls};
-use crate::arch_macros::macros;
-use crate::arch_windows::{ATTEMPTS, windows};
+use super::calls::{MOST_KEPT, system_calls};
+use super::macros::macros;
+use super::windows::{ATTEMPTS, windows};
 use crate::constants::{PIECES, SHADOW_STEP, SPARE, TRIES};
 
 slow_paths!(
