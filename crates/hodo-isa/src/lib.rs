@@ -18,13 +18,18 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod aarch64;
 pub mod branch;
 pub mod code;
 pub mod relocate;
 pub mod riscv64;
+mod sequences;
 pub mod track;
 pub mod x86_64;
 
+/// The instruction set that this is built for, which is that of the processes that it can trace.
+#[cfg(target_arch = "aarch64")]
+pub use aarch64 as native;
 /// The instruction set that this is built for, which is that of the processes that it can trace.
 #[cfg(target_arch = "riscv64")]
 pub use riscv64 as native;
@@ -34,6 +39,9 @@ pub use x86_64 as native;
 pub use branch::{JumpForm, Via};
 pub use code::{InstructionSet, instruction_set};
 
+/// The one of the processes that this is built for.
+#[cfg(target_arch = "aarch64")]
+pub const NATIVE: &dyn InstructionSet = &aarch64::Aarch64;
 /// The one of the processes that this is built for.
 #[cfg(target_arch = "riscv64")]
 pub const NATIVE: &dyn InstructionSet = &riscv64::Riscv64;

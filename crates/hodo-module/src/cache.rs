@@ -16,8 +16,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use hodo_plan::PlanOptions;
+use hodo_abi::Isa;
 use hodo_plan::model::{Plan, ProbePlan, SitePlan, Wanted};
+use hodo_plan::{PlanError, PlanOptions};
 use memmap2::Mmap;
 use object::{File as ObjectFile, Object};
 use serde::de::DeserializeOwned;
@@ -72,11 +73,21 @@ enum Asked {
     Stubs(u128),
 }
 
+/// Whether a file's code is what processors run here: other files, too, can be planned and mapped, but what is emitted
+/// for this machine has no place in them.
+fn can_run(image: &Image) -> Result<(), PlanError> {
+    match hodo_symbols::isa_of(&image.bytes) {
+        Some(isa) if isa != Isa::NATIVE => Err(PlanError::Foreign(isa)),
+        _ => Ok(()),
+    }
+}
+
 /// Plans a file's functions, or reads the plan that was made earlier.
 ///
 /// # Errors
-/// As those of [`hodo_plan::plan`].
+/// As those of [`hodo_plan::plan`]; and if the file is for another kind of processor.
 pub fn plan(image: &Image, options: &PlanOptions) -> Result<Plan> {
+    can_run(image).with_context(|| format!("planning {}", image.path.display()))?;
     let asked = Asked::Functions {
         functions: options.functions,
         libcalls: options.libcalls,
@@ -91,8 +102,9 @@ pub fn plan(image: &Image, options: &PlanOptions) -> Result<Plan> {
 /// Plans probes, or reads the plan that was made earlier. Of the options, `threads` and `keep` count.
 ///
 /// # Errors
-/// As those of [`hodo_plan::plan_probes`].
+/// As those of [`hodo_plan::plan_probes`]; and if the file is for another kind of processor.
 pub fn plan_probes(image: &Image, wanted: Wanted<'_>, options: &PlanOptions) -> Result<ProbePlan> {
+    can_run(image).with_context(|| format!("planning probes on {}", image.path.display()))?;
     // One for every instruction is larger than the code, and as quickly made as read.
     let Wanted::At(at) = wanted else {
         return hodo_plan::plan_probes_with(&image.path, &image.bytes, wanted, options)

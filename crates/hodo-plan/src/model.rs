@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use hodo_abi::Isa;
 use hodo_isa::Via;
 use hodo_isa::code::{InstructionSet, NAMES};
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,9 @@ pub enum PlanError {
     /// The file is not for this kind of processor.
     #[error("not an image for {NAMES}")]
     Machine,
+    /// The file is for another kind of processor than the one whose programs can be recorded here.
+    #[error("it is for {}, and only code for {} can be recorded here", .0.name(), Isa::NATIVE.name())]
+    Foreign(Isa),
 }
 
 /// How [`Via`] is stored.

@@ -49,7 +49,7 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
     };
     let host = hosts::detect(image, symbols, path);
     plan.remarks.extend(host.remark());
-    let registers = options.functions && image.isa.needs_register();
+    let registers = options.functions && image.isa.tracks_registers();
     let mut planner = Planner {
         image,
         symbols,

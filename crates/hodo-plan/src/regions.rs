@@ -276,14 +276,14 @@ impl Code {
 
     /// Whether the arithmetic flags are of no use any more at the start of an instruction.
     pub fn flags_dead(&self, index: usize) -> bool {
-        self.live[index] == 0 || !self.isa.has_flags()
+        self.live[index] & self.isa.flags() == 0
     }
 
     /// The registers whose values are of no use to the code at the start of an instruction.
     fn dead(&self, index: usize) -> u32 {
-        match self.isa.has_flags() {
-            true => 0,
-            false => self.isa.usable(!self.live[index]),
+        match self.isa.tracks_registers() {
+            true => self.isa.usable(!self.live[index]),
+            false => 0,
         }
     }
 

@@ -79,7 +79,7 @@ impl<'a> Survey<'a> {
                 true => targets.mark(addr),
                 false => targets.take(addr),
             }
-            let wanted = image.isa.needs_register();
+            let wanted = image.isa.tracks_registers();
             if wanted && image.text_at(addr).is_some_and(|text| !text.plt) && is_part(addr) {
                 taken_parts.push(addr);
             }

@@ -160,7 +160,7 @@ impl Sweep<'_> {
         let Self { image, pieces, .. } = self;
         let mut part = Swept::default();
         let mut room = Room::default();
-        let registers = image.isa.needs_register();
+        let registers = image.isa.tracks_registers();
         let bytes = pieces[chunk.clone()].iter().map(|p| p.end - p.start).sum();
         let mut decoded = registers.then(|| Nodes::with_room(bytes));
         for index in chunk {
@@ -195,7 +195,7 @@ impl Sweep<'_> {
         // Where the return address is on the stack, from the frame's start on.
         let place = |addr: u64, slot: Slot| distance(slot, frames.at(addr));
         let link = piece.function.and_then(|_| read.link_use(place));
-        if isa.needs_register() && piece.function.is_some() {
+        if isa.tracks_registers() && piece.function.is_some() {
             facts.entry = Some(read.entry_facts());
         }
         let place = match &link {

@@ -75,7 +75,7 @@ pub(crate) fn mark(
                 (at..at + 4).for_each(|addr| targets.data.set(addr));
             }
             targets.mark(target);
-            if image.isa.needs_register() && !own() {
+            if image.isa.tracks_registers() && !own() {
                 tabled
                     .leave
                     .extend(group.iter().map(|&(_, piece)| (piece, target)));
@@ -117,6 +117,12 @@ pub(crate) fn words(image: &Image<'_>, mut bases: Vec<u64>) -> HashSet<u64> {
 /// is not known: all are taken for possible, and marks that are wrong do no harm. Where there are too many, all
 /// instructions are.
 pub(crate) fn mark_distances(image: &Image<'_>, targets: &Targets, piece: &Piece, text: &Text<'_>) {
+    if image.isa.has_short_distances() {
+        let code = text.slice(piece.start, piece.end);
+        let insns = image.isa.sweep(code, piece.start);
+        insns.for_each(|insn| targets.mark(insn.addr));
+        return;
+    }
     let range = piece.start..piece.end;
     let mut places = Vec::new();
     let mut tables = Vec::new();

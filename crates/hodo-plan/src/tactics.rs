@@ -30,13 +30,10 @@ pub(crate) struct Room {
 impl<'a> Planner<'a> {
     /// Where a patch may begin: after the landing instruction, if there is one, or at the very start.
     pub(crate) fn places(&self, subject: &Subject<'_>) -> impl Iterator<Item = u64> + use<> {
-        let landing = self.isa().landing();
-        let lands = subject
-            .text
-            .slice(subject.start, subject.end)
-            .starts_with(landing);
-        let behind = lands.then_some(subject.start + landing.len() as u64);
-        behind.into_iter().chain([subject.start])
+        let code = subject.text.slice(subject.start, subject.end);
+        let landing = self.isa().landing(code);
+        let after = (landing != 0).then_some(subject.start + landing);
+        after.into_iter().chain([subject.start])
     }
 
     pub(crate) fn isa(&self) -> &'static dyn InstructionSet {

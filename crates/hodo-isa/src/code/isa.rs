@@ -8,7 +8,7 @@ use hodo_abi::Isa;
 
 use super::readers::{Read, Room, Steps, Sweep};
 use super::{EntryFacts, Origin, SlotCall};
-use crate::{JumpForm, Via, riscv64, x86_64};
+use crate::{JumpForm, Via, aarch64, riscv64, x86_64};
 
 /// What functions that know nothing of each other suppose of general registers, as bits by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum Relocation {
 }
 
 /// All those whose code can be read, for messages.
-pub const NAMES: &str = "x86-64 or RISC-V with 64 bits";
+pub const NAMES: &str = "x86-64, RISC-V with 64 bits or AArch64";
 
 /// The instruction set of files and processes, if its code can be read.
 #[must_use]
@@ -49,7 +49,7 @@ pub fn instruction_set(isa: Isa) -> Option<&'static dyn InstructionSet> {
     match isa {
         Isa::X86_64 => Some(&x86_64::X86_64),
         Isa::Riscv64 => Some(&riscv64::Riscv64),
-        Isa::Aarch64 => None,
+        Isa::Aarch64 => Some(&aarch64::Aarch64),
     }
 }
 
@@ -93,18 +93,30 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn has_short_addresses(&self) -> bool;
 
+    /// Whether jump tables may have distances of fewer than 32 bits, or counted in instructions.
+    #[must_use]
+    fn has_short_distances(&self) -> bool {
+        false
+    }
+
     /// Goes through code as a planner of probes does.
     #[must_use]
     fn steps<'a>(&self, code: &'a [u8], addr: u64) -> Steps<'a>;
 
-    /// What a probe may have to keep, as the masks of [`Step`](super::Step) have it: the arithmetic flags, or the
-    /// general registers.
+    /// What a probe may have to keep, as the masks of [`Step`](super::Step) have it: the arithmetic flags, the general
+    /// registers, or both.
     #[must_use]
     fn state(&self) -> u32;
 
-    /// Whether that is the arithmetic flags.
+    /// Those bits of it that are the arithmetic flags; nothing where there are none. The others are general registers.
     #[must_use]
-    fn has_flags(&self) -> bool;
+    fn flags(&self) -> u32;
+
+    /// Whether it has general registers.
+    #[must_use]
+    fn tracks_registers(&self) -> bool {
+        self.convention().is_some()
+    }
 
     /// What is supposed of calls and returns, where general registers are what a probe may have to keep.
     #[must_use]
@@ -156,9 +168,10 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn calls_push(&self) -> bool;
 
-    /// The landing instruction for indirect branches, which may stand at the start of a function.
+    /// Bytes of the landing instruction for indirect branches that stands at the start of a function's code; 0 if there
+    /// is none.
     #[must_use]
-    fn landing(&self) -> &'static [u8];
+    fn landing(&self, code: &[u8]) -> u64;
 
     /// The entries in a PLT, which jump to the address in a slot: address, slot, length of the instructions that do it.
     #[must_use]

@@ -4,16 +4,19 @@ use alloc::vec::Vec;
 use core::slice;
 
 use super::{EntryFacts, Insn, LinkUse, Slot, Step};
-use crate::{riscv64, x86_64};
+use crate::{aarch64, riscv64, x86_64};
 
 /// Goes through code, instruction by instruction; after bytes that are none it goes on with the next ones.
-pub struct Sweep<'a>(pub(crate) Kind<x86_64::scan::Sweep<'a>, riscv64::isa::Sweep<'a>>);
+pub struct Sweep<'a>(
+    pub(crate) Kind<x86_64::scan::Sweep<'a>, riscv64::isa::Sweep<'a>, aarch64::isa::Sweep<'a>>,
+);
 
 /// The same thing for each of the instruction sets.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind<X, R> {
+pub(crate) enum Kind<X, R, A> {
     X86_64(X),
     Riscv64(R),
+    Aarch64(A),
 }
 
 impl Iterator for Sweep<'_> {
@@ -25,13 +28,16 @@ impl Iterator for Sweep<'_> {
         match &mut self.0 {
             Kind::X86_64(sweep) => sweep.next(),
             Kind::Riscv64(sweep) => sweep.next(),
+            Kind::Aarch64(sweep) => sweep.next(),
         }
     }
 }
 
 /// Goes through code as a planner of probes does. What is in a sequence that must not be interrupted is found by the
 /// control flow within the code, which should be whole functions.
-pub struct Steps<'a>(pub(crate) Kind<x86_64::steps::Steps<'a>, riscv64::isa::Steps>);
+pub struct Steps<'a>(
+    pub(crate) Kind<x86_64::steps::Steps<'a>, riscv64::isa::Steps, aarch64::isa::Steps>,
+);
 
 impl Iterator for Steps<'_> {
     type Item = Step;
@@ -41,6 +47,7 @@ impl Iterator for Steps<'_> {
         match &mut self.0 {
             Kind::X86_64(steps) => steps.next().map(Step::from),
             Kind::Riscv64(steps) => steps.next(),
+            Kind::Aarch64(steps) => steps.next(),
         }
     }
 
@@ -50,13 +57,17 @@ impl Iterator for Steps<'_> {
         match self.0 {
             Kind::X86_64(steps) => steps.map(Step::from).fold(start, with),
             Kind::Riscv64(steps) => steps.fold(start, with),
+            Kind::Aarch64(steps) => steps.fold(start, with),
         }
     }
 }
 
 /// Room for the instructions of one function after the other.
 #[derive(Default)]
-pub struct Room(pub(crate) Vec<riscv64::scan::Scanned>);
+pub struct Room {
+    pub(crate) riscv64: Vec<riscv64::scan::Scanned>,
+    pub(crate) aarch64: Vec<aarch64::scan::Scanned>,
+}
 
 /// The instructions of a function, read once for all that is asked of them. (Those of x86-64 are read whenever they are
 /// asked for.)
@@ -64,11 +75,17 @@ pub struct Room(pub(crate) Vec<riscv64::scan::Scanned>);
 pub struct Read<'a> {
     pub(crate) code: &'a [u8],
     pub(crate) addr: u64,
-    pub(crate) insns: Kind<(), &'a [riscv64::scan::Scanned]>,
+    pub(crate) insns: Kind<(), &'a [riscv64::scan::Scanned], &'a [aarch64::scan::Scanned]>,
 }
 
 /// Goes through instructions that were read.
-pub struct ReadInsns<'a>(Kind<x86_64::scan::Sweep<'a>, slice::Iter<'a, riscv64::scan::Scanned>>);
+pub struct ReadInsns<'a>(
+    Kind<
+        x86_64::scan::Sweep<'a>,
+        slice::Iter<'a, riscv64::scan::Scanned>,
+        slice::Iter<'a, aarch64::scan::Scanned>,
+    >,
+);
 
 impl Iterator for ReadInsns<'_> {
     type Item = Insn;
@@ -78,6 +95,7 @@ impl Iterator for ReadInsns<'_> {
         match &mut self.0 {
             Kind::X86_64(sweep) => sweep.next(),
             Kind::Riscv64(insns) => insns.next().map(riscv64::isa::insn),
+            Kind::Aarch64(insns) => insns.next().map(aarch64::isa::insn),
         }
     }
 }
@@ -90,6 +108,7 @@ impl<'a> Read<'a> {
         ReadInsns(match self.insns {
             Kind::X86_64(()) => Kind::X86_64(x86_64::scan::Sweep::new(self.code, self.addr)),
             Kind::Riscv64(insns) => Kind::Riscv64(insns.iter()),
+            Kind::Aarch64(insns) => Kind::Aarch64(insns.iter()),
         })
     }
 
@@ -100,6 +119,7 @@ impl<'a> Read<'a> {
         match self.insns {
             Kind::X86_64(()) => x86_64::entry::entry_facts(self.code, self.addr),
             Kind::Riscv64(insns) => riscv64::entry::entry_facts_of(insns),
+            Kind::Aarch64(insns) => aarch64::entry::entry_facts_of(insns),
         }
     }
 
@@ -114,6 +134,10 @@ impl<'a> Read<'a> {
                 let code = (self.code, self.addr);
                 Some(riscv64::entry::link_use(code, insns, place))
             }
+            Kind::Aarch64(insns) => {
+                let code = (self.code, self.addr);
+                Some(aarch64::entry::link_use(code, insns, place))
+            }
         }
     }
 
@@ -124,6 +148,7 @@ impl<'a> Read<'a> {
         match self.insns {
             Kind::X86_64(()) => (0, 0),
             Kind::Riscv64(insns) => insns.get(index).map_or((0, 0), riscv64::isa::registers),
+            Kind::Aarch64(insns) => insns.get(index).map_or((0, 0), aarch64::isa::registers),
         }
     }
 }

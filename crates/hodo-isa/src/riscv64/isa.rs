@@ -52,13 +52,13 @@ impl InstructionSet for Riscv64 {
         globals: Option<u64>,
         room: &'a mut Room,
     ) -> Read<'a> {
-        room.0.clear();
+        room.riscv64.clear();
         let sweep = scan::Sweep::with_globals(code, addr, globals);
-        sweep.for_each(|insn| room.0.push(insn));
+        sweep.for_each(|insn| room.riscv64.push(insn));
         Read {
             code,
             addr,
-            insns: readers::Kind::Riscv64(&room.0),
+            insns: readers::Kind::Riscv64(&room.riscv64),
         }
     }
 
@@ -79,8 +79,8 @@ impl InstructionSet for Riscv64 {
         ALL
     }
 
-    fn has_flags(&self) -> bool {
-        false
+    fn flags(&self) -> u32 {
+        0
     }
 
     /// What is supposed of functions that are called through registers or in other files.
@@ -142,8 +142,11 @@ impl InstructionSet for Riscv64 {
         false
     }
 
-    fn landing(&self) -> &'static [u8] {
-        &LANDING
+    fn landing(&self, code: &[u8]) -> u64 {
+        match code.starts_with(&LANDING) {
+            true => LANDING.len() as u64,
+            false => 0,
+        }
     }
 
     fn got_jumps(&self, bytes: &[u8], addr: u64) -> Vec<(u64, u64, u8)> {

@@ -16,7 +16,8 @@ use super::decode::Kind;
 use super::regs::RA;
 use super::regs::{ALL, ARGUMENTS};
 use super::scan::{Flow, Scanned, Sweep};
-use super::steps::{FIXED, Places, Step, used};
+use super::steps::{FIXED, Step, used};
+use crate::sequences::Places;
 
 /// `a0` and `a1`.
 pub(super) const RESULTS: u32 = 0x0000_0C00;

@@ -9,11 +9,9 @@ use super::regs::{ALL, ARGUMENTS};
 use super::regs::{GP, SP, TP, state};
 use super::scan::{Flow, Scanned, Sweep};
 
-mod sequences;
+pub use crate::sequences::Part;
 
-pub use sequences::Part;
-
-use sequences::parts;
+use crate::sequences::{self, Sequenced};
 
 /// The general registers that are never free, whatever the code does with them: zero, the stack pointer, on which
 /// signals build their frames, and the pointers of globals and of the thread, which their handlers use.
@@ -101,29 +99,35 @@ impl Step {
     }
 }
 
-/// Where instructions are, by their addresses.
-pub(super) struct Places {
-    base: u64,
-    /// For each two bytes one more than the number of the instruction that begins there, or zero.
-    numbers: Vec<u32>,
-}
-
-impl Places {
-    pub fn new(steps: &[Step]) -> Self {
-        let base = steps.first().map_or(0, |step| step.addr);
-        let end = steps.last().map_or(0, |step| step.addr);
-        let mut numbers = vec![0; (end.wrapping_sub(base) / 2) as usize + 1];
-        for (number, step) in (1..).zip(steps) {
-            numbers[(step.addr.wrapping_sub(base) / 2) as usize] = number;
-        }
-        Self { base, numbers }
+impl Sequenced for Step {
+    fn addr(&self) -> u64 {
+        self.addr
     }
 
-    /// The number of the instruction that begins at an address.
-    pub fn at(&self, addr: u64) -> Option<usize> {
-        let offset = addr.wrapping_sub(self.base);
-        let number = *self.numbers.get(usize::try_from(offset / 2).ok()?)?;
-        (offset.is_multiple_of(2) && number != 0).then(|| number as usize - 1)
+    fn target(&self) -> Option<u64> {
+        match self.flow {
+            Flow::Branch(to) | Flow::Jump(to) => Some(to),
+            _ => None,
+        }
+    }
+
+    fn callee(&self) -> Option<u64> {
+        match self.flow {
+            Flow::Call(to) => Some(to),
+            _ => None,
+        }
+    }
+
+    fn is_end(&self) -> bool {
+        self.flow.is_end()
+    }
+
+    fn part(&self) -> Part {
+        self.part
+    }
+
+    fn set_part(&mut self, part: Part) {
+        self.part = part;
     }
 }
 
@@ -133,7 +137,7 @@ impl Places {
 pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
     let mut steps: Vec<Step> = Sweep::new(code, addr).map(|insn| alone(&insn)).collect();
     if steps.iter().any(|step| step.part != Part::Outside) {
-        parts(&mut steps);
+        sequences::find(&mut steps);
         for step in &mut steps {
             if step.part != Part::Outside && step.immovable.is_none() {
                 step.immovable = Some(Immovable::Reserved);
@@ -245,3 +249,6 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+mod sequence_tests;

@@ -51,8 +51,8 @@ impl InstructionSet for X86_64 {
         steps::FLAGS.into()
     }
 
-    fn has_flags(&self) -> bool {
-        true
+    fn flags(&self) -> u32 {
+        self.state()
     }
 
     fn convention(&self) -> Option<Convention> {
@@ -103,8 +103,11 @@ impl InstructionSet for X86_64 {
         true
     }
 
-    fn landing(&self) -> &'static [u8] {
-        &scan::LANDING
+    fn landing(&self, code: &[u8]) -> u64 {
+        match code.starts_with(&scan::LANDING) {
+            true => scan::LANDING.len() as u64,
+            false => 0,
+        }
     }
 
     fn got_jumps(&self, bytes: &[u8], addr: u64) -> Vec<(u64, u64, u8)> {

@@ -132,3 +132,26 @@ fn what_was_not_used_for_the_longest_time_goes_first() {
     assert_eq!(clear(directory.path()).expect("own files"), 5000);
     assert!(directory.path().join("something else").exists());
 }
+
+#[test]
+fn files_for_other_processors_are_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("other");
+    let others = Isa::ALL.into_iter().filter(|&isa| isa != Isa::NATIVE);
+    for other in others {
+        let mut header = [0; 64];
+        header[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        (header[16], header[20], header[52]) = (2, 1, 64);
+        header[18..20].copy_from_slice(&other.elf_machine().to_le_bytes());
+        fs::write(&path, header).expect("room");
+        let image = Image::read(&path, "/usr/bin/other".into()).expect("a file");
+        let options = PlanOptions::default();
+        let plan = plan(&image, &options).map(drop);
+        let probes = plan_probes(&image, Wanted::Every, &options).map(drop);
+        for outcome in [plan, probes] {
+            let error = outcome.expect_err("a refusal");
+            let foreign = |isa: &PlanError| matches!(isa, PlanError::Foreign(isa) if *isa == other);
+            assert!(error.downcast_ref().is_some_and(foreign), "{error:#}");
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! Sequences of `lr` and `sc`: what is executed between the two must stay there.
+//! Sequences of a load that reserves memory and a store that depends on it: what is executed between the two must stay
+//! there. RISC-V has `lr` and `sc`, which this page takes for both, AArch64 `ldxr` and `stxr`.
 //!
 //! An `sc` succeeds only if nothing has happened since the `lr` that takes the reservation away, and processors promise
 //! this only for a few simple instructions in a row. A breakpoint or a jump to elsewhere in between makes a loop that
@@ -12,8 +13,21 @@
 
 use alloc::vec::Vec;
 
-use super::super::scan::Flow;
-use super::{Places, Step};
+/// An instruction, as far as sequences are concerned.
+pub(crate) trait Sequenced {
+    /// Its address.
+    fn addr(&self) -> u64;
+    /// Where it branches or jumps to.
+    fn target(&self) -> Option<u64>;
+    /// The function that it calls.
+    fn callee(&self) -> Option<u64>;
+    /// Whether control never goes on to the next instruction.
+    fn is_end(&self) -> bool;
+    /// Where it is.
+    fn part(&self) -> Part;
+    /// Says where it is.
+    fn set_part(&mut self, part: Part);
+}
 
 /// Where an instruction is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,18 +43,18 @@ pub enum Part {
 }
 
 /// Finds what is between: the steps must be in order, and say of themselves what is an `lr` or `sc`.
-pub(super) fn parts(steps: &mut [Step]) {
+pub(crate) fn find<S: Sequenced>(steps: &mut [S]) {
     let places = Places::new(steps);
     let (forwards, backwards) = edges(steps, &places);
     let reach = |from: Part, to: Part, edges: &Edges| {
         let mut reached = vec![false; steps.len()];
         let mut open: Vec<usize> = (0..steps.len())
-            .filter(|&index| steps[index].part == from)
+            .filter(|&index| steps[index].part() == from)
             .collect();
         while let Some(index) = open.pop() {
             for &next in edges.of(index) {
                 let next = next as usize;
-                if !reached[next] && steps[next].part != to {
+                if !reached[next] && steps[next].part() != to {
                     reached[next] = true;
                     open.push(next);
                 }
@@ -54,16 +68,16 @@ pub(super) fn parts(steps: &mut [Step]) {
     // Back from an `sc` to where nothing is known of what was before.
     let unknown = unknown(steps, &places, &before, &forwards, &backwards);
     for (index, step) in steps.iter_mut().enumerate() {
-        if step.part == Part::Outside && before[index] && (after[index] || unknown[index]) {
-            step.part = Part::Between;
+        if step.part() == Part::Outside && before[index] && (after[index] || unknown[index]) {
+            step.set_part(Part::Between);
         }
     }
 }
 
 /// Those on a way to an `sc` to which control may come without an `lr`: from the first instruction, from where calls
 /// lead, or by ways that nobody sees.
-fn unknown(
-    steps: &[Step],
+fn unknown<S: Sequenced>(
+    steps: &[S],
     places: &Places,
     before: &[bool],
     forwards: &Edges,
@@ -81,7 +95,7 @@ fn unknown(
         if index == 0 || backwards.of(index).is_empty() {
             begin(index, &mut found);
         }
-        if let Flow::Call(to) = step.flow
+        if let Some(to) = step.callee()
             && let Some(callee) = places.at(to)
         {
             begin(callee, &mut found);
@@ -90,7 +104,7 @@ fn unknown(
     while let Some(index) = open.pop() {
         for &next in forwards.of(index) {
             let next = next as usize;
-            if before[next] && !found[next] && steps[next].part == Part::Outside {
+            if before[next] && !found[next] && steps[next].part() == Part::Outside {
                 found[next] = true;
                 open.push(next);
             }
@@ -130,14 +144,11 @@ impl Edges {
 }
 
 /// Forwards and backwards.
-fn edges(steps: &[Step], places: &Places) -> (Edges, Edges) {
+fn edges<S: Sequenced>(steps: &[S], places: &Places) -> (Edges, Edges) {
     let mut pairs = Vec::with_capacity(steps.len() + steps.len() / 4);
     for (index, step) in steps.iter().enumerate() {
-        let target = match step.flow {
-            Flow::Branch(to) | Flow::Jump(to) => places.at(to),
-            _ => None,
-        };
-        let next = (!step.flow.is_end() && index + 1 < steps.len()).then_some(index + 1);
+        let target = step.target().and_then(|to| places.at(to));
+        let next = (!step.is_end() && index + 1 < steps.len()).then_some(index + 1);
         for to in target.into_iter().chain(next) {
             pairs.push((index as u32, to as u32));
         }
@@ -149,92 +160,28 @@ fn edges(steps: &[Step], places: &Places) -> (Edges, Edges) {
     )
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::{Immovable, steps};
-    use super::Part::{Between, First, Last, Outside};
-    use super::*;
+/// Where instructions are, by their addresses.
+pub(crate) struct Places {
+    base: u64,
+    /// For each two bytes one more than the number of the instruction that begins there, or zero.
+    numbers: Vec<u32>,
+}
 
-    const LR: u32 = 0x1005_27AF; // lr.w a5, (a0)
-    const SC: u32 = 0x18C5_272F; // sc.w a4, a2, (a0)
-    const NOP: u32 = 0x13;
-    const RET: u32 = 0x8067;
-
-    /// bne a5, a1, so far
-    fn bne(distance: i64) -> u32 {
-        super::super::super::encode::b(1, 15, 11, distance)
-    }
-
-    fn jump(distance: i64) -> u32 {
-        super::super::super::encode::j(0, distance)
-    }
-
-    fn call(distance: i64) -> u32 {
-        super::super::super::encode::j(1, distance)
-    }
-
-    fn found(words: &[u32]) -> Vec<Part> {
-        let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let steps = steps(&code, 0x1000);
-        for step in &steps {
-            let reserved = step.immovable == Some(Immovable::Reserved);
-            assert_eq!(reserved, step.part != Outside, "{step:?}");
+impl Places {
+    pub fn new<S: Sequenced>(steps: &[S]) -> Self {
+        let base = steps.first().map_or(0, |step| step.addr());
+        let end = steps.last().map_or(0, |step| step.addr());
+        let mut numbers = vec![0; (end.wrapping_sub(base) / 2) as usize + 1];
+        for (number, step) in (1..).zip(steps) {
+            numbers[(step.addr().wrapping_sub(base) / 2) as usize] = number;
         }
-        steps.iter().map(|step| step.part).collect()
+        Self { base, numbers }
     }
 
-    #[test]
-    fn a_loop_that_compares_and_swaps() {
-        // lr; bne out; sc; bne to the lr; out: ret
-        let parts = found(&[NOP, LR, bne(12), SC, bne(-12), RET]);
-        assert_eq!(parts, [Outside, First, Between, Last, Outside, Outside]);
-    }
-
-    #[test]
-    fn code_far_away_is_between_and_the_way_out_is_not() {
-        let parts = found(&[
-            LR,
-            bne(20), // to the far part
-            SC,
-            NOP,
-            RET,
-            NOP,       // nothing leads here
-            NOP,       // the far part
-            jump(-20), // to the sc
-        ]);
-        let expected = [
-            First, Between, Last, Outside, Outside, Between, Between, Between,
-        ];
-        // What nothing leads to runs into the far part and may be led to by what is not seen.
-        assert_eq!(parts, expected);
-    }
-
-    #[test]
-    fn a_branch_backwards_within() {
-        // jump over; back: nop; jump to the sc; lr; bne back; sc; ret
-        let parts = found(&[jump(12), NOP, jump(12), LR, bne(-12), SC, RET]);
-        assert_eq!(
-            parts,
-            [Outside, Between, Between, First, Between, Last, Outside]
-        );
-    }
-
-    #[test]
-    fn an_lr_without_an_sc_takes_nothing_with_it() {
-        assert_eq!(found(&[LR, NOP, RET]), [First, Outside, Outside]);
-        // A second lr begins anew, but the first sequence may go on to it.
-        let parts = found(&[LR, NOP, LR, NOP, SC, RET]);
-        assert_eq!(parts, [First, Outside, First, Between, Last, Outside]);
-    }
-
-    #[test]
-    fn an_sc_without_an_lr_takes_all_before_it() {
-        // A function that is called within a sequence, in the same code.
-        let parts = found(&[LR, call(12), SC, RET, NOP, SC, RET]);
-        assert_eq!(
-            parts,
-            [First, Between, Last, Outside, Between, Last, Outside]
-        );
-        assert_eq!(found(&[NOP, SC]), [Between, Last]);
+    /// The number of the instruction that begins at an address.
+    pub fn at(&self, addr: u64) -> Option<usize> {
+        let offset = addr.wrapping_sub(self.base);
+        let number = *self.numbers.get(usize::try_from(offset / 2).ok()?)?;
+        (offset.is_multiple_of(2) && number != 0).then(|| number as usize - 1)
     }
 }

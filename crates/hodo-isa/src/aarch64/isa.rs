@@ -1,0 +1,343 @@
+//! AArch64 in the words of [`code`], which planners use.
+
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::iter;
+
+use hodo_abi::Isa;
+
+use super::decode::Kind;
+use super::entry;
+use super::origin::origin;
+use super::regs::{ALL, FRAME, LINK, PLATFORM, SP, VOLATILE};
+use super::relocate::{Link, Options, Reach, relocated_len};
+use super::scan::{self, Scanned};
+use super::steps::{self, FLAGS_BIT, Immovable, immovable_alone, mask};
+use super::{Insn, JUMP, JUMP_REACH, LEN, encode, text};
+use crate::code::{
+    self, Convention, EntryFacts, Flow, How, InstructionSet, Origin, Read, Reference, Relocation,
+    Room, Slot, Step, Transaction, readers,
+};
+use crate::sequences::Part;
+use crate::{JumpForm, Via};
+
+/// This instruction set.
+pub struct Aarch64;
+
+impl InstructionSet for Aarch64 {
+    fn isa(&self) -> Isa {
+        Isa::Aarch64
+    }
+
+    fn sweep_with<'a>(&self, code: &'a [u8], addr: u64, _globals: Option<u64>) -> code::Sweep<'a> {
+        code::Sweep(readers::Kind::Aarch64(Sweep(scan::Sweep::new(code, addr))))
+    }
+
+    fn read<'a>(
+        &self,
+        code: &'a [u8],
+        addr: u64,
+        _globals: Option<u64>,
+        room: &'a mut Room,
+    ) -> Read<'a> {
+        room.aarch64.clear();
+        room.aarch64.extend(scan::Sweep::new(code, addr));
+        Read {
+            code,
+            addr,
+            insns: readers::Kind::Aarch64(&room.aarch64),
+        }
+    }
+
+    fn has_short_addresses(&self) -> bool {
+        false
+    }
+
+    fn has_short_distances(&self) -> bool {
+        true
+    }
+
+    fn steps<'a>(&self, code: &'a [u8], addr: u64) -> code::Steps<'a> {
+        let steps: Steps = steps::steps(code, addr).into_iter().map(step);
+        code::Steps(readers::Kind::Aarch64(steps))
+    }
+
+    fn state(&self) -> u32 {
+        mask(ALL)
+    }
+
+    fn flags(&self) -> u32 {
+        FLAGS_BIT
+    }
+
+    /// What is supposed of functions that are called through registers or in other files.
+    fn convention(&self) -> Option<Convention> {
+        // Arguments, the place of the result, what nested functions are called with, and what functions keep.
+        const ENTRY: u32 = 0x3FFC_81FF | 1 << LINK;
+        const RESULTS: u32 = 0xFF;
+        Some(Convention {
+            entry: ENTRY,
+            volatile: mask(VOLATILE),
+            results: RESULTS,
+        })
+    }
+
+    fn text(&self, code: &[u8], addr: u64) -> String {
+        text(code, addr)
+    }
+
+    /// As far as the instruction tells alone.
+    fn immovable(&self, code: &[u8], addr: u64) -> Option<String> {
+        let why = immovable_alone(&Insn::new(code, addr))?;
+        (why != Immovable::SystemCall).then(|| why.to_string())
+    }
+
+    fn longest(&self) -> u64 {
+        LEN
+    }
+
+    fn movable(&self, code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), String> {
+        let options = Options {
+            reach: Reach::Jump,
+            dead,
+            link: Link::Original,
+            system_calls: true,
+            sequences: false,
+        };
+        relocated_len(code, from, &options)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+
+    fn entry_facts(&self, code: &[u8], addr: u64) -> EntryFacts {
+        entry::entry_facts(code, addr)
+    }
+
+    fn is_only_passed_on(
+        &self,
+        code: &[u8],
+        addr: u64,
+        read: u64,
+        is_dropped: &dyn Fn(u64) -> bool,
+    ) -> bool {
+        entry::is_only_passed_on(code, addr, read, is_dropped)
+    }
+
+    fn stores(&self, code: &[u8]) -> bool {
+        entry::stores(code)
+    }
+
+    fn entry_frame(&self) -> i32 {
+        0
+    }
+
+    fn calls_push(&self) -> bool {
+        false
+    }
+
+    /// Instructions that sign the return address are landing instructions, too.
+    fn landing(&self, code: &[u8]) -> u64 {
+        match Insn::new(code, 0).hint() {
+            // paciasp, pacibsp, bti c, bti jc
+            Some(25 | 27 | 34 | 38) => LEN,
+            _ => 0,
+        }
+    }
+
+    fn got_jumps(&self, bytes: &[u8], addr: u64) -> Vec<(u64, u64, u8)> {
+        scan::got_jumps(bytes, addr).collect()
+    }
+
+    /// No instruction calls through a slot.
+    fn slot_call_len(&self) -> u8 {
+        0
+    }
+
+    fn nops(&self, len: usize) -> Vec<u8> {
+        scan::nops(len).collect()
+    }
+
+    fn ret(&self, len: usize) -> Vec<u8> {
+        let mut bytes = encode::RET.to_le_bytes().to_vec();
+        bytes.extend(scan::nops(len.saturating_sub(bytes.len())));
+        bytes
+    }
+
+    fn origin(&self, path: &mut dyn Iterator<Item = (&[u8], u64)>) -> Origin {
+        origin(path)
+    }
+
+    fn is_signal_return(&self, code: &[u8]) -> bool {
+        entry::is_signal_return(code)
+    }
+
+    fn relocation(&self, kind: u32) -> Relocation {
+        match kind {
+            1027 => Relocation::Relative,
+            // The plain word of 64 bits, GLOB_DAT and JUMP_SLOT.
+            257 | 1025 | 1026 => Relocation::Slot,
+            _ => Relocation::Other,
+        }
+    }
+
+    fn fills(&self, byte: u8) -> bool {
+        byte == 0
+    }
+
+    fn unit(&self) -> u64 {
+        LEN
+    }
+
+    fn trap_len(&self) -> u64 {
+        LEN
+    }
+
+    /// The long jump is as short as any.
+    fn near(&self) -> &'static [JumpForm] {
+        &[]
+    }
+
+    fn has_puns(&self) -> bool {
+        false
+    }
+
+    fn needs_register(&self) -> bool {
+        false
+    }
+
+    fn usable(&self, free: u32) -> u32 {
+        free & !(FLAGS_BIT | 1 << PLATFORM)
+    }
+
+    fn link(&self) -> u32 {
+        1 << LINK
+    }
+
+    fn via(&self, _free: u32) -> Via {
+        Via::Nothing
+    }
+
+    /// `b`; or `adrp`, `add` and `br` by a free register.
+    fn jump(&self, via: Via) -> JumpForm {
+        match via {
+            Via::Free(_) => JumpForm {
+                len: 12,
+                back: (1 << 32) - (1 << 12),
+                on: (1 << 32) - (1 << 12),
+                register: via,
+            },
+            _ => JumpForm::plain(JUMP, JUMP_REACH, JUMP_REACH - LEN),
+        }
+    }
+}
+
+/// Goes through code, instruction by instruction.
+pub struct Sweep<'a>(scan::Sweep<'a>);
+
+impl<'a> Sweep<'a> {
+    /// Starts at the first byte of `code`, whose address is `addr`.
+    #[must_use]
+    pub fn new(code: &'a [u8], addr: u64) -> Self {
+        Self(scan::Sweep::new(code, addr))
+    }
+}
+
+impl Iterator for Sweep<'_> {
+    type Item = code::Insn;
+
+    #[inline]
+    fn next(&mut self) -> Option<code::Insn> {
+        self.0.next().map(|scanned| insn(&scanned))
+    }
+}
+
+/// An instruction in the words of planners.
+#[inline]
+pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
+    let insn = &scanned.insn;
+    code::Insn {
+        addr: insn.addr,
+        len: insn.len,
+        flow: flow(scanned.flow),
+        reference: match scanned.reference {
+            scan::Reference::None => Reference::None,
+            scan::Reference::Forms(addr) => Reference::Forms(addr),
+            scan::Reference::Constant(addr) => Reference::Constant(addr),
+            scan::Reference::Memory(addr) => Reference::Memory(addr),
+        },
+        padding: scanned.padding,
+        slot: slot(insn, scanned.slot),
+        word: None,
+    }
+}
+
+/// Saving and restoring the link register is what all functions do; so is making a frame, also by a store that lowers
+/// the stack pointer.
+#[inline]
+fn slot(insn: &Insn, slot: scan::Slot) -> Slot {
+    let usual = match insn.kind {
+        Kind::AddImmediate => matches!(insn.rd(), SP | FRAME),
+        _ => {
+            scan::link_distance(insn).is_some()
+                || insn.memory().is_some_and(|memory| memory.moves.is_some())
+        }
+    };
+    match slot {
+        scan::Slot::None => Slot::None,
+        _ if usual => Slot::None,
+        scan::Slot::Stack(at) => Slot::Stack(at),
+        scan::Slot::Frame(at) => Slot::Frame(at),
+    }
+}
+
+#[inline]
+fn flow(flow: scan::Flow) -> Flow {
+    match flow {
+        scan::Flow::Next => Flow::Next,
+        scan::Flow::Branch(to) => Flow::Branch(to),
+        scan::Flow::Jump(to) => Flow::Jump(to),
+        scan::Flow::Call(to) => Flow::Call(to),
+        scan::Flow::IndirectJump => Flow::IndirectJump,
+        scan::Flow::IndirectCall => Flow::IndirectCall,
+        scan::Flow::Return { by: LINK } => Flow::Return { how: How::Plain },
+        scan::Flow::Return { .. } => Flow::Return {
+            how: How::OtherLink,
+        },
+        scan::Flow::Fault => Flow::Fault,
+        scan::Flow::Invalid => Flow::Invalid,
+    }
+}
+
+/// The instructions of code as a planner of probes sees them.
+pub type Steps = iter::Map<vec::IntoIter<steps::Step>, fn(steps::Step) -> Step>;
+
+/// The registers that [`step`] says of an instruction.
+#[inline]
+pub(crate) fn registers(scanned: &Scanned) -> (u32, u32) {
+    steps::registers(scanned)
+}
+
+#[inline]
+fn step(step: steps::Step) -> Step {
+    // Where they are moved as a whole, what is between exclusive accesses can be, too.
+    let movable = matches!(
+        step.immovable,
+        None | Some(Immovable::SystemCall | Immovable::Reserved)
+    );
+    Step {
+        addr: step.addr,
+        flow: flow(step.flow),
+        len: step.len,
+        reads: step.uses,
+        writes: step.writes,
+        padding: step.padding,
+        movable,
+        transaction: match step.part {
+            Part::Outside => Transaction::None,
+            Part::First => Transaction::Reserves,
+            Part::Between | Part::Last => Transaction::Reserved,
+        },
+        leaves: step.leaves,
+    }
+}

@@ -1,0 +1,278 @@
+//! Instructions as a planner of probes sees them: what they do with control and with registers, and whether they can be
+//! moved.
+
+use alloc::vec::Vec;
+
+use super::decode::{Insn, Kind};
+use super::regs::{ALL, FLAGS, GENERAL, Set};
+use super::scan::{Flow, Scanned, Sweep};
+use crate::sequences::{self, Part, Sequenced};
+
+/// The bit for the flags in the masks of planners, which have 32: no planner asks about the stack pointer.
+pub const FLAGS_BIT: u32 = 1 << 31;
+
+/// A set of registers as planners have it: `x0`–`x30`, and [`FLAGS_BIT`].
+#[must_use]
+#[inline]
+pub const fn mask(set: Set) -> u32 {
+    let flags = if set & FLAGS != 0 { FLAGS_BIT } else { 0 };
+    (set & GENERAL) as u32 | flags
+}
+
+/// Why an instruction is not executed elsewhere than in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Immovable {
+    /// No instruction, or one that is not known.
+    Invalid,
+    /// It is there to fault, or faults in programs.
+    Faults,
+    /// `brk`: who waits for it knows its address.
+    Breakpoint,
+    /// `svc`: the kernel, signal handlers and children see the address. It can be moved by those who take care of that.
+    SystemCall,
+    /// It is about changed code, of which copies would not know.
+    CodeChanges,
+    /// It accesses a system register that programs may not have.
+    Register,
+    /// It waits.
+    Waits,
+    /// It is or may be executed between a load and a store that are exclusive, where other accesses and jumps to
+    /// elsewhere make the store fail.
+    Reserved,
+    /// It is a step of copying or setting memory, which the kernel begins again at the instructions before it.
+    Steps,
+    /// It is about hardware transactions.
+    Transaction,
+}
+
+impl core::fmt::Display for Immovable {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Invalid => "no valid instruction",
+            Self::Faults => "it cannot be moved: an instruction that only faults",
+            Self::Breakpoint => "it cannot be moved: a breakpoint of the program",
+            Self::SystemCall => "it cannot be moved: a system call, whose address is seen",
+            Self::CodeChanges => "it cannot be moved: it is about changed code",
+            Self::Register => "it cannot be moved: a system register that may be refused",
+            Self::Waits => "it cannot be moved: it waits",
+            Self::Reserved => "it cannot be moved: between an exclusive load and its store",
+            Self::Steps => {
+                "it cannot be moved: the kernel may begin it again at what stands before it"
+            }
+            Self::Transaction => "it cannot be moved: it is about hardware transactions",
+        })
+    }
+}
+
+impl core::error::Error for Immovable {}
+
+/// One instruction.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// Its address.
+    pub addr: u64,
+    /// What it does with control.
+    pub flow: Flow,
+    /// Its length.
+    pub len: u8,
+    /// The registers that it reads, or somebody may see in it, as [`mask`] has them.
+    pub uses: u32,
+    /// Those that it overwrites whatever happens.
+    pub writes: u32,
+    /// It does nothing: padding, where nothing leads to it.
+    pub padding: bool,
+    /// Why it is not executed elsewhere; nothing if it may be.
+    pub immovable: Option<Immovable>,
+    /// Where it is in a sequence of an exclusive load and its store.
+    pub part: Part,
+    /// It enters the kernel, and what happens then is not the instruction's to say.
+    pub leaves: bool,
+}
+
+impl Sequenced for Step {
+    fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    fn target(&self) -> Option<u64> {
+        match self.flow {
+            Flow::Branch(to) | Flow::Jump(to) => Some(to),
+            _ => None,
+        }
+    }
+
+    fn callee(&self) -> Option<u64> {
+        match self.flow {
+            Flow::Call(to) => Some(to),
+            _ => None,
+        }
+    }
+
+    fn is_end(&self) -> bool {
+        self.flow.is_end()
+    }
+
+    fn part(&self) -> Part {
+        self.part
+    }
+
+    fn set_part(&mut self, part: Part) {
+        self.part = part;
+    }
+}
+
+/// The instructions of code at this address, in a row. What is in a sequence of an exclusive load and its store is
+/// found by the control flow within: so this should be whole functions at least.
+#[must_use]
+pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
+    let mut steps: Vec<Step> = Sweep::new(code, addr).map(|insn| alone(&insn)).collect();
+    if steps.iter().any(|step| step.part != Part::Outside) {
+        sequences::find(&mut steps);
+        for step in &mut steps {
+            if step.part != Part::Outside && step.immovable.is_none() {
+                step.immovable = Some(Immovable::Reserved);
+            }
+        }
+    }
+    steps
+}
+
+/// An instruction as it is by itself.
+#[inline]
+pub(super) fn alone(scanned: &Scanned) -> Step {
+    let insn = &scanned.insn;
+    let (uses, writes) = registers(scanned);
+    Step {
+        addr: insn.addr,
+        flow: scanned.flow,
+        len: insn.len,
+        uses,
+        writes,
+        padding: scanned.padding,
+        immovable: immovable_alone(insn),
+        part: match insn.kind {
+            Kind::LoadExclusive => Part::First,
+            Kind::StoreExclusive => Part::Last,
+            _ => Part::Outside,
+        },
+        leaves: insn.kind == Kind::SystemCall,
+    }
+}
+
+/// What an instruction uses and overwrites, as [`mask`] has it.
+#[inline]
+pub(super) fn registers(scanned: &Scanned) -> (u32, u32) {
+    let uses = match scanned.insn.kind {
+        // Who handles a breakpoint may see all.
+        Kind::Breakpoint | Kind::Wait => ALL,
+        // Its callee keeps all registers but a few, so that many are of use after it.
+        _ if scanned.keeps_all => ALL,
+        _ => scanned.effects.reads,
+    };
+    (mask(uses), mask(scanned.effects.writes))
+}
+
+/// Why an instruction is not executed elsewhere, as far as it tells alone; nothing if it may be.
+#[must_use]
+#[inline]
+pub fn immovable_alone(insn: &Insn) -> Option<Immovable> {
+    Some(match insn.kind {
+        Kind::Invalid => Immovable::Invalid,
+        Kind::Undefined | Kind::Privileged => Immovable::Faults,
+        Kind::Breakpoint => Immovable::Breakpoint,
+        Kind::SystemCall => Immovable::SystemCall,
+        // ic: of instruction caches
+        Kind::System if insn.field(12, 4) == 7 && matches!(insn.field(8, 4), 1 | 5) => {
+            Immovable::CodeChanges
+        }
+        Kind::WriteSystem | Kind::ReadSystem | Kind::System | Kind::SystemResult
+            if !is_harmless(insn) =>
+        {
+            Immovable::Register
+        }
+        Kind::Wait => Immovable::Waits,
+        // wfe, wfi
+        Kind::Hint if matches!(insn.field(5, 7), 2 | 3) => Immovable::Waits,
+        Kind::LoadExclusive | Kind::StoreExclusive => Immovable::Reserved,
+        Kind::MemorySteps => Immovable::Steps,
+        Kind::TransactionStart | Kind::TransactionEnd | Kind::TransactionOther => {
+            Immovable::Transaction
+        }
+        _ => return None,
+    })
+}
+
+/// Whether a system register or operation is one of programs, or the kernel does what programs want of it: which
+/// features there are.
+fn is_harmless(insn: &Insn) -> bool {
+    let of_programs = insn.field(16, 3) == 3;
+    let features = insn.kind == Kind::ReadSystem && insn.field(12, 7) == 0;
+    of_programs || features
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(words: &[u32]) -> Vec<(Part, Option<Immovable>)> {
+        let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let steps = steps(&code, 0x1000);
+        steps
+            .iter()
+            .map(|step| (step.part, step.immovable))
+            .collect()
+    }
+
+    #[test]
+    fn what_cannot_be_moved_says_why() {
+        let cases = [
+            (0xFFFF_FFFF, Some(Immovable::Invalid)),
+            (0x0000_0000, Some(Immovable::Faults)),
+            (0xD69F_03E0, Some(Immovable::Faults)),     // eret
+            (0xD420_7D00, Some(Immovable::Breakpoint)), // brk #1000
+            (0xD400_0001, Some(Immovable::SystemCall)),
+            (0xD50B_7520, Some(Immovable::CodeChanges)), // ic ivau, x0
+            (0xD53B_D040, None),                         // mrs x0, tpidr_el0
+            (0xD538_0600, None),                         // mrs x0, id_aa64isar0_el1
+            (0xD538_4240, Some(Immovable::Register)),    // mrs x0, currentel
+            (0xD50B_7420, None),                         // dc zva, x0
+            (0xD503_205F, Some(Immovable::Waits)),       // wfe
+            (0xC85F_7C01, Some(Immovable::Reserved)),    // ldxr x1, [x0]
+            (0x1904_0440, Some(Immovable::Steps)),
+            (0xD503_233F, None), // paciasp
+            (0xF940_0000, None),
+        ];
+        for (word, expected) in cases {
+            assert_eq!(found(&[word])[0].1, expected, "{word:08x}");
+        }
+    }
+
+    #[test]
+    fn what_is_between_exclusive_accesses_stays() {
+        // ldaxr w1, [x0]; cmp w1, w2; b.ne out; stlxr w3, w4, [x0]; cbnz w3, first; out: ret
+        let parts = found(&[
+            0x885F_FC01,
+            0x6B02_003F,
+            0x5400_0061,
+            0x8803_FC04,
+            0x35FF_FF83,
+            0xD65F_03C0,
+        ]);
+        let reserved = Some(Immovable::Reserved);
+        let expected = [
+            (Part::First, reserved),
+            (Part::Between, reserved),
+            (Part::Between, reserved),
+            (Part::Last, reserved),
+            (Part::Outside, None),
+            (Part::Outside, None),
+        ];
+        assert_eq!(parts, expected);
+    }
+
+    #[test]
+    fn flags_have_the_highest_bit() {
+        assert_eq!(mask(FLAGS | 5), FLAGS_BIT | 5);
+        assert_eq!(mask(ALL & !FLAGS), 0x7FFF_FFFF);
+    }
+}
