@@ -4,7 +4,7 @@ use hodo_isa::Via;
 use hodo_patch::Recording;
 use hodo_plan::model::{EntryOnlyReason, Mode};
 use hodo_trace::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, RECORD_SIZE, record, tcb};
-use hodo_trace::{Left, Step};
+use hodo_trace::{CallStep, Left};
 
 use crate::code::{fib, fibonacci, fibonacci_calls, leaf, outer, tail, tail2};
 use crate::world::{Record, Site, World, address, site, timed};
@@ -124,11 +124,11 @@ fn recursion_is_counted_and_read() {
         assert!(found.time >= last, "time goes back");
         last = found.time;
         calls.feed(found, |step| match step {
-            Step::Enter { .. } => {
+            CallStep::Enter { .. } => {
                 entries += 1;
                 depth += 1;
             }
-            Step::Leave {
+            CallStep::Leave {
                 left: Left::Returned,
                 ..
             } => {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hodo_plan::PlanOptions;
 use hodo_plan::model::{Mode, Plan, PlannedFunction, Wanted};
 use hodo_trace::format::tcb;
-use hodo_trace::{Left, Step};
+use hodo_trace::{CallStep, Left};
 
 use crate::skipped::skip;
 use crate::world::{World, timed};
@@ -203,14 +203,14 @@ impl Program {
         let mut open = trace.calls(Vec::new());
         for found in trace.records(&trace.tasks[0]) {
             open.feed(found, |step| match step {
-                Step::Enter { id, .. } | Step::Instant { id, .. } => {
+                CallStep::Enter { id, .. } | CallStep::Instant { id, .. } => {
                     // Compilers put something after the names of functions that they have specialized.
                     let name = &trace.function(id).expect("a name").name;
                     let name = name.split('.').next().unwrap_or(name);
                     *entries.entry(name.to_owned()).or_insert(0) += 1;
                     all += 1;
                 }
-                Step::Leave {
+                CallStep::Leave {
                     left: Left::Returned | Left::Tail,
                     ..
                 } => exits += 1,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hodo_isa::Via;
 use hodo_patch::Hook;
-use hodo_trace::{Left, Step};
+use hodo_trace::{CallStep, Left};
 
 use crate::code::{call, catch, fib, leaf, outer, tail, tail2, throw, throw_from_nowhere};
 use crate::hooks::{_Unwind_Backtrace, _Unwind_GetIP};
@@ -58,7 +58,7 @@ fn long_jumps_leave_frames_without_exits() {
         calls.feed(found, |step| {
             unwound += usize::from(matches!(
                 step,
-                Step::Leave {
+                CallStep::Leave {
                     left: Left::Unwound,
                     ..
                 }

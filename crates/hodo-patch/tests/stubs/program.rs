@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use hodo_plan::model::{LibcallSite, Plan, PlanOptions, PlannedFunction, Tactic};
 use hodo_trace::format::tcb;
-use hodo_trace::{Left, Step};
+use hodo_trace::{CallStep, Left};
 
 use crate::code::leaf;
 use crate::world::{World, timed};
@@ -123,8 +123,8 @@ fn recorded(
     let mut open = trace.calls(Vec::new());
     for found in trace.records(&trace.tasks[0]) {
         open.feed(found, |step| match step {
-            Step::Enter { .. } => entries += 1,
-            Step::Leave {
+            CallStep::Enter { .. } => entries += 1,
+            CallStep::Leave {
                 left: Left::Returned | Left::Tail,
                 ..
             } => exits += 1,

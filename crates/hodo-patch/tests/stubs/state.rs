@@ -9,7 +9,7 @@ use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::regs::NAMES;
 use hodo_patch::Recording;
 use hodo_trace::format::{SHADOW_DISTANCE, tcb};
-use hodo_trace::{Left, Step};
+use hodo_trace::{CallStep, Left};
 
 use crate::code::{body, fib, fibonacci, fibonacci_calls, leaf, moved, registers, shift};
 use crate::world::{World, address, site, timed, unmap};
@@ -252,8 +252,8 @@ fn signal_handlers_record_in_the_middle_of_everything() {
         let mut open = trace.calls(Vec::new());
         for found in trace.records(&trace.tasks[0]) {
             open.feed(found, |step| match step {
-                Step::Enter { .. } => entries += 1,
-                Step::Leave {
+                CallStep::Enter { .. } => entries += 1,
+                CallStep::Leave {
                     left: Left::Returned,
                     ..
                 } => exits += 1,
