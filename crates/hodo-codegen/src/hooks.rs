@@ -32,5 +32,5 @@ pub enum LimitCall {
     Both,
 }
 
-pub(crate) const RLIMIT_DATA: u8 = 2;
-pub(crate) const RLIMIT_AS: u8 = 9;
+pub(crate) const RLIMIT_DATA: i8 = 2;
+pub(crate) const RLIMIT_AS: i8 = 9;

@@ -17,6 +17,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod buffer;
 pub mod detour;
 pub mod frames;
 pub mod hooks;

@@ -1,8 +1,8 @@
 //! Hooks on the functions that unwinders call: see `hodo_codegen::native::hooks`.
 
-use hodo_codegen::native::emit::{Code, fill};
 use hodo_codegen::native::hooks::{self, IslandLayout};
 pub use hodo_codegen::native::hooks::{LimitCall, Raise};
+use hodo_codegen::native::masm::{Masm, fill};
 use hodo_codegen::native::patch::{Leaving, displace, jump, window};
 use hodo_isa::native::track::{self, State};
 
@@ -58,7 +58,7 @@ impl Island {
         self.check_room(4096)?;
         let mut bytes = Vec::new();
         let at = self.end().next_multiple_of(16);
-        let mut out = Code::new(&mut bytes, at);
+        let mut out = Masm::new(&mut bytes, at);
         let island = IslandLayout {
             program_headers: self.frames.program_headers,
             name: self.frames.name,

@@ -11,7 +11,7 @@ mod make;
 
 use std::collections::HashSet;
 
-use hodo_codegen::native::emit::fill;
+use hodo_codegen::native::masm::fill;
 use hodo_codegen::native::patch::{MOVABLE, forges_stub};
 
 use crate::later::write_later;

@@ -27,8 +27,8 @@ pub use probe::{Probe, Region};
 pub use stack::packs_stacks;
 pub use syscalls::SyscallEvents;
 
-use hodo_codegen::native::emit::{Code, fill};
 use hodo_codegen::native::frames::{self, Frames};
+use hodo_codegen::native::masm::{Masm, fill};
 use hodo_codegen::native::patch::{REACHES_ANYWHERE, before_stub, displace, trap_entry};
 use hodo_codegen::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
 use hodo_codegen::patch::{Leaving, dead};
@@ -434,7 +434,7 @@ impl Island {
         self.check_room(4096)?;
         let runtime = self.runtime_addresses(records.timed);
         let before = (self.code.len(), self.rows.len());
-        let mut code = Code::new(&mut self.code, self.base + self.origin as u64);
+        let mut code = Masm::new(&mut self.code, self.base + self.origin as u64);
         code.align(16);
         let rows = before_stub(&mut code, records.registers.via);
         self.rows.extend(rows);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hodo_codegen::native::detour::{self, Action, Detour, DetourError, Place, SYSTEM_CALL, When};
-use hodo_codegen::native::emit::Code;
 use hodo_codegen::native::frames;
+use hodo_codegen::native::masm::Masm;
 use hodo_codegen::native::patch::{before_stub, way_to_call};
 use hodo_codegen::native::stub::{Body, Records};
 use hodo_isa::Via;
@@ -106,7 +106,7 @@ impl Island {
             dead: &|at| dead(at.wrapping_sub(image.bias)),
             pads: &|at| pads(at.wrapping_sub(image.bias)),
         };
-        let emit = |out: &mut Code<'_>| detour::emit(out, &layout(), &runtime, &place, &probes);
+        let emit = |out: &mut Masm<'_>| detour::emit(out, &layout(), &runtime, &place, &probes);
         // Two ways to describe frames: an FDE has one of them.
         let returns = region.probes.iter().any(|probe| probe.when != When::Hit);
         let wraps = returns || region.function.is_some();
@@ -148,10 +148,10 @@ impl Island {
         &mut self,
         via: Via,
         wraps: bool,
-        emit: impl FnOnce(&mut Code<'_>) -> Result<Detour, DetourError>,
+        emit: impl FnOnce(&mut Masm<'_>) -> Result<Detour, DetourError>,
     ) -> Result<(u64, Detour), String> {
         let before = self.code.len();
-        let mut out = Code::new(&mut self.code, self.base + self.origin as u64);
+        let mut out = Masm::new(&mut self.code, self.base + self.origin as u64);
         out.align(16);
         let _ = before_stub(&mut out, via);
         let start = out.here();
@@ -175,12 +175,12 @@ impl Island {
         &mut self,
         records: &Records,
         faults: &mut Vec<(u64, u64)>,
-        emit: impl FnOnce(&mut Code<'_>) -> Result<Detour, DetourError>,
+        emit: impl FnOnce(&mut Masm<'_>) -> Result<Detour, DetourError>,
     ) -> Result<(u64, Detour), String> {
         let mut detour = Detour::default();
         let start = self.stub(records, 0, faults, |at| {
             let mut bytes = Vec::new();
-            detour = emit(&mut Code::new(&mut bytes, at))?;
+            detour = emit(&mut Masm::new(&mut bytes, at))?;
             let own = core::mem::take(&mut detour.rows);
             let unknown = Row {
                 at: 0,

@@ -1,6 +1,6 @@
 //! Adds the routine that packs a stack for stack traces.
 
-use hodo_codegen::native::emit::Code;
+use hodo_codegen::native::masm::Masm;
 
 use crate::{Island, Patches};
 
@@ -20,7 +20,7 @@ impl Island {
             return Ok(());
         };
         self.check_room(agent.code.len() + 64)?;
-        let mut out = Code::new(&mut self.code, self.base + self.origin as u64);
+        let mut out = Masm::new(&mut self.code, self.base + self.origin as u64);
         out.align(64);
         let start = out.here();
         out.raw(agent.code);

@@ -1,8 +1,8 @@
 //! System calls: the code that is called around them, and its table.
 
 use hodo_codegen::native::detour::Detour;
-use hodo_codegen::native::emit::Code;
 use hodo_codegen::native::frames;
+use hodo_codegen::native::masm::Masm;
 use hodo_trace::format::record;
 use hodo_trace::syscalls::HEADER;
 
@@ -36,7 +36,7 @@ impl Island {
             return Err("the island is full".to_owned());
         }
         let runtime = self.runtime_addresses(timed);
-        let mut out = Code::new(&mut self.code, self.base + self.origin as u64);
+        let mut out = Masm::new(&mut self.code, self.base + self.origin as u64);
         out.align(64);
         let start = out.here();
         out.raw(agent.code);

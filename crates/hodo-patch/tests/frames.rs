@@ -8,8 +8,8 @@ use gimli::{
     LittleEndian, NativeEndian, Register, RegisterRule, UnwindContext, UnwindSection,
     UnwindTableRow, Value,
 };
-use hodo_codegen::native::emit::Code;
 use hodo_codegen::native::frames::{self, GROUP};
+use hodo_codegen::native::masm::Masm;
 use hodo_codegen::native::stub::{Body, Records, Registers, Runtime, Scope, emit_stub};
 use hodo_isa::native::relocate::relocate_mapped;
 use hodo_isa::native::track::Row;
@@ -420,7 +420,7 @@ fn at_each_instruction_of_each_stub() {
     let mut rows: Vec<Row> = Vec::new();
     for records in shapes() {
         for (name, body) in BODIES {
-            let mut code = Code::new(&mut bytes, BASE);
+            let mut code = Masm::new(&mut bytes, BASE);
             code.align(16);
             let at = code.here();
             emit_stub(&mut code, &layout(), &runtime, &records, &mut rows, |at| {

@@ -17,7 +17,7 @@ mod text;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use super::emit::{Code, Pending};
+use super::masm::*;
 use super::stub::{Layout, Runtime};
 use crate::detour::computed;
 pub use crate::detour::*;
@@ -29,22 +29,15 @@ use returns::emit_returns;
 pub use syscall::SYSTEM_CALL;
 use syscall::{BEHIND, without_syscalls};
 
-const RAX: Register = 0;
-const RCX: Register = 1;
-const RDX: Register = 2;
-const RSP: Register = 4;
-const R8: Register = 8;
-const R9: Register = 9;
-
 /// Slow paths, emitted behind the hot code.
 #[derive(Default)]
 struct Cold {
-    epoch: Vec<(Pending, u64)>,
-    chunk: Vec<(Pending, u64)>,
+    epoch: Vec<(Label, Label)>,
+    chunk: Vec<(Label, Label)>,
     /// Events for which the bucket is too small: the jump, where they begin again, where they end.
-    large: Vec<(Pending, u64, u64)>,
+    large: Vec<(Label, Label, Label)>,
     /// Where the value is stored that could not be fetched, its number, and the faulting instruction.
-    fault: Vec<(u64, u32, u64)>,
+    fault: Vec<(Label, u32, u64)>,
     /// Loads of conditions, and where to go on if they fault.
     leave: Vec<(u64, u64)>,
 }
@@ -54,7 +47,7 @@ struct Cold {
 /// # Errors
 /// If that cannot be done; what was emitted then is to be thrown away.
 pub fn emit(
-    code: &mut Code<'_>,
+    code: &mut Masm<'_>,
     layout: &Layout,
     runtime: &Runtime,
     place: &Place<'_>,
@@ -69,7 +62,7 @@ pub fn emit(
             return Err(DetourError::NotFirst);
         }
         let out = (&mut cold, &mut detour.rows);
-        to_body = Some(emit_returns(code, layout, runtime, probes, from, out)?);
+        to_body = Some(emit_returns(code, (layout, runtime), probes, from, out)?);
     }
     let at = code.here();
     let mut gaps: Vec<(usize, usize)> = Vec::with_capacity(probes.len());
@@ -78,7 +71,7 @@ pub fn emit(
         let mut bytes = Vec::new();
         // The length is the same everywhere.
         emit_probe(
-            &mut Code::new(&mut bytes, at),
+            &mut Masm::new(&mut bytes, at),
             (layout, runtime),
             probe,
             from,
@@ -116,10 +109,10 @@ pub fn emit(
         let end = end.map_or(moved.bytes.len(), |next| next.new);
         debug_assert_eq!(code.here(), at + start as u64);
         detour.map.push((piece.old, code.here()));
-        if piece.old == 0 {
-            for pending in to_body.take().into_iter().flatten() {
-                code.bind(pending);
-            }
+        if piece.old == 0
+            && let Some(body) = to_body.take()
+        {
+            code.bind(body);
         }
         code.raw(&moved.bytes[start..end]);
     }
@@ -130,28 +123,28 @@ pub fn emit(
             emit_probe(code, (layout, runtime), probe, from, &mut cold)?;
         }
         detour.map.push((end, code.here()));
-        code.branch(JMP, resume);
+        code.jmp_to(resume);
     }
     for (pending, back) in cold.epoch {
         code.bind(pending);
-        code.branch(CALL, runtime.epoch);
-        code.branch(JMP, back);
+        code.call_to(runtime.epoch);
+        code.jmp(back);
     }
     for (pending, again) in cold.chunk {
         code.bind(pending);
         // The place that it gives stays a hole: an event wants more.
-        code.branch(CALL, runtime.chunk);
-        code.branch(JMP, again);
+        code.call_to(runtime.chunk);
+        code.jmp(again);
     }
     for (pending, again, done) in cold.large {
         code.bind(pending);
-        code.branch(CALL, runtime.chunk);
-        code.op32(&[0x65, 0x48, 0x8B, 0x0C, 0x25], layout.bucket); // mov rcx, gs:[bucket]
-        code.op32(&[0x48, 0x81, 0xC1], layout.bucket_size); // add rcx, size
-        code.op32(&[0x65, 0x48, 0x3B, 0x0C, 0x25], layout.limit); // cmp rcx, gs:[limit]
-        code.branch(JNE, again);
-        code.op32(&[0x65, 0x48, 0xFF, 0x04, 0x25], layout.lost); // inc qword gs:[lost]
-        code.branch(JMP, done);
+        code.call_to(runtime.chunk);
+        code.mov_rm(RCX, gs(layout.bucket));
+        code.add_ri(RCX, layout.bucket_size);
+        code.cmp_rm(RCX, gs(layout.limit));
+        code.jcc(Cond::NE, again);
+        code.inc_m(QWORD, gs(layout.lost));
+        code.jmp(done);
     }
     detour.faults.append(&mut cold.leave);
     for (store, value, load) in cold.fault {
@@ -161,21 +154,16 @@ pub fn emit(
             // Behind the first word of the payload.
             _ => 0x18 + (value / 32 - 1) * 4,
         };
-        code.op32(&[0x81, 0x89], word); // or dword [rcx+word], bit
-        code.raw(&(1u32 << (value % 32)).to_le_bytes());
-        code.raw(&[0x31, 0xC0]); // xor eax, eax
-        code.branch(JMP, store);
+        code.or_mi(DWORD, mem32(RCX, word), 1 << (value % 32));
+        code.xor_rr(EAX, EAX);
+        code.jmp(store);
     }
+    debug_assert!(code.all_bound());
     Ok(detour)
 }
 
-const CALL: &[u8] = &[0xE8];
-const JMP: &[u8] = &[0xE9];
-const JNE: &[u8] = &[0x0F, 0x85];
-const JA: &[u8] = &[0x0F, 0x87];
-
 fn emit_probe(
-    code: &mut Code<'_>,
+    code: &mut Masm<'_>,
     (layout, runtime): (&Layout, &Runtime),
     probe: &Probe<'_>,
     from: u64,
@@ -191,8 +179,8 @@ fn emit_probe(
         }
         Action::Count(Counter::Shared { base, at }) => {
             let saved = Saved::begin(code, probe.flags_dead);
-            code.op32(&[0x65, 0x48, 0x8B, 0x04, 0x25], *base); // mov rax, gs:[base]
-            code.op32(&[0xF0, 0x48, 0xFF, 0x80], at.cast_unsigned()); // lock inc qword [rax+at]
+            code.mov_rm(RAX, gs(*base));
+            code.lock().inc_m(QWORD, mem32(RAX, at.cast_unsigned()));
             saved.end(code);
         }
         Action::Record(event) => {
@@ -209,8 +197,8 @@ fn emit_probe(
 }
 
 /// `inc qword gs:[at]`
-fn emit_count(code: &mut Code<'_>, at: i32) {
-    code.op32(&[0x65, 0x48, 0xFF, 0x04, 0x25], at.cast_unsigned());
+fn emit_count(code: &mut Masm<'_>, at: i32) {
+    code.inc_m(QWORD, gs(at.cast_unsigned()));
 }
 
 #[cfg(test)]

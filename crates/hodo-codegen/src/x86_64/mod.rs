@@ -1,8 +1,8 @@
 //! x86-64.
 
 pub mod detour;
-pub mod emit;
 pub mod frames;
 pub mod hooks;
+pub mod masm;
 pub mod patch;
 pub mod stub;

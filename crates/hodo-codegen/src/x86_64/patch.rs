@@ -5,8 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::emit::Code;
 use super::frames::RETURN_POINT;
+use super::masm::{Masm, address, label};
 use super::stub::{self, Body};
 pub use crate::patch::{Displaced, Leaving, Through, Window};
 use crate::stub::Registers;
@@ -20,8 +20,6 @@ use hodo_isa::x86_64::track::{Row, pushed};
 /// A breakpoint.
 pub const TRAP: &[u8] = &[0xCC];
 
-const JMP: &[u8] = &[0xE9];
-
 /// A jump at `from` to anywhere within 2 GiB; nothing if it is farther.
 #[must_use]
 pub fn jump(from: u64, to: u64, _: Via) -> Option<Vec<u8>> {
@@ -34,7 +32,9 @@ pub fn jump(from: u64, to: u64, _: Via) -> Option<Vec<u8>> {
 #[must_use]
 pub fn hop(from: u64, to: u64, _: u8) -> Option<Vec<u8>> {
     let hop = i8::try_from(to.wrapping_sub(from + 2).cast_signed()).ok()?;
-    Some(vec![0xEB, hop.cast_unsigned()])
+    let mut bytes = Vec::with_capacity(2);
+    Masm::new(&mut bytes, from).jmp_by(hop);
+    Some(bytes)
 }
 
 /// Where short jumps from an address lead at most; no memory of ours is so near.
@@ -43,10 +43,16 @@ pub fn near(_: u64, _: u8) -> Option<Range<u64>> {
     None
 }
 
-/// A jump to anywhere: `jmp *0(%rip)` and the address.
+/// A jump to anywhere: by the address, which comes right behind.
 #[must_use]
-pub fn far(_: u64, to: u64, _: Via) -> Option<Vec<u8>> {
-    Some([&[0xFF, 0x25, 0, 0, 0, 0], &to.to_le_bytes()[..]].concat())
+pub fn far(from: u64, to: u64, _: Via) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(14);
+    let mut code = Masm::new(&mut bytes, from);
+    let behind = code.label();
+    code.jmp_m(label(behind));
+    code.bind(behind);
+    code.data(to);
+    Some(bytes)
 }
 
 /// Whether sites can have stubs that no long jump reaches: what is displaced could not go on, nor refer to anything.
@@ -87,7 +93,7 @@ pub fn trap_entry(stub: u64, _: Via) -> u64 {
 
 /// What stands before a stub for [`trap_entry`]: nothing.
 #[must_use]
-pub fn before_stub(_: &mut Code<'_>, _: Via) -> Vec<Row> {
+pub fn before_stub(_: &mut Masm<'_>, _: Via) -> Vec<Row> {
     Vec::new()
 }
 
@@ -133,7 +139,7 @@ pub fn displace(
     if moved.falls_through {
         let end = to + moved.bytes.len() as u64;
         copies.push((resume, end));
-        Code::new(&mut moved.bytes, to).branch(JMP, resume);
+        Masm::new(&mut moved.bytes, to).jmp_to(resume);
     }
     let body = Body {
         bytes: moved.bytes,
@@ -152,8 +158,7 @@ pub fn displace(
 #[must_use]
 pub fn call_through(at: u64, got: u64, _: Through, _: u64) -> Body {
     let mut bytes = Vec::with_capacity(6);
-    // jmp *slot(%rip)
-    Code::new(&mut bytes, at).branch(&[0xFF, 0x25], got);
+    Masm::new(&mut bytes, at).jmp_m(address(got));
     let rule = pushed(0);
     Body {
         bytes,
@@ -167,13 +172,16 @@ pub fn call_through(at: u64, got: u64, _: Through, _: u64) -> Body {
 /// displaced instruction be left: a prefix without effect makes up the sixth byte.
 #[must_use]
 pub fn lead_through(at: u64, stub: u64, through: Through, _: u8) -> Option<Vec<u8>> {
-    Some(match through {
-        Through::Call => [&[0x67], &stub::call(at + 1, stub)[..]].concat(),
-        Through::Jump => [&[0x67], &stub::jump(at + 1, stub)[..]].concat(),
-        Through::Entry => stub::jump(at, stub),
+    let mut bytes = Vec::with_capacity(6);
+    let mut code = Masm::new(&mut bytes, at);
+    match through {
+        Through::Call => code.call_to_long(stub),
+        Through::Jump => code.jmp_to_long(stub),
+        Through::Entry => code.jmp_to(stub),
         // Calls need no register.
         Through::Loaded(_) => return None,
-    })
+    }
+    Some(bytes)
 }
 
 /// Whether sites of both kinds that use the same slot can have one stub.

@@ -8,7 +8,7 @@ use hodo_codegen::detour::{
     Action, Block, Counter, Deed, Detour, Event, Fetch, NO_PROCESSOR, Place, Probe, Test, When,
 };
 use hodo_codegen::riscv64::detour::emit;
-use hodo_codegen::riscv64::emit::Code;
+use hodo_codegen::riscv64::masm::Masm;
 use hodo_codegen::stub::{Layout, Runtime};
 use hodo_isa::Via;
 
@@ -332,7 +332,7 @@ pub fn detour(place: &Place<'_>, at: u64, probes: &[Probe<'_>]) -> (Vec<u8>, Det
         stack: None,
     };
     let mut bytes = Vec::new();
-    let mut code = Code::new(&mut bytes, at);
+    let mut code = Masm::new(&mut bytes, at);
     let detour = emit(&mut code, &layout(), &runtime, place, probes).expect("a detour");
     (bytes, detour)
 }

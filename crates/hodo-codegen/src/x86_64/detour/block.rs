@@ -2,15 +2,13 @@
 
 use alloc::vec::Vec;
 
-use super::condition::{Label, Needs, Writer};
+use super::condition::{Goal, Needs, Writer};
 use super::event::{emit_record, emit_source};
 use super::frame::Saved;
 use super::hist::emit_histogram;
-use super::{
-    Block, Cold, Counter, Deed, DetourError, RCX, RDX, Register, Source, computed, emit_count,
-};
+use super::{Block, Cold, Counter, Deed, DetourError, Source, computed, emit_count};
 use crate::detour::kept_at;
-use crate::x86_64::emit::Code;
+use crate::x86_64::masm::*;
 use crate::x86_64::stub::Layout;
 
 /// Bytes of machine code that a block takes at most.
@@ -18,7 +16,7 @@ use crate::x86_64::stub::Layout;
 pub fn size(block: &Block, layout: &Layout) -> u64 {
     let mut bytes = Vec::new();
     let mut cold = Cold::default();
-    let mut code = Code::new(&mut bytes, 0);
+    let mut code = Masm::new(&mut bytes, 0);
     // What fails takes no room: its place is refused later.
     let _ = emit_block(&mut code, (layout, Some(0)), false, block, 0, &mut cold);
     let slow = cold.epoch.len() + cold.chunk.len() + cold.fault.len() + 4 * cold.large.len();
@@ -26,7 +24,7 @@ pub fn size(block: &Block, layout: &Layout) -> u64 {
 }
 
 pub(super) fn emit_block(
-    code: &mut Code<'_>,
+    code: &mut Masm<'_>,
     (layout, pack): (&Layout, Option<u64>),
     flags_dead: bool,
     block: &Block,
@@ -35,8 +33,8 @@ pub(super) fn emit_block(
 ) -> Result<(), DetourError> {
     let needs = needs(block);
     let mut saved = Saved::begin(code, flags_dead);
-    let begun = saved.slots.len();
-    let mut off = Label::new();
+    let begun = saved.len();
+    let mut off = Goal::new();
     if let Some(switch) = block.switch {
         let mut writer = writing(code, &saved, block, here, Needs::default(), 0);
         writer.switch(block.base, switch, &mut off);
@@ -47,13 +45,13 @@ pub(super) fn emit_block(
     }
     let frame = saved.frame(code, needs.words());
     let mut writer = writing(code, &saved, block, here, needs, frame);
-    let mut out = Label::new();
+    let mut out = Goal::new();
     if let Some(condition) = &block.condition {
         writer.jump(condition, false, &mut out);
     }
     let fetched = writer.fetched;
     let loads = core::mem::take(&mut writer.loads);
-    let failed = core::mem::replace(&mut writer.out, Label::new());
+    let failed = core::mem::replace(&mut writer.out, Goal::new());
     let kept = |value: usize| {
         let at = kept_at(needs.kept, value)?;
         (fetched >> value & 1 == 1).then_some(frame - 1 - at)
@@ -62,7 +60,7 @@ pub(super) fn emit_block(
         match deed {
             Deed::Count(counter) => emit_counter(code, *counter),
             Deed::Record(event, gate, shared) => {
-                let mut closed = Label::new();
+                let mut closed = Goal::new();
                 if let Some(gate) = gate {
                     let mut writer = writing(code, &saved, block, here, needs, frame);
                     writer.switch(block.base, *gate, &mut closed);
@@ -92,8 +90,8 @@ pub(super) fn emit_block(
     });
     if let Some(value) = returned {
         saved.clone().drop_flags(code);
-        code.op64(&[0x48, 0xB8], value); // mov rax, value
-        code.raw(&[0xC3]); // ret
+        code.movabs_ri(RAX, value);
+        code.ret();
     }
     let exit = code.here();
     let mut writer = writing(code, &saved, block, here, needs, frame);
@@ -111,13 +109,11 @@ pub(super) fn emit_block(
 /// What the condition needs, and what deeds compute, found by writing it somewhere.
 fn needs(block: &Block) -> Needs {
     let mut bytes = Vec::new();
-    let mut code = Code::new(&mut bytes, 0);
-    let saved = Saved {
-        slots: Vec::<Option<Register>>::new(),
-    };
+    let mut code = Masm::new(&mut bytes, 0);
+    let saved = Saved::default();
     let mut writer = writing(&mut code, &saved, block, 0, Needs::default(), 0);
     if let Some(condition) = &block.condition {
-        let mut out = Label::new();
+        let mut out = Goal::new();
         writer.jump(condition, false, &mut out);
     }
     let mut needs = writer.needs;
@@ -140,7 +136,7 @@ pub(super) struct Given<'a> {
 
 impl<'a> Given<'a> {
     /// A writer that knows what has been fetched.
-    pub(super) fn writer<'c>(&self, code: &'a mut Code<'c>, saved: &'a Saved) -> Writer<'a, 'c> {
+    pub(super) fn writer<'c>(&self, code: &'a mut Masm<'c>, saved: &'a Saved) -> Writer<'a, 'c> {
         let mut writer = writing(code, saved, self.block, self.here, self.needs, self.frame);
         writer.fetched = self.fetched;
         writer
@@ -149,46 +145,48 @@ impl<'a> Given<'a> {
 
 /// Copies a text from where `source` is.
 fn emit_name(
-    code: &mut Code<'_>,
+    code: &mut Masm<'_>,
     (saved, here): (&mut Saved, u64),
     source: &Source,
     at: u32,
     cold: &mut Cold,
 ) {
-    let mark = saved.slots.len();
+    let mark = saved.len();
     saved.need(code, RCX);
     saved.need(code, RDX);
     let mut loads = Vec::new();
     emit_source(code, (saved, here), source, &mut loads);
-    code.raw(&[0x31, 0xC9, 0xB2, 0x01]); // xor ecx, ecx; mov dl, 1
-    let next = code.here();
-    code.raw(&[0x84, 0xD2, 0x74, 0x03]); // test dl, dl; je over the next
+    code.xor_rr(ECX, ECX);
+    code.mov_ri(DL, 1);
+    let (next, ended) = (code.label_here(), code.label());
+    code.test_rr(DL, DL);
+    code.jcc_short(Cond::E, ended);
     loads.push(code.here());
-    code.raw(&[0x8A, 0x14, 0x08]); // mov dl, [rax+rcx]
-    code.op32(&[0x65, 0x88, 0x91], at); // mov gs:[rcx+at], dl
-    code.raw(&[0xFF, 0xC1, 0x83, 0xF9, 0x0F]); // inc ecx; cmp ecx, 15
-    let back = next.wrapping_sub(code.here() + 2).cast_signed() as i8;
-    code.raw(&[0x72, back.cast_unsigned()]); // jb next
+    code.mov_rm(DL, mem(RAX, 0).plus(RCX));
+    code.bind(ended);
+    code.mov_mr(mem32(RCX, at).in_gs(), DL);
+    code.inc_r(ECX);
+    code.cmp_ri8(ECX, 15);
+    code.jcc_short(Cond::B, next);
     let done = code.here();
-    code.op32(&[0x65, 0xC6, 0x04, 0x25], at + 15); // mov byte gs:[at+15], 0
-    code.raw(&[0]);
+    code.mov_mi(BYTE, gs(at + 15), 0);
     cold.leave
         .extend(loads.into_iter().map(|load| (load, done)));
     saved.back(code, mark);
 }
 
 /// Makes a byte of the events file 0 or 1, if it is not yet: then no other processor's cache loses it.
-fn emit_switch(code: &mut Code<'_>, base: u32, at: u32, on: bool) {
-    code.op32(&[0x65, 0x48, 0x8B, 0x04, 0x25], base); // mov rax, gs:[base]
-    code.op32(&[0x80, 0xB8], at); // cmp byte [rax+at], on
-    code.raw(&[u8::from(on)]);
-    code.raw(&[0x74, 7]); // je over the next
-    code.op32(&[0xC6, 0x80], at); // mov byte [rax+at], on
-    code.raw(&[u8::from(on)]);
+fn emit_switch(code: &mut Masm<'_>, base: u32, at: u32, on: bool) {
+    code.mov_rm(RAX, gs(base));
+    code.cmp_mi(BYTE, mem32(RAX, at), u32::from(on));
+    let done = code.label();
+    code.jcc_short(Cond::E, done);
+    code.mov_mi(BYTE, mem32(RAX, at), u32::from(on));
+    code.bind(done);
 }
 
 fn writing<'a, 'c>(
-    code: &'a mut Code<'c>,
+    code: &'a mut Masm<'c>,
     saved: &'a Saved,
     block: &'a Block,
     here: u64,
@@ -206,27 +204,26 @@ fn writing<'a, 'c>(
         scratch: 0,
         fetched: 0,
         loads: Vec::new(),
-        out: Label::new(),
+        out: Goal::new(),
     }
 }
 
 impl Writer<'_, '_> {
     /// Goes to `off` if a byte of the events file is 0.
-    fn switch(&mut self, base: u32, at: u32, off: &mut Label) {
-        self.code.op32(&[0x65, 0x48, 0x8B, 0x04, 0x25], base); // mov rax, gs:[base]
-        self.code.op32(&[0x80, 0xB8], at); // cmp byte [rax+at], 0
-        self.code.raw(&[0]);
-        self.jump_if(super::condition::JE, off);
+    fn switch(&mut self, base: u32, at: u32, off: &mut Goal) {
+        self.code.mov_rm(RAX, gs(base));
+        self.code.cmp_mi(BYTE, mem32(RAX, at), 0);
+        self.jump_if(Cond::E, off);
     }
 }
 
 /// Counts, where `rax` and the flags are saved.
-fn emit_counter(code: &mut Code<'_>, counter: Counter) {
+fn emit_counter(code: &mut Masm<'_>, counter: Counter) {
     match counter {
         Counter::Thread(at) => emit_count(code, at),
         Counter::Shared { base, at } => {
-            code.op32(&[0x65, 0x48, 0x8B, 0x04, 0x25], base); // mov rax, gs:[base]
-            code.op32(&[0xF0, 0x48, 0xFF, 0x80], at.cast_unsigned()); // lock inc qword [rax+at]
+            code.mov_rm(RAX, gs(base));
+            code.lock().inc_m(QWORD, mem32(RAX, at.cast_unsigned()));
         }
     }
 }

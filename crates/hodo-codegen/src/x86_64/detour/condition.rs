@@ -9,22 +9,27 @@ use super::event::emit_word;
 use super::frame::Saved;
 use super::{Arithmetic, Bits, Comparison, Fetch, Test};
 use crate::detour::kept_at;
-use crate::x86_64::emit::{Code, Pending};
+use crate::x86_64::masm::*;
 
-/// Jumps to a place that comes later.
+/// A place that comes later.
 #[derive(Debug)]
-pub(super) struct Label {
-    pending: Vec<Pending>,
+pub(super) struct Goal {
+    /// If anything leads there.
+    label: Option<Label>,
     /// What has been fetched on every way there.
     fetched: u64,
 }
 
-impl Label {
+impl Goal {
     pub(super) fn new() -> Self {
         Self {
-            pending: Vec::new(),
+            label: None,
             fetched: u64::MAX,
         }
+    }
+
+    fn label(&mut self, code: &mut Masm<'_>) -> Label {
+        *self.label.get_or_insert_with(|| code.label())
     }
 }
 
@@ -48,7 +53,7 @@ impl Needs {
 
 /// Writes a condition.
 pub(super) struct Writer<'a, 'c> {
-    pub(super) code: &'a mut Code<'c>,
+    pub(super) code: &'a mut Masm<'c>,
     pub(super) saved: &'a Saved,
     /// Address of the probed instruction.
     pub(super) here: u64,
@@ -65,28 +70,23 @@ pub(super) struct Writer<'a, 'c> {
     /// Loads that may fault: the condition is false then.
     pub(super) loads: Vec<u64>,
     /// Where it goes on if the condition is false.
-    pub(super) out: Label,
+    pub(super) out: Goal,
 }
-
-pub(super) const JE: u8 = 0x84;
-pub(super) const JNE: u8 = 0x85;
-pub(super) const JB: u8 = 0x82;
-pub(super) const JA: u8 = 0x87;
 
 impl Comparison {
     /// The condition code of the processor.
-    fn code(self, signed: bool) -> u8 {
+    fn code(self, signed: bool) -> Cond {
         match (self, signed) {
-            (Self::Equal, _) => 0x4,
-            (Self::NotEqual, _) => 0x5,
-            (Self::Less, true) => 0xC,
-            (Self::Less, false) => 0x2,
-            (Self::LessEqual, true) => 0xE,
-            (Self::LessEqual, false) => 0x6,
-            (Self::Greater, true) => 0xF,
-            (Self::Greater, false) => 0x7,
-            (Self::GreaterEqual, true) => 0xD,
-            (Self::GreaterEqual, false) => 0x3,
+            (Self::Equal, _) => Cond::E,
+            (Self::NotEqual, _) => Cond::NE,
+            (Self::Less, true) => Cond::L,
+            (Self::Less, false) => Cond::B,
+            (Self::LessEqual, true) => Cond::LE,
+            (Self::LessEqual, false) => Cond::BE,
+            (Self::Greater, true) => Cond::G,
+            (Self::Greater, false) => Cond::A,
+            (Self::GreaterEqual, true) => Cond::GE,
+            (Self::GreaterEqual, false) => Cond::AE,
         }
     }
 }
@@ -103,33 +103,35 @@ fn short(test: &Test) -> Option<u32> {
 
 impl Writer<'_, '_> {
     /// Jumps to a place if the condition of the last comparison holds.
-    pub(super) fn jump_if(&mut self, condition: u8, to: &mut Label) {
-        to.pending.push(self.code.forward(&[0x0F, condition]));
+    pub(super) fn jump_if(&mut self, condition: Cond, to: &mut Goal) {
+        let label = to.label(self.code);
+        self.code.jcc(condition, label);
         to.fetched &= self.fetched;
     }
 
-    pub(super) fn jump_to(&mut self, to: &mut Label) {
-        to.pending.push(self.code.forward(&[0xE9]));
+    pub(super) fn jump_to(&mut self, to: &mut Goal) {
+        let label = to.label(self.code);
+        self.code.jmp(label);
         to.fetched &= self.fetched;
         // Nothing comes here but by another label.
         self.fetched = u64::MAX;
     }
 
-    pub(super) fn bind(&mut self, label: Label) {
-        for pending in label.pending {
-            self.code.bind(pending);
+    pub(super) fn bind(&mut self, goal: Goal) {
+        if let Some(label) = goal.label {
+            self.code.bind(label);
         }
-        self.fetched &= label.fetched;
+        self.fetched &= goal.fetched;
     }
 
     /// Where a kept value is, from the stack pointer.
-    fn slot(&self, value: usize) -> Option<u32> {
+    fn slot(&self, value: usize) -> Option<Mem> {
         let number = kept_at(self.keeps, value)?;
         Some(self.saved.word(self.frame, number))
     }
 
     /// Where an intermediate result is, from the stack pointer.
-    pub(super) fn spare(&self, number: usize) -> u32 {
+    pub(super) fn spare(&self, number: usize) -> Mem {
         let number = self.keeps.count_ones() as usize + number;
         self.saved.word(self.frame, number)
     }
@@ -142,7 +144,7 @@ impl Writer<'_, '_> {
     }
 
     /// Goes to `to` if the condition is `when`, else on.
-    pub(super) fn jump(&mut self, test: &Test, when: bool, to: &mut Label) {
+    pub(super) fn jump(&mut self, test: &Test, when: bool, to: &mut Goal) {
         match test {
             Test::Not(inner) => self.jump(inner, !when, to),
             Test::And(first, second) | Test::Or(first, second) => {
@@ -152,7 +154,7 @@ impl Writer<'_, '_> {
                     self.jump(first, when, to);
                     self.jump(second, when, to);
                 } else {
-                    let mut decided = Label::new();
+                    let mut decided = Goal::new();
                     self.jump(first, decides, &mut decided);
                     self.jump(second, when, to);
                     self.bind(decided);
@@ -160,8 +162,8 @@ impl Writer<'_, '_> {
             }
             Test::Compare(how, signed, left, right) => {
                 self.compare(left, right);
-                let code = how.code(*signed) ^ u8::from(!when);
-                self.jump_if(0x80 | code, to);
+                let condition = how.code(*signed);
+                self.jump_if(if when { condition } else { condition.not() }, to);
             }
             Test::Number(number) => {
                 if (*number != 0) == when {
@@ -175,8 +177,8 @@ impl Writer<'_, '_> {
             Test::Fits(text, pattern) => self.fits(text, pattern, when, to),
             _ => {
                 self.number(test);
-                self.code.raw(&[0x48, 0x85, 0xC0]); // test rax, rax
-                self.jump_if(if when { JNE } else { JE }, to);
+                self.code.test_rr(RAX, RAX);
+                self.jump_if(if when { Cond::NE } else { Cond::E }, to);
             }
         }
     }
@@ -184,10 +186,10 @@ impl Writer<'_, '_> {
     fn compare(&mut self, left: &Test, right: &Test) {
         if let Some(number) = short(right) {
             self.number(left);
-            self.code.op32(&[0x48, 0x3D], number); // cmp rax, number
+            self.code.cmp_ri(RAX, number);
         } else {
             self.both(left, right);
-            self.code.raw(&[0x48, 0x39, 0xC8]); // cmp rax, rcx
+            self.code.cmp_rr(RAX, RCX);
         }
     }
 
@@ -196,136 +198,136 @@ impl Writer<'_, '_> {
         self.needs.registers = true;
         self.number(left);
         if right.is_leaf() {
-            self.code.raw(&[0x48, 0x89, 0xC1]); // mov rcx, rax
+            self.code.mov_rr(RCX, RAX);
             self.number(right);
-            self.code.raw(&[0x48, 0x91]); // xchg rax, rcx
+            self.code.xchg_rax(RCX); // xchg rax, rcx
             return;
         }
         let spare = self.take();
-        self.code.op32(&[0x48, 0x89, 0x84, 0x24], self.spare(spare)); // mov [rsp+spare], rax
+        self.code.mov_mr(self.spare(spare), RAX);
         self.number(right);
-        self.code.raw(&[0x48, 0x89, 0xC1]); // mov rcx, rax
-        self.code.op32(&[0x48, 0x8B, 0x84, 0x24], self.spare(spare)); // mov rax, [rsp+spare]
+        self.code.mov_rr(RCX, RAX);
+        self.code.mov_rm(RAX, self.spare(spare));
         self.scratch -= 1;
     }
 
     /// Brings a number into `rax`.
     pub(super) fn number(&mut self, test: &Test) {
         match test {
-            Test::Number(0) => self.code.raw(&[0x31, 0xC0]), // xor eax, eax
+            Test::Number(0) => self.code.xor_rr(EAX, EAX), // xor eax, eax
             Test::Number(number) => match u32::try_from(*number) {
-                Ok(number) => self.code.op32(&[0xB8], number), // mov eax, number
-                Err(_) => self.code.op64(&[0x48, 0xB8], *number), // mov rax, number
+                Ok(number) => self.code.mov_ri(EAX, number), // mov eax, number
+                Err(_) => self.code.movabs_ri(RAX, *number), // mov rax, number
             },
             Test::Value(value, bits) => {
                 self.word(*value);
                 self.cut(*bits);
             }
-            Test::Thread(at) => self.code.op32(&[0x65, 0x8B, 0x04, 0x25], *at), // mov eax, gs:[at]
+            Test::Thread(at) => self.code.mov_rm(EAX, gs(*at)), // mov eax, gs:[at]
             Test::Processor(rdpid) => {
                 if *rdpid {
-                    self.code.raw(&[0xF3, 0x0F, 0xC7, 0xF8]); // rdpid rax
+                    self.code.rdpid(RAX);
                 } else {
                     // The limit of this segment tells it, too, as the kernel's vDSO reads it.
-                    self.code.op32(&[0xB8], 0x7B); // mov eax, 0x7b
-                    self.code.raw(&[0x0F, 0x03, 0xC0]); // lsl eax, ax
+                    self.code.mov_ri(EAX, 0x7B);
+                    self.code.lsl_rr(EAX, EAX);
                 }
-                self.code.op32(&[0x25], 0xFFF); // and eax, 0xfff
+                self.code.and_ri(EAX, 0xFFF);
             }
             Test::Complement(inner) => {
                 self.number(inner);
-                self.code.raw(&[0x48, 0xF7, 0xD0]); // not rax
+                self.code.not_r(RAX);
             }
             Test::Negate(inner) => {
                 self.number(inner);
-                self.code.raw(&[0x48, 0xF7, 0xD8]); // neg rax
+                self.code.neg_r(RAX);
             }
             Test::Combine(how, signed, left, right) => self.combine(*how, *signed, left, right),
             Test::Compare(how, signed, left, right) => {
                 self.compare(left, right);
-                self.code.raw(&[0x0F, 0x90 | how.code(*signed), 0xC0]); // setcc al
-                self.code.raw(&[0x0F, 0xB6, 0xC0]); // movzx eax, al
+                self.code.setcc(how.code(*signed), AL);
+                self.code.movzx_rr(EAX, AL);
             }
             Test::Not(_) | Test::And(..) | Test::Or(..) | Test::Same(..) | Test::Fits(..) => {
-                let (mut no, mut end) = (Label::new(), Label::new());
+                let (mut no, mut end) = (Goal::new(), Goal::new());
                 self.jump(test, false, &mut no);
-                self.code.op32(&[0xB8], 1); // mov eax, 1
+                self.code.mov_ri(EAX, 1);
                 self.jump_to(&mut end);
                 self.bind(no);
-                self.code.raw(&[0x31, 0xC0]); // xor eax, eax
+                self.code.xor_rr(EAX, EAX);
                 self.bind(end);
             }
         }
     }
 
     fn combine(&mut self, how: Arithmetic, signed: bool, left: &Test, right: &Test) {
-        let shift = match how {
-            Arithmetic::ShiftLeft => Some(0xE0),
-            Arithmetic::ShiftRight if signed => Some(0xF8),
-            Arithmetic::ShiftRight => Some(0xE8),
-            _ => None,
-        };
-        if let (Some(shift), Test::Number(by)) = (shift, right) {
+        let shifts = matches!(how, Arithmetic::ShiftLeft | Arithmetic::ShiftRight);
+        if let (true, Test::Number(by)) = (shifts, right) {
             self.number(left);
-            self.code.raw(&[0x48, 0xC1, shift, (by & 63) as u8]); // shl, sar, shr rax, by
+            let by = (by & 63) as u8;
+            match (how, signed) {
+                (Arithmetic::ShiftLeft, _) => self.code.shl_ri(RAX, by),
+                (_, true) => self.code.sar_ri(RAX, by),
+                (_, false) => self.code.shr_ri(RAX, by),
+            }
             return;
         }
         let divides = matches!(how, Arithmetic::Divide | Arithmetic::Remainder);
         if let (false, Some(number)) = (divides, short(right)) {
             self.number(left);
-            let opcode: &[u8] = match how {
-                Arithmetic::Or => &[0x48, 0x0D],
-                Arithmetic::Xor => &[0x48, 0x35],
-                Arithmetic::And => &[0x48, 0x25],
-                Arithmetic::Add => &[0x48, 0x05],
-                Arithmetic::Subtract => &[0x48, 0x2D],
-                _ => &[0x48, 0x69, 0xC0], // imul rax, rax, number
-            };
-            self.code.op32(opcode, number);
+            match how {
+                Arithmetic::Or => self.code.or_ri(RAX, number),
+                Arithmetic::Xor => self.code.xor_ri(RAX, number),
+                Arithmetic::And => self.code.and_ri(RAX, number),
+                Arithmetic::Add => self.code.add_ri(RAX, number),
+                Arithmetic::Subtract => self.code.sub_ri(RAX, number),
+                _ => self.code.imul_rri(RAX, RAX, number),
+            }
             return;
         }
         self.both(left, right);
-        if let Some(shift) = shift {
-            self.code.raw(&[0x48, 0xD3, shift]); // shl, sar, shr rax, cl
-            return;
-        }
-        match how {
-            Arithmetic::Or => self.code.raw(&[0x48, 0x09, 0xC8]),
-            Arithmetic::Xor => self.code.raw(&[0x48, 0x31, 0xC8]),
-            Arithmetic::And => self.code.raw(&[0x48, 0x21, 0xC8]),
-            Arithmetic::Add => self.code.raw(&[0x48, 0x01, 0xC8]),
-            Arithmetic::Subtract => self.code.raw(&[0x48, 0x29, 0xC8]),
-            Arithmetic::Divide | Arithmetic::Remainder => self.divide(how, signed),
-            _ => self.code.raw(&[0x48, 0x0F, 0xAF, 0xC1]), // imul rax, rcx
+        match (how, signed) {
+            (Arithmetic::ShiftLeft, _) => self.code.shl_rcl(RAX),
+            (Arithmetic::ShiftRight, true) => self.code.sar_rcl(RAX),
+            (Arithmetic::ShiftRight, false) => self.code.shr_rcl(RAX),
+            (Arithmetic::Or, _) => self.code.or_rr(RAX, RCX),
+            (Arithmetic::Xor, _) => self.code.xor_rr(RAX, RCX),
+            (Arithmetic::And, _) => self.code.and_rr(RAX, RCX),
+            (Arithmetic::Add, _) => self.code.add_rr(RAX, RCX),
+            (Arithmetic::Subtract, _) => self.code.sub_rr(RAX, RCX),
+            (Arithmetic::Multiply, _) => self.code.imul_rr(RAX, RCX),
+            (Arithmetic::Divide | Arithmetic::Remainder, _) => self.divide(how, signed),
         }
     }
 
     /// `rax` by `rcx`.
     fn divide(&mut self, how: Arithmetic, signed: bool) {
-        let mut out = core::mem::replace(&mut self.out, Label::new());
-        self.code.raw(&[0x48, 0x85, 0xC9]); // test rcx, rcx
-        self.jump_if(JE, &mut out);
+        let mut out = core::mem::replace(&mut self.out, Goal::new());
+        self.code.test_rr(RCX, RCX);
+        self.jump_if(Cond::E, &mut out);
         self.out = out;
         let remainder = how == Arithmetic::Remainder;
-        let mut end = Label::new();
+        let mut end = Goal::new();
         if signed {
             // The smallest number by -1 would be an exception; the result wraps.
-            let mut usual = Label::new();
-            self.code.raw(&[0x48, 0x83, 0xF9, 0xFF]); // cmp rcx, -1
-            self.jump_if(JNE, &mut usual);
+            let mut usual = Goal::new();
+            self.code.cmp_ri8(RCX, -1);
+            self.jump_if(Cond::NE, &mut usual);
             if remainder {
-                self.code.raw(&[0x31, 0xC0]); // xor eax, eax
+                self.code.xor_rr(EAX, EAX);
             } else {
-                self.code.raw(&[0x48, 0xF7, 0xD8]); // neg rax
+                self.code.neg_r(RAX);
             }
             self.jump_to(&mut end);
             self.bind(usual);
-            self.code.raw(&[0x48, 0x99, 0x48, 0xF7, 0xF9]); // cqo; idiv rcx
+            self.code.cqo();
+            self.code.idiv_r(RCX);
         } else {
-            self.code.raw(&[0x31, 0xD2, 0x48, 0xF7, 0xF1]); // xor edx, edx; div rcx
+            self.code.xor_rr(EDX, EDX);
+            self.code.div_r(RCX);
         }
         if remainder {
-            self.code.raw(&[0x48, 0x89, 0xD0]); // mov rax, rdx
+            self.code.mov_rr(RAX, RDX);
         }
         self.bind(end);
     }
@@ -342,11 +344,11 @@ impl Writer<'_, '_> {
             return;
         };
         if self.fetched >> value & 1 == 1 {
-            self.code.op32(&[0x48, 0x8B, 0x84, 0x24], slot); // mov rax, [rsp+slot]
+            self.code.mov_rm(RAX, slot);
             return;
         }
         emit_word(self.code, (self.saved, self.here), fetch, &mut self.loads);
-        self.code.op32(&[0x48, 0x89, 0x84, 0x24], slot); // mov [rsp+slot], rax
+        self.code.mov_mr(slot, RAX);
         self.fetched |= 1 << value;
     }
 
@@ -357,21 +359,21 @@ impl Writer<'_, '_> {
             width,
             signed,
         } = bits;
-        let code: &[u8] = match (shift, width, signed) {
-            (0, 64, _) => &[],
-            (0, 8, true) => &[0x48, 0x0F, 0xBE, 0xC0], // movsx rax, al
-            (0, 16, true) => &[0x48, 0x0F, 0xBF, 0xC0], // movsx rax, ax
-            (0, 32, true) => &[0x48, 0x98],            // cdqe
-            (0, 8, false) => &[0x0F, 0xB6, 0xC0],      // movzx eax, al
-            (0, 16, false) => &[0x0F, 0xB7, 0xC0],     // movzx eax, ax
-            (0, 32, false) => &[0x89, 0xC0],           // mov eax, eax
+        match (shift, width, signed) {
+            (0, 64, _) => {}
+            (0, 8, true) => self.code.movsx_rr(RAX, AL),
+            (0, 16, true) => self.code.movsx_rr(RAX, AX),
+            (0, 32, true) => self.code.cdqe(),
+            (0, 8, false) => self.code.movzx_rr(EAX, AL),
+            (0, 16, false) => self.code.movzx_rr(EAX, AX),
+            (0, 32, false) => self.code.mov_rr(EAX, EAX),
             _ => {
-                let back = if signed { 0xF8 } else { 0xE8 };
-                self.code.raw(&[0x48, 0xC1, 0xE0, 64 - shift - width]); // shl rax, …
-                self.code.raw(&[0x48, 0xC1, back, 64 - width]); // sar or shr rax, …
-                return;
+                self.code.shl_ri(RAX, 64 - shift - width);
+                match signed {
+                    true => self.code.sar_ri(RAX, 64 - width),
+                    false => self.code.shr_ri(RAX, 64 - width),
+                }
             }
-        };
-        self.code.raw(code);
+        }
     }
 }

@@ -1,133 +1,145 @@
 //! What a probe pushes before its work, and where it is then.
 
-use super::{RAX, Register};
-use crate::x86_64::emit::Code;
 use alloc::vec::Vec;
 
+use crate::x86_64::masm::*;
+
+/// Bytes below the stack pointer that belong to the program.
+const RED_ZONE: i32 = 128;
+
+/// What is in a word that a probe has pushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    Register(Reg),
+    Flags,
+    /// A word of a frame, or something else that nobody looks for.
+    Word,
+}
+
 /// What a probe has pushed, from the top of the red zone down.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Saved {
-    /// Registers and the flags (`None`).
-    pub(super) slots: Vec<Option<Register>>,
+    slots: Vec<Slot>,
 }
 
 impl Saved {
-    pub(super) fn push(&mut self, code: &mut Code<'_>, register: Register) {
-        push(code, register);
-        self.slots.push(Some(register));
+    /// How many words there are.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn push(&mut self, code: &mut Masm<'_>, register: Reg) {
+        code.push_r(register);
+        self.slots.push(Slot::Register(register));
+    }
+
+    /// Pushes a register as something that is not looked for.
+    pub(super) fn push_value(&mut self, code: &mut Masm<'_>, register: Reg) {
+        code.push_r(register);
+        self.slots.push(Slot::Word);
+    }
+
+    /// Pops what was pushed last into a register.
+    pub(super) fn pop_value(&mut self, code: &mut Masm<'_>, register: Reg) {
+        code.pop_r(register);
+        self.slots.pop();
     }
 
     /// Pushes `rax`, and the flags unless they are dead.
-    pub(super) fn begin(code: &mut Code<'_>, flags_dead: bool) -> Self {
-        let mut saved = Self { slots: Vec::new() };
-        code.raw(&[0x48, 0x8D, 0x64, 0x24, 0x80]); // lea rsp, [rsp-128]
+    pub(super) fn begin(code: &mut Masm<'_>, flags_dead: bool) -> Self {
+        let mut saved = Self::default();
+        code.lea(RSP, mem(RSP, -RED_ZONE));
         saved.push(code, RAX);
         if !flags_dead {
             // pushf and popf would take seven times as long. lahf has all flags but one.
-            code.raw(&[0x9F, 0x0F, 0x90, 0xC0]); // lahf; seto al
-            push(code, RAX);
-            saved.slots.push(None);
+            code.lahf();
+            code.seto(AL);
+            code.push_r(RAX);
+            saved.slots.push(Slot::Flags);
         }
         saved
     }
 
     /// Pushes a register that is not there yet.
-    pub(super) fn need(&mut self, code: &mut Code<'_>, register: Register) {
+    pub(super) fn need(&mut self, code: &mut Masm<'_>, register: Reg) {
         if self.slot(register).is_none() {
             self.push(code, register);
         }
     }
 
-    /// Makes room for so many words; tells the number of the lowest, for [`Self::word`].
-    pub(super) fn frame(&mut self, code: &mut Code<'_>, words: usize) -> usize {
+    /// Makes room for so many words. Returns the number of the lowest, for [`Self::word`].
+    pub(super) fn frame(&mut self, code: &mut Masm<'_>, words: usize) -> usize {
         if words > 0 {
             let size = 8 * words as u32;
-            code.op32(&[0x48, 0x8D, 0xA4, 0x24], size.wrapping_neg()); // lea rsp, [rsp-size]
-            // Nobody's register: not to be found.
-            self.slots
-                .resize(self.slots.len() + words, Some(super::RSP));
+            code.lea(RSP, mem32(RSP, size.wrapping_neg()));
+            self.slots.resize(self.slots.len() + words, Slot::Word);
         }
         self.slots.len()
     }
 
-    /// Where a word of a frame is, from the stack pointer. `frame` is what [`Self::frame`] told.
-    pub(super) fn word(&self, frame: usize, number: usize) -> u32 {
-        ((self.slots.len() - frame + number) * 8) as u32
+    /// Where a word of a frame is, from the stack pointer. `frame` is what [`Self::frame`] has returned.
+    pub(super) fn word(&self, frame: usize, number: usize) -> Mem {
+        mem32(RSP, ((self.slots.len() - frame + number) * 8) as u32)
     }
 
     /// Pops down to so many slots, with all flags kept.
-    pub(super) fn back(&mut self, code: &mut Code<'_>, slots: usize) {
+    pub(super) fn back(&mut self, code: &mut Masm<'_>, slots: usize) {
         while self.slots.len() > slots {
-            if self.slots.last() == Some(&Some(super::RSP)) {
-                let mut words = 0;
-                while self.slots.len() > slots && self.slots.last() == Some(&Some(super::RSP)) {
-                    self.slots.pop();
-                    words += 1;
-                }
-                code.op32(&[0x48, 0x8D, 0xA4, 0x24], 8 * words); // lea rsp, [rsp+8*words]
-            } else if let Some(Some(register)) = self.slots.pop() {
-                pop(code, register);
+            let words = self.slots[slots..].iter().rev();
+            let words = words.take_while(|slot| **slot == Slot::Word).count();
+            if words > 0 {
+                self.slots.truncate(self.slots.len() - words);
+                code.lea(RSP, mem32(RSP, 8 * words as u32));
+            } else if let Some(Slot::Register(register)) = self.slots.pop() {
+                code.pop_r(register);
             }
         }
     }
 
-    pub(super) fn end(mut self, code: &mut Code<'_>) {
-        let kept = self
-            .slots
-            .len()
-            .min(1 + usize::from(self.slots.get(1) == Some(&None)));
-        self.back(code, kept);
-        for slot in self.slots.into_iter().rev() {
-            match slot {
-                Some(register) => pop(code, register),
-                None => {
-                    pop(code, RAX);
-                    code.raw(&[0x04, 0x7F, 0x9E]); // add al, 127; sahf
-                }
-            }
-        }
-        code.raw(&[0x48, 0x8D, 0xA4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp+128]
+    /// How many slots [`Self::begin`] has made.
+    fn begun(&self) -> usize {
+        1 + usize::from(self.slots.get(1) == Some(&Slot::Flags))
     }
 
-    /// Where a register was pushed, from the stack pointer.
-    pub(super) fn slot(&self, register: Register) -> Option<u32> {
-        let at = self.slots.iter().position(|slot| *slot == Some(register))?;
-        Some(((self.slots.len() - 1 - at) * 8) as u32)
+    pub(super) fn end(mut self, code: &mut Masm<'_>) {
+        let begun = self.begun();
+        self.back(code, begun);
+        if begun > 1 {
+            code.pop_r(RAX);
+            code.add_ri(AL, 127);
+            code.sahf();
+        }
+        code.pop_r(RAX);
+        code.lea(RSP, mem(RSP, RED_ZONE));
     }
 
     /// As [`Self::end`], but the flags become anything.
-    pub(super) fn drop_flags(mut self, code: &mut Code<'_>) {
-        let flags = usize::from(self.slots.get(1) == Some(&None));
-        self.back(code, 1 + flags);
-        if flags == 1 {
-            pop(code, RAX);
+    pub(super) fn drop_flags(mut self, code: &mut Masm<'_>) {
+        let begun = self.begun();
+        self.back(code, begun);
+        for _ in 0..begun {
+            code.pop_r(RAX);
         }
-        pop(code, RAX);
-        code.raw(&[0x48, 0x8D, 0xA4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp+128]
+        code.lea(RSP, mem(RSP, RED_ZONE));
+    }
+
+    fn find(&self, slot: Slot) -> Option<u32> {
+        let at = self.slots.iter().position(|one| *one == slot)?;
+        Some(((self.slots.len() - 1 - at) * 8) as u32)
+    }
+
+    /// Where a register was pushed, from the stack pointer.
+    pub(super) fn slot(&self, register: Reg) -> Option<u32> {
+        self.find(Slot::Register(register))
     }
 
     /// Where the flags were pushed, from the stack pointer.
     pub(super) fn flags(&self) -> Option<u32> {
-        let at = self.slots.iter().position(Option::is_none)?;
-        Some(((self.slots.len() - 1 - at) * 8) as u32)
+        self.find(Slot::Flags)
     }
 
     /// How far the program's stack pointer is above ours.
     pub(super) fn depth(&self) -> u32 {
-        (self.slots.len() * 8) as u32 + 128
+        (self.slots.len() * 8) as u32 + RED_ZONE as u32
     }
-}
-
-pub(super) fn push(code: &mut Code<'_>, register: Register) {
-    if register >= 8 {
-        code.raw(&[0x41]);
-    }
-    code.raw(&[0x50 | register & 7]);
-}
-
-pub(super) fn pop(code: &mut Code<'_>, register: Register) {
-    if register >= 8 {
-        code.raw(&[0x41]);
-    }
-    code.raw(&[0x58 | register & 7]);
 }

@@ -1,7 +1,7 @@
 //! A system call, with an event before it and one behind it.
 
-use super::{Action, CALL, Probe};
-use crate::x86_64::emit::Code;
+use super::{Action, Probe};
+use crate::x86_64::masm::*;
 use crate::x86_64::stub::Runtime;
 use alloc::borrow::Cow;
 
@@ -18,23 +18,23 @@ pub(super) const BEHIND: u64 = 5 + 5 + 8 + 2;
 /// Emits the system call of the instruction at `here`. The instruction itself becomes a nop: what branches to the one behind
 /// it must not come to the second event. A child that begins behind the call comes there, too; nothing of ours is on the
 /// stack meanwhile.
-pub(super) fn emit(code: &mut Code<'_>, runtime: &Runtime, here: u64) {
+pub(super) fn emit(code: &mut Masm<'_>, runtime: &Runtime, here: u64) {
     let (enter, exit) = runtime.syscalls.unwrap_or_default();
     let start = code.here();
     around(code, enter);
     debug_assert_eq!(code.here(), start + BEFORE);
-    code.raw(&SYSTEM_CALL);
+    code.syscall();
     debug_assert_eq!(code.here(), start + BEHIND);
     around(code, exit);
     // The system call leaves the address behind it.
-    code.op64(&[0x48, 0xB9], here + SYSTEM_CALL.len() as u64); // movabs rcx, next
+    code.movabs_ri(RCX, here + SYSTEM_CALL.len() as u64);
 }
 
 /// A call below the red zone, which leaves the flags alone.
-fn around(code: &mut Code<'_>, to: u64) {
-    code.raw(&[0x48, 0x8D, 0x64, 0x24, 0x80]); // lea rsp, [rsp-128]
-    code.branch(CALL, to);
-    code.raw(&[0x48, 0x8D, 0xA4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp+128]
+fn around(code: &mut Masm<'_>, to: u64) {
+    code.lea(RSP, mem(RSP, -128));
+    code.call_to(to);
+    code.lea(RSP, mem(RSP, 128));
 }
 
 /// The code without the system calls that probes make in their stead.

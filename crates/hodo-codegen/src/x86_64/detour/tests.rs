@@ -26,7 +26,7 @@ fn emitted(displaced: &[u8], probes: &[Probe<'_>]) -> Result<(Vec<u8>, Detour), 
         ..Runtime::default()
     };
     let mut bytes = Vec::new();
-    let mut code = Code::new(&mut bytes, 0x20_0000);
+    let mut code = Masm::new(&mut bytes, 0x20_0000);
     let resume = 0x40_1000 + displaced.len() as u64;
     let detour = emit(
         &mut code,
@@ -46,8 +46,8 @@ fn event() -> Action {
         timed: true,
         rdpid: true,
         values: vec![
-            Fetch::Word(Source::Register(RAX)),
-            Fetch::Word(Source::Register(RSP)),
+            Fetch::Word(Source::Register(0)),
+            Fetch::Word(Source::Register(4)),
             Fetch::Word(Source::Register(13)),
             Fetch::Load(Source::Memory(Box::new(rdi.clone()), 8), -4, 2),
             Fetch::Text(rdi, 16),
@@ -146,7 +146,7 @@ fn divisions_by_zero_in_histograms_are_lost_hits() {
         switch: None,
         condition: None,
         values: vec![
-            Fetch::Word(Source::Register(RAX)),
+            Fetch::Word(Source::Register(0)),
             Fetch::Load(Source::Register(7), 0, 8),
         ],
         deeds: vec![Deed::Histogram(Histogram {

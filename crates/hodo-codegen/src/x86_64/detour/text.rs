@@ -1,7 +1,8 @@
 //! Texts in conditions: compared, and fitted to patterns. Of each the first [`STRING`] bytes count, as in events.
 
-use super::condition::{JA, JB, JE, JNE, Label, Writer};
+use super::condition::{Goal, Writer};
 use super::{Atom, Fetch, STRING, Text, cut};
+use crate::x86_64::masm::*;
 
 /// A text in memory whose address is in a register.
 #[derive(Clone, Copy)]
@@ -13,14 +14,11 @@ struct Place {
 }
 
 impl Writer<'_, '_> {
-    /// An instruction with a memory operand at `rax` (or what `modrm` says) plus the place's offset plus `more`.
-    fn at(&mut self, place: Place, opcode: &[u8], modrm: u8, more: u32) {
+    /// Bytes behind a register that has the address of a text, as the place says. What comes next may fault.
+    fn at(&mut self, place: Place, base: Reg, more: u32) -> Mem {
         self.loads.push(self.code.here());
-        if place.thread {
-            self.code.raw(&[0x65]);
-        }
-        self.code.raw(opcode);
-        self.code.op32(&[modrm], place.at.wrapping_add(more));
+        let mem = mem32(base, place.at.wrapping_add(more));
+        if place.thread { mem.in_gs() } else { mem }
     }
 
     /// Brings the address of a text into `rax`.
@@ -35,7 +33,7 @@ impl Writer<'_, '_> {
                 }
             }
             Text::Thread(at) => {
-                self.code.raw(&[0x31, 0xC0]); // xor eax, eax
+                self.code.xor_rr(EAX, EAX);
                 Place {
                     thread: true,
                     at: *at,
@@ -49,28 +47,28 @@ impl Writer<'_, '_> {
     }
 
     /// Goes to `to` if it is as wanted that two texts are the same.
-    pub(super) fn same(&mut self, left: &Text, right: &Text, when: bool, to: &mut Label) {
-        let mut differ = Label::new();
+    pub(super) fn same(&mut self, left: &Text, right: &Text, when: bool, to: &mut Goal) {
+        let mut differ = Goal::new();
         match (left, right) {
             (Text::Fixed(left), Text::Fixed(right)) => {
                 let same = cut(left) == cut(right);
                 if same == when {
-                    self.code.raw(&[0x31, 0xC0]); // xor eax, eax
-                    self.jump_if(JE, to);
+                    self.code.xor_rr(EAX, EAX);
+                    self.jump_if(Cond::E, to);
                 }
                 return;
             }
             (Text::Fixed(fixed), text) | (text, Text::Fixed(fixed)) => {
                 let place = self.address(text);
                 if fixed.len() > STRING {
-                    self.code.raw(&[0x31, 0xC0]); // xor eax, eax
-                    self.jump_if(JE, &mut differ);
+                    self.code.xor_rr(EAX, EAX);
+                    self.jump_if(Cond::E, &mut differ);
                 }
                 let end = (fixed.len() < STRING).then_some(&0);
                 for (index, &byte) in fixed.iter().chain(end).take(STRING).enumerate() {
-                    self.at(place, &[0x80], 0xB8, index as u32); // cmp byte [rax+index], byte
-                    self.code.raw(&[byte]);
-                    self.jump_if(JNE, &mut differ);
+                    let mem = self.at(place, RAX, index as u32);
+                    self.code.cmp_mi(BYTE, mem, byte.into());
+                    self.jump_if(Cond::NE, &mut differ);
                 }
             }
             (left, right) => self.same_memory(left, right, &mut differ),
@@ -79,7 +77,7 @@ impl Writer<'_, '_> {
             self.jump_to(to);
             self.bind(differ);
         } else {
-            let mut same = Label::new();
+            let mut same = Goal::new();
             self.jump_to(&mut same);
             self.bind(differ);
             self.jump_to(to);
@@ -87,34 +85,36 @@ impl Writer<'_, '_> {
         }
     }
 
-    fn same_memory(&mut self, left: &Text, right: &Text, differ: &mut Label) {
+    fn same_memory(&mut self, left: &Text, right: &Text, differ: &mut Goal) {
         self.needs.registers = true;
         let spare = self.take();
         let left = self.address(left);
         let slot = self.spare(spare);
-        self.code.op32(&[0x48, 0x89, 0x84, 0x24], slot); // mov [rsp+spare], rax
+        self.code.mov_mr(slot, RAX);
         let right = self.address(right);
-        self.code.raw(&[0x48, 0x89, 0xC2]); // mov rdx, rax
-        self.code.op32(&[0x48, 0x8B, 0x84, 0x24], slot); // mov rax, [rsp+spare]
-        self.code.op32(&[0x48, 0x81, 0x84, 0x24], slot); // add qword [rsp+spare], STRING
-        self.code.raw(&(STRING as u32).to_le_bytes());
-        let next = self.code.here();
-        let mut same = Label::new();
-        self.at(left, &[0x8A], 0x88, 0); // mov cl, [rax]
-        self.at(right, &[0x3A], 0x8A, 0); // cmp cl, [rdx]
-        self.jump_if(JNE, differ);
-        self.code.raw(&[0x84, 0xC9]); // test cl, cl
-        self.jump_if(JE, &mut same);
-        self.code.raw(&[0x48, 0xFF, 0xC0, 0x48, 0xFF, 0xC2]); // inc rax; inc rdx
-        self.code.op32(&[0x48, 0x3B, 0x84, 0x24], slot); // cmp rax, [rsp+spare]
-        self.code.branch(&[0x0F, JNE], next);
+        self.code.mov_rr(RDX, RAX);
+        self.code.mov_rm(RAX, slot);
+        self.code.add_mi(QWORD, slot, STRING as u32);
+        let next = self.code.label_here();
+        let mut same = Goal::new();
+        let mem = self.at(left, RAX, 0);
+        self.code.mov_rm(CL, mem);
+        let mem = self.at(right, RDX, 0);
+        self.code.cmp_rm(CL, mem);
+        self.jump_if(Cond::NE, differ);
+        self.code.test_rr(CL, CL);
+        self.jump_if(Cond::E, &mut same);
+        self.code.inc_r(RAX);
+        self.code.inc_r(RDX);
+        self.code.cmp_rm(RAX, slot);
+        self.code.jcc(Cond::NE, next);
         self.bind(same);
         self.scratch -= 1;
     }
 
     /// Goes to `to` if it is as wanted that a text fits a pattern. What is between two `*` is looked for from the left: where
     /// it is found first leaves most for the rest.
-    pub(super) fn fits(&mut self, text: &Text, pattern: &[Atom], when: bool, to: &mut Label) {
+    pub(super) fn fits(&mut self, text: &Text, pattern: &[Atom], when: bool, to: &mut Goal) {
         if let Text::Fixed(fixed) = text {
             let fits = u64::from(Atom::fit(pattern, cut(fixed)));
             self.jump(&super::Test::Number(fits), when, to);
@@ -122,22 +122,23 @@ impl Writer<'_, '_> {
         }
         self.needs.registers = true;
         let place = self.address(text);
-        let mut differ = Label::new();
+        let mut differ = Goal::new();
         // rdx: the end of the text.
-        self.code.raw(&[0x48, 0x89, 0xC2]); // mov rdx, rax
-        self.code.op32(&[0x48, 0x8D, 0x88], STRING as u32); // lea rcx, [rax+STRING]
-        let next = self.code.here();
-        let mut end = Label::new();
-        self.at(place, &[0x80], 0xBA, 0); // cmp byte [rdx], 0
-        self.code.raw(&[0]);
-        self.jump_if(JE, &mut end);
-        self.code.raw(&[0x48, 0xFF, 0xC2, 0x48, 0x39, 0xCA]); // inc rdx; cmp rdx, rcx
-        self.code.branch(&[0x0F, JNE], next);
+        self.code.mov_rr(RDX, RAX);
+        self.code.lea(RCX, mem32(RAX, STRING as u32));
+        let next = self.code.label_here();
+        let mut end = Goal::new();
+        let mem = self.at(place, RDX, 0);
+        self.code.cmp_mi(BYTE, mem, 0);
+        self.jump_if(Cond::E, &mut end);
+        self.code.inc_r(RDX);
+        self.code.cmp_rr(RDX, RCX);
+        self.code.jcc(Cond::NE, next);
         self.bind(end);
         let mut parts = pattern.split(|atom| *atom == Atom::Many).peekable();
         let first = parts.next().unwrap_or_default();
         let alone = parts.peek().is_none();
-        self.room(first, &mut differ, if alone { JNE } else { JA });
+        self.room(first, &mut differ, if alone { Cond::NE } else { Cond::A });
         self.part(place, first, &mut differ);
         self.skip(first);
         while let Some(part) = parts.next() {
@@ -146,21 +147,21 @@ impl Writer<'_, '_> {
             }
             if parts.peek().is_none() {
                 let length = (part.len() as u32).wrapping_neg();
-                self.code.op32(&[0x48, 0x8D, 0x8A], length); // lea rcx, [rdx-length]
-                self.code.raw(&[0x48, 0x39, 0xC1]); // cmp rcx, rax
-                self.jump_if(JB, &mut differ);
-                self.code.raw(&[0x48, 0x89, 0xC8]); // mov rax, rcx
+                self.code.lea(RCX, mem32(RDX, length));
+                self.code.cmp_rr(RCX, RAX);
+                self.jump_if(Cond::B, &mut differ);
+                self.code.mov_rr(RAX, RCX);
                 self.part(place, part, &mut differ);
                 break;
             }
-            let again = self.code.here();
-            let (mut other, mut found) = (Label::new(), Label::new());
-            self.room(part, &mut differ, JA);
+            let again = self.code.label_here();
+            let (mut other, mut found) = (Goal::new(), Goal::new());
+            self.room(part, &mut differ, Cond::A);
             self.part(place, part, &mut other);
             self.jump_to(&mut found);
             self.bind(other);
-            self.code.raw(&[0x48, 0xFF, 0xC0]); // inc rax
-            self.code.branch(&[0xE9], again);
+            self.code.inc_r(RAX);
+            self.code.jmp(again);
             self.bind(found);
             self.skip(part);
         }
@@ -168,7 +169,7 @@ impl Writer<'_, '_> {
             self.jump_to(to);
             self.bind(differ);
         } else {
-            let mut fits = Label::new();
+            let mut fits = Goal::new();
             self.jump_to(&mut fits);
             self.bind(differ);
             self.jump_to(to);
@@ -177,36 +178,37 @@ impl Writer<'_, '_> {
     }
 
     /// Compares where the text would be behind a part with its end.
-    fn room(&mut self, part: &[Atom], differ: &mut Label, unless: u8) {
-        self.code.op32(&[0x48, 0x8D, 0x88], part.len() as u32); // lea rcx, [rax+length]
-        self.code.raw(&[0x48, 0x39, 0xD1]); // cmp rcx, rdx
+    fn room(&mut self, part: &[Atom], differ: &mut Goal, unless: Cond) {
+        self.code.lea(RCX, mem32(RAX, part.len() as u32));
+        self.code.cmp_rr(RCX, RDX);
         self.jump_if(unless, differ);
     }
 
     fn skip(&mut self, part: &[Atom]) {
-        self.code.op32(&[0x48, 0x05], part.len() as u32); // add rax, length
+        self.code.add_ri(RAX, part.len() as u32);
     }
 
     /// Compares a part with the text at `rax`.
-    fn part(&mut self, place: Place, part: &[Atom], differ: &mut Label) {
+    fn part(&mut self, place: Place, part: &[Atom], differ: &mut Goal) {
         for (index, atom) in part.iter().enumerate() {
             match atom {
                 Atom::Many | Atom::One => {}
                 Atom::Byte(byte) => {
-                    self.at(place, &[0x80], 0xB8, index as u32); // cmp byte [rax+index], byte
-                    self.code.raw(&[*byte]);
-                    self.jump_if(JNE, differ);
+                    let mem = self.at(place, RAX, index as u32);
+                    self.code.cmp_mi(BYTE, mem, (*byte).into());
+                    self.jump_if(Cond::NE, differ);
                 }
                 Atom::Class(none, ranges) => {
-                    let mut inside = Label::new();
+                    let mut inside = Goal::new();
                     for &(low, high) in ranges.iter().filter(|(low, high)| low <= high) {
-                        self.at(place, &[0x0F, 0xB6], 0x88, index as u32); // movzx ecx, byte [rax+index]
-                        self.code.raw(&[0x80, 0xE9, low]); // sub cl, low
-                        self.code.raw(&[0x80, 0xF9, high - low]); // cmp cl, high-low
-                        self.jump_if(0x86, &mut inside); // jbe
+                        let mem = self.at(place, RAX, index as u32);
+                        self.code.movzx_rm(ECX, BYTE, mem);
+                        self.code.sub_ri(CL, u32::from(low));
+                        self.code.cmp_ri(CL, u32::from(high - low));
+                        self.jump_if(Cond::BE, &mut inside);
                     }
                     if *none {
-                        let mut outside = Label::new();
+                        let mut outside = Goal::new();
                         self.jump_to(&mut outside);
                         self.bind(inside);
                         self.jump_to(differ);

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::super::emit::{Code, Field, distance};
+use super::super::masm::{Marked, Masm, distance};
 use super::{Body, Emitted, Layout, Records, Registers, Row, Runtime, emit_body, emit_stub};
 
 /// What stands for the records of a function. Nothing else in a stub has such an operand.
@@ -71,7 +71,7 @@ impl Templates {
     /// What `body` returns.
     pub fn emit<E>(
         &mut self,
-        code: &mut Code<'_>,
+        code: &mut Masm<'_>,
         runtime: &Runtime,
         records: &Records,
         rows: &mut Vec<Row>,
@@ -99,7 +99,7 @@ impl Templates {
 impl Template {
     fn new(layout: &Layout, runtime: Runtime, records: Records, base: u64) -> Self {
         let (mut bytes, mut rows) = (Vec::new(), Vec::new());
-        let mut code = Code::new(&mut bytes, base);
+        let mut code = Masm::new(&mut bytes, base);
         code.marks = Some(Vec::new());
         let mut start = 0;
         let body = |at: u64| {
@@ -118,21 +118,18 @@ impl Template {
             let len = STANDS.len() as u32;
             let now = bytes[mark.at..mark.at + 4].try_into().unwrap_or_default();
             let now = u32::from_le_bytes(now);
-            let value = match mark.field {
-                Field::To(to) if to.wrapping_sub(base) >= bytes.len() as u64 => Value::To(to),
-                Field::To(to) => match is_after && to - base <= start as u64 {
-                    true => Value::Back(now.wrapping_add(len)),
-                    false => continue,
+            let value = match mark.value {
+                Marked::To(to) => match to.wrapping_sub(base) as usize {
+                    place if place >= bytes.len() => Value::To(to),
+                    place if is_after && place <= start => Value::Back(now.wrapping_add(len)),
+                    place if !is_after && place >= end => Value::Across(now.wrapping_sub(len)),
+                    _ => continue,
                 },
-                Field::Forward(to) if !is_after && to >= end => {
-                    Value::Across(now.wrapping_sub(len))
-                }
-                Field::Forward(_) => continue,
-                Field::Operand(ENTRY) => Value::Entry,
-                Field::Operand(EXIT) => Value::Exit,
-                Field::Operand(TAIL) => Value::Tail,
-                Field::Operand(CHECK) => Value::Check,
-                Field::Operand(_) => continue,
+                Marked::Number(ENTRY) => Value::Entry,
+                Marked::Number(EXIT) => Value::Exit,
+                Marked::Number(TAIL) => Value::Tail,
+                Marked::Number(CHECK) => Value::Check,
+                Marked::Number(_) => continue,
             };
             let first = if is_after { end } else { 0 };
             fields[usize::from(is_after)].push((mark.at - first, value));
@@ -154,7 +151,7 @@ impl Template {
 
     fn emit<E>(
         &self,
-        code: &mut Code<'_>,
+        code: &mut Masm<'_>,
         records: &Records,
         rows: &mut Vec<Row>,
         body: impl FnOnce(u64) -> Result<Body, E>,
@@ -290,7 +287,7 @@ mod tests {
             for (length, resume) in [(1, None), (5, Some(BASE + (1 << 30))), (300, None)] {
                 for runtime in [runtime, other] {
                     let (mut alone, mut rows_alone) = (bytes.clone(), rows.clone());
-                    let mut code = Code::new(&mut alone, BASE);
+                    let mut code = Masm::new(&mut alone, BASE);
                     let emitted = emit_stub(
                         &mut code,
                         &layout,
@@ -299,7 +296,7 @@ mod tests {
                         &mut rows_alone,
                         |_| Ok::<_, ()>(body(length, resume)),
                     );
-                    let mut code = Code::new(&mut bytes, BASE);
+                    let mut code = Masm::new(&mut bytes, BASE);
                     let copied = templates.emit(&mut code, &runtime, &records, &mut rows, |_| {
                         Ok::<_, ()>(body(length, resume))
                     });
@@ -323,7 +320,7 @@ mod tests {
     fn what_a_body_refuses_is_handed_on() {
         let mut templates = Templates::new(layout());
         let mut bytes = Vec::new();
-        let mut code = Code::new(&mut bytes, 0x1_0000);
+        let mut code = Masm::new(&mut bytes, 0x1_0000);
         let records = kinds()[1][0];
         let mut rows = Vec::new();
         let refused = templates.emit(&mut code, &Runtime::default(), &records, &mut rows, |_| {
