@@ -4,6 +4,8 @@
 
 use std::path::Path;
 
+use hodo_abi::Isa;
+use hodo_isa::code::instruction_set;
 use hodo_plan::model::{Wanted, elsewhere};
 use libfuzzer_sys::fuzz_target;
 
@@ -11,11 +13,14 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(plan) = hodo_plan::plan_probes(Path::new("fuzzed"), bytes, Wanted::Every, 1) else {
         return;
     };
+    // `e_machine`: what was planned has a known one.
+    let machine = u16::from_le_bytes([bytes[18], bytes[19]]);
+    let isa = Isa::of_elf(machine).and_then(instruction_set).expect("it was planned");
     let (mut probed, mut count) = (None, plan.refused.len());
     let mut changed = Vec::new();
     for site in &plan.sites {
         changed.push(site.patch..site.patch + u64::from(site.patch_len));
-        changed.extend(elsewhere(&site.extra, site.via, &site.spare));
+        changed.extend(elsewhere(isa, &site.extra, site.via, &site.spare));
         assert!(
             site.displaced.contains(&site.patch),
             "a site at {:#x} outside of its region",
