@@ -38,8 +38,7 @@ const HOOKED: usize = 256 << 10;
 pub fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
     let memory = Memory::open(child)?;
     site_writer::revert(child, &space.borrow())?;
-    space.borrow_mut().semaphores.clear();
-    space.borrow_mut().keys.let_go();
+    space.borrow_mut().is_reverted();
     let maps = maps::read(child)?;
     let child_alone = BTreeSet::from([child]);
     if settle(&child_alone, &memory, &maps, space, Unwinding::GoesOn)?.is_some() {

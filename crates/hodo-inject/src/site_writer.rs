@@ -215,7 +215,13 @@ pub fn hold(memory: &Memory, space: &mut Space, places: &[u64]) {
 }
 
 /// Ends that. Threads may run.
-pub fn release(memory: &Memory, space: &Space) {
+pub fn release(memory: &Memory, space: &mut Space) {
+    write_held(memory, space);
+    space.held.clear();
+}
+
+/// Puts the code back where threads are held.
+fn write_held(memory: &Memory, space: &Space) {
     for (at, original) in &space.held {
         let mut code = WAIT.map(|_| 0);
         if memory.read(*at, &mut code).is_ok() && code == WAIT {
@@ -247,7 +253,7 @@ fn lower_semaphores(memory: &Memory, space: &Space) -> Result<()> {
 
 /// Puts all original bytes back into the code of a process whose threads are stopped.
 pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
-    release(memory, space);
+    write_held(memory, space);
     lower_semaphores(memory, space)?;
     const PAGE: u64 = 4096;
     let mut originals: Vec<_> = space.originals.iter().collect();

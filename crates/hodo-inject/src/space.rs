@@ -81,92 +81,99 @@ pub type Loaded = (Version, u64);
 pub type SharedSpace = Rc<RefCell<Space>>;
 
 /// What is known of an address space.
+///
+/// Only this crate changes it. It guarantees:
+/// * Whatever was written over code is in it with its original bytes *before* it is written, and in the process's ledger, if there
+///   is one: it can be put back at any moment, also by another hodo.
+/// * Whatever is mapped is in it, so that [`Self::regions`] names all that has to go.
+/// * What was written into code that is not mapped any more is forgotten with that ([`Self::forget`]).
+/// * A process that is forked has the same of all ([`Self::forked`]): from then on the two are different spaces.
 #[derive(Debug, Clone, Default)]
 pub struct Space {
     /// Where the `events` file is mapped, and how much of it.
-    pub events: (u64, u64),
+    pub(crate) events: (u64, u64),
     /// Where counters and histograms are mapped: start and length.
-    pub counters: Vec<(u64, u64)>,
+    pub(crate) counters: Vec<(u64, u64)>,
     /// Islands: for the program, for the libraries.
-    pub islands: [(u64, u64); 2],
+    pub(crate) islands: [(u64, u64); 2],
     /// Address ranges whose shadow is mapped as a whole: start and length.
-    pub shadows: [(u64, u64); 2],
+    pub(crate) shadows: [(u64, u64); 2],
     /// Breakpoints and the stubs that they stand for.
-    pub traps: HashMap<u64, u64>,
+    pub(crate) traps: HashMap<u64, u64>,
     /// Instructions of ours that read what may not be there, and where to go on then.
-    pub faults: HashMap<u64, u64>,
+    pub(crate) faults: HashMap<u64, u64>,
     /// Jumps and the stubs that they lead to.
-    pub sites: Vec<(u64, u64)>,
+    pub(crate) sites: Vec<(u64, u64)>,
     /// Code of ours in the program or on the way there: start and end, as [`hodo_patch::Patches::ways`] has them.
-    pub ways: Vec<(u64, u64)>,
+    pub(crate) ways: Vec<(u64, u64)>,
     /// Code in islands that is left by some of that: start and end, as [`hodo_patch::Patches::leaving`] has them.
-    pub leaving: Vec<(u64, u64)>,
+    pub(crate) leaving: Vec<(u64, u64)>,
     /// Counters of USDT probes that were raised.
-    pub semaphores: Vec<u64>,
+    pub(crate) semaphores: Vec<u64>,
     /// Static keys, if events are looked for.
-    pub keys: Keys,
+    pub(crate) keys: Keys,
     /// Original bytes of everything that was written over code, by address.
-    pub originals: Vec<(u64, Vec<u8>)>,
+    pub(crate) originals: Vec<(u64, Vec<u8>)>,
     /// Where the dynamic linker announces libraries: its breakpoint is there.
-    pub r_brk: Option<u64>,
+    pub(crate) r_brk: Option<u64>,
     /// What is there instead of it, if there can be something.
-    pub announcement: Option<Announcement>,
+    pub(crate) announcement: Option<Announcement>,
     /// What is written over the program's code when the dynamic linker has announced the first libraries.
-    pub sites_to_come: Option<Rc<Sites>>,
+    pub(crate) sites_to_come: Option<Rc<Sites>>,
     /// Files that were seen mapped.
-    pub seen: Vec<Seen>,
+    pub(crate) seen: Vec<Seen>,
     /// What was written into libraries, by file and bias: one that is loaded again gets its old stubs.
-    pub patched: HashMap<(Version, u64), Rc<Patches>>,
+    pub(crate) patched: HashMap<(Version, u64), Rc<Patches>>,
     /// What was built for changes of the settings, by settings and file.
-    pub made: HashMap<(Rc<str>, Loaded), Rc<Patches>>,
+    pub(crate) made: HashMap<(Rc<str>, Loaded), Rc<Patches>>,
     /// Where a page is that threads work in, if this machine needs one.
-    pub workshop: u64,
+    pub(crate) workshop: u64,
     /// An instruction of ours that makes system calls.
-    pub syscall: u64,
+    pub(crate) syscall: u64,
     /// An instruction of ours that returns.
-    pub ret: u64,
+    pub(crate) ret: u64,
     /// How much of each island is in use.
-    pub used: [Used; 2],
+    pub(crate) used: [Used; 2],
     /// Whether `_dl_find_object` is hooked.
-    pub find_object: bool,
+    pub(crate) find_object: bool,
     /// What hooks have written: it stays when tracing ends, for frames that are open still return through stubs.
-    pub hooks: Vec<(u64, Vec<u8>)>,
+    pub(crate) hooks: Vec<(u64, Vec<u8>)>,
     /// Whether tracing has ended in this process.
-    pub stopped: bool,
+    pub(crate) stopped: bool,
     /// Whether a thread may not read the time counter.
-    pub untimed: bool,
+    pub(crate) untimed: bool,
     /// Functions of unwinders: start and length.
-    pub unwinders: Vec<(u64, u64)>,
+    pub(crate) unwinders: Vec<(u64, u64)>,
     /// Where the unwinding of exceptions begins.
-    pub unwinding: Vec<u64>,
+    pub(crate) unwinding: Vec<u64>,
     /// Where threads are held for a moment, and the code there.
-    pub held: Vec<(u64, [u8; WAIT.len()])>,
+    pub(crate) held: Vec<(u64, [u8; WAIT.len()])>,
     /// Whether the program uses `ptrace`.
-    pub debugger: bool,
+    pub(crate) debugger: bool,
     /// Pages for the jumps of punned sites, and how many bytes of each are taken.
-    pub spots: Vec<(u64, u64)>,
+    pub(crate) spots: Vec<(u64, u64)>,
     /// By how much limits are raised.
-    pub extra: Raise,
+    pub(crate) extra: Raise,
     /// The stubs in each island.
-    pub stubs: [Stubs; 2],
+    pub(crate) stubs: [Stubs; 2],
     /// Where displaced instructions are now. Children have them in common with their parents.
-    pub copies: Rc<Copies>,
+    pub(crate) copies: Rc<Copies>,
     /// The files whose code was changed.
-    pub files: Vec<Placed>,
+    pub(crate) files: Vec<Placed>,
     /// Which instructions in islands stand for which of the program, once that was asked.
-    pub moved: Option<Rc<Moved>>,
+    pub(crate) moved: Option<Rc<Moved>>,
     /// Where a control block is that several threads have, by which nothing is recorded, once that was needed.
-    pub mute: Option<u64>,
+    pub(crate) mute: Option<u64>,
     /// Pages for control blocks that are in no file: start and length.
-    pub private: Vec<(u64, u64)>,
+    pub(crate) private: Vec<(u64, u64)>,
     /// How the system calls are recorded that no probe sees.
-    pub watch: Watch,
+    pub(crate) watch: Watch,
     /// What of all this is written down in the process itself.
-    pub ledger: Ledger,
+    pub(crate) ledger: Ledger,
     /// Mappings that another hodo was about to make.
-    pub mapped: Vec<(u64, u64)>,
+    pub(crate) mapped: Vec<(u64, u64)>,
     /// Where mappings began that are gone already.
-    pub unmapped: BTreeSet<u64>,
+    pub(crate) unmapped: BTreeSet<u64>,
 }
 
 /// Which system calls are recorded by stopping threads at each, as a debugger does.
@@ -178,6 +185,141 @@ pub struct Watch {
     pub starting: bool,
     /// There are instructions that call the kernel and could get no probe.
     pub always: bool,
+}
+
+/// What the recording asks of an address space, and tells it.
+impl Space {
+    /// Where the trace is mapped, and how much of it.
+    pub fn trace(&self) -> (u64, u64) {
+        self.events
+    }
+
+    /// Is this an address in the trace?
+    pub fn is_in_trace(&self, at: u64) -> bool {
+        at.wrapping_sub(self.events.0) < self.events.1
+    }
+
+    /// Islands, of the program and of the libraries: start and length.
+    pub fn islands(&self) -> [(u64, u64); 2] {
+        self.islands
+    }
+
+    /// Address ranges whose shadow is mapped as a whole: start and length.
+    pub fn shadows(&self) -> [(u64, u64); 2] {
+        self.shadows
+    }
+
+    /// A page that threads work in; 0 where this machine needs none.
+    pub fn scratch_page(&self) -> u64 {
+        self.workshop
+    }
+
+    /// An instruction of ours that makes system calls.
+    pub fn syscall_place(&self) -> u64 {
+        self.syscall
+    }
+
+    /// An instruction of ours that returns.
+    pub fn return_place(&self) -> u64 {
+        self.ret
+    }
+
+    /// The stub that the breakpoint at an address stands for.
+    pub fn stub_at(&self, at: u64) -> Option<u64> {
+        self.traps.get(&at).copied()
+    }
+
+    /// By how much limits are raised.
+    pub fn raised(&self) -> Raise {
+        self.extra
+    }
+
+    /// Whether the recording has ended in this process.
+    pub fn has_ended(&self) -> bool {
+        self.stopped
+    }
+
+    /// Whether the program uses `ptrace`.
+    pub fn is_debugger(&self) -> bool {
+        self.debugger
+    }
+
+    /// Whether code of ours announces libraries, not a breakpoint.
+    pub fn has_announcement(&self) -> bool {
+        self.announcement.is_some()
+    }
+
+    /// What is written over the program's code when the dynamic linker has announced the first libraries.
+    pub fn sites_to_come(&self) -> Option<Rc<Sites>> {
+        self.sites_to_come.clone()
+    }
+
+    /// Sets that.
+    pub fn set_sites_to_come(&mut self, sites: Option<Rc<Sites>>) {
+        self.sites_to_come = sites;
+    }
+
+    /// How the system calls are recorded that no probe sees.
+    pub fn watch(&self) -> Watch {
+        self.watch
+    }
+
+    /// The dynamic linker is about to add to its list of libraries, or not.
+    pub fn linker_is_adding(&mut self, adding: bool) {
+        self.watch.starting = adding;
+        if !adding {
+            // From here on, no code of a library runs before the linker has announced it.
+            self.watch.state = None;
+        }
+    }
+
+    /// Whether a thread may not read the time counter.
+    pub fn is_untimed(&self) -> bool {
+        self.untimed
+    }
+
+    /// From here on no thread reads the time counter. Returns whether that was known.
+    pub fn set_untimed(&mut self) -> bool {
+        std::mem::replace(&mut self.untimed, true)
+    }
+
+    /// Where a control block is that several threads have, by which nothing is recorded.
+    pub fn mute_block(&self) -> Option<u64> {
+        self.mute
+    }
+
+    /// Sets that.
+    pub fn set_mute_block(&mut self, at: u64) {
+        self.mute = Some(at);
+    }
+
+    /// Notes pages for control blocks that are in no file.
+    pub fn add_private(&mut self, start: u64, size: u64) {
+        self.private.push((start, size));
+    }
+
+    /// Whether a thread is just switching static keys. `memory` is that of the process.
+    pub fn is_switching_keys(&self, tid: i32, memory: &Memory) -> bool {
+        self.keys.is_busy(tid, memory)
+    }
+
+    /// Static keys stay as they are now, whatever comes.
+    pub fn let_keys_go(&mut self) {
+        self.keys.let_go();
+    }
+
+    /// The code was put back: counters of USDT probes are lowered once, and keys are held by nobody then.
+    pub fn is_reverted(&mut self) {
+        self.semaphores.clear();
+        self.keys.let_go();
+    }
+
+    /// That of a process that this one has forked. One that may not be looked at, or is gone, has what its maker had.
+    pub fn forked(&self, memory: Result<Memory>) -> Self {
+        let mut own = self.clone();
+        let _ = memory.and_then(|memory| own.ledger.is_forked(&memory));
+        own
+    }
 }
 
 impl Space {

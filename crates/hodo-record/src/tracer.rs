@@ -96,7 +96,7 @@ impl Thread {
     /// Where its control block is in its memory, as its children inherit it.
     fn block(&self) -> Option<u64> {
         let space = self.space.as_ref()?.borrow();
-        let number = || Some(space.events.0 + self.tcb? * tcb::SIZE);
+        let number = || Some(space.trace().0 + self.tcb? * tcb::SIZE);
         self.private.or_else(number)
     }
 }
@@ -574,12 +574,12 @@ impl<'a> Tracer<'a> {
                     let at = regs.breakpoint();
                     if space.borrow().announces(at) {
                         // The function there does nothing: return from it.
-                        regs.leave_function(space.borrow().ret);
+                        regs.leave_function(space.borrow().return_place());
                         ptrace::set_regs(tid, &regs)?;
                         self.announced(tid, &space)?;
                         return self.go(tid, 0);
                     }
-                    let stub = space.borrow().traps.get(&at).copied();
+                    let stub = space.borrow().stub_at(at);
                     if let Some(stub) = stub {
                         regs.set_pc(stub);
                         ptrace::set_regs(tid, &regs)?;
@@ -600,8 +600,7 @@ impl<'a> Tracer<'a> {
                     let info = ptrace::siginfo(tid)?;
                     // SAFETY: a SIGBUS carries an address.
                     let address = unsafe { info.si_addr() } as u64;
-                    let (base, span) = space.borrow().events;
-                    if info.si_code > 0 && (base..base + span).contains(&address) {
+                    if info.si_code > 0 && space.borrow().is_in_trace(address) {
                         return self.disk_full(tid, address);
                     }
                 }
@@ -628,15 +627,15 @@ impl<'a> Tracer<'a> {
     fn announced(&mut self, tid: i32, space: &SharedSpace) -> Result<()> {
         let mut looked = self.libraries(tid, space);
         self.watch_start(tid, space);
-        if space.borrow().stopped {
+        if space.borrow().has_ended() {
             // Its recording has ended with these libraries.
-            space.borrow_mut().sites_to_come = None;
+            space.borrow_mut().set_sites_to_come(None);
         }
-        let sites = space.borrow().sites_to_come.clone();
+        let sites = space.borrow().sites_to_come();
         if let Some(sites) = sites
             && !sites.is_adding(&ptrace::Memory::open(tid)?)
         {
-            space.borrow_mut().sites_to_come = None;
+            space.borrow_mut().set_sites_to_come(None);
             let written = sites.write(tid, &mut space.borrow_mut(), &mut self.work());
             looked = looked.and(written);
         }
@@ -651,7 +650,7 @@ impl<'a> Tracer<'a> {
     /// If a thread has stopped by this signal to announce libraries: looks at them, and lets it go on. Returns whether it was that.
     fn is_announcement(&mut self, tid: i32, signal: i32) -> Result<bool> {
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
-        let Some(space) = space.filter(|space| space.borrow().announcement.is_some()) else {
+        let Some(space) = space.filter(|space| space.borrow().has_announcement()) else {
             return Ok(false);
         };
         let pc = ptrace::regs(tid)?.pc();
@@ -705,7 +704,7 @@ impl<'a> Tracer<'a> {
                 self.session.events.divert_tcb(number);
             }
             if let Some(space) = &thread.space {
-                let base = space.borrow().events.0;
+                let base = space.borrow().trace().0;
                 if let Some(chunk) = Events::chunk_at(address - base) {
                     let mut regs = ptrace::regs(tid)?;
                     regs.divert(base + chunk, BUCKET_ROOM, base + BUCKET);
@@ -722,7 +721,9 @@ impl<'a> Tracer<'a> {
         let before = ptrace::event_message(tid)? as i32;
         let parent = self.threads.get(&before).map_or(0, |t| t.task);
         let space = self.threads.get(&before).and_then(|t| t.space.as_ref());
-        let extra = space.map(|space| space.borrow().extra).unwrap_or_default();
+        let extra = space
+            .map(|space| space.borrow().raised())
+            .unwrap_or_default();
         let leaves = self.options.no_follow
             && pid != self.first
             && self.threads.get(&before).is_some_and(|t| t.task == 0);
@@ -791,7 +792,7 @@ impl<'a> Tracer<'a> {
                 // Nothing leads to our frames before unwinders find their way through them.
                 self.libraries(tid, &space)?;
                 match sites.can_wait() {
-                    true => space.borrow_mut().sites_to_come = Some(Rc::new(sites)),
+                    true => space.borrow_mut().set_sites_to_come(Some(Rc::new(sites))),
                     false => sites.write(pid, &mut space.borrow_mut(), &mut self.work())?,
                 }
             }
@@ -813,13 +814,13 @@ impl<'a> Tracer<'a> {
             selection: &self.selection,
             recording: self.recording,
         };
-        let always = space.borrow().watch.always;
+        let always = space.borrow().watch().always;
         let done = install::libraries(tid, &mut space.borrow_mut(), &mut work);
-        if space.borrow().watch.always && !always {
+        if space.borrow().watch().always && !always {
             // The other threads may come to its code, too.
             self.begin_watching();
         }
-        if space.borrow().untimed {
+        if space.borrow().is_untimed() {
             hodo_inject::untimed::take_time(&ptrace::Memory::open(tid)?, &space.borrow())?;
         }
         done

@@ -270,13 +270,13 @@ impl Tracer<'_> {
         // By which thread each word was met first.
         let mut words = HashMap::new();
         if self.threads.contains_key(&pid)
-            && let Some(word) = arch::place_of_block(pid, space.borrow().workshop)?
+            && let Some(word) = arch::place_of_block(pid, space.borrow().scratch_page())?
         {
             words.insert(word, pid);
         }
         let others: BTreeMap<i32, ()> = stops.tids().map(|&tid| (tid, ())).collect();
         for tid in others.into_keys().filter(|&tid| tid != pid) {
-            let earlier = match arch::place_of_block(tid, space.borrow().workshop)? {
+            let earlier = match arch::place_of_block(tid, space.borrow().scratch_page())? {
                 Some(word) => *words.entry(word).or_insert(tid),
                 None => tid,
             };
@@ -310,7 +310,7 @@ impl Tracer<'_> {
             memory.write(at, &to.to_le_bytes())?;
         }
         prepared.write_sites(&memory, &mut space.borrow_mut())?;
-        let islands = space.borrow().islands;
+        let islands = space.borrow().islands();
         prepared.log(&islands, &mut self.work())?;
         Ok(None)
     }

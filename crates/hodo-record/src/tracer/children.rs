@@ -40,7 +40,7 @@ impl Tracer<'_> {
             self.session.events.init_tcb(number, &init);
             let block = init.base + number * tcb::SIZE;
             self.lead(child, (number, block), space, maker)?;
-            if space.borrow().debugger {
+            if space.borrow().is_debugger() {
                 self.remark(child, "the child of a debugger: it is not traced")?;
                 // Its control block stays taken: nobody tells when it ends.
                 return ptrace::detach(child);
@@ -53,7 +53,7 @@ impl Tracer<'_> {
             self.threads.insert(child, thread);
             return ptrace::cont(child, 0);
         }
-        if space.borrow().debugger {
+        if space.borrow().is_debugger() {
             self.remark(child, "the child of a debugger: it is not traced")?;
         }
         let number = match self.silent.get(&init.base) {
@@ -71,7 +71,7 @@ impl Tracer<'_> {
         arch::set_block(
             child,
             init.base + number * tcb::SIZE,
-            space.borrow().workshop,
+            space.borrow().scratch_page(),
             number,
         )?;
         ptrace::detach(child)
@@ -195,14 +195,11 @@ impl Tracer<'_> {
         let space = if shares_memory {
             space
         } else {
-            let mut own = space.borrow().clone();
-            // One that may not be looked at, or is gone, has what its maker had.
-            let memory = ptrace::Memory::open(child);
-            let _ = memory.and_then(|memory| own.ledger.is_forked(&memory));
+            let own = space.borrow().forked(ptrace::Memory::open(child));
             Rc::new(RefCell::new(own))
         };
         // A process has one tracer: what a debugger starts is the debugger's.
-        let debugger = space.borrow().debugger;
+        let debugger = space.borrow().is_debugger();
         if (self.options.no_follow || debugger) && !is_thread {
             if !shares_memory {
                 maker.contexts.clone().give_up(child)?;

@@ -61,7 +61,7 @@ impl Tracer<'_> {
     ) -> Result<()> {
         let block = maker.and_then(|maker| arch::block(maker.tid).ok());
         if let Some(block) = block.filter(|&block| block != 0) {
-            arch::set_block(tid, block, space.borrow().workshop, 0)?;
+            arch::set_block(tid, block, space.borrow().scratch_page(), 0)?;
         }
         let thread = Thread {
             space: Some(Rc::clone(space)),

@@ -257,7 +257,7 @@ impl Tracer<'_> {
             let Some(space) = &thread.space else {
                 continue;
             };
-            if space.borrow().stopped || self.is_first_and_ended(tid) {
+            if space.borrow().has_ended() || self.is_first_and_ended(tid) {
                 continue;
             }
             let key = Rc::as_ptr(space) as usize;

@@ -126,7 +126,7 @@ fn is_core_written(tid: i32) -> bool {
 fn put_in_order(tid: i32, tids: &BTreeSet<i32>, space: &SharedSpace) -> Result<()> {
     let memory = Memory::open(tid)?;
     site_writer::revert(tid, &space.borrow())?;
-    space.borrow_mut().semaphores.clear();
+    space.borrow_mut().is_reverted();
     let maps = maps::read(tid)?;
     // Nobody executes these hooks any more, whatever is on the way to one.
     leave::settle(tids, &memory, &maps, space, Unwinding::Over)?;

@@ -58,7 +58,7 @@ impl Tracer<'_> {
             return ptrace::cont(tid, 0);
         };
         let workshop = match &thread.space {
-            Some(space) => space.borrow().workshop,
+            Some(space) => space.borrow().scratch_page(),
             None => 0,
         };
         let mut slot = 0;

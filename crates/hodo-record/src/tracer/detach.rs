@@ -148,18 +148,18 @@ impl Tracer<'_> {
                 return Ok(());
             };
             let memory = Memory::open(tid)?;
-            if !space.borrow().keys.is_busy(tid, &memory) {
+            if !space.borrow().is_switching_keys(tid, &memory) {
                 return Ok(());
             }
             if begun.elapsed() > LEAVING {
-                space.borrow_mut().keys.let_go();
+                space.borrow_mut().let_keys_go();
                 let text =
                     "a thread does not finish switching static keys: tracepoints stay switched on";
                 return self.remark(tid, text);
             }
             let mut late = after(PAUSE);
             self.run_on(&own, stopped, || {
-                late() || !space.borrow().keys.is_busy(tid, &memory)
+                late() || !space.borrow().is_switching_keys(tid, &memory)
             })?;
         }
     }
@@ -214,8 +214,7 @@ impl Tracer<'_> {
         // The hooks stay until nobody needs them: unwinders on their way through frames with stubs.
         site_writer::revert(tid, &space.borrow())?;
         // They are lowered once, and keys are held by nobody then.
-        space.borrow_mut().semaphores.clear();
-        space.borrow_mut().keys.let_go();
+        space.borrow_mut().is_reverted();
         let begun = Instant::now();
         // Who only does this has time.
         let leaving = LEAVING * if self.clearing { 5 } else { 1 };
@@ -262,7 +261,7 @@ impl Tracer<'_> {
         site_writer::remove_hooks(&memory, &space.borrow())?;
         leave::restored(tid, &memory, &space.borrow())?;
         for &tid in &own {
-            match arch::set_block(tid, 0, space.borrow().workshop, 0) {
+            match arch::set_block(tid, 0, space.borrow().scratch_page(), 0) {
                 Err(error) if !ptrace::is_gone(&error) => return Err(error),
                 _ => {}
             }

@@ -183,7 +183,7 @@ impl Tracer<'_> {
         space: &SharedSpace,
         maker: Option<Maker>,
     ) -> Result<()> {
-        let workshop = space.borrow().workshop;
+        let workshop = space.borrow().scratch_page();
         let shared = match maker {
             Some(maker) => {
                 let word = arch::place_of_block(child, workshop)?;
@@ -213,7 +213,7 @@ impl Tracer<'_> {
             return Ok(());
         }
         // Nobody tells when what a debugger starts ends.
-        let long = match space.borrow().debugger {
+        let long = match space.borrow().is_debugger() {
             true => "any more",
             false => "while it runs",
         };
@@ -230,7 +230,7 @@ impl Tracer<'_> {
 
     /// Where a control block is in the address space of a stopped thread by which nothing is recorded, for several threads at once.
     fn mute(&mut self, tid: i32, space: &SharedSpace) -> Result<u64> {
-        if let Some(mute) = space.borrow().mute {
+        if let Some(mute) = space.borrow().mute_block() {
             return Ok(mute);
         }
         let mut init = self.tcb_init(tid, space, None);
@@ -244,7 +244,7 @@ impl Tracer<'_> {
             None => self.private_block(tid, space, &init)?,
         };
         // It is never another's: a thread may be about to use it when it is the only one again.
-        space.borrow_mut().mute = Some(mute);
+        space.borrow_mut().set_mute_block(mute);
         Ok(mute)
     }
 

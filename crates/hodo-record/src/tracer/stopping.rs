@@ -220,7 +220,7 @@ impl Tracer<'_> {
         };
         let space = space.borrow();
         let at = regs.breakpoint();
-        let ours = space.holds(regs.pc()) || space.traps.contains_key(&at) || space.announces(at);
+        let ours = space.holds(regs.pc()) || space.stub_at(at).is_some() || space.announces(at);
         ours && hodo_ptrace::pending(tid) & signals != 0
     }
 

@@ -172,7 +172,7 @@ impl Tracer<'_> {
         if self.session.events.tells_time() {
             self.session.events.tell_time_to(self.next_tcb);
         }
-        let base = space.borrow().events.0;
+        let base = space.borrow().trace().0;
         let (inherited, used) = match inherited.filter(|_| kind == "fork") {
             Some(from) => {
                 let words = self.session.events.tcb_words(from, CHAIN);
@@ -226,15 +226,15 @@ impl Tracer<'_> {
             tid: tid.cast_unsigned(),
             pid: tid.cast_unsigned(),
             comm: ptrace::comm(tid),
-            base: space.events.0,
-            span: space.events.1,
-            islands: space.islands,
+            base: space.trace().0,
+            span: space.trace().1,
+            islands: space.islands(),
             shadow: if known.1 == 0 {
-                space.shadows[0]
+                space.shadows()[0]
             } else {
                 known
             },
-            regions: space.shadows,
+            regions: space.shadows(),
             code: match self.modules.probes.trace_stacks() {
                 true => space.code_ranges(),
                 false => Default::default(),
@@ -283,8 +283,8 @@ impl Tracer<'_> {
             Some(_) => counters::SIZE,
             None => 0,
         };
-        let at = install::private_page(tid, space.borrow().syscall, below)?;
-        space.borrow_mut().private.push((at - below, below + 4096));
+        let at = install::private_page(tid, space.borrow().syscall_place(), below)?;
+        space.borrow_mut().add_private(at - below, below + 4096);
         let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
         let memory = ptrace::Memory::open(tid)?;
         space.borrow_mut().note(&memory)?;

@@ -23,7 +23,7 @@ impl Tracer<'_> {
     pub(super) fn without_counter(&mut self, tid: i32, space: &SharedSpace) -> Result<bool> {
         let mut regs = ptrace::regs(tid)?;
         let is_ours = |&(start, len): &(u64, u64)| regs.pc().wrapping_sub(start) < len;
-        if !space.borrow().islands.iter().any(is_ours) || ptrace::siginfo(tid)?.si_code <= 0 {
+        if !space.borrow().islands().iter().any(is_ours) || ptrace::siginfo(tid)?.si_code <= 0 {
             return Ok(false);
         }
         let memory = Memory::open(tid)?;
@@ -34,7 +34,7 @@ impl Tracer<'_> {
         if !regs.read_counter(&memory)? {
             return Ok(false);
         }
-        let known = std::mem::replace(&mut space.borrow_mut().untimed, true);
+        let known = space.borrow_mut().set_untimed();
         if !known && self.take_time(tid, &memory, space)? {
             let text = "this process has forbidden itself the time counter: hodo keeps the time for it from here on, to the \
                         millisecond, and no longer than some seconds";

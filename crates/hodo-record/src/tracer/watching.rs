@@ -53,7 +53,7 @@ impl Thread {
     pub(super) fn is_seen(&self) -> bool {
         let watches = || {
             let space = self.space.as_ref()?.borrow();
-            Some(space.watch.starting || space.watch.always)
+            Some(space.watch().starting || space.watch().always)
         };
         self.task != 0
             && (!self.calls.handlers.is_empty()
@@ -128,18 +128,14 @@ impl Tracer<'_> {
         const ADDING: u64 = 1;
         let mut space = space.borrow_mut();
         let Some(at) = space
-            .watch
+            .watch()
             .state
             .filter(|_| self.modules.probes.records_syscalls())
         else {
             return;
         };
         let state = Memory::open(tid).and_then(|memory| memory.read_u64(at));
-        space.watch.starting = state.is_ok_and(|state| state & 0xFFFF_FFFF == ADDING);
-        if !space.watch.starting {
-            // From here on, no code of a library runs before the linker has announced it.
-            space.watch.state = None;
-        }
+        space.linker_is_adding(state.is_ok_and(|state| state & 0xFFFF_FFFF == ADDING));
     }
 
     /// Has the threads stop that have to be seen from now on and run already.

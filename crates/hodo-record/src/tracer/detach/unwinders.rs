@@ -47,8 +47,7 @@ impl Tracer<'_> {
         }
         site_writer::hold(&memory, &mut space.borrow_mut(), &places);
         let run = self.run_held(own, stopped, time);
-        site_writer::release(&memory, &space.borrow());
-        space.borrow_mut().held.clear();
+        site_writer::release(&memory, &mut space.borrow_mut());
         if !run? {
             let all = self.threads.keys().copied().collect();
             self.run_on(&all, stopped, || true)?;
