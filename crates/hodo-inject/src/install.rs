@@ -25,7 +25,7 @@ use std::rc::Rc;
 use anyhow::{Result, bail};
 use hodo_module::image::Version;
 use hodo_module::{Image, Module};
-use hodo_patch::{Copied, Island, Patches, Raise, Used};
+use hodo_patch::{Copied, Island, Patches, Raise, Refusal, Used};
 use hodo_ptrace::Memory;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
@@ -216,7 +216,7 @@ fn install(
         } else if patches
             .failed
             .iter()
-            .any(|(_, reason)| reason.contains("is full"))
+            .any(|(_, reason)| *reason == Refusal::Full)
         {
             bail!(
                 "there is no room for more stubs in {}; a recording started with -g reserves more",

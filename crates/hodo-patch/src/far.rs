@@ -1,6 +1,7 @@
 //! Sites whose stubs no long jump reaches. If the site has room, it loads the stub's address itself; else its jump
 //! leads to our memory nearby, which holds a jump to anywhere. If neither is possible, the site gets a breakpoint.
 
+use crate::refusal::Refusal;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,7 +39,7 @@ pub(crate) fn lead_far(
     at: u64,
     stub: u64,
     patches: &mut Patches,
-) -> Result<Option<Later>, String> {
+) -> Result<Option<Later>, Refusal> {
     write_pads(pads, at.wrapping_sub(site.patch), patches)?;
     take_back(site, pads, at, patches);
     if site.tactic == Tactic::Trap {

@@ -1,5 +1,6 @@
 //! Hooks on the functions that unwinders call: see `hodo_codegen::native::hooks`.
 
+use crate::refusal::Refusal;
 use hodo_codegen::native::hooks::{self, IslandLayout};
 pub use hodo_codegen::native::hooks::{LimitCall, Raise};
 use hodo_codegen::native::masm::{Masm, fill};
@@ -48,7 +49,7 @@ impl Island {
         function: std::ops::Range<u64>,
         image: Image<'_>,
         patches: &mut Patches,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refusal> {
         let start = function.start;
         let code = (image.code)(function).ok_or("it is not in the file")?;
         let window = window(code, start)?;

@@ -292,7 +292,7 @@ impl Island {
         while !failed.0.is_empty() {
             let (addr, len) = (failed.word()?, failed.word()?);
             let reason = str::from_utf8(failed.bytes(len as usize)?).ok()?;
-            patches.failed.push((addr.into(), reason.to_owned()));
+            patches.failed.push((addr.into(), reason.to_owned().into()));
         }
         reader.0.is_empty().then_some(open)
     }

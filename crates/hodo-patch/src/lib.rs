@@ -13,6 +13,7 @@ mod measure;
 mod open_site;
 mod placed;
 mod probe;
+mod refusal;
 mod site_writer;
 mod stack;
 mod syscalls;
@@ -24,6 +25,7 @@ pub use hook::{Announcement, Hook, LimitCall, Raise};
 pub use kept::KEEPS_STUBS;
 pub use placed::{Copied, Copies, Stub};
 pub use probe::{Probe, Region};
+pub use refusal::Refusal;
 pub use stack::packs_stacks;
 pub use syscalls::SyscallEvents;
 
@@ -123,7 +125,7 @@ pub struct Patches {
     /// Those of the writes that belong to hooks.
     pub hooks: Vec<(u64, Vec<u8>)>,
     /// Sites that could not be built after all, by link-time address, and why.
-    pub failed: Vec<(u64, String)>,
+    pub failed: Vec<(u64, Refusal)>,
 }
 
 /// The image that is patched.
@@ -374,12 +376,12 @@ impl Island {
     }
 
     /// Whether this many more bytes of code, and FDEs for it, have room.
-    fn check_room(&self, bytes: usize) -> Result<(), String> {
+    fn check_room(&self, bytes: usize) -> Result<(), Refusal> {
         let table = 12 + (self.used().frames as usize + 2) * 8;
         let limit = self.header();
         let room = self.capacity as usize - limit;
         if self.origin + self.code.len() + bytes > limit || table > room {
-            return Err("the island is full".to_owned());
+            return Err(Refusal::Full);
         }
         Ok(())
     }
@@ -430,7 +432,7 @@ impl Island {
         original: u64,
         faults: &mut Vec<(u64, u64)>,
         body: impl FnOnce(u64) -> Result<Body, E>,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, Refusal> {
         self.check_room(4096)?;
         let runtime = self.runtime_addresses(records.timed);
         let before = (self.code.len(), self.rows.len());
@@ -456,7 +458,7 @@ impl Island {
             Err(error) => {
                 self.code.truncate(before.0);
                 self.rows.truncate(before.1);
-                return Err(error.to_string());
+                return Err(error.to_string().into());
             }
         }
         let group = self.rows.first().map_or(0, |row| row.at);
@@ -562,9 +564,9 @@ impl Island {
         site: &SitePlan,
         image: Image<'_>,
         changes: &[&BTreeMap<u64, Vec<u8>>],
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, Refusal> {
         let mut code = (image.code)(site.displaced.clone())
-            .ok_or_else(|| "the displaced instructions are not in the file".to_owned())?
+            .ok_or("the displaced instructions are not in the file")?
             .to_vec();
         for (at, bytes) in changes.iter().flat_map(|c| c.range(site.displaced.clone())) {
             let at = (at - site.displaced.start) as usize;
@@ -581,7 +583,7 @@ impl Island {
         changes: &[&BTreeMap<u64, Vec<u8>>],
         places: &mut Places<'_>,
         patches: &mut Patches,
-    ) -> Result<(u64, Option<Later>), String> {
+    ) -> Result<(u64, Option<Later>), Refusal> {
         let code = Self::displaced(site, image, changes)?;
         let from = site.displaced.start.wrapping_add(image.bias);
         let resume = site.displaced.end.wrapping_add(image.bias);
@@ -620,12 +622,12 @@ impl Island {
     }
 
     /// Can all of the island and an address reach each other?
-    fn check_reach(&self, at: u64) -> Result<(), String> {
+    fn check_reach(&self, at: u64) -> Result<(), Refusal> {
         let end = self.base + self.capacity;
         if at.abs_diff(self.base) < REACH && at.abs_diff(end) < REACH {
             Ok(())
         } else {
-            Err("there is no island within 2 GiB".to_owned())
+            Err("there is no island within 2 GiB".into())
         }
     }
 }

@@ -56,7 +56,7 @@ impl Island {
             let inside = site.patch + 1..site.patch + u64::from(site.patch_len);
             let cut = ends.partition_point(|&end| end < inside.start);
             let reach = match ends.get(cut) {
-                Some(end) if inside.contains(end) => Err(CUT.to_owned()),
+                Some(end) if inside.contains(end) => Err(CUT.into()),
                 _ => self.check_reach(at).and_then(|()| self.check_reach(got)),
             };
             let stub = reach.and_then(|()| match shared.get(&key) {
@@ -67,8 +67,7 @@ impl Island {
             });
             let lead = stub.and_then(|stub| {
                 shared.insert(key, stub);
-                lead_through(at, stub, through, site.patch_len)
-                    .ok_or_else(|| OUT_OF_REACH.to_owned())
+                lead_through(at, stub, through, site.patch_len).ok_or_else(|| OUT_OF_REACH.into())
             });
             match lead {
                 Ok(bytes) => {

@@ -1,5 +1,6 @@
 //! An empty function of our own, for measuring what recording a call costs.
 
+use crate::refusal::Refusal;
 use hodo_codegen::native::stub::Body;
 use hodo_plan::model::{EntryOnlyReason, Mode};
 
@@ -11,7 +12,7 @@ impl Island {
     ///
     /// # Errors
     /// If the island is full.
-    pub fn add_empty(&mut self, call: bool, recording: Recording) -> Result<u64, String> {
+    pub fn add_empty(&mut self, call: bool, recording: Recording) -> Result<u64, Refusal> {
         let mode = match call {
             true => Mode::Call,
             false => Mode::EntryOnly(EntryOnlyReason::WalksStack),
@@ -21,6 +22,6 @@ impl Island {
             resume: Some(self.ret()),
             ..Body::default()
         };
-        self.stub(&records, 0, &mut Vec::new(), |_| Ok::<_, String>(body))
+        self.stub(&records, 0, &mut Vec::new(), |_| Ok::<_, Refusal>(body))
     }
 }

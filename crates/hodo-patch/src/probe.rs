@@ -1,5 +1,6 @@
 //! Probes: the detours of regions of code.
 
+use crate::refusal::Refusal;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -58,7 +59,7 @@ impl Island {
         recording: Recording,
         changes: &[&BTreeMap<u64, Vec<u8>>],
         patches: &mut Patches,
-    ) -> Result<(u64, Option<Later>), String> {
+    ) -> Result<(u64, Option<Later>), Refusal> {
         let site = region.site;
         let at = site.patch.wrapping_add(image.bias);
         self.check_reach(at)?;
@@ -123,7 +124,7 @@ impl Island {
             Some(traced) => {
                 let mode = match &traced.function.outcome {
                     Ok(site) => site.mode,
-                    Err(reason) => return Err(reason.clone()),
+                    Err(reason) => return Err(reason.clone().into()),
                 };
                 let mut records = records(traced.id, traced.filter, mode, recording);
                 records.registers = registers(site);
@@ -149,7 +150,7 @@ impl Island {
         via: Via,
         wraps: bool,
         emit: impl FnOnce(&mut Masm<'_>) -> Result<Detour, DetourError>,
-    ) -> Result<(u64, Detour), String> {
+    ) -> Result<(u64, Detour), Refusal> {
         let before = self.code.len();
         let mut out = Masm::new(&mut self.code, self.base + self.origin as u64);
         out.align(16);
@@ -176,7 +177,7 @@ impl Island {
         records: &Records,
         faults: &mut Vec<(u64, u64)>,
         emit: impl FnOnce(&mut Masm<'_>) -> Result<Detour, DetourError>,
-    ) -> Result<(u64, Detour), String> {
+    ) -> Result<(u64, Detour), Refusal> {
         let mut detour = Detour::default();
         let start = self.stub(records, 0, faults, |at| {
             let mut bytes = Vec::new();

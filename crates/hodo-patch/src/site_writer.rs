@@ -1,5 +1,6 @@
 //! What is written over a site so that it leads to its stub.
 
+use crate::refusal::Refusal;
 use std::ops::Range;
 
 use hodo_codegen::native::patch;
@@ -36,7 +37,7 @@ pub(crate) fn pads(
     site: &SitePlan,
     bias: u64,
     places: &mut Places<'_>,
-) -> Result<Vec<Pad>, String> {
+) -> Result<Vec<Pad>, Refusal> {
     let place = |pad: &model::Pad| {
         let at = match pad.at {
             Some(at) => Some(at.wrapping_add(bias)),
@@ -49,7 +50,7 @@ pub(crate) fn pads(
         })
     };
     let found: Option<Vec<Pad>> = site.spare.pads.iter().map(place).collect();
-    found.ok_or_else(|| NO_WAY_OUT.to_owned())
+    found.ok_or(NO_WAY_OUT.into())
 }
 
 /// Where the pad is that belongs to a link-time address.
@@ -65,7 +66,7 @@ pub(crate) fn lead(
     at: u64,
     stub: u64,
     patches: &mut Patches,
-) -> Result<Option<Later>, String> {
+) -> Result<Option<Later>, Refusal> {
     write_pads(pads, at.wrapping_sub(site.patch), patches)?;
     take_back(site, pads, at, patches);
     if site.tactic == Tactic::Trap {
@@ -79,13 +80,13 @@ pub(crate) fn lead(
         let first = start + u64::from(start == at);
         patches.add_way(first..start + bytes.len() as u64);
         patches.writes.push((start, bytes));
-        Ok::<_, String>(())
+        Ok::<_, Refusal>(())
     };
     match site.extra {
         Extra::HopSlot(slot) => {
             let slot = slot.wrapping_add(at.wrapping_sub(site.patch));
             let hop = patch::hop(at, slot, site.patch_len);
-            let hop = hop.ok_or_else(|| "the hop is too far".to_owned())?;
+            let hop = hop.ok_or("the hop is too far")?;
             write(at, Some(hop))?;
             write(slot, patch::jump(slot, stub, site.via))?;
         }
@@ -104,7 +105,7 @@ pub(crate) fn lead(
 }
 
 /// Writes the pads of a site.
-pub(crate) fn write_pads(pads: &[Pad], bias: u64, patches: &mut Patches) -> Result<(), String> {
+pub(crate) fn write_pads(pads: &[Pad], bias: u64, patches: &mut Patches) -> Result<(), Refusal> {
     for pad in pads {
         let to = pad.to.wrapping_add(bias);
         let bytes = patch::pad(pad.at, to).ok_or(OUT_OF_REACH)?;
@@ -153,7 +154,7 @@ pub(crate) fn drop_users<'s>(
         });
         for (site, writes, _) in users {
             let reason = "the bytes that it would borrow from another region are not available";
-            patches.failed.push((site.patch, reason.to_owned()));
+            patches.failed.push((site.patch, reason.into()));
             dropped.push(writes);
             lost.push(site);
             let at = site.patch.wrapping_add(bias);

@@ -1,5 +1,6 @@
 //! Adds the routine that packs a stack for stack traces.
 
+use crate::refusal::Refusal;
 use hodo_codegen::native::masm::Masm;
 
 use crate::{Island, Patches};
@@ -15,7 +16,7 @@ impl Island {
     ///
     /// # Errors
     /// If the island is full.
-    pub fn add_stack(&mut self, patches: &mut Patches) -> Result<(), String> {
+    pub fn add_stack(&mut self, patches: &mut Patches) -> Result<(), Refusal> {
         let Some(agent) = hodo_agent::stack() else {
             return Ok(());
         };

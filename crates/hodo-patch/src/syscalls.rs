@@ -1,5 +1,6 @@
 //! System calls: the code that is called around them, and its table.
 
+use crate::refusal::Refusal;
 use hodo_codegen::native::detour::Detour;
 use hodo_codegen::native::frames;
 use hodo_codegen::native::masm::Masm;
@@ -29,11 +30,11 @@ impl Island {
         events: &SyscallEvents,
         timed: bool,
         patches: &mut Patches,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refusal> {
         let agent = hodo_agent::syscalls();
         let bytes = agent.code.len() + HEADER as usize + events.table.len() * 8;
         if (self.used().bytes + bytes + 64) as u64 > self.capacity {
-            return Err("the island is full".to_owned());
+            return Err(Refusal::Full);
         }
         let runtime = self.runtime_addresses(timed);
         let mut out = Masm::new(&mut self.code, self.base + self.origin as u64);

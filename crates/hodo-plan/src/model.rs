@@ -363,6 +363,19 @@ pub struct ProbedInsn {
     pub joined: bool,
 }
 
+/// What is at an address that cannot be probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refused {
+    /// No instruction begins there: it is data, the middle of an instruction, or no code at all.
+    NoInstruction,
+    /// Code that is left alone on purpose: a procedure linkage table, a signal handler's return.
+    LeftAlone,
+    /// It is not known whether it is code.
+    Unknown,
+    /// An instruction that cannot be moved, or not there.
+    Instruction,
+}
+
 /// An instruction that cannot be probed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedProbe {
@@ -372,6 +385,8 @@ pub struct RefusedProbe {
     pub insn: String,
     /// Why it cannot be probed.
     pub reason: String,
+    /// What is there.
+    pub what: Refused,
 }
 
 /// The plan of the probes on one ELF image.

@@ -15,7 +15,7 @@ use crate::hosts;
 use crate::image::Text;
 use crate::ladder::{self, Region, unused};
 use crate::live::Live;
-use crate::model::{PlanError, PlanOptions, ProbePlan, ProbedInsn, RefusedProbe, Wanted};
+use crate::model::{PlanError, PlanOptions, ProbePlan, ProbedInsn, Refused, RefusedProbe, Wanted};
 use crate::modes;
 use crate::pieces::{self, Piece};
 use crate::regions::{Code, Span, State};
@@ -591,6 +591,7 @@ fn refused(
         addr: step.addr,
         insn: isa.text(text.slice(step.addr, step.end()), step.addr),
         reason: reason.to_owned(),
+        what: what_is_there(reason),
     }
 }
 
@@ -612,6 +613,16 @@ fn at_address(
         addr,
         insn,
         reason: reason.to_owned(),
+        what: what_is_there(reason),
+    }
+}
+
+fn what_is_there(reason: &str) -> Refused {
+    match reason {
+        DATA | NO_CODE => Refused::NoInstruction,
+        PLT | SIGNAL => Refused::LeftAlone,
+        UNKNOWN => Refused::Unknown,
+        _ => Refused::Instruction,
     }
 }
 
@@ -623,5 +634,10 @@ fn middle(
 ) -> RefusedProbe {
     let insn = isa.text(text.slice(step.addr, step.end()), step.addr);
     let reason = format!("it is the middle of `{insn}` at {:#x}", step.addr);
-    RefusedProbe { addr, insn, reason }
+    RefusedProbe {
+        addr,
+        insn,
+        reason,
+        what: Refused::NoInstruction,
+    }
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use hodo_codegen::native::detour::{Action, When};
 use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::PlanOptions;
-use hodo_plan::model::{ProbeSite, RefusedProbe, Wanted};
+use hodo_plan::model::{ProbeSite, Refused, RefusedProbe, Wanted};
 use hodo_trace::format::record;
 use hodo_trace::syscalls::{GROUP, NAMES, table_with};
 use serde_json::json;
@@ -104,8 +104,11 @@ impl Probes {
         let mut left: Vec<_> = plan
             .refused
             .into_iter()
-            .filter(|refused| !is_no_instruction(&refused.reason))
-            .filter(|refused| !is_unknown(&refused.reason) || calls_kernel(image, refused.addr))
+            .filter(|refused| match refused.what {
+                Refused::NoInstruction | Refused::LeftAlone => false,
+                Refused::Unknown => calls_kernel(image, refused.addr),
+                Refused::Instruction => true,
+            })
             .collect();
         let hooked = image.symbols(&HOOKED);
         let mut probed = Probed {
@@ -138,6 +141,7 @@ impl Probes {
                 .flat_map(|site| &site.probes)
                 .map(|probe| RefusedProbe {
                     addr: probe.addr,
+                    what: Refused::Instruction,
                     insn: String::new(),
                     reason: "hodo itself replaces the bytes that it needs".to_owned(),
                 }),
@@ -177,11 +181,6 @@ impl Probes {
     }
 }
 
-/// Is it unknown whether this is code at all?
-fn is_unknown(reason: &str) -> bool {
-    reason.starts_with("it is not in the code of a known function")
-}
-
 /// Do the bytes around those of an instruction that calls the kernel look as if it were one? The number is loaded before it, or the
 /// result is looked at after it.
 fn calls_kernel(image: &Image, at: u64) -> bool {
@@ -205,19 +204,6 @@ fn hook_end(image: &Image, addr: u64, size: u64) -> u64 {
         // It is not hooked.
         _ => addr,
     }
-}
-
-/// Does the planner say that there is no such instruction, or one that is left alone on purpose (a signal handler's return)?
-fn is_no_instruction(reason: &str) -> bool {
-    [
-        "it is the middle of",
-        "it is data",
-        "it is not in executable code",
-        "it is in a procedure linkage table",
-        "it belongs to a signal handler's return",
-    ]
-    .iter()
-    .any(|start| reason.starts_with(start))
 }
 
 /// Where the bytes of `syscall` stand in the code: link-time addresses.

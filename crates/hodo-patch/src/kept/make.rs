@@ -4,6 +4,7 @@
 //! which. The differences are chosen so that each changes the lowest byte of a word. What is made of this is put
 //! together at a third place, and is kept only if it is, byte for byte, what is built there.
 
+use crate::refusal::Refusal;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -492,6 +493,10 @@ fn keep_places(built: &Built, out: &mut Vec<u8>) -> Option<()> {
 fn failures(patches: &Patches) -> Option<Vec<u8>> {
     let mut failed = Vec::new();
     for (addr, reason) in &patches.failed {
+        // Another time there may be room.
+        let Refusal::Code(reason) = reason else {
+            return None;
+        };
         put(&mut failed, u32::try_from(*addr).ok()?);
         put(&mut failed, reason.len() as u32);
         failed.extend(reason.as_bytes());

@@ -1,0 +1,36 @@
+//! Why something is not done.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// Why something is not put into an island, or not written over a program's code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The island has no more room: a larger one would do.
+    Full,
+    /// Something about the code, or about where it is. Another island of the same place has it, too.
+    Code(Cow<'static, str>),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("the island is full"),
+            Self::Code(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<&'static str> for Refusal {
+    fn from(reason: &'static str) -> Self {
+        Self::Code(reason.into())
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self::Code(reason.into())
+    }
+}
