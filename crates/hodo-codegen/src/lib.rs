@@ -21,6 +21,7 @@ mod buffer;
 pub mod detour;
 pub mod frames;
 pub mod hooks;
+mod lower;
 pub mod patch;
 pub mod riscv64;
 pub mod stub;

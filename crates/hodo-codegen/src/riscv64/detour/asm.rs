@@ -3,15 +3,12 @@
 use alloc::vec::Vec;
 
 use super::short::short;
+pub(super) use crate::buffer::Label;
 use hodo_isa::riscv64::asm::{OutOfRange, fits, split};
 use hodo_isa::riscv64::encode::{
     AMO, AUIPC, JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE, b, i, j, r, s, u,
 };
 use hodo_isa::riscv64::regs::{RA, SP, ZERO};
-
-/// A place in the code, which may come later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Label(usize);
 
 /// Conditions of branches between two registers, as their three bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,14 +98,14 @@ pub(super) struct Offsets(Vec<u64>);
 impl Offsets {
     /// That of a label, which must be bound.
     pub(super) fn at(&self, label: Label) -> u64 {
-        self.0[label.0]
+        self.0[label.index()]
     }
 }
 
 impl Asm {
     pub(super) fn label(&mut self) -> Label {
         self.labels += 1;
-        Label(self.labels - 1)
+        Label::new(self.labels - 1)
     }
 
     pub(super) fn bind(&mut self, label: Label) {
@@ -332,7 +329,7 @@ impl Asm {
         let mut at = 0;
         for item in &self.items {
             if let Item::Bind(label) = item {
-                labels[label.0] = at;
+                labels[label.index()] = at;
             }
             at += item.len() as u64;
         }

@@ -3,12 +3,12 @@
 use alloc::vec::Vec;
 
 use super::asm::{Asm, If, Label};
-use super::condition::{Needs, Writer};
 use super::frame::{self, Frame};
 use super::{
     Block, Cold, Deed, DetourError, Fetch, Layout, Probing, Register, Source, computed, emit_count,
 };
 use crate::detour::kept_at;
+use crate::lower::{Lowering, Needs};
 use hodo_isa::riscv64::regs::{TP, ZERO};
 
 /// The register in which functions return.
@@ -66,13 +66,10 @@ pub(super) fn emit_block(
         fetched: 0,
     };
     if let Some(condition) = &block.condition {
-        let mut writer = given.writer(&mut probing, off);
-        let mut out = writer.out;
-        writer.jump(condition, false, &mut out);
-        given.fetched = writer.fetched;
-        let loads = core::mem::take(&mut writer.loads);
-        writer.error.map_or(Ok(()), Err)?;
-        let ways = loads.into_iter().map(|load| (load, off));
+        let mut lowering = given.lowering(&mut probing, off);
+        lowering.unless(condition);
+        given.fetched = lowering.fetched;
+        let ways = lowering.finish()?.into_iter().map(|load| (load, off));
         probing.cold.leave.extend(ways);
     }
     for deed in &block.deeds {
@@ -132,17 +129,16 @@ fn needs(layout: &Layout, block: &Block) -> Needs {
     };
     let mut needs = Needs::default();
     if let Some(condition) = &block.condition {
-        let mut writer = Writer::new(&mut probing, &block.values, needs, 0, out);
-        let mut out = writer.out;
-        writer.jump(condition, false, &mut out);
-        needs = writer.needs;
+        let mut lowering = Lowering::new(&mut probing, &block.values, needs, 0, out);
+        lowering.unless(condition);
+        needs = lowering.needs;
     }
     for test in computed(&block.deeds) {
         let nothing = Needs::default();
-        let mut writer = Writer::new(&mut probing, &block.values, nothing, 0, out);
-        writer.number(test);
-        needs.scratch = needs.scratch.max(writer.needs.scratch);
-        needs.texts |= writer.needs.texts;
+        let mut lowering = Lowering::new(&mut probing, &block.values, nothing, 0, out);
+        lowering.number(test);
+        needs.scratch = needs.scratch.max(lowering.needs.scratch);
+        needs.texts |= lowering.needs.texts;
     }
     needs
 }
@@ -156,13 +152,17 @@ pub(super) struct Given<'b> {
 }
 
 impl<'b> Given<'b> {
-    /// A writer that knows what has been fetched, and goes to `out` if something cannot be computed.
-    pub(super) fn writer<'w, 'a>(&self, probing: &'w mut Probing<'a>, out: Label) -> Writer<'w, 'a>
+    /// What knows what has been fetched, and goes to `out` if something cannot be computed.
+    pub(super) fn lowering<'w, 'a>(
+        &self,
+        probing: &'w mut Probing<'a>,
+        out: Label,
+    ) -> Lowering<'w, Probing<'a>>
     where
         'b: 'w,
     {
         let values: &'b [Fetch] = &self.block.values;
-        Writer::new(probing, values, self.needs, self.fetched, out)
+        Lowering::new(probing, values, self.needs, self.fetched, out)
     }
 }
 

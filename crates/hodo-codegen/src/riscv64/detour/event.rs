@@ -104,7 +104,7 @@ impl Probing<'_> {
     }
 
     /// Brings a value of one word into `v`, as it is stored. Clobbers `x`.
-    pub(super) fn fetch(
+    pub(super) fn fetch_word(
         &mut self,
         value: &Fetch,
         loads: &mut Vec<Label>,
@@ -165,7 +165,7 @@ impl Probing<'_> {
         }
         if let Fetch::Bytes(_, _, bytes) = value {
             self.asm.li(regs.a, 0);
-            self.fetch(value, &mut loads)?;
+            self.fetch_word(value, &mut loads)?;
             self.copy(*bytes, at + 8, &mut loads);
             let done = self.asm.here();
             self.asm.store(8, regs.a, regs.p, at, regs.x);
@@ -174,7 +174,7 @@ impl Probing<'_> {
                 .extend(loads.into_iter().map(|load| (load, done)));
             return Ok(());
         }
-        self.fetch(value, &mut loads)?;
+        self.fetch_word(value, &mut loads)?;
         let store = if matches!(value, Fetch::Text(..)) {
             self.asm.add(regs.a, regs.p, at);
             self.text(&mut loads)

@@ -25,10 +25,9 @@ impl Probing<'_> {
         }
         let regs = self.frame.regs;
         for sum in &histogram.sums {
-            let mut writer = given.writer(self, unread);
-            writer.number(sum);
-            loads.append(&mut writer.loads);
-            writer.error.map_or(Ok(()), Err)?;
+            let mut lowering = given.lowering(self, unread);
+            lowering.number(sum);
+            loads.append(&mut lowering.finish()?);
             let slot = self.frame.word(at);
             self.asm.store(8, regs.v, SP, slot, regs.x);
             at += 1;
@@ -57,10 +56,9 @@ impl Probing<'_> {
         let regs = self.frame.regs;
         match key {
             Key::Number(test, part) => {
-                let mut writer = given.writer(self, unread);
-                writer.number(test);
-                loads.append(&mut writer.loads);
-                writer.error.map_or(Ok(()), Err)?;
+                let mut lowering = given.lowering(self, unread);
+                lowering.number(test);
+                loads.append(&mut lowering.finish()?);
                 self.part(*part);
                 let slot = self.frame.word(at);
                 self.asm.store(8, regs.v, SP, slot, regs.x);
@@ -78,10 +76,9 @@ impl Probing<'_> {
                     let slot = self.frame.word(at + number);
                     self.asm.store(8, ZERO, SP, slot, regs.x);
                 }
-                let mut writer = given.writer(self, unread);
-                writer.word(*value);
-                loads.append(&mut writer.loads);
-                writer.error.map_or(Ok(()), Err)?;
+                let mut lowering = given.lowering(self, unread);
+                lowering.word(*value);
+                loads.append(&mut lowering.finish()?);
                 let slot = self.frame.word(at);
                 self.asm.add(regs.a, SP, slot);
                 self.text(loads);

@@ -2,12 +2,13 @@
 
 use alloc::vec::Vec;
 
-use super::condition::{Goal, Needs, Writer};
+use super::condition::Computing;
 use super::event::{emit_record, emit_source};
 use super::frame::Saved;
 use super::hist::emit_histogram;
-use super::{Block, Cold, Counter, Deed, DetourError, Source, computed, emit_count};
+use super::{Block, Cold, Counter, Deed, DetourError, Fetch, Source, computed, emit_count};
 use crate::detour::kept_at;
+use crate::lower::{Lowering, Needs};
 use crate::x86_64::masm::*;
 use crate::x86_64::stub::Layout;
 
@@ -34,51 +35,50 @@ pub(super) fn emit_block(
     let needs = needs(block);
     let mut saved = Saved::begin(code, flags_dead);
     let begun = saved.len();
-    let mut off = Goal::new();
+    let (off, out) = (code.label(), code.label());
     if let Some(switch) = block.switch {
-        let mut writer = writing(code, &saved, block, here, Needs::default(), 0);
-        writer.switch(block.base, switch, &mut off);
+        unless_on(code, block.base, switch, off);
     }
-    if needs.registers {
+    if needs.pairs {
         saved.push(code, RCX);
         saved.push(code, RDX);
     }
     let frame = saved.frame(code, needs.words());
-    let mut writer = writing(code, &saved, block, here, needs, frame);
-    let mut out = Goal::new();
+    let mut given = Given {
+        block,
+        here,
+        needs,
+        frame,
+        fetched: 0,
+    };
+    let mut loads = Vec::new();
     if let Some(condition) = &block.condition {
-        writer.jump(condition, false, &mut out);
+        let mut computing = given.computing(code, &saved);
+        let mut lowering = given.lowering(&mut computing, out);
+        lowering.unless(condition);
+        let fetched = lowering.fetched;
+        loads = lowering.finish()?;
+        given.fetched = fetched;
     }
-    let fetched = writer.fetched;
-    let loads = core::mem::take(&mut writer.loads);
-    let failed = core::mem::replace(&mut writer.out, Goal::new());
     let kept = |value: usize| {
         let at = kept_at(needs.kept, value)?;
-        (fetched >> value & 1 == 1).then_some(frame - 1 - at)
+        (given.fetched >> value & 1 == 1).then_some(frame - 1 - at)
     };
     for deed in &block.deeds {
         match deed {
             Deed::Count(counter) => emit_counter(code, *counter),
             Deed::Record(event, gate, shared) => {
-                let mut closed = Goal::new();
+                let closed = code.label();
                 if let Some(gate) = gate {
-                    let mut writer = writing(code, &saved, block, here, needs, frame);
-                    writer.switch(block.base, *gate, &mut closed);
+                    unless_on(code, block.base, *gate, closed);
                 }
                 let kept = |value: usize| shared.then(|| kept(value)).flatten();
                 emit_record(code, (layout, pack), &mut saved, event, (here, &kept), cold)?;
-                writing(code, &saved, block, here, needs, frame).bind(closed);
+                code.bind(closed);
             }
             Deed::Switch(at, on) => emit_switch(code, block.base, *at, *on),
             Deed::Histogram(histogram) => {
-                let at = Given {
-                    block,
-                    here,
-                    needs,
-                    frame,
-                    fetched,
-                };
-                emit_histogram(code, &mut saved, histogram, at, cold);
+                emit_histogram(code, &mut saved, histogram, &given, cold)?;
             }
             Deed::Name(source, at) => emit_name(code, (&mut saved, here), source, *at, cold),
             Deed::Return(_) => {}
@@ -94,14 +94,11 @@ pub(super) fn emit_block(
         code.ret();
     }
     let exit = code.here();
-    let mut writer = writing(code, &saved, block, here, needs, frame);
-    writer.bind(out);
-    writer.bind(failed);
+    code.bind(out);
     cold.leave
         .extend(loads.into_iter().map(|load| (load, exit)));
     saved.back(code, begun);
-    let mut writer = writing(code, &saved, block, here, needs, frame);
-    writer.bind(off);
+    code.bind(off);
     saved.end(code);
     Ok(())
 }
@@ -110,36 +107,64 @@ pub(super) fn emit_block(
 fn needs(block: &Block) -> Needs {
     let mut bytes = Vec::new();
     let mut code = Masm::new(&mut bytes, 0);
+    let nowhere = code.label();
+    let given = Given {
+        block,
+        here: 0,
+        needs: Needs::default(),
+        frame: 0,
+        fetched: 0,
+    };
     let saved = Saved::default();
-    let mut writer = writing(&mut code, &saved, block, 0, Needs::default(), 0);
+    let mut computing = given.computing(&mut code, &saved);
+    let mut needs = Needs::default();
     if let Some(condition) = &block.condition {
-        let mut out = Goal::new();
-        writer.jump(condition, false, &mut out);
+        let mut lowering = given.lowering(&mut computing, nowhere);
+        lowering.unless(condition);
+        needs = lowering.needs;
     }
-    let mut needs = writer.needs;
     for test in computed(&block.deeds) {
-        let mut writer = writing(&mut code, &saved, block, 0, Needs::default(), 0);
-        writer.number(test);
-        needs.scratch = needs.scratch.max(writer.needs.scratch);
+        let mut lowering = given.lowering(&mut computing, nowhere);
+        lowering.number(test);
+        needs.scratch = needs.scratch.max(lowering.needs.scratch);
     }
     needs
 }
 
 /// What a deed finds.
-pub(super) struct Given<'a> {
-    pub(super) block: &'a Block,
-    pub(super) here: u64,
+pub(super) struct Given<'b> {
+    pub(super) block: &'b Block,
+    here: u64,
     needs: Needs,
     frame: usize,
     fetched: u64,
 }
 
-impl<'a> Given<'a> {
-    /// A writer that knows what has been fetched.
-    pub(super) fn writer<'c>(&self, code: &'a mut Masm<'c>, saved: &'a Saved) -> Writer<'a, 'c> {
-        let mut writer = writing(code, saved, self.block, self.here, self.needs, self.frame);
-        writer.fetched = self.fetched;
-        writer
+impl<'b> Given<'b> {
+    pub(super) fn computing<'a, 'c>(
+        &self,
+        code: &'a mut Masm<'c>,
+        saved: &'a Saved,
+    ) -> Computing<'a, 'c> {
+        Computing {
+            code,
+            saved,
+            here: self.here,
+            frame: self.frame,
+        }
+    }
+
+    /// What knows what has been fetched, and goes to `out` if something cannot be computed.
+    pub(super) fn lowering<'w, 'a, 'c>(
+        &self,
+        computing: &'w mut Computing<'a, 'c>,
+        out: Label,
+    ) -> Lowering<'w, Computing<'a, 'c>>
+    where
+        'b: 'w,
+    {
+        let values: &'b [Fetch] = &self.block.values;
+        Lowering::new(computing, values, self.needs, self.fetched, out)
     }
 }
 
@@ -185,36 +210,11 @@ fn emit_switch(code: &mut Masm<'_>, base: u32, at: u32, on: bool) {
     code.bind(done);
 }
 
-fn writing<'a, 'c>(
-    code: &'a mut Masm<'c>,
-    saved: &'a Saved,
-    block: &'a Block,
-    here: u64,
-    needs: Needs,
-    frame: usize,
-) -> Writer<'a, 'c> {
-    Writer {
-        code,
-        saved,
-        here,
-        values: &block.values,
-        keeps: needs.kept,
-        frame,
-        needs,
-        scratch: 0,
-        fetched: 0,
-        loads: Vec::new(),
-        out: Goal::new(),
-    }
-}
-
-impl Writer<'_, '_> {
-    /// Goes to `off` if a byte of the events file is 0.
-    fn switch(&mut self, base: u32, at: u32, off: &mut Goal) {
-        self.code.mov_rm(RAX, gs(base));
-        self.code.cmp_mi(BYTE, mem32(RAX, at), 0);
-        self.jump_if(Cond::E, off);
-    }
+/// Goes to `off` if a byte of the events file is 0.
+fn unless_on(code: &mut Masm<'_>, base: u32, at: u32, off: Label) {
+    code.mov_rm(RAX, gs(base));
+    code.cmp_mi(BYTE, mem32(RAX, at), 0);
+    code.jcc(Cond::E, off);
 }
 
 /// Counts, where `rax` and the flags are saved.
