@@ -121,7 +121,7 @@ pub struct Registers {
     /// As bits by their numbers, before the body.
     pub free: u32,
     /// The same when the body has returned.
-    pub free_behind: u32,
+    pub free_after: u32,
     /// What the jump to the stub has done with its register.
     pub via: Via,
 }

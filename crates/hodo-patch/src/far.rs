@@ -120,7 +120,7 @@ impl<'p> Writing<'p> {
         places: &mut Places<'_>,
     ) -> Option<()> {
         let range = match site.extra {
-            Extra::Near | Extra::HopBehind { .. } => patch::near(at, site.patch_len)?,
+            Extra::Near | Extra::HopDonor { .. } => patch::near(at, site.patch_len)?,
             _ => nearby(at),
         };
         let entry = places(range)?.next_multiple_of(2);
@@ -140,7 +140,7 @@ impl<'p> Writing<'p> {
                 writes.push((at, patch::hop(at, slot, site.patch_len)?));
                 writes.push((slot, patch::jump(slot, entry, site.via)?));
             }
-            Extra::Near | Extra::HopBehind { .. } => {
+            Extra::Near | Extra::HopDonor { .. } => {
                 writes[0].1 = patch::by_literal(entry, literal, site.via)?;
                 writes.push((at, patch::hop(at, entry, site.patch_len)?));
             }

@@ -24,10 +24,10 @@ pub(crate) fn write_later(
         let found = match site.later {
             Later::Literal(_) | Later::Farther => continue,
             Later::Pun(free) => pun(site, free, image, patches, places),
-            Later::Behind { slot, host } if hosts.contains(&host) => {
+            Later::Donor { slot, host } if hosts.contains(&host) => {
                 patch::hop(at, slot, site.patch_len).map(|hop| (slot, hop))
             }
-            Later::Near | Later::Behind { .. } => near(site, at, places),
+            Later::Near | Later::Donor { .. } => near(site, at, places),
         };
         let found = found.and_then(|(entry, bytes)| {
             let jump = patch::far(entry, stub, site.via)?;

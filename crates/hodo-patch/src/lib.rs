@@ -636,7 +636,7 @@ impl Island {
 pub(crate) fn registers(site: &SitePlan) -> Registers {
     Registers {
         free: site.free,
-        free_behind: site.free_behind,
+        free_after: site.free_after,
         via: match site.tactic {
             Tactic::Trap => Via::Nothing,
             _ => site.via,

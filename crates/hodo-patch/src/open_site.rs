@@ -11,7 +11,7 @@ pub(crate) enum Later {
     /// A short jump to our memory.
     Near,
     /// A short jump to bytes that the function at `host` has left, at the runtime address `slot`.
-    Behind {
+    Donor {
         /// Where the long jump goes.
         slot: u64,
         /// Link-time address of the function.

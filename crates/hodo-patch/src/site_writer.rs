@@ -92,9 +92,9 @@ pub(crate) fn lead(
         }
         Extra::Pun { free } => later = Some(Later::Pun(free)),
         Extra::Near => later = Some(Later::Near),
-        Extra::HopBehind { slot, host } => {
+        Extra::HopDonor { slot, host } => {
             let slot = slot.wrapping_add(at.wrapping_sub(site.patch));
-            later = Some(Later::Behind { slot, host });
+            later = Some(Later::Donor { slot, host });
         }
         Extra::None => write(at, patch::jump(at, stub, site.via))?,
     }
@@ -191,7 +191,7 @@ mod tests {
             extra,
             via: Via::Nothing,
             free: 0,
-            free_behind: 0,
+            free_after: 0,
             spare: Spare::default(),
             far: None,
         }

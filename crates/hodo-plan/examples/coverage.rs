@@ -35,7 +35,7 @@ fn how(tactic: Tactic, extra: &Extra, via: Via) -> String {
     let place = match extra {
         Extra::None => "",
         Extra::HopSlot(_) => " to a slot",
-        Extra::HopBehind { .. } => " behind another site",
+        Extra::HopDonor { .. } => " behind another site",
         Extra::Near => " to memory near",
         Extra::Pun { .. } => " that shares bytes",
     };
@@ -64,7 +64,7 @@ fn functions(path: &Path, bytes: &[u8], each: bool) -> Result<(), Box<dyn Error>
                     _ => "4 or more".to_owned(),
                 };
                 shares.add(format!("before: {} registers", of(site.free)), 1);
-                shares.add(format!("behind: {} registers", of(site.free_behind)), 1);
+                shares.add(format!("behind: {} registers", of(site.free_after)), 1);
             }
             Err(reason) => {
                 if each {

@@ -18,7 +18,7 @@ const ROOM: u64 = 64;
 const NO_REGISTER: &str = "no register is free where its first instructions end";
 
 /// Functions whose sites could displace more than they need.
-pub(crate) struct Behind {
+pub(crate) struct Donors {
     /// Ascending.
     hosts: Vec<Host>,
 }
@@ -31,7 +31,7 @@ struct Host {
     room: Option<(Range<u64>, Option<SitePlan>)>,
 }
 
-impl Behind {
+impl Donors {
     /// Of functions in the order of their addresses. None where no other site's bytes are to be used.
     pub fn new(planned: &[PlannedFunction], wanted: bool) -> Self {
         let sites = planned.iter().enumerate().filter(|_| wanted);
@@ -194,10 +194,10 @@ impl Planner<'_> {
     }
 
     /// A short jump to bytes after the patch of another site, which gets larger for it.
-    pub(crate) fn hop_behind(
+    pub(crate) fn hop_to_donor(
         &self,
         subject: &Subject<'_>,
-        behind: &mut Behind,
+        donors: &mut Donors,
         planned: &mut [PlannedFunction],
     ) -> Option<SitePlan> {
         for patch in self.places(subject) {
@@ -209,8 +209,8 @@ impl Planner<'_> {
                 };
                 let reach = near.reach(patch);
                 let from = reach.start().saturating_sub(ROOM);
-                let first = behind.hosts.partition_point(|host| host.patch < from);
-                for host in &mut behind.hosts[first..] {
+                let first = donors.hosts.partition_point(|host| host.patch < from);
+                for host in &mut donors.hosts[first..] {
                     if host.patch > *reach.end() {
                         break;
                     }
@@ -227,7 +227,7 @@ impl Planner<'_> {
                         self.occupy(&wider);
                         function.outcome = Ok(wider);
                     }
-                    let extra = Extra::HopBehind {
+                    let extra = Extra::HopDonor {
                         slot,
                         host: function.addr,
                     };

@@ -12,7 +12,7 @@ use crate::bits::Bits;
 use crate::nodes::{Code, Node, Nodes, To, Way};
 use crate::pieces::{self, Piece};
 use crate::survey::Survey;
-use registers::Behind;
+use registers::UsedAfter;
 
 /// So often what is used is looked for before all is taken to be.
 const PASSES: usize = 64;
@@ -122,8 +122,8 @@ impl<'s> Live<'s> {
             Known::Registers(summaries) => {
                 let own = pieces::starting(&self.survey.pieces, piece.start);
                 let asked = own.and_then(|own| self.asked.get(&own));
-                let behind = asked.map_or(Behind::Callers, |&asked| Behind::These(asked));
-                registers::find(self.survey, summaries, piece, behind, code, is_data, live);
+                let after = asked.map_or(UsedAfter::Callers, |&asked| UsedAfter::These(asked));
+                registers::find(self.survey, summaries, piece, after, code, is_data, live);
                 live.iter_mut().for_each(|live| *live |= self.keep);
             }
         }
@@ -136,16 +136,16 @@ impl<'s> Live<'s> {
             return &[];
         };
         let asked = self.asked.get(&index);
-        let behind = asked.map_or(Behind::Callers, |&asked| Behind::These(asked));
+        let after = asked.map_or(UsedAfter::Callers, |&asked| UsedAfter::These(asked));
         let piece = &self.survey.pieces[index];
         let code = summaries.of(index);
-        registers::find(self.survey, summaries, piece, behind, code, |_| false, live);
+        registers::find(self.survey, summaries, piece, after, code, |_| false, live);
         live.iter_mut().for_each(|live| *live |= self.keep);
         code.nodes
     }
 
     /// The registers that are free when the function that a piece begins has returned.
-    pub fn behind(&self, piece: usize) -> u32 {
+    pub fn after(&self, piece: usize) -> u32 {
         let isa = self.survey.image.isa;
         match (&self.known, isa.convention()) {
             (Known::Registers(summaries), Some(convention)) => {

@@ -157,7 +157,7 @@ pub struct SitePlan {
     /// each before it reads it, and so do its callers know. None where the instruction set has enough without.
     pub free: u32,
     /// Registers that the stub may change when the body has returned: nobody expects a value in them there.
-    pub free_behind: u32,
+    pub free_after: u32,
     /// Registers that the displaced instructions may take where they are moved to.
     pub spare: Spare,
     /// How the site is changed where its stub is not within the reach of the long jump, if it was made for tracers and
@@ -237,7 +237,7 @@ pub enum Extra {
     /// A hop to bytes that another function's site displaces after its patch; the long jump to the stub goes there.
     /// Only where the function that begins at `host` is patched, too: else its bytes are in use, and the site is as
     /// with [`Extra::Near`], if its patch has the room.
-    HopBehind {
+    HopDonor {
         /// Where the long jump goes.
         slot: u64,
         /// The address of the other function.

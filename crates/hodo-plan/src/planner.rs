@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::bits::Bits;
-use crate::donor_slots::Behind;
+use crate::donor_slots::Donors;
 use crate::live::Live;
 use crate::model::{Plan, PlanError, PlanOptions, PlannedFunction, Tactic};
 use crate::sites::Sites;
@@ -132,11 +132,11 @@ impl Planner<'_> {
         }
         // What has no room for a jump looks for one nearby when all others have theirs.
         let mut pads = self.free_pads();
-        let mut hosts = Behind::new(&planned, self.image.isa.needs_register());
+        let mut hosts = Donors::new(&planned, self.image.isa.needs_register());
         for (at, subject) in left {
             let second = self
                 .hop(&subject, &mut pads)
-                .or_else(|| self.hop_behind(&subject, &mut hosts, &mut planned))
+                .or_else(|| self.hop_to_donor(&subject, &mut hosts, &mut planned))
                 .or_else(|| self.pun(&subject))
                 .or_else(|| self.near_hop(&subject))
                 .or_else(|| self.hop_by_pads(&subject))

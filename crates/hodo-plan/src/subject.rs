@@ -51,7 +51,7 @@ pub(crate) struct Subject<'a> {
     /// It uses memory below the stack pointer.
     pub red_zone: bool,
     /// Registers that are free when it has returned.
-    pub free_behind: u32,
+    pub free_after: u32,
     isa: &'static dyn InstructionSet,
     /// By address what is used from the start of each instruction on, as far as one may be moved.
     live: Vec<(u64, u32)>,
@@ -87,7 +87,7 @@ impl<'a> Planner<'a> {
         }
         let jump = |site: &SitePlan| self.image.isa.jump(site.via).len;
         match site.extra {
-            Extra::HopSlot(slot) | Extra::HopBehind { slot, .. } => {
+            Extra::HopSlot(slot) | Extra::HopDonor { slot, .. } => {
                 (slot..slot + jump(site)).for_each(|addr| self.occupied.set(addr));
             }
             Extra::Pun { .. } => {
@@ -150,7 +150,7 @@ impl<'a> Planner<'a> {
             mode: self.mode(function, &entry, facts),
             makes_frame: entry.makes_frame,
             red_zone: facts.red_zone,
-            free_behind: self.live.as_ref().map_or(0, |live| live.behind(piece)),
+            free_after: self.live.as_ref().map_or(0, |live| live.after(piece)),
             isa: self.image.isa,
             live: self.live(piece),
         })

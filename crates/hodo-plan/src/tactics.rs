@@ -324,7 +324,7 @@ pub(crate) fn site(
         via,
         spare: room.spare,
         free: subject.free(patch),
-        free_behind: subject.free_behind,
+        free_after: subject.free_after,
         far: None,
     }
 }

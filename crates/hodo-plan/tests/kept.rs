@@ -67,7 +67,7 @@ fn what_is_looked_at_is_not_free() {
         assert!(sites.len() >= 3 && probes.sites.len() >= 3);
         let of_functions = sites
             .iter()
-            .map(|site| taken(site.via, &site.spare) | site.free | site.free_behind);
+            .map(|site| taken(site.via, &site.spare) | site.free | site.free_after);
         let of_probes = probes.sites.iter().map(|site| {
             let free = site.probes.iter().fold(0, |all, of| all | of.free);
             taken(site.via, &site.spare) | free

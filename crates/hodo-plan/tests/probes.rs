@@ -198,7 +198,7 @@ impl Program {
                 assert!(i8::try_from(distance).is_ok(), "{what}");
             }
             Extra::Pun { free } => assert_eq!(free + 1, site.patch_len, "{what}"),
-            Extra::None | Extra::Near | Extra::HopBehind { .. } => {}
+            Extra::None | Extra::Near | Extra::HopDonor { .. } => {}
         }
         // Nothing but the region itself leads past its first byte; into the middle of an only instruction, perhaps.
         let patch_end = site.patch + u64::from(site.patch_len);

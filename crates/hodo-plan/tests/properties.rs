@@ -186,7 +186,7 @@ fn sites_do_not_overlap_and_lie_in_their_functions() {
                     assert!(i8::try_from(distance).is_ok(), "{what}");
                 }
                 Extra::Pun { free } => assert_eq!(free + 1, site.patch_len, "{what}"),
-                Extra::None | Extra::Near | Extra::HopBehind { .. } => {}
+                Extra::None | Extra::Near | Extra::HopDonor { .. } => {}
             }
             let code = program.code(site.displaced.clone()).expect("code");
             let mut decoder = Decoder::with_ip(64, code, site.patch, DecoderOptions::NONE);

@@ -78,7 +78,7 @@ fn modes_are_told_by_what_is_done_with_the_link_register() {
 #[test]
 fn registers_are_free_that_no_caller_can_expect_a_value_in() {
     let Some((_, plan)) = program() else { return };
-    let free = |name: &str| (site(&plan, name).free, site(&plan, name).free_behind);
+    let free = |name: &str| (site(&plan, name).free, site(&plan, name).free_after);
     // What it calls is not known: all temporaries, and arguments that it does not read.
     let (before, behind) = free("frame");
     assert_eq!(before & TEMPORARIES, TEMPORARIES);
@@ -129,7 +129,7 @@ fn jumps_take_free_registers_or_keep_one() {
         "{nothing:x?}"
     );
     for name in ["getter", "nothing"] {
-        let Extra::HopBehind { slot, host } = site(&plan, name).extra else {
+        let Extra::HopDonor { slot, host } = site(&plan, name).extra else {
             // Its neighbours may have no room left.
             assert_eq!(site(&plan, name).extra, Extra::Near, "{name}");
             continue;

@@ -44,7 +44,7 @@ fn the_convention_holds_where_no_caller_expects_more() {
         assert_ne!(free(site) & TEMPORARIES, 0, "{name}");
         // Stubs have them, too.
         assert_eq!(site.free & TEMPORARIES, TEMPORARIES, "{name}");
-        assert_eq!(site.free_behind & TEMPORARIES, TEMPORARIES, "{name}");
+        assert_eq!(site.free_after & TEMPORARIES, TEMPORARIES, "{name}");
         // Nothing is moved but nops.
         assert_eq!(site.displaced, site.patch..site.patch + 8, "{name}");
         assert_eq!(site.mode, Mode::Call, "{name}");
@@ -65,7 +65,7 @@ fn what_a_caller_expects_stays() {
         let site = site(&plan, name);
         assert_eq!(free(site) & expected, 0, "{name}");
         assert_eq!(site.free & TEMPORARIES, TEMPORARIES & !expected, "{name}");
-        let behind = site.free_behind & TEMPORARIES;
+        let behind = site.free_after & TEMPORARIES;
         assert_eq!(behind, TEMPORARIES & !expected, "{name}");
     }
 }
@@ -76,7 +76,7 @@ fn a_register_is_kept_where_all_are_in_use() {
         return;
     };
     let sixteen = site(&plan, "full_sixteen");
-    assert_eq!((sixteen.free, sixteen.free_behind), (0, 0));
+    assert_eq!((sixteen.free, sixteen.free_after), (0, 0));
     assert!(matches!(sixteen.via, Via::Kept(_)), "{sixteen:x?}");
     assert_eq!((sixteen.tactic, sixteen.patch_len), (Tactic::Site, 12));
     // Eight bytes of nops are not enough for that.

@@ -130,7 +130,7 @@ impl Site {
 
 fn slot(extra: &Extra, via: Via) -> Option<Range<u64>> {
     match extra {
-        Extra::HopSlot(slot) | Extra::HopBehind { slot, .. } => {
+        Extra::HopSlot(slot) | Extra::HopDonor { slot, .. } => {
             Some(*slot..slot + Riscv64.jump(via).len)
         }
         Extra::None | Extra::Near => None,
@@ -367,7 +367,7 @@ fn sites_of_functions_can_be_changed() {
         // A host has the slot after its patch.
         for function in &plan.functions {
             if let Ok(site) = &function.outcome
-                && let Extra::HopBehind { slot, host } = site.extra
+                && let Extra::HopDonor { slot, host } = site.extra
             {
                 let host = plan.functions.iter().find(|f| f.addr == host);
                 let host = host

@@ -54,7 +54,7 @@ impl Program {
     /// Nothing of a site may be one of these branches, nor may they lead into the middle of it.
     fn check(&self, what: &str, patch: u64, len: u8, displaced: &Range<u64>, extra: &Extra) {
         let second = match *extra {
-            Extra::None | Extra::Near | Extra::HopBehind { .. } => 0..0,
+            Extra::None | Extra::Near | Extra::HopDonor { .. } => 0..0,
             Extra::HopSlot(slot) => slot..slot + 5,
             Extra::Pun { .. } => patch..patch + 5,
         };

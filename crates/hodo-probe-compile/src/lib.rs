@@ -589,7 +589,7 @@ fn site_plan(site: &ProbeSite) -> SitePlan {
         via: site.via,
         spare: site.spare.clone(),
         free: 0,
-        free_behind: 0,
+        free_after: 0,
         far: None,
     }
 }

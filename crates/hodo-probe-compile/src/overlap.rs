@@ -265,7 +265,7 @@ mod tests {
                 via: Via::Nothing,
                 spare: Spare::default(),
                 free: 0,
-                free_behind: 0,
+                free_after: 0,
                 far: None,
             }),
         };

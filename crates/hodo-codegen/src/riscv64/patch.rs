@@ -32,7 +32,7 @@ const LINK: u8 = 6;
 /// What no caller of a function of another file expects to be kept when it is entered: `t0`–`t6`.
 const FREE: u32 = 0xF000_00E0;
 /// And when it returns: these, and `a2`–`a7`.
-const FREE_BEHIND: u32 = FREE | 0x0003_F000;
+const FREE_AFTER: u32 = FREE | 0x0003_F000;
 
 /// A jump at `from` to anywhere within 2 GiB; nothing if it is farther, or has no register.
 #[must_use]
@@ -380,7 +380,7 @@ pub fn shares(through: Through) -> bool {
 pub fn registers_through(through: Through) -> Registers {
     Registers {
         free: FREE,
-        free_behind: FREE_BEHIND,
+        free_after: FREE_AFTER,
         via: match through {
             Through::Entry => Via::Free(TARGET),
             Through::Call | Through::Loaded(_) => Via::Nothing,

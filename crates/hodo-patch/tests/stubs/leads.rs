@@ -129,7 +129,7 @@ fn what_has_no_register_goes_on_by_a_pad() {
 #[test]
 fn what_another_site_displaces_holds_long_jumps() {
     let host = address(leaf as *const ()) as u64;
-    let behind = Extra::HopBehind {
+    let behind = Extra::HopDonor {
         slot: host + 8,
         host,
     };

@@ -91,7 +91,7 @@ impl World {
                     via: site.via,
                     spare: site.spare.clone(),
                     free: 0,
-                    free_behind: 0,
+                    free_after: 0,
                     far: None,
                 };
                 (site, probes)

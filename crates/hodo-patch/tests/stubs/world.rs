@@ -50,7 +50,7 @@ pub fn site(name: &'static str, function: usize, displaced: u64, via: Via) -> Si
             extra: Extra::None,
             via,
             free: 0,
-            free_behind: 0,
+            free_after: 0,
             spare: Spare {
                 dead: (at..at + displaced)
                     .step_by(2)
@@ -81,7 +81,7 @@ impl Site {
     /// With registers that are free before the body and after it.
     pub fn free(mut self, before: u32, behind: u32) -> Self {
         self.plan.free = before;
-        self.plan.free_behind = behind;
+        self.plan.free_after = behind;
         self
     }
 }

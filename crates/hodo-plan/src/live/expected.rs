@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use hodo_isa::code::Convention;
 
-use super::registers::{self, Behind};
+use super::registers::{self, UsedAfter};
 use super::{Summaries, grow};
 use crate::nodes::{Node, To, Way};
 use crate::pieces;
@@ -35,16 +35,16 @@ pub(super) fn expected(
         waits[index] = false;
         let piece = &survey.pieces[index];
         let code = summaries.of(index);
-        let behind = Behind::These(found[index]);
-        registers::find(survey, summaries, piece, behind, code, |_| false, &mut live);
+        let after = UsedAfter::These(found[index]);
+        registers::find(survey, summaries, piece, after, code, |_| false, &mut live);
         let mut tell = |to: usize, expects: u32| {
             if grow(&mut found[to], expects & most[to]) && !std::mem::replace(&mut waits[to], true)
             {
                 open.push_back(to);
             }
         };
-        let own = match behind {
-            Behind::These(own) => own,
+        let own = match after {
+            UsedAfter::These(own) => own,
             _ => least,
         };
         let mut dead = false;

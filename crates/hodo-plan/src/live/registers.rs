@@ -194,7 +194,7 @@ fn used(survey: &Survey<'_>, found: &mut Summaries<'_>, owns: &[Own], order: &[u
         waits[index] = false;
         let piece = &pieces[index];
         let code = found.of(index);
-        let used = Behind::Nothing;
+        let used = UsedAfter::Nothing;
         find(survey, found, piece, used, code, |_| false, &mut live);
         let starts = places.get(&index).into_iter().flatten();
         let inside: Vec<(u64, u32)> = starts
@@ -268,7 +268,7 @@ fn callees_first(owns: &[Own]) -> Vec<usize> {
 
 /// What is of use when a function has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Behind {
+pub(super) enum UsedAfter {
     /// Nothing: it is only asked what the function uses.
     Nothing,
     /// What its callers may have left in registers.
@@ -282,7 +282,7 @@ pub(super) fn find(
     survey: &Survey<'_>,
     summaries: &Summaries<'_>,
     piece: &Piece,
-    behind: Behind,
+    after: UsedAfter,
     code: Code<'_>,
     is_data: impl Fn(usize) -> bool,
     live: &mut Vec<u32>,
@@ -305,10 +305,10 @@ pub(super) fn find(
             .collect(),
         false => Vec::new(),
     };
-    let returned = match behind {
-        Behind::Nothing => 0,
-        Behind::Callers => convention.returned(clobbers),
-        Behind::These(registers) => registers,
+    let returned = match after {
+        UsedAfter::Nothing => 0,
+        UsedAfter::Callers => convention.returned(clobbers),
+        UsedAfter::These(registers) => registers,
     };
     // It returns to where this function would.
     let jumped = |callee: usize| {
@@ -337,7 +337,7 @@ pub(super) fn find(
         },
         Way::Return => returned,
         // What it leaves as it is, those who call it so see from its code.
-        Way::OtherReturn if behind == Behind::Nothing => 0,
+        Way::OtherReturn if after == UsedAfter::Nothing => 0,
         Way::Fault => convention.entry,
         // Here or in another function.
         Way::IndirectJump if jumps => {

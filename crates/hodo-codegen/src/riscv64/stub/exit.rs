@@ -15,7 +15,7 @@ const KIND_JUMP_BIT: u8 = 21;
 impl Stub<'_, '_> {
     /// Emits the exit half, with a record of this kind.
     pub(super) fn exit(&mut self, exit: u32) {
-        let free = self.records.registers.free_behind;
+        let free = self.records.registers.free_after;
         let timed = self.records.timed;
         let shortest = self.records.shortest.filter(|_| timed);
         let available = Scratch::available(free);
@@ -66,7 +66,7 @@ impl Stub<'_, '_> {
 
     /// The same where the link register and two others have to do.
     fn exit_by_two(&mut self, exit: u32) {
-        self.scratch = Scratch::choose(self.records.registers.free_behind, None, 2);
+        self.scratch = Scratch::choose(self.records.registers.free_after, None, 2);
         let [a, time] = [0, 1].map(|index| self.scratch.get(index).unwrap_or(ZERO));
         let mut hot = Hot {
             block: RA,

@@ -124,10 +124,10 @@ fn executed(records: &Records) -> (usize, usize) {
 
 #[test]
 fn entry_and_exit_take_at_most_forty_instructions() {
-    let with = |free: u32, free_behind: u32, via: Via| Records {
+    let with = |free: u32, free_after: u32, via: Via| Records {
         registers: Registers {
             free,
-            free_behind,
+            free_after,
             via,
         },
         ..records()
@@ -323,13 +323,13 @@ fn variant(number: u32) -> Records {
 #[test]
 fn rows_say_where_the_frame_is() {
     let sets = [0, 1 << 15, 3 << 12, 7 << 12, 0xF003_F0E0];
-    for (free, free_behind) in sets.into_iter().flat_map(|a| sets.map(|b| (a, b))) {
+    for (free, free_after) in sets.into_iter().flat_map(|a| sets.map(|b| (a, b))) {
         for via in [Via::Nothing, Via::Free(6), Via::Kept(5)] {
             for number in 0..256u32 {
                 check_rows(&Records {
                     registers: Registers {
                         free,
-                        free_behind,
+                        free_after,
                         via,
                     },
                     ..variant(number)
