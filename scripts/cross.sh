@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs tests for RISC-V and AArch64 under qemu's user mode emulator: those of static keys (hodo-keys) and of what they stand on (hodo-sys),
+# Runs tests for RISC-V and AArch64 under qemu's user mode emulator: those of static keys (hodo-keys), of what they stand on (hodo-sys), and of
+# instructions (hodo-isa),
 # for RISC-V also those of all other crates that can run there; then those that need a real kernel for RISC-V in qemu's system emulator, by
 # scripts/riscv64-linux.sh. Installs what is missing, where it may; what cannot be had is told, with the reason, and is no failure.
 # Where rustup cannot add a target, or HODO_RUST=debian is set, Rust is Debian's (scripts/debian-rust.sh).
@@ -163,16 +164,20 @@ run() {
         [ $# -gt 0 ] || for line in "${left_out[@]}"; do not_run "$arch" "$line"; done
     fi
     if [ "$arch" = aarch64 ]; then
+        group "$arch, its instructions" "${test[@]}" -p hodo-isa --lib --test aarch64_run -- "$@"
         group "$arch, branches written at once" env HODO_EMULATED=words "${test[@]}" -p hodo-keys "${files[@]}" -- "$@"
     fi
     tell_skipped "$arch" "$triple"
 }
 
-# Everything has to compile for RISC-V, without warnings. For AArch64 there are static keys only.
+# Everything has to compile for RISC-V, without warnings. For AArch64 there are static keys and instructions only.
 lint() {
     case "$1" in
     riscv64) cargo clippy --quiet --workspace --all-targets --features hodo-sys/alloc --target "$2" -- -D warnings ;;
-    *) cargo clippy --quiet --target "$2" -p hodo-sys -p hodo-keys --features hodo-sys/alloc --lib "${files[@]}" -- -D warnings ;;
+    *)
+        cargo clippy --quiet --target "$2" -p hodo-sys -p hodo-keys --features hodo-sys/alloc --lib "${files[@]}" -- -D warnings
+        cargo clippy --quiet --target "$2" -p hodo-isa --all-targets -- -D warnings
+        ;;
     esac
 }
 

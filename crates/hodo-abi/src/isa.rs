@@ -7,7 +7,8 @@ pub enum Isa {
     X86_64,
     /// RISC-V of 64 bits.
     Riscv64,
-    /// AArch64. Its static keys are known, and its symbols and unwind tables; its instructions are not yet.
+    /// AArch64. Its static keys are known, its symbols and unwind tables, and its instructions: files can be planned.
+    /// Nothing is recorded yet.
     Aarch64,
 }
 

@@ -79,3 +79,125 @@ fn probes_of_programmers_are_listed() {
         "{text}"
     );
 }
+
+/// Functions as planners meet them on AArch64: a frame, a leaf, a loop at the start, a jump table, a tail call, one that
+/// reads its return address, and an exclusive pair.
+const FUNCTIONS: &str = r#"
+    extern int elsewhere(int);
+    int leaf(int a) { return a * 3 + 1; }
+    int frame(int a) { return leaf(a) + elsewhere(a + 1); }
+    int looped(int *p, int n) { int s = 0; while (n--) s += *p++; return s; }
+    int chosen(int n, int a) {
+        switch (n) {
+        case 0: return elsewhere(a);
+        case 1: return a + 9;
+        case 2: return elsewhere(a * 5);
+        case 3: return a ^ 77;
+        case 4: return elsewhere(a - 6);
+        case 5: return a << 3;
+        }
+        return leaf(a);
+    }
+    int tail(int a) { return elsewhere(a - 1); }
+    void *returns_to(void) { return __builtin_return_address(0); }
+    int counted(int *p) { return __atomic_fetch_add(p, 1, __ATOMIC_SEQ_CST); }
+"#;
+
+/// A library for AArch64 of [`FUNCTIONS`], if there is a compiler.
+fn functions(directory: &Path, flags: &[&str]) -> Option<std::path::PathBuf> {
+    let (source, file) = (directory.join("f.c"), directory.join("f.so"));
+    std::fs::write(&source, FUNCTIONS).expect("a source");
+    let mut gcc = Command::new("aarch64-linux-gnu-gcc");
+    gcc.args([
+        "-O2",
+        "-fpic",
+        "-nostdlib",
+        "-shared",
+        "-mno-outline-atomics",
+        "-march=armv8-a",
+    ])
+    .args(flags)
+    .arg("-o")
+    .arg(&file)
+    .arg(&source);
+    let output = gcc
+        .output()
+        .inspect_err(|error| eprintln!("not done: aarch64-linux-gnu-gcc: {error}"))
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    Some(file)
+}
+
+/// What `hodo plan` says of a file, as text.
+fn planned(options: &[&str], file: &Path) -> String {
+    let mut arguments = vec!["plan"];
+    arguments.extend(options);
+    let output = hodo(&arguments, file);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn plans_for_aarch64() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let protected = ["-mbranch-protection=standard"];
+    for flags in [&[][..], &protected] {
+        let Some(file) = functions(directory.path(), flags) else {
+            return;
+        };
+        let text = planned(&["-v"], &file);
+        let line = |name: &str| {
+            let mut lines = text.lines();
+            let found =
+                lines.find(|line| line.ends_with(name) || line.contains(&format!(" {name}:")));
+            found.unwrap_or_else(|| panic!("{name} is not in {text}"))
+        };
+        for name in ["leaf", "frame", "looped", "chosen", "tail", "counted"] {
+            let line = line(&format!("  {name}"));
+            assert!(
+                line.contains("  jump ") && line.contains("entry,exit"),
+                "{line}"
+            );
+        }
+        assert!(
+            line("returns_to").contains("it reads its return address"),
+            "{text}"
+        );
+        // Other libraries may have another `leaf`.
+        assert!(text.contains("library calls    2"), "{text}");
+        // Each instruction, but for the exclusive pair and what is between.
+        let probes = planned(&["--every-instruction", "--json"], &file);
+        let probes: serde_json::Value = serde_json::from_str(&probes).expect("JSON");
+        let refused = probes["instructions"]["refused"]
+            .as_array()
+            .expect("a list");
+        let reserved = refused.iter().filter(|one| {
+            one["reason"]
+                .as_str()
+                .is_some_and(|why| why.contains("reserved"))
+        });
+        let names: Vec<_> = reserved
+            .map(|one| one["insn"].as_str().unwrap_or_default())
+            .collect();
+        assert!(
+            names.iter().any(|name| name.starts_with("add ")),
+            "{probes:#}"
+        );
+        assert_eq!(names.len(), refused.len(), "{probes:#}");
+    }
+}
+
+#[test]
+fn nearly_all_functions_of_a_library_for_aarch64_have_a_site() {
+    let file = Path::new("/usr/aarch64-linux-gnu/lib/libc.so.6");
+    if !file.exists() {
+        eprintln!("not done: there is no C library for AArch64 (package libc6-dev-arm64-cross)");
+        return;
+    }
+    let plan: serde_json::Value = serde_json::from_str(&planned(&["--json"], file)).expect("JSON");
+    let count = |name: &str| plan["functions"][name].as_u64().unwrap_or_default();
+    assert!(count("total") > 3000, "{plan:#}");
+    assert!(count("traced") * 100 >= count("total") * 99, "{plan:#}");
+}
