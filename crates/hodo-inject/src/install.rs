@@ -35,7 +35,7 @@ use crate::hooks;
 use crate::recorder::Recorder;
 use crate::site_writer::{follow, lead};
 use crate::space::{Loaded, Space};
-use crate::trampolines::Spots;
+use crate::trampolines::Trampolines;
 pub use attach::{Prepared, Wanted, prepare};
 pub use change::{Change, build};
 pub use exec::{program, set_aside};
@@ -72,10 +72,10 @@ enum Moment<'a> {
 
 impl Moment<'_> {
     /// Where jumps can be put. In a process that runs, places are only chosen.
-    fn spots(&self, space: &Space) -> Spots {
+    fn trampolines(&self, space: &Space) -> Trampolines {
         match *self {
-            Self::Exec(tid) | Self::Load(tid) => Spots::new(tid, space.syscall, space),
-            Self::Attach(maps) | Self::Change(maps, _) => Spots::choose(space, maps.to_vec()),
+            Self::Exec(tid) | Self::Load(tid) => Trampolines::new(tid, space.syscall, space),
+            Self::Attach(maps) | Self::Change(maps, _) => Trampolines::choose(space, maps.to_vec()),
         }
     }
 
@@ -166,7 +166,7 @@ struct Installation {
     /// Pages that are to be mapped for jumps.
     pages: Vec<u64>,
     /// The pages for jumps that there are then, and how much of each is taken.
-    spots: Vec<(u64, u64)>,
+    trampolines: Vec<(u64, u64)>,
 }
 
 /// Builds what files get. Nothing is written over their code; at exec and when libraries are loaded, pages may be mapped.
@@ -179,7 +179,7 @@ fn install(
     space: &mut Space,
     recorder: &mut dyn Recorder,
 ) -> Result<Installation> {
-    let mut spots = moment.spots(space);
+    let mut trampolines = moment.trampolines(space);
     let mut pieces = Vec::new();
     for file in files {
         if let Moment::Attach(_) = moment {
@@ -204,7 +204,7 @@ fn install(
                 file.bias,
                 island,
                 recorder,
-                &mut |range| spots.find(range),
+                &mut |range| trampolines.find(range),
                 raised,
                 &mut patches,
             )?;
@@ -232,8 +232,8 @@ fn install(
     Ok(Installation {
         pieces,
         islands,
-        pages: spots.chosen(),
-        spots: spots.finish()?,
+        pages: trampolines.chosen(),
+        trampolines: trampolines.finish()?,
     })
 }
 

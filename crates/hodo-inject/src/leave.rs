@@ -45,7 +45,7 @@ pub fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
         return Ok(false);
     }
     restore(child, &memory, &space.borrow())?;
-    arch::set_block(child, 0, space.borrow().workshop, 0)?;
+    arch::set_block(child, 0, space.borrow().scratch_page, 0)?;
     unmap(child, &memory, &maps, &mut space.borrow_mut())?;
     Ok(true)
 }

@@ -17,7 +17,7 @@ use crate::ledger::{Bytes, Entry, Ledger, Patched};
 use crate::stubs::Stubs;
 use hodo_module::image::{Image, Placed, Seen, Version};
 use hodo_ptrace::Memory;
-use hodo_ptrace::arch::WORKSHOP;
+use hodo_ptrace::arch::SCRATCH_PAGE;
 
 pub use moved::{Moved, Standing};
 
@@ -127,7 +127,7 @@ pub struct Space {
     /// What was built for changes of the settings, by settings and file.
     pub(crate) made: HashMap<(Rc<str>, Loaded), Rc<Patches>>,
     /// Where a page is that threads work in, if this machine needs one.
-    pub(crate) workshop: u64,
+    pub(crate) scratch_page: u64,
     /// An instruction of ours that makes system calls.
     pub(crate) syscall: u64,
     /// An instruction of ours that returns.
@@ -151,7 +151,7 @@ pub struct Space {
     /// Whether the program uses `ptrace`.
     pub(crate) debugger: bool,
     /// Pages for the jumps of punned sites, and how many bytes of each are taken.
-    pub(crate) spots: Vec<(u64, u64)>,
+    pub(crate) trampolines: Vec<(u64, u64)>,
     /// By how much limits are raised.
     pub(crate) extra: Raise,
     /// The stubs in each island.
@@ -211,7 +211,7 @@ impl Space {
 
     /// A page that threads work in; 0 where this machine needs none.
     pub fn scratch_page(&self) -> u64 {
-        self.workshop
+        self.scratch_page
     }
 
     /// An instruction of ours that makes system calls.
@@ -327,8 +327,11 @@ impl Space {
     pub fn holds(&self, at: u64) -> bool {
         let inside = |&(start, size): &(u64, u64)| at.wrapping_sub(start) < size;
         self.islands.iter().any(inside)
-            || inside(&(self.workshop, WORKSHOP))
-            || self.spots.iter().any(|&(page, _)| inside(&(page, 4096)))
+            || inside(&(self.scratch_page, SCRATCH_PAGE))
+            || self
+                .trampolines
+                .iter()
+                .any(|&(page, _)| inside(&(page, 4096)))
     }
 
     /// Is this the breakpoint by which the dynamic linker announces libraries?
@@ -441,9 +444,9 @@ impl Space {
         regions.push(self.events);
         regions.extend(&self.counters);
         regions.extend(self.islands);
-        regions.extend(self.spots.iter().map(|&(page, _)| (page, 4096)));
+        regions.extend(self.trampolines.iter().map(|&(page, _)| (page, 4096)));
         regions.extend(&self.private);
-        regions.extend((self.workshop != 0).then_some((self.workshop, WORKSHOP)));
+        regions.extend((self.scratch_page != 0).then_some((self.scratch_page, SCRATCH_PAGE)));
         for (start, size) in self.shadows.into_iter().filter(|shadow| shadow.1 > 0) {
             regions.push((start - SHADOW_DISTANCE, size + 4096));
         }

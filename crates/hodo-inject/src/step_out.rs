@@ -46,7 +46,7 @@ pub fn steps_until(
     done: impl Fn(Regs) -> Result<bool>,
 ) -> Result<bool> {
     for _ in 0..STEPS {
-        let step = arch::step(tid, space.borrow().workshop, arch::SLOTS - 1)?;
+        let step = arch::step(tid, space.borrow().scratch_page, arch::SLOTS - 1)?;
         let Some(status) = stops::wait_for(tid, PATIENCE)? else {
             return Ok(false);
         };

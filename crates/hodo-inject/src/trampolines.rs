@@ -15,7 +15,7 @@ const MOST: usize = 4096;
 
 /// Finds places, and maps pages for them as they are needed.
 #[derive(Debug)]
-pub struct Spots {
+pub struct Trampolines {
     pid: i32,
     syscall: u64,
     pages: Vec<(u64, u64)>,
@@ -25,13 +25,13 @@ pub struct Spots {
     chosen: Option<Vec<u64>>,
 }
 
-impl Spots {
+impl Trampolines {
     /// For the stopped thread `pid`; `syscall` is the address of an instruction that makes system calls.
     pub fn new(pid: i32, syscall: u64, space: &Space) -> Self {
         Self {
             pid,
             syscall,
-            pages: space.spots.clone(),
+            pages: space.trampolines.clone(),
             maps: None,
             calls: None,
             chosen: None,
@@ -43,7 +43,7 @@ impl Spots {
         Self {
             pid: 0,
             syscall: 0,
-            pages: space.spots.clone(),
+            pages: space.trampolines.clone(),
             maps: Some(maps),
             calls: None,
             chosen: Some(Vec::new()),

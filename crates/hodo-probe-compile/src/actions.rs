@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::conditions::Arguments;
 use super::counted::counter;
 use super::values::{fetches, returned};
-use super::wanted::Spot;
+use super::wanted::ProbePoint;
 use super::{Probes, name_of};
 use crate::Log;
 use crate::arch::STACK_POINTER;
@@ -20,28 +20,28 @@ impl Probes {
     /// What a probe does at one place.
     pub(super) fn actions(
         &mut self,
-        spot: &Spot,
+        point: &ProbePoint,
         addr: u64,
         image: &Image,
         next_id: &mut u32,
         hits: &mut Vec<(u64, String)>,
         log: &mut dyn Log,
     ) -> Result<Vec<Action>> {
-        let index = spot.definition;
+        let index = point.definition;
         self.placed[index] += 1;
         if self.follows_names(index) {
-            return Ok(vec![super::names::follow(&spot.symbol)]);
+            return Ok(vec![super::names::follow(&point.symbol)]);
         }
-        let name = name_of(&self.definitions[index], &spot.symbol, spot.offset(addr));
+        let name = name_of(&self.definitions[index], &point.symbol, point.offset(addr));
         let near = |offset: u64| {
             let mut segments = image.segments.iter();
             let inside = segments.find(|s| (s.offset..s.offset + s.size).contains(&offset))?;
             let at = inside.addr + (offset - inside.offset);
             Some(at.wrapping_sub(addr).cast_signed())
         };
-        let definition = spot.resolved.as_deref();
+        let definition = point.resolved.as_deref();
         let mut fetched = fetches(definition.unwrap_or(&self.definitions[index]), &near)?;
-        let described = fetched.described.iter_mut().zip(&*spot.shown);
+        let described = fetched.described.iter_mut().zip(&*point.shown);
         for (text, shown) in described {
             if let Some(shown) = *shown {
                 text["type"] = shown.into();
@@ -57,7 +57,7 @@ impl Probes {
         for (number, action) in actions.iter().enumerate() {
             match action {
                 Wanted::Count => {
-                    let number = self.counts.add(spot, addr, &image.path, false);
+                    let number = self.counts.add(point, addr, &image.path, false);
                     deeds.push(Deed::Count(counter(number)));
                 }
                 Wanted::Print | Wanted::Snapshot(_) | Wanted::StackTrace => {
@@ -88,7 +88,7 @@ impl Probes {
                     hits.push((addr, name.clone()));
                     let mut line = json!({"probe": {
                         "id": id, "group": self.definitions[index].group, "name": name,
-                        "symbol": *spot.symbol, "offset": spot.offset(addr), "args": args,
+                        "symbol": *point.symbol, "offset": point.offset(addr), "args": args,
                     }});
                     if kind != "print" {
                         line["probe"]["kind"] = kind.into();

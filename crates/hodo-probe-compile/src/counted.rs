@@ -12,7 +12,7 @@ use hodo_codegen::native::detour::Counter;
 use hodo_trace::format::{counters, tcb};
 use serde::Serialize;
 
-use super::wanted::Spot;
+use super::wanted::ProbePoint;
 
 /// One of `counts.json`: a place that is counted, or several of one function.
 #[derive(Debug, Serialize)]
@@ -107,34 +107,41 @@ pub struct Counts {
 
 impl Counts {
     /// Something more is counted, by a counter of its own, whose number is returned.
-    pub(super) fn add(&mut self, spot: &Spot, addr: u64, path: &Path, missed: bool) -> u32 {
+    pub(super) fn add(&mut self, point: &ProbePoint, addr: u64, path: &Path, missed: bool) -> u32 {
         let counter = self.counters;
         self.counters += 1;
-        self.push(spot, addr, path, missed, (counter, addr));
+        self.push(point, addr, path, missed, (counter, addr));
         counter
     }
 
     /// Something more is counted, by the counter of another place: its number and that place.
-    pub(super) fn join(&mut self, spot: &Spot, addr: u64, path: &Path, leader: (u32, u64)) {
-        self.push(spot, addr, path, false, leader);
+    pub(super) fn join(&mut self, point: &ProbePoint, addr: u64, path: &Path, leader: (u32, u64)) {
+        self.push(point, addr, path, false, leader);
     }
 
-    fn push(&mut self, spot: &Spot, addr: u64, path: &Path, missed: bool, leader: (u32, u64)) {
+    fn push(
+        &mut self,
+        point: &ProbePoint,
+        addr: u64,
+        path: &Path,
+        missed: bool,
+        leader: (u32, u64),
+    ) {
         let path = self.path(path);
-        let last = self.last.get(spot.definition).copied().flatten();
+        let last = self.last.get(point.definition).copied().flatten();
         if let Some(last) = last.map(|last| &mut self.all[last])
-            && last.start == spot.start
+            && last.start == point.start
             && !(last.missed || missed)
-            && last.symbol == spot.symbol
+            && last.symbol == point.symbol
             && Rc::ptr_eq(&last.path, &path)
             && last.take(addr, leader)
         {
             return;
         }
         let mut counted = Counted {
-            definition: spot.definition,
-            symbol: Rc::clone(&spot.symbol),
-            start: spot.start,
+            definition: point.definition,
+            symbol: Rc::clone(&point.symbol),
+            start: point.start,
             path,
             missed,
             first: addr,
@@ -145,10 +152,10 @@ impl Counts {
         if let Some(before) = last {
             self.all[before].places.shrink_to_fit();
         }
-        if self.last.len() <= spot.definition {
-            self.last.resize(spot.definition + 1, None);
+        if self.last.len() <= point.definition {
+            self.last.resize(point.definition + 1, None);
         }
-        self.last[spot.definition] = Some(self.all.len());
+        self.last[point.definition] = Some(self.all.len());
         self.all.push(counted);
     }
 
@@ -260,8 +267,8 @@ impl Run {
 mod tests {
     use super::*;
 
-    fn spot() -> Spot {
-        Spot {
+    fn point() -> ProbePoint {
+        ProbePoint {
             shown: [].into(),
             definition: 0,
             symbol: "f".into(),
@@ -275,11 +282,11 @@ mod tests {
     fn a_run_that_is_left_is_corrected_from_there_on() {
         let path = Path::new("/p");
         let mut counts = Counts::default();
-        let first = counts.add(&spot(), 0x10, path, false);
+        let first = counts.add(&point(), 0x10, path, false);
         for addr in [0x12, 0x14, 0x16] {
-            counts.join(&spot(), addr, path, (first, 0x10));
+            counts.join(&point(), addr, path, (first, 0x10));
         }
-        counts.add(&spot(), 0x18, path, false);
+        counts.add(&point(), 0x18, path, false);
         let hits = |counts: &Counts| -> Vec<u64> {
             let all = counts.hits(&[10, 7]).flat_map(|(_, places)| places);
             all.map(|(_, hits)| hits).collect()
@@ -306,11 +313,11 @@ mod tests {
     fn places_of_one_function_and_definition_are_together() {
         let path = Path::new("/p");
         let mut counts = Counts::default();
-        let of = |definition, symbol: &str, start| Spot {
+        let of = |definition, symbol: &str, start| ProbePoint {
             definition,
             symbol: symbol.into(),
             start,
-            ..spot()
+            ..point()
         };
         let (f, again, g) = (of(0, "f", 0x10), of(1, "f", 0x10), of(0, "g", 0x20));
         for addr in [0x10, 0x12, 0x14] {

@@ -109,11 +109,11 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
         for text in &planned.remarks {
             hodo_ptrace::warn_user!("hodo: {text}");
         }
-        for (addr, spot, reason) in planned.no_returns {
-            examined[spot.definition].places.push(ExaminedPlace {
+        for (addr, point, reason) in planned.no_returns {
+            examined[point.definition].places.push(ExaminedPlace {
                 path: image.path.clone(),
-                symbol: spot.symbol.to_string(),
-                offset: spot.offset(addr),
+                symbol: point.symbol.to_string(),
+                offset: point.offset(addr),
                 addr,
                 outcome: Err(reason),
             });
@@ -128,16 +128,16 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
             let probed = site.probes.iter();
             site_of.extend(probed.map(|probe| (probe.addr, (site, probe.flags_dead))));
         }
-        for (addr, spot) in planned.places.all() {
+        for (addr, point) in planned.places.all() {
             let outcome = match (site_of.get(&addr), planned.refused.get(&addr)) {
                 (Some((site, dead)), _) => Ok(changed(image, site, *dead)),
                 (None, Some(reason)) => Err(reason.clone()),
                 (None, None) => Err("this is not code of a function".to_owned()),
             };
-            examined[spot.definition].places.push(ExaminedPlace {
+            examined[point.definition].places.push(ExaminedPlace {
                 path: image.path.clone(),
-                symbol: spot.symbol.to_string(),
-                offset: spot.offset(addr),
+                symbol: point.symbol.to_string(),
+                offset: point.offset(addr),
                 addr,
                 outcome,
             });

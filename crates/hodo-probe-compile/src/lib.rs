@@ -64,7 +64,7 @@ pub use places::is_file;
 use switches::Switches;
 pub use syscalls::SyscallOptions;
 use values::possible;
-use wanted::Spot;
+use wanted::ProbePoint;
 
 /// Where a compilation says what it has found: the log of a recording.
 pub trait Log {
@@ -428,9 +428,9 @@ impl Probes {
                 if !joined {
                     run.end();
                 }
-                for spot in places.at(addr, &mut near) {
-                    if !spot.returns && self.only_counts(spot.definition) {
-                        let place = (spot, addr);
+                for point in places.at(addr, &mut near) {
+                    if !point.returns && self.only_counts(point.definition) {
+                        let place = (point, addr);
                         if let Some(action) = self.count_hits(place, &mut run, image) {
                             probes.push(Probe {
                                 addr,
@@ -442,9 +442,9 @@ impl Probes {
                         }
                         continue;
                     }
-                    let actions = self.actions(spot, addr, image, next_id, hits, log)?;
+                    let actions = self.actions(point, addr, image, next_id, hits, log)?;
                     // Who asks for the flags wants them as they are.
-                    let asked = self.definitions[spot.definition].reads_flags();
+                    let asked = self.definitions[point.definition].reads_flags();
                     let flags_dead = flags_dead && !asked;
                     let probe = |action, when| Probe {
                         addr,
@@ -454,14 +454,14 @@ impl Probes {
                         when,
                         action,
                     };
-                    let when = if spot.returns {
+                    let when = if point.returns {
                         When::Return
                     } else {
                         When::Hit
                     };
                     probes.extend(actions.into_iter().map(|action| probe(action, when)));
-                    if spot.returns {
-                        let missed = counter(self.missed(spot, addr, image));
+                    if point.returns {
+                        let missed = counter(self.missed(point, addr, image));
                         probes.push(probe(Action::Count(missed), When::Missed));
                     }
                 }
@@ -469,10 +469,10 @@ impl Probes {
             probed.sites.push((site_plan(&site), probes));
         }
         let refused = refused.into_iter().flat_map(|(addr, reason)| {
-            let spots: Vec<Spot> = places.at(addr, &mut near).cloned().collect();
-            spots
+            let points: Vec<ProbePoint> = places.at(addr, &mut near).cloned().collect();
+            points
                 .into_iter()
-                .map(move |spot| (addr, spot, reason.clone()))
+                .map(move |point| (addr, point, reason.clone()))
         });
         self.refuse(no_returns.into_iter().chain(refused), image, log)?;
         Ok(probed)
@@ -489,40 +489,40 @@ impl Probes {
     /// Counts the hits of a place: by what is returned, or together with another place of the run.
     fn count_hits(
         &mut self,
-        (spot, addr): (&Spot, u64),
+        (point, addr): (&ProbePoint, u64),
         run: &mut Run,
         image: &Image,
     ) -> Option<Action> {
-        self.placed[spot.definition] += 1;
-        if let Some(leader) = run.leader(spot.definition) {
-            self.counts.join(spot, addr, &image.path, leader);
+        self.placed[point.definition] += 1;
+        if let Some(leader) = run.leader(point.definition) {
+            self.counts.join(point, addr, &image.path, leader);
             return None;
         }
-        let number = self.counts.add(spot, addr, &image.path, false);
-        run.lead(spot.definition, number, addr);
+        let number = self.counts.add(point, addr, &image.path, false);
+        run.lead(point.definition, number, addr);
         Some(Action::Count(counter(number)))
     }
 
     /// Tells of the places that cannot have a probe: of each that was named, and of some that a pattern fits.
     fn refuse(
         &mut self,
-        refused: impl Iterator<Item = (u64, Spot, String)>,
+        refused: impl Iterator<Item = (u64, ProbePoint, String)>,
         image: &Image,
         log: &mut dyn Log,
     ) -> Result<()> {
         let path = image.path.display();
         let mut by_pattern = 0;
-        for (addr, spot, reason) in refused {
-            if is_many(&self.definitions[spot.definition]) {
+        for (addr, point, reason) in refused {
+            if is_many(&self.definitions[point.definition]) {
                 by_pattern += 1;
                 if by_pattern > SHOWN {
                     continue;
                 }
             }
-            let place = at(&spot.symbol, spot.offset(addr));
+            let place = at(&point.symbol, point.offset(addr));
             let text = format!("{path}: no probe at {place}: {reason}");
             log.line(&json!({"remark": {"pid": 0, "text": text}}))?;
-            self.refused[spot.definition] = Some(format!("{place}: {reason}"));
+            self.refused[point.definition] = Some(format!("{place}: {reason}"));
         }
         if by_pattern > SHOWN {
             let text = format!(

@@ -16,11 +16,11 @@ use super::conditions::Arguments;
 use super::events::shown;
 use super::named::functions;
 use super::observed_regs::looked_at;
-use super::places::{in_linkage_tables, is_file, lines, spots, usdt};
+use super::places::{in_linkage_tables, is_file, lines, points, usdt};
 use super::returns::take_refused;
 use super::values::fetches;
 use super::variables::{has_variables, resolved};
-use super::wanted::{Found, Places, Spot};
+use super::wanted::{Found, Places, ProbePoint};
 use super::{Probes, overlap, resolvers};
 use hodo_module::HOOKED;
 use hodo_module::cache;
@@ -37,7 +37,7 @@ pub(super) struct Planned {
     /// The traced functions that begin with one of the regions, by address.
     pub functions: HashMap<u64, Chosen>,
     /// Return probes that cannot be, and why: they are not among the places.
-    pub no_returns: Vec<(u64, Spot, String)>,
+    pub no_returns: Vec<(u64, ProbePoint, String)>,
     /// Definitions with the reasons why they name no place of this file.
     pub failed: Vec<(usize, String)>,
     /// Link-time addresses of the counters by which USDT probes know that they are wanted.
@@ -110,10 +110,10 @@ impl Probes {
                 continue;
             }
             let mut notes: BTreeMap<u64, Usdt> = BTreeMap::new();
-            let spots = match &definition.place {
+            let points = match &definition.place {
                 Location::Usdt { provider, name } => {
                     match usdt(image, (provider, name), &functions, &callers) {
-                        Ok(spots) => (spots.into_iter())
+                        Ok(points) => (points.into_iter())
                             .map(|(addr, symbol, offset, note)| {
                                 semaphores.extend(note.semaphore);
                                 notes.insert(addr, note);
@@ -127,16 +127,16 @@ impl Probes {
                     }
                 }
                 Location::Line { file, line } => match lines(image, file, *line, &functions) {
-                    Ok(spots) => spots,
+                    Ok(points) => points,
                     Err(error) => {
                         failed.push((index, error.to_string()));
                         continue;
                     }
                 },
-                _ => spots(definition, image, &functions)?,
+                _ => points(definition, image, &functions)?,
             };
             if let Some(resolver) = resolvers::named(definition, &functions) {
-                self.say_where(index, resolver.addr..resolver.end, &spots, image);
+                self.say_where(index, resolver.addr..resolver.end, &points, image);
             }
             if is_whole_file(definition) {
                 remarks.extend(self.left_out(index, image));
@@ -146,7 +146,7 @@ impl Probes {
                 symbol,
                 start,
                 addrs,
-            } in spots
+            } in points
             {
                 let mut common = None;
                 for addr in addrs {
@@ -186,11 +186,11 @@ impl Probes {
                         }
                         _ => Vec::new(),
                     };
-                    let spot = match common {
-                        Some(spot) => spot,
+                    let point = match common {
+                        Some(point) => point,
                         None => {
                             let own = resolved.is_some();
-                            let spot = places.add(Spot {
+                            let point = places.add(ProbePoint {
                                 shown: shown.into(),
                                 definition: index,
                                 symbol: Rc::clone(&symbol),
@@ -199,16 +199,16 @@ impl Probes {
                                 resolved: resolved.map(Rc::new),
                             });
                             // Variables are elsewhere at each place.
-                            common = Some(spot).filter(|_| !own);
-                            spot
+                            common = Some(point).filter(|_| !own);
+                            point
                         }
                     };
-                    places.put(addr, spot);
+                    places.put(addr, point);
                 }
             }
         }
         places.sort();
-        let returns = places.spots().any(|spot| spot.returns);
+        let returns = places.points().any(|point| point.returns);
         let no_returns = match plan {
             _ if !returns => Vec::new(),
             Some((plan, _)) => take_refused(&mut places, plan),
@@ -230,9 +230,9 @@ impl Probes {
             true => Wanted::Every,
             false => Wanted::At(&wanted),
         };
-        let looked = places.spots().map(|spot| match &spot.resolved {
+        let looked = places.points().map(|point| match &point.resolved {
             Some(resolved) => looked_at(resolved),
-            None => looked_at(&self.definitions[spot.definition]),
+            None => looked_at(&self.definitions[point.definition]),
         });
         let options = PlanOptions {
             keep: looked.fold(0, |all, of| all | of),
@@ -291,11 +291,11 @@ impl Probes {
     }
 
     /// Says where the probe of a definition is that names a function which is chosen while the program is loaded.
-    fn say_where(&self, index: usize, resolver: Range<u64>, spots: &[Found], image: &Image) {
+    fn say_where(&self, index: usize, resolver: Range<u64>, points: &[Found], image: &Image) {
         let text = &self.texts[index];
         let path = image.path.display();
-        let addrs = || spots.iter().flat_map(|found| &found.addrs);
-        if addrs().all(|addr| !resolver.contains(addr)) && !spots.is_empty() {
+        let addrs = || points.iter().flat_map(|found| &found.addrs);
+        if addrs().all(|addr| !resolver.contains(addr)) && !points.is_empty() {
             let (is, them) = match addrs().count() {
                 1 => ("the implementation", "it"),
                 _ => ("each of the implementations", "one of them"),

@@ -83,17 +83,17 @@ pub(super) fn in_linkage_tables(image: &Image) -> usize {
 }
 
 /// The places that a definition names, by function. None if nothing fits.
-pub(super) fn spots(
+pub(super) fn points(
     definition: &Definition,
     image: &Image,
     functions: &[Named],
 ) -> Result<Vec<Found>> {
-    let mut spots = Vec::new();
+    let mut points = Vec::new();
     if let Some(resolver) = resolvers::followed(definition, functions) {
         let found = resolvers::implementations(resolver, image, functions);
         if !found.is_empty() {
-            let spot = |addr| Found::one(addr, &resolver.name, 0);
-            return Ok(found.into_iter().map(spot).collect());
+            let point = |addr| Found::one(addr, &resolver.name, 0);
+            return Ok(found.into_iter().map(point).collect());
         }
     }
     match &definition.place {
@@ -108,11 +108,11 @@ pub(super) fn spots(
                 match *offset {
                     Offset::Bytes(_) if function.part => {}
                     Offset::Bytes(offset) => {
-                        spots.push(Found::one(function.addr + offset, &function.name, offset));
+                        points.push(Found::one(function.addr + offset, &function.name, offset));
                     }
                     Offset::EveryInstruction => {
                         let code = image.at(function.addr..function.end).unwrap_or_default();
-                        spots.push(Found {
+                        points.push(Found {
                             symbol: function.name.as_str().into(),
                             start: function.addr,
                             addrs: instructions(code, function.addr),
@@ -129,13 +129,13 @@ pub(super) fn spots(
             if let Some(segment) = segment {
                 let addr = segment.addr + (offset - segment.offset);
                 let (name, distance) = named(addr, functions);
-                spots.push(Found::one(addr, &name, distance));
+                points.push(Found::one(addr, &name, distance));
             }
         }
         // It needs debugging information: see `lines`.
         Location::Line { .. } | Location::Usdt { .. } => {}
     }
-    Ok(spots)
+    Ok(points)
 }
 
 /// The places of a line of the source.
@@ -152,11 +152,11 @@ pub(super) fn lines(
         .debug()
         .map_err(|error| anyhow::anyhow!("{error}"))?
         .line(file, line)?;
-    let spots = addrs.into_iter().map(|addr| {
+    let points = addrs.into_iter().map(|addr| {
         let (name, distance) = named(addr, functions);
         Found::one(addr, &name, distance)
     });
-    Ok(spots.collect())
+    Ok(points.collect())
 }
 
 /// The places of a USDT probe, with its notes. `callers` is for all probes of the file.
@@ -175,7 +175,7 @@ pub(super) fn usdt(
         anyhow::bail!("{path} has no USDT probes");
     }
     let fits = |probe: &Usdt| probe.provider == provider && probe.name == name;
-    let spots: Vec<_> = (all.into_iter().filter(fits))
+    let points: Vec<_> = (all.into_iter().filter(fits))
         .map(|probe| {
             let (mut function, mut distance) = named(probe.addr, functions);
             if probe.tracepoint.is_some() {
@@ -187,12 +187,12 @@ pub(super) fn usdt(
             (probe.addr, function, distance, probe)
         })
         .collect();
-    if spots.is_empty() {
+    if points.is_empty() {
         anyhow::bail!(
             "{path} has no USDT probe {provider}:{name}; hodo probe --usdt lists those it has"
         );
     }
-    Ok(spots)
+    Ok(points)
 }
 
 /// The function in which an address lies, and the distance from its beginning.

@@ -3,7 +3,7 @@
 use hodo_plan::model::{Mode, Plan};
 
 use super::Probes;
-use super::wanted::{Places, Spot};
+use super::wanted::{Places, ProbePoint};
 use hodo_module::Image;
 
 /// Why no probe can see the function at an address return.
@@ -25,8 +25,8 @@ fn refusal(plan: &Plan, addr: u64) -> Option<String> {
 }
 
 /// The return probes that cannot be: they are taken from `places`, and given with the reasons.
-pub(super) fn take_refused(places: &mut Places, plan: &Plan) -> Vec<(u64, Spot, String)> {
-    places.take_out(|addr, spot| match spot.returns {
+pub(super) fn take_refused(places: &mut Places, plan: &Plan) -> Vec<(u64, ProbePoint, String)> {
+    places.take_out(|addr, point| match point.returns {
         true => refusal(plan, addr),
         false => None,
     })
@@ -34,7 +34,7 @@ pub(super) fn take_refused(places: &mut Places, plan: &Plan) -> Vec<(u64, Spot, 
 
 impl Probes {
     /// The number of the counter for what a return probe misses.
-    pub(super) fn missed(&mut self, spot: &Spot, addr: u64, image: &Image) -> u32 {
-        self.counts.add(spot, addr, &image.path, true)
+    pub(super) fn missed(&mut self, point: &ProbePoint, addr: u64, image: &Image) -> u32 {
+        self.counts.add(point, addr, &image.path, true)
     }
 }

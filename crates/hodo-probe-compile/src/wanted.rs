@@ -27,7 +27,7 @@ impl Found {
 
 /// What is known of a place that a definition names, but for its address.
 #[derive(Debug, Clone)]
-pub(super) struct Spot {
+pub(super) struct ProbePoint {
     pub definition: usize,
     pub symbol: Rc<str>,
     /// Link-time address from which the function's places are counted.
@@ -40,7 +40,7 @@ pub(super) struct Spot {
     pub shown: Rc<[Option<&'static str>]>,
 }
 
-impl Spot {
+impl ProbePoint {
     /// The distance of its place at an address from the function's beginning.
     pub fn offset(&self, addr: u64) -> u64 {
         addr.wrapping_sub(self.start)
@@ -50,21 +50,21 @@ impl Spot {
 /// The places of a file.
 #[derive(Default)]
 pub(super) struct Places {
-    spots: Vec<Spot>,
-    /// Link-time addresses, and indices in `spots`.
+    points: Vec<ProbePoint>,
+    /// Link-time addresses, and indices in `points`.
     all: Vec<(u64, u32)>,
 }
 
 impl Places {
     /// Adds what several places have in common. Returns its number.
-    pub fn add(&mut self, spot: Spot) -> u32 {
-        self.spots.push(spot);
-        u32::try_from(self.spots.len() - 1).expect("a file has fewer functions and probes")
+    pub fn add(&mut self, point: ProbePoint) -> u32 {
+        self.points.push(point);
+        u32::try_from(self.points.len() - 1).expect("a file has fewer functions and probes")
     }
 
     /// Adds a place.
-    pub fn put(&mut self, addr: u64, spot: u32) {
-        self.all.push((addr, spot));
+    pub fn put(&mut self, addr: u64, point: u32) {
+        self.all.push((addr, point));
     }
 
     /// Puts them in the order of their addresses, when all are added; those of one address stay in the order in which they came.
@@ -74,18 +74,18 @@ impl Places {
     }
 
     /// What is known of any of them.
-    pub fn spots(&self) -> impl Iterator<Item = &Spot> {
-        self.spots.iter()
+    pub fn points(&self) -> impl Iterator<Item = &ProbePoint> {
+        self.points.iter()
     }
 
     /// All places.
-    pub fn all(&self) -> impl Iterator<Item = (u64, &Spot)> {
+    pub fn all(&self) -> impl Iterator<Item = (u64, &ProbePoint)> {
         let all = self.all.iter();
-        all.map(|&(addr, spot)| (addr, &self.spots[spot as usize]))
+        all.map(|&(addr, point)| (addr, &self.points[point as usize]))
     }
 
     /// The places at an address. `near`: where those of the address before were, which saves looking for the next.
-    pub fn at(&self, addr: u64, near: &mut usize) -> impl Iterator<Item = &Spot> {
+    pub fn at(&self, addr: u64, near: &mut usize) -> impl Iterator<Item = &ProbePoint> {
         /// So many are gone by one after the other.
         const FEW: usize = 16;
         let is_before = |at: usize| self.all.get(at).is_some_and(|place| place.0 < addr);
@@ -99,21 +99,21 @@ impl Places {
         *near = first;
         let here = self.all[first..].iter();
         here.take_while(move |place| place.0 == addr)
-            .map(|&(_, spot)| &self.spots[spot as usize])
+            .map(|&(_, point)| &self.points[point as usize])
     }
 
     /// Takes out the places for which `refused` has a reason.
     pub fn take_out(
         &mut self,
-        mut refused: impl FnMut(u64, &Spot) -> Option<String>,
-    ) -> Vec<(u64, Spot, String)> {
+        mut refused: impl FnMut(u64, &ProbePoint) -> Option<String>,
+    ) -> Vec<(u64, ProbePoint, String)> {
         let mut out = Vec::new();
-        let spots = &self.spots;
-        self.all.retain(|&(addr, spot)| {
-            let spot = &spots[spot as usize];
-            let reason = refused(addr, spot);
+        let points = &self.points;
+        self.all.retain(|&(addr, point)| {
+            let point = &points[point as usize];
+            let reason = refused(addr, point);
             let stays = reason.is_none();
-            out.extend(reason.map(|reason| (addr, spot.clone(), reason)));
+            out.extend(reason.map(|reason| (addr, point.clone(), reason)));
             stays
         });
         out
@@ -135,7 +135,7 @@ mod tests {
     fn places_are_found_wherever_one_looks_first() {
         const NONE: [usize; 0] = [];
         let mut places = Places::default();
-        let spot = |definition| Spot {
+        let point = |definition| ProbePoint {
             definition,
             symbol: "f".into(),
             start: 0x10,
@@ -143,7 +143,7 @@ mod tests {
             resolved: None,
             shown: [].into(),
         };
-        let (first, second) = (places.add(spot(0)), places.add(spot(1)));
+        let (first, second) = (places.add(point(0)), places.add(point(1)));
         for addr in (0x10..0x90).step_by(2) {
             places.put(addr, first);
         }
@@ -155,7 +155,7 @@ mod tests {
             let at = |addr| -> Vec<usize> {
                 let mut near = near;
                 let found = places.at(addr, &mut near);
-                found.map(|spot| spot.definition).collect()
+                found.map(|point| point.definition).collect()
             };
             assert_eq!(at(0x0E), NONE, "{near}");
             assert_eq!(at(0x10), [0], "{near}");
@@ -167,7 +167,8 @@ mod tests {
             assert_eq!(at(0x301), NONE, "{near}");
         }
         assert_eq!(places.addresses().len(), 65);
-        let out = places.take_out(|addr, spot| (spot.definition == 1).then(|| format!("{addr:x}")));
+        let out =
+            places.take_out(|addr, point| (point.definition == 1).then(|| format!("{addr:x}")));
         let out: Vec<_> = out
             .into_iter()
             .map(|(addr, _, reason)| (addr, reason))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hodo_ptrace as ptrace;
 use hodo_ptrace::arch::{
-    BROKEN_OFF, HANDLERS_STOP, WORKSHOP, block, enter_handler, frame, is_frame, set_block, step,
+    BROKEN_OFF, HANDLERS_STOP, SCRATCH_PAGE, block, enter_handler, frame, is_frame, set_block, step,
 };
 use hodo_ptrace::stops::{self, Stops};
 use hodo_ptrace::{Memory, Syscalls, maps};
@@ -59,14 +59,14 @@ impl Child {
     }
 
     /// Makes what steps need.
-    fn workshop(&self) -> u64 {
-        if WORKSHOP == 0 {
+    fn scratch_page(&self) -> u64 {
+        if SCRATCH_PAGE == 0 {
             return 0;
         }
         let calls = Syscalls::begin(self.0, self.place()).expect("calls");
         let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
         let rx = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-        let got = calls.call(libc::SYS_mmap, [0, WORKSHOP, rx, flags, u64::MAX, 0]);
+        let got = calls.call(libc::SYS_mmap, [0, SCRATCH_PAGE, rx, flags, u64::MAX, 0]);
         calls.end_in_stop().expect("ending");
         got.expect("a page").cast_unsigned()
     }
@@ -319,17 +319,17 @@ fn steps_do_what_instructions_do() {
     });
     child.asleep();
     let stops = child.stop();
-    let workshop = child.workshop();
+    let scratch_page = child.scratch_page();
     put(into, 1);
     let mut seen = std::collections::BTreeSet::new();
     let own = maps::read(child.0).expect("its mappings");
     let program = std::fs::read_link("/proc/self/exe").expect("this program");
     for _ in 0..1500 {
-        let step = step(child.0, workshop, 3).expect("a step");
+        let step = step(child.0, scratch_page, 3).expect("a step");
         let status = child.stopped();
         assert_eq!(status >> 16, 0, "status {status:#x}");
         assert_eq!(libc::WSTOPSIG(status), libc::SIGTRAP);
-        assert_eq!(step.end(child.0).expect("its end"), WORKSHOP != 0);
+        assert_eq!(step.end(child.0).expect("its end"), SCRATCH_PAGE != 0);
         let pc = ptrace::regs(child.0).expect("registers").pc();
         let index = own.partition_point(|m| m.end <= pc);
         assert!(own[index].executable && own[index].start <= pc);

@@ -18,7 +18,7 @@ use hodo_ptrace::signals::go_on;
 use hodo_ptrace::{Memory, Syscalls};
 
 use super::libraries::copies_stacks;
-use super::mapping::{extent, map_events, map_island, map_shadows, map_workshop};
+use super::mapping::{extent, map_events, map_island, map_scratch_page, map_shadows};
 use super::places::program_place;
 use super::{
     File, Installation, LIBRARIES, LIBRARY_ISLAND, LIBRARY_ROOM, Moment, PROGRAM, Piece, REACH,
@@ -395,7 +395,7 @@ impl Prepared {
         let islands = std::mem::take(&mut self.space.islands);
         let ledger = (memory, &self.space.ledger);
         self.space.shadows = map_shadows(calls, sp, self.wanted.linker, program, ledger)?;
-        self.space.workshop = map_workshop(calls)?;
+        self.space.scratch_page = map_scratch_page(calls)?;
         self.space.note(memory)?;
         for (mapped, (at, size)) in self.space.islands.iter_mut().zip(islands) {
             if size > 0 {
@@ -403,10 +403,10 @@ impl Prepared {
                 *mapped = (map_island(calls, at, size)?, size);
             }
         }
-        for &(page, used) in &self.installation.spots {
+        for &(page, used) in &self.installation.trampolines {
             self.space.ledger.note(memory, &Entry::Mapped(page, 4096))?;
             map_island(calls, page, 4096)?;
-            self.space.spots.push((page, used));
+            self.space.trampolines.push((page, used));
         }
         Ok(())
     }

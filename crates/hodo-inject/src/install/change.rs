@@ -160,7 +160,7 @@ impl Change {
     pub fn make(self, tid: i32, space: &mut Space) -> Result<Option<bool>> {
         let memory = Memory::open(tid)?;
         let group = map_pages(tid, &memory, &self.installation.pages)?;
-        space.spots.clone_from(&self.installation.spots);
+        space.trampolines.clone_from(&self.installation.trampolines);
         self.installation.write_islands(&memory, space)?;
         revert_all(&memory, space)?;
         let mut hooks = std::mem::take(&mut space.patched);

@@ -14,7 +14,7 @@ use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::pass_fd;
 use hodo_ptrace::{Memory, Syscalls, arch};
 
-use super::mapping::{extent, map_events, map_island, map_shadows, map_workshop};
+use super::mapping::{extent, map_events, map_island, map_scratch_page, map_shadows};
 use super::places::program_place;
 use super::{
     File, LIBRARIES, LIBRARY_ISLAND, LIBRARY_ROOM, Moment, PROGRAM, auxv, calls_ptrace,
@@ -134,7 +134,7 @@ impl Begun {
         let program = extent(&self.module, self.bias);
         let ledger = (memory, &space.ledger);
         space.shadows = map_shadows(calls, sp, self.linker, program, ledger)?;
-        space.workshop = map_workshop(calls)?;
+        space.scratch_page = map_scratch_page(calls)?;
         let room = budget.is_none();
         let (place, need) = program_place(&self.module, self.bias, maps, room, recorder)?;
         space.islands[0] = (map_island(calls, place, need)?, need);
@@ -177,7 +177,7 @@ impl Begun {
             let place = announced.map(|linker| announcement(linker.at, memory, island, &[]));
             linker = announced.zip(place);
         }
-        space.spots.clone_from(&installation.spots);
+        space.trampolines.clone_from(&installation.trampolines);
         installation.write_islands(memory, space)?;
         Ok(Sites {
             image: Rc::clone(&self.module.image),

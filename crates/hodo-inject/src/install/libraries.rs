@@ -75,7 +75,7 @@ pub fn libraries(pid: i32, space: &mut Space, recorder: &mut dyn Recorder) -> Re
         let island = Island::resume_in(std::mem::take(&mut code), base, capacity, used);
         let islands = [None, Some(island)];
         let mut done = install(&Moment::Load(pid), vec![file], islands, space, recorder)?;
-        space.spots.clone_from(&done.spots);
+        space.trampolines.clone_from(&done.trampolines);
         done.write_islands(&memory, space)?;
         done.note(&memory, space)?;
         done.write_sites(&memory, space)?;

@@ -10,7 +10,7 @@ use crate::arch::{self, EVENTS_AT, SHADOW_ROOM};
 use crate::ledger::{Entry, Ledger};
 use crate::recorder::{Recorder, Shared};
 use crate::space::Space;
-use hodo_ptrace::arch::WORKSHOP;
+use hodo_ptrace::arch::SCRATCH_PAGE;
 use hodo_ptrace::pass_fd;
 use hodo_ptrace::{Memory, Syscalls};
 
@@ -130,13 +130,13 @@ pub(super) fn map_shadows(
 }
 
 /// Maps the page that threads work in. 0: none is needed.
-pub(super) fn map_workshop(calls: &Syscalls) -> Result<u64> {
-    if WORKSHOP == 0 {
+pub(super) fn map_scratch_page(calls: &Syscalls) -> Result<u64> {
+    if SCRATCH_PAGE == 0 {
         return Ok(0);
     }
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let rx = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-    let got = calls.call(libc::SYS_mmap, [0, WORKSHOP, rx, flags, u64::MAX, 0])?;
+    let got = calls.call(libc::SYS_mmap, [0, SCRATCH_PAGE, rx, flags, u64::MAX, 0])?;
     if got < 0 {
         bail!("a page of memory in the process was refused ({got})");
     }

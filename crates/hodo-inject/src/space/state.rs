@@ -20,10 +20,10 @@ impl Space {
             counters: self.counters.clone(),
             islands: self.islands,
             shadows: self.shadows,
-            workshop: self.workshop,
+            scratch_page: self.scratch_page,
             syscall: self.syscall,
             ret: self.ret,
-            spots: self.spots.clone(),
+            trampolines: self.trampolines.clone(),
             private: self.private.clone(),
             r_brk: self.r_brk,
             unwinders: self.unwinders.clone(),
@@ -41,10 +41,10 @@ impl Space {
         self.counters.clone_from(&state.counters);
         self.islands = state.islands;
         self.shadows = state.shadows;
-        self.workshop = state.workshop;
+        self.scratch_page = state.scratch_page;
         self.syscall = state.syscall;
         self.ret = state.ret;
-        self.spots.clone_from(&state.spots);
+        self.trampolines.clone_from(&state.trampolines);
         self.private.clone_from(&state.private);
         self.r_brk = state.r_brk;
         self.unwinders.clone_from(&state.unwinders);

@@ -57,12 +57,12 @@ impl Tracer<'_> {
         let Some(thread) = self.threads.get(&tid) else {
             return ptrace::cont(tid, 0);
         };
-        let workshop = match &thread.space {
+        let scratch_page = match &thread.space {
             Some(space) => space.borrow().scratch_page(),
             None => 0,
         };
         let mut slot = 0;
-        if arch::WORKSHOP != 0 {
+        if arch::SCRATCH_PAGE != 0 {
             let taken = |slot| {
                 let mut steps = self.threads.values().filter_map(|thread| thread.step);
                 steps.any(|step| step.1 == slot)
@@ -72,8 +72,8 @@ impl Tracer<'_> {
                 .find(|&slot| !taken(slot))
                 .unwrap_or_default();
         }
-        let step = arch::step(tid, workshop, slot)?;
-        if arch::WORKSHOP != 0
+        let step = arch::step(tid, scratch_page, slot)?;
+        if arch::SCRATCH_PAGE != 0
             && let Some(thread) = self.threads.get_mut(&tid)
         {
             thread.step = Some((step, slot));

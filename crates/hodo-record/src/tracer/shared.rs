@@ -183,17 +183,17 @@ impl Tracer<'_> {
         space: &SharedSpace,
         maker: Option<Maker>,
     ) -> Result<()> {
-        let workshop = space.borrow().scratch_page();
+        let scratch_page = space.borrow().scratch_page();
         let shared = match maker {
             Some(maker) => {
-                let word = arch::place_of_block(child, workshop)?;
-                let makers = arch::place_of_block(maker.tid, workshop)?;
+                let word = arch::place_of_block(child, scratch_page)?;
+                let makers = arch::place_of_block(maker.tid, scratch_page)?;
                 word.filter(|_| word == makers).zip(Some(maker))
             }
             None => None,
         };
         let Some((at, maker)) = shared else {
-            return arch::set_block(child, block, workshop, number);
+            return arch::set_block(child, block, scratch_page, number);
         };
         let known = match self.threads.get(&maker.tid).and_then(Thread::block) {
             Some(known) => known,
@@ -208,7 +208,7 @@ impl Tracer<'_> {
                 mute
             }
         };
-        arch::set_block(child, found, workshop, number)?;
+        arch::set_block(child, found, scratch_page, number)?;
         if found == block {
             return Ok(());
         }

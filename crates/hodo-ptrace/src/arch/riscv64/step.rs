@@ -21,12 +21,12 @@ pub struct Step {
     next: u64,
 }
 
-/// Has a stopped thread execute one instruction; it stops by a breakpoint. `workshop`: hodo's page in its process;
+/// Has a stopped thread execute one instruction; it stops by a breakpoint. `scratch_page`: hodo's page in its process;
 /// `slot`: which of its places nobody else uses.
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn step(tid: i32, workshop: u64, slot: u64) -> Result<Step> {
+pub fn step(tid: i32, scratch_page: u64, slot: u64) -> Result<Step> {
     let memory = Memory::open(tid)?;
     let mut regs = regs(tid)?;
     let from = regs.pc();
@@ -47,7 +47,7 @@ pub fn step(tid: i32, workshop: u64, slot: u64) -> Result<Step> {
     } else {
         code.extend(&word[..usize::from(insn.len).min(4)]);
     }
-    let copy = workshop + WORDS + slot % SLOTS * SLOT;
+    let copy = scratch_page + WORDS + slot % SLOTS * SLOT;
     let behind = copy + code.len() as u64;
     code.extend(BREAKPOINT);
     memory.write(copy, &code)?;

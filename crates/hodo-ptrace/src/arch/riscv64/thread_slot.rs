@@ -13,7 +13,7 @@ use crate::memory::Memory;
 
 /// Bytes of hodo's page in targets: words for threads without a thread pointer, and a place for a single step for each
 /// thread that makes one. 0: none is needed.
-pub const WORKSHOP: u64 = 4096;
+pub const SCRATCH_PAGE: u64 = 4096;
 
 /// Bytes for words at its start, and of each of the places after them.
 pub(super) const WORDS: u64 = 1024;
@@ -21,27 +21,27 @@ pub(super) const WORDS: u64 = 1024;
 pub(super) const SLOT: u64 = 16;
 
 /// This many threads may make a step at once.
-pub const SLOTS: u64 = (WORKSHOP - WORDS) / SLOT;
+pub const SLOTS: u64 = (SCRATCH_PAGE - WORDS) / SLOT;
 
 /// Where the word is that leads to a thread's control block.
 fn block_word(regs: &Regs) -> Option<u64> {
     regs.get(TP).checked_sub(8)
 }
 
-/// Where the word is that leads to a stopped thread's control block, unless it has or gets one of hodo's (`workshop`).
+/// Where the word is that leads to a stopped thread's control block, unless it has or gets one of hodo's (`scratch_page`).
 /// It is another thread's, too, if that has the same thread pointer.
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn place_of_block(tid: i32, workshop: u64) -> Result<Option<u64>> {
+pub fn place_of_block(tid: i32, scratch_page: u64) -> Result<Option<u64>> {
     let regs = regs(tid)?;
-    Ok(block_word(&regs).filter(|_| workshop == 0 || !is_ours(&regs, workshop)))
+    Ok(block_word(&regs).filter(|_| scratch_page == 0 || !is_ours(&regs, scratch_page)))
 }
 
 /// Whether a thread has no thread pointer but one of hodo's.
-fn is_ours(regs: &Regs, workshop: u64) -> bool {
+fn is_ours(regs: &Regs, scratch_page: u64) -> bool {
     let tp = regs.get(TP);
-    tp == 0 || tp.wrapping_sub(workshop + 8) < WORDS
+    tp == 0 || tp.wrapping_sub(scratch_page + 8) < WORDS
 }
 
 /// Where the control block of a stopped thread is, as its stubs find it. 0: nowhere.
@@ -57,15 +57,15 @@ pub fn block(tid: i32) -> Result<u64> {
     }
 }
 
-/// Shows the stubs of a stopped thread where its control block is. `workshop`: hodo's page in its process; `number`: of
+/// Shows the stubs of a stopped thread where its control block is. `scratch_page`: hodo's page in its process; `number`: of
 /// the control block.
 ///
 /// # Errors
 /// If the thread is gone, or its thread pointer leads nowhere.
-pub fn set_block(tid: i32, at: u64, workshop: u64, number: u64) -> Result<()> {
+pub fn set_block(tid: i32, at: u64, scratch_page: u64, number: u64) -> Result<()> {
     let mut regs = regs(tid)?;
-    let word = workshop + number * 8 % WORDS;
-    if workshop != 0 && is_ours(&regs, workshop) {
+    let word = scratch_page + number * 8 % WORDS;
+    if scratch_page != 0 && is_ours(&regs, scratch_page) {
         regs.set(TP, if at == 0 { 0 } else { word + 8 });
         set_regs(tid, &regs)?;
         return Memory::open(tid)?.write(word, &at.to_le_bytes());

@@ -8,11 +8,11 @@ use crate::request::request;
 #[derive(Debug, Clone, Copy)]
 pub struct Step;
 
-/// Has a stopped thread execute one instruction; it stops by SIGTRAP. (`_workshop` and `_slot` are for others.)
+/// Has a stopped thread execute one instruction; it stops by SIGTRAP. (`_scratch_page` and `_slot` are for others.)
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn step(tid: i32, _workshop: u64, _slot: u64) -> Result<Step> {
+pub fn step(tid: i32, _scratch_page: u64, _slot: u64) -> Result<Step> {
     request(libc::PTRACE_SINGLESTEP, tid, 0, 0).map(|()| Step)
 }
 

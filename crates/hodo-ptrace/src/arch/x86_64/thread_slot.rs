@@ -11,12 +11,12 @@ use crate::request::request;
 ///
 /// # Errors
 /// Never, here.
-pub fn place_of_block(_tid: i32, _workshop: u64) -> Result<Option<u64>> {
+pub fn place_of_block(_tid: i32, _scratch_page: u64) -> Result<Option<u64>> {
     Ok(None)
 }
 
 /// Bytes of hodo's page in targets. 0: none is needed.
-pub const WORKSHOP: u64 = 0;
+pub const SCRATCH_PAGE: u64 = 0;
 
 /// This many threads may make a step at once.
 pub const SLOTS: u64 = u64::MAX;
@@ -29,11 +29,11 @@ pub fn block(tid: i32) -> Result<u64> {
     Ok(regs(tid)?.0.gs_base)
 }
 
-/// Shows the stubs of a stopped thread where its control block is. (`_workshop` and `_number` are for others.)
+/// Shows the stubs of a stopped thread where its control block is. (`_scratch_page` and `_number` are for others.)
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn set_block(tid: i32, at: u64, _workshop: u64, _number: u64) -> Result<()> {
+pub fn set_block(tid: i32, at: u64, _scratch_page: u64, _number: u64) -> Result<()> {
     let offset = std::mem::offset_of!(libc::user_regs_struct, gs_base) as u64;
     request(libc::PTRACE_POKEUSER, tid, offset, at)
 }
