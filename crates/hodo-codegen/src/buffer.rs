@@ -73,6 +73,14 @@ impl<F> Labels<F> {
             .map(|one| one.field)
     }
 
+    /// Where a label is.
+    ///
+    /// # Panics
+    /// If it is not bound.
+    pub(crate) fn at(&self, label: Label) -> usize {
+        self.places[label.index()].expect("a label that is bound")
+    }
+
     /// Whether all that is referred to is bound.
     pub(crate) fn all_bound(&self) -> bool {
         self.uses.is_empty()

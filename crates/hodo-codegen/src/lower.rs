@@ -1,16 +1,19 @@
-//! What probes compute, as code: the walk over conditions and texts, once for all instruction sets.
+//! What probes compute, as code: the walk over conditions, texts and histograms, once for all instruction sets.
 //!
-//! An instruction set says by [`Target`] and [`Texts`] how each step is written. What is computed is in one register, *the value*; an
+//! An instruction set says by [`Target`], [`Texts`] and [`Tables`] how each step is written. What is computed is in one register, *the value*; an
 //! operator's other operand is wherever the instruction set puts it. Nothing else is kept in registers between steps.
 
 mod condition;
+mod hist;
 mod text;
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::buffer::Label;
-use crate::detour::{Arithmetic, Bits, Comparison, DetourError, Fetch};
+use crate::detour::{Arithmetic, Bits, Block, Comparison, DetourError, Fetch, Part, computed};
 pub(crate) use condition::{Lowering, Needs};
+pub(crate) use hist::histogram;
 
 /// An operator between two numbers, signed or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,4 +124,119 @@ pub(crate) trait Texts: Target {
     fn step(&mut self);
     /// Goes on by so many bytes.
     fn skip(&mut self, bytes: usize);
+}
+
+/// How an instruction set works on the table of a histogram. Between steps it keeps the addresses of the table and of the slot that
+/// is looked at, that slot's number, which is the value, and the tag; keys and sums are words of a frame of their own.
+pub(crate) trait Tables: Texts {
+    /// The value goes into a word of keys or sums.
+    fn store_key(&mut self, word: usize);
+    /// Words of keys become zeros.
+    fn clear_keys(&mut self, words: Range<usize>);
+    /// Copies the text at the value into words of keys, up to its end.
+    fn copy_key(&mut self, word: usize, loads: &mut Vec<Self::Load>);
+    /// The value becomes eight bytes of the control block.
+    fn thread_word(&mut self, at: u32);
+    /// The value becomes eight bytes of a text.
+    fn eight_bytes(&mut self, bytes: u64);
+    /// The value becomes what it is counted as.
+    fn part(&mut self, part: Part);
+
+    /// Finds a table: so far from an address that the control block has.
+    fn table(&mut self, base: u32, table: i64);
+    /// The value becomes the hash of so many keys.
+    fn hash(&mut self, keys: usize);
+    /// Makes a tag of the hash, and of its bits from one on the number of a slot.
+    fn tag(&mut self, from: u32);
+    /// Finds the slot, of so many bytes.
+    fn slot(&mut self, bytes: u64);
+    /// Goes to a label unless the slot has the tag.
+    fn unless_tag(&mut self, to: Label);
+    /// Goes to a label unless a word of the slot is that of a key.
+    fn unless_key(&mut self, at: u32, word: usize, to: Label);
+    /// Goes to a label if the slot has another tag, after [`Self::unless_tag`].
+    fn if_taken(&mut self, to: Label);
+    /// Adds 1 to a word of the slot.
+    fn count_in_slot(&mut self, at: u32);
+    /// Adds a sum to a word of the slot.
+    fn add_in_slot(&mut self, at: u32, word: usize);
+    /// Adds 1 to a word of the table.
+    fn count_in_table(&mut self, at: u32);
+    /// Takes an entry: goes to `full` if there are more than `most` in use, to `over` if that is found once it has been taken.
+    fn take_entry(&mut self, most: u32, full: Label, over: Label);
+    /// Takes an entry back.
+    fn give_entry_back(&mut self);
+    /// Makes the slot's tag that of one whose keys are being written, or goes to a label if it is not free any more. It may keep
+    /// the slot's number in a word.
+    fn claim(&mut self, spare: usize, to: Label);
+    /// The slot's number is the value again, after that.
+    fn number_again(&mut self, spare: usize);
+    /// Writes a key into the slot.
+    fn put_key(&mut self, at: u32, word: usize);
+    /// Gives the slot its tag, when its keys are written.
+    fn publish(&mut self);
+    /// Goes on to the next slot; the mask is that of their numbers.
+    fn next_slot(&mut self, mask: u64);
+}
+
+/// What deeds find when the condition holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Given<'b> {
+    pub(crate) block: &'b Block,
+    /// What the frame has room for.
+    pub(crate) needs: Needs,
+    /// Values that have been fetched.
+    pub(crate) fetched: u64,
+}
+
+impl<'b> Given<'b> {
+    /// What the condition of a block needs, and what its deeds compute, found by writing it somewhere.
+    pub(crate) fn new<T: Texts>(block: &'b Block, somewhere: &mut T) -> Self {
+        let mut given = Self {
+            block,
+            needs: Needs::default(),
+            fetched: 0,
+        };
+        let nowhere = somewhere.label();
+        let mut needs = Needs::default();
+        if let Some(condition) = &block.condition {
+            let mut lowering = given.lowering(somewhere, nowhere);
+            lowering.unless(condition);
+            needs = lowering.needs;
+        }
+        for test in computed(&block.deeds) {
+            let mut lowering = given.lowering(somewhere, nowhere);
+            lowering.number(test);
+            needs.scratch = needs.scratch.max(lowering.needs.scratch);
+            needs.texts |= lowering.needs.texts;
+        }
+        given.needs = needs;
+        given
+    }
+
+    /// Goes to `out` unless the condition holds. Returns the loads that may fault, for which that is so, too.
+    pub(crate) fn condition<T: Texts>(
+        &mut self,
+        target: &mut T,
+        out: Label,
+    ) -> Result<Vec<T::Load>, DetourError> {
+        let Some(condition) = &self.block.condition else {
+            return Ok(Vec::new());
+        };
+        let mut lowering = self.lowering(target, out);
+        lowering.unless(condition);
+        let fetched = lowering.fetched;
+        let loads = lowering.finish()?;
+        self.fetched = fetched;
+        Ok(loads)
+    }
+
+    /// What knows what has been fetched, and goes to `out` if something cannot be computed.
+    pub(crate) fn lowering<'w, T: Texts>(&self, target: &'w mut T, out: Label) -> Lowering<'w, T>
+    where
+        'b: 'w,
+    {
+        let values: &'b [Fetch] = &self.block.values;
+        Lowering::new(target, values, self.needs, self.fetched, out)
+    }
 }

@@ -20,7 +20,6 @@ mod text;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use crate::detour::computed;
 pub use crate::detour::*;
 use crate::stub::{Layout, Runtime};
 use asm::{Asm, If, Label, Op};
@@ -56,6 +55,8 @@ struct Probing<'a> {
     /// Address of the probed instruction.
     here: u64,
     frame: Frame,
+    /// The first word of the frame with keys and sums of a histogram: they are above the words of the condition.
+    keys: usize,
     cold: &'a mut Cold,
 }
 
@@ -351,6 +352,7 @@ fn emit_probe(
                 layout,
                 here,
                 frame,
+                keys: 0,
                 cold,
             };
             probing.record(event, &|_| None)?;

@@ -19,7 +19,6 @@ use alloc::vec::Vec;
 
 use super::masm::*;
 use super::stub::{Layout, Runtime};
-use crate::detour::computed;
 pub use crate::detour::*;
 pub use block::size;
 use event::emit_event;

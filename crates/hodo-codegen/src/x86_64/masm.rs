@@ -139,6 +139,11 @@ impl<'a> Masm<'a> {
         }
     }
 
+    /// The address of a label that is bound.
+    pub(super) fn address_of(&self, label: Label) -> u64 {
+        self.base + self.labels.at(label) as u64
+    }
+
     /// Whether all labels are bound that something refers to.
     pub(super) fn all_bound(&self) -> bool {
         self.labels.all_bound()

@@ -4,11 +4,9 @@ use alloc::vec::Vec;
 
 use super::asm::{Asm, If, Label};
 use super::frame::{self, Frame};
-use super::{
-    Block, Cold, Deed, DetourError, Fetch, Layout, Probing, Register, Source, computed, emit_count,
-};
+use super::{Block, Cold, Deed, DetourError, Layout, Probing, Register, Source, emit_count};
 use crate::detour::kept_at;
-use crate::lower::{Lowering, Needs};
+use crate::lower::{Given, histogram};
 use hodo_isa::riscv64::regs::{TP, ZERO};
 
 /// The register in which functions return.
@@ -34,7 +32,8 @@ pub(super) fn emit_block(
     (here, free): (u64, u32),
     cold: &mut Cold,
 ) -> Result<(), DetourError> {
-    let needs = needs(layout, block);
+    let mut given = given(layout, block);
+    let needs = given.needs;
     let words = needs.words() + frame::histogram_words(&block.deeds);
     let count = match needs.texts {
         true => frame::ALL,
@@ -49,6 +48,7 @@ pub(super) fn emit_block(
         layout,
         here,
         frame,
+        keys: needs.words(),
         cold,
     };
     let off = probing.asm.label();
@@ -60,18 +60,9 @@ pub(super) fn emit_block(
         // to what uses an address that is made of it.
         probing.asm.ld(regs.x, regs.block, block.base.into());
     }
-    let mut given = Given {
-        block,
-        needs,
-        fetched: 0,
-    };
-    if let Some(condition) = &block.condition {
-        let mut lowering = given.lowering(&mut probing, off);
-        lowering.unless(condition);
-        given.fetched = lowering.fetched;
-        let ways = lowering.finish()?.into_iter().map(|load| (load, off));
-        probing.cold.leave.extend(ways);
-    }
+    let loads = given.condition(&mut probing, off)?;
+    let ways = loads.into_iter().map(|load| (load, off));
+    probing.cold.leave.extend(ways);
     for deed in &block.deeds {
         match deed {
             Deed::Count(counter) => {
@@ -93,7 +84,12 @@ pub(super) fn emit_block(
                 probing.asm.bind(closed);
             }
             Deed::Switch(at, on) => probing.switch(block.base, *at, *on),
-            Deed::Histogram(histogram) => probing.histogram(histogram, given)?,
+            Deed::Histogram(table) => {
+                let unread = probing.asm.label();
+                let loads = histogram(&mut probing, table, given, unread)?;
+                let ways = loads.into_iter().map(|load| (load, unread));
+                probing.cold.leave.extend(ways);
+            }
             Deed::Name(source, at) => probing.name(source, *at)?,
             Deed::Return(_) => {}
         }
@@ -116,54 +112,17 @@ pub(super) fn emit_block(
     Ok(())
 }
 
-/// What the condition needs, and what deeds compute, found by writing it somewhere.
-fn needs(layout: &Layout, block: &Block) -> Needs {
-    let mut asm = Asm::default();
-    let out = asm.label();
-    let mut probing = Probing {
-        asm: &mut asm,
+/// What the condition and the deeds of a block need.
+fn given<'b>(layout: &Layout, block: &'b Block) -> Given<'b> {
+    let mut somewhere = Probing {
+        asm: &mut Asm::default(),
         layout,
         here: 0,
         frame: Frame::new(frame::ALL, 0, 0, 0),
+        keys: 0,
         cold: &mut Cold::default(),
     };
-    let mut needs = Needs::default();
-    if let Some(condition) = &block.condition {
-        let mut lowering = Lowering::new(&mut probing, &block.values, needs, 0, out);
-        lowering.unless(condition);
-        needs = lowering.needs;
-    }
-    for test in computed(&block.deeds) {
-        let nothing = Needs::default();
-        let mut lowering = Lowering::new(&mut probing, &block.values, nothing, 0, out);
-        lowering.number(test);
-        needs.scratch = needs.scratch.max(lowering.needs.scratch);
-        needs.texts |= lowering.needs.texts;
-    }
-    needs
-}
-
-/// What a deed finds.
-#[derive(Clone, Copy)]
-pub(super) struct Given<'b> {
-    pub(super) block: &'b Block,
-    pub(super) needs: Needs,
-    fetched: u64,
-}
-
-impl<'b> Given<'b> {
-    /// What knows what has been fetched, and goes to `out` if something cannot be computed.
-    pub(super) fn lowering<'w, 'a>(
-        &self,
-        probing: &'w mut Probing<'a>,
-        out: Label,
-    ) -> Lowering<'w, Probing<'a>>
-    where
-        'b: 'w,
-    {
-        let values: &'b [Fetch] = &self.block.values;
-        Lowering::new(probing, values, self.needs, self.fetched, out)
-    }
+    Given::new(block, &mut somewhere)
 }
 
 impl Probing<'_> {

@@ -1,103 +1,56 @@
-//! Histograms as machine code.
+//! Histograms: the slot's number is in `v`, the table in `t`, the slot in `a`, the tag in `b`; `x` and `p` have what is in between.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::asm::{If, Label, Op};
-use super::block::Given;
-use super::{DetourError, HEAD, Histogram, Key, Part, Probing, STRING, Text};
+use super::{HEAD, Part, Probing};
+use crate::lower::Tables;
 use hodo_isa::riscv64::regs::{SP, ZERO};
 
 impl Probing<'_> {
-    pub(super) fn histogram(
-        &mut self,
-        histogram: &Histogram,
-        given: Given<'_>,
-    ) -> Result<(), DetourError> {
-        let words = histogram.words();
-        // Keys and sums, above the words of the condition.
-        let first = given.needs.words();
-        let mut loads = Vec::new();
-        let mut at = first;
-        let unread = self.asm.label();
-        for key in &histogram.keys {
-            self.key(key, (at, unread), given, &mut loads)?;
-            at += key.words();
-        }
-        let regs = self.frame.regs;
-        for sum in &histogram.sums {
-            let mut lowering = given.lowering(self, unread);
-            lowering.number(sum);
-            loads.append(&mut lowering.finish()?);
-            let slot = self.frame.word(at);
-            self.asm.store(8, regs.v, SP, slot, regs.x);
-            at += 1;
-        }
-        Table {
-            probing: self,
-            histogram,
-            base: given.block.base,
-            first,
-        }
-        .emit(unread);
-        debug_assert_eq!(at, first + words.keys + words.sums);
-        let ways = loads.into_iter().map(|load| (load, unread));
-        self.cold.leave.extend(ways);
-        Ok(())
+    /// Where a word of keys or sums is, from the stack pointer.
+    fn key(&self, word: usize) -> i64 {
+        self.frame.word(self.keys + word)
     }
 
-    /// Brings a key into the frame, from word `at` on. Goes to `unread` if it cannot be computed.
-    fn key(
-        &mut self,
-        key: &Key,
-        (at, unread): (usize, Label),
-        given: Given<'_>,
-        loads: &mut Vec<Label>,
-    ) -> Result<(), DetourError> {
+    /// Adds a small number to the word at an address plus an offset.
+    fn add_at(&mut self, base: u8, at: u32, number: u64) {
         let regs = self.frame.regs;
-        match key {
-            Key::Number(test, part) => {
-                let mut lowering = given.lowering(self, unread);
-                lowering.number(test);
-                loads.append(&mut lowering.finish()?);
-                self.part(*part);
-                let slot = self.frame.word(at);
-                self.asm.store(8, regs.v, SP, slot, regs.x);
-            }
-            Key::Text(Text::Thread(from)) => {
-                for number in 0..2 {
-                    let slot = self.frame.word(at + number);
-                    self.asm
-                        .ld(regs.v, regs.block, i64::from(*from) + 8 * number as i64);
-                    self.asm.store(8, regs.v, SP, slot, regs.x);
-                }
-            }
-            Key::Text(Text::Value(value)) => {
-                for number in 0..STRING / 8 {
-                    let slot = self.frame.word(at + number);
-                    self.asm.store(8, ZERO, SP, slot, regs.x);
-                }
-                let mut lowering = given.lowering(self, unread);
-                lowering.word(*value);
-                loads.append(&mut lowering.finish()?);
-                let slot = self.frame.word(at);
-                self.asm.add(regs.a, SP, slot);
-                self.text(loads);
-            }
-            Key::Text(Text::Fixed(text)) => {
-                let mut bytes = text.clone();
-                bytes.resize(STRING, 0);
-                for (number, eight) in bytes.chunks_exact(8).enumerate() {
-                    let eight = u64::from_le_bytes(eight.try_into().unwrap_or_default());
-                    let slot = self.frame.word(at + number);
-                    self.asm.li(regs.v, eight);
-                    self.asm.store(8, regs.v, SP, slot, regs.x);
-                }
-            }
-        }
-        Ok(())
+        self.asm.li(regs.p, number);
+        self.asm.add(regs.x, base, at.into());
+        self.asm.amo_add(ZERO, regs.p, regs.x);
+    }
+}
+
+impl Tables for Probing<'_> {
+    fn store_key(&mut self, word: usize) {
+        let regs = self.frame.regs;
+        self.asm.store(8, regs.v, SP, self.key(word), regs.x);
     }
 
-    /// What `v` is counted as.
+    fn clear_keys(&mut self, words: Range<usize>) {
+        for word in words {
+            let key = self.key(word);
+            self.asm.store(8, ZERO, SP, key, self.frame.regs.x);
+        }
+    }
+
+    fn copy_key(&mut self, word: usize, loads: &mut Vec<Label>) {
+        let key = self.key(word);
+        self.asm.add(self.frame.regs.a, SP, key);
+        self.text(loads);
+    }
+
+    fn thread_word(&mut self, at: u32) {
+        let regs = self.frame.regs;
+        self.asm.ld(regs.v, regs.block, at.into());
+    }
+
+    fn eight_bytes(&mut self, bytes: u64) {
+        self.asm.li(self.frame.regs.v, bytes);
+    }
+
     fn part(&mut self, part: Part) {
         let regs = self.frame.regs;
         let asm = &mut *self.asm;
@@ -131,140 +84,121 @@ impl Probing<'_> {
             }
         }
     }
-}
 
-/// The code that finds the slot. `t`: the table; `v`: the slot's number; `a`: the slot; `b`: the tag; `x` and `p`: others.
-struct Table<'t, 'a> {
-    probing: &'t mut Probing<'a>,
-    histogram: &'t Histogram,
-    base: u32,
-    /// The first word of the frame with keys; sums are behind.
-    first: usize,
-}
-
-impl Table<'_, '_> {
-    fn word(&self, number: usize) -> i64 {
-        self.probing.frame.word(self.first + number)
+    fn table(&mut self, base: u32, table: i64) {
+        let regs = self.frame.regs;
+        self.asm.ld(regs.t, regs.block, base.into());
+        self.asm.li(regs.x, table.cast_unsigned());
+        self.asm.op(Op::ADD, regs.t, regs.t, regs.x);
     }
 
-    /// The keys are in the frame, the sums behind them. `unread` is where to go if one cannot be read.
-    fn emit(&mut self, unread: Label) {
-        let words = self.histogram.words();
-        let slots = Histogram::slots(self.histogram.size);
-        let regs = self.probing.frame.regs;
-        let (v, t, x, p, a, b) = (regs.v, regs.t, regs.x, regs.p, regs.a, regs.b);
-        let sums_at = 16;
-        let keys_at = 16 + 8 * words.sums as i64;
-        self.hash(words.keys);
-        let in_frame: Vec<_> = (0..words.keys + words.sums)
-            .map(|number| self.word(number))
-            .collect();
-        let (keys, sums) = in_frame.split_at(words.keys);
-        let asm = &mut *self.probing.asm;
-        asm.op_imm(Op::AND, v, v, -4);
-        asm.add(b, v, 2);
-        asm.op_imm(Op::SRL, v, v, 64 - i64::from(slots.trailing_zeros()));
-        self.table();
-        let asm = &mut *self.probing.asm;
-        let again = asm.here();
-        asm.li(x, words.slot());
-        asm.op(Op::MUL, a, v, x);
-        asm.op(Op::ADD, a, a, t);
-        asm.add(a, a, HEAD as i64);
-        let look = asm.here();
-        let (other, next, raced) = (asm.label(), asm.label(), asm.label());
-        let (over, full, end) = (asm.label(), asm.label(), asm.label());
-        asm.ld(x, a, 0);
-        asm.branch(If::NotEqual, x, b, other);
-        asm.fence_loads();
-        for (key, &slot) in keys.iter().enumerate() {
-            asm.ld(x, SP, slot);
-            asm.ld(p, a, keys_at + 8 * key as i64);
-            asm.branch(If::NotEqual, x, p, next);
-        }
-        let found = asm.here();
-        asm.li(p, 1);
-        asm.add(x, a, 8);
-        asm.amo_add(ZERO, p, x);
-        for (sum, &slot) in sums.iter().enumerate() {
-            asm.ld(p, SP, slot);
-            asm.add(x, a, sums_at + 8 * sum as i64);
-            asm.amo_add(ZERO, p, x);
-        }
-        asm.jump(end);
-        asm.bind(other);
-        asm.branch(If::NotEqual, x, ZERO, next);
-        // A free one. First an entry is taken, then the slot.
-        asm.ld(x, t, 0);
-        asm.li(p, u64::from(self.histogram.size - 1));
-        asm.branch(If::Below, p, x, full);
-        asm.li(x, 1);
-        asm.amo_add(x, x, t);
-        asm.branch(If::Below, p, x, over);
-        asm.add(x, b, -1);
-        let claim = asm.here();
-        asm.lr(p, a);
-        asm.branch(If::NotEqual, p, ZERO, raced);
-        asm.sc(p, x, a);
-        asm.branch(If::NotEqual, p, ZERO, claim);
-        for (key, &slot) in keys.iter().enumerate() {
-            asm.ld(x, SP, slot);
-            asm.store(8, x, a, keys_at + 8 * key as i64, p);
-        }
-        asm.fence_stores();
-        asm.store(8, b, a, 0, p);
-        asm.jump(found);
-        asm.bind(raced);
-        asm.li(x, u64::MAX);
-        asm.amo_add(ZERO, x, t);
-        asm.jump(look);
-        asm.bind(over);
-        asm.li(x, u64::MAX);
-        asm.amo_add(ZERO, x, t);
-        asm.bind(full);
-        asm.li(p, 1);
-        asm.add(x, t, 8);
-        asm.amo_add(ZERO, p, x);
-        asm.jump(end);
-        asm.bind(next);
-        asm.add(v, v, 1);
-        asm.li(x, slots - 1);
-        asm.op(Op::AND, v, v, x);
-        asm.jump(again);
-        asm.bind(unread);
-        self.table();
-        let asm = &mut *self.probing.asm;
-        asm.li(p, 1);
-        asm.add(x, t, 16);
-        asm.amo_add(ZERO, p, x);
-        asm.bind(end);
-    }
-
-    /// The table's address into `t`. Clobbers `x`.
-    fn table(&mut self) {
-        let regs = self.probing.frame.regs;
-        let asm = &mut *self.probing.asm;
-        asm.ld(regs.t, regs.block, self.base.into());
-        asm.li(regs.x, self.histogram.table.cast_unsigned());
-        asm.op(Op::ADD, regs.t, regs.t, regs.x);
-    }
-
-    /// Brings the hash of the keys into `v`.
     fn hash(&mut self, keys: usize) {
-        let regs = self.probing.frame.regs;
+        let regs = self.frame.regs;
         // An odd number whose bits look random: the golden ratio's.
-        self.probing.asm.li(regs.t, 0x9E37_79B9_7F4A_7C15);
-        let first = self.word(0);
-        self.probing.asm.ld(regs.v, SP, first);
-        self.probing.asm.op(Op::MUL, regs.v, regs.v, regs.t);
+        self.asm.li(regs.t, 0x9E37_79B9_7F4A_7C15);
+        self.asm.ld(regs.v, SP, self.key(0));
+        self.asm.op(Op::MUL, regs.v, regs.v, regs.t);
         for key in 1..keys {
-            let word = self.word(key);
-            let asm = &mut *self.probing.asm;
-            asm.op_imm(Op::SRL, regs.x, regs.v, 32);
-            asm.op(Op::XOR, regs.v, regs.v, regs.x);
-            asm.ld(regs.x, SP, word);
-            asm.op(Op::XOR, regs.v, regs.v, regs.x);
-            asm.op(Op::MUL, regs.v, regs.v, regs.t);
+            self.asm.op_imm(Op::SRL, regs.x, regs.v, 32);
+            self.asm.op(Op::XOR, regs.v, regs.v, regs.x);
+            self.asm.ld(regs.x, SP, self.key(key));
+            self.asm.op(Op::XOR, regs.v, regs.v, regs.x);
+            self.asm.op(Op::MUL, regs.v, regs.v, regs.t);
         }
+    }
+
+    fn tag(&mut self, from: u32) {
+        let regs = self.frame.regs;
+        self.asm.op_imm(Op::AND, regs.v, regs.v, -4);
+        self.asm.add(regs.b, regs.v, 2);
+        self.asm.op_imm(Op::SRL, regs.v, regs.v, from.into());
+    }
+
+    fn slot(&mut self, bytes: u64) {
+        let regs = self.frame.regs;
+        self.asm.li(regs.x, bytes);
+        self.asm.op(Op::MUL, regs.a, regs.v, regs.x);
+        self.asm.op(Op::ADD, regs.a, regs.a, regs.t);
+        self.asm.add(regs.a, regs.a, HEAD as i64);
+    }
+
+    fn unless_tag(&mut self, to: Label) {
+        let regs = self.frame.regs;
+        self.asm.ld(regs.x, regs.a, 0);
+        self.asm.branch(If::NotEqual, regs.x, regs.b, to);
+        self.asm.fence_loads();
+    }
+
+    fn unless_key(&mut self, at: u32, word: usize, to: Label) {
+        let regs = self.frame.regs;
+        self.asm.ld(regs.x, SP, self.key(word));
+        self.asm.ld(regs.p, regs.a, at.into());
+        self.asm.branch(If::NotEqual, regs.x, regs.p, to);
+    }
+
+    fn if_taken(&mut self, to: Label) {
+        self.asm.branch(If::NotEqual, self.frame.regs.x, ZERO, to);
+    }
+
+    fn count_in_slot(&mut self, at: u32) {
+        self.add_at(self.frame.regs.a, at, 1);
+    }
+
+    fn add_in_slot(&mut self, at: u32, word: usize) {
+        let regs = self.frame.regs;
+        self.asm.ld(regs.p, SP, self.key(word));
+        self.asm.add(regs.x, regs.a, at.into());
+        self.asm.amo_add(ZERO, regs.p, regs.x);
+    }
+
+    fn count_in_table(&mut self, at: u32) {
+        self.add_at(self.frame.regs.t, at, 1);
+    }
+
+    fn take_entry(&mut self, most: u32, full: Label, over: Label) {
+        let regs = self.frame.regs;
+        self.asm.ld(regs.x, regs.t, 0);
+        self.asm.li(regs.p, most.into());
+        self.asm.branch(If::Below, regs.p, regs.x, full);
+        self.asm.li(regs.x, 1);
+        self.asm.amo_add(regs.x, regs.x, regs.t);
+        self.asm.branch(If::Below, regs.p, regs.x, over);
+    }
+
+    fn give_entry_back(&mut self) {
+        let regs = self.frame.regs;
+        self.asm.li(regs.x, u64::MAX);
+        self.asm.amo_add(ZERO, regs.x, regs.t);
+    }
+
+    fn claim(&mut self, _: usize, to: Label) {
+        let regs = self.frame.regs;
+        self.asm.add(regs.x, regs.b, -1);
+        let claim = self.asm.here();
+        self.asm.lr(regs.p, regs.a);
+        self.asm.branch(If::NotEqual, regs.p, ZERO, to);
+        self.asm.sc(regs.p, regs.x, regs.a);
+        self.asm.branch(If::NotEqual, regs.p, ZERO, claim);
+    }
+
+    fn number_again(&mut self, _: usize) {}
+
+    fn put_key(&mut self, at: u32, word: usize) {
+        let regs = self.frame.regs;
+        self.asm.ld(regs.x, SP, self.key(word));
+        self.asm.store(8, regs.x, regs.a, at.into(), regs.p);
+    }
+
+    fn publish(&mut self) {
+        let regs = self.frame.regs;
+        self.asm.fence_stores();
+        self.asm.store(8, regs.b, regs.a, 0, regs.p);
+    }
+
+    fn next_slot(&mut self, mask: u64) {
+        let regs = self.frame.regs;
+        self.asm.add(regs.v, regs.v, 1);
+        self.asm.li(regs.x, mask);
+        self.asm.op(Op::AND, regs.v, regs.v, regs.x);
     }
 }

@@ -5,10 +5,9 @@ use alloc::vec::Vec;
 use super::condition::Computing;
 use super::event::{emit_record, emit_source};
 use super::frame::Saved;
-use super::hist::emit_histogram;
-use super::{Block, Cold, Counter, Deed, DetourError, Fetch, Source, computed, emit_count};
+use super::{Block, Cold, Counter, Deed, DetourError, Histogram, Source, emit_count};
 use crate::detour::kept_at;
-use crate::lower::{Lowering, Needs};
+use crate::lower::{Given, histogram};
 use crate::x86_64::masm::*;
 use crate::x86_64::stub::Layout;
 
@@ -32,7 +31,8 @@ pub(super) fn emit_block(
     here: u64,
     cold: &mut Cold,
 ) -> Result<(), DetourError> {
-    let needs = needs(block);
+    let mut given = given(block);
+    let needs = given.needs;
     let mut saved = Saved::begin(code, flags_dead);
     let begun = saved.len();
     let (off, out) = (code.label(), code.label());
@@ -44,22 +44,7 @@ pub(super) fn emit_block(
         saved.push(code, RDX);
     }
     let frame = saved.frame(code, needs.words());
-    let mut given = Given {
-        block,
-        here,
-        needs,
-        frame,
-        fetched: 0,
-    };
-    let mut loads = Vec::new();
-    if let Some(condition) = &block.condition {
-        let mut computing = given.computing(code, &saved);
-        let mut lowering = given.lowering(&mut computing, out);
-        lowering.unless(condition);
-        let fetched = lowering.fetched;
-        loads = lowering.finish()?;
-        given.fetched = fetched;
-    }
+    let loads = given.condition(&mut computing(code, &saved, here, (frame, 0)), out)?;
     let kept = |value: usize| {
         let at = kept_at(needs.kept, value)?;
         (given.fetched >> value & 1 == 1).then_some(frame - 1 - at)
@@ -78,7 +63,7 @@ pub(super) fn emit_block(
             }
             Deed::Switch(at, on) => emit_switch(code, block.base, *at, *on),
             Deed::Histogram(histogram) => {
-                emit_histogram(code, &mut saved, histogram, &given, cold)?;
+                emit_histogram(code, &mut saved, histogram, (given, here, frame), cold)?;
             }
             Deed::Name(source, at) => emit_name(code, (&mut saved, here), source, *at, cold),
             Deed::Return(_) => {}
@@ -103,69 +88,51 @@ pub(super) fn emit_block(
     Ok(())
 }
 
-/// What the condition needs, and what deeds compute, found by writing it somewhere.
-fn needs(block: &Block) -> Needs {
+/// What the condition and the deeds of a block need.
+fn given(block: &Block) -> Given<'_> {
     let mut bytes = Vec::new();
-    let mut code = Masm::new(&mut bytes, 0);
-    let nowhere = code.label();
-    let given = Given {
-        block,
-        here: 0,
-        needs: Needs::default(),
-        frame: 0,
-        fetched: 0,
-    };
-    let saved = Saved::default();
-    let mut computing = given.computing(&mut code, &saved);
-    let mut needs = Needs::default();
-    if let Some(condition) = &block.condition {
-        let mut lowering = given.lowering(&mut computing, nowhere);
-        lowering.unless(condition);
-        needs = lowering.needs;
-    }
-    for test in computed(&block.deeds) {
-        let mut lowering = given.lowering(&mut computing, nowhere);
-        lowering.number(test);
-        needs.scratch = needs.scratch.max(lowering.needs.scratch);
-    }
-    needs
+    let (mut code, saved) = (Masm::new(&mut bytes, 0), Saved::default());
+    Given::new(block, &mut computing(&mut code, &saved, 0, (0, 0)))
 }
 
-/// What a deed finds.
-pub(super) struct Given<'b> {
-    pub(super) block: &'b Block,
+fn computing<'a, 'c>(
+    code: &'a mut Masm<'c>,
+    saved: &'a Saved,
     here: u64,
-    needs: Needs,
-    frame: usize,
-    fetched: u64,
+    (frame, keys): (usize, usize),
+) -> Computing<'a, 'c> {
+    Computing {
+        code,
+        saved,
+        here,
+        frame,
+        keys,
+    }
 }
 
-impl<'b> Given<'b> {
-    pub(super) fn computing<'a, 'c>(
-        &self,
-        code: &'a mut Masm<'c>,
-        saved: &'a Saved,
-    ) -> Computing<'a, 'c> {
-        Computing {
-            code,
-            saved,
-            here: self.here,
-            frame: self.frame,
-        }
+/// Counts a hit in a histogram.
+fn emit_histogram(
+    code: &mut Masm<'_>,
+    saved: &mut Saved,
+    table: &Histogram,
+    (given, here, frame): (Given<'_>, u64, usize),
+    cold: &mut Cold,
+) -> Result<(), DetourError> {
+    let words = table.words();
+    let mark = saved.len();
+    for register in [RCX, RDX, R8, R9] {
+        saved.need(code, register);
     }
-
-    /// What knows what has been fetched, and goes to `out` if something cannot be computed.
-    pub(super) fn lowering<'w, 'a, 'c>(
-        &self,
-        computing: &'w mut Computing<'a, 'c>,
-        out: Label,
-    ) -> Lowering<'w, Computing<'a, 'c>>
-    where
-        'b: 'w,
-    {
-        let values: &'b [Fetch] = &self.block.values;
-        Lowering::new(computing, values, self.needs, self.fetched, out)
-    }
+    // Keys, sums, and a place for the slot's number.
+    let keys = saved.frame(code, words.keys + words.sums + 1);
+    let lost = code.label();
+    let mut computing = computing(code, saved, here, (frame, keys));
+    let loads = histogram(&mut computing, table, given, lost)?;
+    let unread = code.address_of(lost);
+    cold.leave
+        .extend(loads.into_iter().map(|load| (load, unread)));
+    saved.back(code, mark);
+    Ok(())
 }
 
 /// Copies a text from where `source` is.

@@ -16,6 +16,8 @@ pub(super) struct Computing<'a, 'c> {
     pub(super) here: u64,
     /// The frame for values and intermediate results.
     pub(super) frame: usize,
+    /// The frame for keys and sums of a histogram, if there is one.
+    pub(super) keys: usize,
 }
 
 impl Computing<'_, '_> {
