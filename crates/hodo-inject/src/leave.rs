@@ -6,6 +6,7 @@ mod unwinders;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::iter::once;
+use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::{Result, bail};
@@ -15,11 +16,11 @@ use hodo_ptrace::arch::frame::{PC, RETURN};
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::stops;
-use hodo_ptrace::{Memory, Syscalls};
+use hodo_ptrace::{Memory, Regs, Syscalls};
 use hodo_symbols::Cfa;
 
 use crate::arch as code;
-use crate::frames::{self, Walked};
+use crate::frames::{self, SignalFrame, Walked};
 use crate::ledger::Entry;
 use crate::limits;
 use crate::site_writer;
@@ -88,6 +89,9 @@ pub enum Unwinding {
 }
 
 /// Moves stopped threads out of the memory of ours, and restores what their stacks hold. Returns why that has to wait.
+///
+/// # Errors
+/// If the process's memory cannot be accessed.
 pub fn settle(
     tids: &BTreeSet<i32>,
     memory: &Memory,
@@ -109,133 +113,222 @@ pub fn settle(
         return Ok(left);
     };
     let space = space.borrow();
-    let unwinders = Unwinders::new(maps, &space);
-    // No stack lies in memory of ours, of which there is much.
-    let ours = space.regions(memory);
-    let mut stacks: Vec<Mapping> = maps
-        .iter()
-        .filter(|m| {
-            !ours
-                .iter()
-                .any(|&(at, size)| m.start.wrapping_sub(at) < size)
-        })
-        .cloned()
-        .collect();
-    let mut pointers = Vec::new();
-    let mut sps = Vec::new();
-    let mut kernels = Vec::new();
-    let mut registers = Vec::new();
-    let mut walked = Walked::default();
-    let returns = Process {
-        tid: first,
-        space: &space,
-        table: &table,
-        memory,
-        maps,
-        traced: RefCell::default(),
-        others: RefCell::default(),
-        known: RefCell::default(),
-    };
-    // The real return address of what is executed at `pc`, whose stub is the one that `back` leads to.
-    let real = |back, pc, sp, pointer| {
-        real(&space, memory, pc, sp, pointer).or_else(|| {
-            let frame = returns.made(returns.stub_of(back)?.0).frame(pc, sp)?;
-            frames::shadow(memory, frame)
-        })
-    };
-    let saves_contexts = space.files.iter().any(|file| file.image.saves_contexts());
+    let mut stacks = Stacks::new(first, &space, &table, (memory, maps), unwinding);
+    stacks.left = left;
     for &tid in tids {
-        let Ok(mut regs) = ptrace::regs(tid) else {
+        let Ok(regs) = ptrace::regs(tid) else {
             continue;
         };
-        sps.push(regs.sp());
-        if let Some(back) = regs.return_address().filter(|&at| space.holds(at))
-            && returns.stub_of(back).is_some()
-        {
-            match real(back, regs.pc(), regs.sp(), regs.frame_pointer()) {
+        stacks.thread(tid, regs)?;
+    }
+    stacks.restore()?;
+    Ok(stacks.left)
+}
+
+/// The stacks of stopped threads of one process, and what of them has to be restored.
+struct Stacks<'a> {
+    space: &'a Space,
+    memory: &'a Memory,
+    maps: &'a [Mapping],
+    unwinding: Unwinding,
+    table: &'a Table,
+    returns: Process<'a>,
+    unwinders: Unwinders<'a>,
+    /// Where return addresses are looked for.
+    stacks: Vec<Mapping>,
+    /// Words that may point to exceptions on their way.
+    pointers: Vec<u64>,
+    /// Stack pointers.
+    sps: Vec<u64>,
+    /// What the kernel has made for signal handlers: all of it, and the general registers in it.
+    kernels: Vec<Range<u64>>,
+    registers: Vec<Range<u64>>,
+    walked: Walked,
+    saves_contexts: bool,
+    /// Why something has to wait.
+    left: Option<&'static str>,
+}
+
+impl<'a> Stacks<'a> {
+    fn new(
+        tid: i32,
+        space: &'a Space,
+        table: &'a Table,
+        (memory, maps): (&'a Memory, &'a [Mapping]),
+        unwinding: Unwinding,
+    ) -> Self {
+        // No stack lies in memory of ours, of which there is much.
+        let ours = space.regions(memory);
+        let is_ours = |m: &Mapping| {
+            let mut ours = ours.iter();
+            ours.any(|&(at, size)| m.start.wrapping_sub(at) < size)
+        };
+        Self {
+            space,
+            memory,
+            maps,
+            unwinding,
+            table,
+            returns: Process {
+                tid,
+                space,
+                table,
+                memory,
+                maps,
+                traced: RefCell::default(),
+                others: RefCell::default(),
+                known: RefCell::default(),
+            },
+            unwinders: Unwinders::new(maps, space),
+            stacks: maps.iter().filter(|m| !is_ours(m)).cloned().collect(),
+            pointers: Vec::new(),
+            sps: Vec::new(),
+            kernels: Vec::new(),
+            registers: Vec::new(),
+            walked: Walked::default(),
+            saves_contexts: space.files.iter().any(|file| file.image.saves_contexts()),
+            left: None,
+        }
+    }
+
+    /// The real return address of what is executed at `pc`, whose stub is the one that `back` leads to.
+    fn real(&self, back: u64, pc: u64, sp: u64, pointer: u64) -> Option<u64> {
+        real(self.space, self.memory, pc, sp, pointer).or_else(|| {
+            let function = self.returns.stub_of(back)?.0;
+            let frame = self.returns.made(function).frame(pc, sp)?;
+            frames::shadow(self.memory, frame)
+        })
+    }
+
+    /// Is this a return address into a stub?
+    fn is_stub(&self, back: u64) -> bool {
+        self.space.holds(back) && self.returns.stub_of(back).is_some()
+    }
+
+    /// Restores what a thread holds in its registers and in the frames of its signal handlers, and looks at its stack.
+    fn thread(&mut self, tid: i32, mut regs: Regs) -> Result<()> {
+        self.sps.push(regs.sp());
+        if let Some(back) = regs.return_address().filter(|&at| self.is_stub(at)) {
+            match self.real(back, regs.pc(), regs.sp(), regs.frame_pointer()) {
                 Some(address) => {
                     regs.set_return_address(address);
                     ptrace::set_regs(tid, &regs)?;
                 }
-                None => left = Some("a thread will return into it"),
+                None => self.left = Some("a thread will return into it"),
             }
         }
-        if saves_contexts && !space.holds(regs.pc()) && returns.stub_of(regs.carried()).is_some() {
-            left = Some("a thread will return into it");
+        if self.saves_contexts
+            && !self.space.holds(regs.pc())
+            && self.returns.stub_of(regs.carried()).is_some()
+        {
+            self.left = Some("a thread will return into it");
         }
-        let handled = frames::signal_frames(tid, memory, maps, &|at| space.holds(at))?;
+        let space = self.space;
+        let handled = frames::signal_frames(tid, self.memory, self.maps, &|at| space.holds(at))?;
         for frame in &handled {
-            kernels.push(frame.extent());
-            registers.push(frame.registers());
-            match table.original(frame.pc) {
-                _ if !space.holds(frame.pc) => {}
-                Some(original) => memory.write(frame.at, &original.to_le_bytes())?,
-                None => left = Some("a signal handler will return into it"),
-            }
-            if let Some((at, pointer)) = RETURN {
-                let at = frame.at - PC + at;
-                let back = memory.read_u64(at)?;
-                if space.holds(back) && returns.stub_of(back).is_some() {
-                    let pc = table.original(frame.pc).unwrap_or(frame.pc);
-                    let pointer = memory.read_u64(frame.at - PC + pointer)?;
-                    match real(back, pc, frame.sp, pointer) {
-                        Some(address) => memory.write(at, &address.to_le_bytes())?,
-                        None => left = Some("a signal handler will return into it"),
-                    }
-                }
-            }
+            self.handler(frame)?;
         }
         // What a handler has interrupted may have another stack.
         let interrupted = handled.iter().map(|frame| (frame.pc, frame.sp));
         let mut unwinds = false;
         for (pc, sp) in once((regs.pc(), regs.sp())).chain(interrupted) {
-            let words = frames::top_words(memory, maps, sp, HOOKED);
-            let awaited = |&word: &u64| space.holds(word) && space.hook_awaits(memory, word);
-            if words.iter().any(awaited) {
-                left = Some("an unwinder will return into it");
-            }
-            // An unwinder on its way has read addresses of frames already: they must stay as they are.
-            if unwinding == Unwinding::GoesOn && unwinders.are_met(pc, &words) {
-                left = Some("an unwinder is walking through its frames");
-                stacks.retain(|m| !((m.start..m.end).contains(&sp)));
-                unwinds = true;
-            }
-            pointers.extend(words);
+            unwinds |= self.top(pc, sp);
         }
         if !unwinds {
-            returns.walk(&regs, &mut walked);
+            self.returns.walk(&regs, &mut self.walked);
         }
-        pointers.extend(regs.pointers());
+        self.pointers.extend(regs.pointers());
+        Ok(())
     }
-    if space.stubs.iter().any(|stubs| !stubs.is_empty()) || !space.copies.is_empty() {
-        let restored =
-            frames::restore_returns(first, memory, &stacks, &registers, &returns, walked)?;
-        if !restored.frames.is_empty() {
-            frames::correct_exceptions(memory, maps, pointers.into_iter(), &restored.frames)?;
+
+    /// Restores where a signal handler goes back to.
+    fn handler(&mut self, frame: &SignalFrame) -> Result<()> {
+        let memory = self.memory;
+        self.kernels.push(frame.extent());
+        self.registers.push(frame.registers());
+        match self.table.original(frame.pc) {
+            _ if !self.space.holds(frame.pc) => {}
+            Some(original) => memory.write(frame.at, &original.to_le_bytes())?,
+            None => self.left = Some("a signal handler will return into it"),
         }
-        if saves_contexts {
-            frames::restore_contexts(first, memory, &stacks, space.islands, &returns)?;
-        }
-        // Below the stack pointer there is nothing to return to, and the kernel's frames have what was left there between
-        // registers; elsewhere, it may be what was left there.
-        let stack = |at: u64| stacks.iter().find(|m| (m.start..m.end).contains(&at));
-        let is_dead = |&at: &u64| {
-            let mut sps = sps.iter().filter(|&&sp| {
-                stack(at).is_some_and(|stack| (stack.start..stack.end).contains(&sp))
-            });
-            sps.next().is_some_and(|&sp| at < sp)
+        let Some((at, pointer)) = RETURN else {
+            return Ok(());
         };
-        let is_in_use =
-            |at: &&u64| !is_dead(at) && !kernels.iter().any(|kernel| kernel.contains(*at));
+        let at = frame.at - PC + at;
+        let back = memory.read_u64(at)?;
+        if self.is_stub(back) {
+            let pc = self.table.original(frame.pc).unwrap_or(frame.pc);
+            let pointer = memory.read_u64(frame.at - PC + pointer)?;
+            match self.real(back, pc, frame.sp, pointer) {
+                Some(address) => memory.write(at, &address.to_le_bytes())?,
+                None => self.left = Some("a signal handler will return into it"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the top of a stack. Returns whether an unwinder is on its way there.
+    fn top(&mut self, pc: u64, sp: u64) -> bool {
+        let words = frames::top_words(self.memory, self.maps, sp, HOOKED);
+        let awaited =
+            |&word: &u64| self.space.holds(word) && self.space.hook_awaits(self.memory, word);
+        if words.iter().any(awaited) {
+            self.left = Some("an unwinder will return into it");
+        }
+        // An unwinder on its way has read addresses of frames already: they must stay as they are.
+        let unwinds = self.unwinding == Unwinding::GoesOn && self.unwinders.are_met(pc, &words);
+        if unwinds {
+            self.left = Some("an unwinder is walking through its frames");
+            self.stacks.retain(|m| !((m.start..m.end).contains(&sp)));
+        }
+        self.pointers.extend(words);
+        unwinds
+    }
+
+    /// Puts real return addresses in place of those of stubs.
+    fn restore(&mut self) -> Result<()> {
+        let (space, memory, maps) = (self.space, self.memory, self.maps);
+        if space.stubs.iter().all(|stubs| stubs.is_empty()) && space.copies.is_empty() {
+            return Ok(());
+        }
+        let tid = self.returns.tid;
+        let walked = std::mem::take(&mut self.walked);
+        let restored = frames::restore_returns(
+            tid,
+            memory,
+            &self.stacks,
+            &self.registers,
+            &self.returns,
+            walked,
+        )?;
+        if !restored.frames.is_empty() {
+            let pointers = std::mem::take(&mut self.pointers).into_iter();
+            frames::correct_exceptions(memory, maps, pointers, &restored.frames)?;
+        }
+        if self.saves_contexts {
+            frames::restore_contexts(tid, memory, &self.stacks, space.islands, &self.returns)?;
+        }
         // It would be left in the midst of frames that are made there later.
-        for &at in (restored.lost.iter().chain(&restored.left)).filter(|at| is_dead(at)) {
+        for &at in (restored.lost.iter().chain(&restored.left)).filter(|&&at| self.is_dead(at)) {
             memory.write(at, &[0; 8])?;
         }
-        if restored.lost.iter().any(|at| is_in_use(&at)) {
-            left = Some("a function will return into it");
+        if restored.lost.iter().any(|&at| self.is_in_use(at)) {
+            self.left = Some("a function will return into it");
         }
+        Ok(())
     }
-    Ok(left)
+
+    /// Below the stack pointer there is nothing to return to.
+    fn is_dead(&self, at: u64) -> bool {
+        let stack = self.stacks.iter().find(|m| (m.start..m.end).contains(&at));
+        let own = |sp: &&u64| stack.is_some_and(|stack| (stack.start..stack.end).contains(*sp));
+        self.sps.iter().find(own).is_some_and(|&sp| at < sp)
+    }
+
+    /// The kernel's frames have what was left there between registers; elsewhere, it may be what was left there.
+    fn is_in_use(&self, at: u64) -> bool {
+        !self.is_dead(at) && !self.kernels.iter().any(|kernel| kernel.contains(&at))
+    }
 }
 
 /// The real return address of the function that is executed at `pc`, if unwind tables tell where its frame is.

@@ -7,11 +7,6 @@
 //! * [`leave`], [`adopt`]: the way back, also for a process that a killed hodo has left behind.
 //! * [`recorder`]: what this asks of a recording. It knows none.
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::too_many_lines,
-    clippy::too_many_arguments,
-    reason = "this crate's long functions are still to be taken apart"
-)]
 
 pub mod adopt;
 mod arch;
