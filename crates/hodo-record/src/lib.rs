@@ -1,11 +1,6 @@
 //! Launches programs, maps the agent into them, follows their threads and children. The only crate that knows ptrace.
 //!
 //! [`record`] does all of it, and writes a trace directory.
-#![allow(
-    clippy::too_many_lines,
-    clippy::too_many_arguments,
-    reason = "this crate's long functions are still to be taken apart"
-)]
 
 #[macro_use(warn_user)]
 extern crate hodo_ptrace;

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
-use hodo_patch::Recording;
+use hodo_patch::{Raise, Recording};
 use hodo_trace::format::{BUCKET, BUCKET_ROOM, tcb};
 use serde_json::json;
 
@@ -42,7 +42,7 @@ use crate::session::Session;
 use crate::work::Work;
 use hodo_inject::context::Contexts;
 use hodo_inject::install;
-use hodo_inject::space::SharedSpace;
+use hodo_inject::space::{SharedSpace, Sites, Space};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::arch::Step;
 use hodo_ptrace::launch::Failure;
@@ -715,6 +715,30 @@ impl<'a> Tracer<'a> {
         self.go(tid, 0)
     }
 
+    /// Installs the recording in a program that has just been executed.
+    fn install(&mut self, pid: i32, extra: Raise) -> Result<(Space, Sites)> {
+        if !ptrace::is_confined(pid) {
+            return install::program(pid, extra, &mut self.work());
+        }
+        // The filter that a program was given by its parent need not allow what we have to do here.
+        let usual = self.session.ptrace_options();
+        ptrace::set_options(pid, usual | ptrace::SUSPEND_SECCOMP)
+            .context("it starts under a seccomp filter, which only root may suspend")?;
+        let installed = install::program(pid, extra, &mut self.work());
+        let _ = ptrace::set_options(pid, usual);
+        installed
+    }
+
+    /// Says that a program is not recorded, and why.
+    fn runs_untraced(&mut self, tid: i32, reason: &str) -> Result<()> {
+        let text = format!("{reason}; it runs untraced");
+        self.remark(tid, &text)?;
+        if self.options.verbose == 0 {
+            warn_user!("hodo: {tid}: {text}");
+        }
+        Ok(())
+    }
+
     /// The process executes a new program. Its other threads are gone, and the address space with the agent.
     fn exec(&mut self, tid: i32) -> Result<()> {
         let pid = tid;
@@ -749,36 +773,14 @@ impl<'a> Tracer<'a> {
         if let Err(error) = self.session.begin() {
             warn_user!("hodo: {error:#}");
         }
-        let usual = self.session.ptrace_options();
-        let mut work = Work {
-            modules: &mut self.modules,
-            session: &mut *self.session,
-            selection: &self.selection,
-            recording: self.recording,
-        };
-        if let Some(reason) = install::set_aside(pid, &mut work) {
-            let text = format!("{reason}; it runs untraced");
-            self.remark(tid, &text)?;
-            if self.options.verbose == 0 {
-                warn_user!("hodo: {tid}: {text}");
-            }
+        if let Some(reason) = install::set_aside(pid, &mut self.work()) {
+            self.runs_untraced(tid, reason)?;
             if pid != self.first {
                 self.threads.remove(&tid);
             }
             return ptrace::detach(tid);
         }
-        // The filter that a program was given by its parent need not allow what we have to do here.
-        let confined = ptrace::is_confined(pid);
-        let free = if confined {
-            ptrace::set_options(pid, usual | ptrace::SUSPEND_SECCOMP)
-                .context("it starts under a seccomp filter, which only root may suspend")
-        } else {
-            Ok(())
-        };
-        let space = free.and_then(|()| install::program(pid, extra, &mut work));
-        if confined {
-            let _ = ptrace::set_options(pid, usual);
-        }
+        let space = self.install(pid, extra);
         match space {
             Ok((space, sites)) => {
                 let kind = if parent == 0 { "start" } else { "exec" };
@@ -796,13 +798,7 @@ impl<'a> Tracer<'a> {
                     false => sites.write(pid, &mut space.borrow_mut(), &mut self.work())?,
                 }
             }
-            Err(error) => {
-                let text = format!("{error:#}; it runs untraced");
-                self.remark(tid, &text)?;
-                if self.options.verbose == 0 {
-                    warn_user!("hodo: {tid}: {text}");
-                }
-            }
+            Err(error) => self.runs_untraced(tid, &format!("{error:#}"))?,
         }
         self.go(tid, 0)
     }

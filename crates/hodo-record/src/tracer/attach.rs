@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use hodo_patch::Copied;
 
 use super::shared::{Maker, Origin};
-use super::{Outcome, Thread, Tracer, guarded};
+use super::{Outcome, SharedSpace, Thread, Tracer, guarded};
 use crate::work::Work;
 use hodo_inject::frames;
 use hodo_inject::install;
@@ -18,6 +18,7 @@ use hodo_inject::install::{Prepared, Wanted};
 use hodo_inject::ledger;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::maps;
+use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::processes::{have_one_memory, named, or_ended};
 use hodo_ptrace::signals;
 use hodo_ptrace::signals::{Interrupts, go_on};
@@ -178,61 +179,14 @@ impl Tracer<'_> {
     fn place(&mut self, mut prepared: Prepared, stops: &mut Stops) -> Result<Option<&'static str>> {
         let pid = self.first;
         let memory = Memory::open(pid)?;
-        if prepared.is_loading(&memory) {
-            return Ok(Some("it is loading a library"));
+        if let Some(reason) = has_to_wait(pid, &prepared, &memory)? {
+            return Ok(Some(reason));
         }
-        if prepared.is_switching(&memory) {
-            return Ok(Some("it is switching static keys"));
-        }
-        let parent = ptrace::status(pid, "PPid:").and_then(|text| text.parse().ok());
-        if parent.is_some_and(|parent| have_one_memory(pid, parent)) {
-            return Ok(Some("its memory is that of the process that has made it"));
-        }
-        if !prepared.holds()? {
-            return Ok(Some(UNSTEADY));
-        }
-        let mut moves = Vec::new();
-        let mut in_calls = Vec::new();
         let maps = maps::read(pid)?;
-        let ranges = prepared.ranges();
-        let copies = prepared.copies();
-        for &tid in stops.tids() {
-            let regs = ptrace::regs(tid)?;
-            if arch::block(tid)? != 0 {
-                bail!("process {pid} {}", arch::BLOCK_IN_USE);
-            }
-            let in_call = regs.may_go_back();
-            let again = stops.makes_again(tid);
-            let at = copies.partition_point(|copied| copied.original < regs.pc());
-            let mut here = (copies[at..].iter()).take_while(|copied| copied.original == regs.pc());
-            let call = here.find(|copied| copied.call && (in_call || again));
-            if call.is_some() || again || regs.is_made_again() {
-                in_calls.push((tid, call.is_some()));
-            }
-            if let Some(call) = call.filter(|_| again) {
-                moves.push((tid, call.copy));
-                continue;
-            }
-            match moved(regs.pc(), in_call, &ranges, &copies) {
-                Ok(None) => {}
-                Ok(Some(to)) => moves.push((tid, to)),
-                Err(()) => return Ok(Some("a thread is inside of an instruction to be changed")),
-            }
-        }
-        let mut frames = Vec::new();
-        for &tid in stops.tids() {
-            for frame in frames::signal_frames(tid, &memory, &maps, &|_| false)? {
-                match moved(frame.pc, false, &ranges, &copies) {
-                    Ok(None) => {}
-                    Ok(Some(to)) => frames.push((frame.at, to)),
-                    Err(()) => {
-                        return Ok(Some(
-                            "a signal has interrupted an instruction to be changed",
-                        ));
-                    }
-                }
-            }
-        }
+        let moves = match Moves::find(pid, &prepared, stops, &memory, &maps)? {
+            Ok(moves) => moves,
+            Err(reason) => return Ok(Some(reason)),
+        };
         let worker = stops
             .worker()
             .context("no thread of the process can run system calls for hodo")?;
@@ -250,54 +204,14 @@ impl Tracer<'_> {
             return Err(error);
         }
         let space = Rc::new(RefCell::new(std::mem::take(&mut prepared.space)));
-        for &tid in stops.tids() {
-            // Whatever fails from here on, it is known what they have.
-            let thread = Thread {
-                space: Some(Rc::clone(&space)),
-                ..Thread::untraced(pid)
-            };
-            self.threads.insert(tid, thread);
-        }
-        self.begin_task(pid, pid, "attach", 0, &space, Origin::default())
-            .or_else(|error| {
-                // The first thread may have ended before the others.
-                match stops.tids().any(|&tid| tid == pid) {
-                    true => Err(error),
-                    false => Ok(()),
-                }
-            })?;
-        let parent = self.threads.get(&pid).map_or(0, |thread| thread.task);
-        // By which thread each word was met first.
-        let mut words = HashMap::new();
-        if self.threads.contains_key(&pid)
-            && let Some(word) = arch::place_of_block(pid, space.borrow().scratch_page())?
-        {
-            words.insert(word, pid);
-        }
-        let others: BTreeMap<i32, ()> = stops.tids().map(|&tid| (tid, ())).collect();
-        for tid in others.into_keys().filter(|&tid| tid != pid) {
-            let earlier = match arch::place_of_block(tid, space.borrow().scratch_page())? {
-                Some(word) => *words.entry(word).or_insert(tid),
-                None => tid,
-            };
-            let origin = Origin {
-                maker: Some(Maker {
-                    tid: earlier,
-                    waits: false,
-                })
-                .filter(|maker| maker.tid != tid),
-                tcb: None,
-                begins: false,
-            };
-            self.begin_task(tid, pid, "thread", parent, &space, origin)?;
-        }
-        for (tid, probed) in in_calls {
+        self.begin_tasks(stops, &space)?;
+        for (tid, probed) in moves.in_calls {
             match self.was_in_call(tid, probed) {
                 Err(error) if !ptrace::is_gone(&error) => return Err(error),
                 _ => {}
             }
         }
-        for (tid, to) in moves {
+        for (tid, to) in moves.threads {
             match ptrace::regs(tid).and_then(|mut regs| {
                 regs.set_pc(to);
                 ptrace::set_regs(tid, &regs)
@@ -306,13 +220,136 @@ impl Tracer<'_> {
                 _ => {}
             }
         }
-        for (at, to) in frames {
+        for (at, to) in moves.frames {
             memory.write(at, &to.to_le_bytes())?;
         }
         prepared.write_sites(&memory, &mut space.borrow_mut())?;
         let islands = space.borrow().islands();
         prepared.log(&islands, &mut self.work())?;
         Ok(None)
+    }
+
+    /// All threads get tasks and control blocks.
+    fn begin_tasks(&mut self, stops: &Stops, space: &SharedSpace) -> Result<()> {
+        let pid = self.first;
+        for &tid in stops.tids() {
+            // Whatever fails from here on, it is known what they have.
+            let thread = Thread {
+                space: Some(Rc::clone(space)),
+                ..Thread::untraced(pid)
+            };
+            self.threads.insert(tid, thread);
+        }
+        self.begin_task(pid, pid, "attach", 0, space, Origin::default())
+            .or_else(|error| {
+                // The first thread may have ended before the others.
+                match stops.tids().any(|&tid| tid == pid) {
+                    true => Err(error),
+                    false => Ok(()),
+                }
+            })?;
+        let parent = self.threads.get(&pid).map_or(0, |thread| thread.task);
+        let page = space.borrow().scratch_page();
+        // By which thread each word was met first.
+        let mut words = HashMap::new();
+        if self.threads.contains_key(&pid)
+            && let Some(word) = arch::place_of_block(pid, page)?
+        {
+            words.insert(word, pid);
+        }
+        let others: BTreeMap<i32, ()> = stops.tids().map(|&tid| (tid, ())).collect();
+        for tid in others.into_keys().filter(|&tid| tid != pid) {
+            let earlier = match arch::place_of_block(tid, page)? {
+                Some(word) => *words.entry(word).or_insert(tid),
+                None => tid,
+            };
+            let maker = Maker {
+                tid: earlier,
+                waits: false,
+            };
+            let origin = Origin {
+                maker: Some(maker).filter(|maker| maker.tid != tid),
+                tcb: None,
+                begins: false,
+            };
+            self.begin_task(tid, pid, "thread", parent, space, origin)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a process that is stopped cannot be attached to now.
+fn has_to_wait(pid: i32, prepared: &Prepared, memory: &Memory) -> Result<Option<&'static str>> {
+    if prepared.is_loading(memory) {
+        return Ok(Some("it is loading a library"));
+    }
+    if prepared.is_switching(memory) {
+        return Ok(Some("it is switching static keys"));
+    }
+    let parent = ptrace::status(pid, "PPid:").and_then(|text| text.parse().ok());
+    if parent.is_some_and(|parent| have_one_memory(pid, parent)) {
+        return Ok(Some("its memory is that of the process that has made it"));
+    }
+    Ok((!prepared.holds()?).then_some(UNSTEADY))
+}
+
+/// What has to be moved out of code that will be changed.
+#[derive(Default)]
+struct Moves {
+    /// Threads, and where they go on.
+    threads: Vec<(i32, u64)>,
+    /// Where frames of signal handlers have an address, and the new one.
+    frames: Vec<(u64, u64)>,
+    /// Threads in system calls, and whether a probe is on the call.
+    in_calls: Vec<(i32, bool)>,
+}
+
+impl Moves {
+    /// Looks at all threads. The inner error: why that has to wait.
+    fn find(
+        pid: i32,
+        prepared: &Prepared,
+        stops: &Stops,
+        memory: &Memory,
+        maps: &[Mapping],
+    ) -> Result<Result<Self, &'static str>> {
+        let mut moves = Self::default();
+        let (ranges, copies) = (prepared.ranges(), prepared.copies());
+        for &tid in stops.tids() {
+            let regs = ptrace::regs(tid)?;
+            if arch::block(tid)? != 0 {
+                bail!("process {pid} {}", arch::BLOCK_IN_USE);
+            }
+            let in_call = regs.may_go_back();
+            let again = stops.makes_again(tid);
+            let at = copies.partition_point(|copied| copied.original < regs.pc());
+            let mut here = (copies[at..].iter()).take_while(|copied| copied.original == regs.pc());
+            let call = here.find(|copied| copied.call && (in_call || again));
+            if call.is_some() || again || regs.is_made_again() {
+                moves.in_calls.push((tid, call.is_some()));
+            }
+            if let Some(call) = call.filter(|_| again) {
+                moves.threads.push((tid, call.copy));
+                continue;
+            }
+            match moved(regs.pc(), in_call, &ranges, &copies) {
+                Ok(None) => {}
+                Ok(Some(to)) => moves.threads.push((tid, to)),
+                Err(()) => return Ok(Err("a thread is inside of an instruction to be changed")),
+            }
+        }
+        for &tid in stops.tids() {
+            for frame in frames::signal_frames(tid, memory, maps, &|_| false)? {
+                match moved(frame.pc, false, &ranges, &copies) {
+                    Ok(None) => {}
+                    Ok(Some(to)) => moves.frames.push((frame.at, to)),
+                    Err(()) => {
+                        return Ok(Err("a signal has interrupted an instruction to be changed"));
+                    }
+                }
+            }
+        }
+        Ok(Ok(moves))
     }
 }
 

@@ -42,6 +42,25 @@ impl Tracer<'_> {
         self.stop_within(wanted, None).map(|(stopped, _)| stopped)
     }
 
+    /// Asks threads to stop. What keeps its maker from stopping goes on until it executes a program or ends.
+    fn interrupt_all(&self, wanted: &BTreeSet<i32>, asked: &mut BTreeSet<i32>) {
+        for &tid in wanted {
+            if !self.is_awaited(tid) && asked.insert(tid) {
+                let _ = stops::interrupt(tid);
+            }
+        }
+    }
+
+    /// If a thread's own signal has to be dealt with first (a breakpoint of ours), lets it go on. Returns whether there is one.
+    fn let_due_on(&self, wanted: &BTreeSet<i32>, stopped: &mut Stopped) -> bool {
+        let Some(&tid) = wanted.iter().find(|&&tid| self.is_due(tid)) else {
+            return false;
+        };
+        stopped.remove(&tid);
+        let _ = ptrace::interrupt(tid).and_then(|()| ptrace::cont(tid, 0));
+        true
+    }
+
     /// The same, for some time at most. Tells whether all have stopped; the others may yet.
     pub(super) fn stop_within(
         &mut self,
@@ -64,20 +83,12 @@ impl Tracer<'_> {
             wanted.extend(now.difference(&known));
             wanted.retain(|tid| now.contains(tid) && !ended.contains(tid));
             known = now;
-            // What keeps its maker from stopping goes on until it executes a program or ends.
-            for &tid in &wanted {
-                if !self.is_awaited(tid) && asked.insert(tid) {
-                    let _ = stops::interrupt(tid);
-                }
-            }
+            self.interrupt_all(&wanted, &mut asked);
             if wanted.iter().all(|tid| stopped.contains_key(tid)) {
-                let Some(&tid) = wanted.iter().find(|&&tid| self.is_due(tid)) else {
-                    break;
-                };
-                // Its own signal is dealt with first: a breakpoint of ours.
-                stopped.remove(&tid);
-                let _ = ptrace::interrupt(tid).and_then(|()| ptrace::cont(tid, 0));
-                continue;
+                match self.let_due_on(&wanted, &mut stopped) {
+                    true => continue,
+                    false => break,
+                }
             }
             if limit.is_some_and(|limit| since.elapsed() > limit) {
                 late = true;
@@ -136,16 +147,21 @@ impl Tracer<'_> {
                 }
             }
         }
+        self.rest(&mut stopped);
+        Ok((stopped, !late))
+    }
+
+    /// Puts stopped threads in order: no single step is under way, and calls that were broken off will be made again.
+    fn rest(&mut self, stopped: &mut Stopped) {
         stopped.retain(|tid, _| self.threads.contains_key(tid));
         for &tid in stopped.keys() {
             let _ = self.end_step(tid);
         }
-        for (&tid, &group) in &stopped {
+        for (&tid, &group) in &*stopped {
             if !group {
                 let _ = stops::restart_call(tid);
             }
         }
-        Ok((stopped, !late))
     }
 
     /// Lets stopped threads run, and deals with what comes of them, until they are to stop again.

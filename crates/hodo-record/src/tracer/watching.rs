@@ -46,6 +46,17 @@ impl Calls {
             ..self.clone()
         }
     }
+
+    /// A call is made where the stack pointer is this: above the last handler's frame, it has been left by a jump, perhaps.
+    fn leave_handlers(&mut self, sp: u64) {
+        if self.handlers.last().is_some_and(|&frame| frame < sp) {
+            self.above += 1;
+            if self.above > PATIENCE {
+                self.handlers.pop();
+                self.above = 0;
+            }
+        }
+    }
 }
 
 impl Thread {
@@ -204,21 +215,11 @@ impl Tracer<'_> {
                 number: which,
                 mut args,
             } => {
-                let returns = which == RETURN;
-                if returns {
+                if which == RETURN {
                     args[0] = sp.wrapping_add(frame::MASK - frame::RETURNED);
                     thread.calls.handlers.pop();
-                } else if thread
-                    .calls
-                    .handlers
-                    .last()
-                    .is_some_and(|&frame| frame < sp)
-                {
-                    thread.calls.above += 1;
-                    if thread.calls.above > PATIENCE {
-                        thread.calls.handlers.pop();
-                        thread.calls.above = 0;
-                    }
+                } else {
+                    thread.calls.leave_handlers(sp);
                 }
                 if space.borrow().holds(pc) {
                     return Ok(());
