@@ -162,12 +162,15 @@ enum Known {
 /// What is known of all registers.
 struct Values {
     known: Set,
+    /// Those that were given their values since control has last come from somewhere else.
+    fresh: Set,
     of: [Known; 32],
 }
 
 impl Values {
     const NONE: Self = Self {
         known: 0,
+        fresh: 0,
         of: [Known::Nothing; 32],
     };
 
@@ -183,6 +186,7 @@ impl Values {
     fn set(&mut self, register: u8, known: Known) {
         if known != Known::Nothing {
             self.known |= general(register);
+            self.fresh |= general(register);
             self.of[usize::from(register & 31)] = known;
         }
     }
@@ -264,8 +268,10 @@ impl<'a> Sweep<'a> {
             let Some(distance) = memory.distance else {
                 return (Reference::None, Known::Nothing);
             };
+            // What is left from before may be wrong here, and what is used as memory is taken for data.
+            let fresh = self.known.fresh & general(memory.base) != 0;
             return match self.known.sum(memory.base, distance) {
-                Known::Address(addr) | Known::Constant(addr) => {
+                Known::Address(addr) | Known::Constant(addr) if fresh => {
                     let whole = insn.kind == Kind::Single && insn.is_whole() && insn.is_load();
                     let loaded = if whole {
                         Known::Loaded(addr)
@@ -281,6 +287,14 @@ impl<'a> Sweep<'a> {
         let reference = match result {
             // Whoever formed it holds it already.
             _ if insn.kind == Kind::LogicalRegister => Reference::None,
+            // No code is there, and what is left from before may be wrong here.
+            Known::Address(addr)
+                if !addr.is_multiple_of(LEN)
+                    && insn.kind == Kind::AddImmediate
+                    && self.known.fresh & general(insn.rn()) == 0 =>
+            {
+                Reference::None
+            }
             Known::Address(addr) => Reference::Forms(addr),
             Known::Constant(value) if value >> 12 != 0 => Reference::Constant(value),
             _ => Reference::None,
@@ -330,11 +344,23 @@ impl Iterator for Sweep<'_> {
         self.through(&insn, &mut flow, &mut reference);
         let keeps_all = self.is_descriptor_call(&insn);
         let effects = insn.effects();
+        let from = match insn.kind {
+            Kind::AddImmediate => Some(insn.rn()),
+            Kind::LogicalRegister => insn.copied(),
+            _ => None,
+        };
+        let stale = from.is_some_and(|from| self.known.fresh & general(from) == 0);
         self.known.known &= !effects.changes;
         if effects.writes & general(insn.rd()) != 0 {
             self.known.set(insn.rd(), result);
+            if stale {
+                self.known.fresh &= !general(insn.rd());
+            }
         }
         self.last = effects.writes;
+        if flow.is_end() {
+            self.known.fresh = 0;
+        }
         if matches!(flow, Flow::Call(_) | Flow::IndirectCall) {
             self.known.known &= !if keeps_all { 1 | 1 << LINK } else { VOLATILE };
         }
@@ -470,6 +496,31 @@ mod tests {
         ]);
         assert_eq!(found[3].reference, Reference::None);
         assert_eq!(found[4].reference, Reference::Forms(0x1_2001));
+    }
+
+    #[test]
+    fn what_is_left_from_before_is_not_used_as_data() {
+        // adrp x0, .; ret; add x1, x0, #4; add x2, x0, #1; ldr x3, [x0, #8]; ldr x3, [x1]; adrp x0, .; ldr x3, [x0, #8]
+        let found = sweep(&[
+            0x9000_0000,
+            0xD65F_03C0,
+            0x9100_1001,
+            0x9100_0402,
+            0xF940_0403,
+            0xF940_0023,
+            0x9000_0000,
+            0xF940_0403,
+        ]);
+        let references: Vec<_> = found[2..].iter().map(|scanned| scanned.reference).collect();
+        let expected = [
+            Reference::Forms(0x1_2004),
+            Reference::None,
+            Reference::None,
+            Reference::None,
+            Reference::None,
+            Reference::Memory(0x1_2008),
+        ];
+        assert_eq!(references, expected);
     }
 
     #[test]
