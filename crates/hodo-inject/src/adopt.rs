@@ -1,4 +1,4 @@
-//! Adopting a process that a hodo has left behind which was killed: its ledger is read, and what the process had is put back.
+//! Adopts a process that a killed hodo has left changed: reads its ledger and restores the process.
 
 use std::ops::Range;
 use std::rc::Rc;

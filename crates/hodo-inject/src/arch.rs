@@ -1,5 +1,5 @@
-//! What of an address space depends on the processor: where things are in it, and the bytes of calls and jumps. All other
-//! code of this crate is the same for all processors.
+//! What of an address space depends on the processor: where things are in it, and the bytes of calls and jumps. All
+//! other code of this crate is the same for all processors.
 
 #[cfg(target_arch = "riscv64")]
 mod riscv64;

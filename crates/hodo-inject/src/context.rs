@@ -1,4 +1,4 @@
-//! Signals that interrupt moved code: the program's handler sees the program's own place, and goes back to ours.
+//! Signals that interrupt moved code: the program's handler sees the program's own place, and returns to ours.
 //!
 //! The kernel makes the handler's frame, with the address in an island. The thread is stopped before the handler's first
 //! instruction, the frame gets the address that the instruction has in the program, and when the handler returns
@@ -14,7 +14,7 @@ use hodo_ptrace as ptrace;
 use hodo_ptrace::arch::{BROKEN_OFF, frame};
 use hodo_ptrace::{Memory, Regs};
 
-/// Instructions of ours that a thread is led through before a signal is delivered, at most: some system calls of the agent.
+/// Our instructions that a thread is led through before a signal is delivered, at most: some system calls of the agent.
 pub const STEPS: u32 = 600;
 
 /// System calls of a handler after which it is not waited for its return any more.
@@ -28,11 +28,11 @@ struct Shown {
     /// Where the context has the address, and what stands there for the handler and in truth.
     shown: u64,
     real: u64,
-    /// Where the thread has left the program, if the probes there are behind.
+    /// Where the thread has left the program, if the probes there have already run.
     left: Option<u64>,
     /// The interrupted stack pointer.
     sp: u64,
-    /// The alternate stack that the frame is on, if it is on that: first address and the one behind the last.
+    /// The alternate stack that the frame is on, if it is on that: first address and the one after the last.
     alternate: Option<(u64, u64)>,
 }
 
@@ -42,7 +42,7 @@ pub struct Contexts {
     shown: Vec<Shown>,
     /// The signal that is delivered by the next step, and the place of the program that its handler is to see.
     pub delivering: Option<(Standing, u64)>,
-    /// The signal that waits until code of ours is done.
+    /// The signal that waits until our code is done.
     pub waiting: Option<Waiting>,
     patience: u32,
 }
@@ -67,7 +67,7 @@ pub struct Waiting {
 pub enum Place {
     /// In the program, or somewhere else that is not ours.
     Program,
-    /// At an instruction of ours that stands for one of the program, with all that the program had.
+    /// At one of our instructions that stands for one of the program, with all that the program had.
     At(Standing),
     /// In between.
     Between,
@@ -76,7 +76,7 @@ pub enum Place {
 /// A way that a thread has taken other than from instruction to instruction: addresses in the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// It left from here: the probes of this instruction are behind, those of the next ones are not.
+    /// It left from here: the probes of this instruction have run, those of the next ones have not.
     Left(u64),
     /// Another thread goes on here, where this one also does.
     Shared(u64),

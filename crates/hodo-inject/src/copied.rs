@@ -1,4 +1,4 @@
-//! Programs that copy functions of their own elsewhere and call the copies: these have our jumps, which lead astray from there.
+//! Programs that copy their own functions and call the copies. The copies have our jumps, which lead astray from there.
 
 use anyhow::Result;
 
@@ -11,7 +11,7 @@ use hodo_ptrace::{Memory, Regs};
 /// Bytes around a breakpoint by which its copy is known.
 const AROUND: u64 = 16;
 
-/// A fault, or a breakpoint, that nothing of ours has caused: if a thread was led astray by a jump of ours in a copy of changed code, or met a
+/// A fault, or a breakpoint, that nothing of ours has caused: if a thread was led astray by one of our jumps in a copy of changed code, or met a
 /// breakpoint of ours there, gives the copy the original bytes and has the thread go on. Returns whether it was that.
 pub fn repair(tid: i32, signal: i32, space: &SharedSpace) -> Result<bool> {
     if !matches!(signal, libc::SIGSEGV | libc::SIGILL | libc::SIGTRAP)

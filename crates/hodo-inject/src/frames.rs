@@ -1,5 +1,4 @@
-//! What the stacks of stopped threads hold that leads back into code: frames of signal handlers, and return addresses of traced
-//! calls.
+//! What leads back into code from the stacks of stopped threads: signal frames, and return addresses of traced calls.
 
 use std::ops::Range;
 
@@ -140,7 +139,7 @@ fn stack(memory: &Memory, maps: &[Mapping], sp: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The frames of signal handlers that a stopped thread is in. `holds`: whether an address is in memory of ours.
+/// The frames of signal handlers that a stopped thread is in. `holds`: whether an address is in our memory.
 ///
 /// # Errors
 /// If the thread is gone.
@@ -195,7 +194,7 @@ pub fn top_words(memory: &Memory, maps: &[Mapping], sp: u64, most: usize) -> Vec
 }
 
 /// Puts the real return addresses of all traced calls that are open back into their frames: of those that were walked, and then
-/// of those in other stacks. `registers`: what the kernel has put on stacks. Tells where these frames are.
+/// of those in other stacks. `registers`: what the kernel has put on stacks. Returns where these frames are.
 ///
 /// # Errors
 /// If the process's memory cannot be read.
@@ -397,7 +396,7 @@ pub fn restore_contexts(
             let mut entries = vec![0; (size / PAGE * 8) as usize];
             pagemap.read_exact_at(&mut entries, start / PAGE * 8)?;
             let is_used = |entry: &[u8]| entry[7] >> 6 != 0;
-            // The last one's context may go on behind.
+            // The last one's context may go on after it.
             let bytes = &mut buffer[..(size + 64).min(mapping.end - start) as usize];
             if entries.chunks_exact(8).any(is_used) && memory.read(start, bytes).is_ok() {
                 let word = |index: usize| word(bytes, index * 8).unwrap_or_default();

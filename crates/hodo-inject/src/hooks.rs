@@ -1,5 +1,5 @@
-//! The functions of libraries that have to behave differently in a traced program: those that unwinders use, and those that
-//! deal with all of its memory.
+//! Library functions that must behave differently in a traced program: those that unwinders use, and those that affect
+//! all of its memory.
 
 use std::ops::Range;
 

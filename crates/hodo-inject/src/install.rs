@@ -42,7 +42,7 @@ pub use exec::{program, set_aside};
 pub use libraries::libraries;
 pub use mapping::private_page;
 
-/// A program and its island lie within so many bytes: a little less than a jump can bridge.
+/// A program and its island lie within this many bytes: a little less than a jump can bridge.
 const REACH: u64 = 0x7000_0000;
 /// The lowest address that may be mapped, with the usual `vm.mmap_min_addr`.
 const LOWEST: u64 = 64 << 10;
@@ -127,7 +127,7 @@ struct Piece {
 
 impl Piece {
     /// Where the code at its sites is neither that of the file nor ours: a link-time address. `is_ours` tells of an address, and of
-    /// so many bytes from it on.
+    /// this many bytes from it on.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -238,7 +238,7 @@ fn install(
 }
 
 impl Installation {
-    /// Ranges of code that will be changed: a thread must not be inside of one of them.
+    /// Ranges of code that will be changed: a thread must not be inside one of them.
     fn ranges(&self) -> Vec<(u64, u64)> {
         let writes = (self.pieces.iter()).flat_map(|piece| &piece.patches.writes);
         let ranges = writes.map(|(at, bytes)| (*at, at + bytes.len() as u64));

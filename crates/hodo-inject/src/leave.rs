@@ -1,4 +1,5 @@
-//! The way back: threads leave all memory of ours, their stacks get what they would have alone, and that memory goes.
+//! The way back: threads leave our memory, their stacks become what they would be without hodo, and the memory is
+//! unmapped.
 
 mod returns;
 mod unwinders;
@@ -32,7 +33,7 @@ use unwinders::Unwinders;
 /// How far above the stack pointer calls are looked for that hooks have made.
 const HOOKED: usize = 256 << 10;
 
-/// Gives a new process, which is stopped and has one thread, back what its maker had. Tells whether nothing of ours is left.
+/// Gives a new process, which is stopped and has one thread, back what its maker had. Returns whether nothing of ours is left.
 ///
 /// # Errors
 /// If the process is gone, or its memory not to be had.
@@ -88,7 +89,7 @@ pub enum Unwinding {
     Over,
 }
 
-/// Moves stopped threads out of the memory of ours, and restores what their stacks hold. Returns why that has to wait.
+/// Moves stopped threads out of our memory, and restores what their stacks hold. Returns why that has to wait.
 ///
 /// # Errors
 /// If the process's memory cannot be accessed.
@@ -157,7 +158,7 @@ impl<'a> Stacks<'a> {
         (memory, maps): (&'a Memory, &'a [Mapping]),
         unwinding: Unwinding,
     ) -> Self {
-        // No stack lies in memory of ours, of which there is much.
+        // No stack lies in our memory, of which there is much.
         let ours = space.regions(memory);
         let is_ours = |m: &Mapping| {
             let mut ours = ours.iter();
@@ -350,7 +351,7 @@ impl Table {
         Self(Moved::of(&mut space.borrow_mut()))
     }
 
-    /// If this is where the detour of a return probe comes back to, behind the call of its function's code: where that
+    /// If this is where the detour of a return probe comes back to, after the call of its function's code: where that
     /// function is.
     fn calls_body(&self, memory: &Memory, at: u64) -> Option<u64> {
         self.original(code::called_before(memory, at)?)
@@ -361,7 +362,7 @@ impl Table {
     }
 }
 
-/// Has a stopped thread leave our memory. Tells whether it has.
+/// Has a stopped thread leave our memory. Returns whether it has.
 fn step_out(tid: i32, table: &Table, space: &SharedSpace, unwinding: Unwinding) -> Result<bool> {
     let holds = |at| space.borrow().holds(at);
     let mut regs = ptrace::regs(tid)?;
@@ -395,7 +396,7 @@ fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
     })
 }
 
-/// Unmaps all memory of ours by system calls of a stopped thread. Tells whether its process is stopped as a whole.
+/// Unmaps all our memory by system calls of a stopped thread. Returns whether its process is stopped as a whole.
 ///
 /// # Errors
 /// If the thread is gone, or the kernel refuses.

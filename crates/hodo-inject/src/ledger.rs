@@ -1,5 +1,5 @@
-//! The ledger: what hodo has changed in a process, written down in that process. If hodo is killed, the next one reads it there and puts
-//! everything back (`adopt.rs`).
+//! The ledger: what hodo has changed in a process, written down in that process. If hodo is killed, the next one reads
+//! the ledger and restores everything (`adopt.rs`).
 //!
 //! It is a mapping of its own, at one of a few addresses, which nobody can write but a tracer: a header, then entries one after the other.
 //! An entry counts once the header's length covers it, and it is written before the change that it describes. So a hodo that is killed between

@@ -1,6 +1,6 @@
-//! Limits on address space and data. What is mapped into a program for its trace is large, though it costs nothing until it
-//! is used; the limits count it all. So they are raised by as much, when a program starts under them and when it sets them,
-//! and the program has as much to itself as it has alone.
+//! Limits on address space and data. The memory mapped into a program for its trace is large. It costs nothing until it
+//! is used, but the limits count all of it. So hodo raises them by that much when a program starts under limits and
+//! when it sets them, and the program can use as much as without hodo.
 
 use hodo_patch::Raise;
 use hodo_ptrace::limits::{get, set};

@@ -1,4 +1,4 @@
-//! What an instrumentation asks of the recording that it is made for, and what it says to it.
+//! What installing asks of the recording that it works for, and reports to it.
 
 use std::fs::File;
 use std::path::Path;

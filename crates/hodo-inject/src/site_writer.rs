@@ -1,4 +1,4 @@
-//! Writing over a program's code, and putting the original bytes back.
+//! Writes over a program's code, and restores the original bytes.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -225,7 +225,7 @@ fn write_held(memory: &Memory, space: &Space) {
     for (at, original) in &space.held {
         let mut code = WAIT.map(|_| 0);
         if memory.read(*at, &mut code).is_ok() && code == WAIT {
-            // What cannot be written is not there any more.
+            // If it cannot be written, it no longer exists.
             let _ = memory.write(*at, original);
         }
     }

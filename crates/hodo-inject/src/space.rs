@@ -100,11 +100,11 @@ pub struct Space {
     pub(crate) shadows: [(u64, u64); 2],
     /// Breakpoints and the stubs that they stand for.
     pub(crate) traps: HashMap<u64, u64>,
-    /// Instructions of ours that read what may not be there, and where to go on then.
+    /// Our instructions that read what may not be there, and where to go on then.
     pub(crate) faults: HashMap<u64, u64>,
     /// Jumps and the stubs that they lead to.
     pub(crate) sites: Vec<(u64, u64)>,
-    /// Code of ours in the program or on the way there: start and end, as [`hodo_patch::Patches::ways`] has them.
+    /// Our code in the program or on the way there: start and end, as [`hodo_patch::Patches::ways`] has them.
     pub(crate) ways: Vec<(u64, u64)>,
     /// Code in islands that is left by some of that: start and end, as [`hodo_patch::Patches::leaving`] has them.
     pub(crate) leaving: Vec<(u64, u64)>,
@@ -128,9 +128,9 @@ pub struct Space {
     pub(crate) made: HashMap<(Rc<str>, Loaded), Rc<Patches>>,
     /// Where a page is that threads work in, if this machine needs one.
     pub(crate) scratch_page: u64,
-    /// An instruction of ours that makes system calls.
+    /// One of our instructions that makes system calls.
     pub(crate) syscall: u64,
-    /// An instruction of ours that returns.
+    /// One of our instructions that returns.
     pub(crate) ret: u64,
     /// How much of each island is in use.
     pub(crate) used: [Used; 2],
@@ -214,12 +214,12 @@ impl Space {
         self.scratch_page
     }
 
-    /// An instruction of ours that makes system calls.
+    /// One of our instructions that makes system calls.
     pub fn syscall_place(&self) -> u64 {
         self.syscall
     }
 
-    /// An instruction of ours that returns.
+    /// One of our instructions that returns.
     pub fn return_place(&self) -> u64 {
         self.ret
     }
@@ -244,7 +244,7 @@ impl Space {
         self.debugger
     }
 
-    /// Whether code of ours announces libraries, not a breakpoint.
+    /// Whether our code announces libraries, not a breakpoint.
     pub fn has_announcement(&self) -> bool {
         self.announcement.is_some()
     }
@@ -323,7 +323,7 @@ impl Space {
 }
 
 impl Space {
-    /// Is this an address in executable memory of ours?
+    /// Is this an address in our executable memory?
     pub fn holds(&self, at: u64) -> bool {
         let inside = |&(start, size): &(u64, u64)| at.wrapping_sub(start) < size;
         self.islands.iter().any(inside)
@@ -354,7 +354,7 @@ impl Space {
             .is_some_and(|announcement| (announcement.code.0..announcement.code.1).contains(&pc))
     }
 
-    /// Is this an address in code of ours that leads from the program or back, so that a thread there is nowhere in the program?
+    /// Is this an address in our code that leads from the program or back, so that a thread there is nowhere in the program?
     pub fn is_on_the_way(&self, at: u64) -> bool {
         let inside = |&(start, end): &(u64, u64)| (start..end).contains(&at);
         self.ways.iter().any(inside)
@@ -389,7 +389,7 @@ impl Space {
         Some((&file.image, at.wrapping_sub(file.bias)))
     }
 
-    /// Is this where the code of a hook goes on behind a call that it makes? `memory` is that of the process.
+    /// Is this where the code of a hook goes on after a call that it makes? `memory` is that of the process.
     pub fn hook_awaits(&self, memory: &Memory, at: u64) -> bool {
         /// No hook has more bytes.
         const LONGEST: u64 = 1024;

@@ -1,4 +1,4 @@
-//! Leading stopped threads away from code of ours, by single steps.
+//! Leads stopped threads out of our code by single steps.
 
 use anyhow::Result;
 use hodo_ptrace as ptrace;
@@ -9,7 +9,7 @@ use hodo_ptrace::stops::{OWN, PATIENCE, bit};
 
 use crate::space::SharedSpace;
 
-/// Instructions of ours that a thread may be from the next place that stands for one of the program.
+/// Our instructions that a thread may be from the next place that stands for one of the program.
 const STEPS: u32 = 100_000;
 
 /// Does it while the thread takes no signals but those that steps make.
@@ -22,7 +22,7 @@ pub fn stepping(tid: i32, work: impl FnOnce() -> Result<bool>) -> Result<bool> {
     done
 }
 
-/// Has a stopped thread leave code that leads from the program or back, by single steps. Tells whether it has.
+/// Has a stopped thread leave code that leads from the program or back, by single steps. Returns whether it has.
 pub fn come_off(tid: i32, space: &SharedSpace) -> Result<bool> {
     let is_off = |regs: Regs| Ok(!space.borrow().is_on_the_way(regs.pc()));
     let result = ptrace::regs(tid).and_then(|regs| match is_off(regs)? {
@@ -39,7 +39,7 @@ pub fn come_off(tid: i32, space: &SharedSpace) -> Result<bool> {
     }
 }
 
-/// Single steps of a stopped thread, until it is where it is to be. Tells whether it is.
+/// Single steps of a stopped thread, until it is where it is to be. Returns whether it is.
 pub fn steps_until(
     tid: i32,
     space: &SharedSpace,

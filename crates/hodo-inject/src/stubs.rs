@@ -1,4 +1,4 @@
-//! Which stubs an island has.
+//! The stubs of an island.
 
 use std::rc::Rc;
 
@@ -43,7 +43,7 @@ impl Stubs {
         functions.map(|stub| (stub.entry, stub.original))
     }
 
-    /// Is this an address in a stub? What lies behind the last one does not count.
+    /// Is this an address in a stub? What lies after the last one does not count.
     pub fn is_inside(&self, at: u64) -> bool {
         let next = self.all.partition_point(|stub| stub.start <= at);
         let stub = next.checked_sub(1).and_then(|index| self.all.get(index));

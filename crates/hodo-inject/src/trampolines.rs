@@ -1,4 +1,4 @@
-//! Places for single jumps, for sites whose own jump can only reach certain addresses.
+//! Trampolines: single jumps for sites whose own jump reaches only certain addresses.
 
 use anyhow::Result;
 
@@ -126,7 +126,7 @@ impl Trampolines {
     }
 }
 
-/// A page of ours.
+/// One of our pages.
 fn taken(page: u64) -> Mapping {
     Mapping {
         start: page,

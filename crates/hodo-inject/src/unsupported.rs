@@ -1,4 +1,4 @@
-//! Programs that cannot run under a tracer at all: they are let go, and run as if nobody looked.
+//! Programs that cannot run under a tracer at all: they are released and run untraced.
 
 use crate::arch;
 use hodo_module::Module;

@@ -1,4 +1,4 @@
-//! Code of ours that takes the time from the control block, where a thread may not read the time counter.
+//! Makes our code take the time from the control block, for threads that may not read the time counter.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::arch;
 pub use crate::arch::{INSIDE_TIME, takes_time};
 use crate::space::Space;
 
-/// Has all code of ours take the time from the control block. Returns where it was changed.
+/// Has all our code take the time from the control block. Returns where it was changed.
 pub fn take_time(memory: &Memory, space: &Space) -> Result<BTreeSet<u64>> {
     let mut places = BTreeSet::new();
     for (&(start, _), used) in space.islands.iter().zip(&space.used) {

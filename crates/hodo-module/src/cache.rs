@@ -1,9 +1,9 @@
-//! Plans that were made once are kept in the user's cache directory, and so are the stubs that were built of them.
+//! The user's cache directory: plans that were made once, and the stubs that were built for them.
 //!
 //! A plan depends on a file's content, on the file's name, on what is asked for, and on the hodo that makes it. All of
 //! this is the key, and stands in the cache's file as a whole. A content is known by its hash, not by the times of the
 //! file: images of whole systems have the same ones in all their versions. Nothing in the cache is trusted that is not
-//! the user's own, whole by its checksum, and inside of the code that it is about: everything else is planned anew. The
+//! the user's own, whole by its checksum, and inside the code that it is about: everything else is planned anew. The
 //! cache is never needed: what cannot be read or written is as if it were not there.
 
 use std::cell::RefCell;

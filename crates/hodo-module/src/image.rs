@@ -1,4 +1,4 @@
-//! Files that are mapped into processes: their contents, and which is which.
+//! Files that are mapped into processes: their contents, and which file is which.
 
 use std::cell::{Cell, OnceCell};
 use std::fs::{File, Metadata};

@@ -1,4 +1,4 @@
-//! What of probes depends on the processor: its registers, where functions have their arguments, and how compilers write
+//! What of probes depends on the processor: its registers, where functions get their arguments, and how compilers write
 //! operands.
 
 #[cfg(target_arch = "riscv64")]

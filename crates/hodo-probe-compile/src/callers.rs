@@ -1,5 +1,6 @@
-//! Whose tracepoint it is: a Rust program has the probe of a tracepoint in a function of the library, one for each tracepoint, which
-//! is called out of the way. Events are named after the function that has the tracepoint.
+//! Which function a tracepoint belongs to. In a Rust program, the probe of a tracepoint is in a function of the
+//! library, one for each tracepoint, which is called out of line. Events are named after the function that has the
+//! tracepoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 

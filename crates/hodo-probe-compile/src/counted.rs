@@ -1,7 +1,7 @@
-//! What the counters count.
+//! What each counter counts.
 //!
 //! Instructions of which each is executed whenever the one before it is share a counter: a hit is counted at the first of them.
-//! Where a fault or a signal ends such a run in between, and the program does not come back to that place, those behind
+//! Where a fault or a signal ends such a run in between, and the program does not come back to that place, those after
 //! it have one hit less, which the tracer tells ([`Counts::leave`]).
 
 use std::collections::HashMap;
@@ -201,7 +201,7 @@ impl Counts {
         self.correct(path, addr, -1, |place, _| place > addr);
     }
 
-    /// Another thread goes on behind an instruction, which this one was counted for.
+    /// Another thread goes on after an instruction, which this one was counted for.
     pub fn share(&mut self, path: &Path, addr: u64) {
         self.correct(path, addr, 1, |place, _| place > addr);
     }

@@ -1,5 +1,5 @@
-//! Events by name: the tracepoints and other USDT probes of all files that are mapped, found by patterns of their groups and
-//! names. Each that matches gets a definition of its own as soon as its file is seen.
+//! Events by name: the tracepoints and other USDT probes of all mapped files, found by patterns of group and name. Each
+//! match gets a definition of its own as soon as its file is seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

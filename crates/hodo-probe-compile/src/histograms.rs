@@ -1,4 +1,4 @@
-//! Histograms: their tables, and what is in them at the end.
+//! Histograms: their tables, and their contents at the end.
 
 use std::cell::OnceCell;
 use std::cmp::Ordering;

@@ -1,4 +1,4 @@
-//! Lists of events: of a file, or of a process with what they are there.
+//! Lists the events of a file, or of a process with their states there.
 
 use hodo_module::image;
 use hodo_ptrace::processes;

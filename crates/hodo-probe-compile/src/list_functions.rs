@@ -1,4 +1,4 @@
-//! The functions of a file, and whether these can be probed.
+//! Lists the functions of a file, and whether they can be probed.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -1,5 +1,5 @@
-//! The names of threads, where probes use them: the control block has each thread's name from its beginning on, and probes on
-//! libc's functions that give names keep it right.
+//! The names of threads, for probes that use them. The control block has each thread's name from the start. Probes on
+//! libc's functions that set names keep it right.
 
 use hodo_codegen::native::detour::{
     Action, Arithmetic, Bits, Block, Comparison, Deed, Fetch, Source, Test,

@@ -1,5 +1,5 @@
-//! The registers that probes look at. Code of ours that comes before a probe must not take them for itself, although the program
-//! does not need their values any more.
+//! The registers that probes look at. Our code before a probe must not use them, even if the program no longer needs
+//! their values.
 
 use hodo_codegen::native::detour::Source;
 use hodo_probe_syntax::{Action, Definition, Location, Source as Fetched};

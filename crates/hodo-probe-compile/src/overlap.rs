@@ -1,4 +1,4 @@
-//! Probes beside traced functions: both change code, and must not do so in the same place.
+//! Probes in traced functions: both change code, but must not change the same place.
 //!
 //! Where a region that is moved for probes and the site of a function overlap, the function's beginning is planned as the
 //! places of probes are. The region that begins there has the function's stub before its detour.
@@ -173,7 +173,7 @@ pub(super) fn keep_off(
     }
 }
 
-/// Takes the regions out of `sites` that use bytes of some that are out already, behind which they come.
+/// Takes the regions out of `sites` that use bytes of some that are out already, after which they come.
 pub(super) fn with_users(mut out: Vec<ProbeSite>, sites: &mut Vec<ProbeSite>) -> Vec<ProbeSite> {
     let mut done = 0;
     while done < out.len() {

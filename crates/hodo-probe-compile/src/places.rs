@@ -204,7 +204,7 @@ fn named(addr: u64, functions: &[Named]) -> (String, u64) {
     }
 }
 
-/// Tells whether a name is meant.
+/// Returns whether a name is meant.
 pub(super) type Fits = Box<dyn Fn(&str) -> bool>;
 
 /// Whether a name is one of those that a definition means: as it is in the file, or as people write it.

@@ -1,6 +1,6 @@
-//! Functions that are chosen while the program is loaded (`STT_GNU_IFUNC`, generic ABI supplement for GNU): under such a name there is a
-//! resolver, which returns the address of an implementation. It has run before probes are placed, and nobody who names the function
-//! means it.
+//! Functions that are chosen while the program is loaded (`STT_GNU_IFUNC`, generic ABI supplement for GNU). Such a name
+//! belongs to a resolver, which returns the address of an implementation. The resolver has run before probes are
+//! placed, and nobody who names the function means it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

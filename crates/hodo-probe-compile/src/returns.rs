@@ -1,4 +1,4 @@
-//! Return probes: which functions can have one, and what belongs to each beside its actions.
+//! Return probes: which functions can have one, and what each needs besides its actions.
 
 use hodo_plan::model::{Mode, Plan};
 

@@ -1,5 +1,5 @@
 //! Bytes of the events file that actions write and detours test: one for each probe that an action names, and one for
-//! `traceon` and `traceoff`. They are those of the whole recording.
+//! `traceon` and `traceoff`. They are shared by the whole recording.
 
 use anyhow::{Result, bail};
 use hodo_probe_syntax::{Action, Definition, ProbeName};

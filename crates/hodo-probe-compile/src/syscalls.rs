@@ -220,7 +220,7 @@ fn places(image: &Image) -> Vec<u64> {
         let found: Vec<usize> = found.map(|(at, _)| at).collect();
         for &at in &found {
             let leads_on = |at: usize| ends_thread(&code[at + SYSTEM_CALL.len()..]);
-            // The one behind it belongs to the same.
+            // The one after it belongs to the same.
             let before = found
                 .iter()
                 .any(|&first| first < at && at - first < 16 && leads_on(first));

@@ -1,4 +1,4 @@
-//! The arguments of USDT probes, as the assembler had them.
+//! The arguments of USDT probes, as the assembler wrote them.
 
 use hodo_probe_syntax::{Register, Scalar, Source, Type};
 

@@ -1,4 +1,4 @@
-//! Variables of the source: from names to registers and memory, at the instruction of a probe.
+//! Variables of the source: from names to registers and memory at a probe's instruction.
 
 use std::collections::HashSet;
 

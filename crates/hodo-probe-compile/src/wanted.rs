@@ -1,4 +1,5 @@
-//! The places that definitions name, by address. There may be millions, so what those of one function have in common is there once.
+//! The places that definitions name, by address. There may be millions, so what the places of one function have in
+//! common is stored once.
 
 use std::rc::Rc;
 

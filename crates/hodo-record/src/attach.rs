@@ -1,4 +1,4 @@
-//! Recording a process that runs already: what stands in its way is said before anything is done.
+//! Records a running process. What prevents that is reported before anything is done.
 
 use hodo_ptrace::processes::{
     LAST_BREATH, SPAWNING, failed_by, has_ended, has_living_threads, may_trace, named, no_process,

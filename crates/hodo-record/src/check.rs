@@ -1,4 +1,5 @@
-//! Patterns that match nothing: said before the program runs, for the recording would only show that something is missing.
+//! Patterns that match nothing, reported before the program runs: the recording would only show that something is
+//! missing.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Changing a recording while it runs: the recorder listens on a socket in the abstract namespace that has its process id in its
-//! name, and a second `hodo`, which finds the recorder as the tracer of a process, asks there.
+//! Changes a running recording. The recorder listens on a socket in the abstract namespace that has its process ID in
+//! its name. A second `hodo` finds the recorder as the tracer of a process, and asks there.
 //!
 //! A request and its answer are one line of JSON each. Only the same user and root are heard.
 

@@ -1,4 +1,4 @@
-//! What the recording of a call costs on this machine, so that readers can take it off the times of functions.
+//! What recording a call costs on this machine, so that readers can subtract it from the times of functions.
 //!
 //! A stub as the recording has it, around a function that only returns, is called in a loop by hodo itself, and what it records is read.
 //! Most of a cost is the reading of the clock, and most of the rest is done meanwhile, as is some of the program's own work. So one

@@ -1,4 +1,4 @@
-//! The `events` file while it is being written: chunks are filled by the targets, the control area is shared with them.
+//! The `events` file while it is being written: targets fill its chunks, and share its control area with hodo.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -361,7 +361,7 @@ impl Events {
         for number in tcb::FIRST..self.timed.load(Ordering::SeqCst) {
             let at = number * tcb::SIZE;
             let now = counter();
-            // Only the thread itself changes the upper half: behind that, its time stands still.
+            // Only the thread itself changes the upper half: after that, its time stands still.
             let epoch = self.get_u64(at + tcb::EPOCH) & u64::from(u32::MAX);
             let time = match now >> 32 == epoch {
                 true => now & u64::from(u32::MAX),
@@ -507,7 +507,7 @@ impl Events {
     }
 
     /// Gives the chunks in `range` their place on the disk, so that the targets need not do so page by page.
-    /// Tells whether there was room.
+    /// Returns whether there was room.
     pub fn populate(&self, range: std::ops::Range<u64>) -> bool {
         let mapped = self.map.len() as u64;
         let most = self.room().unwrap_or(0);
@@ -527,14 +527,14 @@ impl Events {
         done == 0
     }
 
-    /// Cuts the file behind its last chunk.
+    /// Cuts the file after its last chunk.
     ///
     /// # Errors
     /// Whatever the file system says.
     pub fn finish(&self) -> io::Result<()> {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         *room = None;
-        // Who still runs gets no chunk behind the end.
+        // Who still runs gets no chunk after the end.
         self.put_u64(file_header::ROOM_CHUNKS, 0);
         self.file.set_len(CONTROL_SIZE + self.chunks() * CHUNK_SIZE)
     }

@@ -1,4 +1,4 @@
-//! Static keys: those of a file, and those of a process, which are switched there.
+//! Static keys of a file, and of a process, where they can be switched.
 //!
 //! A program that exposes its keys is asked (`asked.rs`); another one is stopped for a moment (`stopped.rs`).
 

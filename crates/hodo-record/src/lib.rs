@@ -1,4 +1,4 @@
-//! Launches programs, maps the agent into them, follows their threads and children. The only crate that knows ptrace.
+//! Records programs: launches or attaches to them, follows their threads and children, and writes the trace.
 //!
 //! [`record`] does all of it, and writes a trace directory.
 

@@ -188,7 +188,7 @@ struct Choice<'p> {
     libcalls: Vec<Chosen>,
     /// Address, size, kind and name of all that has an id, in their order.
     symbols: Vec<(u64, u64, char, &'p str)>,
-    /// The id behind the last.
+    /// The id after the last.
     next: u32,
 }
 

@@ -1,5 +1,5 @@
-//! Two processes: the front, which the user has started and may kill in any way, and the monitor, which does all the work and
-//! ends in order when the front is gone.
+//! hodo as two processes: the front, which the user has started and may kill in any way, and the monitor, which does
+//! all the work and ends in order when the front is gone.
 
 use std::io;
 

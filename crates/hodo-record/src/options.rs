@@ -1,4 +1,4 @@
-//! What a recording is asked to do.
+//! The options of a recording.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

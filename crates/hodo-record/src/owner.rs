@@ -1,5 +1,5 @@
-//! By which word targets see whether a recorder is there: it is a robust futex, and the kernel marks it when the thread that has it ends, in
-//! whatever way, before it lets go what that thread traces.
+//! The word by which targets see whether a recorder lives. It is a robust futex: when the thread that has it ends in
+//! any way, the kernel marks it before it releases what that thread traces.
 
 use std::ffi::c_long;
 use std::sync::atomic::{AtomicU32, Ordering};

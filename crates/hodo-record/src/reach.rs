@@ -1,5 +1,5 @@
-//! What a function can call, as far as its code tells: so that functions which no filter can ever let through are not
-//! patched at all and cost nothing.
+//! What a function can call, judged by its code. Functions that no filter can ever let through are not patched, and
+//! cost nothing.
 
 use std::ops::Range;
 

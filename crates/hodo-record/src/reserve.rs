@@ -1,5 +1,6 @@
-//! Address space that hodo keeps in reserve while something in a process is changed, so that it can detach when there is no more memory: with a
-//! limit that somebody lowers (`prlimit --as`), or where the system gives no more. Rust ends a program that gets none.
+//! Address space that hodo keeps in reserve while it changes a process, so that it can detach when there is no more
+//! memory: because somebody lowers a limit (`prlimit --as`), or because the system has no more. Rust ends a program
+//! that gets none.
 //!
 //! The reserve is given back to the system at the first allocation that fails, which is tried again then, and when detaching begins, for
 //! that maps files, too.

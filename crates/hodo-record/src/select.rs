@@ -1,4 +1,4 @@
-//! Which functions are traced at all: `-P`, `-U`, `-Z`, `-l` and their modules.
+//! Selects the functions that are traced at all: `-P`, `-U`, `-Z`, `-l` and their modules.
 
 use std::path::Path;
 
@@ -277,7 +277,7 @@ impl Selection {
 
     /// Is this function traced?
     pub fn function(&self, path: &Path, main: bool, name: &str, size: u64) -> bool {
-        // Inside of libc, `__cxa_finalize` is a function as any other.
+        // Inside libc, `__cxa_finalize` is a function as any other.
         let hidden = name != "__cxa_finalize" && self.is_hidden(name);
         if size < self.size || self.nothing || self.off || hidden {
             return false;

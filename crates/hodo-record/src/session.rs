@@ -227,7 +227,7 @@ impl Session {
     }
 
     /// Makes the list empty in which a thread's return probes keep return addresses, or gives it what that of another thread
-    /// has. Tells its place in the file, and the bytes in use, which are to be put into the control block.
+    /// has. Returns its place in the file, and the bytes in use, which are to be put into the control block.
     ///
     /// # Errors
     /// If there is no memory for it.
@@ -374,7 +374,7 @@ impl Session {
             .with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Units of the time counter in so many nanoseconds; rather too few than too many, and no more than fit.
+    /// Units of the time counter in this many nanoseconds; rather too few than too many, and no more than fit.
     pub fn ticks(&self, ns: u64) -> u32 {
         let samples = &self.info["clock"]["samples"];
         let number = |index: usize, key: &str| samples[index][key].as_u64().unwrap_or(0);
@@ -385,7 +385,7 @@ impl Session {
         u32::try_from(ticks).unwrap_or(u32::MAX)
     }
 
-    /// Tells what code of which file is mapped where in a thread's process.
+    /// Logs which code of which file is mapped where in a thread's process.
     ///
     /// # Errors
     /// If the log cannot be kept whole.
@@ -398,7 +398,7 @@ impl Session {
         }}))
     }
 
-    /// Tells where islands are in a thread's process: start and bytes of each.
+    /// Logs where islands are in a thread's process: start and bytes of each.
     ///
     /// # Errors
     /// If the log cannot be kept whole.

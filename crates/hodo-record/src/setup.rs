@@ -1,4 +1,4 @@
-//! What a recording has before anything runs or is stopped: set up in one way, whether hodo starts the program or attaches
+//! Sets up a recording before anything runs or is stopped, in the same way whether hodo starts the program or attaches
 //! to it.
 
 use std::path::{Path, PathBuf};

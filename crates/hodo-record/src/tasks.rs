@@ -1,4 +1,4 @@
-//! `task.txt`: the sessions, threads and processes of a recording, in uftrace's words, for scripts that read it there.
+//! `task.txt`: the sessions, threads and processes of a recording in uftrace's format, for scripts that read it.
 
 use std::fmt::Write as _;
 

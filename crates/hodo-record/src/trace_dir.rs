@@ -1,4 +1,4 @@
-//! Where a recording is written, and what becomes of an older one there.
+//! Where a recording is written, and what happens to an older one there.
 //!
 //! The directory of a recording is locked (`flock`) while its hodo lives: whoever finds it locked takes another. Finding, making and
 //! renaming directories is done under a lock on the directory above.

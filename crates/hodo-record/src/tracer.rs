@@ -1,4 +1,4 @@
-//! Following a program: its threads, its children, the programs that they execute.
+//! Follows a program: its threads, its children, the programs that they execute.
 //!
 //! The tracer sees every new thread before its first instruction and gives it a thread control block (see [`crate::arch`]),
 //! so the agent needs no thread-local storage and no hook in any libc. It stops nothing but what the kernel stops for
@@ -668,7 +668,7 @@ impl<'a> Tracer<'a> {
         Ok(true)
     }
 
-    /// The thread has a new thread pointer, by which a stub did not find its control block: tells it. Tells whether it was
+    /// The thread has a new thread pointer, by which a stub did not find its control block: tells it. Returns whether it was
     /// that.
     fn find_block(&self, tid: i32, space: &SharedSpace) -> Result<bool> {
         let Some(block) = self.threads.get(&tid).and_then(Thread::block) else {

@@ -1,4 +1,4 @@
-//! What a recording has for the changes of address spaces that are made for it.
+//! What a recording offers to the changes of address spaces that are made for it.
 
 use std::path::Path;
 use std::rc::Rc;

@@ -63,7 +63,7 @@ pub fn return_below(kept: impl FnOnce() -> Option<i32>) -> Option<u64> {
 }
 
 /// Of what `getcontext` and `swapcontext` save, in words: where the return address of the caller is, and the stack pointer, which
-/// is so many bytes above S.
+/// is this many bytes above S.
 pub const SAVED_BACK: &[usize] = &[0, 1];
 
 pub const SAVED_SP: usize = 2;
@@ -73,7 +73,7 @@ pub const SAVED_ABOVE: u64 = 0;
 /// It is no farther below than this.
 pub const RETURNS_BELOW: u64 = 1024;
 
-/// Unwinders know a stub's frame by the address so far below S,
+/// Unwinders know a stub's frame by the address this far below S,
 pub const STUB_FRAME: u64 = 8;
 
 /// which is by so much lower than that of the function would be.
@@ -94,15 +94,15 @@ pub fn copied_jump(_memory: &Memory, _at: u64) -> Option<(u64, u64)> {
     None
 }
 
-/// A thread that is so far inside of what [`take_time`] changes has to begin there again.
+/// A thread that is so far inside what [`take_time`] changes has to begin there again.
 pub const INSIDE_TIME: u64 = 0;
 
-/// Has code of ours take the time elsewhere: programs cannot forbid themselves the time counter here.
+/// Has our code take the time elsewhere: programs cannot forbid themselves the time counter here.
 pub fn take_time(_code: &mut [u8]) -> Vec<usize> {
     Vec::new()
 }
 
-/// Has code of ours been changed because it may not read the time counter? Never, here.
+/// Has our code been changed because it may not read the time counter? Never, here.
 ///
 /// # Errors
 /// Never, here.

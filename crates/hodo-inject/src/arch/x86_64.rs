@@ -59,10 +59,10 @@ const TAKE_TIME: [u8; 10] = {
     [0x65, 0x8B, 0x04, 0x25, low, high, 0, 0, 0x39, 0xC0]
 };
 
-/// A thread that is so far inside of what `take_time` changes has to begin there again.
+/// A thread that is so far inside what `take_time` changes has to begin there again.
 pub const INSIDE_TIME: u64 = 2;
 
-/// Has code of ours take the time from the control block, not from the time counter. Returns where it was changed.
+/// Has our code take the time from the control block, not from the time counter. Returns where it was changed.
 pub fn take_time(code: &mut [u8]) -> Vec<usize> {
     let mut places = Vec::new();
     for at in 0..code.len().saturating_sub(READ_TIME.len() - 1) {
@@ -74,7 +74,7 @@ pub fn take_time(code: &mut [u8]) -> Vec<usize> {
     places
 }
 
-/// Is the thread at code of ours that `take_time` has changed?
+/// Is the thread at our code that `take_time` has changed?
 ///
 /// # Errors
 /// If the memory is not to be had.
@@ -137,7 +137,7 @@ pub fn for_unwinders(_regs: &Regs) -> Option<Registers> {
 }
 
 /// Of what `getcontext` and `swapcontext` save, in words: where the return address of the caller is, and the stack pointer, which
-/// is so many bytes above S.
+/// is this many bytes above S.
 pub const SAVED_BACK: &[usize] = &[1];
 
 pub const SAVED_SP: usize = 0;
@@ -147,7 +147,7 @@ pub const SAVED_ABOVE: u64 = 8;
 /// It is no farther below than this.
 pub const RETURNS_BELOW: u64 = 0;
 
-/// Unwinders know a stub's frame by the address so far below S,
+/// Unwinders know a stub's frame by the address this far below S,
 pub const STUB_FRAME: u64 = 0;
 
 /// which is by so much lower than that of the function would be.
@@ -191,7 +191,7 @@ pub fn copied_jump(memory: &Memory, at: u64) -> Option<(u64, u64)> {
     Some((jump, jump_at(memory, jump)?))
 }
 
-/// Where the jump of ours at `at` leads to, if it is one.
+/// Where our jump at `at` leads to, if it is one.
 pub fn jump_at(memory: &Memory, at: u64) -> Option<u64> {
     let mut jump = [0; 5];
     memory.read(at, &mut jump).ok()?;

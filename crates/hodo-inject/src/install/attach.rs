@@ -1,5 +1,5 @@
-//! Preparing a process that runs: all is chosen and built beforehand, so that the process stops only for as long as it takes to
-//! map and to write it.
+//! Prepares a running process: everything is chosen and built beforehand, so that the process stops only while it is
+//! mapped and written.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -333,7 +333,7 @@ impl Prepared {
         self.space.keys.wait_until_free(self.wanted.pid, memory);
     }
 
-    /// Ranges of the program's code that will be changed: a thread must not be inside of one of them.
+    /// Ranges of the program's code that will be changed: a thread must not be inside one of them.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let mut ranges = self.installation.ranges();
         ranges.extend(self.space.r_brk.map(|at| (at, at + ANNOUNCING)));
@@ -462,7 +462,7 @@ mod tests {
     fn the_island_of_libraries_is_below_them_or_else_above() {
         const LIBRARIES: u64 = 0x7f12_3400_0000;
         const END: u64 = LIBRARIES + (16 << 20);
-        // So many bytes of the program's own memory below the libraries, and a stack so far above their end.
+        // This many bytes of the program's own memory below the libraries, and a stack this far above their end.
         let place = |below: u64, stack: u64| {
             let stack = END + stack;
             let maps = [

@@ -1,4 +1,4 @@
-//! Changing what is recorded of a process that is recorded already: other sites, other stubs for them.
+//! Changes what is recorded of a process: other sites, and stubs for them.
 //!
 //! All stubs stay where they are, for frames that are open return through them, and threads go on in them. The new ones are
 //! built while the process runs; while it is stopped, they are written into room that nobody uses, and the sites change.
@@ -142,7 +142,7 @@ impl Change {
             && Version::of(&exe).is_ok_and(|version| version == self.program.0)
     }
 
-    /// Ranges of code that will be changed: a thread must not be inside of one of them.
+    /// Ranges of code that will be changed: a thread must not be inside one of them.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         self.installation.ranges()
     }

@@ -1,4 +1,4 @@
-//! Which stubs are kept from one recording to the next.
+//! Which stubs are kept for the next recording.
 
 use twox_hash::XxHash3_128;
 

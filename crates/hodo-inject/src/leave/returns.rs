@@ -1,4 +1,4 @@
-//! To which functions the addresses in stubs belong that calls return to, and what programs call.
+//! Which functions return addresses in stubs belong to, and what programs call.
 
 use hodo_module::image;
 use std::cell::RefCell;
@@ -107,7 +107,7 @@ impl Process<'_> {
         let Some(mut registers) = arch::for_unwinders(regs) else {
             return;
         };
-        // Whether the instruction has not been executed: else it is behind a call.
+        // Whether the instruction has not been executed: else it is after a call.
         let mut next = true;
         for _ in 0..MOST {
             let (Some(pc), Some(sp)) = (registers.instruction(), registers.stack_pointer()) else {

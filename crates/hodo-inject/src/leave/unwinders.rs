@@ -1,4 +1,4 @@
-//! Who is in an unwinder.
+//! Finds out whether a thread is in an unwinder.
 
 use std::iter::once;
 use std::ops::Range;
@@ -31,7 +31,7 @@ impl<'a> Unwinders<'a> {
         }
     }
 
-    /// Is an unwinder on its way where a thread is at `pc` and the stack begins with these words, and has it met code of ours?
+    /// Is an unwinder on its way where a thread is at `pc` and the stack begins with these words, and has it met our code?
     pub fn are_met(&self, pc: u64, words: &[u64]) -> bool {
         let top = || words.iter().take(UNWINDING / 8).copied().chain(once(pc));
         // Who is where it begins has not begun. No return address is there.

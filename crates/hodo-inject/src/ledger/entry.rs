@@ -1,4 +1,4 @@
-//! What the entries of a ledger have. Addresses come in lists, and most are near to the one before: so differences are written.
+//! The entries of a ledger. Addresses come in lists, most near the previous one, so differences are written.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The static keys of tracepoints, which are held while their events are recorded: as one more user of a key, as
+//! The static keys of tracepoints, which are held while their events are recorded: hodo is one more user of the key, as
 //! if the program had switched it on itself.
 //!
 //! Branches are written while no other thread executes them: before the code of their file has run, or while all threads are

@@ -1,4 +1,4 @@
-//! Which instructions in islands stand for which of the program.
+//! Which instructions in islands stand for which instructions of the program.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};

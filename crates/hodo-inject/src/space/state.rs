@@ -1,4 +1,4 @@
-//! What is written down of an address space in the process itself.
+//! What the process's ledger says of its address space.
 
 use hodo_patch::Raise;
 

@@ -15,7 +15,7 @@ pub fn ends_thread(code: &[u8]) -> bool {
     (code.strip_prefix(&EXIT)).is_some_and(|code| code.starts_with(&SYSTEM_CALL))
 }
 
-/// Do the bytes before and behind those of a system call's instruction look as if it were one? Four bytes are seldom that by chance.
+/// Do the bytes before and after those of a system call's instruction look as if it were one? Four bytes are seldom that by chance.
 pub fn looks_like_call(_: &[u8], _: &[u8]) -> bool {
     true
 }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_stack_that_is_gone_is_known() {
-        // musl 1.2, src/thread/riscv64/__unmapself.s, behind the first system call
+        // musl 1.2, src/thread/riscv64/__unmapself.s, after the first system call
         let code = [0x93, 0x08, 0xD0, 0x05, 0x73, 0, 0, 0];
         assert!(ends_thread(&code));
         assert!(!ends_thread(&[0x93, 0x08, 0xE0, 0x05, 0x73, 0, 0, 0]));

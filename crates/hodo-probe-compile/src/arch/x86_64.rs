@@ -18,7 +18,7 @@ pub fn ends_thread(code: &[u8]) -> bool {
     exit.is_some_and(|code| code.starts_with(&SYSTEM_CALL))
 }
 
-/// Do the bytes before and behind those of a system call's instruction look as if it were one?
+/// Do the bytes before and after those of a system call's instruction look as if it were one?
 pub fn looks_like_call(before: &[u8], behind: &[u8]) -> bool {
     // mov eax, number
     let number = before
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_stack_that_is_gone_is_known() {
-        // musl 1.2, src/thread/x86_64/__unmapself.s, behind the first system call
+        // musl 1.2, src/thread/x86_64/__unmapself.s, after the first system call
         assert!(ends_thread(&[0x48, 0x31, 0xFF, 0xB0, 60, 0x0F, 0x05]));
         assert!(!ends_thread(&[0x48, 0x31, 0xFF, 0xB0, 61, 0x0F, 0x05]));
         assert!(!ends_thread(&[]));

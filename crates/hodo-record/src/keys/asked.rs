@@ -1,6 +1,6 @@
-//! Asking a process that exposes its static keys (`hodo_keys::expose`): it listens on a socket in the abstract namespace, which has
-//! the process id, the time of its start, and the number of the copy of that crate in its name. A request is a line of words, the
-//! answer lines of JSON, the last of which has `done`, `unmatched` or `error`.
+//! Asks a process that exposes its static keys (`hodo_keys::expose`). It listens on a socket in the abstract namespace,
+//! whose name has the process ID, the time of its start, and the number of the copy of that crate. A request is a line
+//! of words. The answer is lines of JSON, the last of which has `done`, `unmatched` or `error`.
 
 use hodo_ptrace::processes;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};

@@ -1,5 +1,5 @@
-//! A process that does not expose its static keys: its files and its memory tell what they are, and to switch them all its
-//! threads are stopped for a moment.
+//! A process that does not expose its static keys: its files and memory show them, and all its threads are stopped for
+//! a moment to switch them.
 
 use hodo_ptrace::processes;
 use std::path::PathBuf;

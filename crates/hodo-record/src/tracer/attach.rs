@@ -1,4 +1,4 @@
-//! Attaching: all threads of a process that runs are stopped, all that was prepared is mapped and written, and they go on.
+//! Attaches: stops all threads of a running process, maps and writes what was prepared, and resumes them.
 
 use hodo_ptrace::arch;
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! New threads and processes: which are followed, and which are let go.
+//! New threads and processes: which are followed, and which are released.
 
 use hodo_inject::site_writer;
 use hodo_ptrace::arch;

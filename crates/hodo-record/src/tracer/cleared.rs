@@ -1,4 +1,4 @@
-//! Processes in which a hodo that was killed has left its code: all of it is taken back, as if that hodo detached now.
+//! Processes in which a killed hodo has left its code: all of it is removed, as if that hodo detached now.
 
 use hodo_ptrace::arch;
 use std::cell::RefCell;

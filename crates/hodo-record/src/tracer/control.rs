@@ -1,4 +1,4 @@
-//! Changes of a recording while it runs: new stubs, other sites, in one stop of all processes.
+//! Changes a running recording: new stubs and other sites, in one stop of all processes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -269,7 +269,7 @@ impl Tracer<'_> {
         spaces.into_values().collect()
     }
 
-    /// Brings all processes into the state that is wanted now. Tells for how long they were stopped.
+    /// Brings all processes into the state that is wanted now. Returns for how long they were stopped.
     fn rebuild(&mut self) -> Result<Duration> {
         let key: Rc<str> = format!(
             "{:?} {:?} {:?} {:?} {:?} {}",

@@ -1,5 +1,5 @@
-//! What a core file shows: before a signal ends a process with a core, its code and its stacks become what they would be alone, so
-//! that debuggers find their way from frame to frame.
+//! Core files: before a signal ends a process with a core, its code and stacks become what they would be without hodo,
+//! so that debuggers find their way from frame to frame.
 
 use hodo_inject::site_writer;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Signals on their way to the program, where they meet code of ours. See [`hodo_inject::context`].
+//! Delivers signals that interrupt our code. See [`hodo_inject::context`].
 
 use hodo_ptrace::arch;
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ impl Tracer<'_> {
                 let mut steps = self.threads.values().filter_map(|thread| thread.step);
                 steps.any(|step| step.1 == slot)
             };
-            // The last one is for threads that are led out of memory of ours, all others being stopped.
+            // The last one is for threads that are led out of our memory, all others being stopped.
             slot = (0..arch::SLOTS - 1)
                 .find(|&slot| !taken(slot))
                 .unwrap_or_default();
@@ -81,14 +81,14 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// A thread that was making a step has stopped. Tells whether it has made it.
+    /// A thread that was making a step has stopped. Returns whether it has made it.
     pub(super) fn end_step(&mut self, tid: i32) -> Result<bool> {
         let step = self.threads.get_mut(&tid).and_then(|t| t.step.take());
         step.map_or(Ok(false), |(step, _)| step.end(tid))
     }
 
     /// A thread has stopped as if it had been asked to. If it is at the first instruction of a handler, for which it had to stop,
-    /// goes on with that. Tells whether it was that.
+    /// goes on with that. Returns whether it was that.
     pub(super) fn is_in_handler(&mut self, tid: i32) -> Result<bool> {
         let space = match self.threads.get(&tid) {
             Some(thread) if arch::HANDLERS_STOP && thread.contexts.delivering.is_some() => {
@@ -150,7 +150,7 @@ impl Tracer<'_> {
                 thread.contexts.delivering = Some((standing, regs.pc()));
                 arch::enter_handler(tid, signal)
             }
-            // An instruction of ours that faults does so again. A step would end that SIGTRAP is ignored.
+            // One of our instructions that faults does so again. A step would end that SIGTRAP is ignored.
             _ if info.si_code > 0 && CAUSED.contains(&signal)
                 || is_in(tid, "SigIgn:", libc::SIGTRAP) =>
             {
@@ -172,7 +172,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// A thread has made a step for a signal that is on its way. Tells whether it was that.
+    /// A thread has made a step for a signal that is on its way. Returns whether it was that.
     pub(super) fn stepped(&mut self, tid: i32, space: &SharedSpace) -> Result<bool> {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return Ok(false);

@@ -1,5 +1,5 @@
-//! Detaching: every followed process gets its code back, its threads leave all memory of ours, that memory goes, and they run on
-//! as if nothing had been.
+//! Detaches: restores the code of every followed process, leads its threads out of our memory, unmaps it, and lets them
+//! run on.
 
 mod unwinders;
 

@@ -1,5 +1,6 @@
-//! Threads that have one thread pointer, where that leads to control blocks: a child made with `vfork`, which its maker waits for,
-//! and what was made by `clone` with shared memory, but without a thread pointer of its own, while its maker goes on.
+//! Threads that share a thread pointer which leads to control blocks: a child made with `vfork`, for which its parent
+//! waits, and a child made by `clone` with shared memory but no thread pointer of its own, beside which its parent runs
+//! on.
 //!
 //! The word there has the control block of the one that runs. If several do, nothing tells one from the other: they find a block
 //! by which nothing is recorded, until only one is left.
@@ -85,7 +86,7 @@ impl Word {
 }
 
 impl Words {
-    /// A new thread, which has not run yet, has the word of its maker. Both are given with their own control blocks. Tells what
+    /// A new thread, which has not run yet, has the word of its maker. Both are given with their own control blocks. Returns what
     /// the word is to have.
     fn join(
         &mut self,

@@ -1,4 +1,4 @@
-//! Stopping all threads at once.
+//! Stops all threads at once.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// If a thread's own signal has to be dealt with first (a breakpoint of ours), lets it go on. Returns whether there is one.
+    /// If a thread's own signal has to be dealt with first (one of our breakpoints), lets it go on. Returns whether there is one.
     fn let_due_on(&self, wanted: &BTreeSet<i32>, stopped: &mut Stopped) -> bool {
         let Some(&tid) = wanted.iter().find(|&&tid| self.is_due(tid)) else {
             return false;
@@ -61,7 +61,7 @@ impl Tracer<'_> {
         true
     }
 
-    /// The same, for some time at most. Tells whether all have stopped; the others may yet.
+    /// The same, for some time at most. Returns whether all have stopped; the others may yet.
     pub(super) fn stop_within(
         &mut self,
         wanted: &BTreeSet<i32>,
@@ -174,7 +174,7 @@ impl Tracer<'_> {
         self.run_within(tids, stopped, until, None).map(drop)
     }
 
-    /// The same; they have some time to stop. Tells whether all have.
+    /// The same; they have some time to stop. Returns whether all have.
     pub(super) fn run_within(
         &mut self,
         tids: &BTreeSet<i32>,
@@ -225,7 +225,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Has an instruction of ours raised a signal in a stopped thread that was not delivered yet?
+    /// Has one of our instructions raised a signal in a stopped thread that was not delivered yet?
     fn is_due(&self, tid: i32) -> bool {
         let signals = OWN.iter().fold(0, |set, &signal| set | bit(signal));
         let Some(space) = self.threads.get(&tid).and_then(|t| t.space.as_ref()) else {
@@ -246,7 +246,7 @@ impl Tracer<'_> {
         maker.is_some_and(|maker| self.threads.contains_key(&maker))
     }
 
-    /// Is a signal on its way to this thread that waits until code of ours is done?
+    /// Is a signal on its way to this thread that waits until our code is done?
     fn has_waiting(&self, tid: i32) -> bool {
         let thread = self.threads.get(&tid);
         thread.is_some_and(|thread| thread.contexts.waiting.is_some())

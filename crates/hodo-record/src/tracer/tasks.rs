@@ -114,7 +114,7 @@ impl Tracer<'_> {
     /// TCB numbers below this one can be used.
     pub(super) fn most_tcbs(&self) -> u64 {
         match self.session.counters {
-            // A thread behind them would count for another probe.
+            // A thread after them would count for another probe.
             Some(_) => counters::THREADS,
             None => TCBS,
         }
@@ -272,7 +272,7 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Makes a control block in the memory of a stopped thread. Tells where it is.
+    /// Makes a control block in the memory of a stopped thread. Returns where it is.
     pub(super) fn private_block(
         &self,
         tid: i32,

@@ -1,6 +1,6 @@
-//! Threads that may not read the time counter any more (`PR_SET_TSC`, seccomp's strict mode).
+//! Threads that may no longer read the time counter (`PR_SET_TSC`, seccomp's strict mode).
 //!
-//! An instruction of ours that reads it faults then. The first fault has the code of ours changed: it takes the time from the control
+//! One of our instructions that reads it faults then. The first fault has our code changed: it takes the time from the control
 //! block, where hodo writes it. To do what each fault was for would not be enough: while a program blocks or ignores the signal, the
 //! kernel takes its handler away before hodo hears of it.
 
@@ -19,7 +19,7 @@ use hodo_ptrace::Memory;
 const STOPPING: Duration = Duration::from_secs(1);
 
 impl Tracer<'_> {
-    /// If code of ours has faulted for want of the time counter, has it go on without. Returns whether it was that.
+    /// If our code has faulted for want of the time counter, has it go on without. Returns whether it was that.
     pub(super) fn without_counter(&mut self, tid: i32, space: &SharedSpace) -> Result<bool> {
         let mut regs = ptrace::regs(tid)?;
         let is_ours = |&(start, len): &(u64, u64)| regs.pc().wrapping_sub(start) < len;
@@ -45,7 +45,7 @@ impl Tracer<'_> {
         Ok(true)
     }
 
-    /// Changes the code of ours in an address space, while no other thread is in it. Returns whether that could be.
+    /// Changes our code in an address space, while no other thread is in it. Returns whether that could be.
     fn take_time(&mut self, tid: i32, memory: &Memory, space: &SharedSpace) -> Result<bool> {
         let waits = |tid| {
             self.threads

@@ -1,5 +1,5 @@
-//! System calls that no probe sees: the thread is stopped at each, as a debugger does it, and what there is to see is put into
-//! its records, as the code around instructions that call the kernel does it.
+//! System calls that no probe sees. The thread is stopped at each, as by a debugger, and its records get what the code
+//! around instructions that call the kernel would write.
 //!
 //! These are the returns of signal handlers (unwinders know their code by its bytes, so it stays as it is), those by code of
 //! libraries of which the dynamic linker has not told yet, and all those of an address space that has instructions that call the

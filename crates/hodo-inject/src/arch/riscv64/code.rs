@@ -1,4 +1,4 @@
-//! Instructions of ours and of programs, as far as their bytes have to be known.
+//! Instructions of hodo and of programs whose bytes have to be known.
 
 use hodo_isa::riscv64::regs::RA;
 
@@ -24,7 +24,7 @@ fn half_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Where the long jump with these bytes at `at` leads to, if it is one: `auipc` and `jalr`, behind what keeps their register
+/// Where the long jump with these bytes at `at` leads to, if it is one: `auipc` and `jalr`, after what keeps their register
 /// or not, or `jal`.
 pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
     let first = half_at(bytes, 0)?;
@@ -44,7 +44,7 @@ pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
     })
 }
 
-/// Where the jump of ours at `at` leads to, if it is one.
+/// Where our jump at `at` leads to, if it is one.
 pub fn jump_at(memory: &Memory, at: u64) -> Option<u64> {
     let mut jump = [0; 12];
     // The last ones on a page may be shorter.
@@ -101,7 +101,7 @@ pub fn called_by(before: [u8; 8], at: u64) -> Called {
 
 /// The slot from which code at `at` loads the address that it jumps to: an entry of a PLT, or a stub's copy of one.
 pub fn slot_of(code: &[u8], at: u64) -> Option<u64> {
-    // A copy begins with the address behind the entry.
+    // A copy begins with the address after the entry.
     [0, 8].into_iter().find_map(|start| {
         let (upper, load) = (half_at(code, start)?, half_at(code, start + 4)?);
         let register = upper >> 7 & 31;
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(by(0x0001_2097, 0xF9C0_80E7), Called::This(0x1_2FA8));
         // auipc t1, 1; jalr ra, 8(t1)
         assert_eq!(by(0x1317, 0x0083_00E7), Called::This(0x2014));
-        // jalr ra, 0(a5) behind another register's; c.jalr a5
+        // jalr ra, 0(a5) after another register's; c.jalr a5
         assert_eq!(by(0x0001_2097, 0x0007_80E7), Called::Something);
         assert_eq!(by(0, 0x9782_0001), Called::Something);
         // jal t0, 40; jalr t1, t3; ret

@@ -1,4 +1,4 @@
-//! Which C library a program has: the word below the thread pointer is free in glibc only.
+//! Which C library a program has: only glibc leaves the word below the thread pointer free.
 
 use object::elf::{NT_GNU_ABI_TAG, PT_INTERP, PT_NOTE};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};

@@ -1,4 +1,4 @@
-//! Frames of functions without unwind tables, from their code: C on RISC-V is mostly compiled without.
+//! Frames of functions without unwind tables, read from their code: most C on RISC-V is compiled without tables.
 
 use hodo_isa::riscv64::regs::SP;
 use hodo_isa::riscv64::track::{Row, Rule, function_rows};

@@ -1,4 +1,4 @@
-//! How system calls that the agent makes leave a thread's vector registers alone.
+//! How the agent's system calls leave a thread's vector registers alone.
 //!
 //! Linux forgets them at each system call, if it knows of vector registers at all; then `prctl` tells whether a thread may use them. What a
 //! program is allowed is decided when it is executed, and among the features of the processor that it is told of (AT_HWCAP) they are only if it

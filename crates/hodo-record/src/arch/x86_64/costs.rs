@@ -1,4 +1,4 @@
-//! Measuring what the recording of a call costs: see [`crate::costs`].
+//! Measures what recording a call costs: see [`crate::costs`].
 
 use std::arch::asm;
 use std::ffi::c_void;
@@ -51,7 +51,7 @@ impl Mapped {
 
     fn write(&self, offset: u64, bytes: &[u8]) {
         assert!(offset + bytes.len() as u64 <= self.len);
-        // SAFETY: the range is inside of this mapping, which is writable and has no other user.
+        // SAFETY: the range is inside this mapping, which is writable and has no other user.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.pointer(offset).cast(), bytes.len());
         }
@@ -61,7 +61,7 @@ impl Mapped {
     fn words(&self, offset: u64, count: u64) -> Vec<u64> {
         assert!(offset + count * 8 <= self.len);
         let at = |index: u64| self.pointer(offset + index * 8).cast::<u64>();
-        // SAFETY: the word is inside of this mapping, and aligned, for the mapping is.
+        // SAFETY: the word is inside this mapping, and aligned, for the mapping is.
         let read = |index| unsafe { at(index).read_volatile() };
         (0..count).map(read).collect()
     }
