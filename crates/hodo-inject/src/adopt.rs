@@ -116,7 +116,8 @@ fn forget(gone: Seen, space: &mut Space, files: &mut Vec<Changed>) {
     });
 }
 
-/// The file that is mapped there. Nothing, if it cannot be read any more: its frames are found by what their stubs know, then.
+/// The file that is mapped there. Nothing, if it cannot be read any more: its frames are found by what their stubs
+/// know, then.
 fn place(pid: i32, file: &Changed, maps: &[Mapping]) -> Option<Placed> {
     let is_it = |m: &&Mapping| m.executable && m.inode != 0 && file.range.contains(&m.start);
     let mapping = maps.iter().find(is_it)?;

@@ -1,9 +1,9 @@
 //! Signals that interrupt moved code: the program's handler sees the program's own place, and returns to ours.
 //!
-//! The kernel makes the handler's frame, with the address in an island. The thread is stopped before the handler's first
-//! instruction, the frame gets the address that the instruction has in the program, and when the handler returns
-//! (`rt_sigreturn`), the frame gets back what it had. A handler that has put another address there goes on at that
-//! one, or at its copy. What interrupts code that is ours alone (a probe, a stub) waits until that is done.
+//! The kernel makes the handler's frame, with the address in an island. The thread is stopped before the handler's
+//! first instruction, the frame gets the address that the instruction has in the program, and when the handler returns
+//! (`rt_sigreturn`), the frame gets back what it had. A handler that has put another address there goes on at that one,
+//! or at its copy. What interrupts code that is ours alone (a probe, a stub) waits until that is done.
 
 use crate::space::{Moved, Standing};
 
@@ -195,8 +195,8 @@ impl Contexts {
             .map(Turn::Shared)
     }
 
-    /// hodo leaves, and the program gets its code back: what handlers see becomes true by that. Lets a signal come again that
-    /// waits.
+    /// hodo leaves, and the program gets its code back: what handlers see becomes true by that. Lets a signal come
+    /// again that waits.
     pub fn leave(&mut self, tid: i32) -> Result<()> {
         self.shown.clear();
         self.give_up(tid)

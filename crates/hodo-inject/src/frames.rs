@@ -46,8 +46,8 @@ impl SignalFrame {
 /// A return address that leads into a stub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Return {
-    /// How far below S it is, if that is known of the function that the stub stands for. Another one may have put it there that
-    /// this one has jumped to.
+    /// How far below S it is, if that is known of the function that the stub stands for. Another one may have put it
+    /// there that this one has jumped to.
     pub below: Option<u64>,
     /// That function; 0: a library's.
     pub function: u64,
@@ -60,7 +60,8 @@ pub struct Return {
 pub enum Fit {
     /// There is no call in front of it, or one of a function with a stub of its own, to which that call returns.
     Not,
-    /// It is the end of signal handlers in the kernel's code, which calls nothing: it fits a function of which the frame is known.
+    /// It is the end of signal handlers in the kernel's code, which calls nothing: it fits a function of which the
+    /// frame is known.
     Handler,
     /// There is a call of another function, which may have jumped to this one.
     Hardly,
@@ -193,8 +194,8 @@ pub fn top_words(memory: &Memory, maps: &[Mapping], sp: u64, most: usize) -> Vec
         .collect()
 }
 
-/// Puts the real return addresses of all traced calls that are open back into their frames: of those that were walked, and then
-/// of those in other stacks. `registers`: what the kernel has put on stacks. Returns where these frames are.
+/// Puts the real return addresses of all traced calls that are open back into their frames: of those that were walked,
+/// and then of those in other stacks. `registers`: what the kernel has put on stacks. Returns where these frames are.
 ///
 /// # Errors
 /// If the process's memory cannot be read.
@@ -297,8 +298,9 @@ enum Found {
     Left,
 }
 
-/// What is at `at`. Above it there may be more shadows than that of this call: of others that have ended, which were made deeper in
-/// the stack. That of a call that has not ended is whole. `farthest`: how far above `at` S can be. `shadow`: the real return address of the frame whose S that is.
+/// What is at `at`. Above it there may be more shadows than that of this call: of others that have ended, which were
+/// made deeper in the stack. That of a call that has not ended is whole. `farthest`: how far above `at` S can be.
+/// `shadow`: the real return address of the frame whose S that is.
 fn likeliest(
     (of, at): (&Return, u64),
     farthest: u64,
@@ -332,9 +334,9 @@ fn likeliest(
         })
 }
 
-/// An exception on its way remembers its handler by the address of the frame below (`private_2` of `_Unwind_Exception`, in the
-/// unwinders of gcc), which has changed where that was a stub's, one of `stubs`: by `STUB_LOWER`. `pointers`: where exceptions
-/// may be.
+/// An exception on its way remembers its handler by the address of the frame below (`private_2` of `_Unwind_Exception`,
+/// in the unwinders of gcc), which has changed where that was a stub's, one of `stubs`: by `STUB_LOWER`. `pointers`:
+/// where exceptions may be.
 ///
 /// # Errors
 /// If the process's memory cannot be written.
@@ -367,8 +369,8 @@ pub fn correct_exceptions(
     Ok(())
 }
 
-/// Puts the real return addresses into what `getcontext` and `swapcontext` have saved, wherever that is: where a traced function has
-/// jumped to one of these, its own. `islands`: where stubs are, start and length.
+/// Puts the real return addresses into what `getcontext` and `swapcontext` have saved, wherever that is: where a traced
+/// function has jumped to one of these, its own. `islands`: where stubs are, start and length.
 ///
 /// # Errors
 /// If the process's memory cannot be written.

@@ -126,8 +126,8 @@ struct Piece {
 }
 
 impl Piece {
-    /// Where the code at its sites is neither that of the file nor ours: a link-time address. `is_ours` tells of an address, and of
-    /// this many bytes from it on.
+    /// Where the code at its sites is neither that of the file nor ours: a link-time address. `is_ours` tells of an
+    /// address, and of this many bytes from it on.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -169,7 +169,8 @@ struct Installation {
     trampolines: Vec<(u64, u64)>,
 }
 
-/// Builds what files get. Nothing is written over their code; at exec and when libraries are loaded, pages may be mapped.
+/// Builds what files get. Nothing is written over their code; at exec and when libraries are loaded, pages may be
+/// mapped.
 ///
 /// `islands` are those that are new. Others go on where they end.
 fn install(
@@ -274,8 +275,8 @@ impl Installation {
         })
     }
 
-    /// Writes over the code. What leads nowhere else is there first, of all files: if hodo is killed in the midst of it, what is
-    /// written already can be executed.
+    /// Writes over the code. What leads nowhere else is there first, of all files: if hodo is killed in the midst of
+    /// it, what is written already can be executed.
     fn write_sites(&self, memory: &Memory, space: &mut Space) -> Result<()> {
         for Piece { file, patches, .. } in &self.pieces {
             lead(memory, &file.image, file.bias, patches, space)?;

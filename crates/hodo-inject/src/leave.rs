@@ -33,7 +33,8 @@ use unwinders::Unwinders;
 /// How far above the stack pointer calls are looked for that hooks have made.
 const HOOKED: usize = 256 << 10;
 
-/// Gives a new process, which is stopped and has one thread, back what its maker had. Returns whether nothing of ours is left.
+/// Gives a new process, which is stopped and has one thread, back what its maker had. Returns whether nothing of ours
+/// is left.
 ///
 /// # Errors
 /// If the process is gone, or its memory not to be had.

@@ -1,9 +1,10 @@
 //! The ledger: what hodo has changed in a process, written down in that process. If hodo is killed, the next one reads
 //! the ledger and restores everything (`adopt.rs`).
 //!
-//! It is a mapping of its own, at one of a few addresses, which nobody can write but a tracer: a header, then entries one after the other.
-//! An entry counts once the header's length covers it, and it is written before the change that it describes. So a hodo that is killed between
-//! the two describes something that has not happened, which does no harm: bytes are put back that are already there.
+//! It is a mapping of its own, at one of a few addresses, which nobody can write but a tracer: a header, then entries
+//! one after the other. An entry counts once the header's length covers it, and it is written before the change that it
+//! describes. So a hodo that is killed between the two describes something that has not happened, which does no harm:
+//! bytes are put back that are already there.
 //!
 //! Each entry has a checksum. A ledger that is damaged is not used at all.
 
@@ -30,8 +31,9 @@ const FORMAT: u32 = 2;
 const SIZE: u64 = 512 << 20;
 /// The same where address space is scarce.
 const SMALL: u64 = 4 << 20;
-/// Bytes of the header: the magic, the format (4), the instruction set of the ELF file (4), the shadow's distance (8), the size of the
-/// mapping (8), the name of the build (48), a checksum of all that (8). Then, alone: bytes of entries (8), whether some are missing (8).
+/// Bytes of the header: the magic, the format (4), the instruction set of the ELF file (4), the shadow's distance (8),
+/// the size of the mapping (8), the name of the build (48), a checksum of all that (8). Then, alone: bytes of entries
+/// (8), whether some are missing (8).
 const HEADER: usize = 128;
 const BUILD: usize = 48;
 const SUM_AT: usize = 40 + BUILD;
@@ -90,7 +92,8 @@ fn header(size: u64) -> [u8; HEADER] {
 }
 
 impl Ledger {
-    /// Maps one, by system calls of a stopped thread. Where there is no room for it, the process has none. `scarce`: address space is.
+    /// Maps one, by system calls of a stopped thread. Where there is no room for it, the process has none. `scarce`:
+    /// address space is.
     ///
     /// # Errors
     /// If the thread is gone, or its memory cannot be written.
@@ -133,8 +136,8 @@ impl Ledger {
         std::mem::replace(&mut self.stubs, now)
     }
 
-    /// This is the ledger of a process that was forked. Another thread may have forked it before the entries were written that its maker
-    /// has: it goes on from those that are there.
+    /// This is the ledger of a process that was forked. Another thread may have forked it before the entries were
+    /// written that its maker has: it goes on from those that are there.
     ///
     /// # Errors
     /// If the process's memory cannot be read.

@@ -1,7 +1,8 @@
 //! Changes an address space, and takes the changes back: what is mapped there for a recording, what is written over the
 //! program's code, and how threads get out of it.
 //!
-//! * [`install`]: what is done at the moments at which code appears or changes: exec, dlopen, attach, a change of settings.
+//! * [`install`]: what is done at the moments at which code appears or changes: exec, dlopen, attach, a change of
+//!   settings.
 //! * [`space`]: what is known of one address space.
 //! * [`site_writer`]: writing over code, and the original bytes.
 //! * [`leave`], [`adopt`]: the way back, also for a process that a killed hodo has left behind.

@@ -34,8 +34,8 @@ fn raised(limit: u64, extra: u64) -> u64 {
 }
 
 impl Lifted {
-    /// Lifts the limits of `pid`, as far as that is allowed. `before` is what the limits were raised by in the process that
-    /// executed.
+    /// Lifts the limits of `pid`, as far as that is allowed. `before` is what the limits were raised by in the process
+    /// that executed.
     pub fn new(pid: i32, before: Raise) -> Self {
         let mut own = [None; 2];
         for ((own, resource), extra) in own
@@ -64,8 +64,8 @@ impl Lifted {
         (now < raised(own, HARD / 2)).then_some(own / 8)
     }
 
-    /// Sets the limits to what the program has alone, and `space` and `data` bytes more if they could be lifted. Tells by
-    /// how much limits are to be raised from now on.
+    /// Sets the limits to what the program has alone, and `space` and `data` bytes more if they could be lifted. Tells
+    /// by how much limits are to be raised from now on.
     pub fn settle(mut self, space: u64, data: u64) -> Raise {
         let extra = match self.budget() {
             Some(_) => Raise::default(),

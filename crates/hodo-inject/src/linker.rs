@@ -29,8 +29,8 @@ pub fn linker_breakpoint(pid: i32, base: u64, maps: &[Mapping]) -> Result<Option
     }))
 }
 
-/// What is to be where the dynamic linker announces new libraries: a way to code in this island, if there can be one, which does
-/// not stop when no recorder is there any more. The island must be written after that.
+/// What is to be where the dynamic linker announces new libraries: a way to code in this island, if there can be one,
+/// which does not stop when no recorder is there any more. The island must be written after that.
 pub fn announcement(
     at: u64,
     memory: &Memory,

@@ -26,8 +26,8 @@ pub trait Recorder {
     /// How calls are recorded.
     fn recording(&self) -> Recording;
 
-    /// The module of a file, planned if it is new. `real` is where to read it, `path` what it is called. `program`: it is no
-    /// library.
+    /// The module of a file, planned if it is new. `real` is where to read it, `path` what it is called. `program`: it
+    /// is no library.
     ///
     /// # Errors
     /// If the file cannot be read or planned, or what is said of it not be written.

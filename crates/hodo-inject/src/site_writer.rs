@@ -18,8 +18,8 @@ use crate::space::Space;
 /// What is not farther apart is written at once: sites of one page mostly are.
 const TOGETHER: u64 = 2048;
 
-/// Writes patches. What leads nowhere else is there first, then the hooks by which unwinders find their way: if hodo is killed in the midst of it,
-/// all that is written can be executed.
+/// Writes patches. What leads nowhere else is there first, then the hooks by which unwinders find their way: if hodo is
+/// killed in the midst of it, all that is written can be executed.
 pub fn apply(
     memory: &Memory,
     image: &Rc<Image>,
@@ -135,7 +135,8 @@ fn write<'a>(
         }
         let mut bytes = vec![0; (end - start) as usize];
         if group.len() > 1 {
-            // What is between them stays as it is, not as the file has it: the program may have switched static branches.
+            // What is between them stays as it is, not as the file has it: the program may have switched static
+            // branches.
             memory.read(start, &mut bytes)?;
         }
         for (at, new) in group {
@@ -190,8 +191,8 @@ pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
     Ok(())
 }
 
-/// Has the threads of a process, which are stopped, wait where the unwinding of exceptions begins, unless one is at the midst of
-/// these instructions: they are at `places`.
+/// Has the threads of a process, which are stopped, wait where the unwinding of exceptions begins, unless one is at the
+/// midst of these instructions: they are at `places`.
 pub fn hold(memory: &Memory, space: &mut Space, places: &[u64]) {
     let mut held = Vec::new();
     for &at in &space.unwinding {

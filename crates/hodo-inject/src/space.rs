@@ -46,8 +46,8 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// Can they wait until the dynamic linker has announced the libraries? These have what unwinders ask, which then know of what
-    /// sites lead to. Of the program, nothing runs before.
+    /// Can they wait until the dynamic linker has announced the libraries? These have what unwinders ask, which then
+    /// know of what sites lead to. Of the program, nothing runs before.
     pub fn can_wait(&self) -> bool {
         self.linker
             .is_some_and(|(linker, _)| linker.state.is_some())
@@ -83,8 +83,8 @@ pub type SharedSpace = Rc<RefCell<Space>>;
 /// What is known of an address space.
 ///
 /// Only this crate changes it. It guarantees:
-/// * Whatever was written over code is in it with its original bytes *before* it is written, and in the process's ledger, if there
-///   is one: it can be put back at any moment, also by another hodo.
+/// * Whatever was written over code is in it with its original bytes *before* it is written, and in the process's
+///   ledger, if there is one: it can be put back at any moment, also by another hodo.
 /// * Whatever is mapped is in it, so that [`Self::regions`] names all that has to go.
 /// * What was written into code that is not mapped any more is forgotten with that ([`Self::forget`]).
 /// * A process that is forked has the same of all ([`Self::forked`]): from then on the two are different spaces.
@@ -181,7 +181,8 @@ pub struct Space {
 pub struct Watch {
     /// Where the dynamic linker says in which state its list of libraries is.
     pub state: Option<u64>,
-    /// The dynamic linker is at work for the first time, and makes some of its calls by code of libraries of which it has not told yet.
+    /// The dynamic linker is at work for the first time, and makes some of its calls by code of libraries of which it
+    /// has not told yet.
     pub starting: bool,
     /// There are instructions that call the kernel and could get no probe.
     pub always: bool,
@@ -354,7 +355,8 @@ impl Space {
             .is_some_and(|announcement| (announcement.code.0..announcement.code.1).contains(&pc))
     }
 
-    /// Is this an address in our code that leads from the program or back, so that a thread there is nowhere in the program?
+    /// Is this an address in our code that leads from the program or back, so that a thread there is nowhere in the
+    /// program?
     pub fn is_on_the_way(&self, at: u64) -> bool {
         let inside = |&(start, end): &(u64, u64)| (start..end).contains(&at);
         self.ways.iter().any(inside)
@@ -403,8 +405,9 @@ impl Space {
             && arch::is_behind_call(memory, at)
     }
 
-    /// Where words of a stack may be addresses of code: start and length of the range of the program, and of that of the libraries,
-    /// with room for those that are mapped later. The island of the libraries is within 2 GiB of their code.
+    /// Where words of a stack may be addresses of code: start and length of the range of the program, and of that of
+    /// the libraries, with room for those that are mapped later. The island of the libraries is within 2 GiB of their
+    /// code.
     pub fn code_ranges(&self) -> [(u64, u64); 2] {
         const AROUND: u64 = 4 << 30;
         let files = self.seen.iter().map(|file| (file.start, file.end));

@@ -37,7 +37,8 @@ impl Stubs {
         self.all.is_empty()
     }
 
-    /// Where each stub begins, and for which instruction of the program it stands as long as nothing of it was executed.
+    /// Where each stub begins, and for which instruction of the program it stands as long as nothing of it was
+    /// executed.
     pub fn starts(&self) -> impl Iterator<Item = (u64, u64)> {
         let functions = self.all.iter().filter(|stub| stub.original != 0);
         functions.map(|stub| (stub.entry, stub.original))
@@ -50,8 +51,8 @@ impl Stubs {
         stub.is_some_and(|stub| at < stub.slow)
     }
 
-    /// If this is where a traced function returns to: where that function is, 0 if its stub does not tell; and its displaced
-    /// instructions.
+    /// If this is where a traced function returns to: where that function is, 0 if its stub does not tell; and its
+    /// displaced instructions.
     pub fn returns_to(&self, memory: &Memory, at: u64) -> Option<(u64, u64)> {
         let stub = self.all[..self.all.partition_point(|stub| stub.start <= at)].last()?;
         // Behind the call of its body.

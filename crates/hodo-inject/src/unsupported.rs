@@ -3,9 +3,9 @@
 use crate::arch;
 use hodo_module::Module;
 
-/// Functions of sanitizers, and why a program that has them is let go. AddressSanitizer and its kin end with a search for
-/// leaks that refuses to work under ptrace (compiler-rt, `sanitizer_stoptheworld_linux_libcdep.cpp`); ThreadSanitizer and
-/// MemorySanitizer want the address space for themselves (`tsan_platform.h`, `msan.h`).
+/// Functions of sanitizers, and why a program that has them is let go. AddressSanitizer and its kin end with a search
+/// for leaks that refuses to work under ptrace (compiler-rt, `sanitizer_stoptheworld_linux_libcdep.cpp`);
+/// ThreadSanitizer and MemorySanitizer want the address space for themselves (`tsan_platform.h`, `msan.h`).
 const SANITIZERS: [(&str, &str); 5] = [
     (
         "__tsan_init",

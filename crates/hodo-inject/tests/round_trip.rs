@@ -1,5 +1,5 @@
-//! What is installed in a process is taken back: its code and its mappings are then as they were, and it does what it does
-//! alone.
+//! What is installed in a process is taken back: its code and its mappings are then as they were, and it does what it
+//! does alone.
 
 use std::cell::RefCell;
 use std::ffi::OsString;

@@ -20,8 +20,8 @@ use machine::{ARENA, ARENA_SIZE, AWAY, AWAY_SIZE, FAR, FARTHEST, HOME, Machine, 
 /// States for each piece of code.
 const STATES: u64 = 4;
 
-/// Forms that use their address, with the bits that may have any value. Distances are such that they lead into the memory
-/// for code.
+/// Forms that use their address, with the bits that may have any value. Distances are such that they lead into the
+/// memory for code.
 const FORMS: [(&str, u32, u32); 26] = [
     ("adr", 0x1000_0000, 0x60FF_FFFF),
     ("adrp", 0x9000_0000, 0x601F_FFFF),

@@ -184,9 +184,9 @@ const STACK_WORD: u32 = REGISTERS.len() as u32 + 1;
 /// The word of a stack trace after the registers, the instruction's address, and the stack with its length.
 const SHADOW_WORD: u32 = STACK_WORD + 1 + KEPT_STACK / 8;
 
-/// Registers in the processor's numbering, the instruction's address, and the stack: what callers are found by. Where a machine
-/// does not pack stacks, they are copied; with `shadow`, the shadow of that stack, too, which has the return addresses of traced
-/// functions.
+/// Registers in the processor's numbering, the instruction's address, and the stack: what callers are found by. Where a
+/// machine does not pack stacks, they are copied; with `shadow`, the shadow of that stack, too, which has the return
+/// addresses of traced functions.
 fn stack(shadow: bool) -> (Vec<Fetch>, Vec<Value>) {
     let registers = REGISTERS
         .iter()

@@ -16,9 +16,9 @@ const NAMED: usize = 3;
 /// See [`callers`].
 pub(super) type Callers = BTreeMap<u64, (String, u64)>;
 
-/// By the address of each function that the tracepoints of a file call: the name of its caller, and how far from the caller's beginning
-/// the branch is. Where several functions have the tracepoint (one that is generic, or inlined), all their names, with
-/// the distance 0.
+/// By the address of each function that the tracepoints of a file call: the name of its caller, and how far from the
+/// caller's beginning the branch is. Where several functions have the tracepoint (one that is generic, or inlined), all
+/// their names, with the distance 0.
 pub(super) fn callers(image: &Image, functions: &[Named]) -> Callers {
     // A damaged table has been reported by whoever switches its keys.
     let Ok(keys) = hodo_symbols::keys(&image.bytes) else {

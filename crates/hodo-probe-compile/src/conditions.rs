@@ -1,8 +1,8 @@
 //! From conditions as written to conditions as detours evaluate them: signs, texts, and where values are.
 //!
-//! Numbers have 64 bits. A number is unsigned if its type is `u64`, `x64` or `symbol`, or if it does not fit into the signed
-//! ones; everything smaller is extended first, as C does with what is smaller than `int`. An operation is unsigned if one
-//! operand is; a shift as its left operand.
+//! Numbers have 64 bits. A number is unsigned if its type is `u64`, `x64` or `symbol`, or if it does not fit into the
+//! signed ones; everything smaller is extended first, as C does with what is smaller than `int`. An operation is
+//! unsigned if one operand is; a shift as its left operand.
 
 use anyhow::{Result, bail};
 use hodo_codegen::native::detour::{Arithmetic, Atom, Bits, Comparison, Test, Text};

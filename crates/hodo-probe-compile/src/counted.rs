@@ -1,8 +1,8 @@
 //! What each counter counts.
 //!
-//! Instructions of which each is executed whenever the one before it is share a counter: a hit is counted at the first of them.
-//! Where a fault or a signal ends such a run in between, and the program does not come back to that place, those after
-//! it have one hit less, which the tracer tells ([`Counts::leave`]).
+//! Instructions of which each is executed whenever the one before it is share a counter: a hit is counted at the first
+//! of them. Where a fault or a signal ends such a run in between, and the program does not come back to that place,
+//! those after it have one hit less, which the tracer tells ([`Counts::leave`]).
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -211,8 +211,8 @@ impl Counts {
         self.correct(path, addr, 1, |_, leader| leader < addr);
     }
 
-    /// Corrects what is counted in the run that an instruction belongs to, from there on: the places for which `which` holds, by their
-    /// addresses and those of their leaders.
+    /// Corrects what is counted in the run that an instruction belongs to, from there on: the places for which `which`
+    /// holds, by their addresses and those of their leaders.
     fn correct(&mut self, path: &Path, addr: u64, by: i64, which: impl Fn(u64, u64) -> bool) {
         let path = path.to_string_lossy();
         for (index, counted) in self.all.iter().enumerate() {

@@ -53,8 +53,8 @@ pub struct Changed {
     pub flags_dead: bool,
 }
 
-/// Looks for the places of definitions: in `file`, a program or library, and if it is a program in its libraries too; and
-/// in the files that definitions name by their paths. Nothing is run but the dynamic linker, to find libraries.
+/// Looks for the places of definitions: in `file`, a program or library, and if it is a program in its libraries too;
+/// and in the files that definitions name by their paths. Nothing is run but the dynamic linker, to find libraries.
 ///
 /// # Errors
 /// If a definition is none, or a file cannot be read.

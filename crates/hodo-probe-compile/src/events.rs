@@ -141,8 +141,8 @@ pub(super) fn fetched(source: Source, own: Type, ty: &str) -> (Source, Type) {
     (source, Type::Scalar(scalar))
 }
 
-/// As what the arguments of a definition are shown, where no type of the language says it: those of a tracepoint that the user has
-/// given no other type. `resolved` is the definition with what they are at one place.
+/// As what the arguments of a definition are shown, where no type of the language says it: those of a tracepoint that
+/// the user has given no other type. `resolved` is the definition with what they are at one place.
 pub(super) fn shown(
     definition: &Definition,
     resolved: &Definition,

@@ -1,5 +1,5 @@
-//! Compiles probes: from definitions and the files that they name to regions of code that are moved, what is done at each
-//! instruction there, and what the trace says of it. It changes no process, and says what it finds to a [`Log`].
+//! Compiles probes: from definitions and the files that they name to regions of code that are moved, what is done at
+//! each instruction there, and what the trace says of it. It changes no process, and says what it finds to a [`Log`].
 //!
 //! [`Probes::module`] goes over a file in these passes:
 //! 1. *places*: which instructions a definition names (`places`, `usdt`, `events`);

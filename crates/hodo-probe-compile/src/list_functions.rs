@@ -43,7 +43,8 @@ pub fn list_usdt(file: &OsStr) -> Result<(PathBuf, Vec<hodo_symbols::Usdt>)> {
     Ok((path, hodo_symbols::usdt(&image.bytes)))
 }
 
-/// The functions of a file, by address. With patterns those that fit one of them: a name, or a pattern with `*`, `?`, `[…]`.
+/// The functions of a file, by address. With patterns those that fit one of them: a name, or a pattern with `*`, `?`,
+/// `[…]`.
 ///
 /// # Errors
 /// If there is no such file, it is no program or library, or a pattern is malformed.

@@ -1,7 +1,7 @@
 //! Probes in traced functions: both change code, but must not change the same place.
 //!
-//! Where a region that is moved for probes and the site of a function overlap, the function's beginning is planned as the
-//! places of probes are. The region that begins there has the function's stub before its detour.
+//! Where a region that is moved for probes and the site of a function overlap, the function's beginning is planned as
+//! the places of probes are. The region that begins there has the function's stub before its detour.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;

@@ -217,8 +217,8 @@ impl Probes {
                 take_refused(&mut places, &plan)
             }
         };
-        // Where every instruction has a probe, larger regions can be moved. All of them are needed then: one may use bytes
-        // of another.
+        // Where every instruction has a probe, larger regions can be moved. All of them are needed then: one may use
+        // bytes of another.
         let mut definitions = self.definitions.iter();
         let every = definitions
             .any(|definition| is_file(definition, &image.path) && is_whole_file(definition));

@@ -36,8 +36,8 @@ pub(super) fn followed<'a>(definition: &Definition, functions: &'a [Named]) -> O
     named(definition, functions).filter(|_| at_entry)
 }
 
-/// The implementations among which a resolver chooses, as far as they are in the same file: what it, or a function that it calls there,
-/// forms the address of. What comes from elsewhere, as from the vdso, is not seen.
+/// The implementations among which a resolver chooses, as far as they are in the same file: what it, or a function that
+/// it calls there, forms the address of. What comes from elsewhere, as from the vdso, is not seen.
 pub(super) fn implementations(
     resolver: &Named,
     image: &Image,
@@ -91,7 +91,8 @@ fn collect(
     }
 }
 
-/// Whether a function begins at an address. A library may have no symbols for its own functions any more, but has their unwind tables.
+/// Whether a function begins at an address. A library may have no symbols for its own functions any more, but has their
+/// unwind tables.
 fn is_start(image: &Image, functions: &[Named], addr: u64) -> bool {
     let mut segments = image.segments.iter();
     segments.any(|s| s.executable && (s.addr..s.addr + s.size).contains(&addr))

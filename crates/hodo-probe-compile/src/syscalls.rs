@@ -181,8 +181,8 @@ impl Probes {
     }
 }
 
-/// Do the bytes around those of an instruction that calls the kernel look as if it were one? The number is loaded before it, or the
-/// result is looked at after it.
+/// Do the bytes around those of an instruction that calls the kernel look as if it were one? The number is loaded
+/// before it, or the result is looked at after it.
 fn calls_kernel(image: &Image, at: u64) -> bool {
     let around = (0..=NEAR).rev().find_map(|before| {
         let start = at.checked_sub(before)?;

@@ -7,7 +7,8 @@ use crate::arch::{self, Operand};
 /// How far the data of a symbol is from the probed instruction, if the name means only one.
 pub(super) type Distance<'a> = dyn Fn(&str) -> Option<i64> + 'a;
 
-/// The arguments of a note, pieces such as `-4@OPERAND`: the bytes, with a sign if the number has one. None for those that cannot be fetched.
+/// The arguments of a note, pieces such as `-4@OPERAND`: the bytes, with a sign if the number has one. None for those
+/// that cannot be fetched.
 pub(super) fn arguments(text: &str, distance: &Distance<'_>) -> Vec<Option<(Source, Type)>> {
     let arguments = text.split_whitespace();
     arguments.map(|text| argument(text, distance)).collect()

@@ -59,8 +59,8 @@ pub(super) struct Fetched {
     pub(super) caller: Option<usize>,
 }
 
-/// What is fetched at a hit, and what that means. `near` tells how far the memory to which a byte of the file is mapped is
-/// from the probed instruction.
+/// What is fetched at a hit, and what that means. `near` tells how far the memory to which a byte of the file is mapped
+/// is from the probed instruction.
 pub(super) fn fetches(
     definition: &Definition,
     near: &dyn Fn(u64) -> Option<i64>,

@@ -68,7 +68,8 @@ impl Places {
         self.all.push((addr, point));
     }
 
-    /// Puts them in the order of their addresses, when all are added; those of one address stay in the order in which they came.
+    /// Puts them in the order of their addresses, when all are added; those of one address stay in the order in which
+    /// they came.
     pub fn sort(&mut self) {
         self.all.sort_by_key(|&(addr, _)| addr);
         self.all.shrink_to_fit();

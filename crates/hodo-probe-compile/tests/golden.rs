@@ -45,7 +45,8 @@ impl Log for Lines {
     }
 }
 
-/// Runs a test again without the user's cache of plans, in which it must leave nothing. Returns whether this is that run.
+/// Runs a test again without the user's cache of plans, in which it must leave nothing. Returns whether this is that
+/// run.
 fn is_without_cache(test: &str) -> bool {
     const CACHE: &str = hodo_module::cache::VARIABLE;
     if std::env::var_os(CACHE).is_some_and(|value| value == "off") {

@@ -20,8 +20,8 @@ use crate::{modules, reserve, select, session, tracer};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::signals::Interrupts;
 
-/// Attaches to a process and records it until it ends, a signal comes or time is up; then lets it go on without a trace of the
-/// recording. `front` is the process that the user has started, if that is another.
+/// Attaches to a process and records it until it ends, a signal comes or time is up; then lets it go on without a trace
+/// of the recording. `front` is the process that the user has started, if that is another.
 ///
 /// # Errors
 /// Why that cannot be; nothing was done to the process then.
@@ -65,7 +65,8 @@ pub fn attach(
     })
 }
 
-/// Takes back what a hodo that was killed has left in a process, and lets the process go on. Returns whether there was something.
+/// Takes back what a hodo that was killed has left in a process, and lets the process go on. Returns whether there was
+/// something.
 ///
 /// # Errors
 /// If it cannot be taken back: the process is as it was, unless something else is said.
@@ -94,7 +95,8 @@ pub fn detach(
     Ok(true)
 }
 
-/// The processes in which a hodo that was killed has left something, as far as this user may look at them: numbers and names.
+/// The processes in which a hodo that was killed has left something, as far as this user may look at them: numbers and
+/// names.
 #[must_use]
 pub fn left_behind() -> Vec<String> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -10,8 +10,8 @@ use hodo_module::Module;
 use hodo_module::linked;
 use hodo_probe_compile::Probes;
 
-/// The patterns of `-F`, `-N`, `-P` and `-U` that match no function of the program or of the libraries that it is linked
-/// with, as on the command line.
+/// The patterns of `-F`, `-N`, `-P` and `-U` that match no function of the program or of the libraries that it is
+/// linked with, as on the command line.
 pub fn useless(selection: &Selection, module: &Module, program: &Path) -> Vec<String> {
     let mut open = selection.patterns();
     let plan: &Plan = &module.plan;

@@ -30,8 +30,8 @@ const WAKING: Duration = Duration::from_millis(5);
 /// So often the listener looks whether the recording has ended.
 const LOOKING: i32 = 100;
 
-/// What is to become different in a recording. An option that is given takes the place of the earlier ones of its kind; the
-/// others stay.
+/// What is to become different in a recording. An option that is given takes the place of the earlier ones of its kind;
+/// the others stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// `--clear`: first, no filters of any kind, no depth and no time.

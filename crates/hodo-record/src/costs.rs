@@ -1,9 +1,10 @@
 //! What recording a call costs on this machine, so that readers can subtract it from the times of functions.
 //!
-//! A stub as the recording has it, around a function that only returns, is called in a loop by hodo itself, and what it records is read.
-//! Most of a cost is the reading of the clock, and most of the rest is done meanwhile, as is some of the program's own work. So one
-//! number is right for no call: with those that were measured, shares of time are mostly nearer to those that sampling shows than without
-//! (`benches/times.sh`). Where the program's code waits for memory it pays less, where its caches are full it pays more.
+//! A stub as the recording has it, around a function that only returns, is called in a loop by hodo itself, and what it
+//! records is read. Most of a cost is the reading of the clock, and most of the rest is done meanwhile, as is some of
+//! the program's own work. So one number is right for no call: with those that were measured, shares of time are mostly
+//! nearer to those that sampling shows than without (`benches/times.sh`). Where the program's code waits for memory it
+//! pays less, where its caches are full it pays more.
 
 use serde_json::{Value, json};
 

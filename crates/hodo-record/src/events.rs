@@ -23,8 +23,8 @@ const SPAN: u64 = 256 << 30;
 /// Bytes of the file that hodo maps, as far as its address space allows: the control area, and what it populates.
 const OWN: [u64; 4] = [SPAN, 8 << 30, 64 << 20, CONTROL_SIZE];
 
-/// The file has room for at least so many chunks more than are in use, and gets as many more when it has not. What is not used is
-/// address space of the file only; a program that fills that much is slower than a wakeup of hodo by far.
+/// The file has room for at least so many chunks more than are in use, and gets as many more when it has not. What is
+/// not used is address space of the file only; a program that fills that much is slower than a wakeup of hodo by far.
 const ROOM_AHEAD: u64 = (1 << 30) / CHUNK_SIZE;
 
 /// Chunks that the file can have.
@@ -190,12 +190,12 @@ impl Events {
         }
     }
 
-    /// Keeps the kernel from reading more of the file's beginning into memory than what is touched: with the usual read-ahead, that is
-    /// megabytes of zeros for each page.
+    /// Keeps the kernel from reading more of the file's beginning into memory than what is touched: with the usual
+    /// read-ahead, that is megabytes of zeros for each page.
     fn read_singly(&self, bytes: u64) {
         let bytes = self.map.len().min(bytes as usize);
-        // SAFETY: the range is inside the mapping, which lives as long as `self`; the advice changes no contents. Without it, all is
-        // as right.
+        // SAFETY: the range is inside the mapping, which lives as long as `self`; the advice changes no contents.
+        // Without it, all is as right.
         let _ = unsafe { libc::madvise(self.map.as_mut_ptr().cast(), bytes, libc::MADV_RANDOM) };
     }
 
@@ -396,7 +396,8 @@ impl Events {
         self.put_u64(at + tcb::CURSOR, bucket);
     }
 
-    /// Appends an event to what a stopped thread has recorded, as its stubs would. What the disk has no room for is lost, and counted.
+    /// Appends an event to what a stopped thread has recorded, as its stubs would. What the disk has no room for is
+    /// lost, and counted.
     pub fn append(&self, number: u64, (id, time): (u32, u64), payload: &[u64]) {
         let at = number * tcb::SIZE;
         let epoch = (time >> 32) as u32;
@@ -428,8 +429,8 @@ impl Events {
         if !fits(cursor) {
             cursor = self.open_chunk(number).unwrap_or(0);
         }
-        // Writes, not stores: where the disk is full, these are errors and no signals. The first word comes last: a reader that follows takes
-        // a record when it sees that.
+        // Writes, not stores: where the disk is full, these are errors and no signals. The first word comes last: a
+        // reader that follows takes a record when it sees that.
         let write = |bytes: &[u8], at| self.file.write_all_at(bytes, at).is_ok();
         let (first, rest) = bytes.split_at(RECORD_SIZE as usize);
         let place = cursor.wrapping_sub(base);

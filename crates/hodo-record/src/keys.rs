@@ -131,8 +131,8 @@ fn no_key(whose: &str, patterns: &[impl AsRef<str>]) -> String {
     )
 }
 
-/// The static keys of a program or library that fit one of the patterns, all without any. Keys of other files on which it has
-/// branches are not among them.
+/// The static keys of a program or library that fit one of the patterns, all without any. Keys of other files on which
+/// it has branches are not among them.
 ///
 /// # Errors
 /// If there is no such file, it has no static keys, or a pattern fits none of them.

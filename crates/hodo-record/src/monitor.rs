@@ -22,9 +22,9 @@ const FORWARDED: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SI
 /// What stops the front and has it go on, as the user sees. The monitor goes on in any case.
 const STOPPING: [i32; 4] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGCONT];
 
-/// Divides this process, which must have one thread. The front hands on the signals that ask it to end, and waits; if it is killed,
-/// the monitor gets a SIGTERM. The monitor has all signals blocked, and asks for those that concern it: of several that come close
-/// together, as when the whole process group gets them, only the first counts.
+/// Divides this process, which must have one thread. The front hands on the signals that ask it to end, and waits; if
+/// it is killed, the monitor gets a SIGTERM. The monitor has all signals blocked, and asks for those that concern it:
+/// of several that come close together, as when the whole process group gets them, only the first counts.
 ///
 /// # Errors
 /// If there can be no more processes.
@@ -62,14 +62,15 @@ pub fn front() -> Result<Front> {
         loop {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let signal = libc::sigwaitinfo(&raw const set, &raw mut info);
-            // What the terminal sends, it sends to both. Others than these end neither of the two: the front has to tell how the
-            // monitor ends.
+            // What the terminal sends, it sends to both. Others than these end neither of the two: the front has to
+            // tell how the monitor ends.
             if FORWARDED.contains(&signal) && info.si_code <= 0 {
                 libc::kill(monitor, signal);
             }
             let mut status = 0;
             if libc::waitpid(monitor, &raw mut status, libc::WNOHANG) == monitor {
-                // Signals stay blocked: those that came late are for a recording that is over, and must not change how this ends.
+                // Signals stay blocked: those that came late are for a recording that is over, and must not change how
+                // this ends.
                 let exit = match libc::WIFSIGNALED(status) {
                     true => Exit::by_signal(status),
                     false => Exit::Code(libc::WEXITSTATUS(status)),

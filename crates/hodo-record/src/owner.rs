@@ -34,8 +34,8 @@ pub fn take(word: &AtomicU32) {
         .addr()
         .wrapping_sub(std::ptr::from_ref(lock).addr()) as c_long;
     head.list = std::ptr::from_ref(lock).cast();
-    // SAFETY: gettid only returns a number. The kernel reads the list when this thread ends, and the word if it is still mapped; libc has a
-    // list of its own for locks of processes, of which hodo has none.
+    // SAFETY: gettid only returns a number. The kernel reads the list when this thread ends, and the word if it is
+    // still mapped; libc has a list of its own for locks of processes, of which hodo has none.
     unsafe {
         word.store(libc::gettid().cast_unsigned(), Ordering::SeqCst);
         libc::syscall(

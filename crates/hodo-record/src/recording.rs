@@ -34,9 +34,8 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
     let program = hodo_ptrace::launch::find_program(name)?;
     heed_no_limits();
     reserve::hold();
-    // Signals from the terminal are for the program; hodo ends when it does, and stops when it does: if it stopped first,
-    // the program could not tidy up the terminal before.
-    // SAFETY: ignoring a signal runs no code.
+    // Signals from the terminal are for the program; hodo ends when it does, and stops when it does: if it stopped
+    // first, the program could not tidy up the terminal before. SAFETY: ignoring a signal runs no code.
     unsafe {
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::signal(libc::SIGQUIT, libc::SIG_IGN);
@@ -70,8 +69,8 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
     })
 }
 
-/// Limits on hodo's own resources are raised as far as that is allowed, and what they forbid then is an error of a system call, not
-/// hodo's end.
+/// Limits on hodo's own resources are raised as far as that is allowed, and what they forbid then is an error of a
+/// system call, not hodo's end.
 pub fn heed_no_limits() {
     // SAFETY: ignoring a signal runs no code.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };

@@ -2,8 +2,8 @@
 //! memory: because somebody lowers a limit (`prlimit --as`), or because the system has no more. Rust ends a program
 //! that gets none.
 //!
-//! The reserve is given back to the system at the first allocation that fails, which is tried again then, and when detaching begins, for
-//! that maps files, too.
+//! The reserve is given back to the system at the first allocation that fails, which is tried again then, and when
+//! detaching begins, for that maps files, too.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;
@@ -49,7 +49,8 @@ pub fn hold() {
 pub fn give_back() -> bool {
     let held = HELD.swap(ptr::null_mut(), Ordering::SeqCst);
     let size = SIZE.load(Ordering::SeqCst);
-    // SAFETY: whoever has taken the address out of its place is the only one that has it, and nothing is in the mapping.
+    // SAFETY: whoever has taken the address out of its place is the only one that has it, and nothing is in the
+    // mapping.
     !held.is_null() && unsafe { libc::munmap(held, size) } == 0
 }
 

@@ -13,7 +13,8 @@ use crate::options::{Match, RecordOptions};
 /// The module of calls into libraries, as uftrace names it: `puts@plt`.
 const PLT: &str = "plt";
 
-/// What the C runtime adds to every program and library. Like uftrace, hodo leaves it out unless somebody asks for it by name.
+/// What the C runtime adds to every program and library. Like uftrace, hodo leaves it out unless somebody asks for it
+/// by name.
 const RUNTIME: [&str; 12] = [
     "_start",
     "_init",

@@ -186,7 +186,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Keeps what a recorded call costs, for readers. Where there is no room for it now, the end of the recording writes it.
+    /// Keeps what a recorded call costs, for readers. Where there is no room for it now, the end of the recording
+    /// writes it.
     pub fn keep_costs(&mut self, costs: &Costs) {
         self.info["costs"] = costs.json();
         let _ = self.write_info();
@@ -216,8 +217,8 @@ impl Session {
             | hodo_ptrace::arch::OPTIONS
     }
 
-    /// Makes the file in which probes count. It is in memory: pages of a file on a disk are made read-only whenever they have
-    /// been written back, and each next hit would be a page fault.
+    /// Makes the file in which probes count. It is in memory: pages of a file on a disk are made read-only whenever
+    /// they have been written back, and each next hit would be a page fault.
     ///
     /// # Errors
     /// Whatever the kernel says.
@@ -226,8 +227,8 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the list empty in which a thread's return probes keep return addresses, or gives it what that of another thread
-    /// has. Returns its place in the file, and the bytes in use, which are to be put into the control block.
+    /// Makes the list empty in which a thread's return probes keep return addresses, or gives it what that of another
+    /// thread has. Returns its place in the file, and the bytes in use, which are to be put into the control block.
     ///
     /// # Errors
     /// If there is no memory for it.

@@ -79,7 +79,8 @@ impl Setup {
     /// Makes the trace in its directory, and finds places for all that can be known now.
     ///
     /// # Errors
-    /// If the trace cannot be made, a definition or a pattern is wrong, or a probe has no place in the file that it names.
+    /// If the trace cannot be made, a definition or a pattern is wrong, or a probe has no place in the file that it
+    /// names.
     pub fn new(options: &RecordOptions, place: TraceDir, program: &Program) -> Result<Self> {
         let selection = Selection::new(options)?;
         let probes = probes(options)?;
@@ -126,7 +127,8 @@ impl Setup {
         }
     }
 
-    /// Finds places for probes in the files that definitions name by their paths. `is_known`: the program is among the modules.
+    /// Finds places for probes in the files that definitions name by their paths. `is_known`: the program is among the
+    /// modules.
     fn place_probes(&mut self, options: &RecordOptions, path: &Path, is_known: bool) -> Result<()> {
         for (definition, file) in self.modules.probes.files(path) {
             if !is_known || file != path {

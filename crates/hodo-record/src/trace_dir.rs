@@ -1,7 +1,7 @@
 //! Where a recording is written, and what happens to an older one there.
 //!
-//! The directory of a recording is locked (`flock`) while its hodo lives: whoever finds it locked takes another. Finding, making and
-//! renaming directories is done under a lock on the directory above.
+//! The directory of a recording is locked (`flock`) while its hodo lives: whoever finds it locked takes another.
+//! Finding, making and renaming directories is done under a lock on the directory above.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -30,7 +30,8 @@ pub struct TraceDir {
     begun: bool,
 }
 
-/// Locks a file or directory. `None`: another process has locked it. `Some(None)`: it cannot be locked here, as on some file systems.
+/// Locks a file or directory. `None`: another process has locked it. `Some(None)`: it cannot be locked here, as on some
+/// file systems.
 fn lock(path: &Path) -> Option<Option<File>> {
     let Ok(file) = File::open(path) else {
         return Some(None);
@@ -107,8 +108,9 @@ fn aside(directory: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// Moves an older trace out of the way, to NAME.kept. It is not NAME.old before the new one has begun: what fails earlier changes
-/// nothing. Returns whether there was one; `None`: there are two, and which of them counts is not ours to say.
+/// Moves an older trace out of the way, to NAME.kept. It is not NAME.old before the new one has begun: what fails
+/// earlier changes nothing. Returns whether there was one; `None`: there are two, and which of them counts is not ours
+/// to say.
 fn keep_old(directory: &Path) -> Result<Option<bool>> {
     let kept = aside(directory, ".kept");
     // hodo was killed before a recording began.
@@ -154,8 +156,8 @@ fn restore(directory: &Path) -> Result<()> {
 }
 
 impl TraceDir {
-    /// Makes the directory of a recording: `directory`, or if another hodo records there, `directory.1` and so on. What is taken is
-    /// written to `directory`, and said.
+    /// Makes the directory of a recording: `directory`, or if another hodo records there, `directory.1` and so on. What
+    /// is taken is written to `directory`, and said.
     ///
     /// # Errors
     /// If something else is there, or it cannot be made.

@@ -1,8 +1,8 @@
 //! Follows a program: its threads, its children, the programs that they execute.
 //!
-//! The tracer sees every new thread before its first instruction and gives it a thread control block (see [`crate::arch`]),
-//! so the agent needs no thread-local storage and no hook in any libc. It stops nothing but what the kernel stops for
-//! it: new threads and processes, execs, signals on their way, breakpoints.
+//! The tracer sees every new thread before its first instruction and gives it a thread control block (see
+//! [`crate::arch`]), so the agent needs no thread-local storage and no hook in any libc. It stops nothing but what the
+//! kernel stops for it: new threads and processes, execs, signals on their way, breakpoints.
 
 mod attach;
 mod children;
@@ -101,8 +101,8 @@ impl Thread {
     }
 }
 
-/// So many control blocks and threads that have ended are remembered before they are used again or forgotten: a child may
-/// turn up after the end of the thread that made it.
+/// So many control blocks and threads that have ended are remembered before they are used again or forgotten: a child
+/// may turn up after the end of the thread that made it.
 const REMEMBERED: usize = 16;
 
 /// Follows one program and all that comes of it.
@@ -154,7 +154,8 @@ pub struct Tracer<'a> {
     unfinished: bool,
 }
 
-/// How long a recording goes on after the program's end before it says so: many processes outlive their maker by a little.
+/// How long a recording goes on after the program's end before it says so: many processes outlive their maker by a
+/// little.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// What the program has left behind.
@@ -358,8 +359,8 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Where the program that was started has ended and others that it has made go on: signals end the recording from then on,
-    /// and hodo says that it goes on.
+    /// Where the program that was started has ended and others that it has made go on: signals end the recording from
+    /// then on, and hodo says that it goes on.
     fn stay_with_rest(&mut self) {
         if self.exit.is_none() {
             return;
@@ -647,7 +648,8 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// If a thread has stopped by this signal to announce libraries: looks at them, and lets it go on. Returns whether it was that.
+    /// If a thread has stopped by this signal to announce libraries: looks at them, and lets it go on. Returns whether
+    /// it was that.
     fn is_announcement(&mut self, tid: i32, signal: i32) -> Result<bool> {
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
         let Some(space) = space.filter(|space| space.borrow().has_announcement()) else {
@@ -668,8 +670,8 @@ impl<'a> Tracer<'a> {
         Ok(true)
     }
 
-    /// The thread has a new thread pointer, by which a stub did not find its control block: tells it. Returns whether it was
-    /// that.
+    /// The thread has a new thread pointer, by which a stub did not find its control block: tells it. Returns whether
+    /// it was that.
     fn find_block(&self, tid: i32, space: &SharedSpace) -> Result<bool> {
         let Some(block) = self.threads.get(&tid).and_then(Thread::block) else {
             return Ok(false);
@@ -823,8 +825,9 @@ impl<'a> Tracer<'a> {
     }
 }
 
-/// Whether a signal that has come where threads announce libraries is one that the program has a handler for: a child that ended while hodo was
-/// looking at the libraries, say. That is delivered. A handler that another thread has set meanwhile does not get what the agent has sent.
+/// Whether a signal that has come where threads announce libraries is one that the program has a handler for: a child
+/// that ended while hodo was looking at the libraries, say. That is delivered. A handler that another thread has set
+/// meanwhile does not get what the agent has sent.
 fn is_for_handler(tid: i32, signal: i32) -> Result<bool> {
     Ok(signal != libc::SIGTRAP
         && hodo_ptrace::is_caught(tid, signal)

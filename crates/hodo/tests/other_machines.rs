@@ -80,8 +80,8 @@ fn probes_of_programmers_are_listed() {
     );
 }
 
-/// Functions as planners meet them on AArch64: a frame, a leaf, a loop at the start, a jump table, a tail call, one that
-/// reads its return address, and an exclusive pair.
+/// Functions as planners meet them on AArch64: a frame, a leaf, a loop at the start, a jump table, a tail call, one
+/// that reads its return address, and an exclusive pair.
 const FUNCTIONS: &str = r#"
     extern int elsewhere(int);
     int leaf(int a) { return a * 3 + 1; }

@@ -24,8 +24,8 @@ pub fn only_returns(_at: u64, _code: [u8; 5]) -> bool {
 /// A function that returns 0: `c.li a0, 0; c.jr ra`.
 pub const RETURN_ZERO: [u8; 4] = [0x01, 0x45, 0x82, 0x80];
 
-/// Where the trace goes in targets: far from all that programs use, sanitizers included. The last one is for address spaces of
-/// 38 bits, between the shadow of programs and that of stacks.
+/// Where the trace goes in targets: far from all that programs use, sanitizers included. The last one is for address
+/// spaces of 38 bits, between the shadow of programs and that of stacks.
 pub const EVENTS_AT: [u64; 4] = [
     0x2000_0000_0000,
     0x3800_0000_0000,
@@ -57,13 +57,14 @@ pub fn stacks(sp: u64, linker: Option<u64>) -> std::ops::Range<u64> {
     (low.min(sp) - SHADOW_ROOM).max(top - MOST)..top
 }
 
-/// How far below S the return address of a function is on the stack. `kept`: what unwind tables tell. None: that is not known.
+/// How far below S the return address of a function is on the stack. `kept`: what unwind tables tell. None: that is not
+/// known.
 pub fn return_below(kept: impl FnOnce() -> Option<i32>) -> Option<u64> {
     u64::try_from(kept()?).ok()
 }
 
-/// Of what `getcontext` and `swapcontext` save, in words: where the return address of the caller is, and the stack pointer, which
-/// is this many bytes above S.
+/// Of what `getcontext` and `swapcontext` save, in words: where the return address of the caller is, and the stack
+/// pointer, which is this many bytes above S.
 pub const SAVED_BACK: &[usize] = &[0, 1];
 
 pub const SAVED_SP: usize = 2;

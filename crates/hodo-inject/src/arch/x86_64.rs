@@ -105,7 +105,8 @@ impl Made {
     }
 }
 
-/// How far below S the return address of a function is on the stack. `_kept`: what unwind tables tell. None: that is not known.
+/// How far below S the return address of a function is on the stack. `_kept`: what unwind tables tell. None: that is
+/// not known.
 pub fn return_below(_kept: impl FnOnce() -> Option<i32>) -> Option<u64> {
     Some(0)
 }
@@ -136,8 +137,8 @@ pub fn for_unwinders(_regs: &Regs) -> Option<Registers> {
     None
 }
 
-/// Of what `getcontext` and `swapcontext` save, in words: where the return address of the caller is, and the stack pointer, which
-/// is this many bytes above S.
+/// Of what `getcontext` and `swapcontext` save, in words: where the return address of the caller is, and the stack
+/// pointer, which is this many bytes above S.
 pub const SAVED_BACK: &[usize] = &[1];
 
 pub const SAVED_SP: usize = 0;
@@ -176,8 +177,8 @@ pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
     by_distance(0xE9, at, bytes.get(..5)?.try_into().ok()?)
 }
 
-/// The jump of ours that code of the program would take which is a copy of changed code, and begins at `at`: where the jump is, and
-/// where it leads. It has changed no register.
+/// The jump of ours that code of the program would take which is a copy of changed code, and begins at `at`: where the
+/// jump is, and where it leads. It has changed no register.
 pub fn copied_jump(memory: &Memory, at: u64) -> Option<(u64, u64)> {
     let mut code = [0; 2];
     memory.read(at, &mut code).ok()?;

@@ -249,7 +249,8 @@ fn files(wanted: &Wanted, code: &[Mapping], recorder: &mut dyn Recorder) -> Resu
     Ok(files)
 }
 
-/// Where the island for libraries can be, and how large it is: room for libraries that come later is left above, if there is any.
+/// Where the island for libraries can be, and how large it is: room for libraries that come later is left above, if
+/// there is any.
 fn library_place(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
     let top = base.saturating_sub(LIBRARY_ROOM);
     let usual = top.saturating_sub((64 << 20) + LIBRARY_ISLAND)..top;
@@ -263,8 +264,8 @@ fn library_place(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
         .or_else(|| place_above(maps, base))
 }
 
-/// The same above the libraries, where the kernel maps nothing, but the first stack grows down to: for programs whose own memory is
-/// all that is in reach below.
+/// The same above the libraries, where the kernel maps nothing, but the first stack grows down to: for programs whose
+/// own memory is all that is in reach below.
 fn place_above(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
     const ROOM: u64 = 512 << 20;
     const ALIGN: u64 = 64 << 10;
@@ -284,7 +285,8 @@ fn place_above(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
         })
 }
 
-/// Looks at code that is mapped. Returns whether it has stayed mapped: otherwise what was found may be another library's.
+/// Looks at code that is mapped. Returns whether it has stayed mapped: otherwise what was found may be another
+/// library's.
 fn is_steady(pid: i32, code: &[Mapping], look: impl Fn() -> Result<()>) -> Result<bool> {
     for _ in 0..3 {
         if look().is_ok() {

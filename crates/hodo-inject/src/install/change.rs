@@ -1,7 +1,8 @@
 //! Changes what is recorded of a process: other sites, and stubs for them.
 //!
-//! All stubs stay where they are, for frames that are open return through them, and threads go on in them. The new ones are
-//! built while the process runs; while it is stopped, they are written into room that nobody uses, and the sites change.
+//! All stubs stay where they are, for frames that are open return through them, and threads go on in them. The new ones
+//! are built while the process runs; while it is stopped, they are written into room that nobody uses, and the sites
+//! change.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -32,7 +33,8 @@ pub struct Change {
     settings: Rc<str>,
 }
 
-/// Builds what is needed for other settings; nothing is written yet. `settings` is different for whatever makes other stubs.
+/// Builds what is needed for other settings; nothing is written yet. `settings` is different for whatever makes other
+/// stubs.
 ///
 /// # Errors
 /// Why that cannot be; nothing is changed then.
@@ -133,8 +135,8 @@ fn check(memory: &Memory, space: &Space, installation: &Installation) -> Result<
 }
 
 impl Change {
-    /// Whether the process is still as it was when this was built: it may have loaded libraries, or be executing another
-    /// program.
+    /// Whether the process is still as it was when this was built: it may have loaded libraries, or be executing
+    /// another program.
     pub fn holds(&self, tid: i32, space: &Space) -> bool {
         let exe = PathBuf::from(format!("/proc/{tid}/exe"));
         self.seen == space.seen.len()
@@ -152,8 +154,8 @@ impl Change {
         self.installation.copies()
     }
 
-    /// Does it, while all threads are stopped. Returns whether `tid` is found stopped with its whole process, if it had to work
-    /// for it.
+    /// Does it, while all threads are stopped. Returns whether `tid` is found stopped with its whole process, if it had
+    /// to work for it.
     ///
     /// # Errors
     /// If the process's memory cannot be accessed.
@@ -169,7 +171,8 @@ impl Change {
             if place == self.program
                 && let Some(earlier) = space.sites_to_come.take()
             {
-                // It still waits for the libraries, and so do the new sites. They are not in use yet, and so are not kept as made.
+                // It still waits for the libraries, and so do the new sites. They are not in use yet, and so are not
+                // kept as made.
                 let sites = earlier.with_patches(Patches::clone(&piece.patches));
                 space.sites_to_come = Some(Rc::new(sites));
                 continue;

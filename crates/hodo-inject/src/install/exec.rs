@@ -37,8 +37,8 @@ pub fn set_aside(pid: i32, recorder: &mut dyn Recorder) -> Option<&'static str> 
     unsupported::reason(&*module.ok()?)
 }
 
-/// Prepares the program that `pid` has just begun to execute. `before`: by how much limits were raised in the process that
-/// executed.
+/// Prepares the program that `pid` has just begun to execute. `before`: by how much limits were raised in the process
+/// that executed.
 ///
 /// # Errors
 /// Why it cannot be traced; it can run as it is.
@@ -143,7 +143,8 @@ impl Begun {
             let size = budget.map_or(LIBRARY_ISLAND, |budget| {
                 (budget & !0xF_FFFF).clamp(1 << 20, LIBRARY_ISLAND)
             });
-            // Without it, libraries could not be told about the program's stubs, and exceptions would not find their way.
+            // Without it, libraries could not be told about the program's stubs, and exceptions would not find their
+            // way.
             let place = maps::find_gap(maps, top - (64 << 20) - size..top, size)
                 .context("there is no room for an island near the libraries")?;
             space.islands[1] = (map_island(calls, place, size)?, size);

@@ -10,9 +10,9 @@ use hodo_module::cache::Stubs;
 /// Fewer stubs are built as quickly as they are read.
 const FEWEST: usize = 64;
 
-/// Where the stubs of a module are kept, if they are to be: those of recordings without filters, of nearly all functions. Others have as many
-/// kinds as there are patterns. To keep them takes longer than to build them, and many a program is recorded once before it is built anew: so it
-/// is done for files that were recorded before.
+/// Where the stubs of a module are kept, if they are to be: those of recordings without filters, of nearly all
+/// functions. Others have as many kinds as there are patterns. To keep them takes longer than to build them, and many a
+/// program is recorded once before it is built anew: so it is done for files that were recorded before.
 pub(super) fn place(module: &Module, recorder: &dyn Recorder) -> Option<Stubs> {
     let recording = recorder.recording();
     let is_plain = hodo_patch::KEEPS_STUBS

@@ -33,7 +33,8 @@ fn is_libc(path: &Path) -> bool {
     })
 }
 
-/// Looks for libraries that have been mapped since the last time, and installs what they are to have. Their code has not run.
+/// Looks for libraries that have been mapped since the last time, and installs what they are to have. Their code has
+/// not run.
 ///
 /// # Errors
 /// If the process's memory cannot be accessed.

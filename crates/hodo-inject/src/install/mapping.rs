@@ -157,8 +157,8 @@ pub(super) fn map_island(calls: &Syscalls, place: u64, size: u64) -> Result<u64>
     Ok(place)
 }
 
-/// A page of a stopped thread's own memory, with this many bytes before it; `syscall` is the address of an instruction that makes
-/// system calls.
+/// A page of a stopped thread's own memory, with this many bytes before it; `syscall` is the address of an instruction
+/// that makes system calls.
 pub fn private_page(tid: i32, syscall: u64, below: u64) -> Result<u64> {
     let calls = Syscalls::begin(tid, syscall)?;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;

@@ -42,8 +42,8 @@ pub struct Process<'a> {
 }
 
 impl Process<'_> {
-    /// If calls of a function return to this address in its stub: where that function is, 0 if it is a library's, and the
-    /// instructions that the stub has displaced.
+    /// If calls of a function return to this address in its stub: where that function is, 0 if it is a library's, and
+    /// the instructions that the stub has displaced.
     pub fn stub_of(&self, address: u64) -> Option<(u64, u64)> {
         let mut stubs = self.space.stubs.iter();
         let of_stub = stubs.find_map(|stubs| stubs.returns_to(self.memory, address));
@@ -137,7 +137,8 @@ impl Process<'_> {
                 return;
             };
             let back = registers.instruction().filter(|_| !caller.none);
-            // Tables that do not tell the truth lead to what is no return address. A handler's is that of the kernel's code.
+            // Tables that do not tell the truth lead to what is no return address. A handler's is that of the kernel's
+            // code.
             let is_handler = || hodo_symbols::interrupted(&registers, &read).is_some();
             if back.is_some_and(|back| !next && !self.is_behind_call(back) && !is_handler()) {
                 return;
@@ -201,7 +202,8 @@ impl Returns for Process<'_> {
     }
 
     fn fits(&self, of: &Return, address: u64) -> Fit {
-        // Wherever a handler is that the walk does not lead to: from a linkage table, or from code without unwind tables.
+        // Wherever a handler is that the walk does not lead to: from a linkage table, or from code without unwind
+        // tables.
         if (self.code::<ENTRY>(address)).is_some_and(|code| is_signal_return(&code)) {
             return Fit::Handler;
         }

@@ -31,7 +31,8 @@ impl<'a> Unwinders<'a> {
         }
     }
 
-    /// Is an unwinder on its way where a thread is at `pc` and the stack begins with these words, and has it met our code?
+    /// Is an unwinder on its way where a thread is at `pc` and the stack begins with these words, and has it met our
+    /// code?
     pub fn are_met(&self, pc: u64, words: &[u64]) -> bool {
         let top = || words.iter().take(UNWINDING / 8).copied().chain(once(pc));
         // Who is where it begins has not begun. No return address is there.

@@ -76,7 +76,8 @@ pub struct Patched {
 }
 
 impl Patched {
-    /// `originals`: what is there now where the patches are, as the file has it. `stubs`: those of the two islands that are new.
+    /// `originals`: what is there now where the patches are, as the file has it. `stubs`: those of the two islands that
+    /// are new.
     pub fn new<'a>(
         (range, bias): (Range<u64>, u64),
         originals: impl Iterator<Item = (u64, &'a [u8])>,
@@ -184,8 +185,8 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// Rows of addresses, as differences from the row before: most of them have one byte or two. Seven bits a byte, the lowest first; the sign is
-/// the lowest bit of all. There are many, so they are written as one piece.
+/// Rows of addresses, as differences from the row before: most of them have one byte or two. Seven bits a byte, the
+/// lowest first; the sign is the lowest bit of all. There are many, so they are written as one piece.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Rows(Bytes);
 

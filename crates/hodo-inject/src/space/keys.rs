@@ -1,9 +1,9 @@
 //! The static keys of tracepoints, which are held while their events are recorded: hodo is one more user of the key, as
 //! if the program had switched it on itself.
 //!
-//! Branches are written while no other thread executes them: before the code of their file has run, or while all threads are
-//! stopped. So whole instructions can be written at once, without the steps that a program takes that runs. What
-//! the program does later agrees with it, for it reads the key's state and the bytes at the branch.
+//! Branches are written while no other thread executes them: before the code of their file has run, or while all
+//! threads are stopped. So whole instructions can be written at once, without the steps that a program takes that runs.
+//! What the program does later agrees with it, for it reads the key's state and the bytes at the branch.
 
 mod outside;
 
@@ -73,8 +73,8 @@ impl File {
 }
 
 impl Keys {
-    /// Adds files, and looks which keys are to be held: those that are wanted, by themselves and the path of their file. What is wrong with
-    /// the table of a file is told when it is planned.
+    /// Adds files, and looks which keys are to be held: those that are wanted, by themselves and the path of their
+    /// file. What is wrong with the table of a file is told when it is planned.
     pub fn add(&mut self, files: &[Mapped], is_wanted: impl Fn(&Key, &Path) -> bool) {
         for (image, bias) in files {
             let known = |file: &File| file.bias == *bias && file.image.path == image.path;
@@ -133,8 +133,8 @@ impl Keys {
         }
     }
 
-    /// Whether a thread of the process is just switching keys. A lock that was copied with the memory of another process does
-    /// not count.
+    /// Whether a thread of the process is just switching keys. A lock that was copied with the memory of another
+    /// process does not count.
     pub fn is_busy(&self, pid: i32, memory: &Memory) -> bool {
         let mut owners = self.files.iter().filter_map(|file| {
             let lock = file.keys.lock?.wrapping_add(file.bias);
@@ -162,8 +162,8 @@ impl Keys {
     /// Holds the keys that are to be held, and makes the branches on all that are held what they have to be.
     ///
     /// # Errors
-    /// What has stood in the way first: memory that is not to be had, or a branch that somebody else has changed. All others are
-    /// as they have to be.
+    /// What has stood in the way first: memory that is not to be had, or a branch that somebody else has changed. All
+    /// others are as they have to be.
     pub fn hold(&mut self, memory: &Memory) -> Result<()> {
         for &key in &self.wanted {
             if !self.held.contains(&key) {

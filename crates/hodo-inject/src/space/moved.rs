@@ -18,7 +18,8 @@ pub struct Standing {
 /// Which instructions in islands stand for which of the program.
 #[derive(Debug, Default)]
 pub struct Moved {
-    /// Found when it is asked for: most threads that are stopped are in code of which nothing was moved, and there may be millions.
+    /// Found when it is asked for: most threads that are stopped are in code of which nothing was moved, and there may
+    /// be millions.
     found: OnceCell<Found>,
     /// Code of hodo at which a thread is nowhere in the program, though it may be among its code: start and end.
     ways: Vec<(u64, u64)>,

@@ -1,7 +1,8 @@
 //! Runs a few bytes of code on given registers and memory, and says what they are afterwards.
 //!
-//! The registers are loaded by the return from a signal handler, and taken at the next signal: a breakpoint after the code,
-//! or a fault. So there is no code of ours between the state and what is tested, and every register may have any value.
+//! The registers are loaded by the return from a signal handler, and taken at the next signal: a breakpoint after the
+//! code, or a fault. So there is no code of ours between the state and what is tested, and every register may have any
+//! value.
 
 use std::arch::asm;
 use std::ptr;
@@ -232,8 +233,8 @@ const BRANCH_TYPE: u64 = 0xC00;
 
 /// Loads the state, or takes what became of it.
 extern "C" fn handle(signal: c_int, info: *const siginfo_t, context: *mut ucontext_t) {
-    // SAFETY: a handler of signals that one thread at a time brings about, when it has filled this; the kernel's frame is
-    // this thread's.
+    // SAFETY: a handler of signals that one thread at a time brings about, when it has filled this; the kernel's frame
+    // is this thread's.
     unsafe {
         let shared = &raw mut SHARED;
         let shared = &mut *shared;
@@ -347,8 +348,8 @@ impl Machine {
             fault: 0,
             state: state.clone(),
         };
-        // SAFETY: the arena is mapped and has this size. The handler uses what is shared only between the two signals, and
-        // restores all registers at the second.
+        // SAFETY: the arena is mapped and has this size. The handler uses what is shared only between the two signals,
+        // and restores all registers at the second.
         unsafe {
             let arena = ARENA as *mut u64;
             ptr::copy_nonoverlapping(state.memory.as_ptr(), arena, state.memory.len());

@@ -14,8 +14,8 @@ use skipped::skip;
 
 const OBJDUMP: &str = "aarch64-linux-gnu-objdump";
 
-/// Samples of real code with what GNU's disassembler (2.40) says of them at address 0: libc, libstdc++, bash and python3
-/// of Debian 12, up to six of each name and class.
+/// Samples of real code with what GNU's disassembler (2.40) says of them at address 0: libc, libstdc++, bash and
+/// python3 of Debian 12, up to six of each name and class.
 pub const SAMPLES: &str = include_str!("../samples/aarch64_forms.txt");
 
 /// Windows of real code of the same files.
@@ -121,8 +121,8 @@ pub fn section(path: &Path, name: &str) -> Option<(Vec<u8>, u64)> {
     Some((section.data().ok()?.to_vec(), section.address()))
 }
 
-/// Files for AArch64, where there are any: libraries of the cross compiler, and those that `HODO_AARCH64_FILES` names, with
-/// colons between.
+/// Files for AArch64, where there are any: libraries of the cross compiler, and those that `HODO_AARCH64_FILES` names,
+/// with colons between.
 pub fn files() -> Vec<PathBuf> {
     let names = ["libc.so.6", "libstdc++.so.6", "ld-linux-aarch64.so.1"];
     let places = [

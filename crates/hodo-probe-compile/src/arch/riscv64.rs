@@ -15,7 +15,8 @@ pub fn ends_thread(code: &[u8]) -> bool {
     (code.strip_prefix(&EXIT)).is_some_and(|code| code.starts_with(&SYSTEM_CALL))
 }
 
-/// Do the bytes before and after those of a system call's instruction look as if it were one? Four bytes are seldom that by chance.
+/// Do the bytes before and after those of a system call's instruction look as if it were one? Four bytes are seldom
+/// that by chance.
 pub fn looks_like_call(_: &[u8], _: &[u8]) -> bool {
     true
 }
@@ -33,7 +34,8 @@ pub const ARGUMENTS: [u8; 8] = [10, 11, 12, 13, 14, 15, 16, 17];
 /// The word of the stack with the first argument that is not in a register, when a function is entered.
 pub const STACK_ARGUMENTS: usize = 0;
 
-/// Where a register's value comes from, and which bits of it count: the lowest, and how many. None: it is another processor's.
+/// Where a register's value comes from, and which bits of it count: the lowest, and how many. None: it is another
+/// processor's.
 pub fn fetched(register: Register) -> Option<(Source, (u32, u32))> {
     use hodo_probe_syntax::registers::riscv64::Register::{Pc, X};
     let source = match register {

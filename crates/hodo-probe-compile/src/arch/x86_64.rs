@@ -51,15 +51,15 @@ pub const RETURN_VALUE: u8 = 0;
 /// Registers of the first arguments (System V ABI, x86-64 supplement, 3.2.3).
 pub const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
-/// The word of the stack with the first argument that is not in a register, when a function is entered: above the return
-/// address.
+/// The word of the stack with the first argument that is not in a register, when a function is entered: above the
+/// return address.
 pub const STACK_ARGUMENTS: usize = 1;
 
 /// The address of the instruction, as a register.
 pub const PROGRAM_COUNTER: &str = "rip";
 
-/// An operand in the syntax of compilers: `%edi`, `$5`, `-16(%rbp)`, `total(%rip)`. None: one that cannot be fetched, with an
-/// index.
+/// An operand in the syntax of compilers: `%edi`, `$5`, `-16(%rbp)`, `total(%rip)`. None: one that cannot be fetched,
+/// with an index.
 pub fn operand(text: &str) -> Option<Operand<'_>> {
     if let Some(name) = text.strip_prefix('%') {
         return Some(Operand::Register(name));
@@ -71,7 +71,8 @@ pub fn operand(text: &str) -> Option<Operand<'_>> {
     Some(Operand::Memory(displacement, base))
 }
 
-/// Where a register's value comes from, and which bits of it count: the lowest, and how many. None: it is another processor's.
+/// Where a register's value comes from, and which bits of it count: the lowest, and how many. None: it is another
+/// processor's.
 pub fn fetched(register: Register) -> Option<(Source, (u32, u32))> {
     let Register::X86_64(register) = register else {
         return None;

@@ -52,8 +52,8 @@ impl Process {
         self.keys.look(&self.memory)
     }
 
-    /// Stops all threads, switches keys, and lets them go on. Returns the states before; none if a thread is in the middle of
-    /// switching keys itself, or files were mapped.
+    /// Stops all threads, switches keys, and lets them go on. Returns the states before; none if a thread is in the
+    /// middle of switching keys itself, or files were mapped.
     fn switch(&self, keys: &mut [Found], on: bool) -> Result<Option<Vec<u32>>> {
         let _blocked = Blocked::new();
         let mut stops = Stops::new(self.pid, 0);

@@ -31,8 +31,8 @@ const TRIES: u32 = 40;
 /// How often a thread may be met switching static keys in each of them.
 const SWITCHES: u32 = 300;
 
-/// What the kernel has told the program of a process when it was executed (getauxval(3)): addresses of it that differ from one execution
-/// to the next. Nothing at the end of a process.
+/// What the kernel has told the program of a process when it was executed (getauxval(3)): addresses of it that differ
+/// from one execution to the next. Nothing at the end of a process.
 fn executed(pid: i32) -> Vec<u8> {
     std::fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default()
 }
@@ -353,8 +353,8 @@ impl Moves {
     }
 }
 
-/// Where a thread at `pc` has to go on when the ranges are changed: `None`, where it is. An error: there is no such place.
-/// `in_call`: it is stopped in a system call, which the kernel may let it make again.
+/// Where a thread at `pc` has to go on when the ranges are changed: `None`, where it is. An error: there is no such
+/// place. `in_call`: it is stopped in a system call, which the kernel may let it make again.
 pub(super) fn moved(
     pc: u64,
     in_call: bool,

@@ -13,7 +13,8 @@ use super::{SharedSpace, Thread, Tracer};
 use hodo_ptrace as ptrace;
 
 impl Tracer<'_> {
-    /// `--no-follow`: a child process goes its own way. It stays under control only while it shares its parent's memory (that of a maker).
+    /// `--no-follow`: a child process goes its own way. It stays under control only while it shares its parent's memory
+    /// (that of a maker).
     pub(super) fn let_go(&mut self, child: i32, space: &SharedSpace, origin: Origin) -> Result<()> {
         let Origin {
             maker,
@@ -116,8 +117,8 @@ impl Tracer<'_> {
                 continue;
             };
             let number = |key| ptrace::status(child, key).and_then(|s| s.parse::<i32>().ok());
-            // A thread has one of its process for its maker, which tells of it yet. Its word, where it has one, is new memory, or
-            // that of a thread that has ended.
+            // A thread has one of its process for its maker, which tells of it yet. Its word, where it has one, is new
+            // memory, or that of a thread that has ended.
             if let Some(process) = number("Tgid:").filter(|&process| process != child)
                 && self.threads.values().any(|thread| thread.pid == process)
             {
@@ -150,8 +151,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// Takes a new thread or process, which is stopped, and lets it run in any case. `beside`: its maker, if that is there, and
-    /// stopped, too.
+    /// Takes a new thread or process, which is stopped, and lets it run in any case. `beside`: its maker, if that is
+    /// there, and stopped, too.
     pub(super) fn adopt(
         &mut self,
         child: i32,

@@ -17,7 +17,8 @@ impl Tracer<'_> {
     /// Takes back what is left in the process, and lets it go.
     ///
     /// # Errors
-    /// If the ledger there cannot be used; the process is as it was then. If something could not be taken back, which was said.
+    /// If the ledger there cannot be used; the process is as it was then. If something could not be taken back, which
+    /// was said.
     pub fn clear(&mut self, found: &Found) -> Result<()> {
         let pid = self.first;
         let mut stops = Stops::new(pid, self.session.ptrace_options());
@@ -50,8 +51,8 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// A new thread or process of one in which something was left: it finds the control block that its maker finds, by which nothing
-    /// is recorded any more.
+    /// A new thread or process of one in which something was left: it finds the control block that its maker finds, by
+    /// which nothing is recorded any more.
     pub(super) fn join_left(
         &mut self,
         tid: i32,

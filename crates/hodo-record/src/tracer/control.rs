@@ -24,7 +24,8 @@ use hodo_ptrace::Memory;
 use hodo_ptrace::arch::counter;
 use hodo_ptrace::maps;
 
-/// How long threads may take to stop. One that waits in the kernel for its child to execute (vfork) stops only after that.
+/// How long threads may take to stop. One that waits in the kernel for its child to execute (vfork) stops only after
+/// that.
 const STOPPING: Duration = Duration::from_millis(300);
 /// How often it is tried to stop at a moment at which everything can be changed.
 const TRIES: u32 = 30;
@@ -313,8 +314,8 @@ impl Tracer<'_> {
         bail!("nothing is changed: {reason}; try again")
     }
 
-    /// Builds what is missing. Unless all threads are `stopped`, what cannot be built is left for then: a process may be about to
-    /// end, or to execute another program.
+    /// Builds what is missing. Unless all threads are `stopped`, what cannot be built is left for then: a process may
+    /// be about to end, or to execute another program.
     fn build(&mut self, built: &mut Built, key: &Rc<str>, stopped: bool) -> Result<()> {
         for (space, tids) in self.spaces() {
             let number = Rc::as_ptr(&space) as usize;

@@ -62,7 +62,8 @@ impl Tracer<'_> {
             let left = Turn::Left(standing.original);
             self.turn(space, standing.probed.then_some(left));
         }
-        // The threads of one process at a time are stopped for this: the core of another that ends meanwhile is as it is.
+        // The threads of one process at a time are stopped for this: the core of another that ends meanwhile is as it
+        // is.
         let others = match self.dying {
             Some(_) => None,
             None => self.others_in(tid, space),
@@ -122,7 +123,8 @@ fn is_core_written(tid: i32) -> bool {
     }
 }
 
-/// Gives a process, all threads of which are stopped, the code that it would have alone, and return addresses in place of those of stubs.
+/// Gives a process, all threads of which are stopped, the code that it would have alone, and return addresses in place
+/// of those of stubs.
 fn put_in_order(tid: i32, tids: &BTreeSet<i32>, space: &SharedSpace) -> Result<()> {
     let memory = Memory::open(tid)?;
     site_writer::revert(tid, &space.borrow())?;

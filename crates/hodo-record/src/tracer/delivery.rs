@@ -87,8 +87,8 @@ impl Tracer<'_> {
         step.map_or(Ok(false), |(step, _)| step.end(tid))
     }
 
-    /// A thread has stopped as if it had been asked to. If it is at the first instruction of a handler, for which it had to stop,
-    /// goes on with that. Returns whether it was that.
+    /// A thread has stopped as if it had been asked to. If it is at the first instruction of a handler, for which it
+    /// had to stop, goes on with that. Returns whether it was that.
     pub(super) fn is_in_handler(&mut self, tid: i32) -> Result<bool> {
         let space = match self.threads.get(&tid) {
             Some(thread) if arch::HANDLERS_STOP && thread.contexts.delivering.is_some() => {

@@ -32,7 +32,8 @@ const TRIES_TO_LEAVE: u32 = 100;
 const TRIES: u32 = 3;
 
 impl Tracer<'_> {
-    /// Lets all threads that are followed go on without hodo. Whatever fails is said, and each process gets its code back.
+    /// Lets all threads that are followed go on without hodo. Whatever fails is said, and each process gets its code
+    /// back.
     pub(super) fn detach(&mut self) {
         reserve::give_back();
         // What an error or a panic has kept from being done is done in another try.
@@ -62,8 +63,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// A thread that nobody has let go on after its stop would never stop again: has it do what it was about to do, and stop before
-    /// that.
+    /// A thread that nobody has let go on after its stop would never stop again: has it do what it was about to do, and
+    /// stop before that.
     fn release_dealt(&mut self) -> Result<()> {
         while let Some((tid, status)) = self.dealing.pop() {
             match release(tid, status) {
@@ -164,8 +165,9 @@ impl Tracer<'_> {
         }
     }
 
-    /// Has threads leave what leads from the program or back, which will not be there any more. One that does not is left where it
-    /// is, after a while: the code is put back all the same, for what is left behind would end the program at its next breakpoint.
+    /// Has threads leave what leads from the program or back, which will not be there any more. One that does not is
+    /// left where it is, after a while: the code is put back all the same, for what is left behind would end the
+    /// program at its next breakpoint.
     pub(super) fn all_come_off(
         &mut self,
         stopped: &mut Stopped,
@@ -228,7 +230,8 @@ impl Tracer<'_> {
             };
             for tid in &own {
                 if let Some(thread) = self.threads.get_mut(tid) {
-                    // Before anybody runs, for the code is the original one already; and again, for signals may have come meanwhile.
+                    // Before anybody runs, for the code is the original one already; and again, for signals may have
+                    // come meanwhile.
                     match thread.contexts.leave(*tid) {
                         Err(error) if !ptrace::is_gone(&error) => return Err(error),
                         _ => {}

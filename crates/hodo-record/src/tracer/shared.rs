@@ -2,8 +2,8 @@
 //! waits, and a child made by `clone` with shared memory but no thread pointer of its own, beside which its parent runs
 //! on.
 //!
-//! The word there has the control block of the one that runs. If several do, nothing tells one from the other: they find a block
-//! by which nothing is recorded, until only one is left.
+//! The word there has the control block of the one that runs. If several do, nothing tells one from the other: they
+//! find a block by which nothing is recorded, until only one is left.
 
 use hodo_ptrace::arch;
 use std::rc::Rc;
@@ -86,8 +86,8 @@ impl Word {
 }
 
 impl Words {
-    /// A new thread, which has not run yet, has the word of its maker. Both are given with their own control blocks. Returns what
-    /// the word is to have.
+    /// A new thread, which has not run yet, has the word of its maker. Both are given with their own control blocks.
+    /// Returns what the word is to have.
     fn join(
         &mut self,
         (space, at): (usize, u64),
@@ -175,8 +175,8 @@ impl Words {
 }
 
 impl Tracer<'_> {
-    /// Has the stubs of a stopped thread, which has not run since it was made, find its control block: control block `number`, at
-    /// `block` in its memory. `maker`: who has made it, if the two have one memory.
+    /// Has the stubs of a stopped thread, which has not run since it was made, find its control block: control block
+    /// `number`, at `block` in its memory. `maker`: who has made it, if the two have one memory.
     pub(super) fn lead(
         &mut self,
         child: i32,
@@ -229,7 +229,8 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Where a control block is in the address space of a stopped thread by which nothing is recorded, for several threads at once.
+    /// Where a control block is in the address space of a stopped thread by which nothing is recorded, for several
+    /// threads at once.
     fn mute(&mut self, tid: i32, space: &SharedSpace) -> Result<u64> {
         if let Some(mute) = space.borrow().mute_block() {
             return Ok(mute);
@@ -249,7 +250,8 @@ impl Tracer<'_> {
         Ok(mute)
     }
 
-    /// The child that a stopped thread was waiting for has another memory, or has ended: the thread gets its control block back.
+    /// The child that a stopped thread was waiting for has another memory, or has ended: the thread gets its control
+    /// block back.
     pub(super) fn take_back(&mut self, tid: i32) -> Result<()> {
         let Some(mut written) = self.words.resume(tid) else {
             return Ok(());
@@ -264,7 +266,8 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// A thread has ended, or has another memory: those it has shared its thread pointer with get their control blocks back.
+    /// A thread has ended, or has another memory: those it has shared its thread pointer with get their control blocks
+    /// back.
     pub(super) fn part(&mut self, tid: i32) {
         while let Some(written) = self.words.part(tid) {
             written.write();

@@ -51,7 +51,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// If a thread's own signal has to be dealt with first (one of our breakpoints), lets it go on. Returns whether there is one.
+    /// If a thread's own signal has to be dealt with first (one of our breakpoints), lets it go on. Returns whether
+    /// there is one.
     fn let_due_on(&self, wanted: &BTreeSet<i32>, stopped: &mut Stopped) -> bool {
         let Some(&tid) = wanted.iter().find(|&&tid| self.is_due(tid)) else {
             return false;
@@ -95,7 +96,8 @@ impl Tracer<'_> {
                 break;
             }
             if alone() {
-                // It waits for others that are stopped, perhaps: what a child of vfork does before it executes a program may.
+                // It waits for others that are stopped, perhaps: what a child of vfork does before it executes a
+                // program may.
                 self.let_on(&mut stopped);
                 asked.clear();
                 self.serve(after(together))?;
@@ -198,7 +200,8 @@ impl Tracer<'_> {
         Ok(all)
     }
 
-    /// Deals with what comes of threads that run. One with a signal on its way does not get any further before that is delivered.
+    /// Deals with what comes of threads that run. One with a signal on its way does not get any further before that is
+    /// delivered.
     fn serve(&mut self, mut until: impl FnMut() -> bool) -> Result<()> {
         while !until() {
             let mut status = 0;

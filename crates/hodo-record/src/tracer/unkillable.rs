@@ -9,9 +9,9 @@ use crate::options::Exit;
 use hodo_ptrace as ptrace;
 
 impl Tracer<'_> {
-    /// A signal that an instruction has caused ends the first process of a PID namespace, unless it has a handler. The kernel does not end
-    /// it so while it is traced: the instruction would be executed again and again. So it gets to execute it untraced.
-    /// Returns whether it was that.
+    /// A signal that an instruction has caused ends the first process of a PID namespace, unless it has a handler. The
+    /// kernel does not end it so while it is traced: the instruction would be executed again and again. So it gets to
+    /// execute it untraced. Returns whether it was that.
     pub(super) fn ends_first_process(&mut self, tid: i32, signal: i32) -> Result<bool> {
         if !CAUSED.contains(&signal)
             || hodo_ptrace::is_caught(tid, signal)

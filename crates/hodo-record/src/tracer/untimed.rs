@@ -1,8 +1,8 @@
 //! Threads that may no longer read the time counter (`PR_SET_TSC`, seccomp's strict mode).
 //!
-//! One of our instructions that reads it faults then. The first fault has our code changed: it takes the time from the control
-//! block, where hodo writes it. To do what each fault was for would not be enough: while a program blocks or ignores the signal, the
-//! kernel takes its handler away before hodo hears of it.
+//! One of our instructions that reads it faults then. The first fault has our code changed: it takes the time from the
+//! control block, where hodo writes it. To do what each fault was for would not be enough: while a program blocks or
+//! ignores the signal, the kernel takes its handler away before hodo hears of it.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;

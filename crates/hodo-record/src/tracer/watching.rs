@@ -1,9 +1,9 @@
 //! System calls that no probe sees. The thread is stopped at each, as by a debugger, and its records get what the code
 //! around instructions that call the kernel would write.
 //!
-//! These are the returns of signal handlers (unwinders know their code by its bytes, so it stays as it is), those by code of
-//! libraries of which the dynamic linker has not told yet, and all those of an address space that has instructions that call the
-//! kernel and could get no probe, as Go's have.
+//! These are the returns of signal handlers (unwinders know their code by its bytes, so it stays as it is), those by
+//! code of libraries of which the dynamic linker has not told yet, and all those of an address space that has
+//! instructions that call the kernel and could get no probe, as Go's have.
 
 use anyhow::Result;
 use hodo_trace::format::tcb;
@@ -47,7 +47,8 @@ impl Calls {
         }
     }
 
-    /// A call is made where the stack pointer is this: above the last handler's frame, it has been left by a jump, perhaps.
+    /// A call is made where the stack pointer is this: above the last handler's frame, it has been left by a jump,
+    /// perhaps.
     fn leave_handlers(&mut self, sp: u64) {
         if self.handlers.last().is_some_and(|&frame| frame < sp) {
             self.above += 1;
@@ -96,7 +97,8 @@ fn is_broken_off(tid: i32, result: u64) -> bool {
 }
 
 impl Tracer<'_> {
-    /// A stopped thread was in a system call when hodo came: the call begins now, as far as is known. `probed`: a probe sees its end.
+    /// A stopped thread was in a system call when hodo came: the call begins now, as far as is known. `probed`: a probe
+    /// sees its end.
     pub(super) fn was_in_call(&mut self, tid: i32, probed: bool) -> Result<()> {
         let (Some(events), Some(thread)) = (
             self.modules.probes.syscall_events(),
@@ -159,8 +161,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// A signal is about to come to a thread: if it has a handler, its return is seen. If it ends the thread, so does the call that it
-    /// is in, whose result is there already.
+    /// A signal is about to come to a thread: if it has a handler, its return is seen. If it ends the thread, so does
+    /// the call that it is in, whose result is there already.
     pub(super) fn await_return(&mut self, tid: i32, signal: i32) -> Result<()> {
         let is_caught = is_in(tid, "SigCgt:", signal);
         let regs = ptrace::regs(tid)?;

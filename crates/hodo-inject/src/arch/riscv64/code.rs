@@ -24,8 +24,8 @@ fn half_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Where the long jump with these bytes at `at` leads to, if it is one: `auipc` and `jalr`, after what keeps their register
-/// or not, or `jal`.
+/// Where the long jump with these bytes at `at` leads to, if it is one: `auipc` and `jalr`, after what keeps their
+/// register or not, or `jal`.
 pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
     let first = half_at(bytes, 0)?;
     if let Some(distance) = jal(first, 0) {

@@ -6,7 +6,8 @@ use object::{Endianness, Object, ObjectSymbol};
 
 const OTHER: &str = "its C library is not glibc: the word below its thread pointer, which hodo needs to tell threads apart, may be in use";
 
-/// Why the threads of a program cannot be told apart. Where no dynamic linker is named, a note is what programs with glibc have.
+/// Why the threads of a program cannot be told apart. Where no dynamic linker is named, a note is what programs with
+/// glibc have.
 pub fn unsuited(file: &[u8]) -> Option<&'static str> {
     let elf = ElfFile64::<Endianness>::parse(file).ok()?;
     let endian = elf.endian();

@@ -28,8 +28,8 @@ fn block_word(regs: &Regs) -> Option<u64> {
     regs.get(TP).checked_sub(8)
 }
 
-/// Where the word is that leads to a stopped thread's control block, unless it has or gets one of hodo's (`scratch_page`).
-/// It is another thread's, too, if that has the same thread pointer.
+/// Where the word is that leads to a stopped thread's control block, unless it has or gets one of hodo's
+/// (`scratch_page`). It is another thread's, too, if that has the same thread pointer.
 ///
 /// # Errors
 /// If the thread is gone.
@@ -57,8 +57,8 @@ pub fn block(tid: i32) -> Result<u64> {
     }
 }
 
-/// Shows the stubs of a stopped thread where its control block is. `scratch_page`: hodo's page in its process; `number`: of
-/// the control block.
+/// Shows the stubs of a stopped thread where its control block is. `scratch_page`: hodo's page in its process;
+/// `number`: of the control block.
 ///
 /// # Errors
 /// If the thread is gone, or its thread pointer leads nowhere.

@@ -1,9 +1,10 @@
 //! How the agent's system calls leave a thread's vector registers alone.
 //!
-//! Linux forgets them at each system call, if it knows of vector registers at all; then `prctl` tells whether a thread may use them. What a
-//! program is allowed is decided when it is executed, and among the features of the processor that it is told of (AT_HWCAP) they are only if it
-//! may use them. That cannot be taken back before it executes another program, so an instruction that saves them never faults. A
-//! thread that is not allowed to use them can allow itself to, which nobody is told of.
+//! Linux forgets them at each system call, if it knows of vector registers at all; then `prctl` tells whether a thread
+//! may use them. What a program is allowed is decided when it is executed, and among the features of the processor that
+//! it is told of (AT_HWCAP) they are only if it may use them. That cannot be taken back before it executes another
+//! program, so an instruction that saves them never faults. A thread that is not allowed to use them can allow itself
+//! to, which nobody is told of.
 
 use std::fs;
 
@@ -23,7 +24,8 @@ pub fn calls(tid: i32) -> u64 {
     let auxiliary = fs::read(format!("/proc/{tid}/auxv")).unwrap_or_default();
     match told(&auxiliary) {
         true => tcb::VECTORS,
-        // They would be lost where the thread has allowed itself to use them; and what is no standard extension cannot be saved.
+        // They would be lost where the thread has allowed itself to use them; and what is no standard extension cannot
+        // be saved.
         false => tcb::NO_CALLS,
     }
 }

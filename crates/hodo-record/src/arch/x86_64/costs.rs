@@ -109,7 +109,8 @@ impl Drop for Segment {
 /// Calls a function so often, on a stack of its own.
 ///
 /// # Safety
-/// The function is one of an island's stubs, or returns at once, and what it needs is there; the stack is writable, and nobody uses it.
+/// The function is one of an island's stubs, or returns at once, and what it needs is there; the stack is writable, and
+/// nobody uses it.
 unsafe fn call(function: u64, times: u64, stack: u64) {
     // SAFETY: the stack pointer is put back; stubs keep all registers, and what else functions may change is named.
     unsafe {
@@ -164,7 +165,8 @@ impl World {
         })
     }
 
-    /// The records of calls, `each` for a call: their times, and whether they are exits. Nothing where others are among them.
+    /// The records of calls, `each` for a call: their times, and whether they are exits. Nothing where others are among
+    /// them.
     fn record(&self, function: u64, each: u64) -> Option<Vec<(u64, bool)>> {
         // The first page is what stands for the file's header: all is switched on.
         let first = self.records.start + PAGE;
@@ -246,10 +248,10 @@ pub fn measure(recording: Recording) -> Option<Costs> {
         .then_some(costs)
 }
 
-/// Costs without the call itself and its return, which take `bare`: what the caller does is done while the clock is read, so they are
-/// not taken off twice. Both halves of a call cost the same: in programs, records of any two kinds that have nearly nothing in between are
-/// about equally far apart. If all of `bare` were taken off one half, functions that call nothing would seem slower than they are, by as much
-/// as many of them take.
+/// Costs without the call itself and its return, which take `bare`: what the caller does is done while the clock is
+/// read, so they are not taken off twice. Both halves of a call cost the same: in programs, records of any two kinds
+/// that have nearly nothing in between are about equally far apart. If all of `bare` were taken off one half, functions
+/// that call nothing would seem slower than they are, by as much as many of them take.
 fn without(bare: f64, (inside, outside): (f64, f64), entry: f64) -> Costs {
     let half = ((inside + outside - bare) / 2.0).max(0.0);
     Costs {
@@ -282,7 +284,8 @@ mod tests {
         let costs = without(2.0, (22.0, 23.0), 21.0);
         assert_eq!((costs.inside, costs.outside), (21.5, 21.5));
         assert_eq!((costs.entry, costs.closest), (19.0, 22.0));
-        // A leaf and its caller in a loop, both with records as far apart as what was measured: neither is shown to take longer.
+        // A leaf and its caller in a loop, both with records as far apart as what was measured: neither is shown to
+        // take longer.
         let own = [22.5 - costs.inside, 22.5 - costs.outside];
         assert_eq!(own[0], own[1]);
         assert_eq!(own.iter().sum::<f64>(), 2.0);
