@@ -6,11 +6,6 @@
 //! from a site to them, `frames` the unwind tables.
 #![no_std]
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::too_many_lines,
-    clippy::too_many_arguments,
-    reason = "this crate's long functions are still to be taken apart"
-)]
 
 #[macro_use]
 extern crate alloc;

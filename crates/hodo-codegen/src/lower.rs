@@ -3,7 +3,9 @@
 //! An instruction set says by [`Target`], [`Texts`] and [`Tables`] how each step is written. What is computed is in one register, *the value*; an
 //! operator's other operand is wherever the instruction set puts it. Nothing else is kept in registers between steps.
 
+mod block;
 mod condition;
+mod event;
 mod hist;
 mod text;
 
@@ -11,8 +13,13 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::buffer::Label;
-use crate::detour::{Arithmetic, Bits, Block, Comparison, DetourError, Fetch, Part, computed};
+use crate::detour::{
+    Arithmetic, Bits, Block, Comparison, Counter, DetourError, Event, Fetch, Part, Register, Words,
+    computed,
+};
+pub(crate) use block::{condition, deeds};
 pub(crate) use condition::{Lowering, Needs};
+pub(crate) use event::record;
 pub(crate) use hist::histogram;
 
 /// An operator between two numbers, signed or not.
@@ -22,10 +29,37 @@ pub(crate) enum Operator {
     Combine(Arithmetic),
 }
 
-/// How an instruction set computes.
-pub(crate) trait Target {
+/// How an instruction set gets at what a probe is asked for.
+pub(crate) trait Sources {
     /// A load that may fault.
     type Load;
+
+    /// The address of the probed instruction.
+    fn here(&self) -> u64;
+    /// The value becomes a number, by code whose length is the same at all addresses.
+    fn wide_number(&mut self, number: u64);
+    /// The value becomes what the program has in a register.
+    fn register(&mut self, register: Register);
+    /// The value becomes the address that the function returns to, from the shadow so far below the stack.
+    fn caller(&mut self, distance: u64);
+    /// The value becomes the address of the thread's block.
+    fn thread_pointer(&mut self, loads: &mut Vec<Self::Load>);
+    /// The value becomes the flags, if there are any.
+    fn flags(&mut self) -> Result<(), DetourError>;
+    /// The value becomes a segment register, if there are any.
+    fn segment(&mut self, register: u8) -> Result<(), DetourError>;
+    /// The value becomes eight bytes of the control block.
+    fn thread_word(&mut self, at: u32);
+    /// Adds a number to the value.
+    fn plus(&mut self, number: i64);
+    /// Adds an offset to the value.
+    fn offset(&mut self, offset: i32);
+    /// The value becomes what is so far behind it: so many bytes, extended by zeros.
+    fn load_from(&mut self, size: u8, offset: i32, loads: &mut Vec<Self::Load>);
+}
+
+/// How an instruction set computes.
+pub(crate) trait Target: Sources {
     /// Where the two operands of an operator are.
     type Pair: Copy;
 
@@ -44,8 +78,6 @@ pub(crate) trait Target {
     fn thread(&mut self, at: u32);
     /// The value becomes the number of the processor.
     fn processor(&mut self, rdpid: bool);
-    /// The value becomes what is fetched; of a text its address.
-    fn fetch(&mut self, value: &Fetch, loads: &mut Vec<Self::Load>) -> Result<(), DetourError>;
     /// The value comes from a word of the frame.
     fn load(&mut self, word: usize);
     /// The value goes into a word of the frame.
@@ -135,10 +167,6 @@ pub(crate) trait Tables: Texts {
     fn clear_keys(&mut self, words: Range<usize>);
     /// Copies the text at the value into words of keys, up to its end.
     fn copy_key(&mut self, word: usize, loads: &mut Vec<Self::Load>);
-    /// The value becomes eight bytes of the control block.
-    fn thread_word(&mut self, at: u32);
-    /// The value becomes eight bytes of a text.
-    fn eight_bytes(&mut self, bytes: u64);
     /// The value becomes what it is counted as.
     fn part(&mut self, part: Part);
 
@@ -177,6 +205,54 @@ pub(crate) trait Tables: Texts {
     fn publish(&mut self);
     /// Goes on to the next slot; the mask is that of their numbers.
     fn next_slot(&mut self, mask: u64);
+}
+
+/// How an instruction set writes events, and does what is done at a hit. What `begin…` has taken, [`Self::end`] gives back.
+pub(crate) trait Events: Target {
+    /// Counts the hit.
+    fn count(&mut self, counter: Counter);
+    /// Goes to a label if a byte of the events file is 0.
+    fn unless_on(&mut self, base: u32, at: u32, off: Label);
+    /// Makes a byte of the events file 0 or 1, if it is not yet: then no other processor's cache loses it.
+    fn switch(&mut self, base: u32, at: u32, on: bool);
+    /// Takes what a histogram of so many words needs.
+    fn begin_histogram(&mut self, words: Words);
+    /// Takes what copying a text into the control block needs.
+    fn begin_name(&mut self);
+    /// Takes what an event needs.
+    fn begin_event(&mut self, event: &Event) -> Result<(), DetourError>;
+    /// Gives it back.
+    fn end(&mut self);
+    /// Goes to a label if one of these loads faults.
+    fn leave(&mut self, loads: Vec<Self::Load>, to: Label);
+    /// Copies a text of 15 bytes at most from the value into the control block, and binds a label before its end is written.
+    fn copy_name(&mut self, at: u32, done: Label, loads: &mut Vec<Self::Load>);
+
+    /// Takes the place of an event of so many bytes, and makes the record. Goes to `again` if that must be done anew, to `full` if
+    /// there is no room.
+    fn take_place(&mut self, event: &Event, size: u32, again: Label, full: Label);
+    /// The value becomes the upper half of the payload's first word.
+    fn processor_word(&mut self, rdpid: bool);
+    /// Stores the value in the event.
+    fn put(&mut self, at: u32);
+    /// Stores a word of zeros in the event.
+    fn clear(&mut self, at: u32);
+    /// Packs the stack into the event, up to its end.
+    fn pack(&mut self, at: u32, size: u32) -> Result<(), DetourError>;
+    /// Copies a text from the value into the event, and binds a label behind that.
+    fn put_text(&mut self, at: u32, done: Label, loads: &mut Vec<Self::Load>);
+    /// No byte has been copied.
+    fn begin_bytes(&mut self);
+    /// Copies bytes from the value into the event, and counts them.
+    fn copy_bytes(&mut self, bytes: u32, at: u32, loads: &mut Vec<Self::Load>);
+    /// Stores how many bytes have been copied.
+    fn end_bytes(&mut self, at: u32);
+    /// If one of these loads faults, that is marked in the event, and 0 is stored in place of the value with this number.
+    fn failed(&mut self, loads: Vec<Self::Load>, number: u32, store: Label);
+    /// Stores the record.
+    fn publish_event(&mut self);
+    /// What is done at `full`: there is a new chunk, or the event is lost. Goes on at the one or other of the labels.
+    fn chunk_is_full(&mut self, size: u32, full: Label, again_done: (Label, Label));
 }
 
 /// What deeds find when the condition holds.

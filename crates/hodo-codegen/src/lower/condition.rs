@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Operator, Texts};
+use super::{Operator, Texts, event};
 use crate::buffer::Label;
 use crate::detour::{Arithmetic, DetourError, Fetch, Test, kept_at};
 
@@ -255,7 +255,7 @@ impl<'w, T: Texts> Lowering<'w, T> {
             self.target.load(word);
             return;
         }
-        if let Err(error) = self.target.fetch(fetch, &mut self.loads) {
+        if let Err(error) = event::fetch(self.target, fetch, &mut self.loads) {
             self.error.get_or_insert(error);
         }
         match word {

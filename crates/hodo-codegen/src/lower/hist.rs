@@ -83,7 +83,7 @@ impl<T: Tables> Lowered<'_, '_, T> {
                 bytes.resize(STRING, 0);
                 for (number, eight) in bytes.chunks_exact(8).enumerate() {
                     let eight = u64::from_le_bytes(eight.try_into().unwrap_or_default());
-                    self.target.eight_bytes(eight);
+                    self.target.wide_number(eight);
                     self.target.store_key(at + number);
                 }
             }

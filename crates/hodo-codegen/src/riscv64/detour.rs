@@ -21,6 +21,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 pub use crate::detour::*;
+use crate::lower::record;
 use crate::stub::{Layout, Runtime};
 use asm::{Asm, If, Label, Op};
 pub use block::size;
@@ -355,7 +356,7 @@ fn emit_probe(
                 keys: 0,
                 cold,
             };
-            probing.record(event, &|_| None)?;
+            record(&mut probing, event, &|_| None)?;
             let frame = probing.frame;
             frame.end(asm, &mut cold.rows);
         }

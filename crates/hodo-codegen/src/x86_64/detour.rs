@@ -20,8 +20,8 @@ use alloc::vec::Vec;
 use super::masm::*;
 use super::stub::{Layout, Runtime};
 pub use crate::detour::*;
+use crate::lower::{Events, record};
 pub use block::size;
-use event::emit_event;
 use frame::Saved;
 use hodo_isa::x86_64::relocate::relocate_apart;
 use returns::emit_returns;
@@ -38,7 +38,7 @@ struct Cold {
     /// Where the value is stored that could not be fetched, its number, and the faulting instruction.
     fault: Vec<(Label, u32, u64)>,
     /// Loads of conditions, and where to go on if they fault.
-    leave: Vec<(u64, u64)>,
+    leave: Vec<(u64, Label)>,
 }
 
 /// Emits the detour of a piece of code at `code.here()`.
@@ -124,41 +124,105 @@ pub fn emit(
         detour.map.push((end, code.here()));
         code.jmp_to(resume);
     }
-    for (pending, back) in cold.epoch {
-        code.bind(pending);
-        code.call_to(runtime.epoch);
-        code.jmp(back);
-    }
-    for (pending, again) in cold.chunk {
-        code.bind(pending);
-        // The place that it gives stays a hole: an event wants more.
-        code.call_to(runtime.chunk);
-        code.jmp(again);
-    }
-    for (pending, again, done) in cold.large {
-        code.bind(pending);
-        code.call_to(runtime.chunk);
-        code.mov_rm(RCX, gs(layout.bucket));
-        code.add_ri(RCX, layout.bucket_size);
-        code.cmp_rm(RCX, gs(layout.limit));
-        code.jcc(Cond::NE, again);
-        code.inc_m(QWORD, gs(layout.lost));
-        code.jmp(done);
-    }
-    detour.faults.append(&mut cold.leave);
-    for (store, value, load) in cold.fault {
-        detour.faults.push((load, code.here()));
-        let word = match value {
-            0..32 => 0x10,
-            // Behind the first word of the payload.
-            _ => 0x18 + (value / 32 - 1) * 4,
-        };
-        code.or_mi(DWORD, mem32(RCX, word), 1 << (value % 32));
-        code.xor_rr(EAX, EAX);
-        code.jmp(store);
-    }
+    detour.faults = cold.emit(code, layout, runtime);
     debug_assert!(code.all_bound());
     Ok(detour)
+}
+
+impl Cold {
+    /// Emits the slow paths. Returns the loads that may fault and where to go on.
+    fn emit(self, code: &mut Masm<'_>, layout: &Layout, runtime: &Runtime) -> Vec<(u64, u64)> {
+        for (from, back) in self.epoch {
+            code.bind(from);
+            code.call_to(runtime.epoch);
+            code.jmp(back);
+        }
+        for (from, again) in self.chunk {
+            code.bind(from);
+            // The place that it gives stays a hole: an event wants more.
+            code.call_to(runtime.chunk);
+            code.jmp(again);
+        }
+        for (from, again, done) in self.large {
+            code.bind(from);
+            code.call_to(runtime.chunk);
+            code.mov_rm(RCX, gs(layout.bucket));
+            code.add_ri(RCX, layout.bucket_size);
+            code.cmp_rm(RCX, gs(layout.limit));
+            code.jcc(Cond::NE, again);
+            code.inc_m(QWORD, gs(layout.lost));
+            code.jmp(done);
+        }
+        let leave = self.leave.into_iter();
+        let leave = leave.map(|(load, to)| (load, code.address_of(to)));
+        let mut faults: Vec<_> = leave.collect();
+        for (store, value, load) in self.fault {
+            faults.push((load, code.here()));
+            let word = match value {
+                0..32 => 0x10,
+                // Behind the first word of the payload.
+                _ => 0x18 + (value / 32 - 1) * 4,
+            };
+            code.or_mi(DWORD, mem32(RCX, word), 1 << (value % 32));
+            code.xor_rr(EAX, EAX);
+            code.jmp(store);
+        }
+        faults
+    }
+}
+
+/// One probe that is written.
+struct Probing<'a, 'c> {
+    code: &'a mut Masm<'c>,
+    layout: &'a Layout,
+    /// The address of what packs a stack.
+    pack: Option<u64>,
+    /// Address of the probed instruction.
+    here: u64,
+    saved: Saved,
+    /// How much was pushed before what was needed last.
+    mark: usize,
+    /// The frame for values and intermediate results.
+    frame: usize,
+    /// The frame for keys and sums of a histogram, if there is one.
+    keys: usize,
+    cold: &'a mut Cold,
+}
+
+impl<'a, 'c> Probing<'a, 'c> {
+    /// Begins: `rax` and the flags are pushed.
+    fn begin_probe(
+        code: &'a mut Masm<'c>,
+        (layout, pack): (&'a Layout, Option<u64>),
+        flags_dead: bool,
+        here: u64,
+        cold: &'a mut Cold,
+    ) -> Self {
+        Self {
+            saved: Saved::begin(code, flags_dead),
+            code,
+            layout,
+            pack,
+            here,
+            mark: 0,
+            frame: 0,
+            keys: 0,
+            cold,
+        }
+    }
+
+    /// Pushes registers that are not there yet.
+    fn begin(&mut self, registers: &[Reg]) {
+        self.mark = self.saved.len();
+        for &register in registers {
+            self.saved.need(self.code, register);
+        }
+    }
+
+    /// Where a word of the frame is.
+    fn word(&self, number: usize) -> Mem {
+        self.saved.word(self.frame, number)
+    }
 }
 
 fn emit_probe(
@@ -169,35 +233,26 @@ fn emit_probe(
     cold: &mut Cold,
 ) -> Result<(), DetourError> {
     let here = from + probe.offset as u64;
-    match probe.action {
-        Action::Count(Counter::Thread(at)) if probe.flags_dead => emit_count(code, *at),
-        Action::Count(Counter::Thread(at)) => {
-            let saved = Saved::begin(code, false);
-            emit_count(code, *at);
-            saved.end(code);
-        }
-        Action::Count(Counter::Shared { base, at }) => {
-            let saved = Saved::begin(code, probe.flags_dead);
-            code.mov_rm(RAX, gs(*base));
-            code.lock().inc_m(QWORD, mem32(RAX, at.cast_unsigned()));
-            saved.end(code);
-        }
-        Action::Record(event) => {
-            let layout = (layout, runtime.stack);
-            emit_event(code, layout, probe.flags_dead, event, here, cold)?;
-        }
-        Action::Syscall => syscall::emit(code, runtime, here),
-        Action::Block(block) => {
-            let layout = (layout, runtime.stack);
-            block::emit_block(code, layout, probe.flags_dead, block, here, cold)?;
-        }
+    if let Action::Count(Counter::Thread(at)) = probe.action
+        && probe.flags_dead
+    {
+        code.inc_m(QWORD, gs(at.cast_unsigned()));
+        return Ok(());
     }
+    if *probe.action == Action::Syscall {
+        syscall::emit(code, runtime, here);
+        return Ok(());
+    }
+    let layout = (layout, runtime.stack);
+    let mut probing = Probing::begin_probe(code, layout, probe.flags_dead, here, cold);
+    match probe.action {
+        Action::Count(counter) => probing.count(*counter),
+        Action::Record(event) => record(&mut probing, event, &|_| None)?,
+        Action::Block(block) => return probing.block(block),
+        Action::Syscall => {}
+    }
+    probing.saved.end(probing.code);
     Ok(())
-}
-
-/// `inc qword gs:[at]`
-fn emit_count(code: &mut Masm<'_>, at: i32) {
-    code.inc_m(QWORD, gs(at.cast_unsigned()));
 }
 
 #[cfg(test)]

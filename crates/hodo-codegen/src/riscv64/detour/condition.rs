@@ -1,9 +1,7 @@
 //! How numbers are computed: the value is in `v`, the other operand in `t`; `x` is for what is in between.
 
-use alloc::vec::Vec;
-
 use super::asm::{If, Label, Op, small};
-use super::{Arithmetic, Bits, Comparison, DetourError, Fetch, NO_PROCESSOR, Probing, Register};
+use super::{Arithmetic, Bits, Comparison, NO_PROCESSOR, Probing, Register};
 use crate::lower::{Operator, Target};
 use hodo_isa::riscv64::regs::{SP, ZERO};
 
@@ -59,7 +57,6 @@ fn in_instruction(operator: Operator, number: i64) -> Option<i64> {
 }
 
 impl Target for Probing<'_> {
-    type Load = Label;
     type Pair = Pair;
 
     fn label(&mut self) -> Label {
@@ -91,10 +88,6 @@ impl Target for Probing<'_> {
     fn processor(&mut self, _: bool) {
         // No instruction tells it.
         self.number(NO_PROCESSOR.into());
-    }
-
-    fn fetch(&mut self, value: &Fetch, loads: &mut Vec<Label>) -> Result<(), DetourError> {
-        self.fetch_word(value, loads)
     }
 
     fn load(&mut self, word: usize) {

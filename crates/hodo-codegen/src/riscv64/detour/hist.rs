@@ -39,16 +39,8 @@ impl Tables for Probing<'_> {
     fn copy_key(&mut self, word: usize, loads: &mut Vec<Label>) {
         let key = self.key(word);
         self.asm.add(self.frame.regs.a, SP, key);
-        self.text(loads);
-    }
-
-    fn thread_word(&mut self, at: u32) {
-        let regs = self.frame.regs;
-        self.asm.ld(regs.v, regs.block, at.into());
-    }
-
-    fn eight_bytes(&mut self, bytes: u64) {
-        self.asm.li(self.frame.regs.v, bytes);
+        let done = self.asm.label();
+        self.copy_text(done, loads);
     }
 
     fn part(&mut self, part: Part) {

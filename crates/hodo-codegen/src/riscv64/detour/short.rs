@@ -81,7 +81,18 @@ pub(super) fn short(word: u32) -> Option<u16> {
             };
             Some(0x8C01 | three(d)? << 7 | which << 5 | three(b)? << 2)
         }
-        (LOAD, 3) if d != ZERO => {
+        (LOAD | STORE, 3) => short_memory(word),
+        (JALR, 0) if d == ZERO && a != ZERO && imm_i(word) == 0 => Some(0x8002 | u16::from(a) << 7),
+        _ => None,
+    }
+}
+
+/// The same of loads and stores of eight bytes.
+fn short_memory(word: u32) -> Option<u16> {
+    let (d, a, b) = (rd(word), rs1(word), rs2(word));
+    let full = u16::from(d) << 7;
+    match word & 0x7F {
+        LOAD if d != ZERO => {
             let at = imm_i(word);
             (at % 8 == 0 && at >= 0).then_some(())?;
             if a == SP && at < 512 {
@@ -92,7 +103,7 @@ pub(super) fn short(word: u32) -> Option<u16> {
             let low = bits(at, 3, 3, 10) | bits(at, 6, 2, 5);
             Some(0x6000 | three(a)? << 7 | three(d)? << 2 | low)
         }
-        (STORE, 3) => {
+        STORE => {
             let at = imm_s(word);
             (at % 8 == 0 && at >= 0).then_some(())?;
             if a == SP && at < 512 {
@@ -103,7 +114,6 @@ pub(super) fn short(word: u32) -> Option<u16> {
             let low = bits(at, 3, 3, 10) | bits(at, 6, 2, 5);
             Some(0xE000 | three(a)? << 7 | three(b)? << 2 | low)
         }
-        (JALR, 0) if d == ZERO && a != ZERO && imm_i(word) == 0 => Some(0x8002 | u16::from(a) << 7),
         _ => None,
     }
 }

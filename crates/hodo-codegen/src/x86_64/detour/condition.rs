@@ -1,31 +1,10 @@
 //! How numbers are computed: the value is in `rax`, the other operand in `rcx`; `rdx` is free where these are.
 
-use alloc::vec::Vec;
-
-use super::event::emit_word;
-use super::frame::Saved;
-use super::{Arithmetic, Bits, Comparison, DetourError, Fetch};
+use super::{Arithmetic, Bits, Comparison, Probing};
 use crate::lower::{Operator, Target};
 use crate::x86_64::masm::*;
 
-/// A probe that computes.
-pub(super) struct Computing<'a, 'c> {
-    pub(super) code: &'a mut Masm<'c>,
-    pub(super) saved: &'a Saved,
-    /// Address of the probed instruction.
-    pub(super) here: u64,
-    /// The frame for values and intermediate results.
-    pub(super) frame: usize,
-    /// The frame for keys and sums of a histogram, if there is one.
-    pub(super) keys: usize,
-}
-
-impl Computing<'_, '_> {
-    /// Where a word of the frame is.
-    pub(super) fn word(&self, number: usize) -> Mem {
-        self.saved.word(self.frame, number)
-    }
-
+impl Probing<'_, '_> {
     /// Compares the operands. Returns what must be asked then.
     fn compared(&mut self, (how, signed): (Comparison, bool), right: Option<u32>) -> Cond {
         match right {
@@ -89,8 +68,7 @@ impl Computing<'_, '_> {
     }
 }
 
-impl Target for Computing<'_, '_> {
-    type Load = u64;
+impl Target for Probing<'_, '_> {
     /// A number, or what is in `rcx`.
     type Pair = Option<u32>;
 
@@ -132,11 +110,6 @@ impl Target for Computing<'_, '_> {
             self.code.lsl_rr(EAX, EAX);
         }
         self.code.and_ri(EAX, 0xFFF);
-    }
-
-    fn fetch(&mut self, value: &Fetch, loads: &mut Vec<u64>) -> Result<(), DetourError> {
-        emit_word(self.code, (self.saved, self.here), value, loads);
-        Ok(())
     }
 
     fn load(&mut self, word: usize) {

@@ -3,19 +3,18 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::condition::Computing;
-use super::{HEAD, Part, STRING};
+use super::{HEAD, Part, Probing};
 use crate::lower::Tables;
 use crate::x86_64::masm::*;
 
-impl Computing<'_, '_> {
+impl Probing<'_, '_> {
     /// Where a word of keys or sums is.
     fn key(&self, word: usize) -> Mem {
         self.saved.word(self.keys, word)
     }
 }
 
-impl Tables for Computing<'_, '_> {
+impl Tables for Probing<'_, '_> {
     fn store_key(&mut self, word: usize) {
         self.code.mov_mr(self.key(word), RAX);
     }
@@ -28,27 +27,8 @@ impl Tables for Computing<'_, '_> {
     }
 
     fn copy_key(&mut self, word: usize, loads: &mut Vec<u64>) {
-        let to = self.key(word).plus(R8);
-        let code = &mut *self.code;
-        code.xor_rr(R8D, R8D);
-        let (next, done) = (code.label_here(), code.label());
-        loads.push(code.here());
-        code.mov_rm(R9B, mem(RAX, 0).plus(R8));
-        code.mov_mr(to, R9B);
-        code.test_rr(R9B, R9B);
-        code.jcc_short(Cond::E, done);
-        code.inc_r(R8D);
-        code.cmp_ri(R8D, STRING as u32);
-        code.jcc_short(Cond::B, next);
-        code.bind(done);
-    }
-
-    fn thread_word(&mut self, at: u32) {
-        self.code.mov_rm(RAX, gs(at));
-    }
-
-    fn eight_bytes(&mut self, bytes: u64) {
-        self.code.movabs_ri(RAX, bytes);
+        let done = self.code.label();
+        self.copy_text(self.key(word), done, loads);
     }
 
     fn part(&mut self, part: Part) {

@@ -2,8 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::STRING;
-use super::condition::Computing;
+use super::{Probing, STRING};
 use crate::lower::{Target, Texts};
 use crate::x86_64::masm::*;
 
@@ -16,7 +15,7 @@ pub(super) struct Place {
     at: u32,
 }
 
-impl Computing<'_, '_> {
+impl Probing<'_, '_> {
     /// Bytes behind a register that has the address of a text. What comes next may fault.
     fn at(&mut self, place: Place, base: Reg, more: usize, loads: &mut Vec<u64>) -> Mem {
         loads.push(self.code.here());
@@ -25,7 +24,7 @@ impl Computing<'_, '_> {
     }
 }
 
-impl Texts for Computing<'_, '_> {
+impl Texts for Probing<'_, '_> {
     type Place = Place;
 
     fn program_text(&self) -> Place {
