@@ -1,7 +1,7 @@
-//! Labels, and what refers to them: the part of an assembler that no instruction set changes.
+//! Labels and fixups: the part of an assembler that is the same for all instruction sets.
 //!
-//! A place in code is a [`Label`]. Code that is written where it will stay keeps [`Labels`]: what refers to a label is put right when the
-//! label is bound.
+//! A place in code is a [`Label`]. Code that is written where it will stay keeps [`Labels`]: what refers to a label is
+//! put right when the label is bound.
 
 use alloc::vec::Vec;
 

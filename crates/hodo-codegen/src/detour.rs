@@ -1,4 +1,4 @@
-//! What detours of probes do, whatever the instruction set: values, events, conditions, histograms.
+//! What the detours of probes do, for all instruction sets: values, events, conditions, histograms.
 //!
 //! `emit` of an instruction set's module `detour` makes code of it.
 
@@ -42,9 +42,9 @@ pub enum Source {
     Number(u64),
     /// The address of the instruction.
     Here,
-    /// Where the function returns to; only in return probes. So far below the stack is its shadow.
+    /// Where the function returns to; only in return probes. This far below the stack is its shadow.
     Caller(u64),
-    /// An address so far from the instruction's.
+    /// An address this far from the instruction's.
     Near(i64),
     /// Eight bytes in memory at a value plus an offset.
     Memory(Box<Source>, i32),
@@ -63,17 +63,18 @@ pub enum Source {
 pub enum Fetch {
     /// A word of eight bytes.
     Word(Source),
-    /// So many bytes (1, 2, 4, 8) in memory at a value plus an offset, extended by zeros to a word.
+    /// This many bytes (1, 2, 4, 8) in memory at a value plus an offset, extended by zeros to a word.
     Load(Source, i32, u8),
     /// A string of bytes in memory at a value plus an offset; [`STRING`] bytes of the event.
     Text(Source, i32),
-    /// So many bytes in memory at a value plus an offset: a word with the number of those that could be read, and these.
+    /// This many bytes in memory at a value plus an offset: a word with the number of those that could be read, and
+    /// these.
     Bytes(Source, i32, u32),
-    /// So many words of the thread's control block from an offset on.
+    /// This many words of the thread's control block from an offset on.
     Thread(u32, u8),
-    /// The words of the stack by which callers are found, from the stack pointer on: a word with the number of bytes that were
-    /// looked at, a bit for each word of these, and the words that were kept. The last value of its event, which ends there.
-    /// Needs [`Runtime::stack`](crate::stub::Runtime::stack).
+    /// The words of the stack by which callers are found, from the stack pointer on: a word with the number of bytes
+    /// that were looked at, a bit for each word of these, and the words that were kept. The last value of its event,
+    /// which ends there. Needs [`Runtime::stack`](crate::stub::Runtime::stack).
     Stack,
 }
 
@@ -103,7 +104,7 @@ impl Fetch {
 /// A counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
-    /// Each thread has its own, so far from its control block.
+    /// Each thread has its own, this far from its control block.
     Thread(i32),
     /// One for all threads.
     Shared {
@@ -127,8 +128,8 @@ pub enum Action {
     Block(Box<Block>),
 }
 
-/// An event: a record, and a payload of which the first word has the processor in its upper half and a bit for each value
-/// that could not be fetched in its lower.
+/// An event: a record, and a payload of which the first word has the processor in its upper half and a bit for each
+/// value that could not be fetched in its lower.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// Upper half of the record.
@@ -139,7 +140,7 @@ pub struct Event {
     pub timed: bool,
     /// The processor is told by `rdpid`, which it has.
     pub rdpid: bool,
-    /// The values. A bit for each of the first 32 is in the payload's first word, for the others in words behind it.
+    /// The values. A bit for each of the first 32 is in the payload's first word, for the others in words after it.
     pub values: Vec<Fetch>,
 }
 
@@ -180,8 +181,8 @@ pub struct Place<'a> {
     pub code: &'a [u8],
     /// Where it stands.
     pub from: u64,
-    /// Where the detour goes on: at the instruction behind, which stays in its place and may have probes, too, or at instructions
-    /// that take a kept register from the stack before it.
+    /// Where the detour goes on: at the instruction after, which stays in its place and may have probes, too, or at
+    /// instructions that take a kept register from the stack before it.
     pub resume: u64,
     /// What the jump to the detour does with its register.
     pub via: Via,
@@ -189,8 +190,8 @@ pub struct Place<'a> {
     pub back: Via,
     /// The registers, as bits by their numbers, that are dead at the instruction at an address.
     pub dead: &'a dyn Fn(u64) -> u32,
-    /// Where what leaves the code at the instruction at an address goes if none is dead there: to bytes of ours near its target, which
-    /// [`patch::pad`](crate::native::patch::pad) writes.
+    /// Where what leaves the code at the instruction at an address goes if none is dead there: to bytes of ours near
+    /// its target, which [`patch::pad`](crate::native::patch::pad) writes.
     pub pads: &'a dyn Fn(u64) -> Option<u64>,
 }
 
@@ -215,14 +216,14 @@ impl<'a> Place<'a> {
 pub struct Detour {
     /// Loads that may fault, and where to go on then.
     pub faults: Vec<(u64, u64)>,
-    /// Offset of each original instruction, and the address of the moved one behind its probe. Where the code goes on behind
-    /// them, the last is that of the jump there.
+    /// Offset of each original instruction, and the address of the moved one after its probe. Where the code goes on
+    /// after them, the last is that of the jump there.
     pub map: Vec<(usize, u64)>,
     /// Where the frame is, if there are return probes: offsets in the buffer.
     pub rows: Vec<Row>,
     /// In the same order, where the probes of each begin; without one, the moved instruction.
     pub before: Vec<u64>,
-    /// Offset of each system call that a probe makes, and the address behind it.
+    /// Offset of each system call that a probe makes, and the address after it.
     pub calls: Vec<(usize, u64)>,
     /// Where control leaves it with a register that is taken back elsewhere.
     pub exits: Vec<Range<u64>>,
@@ -265,7 +266,7 @@ pub(crate) fn computed(deeds: &[Deed]) -> impl Iterator<Item = &Test> {
     histograms.flatten()
 }
 
-/// Chunks have so many bytes, as a power of two, and begin at multiples of it.
+/// Chunks have this many bytes, as a power of two, and begin at multiples of it.
 pub const CHUNK_SHIFT: u8 = 16;
 
 /// Words that the values of an event may have.

@@ -1,4 +1,5 @@
-//! Frame information for an island, as far as it is the same in all instruction sets: where its parts are, and how they begin.
+//! Frame information for an island: what is the same for all instruction sets, which is where its parts are and how
+//! they begin.
 //!
 //! Encodings: DWARF 5, section 6.4; LSB 5.0, section 10.6 (`.eh_frame`, `.eh_frame_hdr`).
 
@@ -26,7 +27,8 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// What begins at the offset `at` of an island of `size` bytes: the CIEs of stubs and of the agent, without their lengths.
+    /// What begins at the offset `at` of an island of `size` bytes: the CIEs of stubs and of the agent, without their
+    /// lengths.
     pub(crate) fn new(at: u32, size: u32, cies: &[&[u8]]) -> Self {
         let header = size - table_room(size);
         let mut bytes = Vec::new();
@@ -57,7 +59,7 @@ impl Frames {
         }
     }
 
-    /// Counts offsets from so many bytes on; those of what comes before them are then negative, modulo 2^32.
+    /// Counts offsets from this many bytes on; those of what comes before them are then negative, modulo 2^32.
     pub fn shift(&mut self, bytes: u32) {
         for offset in [&mut self.cie, &mut self.agent, &mut self.header] {
             *offset = offset.wrapping_sub(bytes);

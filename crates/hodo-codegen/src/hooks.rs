@@ -1,4 +1,4 @@
-//! What hooks are told, in all instruction sets.
+//! The parameters of hooks, for all instruction sets.
 
 /// Offsets in every island of what the hooks hand out.
 #[derive(Debug, Clone, Copy)]

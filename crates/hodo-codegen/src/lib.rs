@@ -1,9 +1,9 @@
-//! The code that Hodoscope puts into programs: stubs, detours, hooks, the jumps that lead to them and back, and the unwind tables for
-//! all of it. What the program's own instructions are, and how they are moved, is the matter of [`hodo_isa`].
+//! The code that Hodoscope puts into programs: stubs, detours, hooks, the jumps that lead to them and back, and unwind
+//! tables for all of it. The program's own instructions, and moving them, are the subject of [`hodo_isa`].
 //!
-//! What the instruction sets share is in modules of this crate, and each set has a module with the same names in it: `stub` records a
-//! function's calls, `detour` does what probes ask for, `hooks` are put before functions of the C library, `patch` writes what leads
-//! from a site to them, `frames` the unwind tables.
+//! What the instruction sets share is in modules of this crate, and each set has a module with the same names in it:
+//! `stub` records a function's calls, `detour` does what probes ask for, `hooks` are put before functions of the C
+//! library, `patch` writes what leads from a site to them, `frames` the unwind tables.
 #![no_std]
 #![forbid(unsafe_code)]
 

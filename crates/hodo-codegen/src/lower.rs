@@ -1,7 +1,9 @@
-//! What probes compute, as code: the walk over conditions, texts and histograms, once for all instruction sets.
+//! Lowers what probes compute to code: the walk over conditions, texts, events and histograms, once for all instruction
+//! sets.
 //!
-//! An instruction set says by [`Target`], [`Texts`] and [`Tables`] how each step is written. What is computed is in one register, *the value*; an
-//! operator's other operand is wherever the instruction set puts it. Nothing else is kept in registers between steps.
+//! An instruction set says by [`Target`], [`Texts`] and [`Tables`] how each step is written. What is computed is in one
+//! register, *the value*; an operator's other operand is wherever the instruction set puts it. Nothing else is kept in
+//! registers between steps.
 
 mod block;
 mod condition;
@@ -40,7 +42,7 @@ pub(crate) trait Sources {
     fn wide_number(&mut self, number: u64);
     /// The value becomes what the program has in a register.
     fn register(&mut self, register: Register);
-    /// The value becomes the address that the function returns to, from the shadow so far below the stack.
+    /// The value becomes the address that the function returns to, from the shadow this far below the stack.
     fn caller(&mut self, distance: u64);
     /// The value becomes the address of the thread's block.
     fn thread_pointer(&mut self, loads: &mut Vec<Self::Load>);
@@ -54,7 +56,7 @@ pub(crate) trait Sources {
     fn plus(&mut self, number: i64);
     /// Adds an offset to the value.
     fn offset(&mut self, offset: i32);
-    /// The value becomes what is so far behind it: so many bytes, extended by zeros.
+    /// The value becomes what is this far after it: this many bytes, extended by zeros.
     fn load_from(&mut self, size: u8, offset: i32, loads: &mut Vec<Self::Load>);
 }
 
@@ -138,7 +140,8 @@ pub(crate) trait Texts: Target {
         to: Label,
         loads: &mut Vec<Self::Load>,
     );
-    /// Goes to a label if two texts differ: that of an address in a word of the frame, which it may change, and that of the value.
+    /// Goes to a label if two texts differ: that of an address in a word of the frame, which it may change, and that of
+    /// the value.
     fn unless_same(
         &mut self,
         left: (Self::Place, usize),
@@ -148,18 +151,19 @@ pub(crate) trait Texts: Target {
     );
     /// Finds the end of the text; the next four know it.
     fn find_end(&mut self, place: Self::Place, loads: &mut Vec<Self::Load>);
-    /// Goes to a label if so many bytes do not fit; `exactly`: or do not reach the end.
+    /// Goes to a label if this many bytes do not fit; `exactly`: or do not reach the end.
     fn unless_room(&mut self, bytes: usize, exactly: bool, to: Label);
-    /// Goes to where so many bytes are left, or to a label if that is before the value.
+    /// Goes to where this many bytes are left, or to a label if that is before the value.
     fn go_to_last(&mut self, bytes: usize, to: Label);
     /// Goes on by one byte.
     fn step(&mut self);
-    /// Goes on by so many bytes.
+    /// Goes on by this many bytes.
     fn skip(&mut self, bytes: usize);
 }
 
-/// How an instruction set works on the table of a histogram. Between steps it keeps the addresses of the table and of the slot that
-/// is looked at, that slot's number, which is the value, and the tag; keys and sums are words of a frame of their own.
+/// How an instruction set works on the table of a histogram. Between steps it keeps the addresses of the table and of
+/// the slot that is looked at, that slot's number, which is the value, and the tag; keys and sums are words of a frame
+/// of their own.
 pub(crate) trait Tables: Texts {
     /// The value goes into a word of keys or sums.
     fn store_key(&mut self, word: usize);
@@ -170,13 +174,13 @@ pub(crate) trait Tables: Texts {
     /// The value becomes what it is counted as.
     fn part(&mut self, part: Part);
 
-    /// Finds a table: so far from an address that the control block has.
+    /// Finds a table: this far from an address that the control block has.
     fn table(&mut self, base: u32, table: i64);
     /// The value becomes the hash of so many keys.
     fn hash(&mut self, keys: usize);
     /// Makes a tag of the hash, and of its bits from one on the number of a slot.
     fn tag(&mut self, from: u32);
-    /// Finds the slot, of so many bytes.
+    /// Finds the slot, of this many bytes.
     fn slot(&mut self, bytes: u64);
     /// Goes to a label unless the slot has the tag.
     fn unless_tag(&mut self, to: Label);
@@ -190,12 +194,13 @@ pub(crate) trait Tables: Texts {
     fn add_in_slot(&mut self, at: u32, word: usize);
     /// Adds 1 to a word of the table.
     fn count_in_table(&mut self, at: u32);
-    /// Takes an entry: goes to `full` if there are more than `most` in use, to `over` if that is found once it has been taken.
+    /// Takes an entry: goes to `full` if there are more than `most` in use, to `over` if that is found once it has been
+    /// taken.
     fn take_entry(&mut self, most: u32, full: Label, over: Label);
     /// Takes an entry back.
     fn give_entry_back(&mut self);
-    /// Makes the slot's tag that of one whose keys are being written, or goes to a label if it is not free any more. It may keep
-    /// the slot's number in a word.
+    /// Makes the slot's tag that of one whose keys are being written, or goes to a label if it is not free any more. It
+    /// may keep the slot's number in a word.
     fn claim(&mut self, spare: usize, to: Label);
     /// The slot's number is the value again, after that.
     fn number_again(&mut self, spare: usize);
@@ -207,7 +212,8 @@ pub(crate) trait Tables: Texts {
     fn next_slot(&mut self, mask: u64);
 }
 
-/// How an instruction set writes events, and does what is done at a hit. What `begin…` has taken, [`Self::end`] gives back.
+/// How an instruction set writes events, and does what is done at a hit. What `begin…` has taken, [`Self::end`] gives
+/// back.
 pub(crate) trait Events: Target {
     /// Counts the hit.
     fn count(&mut self, counter: Counter);
@@ -215,7 +221,7 @@ pub(crate) trait Events: Target {
     fn unless_on(&mut self, base: u32, at: u32, off: Label);
     /// Makes a byte of the events file 0 or 1, if it is not yet: then no other processor's cache loses it.
     fn switch(&mut self, base: u32, at: u32, on: bool);
-    /// Takes what a histogram of so many words needs.
+    /// Takes what a histogram of this many words needs.
     fn begin_histogram(&mut self, words: Words);
     /// Takes what copying a text into the control block needs.
     fn begin_name(&mut self);
@@ -225,11 +231,12 @@ pub(crate) trait Events: Target {
     fn end(&mut self);
     /// Goes to a label if one of these loads faults.
     fn leave(&mut self, loads: Vec<Self::Load>, to: Label);
-    /// Copies a text of 15 bytes at most from the value into the control block, and binds a label before its end is written.
+    /// Copies a text of 15 bytes at most from the value into the control block, and binds a label before its end is
+    /// written.
     fn copy_name(&mut self, at: u32, done: Label, loads: &mut Vec<Self::Load>);
 
-    /// Takes the place of an event of so many bytes, and makes the record. Goes to `again` if that must be done anew, to `full` if
-    /// there is no room.
+    /// Takes the place of an event of this many bytes, and makes the record. Goes to `again` if that must be done anew,
+    /// to `full` if there is no room.
     fn take_place(&mut self, event: &Event, size: u32, again: Label, full: Label);
     /// The value becomes the upper half of the payload's first word.
     fn processor_word(&mut self, rdpid: bool);
@@ -239,7 +246,7 @@ pub(crate) trait Events: Target {
     fn clear(&mut self, at: u32);
     /// Packs the stack into the event, up to its end.
     fn pack(&mut self, at: u32, size: u32) -> Result<(), DetourError>;
-    /// Copies a text from the value into the event, and binds a label behind that.
+    /// Copies a text from the value into the event, and binds a label after that.
     fn put_text(&mut self, at: u32, done: Label, loads: &mut Vec<Self::Load>);
     /// No byte has been copied.
     fn begin_bytes(&mut self);
@@ -247,7 +254,8 @@ pub(crate) trait Events: Target {
     fn copy_bytes(&mut self, bytes: u32, at: u32, loads: &mut Vec<Self::Load>);
     /// Stores how many bytes have been copied.
     fn end_bytes(&mut self, at: u32);
-    /// If one of these loads faults, that is marked in the event, and 0 is stored in place of the value with this number.
+    /// If one of these loads faults, that is marked in the event, and 0 is stored in place of the value with this
+    /// number.
     fn failed(&mut self, loads: Vec<Self::Load>, number: u32, store: Label);
     /// Stores the record.
     fn publish_event(&mut self);

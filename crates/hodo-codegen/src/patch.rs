@@ -1,4 +1,4 @@
-//! What leads from code to an island and back, in all instruction sets.
+//! What leads from code to an island and back, for all instruction sets.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -6,12 +6,13 @@ use core::ops::Range;
 use crate::stub::Body;
 use hodo_isa::Via;
 
-/// Displaced instructions at another address, with what goes on behind them.
+/// Displaced instructions at another address, with what goes on after them.
 #[derive(Debug, Clone, Default)]
 pub struct Displaced {
     /// The code.
     pub body: Body,
-    /// Addresses of instructions, and those of their copies. The last ones can be where the code goes on, and the jump there.
+    /// Addresses of instructions, and those of their copies. The last ones can be where the code goes on, and the jump
+    /// there.
     pub copies: Vec<(u64, u64)>,
     /// Where control leaves it with a register that is taken back elsewhere.
     pub exits: Vec<Range<u64>>,
@@ -22,14 +23,14 @@ pub struct Displaced {
 pub struct Leaving<'a> {
     /// The registers that are dead at an instruction.
     pub dead: &'a dyn Fn(u64) -> u32,
-    /// The register of the jump that goes on behind them.
+    /// The register of the jump that goes on after them.
     pub back: Via,
-    /// Where what leaves them without a register goes, by the instruction's address, or by the end of all: a place near that, which
-    /// takes the register back.
+    /// Where what leaves them without a register goes, by the instruction's address, or by the end of all: a place near
+    /// that, which takes the register back.
     pub pads: &'a dyn Fn(u64) -> Option<u64>,
 }
 
-/// How instructions of ours use a slot that holds the address of a function.
+/// How our instructions use a slot that holds the address of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Through {
     /// An entry of the procedure linkage table, which jumps through it.

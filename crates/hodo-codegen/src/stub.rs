@@ -1,4 +1,4 @@
-//! What a stub is told, and what it is made of, in all instruction sets.
+//! The parameters and parts of a stub, for all instruction sets.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -35,7 +35,7 @@ pub struct Layout {
     pub depth: u32,
     /// Offset of the frames that count: their stack addresses, `u64` each.
     pub frames: u32,
-    /// Offset of the address behind the entries of the thread's list of return probes, `u64`.
+    /// Offset of the address after the entries of the thread's list of return probes, `u64`.
     pub chain_top: u32,
     /// Offset of that list's address, `u64`.
     pub chain_lo: u32,
@@ -45,7 +45,8 @@ pub struct Layout {
     pub shadow_distance: u64,
     /// Offset of that distance, negated, `u64`.
     pub to_shadow: u32,
-    /// Where the address of the control block is, so far from the thread pointer; nothing where a segment begins with it.
+    /// Where the address of the control block is, this far from the thread pointer; nothing where a segment begins with
+    /// it.
     pub block: i32,
     /// Bytes of a record.
     pub record_size: u32,
@@ -82,7 +83,7 @@ pub struct Runtime {
     pub tails: u64,
     /// Was a function entered by a jump from another one? Zero where stubs find that out.
     pub tail: u64,
-    /// What is called before a system call and behind it, where system calls are recorded.
+    /// What is called before a system call and after it, where system calls are recorded.
     pub syscalls: Option<(u64, u64)>,
     /// What packs a stack, where an event has one.
     pub stack: Option<u64>,

@@ -463,7 +463,8 @@ fn functions_that_are_jumped_to_return_where_they_should() {
         model::add(&mut expected, at + if full { 24 } else { 16 }, 1);
         model::set(&mut expected, before.x[2] - detours::DISTANCE, before.x[1]);
         if !full {
-            // What was kept for the second one: where the first one's detour goes on, and a stack pointer that is 0 again.
+            // What was kept for the second one: where the first one's detour goes on, and a stack pointer that is 0
+            // again.
             let kept = run.word(BLOCK + 0x188);
             assert!(
                 (DETOURS[0]..DETOURS[0] + 0x1000).contains(&kept),
@@ -532,8 +533,8 @@ fn hits_of_signal_handlers_are_counted_too() {
     machine.place(machine::AWAY, &bytes);
     CODE.store(machine::AWAY as usize, Ordering::Relaxed);
     let counter = BLOCK.wrapping_add_signed(COUNTER.into()) as *mut u64;
-    // SAFETY: memory of the tests. The child has one thread, of which the word below the thread pointer is libc's, which does not use
-    // it; it calls nothing but code of the tests and the kernel.
+    // SAFETY: memory of the tests. The child has one thread, of which the word below the thread pointer is libc's,
+    // which does not use it; it calls nothing but code of the tests and the kernel.
     let status = unsafe {
         let child = libc::fork();
         if child == 0 {

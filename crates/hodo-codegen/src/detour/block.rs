@@ -26,14 +26,14 @@ pub struct Block {
 pub enum Deed {
     /// The hit is counted.
     Count(Counter),
-    /// An event is written: with a byte of the events file, only if that is not 0. If its values are the block's (`true`),
-    /// those that the condition has fetched are not fetched again.
+    /// An event is written: with a byte of the events file, only if that is not 0. If its values are the block's
+    /// (`true`), those that the condition has fetched are not fetched again.
     Record(Event, Option<u32>, bool),
     /// The hit is counted by its values.
     Histogram(Histogram),
     /// A byte of the events file becomes 0 or 1.
     Switch(u32, bool),
-    /// The text at an address, cut to 15 bytes, is put into 16 bytes of the control block, with zeros behind it.
+    /// The text at an address, cut to 15 bytes, is put into 16 bytes of the control block, with zeros after it.
     Name(Source, u32),
     /// The function is not run, but returns this: done at last.
     Return(u64),

@@ -1,9 +1,9 @@
 //! Histograms: a hash table that all threads of all processes share, without locks.
 //!
-//! A slot is: its tag, its hits, its sums, its keys. A tag is 0 while the slot is free, then the keys' hash with 1 in its
-//! lowest bits while the keys are written, then the hash with 2. Who finds a slot whose keys are being written does not
-//! wait, for it may be a signal handler that has interrupted the writer: it goes on, and so one combination of keys may
-//! have several slots. A reader adds them up.
+//! A slot is: its tag, its hits, its sums, its keys. A tag is 0 while the slot is free, then the keys' hash with 1 in
+//! its lowest bits while the keys are written, then the hash with 2. Who finds a slot whose keys are being written does
+//! not wait, for it may be a signal handler that has interrupted the writer: it goes on, and so one combination of keys
+//! may have several slots. A reader adds them up.
 
 use alloc::vec::Vec;
 
@@ -11,8 +11,8 @@ use super::STRING;
 use super::condition::Test;
 use super::text::Text;
 
-/// Bytes of a table before its slots: entries in use, hits for which there was no room, hits whose keys or values could not
-/// be read.
+/// Bytes of a table before its slots: entries in use, hits for which there was no room, hits whose keys or values could
+/// not be read.
 pub const HEAD: u64 = 64;
 
 /// A histogram.
@@ -96,13 +96,13 @@ impl Histogram {
         }
     }
 
-    /// How many slots a table for so many entries has: half of them stay free, so looking for one ends soon.
+    /// How many slots a table for this many entries has: half of them stay free, so looking for one ends soon.
     #[must_use]
     pub fn slots(size: u32) -> u64 {
         (u64::from(size) * 2).next_power_of_two()
     }
 
-    /// Bytes of a table for so many entries, at most, where the numbers of keys and sums are known.
+    /// Bytes of a table for this many entries, at most, where the numbers of keys and sums are known.
     #[must_use]
     pub fn most_bytes(size: u32, keys: usize, sums: usize) -> u64 {
         let words = Words {

@@ -85,7 +85,7 @@ impl Atom {
     }
 }
 
-/// The class that begins behind `[`, and its bytes with the `]`.
+/// The class that begins after `[`, and its bytes with the `]`.
 fn class(text: &[u8]) -> Option<(Atom, usize)> {
     let mut at = 0;
     let none = matches!(text.first(), Some(b'!' | b'^'));

@@ -1,4 +1,4 @@
-//! What is done at a hit, if a condition holds: one thing after the other.
+//! Lowers what is done at a hit if a condition holds, one action after the other.
 
 use super::{Events, Given, Tables, event, histogram, record};
 use crate::buffer::Label;

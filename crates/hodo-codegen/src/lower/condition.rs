@@ -1,7 +1,7 @@
 //! Conditions: 64-bit numbers with the operators of C.
 //!
-//! A value in memory is fetched where it is needed for the first time, and kept in the frame. What cannot be fetched, and a
-//! division by zero, make the whole condition false.
+//! A value in memory is fetched where it is needed for the first time, and kept in the frame. What cannot be fetched,
+//! and a division by zero, make the whole condition false.
 
 use alloc::vec::Vec;
 
@@ -58,8 +58,8 @@ pub(crate) struct Lowering<'w, T: Texts> {
 }
 
 impl<'w, T: Texts> Lowering<'w, T> {
-    /// With a frame that has room for `needs`, and values in it that have been fetched. `out` is where to go if something cannot
-    /// be computed.
+    /// With a frame that has room for `needs`, and values in it that have been fetched. `out` is where to go if
+    /// something cannot be computed.
     pub(crate) fn new(
         target: &'w mut T,
         values: &'w [Fetch],
@@ -165,7 +165,7 @@ impl<'w, T: Texts> Lowering<'w, T> {
                 if (*number != 0) == when {
                     let fetched = self.fetched;
                     self.jump_to(to);
-                    // The code behind is there, though nothing gets there.
+                    // The code after it is emitted, though nothing gets there.
                     self.fetched = fetched;
                 }
             }

@@ -101,7 +101,7 @@ impl<T: Tables> Lowered<'_, '_, T> {
             .table(self.given.block.base, self.histogram.table);
     }
 
-    /// Finds the slot, or takes a free one, and counts there. The keys are in the frame, the sums behind them.
+    /// Finds the slot, or takes a free one, and counts there. The keys are in the frame, the sums after them.
     fn find(&mut self) {
         let slots = Histogram::slots(self.histogram.size);
         let [again, look, found, other, next, end] = [(); 6].map(|()| self.target.label());

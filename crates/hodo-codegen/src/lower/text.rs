@@ -32,7 +32,7 @@ impl<T: Texts> Lowering<'_, T> {
         }
     }
 
-    /// Goes there, though the code behind is written as if something came there.
+    /// Goes there, though the code after it is written as if something came there.
     fn always(&mut self, to: &mut Goal) {
         self.jump(&Test::Number(1), true, to);
     }
@@ -79,8 +79,8 @@ impl<T: Texts> Lowering<'_, T> {
         self.target.unless_byte(at, byte, label, &mut self.loads);
     }
 
-    /// Goes to `to` if it is as wanted that a text fits a pattern. What is between two `*` is looked for from the left: where
-    /// it is found first leaves most for the rest.
+    /// Goes to `to` if it is as wanted that a text fits a pattern. What is between two `*` is looked for from the left:
+    /// where it is found first leaves most for the rest.
     pub(super) fn fits(&mut self, text: &Text, pattern: &[Atom], when: bool, to: &mut Goal) {
         if let Text::Fixed(fixed) = text {
             let fits = u64::from(Atom::fit(pattern, cut(fixed)));
@@ -121,7 +121,7 @@ impl<T: Texts> Lowering<'_, T> {
         self.end(differ, when, to);
     }
 
-    /// Looks for a part from the value on, and goes on behind it.
+    /// Looks for a part from the value on, and goes on after it.
     fn look_for(&mut self, place: T::Place, part: &[Atom], differ: &mut Goal) {
         let again = self.target.label();
         self.target.bind(again);

@@ -1,9 +1,9 @@
 //! The detour of probes: moved instructions, and before each that has a probe the code that does the probe's work.
 //!
-//! A probe may be anywhere in a function, so all registers are live unless the planner knows better. What a probe needs it
-//! takes of those that are free, and keeps others below the stack pointer. Floating-point and vector registers are never
-//! touched. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again finds room of its own,
-//! because the thread's cursor moves by one instruction.
+//! A probe may be anywhere in a function, so all registers are live unless the planner knows better. What a probe needs
+//! it takes of those that are free, and keeps others below the stack pointer. Floating-point and vector registers are
+//! never touched. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again finds room of
+//! its own, because the thread's cursor moves by one instruction.
 
 mod agent;
 mod asm;
@@ -35,7 +35,7 @@ use hodo_isa::track::{Row, Rule};
 pub use syscall::SYSTEM_CALL;
 use syscall::without_syscalls;
 
-/// Slow paths, emitted behind the hot code.
+/// Slow paths, emitted after the hot code.
 #[derive(Default)]
 struct Cold {
     /// The branch there, and where to begin again.
@@ -81,7 +81,8 @@ impl Rows {
         }
     }
 
-    /// From here on the return address is in the shadow, or in its register, and so many bytes of the stack are in use.
+    /// From here on the return address is in the shadow, or in its register, and this many bytes of the stack are in
+    /// use.
     fn turn(&mut self, asm: &mut Asm, shadow: Option<bool>, bytes: i64) {
         self.shadow = shadow;
         self.bytes = bytes;
@@ -107,10 +108,10 @@ struct Piece {
 struct Draft {
     asm: Asm,
     pieces: Vec<Piece>,
-    /// What is behind the moved instructions, if control gets there.
+    /// What is after the moved instructions, if control gets there.
     end: Option<Piece>,
     faults: Vec<(Label, Label)>,
-    /// Where what goes on behind the moved instructions keeps its register, and where that ends.
+    /// Where what goes on after the moved instructions keeps its register, and where that ends.
     exit: Option<(Label, Label)>,
     /// Offsets of system calls that probes make, and the places of these.
     calls: Vec<(usize, Label)>,

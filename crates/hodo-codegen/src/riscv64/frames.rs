@@ -1,18 +1,19 @@
 //! Frame information for an island: how unwinders get from any instruction of it to the traced function's caller.
 //!
-//! In a stub, CFA = S − 8 (it must differ from the CFA of the function that the stub calls, which is S, or libgcc takes the
-//! stub for the frame that handles an exception; and from that of any other function, which is a multiple of 16), and the
-//! caller's stack pointer is CFA + 8. The return address is in its
-//! register, or from the store on in the shadow. In displaced instructions CFA = S, as in the original code. Rows say what
-//! changes, one instruction after the other; what a table begins with is the place to which bodies return.
+//! In a stub, CFA = S − 8 (it must differ from the CFA of the function that the stub calls, which is S, or libgcc takes
+//! the stub for the frame that handles an exception; and from that of any other function, which is a multiple of 16),
+//! and the caller's stack pointer is CFA + 8. The return address is in its register, or from the store on in the
+//! shadow. In displaced instructions CFA = S, as in the original code. Rows say what changes, one instruction after the
+//! other; what a table begins with is the place to which bodies return.
 //!
-//! There, CFA = S for a handler of signals: what it returns to has no frame information (that of the kernel's code is not found),
-//! and libgcc takes the CFA for the place of the interrupted registers. What tells is the return address. As the stack is lowered by
-//! multiples of 16, CFA = stack pointer in no other case, which is how the other rules know where S is.
+//! There, CFA = S for a handler of signals: what it returns to has no frame information (that of the kernel's code is
+//! not found), and libgcc takes the CFA for the place of the interrupted registers. What tells is the return address.
+//! As the stack is lowered by multiples of 16, CFA = stack pointer in no other case, which is how the other rules know
+//! where S is.
 //!
 //! The agent keeps the caller's registers, and its link is `t0`, which is the column of return addresses there.
 //!
-//! One FDE describes a group of neighbours and stands behind them. The search table is at the end of the island; islands
+//! One FDE describes a group of neighbours and stands after them. The search table is at the end of the island; islands
 //! grow upwards, so it grows at its end, and is good at any time.
 
 use alloc::vec::Vec;
@@ -28,7 +29,7 @@ use hodo_isa::riscv64::track::{CALLEE_SAVED, Row, Rule};
 
 /// Bytes of a unit of code in tables.
 const UNIT: u32 = 2;
-/// CFA is so far below S in stubs: the unit of distances in tables.
+/// CFA is this far below S in stubs: the unit of distances in tables.
 const BELOW: i32 = 8;
 
 /// A number of one byte, with its sign.
@@ -83,16 +84,17 @@ fn agent_cie() -> Vec<u8> {
     body
 }
 
-/// What begins at the offset `at` of an island of `size` bytes. `signal_return`: the address to which handlers of signals return.
+/// What begins at the offset `at` of an island of `size` bytes. `signal_return`: the address to which handlers of
+/// signals return.
 #[must_use]
 pub fn build(at: u32, size: u32, shadow_distance: u64, signal_return: u64) -> Frames {
     let cie = cie(shadow_distance, signal_return);
     Frames::new(at, size, &[&cie, &agent_cie()])
 }
 
-/// Appends the FDE of the agent, which is all that an island has. Returns its entry in the search table. Its code lowers the stack
-/// pointer and raises it again in the order of addresses, so functions need not be told apart. Where it lowers it by as much as a
-/// register says, another register has had its value since the instruction before.
+/// Appends the FDE of the agent, which is all that an island has. Returns its entry in the search table. Its code
+/// lowers the stack pointer and raises it again in the order of addresses, so functions need not be told apart. Where
+/// it lowers it by as much as a register says, another register has had its value since the instruction before.
 #[must_use]
 pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], _: &[u32]) -> [u8; 8] {
     let end = island.len() as u32;
@@ -141,7 +143,8 @@ fn copied(insn: &Insn) -> Option<(u8, u8)> {
     (insn.rd() != from && from != 0).then_some((insn.rd(), from))
 }
 
-/// If an instruction takes a register from the stack pointer: which one had its value before, by the instruction before.
+/// If an instruction takes a register from the stack pointer: which one had its value before, by the instruction
+/// before.
 fn copied_before(insn: &Insn, before: Option<(u8, u8)>) -> Option<u8> {
     let subtracts = insn.word & 0xFE00_707F == 0x4000_0033 && insn.rd() == SP && insn.rs1() == SP;
     before
@@ -166,8 +169,8 @@ fn place(island: &mut Vec<u8>) -> u32 {
     at as u32
 }
 
-/// Appends the FDE of the code from the first of the rows on to the end of what the island has. Returns its entry in the
-/// search table.
+/// Appends the FDE of the code from the first of the rows on to the end of what the island has. Returns its entry in
+/// the search table.
 #[must_use]
 pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
     let start = rows.first().map_or(0, |row| row.at);
@@ -190,10 +193,10 @@ pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
     frames.table_entry(start, at)
 }
 
-/// Appends the FDE of detours, from the offset `start` to the end of what the island has: at the moved system calls, which
-/// are given by their offset and the address at which they stood, and right behind them, all is as it would be there. They
-/// look like something that was called from there, with a frame of no size; CFA = sp − 8, for it must differ from the
-/// caller's. Elsewhere unwinding ends. Returns its entry in the search table.
+/// Appends the FDE of detours, from the offset `start` to the end of what the island has: at the moved system calls,
+/// which are given by their offset and the address at which they stood, and right after them, all is as it would be
+/// there. They look like something that was called from there, with a frame of no size; CFA = sp − 8, for it must
+/// differ from the caller's. Elsewhere unwinding ends. Returns its entry in the search table.
 #[must_use]
 pub fn detours(
     island: &mut Vec<u8>,
@@ -229,7 +232,7 @@ enum Return {
     Shadow,
     /// In its register.
     Register,
-    /// So many words below the CFA.
+    /// This many words below the CFA.
     Saved(u16),
     /// Nobody knows.
     Unknown,
@@ -240,10 +243,10 @@ enum Return {
 struct Told {
     base: u8,
     offset: i32,
-    /// The caller's stack pointer is so far above the CFA.
+    /// The caller's stack pointer is this far above the CFA.
     above: i32,
     back: Return,
-    /// Of the registers behind the first one.
+    /// Of the registers after the first one.
     saved: [u16; CALLEE_SAVED.len()],
 }
 
@@ -304,8 +307,8 @@ impl Told {
         }
     }
 
-    /// From this to another. What the table begins with is long, and libgcc takes no single rule back from the CIE: so it is
-    /// remembered, and restored as a whole.
+    /// From this to another. What the table begins with is long, and libgcc takes no single rule back from the CIE: so
+    /// it is remembered, and restored as a whole.
     fn change(&self, next: &Self, out: &mut Vec<u8>) {
         const REMEMBER: u8 = 0x0A;
         const RESTORE: u8 = 0x0B;

@@ -37,7 +37,8 @@ fn end(code: &mut Code<'_>) {
     code.addi(SP, SP, FRAME);
 }
 
-/// `t1` and `t2` = start and length of an island; a branch if `address` is in it. `t0` has the control block's address. Clobbers `t3`.
+/// `t1` and `t2` = start and length of an island; a branch if `address` is in it. `t0` has the control block's address.
+/// Clobbers `t3`.
 fn in_island(code: &mut Code<'_>, address: u8, (lo, len): (u32, u32)) -> Pending {
     code.ld(T1, lo.into(), T0);
     code.ld(T2, len.into(), T0);
@@ -82,8 +83,8 @@ pub fn find_object(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) {
     code.bind(theirs);
 }
 
-/// A function that stands for `_Unwind_Backtrace(callback, argument)`: frames in islands are not reported. `get_ip` is the
-/// address of `_Unwind_GetIP`. The function's own code, to be called, follows.
+/// A function that stands for `_Unwind_Backtrace(callback, argument)`: frames in islands are not reported. `get_ip` is
+/// the address of `_Unwind_GetIP`. The function's own code, to be called, follows.
 ///
 /// # Panics
 /// If that address is not within 2 GiB.
@@ -127,7 +128,7 @@ pub fn backtrace(code: &mut Code<'_>, layout: &Layout, get_ip: u64) {
     code.bind(body);
 }
 
-/// A function that stands for `dl_iterate_phdr(callback, data)`: islands are reported behind all modules, with the
+/// A function that stands for `dl_iterate_phdr(callback, data)`: islands are reported after all modules, with the
 /// short form of `struct dl_phdr_info` (32 bytes), which no unwinder caches. The function's own code follows.
 pub fn iterate_phdr(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) {
     begin(code);

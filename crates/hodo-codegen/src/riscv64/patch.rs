@@ -23,7 +23,8 @@ use hodo_isa::{InstructionSet, Via};
 /// A breakpoint: `c.ebreak`.
 pub const TRAP: &[u8] = &[0x02, 0x90];
 
-/// Moved code that is not farther away refers to what it did by pairs of instructions; they reach 2 GiB, and what is moved is small.
+/// Moved code that is not farther away refers to what it did by pairs of instructions; they reach 2 GiB, and what is
+/// moved is small.
 const NEAR: u64 = (1 << 31) - (1 << 20);
 
 /// Registers by which entries of the procedure linkage table jump: where to, and the link.
@@ -55,7 +56,7 @@ fn jump_by(code: &mut Code<'_>, to: u64, via: Via) -> Option<()> {
     .ok()
 }
 
-/// A short jump of so many bytes; nothing if it does not reach that far.
+/// A short jump of this many bytes; nothing if it does not reach that far.
 #[must_use]
 pub fn hop(from: u64, to: u64, len: u8) -> Option<Vec<u8>> {
     if len != 2 {
@@ -72,7 +73,7 @@ pub fn hop(from: u64, to: u64, len: u8) -> Option<Vec<u8>> {
     Some((0xA001 | low | high).to_le_bytes().to_vec())
 }
 
-/// Where short jumps of so many bytes from an address lead at most: memory of ours may be there.
+/// Where short jumps of this many bytes from an address lead at most: our memory may be there.
 #[must_use]
 pub fn near(from: u64, len: u8) -> Option<Range<u64>> {
     let reach = if len == 2 { 1 << 11 } else { 1 << 20 };
@@ -85,13 +86,15 @@ pub const REACHES_ANYWHERE: bool = true;
 /// Whether what depends on places in stubs and jumps are words of four bytes, to which a difference can be added.
 pub const MOVABLE: bool = false;
 
-/// Is there among bytes that are displaced what stubs are known by, made in part by the word at an offset? They are not asked.
+/// Is there among bytes that are displaced what stubs are known by, made in part by the word at an offset? They are not
+/// asked.
 #[must_use]
 pub fn forges_stub(_: &[u8], _: usize) -> bool {
     true
 }
 
-/// A jump at `from` to the address that is in memory at `literal`; nothing if that is not within 2 GiB, or if there is no register.
+/// A jump at `from` to the address that is in memory at `literal`; nothing if that is not within 2 GiB, or if there is
+/// no register.
 #[must_use]
 pub fn by_literal(from: u64, literal: u64, via: Via) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity((FAR + KEEP) as usize);
@@ -152,7 +155,8 @@ pub fn before_stub(code: &mut Code<'_>, via: Via) -> Vec<Row> {
     [(start, 0), (start + 2, 16)].map(row).into()
 }
 
-/// What a long jump to a call takes, where so many registers are dead; nothing if there can be none. A call overwrites its link.
+/// What a long jump to a call takes, where this many registers are dead; nothing if there can be none. A call
+/// overwrites its link.
 #[must_use]
 pub fn way_to_call(code: &[u8], addr: u64, dead: u32) -> Option<Via> {
     let call = Insn::new(code, addr);
@@ -189,8 +193,9 @@ pub fn near_pad(to: u64) -> Option<Range<u64>> {
     Some(start..end.saturating_sub(Via::PAD))
 }
 
-/// Moves the instructions `code` from `from` to `to`, which can be anywhere; behind them the code goes on at `resume`, by a jump that has
-/// its register in this way. A register that it keeps is taken back just before `resume`, or by a pad.
+/// Moves the instructions `code` from `from` to `to`, which can be anywhere; after them the code goes on at `resume`,
+/// by a jump that has its register in this way. A register that it keeps is taken back just before `resume`, or by a
+/// pad.
 ///
 /// # Errors
 /// If they cannot be moved there.
@@ -283,7 +288,7 @@ fn keep_rows(rows: &mut Vec<Row>, moved: &Relocated) {
     }
 }
 
-/// A jump to anywhere with the address behind it.
+/// A jump to anywhere with the address after it.
 fn far_back(code: &mut Code<'_>, to: u64, via: Via) -> Option<()> {
     let here = code.here();
     let literal = (here + Riscv64.far_jump(via)?.len).next_multiple_of(8);
@@ -293,7 +298,7 @@ fn far_back(code: &mut Code<'_>, to: u64, via: Via) -> Option<()> {
     Some(())
 }
 
-/// Where the frame is in moved instructions that a function begins with, and behind them.
+/// Where the frame is in moved instructions that a function begins with, and after them.
 fn frames(code: &[u8], from: u64, moved: &Relocated) -> (Vec<Row>, Option<State>) {
     let scanned: Vec<Scanned> = Sweep::new(code, from).collect();
     let index = |at: u64| {
@@ -324,8 +329,9 @@ fn frames(code: &[u8], from: u64, moved: &Relocated) -> (Vec<Row>, Option<State>
     rows(&steps, moved.bytes.len() as u32, &[(0, State::ENTRY)])
 }
 
-/// What a stub does to call the function whose address is in the slot `got`. `site` is the instruction that used it: behind an
-/// entry of the procedure linkage table, the address 12 bytes behind its start tells the dynamic linker which one it was.
+/// What a stub does to call the function whose address is in the slot `got`. `site` is the instruction that used it:
+/// after an entry of the procedure linkage table, the address 12 bytes after its start tells the dynamic linker which
+/// one it was.
 ///
 /// # Panics
 /// If slot or site are not within 2 GiB.
@@ -349,7 +355,8 @@ pub fn call_through(at: u64, got: u64, through: Through, site: u64) -> Body {
     }
 }
 
-/// What is written at such a site of so many bytes; nothing if that is not possible. A call has to end where it ended.
+/// What is written at such a site of this many bytes; nothing if that is not possible. A call has to end where it
+/// ended.
 #[must_use]
 pub fn lead_through(at: u64, stub: u64, through: Through, len: u8) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(len.into());
@@ -389,8 +396,8 @@ pub fn registers_through(through: Through) -> Registers {
     }
 }
 
-/// What a jump at the start of a function's code displaces. The function is one that other files call: so what it has not written
-/// itself has no value in the registers that calls do not keep.
+/// What a jump at the start of a function's code displaces. The function is one that other files call: so what it has
+/// not written itself has no value in the registers that calls do not keep.
 ///
 /// # Errors
 /// Why there can be none.
@@ -476,7 +483,7 @@ mod tests {
         };
         let moved = displace(&code, (from, resume), to, leaving).expect("moved");
         let bytes = &moved.body.bytes;
-        // The instruction and the jump, and behind them the address, which is aligned.
+        // The instruction and the jump, and after them the address, which is aligned.
         assert_eq!(bytes.len(), 4 + FAR as usize + 8);
         assert_eq!(bytes[14..], resume.to_le_bytes());
         assert_eq!((to + 14) % 8, 0);

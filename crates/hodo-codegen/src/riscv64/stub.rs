@@ -1,8 +1,9 @@
 //! The stub of a traced function.
 //!
-//! The entry half records the entry, puts the return address into the shadow and *calls* the body; the body's own return comes
-//! back to the exit half, which records the exit, fetches the return address and returns to it. So every return is predicted.
-//! S is the stack pointer that the function is entered with, and finds when it returns; the return address is in `ra` then.
+//! The entry half records the entry, puts the return address into the shadow and *calls* the body; the body's own
+//! return comes back to the exit half, which records the exit, fetches the return address and returns to it. So every
+//! return is predicted. S is the stack pointer that the function is entered with, and finds when it returns; the return
+//! address is in `ra` then.
 //!
 //! ```text
 //! entry:  block = [tp + …]                     the address of the thread's control block
@@ -20,21 +21,22 @@
 //! body:   displaced instructions ◄────────┘
 //! ```
 //!
-//! `ra` is free from the store to the shadow on, and in the exit half. The other registers are those that the planner has found
-//! free; where they are too few, some are kept on the stack below S, with the stack pointer lowered first: there is no red zone, and
-//! signal handlers build their frames below the stack pointer. No vector or floating-point register is used. Two beside `ra` are enough
-//! where nothing is filtered: the address of the control block is fetched again where it was needed for something else, which takes one
-//! instruction, and a register that is kept takes two.
+//! `ra` is free from the store to the shadow on, and in the exit half. The other registers are those that the planner
+//! has found free; where they are too few, some are kept on the stack below S, with the stack pointer lowered first:
+//! there is no red zone, and signal handlers build their frames below the stack pointer. No vector or floating-point
+//! register is used. Two beside `ra` are enough where nothing is filtered: the address of the control block is fetched
+//! again where it was needed for something else, which takes one instruction, and a register that is kept takes two.
 //!
-//! Whether a return address leads to an exit half, the upper half of the instruction there tells nearly always at once. Where it
-//! has the same value by chance, the agent compares the address with those of islands.
+//! Whether a return address leads to an exit half, the upper half of the instruction there tells nearly always at once.
+//! Where it has the same value by chance, the agent compares the address with those of islands.
 //!
-//! Whether S is in the window, and so has a shadow, the lowered stack pointer tells: there is a word for each way that it may be lowered
-//! ([`Layout::lowered_windows`]). The clock is read before that where a third register is free: by its time, readers notice a signal
-//! handler that has got another window before the record had its place. Where the link register has to take the time, it is too late for that.
+//! Whether S is in the window, and so has a shadow, the lowered stack pointer tells: there is a word for each way that
+//! it may be lowered ([`Layout::lowered_windows`]). The clock is read before that where a third register is free: by
+//! its time, readers notice a signal handler that has got another window before the record had its place. Where the
+//! link register has to take the time, it is too late for that.
 //!
-//! A record takes the bits of S from bit 4 on. Calls do without a mask: S is a multiple of 16 by the calling convention. Go, of whose
-//! functions only the entries are recorded, does not keep to that.
+//! A record takes the bits of S from bit 4 on. Calls do without a mask: S is a multiple of 16 by the calling
+//! convention. Go, of whose functions only the entries are recorded, does not keep to that.
 
 mod exit;
 mod filter;
@@ -55,8 +57,9 @@ use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
 use scratch::Scratch;
 use slow::{Slow, Then};
 
-/// The first instruction of an exit half, to which bodies return: it puts the address of the control block into a register. Whatever
-/// code of ours functions return to must begin with it, or those that they jump to do not see what it is.
+/// The first instruction of an exit half, to which bodies return: it puts the address of the control block into a
+/// register. Whatever our code that functions return to must begin with it, or those that they jump to do not see what
+/// it is.
 #[must_use]
 pub fn return_point(layout: &Layout, register: u8) -> u32 {
     i(LOAD, 3, register, TP, layout.block.into())
@@ -70,8 +73,9 @@ fn return_mark(layout: &Layout) -> i32 {
     return_point(layout, ZERO).cast_signed() >> 16
 }
 
-/// The registers of a half: the control block's address; two more; the time; one that is free when a record is put together. Where the
-/// two are the same, the control block's address is lost at each record, for its register has the limit there.
+/// The registers of a half: the control block's address; two more; the time; one that is free when a record is put
+/// together. Where the two are the same, the control block's address is lost at each record, for its register has the
+/// limit there.
 #[derive(Debug, Clone, Copy)]
 struct Hot {
     block: u8,
@@ -85,7 +89,7 @@ struct Hot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Info {
     Number(u32),
-    /// A word behind the exit half, found from the return point, which `ra` still has.
+    /// A word after the exit half, found from the return point, which `ra` still has.
     Word,
 }
 
@@ -147,8 +151,9 @@ impl Templates {
 }
 
 /// Emits one stub at `code.here()`, calling `body` with the address of the body to get its relocated code, and adds to
-/// `rows` where its frame is; offsets are those in the buffer. Where the jump to the stub has put a register on the stack,
-/// [`KEEP`](hodo_isa::riscv64::KEEP) bytes of code that does so stand before the stub, for what comes by a breakpoint.
+/// `rows` where its frame is; offsets are those in the buffer. Where the jump to the stub has put a register on the
+/// stack, [`KEEP`](hodo_isa::riscv64::KEEP) bytes of code that does so stand before the stub, for what comes by a
+/// breakpoint.
 ///
 /// # Errors
 /// What `body` returns.
@@ -354,7 +359,8 @@ impl Stub<'_, '_> {
         }
     }
 
-    /// The registers that were made ready. Where there is none for the time, it comes later, and what is not needed any more is spare.
+    /// The registers that were made ready. Where there is none for the time, it comes later, and what is not needed any
+    /// more is spare.
     fn hot(&self) -> Hot {
         let mut rest = (0..).map_while(|index| self.scratch.get(index));
         let mut next = || rest.next();
@@ -396,7 +402,8 @@ impl Stub<'_, '_> {
         self.slow(vec![pending], self.runtime.tail, hot, words, Then::Pass);
     }
 
-    /// S is in the window, or is brought into one by the agent. Where there can be no shadow, the entry alone is recorded.
+    /// S is in the window, or is brought into one by the agent. Where there can be no shadow, the entry alone is
+    /// recorded.
     fn find_window(&mut self, hot: Hot, agent: u64) {
         let Hot { block, b, .. } = hot;
         let word = match self.lowered {
@@ -503,8 +510,8 @@ impl Stub<'_, '_> {
         at
     }
 
-    /// `register` = the upper half of a record, by way of another one. How far the stack is lowered is in the numbers already: they are
-    /// added, and what S has in its low bits is 0. So these can have the record's kind.
+    /// `register` = the upper half of a record, by way of another one. How far the stack is lowered is in the numbers
+    /// already: they are added, and what S has in its low bits is 0. So these can have the record's kind.
     fn number(&mut self, info: u32, register: u8, other: u8) {
         let shift = self.layout.sp_shift;
         let (high, low) = (info >> shift, info & ((1 << shift) - 1));

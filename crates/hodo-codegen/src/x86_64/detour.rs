@@ -1,9 +1,9 @@
 //! The detour of probes: moved instructions, and before each that has a probe the code that does the probe's work.
 //!
 //! A probe may be anywhere in a function, so all registers and the red zone below the stack pointer (System V ABI,
-//! x86-64 supplement, 3.2.2) are live, and the flags unless the planner knows better. What a probe needs it pushes below
-//! the red zone. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again finds room of
-//! its own, because the thread's cursor moves by one instruction.
+//! x86-64 supplement, 3.2.2) are live, and the flags unless the planner knows better. What a probe needs it pushes
+//! below the red zone. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again finds room
+//! of its own, because the thread's cursor moves by one instruction.
 
 mod block;
 mod condition;
@@ -28,7 +28,7 @@ use returns::emit_returns;
 pub use syscall::SYSTEM_CALL;
 use syscall::{BEHIND, without_syscalls};
 
-/// Slow paths, emitted behind the hot code.
+/// Slow paths, emitted after the hot code.
 #[derive(Default)]
 struct Cold {
     epoch: Vec<(Label, Label)>,

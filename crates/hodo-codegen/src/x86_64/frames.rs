@@ -1,14 +1,15 @@
 //! Frame information for an island: how unwinders get from any instruction of it to the traced function's caller.
 //!
 //! Nearly all instructions of a stub have the return address at S in the stack and three scratch registers below it.
-//! Where it is otherwise the instruction itself tells: a push, a pop, a return, the call of the body. So one rule, which
-//! reads the code that is executed, serves all stubs, and only what does not follow from it is in tables: displaced
-//! instructions, the agent, hooks. The rule has an exception, the point to which bodies return. There the return address
-//! is in the shadow of S, CFA = S (it must differ from the caller's, or libgcc takes the stub for the frame that handles an
-//! exception), rsp = CFA + 8. Elsewhere CFA = S + 8, and the return address is what is at S. If that is one in an island,
-//! for the frame was taken over by a jump or is about to be left, then it leads to that point of a stub.
+//! Where it is otherwise the instruction itself tells: a push, a pop, a return, the call of the body. So one rule,
+//! which reads the code that is executed, serves all stubs, and only what does not follow from it is in tables:
+//! displaced instructions, the agent, hooks. The rule has an exception, the point to which bodies return. There the
+//! return address is in the shadow of S, CFA = S (it must differ from the caller's, or libgcc takes the stub for the
+//! frame that handles an exception), rsp = CFA + 8. Elsewhere CFA = S + 8, and the return address is what is at S. If
+//! that is one in an island, for the frame was taken over by a jump or is about to be left, then it leads to that point
+//! of a stub.
 //!
-//! One FDE describes a group of neighbours and stands behind them. The search table is at the end of the island; islands
+//! One FDE describes a group of neighbours and stands after them. The search table is at the end of the island; islands
 //! grow upwards, so it grows at its end, and is good at any time.
 //! Encodings: DWARF 5, section 6.4; LSB 5.0, section 10.6 (`.eh_frame`, `.eh_frame_hdr`).
 
@@ -22,7 +23,7 @@ use hodo_isa::x86_64::track::{CALLEE_SAVED, RSP, Row, Rule, State, code_rows};
 pub const RETURN_POINT: [u8; 4] = [0x8D, 0x64, 0x24, 0xF8];
 /// The same of `lea rsp, [rsp+8]`.
 const RELEASE: [u8; 4] = [0x8D, 0x64, 0x24, 0x08];
-/// Length of the call of the body; the return point is behind it.
+/// Length of the call of the body; the return point is after it.
 const CALL_SIZE: u8 = 5;
 /// For each of the opcodes 0x50…0x5F, from the lowest digit on: the words pushed when it is executed.
 const PUSHED: u64 = 0x3333_4231_3333_3120;
@@ -123,14 +124,15 @@ fn cie(shadow_distance: u64) -> Vec<u8> {
     body
 }
 
-/// What begins at the offset `at` of an island of `size` bytes. What handlers of signals return to has frame information of its own.
+/// What begins at the offset `at` of an island of `size` bytes. What handlers of signals return to has frame
+/// information of its own.
 #[must_use]
 pub fn build(at: u32, size: u32, shadow_distance: u64, _signal_return: u64) -> Frames {
     Frames::new(at, size, &[&cie(shadow_distance)])
 }
 
-/// Appends the FDE of the agent, which is all that an island has. `entries`: the offsets of its functions. Returns its entry in the
-/// search table.
+/// Appends the FDE of the agent, which is all that an island has. `entries`: the offsets of its functions. Returns its
+/// entry in the search table.
 #[must_use]
 pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], entries: &[u32]) -> [u8; 8] {
     let entries: Vec<_> = entries.iter().map(|&at| (at, State::ENTRY)).collect();
@@ -142,8 +144,8 @@ pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], entries: &[u32
     group(island, frames, &rows)
 }
 
-/// Appends the FDE of the code from the first of the rows on to the end of what the island has. Returns its entry in the
-/// search table.
+/// Appends the FDE of the code from the first of the rows on to the end of what the island has. Returns its entry in
+/// the search table.
 #[must_use]
 pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
     let start = rows.first().map_or(0, |row| row.at);
@@ -166,10 +168,10 @@ pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
     frames.table_entry(start, at)
 }
 
-/// Appends the FDE of detours, from the offset `start` to the end of what the island has: at the moved system calls, which
-/// are given by their offset and the address at which they stood, and right behind them, all is as it would be there. They
-/// look like something that was called from there, with a frame of no size; CFA = rsp - 8, for it must differ from the
-/// caller's. Elsewhere unwinding ends. Returns its entry in the search table.
+/// Appends the FDE of detours, from the offset `start` to the end of what the island has: at the moved system calls,
+/// which are given by their offset and the address at which they stood, and right after them, all is as it would be
+/// there. They look like something that was called from there, with a frame of no size; CFA = rsp - 8, for it must
+/// differ from the caller's. Elsewhere unwinding ends. Returns its entry in the search table.
 #[must_use]
 pub fn detours(
     island: &mut Vec<u8>,

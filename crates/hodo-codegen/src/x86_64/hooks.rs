@@ -48,8 +48,8 @@ pub fn find_object(code: &mut Masm<'_>, layout: &Layout, island: IslandLayout) {
     code.bind(theirs);
 }
 
-/// A function that stands for `_Unwind_Backtrace(callback, argument)`: frames in islands are not reported. `get_ip` is the
-/// address of `_Unwind_GetIP`. The function's own code, to be called, follows.
+/// A function that stands for `_Unwind_Backtrace(callback, argument)`: frames in islands are not reported. `get_ip` is
+/// the address of `_Unwind_GetIP`. The function's own code, to be called, follows.
 pub fn backtrace(code: &mut Masm<'_>, layout: &Layout, get_ip: u64) {
     code.sub_ri8(RSP, FRAME);
     code.mov_mr(mem(RSP, 0), RDI);
@@ -86,7 +86,7 @@ pub fn backtrace(code: &mut Masm<'_>, layout: &Layout, get_ip: u64) {
     code.bind(body);
 }
 
-/// A function that stands for `dl_iterate_phdr(callback, data)`: islands are reported behind all modules, with the
+/// A function that stands for `dl_iterate_phdr(callback, data)`: islands are reported after all modules, with the
 /// short form of `struct dl_phdr_info` (32 bytes), which no unwinder caches. The function's own code follows.
 pub fn iterate_phdr(code: &mut Masm<'_>, layout: &Layout, island: IslandLayout) {
     code.sub_ri8(RSP, FRAME);
@@ -183,7 +183,8 @@ pub fn limits(code: &mut Masm<'_>, call: LimitCall, extra: Raise) {
     code.bind(body);
 }
 
-/// Changes a copy of the limits at `rdx`, and lets `new` point there: `rax` is added to the soft one, `r9` to the hard one.
+/// Changes a copy of the limits at `rdx`, and lets `new` point there: `rax` is added to the soft one, `r9` to the hard
+/// one.
 fn raise(code: &mut Masm<'_>, new: Reg) {
     code.test_rr(RDX, RDX);
     let none = code.label();

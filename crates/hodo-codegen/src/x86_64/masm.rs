@@ -1,8 +1,8 @@
 //! The macro assembler: the instructions that we emit, by their names, into a buffer.
 //!
-//! A method's name is the mnemonic and what its operands are: `r` a register, `m` memory, `i` a number of four bytes (of one where the
-//! instruction works on bytes), `i8` a number of one byte that is extended with its sign. The destination comes first. There is a
-//! method for each instruction that we emit, and no other.
+//! A method's name is the mnemonic and what its operands are: `r` a register, `m` memory, `i` a number of four bytes
+//! (of one where the instruction works on bytes), `i8` a number of one byte that is extended with its sign. The
+//! destination comes first. There is a method for each instruction that we emit, and no other.
 
 mod encode;
 mod instructions;

@@ -28,7 +28,7 @@ pub fn jump(from: u64, to: u64, _: Via) -> Option<Vec<u8>> {
     Some(stub::jump(from, to))
 }
 
-/// A short jump of so many bytes; nothing if it does not reach that far.
+/// A short jump of this many bytes; nothing if it does not reach that far.
 #[must_use]
 pub fn hop(from: u64, to: u64, _: u8) -> Option<Vec<u8>> {
     let hop = i8::try_from(to.wrapping_sub(from + 2).cast_signed()).ok()?;
@@ -37,13 +37,13 @@ pub fn hop(from: u64, to: u64, _: u8) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Where short jumps from an address lead at most; no memory of ours is so near.
+/// Where short jumps from an address lead at most; no our memory is so near.
 #[must_use]
 pub fn near(_: u64, _: u8) -> Option<Range<u64>> {
     None
 }
 
-/// A jump to anywhere: by the address, which comes right behind.
+/// A jump to anywhere: by the address, which comes right after.
 #[must_use]
 pub fn far(from: u64, to: u64, _: Via) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(14);
@@ -75,7 +75,8 @@ pub fn by_literal(_: u64, _: u64, _: Via) -> Option<Vec<u8>> {
     None
 }
 
-/// Where the jump of a pun at an address leads, whose distance has these bytes but for the `free` lowest, which are zero here.
+/// Where the jump of a pun at an address leads, whose distance has these bytes but for the `free` lowest, which are
+/// zero here.
 #[must_use]
 pub fn pun(at: u64, distance: [u8; 4], free: u8) -> Option<Range<u64>> {
     let lowest = i32::from_le_bytes(distance);
@@ -97,13 +98,13 @@ pub fn before_stub(_: &mut Masm<'_>, _: Via) -> Vec<Row> {
     Vec::new()
 }
 
-/// What a long jump to a call takes, where so many registers are dead; nothing if there can be none.
+/// What a long jump to a call takes, where this many registers are dead; nothing if there can be none.
 #[must_use]
 pub fn way_to_call(_: &[u8], _: u64, _: u32) -> Option<Via> {
     Some(Via::Nothing)
 }
 
-/// No place is needed from where code of ours goes on: jumps have no register.
+/// No place is needed from where our code goes on: jumps have no register.
 #[must_use]
 pub fn pad(_: u64, _: u64) -> Option<Vec<u8>> {
     None
@@ -121,7 +122,7 @@ pub fn take_back(_: Via) -> Vec<u8> {
     Vec::new()
 }
 
-/// Moves the instructions `code` from `from` to `to`; behind them the code goes on at `resume`.
+/// Moves the instructions `code` from `from` to `to`; after them the code goes on at `resume`.
 ///
 /// # Errors
 /// If they cannot be moved there.
@@ -168,8 +169,8 @@ pub fn call_through(at: u64, got: u64, _: Through, _: u64) -> Body {
     }
 }
 
-/// What is written at such a site; nothing if the stub is too far away. The return address must stay what it was, and nothing of a
-/// displaced instruction be left: a prefix without effect makes up the sixth byte.
+/// What is written at such a site; nothing if the stub is too far away. The return address must stay what it was, and
+/// nothing of a displaced instruction be left: a prefix without effect makes up the sixth byte.
 #[must_use]
 pub fn lead_through(at: u64, stub: u64, through: Through, _: u8) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(6);

@@ -1,10 +1,10 @@
 //! The stub of a traced function.
 //!
 //! The entry half records the entry, puts the real return address into the shadow and *calls* the body; the body's own
-//! `ret` comes back to the exit half, which records the exit, fetches the real return address and returns to it. So every
-//! `ret` is predicted and nothing but the return address on the stack differs from the untraced run. All general and
-//! vector registers are kept, at entry and at exit: gcc's `-fipa-ra` lets callers hold values in registers that the ABI
-//! calls clobbered. Flags are dead at both points (System V ABI, x86-64 supplement, 3.2.1).
+//! `ret` comes back to the exit half, which records the exit, fetches the real return address and returns to it. So
+//! every `ret` is predicted and nothing but the return address on the stack differs from the untraced run. All general
+//! and vector registers are kept, at entry and at exit: gcc's `-fipa-ra` lets callers hold values in registers that the
+//! ABI calls clobbered. Flags are dead at both points (System V ABI, x86-64 supplement, 3.2.1).
 //!
 //! S below is the address of the return address when the function is entered. Three registers are pushed below it; at
 //! entry and after return nothing lives there.
@@ -33,7 +33,7 @@ const SCRATCH: i32 = 24;
 /// A slow path: where it begins and where it goes back to.
 type Way = (Label, Label);
 
-/// Slow paths of one stub, emitted behind its hot code.
+/// Slow paths of one stub, emitted after its hot code.
 #[derive(Default)]
 struct Slow {
     epoch: Vec<Way>,
@@ -120,8 +120,8 @@ impl Writer<'_, '_> {
             self.code.cmp_rm(RDX, gs(len));
             self.code.jcc(Cond::B, tail);
         }
-        // The time comes before the window: by it, readers notice a signal handler that has changed the window before the record
-        // had its place.
+        // The time comes before the window: by it, readers notice a signal handler that has changed the window before
+        // the record had its place.
         if self.records.timed {
             self.slow.entry = Some(self.clock());
         }
@@ -185,7 +185,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// Outside of the window. If there can be no shadow, only the entry is recorded.
+    /// Outside the window. If there can be no shadow, only the entry is recorded.
     fn outside(&mut self, shadow: Label, shadow_back: Label, tail: Label) {
         let code = &mut *self.code;
         code.bind(shadow);
@@ -249,14 +249,15 @@ impl Writer<'_, '_> {
         self.code.movabs_ri(RDX, distance);
     }
 
-    /// Is the stack pointer in the window of stack addresses? It is below it or above if the carry is clear. Clobbers `rdx`.
+    /// Is the stack pointer in the window of stack addresses? It is below it or above if the carry is clear. Clobbers
+    /// `rdx`.
     fn window(&mut self) {
         self.code.lea(RDX, S);
         self.code.sub_rm(RDX, gs(self.layout.window));
         self.code.cmp_ri(RDX, self.layout.window_size);
     }
 
-    /// Leaves out what is called outside of filter functions.
+    /// Leaves out what is called outside filter functions.
     fn scope(&mut self) {
         if self.records.scope == Scope::Inside {
             self.row(pushed(0));
@@ -266,8 +267,8 @@ impl Writer<'_, '_> {
         self.row(Rule::Stub);
     }
 
-    /// Leaves out what is called while recording is switched off: the frame gets no shadow, so it has no exit. Frames that
-    /// are open then return as ever, with an exit.
+    /// Leaves out what is called while recording is switched off: the frame gets no shadow, so it has no exit. Frames
+    /// that are open then return as ever, with an exit.
     fn switch(&mut self) {
         if let Some(switch) = self.records.switch {
             self.code.mov_rm(RAX, gs(self.layout.base));
@@ -343,8 +344,9 @@ impl Writer<'_, '_> {
         self.code.or_ri(EDX, info);
     }
 
-    /// A short call whose entry is the last record takes that record back, and has no exit. Returns where that case goes on.
-    /// Single instructions change the cursor and the record, so that what a signal handler records in between is kept.
+    /// A short call whose entry is the last record takes that record back, and has no exit. Returns where that case
+    /// goes on. Single instructions change the cursor and the record, so that what a signal handler records in between
+    /// is kept.
     fn take_back(&mut self) -> Option<Label> {
         // rbx is saved below the scratch registers.
         const S_NOW: i32 = SCRATCH + 8;
@@ -409,8 +411,8 @@ impl Writer<'_, '_> {
         self.row(Rule::Stub);
     }
 
-    /// `eax` = lower half of the time counter. Clobbers `rdx`, and `rcx` where the upper half has changed. Returns the way of that
-    /// case.
+    /// `eax` = lower half of the time counter. Clobbers `rdx`, and `rcx` where the upper half has changed. Returns the
+    /// way of that case.
     fn clock(&mut self) -> Way {
         self.code.rdtsc();
         self.code.cmp_rm(EDX, gs(self.layout.epoch));

@@ -1,4 +1,5 @@
-//! Each instruction of the x86-64 macro assembler, read back by a disassembler that others wrote. The fuzz target has this, too.
+//! Each instruction of the x86-64 macro assembler, read back by a disassembler that others wrote. The fuzz target has
+//! this, too.
 
 use hodo_codegen::x86_64::masm::{self, Cond, Masm, Mem, Reg, Size};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
@@ -271,13 +272,13 @@ macro_rules! cases {
     })),*]) };
 }
 
-/// Memory that has no label or address: their instructions end behind the distance.
+/// Memory that has no label or address: their instructions end after the distance.
 fn based(choose: &mut dyn Choose) -> (Mem, Op) {
     let kind = [0, 1, 3, 4, 5, 6][choose.below(6) as usize];
     memory_of(kind, choose)
 }
 
-/// Binds a label behind some bytes. Returns its address.
+/// Binds a label after some bytes. Returns its address.
 fn skip(code: &mut Masm<'_>, choose: &mut dyn Choose, label: masm::Label) -> u64 {
     let bytes = choose.number(&[0, 1, 126, 127]) as usize;
     code.raw(&vec![0xCC; bytes]);

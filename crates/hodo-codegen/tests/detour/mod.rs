@@ -152,7 +152,8 @@ pub fn event(values: Vec<Fetch>, timed: bool) -> Event {
     }
 }
 
-/// What comes before the values: the record, the payload's, its first word with bits for faults, and other words for those.
+/// What comes before the values: the record, the payload's, its first word with bits for faults, and other words for
+/// those.
 pub fn head(words: usize, faults: u32, more: usize) -> Vec<u64> {
     let payload = 0x0030_0002 << 32 | (1 + more + words) as u64;
     let first = u64::from(NO_PROCESSOR) << 32 | u64::from(faults);
@@ -200,7 +201,7 @@ impl Run {
         Self::code(machine, &TWO, probes, state)
     }
 
-    /// Runs them with a return behind.
+    /// Runs them with a return after.
     pub fn function(machine: &mut Machine, probes: &[Probe<'_>], state: &State) -> Self {
         let code = [&TWO[..], &RET].concat();
         Self::code(machine, &code, probes, state)
@@ -347,6 +348,6 @@ fn answer(state: &mut State, value: u64) {
 
 /// A word of code.
 fn word_at(at: u64) -> u32 {
-    // SAFETY: the words behind a call of the runtime, in memory of the tests.
+    // SAFETY: the words after a call of the runtime, in memory of the tests.
     unsafe { (at as *const u32).read_unaligned() }
 }

@@ -21,8 +21,8 @@ pub(super) fn chunk(asm: &mut Asm, to: u64, regs: &Regs) {
     call(asm, to, &[told(regs, 0)], &mut Rows::default());
 }
 
-/// The shadow of the present stack is not known to be mapped, which is `depth` bytes below the function's. Goes to `missing` if
-/// there can be none. Keeps all registers but `v`.
+/// The shadow of the present stack is not known to be mapped, which is `depth` bytes below the function's. Goes to
+/// `missing` if there can be none. Keeps all registers but `v`.
 pub(super) fn shadow(
     asm: &mut Asm,
     to: u64,
@@ -41,7 +41,7 @@ fn told(regs: &Regs, depth: i64) -> u32 {
         | ((depth / 16) as u32) << LOWERED
 }
 
-/// The runtime keeps all registers but the link, of which it finds the value on the stack. It returns behind the words.
+/// The runtime keeps all registers but the link, of which it finds the value on the stack. It returns after the words.
 fn call(asm: &mut Asm, to: u64, words: &[u32], rows: &mut Rows) {
     asm.stack(-KEPT);
     rows.lower(asm, KEPT);

@@ -42,7 +42,8 @@ impl Op {
     pub(super) const REM: Self = Self(6, 1);
     pub(super) const REMU: Self = Self(7, 1);
 
-    /// With a constant of 12 bits in place of the second register, if there is such an instruction; shifts take six bits.
+    /// With a constant of 12 bits in place of the second register, if there is such an instruction; shifts take six
+    /// bits.
     fn immediate(self) -> Option<u32> {
         (self.1 == 0).then_some(self.0)
     }
@@ -236,8 +237,8 @@ impl Asm {
         }
     }
 
-    /// Loads 1, 2, 4 or 8 bytes, extended by zeros, from a base plus an offset. The base may be the register that is loaded if
-    /// the offset is [`small`]. Gives the label of what may fault.
+    /// Loads 1, 2, 4 or 8 bytes, extended by zeros, from a base plus an offset. The base may be the register that is
+    /// loaded if the offset is [`small`]. Gives the label of what may fault.
     pub(super) fn load(&mut self, size: u8, rd: u8, base: u8, offset: i64) -> Label {
         let f3 = match size {
             1 => 4,
@@ -288,7 +289,7 @@ impl Asm {
         self.word(r(AMO, 3, 0, rd, address, add));
     }
 
-    /// `lr.d rd, (address)`, and loads behind it come later.
+    /// `lr.d rd, (address)`, and loads after it come later.
     pub(super) fn lr(&mut self, rd: u8, address: u8) {
         self.word(r(AMO, 3, 0x02 << 2 | 2, rd, address, 0));
     }
@@ -298,12 +299,12 @@ impl Asm {
         self.word(r(AMO, 3, 0x03 << 2, rd, address, from));
     }
 
-    /// Stores before this come before stores behind it.
+    /// Stores before this come before stores after it.
     pub(super) fn fence_stores(&mut self) {
         self.word(0x0110_000F);
     }
 
-    /// Loads before this come before loads behind it.
+    /// Loads before this come before loads after it.
     pub(super) fn fence_loads(&mut self) {
         self.word(0x0220_000F);
     }

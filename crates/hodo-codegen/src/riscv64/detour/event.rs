@@ -23,7 +23,7 @@ impl Probing<'_> {
         }
     }
 
-    /// Copies a text of [`STRING`] bytes at most from `v` to `a`. Clobbers these, `b` and `x`. Binds a label behind it.
+    /// Copies a text of [`STRING`] bytes at most from `v` to `a`. Clobbers these, `b` and `x`. Binds a label after it.
     pub(super) fn copy_text(&mut self, done: Label, loads: &mut Vec<Label>) {
         let regs = self.frame.regs;
         self.asm.add(regs.x, regs.a, STRING as i64);

@@ -1,6 +1,7 @@
 //! The registers that a probe works with, and its part of the stack.
 //!
-//! There is no red zone: nothing lives below the stack pointer. What a probe keeps is there, once the stack pointer is lower.
+//! There is no red zone: nothing lives below the stack pointer. What a probe keeps is there, once the stack pointer is
+//! lower.
 
 use alloc::vec::Vec;
 
@@ -62,7 +63,7 @@ fn round(words: usize) -> i64 {
 const AT_ONCE: i64 = 496;
 
 impl Frame {
-    /// Takes so many registers, in the order of [`Regs`]: free ones that are not asked for, others to be kept.
+    /// Takes this many registers, in the order of [`Regs`]: free ones that are not asked for, others to be kept.
     pub(super) fn new(count: usize, free: u32, asked: u32, words: usize) -> Self {
         let is_in = |mask: u32, register: Register| mask >> register & 1 == 1;
         let free = free & !asked & !FIXED;

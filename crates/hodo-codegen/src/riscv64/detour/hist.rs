@@ -1,4 +1,5 @@
-//! Histograms: the slot's number is in `v`, the table in `t`, the slot in `a`, the tag in `b`; `x` and `p` have what is in between.
+//! Histograms: the slot's number is in `v`, the table in `t`, the slot in `a`, the tag in `b`; `x` and `p` have what is
+//! in between.
 
 use alloc::vec::Vec;
 use core::ops::Range;

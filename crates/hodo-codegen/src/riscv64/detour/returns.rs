@@ -2,8 +2,8 @@
 //! comes back to the probes, and then returns to the caller. How that can be right is told in
 //! [`stub`](crate::riscv64::stub).
 //!
-//! S is the stack pointer at entry and after the return. Nothing lives below it then. The real return address is in the shadow
-//! of S meanwhile, and the link register is free when the function has returned.
+//! S is the stack pointer at entry and after the return. Nothing lives below it then. The real return address is in the
+//! shadow of S meanwhile, and the link register is free when the function has returned.
 
 use super::super::stub::return_point;
 use super::asm::{Asm, If, Label, Op};
@@ -25,7 +25,7 @@ struct Returns<'a> {
     body: Label,
     return_point: Label,
     chain_point: Label,
-    /// Another function that returns to code of ours may have jumped here.
+    /// Another function that returns to our code may have jumped here.
     marked: Label,
     unmarked: Label,
     shadow: Label,
@@ -83,7 +83,7 @@ impl Returns<'_> {
                 free: match when {
                     // Unwinders find the return address where the rows say.
                     When::Hit => probe.free & !(1 << RA),
-                    // The address of code of ours.
+                    // The address of our code.
                     When::Return => 1 << RA,
                     When::Missed => 0,
                 },
@@ -106,7 +106,7 @@ impl Returns<'_> {
         asm.li(t, i64::from(mark).cast_unsigned());
         asm.branch(If::Equal, x, t, self.marked);
         asm.bind(self.unmarked);
-        // What cannot be read is no code of ours.
+        // What cannot be read is not our code.
         cold.leave.push((load, self.unmarked));
         asm.add(v, SP, frame.depth());
         asm.ld(x, regs.block, layout.shadow_lo.into());
@@ -139,8 +139,8 @@ impl Returns<'_> {
         asm.ret();
     }
 
-    /// Another function of ours returns from this frame: where, is kept in the thread's list. A signal handler that interrupts
-    /// this leaves the list as it finds it: first the place is taken, which holds a 0.
+    /// Another function of ours returns from this frame: where, is kept in the thread's list. A signal handler that
+    /// interrupts this leaves the list as it finds it: first the place is taken, which holds a 0.
     fn chain(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
         let (layout, frame) = (self.layout, &self.frame);
         let regs = frame.regs;
@@ -157,8 +157,8 @@ impl Returns<'_> {
         }
         asm.jump(self.unmarked);
         asm.bind(chained);
-        // A function that jumps to its own beginning does not begin again: it is a loop, or as good as one. With a full list,
-        // functions in between may have been missed.
+        // A function that jumps to its own beginning does not begin again: it is a loop, or as good as one. With a full
+        // list, functions in between may have been missed.
         for point in [self.return_point, self.chain_point] {
             asm.address(x, point);
             asm.branch(If::Equal, x, RA, own);
@@ -215,10 +215,11 @@ impl Returns<'_> {
         asm.branch(If::Below, regs.x, regs.t, full);
     }
 
-    /// Takes what was kept for this frame, from above, and returns there: what has the same S below belongs to a function that
-    /// jumped here, or to a frame that was left.
+    /// Takes what was kept for this frame, from above, and returns there: what has the same S below belongs to a
+    /// function that jumped here, or to a frame that was left.
     ///
-    /// The entry's S becomes 1; entries at the top of the list that have 1 there are taken off, one by one, and get a 0.
+    /// The entry's S becomes 1; entries at the top of the list that have 1 there are taken off, one by one, and get a
+    /// 0.
     fn unchain(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
         let layout = self.layout;
         // The link register is taken for what is found.

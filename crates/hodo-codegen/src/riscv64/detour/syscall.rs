@@ -1,4 +1,4 @@
-//! A system call, with an event before it and one behind it.
+//! A system call, with an event before it and one after it.
 
 use alloc::borrow::Cow;
 
@@ -11,8 +11,9 @@ pub const SYSTEM_CALL: [u8; 4] = [0x73, 0, 0, 0];
 /// A nop of the same length.
 const NOP: [u8; 4] = [0x13, 0, 0, 0];
 
-/// Emits a system call. The instruction itself becomes a nop: what branches to the one behind it must not come to the second
-/// event. A child that begins behind the call comes there, too; nothing of ours is on the stack meanwhile. Gives its place.
+/// Emits a system call. The instruction itself becomes a nop: what branches to the one after it must not come to the
+/// second event. A child that begins after the call comes there, too; nothing of ours is on the stack meanwhile. Gives
+/// its place.
 pub(super) fn emit(asm: &mut Asm, runtime: &Runtime) -> Label {
     let (enter, exit) = runtime.syscalls.unwrap_or_default();
     around(asm, enter);

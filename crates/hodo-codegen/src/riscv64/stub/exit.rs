@@ -110,9 +110,9 @@ impl Stub<'_, '_> {
         }
     }
 
-    /// A short call whose entry is the last record takes that record back, and has no exit. Returns the jumps of that case, and
-    /// which slow path has it, too. The record becomes a hole first: a signal handler that comes before the cursor has moved
-    /// records behind it, and then it stays a hole.
+    /// A short call whose entry is the last record takes that record back, and has no exit. Returns the jumps of that
+    /// case, and which slow path has it, too. The record becomes a hole first: a signal handler that comes before the
+    /// cursor has moved records after it, and then it stays a hole.
     fn take_back(
         &mut self,
         hot: Hot,

@@ -1,4 +1,4 @@
-//! What filters while recording leave out: outside of filter functions, too deep, switched off.
+//! Filters while recording: outside filter functions, too deep, switched off.
 
 use super::{Hot, Scope, Stub};
 use hodo_isa::riscv64::asm::ops::{BEQ, BGEU, BLTU};
@@ -13,8 +13,8 @@ impl Stub<'_, '_> {
             let outside = self.code.branch_forward(BEQ, a, ZERO);
             self.past.push(outside);
         }
-        // The frame gets no shadow while recording is switched off, so it has no exit. Frames that are open then return as
-        // ever, with an exit.
+        // The frame gets no shadow while recording is switched off, so it has no exit. Frames that are open then return
+        // as ever, with an exit.
         if let Some(switch) = self.records.switch {
             let low = switch.cast_signed() << 20 >> 20;
             let high = switch.cast_signed().wrapping_sub(low);
@@ -44,8 +44,8 @@ impl Stub<'_, '_> {
         let stack = self.stack(b);
         let exit = self.records.exit.is_some();
         if self.records.scope == Scope::Filter {
-            // The depth counts from here. The block is the base, and no address that is computed from it: the first access
-            // through it may fault and is then repeated with the right block.
+            // The depth counts from here. The block is the base, and no address that is computed from it: the first
+            // access through it may fault and is then repeated with the right block.
             if exit {
                 self.code.sd(stack, self.layout.frames.into(), block);
                 self.code.li(a, 8);

@@ -1,4 +1,4 @@
-//! Registers that a stub works with: those that are free, and others that it keeps on the stack meanwhile.
+//! The registers that a stub works with: free ones, and others that it saves on the stack.
 
 /// The registers that stubs take, the first ones first: of the first, instructions have short forms.
 const CANDIDATES: [u8; 15] = [15, 14, 13, 12, 11, 10, 28, 29, 30, 31, 6, 7, 16, 17, 5];
@@ -68,8 +68,8 @@ impl Scratch {
         self.kept[..self.kept_count].contains(&register)
     }
 
-    /// The registers on the stack, and how far above the lowered stack pointer they are. The first is where the jump to a stub
-    /// puts one.
+    /// The registers on the stack, and how far above the lowered stack pointer they are. The first is where the jump to
+    /// a stub puts one.
     pub(super) fn places(&self) -> impl Iterator<Item = (u8, i64)> {
         let bytes = i64::from(self.bytes());
         let place = move |(index, register): (usize, u8)| {

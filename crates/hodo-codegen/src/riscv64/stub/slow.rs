@@ -1,4 +1,4 @@
-//! Slow paths: calls of the agent from behind the hot code.
+//! Slow paths: calls of the agent, after the hot code.
 
 use alloc::vec::Vec;
 
@@ -35,8 +35,8 @@ pub(super) struct Slow {
     shadow: bool,
 }
 
-/// The word that tells the agent where things are: numbers of registers (the control block's address, an argument or result, the time),
-/// how many times 16 bytes the stack pointer is below S, whether records have a time.
+/// The word that tells the agent where things are: numbers of registers (the control block's address, an argument or
+/// result, the time), how many times 16 bytes the stack pointer is below S, whether records have a time.
 fn description(hot: Hot, lowered: u16, timed: bool) -> u32 {
     u32::from(hot.block)
         | u32::from(hot.a) << 5

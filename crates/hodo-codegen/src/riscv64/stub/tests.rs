@@ -136,7 +136,7 @@ fn entry_and_exit_take_at_most_forty_instructions() {
     let four = 0xF << 12;
     let (count, bytes) = executed(&with(four, four, Via::Nothing));
     assert_eq!((count, bytes), (40, 168));
-    // Two are enough before, for the link register is in the shadow; behind, the word of the record takes one more.
+    // Two are enough before, for the link register is in the shadow; after, the word of the record takes one more.
     let (two, three) = (3 << 12, 7 << 12);
     assert_eq!(executed(&with(two, four, Via::Nothing)).0, 40);
     assert_eq!(executed(&with(two, three, Via::Nothing)).0, 41);
@@ -146,7 +146,7 @@ fn entry_and_exit_take_at_most_forty_instructions() {
     // One that the jump keeps is taken back, or is one of them until then.
     assert_eq!(executed(&with(two, four, Via::Kept(6))).0, 42);
     assert_eq!(executed(&with(1 << 12, four, Via::Kept(6))).0, 42);
-    // Without any, two are kept on the stack: four instructions more before, and six behind.
+    // Without any, two are kept on the stack: four instructions more before, and six after.
     assert_eq!(executed(&with(0, 0, Via::Kept(5))).0, 52);
     assert_eq!(executed(&with(0, 0, Via::Free(5))).0, 52);
     // Small numbers are put together in less.
@@ -275,14 +275,14 @@ fn check_rows(records: &Records) {
             Flow::Branch(target) => open.extend([(next, truth), (to(target), truth)]),
             Flow::Jump(target) => open.push((to(target), truth)),
             Flow::Call(target) => {
-                // The body returns behind it.
+                // The body returns after it.
                 open.push((to(target), truth));
                 truth.register = false;
                 truth.place = None;
                 open.push((next, truth));
             }
             Flow::IndirectCall => {
-                // The agent goes on behind the words for it.
+                // The agent goes on after the words for it.
                 assert_eq!((insn.rd(), insn.rs1()), (5, 5), "{}", what());
                 let words = code[next..].chunks(4);
                 let words = words.take_while(|word| **word != 0x0001_3283u32.to_le_bytes());
@@ -339,8 +339,8 @@ fn rows_say_where_the_frame_is() {
     }
 }
 
-/// Where the word that leads to the control block is still zero, the first access faults and its base register is put right.
-/// Whatever is computed from the register before would stay wrong.
+/// Where the word that leads to the control block is still zero, the first access faults and its base register is put
+/// right. Whatever is computed from the register before would stay wrong.
 #[test]
 fn the_first_use_of_the_control_block_is_an_access_through_its_register() {
     for number in 0..256u32 {

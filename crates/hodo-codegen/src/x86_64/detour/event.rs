@@ -1,4 +1,5 @@
-//! Where values come from, and events: an event is at `rcx`; `rdx` has what is pushed as the record, `r8` and `r9` are for texts.
+//! Where values come from, and events: an event is at `rcx`; `rdx` has what is pushed as the record, `r8` and `r9` are
+//! for texts.
 
 use alloc::vec::Vec;
 
@@ -22,7 +23,7 @@ impl Probing<'_, '_> {
         self.code.mov_mr(to.plus(R8), R9B);
     }
 
-    /// Copies a text of [`STRING`] bytes at most, and binds a label behind that.
+    /// Copies a text of [`STRING`] bytes at most, and binds a label after that.
     pub(super) fn copy_text(&mut self, to: Mem, done: Label, loads: &mut Vec<u64>) {
         self.code.xor_rr(R8D, R8D);
         let next = self.code.label_here();

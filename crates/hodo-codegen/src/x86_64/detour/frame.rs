@@ -67,7 +67,7 @@ impl Saved {
         }
     }
 
-    /// Makes room for so many words. Returns the number of the lowest, for [`Self::word`].
+    /// Makes room for this many words. Returns the number of the lowest, for [`Self::word`].
     pub(super) fn frame(&mut self, code: &mut Masm<'_>, words: usize) -> usize {
         if words > 0 {
             let size = 8 * words as u32;

@@ -1,4 +1,5 @@
-//! Histograms: the slot's number is in `rax`, the table in `rcx`, the slot in `r8`, the tag in `r9`; `rdx` has what is in between.
+//! Histograms: the slot's number is in `rax`, the table in `rcx`, the slot in `r8`, the tag in `r9`; `rdx` has what is
+//! in between.
 
 use alloc::vec::Vec;
 use core::ops::Range;

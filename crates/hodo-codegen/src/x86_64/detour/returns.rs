@@ -1,8 +1,8 @@
 //! Return probes: the detour of the code that begins a function calls the rest of it, so that the function's own `ret`
 //! comes back to the probes, and then returns to the caller. How that can be right is told in [`crate::x86_64::stub`].
 //!
-//! S is the address of the function's return address. Nothing lives below it at entry and after the return; all registers
-//! are kept at both, but for the flags.
+//! S is the address of the function's return address. Nothing lives below it at entry and after the return; all
+//! registers are kept at both, but for the flags.
 
 use alloc::vec::Vec;
 
@@ -177,8 +177,8 @@ impl Returns<'_, '_, '_> {
     fn chain(&mut self) -> Result<(), DetourError> {
         self.row(Rule::Stub);
         self.code.bind(self.chained);
-        // A function that jumps to its own beginning does not begin again: it is a loop, or as good as one. With a full list,
-        // functions in between may have been missed.
+        // A function that jumps to its own beginning does not begin again: it is a loop, or as good as one. With a full
+        // list, functions in between may have been missed.
         for point in [self.return_point, self.chain_point] {
             self.code.lea(RDX, label(point));
             self.code.cmp_rr(RAX, RDX);
@@ -248,8 +248,8 @@ impl Returns<'_, '_, '_> {
         self.code.call(self.body);
     }
 
-    /// The instruction to which the function returns, which unwinders know, and what is done there with the stack pointer of the
-    /// caller.
+    /// The instruction to which the function returns, which unwinders know, and what is done there with the stack
+    /// pointer of the caller.
     fn at_return(&mut self, point: Label) -> Result<Followed, DetourError> {
         self.code.bind(point);
         self.code.lea(RSP, mem(RSP, -8));
@@ -280,8 +280,8 @@ fn emit_keep(code: &mut Masm<'_>, layout: &Layout, full: Label) {
     code.mov_mr(mem(RDX, 0), RCX);
 }
 
-/// Takes what was kept for this frame into `rax`, from above: what has the same S below belongs to a function that jumped
-/// here, or to a frame that was left. Goes to `lost` if nothing is there.
+/// Takes what was kept for this frame into `rax`, from above: what has the same S below belongs to a function that
+/// jumped here, or to a frame that was left. Goes to `lost` if nothing is there.
 ///
 /// The entry's S becomes 1; entries at the top of the list that have 1 there are taken off, one by one, and get a 0.
 fn emit_find(code: &mut Masm<'_>, layout: &Layout, lost: Label) {

@@ -1,4 +1,4 @@
-//! A system call, with an event before it and one behind it.
+//! A system call, with an event before it and one after it.
 
 use super::{Action, Probe};
 use crate::x86_64::masm::*;
@@ -12,12 +12,12 @@ pub(super) const BEFORE: u64 = 18;
 /// A nop of the same length.
 const NOP: [u8; 2] = [0x66, 0x90];
 
-/// Bytes from the beginning of what [`emit`] emits to what stands behind the system call.
+/// Bytes from the beginning of what [`emit`] emits to what stands after the system call.
 pub(super) const BEHIND: u64 = 5 + 5 + 8 + 2;
 
-/// Emits the system call of the instruction at `here`. The instruction itself becomes a nop: what branches to the one behind
-/// it must not come to the second event. A child that begins behind the call comes there, too; nothing of ours is on the
-/// stack meanwhile.
+/// Emits the system call of the instruction at `here`. The instruction itself becomes a nop: what branches to the one
+/// after it must not come to the second event. A child that begins after the call comes there, too; nothing of ours is
+/// on the stack meanwhile.
 pub(super) fn emit(code: &mut Masm<'_>, runtime: &Runtime, here: u64) {
     let (enter, exit) = runtime.syscalls.unwrap_or_default();
     let start = code.here();

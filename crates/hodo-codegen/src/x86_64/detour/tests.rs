@@ -56,7 +56,7 @@ fn event() -> Action {
     })
 }
 
-/// A block with all that can be in one and goes on behind it.
+/// A block with all that can be in one and goes on after it.
 fn block() -> Action {
     let value = |index| Box::new(Test::Value(index, Bits::ALL));
     let rsi = Source::Register(6);

@@ -16,7 +16,7 @@ pub(super) struct Place {
 }
 
 impl Probing<'_, '_> {
-    /// Bytes behind a register that has the address of a text. What comes next may fault.
+    /// Bytes after a register that has the address of a text. What comes next may fault.
     fn at(&mut self, place: Place, base: Reg, more: usize, loads: &mut Vec<u64>) -> Mem {
         loads.push(self.code.here());
         let mem = mem32(base, place.at.wrapping_add(more as u32));

@@ -1,4 +1,4 @@
-//! How instructions become bytes. Intel's manual, volume 2, chapter 2.
+//! Encodes instructions. Intel's manual, volume 2, chapter 2.
 
 use super::{Base, Marked, Masm, Mem, Reg, Segment, Size, Width, distance};
 

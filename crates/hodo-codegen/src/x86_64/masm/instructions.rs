@@ -426,7 +426,7 @@ impl Masm<'_> {
         self.refer(to, true);
     }
 
-    /// `jmp to`, by so many bytes from its end
+    /// `jmp to`, by this many bytes from its end
     #[inline]
     pub fn jmp_by(&mut self, bytes: i8) {
         self.plain(&[0xEB, bytes.cast_unsigned()]);

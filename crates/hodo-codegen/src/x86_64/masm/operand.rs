@@ -1,4 +1,4 @@
-//! What instructions work on: registers and memory.
+//! Operands of instructions: registers and memory.
 
 use crate::buffer::Label;
 
@@ -80,7 +80,7 @@ pub(super) enum Base {
     Register(Reg),
     /// Nothing: the displacement is the address, in the segment.
     Zero,
-    /// The address behind the instruction, and from there the distance to an address.
+    /// The address after the instruction, and from there the distance to an address.
     Address(u64),
     /// The same to a label.
     Label(Label),

@@ -1,7 +1,8 @@
-//! Stubs that are copied: those of one recording differ in few of their bytes.
+//! Stubs made by copying: those of one recording differ in few bytes.
 //!
-//! The first stub of a kind is emitted with a body that stands for all others. What stands before the body and after it is copied for each
-//! function then, and the fields are written anew that depend on where the stub is, how long its body is, and which function's it is.
+//! The first stub of a kind is emitted with a body that stands for all others. What stands before the body and after it
+//! is copied for each function then, and the fields are written anew that depend on where the stub is, how long its
+//! body is, and which function's it is.
 
 use alloc::vec::Vec;
 
