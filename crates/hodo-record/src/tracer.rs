@@ -329,7 +329,7 @@ impl<'a> Tracer<'a> {
         loop {
             self.answer()?;
             if reserve::was_needed() {
-                bail!("hodo is out of memory");
+                bail!("out of memory");
             }
             self.stay_with_rest();
             let mut status = 0;
