@@ -190,7 +190,7 @@ pub struct Place<'a> {
     pub back: Via,
     /// The registers, as bits by their numbers, that are dead at the instruction at an address.
     pub dead: &'a dyn Fn(u64) -> u32,
-    /// Where what leaves the code at the instruction at an address goes if none is dead there: to bytes of ours near
+    /// Where what leaves the code at the instruction at an address goes if none is dead there: to our bytes near
     /// its target, which [`patch::pad`](crate::native::patch::pad) writes.
     pub pads: &'a dyn Fn(u64) -> Option<u64>,
 }

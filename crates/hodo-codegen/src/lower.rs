@@ -176,7 +176,7 @@ pub(crate) trait Tables: Texts {
 
     /// Finds a table: this far from an address that the control block has.
     fn table(&mut self, base: u32, table: i64);
-    /// The value becomes the hash of so many keys.
+    /// The value becomes the hash of this many keys.
     fn hash(&mut self, keys: usize);
     /// Makes a tag of the hash, and of its bits from one on the number of a slot.
     fn tag(&mut self, from: u32);

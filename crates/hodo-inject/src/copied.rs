@@ -12,7 +12,7 @@ use hodo_ptrace::{Memory, Regs};
 const AROUND: u64 = 16;
 
 /// A fault, or a breakpoint, that nothing of ours has caused: if a thread was led astray by one of our jumps in a copy
-/// of changed code, or met a breakpoint of ours there, gives the copy the original bytes and has the thread go on.
+/// of changed code, or met one of our breakpoints there, gives the copy the original bytes and has the thread go on.
 /// Returns whether it was that.
 pub fn repair(tid: i32, signal: i32, space: &SharedSpace) -> Result<bool> {
     if !matches!(signal, libc::SIGSEGV | libc::SIGILL | libc::SIGTRAP)

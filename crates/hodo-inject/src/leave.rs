@@ -37,7 +37,7 @@ const HOOKED: usize = 256 << 10;
 /// is left.
 ///
 /// # Errors
-/// If the process is gone, or its memory not to be had.
+/// If the process is gone, or its memory cannot be accessed.
 pub fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
     let memory = Memory::open(child)?;
     site_writer::revert(child, &space.borrow())?;
@@ -56,7 +56,7 @@ pub fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
 /// Puts back all that was written over code.
 ///
 /// # Errors
-/// If the process's memory is not to be had.
+/// If the process's memory cannot be accessed.
 pub fn restore(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
     site_writer::put_back(memory, space)?;
     restored(tid, memory, space)
@@ -344,7 +344,7 @@ fn real(space: &Space, memory: &Memory, pc: u64, sp: u64, pointer: u64) -> Optio
     frames::shadow(memory, base.wrapping_add_signed(offset.into()))
 }
 
-/// The program's instructions for which those of ours stand.
+/// The program's instructions that ours stand for.
 struct Table(Rc<Moved>);
 
 impl Table {

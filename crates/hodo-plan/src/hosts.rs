@@ -31,7 +31,7 @@ pub(crate) enum Host {
     Left(&'static str),
 }
 
-/// What the beginnings of symbols tell of a runtime, and its name. `caml_call_gc` is where code that `ocamlopt` has
+/// Prefixes of symbols that show a runtime, and its name. `caml_call_gc` is where code that `ocamlopt` has
 /// made enters the collector: the runtime defines it, plugins import it. The interpreter of OCaml's bytecode has none.
 const RUNTIMES: [(&str, &str); 12] = [
     ("stg_ap_0_fast", GHC),
@@ -105,7 +105,7 @@ pub(crate) fn detect(image: &Image<'_>, symbols: &Symbols, path: &Path) -> Host 
     Host::Plain
 }
 
-/// The runtime that the symbols of functions tell of: those in the image, and those that it takes from others if these
+/// The runtime that the names of functions show: those in the image, and those that it takes from others if these
 /// can only be called by code of the runtime's compiler.
 fn by_symbols(image: &Image<'_>, symbols: &Symbols) -> Option<&'static str> {
     let known = |symbol: &str| {

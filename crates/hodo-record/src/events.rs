@@ -23,7 +23,7 @@ const SPAN: u64 = 256 << 30;
 /// Bytes of the file that hodo maps, as far as its address space allows: the control area, and what it populates.
 const OWN: [u64; 4] = [SPAN, 8 << 30, 64 << 20, CONTROL_SIZE];
 
-/// The file has room for at least so many chunks more than are in use, and gets as many more when it has not. What is
+/// The file has room for at least this many chunks more than are in use, and gets as many more when it has not. What is
 /// not used is address space of the file only; a program that fills that much is slower than a wakeup of hodo by far.
 const ROOM_AHEAD: u64 = (1 << 30) / CHUNK_SIZE;
 

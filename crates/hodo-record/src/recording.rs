@@ -25,7 +25,7 @@ const AHEAD: (u64, u64) = (4, 1024);
 /// Runs a program and records its calls into `place`, which is that of the options. Returns how it ended.
 ///
 /// # Errors
-/// If the program or the trace directory is not to be had; nothing has run then.
+/// If the program or the trace directory cannot be used; nothing has run then.
 pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
     let name = options
         .command

@@ -101,7 +101,7 @@ impl Setup {
                 setup.tell_useless(program, &module);
                 true
             }
-            // A script has no functions of its own, and what cannot be read is told when it is executed.
+            // A script has no functions of its own, and what cannot be read is reported when it is executed.
             (Err(_), None) => false,
             (Err(error), Some(_)) => return Err(error),
         };

@@ -90,7 +90,7 @@ pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
     Some(known)
 }
 
-/// The jump of ours that a copy of changed code would take: not known, for it may have changed registers and the stack.
+/// Our jump that a copy of changed code would take: not known, for it may have changed registers and the stack.
 pub fn copied_jump(_memory: &Memory, _at: u64) -> Option<(u64, u64)> {
     None
 }

@@ -77,7 +77,7 @@ pub fn take_time(code: &mut [u8]) -> Vec<usize> {
 /// Is the thread at our code that `take_time` has changed?
 ///
 /// # Errors
-/// If the memory is not to be had.
+/// If the memory cannot be accessed.
 pub fn takes_time(regs: &Regs, memory: &Memory) -> Result<bool> {
     let mut code = TAKE_TIME;
     memory.read(regs.pc(), &mut code)?;
@@ -177,7 +177,7 @@ pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
     by_distance(0xE9, at, bytes.get(..5)?.try_into().ok()?)
 }
 
-/// The jump of ours that code of the program would take which is a copy of changed code, and begins at `at`: where the
+/// Our jump that code of the program would take which is a copy of changed code, and begins at `at`: where the
 /// jump is, and where it leads. It has changed no register.
 pub fn copied_jump(memory: &Memory, at: u64) -> Option<(u64, u64)> {
     let mut code = [0; 2];
@@ -199,7 +199,7 @@ pub fn jump_at(memory: &Memory, at: u64) -> Option<u64> {
     by_distance(0xE9, at, jump)
 }
 
-/// What the call of ours in front of `at` calls, if it is one whose bytes tell.
+/// What our call in front of `at` calls, if it is one whose bytes tell.
 pub fn called_before(memory: &Memory, at: u64) -> Option<u64> {
     let (mut call, start) = ([0; 5], at.checked_sub(5)?);
     memory.read(start, &mut call).ok()?;

@@ -74,7 +74,7 @@ impl File {
 
 impl Keys {
     /// Adds files, and looks which keys are to be held: those that are wanted, by themselves and the path of their
-    /// file. What is wrong with the table of a file is told when it is planned.
+    /// file. What is wrong with a file's table is reported when it is planned.
     pub fn add(&mut self, files: &[Mapped], is_wanted: impl Fn(&Key, &Path) -> bool) {
         for (image, bias) in files {
             let known = |file: &File| file.bias == *bias && file.image.path == image.path;
@@ -162,7 +162,7 @@ impl Keys {
     /// Holds the keys that are to be held, and makes the branches on all that are held what they have to be.
     ///
     /// # Errors
-    /// What has stood in the way first: memory that is not to be had, or a branch that somebody else has changed. All
+    /// What has stood in the way first: memory that cannot be accessed, or a branch that somebody else has changed. All
     /// others are as they have to be.
     pub fn hold(&mut self, memory: &Memory) -> Result<()> {
         for &key in &self.wanted {

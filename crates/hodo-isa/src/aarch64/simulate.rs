@@ -1,5 +1,5 @@
 //! Instructions done on saved registers, without running them: those that use the address they are at, and use no
-//! memory, so that none faults. Made ready once, so that doing it takes no decoder, no memory of ours and no lock.
+//! memory, so that none faults. Made ready once, so that doing it takes no decoder, none of our memory and no lock.
 
 use super::decode::{Insn, Kind};
 use super::regs::{LINK, ZERO};

@@ -1,5 +1,5 @@
 //! Executes instructions on saved registers: those that use their own address. They are prepared once, so executing one
-//! needs no decoder, no memory of ours and no lock. None of them accesses memory, so none faults.
+//! needs no decoder, none of our memory and no lock. None of them accesses memory, so none faults.
 
 use super::decode::Insn;
 use super::decode::Kind;

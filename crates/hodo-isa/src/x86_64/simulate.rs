@@ -1,5 +1,5 @@
 //! Executes instructions on saved registers: those that use the instruction pointer, and some that are frequent where
-//! probes are. They are prepared once, so executing one needs no decoder, no memory of ours and no lock.
+//! probes are. They are prepared once, so executing one needs no decoder, none of our memory and no lock.
 
 use iced_x86::{
     Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,

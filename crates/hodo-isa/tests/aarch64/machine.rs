@@ -1,7 +1,7 @@
 //! Runs a few bytes of code on given registers and memory, and says what they are afterwards.
 //!
 //! The registers are loaded by the return from a signal handler, and taken at the next signal: a breakpoint after the
-//! code, or a fault. So there is no code of ours between the state and what is tested, and every register may have any
+//! code, or a fault. So none of our code runs between the state and what is tested, and every register may have any
 //! value.
 
 use std::arch::asm;
@@ -385,7 +385,7 @@ fn map(at: u64, size: u64, protection: c_int) {
 
 /// Breakpoints.
 fn fill(at: u64, size: u64) {
-    // SAFETY: within memory of ours.
+    // SAFETY: within our memory.
     let memory = unsafe { std::slice::from_raw_parts_mut(at as *mut u32, size as usize / 4) };
     memory.fill(BREAKPOINT);
 }

@@ -40,7 +40,7 @@ pub unsafe fn call(number: usize, args: [usize; 6]) -> isize {
 }
 
 /// See [`crate::sys::writes_words`]: not where the processor has instructions that copy memory, since Linux uses them
-/// from version 6.13 on. All versions that do tell of these instructions.
+/// from version 6.13 on. All versions that do report these instructions.
 pub fn writes_words() -> bool {
     const UNKNOWN: u8 = 0;
     const NO: u8 = 1;

@@ -139,7 +139,7 @@ impl Returns<'_> {
         asm.ret();
     }
 
-    /// Another function of ours returns from this frame: where, is kept in the thread's list. A signal handler that
+    /// Another traced function returns from this frame; the thread's list keeps where to. A signal handler that
     /// interrupts this leaves the list as it finds it: first the place is taken, which holds a 0.
     fn chain(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
         let (layout, frame) = (self.layout, &self.frame);

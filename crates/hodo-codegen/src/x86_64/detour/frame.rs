@@ -82,7 +82,7 @@ impl Saved {
         mem32(RSP, ((self.slots.len() - frame + number) * 8) as u32)
     }
 
-    /// Pops down to so many slots, with all flags kept.
+    /// Pops down to this many slots, with all flags kept.
     pub(super) fn back(&mut self, code: &mut Masm<'_>, slots: usize) {
         while self.slots.len() > slots {
             let words = self.slots[slots..].iter().rev();

@@ -1,5 +1,5 @@
 //! Return probes: the detour of the code that begins a function calls the rest of it, so that the function's own `ret`
-//! comes back to the probes, and then returns to the caller. How that can be right is told in [`crate::x86_64::stub`].
+//! comes back to the probes, and then returns to the caller. Why that is right is explained in [`crate::x86_64::stub`].
 //!
 //! S is the address of the function's return address. Nothing lives below it at entry and after the return; all
 //! registers are kept at both, but for the flags.
@@ -62,7 +62,7 @@ struct Returns<'r, 'c, 'p> {
     /// A function returns from its own frame, or from one that others share.
     return_point: Label,
     chain_point: Label,
-    /// Another function of ours returns from this frame.
+    /// Another traced function returns from this frame.
     chained: Label,
     /// No shadow is known for this stack, and where to go on if one is found.
     shadow: Label,
@@ -173,7 +173,7 @@ impl Returns<'_, '_, '_> {
         Ok(())
     }
 
-    /// Another function of ours returns from this frame, which is kept in the thread's list.
+    /// Another traced function returns from this frame; the thread's list keeps it.
     fn chain(&mut self) -> Result<(), DetourError> {
         self.row(Rule::Stub);
         self.code.bind(self.chained);

@@ -54,7 +54,7 @@ pub fn jump_at(memory: &Memory, at: u64) -> Option<u64> {
     .then(|| jump_target(at, &jump))?
 }
 
-/// What the call of ours in front of `at` calls, if it is one whose bytes tell.
+/// What our call in front of `at` calls, if it is one whose bytes tell.
 pub fn called_before(memory: &Memory, at: u64) -> Option<u64> {
     let (mut call, start) = ([0; 4], at.checked_sub(4)?);
     memory.read(start, &mut call).ok()?;

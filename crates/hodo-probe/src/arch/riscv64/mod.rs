@@ -31,7 +31,7 @@ pub(crate) const OTHER_TRAP: Option<i32> = Some(crate::sys::SIGILL);
 /// Bytes of the shortest and of the longest jump to a detour.
 pub(crate) const SHORTEST: usize = 4;
 pub(crate) const LONGEST: usize = 16;
-/// Bytes of an island's code: not so many that nothing near is left for `spots`.
+/// Bytes of an island's code: not so large that nothing near is left for `spots`.
 pub(crate) const ISLAND: u64 = 1 << 16;
 /// Bytes of the counters after it.
 pub(crate) const COUNTERS: u64 = 1 << 15;
