@@ -1,6 +1,6 @@
 //! What a probe does at one place: counters and events.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use hodo_abi::Isa;
 use hodo_codegen::native::detour::{Action, Block, Deed, Event, Fetch, Source};
 use hodo_probe_syntax::{Action as Wanted, ProbeKind};
@@ -9,12 +9,32 @@ use serde_json::{Value, json};
 
 use super::conditions::Arguments;
 use super::counted::counter;
-use super::values::{fetches, returned};
+use super::values::{Fetched, fetches, returned};
 use super::wanted::ProbePoint;
-use super::{Probes, name_of};
-use crate::Log;
+use super::{Output, Probes, name_of};
 use crate::arch::STACK_POINTER;
 use hodo_module::Image;
+
+/// What an event has of the place where it happens.
+enum Content {
+    /// The values that the definition names.
+    Print,
+    /// A copy of bytes of the stack.
+    Snapshot,
+    /// What the chain of callers is found by.
+    StackTrace,
+}
+
+impl Content {
+    /// The name of its kind in the trace; nothing for values, which need none.
+    fn kind(&self) -> Option<&'static str> {
+        match self {
+            Self::Print => None,
+            Self::Snapshot => Some("snapshot"),
+            Self::StackTrace => Some("stacktrace"),
+        }
+    }
+}
 
 impl Probes {
     /// What a probe does at one place.
@@ -23,23 +43,15 @@ impl Probes {
         point: &ProbePoint,
         addr: u64,
         image: &Image,
-        next_id: &mut u32,
-        hits: &mut Vec<(u64, String)>,
-        log: &mut dyn Log,
+        output: &mut Output<'_>,
     ) -> Result<Vec<Action>> {
         let index = point.definition;
         self.placed[index] += 1;
         if self.follows_names(index) {
             return Ok(vec![super::names::follow(&point.symbol)]);
         }
-        let name = name_of(&self.definitions[index], &point.symbol, point.offset(addr));
-        let near = |offset: u64| {
-            let mut segments = image.segments.iter();
-            let inside = segments.find(|s| (s.offset..s.offset + s.size).contains(&offset))?;
-            let at = inside.addr + (offset - inside.offset);
-            Some(at.wrapping_sub(addr).cast_signed())
-        };
         let definition = point.resolved.as_deref();
+        let near = |offset: u64| distance_to_data(image, offset, addr);
         let mut fetched = fetches(definition.unwrap_or(&self.definitions[index]), &near)?;
         let described = fetched.described.iter_mut().zip(&*point.shown);
         for (text, shown) in described {
@@ -51,89 +63,115 @@ impl Probes {
         if actions.is_empty() {
             actions.push(Wanted::Print);
         }
-        let gate = self.switches.trace();
-        let shadow = self.stacks_lead_to_islands();
         let mut deeds = Vec::new();
-        for (number, action) in actions.iter().enumerate() {
-            match action {
-                Wanted::Count => {
-                    let number = self.counts.add(point, addr, &image.path, false);
-                    deeds.push(Deed::Count(counter(number)));
-                }
-                Wanted::Print | Wanted::Snapshot(_) | Wanted::StackTrace => {
-                    let (values, args, kind) = match action {
-                        Wanted::Print => {
-                            (fetched.values.clone(), fetched.described.clone(), "print")
-                        }
-                        Wanted::Snapshot(bytes) => {
-                            let (values, args) = snapshot(*bytes);
-                            (values, args, "snapshot")
-                        }
-                        _ => {
-                            let (mut values, args) = stack(shadow);
-                            if self.definitions[index].kind == ProbeKind::Return {
-                                values.iter_mut().for_each(returned);
-                            }
-                            (values, args, "stacktrace")
-                        }
-                    };
-                    let id = *next_id;
-                    if id > record::MAX_FUNCTION_ID {
-                        bail!(
-                            "there are more than {} probes that print",
-                            record::MAX_FUNCTION_ID
-                        );
-                    }
-                    *next_id += 1;
-                    hits.push((addr, name.clone()));
-                    let mut line = json!({"probe": {
-                        "id": id, "group": self.definitions[index].group, "name": name,
-                        "symbol": *point.symbol, "offset": point.offset(addr), "args": args,
-                    }});
-                    if kind != "print" {
-                        line["probe"]["kind"] = kind.into();
-                        if kind == "stacktrace" && hodo_patch::packs_stacks() {
-                            line["probe"]["stack"] = STACK_WORD.into();
-                        } else if kind == "stacktrace" && shadow {
-                            line["probe"]["shadow"] = SHADOW_WORD.into();
-                        }
-                    } else if let Some(word) = fetched.caller {
-                        line["probe"]["caller"] = word.into();
-                    }
-                    log.line(&line)?;
-                    let event = Event {
-                        info: id | record::ENTRY << record::KIND_SHIFT,
-                        payload: record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT,
-                        timed: self.timed,
-                        rdpid: self.rdpid,
-                        values,
-                    };
-                    let shared = kind == "print";
-                    deeds.push(Deed::Record(event, gate, shared));
-                }
-                Wanted::Hist(_) => {
-                    let arguments = Arguments {
-                        known: &fetched.known,
-                        types: &fetched.types,
-                        rdpid: self.rdpid,
-                    };
-                    let wanted = definition.unwrap_or(&self.definitions[index]);
-                    let histogram = self.histograms.get(index, number, wanted, &arguments)?;
-                    deeds.extend(histogram.map(Deed::Histogram));
-                }
-                Wanted::Enable(name) | Wanted::Disable(name) => {
-                    let on = matches!(action, Wanted::Enable(_));
-                    let bytes = self.switches.named(&self.definitions, name).into_iter();
-                    deeds.extend(bytes.map(|byte| Deed::Switch(byte, on)));
-                }
-                Wanted::TraceOn | Wanted::TraceOff => {
-                    let on = *action == Wanted::TraceOn;
-                    deeds.extend(gate.map(|byte| Deed::Switch(byte, on)));
-                }
-                Wanted::Return(value) => deeds.push(Deed::Return(value.cast_unsigned())),
-            }
+        for numbered in actions.iter().enumerate() {
+            deeds.extend(self.deeds(numbered, (point, addr), &fetched, image, output)?);
         }
-        let condition = &self.definitions[index].condition;
+        self.combined(index, fetched, deeds)
+    }
+
+    /// What one action of a definition does at a place. Histograms are numbered by their actions.
+    fn deeds(
+        &mut self,
+        (number, action): (usize, &Wanted),
+        (point, addr): (&ProbePoint, u64),
+        fetched: &Fetched,
+        image: &Image,
+        output: &mut Output<'_>,
+    ) -> Result<Vec<Deed>> {
+        let index = point.definition;
+        let gate = self.switches.trace();
+        Ok(match action {
+            Wanted::Count => {
+                let number = self.counts.add(point, addr, &image.path, false);
+                vec![Deed::Count(counter(number))]
+            }
+            Wanted::Print | Wanted::Snapshot(_) | Wanted::StackTrace => {
+                let event = self.event(action, (point, addr), fetched, output)?;
+                vec![Deed::Record(event, gate, *action == Wanted::Print)]
+            }
+            Wanted::Hist(_) => {
+                let arguments = self.arguments(fetched);
+                let definition = point.resolved.as_deref();
+                let wanted = definition.unwrap_or(&self.definitions[index]);
+                let histogram = self.histograms.get(index, number, wanted, &arguments)?;
+                histogram.into_iter().map(Deed::Histogram).collect()
+            }
+            Wanted::Enable(name) | Wanted::Disable(name) => {
+                let on = matches!(action, Wanted::Enable(_));
+                let bytes = self.switches.named(&self.definitions, name).into_iter();
+                bytes.map(|byte| Deed::Switch(byte, on)).collect()
+            }
+            Wanted::TraceOn | Wanted::TraceOff => {
+                let on = *action == Wanted::TraceOn;
+                gate.map(|byte| Deed::Switch(byte, on))
+                    .into_iter()
+                    .collect()
+            }
+            Wanted::Return(value) => vec![Deed::Return(value.cast_unsigned())],
+        })
+    }
+
+    /// An event of a place, which gets a number and a line in the log.
+    fn event(
+        &self,
+        action: &Wanted,
+        (point, addr): (&ProbePoint, u64),
+        fetched: &Fetched,
+        output: &mut Output<'_>,
+    ) -> Result<Event> {
+        let definition = &self.definitions[point.definition];
+        let shadow = self.stacks_lead_to_islands();
+        let (values, args, content) = match action {
+            Wanted::Snapshot(bytes) => {
+                let (values, args) = snapshot(*bytes);
+                (values, args, Content::Snapshot)
+            }
+            Wanted::StackTrace => {
+                let (mut values, args) = stack(shadow);
+                if definition.kind == ProbeKind::Return {
+                    values.iter_mut().for_each(returned);
+                }
+                (values, args, Content::StackTrace)
+            }
+            _ => {
+                let (values, args) = (fetched.values.clone(), fetched.described.clone());
+                (values, args, Content::Print)
+            }
+        };
+        let name = name_of(definition, &point.symbol, point.offset(addr));
+        let id = output.event(addr, &name)?;
+        let mut line = json!({"probe": {
+            "id": id, "group": definition.group, "name": name,
+            "symbol": *point.symbol, "offset": point.offset(addr), "args": args,
+        }});
+        let probe = &mut line["probe"];
+        if let Some(kind) = content.kind() {
+            probe["kind"] = kind.into();
+        }
+        match content {
+            Content::Print => {
+                if let Some(word) = fetched.caller {
+                    probe["caller"] = word.into();
+                }
+            }
+            Content::StackTrace if hodo_patch::packs_stacks() => probe["stack"] = STACK_WORD.into(),
+            Content::StackTrace if shadow => probe["shadow"] = SHADOW_WORD.into(),
+            _ => {}
+        }
+        output.log.line(&line)?;
+        Ok(Event {
+            info: id | record::ENTRY << record::KIND_SHIFT,
+            payload: record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT,
+            timed: self.timed,
+            rdpid: self.rdpid,
+            values,
+        })
+    }
+
+    /// What all actions of a definition do together: one after the other, or a block if there is something to decide.
+    fn combined(&self, index: usize, fetched: Fetched, deeds: Vec<Deed>) -> Result<Vec<Action>> {
+        let condition = self.definitions[index].condition.as_ref();
         let switch = self.switches.of(index);
         let simple = |deed: &Deed| matches!(deed, Deed::Count(_) | Deed::Record(_, None, _));
         if condition.is_none() && switch.is_none() && deeds.iter().all(simple) {
@@ -144,21 +182,34 @@ impl Probes {
             };
             return Ok(deeds.into_iter().filter_map(simple).collect());
         }
-        let arguments = Arguments {
-            known: &fetched.known,
-            types: &fetched.types,
-            rdpid: self.rdpid,
-        };
-        let condition = condition.as_ref();
+        let arguments = self.arguments(&fetched);
+        let condition = condition.map(|expr| arguments.test(expr)).transpose()?;
         let block = Block {
             base: tcb::BASE as u32,
             switch,
-            condition: condition.map(|expr| arguments.test(expr)).transpose()?,
+            condition,
             values: fetched.values,
             deeds,
         };
         Ok(vec![Action::Block(Box::new(block))])
     }
+
+    /// What conditions and histograms can name.
+    fn arguments<'f>(&self, fetched: &'f Fetched) -> Arguments<'f> {
+        Arguments {
+            known: &fetched.known,
+            types: &fetched.types,
+            rdpid: self.rdpid,
+        }
+    }
+}
+
+/// How far data at an offset in a file are from an address, when both are mapped.
+fn distance_to_data(image: &Image, offset: u64, addr: u64) -> Option<i64> {
+    let mut segments = image.segments.iter();
+    let inside = segments.find(|s| (s.offset..s.offset + s.size).contains(&offset))?;
+    let at = inside.addr + (offset - inside.offset);
+    Some(at.wrapping_sub(addr).cast_signed())
 }
 
 /// The name of a snapshot in its event.

@@ -1,15 +1,20 @@
 //! What probes would do to files, without running anything.
 
-use hodo_module::linked;
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use hodo_plan::model::{Extra, ProbeSite, Tactic};
 
+use super::placement::Planned;
+use super::wanted::ProbePoint;
 use super::{Probes, is_many};
 use hodo_module::Image;
 use hodo_module::image::canonical;
+use hodo_module::linked;
+use hodo_probe_syntax::Definition;
 use hodo_ptrace::launch;
 
 /// A definition, and the places that it names.
@@ -53,48 +58,29 @@ pub struct Changed {
     pub flags_dead: bool,
 }
 
+/// What is found without running anything.
+#[derive(Debug, Clone)]
+pub struct DryRun {
+    /// By definition.
+    pub examined: Vec<Examined>,
+    /// What a user must know of them.
+    pub warnings: Vec<String>,
+}
+
 /// Looks for the places of definitions: in `file`, a program or library, and if it is a program in its libraries too;
 /// and in the files that definitions name by their paths. Nothing is run but the dynamic linker, to find libraries.
 ///
 /// # Errors
 /// If a definition is none, or a file cannot be read.
-pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Examined>> {
+pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<DryRun> {
     let probes = Probes::new(definitions, false)?;
+    let mut files = Files {
+        given: file.map(found).transpose()?,
+        libraries: OnceCell::new(),
+    };
     let mut images = Images::default();
-    let given = file.map(found).transpose()?;
-    let mut libraries: Option<Vec<PathBuf>> = None;
     for (index, definition) in probes.definitions.iter().enumerate() {
-        let path = if definition.path.contains('/') {
-            canonical(Path::new(&definition.path))
-        } else {
-            let Some(given) = &given else {
-                bail!(
-                    "the probe '{}' names no path: say in which FILE to look",
-                    probes.texts[index]
-                );
-            };
-            let is = |path: &Path| super::is_file(definition, path);
-            let main = canonical(given);
-            if is(&main) {
-                main
-            } else {
-                let libraries = libraries.get_or_insert_with(|| {
-                    let bytes = std::fs::read(&main).unwrap_or_default();
-                    linked::libraries(&bytes, &main)
-                });
-                let library = libraries.iter().map(|path| canonical(path));
-                match library.into_iter().find(|path| is(path)) {
-                    Some(library) => library,
-                    None => bail!(
-                        "the probe '{}': {} is not {}, nor linked with such a library",
-                        probes.texts[index],
-                        given.display(),
-                        definition.path
-                    ),
-                }
-            }
-        };
-        images.add(path)?;
+        images.add(files.of(definition, &probes.texts[index])?)?;
     }
     let mut examined: Vec<Examined> = (0..probes.definitions.len())
         .map(|index| Examined {
@@ -104,44 +90,12 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
             failure: None,
         })
         .collect();
+    let mut warnings = Vec::new();
     for image in &images.0 {
         let planned = probes.planned(image, None)?;
-        for text in &planned.remarks {
-            hodo_ptrace::warn_user!("hodo: {text}");
-        }
-        for (addr, point, reason) in planned.no_returns {
-            examined[point.definition].places.push(ExaminedPlace {
-                path: image.path.clone(),
-                symbol: point.symbol.to_string(),
-                offset: point.offset(addr),
-                addr,
-                outcome: Err(reason),
-            });
-        }
-        for (definition, reason) in &planned.failed {
-            let text = &probes.texts[*definition];
-            let reason = format!("the probe '{text}' cannot be: {reason}");
-            examined[*definition].failure.get_or_insert(reason);
-        }
-        let mut site_of = std::collections::HashMap::new();
-        for site in &planned.sites {
-            let probed = site.probes.iter();
-            site_of.extend(probed.map(|probe| (probe.addr, (site, probe.flags_dead))));
-        }
-        for (addr, point) in planned.places.all() {
-            let outcome = match (site_of.get(&addr), planned.refused.get(&addr)) {
-                (Some((site, dead)), _) => Ok(changed(image, site, *dead)),
-                (None, Some(reason)) => Err(reason.clone()),
-                (None, None) => Err("this is not code of a function".to_owned()),
-            };
-            examined[point.definition].places.push(ExaminedPlace {
-                path: image.path.clone(),
-                symbol: point.symbol.to_string(),
-                offset: point.offset(addr),
-                addr,
-                outcome,
-            });
-        }
+        examine(image, &planned, &probes.texts, &mut examined);
+        warnings.extend(planned.warnings);
+        warnings.extend(planned.remarks);
     }
     for (index, one) in examined.iter_mut().enumerate() {
         if one.places.iter().any(|place| place.outcome.is_ok()) {
@@ -158,7 +112,78 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<Vec<Exami
             one.failure = Some(refusal.unwrap_or_else(|| probes.why(index)));
         }
     }
-    Ok(examined)
+    Ok(DryRun { examined, warnings })
+}
+
+/// Adds the places of a file to the definitions that name them.
+fn examine(image: &Image, planned: &Planned, texts: &[String], examined: &mut [Examined]) {
+    let mut add = |addr, point: &ProbePoint, outcome| {
+        examined[point.definition].places.push(ExaminedPlace {
+            path: image.path.clone(),
+            symbol: point.symbol.to_string(),
+            offset: point.offset(addr),
+            addr,
+            outcome,
+        });
+    };
+    for (addr, point, reason) in &planned.no_returns {
+        add(*addr, point, Err(reason.clone()));
+    }
+    let mut site_of = HashMap::new();
+    for site in &planned.sites {
+        let probed = site.probes.iter();
+        site_of.extend(probed.map(|probe| (probe.addr, (site, probe.flags_dead))));
+    }
+    for (addr, point) in planned.places.all() {
+        let outcome = match (site_of.get(&addr), planned.refused.get(&addr)) {
+            (Some((site, dead)), _) => Ok(changed(image, site, *dead)),
+            (None, Some(reason)) => Err(reason.clone()),
+            (None, None) => Err("this is not code of a function".to_owned()),
+        };
+        add(addr, point, outcome);
+    }
+    for (definition, reason) in &planned.failed {
+        let text = &texts[*definition];
+        let reason = format!("the probe '{text}' cannot be: {reason}");
+        examined[*definition].failure.get_or_insert(reason);
+    }
+}
+
+/// The files in which definitions are looked for.
+struct Files {
+    /// The one that was given.
+    given: Option<PathBuf>,
+    /// What it is linked with, once it is asked for.
+    libraries: OnceCell<Vec<PathBuf>>,
+}
+
+impl Files {
+    /// The file that a definition names, whose text is `text`.
+    fn of(&mut self, definition: &Definition, text: &str) -> Result<PathBuf> {
+        if definition.path.contains('/') {
+            return Ok(canonical(Path::new(&definition.path)));
+        }
+        let Some(given) = &self.given else {
+            bail!("the probe '{text}' names no path: say in which FILE to look");
+        };
+        let is = |path: &Path| super::is_file(definition, path);
+        let main = canonical(given);
+        if is(&main) {
+            return Ok(main);
+        }
+        let libraries = self.libraries.get_or_init(|| {
+            let bytes = std::fs::read(&main).unwrap_or_default();
+            linked::libraries(&bytes, &main)
+        });
+        let mut libraries = libraries.iter().map(|path| canonical(path));
+        libraries.find(|path| is(path)).with_context(|| {
+            format!(
+                "the probe '{text}': {} is not {}, nor linked with such a library",
+                given.display(),
+                definition.path
+            )
+        })
+    }
 }
 
 /// Files, each once.

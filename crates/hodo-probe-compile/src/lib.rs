@@ -7,11 +7,6 @@
 //! 3. *placement*: regions around the instructions that can be moved, beside traced functions (`placement`, `overlap`);
 //! 4. *actions*: what the code of each probe does (`actions`, `conditions`, `counted`, `histograms`).
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::too_many_lines,
-    clippy::too_many_arguments,
-    reason = "this crate's long functions are still to be taken apart"
-)]
 
 mod actions;
 mod arch;
@@ -42,37 +37,76 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hodo_codegen::native::detour::{Action, When};
 use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::model::{Mode, Plan, ProbeSite, ProbedInsn, SitePlan};
 use hodo_probe_syntax::{Definition, Location, Offset, ProbeKind, Scalar, Symbol, Type};
 use hodo_symbols::{Style, demangle};
+use hodo_trace::format::record;
 use serde_json::{Value, json};
 
 use conditions::Arguments;
 use counted::{Counted, Counts, Line, Run, counter};
 pub use dry_run::found;
-pub use dry_run::{Changed, Examined, ExaminedPlace, dry_run};
+pub use dry_run::{Changed, DryRun, Examined, ExaminedPlace, dry_run};
 use events::Events;
 use histograms::Histograms;
 use hodo_module::{Chosen, Image, Probed};
 pub use list_events::{ListedEvent, list_events, list_events_of};
 pub use list_functions::{Listed, list, list_usdt};
-use placement::Planned;
 pub use places::is_file;
 use switches::Switches;
 pub use syscalls::SyscallOptions;
 use values::possible;
-use wanted::ProbePoint;
+use wanted::{Places, ProbePoint};
 
-/// Where a compilation says what it has found: the log of a recording.
+/// Where a compilation says what it has found: the log of a recording, and who has asked for it.
 pub trait Log {
     /// Takes one line, an object.
     ///
     /// # Errors
     /// If it cannot be written.
     fn line(&mut self, line: &Value) -> Result<()>;
+
+    /// Takes a sentence that the user must see at once, such as that a probe is not where its definition seems to say.
+    fn warn(&mut self, text: &str);
+}
+
+/// Where the events of probes are numbered and described.
+struct Output<'o> {
+    /// The next function id.
+    next_id: &'o mut u32,
+    /// By id: the address of the place, and the event's name.
+    hits: &'o mut Vec<(u64, String)>,
+    log: &'o mut dyn Log,
+}
+
+impl Output<'_> {
+    /// Takes the next id for an event at an address.
+    ///
+    /// # Errors
+    /// If there are no more.
+    fn event(&mut self, addr: u64, name: &str) -> Result<u32> {
+        let id = *self.next_id;
+        if id > record::MAX_FUNCTION_ID {
+            bail!(
+                "there are more than {} probes that print",
+                record::MAX_FUNCTION_ID
+            );
+        }
+        *self.next_id += 1;
+        self.hits.push((addr, name.to_owned()));
+        Ok(id)
+    }
+}
+
+/// The instructions of a region that have probes, as far as they are compiled.
+#[derive(Default)]
+struct Compiling {
+    run: Run,
+    /// See [`wanted::Places::at`].
+    near: usize,
 }
 
 /// All probes of a recording.
@@ -390,92 +424,108 @@ impl Probes {
         hits: &mut Vec<(u64, String)>,
         log: &mut dyn Log,
     ) -> Result<Probed> {
+        let mut output = Output { next_id, hits, log };
         if self.syscalls.is_some() {
-            return self.syscalls(image, next_id, hits, log);
+            return self.syscalls(image, &mut output);
         }
         self.add_events(image);
-        let Planned {
-            places,
-            sites,
-            refused,
-            no_returns,
-            failed,
-            functions,
-            semaphores,
-            ..
-        } = self.planned(image, Some((functions_plan, chosen)))?;
-        for (definition, reason) in failed {
+        let planned = self.planned(image, Some((functions_plan, chosen)))?;
+        for warning in &planned.warnings {
+            output.log.warn(warning);
+        }
+        for (definition, reason) in planned.failed {
             let text = format!("{}: no probe: {reason}", image.path.display());
-            log.line(&json!({"remark": {"pid": 0, "text": text}}))?;
+            output
+                .log
+                .line(&json!({"remark": {"pid": 0, "text": text}}))?;
             self.refused[definition] = Some(reason);
         }
         let mut probed = Probed {
-            functions,
-            semaphores: semaphores.into_iter().collect(),
+            functions: planned.functions,
+            semaphores: planned.semaphores.into_iter().collect(),
             ..Probed::default()
         };
-        let mut run = Run::default();
-        let mut near = 0;
-        for site in sites {
-            let mut probes = Vec::new();
-            for &ProbedInsn {
-                addr,
-                free,
-                flags_dead,
-                joined,
-            } in &site.probes
-            {
-                if !joined {
-                    run.end();
-                }
-                for point in places.at(addr, &mut near) {
-                    if !point.returns && self.only_counts(point.definition) {
-                        let place = (point, addr);
-                        if let Some(action) = self.count_hits(place, &mut run, image) {
-                            probes.push(Probe {
-                                addr,
-                                flags_dead,
-                                free,
-                                when: When::Hit,
-                                action,
-                            });
-                        }
-                        continue;
-                    }
-                    let actions = self.actions(point, addr, image, next_id, hits, log)?;
-                    // Who asks for the flags wants them as they are.
-                    let asked = self.definitions[point.definition].reads_flags();
-                    let flags_dead = flags_dead && !asked;
-                    let probe = |action, when| Probe {
-                        addr,
-                        flags_dead: flags_dead || when != When::Hit,
-                        // Of a return nobody has said.
-                        free: if when == When::Return { 0 } else { free },
-                        when,
-                        action,
-                    };
-                    let when = if point.returns {
-                        When::Return
-                    } else {
-                        When::Hit
-                    };
-                    probes.extend(actions.into_iter().map(|action| probe(action, when)));
-                    if point.returns {
-                        let missed = counter(self.missed(point, addr, image));
-                        probes.push(probe(Action::Count(missed), When::Missed));
-                    }
-                }
-            }
+        let places = planned.places;
+        let mut compiling = Compiling::default();
+        for site in planned.sites {
+            let probes = self.region(&site, &places, image, &mut compiling, &mut output)?;
             probed.sites.push((site_plan(&site), probes));
         }
-        let refused = refused.into_iter().flat_map(|(addr, reason)| {
-            let points: Vec<ProbePoint> = places.at(addr, &mut near).cloned().collect();
+        let refused = planned.refused.into_iter().flat_map(|(addr, reason)| {
+            let points: Vec<ProbePoint> = places.at(addr, &mut compiling.near).cloned().collect();
             points
                 .into_iter()
                 .map(move |point| (addr, point, reason.clone()))
         });
-        self.refuse(no_returns.into_iter().chain(refused), image, log)?;
+        let refused = planned.no_returns.into_iter().chain(refused);
+        self.refuse(refused, image, output.log)?;
         Ok(probed)
+    }
+
+    /// The probes of one region.
+    fn region(
+        &mut self,
+        site: &ProbeSite,
+        places: &Places,
+        image: &Image,
+        compiling: &mut Compiling,
+        output: &mut Output<'_>,
+    ) -> Result<Vec<Probe>> {
+        let mut probes = Vec::new();
+        for insn in &site.probes {
+            if !insn.joined {
+                compiling.run.end();
+            }
+            for point in places.at(insn.addr, &mut compiling.near) {
+                if point.returns || !self.only_counts(point.definition) {
+                    probes.extend(self.probes_at(insn, point, image, output)?);
+                } else if let Some(action) =
+                    self.count_hits((point, insn.addr), &mut compiling.run, image)
+                {
+                    probes.push(Probe {
+                        addr: insn.addr,
+                        flags_dead: insn.flags_dead,
+                        free: insn.free,
+                        when: When::Hit,
+                        action,
+                    });
+                }
+            }
+        }
+        Ok(probes)
+    }
+
+    /// What one definition does at an instruction, or when the function that begins there returns.
+    fn probes_at(
+        &mut self,
+        insn: &ProbedInsn,
+        point: &ProbePoint,
+        image: &Image,
+        output: &mut Output<'_>,
+    ) -> Result<Vec<Probe>> {
+        let actions = self.actions(point, insn.addr, image, output)?;
+        // Who asks for the flags wants them as they are.
+        let asked = self.definitions[point.definition].reads_flags();
+        let flags_dead = insn.flags_dead && !asked;
+        let probe = |action, when| Probe {
+            addr: insn.addr,
+            flags_dead: flags_dead || when != When::Hit,
+            // What is free at a return is not known.
+            free: if when == When::Return { 0 } else { insn.free },
+            when,
+            action,
+        };
+        let when = match point.returns {
+            true => When::Return,
+            false => When::Hit,
+        };
+        let actions = actions.into_iter().map(|action| probe(action, when));
+        let mut probes: Vec<Probe> = actions.collect();
+        if point.returns {
+            let missed = counter(self.missed(point, insn.addr, image));
+            probes.push(probe(Action::Count(missed), When::Missed));
+        }
+        Ok(probes)
     }
 
     /// Whether a definition counts each of its hits and does nothing else.

@@ -12,9 +12,10 @@ use hodo_probe_syntax::{Definition, Location, Offset, ProbeKind, Symbol};
 
 use hodo_symbols::Usdt;
 
+use super::callers::Callers;
 use super::conditions::Arguments;
 use super::events::shown;
-use super::named::functions;
+use super::named::{Named as Function, functions};
 use super::observed_regs::looked_at;
 use super::places::{in_linkage_tables, is_file, lines, points, usdt};
 use super::returns::take_refused;
@@ -44,6 +45,32 @@ pub(super) struct Planned {
     pub semaphores: BTreeSet<u64>,
     /// What there is to say of them before a recording.
     pub remarks: Vec<String>,
+    /// What a user must know who asked for them.
+    pub warnings: Vec<String>,
+}
+
+/// What the definitions name in a file.
+#[derive(Default)]
+struct Located {
+    places: Places,
+    failed: Vec<(usize, String)>,
+    semaphores: BTreeSet<u64>,
+    remarks: Vec<String>,
+    warnings: Vec<String>,
+}
+
+/// What one definition names in a file, with the notes of USDT probes by link-time address.
+struct Named {
+    points: Vec<Found>,
+    notes: BTreeMap<u64, Usdt>,
+    semaphores: Vec<u64>,
+}
+
+/// How the code at the places is changed: parts of [`Planned`].
+struct Regions {
+    sites: Vec<ProbeSite>,
+    refused: BTreeMap<u64, String>,
+    functions: HashMap<u64, Chosen>,
 }
 
 /// Bytes at the beginning of a hooked function that may be changed.
@@ -99,124 +126,177 @@ impl Probes {
         image: &Image,
         plan: Option<(&Plan, &[Chosen])>,
     ) -> Result<Planned> {
+        let mut located = self.located(image)?;
+        let no_returns = refused_returns(&mut located.places, image, plan)?;
+        let Regions {
+            sites,
+            refused,
+            functions,
+        } = self.regions(&located.places, image, plan)?;
+        Ok(Planned {
+            places: located.places,
+            sites,
+            refused,
+            functions,
+            no_returns,
+            failed: located.failed,
+            semaphores: located.semaphores,
+            remarks: located.remarks,
+            warnings: located.warnings,
+        })
+    }
+
+    /// The places in a file that the definitions name.
+    fn located(&self, image: &Image) -> Result<Located> {
         let functions = functions(image)?;
-        let mut places = Places::default();
-        let mut failed = Vec::new();
-        let mut semaphores = BTreeSet::new();
-        let mut remarks = Vec::new();
+        let mut located = Located::default();
         let callers = OnceCell::new();
         for (index, definition) in self.definitions.iter().enumerate() {
             if !is_file(definition, &image.path) {
                 continue;
             }
-            let mut notes: BTreeMap<u64, Usdt> = BTreeMap::new();
-            let points = match &definition.place {
-                Location::Usdt { provider, name } => {
-                    match usdt(image, (provider, name), &functions, &callers) {
-                        Ok(points) => (points.into_iter())
-                            .map(|(addr, symbol, offset, note)| {
-                                semaphores.extend(note.semaphore);
-                                notes.insert(addr, note);
-                                Found::one(addr, &symbol, offset)
-                            })
-                            .collect(),
-                        Err(error) => {
-                            failed.push((index, error.to_string()));
-                            continue;
-                        }
-                    }
+            let Named {
+                points,
+                notes,
+                semaphores,
+            } = match self.named_by(definition, image, &functions, &callers)? {
+                Ok(named) => named,
+                Err(reason) => {
+                    located.failed.push((index, reason));
+                    continue;
                 }
-                Location::Line { file, line } => match lines(image, file, *line, &functions) {
-                    Ok(points) => points,
+            };
+            located.semaphores.extend(semaphores);
+            if let Some(resolver) = resolvers::named(definition, &functions) {
+                let resolver = resolver.addr..resolver.end;
+                let warning = self.on_resolver(index, resolver, &points, image);
+                located.warnings.push(warning);
+            }
+            if is_whole_file(definition) {
+                located.remarks.extend(self.left_out(index, image));
+            }
+            for found in points {
+                self.add_points(index, found, &notes, image, &mut located);
+            }
+        }
+        located.places.sort();
+        Ok(located)
+    }
+
+    /// The places that one definition names, or why it names none.
+    fn named_by(
+        &self,
+        definition: &Definition,
+        image: &Image,
+        functions: &[Function],
+        callers: &OnceCell<Callers>,
+    ) -> Result<Result<Named, String>> {
+        let (mut notes, mut semaphores) = (BTreeMap::new(), Vec::new());
+        let points = match &definition.place {
+            Location::Usdt { provider, name } => usdt(image, (provider, name), functions, callers)
+                .map(|points| {
+                    let point = |(addr, symbol, offset, note): (u64, String, u64, Usdt)| {
+                        semaphores.extend(note.semaphore);
+                        notes.insert(addr, note);
+                        Found::one(addr, &symbol, offset)
+                    };
+                    points.into_iter().map(point).collect()
+                }),
+            Location::Line { file, line } => lines(image, file, *line, functions),
+            _ => Ok(points(definition, image, functions)?),
+        };
+        let named = points.map(|points| Named {
+            points,
+            notes,
+            semaphores,
+        });
+        Ok(named.map_err(|error| error.to_string()))
+    }
+
+    /// Adds the places of one function that a definition names, but for those that cannot have its probe.
+    fn add_points(
+        &self,
+        index: usize,
+        found: Found,
+        notes: &BTreeMap<u64, Usdt>,
+        image: &Image,
+        located: &mut Located,
+    ) {
+        let definition = &self.definitions[index];
+        let has_variables = has_variables(definition);
+        let mut common = None;
+        for &addr in &found.addrs {
+            if let Some(reason) = self.unfit(definition, &found, addr, image) {
+                located.failed.push((index, reason));
+                continue;
+            }
+            let note = notes.get(&addr);
+            let resolved = match has_variables || note.is_some() {
+                false => None,
+                true => match self.resolved((index, definition), image, addr, note) {
+                    Ok(resolved) => Some(resolved),
                     Err(error) => {
-                        failed.push((index, error.to_string()));
+                        let place = super::at(&found.symbol, addr.wrapping_sub(found.start));
+                        located.failed.push((index, format!("{place}: {error:#}")));
                         continue;
                     }
                 },
-                _ => points(definition, image, &functions)?,
             };
-            if let Some(resolver) = resolvers::named(definition, &functions) {
-                self.say_where(index, resolver.addr..resolver.end, &points, image);
-            }
-            if is_whole_file(definition) {
-                remarks.extend(self.left_out(index, image));
-            }
-            let variables = has_variables(definition);
-            for Found {
-                symbol,
-                start,
-                addrs,
-            } in points
-            {
-                let mut common = None;
-                for addr in addrs {
-                    let offset = addr.wrapping_sub(start);
-                    let by_offset = matches!(definition.place, Location::FileOffset(_));
-                    let inside = offset != 0 || symbol.starts_with('<');
-                    if by_offset && inside && definition.needs_function() {
-                        let error = format!(
-                            "{addr:#x} is not the first instruction of a function, where arguments are known and it can be left"
-                        );
-                        failed.push((index, error));
-                        continue;
-                    }
-                    if let Some(ty) = self.returned_elsewhere(definition, image, addr) {
-                        let error = format!(
-                            "{symbol} returns a value of the type {ty}: return:NUMBER sets only the register for integers and pointers"
-                        );
-                        failed.push((index, error));
-                        continue;
-                    }
-                    let note = notes.get(&addr);
-                    let resolved = match variables || note.is_some() {
-                        false => None,
-                        true => match self.resolved((index, definition), image, addr, note) {
-                            Ok(resolved) => Some(resolved),
-                            Err(error) => {
-                                let place = super::at(&symbol, offset);
-                                failed.push((index, format!("{place}: {error:#}")));
-                                continue;
-                            }
-                        },
-                    };
-                    let tracepoint = note.and_then(|note| note.tracepoint.as_ref());
-                    let shown = match (&resolved, tracepoint) {
-                        (Some(resolved), Some(tracepoint)) => {
-                            shown(definition, resolved, tracepoint)
-                        }
-                        _ => Vec::new(),
-                    };
-                    let point = match common {
-                        Some(point) => point,
-                        None => {
-                            let own = resolved.is_some();
-                            let point = places.add(ProbePoint {
-                                shown: shown.into(),
-                                definition: index,
-                                symbol: Rc::clone(&symbol),
-                                start,
-                                returns: self.definitions[index].kind == ProbeKind::Return,
-                                resolved: resolved.map(Rc::new),
-                            });
-                            // Variables are elsewhere at each place.
-                            common = Some(point).filter(|_| !own);
-                            point
-                        }
-                    };
-                    places.put(addr, point);
+            let tracepoint = note.and_then(|note| note.tracepoint.as_ref());
+            let shown = match (&resolved, tracepoint) {
+                (Some(resolved), Some(tracepoint)) => shown(definition, resolved, tracepoint),
+                _ => Vec::new(),
+            };
+            let point = match common {
+                Some(point) => point,
+                None => {
+                    let own = resolved.is_some();
+                    let point = located.places.add(ProbePoint {
+                        shown: shown.into(),
+                        definition: index,
+                        symbol: Rc::clone(&found.symbol),
+                        start: found.start,
+                        returns: definition.kind == ProbeKind::Return,
+                        resolved: resolved.map(Rc::new),
+                    });
+                    // Variables are elsewhere at each place.
+                    common = Some(point).filter(|_| !own);
+                    point
                 }
-            }
+            };
+            located.places.put(addr, point);
         }
-        places.sort();
-        let returns = places.points().any(|point| point.returns);
-        let no_returns = match plan {
-            _ if !returns => Vec::new(),
-            Some((plan, _)) => take_refused(&mut places, plan),
-            None => {
-                let plan = cache::plan(image, &PlanOptions::default())?;
-                take_refused(&mut places, &plan)
-            }
-        };
+    }
+
+    /// Why an address in a function cannot have the probe of a definition that names it, whatever its instruction is.
+    fn unfit(
+        &self,
+        definition: &Definition,
+        found: &Found,
+        addr: u64,
+        image: &Image,
+    ) -> Option<String> {
+        let symbol = &found.symbol;
+        let by_offset = matches!(definition.place, Location::FileOffset(_));
+        let inside = addr != found.start || symbol.starts_with('<');
+        if by_offset && inside && definition.needs_function() {
+            return Some(format!(
+                "{addr:#x} is not the first instruction of a function, where arguments are known and it can be left"
+            ));
+        }
+        let ty = self.returned_elsewhere(definition, image, addr)?;
+        Some(format!(
+            "{symbol} returns a value of the type {ty}: return:NUMBER sets only the register for integers and pointers"
+        ))
+    }
+
+    /// Plans regions around places. `plan` is that of the file's functions, if it is known.
+    fn regions(
+        &self,
+        places: &Places,
+        image: &Image,
+        plan: Option<(&Plan, &[Chosen])>,
+    ) -> Result<Regions> {
         // Where every instruction has a probe, larger regions can be moved. All of them are needed then: one may use
         // bytes of another.
         let mut definitions = self.definitions.iter();
@@ -255,26 +335,21 @@ impl Probes {
             }
             _ => (planned(which)?, HashMap::new(), BTreeMap::new()),
         };
-        let mut refused = BTreeMap::new();
-        for refusal in plan.refused {
-            // Some reasons tell of the instruction themselves.
+        let reasons = plan.refused.into_iter().map(|refusal| {
+            // Some reasons name the instruction themselves.
             let reason = match refusal.reason.contains(&refusal.insn) {
                 true => refusal.reason,
                 false => format!("{} ({})", refusal.reason, refusal.insn),
             };
-            refused.insert(refusal.addr, reason);
-        }
+            (refusal.addr, reason)
+        });
+        let mut refused: BTreeMap<u64, String> = reasons.collect();
         refused.extend(left_out);
         refused.extend(clashing.into_inner());
-        Ok(Planned {
-            places,
+        Ok(Regions {
             sites: plan.sites,
             refused,
             functions,
-            no_returns,
-            failed,
-            semaphores,
-            remarks,
         })
     }
 
@@ -290,27 +365,48 @@ impl Probes {
         })
     }
 
-    /// Says where the probe of a definition is that names a function which is chosen while the program is loaded.
-    fn say_where(&self, index: usize, resolver: Range<u64>, points: &[Found], image: &Image) {
+    /// What there is to say of the probe of a definition that names a function which chooses an implementation while
+    /// the program is loaded.
+    fn on_resolver(
+        &self,
+        index: usize,
+        resolver: Range<u64>,
+        points: &[Found],
+        image: &Image,
+    ) -> String {
         let text = &self.texts[index];
         let path = image.path.display();
         let addrs = || points.iter().flat_map(|found| &found.addrs);
-        if addrs().all(|addr| !resolver.contains(addr)) && !points.is_empty() {
-            let (is, them) = match addrs().count() {
-                1 => ("the implementation", "it"),
-                _ => ("each of the implementations", "one of them"),
-            };
-            hodo_ptrace::warn_user!(
-                "hodo: the probe '{text}' is on {is} that {path} has for this function (an IFUNC): calls that reach {them} by another \
-                 name are hits, too; an implementation in another file, as in the vdso, has no probe"
+        if points.is_empty() || addrs().any(|addr| resolver.contains(addr)) {
+            return format!(
+                "the probe '{text}' is on what chooses an implementation while the program is loaded (an IFUNC of {path}), not on \
+                 the implementation; probe that by its own name, or by its offset in the file"
             );
-            return;
         }
-        hodo_ptrace::warn_user!(
-            "hodo: the probe '{text}' is on what chooses an implementation while the program is loaded (an IFUNC of {path}), not on \
-             the implementation; probe that by its own name, or by its offset in the file"
-        );
+        let (is, them) = match addrs().count() {
+            1 => ("the implementation", "it"),
+            _ => ("each of the implementations", "one of them"),
+        };
+        format!(
+            "the probe '{text}' is on {is} that {path} has for this function (an IFUNC): calls that reach {them} by another \
+             name are hits, too; an implementation in another file, as in the vdso, has no probe"
+        )
     }
+}
+
+/// The return probes that cannot be are taken from `places`. `plan` is that of the file's functions, if it is known.
+fn refused_returns(
+    places: &mut Places,
+    image: &Image,
+    plan: Option<(&Plan, &[Chosen])>,
+) -> Result<Vec<(u64, ProbePoint, String)>> {
+    if !places.points().any(|point| point.returns) {
+        return Ok(Vec::new());
+    }
+    Ok(match plan {
+        Some((plan, _)) => take_refused(places, plan),
+        None => take_refused(places, &cache::plan(image, &PlanOptions::default())?),
+    })
 }
 
 /// Whether a definition names every instruction of a file.

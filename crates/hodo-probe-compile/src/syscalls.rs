@@ -6,21 +6,20 @@ use anyhow::{Result, bail};
 use hodo_codegen::native::detour::{Action, When};
 use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::PlanOptions;
-use hodo_plan::model::{ProbeSite, Refused, RefusedProbe, Wanted};
+use hodo_plan::model::{ProbeSite, Refused, RefusedProbe, SitePlan, Wanted};
 use hodo_trace::format::record;
 use hodo_trace::syscalls::{GROUP, NAMES, table_with};
 use serde_json::json;
 
 use super::overlap::with_users;
 use super::placement::HOOK_LENGTH;
-use super::{Probes, site_plan};
+use super::{Output, Probes, site_plan};
 use crate::arch::{ends_thread, looks_like_call};
 use hodo_module::HOOKED;
 use hodo_module::Image;
 use hodo_module::Probed;
 use hodo_module::cache;
 
-use crate::Log;
 use hodo_ptrace::arch::SYSTEM_CALL;
 
 /// What is recorded of system calls.
@@ -62,80 +61,26 @@ impl Syscalls {
 
 impl Probes {
     /// The instructions of a module that call the kernel.
-    pub(super) fn syscalls(
-        &mut self,
-        image: &Image,
-        next_id: &mut u32,
-        hits: &mut Vec<(u64, String)>,
-        log: &mut dyn Log,
-    ) -> Result<Probed> {
+    pub(super) fn syscalls(&mut self, image: &Image, output: &mut Output<'_>) -> Result<Probed> {
         let places = places(image);
-        let Some(syscalls) = &mut self.syscalls else {
-            return Ok(Probed::default());
-        };
         if places.is_empty() {
             return Ok(Probed::default());
         }
-        let events = match &syscalls.events {
-            Some(events) => Rc::clone(events),
-            None => {
-                let ids = (*next_id, *next_id + 1);
-                if ids.1 > record::MAX_FUNCTION_ID {
-                    bail!("there are no more ids for events");
-                }
-                *next_id += 2;
-                for (id, name) in [ids.0, ids.1].into_iter().zip(NAMES) {
-                    hits.push((places[0], name.to_owned()));
-                    log.line(&json!({"probe": {
-                        "id": id, "group": GROUP, "name": name, "symbol": name, "offset": 0, "args": [],
-                    }}))?;
-                }
-                let table = std::mem::take(&mut syscalls.table);
-                let events = SyscallEvents {
-                    ids,
-                    rdpid: self.rdpid,
-                    table,
-                };
-                Rc::clone(syscalls.events.insert(Rc::new(events)))
-            }
+        let Some(events) = self.events_of_syscalls(places[0], output)? else {
+            return Ok(Probed::default());
         };
         let options = PlanOptions::default();
         let plan = cache::plan_probes(image, Wanted::At(&places), &options)?;
-        let mut left: Vec<_> = plan
-            .refused
-            .into_iter()
-            .filter(|refused| match refused.what {
-                Refused::NoInstruction | Refused::LeftAlone => false,
-                Refused::Unknown => calls_kernel(image, refused.addr),
-                Refused::Instruction => true,
-            })
-            .collect();
-        let hooked = image.symbols(&HOOKED);
-        let mut probed = Probed {
-            syscalls: Some(events),
-            ..Probed::default()
-        };
+        let refused = plan.refused.into_iter();
+        let refused = refused.filter(|refused| match refused.what {
+            Refused::NoInstruction | Refused::LeftAlone => false,
+            Refused::Unknown => calls_kernel(image, refused.addr),
+            Refused::Instruction => true,
+        });
+        let mut left: Vec<_> = refused.collect();
         let mut sites = plan.sites;
-        let mut clashing = |limits: bool| {
-            let clashes = |site: &mut ProbeSite| {
-                hooked.iter().zip(HOOKED).any(|(symbol, name)| {
-                    let is_limit = name.ends_with("rlimit");
-                    let overlaps = symbol.is_some_and(|(addr, size)| {
-                        let end = match is_limit {
-                            true => hook_end(image, addr, size),
-                            false => addr + HOOK_LENGTH,
-                        };
-                        site.displaced.start < end && addr < site.displaced.end
-                    });
-                    overlaps && is_limit == limits
-                })
-            };
-            let out: Vec<_> = sites.extract_if(.., clashes).collect();
-            let clashing = out.len();
-            (with_users(out, &mut sites), clashing)
-        };
         // Those are never executed, for hodo replaces them; what uses their bytes is.
-        let (replaced, clashes) = clashing(false);
+        let (replaced, clashes) = take_clashing(image, &mut sites, false);
         left.extend(
             (replaced.iter().skip(clashes))
                 .flat_map(|site| &site.probes)
@@ -147,38 +92,102 @@ impl Probes {
                 }),
         );
         // Functions that deal with limits are hooked only where limits are raised.
-        let (without_limits, _) = clashing(true);
-        let with_probes = |site: &ProbeSite| {
-            let probes = site.probes.iter().map(|probe| Probe {
-                addr: probe.addr,
-                flags_dead: probe.flags_dead,
-                free: probe.free,
-                when: When::Hit,
-                action: Action::Syscall,
-            });
-            (site_plan(site), probes.collect())
+        let (without_limits, _) = take_clashing(image, &mut sites, true);
+        let mut probed = Probed {
+            syscalls: Some(events),
+            sites: sites.iter().map(with_probes).collect(),
+            without_limits: without_limits.iter().map(with_probes).collect(),
+            ..Probed::default()
         };
-        probed.sites = sites.iter().map(with_probes).collect();
-        probed.without_limits = without_limits.iter().map(with_probes).collect();
         left.sort_by_key(|refused| refused.addr);
-        let count = left.len();
-        if count > 0 {
-            let first = left
-                .first()
-                .map(|refused| format!(" (the first, at {:#x}: {})", refused.addr, refused.reason));
+        if let Some(first) = left.first() {
             probed.unwatched = true;
             let all = probed.sites.iter().chain(&probed.without_limits);
             let text = format!(
-                "{}: of {} instructions that call the kernel {count} cannot have a probe{}: programs that have them stop at each system \
-                 call, as under a debugger",
+                "{}: of {} instructions that call the kernel {} cannot have a probe (the first, at {:#x}: {}): programs that have them \
+                 stop at each system call, as under a debugger",
                 image.path.display(),
-                count + all.map(|site| site.1.len()).sum::<usize>(),
-                first.unwrap_or_default()
+                left.len() + all.map(|site| site.1.len()).sum::<usize>(),
+                left.len(),
+                first.addr,
+                first.reason
             );
+            let log = &mut output.log;
             log.line(&json!({"remark": {"pid": 0, "text": text}}))?;
         }
         Ok(probed)
     }
+
+    /// How system calls are recorded: decided, and described in the log, at the first module that has any. Nothing if
+    /// they are not recorded. `place`: one of them.
+    fn events_of_syscalls(
+        &mut self,
+        place: u64,
+        output: &mut Output<'_>,
+    ) -> Result<Option<Rc<SyscallEvents>>> {
+        let Some(syscalls) = &mut self.syscalls else {
+            return Ok(None);
+        };
+        if let Some(events) = &syscalls.events {
+            return Ok(Some(Rc::clone(events)));
+        }
+        let ids = (*output.next_id, *output.next_id + 1);
+        if ids.1 > record::MAX_FUNCTION_ID {
+            bail!("there are no more ids for events");
+        }
+        *output.next_id += 2;
+        for (id, name) in [ids.0, ids.1].into_iter().zip(NAMES) {
+            output.hits.push((place, name.to_owned()));
+            output.log.line(&json!({"probe": {
+                "id": id, "group": GROUP, "name": name, "symbol": name, "offset": 0, "args": [],
+            }}))?;
+        }
+        let table = std::mem::take(&mut syscalls.table);
+        let events = SyscallEvents {
+            ids,
+            rdpid: self.rdpid,
+            table,
+        };
+        Ok(Some(Rc::clone(syscalls.events.insert(Rc::new(events)))))
+    }
+}
+
+/// Takes out the regions that overlap with functions that hodo hooks: with those that deal with limits, or with the
+/// others. Returns them, followed by those that use their bytes, and how many overlap themselves.
+fn take_clashing(
+    image: &Image,
+    sites: &mut Vec<ProbeSite>,
+    limits: bool,
+) -> (Vec<ProbeSite>, usize) {
+    let hooked = image.symbols(&HOOKED);
+    let clashes = |site: &mut ProbeSite| {
+        hooked.iter().zip(HOOKED).any(|(symbol, name)| {
+            let is_limit = name.ends_with("rlimit");
+            let overlaps = symbol.is_some_and(|(addr, size)| {
+                let end = match is_limit {
+                    true => hook_end(image, addr, size),
+                    false => addr + HOOK_LENGTH,
+                };
+                site.displaced.start < end && addr < site.displaced.end
+            });
+            overlaps && is_limit == limits
+        })
+    };
+    let out: Vec<_> = sites.extract_if(.., clashes).collect();
+    let clashing = out.len();
+    (with_users(out, sites), clashing)
+}
+
+/// A region each of whose probes records a system call.
+fn with_probes(site: &ProbeSite) -> (SitePlan, Vec<Probe>) {
+    let probes = site.probes.iter().map(|probe| Probe {
+        addr: probe.addr,
+        flags_dead: probe.flags_dead,
+        free: probe.free,
+        when: When::Hit,
+        action: Action::Syscall,
+    });
+    (site_plan(site), probes.collect())
 }
 
 /// Do the bytes around those of an instruction that calls the kernel look as if it were one? The number is loaded

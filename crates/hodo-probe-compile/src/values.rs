@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use hodo_codegen::native::detour::{Fetch, MOST_VALUES, MOST_WORDS, Source as From, fault_words};
-use hodo_probe_syntax::{Definition, ProbeKind, Scalar, Source, Type};
+use hodo_probe_syntax::{Definition, FetchArg, ProbeKind, Scalar, Source, Type};
 use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 use serde_json::{Value, json};
 
@@ -59,26 +59,18 @@ pub(super) struct Fetched {
     pub(super) caller: Option<usize>,
 }
 
-/// What is fetched at a hit, and what that means. `near` tells how far the memory to which a byte of the file is mapped
-/// is from the probed instruction.
-pub(super) fn fetches(
-    definition: &Definition,
-    near: &dyn Fn(u64) -> Option<i64>,
-) -> Result<Fetched> {
-    let mut fetched = Fetched::default();
-    let Fetched {
-        values,
-        described,
-        known,
-        types,
-        caller,
-    } = &mut fetched;
-    let mut word = 0;
-    for arg in &definition.args {
+impl Fetched {
+    /// Adds an argument. `word`: how many words the event has so far.
+    fn add(
+        &mut self,
+        arg: &FetchArg,
+        near: &dyn Fn(u64) -> Option<i64>,
+        word: &mut usize,
+    ) -> Result<()> {
         let ty = arg.effective_type().unwrap_or(Type::Scalar(Scalar::X(64)));
         let mut part = (0, 64);
         let mut text = json!({"name": arg.name, "type": ty.to_string()});
-        let number = values.len();
+        let number = self.values.len();
         let from = Sources {
             near,
             name: &arg.name,
@@ -86,63 +78,85 @@ pub(super) fn fetches(
         match &arg.source {
             Source::Text(fixed) => {
                 text["text"] = fixed.as_str().into();
-                known.push(Known::Fixed(fixed.clone().into_bytes()));
+                self.known.push(Known::Fixed(fixed.clone().into_bytes()));
             }
             Source::Immediate(number) => {
                 text["number"] = number.cast_unsigned().into();
-                known.push(Known::Number(number.cast_unsigned()));
+                self.known.push(Known::Number(number.cast_unsigned()));
             }
             Source::Comm => {
                 text["comm"] = true.into();
-                known.push(Known::Comm);
-                values.push(Fetch::Thread(tcb::COMM as u32, 2));
+                self.known.push(Known::Comm);
+                self.values.push(Fetch::Thread(tcb::COMM as u32, 2));
             }
-            source if source.is_memory() => {
-                let (address, offset) = from.address(source)?;
-                match ty {
-                    Type::Scalar(Scalar::String) => {
-                        known.push(Known::Text(number));
-                        values.push(Fetch::Text(address, offset));
-                    }
-                    Type::Array(Scalar::String, count) => {
-                        known.push(Known::Array);
-                        for index in 0..i32::from(count) {
-                            let pointer = From::Plus(address.clone().into(), offset.into());
-                            let pointer = From::Memory(Box::new(pointer), index * 8);
-                            values.push(Fetch::Text(pointer, 0));
-                        }
-                    }
-                    Type::Array(_, count) => {
-                        known.push(Known::Array);
-                        let bytes = u32::from(count) * u32::from(bytes_of(ty));
-                        values.push(Fetch::Bytes(address, offset, bytes));
-                    }
-                    ty => {
-                        known.push(Known::Value(number, bits(ty, part)));
-                        values.push(Fetch::Load(address, offset, bytes_of(ty)));
-                    }
-                }
-            }
+            source if source.is_memory() => self.add_memory(from.address(source)?, ty, part),
             source => {
-                values.push(Fetch::Word(from.value(source, &mut part)?));
-                known.push(Known::Value(number, bits(ty, part)));
+                self.values
+                    .push(Fetch::Word(from.value(source, &mut part)?));
+                self.known.push(Known::Value(number, bits(ty, part)));
             }
         }
-        if values.len() > number {
-            text["word"] = word.into();
+        if self.values.len() > number {
+            text["word"] = (*word).into();
             text["value"] = number.into();
             text["shift"] = part.0.into();
             text["bits"] = part.1.into();
-            word += values[number..].iter().map(Fetch::words).sum::<usize>();
+            *word += self.values[number..]
+                .iter()
+                .map(Fetch::words)
+                .sum::<usize>();
         }
-        types.push(ty);
-        described.push(text);
+        self.types.push(ty);
+        self.described.push(text);
+        Ok(())
     }
+
+    /// Adds what is in memory at a distance from an address.
+    fn add_memory(&mut self, (address, offset): (From, i32), ty: Type, part: (u32, u32)) {
+        let number = self.values.len();
+        match ty {
+            Type::Scalar(Scalar::String) => {
+                self.known.push(Known::Text(number));
+                self.values.push(Fetch::Text(address, offset));
+            }
+            Type::Array(Scalar::String, count) => {
+                self.known.push(Known::Array);
+                for index in 0..i32::from(count) {
+                    let pointer = From::Plus(address.clone().into(), offset.into());
+                    let pointer = From::Memory(Box::new(pointer), index * 8);
+                    self.values.push(Fetch::Text(pointer, 0));
+                }
+            }
+            Type::Array(_, count) => {
+                self.known.push(Known::Array);
+                let bytes = u32::from(count) * u32::from(bytes_of(ty));
+                self.values.push(Fetch::Bytes(address, offset, bytes));
+            }
+            ty => {
+                self.known.push(Known::Value(number, bits(ty, part)));
+                self.values.push(Fetch::Load(address, offset, bytes_of(ty)));
+            }
+        }
+    }
+}
+
+/// What is fetched at a hit, and what that means. `near` returns how far the memory to which a byte of the file is
+/// mapped is from the probed instruction.
+pub(super) fn fetches(
+    definition: &Definition,
+    near: &dyn Fn(u64) -> Option<i64>,
+) -> Result<Fetched> {
+    let mut fetched = Fetched::default();
+    let mut word = 0;
+    for arg in &definition.args {
+        fetched.add(arg, near, &mut word)?;
+    }
+    let values = &mut fetched.values;
     if definition.kind == ProbeKind::Return {
         for fetch in values.iter_mut() {
             returned(fetch);
         }
-        *caller = Some(word);
+        fetched.caller = Some(word);
         word += 1;
         values.push(Fetch::Word(From::Caller(SHADOW_DISTANCE)));
     }
@@ -155,12 +169,12 @@ pub(super) fn fetches(
             (MOST_WORDS - faults) * 8
         );
     }
-    for text in described.iter_mut().filter(|_| faults > 0) {
+    for text in fetched.described.iter_mut().filter(|_| faults > 0) {
         if let Some(word) = text["word"].as_u64() {
             text["word"] = (word + faults as u64).into();
         }
     }
-    if let Some(word) = caller {
+    if let Some(word) = &mut fetched.caller {
         *word += faults;
     }
     Ok(fetched)

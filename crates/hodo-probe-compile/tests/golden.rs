@@ -43,6 +43,10 @@ impl Log for Lines {
         self.0.push(line.clone());
         Ok(())
     }
+
+    fn warn(&mut self, text: &str) {
+        panic!("no definition here is doubtful: {text}");
+    }
 }
 
 /// Runs a test again without the user's cache of plans, in which it must leave nothing. Returns whether this is that

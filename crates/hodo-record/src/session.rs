@@ -537,4 +537,8 @@ impl hodo_probe_compile::Log for Session {
     fn line(&mut self, line: &Value) -> Result<()> {
         self.log(line)
     }
+
+    fn warn(&mut self, text: &str) {
+        warn_user!("hodo: {text}");
+    }
 }

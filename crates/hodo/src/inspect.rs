@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use hodo_plan::model::Tactic;
-use hodo_probe_compile::{Changed, Examined, ExaminedPlace, Listed};
+use hodo_probe_compile::{Changed, DryRun, Examined, ExaminedPlace, Listed};
 use hodo_symbols::{Style, demangle};
 use serde_json::{Value, json};
 
@@ -16,7 +16,10 @@ use crate::plan::tactic_name;
 /// `hodo probe --dry-run`. The exit status is 1 if a definition has no place.
 pub fn dry_run(args: &ProbeArgs) -> Result<ExitCode> {
     let file = args.command.first().map(std::ffi::OsString::as_os_str);
-    let examined = hodo_probe_compile::dry_run(&args.probes, file)?;
+    let DryRun { examined, warnings } = hodo_probe_compile::dry_run(&args.probes, file)?;
+    for warning in warnings {
+        warn_user!("hodo: {warning}");
+    }
     with_output(args.screen.no_pager, |out| {
         if args.inspect.json {
             let all: Value = examined.iter().map(as_json).collect();
