@@ -175,6 +175,7 @@ impl Written {
         let (rd, a, value) = (self.other(), self.register(), self.signed(round, 12));
         let operands = format!("{},{},{value}", name(rd), name(a));
         self.is("addi", &operands, |code| code.addi(rd, a, value));
+        self.is("andi", &operands, |code| code.andi(rd, a, value));
         for (f3, operation) in [
             (0, "addi"),
             (2, "slti"),

@@ -26,6 +26,8 @@ pub const GP: u8 = 3;
 pub const TP: u8 = 4;
 /// The other link register, of calls to helpers that save registers.
 pub const T0: u8 = 5;
+/// The second temporary register.
+pub const T1: u8 = 6;
 
 /// Whether calls and returns are predicted by this register: `ra` and `t0`.
 #[must_use]

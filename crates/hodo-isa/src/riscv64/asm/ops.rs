@@ -51,6 +51,11 @@ impl Code<'_> {
         self.word(i(OP_IMM, 0, rd, from, value));
     }
 
+    /// `rd` = `from` & `value`.
+    pub fn andi(&mut self, rd: u8, from: u8, value: i64) {
+        self.word(i(OP_IMM, 7, rd, from, value));
+    }
+
     /// `rd` = `from` << `bits`.
     pub fn slli(&mut self, rd: u8, from: u8, bits: u8) {
         self.word(i(OP_IMM, 1, rd, from, bits.into()));

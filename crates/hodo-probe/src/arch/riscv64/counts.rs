@@ -8,24 +8,26 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::asm::{Asm, SP, T0};
+use hodo_isa::riscv64::asm::{Code, Reach};
+use hodo_isa::riscv64::regs::{SP, T0, ZERO};
 
 /// The code that counts, at `start`. `dead`: registers that may be overwritten.
 pub(super) fn emit(start: u64, counter: u64, dead: u32) -> Option<Vec<u8>> {
-    let mut code = Asm::new(start);
-    let free = dead.checked_ilog2();
+    let mut bytes = Vec::new();
+    let mut code = Code::new(&mut bytes, start);
+    let free = dead.checked_ilog2().map(|register| register as u8);
     let address = free.unwrap_or(T0);
     if free.is_none() {
         code.addi(SP, SP, -16);
         code.sd(address, 0, SP);
     }
-    code.address(address, counter)?;
-    code.amoadd(address, address);
+    code.address(address, counter, Reach::Pair).ok()?;
+    code.amoadd_d(ZERO, address, address);
     if free.is_none() {
         code.ld(address, 0, SP);
         code.addi(SP, SP, 16);
     }
-    Some(code.bytes)
+    Some(bytes)
 }
 
 /// How many hits a counter has seen since it was zero.

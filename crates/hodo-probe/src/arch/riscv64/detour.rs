@@ -11,15 +11,14 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use hodo_isa::native::asm::{Code, Reach};
-use hodo_isa::native::regs::RA as LINK;
+use hodo_isa::native::regs::{RA, SP, T0, ZERO};
 use hodo_isa::native::relocate::{Options, relocate_apart, relocated_len};
 use hodo_isa::native::scan::Flow;
 use hodo_isa::native::steps::Step;
 
-use super::asm::{self, Asm, RA, SP, T0};
 use super::code::Function;
 use super::common::FRAME;
-use super::trampolines::{self, Trampolines};
+use super::trampolines::{self, Trampolines, near_jump};
 use super::{NEAR, counts, returns};
 use crate::islands;
 use crate::returns::{unwind_tables, window as shadow};
@@ -41,20 +40,20 @@ struct Prefix {
 /// The code before the moved instructions, at `start`; the words that it refers to are at `words`: pointers to the two
 /// heads, then those of the return.
 fn prefix(variant: Variant, start: u64, common: u64, words: u64) -> Option<Prefix> {
-    let frame = FRAME as i32;
-    let mut code = Asm::new(start);
+    let frame = FRAME as i64;
+    let mut bytes = Vec::new();
+    let mut code = Code::new(&mut bytes, start);
     if variant != Variant::ReturnsOnly {
         code.addi(SP, SP, -frame);
         code.sd(RA, 8, SP);
         code.sd(T0, 40, SP);
-        code.load(T0, words)?;
-        code.jal(RA, common)?;
+        code.load_from(T0, words).ok()?;
+        code.jump_and_link(common, Reach::Jump, ZERO, RA).ok()?;
         // `Context::switched` goes on after these two.
         code.ld(RA, 8, SP);
         code.addi(SP, SP, frame);
     }
     let behind = code.here();
-    let mut bytes = code.bytes;
     let (mut frames, mut guard) = ([0; 2], None);
     if is_returning(variant) {
         let places = returns::Places {
@@ -154,10 +153,8 @@ pub(crate) fn make(
             .jump(addr + window.len as u64, Reach::Jump, 0)
             .ok()?;
     }
-    let mut asm = Asm::new(start);
-    asm.bytes = bytes;
-    asm.pad(words_at);
-    let mut bytes = asm.bytes;
+    Code::new(&mut bytes, start).align(8);
+    debug_assert_eq!(start + bytes.len() as u64, words_at);
     for head in [&site.head, &site.returns] {
         bytes.extend((core::ptr::from_ref(head) as u64).to_le_bytes());
     }
@@ -169,14 +166,10 @@ pub(crate) fn make(
     }
     let patch = match &window.inside[..] {
         _ if !window.jump => None,
-        [] => {
-            let distance = i32::try_from(start.wrapping_sub(addr).cast_signed()).ok()?;
-            Some(asm::jal(0, distance)?.to_le_bytes())
-        }
+        [] => Some(near_jump(addr, start)?),
         _ => {
             let spot = spots.find(addr, start)?;
-            let distance = i32::try_from(start.wrapping_sub(spot).cast_signed()).ok()?;
-            changes.push((spot, asm::jal(0, distance)?.to_le_bytes().to_vec()));
+            changes.push((spot, near_jump(spot, start)?.to_vec()));
             Some(trampolines::jump(addr, spot)?)
         }
     };
@@ -211,7 +204,7 @@ pub(crate) fn make(
 
 /// Whether a function returns by `ra` only: helpers that save registers have their return address in `t0`.
 fn returns_by_ra(steps: &[Step]) -> bool {
-    let other = |step: &Step| matches!(step.flow, Flow::Return { by } if by != LINK);
+    let other = |step: &Step| matches!(step.flow, Flow::Return { by } if by != RA);
     !steps.iter().any(other)
 }
 

@@ -4,7 +4,6 @@
 //! kernel stores at once, and never both halves of one instruction together: no hart ever fetches half an instruction
 //! of two bytes, and one of four bytes has its second half before its first.
 
-mod asm;
 pub(crate) mod code;
 pub(crate) mod common;
 mod counts;

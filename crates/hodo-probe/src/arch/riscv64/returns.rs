@@ -2,7 +2,10 @@
 
 use alloc::vec::Vec;
 
-use super::asm::{Asm, RA, SP, T0, T1, ZERO};
+use hodo_isa::riscv64::asm::ops::{BEQ, BGEU, BNE};
+use hodo_isa::riscv64::asm::{Code, Reach};
+use hodo_isa::riscv64::regs::{RA, SP, T0, T1, ZERO};
+
 use super::common::FRAME;
 use crate::returns::Window;
 
@@ -64,71 +67,69 @@ pub(super) struct Emitted {
 ///
 /// The shadow of `ra` is as far below the word under the stack pointer as the window says.
 pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
-    // Twice, for branches forwards.
-    let first = pass(at, places, &[at; 3])?;
-    let second = pass(at, places, &first.1)?;
-    Some(second.0)
-}
-
-fn pass(at: u64, places: &Places, labels: &[u64; 3]) -> Option<(Emitted, [u64; 3])> {
-    let [good, without, body] = *labels;
     let word = |index: u64| places.words + index * 8;
-    let mut code = Asm::new(at);
-    let frame = FRAME as i32;
+    let mut bytes = Vec::new();
+    let mut code = Code::new(&mut bytes, at);
+    let frame = FRAME as i64;
     code.addi(SP, SP, -16);
     code.sd(T0, 0, SP);
     code.sd(T1, 8, SP);
     code.addi(T0, SP, 16);
-    code.load(T1, word(0))?;
+    code.load_from(T1, word(0)).ok()?;
     code.sub(T0, T0, T1);
-    code.load(T1, word(1))?;
-    code.branch(7, T0, T1, without); // bgeu
+    code.load_from(T1, word(1)).ok()?;
+    let outside = code.branch_forward(BGEU, T0, T1);
     // Points of return begin at multiples of eight.
     code.andi(T0, RA, 7);
-    code.branch(1, T0, ZERO, good); // bne
+    let unlike = code.branch_forward(BNE, T0, ZERO);
     let guarded = code.here();
     code.ld(T0, 0, RA);
-    code.load(T1, word(3))?;
-    code.branch(0, T0, T1, without); // beq
+    code.load_from(T1, word(3)).ok()?;
+    let again = code.branch_forward(BEQ, T0, T1);
+    code.bind(unlike);
     let good = code.here();
-    code.load(T1, word(2))?;
+    code.load_from(T1, word(2)).ok()?;
     code.add(T1, T1, SP);
     code.sd(RA, 8, T1);
-    code.ld(T0, 0, SP);
-    code.ld(T1, 8, SP);
-    code.addi(SP, SP, 16);
+    restore(&mut code);
     if !(code.here() + 4).is_multiple_of(8) {
         code.addi(ZERO, ZERO, 0);
     }
-    code.jal(RA, body)?;
+    let body = code.jump_forward(RA);
     let back = code.here();
-    code.word(MAGIC as u32);
-    code.word((MAGIC >> 32) as u32);
+    code.raw(&MAGIC.to_le_bytes());
     code.addi(SP, SP, -frame);
     code.sd(T0, 40, SP);
-    code.load(RA, word(2))?;
+    code.load_from(RA, word(2)).ok()?;
     code.add(RA, RA, SP);
     code.ld(RA, frame - 8, RA);
     code.sd(RA, 8, SP);
-    code.load(T0, places.head)?;
-    code.jal(RA, places.common)?;
+    code.load_from(T0, places.head).ok()?;
+    code.jump_and_link(places.common, Reach::Jump, ZERO, RA)
+        .ok()?;
     code.ld(RA, 8, SP);
     code.addi(SP, SP, frame);
-    code.jalr(ZERO, 0, RA);
+    code.jr(RA);
+    code.bind(outside);
+    code.bind(again);
     let without = code.here();
-    code.load(T0, word(4))?;
+    code.load_from(T0, word(4)).ok()?;
     code.addi(T1, ZERO, 1);
-    code.amoadd(T1, T0);
+    code.amoadd_d(ZERO, T1, T0);
+    restore(&mut code);
+    code.bind(body);
+    Some(Emitted {
+        code: bytes,
+        frames: [back, without],
+        guard: (guarded, good),
+    })
+}
+
+/// Takes back the registers that were put on the stack.
+fn restore(code: &mut Code<'_>) {
     code.ld(T0, 0, SP);
     code.ld(T1, 8, SP);
     code.addi(SP, SP, 16);
-    let body = code.here();
-    let emitted = Emitted {
-        code: code.bytes,
-        frames: [back, without],
-        guard: (guarded, good),
-    };
-    Some((emitted, [good, without, body]))
 }
 
 #[cfg(test)]

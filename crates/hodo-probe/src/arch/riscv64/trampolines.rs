@@ -9,7 +9,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::asm::jal;
+use hodo_isa::riscv64::asm::fits;
+use hodo_isa::riscv64::encode::j;
+use hodo_isa::riscv64::regs::ZERO;
+
 use crate::maps::{self, Mapping};
 use crate::sys;
 
@@ -155,13 +158,15 @@ impl Trampolines {
 
 /// The jump from a site to such a place; nothing if its second half is no trap, which cannot be.
 pub(super) fn jump(site: u64, spot: u64) -> Option<[u8; 4]> {
-    let word = jal(
-        0,
-        i32::try_from(spot.wrapping_sub(site).cast_signed()).ok()?,
-    )?;
-    traps()
-        .any(|half| u32::from(half) == word >> 16)
-        .then(|| word.to_le_bytes())
+    let jump = near_jump(site, spot)?;
+    let second = u16::from_le_bytes([jump[2], jump[3]]);
+    traps().any(|half| half == second).then_some(jump)
+}
+
+/// `jal`, if it reaches.
+pub(super) fn near_jump(from: u64, to: u64) -> Option<[u8; JUMP as usize]> {
+    let distance = to.wrapping_sub(from).cast_signed();
+    fits(distance, 21).then(|| j(ZERO, distance).to_le_bytes())
 }
 
 #[cfg(test)]
