@@ -6,7 +6,7 @@
 //! the user's own, whole by its checksum, and inside the code that it is about: everything else is planned anew. The
 //! cache is never needed: what cannot be read or written is as if it were not there.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use hodo_abi::Isa;
 use hodo_plan::model::{Plan, ProbePlan, SitePlan, Wanted};
-use hodo_plan::{PlanError, PlanOptions};
+use hodo_plan::{PlanError, PlanOptions, Survey};
 use memmap2::Mmap;
 use object::{File as ObjectFile, Object};
 use serde::de::DeserializeOwned;
@@ -82,43 +82,73 @@ fn can_run(image: &Image) -> Result<(), PlanError> {
     }
 }
 
-/// Plans a file's functions, or reads the plan that was made earlier.
-///
-/// # Errors
-/// As those of [`hodo_plan::plan`]; and if the file is for another kind of processor.
-pub fn plan(image: &Image, options: &PlanOptions) -> Result<Plan> {
-    can_run(image).with_context(|| format!("planning {}", image.path.display()))?;
-    let asked = Asked::Functions {
-        functions: options.functions,
-        libcalls: options.libcalls,
-        keep: options.keep,
-    };
-    kept(image, asked, || {
-        hodo_plan::plan(&image.path, &image.bytes, options)
-    })
-    .with_context(|| format!("planning {}", image.path.display()))
+/// The plans of a file: for its functions, and for probes, as often as wanted. What was kept is read; for all others the
+/// file is surveyed once.
+pub struct Planning<'i> {
+    /// The file.
+    pub image: &'i Image,
+    survey: OnceCell<Survey<'i>>,
 }
 
-/// Plans probes, or reads the plan that was made earlier. Of the options, `threads` and `keep` count.
-///
-/// # Errors
-/// As those of [`hodo_plan::plan_probes`]; and if the file is for another kind of processor.
-pub fn plan_probes(image: &Image, wanted: Wanted<'_>, options: &PlanOptions) -> Result<ProbePlan> {
-    can_run(image).with_context(|| format!("planning probes on {}", image.path.display()))?;
-    // One for every instruction is larger than the code, and as quickly made as read.
-    let Wanted::At(at) = wanted else {
-        return hodo_plan::plan_probes_with(&image.path, &image.bytes, wanted, options)
-            .with_context(|| format!("planning probes on {}", image.path.display()));
-    };
-    let at = at.to_vec();
-    let asked = Asked::Probes {
-        keep: options.keep,
-        at,
-    };
-    kept(image, asked, || {
-        hodo_plan::plan_probes_with(&image.path, &image.bytes, wanted, options)
-    })
-    .with_context(|| format!("planning probes on {}", image.path.display()))
+impl<'i> Planning<'i> {
+    /// Reads nothing yet.
+    #[must_use]
+    pub const fn new(image: &'i Image) -> Self {
+        Self {
+            image,
+            survey: OnceCell::new(),
+        }
+    }
+
+    /// Whether the code had to be read.
+    pub fn is_surveyed(&self) -> bool {
+        self.survey.get().is_some()
+    }
+
+    /// What is known of the code.
+    fn survey(&self, options: &PlanOptions) -> Result<&Survey<'i>, PlanError> {
+        if let Some(survey) = self.survey.get() {
+            return Ok(survey);
+        }
+        let image = self.image;
+        let survey = Survey::new(&image.path, &image.bytes, options.threads)?;
+        Ok(self.survey.get_or_init(|| survey))
+    }
+
+    /// Plans the functions, or reads the plan that was made earlier.
+    ///
+    /// # Errors
+    /// As those of [`hodo_plan::plan`]; and if the file is for another kind of processor.
+    pub fn plan(&self, options: &PlanOptions) -> Result<Plan> {
+        let context = || format!("planning {}", self.image.path.display());
+        can_run(self.image).with_context(context)?;
+        let asked = Asked::Functions {
+            functions: options.functions,
+            libcalls: options.libcalls,
+            keep: options.keep,
+        };
+        let make = || Ok::<_, PlanError>(self.survey(options)?.plan(options));
+        kept(self.image, asked, make).with_context(context)
+    }
+
+    /// Plans probes, or reads the plan that was made earlier. Of the options, `threads` and `keep` count.
+    ///
+    /// # Errors
+    /// As those of [`hodo_plan::plan_probes`]; and if the file is for another kind of processor.
+    pub fn plan_probes(&self, wanted: Wanted<'_>, options: &PlanOptions) -> Result<ProbePlan> {
+        let context = || format!("planning probes on {}", self.image.path.display());
+        can_run(self.image).with_context(context)?;
+        let make = || Ok::<_, PlanError>(self.survey(options)?.plan_probes(wanted, options));
+        // One for every instruction is larger than the code, and as quickly made as read.
+        let Wanted::At(at) = wanted else {
+            return make().with_context(context);
+        };
+        let asked = Asked::Probes {
+            keep: options.keep,
+            at: at.to_vec(),
+        };
+        kept(self.image, asked, make).with_context(context)
+    }
 }
 
 /// A plan whose places can be compared with the code of a file.

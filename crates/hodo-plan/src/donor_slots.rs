@@ -252,7 +252,7 @@ impl Planner<'_> {
             .ok()?;
         let subject = self.subject(index, &functions[index]).ok()?;
         // Where it jumps nobody knows where, it may come back to there.
-        if self.swept.facts[subject.piece].jumps {
+        if self.facts[subject.piece].jumps {
             return None;
         }
         let start = old.patch + u64::from(old.patch_len);

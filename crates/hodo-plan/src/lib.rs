@@ -38,3 +38,4 @@ mod verdicts;
 pub use model::{PlanError, PlanOptions};
 pub use planner::plan;
 pub use probes::{plan_probes, plan_probes_with};
+pub use survey::Survey;

@@ -17,20 +17,18 @@ use crate::{hosts, static_keys};
 /// # Errors
 /// If the file is no readable ELF image for an instruction set that is known.
 pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, PlanError> {
-    let mut survey = Survey::new(bytes, options.threads)?;
-    let sites = {
-        let Survey {
-            image,
-            profilers,
-            pieces,
-            swept,
-            ..
-        } = &survey;
-        Sites::find(image, profilers, pieces, swept)
-    };
-    survey.find_return_reads(&sites);
-    let verdicts = survey.join_pieces();
-    let survey = &survey;
+    Ok(Survey::new(path, bytes, options.threads)?.plan(options))
+}
+
+impl Survey<'_> {
+    /// Plans the functions of the image, and its calls into libraries.
+    #[must_use]
+    pub fn plan(&self, options: &PlanOptions) -> Plan {
+        plan_functions(self, options)
+    }
+}
+
+fn plan_functions(survey: &Survey<'_>, options: &PlanOptions) -> Plan {
     let Survey {
         image,
         symbols,
@@ -39,15 +37,18 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         targets,
         swept,
         statics,
+        profilers,
         ..
     } = survey;
+    let sites = Sites::find(image, profilers, pieces, swept);
+    let (verdicts, facts) = survey.functions(&sites);
     let mut plan = Plan {
         build_id: image.build_id(),
         static_branches: statics.ranges().collect(),
         nops: sites.nops.clone(),
         ..Plan::default()
     };
-    let host = hosts::detect(image, symbols, path);
+    let host = hosts::detect(image, symbols, survey.path);
     plan.remarks.extend(host.remark());
     let registers = options.functions && image.isa.tracks_registers();
     let mut planner = Planner {
@@ -56,6 +57,7 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         pieces,
         heads,
         verdicts: &verdicts,
+        facts: &facts,
         targets,
         occupied: Bits::new(&image.text),
         punned: Bits::new(&image.text),
@@ -84,7 +86,7 @@ pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, Pl
         (None, None) if options.libcalls => plan.libcalls = survey.libcalls(&host),
         (None, None) => {}
     }
-    Ok(plan)
+    plan
 }
 
 /// Refuses all functions of an image.

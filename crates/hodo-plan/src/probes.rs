@@ -72,10 +72,25 @@ pub fn plan_probes_with(
     path: &Path,
     bytes: &[u8],
     wanted: Wanted<'_>,
-    &PlanOptions { threads, keep, .. }: &PlanOptions,
+    options: &PlanOptions,
 ) -> Result<ProbePlan, PlanError> {
-    let survey = Survey::new(bytes, threads)?;
-    let host = hosts::detect(&survey.image, &survey.symbols, path);
+    Ok(Survey::new(path, bytes, options.threads)?.plan_probes(wanted, options))
+}
+
+impl Survey<'_> {
+    /// Plans probes on instructions of the image. Of the options, `threads` and `keep` count.
+    #[must_use]
+    pub fn plan_probes(&self, wanted: Wanted<'_>, options: &PlanOptions) -> ProbePlan {
+        plan_regions(self, wanted, options)
+    }
+}
+
+fn plan_regions(
+    survey: &Survey<'_>,
+    wanted: Wanted<'_>,
+    &PlanOptions { threads, keep, .. }: &PlanOptions,
+) -> ProbePlan {
+    let host = hosts::detect(&survey.image, &survey.symbols, survey.path);
     let all = if survey.image.relocates_code() {
         Some(RELOCATED)
     } else if survey.statics.damage.is_some() {
@@ -84,9 +99,9 @@ pub fn plan_probes_with(
         host.refuses_probes()
     };
     let planner = Planner {
-        live: Live::new(&survey, keep),
-        known: known(&survey, &host),
-        survey: &survey,
+        live: Live::new(survey, keep),
+        known: known(survey, &host),
+        survey,
         all,
     };
     let mut plan = ProbePlan {
@@ -101,7 +116,7 @@ pub fn plan_probes_with(
     plan.refused = part.refused;
     let mut regions = part.regions;
     regions.sort_by_key(|region| region.start);
-    ladder::choose(&survey, regions, &mut plan);
+    ladder::choose(survey, regions, &mut plan);
     plan.sites.sort_by_key(|site| site.patch);
     plan.refused.sort_by_key(|refused| refused.addr);
     if let Some(reason) = all {
@@ -112,7 +127,7 @@ pub fn plan_probes_with(
                 None => format!("nothing is probed: {reason}"),
             });
     }
-    Ok(plan)
+    plan
 }
 
 /// What is known of each piece.

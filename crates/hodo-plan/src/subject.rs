@@ -23,6 +23,8 @@ pub(crate) struct Planner<'a> {
     pub pieces: &'a [Piece],
     pub heads: &'a [usize],
     pub verdicts: &'a [Verdict],
+    /// By piece, joined with what is known of its parts.
+    pub facts: &'a [PieceFacts],
     pub targets: &'a Targets,
     /// Bytes that patches have taken.
     pub occupied: Bits,
@@ -123,10 +125,8 @@ impl<'a> Planner<'a> {
             );
         }
         let piece = self.heads[index];
-        let (Some(text), Some(facts)) = (
-            self.image.text_at(function.addr),
-            self.swept.facts.get(piece),
-        ) else {
+        let (Some(text), Some(facts)) = (self.image.text_at(function.addr), self.facts.get(piece))
+        else {
             return Err("it is not in executable code".to_owned());
         };
         let end = self.pieces[piece].end;

@@ -1,7 +1,8 @@
-//! Reads all code of an image, once for its plan and its probes.
+//! Reads all code of an image, once for its plan and all its probes.
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 
 use hodo_symbols::{Nature, Symbols};
 
@@ -10,39 +11,42 @@ use crate::model::{LibcallSite, Mode, PlanError};
 use crate::pieces::{self, Piece};
 use crate::sites::{self, Profilers, Sites};
 use crate::static_keys::Statics;
-use crate::sweep::{Sweep, Swept, Wanted};
+use crate::sweep::{PieceFacts, Sweep, Swept, Wanted};
 use crate::tables::{Tabled, mark_distances};
 use crate::targets::Targets;
 use crate::verdicts::{self, Verdict};
 use crate::{hosts, libcalls, rseq, tables};
 
-/// What is known of an image's code: where it branches to, and where from.
-pub(crate) struct Survey<'a> {
-    pub image: Image<'a>,
-    pub symbols: Symbols,
+/// What is known of an image's code: where it branches to, and where from. Plans are made of it; see
+/// [`plan`](Self::plan) and [`plan_probes`](Self::plan_probes).
+pub struct Survey<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) image: Image<'a>,
+    pub(crate) symbols: Symbols,
     /// GOT slots and what they hold.
     slots: HashMap<u64, String>,
-    pub pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<Piece>,
     /// By function the index of its piece.
-    pub heads: Vec<usize>,
-    pub targets: Targets,
-    pub profilers: Profilers,
-    pub swept: Swept,
+    pub(crate) heads: Vec<usize>,
+    pub(crate) targets: Targets,
+    pub(crate) profilers: Profilers,
+    pub(crate) swept: Swept,
     /// What jump tables lead to.
-    pub tabled: Tabled,
+    pub(crate) tabled: Tabled,
     /// Addresses in parts of functions that lie apart which the data has.
-    pub taken_parts: Vec<u64>,
+    pub(crate) taken_parts: Vec<u64>,
     /// Sequences that the kernel restarts.
-    pub restarted: Vec<Range<u64>>,
-    pub statics: Statics,
+    pub(crate) restarted: Vec<Range<u64>>,
+    pub(crate) statics: Statics,
 }
 
 impl<'a> Survey<'a> {
-    /// Reads all code in the file `bytes` with this many threads (0: as many as there are processors).
+    /// Reads all code in `bytes`, which is the content of the file `path`, with this many threads (0: as many as there
+    /// are processors).
     ///
     /// # Errors
     /// If the file is no readable ELF image for an instruction set that is known.
-    pub fn new(bytes: &'a [u8], threads: usize) -> Result<Self, PlanError> {
+    pub fn new(path: &'a Path, bytes: &'a [u8], threads: usize) -> Result<Self, PlanError> {
         let image = Image::parse(bytes)?;
         let symbols = hodo_symbols::symbols(bytes)?;
         let slots = libcalls::slots(&image);
@@ -94,6 +98,7 @@ impl<'a> Survey<'a> {
             }
         }
         Ok(Self {
+            path,
             taken_parts,
             restarted,
             statics,
@@ -111,9 +116,10 @@ impl<'a> Survey<'a> {
 }
 
 impl Survey<'_> {
-    /// Finds out which pieces read their return address.
-    pub fn find_return_reads(&mut self, sites: &Sites) {
-        for (piece, addr) in std::mem::take(&mut self.swept.return_reads) {
+    /// Which pieces are functions, and what is known of each when what is known of its parts is joined.
+    pub(crate) fn functions(&self, sites: &Sites) -> (Vec<Verdict>, Vec<PieceFacts>) {
+        let mut facts = self.swept.facts.clone();
+        for &(piece, addr) in &self.swept.return_reads {
             let image = &self.image;
             // Reads only for profiling functions do not matter: these are not called any more.
             let Piece { start, end, .. } = self.pieces[piece];
@@ -123,27 +129,23 @@ impl Survey<'_> {
                     let is_dropped = |call| sites.is_dropped(call);
                     image.isa.is_only_passed_on(code, start, addr, &is_dropped)
                 });
-            self.swept.facts[piece].reads_return |= !excused;
+            facts[piece].reads_return |= !excused;
         }
-    }
-
-    /// Finds out which pieces are functions, and joins what is known of the parts of each.
-    pub fn join_pieces(&mut self) -> Vec<Verdict> {
-        let crossings = std::mem::take(&mut self.swept.crossings);
+        let crossings = &self.swept.crossings;
         let verdicts = verdicts::verdicts(
             &self.symbols,
             (&self.pieces, &self.heads),
-            &self.swept.facts,
+            &facts,
             &self.targets,
-            &crossings,
+            crossings,
             |addr| self.tabled.doubtful.contains(&addr),
         );
-        verdicts::join(&self.pieces, &verdicts, &mut self.swept.facts, &crossings);
-        verdicts
+        verdicts::join(&self.pieces, &verdicts, &mut facts, crossings);
+        (verdicts, facts)
     }
 
     /// The calls into libraries, sorted by name.
-    pub fn libcalls(&self, host: &hosts::Host) -> Vec<LibcallSite> {
+    pub(crate) fn libcalls(&self, host: &hosts::Host) -> Vec<LibcallSite> {
         let (image, slots, targets) = (&self.image, &self.slots, &self.targets);
         let dropped = &self.profilers.slots;
         let mut calls = libcalls::plt(image, slots, dropped);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use hodo_isa::x86_64::relocate::relocate_mapped;
 use hodo_plan::model::{Extra, ProbePlan, ProbeSite, Tactic, Wanted};
-use hodo_plan::{PlanOptions, plan, plan_probes};
+use hodo_plan::{PlanOptions, Survey, plan, plan_probes};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register, RflagsBits};
 use object::{Object, ObjectSection, RelocationFlags, SectionKind};
 
@@ -406,4 +406,28 @@ fn coverage() {
         // This program has decoders in it, whose switches have thousands of cases of one or two short instructions.
         assert!(share(traps) < 0.01, "{name}: {traps} of {}", plan.total);
     }
+}
+
+#[test]
+fn one_survey_serves_all_plans() {
+    let program = Program::open(Path::new("/proc/self/exe"));
+    let options = PlanOptions::default();
+    let survey = Survey::new(&program.path, &program.bytes, 0).expect("a survey");
+    let every = program.probes(Wanted::Every);
+    let some: Vec<u64> = every
+        .sites
+        .iter()
+        .step_by(101)
+        .map(|s| s.displaced.start)
+        .collect();
+    // In an order in which each could take something away from the next.
+    let plans = [survey.plan(&options), survey.plan(&options)];
+    let of_some = survey.plan_probes(Wanted::At(&some), &options);
+    let of_every = survey.plan_probes(Wanted::Every, &options);
+    let alone = plan(&program.path, &program.bytes, &options).expect("a plan");
+    for plan in plans {
+        assert!(format!("{plan:?}") == format!("{alone:?}"));
+    }
+    assert!(format!("{of_some:?}") == format!("{:?}", program.probes(Wanted::At(&some))));
+    assert!(format!("{of_every:?}") == format!("{every:?}"));
 }

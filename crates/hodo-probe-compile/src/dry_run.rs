@@ -12,6 +12,7 @@ use super::placement::Planned;
 use super::wanted::ProbePoint;
 use super::{Probes, is_many};
 use hodo_module::Image;
+use hodo_module::cache::Planning;
 use hodo_module::image::canonical;
 use hodo_module::linked;
 use hodo_probe_syntax::Definition;
@@ -92,7 +93,7 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<DryRun> {
         .collect();
     let mut warnings = Vec::new();
     for image in &images.0 {
-        let planned = probes.planned(image, None)?;
+        let planned = probes.planned(&Planning::new(image), None)?;
         examine(image, &planned, &probes.texts, &mut examined);
         warnings.extend(planned.warnings);
         warnings.extend(planned.remarks);

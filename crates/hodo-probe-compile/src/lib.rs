@@ -52,6 +52,7 @@ pub use dry_run::found;
 pub use dry_run::{Changed, DryRun, Examined, ExaminedPlace, dry_run};
 use events::Events;
 use histograms::Histograms;
+use hodo_module::cache::Planning;
 use hodo_module::{Chosen, Image, Probed};
 pub use list_events::{ListedEvent, list_events, list_events_of};
 pub use list_functions::{Listed, list, list_usdt};
@@ -418,7 +419,7 @@ impl Probes {
     /// If the file cannot be read, or the trace not be written.
     pub fn module(
         &mut self,
-        image: &Image,
+        planning: &Planning<'_>,
         (functions_plan, chosen): (&Plan, &[Chosen]),
         next_id: &mut u32,
         hits: &mut Vec<(u64, String)>,
@@ -426,10 +427,11 @@ impl Probes {
     ) -> Result<Probed> {
         let mut output = Output { next_id, hits, log };
         if self.syscalls.is_some() {
-            return self.syscalls(image, &mut output);
+            return self.syscalls(planning, &mut output);
         }
+        let image = planning.image;
         self.add_events(image);
-        let planned = self.planned(image, Some((functions_plan, chosen)))?;
+        let planned = self.planned(planning, Some((functions_plan, chosen)))?;
         for warning in &planned.warnings {
             output.log.warn(warning);
         }

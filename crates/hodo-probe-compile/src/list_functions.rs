@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use hodo_plan::model::{Mode, Tactic, Wanted};
-use hodo_plan::{PlanOptions, plan, plan_probes};
+use hodo_plan::{PlanOptions, Survey};
 use hodo_probe_syntax::Symbol;
 
 use super::dry_run::found;
@@ -67,12 +67,13 @@ pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)>
     });
     let wanted: Vec<u64> = functions.iter().map(|function| function.addr).collect();
     let planning = || format!("planning {}", path.display());
-    let probes = plan_probes(&path, &image.bytes, Wanted::At(&wanted), 0).with_context(planning)?;
     let options = PlanOptions {
         libcalls: false,
         ..PlanOptions::default()
     };
-    let calls = plan(&path, &image.bytes, &options).with_context(planning)?;
+    let survey = Survey::new(&path, &image.bytes, options.threads).with_context(planning)?;
+    let probes = survey.plan_probes(Wanted::At(&wanted), &options);
+    let calls = survey.plan(&options);
     let mut entries: HashMap<u64, Result<Tactic, String>> = HashMap::new();
     for site in &probes.sites {
         entries.extend(

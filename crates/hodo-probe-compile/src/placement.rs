@@ -24,7 +24,7 @@ use super::variables::{has_variables, resolved};
 use super::wanted::{Found, Places, ProbePoint};
 use super::{Probes, overlap, resolvers};
 use hodo_module::HOOKED;
-use hodo_module::cache;
+use hodo_module::cache::Planning;
 use hodo_module::{Chosen, Image};
 
 /// The probes of a file.
@@ -123,16 +123,16 @@ impl Probes {
     /// If the file cannot be read.
     pub(super) fn planned(
         &self,
-        image: &Image,
+        planning: &Planning<'_>,
         plan: Option<(&Plan, &[Chosen])>,
     ) -> Result<Planned> {
-        let mut located = self.located(image)?;
-        let no_returns = refused_returns(&mut located.places, image, plan)?;
+        let mut located = self.located(planning.image)?;
+        let no_returns = refused_returns(&mut located.places, planning, plan)?;
         let Regions {
             sites,
             refused,
             functions,
-        } = self.regions(&located.places, image, plan)?;
+        } = self.regions(&located.places, planning, plan)?;
         Ok(Planned {
             places: located.places,
             sites,
@@ -294,9 +294,10 @@ impl Probes {
     fn regions(
         &self,
         places: &Places,
-        image: &Image,
+        planning: &Planning<'_>,
         plan: Option<(&Plan, &[Chosen])>,
     ) -> Result<Regions> {
+        let image = planning.image;
         // Where every instruction has a probe, larger regions can be moved. All of them are needed then: one may use
         // bytes of another.
         let mut definitions = self.definitions.iter();
@@ -322,7 +323,7 @@ impl Probes {
         let hooks: Vec<_> = hooked.iter().flatten().map(hook).collect();
         let clashing = RefCell::new(BTreeMap::new());
         let planned = |which: Wanted<'_>| {
-            let mut plan = cache::plan_probes(image, which, &options)?;
+            let mut plan = planning.plan_probes(which, &options)?;
             let mut left_out = BTreeMap::new();
             let reason = "hodo itself changes this function";
             overlap::keep_off(&hooks, reason, &mut plan.sites, &mut left_out);
@@ -397,7 +398,7 @@ impl Probes {
 /// The return probes that cannot be are taken from `places`. `plan` is that of the file's functions, if it is known.
 fn refused_returns(
     places: &mut Places,
-    image: &Image,
+    planning: &Planning<'_>,
     plan: Option<(&Plan, &[Chosen])>,
 ) -> Result<Vec<(u64, ProbePoint, String)>> {
     if !places.points().any(|point| point.returns) {
@@ -405,7 +406,7 @@ fn refused_returns(
     }
     Ok(match plan {
         Some((plan, _)) => take_refused(places, plan),
-        None => take_refused(places, &cache::plan(image, &PlanOptions::default())?),
+        None => take_refused(places, &planning.plan(&PlanOptions::default())?),
     })
 }
 

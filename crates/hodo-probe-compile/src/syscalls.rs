@@ -18,7 +18,7 @@ use crate::arch::{ends_thread, looks_like_call};
 use hodo_module::HOOKED;
 use hodo_module::Image;
 use hodo_module::Probed;
-use hodo_module::cache;
+use hodo_module::cache::Planning;
 
 use hodo_ptrace::arch::SYSTEM_CALL;
 
@@ -61,7 +61,12 @@ impl Syscalls {
 
 impl Probes {
     /// The instructions of a module that call the kernel.
-    pub(super) fn syscalls(&mut self, image: &Image, output: &mut Output<'_>) -> Result<Probed> {
+    pub(super) fn syscalls(
+        &mut self,
+        planning: &Planning<'_>,
+        output: &mut Output<'_>,
+    ) -> Result<Probed> {
+        let image = planning.image;
         let places = places(image);
         if places.is_empty() {
             return Ok(Probed::default());
@@ -70,7 +75,7 @@ impl Probes {
             return Ok(Probed::default());
         };
         let options = PlanOptions::default();
-        let plan = cache::plan_probes(image, Wanted::At(&places), &options)?;
+        let plan = planning.plan_probes(Wanted::At(&places), &options)?;
         let refused = plan.refused.into_iter();
         let refused = refused.filter(|refused| match refused.what {
             Refused::NoInstruction | Refused::LeftAlone => false,

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::Result;
 use hodo_codegen::native::detour::Action;
 use hodo_module::Image;
+use hodo_module::cache::Planning;
 use hodo_plan::PlanOptions;
 use hodo_probe_compile::{Log, Probes};
 use serde_json::Value;
@@ -92,7 +93,13 @@ fn compiled(program: &Path, definitions: &[&str]) -> Vec<String> {
     let plan = hodo_plan::plan(program, &image.bytes, &PlanOptions::default()).expect("a plan");
     let (mut next, mut names, mut log) = (1, Vec::new(), Lines::default());
     let probed = probes
-        .module(&image, (&plan, &[]), &mut next, &mut names, &mut log)
+        .module(
+            &Planning::new(&image),
+            (&plan, &[]),
+            &mut next,
+            &mut names,
+            &mut log,
+        )
         .expect("places");
     let mut lines = Vec::new();
     for (site, all) in &probed.sites {

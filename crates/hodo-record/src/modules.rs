@@ -5,7 +5,7 @@ use crate::select::Selection;
 use crate::session::Session;
 use anyhow::{Context, Result};
 use hodo_module::HOOKED;
-use hodo_module::cache;
+use hodo_module::cache::Planning;
 use hodo_module::image::Version;
 use hodo_module::{Chosen, Image, Module, Number, Probed};
 use hodo_plan::model::{Mode, Plan};
@@ -63,21 +63,38 @@ impl Modules {
             keep: self.probes.looked_at(&image),
             ..hodo_plan::PlanOptions::default()
         };
-        let plan = cache::plan(&image, &options)?;
-        let module = self.number(image, plan, selection, main, session)?;
+        let planning = Planning::new(&image);
+        let plan = planning.plan(&options)?;
+        let numbered = self.number(&planning, &plan, selection, main, session)?;
+        let Numbered {
+            functions,
+            libcalls,
+            probed,
+            number,
+        } = numbered;
+        let module = Module {
+            image: Rc::new(image),
+            plan: Rc::new(plan),
+            functions,
+            libcalls,
+            probed,
+            number,
+        };
         let module = Rc::new(module);
         self.known.insert(key, Rc::clone(&module));
         Ok(module)
     }
 
+    /// Chooses what is traced of a file, and numbers it.
     fn number(
         &mut self,
-        image: Image,
-        plan: Plan,
+        planning: &Planning<'_>,
+        plan: &Plan,
         selection: &Selection,
         main: bool,
         session: &mut Session,
-    ) -> Result<Module> {
+    ) -> Result<Numbered> {
+        let image = planning.image;
         let id = u32::try_from(self.known.len()).context("too many modules")?;
         let first = self.next_id;
         let Choice {
@@ -85,17 +102,17 @@ impl Modules {
             libcalls,
             mut symbols,
             next,
-        } = Choice::new(&image, &plan, first, selection, main);
+        } = Choice::new(image, plan, first, selection, main);
         self.next_id = next;
         for remark in &plan.remarks {
             let text = format!("{}: {remark}", image.path.display());
             session.log(&json!({"remark": {"pid": 0, "text": text}}))?;
         }
         let mut hits = Vec::new();
-        let probed = match self.probes.concern(&image) {
+        let probed = match self.probes.concern(image) {
             true => self.probes.module(
-                &image,
-                (&plan, &functions),
+                planning,
+                (plan, &functions),
                 &mut self.next_id,
                 &mut hits,
                 session,
@@ -113,9 +130,7 @@ impl Modules {
             "id": id, "path": image.path.to_string_lossy(), "build_id": plan.build_id,
             "first_id": first, "count": count, "file": file,
         }}))?;
-        Ok(Module {
-            image: Rc::new(image),
-            plan: Rc::new(plan),
+        Ok(Numbered {
             functions,
             libcalls,
             probed,
@@ -180,6 +195,14 @@ impl Modules {
         }
         Ok(())
     }
+}
+
+/// What a file's module has of this recording.
+struct Numbered {
+    functions: Vec<Chosen>,
+    libcalls: Vec<Chosen>,
+    probed: Probed,
+    number: Number,
 }
 
 /// What is traced of a file.

@@ -146,8 +146,9 @@ fn files_for_other_processors_are_refused() {
         fs::write(&path, header).expect("room");
         let image = Image::read(&path, "/usr/bin/other".into()).expect("a file");
         let options = PlanOptions::default();
-        let plan = plan(&image, &options).map(drop);
-        let probes = plan_probes(&image, Wanted::Every, &options).map(drop);
+        let planning = Planning::new(&image);
+        let plan = planning.plan(&options).map(drop);
+        let probes = planning.plan_probes(Wanted::Every, &options).map(drop);
         for outcome in [plan, probes] {
             let error = outcome.expect_err("a refusal");
             let foreign = |isa: &PlanError| matches!(isa, PlanError::Foreign(isa) if *isa == other);
