@@ -28,7 +28,8 @@ use super::regs::{RA, T0, ZERO};
 use super::scan::Flow;
 use super::steps::{FIXED, Immovable, immovable_alone};
 use super::{JUMP, KEEP};
-pub use crate::relocate::Moved;
+use crate::relocate;
+pub use crate::relocate::{Link, Moved};
 
 /// How code is moved.
 #[derive(Clone, Copy)]
@@ -78,62 +79,8 @@ impl Options<'_> {
     }
 }
 
-/// What moved calls return to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Link {
-    /// The original code after the call: the callee, unwinders and the link register see what they would have seen.
-    /// Such a call must be the last instruction.
-    Original,
-    /// The moved code after the call. The link register is not what it was.
-    Moved,
-}
-
 /// Why code cannot be moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RelocateError {
-    /// An instruction that must stay.
-    Immovable {
-        /// Offset of the instruction.
-        offset: usize,
-        /// Why.
-        why: Immovable,
-    },
-    /// A call that is not the last instruction, and returns to the original code.
-    CallInside {
-        /// Offset of the instruction.
-        offset: usize,
-    },
-    /// A register is needed, and none is dead.
-    NoRegister {
-        /// Offset of the instruction.
-        offset: usize,
-    },
-    /// What the instruction refers to is too far from the new address.
-    OutOfRange {
-        /// Offset of the instruction.
-        offset: usize,
-    },
-    /// A branch into the middle of one of the moved instructions.
-    TargetInside {
-        /// Offset of the instruction.
-        offset: usize,
-    },
-}
-
-impl fmt::Display for RelocateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, offset) = match self {
-            Self::Immovable { offset, why } => return write!(f, "{why}, at offset {offset}"),
-            Self::CallInside { offset } => ("a call that is not the last instruction", offset),
-            Self::NoRegister { offset } => ("no register is free for a long jump", offset),
-            Self::OutOfRange { offset } => ("a reference out of range", offset),
-            Self::TargetInside { offset } => ("a branch into an instruction's middle", offset),
-        };
-        write!(f, "{what} at offset {offset}")
-    }
-}
-
-impl core::error::Error for RelocateError {}
+pub type RelocateError = relocate::RelocateError<Immovable>;
 
 /// Moved code.
 #[derive(Debug, Clone, PartialEq, Eq)]
