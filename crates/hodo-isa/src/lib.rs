@@ -21,6 +21,7 @@ extern crate std;
 pub mod aarch64;
 pub mod branch;
 pub mod code;
+pub mod linked;
 pub mod relocate;
 pub mod riscv64;
 mod sequences;

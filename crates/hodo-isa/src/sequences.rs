@@ -13,48 +13,32 @@
 
 use alloc::vec::Vec;
 
-/// An instruction, as far as sequences are concerned.
-pub(crate) trait Sequenced {
-    /// Its address.
-    fn addr(&self) -> u64;
-    /// Where it branches or jumps to.
-    fn target(&self) -> Option<u64>;
-    /// The function that it calls.
-    fn callee(&self) -> Option<u64>;
-    /// Whether control never goes on to the next instruction.
-    fn is_end(&self) -> bool;
-    /// Where it is.
-    fn part(&self) -> Part;
-    /// Says where it is.
-    fn set_part(&mut self, part: Part);
+use crate::linked::{Part, Step};
+
+/// Finds what is between, if there is any sequence, and says of all that is in one why it stays: for `reserved`, unless
+/// there is another reason. The steps must be in order, and say of themselves what is an `lr` or `sc`.
+pub(crate) fn mark<Why: Copy>(steps: &mut [Step<Why>], reserved: Why) {
+    if steps.iter().all(|step| step.part == Part::Outside) {
+        return;
+    }
+    find(steps);
+    for step in steps.iter_mut().filter(|step| step.part != Part::Outside) {
+        step.immovable.get_or_insert(reserved);
+    }
 }
 
-/// Where an instruction is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// In no sequence.
-    Outside,
-    /// It is an `lr`.
-    First,
-    /// Between.
-    Between,
-    /// It is an `sc`.
-    Last,
-}
-
-/// Finds what is between: the steps must be in order, and say of themselves what is an `lr` or `sc`.
-pub(crate) fn find<S: Sequenced>(steps: &mut [S]) {
+fn find<Why>(steps: &mut [Step<Why>]) {
     let places = Places::new(steps);
     let (forwards, backwards) = edges(steps, &places);
     let reach = |from: Part, to: Part, edges: &Edges| {
         let mut reached = vec![false; steps.len()];
         let mut open: Vec<usize> = (0..steps.len())
-            .filter(|&index| steps[index].part() == from)
+            .filter(|&index| steps[index].part == from)
             .collect();
         while let Some(index) = open.pop() {
             for &next in edges.of(index) {
                 let next = next as usize;
-                if !reached[next] && steps[next].part() != to {
+                if !reached[next] && steps[next].part != to {
                     reached[next] = true;
                     open.push(next);
                 }
@@ -68,16 +52,16 @@ pub(crate) fn find<S: Sequenced>(steps: &mut [S]) {
     // Back from an `sc` to where nothing is known of what was before.
     let unknown = unknown(steps, &places, &before, &forwards, &backwards);
     for (index, step) in steps.iter_mut().enumerate() {
-        if step.part() == Part::Outside && before[index] && (after[index] || unknown[index]) {
-            step.set_part(Part::Between);
+        if step.part == Part::Outside && before[index] && (after[index] || unknown[index]) {
+            step.part = Part::Between;
         }
     }
 }
 
 /// Those on a way to an `sc` to which control may come without an `lr`: from the first instruction, from where calls
 /// lead, or by ways that nobody sees.
-fn unknown<S: Sequenced>(
-    steps: &[S],
+fn unknown<Why>(
+    steps: &[Step<Why>],
     places: &Places,
     before: &[bool],
     forwards: &Edges,
@@ -104,7 +88,7 @@ fn unknown<S: Sequenced>(
     while let Some(index) = open.pop() {
         for &next in forwards.of(index) {
             let next = next as usize;
-            if before[next] && !found[next] && steps[next].part() == Part::Outside {
+            if before[next] && !found[next] && steps[next].part == Part::Outside {
                 found[next] = true;
                 open.push(next);
             }
@@ -144,11 +128,11 @@ impl Edges {
 }
 
 /// Forwards and backwards.
-fn edges<S: Sequenced>(steps: &[S], places: &Places) -> (Edges, Edges) {
+fn edges<Why>(steps: &[Step<Why>], places: &Places) -> (Edges, Edges) {
     let mut pairs = Vec::with_capacity(steps.len() + steps.len() / 4);
     for (index, step) in steps.iter().enumerate() {
         let target = step.target().and_then(|to| places.at(to));
-        let next = (!step.is_end() && index + 1 < steps.len()).then_some(index + 1);
+        let next = (!step.flow.is_end() && index + 1 < steps.len()).then_some(index + 1);
         for to in target.into_iter().chain(next) {
             pairs.push((index as u32, to as u32));
         }
@@ -168,12 +152,12 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    pub fn new<S: Sequenced>(steps: &[S]) -> Self {
-        let base = steps.first().map_or(0, |step| step.addr());
-        let end = steps.last().map_or(0, |step| step.addr());
+    pub fn new<Why>(steps: &[Step<Why>]) -> Self {
+        let base = steps.first().map_or(0, |step| step.addr);
+        let end = steps.last().map_or(0, |step| step.addr);
         let mut numbers = vec![0; (end.wrapping_sub(base) / 2) as usize + 1];
         for (number, step) in (1..).zip(steps) {
-            numbers[(step.addr().wrapping_sub(base) / 2) as usize] = number;
+            numbers[(step.addr.wrapping_sub(base) / 2) as usize] = number;
         }
         Self { base, numbers }
     }

@@ -255,7 +255,7 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
             && insn.rd() != LINK
             && !self.places.is_empty()
         {
-            let here = self.here(insn.addr, slot(scanned), state);
+            let here = self.here(insn.addr, scanned.slot, state);
             if here.is_some_and(|at| self.places.contains(&at)) {
                 self.found.reads.push(insn.addr);
             }
@@ -293,22 +293,10 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
     }
 }
 
-fn slot(scanned: &Scanned) -> Slot {
-    planners(scanned.slot)
-}
-
-fn planners(slot: scan::Slot) -> Slot {
-    match slot {
-        scan::Slot::Stack(at) => Slot::Stack(at),
-        scan::Slot::Frame(at) => Slot::Frame(at),
-        scan::Slot::None => Slot::None,
-    }
-}
-
 /// Where on the stack a load or store has the link register.
 fn link_slot(insn: &Insn) -> Option<Slot> {
     let distance = scan::link_distance(insn)?;
-    match planners(scan::at(insn.rn(), distance)) {
+    match scan::at(insn.rn(), distance) {
         Slot::None => None,
         slot => Some(slot),
     }

@@ -16,10 +16,9 @@ use super::scan::{self, Scanned};
 use super::steps::{self, FLAGS_BIT, Immovable, immovable_alone, mask};
 use super::{Insn, JUMP, JUMP_REACH, LEN, encode, text};
 use crate::code::{
-    self, Convention, EntryFacts, Flow, How, InstructionSet, Origin, Read, Reference, Relocation,
-    Room, Slot, Step, Transaction, readers,
+    self, Convention, EntryFacts, InstructionSet, Origin, Read, Relocation, Room, Slot, Step,
+    readers,
 };
-use crate::sequences::Part;
 use crate::{JumpForm, Via};
 
 /// This instruction set.
@@ -259,13 +258,8 @@ pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
     code::Insn {
         addr: insn.addr,
         len: insn.len,
-        flow: flow(scanned.flow),
-        reference: match scanned.reference {
-            scan::Reference::None => Reference::None,
-            scan::Reference::Forms(addr) => Reference::Forms(addr),
-            scan::Reference::Constant(addr) => Reference::Constant(addr),
-            scan::Reference::Memory(addr) => Reference::Memory(addr),
-        },
+        flow: scanned.flow.for_planners(LINK),
+        reference: scanned.reference,
         padding: scanned.padding,
         slot: slot(insn, scanned.slot),
         word: None,
@@ -275,7 +269,7 @@ pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
 /// Saving and restoring the link register is what all functions do; so is making a frame, also by a store that lowers
 /// the stack pointer.
 #[inline]
-fn slot(insn: &Insn, slot: scan::Slot) -> Slot {
+fn slot(insn: &Insn, slot: Slot) -> Slot {
     let usual = match insn.kind {
         Kind::AddImmediate => matches!(insn.rd(), SP | FRAME),
         _ => {
@@ -283,30 +277,7 @@ fn slot(insn: &Insn, slot: scan::Slot) -> Slot {
                 || insn.memory().is_some_and(|memory| memory.moves.is_some())
         }
     };
-    match slot {
-        scan::Slot::None => Slot::None,
-        _ if usual => Slot::None,
-        scan::Slot::Stack(at) => Slot::Stack(at),
-        scan::Slot::Frame(at) => Slot::Frame(at),
-    }
-}
-
-#[inline]
-fn flow(flow: scan::Flow) -> Flow {
-    match flow {
-        scan::Flow::Next => Flow::Next,
-        scan::Flow::Branch(to) => Flow::Branch(to),
-        scan::Flow::Jump(to) => Flow::Jump(to),
-        scan::Flow::Call(to) => Flow::Call(to),
-        scan::Flow::IndirectJump => Flow::IndirectJump,
-        scan::Flow::IndirectCall => Flow::IndirectCall,
-        scan::Flow::Return { by: LINK } => Flow::Return { how: How::Plain },
-        scan::Flow::Return { .. } => Flow::Return {
-            how: How::OtherLink,
-        },
-        scan::Flow::Fault => Flow::Fault,
-        scan::Flow::Invalid => Flow::Invalid,
-    }
+    if usual { Slot::None } else { slot }
 }
 
 /// The instructions of code as a planner of probes sees them.
@@ -325,19 +296,5 @@ fn step(step: steps::Step) -> Step {
         step.immovable,
         None | Some(Immovable::SystemCall | Immovable::Reserved)
     );
-    Step {
-        addr: step.addr,
-        flow: flow(step.flow),
-        len: step.len,
-        reads: step.uses,
-        writes: step.writes,
-        padding: step.padding,
-        movable,
-        transaction: match step.part {
-            Part::Outside => Transaction::None,
-            Part::First => Transaction::Reserves,
-            Part::Between | Part::Last => Transaction::Reserved,
-        },
-        leaves: step.leaves,
-    }
+    step.for_planners(LINK, step.uses, movable)
 }

@@ -1,47 +1,13 @@
 //! Reading code: what branches where, which addresses it forms, and which places of the stack it uses.
 
+pub use crate::code::{Reference, Slot};
+pub use crate::linked::Flow;
+
 use super::LEN;
 use super::decode::{Insn, Kind};
 use super::effects::Effects;
 use super::encode::NOP;
 use super::regs::{BETWEEN, FRAME, LINK, SP, Set, VOLATILE, ZERO, general};
-
-/// What an instruction does with control.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flow {
-    /// Goes on to the next.
-    Next,
-    /// A conditional branch to an address.
-    Branch(u64),
-    /// A jump to an address.
-    Jump(u64),
-    /// A call of an address.
-    Call(u64),
-    /// A jump through a register.
-    IndirectJump,
-    /// A call through a register.
-    IndirectCall,
-    /// A return.
-    Return {
-        /// The register that has the address.
-        by: u8,
-    },
-    /// An instruction that only faults in programs.
-    Fault,
-    /// No instruction.
-    Invalid,
-}
-
-impl Flow {
-    /// Whether control never goes on to the next instruction.
-    #[must_use]
-    pub fn is_end(self) -> bool {
-        matches!(
-            self,
-            Self::Jump(_) | Self::IndirectJump | Self::Return { .. } | Self::Fault
-        )
-    }
-}
 
 /// The numbers of the breakpoints with which compilers and libraries end a program: clang's and GCC's `__builtin_trap`,
 /// and those of the undefined behavior sanitizer.
@@ -99,30 +65,6 @@ impl Insn {
         let number = i64::from(self.field(10, 12)) << if self.bit(22) { 12 } else { 0 };
         Some(if self.bit(30) { -number } else { number })
     }
-}
-
-/// An address that an instruction holds, alone or with those before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reference {
-    /// None.
-    None,
-    /// It computes the address.
-    Forms(u64),
-    /// It computes a constant that may as well be a number.
-    Constant(u64),
-    /// It uses the memory there.
-    Memory(u64),
-}
-
-/// A place on the stack, by a distance alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Slot {
-    /// None.
-    None,
-    /// So far above the stack pointer.
-    Stack(i32),
-    /// So far above the frame pointer, where there is one.
-    Frame(i32),
 }
 
 /// One instruction of code that is gone through.

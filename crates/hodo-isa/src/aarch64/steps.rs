@@ -4,9 +4,11 @@
 use alloc::vec::Vec;
 
 use super::decode::{Insn, Kind};
-use super::regs::{ALL, FLAGS, GENERAL, Set};
+use super::regs::{ALL, FLAGS, GENERAL, LINK, Set};
 use super::scan::{Flow, Scanned, Sweep};
-use crate::sequences::{self, Part, Sequenced};
+use crate::linked;
+pub use crate::linked::Part;
+use crate::sequences;
 
 /// The bit for the flags in the masks of planners, which have 32: no planner asks about the stack pointer.
 pub const FLAGS_BIT: u32 = 1 << 31;
@@ -67,73 +69,14 @@ impl core::fmt::Display for Immovable {
 impl core::error::Error for Immovable {}
 
 /// One instruction.
-#[derive(Debug, Clone, Copy)]
-pub struct Step {
-    /// Its address.
-    pub addr: u64,
-    /// What it does with control.
-    pub flow: Flow,
-    /// Its length.
-    pub len: u8,
-    /// The registers that it reads, or somebody may see in it, as [`mask`] has them.
-    pub uses: u32,
-    /// Those that it overwrites whatever happens.
-    pub writes: u32,
-    /// It does nothing: padding, where nothing leads to it.
-    pub padding: bool,
-    /// Why it is not executed elsewhere; nothing if it may be.
-    pub immovable: Option<Immovable>,
-    /// Where it is in a sequence of an exclusive load and its store.
-    pub part: Part,
-    /// It enters the kernel, and what happens then is not the instruction's to say.
-    pub leaves: bool,
-}
-
-impl Sequenced for Step {
-    fn addr(&self) -> u64 {
-        self.addr
-    }
-
-    fn target(&self) -> Option<u64> {
-        match self.flow {
-            Flow::Branch(to) | Flow::Jump(to) => Some(to),
-            _ => None,
-        }
-    }
-
-    fn callee(&self) -> Option<u64> {
-        match self.flow {
-            Flow::Call(to) => Some(to),
-            _ => None,
-        }
-    }
-
-    fn is_end(&self) -> bool {
-        self.flow.is_end()
-    }
-
-    fn part(&self) -> Part {
-        self.part
-    }
-
-    fn set_part(&mut self, part: Part) {
-        self.part = part;
-    }
-}
+pub type Step = linked::Step<Immovable>;
 
 /// The instructions of code at this address, in a row. What is in a sequence of an exclusive load and its store is
 /// found by the control flow within: so this should be whole functions at least.
 #[must_use]
 pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
     let mut steps: Vec<Step> = Sweep::new(code, addr).map(|insn| alone(&insn)).collect();
-    if steps.iter().any(|step| step.part != Part::Outside) {
-        sequences::find(&mut steps);
-        for step in &mut steps {
-            if step.part != Part::Outside && step.immovable.is_none() {
-                step.immovable = Some(Immovable::Reserved);
-            }
-        }
-    }
+    sequences::mark(&mut steps, Immovable::Reserved);
     steps
 }
 
@@ -148,6 +91,7 @@ pub(super) fn alone(scanned: &Scanned) -> Step {
         len: insn.len,
         uses,
         writes,
+        link: step_link(scanned.flow),
         padding: scanned.padding,
         immovable: immovable_alone(insn),
         part: match insn.kind {
@@ -157,6 +101,12 @@ pub(super) fn alone(scanned: &Scanned) -> Step {
         },
         leaves: insn.kind == Kind::SystemCall,
     }
+}
+
+/// The register in which a call keeps the address after it.
+#[inline]
+fn step_link(flow: Flow) -> Option<u8> {
+    matches!(flow, Flow::Call(_) | Flow::IndirectCall).then_some(LINK)
 }
 
 /// What an instruction uses and overwrites, as [`mask`] has it.

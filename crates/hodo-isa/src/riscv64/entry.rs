@@ -7,7 +7,7 @@ use super::decode::Insn;
 use super::decode::Kind;
 use super::decode::operand::imm_i;
 use super::regs::{RA, SP, ZERO};
-use super::scan::{self, Flow, Scanned, Sweep};
+use super::scan::{Flow, Scanned, Sweep};
 use super::track::State;
 use crate::code::{EntryFacts, LinkUse, Slot};
 
@@ -197,7 +197,7 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
                 self.found.reads.push(insn.addr);
             }
             if own && stores_link(insn) {
-                let slot = slot(scanned);
+                let slot = scanned.slot;
                 self.found.saves.push((insn.addr, slot));
                 match self.here(insn.addr, slot, &state) {
                     Some(at) if self.places.contains(&at) => {}
@@ -208,14 +208,14 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
             let loads = loads(insn);
             // What has the return address for a value may be on the stack meanwhile, in a place of its own.
             if loads && insn.rd() != RA && !self.places.is_empty() {
-                let here = self.here(insn.addr, slot(scanned), &state);
+                let here = self.here(insn.addr, scanned.slot, &state);
                 if here.is_some_and(|at| self.places.contains(&at)) {
                     self.found.reads.push(insn.addr);
                 }
             }
             let restores = loads && insn.rd() == RA && is_saved_place(insn, imm_i(insn.word));
             let from = match restores && !self.elsewhere && !self.places.is_empty() {
-                true => self.here(insn.addr, slot(scanned), &state),
+                true => self.here(insn.addr, scanned.slot, &state),
                 false => None,
             };
             state.step(insn, scanned.writes);
@@ -262,14 +262,6 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
         // In a large frame nobody knows how far it is below the frame's start, but then all are.
         let apart = || (base == SP).then_some((false, distance));
         known.map(|at| (true, at)).or_else(apart)
-    }
-}
-
-fn slot(scanned: &Scanned) -> Slot {
-    match scanned.slot {
-        scan::Slot::Stack(at) => Slot::Stack(at),
-        scan::Slot::Frame(at) => Slot::Frame(at),
-        scan::Slot::None => Slot::None,
     }
 }
 

@@ -19,12 +19,12 @@ use super::regs::{ALL, RA, SP};
 use super::relocate::{Link, Options, choose, relocated_len};
 use super::scan::{self, Scanned};
 use super::steps::used;
-use super::steps::{self, FIXED, Immovable, Part, immovable_alone};
+use super::steps::{self, FIXED, Immovable, immovable_alone};
 use super::text;
 use super::{FAR, JUMP, KEEP};
 use crate::code::{
-    self, Convention, EntryFacts, Flow, How, InstructionSet, Origin, Read, Reference, Relocation,
-    Room, Slot, SlotCall, Step, Transaction, readers,
+    self, Convention, EntryFacts, InstructionSet, Origin, Read, Reference, Relocation, Room, Slot,
+    SlotCall, Step, readers,
 };
 use crate::{JumpForm, Via};
 
@@ -297,14 +297,11 @@ pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
     code::Insn {
         addr: insn.addr,
         len: insn.len,
-        flow: flow(scanned.flow),
-        reference: match scanned.reference {
+        flow: scanned.flow.for_planners(RA),
+        reference: match insn.kind {
             // The upper part of an address is none.
-            _ if insn.kind == Kind::Auipc => Reference::None,
-            scan::Reference::None => Reference::None,
-            scan::Reference::Forms(addr) => Reference::Forms(addr),
-            scan::Reference::Constant(addr) => Reference::Constant(addr),
-            scan::Reference::Memory(addr) => Reference::Memory(addr),
+            Kind::Auipc => Reference::None,
+            _ => scanned.reference,
         },
         padding: scanned.padding,
         slot: slot(insn, scanned.slot),
@@ -314,37 +311,14 @@ pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
 
 /// Saving and restoring the link register is what all functions do; so is making a frame.
 #[inline]
-fn slot(insn: &Insn, slot: scan::Slot) -> Slot {
+fn slot(insn: &Insn, slot: Slot) -> Slot {
     let usual = match insn.kind {
         Kind::Load(8) => insn.rd() == RA,
         Kind::Store(8) => insn.rs2() == RA,
         Kind::Plain => matches!(insn.rd(), SP | FRAME),
         _ => false,
     };
-    match slot {
-        scan::Slot::None => Slot::None,
-        _ if usual => Slot::None,
-        scan::Slot::Stack(at) => Slot::Stack(at),
-        scan::Slot::Frame(at) => Slot::Frame(at),
-    }
-}
-
-#[inline]
-fn flow(flow: scan::Flow) -> Flow {
-    match flow {
-        scan::Flow::Next => Flow::Next,
-        scan::Flow::Branch(to) => Flow::Branch(to),
-        scan::Flow::Jump(to) => Flow::Jump(to),
-        scan::Flow::Call(to) => Flow::Call(to),
-        scan::Flow::IndirectJump => Flow::IndirectJump,
-        scan::Flow::IndirectCall => Flow::IndirectCall,
-        scan::Flow::Return { by: RA } => Flow::Return { how: How::Plain },
-        scan::Flow::Return { .. } => Flow::Return {
-            how: How::OtherLink,
-        },
-        scan::Flow::Fault => Flow::Fault,
-        scan::Flow::Invalid => Flow::Invalid,
-    }
+    if usual { Slot::None } else { slot }
 }
 
 /// The instructions of code as a planner of probes sees them.
@@ -368,27 +342,14 @@ fn step(step: steps::Step) -> Step {
         step.immovable,
         None | Some(Immovable::SystemCall | Immovable::Reserved)
     );
-    Step {
-        addr: step.addr,
-        flow: flow(step.flow),
-        len: step.len,
+    let reads = match step.link {
         // What is called through a register and by another link register has a convention of its own.
-        reads: match step.link {
-            Some(link) if link != RA && step.flow == scan::Flow::IndirectCall => ALL,
-            // Who handles it sees what a function would that is called.
-            _ if step.immovable == Some(Immovable::Breakpoint) => ENTRY,
-            _ => step.uses,
-        },
-        writes: step.writes,
-        padding: step.padding,
-        movable: moved,
-        transaction: match step.part {
-            Part::Outside => Transaction::None,
-            Part::First => Transaction::Reserves,
-            Part::Between | Part::Last => Transaction::Reserved,
-        },
-        leaves: step.leaves,
-    }
+        Some(link) if link != RA && step.flow == scan::Flow::IndirectCall => ALL,
+        // Who handles it sees what a function would that is called.
+        _ if step.immovable == Some(Immovable::Breakpoint) => ENTRY,
+        _ => step.uses,
+    };
+    step.for_planners(RA, reads, moved)
 }
 
 /// How planned code is moved: with free registers, or by those places if there are none, and with its system calls.

@@ -1,5 +1,8 @@
 //! Reads code: where it branches to, which addresses it forms, and where instructions begin.
 
+pub use crate::code::{Reference, Slot};
+pub use crate::linked::Flow;
+
 use super::decode::Insn;
 use super::decode::Kind;
 use super::decode::operand::{imm_b, imm_i, imm_j, imm_u};
@@ -12,44 +15,6 @@ const KEPT: u32 = 0x0FFC_031C;
 /// The registers by which entries of the PLT jump: where to, and the link.
 const PLT: u8 = 28;
 const PLT_LINK: u8 = 6;
-
-/// What an instruction does with control.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flow {
-    /// Goes on to the next.
-    Next,
-    /// A conditional branch to an address.
-    Branch(u64),
-    /// A jump to an address.
-    Jump(u64),
-    /// A jump to an address that keeps the next one in a register: a call, mostly. Which register, [`Insn::link`]
-    /// tells.
-    Call(u64),
-    /// A jump through a register.
-    IndirectJump,
-    /// A jump through a register that keeps the next address in another.
-    IndirectCall,
-    /// A jump to where a link register tells: `ra`, or `t0` for helpers that save registers.
-    Return {
-        /// The register.
-        by: u8,
-    },
-    /// An instruction that only faults in programs.
-    Fault,
-    /// No instruction.
-    Invalid,
-}
-
-impl Flow {
-    /// Whether control never goes on to the next instruction.
-    #[must_use]
-    pub fn is_end(self) -> bool {
-        matches!(
-            self,
-            Self::Jump(_) | Self::IndirectJump | Self::Return { .. } | Self::Fault
-        )
-    }
-}
 
 impl Insn {
     /// What it does with control.
@@ -138,30 +103,6 @@ impl Insn {
 
 /// `nop`.
 const NOP: u32 = 0x13;
-
-/// An address that an instruction holds, alone or with those before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reference {
-    /// None.
-    None,
-    /// It computes the address, by `auipc` alone or with `addi`.
-    Forms(u64),
-    /// It computes a constant by `lui` and `addi`, which may as well be a number.
-    Constant(u64),
-    /// It uses the memory there.
-    Memory(u64),
-}
-
-/// A place on the stack, by a distance alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Slot {
-    /// None.
-    None,
-    /// This far above the stack pointer.
-    Stack(i32),
-    /// This far above `s0`, the frame pointer where there is one.
-    Frame(i32),
-}
 
 /// One instruction of code that is gone through.
 #[derive(Debug, Clone, Copy)]

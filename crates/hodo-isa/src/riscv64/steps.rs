@@ -7,11 +7,11 @@ use super::decode::Insn;
 use super::decode::Kind;
 use super::regs::{ALL, ARGUMENTS};
 use super::regs::{GP, SP, TP, state};
-use super::scan::{Flow, Scanned, Sweep};
+use super::scan::{Scanned, Sweep};
 
-pub use crate::sequences::Part;
-
-use crate::sequences::{self, Sequenced};
+use crate::linked;
+pub use crate::linked::Part;
+use crate::sequences;
 
 /// The general registers that are never free, whatever the code does with them: zero, the stack pointer, on which
 /// signals build their frames, and the pointers of globals and of the thread, which their handlers use.
@@ -61,89 +61,14 @@ impl core::fmt::Display for Immovable {
 impl core::error::Error for Immovable {}
 
 /// One instruction.
-#[derive(Debug, Clone, Copy)]
-pub struct Step {
-    /// Its address.
-    pub addr: u64,
-    /// What it does with control.
-    pub flow: Flow,
-    /// Its length.
-    pub len: u8,
-    /// The general registers that it reads, or somebody may see in it: those who handle breakpoints, and the kernel.
-    pub uses: u32,
-    /// The general registers that it overwrites whatever happens.
-    pub writes: u32,
-    /// The register in which a call keeps the address after it.
-    pub link: Option<u8>,
-    /// It does nothing: padding, where nothing leads to it.
-    pub padding: bool,
-    /// Why it is not executed elsewhere; nothing if it may be.
-    pub immovable: Option<Immovable>,
-    /// Where it is in a sequence of `lr` and `sc`.
-    pub part: Part,
-    /// It enters the kernel, and what happens then is not the instruction's to say.
-    pub leaves: bool,
-}
-
-impl Step {
-    /// The address after it.
-    #[must_use]
-    pub fn end(&self) -> u64 {
-        self.addr.wrapping_add(u64::from(self.len))
-    }
-
-    /// Whether it is a call.
-    #[must_use]
-    pub fn is_call(&self) -> bool {
-        matches!(self.flow, Flow::Call(_) | Flow::IndirectCall)
-    }
-}
-
-impl Sequenced for Step {
-    fn addr(&self) -> u64 {
-        self.addr
-    }
-
-    fn target(&self) -> Option<u64> {
-        match self.flow {
-            Flow::Branch(to) | Flow::Jump(to) => Some(to),
-            _ => None,
-        }
-    }
-
-    fn callee(&self) -> Option<u64> {
-        match self.flow {
-            Flow::Call(to) => Some(to),
-            _ => None,
-        }
-    }
-
-    fn is_end(&self) -> bool {
-        self.flow.is_end()
-    }
-
-    fn part(&self) -> Part {
-        self.part
-    }
-
-    fn set_part(&mut self, part: Part) {
-        self.part = part;
-    }
-}
+pub type Step = linked::Step<Immovable>;
 
 /// The instructions of code at this address, in a row. What is in a sequence of `lr` and `sc` is found by the control
 /// flow within: so this should be whole functions at least.
 #[must_use]
 pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
     let mut steps: Vec<Step> = Sweep::new(code, addr).map(|insn| alone(&insn)).collect();
-    if steps.iter().any(|step| step.part != Part::Outside) {
-        sequences::find(&mut steps);
-        for step in &mut steps {
-            if step.part != Part::Outside && step.immovable.is_none() {
-                step.immovable = Some(Immovable::Reserved);
-            }
-        }
-    }
+    sequences::mark(&mut steps, Immovable::Reserved);
     steps
 }
 

@@ -1,0 +1,150 @@
+//! Code of instruction sets whose calls leave the return address in a register: RISC-V and AArch64. What is here names
+//! no instruction.
+
+use crate::code::{self, How, Transaction};
+
+/// What an instruction does with control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// Goes on to the next.
+    Next,
+    /// A conditional branch to an address.
+    Branch(u64),
+    /// A jump to an address.
+    Jump(u64),
+    /// A call of an address. On RISC-V, [`Step::link`] has the register that keeps the next one.
+    Call(u64),
+    /// A jump through a register.
+    IndirectJump,
+    /// A call through a register.
+    IndirectCall,
+    /// A jump to where a link register leads.
+    Return {
+        /// The register.
+        by: u8,
+    },
+    /// An instruction that only faults in programs.
+    Fault,
+    /// No instruction.
+    Invalid,
+}
+
+impl Flow {
+    /// Whether control never goes on to the next instruction.
+    #[must_use]
+    pub fn is_end(self) -> bool {
+        matches!(
+            self,
+            Self::Jump(_) | Self::IndirectJump | Self::Return { .. } | Self::Fault
+        )
+    }
+
+    /// The same in the words of planners, where calls leave the return address in the register `link`.
+    #[inline]
+    pub(crate) fn for_planners(self, link: u8) -> code::Flow {
+        match self {
+            Self::Next => code::Flow::Next,
+            Self::Branch(to) => code::Flow::Branch(to),
+            Self::Jump(to) => code::Flow::Jump(to),
+            Self::Call(to) => code::Flow::Call(to),
+            Self::IndirectJump => code::Flow::IndirectJump,
+            Self::IndirectCall => code::Flow::IndirectCall,
+            Self::Return { by } if by == link => code::Flow::Return { how: How::Plain },
+            Self::Return { .. } => code::Flow::Return {
+                how: How::OtherLink,
+            },
+            Self::Fault => code::Flow::Fault,
+            Self::Invalid => code::Flow::Invalid,
+        }
+    }
+}
+
+/// Where an instruction is in a sequence of a load that reserves memory (`lr`) and the store that depends on it (`sc`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// In no sequence.
+    Outside,
+    /// It is an `lr`.
+    First,
+    /// Between.
+    Between,
+    /// It is an `sc`.
+    Last,
+}
+
+/// One instruction, as a planner of probes sees it. `Why` says why it is not executed elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub struct Step<Why> {
+    /// Its address.
+    pub addr: u64,
+    /// What it does with control.
+    pub flow: Flow,
+    /// Its length.
+    pub len: u8,
+    /// The registers that it reads, or somebody may see in it: those who handle breakpoints, and the kernel. Bits by
+    /// their numbers; AArch64 has the flags, too.
+    pub uses: u32,
+    /// Those that it overwrites whatever happens.
+    pub writes: u32,
+    /// The register in which a call keeps the address after it.
+    pub link: Option<u8>,
+    /// It does nothing: padding, where nothing leads to it.
+    pub padding: bool,
+    /// Why it is not executed elsewhere; nothing if it may be.
+    pub immovable: Option<Why>,
+    /// Where it is in a sequence of a load that reserves memory and the store that depends on it.
+    pub part: Part,
+    /// It enters the kernel, and what happens then is not the instruction's to say.
+    pub leaves: bool,
+}
+
+impl<Why> Step<Why> {
+    /// The address after it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.addr.wrapping_add(u64::from(self.len))
+    }
+
+    /// Whether it is a call.
+    #[must_use]
+    pub fn is_call(&self) -> bool {
+        matches!(self.flow, Flow::Call(_) | Flow::IndirectCall)
+    }
+
+    /// Where it branches or jumps to.
+    pub(crate) fn target(&self) -> Option<u64> {
+        match self.flow {
+            Flow::Branch(to) | Flow::Jump(to) => Some(to),
+            _ => None,
+        }
+    }
+
+    /// The function that it calls.
+    pub(crate) fn callee(&self) -> Option<u64> {
+        match self.flow {
+            Flow::Call(to) => Some(to),
+            _ => None,
+        }
+    }
+
+    /// The same in the words of planners: what it reads, and whether it can be moved, is for the instruction set to
+    /// say.
+    #[inline]
+    pub(crate) fn for_planners(self, link: u8, reads: u32, movable: bool) -> code::Step {
+        code::Step {
+            addr: self.addr,
+            flow: self.flow.for_planners(link),
+            len: self.len,
+            reads,
+            writes: self.writes,
+            padding: self.padding,
+            movable,
+            transaction: match self.part {
+                Part::Outside => Transaction::None,
+                Part::First => Transaction::Reserves,
+                Part::Between | Part::Last => Transaction::Reserved,
+            },
+            leaves: self.leaves,
+        }
+    }
+}
