@@ -33,6 +33,7 @@ pub(crate) fn mark(
     targets: &Targets,
 ) -> Tabled {
     let mut tabled = Tabled::default();
+    let unit = image.isa.unit();
     bases.sort_unstable();
     bases.dedup();
     let same = bases.chunk_by(|a, b| a.0 == b.0);
@@ -59,7 +60,8 @@ pub(crate) fn mark(
                 true => u32::from_le_bytes(*entry).into(),
                 false => base.wrapping_add_signed(distance),
             };
-            if image.text_at(target).is_none() {
+            // What is no code, or within an instruction wherever they begin, is no entry: these are other data.
+            if image.text_at(target).is_none() || !target.is_multiple_of(unit) {
                 break;
             }
             let own = || {
