@@ -308,7 +308,7 @@ pub fn relocate(
     relocate_apart(code, from, to, options, &[])
 }
 
-/// [`relocate`] with room between the instructions: each gap is the offset of an original instruction and this many
+/// [`relocate()`] with room between the instructions: each gap is the offset of an original instruction and this many
 /// bytes, an even number, before the moved one, which are filled with breakpoints. Branches within the code lead to the
 /// start of the gap. `map` has the offsets after the gaps.
 ///
