@@ -7,11 +7,6 @@
 //! registers what some of them do, `track` follows the frame.
 #![no_std]
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::too_many_lines,
-    clippy::too_many_arguments,
-    reason = "this crate's long functions are still to be taken apart"
-)]
 
 #[macro_use]
 extern crate alloc;

@@ -321,98 +321,35 @@ pub fn relocate_apart(
     options: &Options<'_>,
     gaps: &[(usize, usize)],
 ) -> Result<Relocated, RelocateError> {
-    let Layout { pieces, len, wide } = layout(code, from, options, gaps)?;
-    let gap = |piece: &Piece| {
-        let gap = gaps.iter().find(|(offset, _)| *offset == piece.old);
-        gap.map_or(0, |(_, len)| *len)
+    let layout = layout(code, from, options, gaps)?;
+    let mut bytes = Vec::with_capacity(layout.len);
+    let mut writer = Writer {
+        code,
+        from,
+        to,
+        options,
+        gaps,
+        layout: &layout,
+        out: Code::new(&mut bytes, to),
+        exits: Vec::new(),
     };
-    let mut bytes = Vec::with_capacity(len);
-    let mut out = Code::new(&mut bytes, to);
-    let mut exits = Vec::new();
-    for piece in &pieces {
-        out.breakpoints(gap(piece));
-        let offset = piece.old;
-        let out_of_range = |_: OutOfRange| RelocateError::OutOfRange { offset };
-        // What is within stays within.
-        let target = |address: u64, inside: bool| -> Result<(u64, Reach), RelocateError> {
-            if !inside {
-                return Ok((address, options.reach));
-            }
-            let old = address.wrapping_sub(from);
-            let piece = pieces
-                .iter()
-                .find(|piece| piece.old as u64 == old)
-                .ok_or(RelocateError::TargetInside { offset })?;
-            let new = piece.new - gap(piece);
-            Ok((to.wrapping_add(new as u64), Reach::Jump))
-        };
-        let insn = &piece.insn;
-        let (reach, register, link) = (options.reach, piece.register, insn.rd());
-        let mut leave = |out: &mut Code<'_>, to: u64, reach: Reach| match piece.pad {
-            Some(pad) => {
-                let (old, new) = (piece.old, out.offset() as usize);
-                exits.push(Moved { old, new });
-                out.keep(register);
-                out.jump(pad, reach, register)
-            }
-            None => out.jump(to, reach, register),
-        };
-        match piece.form {
-            Form::Copy | Form::Stop => out.raw(&code[offset..][..insn.len.into()]),
-            Form::Drop => {}
-            Form::Address(value) => out.address(link, value, reach).map_err(out_of_range)?,
-            Form::Branch { to, inside } => {
-                let (to, reach) = target(to, inside)?;
-                let (rs1, rs2) = (insn.rs1(), insn.rs2());
-                if inside && !wide {
-                    let distance = to.wrapping_sub(out.here()) as i64;
-                    out.word(b(funct3(insn.word), rs1, rs2, distance));
-                } else {
-                    // Over the jump, if the opposite holds.
-                    let over = BRANCH + reach.jump_len() + piece.pad.map_or(0, |_| KEEP as usize);
-                    out.word(b(funct3(insn.word) ^ 1, rs1, rs2, over as i64));
-                    leave(&mut out, to, reach).map_err(out_of_range)?;
-                }
-            }
-            Form::Jump { to, inside } => {
-                let (to, reach) = target(to, inside)?;
-                leave(&mut out, to, reach).map_err(out_of_range)?;
-            }
-            Form::Call { to, inside } => {
-                let (to, jump_reach) = target(to, inside)?;
-                if options.link == Link::Moved {
-                    out.jump_and_link(to, jump_reach, link, link)
-                } else {
-                    out.address(link, insn.end(), reach)
-                        .and_then(|()| leave(&mut out, to, jump_reach))
-                }
-                .map_err(out_of_range)?;
-            }
-            // Where it leads is known by an instruction before it.
-            Form::IndirectCall if piece.pad.is_some() => out
-                .address(link, insn.end(), reach)
-                .and_then(|()| leave(&mut out, 0, reach))
-                .map_err(out_of_range)?,
-            Form::IndirectCall => {
-                let (base, distance) = if link == insn.rs1() {
-                    out.word(i(OP_IMM, 0, register, link, imm_i(insn.word)));
-                    (register, 0)
-                } else {
-                    (insn.rs1(), imm_i(insn.word))
-                };
-                out.address(link, insn.end(), reach).map_err(out_of_range)?;
-                out.word(i(JALR, 0, ZERO, base, distance));
-            }
-        }
-        debug_assert_eq!(out.offset() as usize - piece.new, piece.len(options, wide));
+    for piece in &layout.pieces {
+        writer.out.breakpoints(writer.gap(piece));
+        writer.write(piece)?;
+        debug_assert_eq!(
+            writer.out.offset() as usize - piece.new,
+            piece.len(options, layout.wide)
+        );
     }
-    debug_assert_eq!(bytes.len(), len);
-    let falls_through = !pieces.last().is_some_and(|piece| match piece.form {
+    let exits = writer.exits;
+    debug_assert_eq!(bytes.len(), layout.len);
+    let falls_through = !layout.pieces.last().is_some_and(|piece| match piece.form {
         Form::Jump { .. } | Form::Stop => true,
         Form::Call { .. } | Form::IndirectCall => options.link == Link::Original,
         _ => false,
     });
-    let map = pieces
+    let map = layout
+        .pieces
         .iter()
         .map(|piece| Moved {
             old: piece.old,
@@ -425,6 +362,138 @@ pub fn relocate_apart(
         falls_through,
         exits,
     })
+}
+
+/// Writes pieces at their new address, one after the other.
+struct Writer<'a, 'o> {
+    /// The original code.
+    code: &'a [u8],
+    /// The address of the original code.
+    from: u64,
+    /// The address of what is written.
+    to: u64,
+    options: &'a Options<'a>,
+    gaps: &'a [(usize, usize)],
+    layout: &'a Layout,
+    out: Code<'o>,
+    /// See [`Relocated::exits`].
+    exits: Vec<Moved>,
+}
+
+impl Writer<'_, '_> {
+    /// Bytes of room before a piece.
+    fn gap(&self, piece: &Piece) -> usize {
+        let gap = self.gaps.iter().find(|(offset, _)| *offset == piece.old);
+        gap.map_or(0, |(_, len)| *len)
+    }
+
+    /// Where a branch leads, and how far that may be. What is within stays within.
+    fn target(
+        &self,
+        piece: &Piece,
+        address: u64,
+        inside: bool,
+    ) -> Result<(u64, Reach), RelocateError> {
+        if !inside {
+            return Ok((address, self.options.reach));
+        }
+        let old = address.wrapping_sub(self.from);
+        let target = self
+            .layout
+            .pieces
+            .iter()
+            .find(|piece| piece.old as u64 == old)
+            .ok_or(RelocateError::TargetInside { offset: piece.old })?;
+        let new = target.new - self.gap(target);
+        Ok((self.to.wrapping_add(new as u64), Reach::Jump))
+    }
+
+    /// A jump to there, or to the piece's pad.
+    fn leave(&mut self, piece: &Piece, to: u64, reach: Reach) -> Result<(), OutOfRange> {
+        let register = piece.register;
+        match piece.pad {
+            Some(pad) => {
+                let (old, new) = (piece.old, self.out.offset() as usize);
+                self.exits.push(Moved { old, new });
+                self.out.keep(register);
+                self.out.jump(pad, self.options.reach, register)
+            }
+            None => self.out.jump(to, reach, register),
+        }
+    }
+
+    fn write(&mut self, piece: &Piece) -> Result<(), RelocateError> {
+        let insn = &piece.insn;
+        let (reach, link) = (self.options.reach, insn.rd());
+        let written = match piece.form {
+            Form::Copy | Form::Stop => {
+                self.out.raw(&self.code[piece.old..][..insn.len.into()]);
+                Ok(())
+            }
+            Form::Drop => Ok(()),
+            Form::Address(value) => self.out.address(link, value, reach),
+            Form::Branch { to, inside } => {
+                let (to, reach) = self.target(piece, to, inside)?;
+                self.branch(piece, inside, to, reach)
+            }
+            Form::Jump { to, inside } => {
+                let (to, reach) = self.target(piece, to, inside)?;
+                self.leave(piece, to, reach)
+            }
+            Form::Call { to, inside } => {
+                let (to, jump_reach) = self.target(piece, to, inside)?;
+                if self.options.link == Link::Moved {
+                    self.out.jump_and_link(to, jump_reach, link, link)
+                } else {
+                    self.out
+                        .address(link, insn.end(), reach)
+                        .and_then(|()| self.leave(piece, to, jump_reach))
+                }
+            }
+            // Where it leads is known by an instruction before it.
+            Form::IndirectCall if piece.pad.is_some() => self
+                .out
+                .address(link, insn.end(), reach)
+                .and_then(|()| self.leave(piece, 0, reach)),
+            Form::IndirectCall => self.indirect_call(piece),
+        };
+        written.map_err(|_| RelocateError::OutOfRange { offset: piece.old })
+    }
+
+    fn branch(
+        &mut self,
+        piece: &Piece,
+        inside: bool,
+        to: u64,
+        reach: Reach,
+    ) -> Result<(), OutOfRange> {
+        let insn = &piece.insn;
+        let (rs1, rs2) = (insn.rs1(), insn.rs2());
+        if inside && !self.layout.wide {
+            let distance = to.wrapping_sub(self.out.here()) as i64;
+            self.out.word(b(funct3(insn.word), rs1, rs2, distance));
+            return Ok(());
+        }
+        // Over the jump, if the opposite holds.
+        let over = BRANCH + reach.jump_len() + piece.pad.map_or(0, |_| KEEP as usize);
+        self.out
+            .word(b(funct3(insn.word) ^ 1, rs1, rs2, over as i64));
+        self.leave(piece, to, reach)
+    }
+
+    fn indirect_call(&mut self, piece: &Piece) -> Result<(), OutOfRange> {
+        let (insn, register, link) = (&piece.insn, piece.register, piece.insn.rd());
+        let (base, distance) = if link == insn.rs1() {
+            self.out
+                .word(i(OP_IMM, 0, register, link, imm_i(insn.word)));
+            (register, 0)
+        } else {
+            (insn.rs1(), imm_i(insn.word))
+        };
+        self.out.address(link, insn.end(), self.options.reach)?;
+        self.out.word(i(JALR, 0, ZERO, base, distance));
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What a function does with its return address, judged by its first straight line of code.
 
+use core::ops::ControlFlow;
+
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
     OpAccess, OpKind, Register, RflagsBits,
@@ -22,124 +24,126 @@ const LIMIT: usize = 64;
 /// Follows the straight line of code from the entry of a function, to the first jump or return.
 #[must_use]
 pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
-    let mut facts = EntryFacts::default();
+    let mut walk = Walk::default();
     let mut decoder = Decoder::with_ip(64, code, addr, DecoderOptions::NONE);
     let mut raw = Instruction::default();
-    // Bytes between the stack pointer and the return address.
-    let mut depth = 0i64;
-    let mut pushed_frame = false;
-    // A register that holds the stack pointer as it was at a depth.
-    let mut copy: Option<(Register, i64)> = None;
-    let mut branched = false;
-    let mut flags_known = false;
-    let mut red_zone_known = false;
     for _ in 0..LIMIT {
         if !decoder.can_decode() {
             break;
         }
         decoder.decode_out(&mut raw);
-        if !flags_known {
-            // A system call only copies them to a register.
-            let used = raw.code() != Code::Syscall && raw.rflags_read() & STATUS != 0;
-            facts.reads_flags |= used;
-            flags_known = branched || raw.rflags_modified() & STATUS != 0;
+        if walk.step(&raw).is_break() {
+            break;
         }
-        let on_stack = raw.memory_base() == Register::RSP && raw.memory_index() == Register::None;
-        let lea = raw.mnemonic() == Mnemonic::Lea;
-        let reaches = on_stack && !lea && raw.memory_displacement64() as i64 == depth;
-        if reaches && !is_barrier(&raw) {
-            // A push reads before it moves the stack pointer, a pop writes after it.
-            if writes_memory(&raw) {
-                facts.moves_return = true;
-            } else {
-                facts.reads_return = true;
-            }
-        }
-        if on_stack && !red_zone_known && (raw.memory_displacement64() as i64) < 0 {
-            facts.reads_red_zone |= !lea && !writes_memory(&raw);
-            red_zone_known = true;
-        }
+    }
+    walk.facts
+}
+
+/// What is known on the way.
+#[derive(Default)]
+struct Walk {
+    facts: EntryFacts,
+    /// Bytes between the stack pointer and the return address.
+    depth: i64,
+    pushed_frame: bool,
+    /// A register that holds the stack pointer as it was at a depth.
+    copy: Option<(Register, i64)>,
+    branched: bool,
+    flags_known: bool,
+    red_zone_known: bool,
+}
+
+impl Walk {
+    /// Goes over one instruction; it breaks where nothing is known of what follows.
+    fn step(&mut self, raw: &Instruction) -> ControlFlow<()> {
+        self.look(raw);
         match raw.flow_control() {
             FlowControl::Next | FlowControl::Interrupt => {}
             FlowControl::Call | FlowControl::IndirectCall => {
-                flags_known = true;
-                continue;
+                self.flags_known = true;
+                return ControlFlow::Continue(());
             }
             FlowControl::ConditionalBranch => {
-                branched = true;
-                red_zone_known = true;
-                continue;
+                self.branched = true;
+                self.red_zone_known = true;
+                return ControlFlow::Continue(());
             }
-            _ => break,
+            _ => return ControlFlow::Break(()),
         }
-        let overwrites = |register: Register| {
-            raw.op_count() > 0
-                && raw.op0_kind() == OpKind::Register
-                && raw.op0_register().full_register() == register
-        };
-        copy = copy.filter(|&(register, _)| !overwrites(register));
+        self.copy = self
+            .copy
+            .filter(|&(register, _)| overwritten(raw) != Some(register));
+        self.move_stack(raw)?;
+        if self.depth < 0 {
+            self.facts.moves_return = true;
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// What an instruction does with flags, the return address and the red zone.
+    fn look(&mut self, raw: &Instruction) {
+        if !self.flags_known {
+            // A system call only copies them to a register.
+            let used = raw.code() != Code::Syscall && raw.rflags_read() & STATUS != 0;
+            self.facts.reads_flags |= used;
+            self.flags_known = self.branched || raw.rflags_modified() & STATUS != 0;
+        }
+        let on_stack = is_on_stack(raw);
+        let lea = raw.mnemonic() == Mnemonic::Lea;
+        let reaches = on_stack && !lea && raw.memory_displacement64() as i64 == self.depth;
+        if reaches && !is_barrier(raw) {
+            // A push reads before it moves the stack pointer, a pop writes after it.
+            if writes_memory(raw) {
+                self.facts.moves_return = true;
+            } else {
+                self.facts.reads_return = true;
+            }
+        }
+        if on_stack && !self.red_zone_known && (raw.memory_displacement64() as i64) < 0 {
+            self.facts.reads_red_zone |= !lea && !writes_memory(raw);
+            self.red_zone_known = true;
+        }
+    }
+
+    /// What an instruction does to the stack pointer and the frame pointer.
+    fn move_stack(&mut self, raw: &Instruction) -> ControlFlow<()> {
+        if matches!(raw.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64) && self.copies(raw)? {
+            return ControlFlow::Continue(());
+        }
         match raw.code() {
             Code::Push_r64 | Code::Pushq_imm8 | Code::Pushq_imm32 | Code::Push_rm64 => {
-                depth += 8;
-                facts.makes_frame |= !branched;
+                self.depth += 8;
+                self.facts.makes_frame |= !self.branched;
                 if raw.code() == Code::Push_r64 && raw.op0_register() == Register::RBP {
-                    pushed_frame = depth == 8;
+                    self.pushed_frame = self.depth == 8;
                 }
             }
             Code::Pop_r64 | Code::Pop_rm64 => {
-                if depth == 0 {
-                    facts.moves_return = true;
-                    break;
+                if self.depth == 0 {
+                    self.facts.moves_return = true;
+                    return ControlFlow::Break(());
                 }
-                depth -= 8;
+                self.depth -= 8;
             }
             Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32 if raw.op0_register() == Register::RSP => {
-                depth += raw.immediate(1) as i64;
-                facts.makes_frame |= !branched;
+                self.depth += raw.immediate(1) as i64;
+                self.facts.makes_frame |= !self.branched;
             }
             Code::Add_rm64_imm8 | Code::Add_rm64_imm32 if raw.op0_register() == Register::RSP => {
-                depth -= raw.immediate(1) as i64;
+                self.depth -= raw.immediate(1) as i64;
             }
             Code::Lea_r64_m if raw.op0_register() == Register::RSP => {
-                if !on_stack {
-                    break;
+                if !is_on_stack(raw) {
+                    return ControlFlow::Break(());
                 }
-                depth -= raw.memory_displacement64() as i64;
-            }
-            Code::Mov_r64_rm64 | Code::Mov_rm64_r64
-                if raw.op0_register() == Register::RBP && raw.op1_register() == Register::RSP =>
-            {
-                facts.frame_pointer |= pushed_frame && depth == 8;
-            }
-            // A copy of the stack pointer, to come back to.
-            Code::Mov_r64_rm64 | Code::Mov_rm64_r64
-                if raw.op1_kind() == OpKind::Register
-                    && raw.op1_register() == Register::RSP
-                    && raw.op0_kind() == OpKind::Register =>
-            {
-                copy = Some((raw.op0_register(), depth));
-            }
-            Code::Mov_r64_rm64 | Code::Mov_rm64_r64
-                if raw.op0_register() == Register::RSP
-                    && raw.op1_kind() == OpKind::Register
-                    && copy.is_some_and(|(register, _)| register == raw.op1_register()) =>
-            {
-                depth = copy.map_or(depth, |(_, depth)| depth);
-            }
-            // Another stack: whatever is called here does not return where it came from.
-            Code::Mov_r64_rm64 | Code::Mov_rm64_r64
-                if raw.op0_register() == Register::RSP && !facts.frame_pointer =>
-            {
-                facts.moves_return = true;
-                break;
+                self.depth -= raw.memory_displacement64() as i64;
             }
             // Anything else that moves the stack pointer ends what we know.
-            _ if raw.op_count() > 0
-                && raw.op0_kind() == OpKind::Register
-                && raw.op0_register().full_register() == Register::RSP
+            _ if overwritten(raw) == Some(Register::RSP)
                 && !matches!(raw.mnemonic(), Mnemonic::Cmp | Mnemonic::Test) =>
             {
-                break;
+                return ControlFlow::Break(());
             }
             _ if matches!(
                 raw.mnemonic(),
@@ -151,16 +155,54 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
                     | Mnemonic::Pop
             ) =>
             {
-                break;
+                return ControlFlow::Break(());
             }
             _ => {}
         }
-        if depth < 0 {
-            facts.moves_return = true;
-            break;
-        }
+        ControlFlow::Continue(())
     }
-    facts
+
+    /// Whether a move copies the stack pointer to a register, or back from there.
+    fn copies(&mut self, raw: &Instruction) -> ControlFlow<(), bool> {
+        let (to, from) = (raw.op0_register(), raw.op1_register());
+        if to == Register::RBP && from == Register::RSP {
+            self.facts.frame_pointer |= self.pushed_frame && self.depth == 8;
+            return ControlFlow::Continue(true);
+        }
+        let registers = raw.op0_kind() == OpKind::Register && raw.op1_kind() == OpKind::Register;
+        // A copy of the stack pointer, to come back to.
+        if registers && from == Register::RSP {
+            self.copy = Some((to, self.depth));
+            return ControlFlow::Continue(true);
+        }
+        if to != Register::RSP {
+            return ControlFlow::Continue(false);
+        }
+        if let Some((register, depth)) = self.copy
+            && registers
+            && register == from
+        {
+            self.depth = depth;
+            return ControlFlow::Continue(true);
+        }
+        // Another stack: whatever is called here does not return where it came from.
+        if !self.facts.frame_pointer {
+            self.facts.moves_return = true;
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(false)
+    }
+}
+
+/// Whether its memory operand is at a constant distance from the stack pointer.
+fn is_on_stack(raw: &Instruction) -> bool {
+    raw.memory_base() == Register::RSP && raw.memory_index() == Register::None
+}
+
+/// The whole register that is its first operand.
+fn overwritten(raw: &Instruction) -> Option<Register> {
+    let register = raw.op_count() > 0 && raw.op0_kind() == OpKind::Register;
+    register.then(|| raw.op0_register().full_register())
 }
 
 /// Whether the return address, which the instruction at `read` loads, goes nowhere but to calls that are dropped.

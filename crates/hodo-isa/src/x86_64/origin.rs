@@ -1,6 +1,8 @@
 //! Finds where jumps through registers and memory lead.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
+use core::ops::ControlFlow;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::code::Origin;
 
@@ -16,30 +18,62 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
         // Through memory, which holds whole addresses.
         return Origin::Loaded;
     }
-    let mut register = last.op0_register();
-    // The two that were added: the distance and where it is from.
-    let mut sum: Option<[Register; 2]> = None;
-    let mut leaves = false;
-    // The distance is extended to 64 bits by an instruction of its own, as code has it that is not optimized.
-    let mut extended = false;
+    let mut search = Search {
+        register: last.op0_register(),
+        sum: None,
+        leaves: false,
+        extended: false,
+    };
     for raw in path {
+        if let ControlFlow::Break(origin) = search.step(&raw) {
+            return origin;
+        }
+    }
+    search.end()
+}
+
+/// What is known on the way backwards.
+struct Search {
+    /// The register that is looked for.
+    register: Register,
+    /// The two that were added: the distance and where it is from.
+    sum: Option<[Register; 2]>,
+    /// The function's frame is removed before the jump.
+    leaves: bool,
+    /// The distance is extended to 64 bits by an instruction of its own, as code has it that is not optimized.
+    extended: bool,
+}
+
+impl Search {
+    /// What is known where nothing is found.
+    fn end(&self) -> Origin {
+        match self.sum {
+            // The frame is gone: this is a call at the function's end.
+            None if self.leaves => Origin::Loaded,
+            None => Origin::Open,
+            Some(_) => Origin::Computed,
+        }
+    }
+
+    /// Goes back over one instruction; it breaks with what is found.
+    fn step(&mut self, raw: &Instruction) -> ControlFlow<Origin> {
         if matches!(
             raw.flow_control(),
             FlowControl::Call | FlowControl::IndirectCall
         ) {
             // What it returned, or what was kept.
-            leaves = true;
-            break;
+            self.leaves = true;
+            return ControlFlow::Break(self.end());
         }
-        if let Some(sum) = sum
+        if let Some(sum) = self.sum
             && raw.mnemonic() == Mnemonic::Cdqe
             && sum.contains(&Register::RAX)
         {
-            extended = true;
-            continue;
+            self.extended = true;
+            return ControlFlow::Continue(());
         }
         let on_stack = raw.op0_register() == Register::RSP && raw.mnemonic() == Mnemonic::Add;
-        leaves |= on_stack || matches!(raw.mnemonic(), Mnemonic::Pop | Mnemonic::Leave);
+        self.leaves |= on_stack || matches!(raw.mnemonic(), Mnemonic::Pop | Mnemonic::Leave);
         let writes = raw.op_count() > 0
             && raw.op0_kind() == OpKind::Register
             && !matches!(
@@ -47,64 +81,66 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
                 Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Bt | Mnemonic::Jmp
             );
         if !writes {
-            continue;
+            return ControlFlow::Continue(());
         }
         let to = raw.op0_register().full_register();
-        if let Some(sum) = sum {
-            if !sum.contains(&to) {
-                continue;
-            }
-            let entry = raw.is_ip_rel_memory_operand() || raw.memory_index_scale() == 4;
-            if raw.mnemonic() == Mnemonic::Movsxd && raw.op1_kind() == OpKind::Memory && entry {
-                let other = if sum[0] == to { sum[1] } else { sum[0] };
-                // The table's own start may be overwritten by the distance; then it is not what is added.
-                return match raw.memory_base() {
-                    base if base == other && base != to => Origin::Table,
-                    _ => Origin::Distances,
-                };
-            }
-            let loads = extended
-                && raw.mnemonic() == Mnemonic::Mov
-                && raw.op0_register() == Register::EAX
-                && raw.op1_kind() == OpKind::Memory;
-            if loads {
-                return Origin::Table;
-            }
-            // Where the distance is from may be formed between the two.
-            match raw.mnemonic() {
-                Mnemonic::Lea if raw.is_ip_rel_memory_operand() => continue,
-                _ => return Origin::Computed,
-            }
+        match self.sum {
+            Some(sum) if sum.contains(&to) => self.summand(raw, to, sum),
+            None if to == self.register => self.source(raw, to),
+            _ => ControlFlow::Continue(()),
         }
-        if to != register {
-            continue;
+    }
+
+    /// What writes one of the two that are added.
+    fn summand(&self, raw: &Instruction, to: Register, sum: [Register; 2]) -> ControlFlow<Origin> {
+        let entry = raw.is_ip_rel_memory_operand() || raw.memory_index_scale() == 4;
+        if raw.mnemonic() == Mnemonic::Movsxd && raw.op1_kind() == OpKind::Memory && entry {
+            let other = if sum[0] == to { sum[1] } else { sum[0] };
+            // The table's own start may be overwritten by the distance; then it is not what is added.
+            return ControlFlow::Break(match raw.memory_base() {
+                base if base == other && base != to => Origin::Table,
+                _ => Origin::Distances,
+            });
         }
+        let loads = self.extended
+            && raw.mnemonic() == Mnemonic::Mov
+            && raw.op0_register() == Register::EAX
+            && raw.op1_kind() == OpKind::Memory;
+        if loads {
+            return ControlFlow::Break(Origin::Table);
+        }
+        // Where the distance is from may be formed between the two.
+        match raw.mnemonic() {
+            Mnemonic::Lea if raw.is_ip_rel_memory_operand() => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(Origin::Computed),
+        }
+    }
+
+    /// What writes the register that is looked for.
+    fn source(&mut self, raw: &Instruction, to: Register) -> ControlFlow<Origin> {
         match raw.mnemonic() {
             Mnemonic::Mov if raw.op1_kind() == OpKind::Register => {
-                register = raw.op1_register().full_register();
+                self.register = raw.op1_register().full_register();
             }
-            Mnemonic::Mov | Mnemonic::Pop => return Origin::Loaded,
-            Mnemonic::Lea if raw.is_ip_rel_memory_operand() => return Origin::Loaded,
+            Mnemonic::Mov | Mnemonic::Pop => return ControlFlow::Break(Origin::Loaded),
+            Mnemonic::Lea if raw.is_ip_rel_memory_operand() => {
+                return ControlFlow::Break(Origin::Loaded);
+            }
             Mnemonic::Lea
                 if raw.memory_index() != Register::None
                     && raw.memory_index_scale() == 1
                     && raw.memory_displacement64() == 0 =>
             {
-                sum = Some([raw.memory_base(), raw.memory_index()]);
+                self.sum = Some([raw.memory_base(), raw.memory_index()]);
             }
             Mnemonic::Add if raw.op1_kind() == OpKind::Register => {
-                sum = Some([to, raw.op1_register().full_register()]);
+                self.sum = Some([to, raw.op1_register().full_register()]);
             }
             // Protection of pointers in memory.
             Mnemonic::Xor | Mnemonic::Ror => {}
-            _ => return Origin::Computed,
+            _ => return ControlFlow::Break(Origin::Computed),
         }
-    }
-    match sum {
-        // The frame is gone: this is a call at the function's end.
-        None if leaves => Origin::Loaded,
-        None => Origin::Open,
-        Some(_) => Origin::Computed,
+        ControlFlow::Continue(())
     }
 }
 

@@ -283,114 +283,23 @@ fn moved(
         piece.new += room;
         room += gap(piece);
     }
-    let mut bytes = Vec::with_capacity(len + room);
+    let mut writer = Writer {
+        code,
+        pieces: &pieces,
+        from,
+        to,
+        bytes: Vec::with_capacity(len + room),
+    };
     for piece in &pieces {
-        let instruction = &piece.instruction;
-        let offset = piece.old;
-        let original = &code[offset..offset + instruction.len()];
-        // A branch within the moved code stays within it.
-        let target = |address: u64| -> Result<u64, RelocateError> {
-            let inside = address.wrapping_sub(from);
-            if inside >= code.len() as u64 {
-                return Ok(address);
-            }
-            pieces
-                .iter()
-                .find(|p| p.old as u64 == inside)
-                .map(|p| to.wrapping_add(p.new as u64))
-                .ok_or(RelocateError::TargetInside { offset })
-        };
-        let distance = |end: usize, target: u64| -> Result<[u8; 4], RelocateError> {
-            let end = to.wrapping_add(end as u64);
-            i32::try_from(target.wrapping_sub(end) as i64)
-                .map(i32::to_le_bytes)
-                .map_err(|_| RelocateError::OutOfRange { offset })
-        };
-        let push_return = |bytes: &mut Vec<u8>| {
-            let back = instruction.next_ip().to_le_bytes();
-            bytes.push(0x68);
-            bytes.extend_from_slice(&back[..4]);
-            bytes.extend_from_slice(&[0xC7, 0x44, 0x24, 0x04]);
-            bytes.extend_from_slice(&back[4..]);
-        };
-        let patch_memory = |bytes: &mut Vec<u8>, start: usize| -> Result<(), RelocateError> {
-            let end = start + original.len();
-            let displacement = distance(end, instruction.ip_rel_memory_address())?;
-            bytes[start + piece.displacement..][..4].copy_from_slice(&displacement);
-            Ok(())
-        };
-        bytes.resize(bytes.len() + gap(piece), 0xCC);
-        let start = bytes.len();
-        match piece.kind {
-            Kind::Drop => {}
-            Kind::Copy | Kind::Stop => bytes.extend_from_slice(original),
-            Kind::RipRelative | Kind::StopRipRelative => {
-                bytes.extend_from_slice(original);
-                patch_memory(&mut bytes, start)?;
-            }
-            Kind::Jcc => {
-                let condition =
-                    condition_bits(original).ok_or(RelocateError::Invalid { offset })?;
-                let to = distance(start + 6, target(instruction.near_branch64())?)?;
-                bytes.extend_from_slice(&[0x0F, 0x80 | condition]);
-                bytes.extend_from_slice(&to);
-            }
-            Kind::ShortOnly => {
-                let to = distance(
-                    start + original.len() + 7,
-                    target(instruction.near_branch64())?,
-                )?;
-                bytes.extend_from_slice(&original[..original.len() - 1]);
-                // Taken: to the jump. Not taken: over it.
-                bytes.extend_from_slice(&[2, 0xEB, 5, 0xE9]);
-                bytes.extend_from_slice(&to);
-            }
-            Kind::Jmp => {
-                let to = distance(start + 5, target(instruction.near_branch64())?)?;
-                bytes.push(0xE9);
-                bytes.extend_from_slice(&to);
-            }
-            Kind::Xbegin => {
-                let to = distance(start + original.len(), target(instruction.near_branch64())?)?;
-                bytes.extend_from_slice(&original[..original.len() - 4]);
-                bytes.extend_from_slice(&to);
-            }
-            Kind::Call => {
-                push_return(&mut bytes);
-                // One of the start is one of the function, which is to be noticed.
-                let to = match instruction.near_branch64() {
-                    start if start == from => start,
-                    other => target(other)?,
-                };
-                let to = distance(bytes.len() + 5, to)?;
-                bytes.push(0xE9);
-                bytes.extend_from_slice(&to);
-            }
-            Kind::IndirectCall => {
-                push_return(&mut bytes);
-                let start = bytes.len();
-                bytes.extend_from_slice(original);
-                let modrm =
-                    start + opcode_at(original).ok_or(RelocateError::Invalid { offset })? + 1;
-                bytes[modrm] = bytes[modrm] & !0x38 | 4 << 3;
-            }
-            Kind::CallThroughMemory => {
-                // The operand is read first, with all registers and the stack as they were: a call through a null
-                // pointer faults in the state in which the original does.
-                bytes.extend_from_slice(original);
-                let modrm =
-                    start + opcode_at(original).ok_or(RelocateError::Invalid { offset })? + 1;
-                bytes[modrm] = bytes[modrm] & !0x38 | 6 << 3;
-                if instruction.is_ip_rel_memory_operand() {
-                    patch_memory(&mut bytes, start)?;
-                }
-                bytes.extend_from_slice(&POP_TARGET);
-                push_return(&mut bytes);
-                bytes.extend_from_slice(&JUMP_TO_TARGET);
-            }
-        }
-        debug_assert_eq!(bytes.len() - start, new_len(instruction, piece.kind));
+        writer.breakpoints(gap(piece));
+        let start = writer.bytes.len();
+        writer.write(piece)?;
+        debug_assert_eq!(
+            writer.bytes.len() - start,
+            new_len(&piece.instruction, piece.kind)
+        );
     }
+    let bytes = writer.bytes;
     let falls_through = !pieces.last().is_some_and(|p| {
         matches!(
             p.kind,
@@ -415,6 +324,147 @@ fn moved(
         rows: Vec::new(),
         falls_through,
     })
+}
+
+/// Writes pieces at their new address, one after the other.
+struct Writer<'a> {
+    /// The original code.
+    code: &'a [u8],
+    pieces: &'a [Piece],
+    /// The address of the original code.
+    from: u64,
+    /// The address of `bytes`.
+    to: u64,
+    /// What is written so far.
+    bytes: Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    fn breakpoints(&mut self, len: usize) {
+        self.bytes.resize(self.bytes.len() + len, 0xCC);
+    }
+
+    fn original(&self, piece: &Piece) -> &'a [u8] {
+        &self.code[piece.old..piece.old + piece.instruction.len()]
+    }
+
+    /// Where a branch to `address` leads: within the moved code if it led within the original.
+    fn target(&self, piece: &Piece, address: u64) -> Result<u64, RelocateError> {
+        let inside = address.wrapping_sub(self.from);
+        if inside >= self.code.len() as u64 {
+            return Ok(address);
+        }
+        self.pieces
+            .iter()
+            .find(|p| p.old as u64 == inside)
+            .map(|p| self.to.wrapping_add(p.new as u64))
+            .ok_or(RelocateError::TargetInside { offset: piece.old })
+    }
+
+    /// The distance from the offset `end`, where an instruction ends, to an address.
+    fn distance(&self, piece: &Piece, end: usize, target: u64) -> Result<[u8; 4], RelocateError> {
+        let end = self.to.wrapping_add(end as u64);
+        i32::try_from(target.wrapping_sub(end) as i64)
+            .map(i32::to_le_bytes)
+            .map_err(|_| RelocateError::OutOfRange { offset: piece.old })
+    }
+
+    /// Bytes of an instruction, and after them, at its end, the distance to the target of the original branch.
+    fn branch(&mut self, piece: &Piece, bytes: &[u8]) -> Result<(), RelocateError> {
+        let target = self.target(piece, piece.instruction.near_branch64())?;
+        self.branch_to(piece, bytes, target)
+    }
+
+    fn branch_to(&mut self, piece: &Piece, bytes: &[u8], target: u64) -> Result<(), RelocateError> {
+        self.bytes.extend_from_slice(bytes);
+        let distance = self.distance(piece, self.bytes.len() + 4, target)?;
+        self.bytes.extend_from_slice(&distance);
+        Ok(())
+    }
+
+    /// Pushes the address that the original call pushes.
+    fn push_return(&mut self, piece: &Piece) {
+        let back = piece.instruction.next_ip().to_le_bytes();
+        self.bytes.push(0x68);
+        self.bytes.extend_from_slice(&back[..4]);
+        self.bytes.extend_from_slice(&[0xC7, 0x44, 0x24, 0x04]);
+        self.bytes.extend_from_slice(&back[4..]);
+    }
+
+    /// Lets the copy at `start` access the memory that the original does, relative to the instruction pointer.
+    fn patch_memory(&mut self, piece: &Piece, start: usize) -> Result<(), RelocateError> {
+        let end = start + piece.instruction.len();
+        let displacement = self.distance(piece, end, piece.instruction.ip_rel_memory_address())?;
+        self.bytes[start + piece.displacement..][..4].copy_from_slice(&displacement);
+        Ok(())
+    }
+
+    /// The original with another `reg` field in its ModRM byte, which makes another instruction of it with the same
+    /// operand.
+    fn with_reg(&mut self, piece: &Piece, reg: u8) -> Result<(), RelocateError> {
+        let original = self.original(piece);
+        let opcode = opcode_at(original).ok_or(RelocateError::Invalid { offset: piece.old })?;
+        let modrm = self.bytes.len() + opcode + 1;
+        self.bytes.extend_from_slice(original);
+        self.bytes[modrm] = self.bytes[modrm] & !0x38 | reg << 3;
+        Ok(())
+    }
+
+    fn write(&mut self, piece: &Piece) -> Result<(), RelocateError> {
+        let instruction = &piece.instruction;
+        let original = self.original(piece);
+        let start = self.bytes.len();
+        match piece.kind {
+            Kind::Drop => Ok(()),
+            Kind::Copy | Kind::Stop => {
+                self.bytes.extend_from_slice(original);
+                Ok(())
+            }
+            Kind::RipRelative | Kind::StopRipRelative => {
+                self.bytes.extend_from_slice(original);
+                self.patch_memory(piece, start)
+            }
+            Kind::Jcc => {
+                let offset = piece.old;
+                let condition =
+                    condition_bits(original).ok_or(RelocateError::Invalid { offset })?;
+                self.branch(piece, &[0x0F, 0x80 | condition])
+            }
+            Kind::ShortOnly => {
+                self.bytes
+                    .extend_from_slice(&original[..original.len() - 1]);
+                // Taken: to the jump. Not taken: over it.
+                self.branch(piece, &[2, 0xEB, 5, 0xE9])
+            }
+            Kind::Jmp => self.branch(piece, &[0xE9]),
+            Kind::Xbegin => self.branch(piece, &original[..original.len() - 4]),
+            Kind::Call => {
+                self.push_return(piece);
+                // One of the start is one of the function, which is to be noticed.
+                let target = match instruction.near_branch64() {
+                    start if start == self.from => start,
+                    other => self.target(piece, other)?,
+                };
+                self.branch_to(piece, &[0xE9], target)
+            }
+            Kind::IndirectCall => {
+                self.push_return(piece);
+                self.with_reg(piece, 4)
+            }
+            Kind::CallThroughMemory => {
+                // The operand is read first, with all registers and the stack as they were: a call through a null
+                // pointer faults in the state in which the original does.
+                self.with_reg(piece, 6)?;
+                if instruction.is_ip_rel_memory_operand() {
+                    self.patch_memory(piece, start)?;
+                }
+                self.bytes.extend_from_slice(&POP_TARGET);
+                self.push_return(piece);
+                self.bytes.extend_from_slice(&JUMP_TO_TARGET);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// The pieces as steps of code that a function begins with.
