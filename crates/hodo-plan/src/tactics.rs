@@ -222,7 +222,9 @@ impl<'a> Planner<'a> {
             code.to_mut()[at..at + len].copy_from_slice(&nop[..len]);
         }
         let dead = |addr: u64| subject.dead(addr);
-        self.isa().movable(&code, range.start, &dead)
+        self.isa()
+            .movable(&code, range.start, &dead)
+            .map_err(|error| error.to_string())
     }
 
     /// Padding that no patch has taken.

@@ -16,8 +16,8 @@ use super::scan::{self, Scanned};
 use super::steps::{self, FLAGS_BIT, Immovable, immovable_alone, mask};
 use super::{Insn, JUMP, JUMP_REACH, LEN, encode, text};
 use crate::code::{
-    self, Convention, EntryFacts, InstructionSet, Origin, Read, Relocation, Room, Slot, Step,
-    readers,
+    self, Convention, EntryFacts, InstructionSet, NotMovable, Origin, Read, Relocation, Room, Slot,
+    Step, readers,
 };
 use crate::{JumpForm, Via};
 
@@ -96,7 +96,7 @@ impl InstructionSet for Aarch64 {
         LEN
     }
 
-    fn movable(&self, code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), String> {
+    fn movable(&self, code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), NotMovable> {
         let options = Options {
             reach: Reach::Jump,
             dead,
@@ -106,7 +106,7 @@ impl InstructionSet for Aarch64 {
         };
         relocated_len(code, from, &options)
             .map(drop)
-            .map_err(|error| error.to_string())
+            .map_err(NotMovable::from)
     }
 
     fn entry_facts(&self, code: &[u8], addr: u64) -> EntryFacts {

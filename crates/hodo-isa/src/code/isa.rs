@@ -139,7 +139,7 @@ pub trait InstructionSet: Sync {
     ///
     /// # Errors
     /// Why they cannot.
-    fn movable(&self, code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), String>;
+    fn movable(&self, code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), NotMovable>;
 
     /// Follows the straight line of code from the entry of a function, to the first jump or return.
     #[must_use]
@@ -273,5 +273,46 @@ pub trait InstructionSet: Sync {
 impl fmt::Debug for dyn InstructionSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.isa().fmt(f)
+    }
+}
+
+/// Why whole instructions cannot run elsewhere: each instruction set has its own reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotMovable {
+    /// On x86-64.
+    X86_64(x86_64::relocate::RelocateError),
+    /// On RISC-V.
+    Riscv64(riscv64::relocate::RelocateError),
+    /// On AArch64.
+    Aarch64(aarch64::relocate::RelocateError),
+}
+
+impl fmt::Display for NotMovable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::X86_64(error) => error.fmt(f),
+            Self::Riscv64(error) => error.fmt(f),
+            Self::Aarch64(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for NotMovable {}
+
+impl From<x86_64::relocate::RelocateError> for NotMovable {
+    fn from(error: x86_64::relocate::RelocateError) -> Self {
+        Self::X86_64(error)
+    }
+}
+
+impl From<riscv64::relocate::RelocateError> for NotMovable {
+    fn from(error: riscv64::relocate::RelocateError) -> Self {
+        Self::Riscv64(error)
+    }
+}
+
+impl From<aarch64::relocate::RelocateError> for NotMovable {
+    fn from(error: aarch64::relocate::RelocateError) -> Self {
+        Self::Aarch64(error)
     }
 }

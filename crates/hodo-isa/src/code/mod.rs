@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 mod isa;
 pub(crate) mod readers;
 
-pub use isa::{Convention, InstructionSet, NAMES, Relocation, instruction_set};
+pub use isa::{Convention, InstructionSet, NAMES, NotMovable, Relocation, instruction_set};
 pub use readers::{Read, ReadInsns, Room, Steps, Sweep};
 
 /// What an instruction does with control.

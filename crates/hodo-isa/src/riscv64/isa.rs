@@ -23,8 +23,8 @@ use super::steps::{self, FIXED, Immovable, immovable_alone};
 use super::text;
 use super::{FAR, JUMP, KEEP};
 use crate::code::{
-    self, Convention, EntryFacts, InstructionSet, Origin, Read, Reference, Relocation, Room, Slot,
-    SlotCall, Step, readers,
+    self, Convention, EntryFacts, InstructionSet, NotMovable, Origin, Read, Reference, Relocation,
+    Room, Slot, SlotCall, Step, readers,
 };
 use crate::{JumpForm, Via};
 
@@ -106,14 +106,14 @@ impl InstructionSet for Riscv64 {
         4
     }
 
-    fn movable(&self, code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), String> {
+    fn movable(&self, code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), NotMovable> {
         let options = Options {
             sequences: false,
             ..options(dead, &|_| None)
         };
         relocated_len(code, from, &options)
             .map(drop)
-            .map_err(|error| error.to_string())
+            .map_err(NotMovable::from)
     }
 
     fn entry_facts(&self, code: &[u8], addr: u64) -> EntryFacts {

@@ -9,7 +9,8 @@ use super::origin::origin;
 use super::{JUMP, entry, relocate, scan, steps, text};
 use crate::code::readers::Kind;
 use crate::code::{
-    Convention, EntryFacts, InstructionSet, Origin, Read, Relocation, Room, Steps, Sweep,
+    Convention, EntryFacts, InstructionSet, NotMovable, Origin, Read, Relocation, Room, Steps,
+    Sweep,
 };
 use crate::{JumpForm, Via};
 
@@ -71,10 +72,15 @@ impl InstructionSet for X86_64 {
         15
     }
 
-    fn movable(&self, code: &[u8], from: u64, _dead: &dyn Fn(u64) -> u32) -> Result<(), String> {
+    fn movable(
+        &self,
+        code: &[u8],
+        from: u64,
+        _dead: &dyn Fn(u64) -> u32,
+    ) -> Result<(), NotMovable> {
         relocate::relocated_len(code, from)
             .map(drop)
-            .map_err(|error| error.to_string())
+            .map_err(NotMovable::from)
     }
 
     fn entry_facts(&self, code: &[u8], addr: u64) -> EntryFacts {
