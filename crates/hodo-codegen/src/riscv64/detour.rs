@@ -6,24 +6,22 @@
 //! its own, because the thread's cursor moves by one instruction.
 
 mod agent;
-mod asm;
 mod block;
 mod condition;
 mod event;
 mod frame;
 mod hist;
 mod returns;
-mod short;
 mod syscall;
 mod text;
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
+use super::masm::{Asm, If, Label, Op};
 pub use crate::detour::*;
 use crate::lower::record;
 use crate::stub::{Layout, Runtime};
-use asm::{Asm, If, Label, Op};
 pub use block::size;
 use frame::{Frame, Regs};
 use hodo_isa::Via;

@@ -1,8 +1,8 @@
 //! Calls of the runtime's slow paths, as stubs make them.
 
-use super::asm::{Asm, If, Label};
 use super::frame::Regs;
 use super::{KEPT, Rows};
+use crate::riscv64::masm::{Asm, If, Label};
 use hodo_isa::riscv64::regs::{SP, T0, ZERO};
 
 /// Which registers the runtime is told: the control block's address, one for an argument or result, the time.

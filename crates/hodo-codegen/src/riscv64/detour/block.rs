@@ -1,9 +1,9 @@
 //! A probe with a condition, or with actions that share values: each value is fetched once.
 
-use super::asm::Asm;
 use super::frame::{self, Frame};
 use super::{Block, Cold, Deed, DetourError, Layout, Probing, Register};
 use crate::lower::{Events, Given, condition, deeds};
+use crate::riscv64::masm::Asm;
 use hodo_isa::riscv64::regs::TP;
 
 /// The register in which functions return.

@@ -1,8 +1,8 @@
 //! How numbers are computed: the value is in `v`, the other operand in `t`; `x` is for what is in between.
 
-use super::asm::{If, Label, Op, small};
 use super::{Arithmetic, Bits, Comparison, NO_PROCESSOR, Probing, Register};
 use crate::lower::{Operator, Target};
+use crate::riscv64::masm::{If, Label, Op, small};
 use hodo_isa::riscv64::regs::{SP, ZERO};
 
 /// The two operands.

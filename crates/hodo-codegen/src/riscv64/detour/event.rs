@@ -2,12 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::asm::{If, Label, Op, small};
 use super::{
     CHUNK_SHIFT, Counter, DetourError, Event, NO_PROCESSOR, Probing, Register, STRING, Words,
     emit_count,
 };
 use crate::lower::{Events, Sources};
+use crate::riscv64::masm::{If, Label, Op, small};
 use hodo_isa::riscv64::regs::{SP, TP, ZERO};
 
 impl Probing<'_> {

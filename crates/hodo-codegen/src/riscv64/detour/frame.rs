@@ -5,9 +5,9 @@
 
 use alloc::vec::Vec;
 
-use super::asm::{Asm, Op, small};
 use super::{Fetch, Register, Rows, Source};
 use crate::detour::{Block, Deed};
+use crate::riscv64::masm::{Asm, Op, small};
 use hodo_isa::riscv64::regs::{RA, SP};
 use hodo_isa::riscv64::steps::FIXED;
 

@@ -4,9 +4,9 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::asm::{If, Label, Op};
 use super::{HEAD, Part, Probing};
 use crate::lower::Tables;
+use crate::riscv64::masm::{If, Label, Op};
 use hodo_isa::riscv64::regs::{SP, ZERO};
 
 impl Probing<'_> {

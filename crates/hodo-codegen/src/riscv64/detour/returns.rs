@@ -6,9 +6,9 @@
 //! shadow of S meanwhile, and the link register is free when the function has returned.
 
 use super::super::stub::return_point;
-use super::asm::{Asm, If, Label, Op};
 use super::frame::{self, Frame};
 use super::{Cold, DetourError, Layout, Probe, Runtime, When, agent, emit_probe};
+use crate::riscv64::masm::{Asm, If, Label, Op};
 use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
 
 /// Bytes of an entry of the thread's list: S, and where the function returns to.

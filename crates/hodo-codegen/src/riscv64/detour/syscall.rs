@@ -2,8 +2,8 @@
 
 use alloc::borrow::Cow;
 
-use super::asm::{Asm, Label};
 use super::{Action, KEPT, Probe, Runtime};
+use crate::riscv64::masm::{Asm, Label};
 use hodo_isa::riscv64::regs::{RA, SP, ZERO};
 
 /// `ecall`, which enters the kernel.

@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::asm::{If, Label, Op};
 use super::{Probing, STRING};
 use crate::lower::Texts;
+use crate::riscv64::masm::{If, Label, Op};
 use hodo_isa::riscv64::regs::{SP, ZERO};
 
 impl Probing<'_> {

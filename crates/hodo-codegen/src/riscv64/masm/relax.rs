@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::short::short;
-pub(super) use crate::buffer::Label;
+use crate::buffer::Label;
 use hodo_isa::riscv64::asm::{OutOfRange, fits, split};
 use hodo_isa::riscv64::encode::{
     AMO, AUIPC, JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE, b, i, j, r, s, u,
@@ -12,7 +12,7 @@ use hodo_isa::riscv64::regs::{RA, SP, ZERO};
 
 /// Conditions of branches between two registers, as their three bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum If {
+pub(in crate::riscv64) enum If {
     Equal = 0,
     NotEqual = 1,
     Less = 4,
@@ -23,24 +23,24 @@ pub(super) enum If {
 
 /// Operations between two registers: three bits, and seven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Op(u32, u32);
+pub(in crate::riscv64) struct Op(u32, u32);
 
 impl Op {
-    pub(super) const ADD: Self = Self(0, 0);
-    pub(super) const SUB: Self = Self(0, 0x20);
-    pub(super) const SLL: Self = Self(1, 0);
-    pub(super) const SLT: Self = Self(2, 0);
-    pub(super) const SLTU: Self = Self(3, 0);
-    pub(super) const XOR: Self = Self(4, 0);
-    pub(super) const SRL: Self = Self(5, 0);
-    pub(super) const SRA: Self = Self(5, 0x20);
-    pub(super) const OR: Self = Self(6, 0);
-    pub(super) const AND: Self = Self(7, 0);
-    pub(super) const MUL: Self = Self(0, 1);
-    pub(super) const DIV: Self = Self(4, 1);
-    pub(super) const DIVU: Self = Self(5, 1);
-    pub(super) const REM: Self = Self(6, 1);
-    pub(super) const REMU: Self = Self(7, 1);
+    pub(in crate::riscv64) const ADD: Self = Self(0, 0);
+    pub(in crate::riscv64) const SUB: Self = Self(0, 0x20);
+    pub(in crate::riscv64) const SLL: Self = Self(1, 0);
+    pub(in crate::riscv64) const SLT: Self = Self(2, 0);
+    pub(in crate::riscv64) const SLTU: Self = Self(3, 0);
+    pub(in crate::riscv64) const XOR: Self = Self(4, 0);
+    pub(in crate::riscv64) const SRL: Self = Self(5, 0);
+    pub(in crate::riscv64) const SRA: Self = Self(5, 0x20);
+    pub(in crate::riscv64) const OR: Self = Self(6, 0);
+    pub(in crate::riscv64) const AND: Self = Self(7, 0);
+    pub(in crate::riscv64) const MUL: Self = Self(0, 1);
+    pub(in crate::riscv64) const DIV: Self = Self(4, 1);
+    pub(in crate::riscv64) const DIVU: Self = Self(5, 1);
+    pub(in crate::riscv64) const REM: Self = Self(6, 1);
+    pub(in crate::riscv64) const REMU: Self = Self(7, 1);
 
     /// With a constant of 12 bits in place of the second register, if there is such an instruction; shifts take six
     /// bits.
@@ -80,47 +80,47 @@ impl Item {
 
 /// Code that is being written.
 #[derive(Debug, Default)]
-pub(super) struct Asm {
+pub(in crate::riscv64) struct Asm {
     items: Vec<Item>,
     labels: usize,
 }
 
 /// Code whose addresses are known.
 #[derive(Debug)]
-pub(super) struct Laid {
-    pub(super) bytes: Vec<u8>,
-    pub(super) labels: Offsets,
+pub(in crate::riscv64) struct Laid {
+    pub(in crate::riscv64) bytes: Vec<u8>,
+    pub(in crate::riscv64) labels: Offsets,
 }
 
 /// The offsets of labels.
 #[derive(Debug)]
-pub(super) struct Offsets(Vec<u64>);
+pub(in crate::riscv64) struct Offsets(Vec<u64>);
 
 impl Offsets {
     /// That of a label, which must be bound.
-    pub(super) fn at(&self, label: Label) -> u64 {
+    pub(in crate::riscv64) fn at(&self, label: Label) -> u64 {
         self.0[label.index()]
     }
 }
 
 impl Asm {
-    pub(super) fn label(&mut self) -> Label {
+    pub(in crate::riscv64) fn label(&mut self) -> Label {
         self.labels += 1;
         Label::new(self.labels - 1)
     }
 
-    pub(super) fn bind(&mut self, label: Label) {
+    pub(in crate::riscv64) fn bind(&mut self, label: Label) {
         self.items.push(Item::Bind(label));
     }
 
     /// A label of what comes next.
-    pub(super) fn here(&mut self) -> Label {
+    pub(in crate::riscv64) fn here(&mut self) -> Label {
         let label = self.label();
         self.bind(label);
         label
     }
 
-    pub(super) fn raw(&mut self, bytes: &[u8]) {
+    pub(in crate::riscv64) fn raw(&mut self, bytes: &[u8]) {
         match self.items.last_mut() {
             Some(Item::Code(code)) => code.extend_from_slice(bytes),
             _ => self.items.push(Item::Code(bytes.to_vec())),
@@ -128,54 +128,54 @@ impl Asm {
     }
 
     /// An instruction, as 16 bits where it has such a form.
-    pub(super) fn word(&mut self, word: u32) {
+    pub(in crate::riscv64) fn word(&mut self, word: u32) {
         match short(word) {
             Some(half) => self.raw(&half.to_le_bytes()),
             None => self.raw(&word.to_le_bytes()),
         }
     }
 
-    pub(super) fn hole(&mut self, len: usize) {
+    pub(in crate::riscv64) fn hole(&mut self, len: usize) {
         self.items.push(Item::Hole(len));
     }
 
-    pub(super) fn branch(&mut self, condition: If, left: u8, right: u8, to: Label) {
+    pub(in crate::riscv64) fn branch(&mut self, condition: If, left: u8, right: u8, to: Label) {
         self.items
             .push(Item::Branch(condition, left, right, to, false));
     }
 
-    pub(super) fn jump(&mut self, to: Label) {
+    pub(in crate::riscv64) fn jump(&mut self, to: Label) {
         self.items.push(Item::Jump(to));
     }
 
-    pub(super) fn call(&mut self, link: u8, to: Label) {
+    pub(in crate::riscv64) fn call(&mut self, link: u8, to: Label) {
         self.items.push(Item::Call(link, to));
     }
 
-    pub(super) fn address(&mut self, rd: u8, of: Label) {
+    pub(in crate::riscv64) fn address(&mut self, rd: u8, of: Label) {
         self.items.push(Item::Address(rd, of));
     }
 
-    pub(super) fn far(&mut self, to: u64, register: u8, link: u8) {
+    pub(in crate::riscv64) fn far(&mut self, to: u64, register: u8, link: u8) {
         self.items.push(Item::Far(to, register, link));
     }
 
-    pub(super) fn ret(&mut self) {
+    pub(in crate::riscv64) fn ret(&mut self) {
         self.word(i(JALR, 0, ZERO, RA, 0));
     }
 
-    pub(super) fn mv(&mut self, rd: u8, rs: u8) {
+    pub(in crate::riscv64) fn mv(&mut self, rd: u8, rs: u8) {
         if rd != rs {
             self.word(i(OP_IMM, 0, rd, rs, 0));
         }
     }
 
-    pub(super) fn op(&mut self, op: Op, rd: u8, left: u8, right: u8) {
+    pub(in crate::riscv64) fn op(&mut self, op: Op, rd: u8, left: u8, right: u8) {
         self.word(r(OP, op.0, op.1, rd, left, right));
     }
 
     /// With a constant: of 12 bits with the sign, as [`small`] says; for shifts of six.
-    pub(super) fn op_imm(&mut self, op: Op, rd: u8, left: u8, value: i64) {
+    pub(in crate::riscv64) fn op_imm(&mut self, op: Op, rd: u8, left: u8, value: i64) {
         let value = match op {
             Op::SRA => value | 0x400,
             _ => value,
@@ -185,7 +185,7 @@ impl Asm {
     }
 
     /// Adds a constant, for which `rd` must be another register if it is not [`small`].
-    pub(super) fn add(&mut self, rd: u8, left: u8, value: i64) {
+    pub(in crate::riscv64) fn add(&mut self, rd: u8, left: u8, value: i64) {
         if small(value) {
             if rd != left || value != 0 {
                 self.op_imm(Op::ADD, rd, left, value);
@@ -198,7 +198,7 @@ impl Asm {
     }
 
     /// Adds a constant to a register. Clobbers `scratch` if it is not [`small`].
-    pub(super) fn add_to(&mut self, rd: u8, value: i64, scratch: u8) {
+    pub(in crate::riscv64) fn add_to(&mut self, rd: u8, value: i64, scratch: u8) {
         if small(value) {
             return self.add(rd, rd, value);
         }
@@ -209,12 +209,12 @@ impl Asm {
     }
 
     /// `addiw rd, rd, 0`
-    pub(super) fn extend_word(&mut self, rd: u8) {
+    pub(in crate::riscv64) fn extend_word(&mut self, rd: u8) {
         self.word(i(OP_IMM_32, 0, rd, rd, 0));
     }
 
     /// Puts a number into a register.
-    pub(super) fn li(&mut self, rd: u8, value: u64) {
+    pub(in crate::riscv64) fn li(&mut self, rd: u8, value: u64) {
         let value = value.cast_signed();
         if small(value) {
             self.op_imm(Op::ADD, rd, ZERO, value);
@@ -239,7 +239,7 @@ impl Asm {
 
     /// Loads 1, 2, 4 or 8 bytes, extended by zeros, from a base plus an offset. The base may be the register that is
     /// loaded if the offset is [`small`]. Gives the label of what may fault.
-    pub(super) fn load(&mut self, size: u8, rd: u8, base: u8, offset: i64) -> Label {
+    pub(in crate::riscv64) fn load(&mut self, size: u8, rd: u8, base: u8, offset: i64) -> Label {
         let f3 = match size {
             1 => 4,
             2 => 5,
@@ -253,14 +253,21 @@ impl Asm {
     }
 
     /// Loads 2 bytes with their sign. Gives the label of what may fault.
-    pub(super) fn load_signed_half(&mut self, rd: u8, base: u8, offset: i64) -> Label {
+    pub(in crate::riscv64) fn load_signed_half(&mut self, rd: u8, base: u8, offset: i64) -> Label {
         let at = self.here();
         self.word(i(LOAD, 1, rd, base, offset));
         at
     }
 
     /// Stores the lower 1, 2, 4 or 8 bytes. `scratch` is overwritten if the offset is not [`small`].
-    pub(super) fn store(&mut self, size: u8, from: u8, base: u8, offset: i64, scratch: u8) {
+    pub(in crate::riscv64) fn store(
+        &mut self,
+        size: u8,
+        from: u8,
+        base: u8,
+        offset: i64,
+        scratch: u8,
+    ) {
         let f3 = size.trailing_zeros();
         debug_assert!(small(offset) || scratch != from);
         let (base, offset) = self.base(scratch, base, offset);
@@ -280,47 +287,47 @@ impl Asm {
         (scratch, low)
     }
 
-    pub(super) fn ld(&mut self, rd: u8, base: u8, offset: i64) {
+    pub(in crate::riscv64) fn ld(&mut self, rd: u8, base: u8, offset: i64) {
         self.load(8, rd, base, offset);
     }
 
     /// `amoadd.d rd, add, (address)`
-    pub(super) fn amo_add(&mut self, rd: u8, add: u8, address: u8) {
+    pub(in crate::riscv64) fn amo_add(&mut self, rd: u8, add: u8, address: u8) {
         self.word(r(AMO, 3, 0, rd, address, add));
     }
 
     /// `lr.d rd, (address)`, and loads after it come later.
-    pub(super) fn lr(&mut self, rd: u8, address: u8) {
+    pub(in crate::riscv64) fn lr(&mut self, rd: u8, address: u8) {
         self.word(r(AMO, 3, 0x02 << 2 | 2, rd, address, 0));
     }
 
     /// `sc.d rd, from, (address)`
-    pub(super) fn sc(&mut self, rd: u8, from: u8, address: u8) {
+    pub(in crate::riscv64) fn sc(&mut self, rd: u8, from: u8, address: u8) {
         self.word(r(AMO, 3, 0x03 << 2, rd, address, from));
     }
 
     /// Stores before this come before stores after it.
-    pub(super) fn fence_stores(&mut self) {
+    pub(in crate::riscv64) fn fence_stores(&mut self) {
         self.word(0x0110_000F);
     }
 
     /// Loads before this come before loads after it.
-    pub(super) fn fence_loads(&mut self) {
+    pub(in crate::riscv64) fn fence_loads(&mut self) {
         self.word(0x0220_000F);
     }
 
     /// `rdtime rd`
-    pub(super) fn time(&mut self, rd: u8) {
+    pub(in crate::riscv64) fn time(&mut self, rd: u8) {
         self.word(0xC010_2073 | u32::from(rd) << 7);
     }
 
     /// Adds to the stack pointer a multiple of 16 that is [`small`].
-    pub(super) fn stack(&mut self, value: i64) {
+    pub(in crate::riscv64) fn stack(&mut self, value: i64) {
         self.op_imm(Op::ADD, SP, SP, value);
     }
 
     /// Bytes that it has, with branches that are not wide.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::riscv64) fn len(&self) -> usize {
         self.items.iter().map(Item::len).sum()
     }
 
@@ -338,7 +345,7 @@ impl Asm {
     }
 
     /// Makes branches as wide as they have to be. Gives the offset of each label.
-    pub(super) fn settle(&mut self) -> Offsets {
+    pub(in crate::riscv64) fn settle(&mut self) -> Offsets {
         loop {
             let labels = self.offsets();
             let mut changed = false;
@@ -359,7 +366,7 @@ impl Asm {
     }
 
     /// Changes the lengths of the holes.
-    pub(super) fn set_holes(&mut self, lengths: &[usize]) {
+    pub(in crate::riscv64) fn set_holes(&mut self, lengths: &[usize]) {
         let holes = self.items.iter_mut().filter_map(|item| match item {
             Item::Hole(len) => Some(len),
             _ => None,
@@ -370,7 +377,7 @@ impl Asm {
     }
 
     /// The bytes at an address. Holes are full of breakpoints.
-    pub(super) fn lay(mut self, start: u64) -> Result<Laid, OutOfRange> {
+    pub(in crate::riscv64) fn lay(mut self, start: u64) -> Result<Laid, OutOfRange> {
         let labels = self.settle();
         let mut bytes = Vec::new();
         for item in &self.items {
@@ -416,6 +423,6 @@ fn distance(from: u64, to: u64) -> i64 {
 }
 
 /// Whether instructions can have a number in them: 12 bits with the sign.
-pub(super) fn small(value: i64) -> bool {
+pub(in crate::riscv64) fn small(value: i64) -> bool {
     fits(value, 12)
 }
