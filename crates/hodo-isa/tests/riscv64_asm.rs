@@ -6,8 +6,8 @@ mod common;
 use common::{Line, Random, disassemble, no_objdump};
 use hodo_isa::riscv64::asm::{Code, Reach, ops};
 use hodo_isa::riscv64::encode::{
-    AUIPC, JALR, LOAD, LOAD_FP, LUI, OP, OP_32, OP_IMM, OP_IMM_32, STORE, STORE_FP, b, i, j, r, s,
-    u,
+    AUIPC, FENCE_LOADS, FENCE_STORES, JALR, LOAD, LOAD_FP, LUI, OP, OP_32, OP_IMM, OP_IMM_32,
+    STORE, STORE_FP, b, c_j, i, j, r, s, u,
 };
 use hodo_isa::riscv64::regs::{FLOAT_NAMES, NAMES, ZERO};
 
@@ -280,6 +280,21 @@ impl Written {
             .insert(self.pieces.len() - 1, (at + 2, lowering));
     }
 
+    fn short(&mut self, round: usize) {
+        // `c.nop` is the name that it has beside this one.
+        self.is("c.addi", "zero,0", |code| code.nop());
+        let register = self.other();
+        self.is("c.jr", name(register), |code| code.c_jr(register));
+        let (distance, to) = self.distance(round, 12);
+        self.is("c.j", &format!("{to:x}"), |code| code.half(c_j(distance)));
+        let at = self.bytes.len();
+        let loading = What::Is(format!("c.ldsp {},0(sp)", name(register)));
+        self.pieces.push((at + 2, loading));
+        self.is("c.addi", "sp,16", |code| code.take_back(register));
+        self.word("fence", "w,w", FENCE_STORES);
+        self.word("fence", "r,r", FENCE_LOADS);
+    }
+
     /// Addresses, and jumps to them.
     fn addresses(&mut self, round: usize) {
         let (rd, link) = (self.other(), self.register());
@@ -389,6 +404,7 @@ fn what_is_written_is_read() {
         written.branches(round);
         written.addresses(round);
         written.stack();
+        written.short(round);
     }
     for gap in [0, 2, 30, 32, 1022, 2040, 2042, 4086] {
         written.forward(gap);
@@ -396,7 +412,7 @@ fn what_is_written_is_read() {
 
     let mut lines = Vec::new();
     disassemble(&written.bytes, BASE, |mut line| {
-        if line.name == "jal" || line.name.starts_with('b') {
+        if matches!(line.name.as_str(), "jal" | "c.j") || line.name.starts_with('b') {
             // Outside of the code, targets have this before them.
             line.operands = line.operands.replace("0x", "");
         }

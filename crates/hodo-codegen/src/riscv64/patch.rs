@@ -11,6 +11,7 @@ use crate::stub::Registers;
 use hodo_isa::riscv64::asm::{Code, Reach};
 use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::decode::Kind;
+use hodo_isa::riscv64::encode::c_j;
 use hodo_isa::riscv64::isa::options;
 use hodo_isa::riscv64::regs::KEPT;
 use hodo_isa::riscv64::regs::{RA, SP, ZERO};
@@ -66,11 +67,7 @@ pub fn hop(from: u64, to: u64, len: u8) -> Option<Vec<u8>> {
     if !(-2048..2048).contains(&distance) || distance & 1 != 0 {
         return None;
     }
-    // The bits of c.j's distance, from bit 2 of the instruction on: 5, 3 to 1, 7, 6, 10, 9 and 8, 4, 11.
-    let bit = |from: u32, to: u32| (distance as u16 >> from & 1) << to;
-    let low = bit(5, 2) | bit(1, 3) | bit(2, 4) | bit(3, 5) | bit(7, 6) | bit(6, 7);
-    let high = bit(10, 8) | bit(8, 9) | bit(9, 10) | bit(4, 11) | bit(11, 12);
-    Some((0xA001 | low | high).to_le_bytes().to_vec())
+    Some(c_j(distance).to_le_bytes().to_vec())
 }
 
 /// Where short jumps of this many bytes from an address lead at most: our memory may be there.
@@ -108,8 +105,7 @@ pub fn by_literal(from: u64, literal: u64, via: Via) -> Option<Vec<u8>> {
         }
     };
     code.load_from(register, literal).ok()?;
-    // c.jr
-    code.half(0x8002 | u16::from(register) << 7);
+    code.c_jr(register);
     Some(bytes)
 }
 
@@ -170,9 +166,7 @@ pub fn take_back(back: Via) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Via::Kept(register) = back {
         let mut code = Code::new(&mut bytes, 0);
-        // c.ldsp register, 0(sp)
-        code.half(0x4002 | 1 << 13 | u16::from(register) << 7);
-        code.move_stack(true);
+        code.take_back(register);
     }
     bytes
 }
@@ -367,7 +361,7 @@ pub fn lead_through(at: u64, stub: u64, through: Through, len: u8) -> Option<Vec
         Through::Call => {
             let before = u64::from(len).checked_sub(JUMP)?;
             for _ in 0..before / 2 {
-                code.half(1); // c.nop
+                code.nop();
             }
             code.jump_and_link(stub, Reach::Pair, RA, RA).ok()?;
         }

@@ -29,6 +29,50 @@ pub const JALR: u32 = 0x67;
 /// The opcode of `jal`.
 pub const JAL: u32 = 0x6F;
 
+/// `fence w, w`: stores before it come before stores after it.
+pub const FENCE_STORES: u32 = 0x0110_000F;
+/// `fence r, r`: loads before it come before loads after it.
+pub const FENCE_LOADS: u32 = 0x0220_000F;
+/// `c.nop`
+pub const C_NOP: u16 = 0x0001;
+
+/// `rdtime`
+#[must_use]
+pub const fn rdtime(rd: u8) -> u32 {
+    const SYSTEM: u32 = 0x73;
+    const CSRRS: u32 = 2;
+    const TIME: i64 = 0xC01;
+    i(SYSTEM, CSRRS, rd, 0, TIME)
+}
+
+/// `c.jr`, of any register but the one that is always zero.
+#[must_use]
+pub const fn c_jr(register: u8) -> u16 {
+    0x8002 | (register as u16) << 7
+}
+
+/// `c.ldsp register, 0(sp)`
+#[must_use]
+pub const fn c_ldsp(register: u8) -> u16 {
+    0x6002 | (register as u16) << 7
+}
+
+/// `c.sdsp register, 0(sp)`
+#[must_use]
+pub const fn c_sdsp(register: u8) -> u16 {
+    0xE002 | (register as u16) << 2
+}
+
+/// `c.j`, to an even distance of 12 bits with the sign.
+#[must_use]
+pub const fn c_j(distance: i64) -> u16 {
+    // From bit 2 of the instruction on: bits 5, 3 to 1, 7, 6, 10, 9 and 8, 4, 11 of the distance.
+    let d = distance as u16;
+    let low = (d >> 5 & 1) << 2 | (d >> 1 & 7) << 3 | (d >> 7 & 1) << 6 | (d >> 6 & 1) << 7;
+    let high = (d >> 10 & 1) << 8 | (d >> 8 & 3) << 9 | (d >> 4 & 1) << 11 | (d >> 11 & 1) << 12;
+    0xA001 | low | high
+}
+
 /// Two sources.
 #[must_use]
 pub const fn r(opcode: u32, f3: u32, f7: u32, rd: u8, rs1: u8, rs2: u8) -> u32 {

@@ -6,7 +6,8 @@ use super::short::short;
 use crate::buffer::Label;
 use hodo_isa::riscv64::asm::{OutOfRange, fits, split};
 use hodo_isa::riscv64::encode::{
-    AMO, AUIPC, JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE, b, i, j, r, s, u,
+    AMO, AUIPC, FENCE_LOADS, FENCE_STORES, JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE, b, i, j,
+    r, rdtime, s, u,
 };
 use hodo_isa::riscv64::regs::{RA, SP, ZERO};
 
@@ -308,17 +309,17 @@ impl Asm {
 
     /// Stores before this come before stores after it.
     pub(in crate::riscv64) fn fence_stores(&mut self) {
-        self.word(0x0110_000F);
+        self.word(FENCE_STORES);
     }
 
     /// Loads before this come before loads after it.
     pub(in crate::riscv64) fn fence_loads(&mut self) {
-        self.word(0x0220_000F);
+        self.word(FENCE_LOADS);
     }
 
     /// `rdtime rd`
     pub(in crate::riscv64) fn time(&mut self, rd: u8) {
-        self.word(0xC010_2073 | u32::from(rd) << 7);
+        self.word(rdtime(rd));
     }
 
     /// Adds to the stack pointer a multiple of 16 that is [`small`].

@@ -1,6 +1,7 @@
 //! Single instructions, by their names.
 
-use super::super::encode::{AMO, JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE, i, r, s, u};
+use super::super::encode::{AMO, C_NOP, JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE};
+use super::super::encode::{c_jr, c_ldsp, c_sdsp, i, r, rdtime, s, u};
 use super::super::regs::{RA, ZERO};
 use super::{Code, OutOfRange, Reach};
 
@@ -121,8 +122,7 @@ impl Code<'_> {
 
     /// `rd` = the time counter.
     pub fn rdtime(&mut self, rd: u8) {
-        const CSRRS: u32 = 2;
-        self.word(i(0x73, CSRRS, rd, ZERO, 0xC01));
+        self.word(rdtime(rd));
     }
 
     /// A call of where a register points.
@@ -157,8 +157,23 @@ impl Code<'_> {
     /// Puts a register on the stack: [`KEEP`](crate::riscv64::KEEP) bytes.
     pub fn keep(&mut self, register: u8) {
         self.move_stack(false);
-        // c.sdsp register, 0(sp)
-        self.half(0xE002 | u16::from(register) << 2);
+        self.half(c_sdsp(register));
+    }
+
+    /// Takes it back.
+    pub fn take_back(&mut self, register: u8) {
+        self.half(c_ldsp(register));
+        self.move_stack(true);
+    }
+
+    /// `c.nop`
+    pub fn nop(&mut self) {
+        self.half(C_NOP);
+    }
+
+    /// `c.jr`, to where a register points.
+    pub fn c_jr(&mut self, register: u8) {
+        self.half(c_jr(register));
     }
 }
 
