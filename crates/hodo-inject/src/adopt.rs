@@ -12,6 +12,7 @@ use crate::space::keys::Keys;
 use hodo_module::Image;
 use hodo_module::image::{Placed, Seen, of_mapping};
 use hodo_ptrace::Memory;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::processes::named;
@@ -141,7 +142,7 @@ fn held(pid: i32, memory: &Memory, maps: &[Mapping], space: &mut Space) {
     let mut held = Vec::new();
     for &at in &space.unwinding {
         let mut code = WAIT.map(|_| 0);
-        if memory.read(at, &mut code).is_err() || code != WAIT {
+        if memory.read(TargetAddr(at), &mut code).is_err() || code != WAIT {
             continue;
         }
         let original = image(at).and_then(|(image, bias)| {

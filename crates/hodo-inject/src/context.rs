@@ -6,6 +6,7 @@
 //! or at its copy. What interrupts code that is ours alone (a probe, a stub) waits until that is done.
 
 use crate::space::{Moved, Standing};
+use hodo_ptrace::TargetAddr;
 
 use anyhow::Result;
 
@@ -112,16 +113,16 @@ impl Contexts {
     pub fn entered(&mut self, tid: i32, place: Standing, real: u64) -> Result<()> {
         let at = ptrace::regs(tid)?.sp();
         let memory = Memory::open(tid)?;
-        let stack = memory.read_u64(at + frame::STACK)?;
-        let size = memory.read_u64(at + frame::STACK_SIZE)?;
+        let stack = memory.read_u64(TargetAddr(at + frame::STACK))?;
+        let size = memory.read_u64(TargetAddr(at + frame::STACK_SIZE))?;
         // A system call that is begun again, or is not, stands elsewhere.
-        let found = memory.read_u64(at + frame::PC)?;
+        let found = memory.read_u64(TargetAddr(at + frame::PC))?;
         let off = found.wrapping_sub(real).cast_signed();
         if off != 0 && off != BROKEN_OFF {
             return Ok(());
         }
         let shown = place.original.wrapping_add_signed(off);
-        memory.write(at + frame::PC, &shown.to_le_bytes())?;
+        memory.write(TargetAddr(at + frame::PC), &shown.to_le_bytes())?;
         let alternate = (stack..stack.saturating_add(size)).contains(&at);
         self.patience = 0;
         self.shown.push(Shown {
@@ -129,7 +130,7 @@ impl Contexts {
             shown,
             real: found,
             left: place.probed.then_some(place.original),
-            sp: memory.read_u64(at + frame::SP)?,
+            sp: memory.read_u64(TargetAddr(at + frame::SP))?,
             alternate: alternate.then_some((stack, stack.saturating_add(size))),
         });
         Ok(())
@@ -162,7 +163,7 @@ impl Contexts {
             keep
         });
         if let Some(shown) = back {
-            let place = memory.read_u64(shown.at + frame::PC)?;
+            let place = memory.read_u64(TargetAddr(shown.at + frame::PC))?;
             let to = match place == shown.shown {
                 true => Some(shown.real),
                 false => {
@@ -173,7 +174,7 @@ impl Contexts {
                 }
             };
             if let Some(to) = to {
-                memory.write(shown.at + frame::PC, &to.to_le_bytes())?;
+                memory.write(TargetAddr(shown.at + frame::PC), &to.to_le_bytes())?;
             }
         }
         Ok(turns)
@@ -223,12 +224,12 @@ impl Contexts {
 fn restore(memory: &Memory, shown: &Shown) {
     let is = |offset, value| {
         memory
-            .read_u64(shown.at + offset)
+            .read_u64(TargetAddr(shown.at + offset))
             .is_ok_and(|is| is == value)
     };
     if is(frame::PC, shown.shown) && is(frame::SP, shown.sp) {
         // What cannot be written was no frame.
-        let _ = memory.write(shown.at + frame::PC, &shown.real.to_le_bytes());
+        let _ = memory.write(TargetAddr(shown.at + frame::PC), &shown.real.to_le_bytes());
     }
 }
 

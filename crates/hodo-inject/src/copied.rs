@@ -5,6 +5,7 @@ use anyhow::Result;
 use crate::arch;
 use crate::space::{SharedSpace, Space};
 use hodo_ptrace as ptrace;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps;
 use hodo_ptrace::{Memory, Regs};
 
@@ -43,10 +44,10 @@ pub fn repair(tid: i32, signal: i32, space: &SharedSpace) -> Result<bool> {
             continue;
         }
         let (mut here, mut there) = (original.clone(), original.clone());
-        memory.read(*at, &mut here)?;
-        memory.read(copy, &mut there)?;
+        memory.read(TargetAddr(*at), &mut here)?;
+        memory.read(TargetAddr(copy), &mut there)?;
         if here == there {
-            memory.write(copy, original)?;
+            memory.write(TargetAddr(copy), original)?;
             repaired |= copy == place;
         }
     }
@@ -60,7 +61,7 @@ pub fn repair(tid: i32, signal: i32, space: &SharedSpace) -> Result<bool> {
 /// Where the copy begins that a thread was called at, where its jump is, and the site that this is a copy of.
 fn astray(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)> {
     let target = regs.pc();
-    let back = memory.read_u64(regs.sp()).ok();
+    let back = memory.read_u64(TargetAddr(regs.sp())).ok();
     let called = back.and_then(|back| arch::called_before(memory, back));
     for begin in called.into_iter().chain(regs.all()) {
         let jump = arch::copied_jump(memory, begin).filter(|&(_, to)| to == target);
@@ -84,7 +85,7 @@ fn met(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)> {
     let around = |at: u64| {
         let mut bytes = [0; 2 * AROUND as usize];
         memory
-            .read(at.wrapping_sub(AROUND), &mut bytes)
+            .read(TargetAddr(at.wrapping_sub(AROUND)), &mut bytes)
             .ok()
             .map(|()| bytes)
     };

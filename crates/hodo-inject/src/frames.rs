@@ -8,6 +8,7 @@ use hodo_trace::format::SHADOW_DISTANCE;
 use crate::arch::{RETURNS_BELOW, SAVED_ABOVE, SAVED_BACK, SAVED_SP, STUB_FRAME, STUB_LOWER};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::Memory;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::{frame, is_frame};
 use hodo_ptrace::maps::Mapping;
 
@@ -120,7 +121,9 @@ pub struct Restored {
 
 /// The real return address of the frame whose S this is, if it is known.
 pub fn shadow(memory: &Memory, s: u64) -> Option<u64> {
-    let address = memory.read_u64(s.checked_sub(SHADOW_DISTANCE)?).ok()?;
+    let address = memory
+        .read_u64(TargetAddr(s.checked_sub(SHADOW_DISTANCE)?))
+        .ok()?;
     // The top bit marks open frames (`--check-frames`).
     Some(address & !(1 << 63)).filter(|&address| address != 0)
 }
@@ -136,7 +139,7 @@ fn stack(memory: &Memory, maps: &[Mapping], sp: u64) -> Option<Vec<u8>> {
     let mapping = maps.get(index).filter(|m| m.start <= sp)?;
     let size = (mapping.end - sp).min(DEEPEST);
     let mut bytes = vec![0; usize::try_from(size).ok()?];
-    memory.read(sp, &mut bytes).ok()?;
+    memory.read(TargetAddr(sp), &mut bytes).ok()?;
     Some(bytes)
 }
 
@@ -212,7 +215,7 @@ pub fn restore_returns(
     let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap"))?;
     let mut restored = Restored::default();
     for &(at, s, address) in &walked.returns {
-        memory.write(at, &address.to_le_bytes())?;
+        memory.write(TargetAddr(at), &address.to_le_bytes())?;
         restored.frames.push(s - STUB_FRAME);
     }
     walked.frames.extend_from_slice(registers);
@@ -255,7 +258,7 @@ fn restore_page(
         return Ok(());
     }
     let mut now = vec![0; (to - from) as usize];
-    if memory.read(from, &mut now).is_err() {
+    if memory.read(TargetAddr(from), &mut now).is_err() {
         return Ok(());
     }
     for (at, present) in (from..).step_by(8).zip(now.chunks_exact(8)) {
@@ -274,7 +277,7 @@ fn restore_page(
         };
         match found {
             Found::Frame(s, address) => {
-                memory.write(at, &address.to_le_bytes())?;
+                memory.write(TargetAddr(at), &address.to_le_bytes())?;
                 restored.frames.push(s - STUB_FRAME);
             }
             // The stub knows the way as long as it is there.
@@ -354,7 +357,7 @@ pub fn correct_exceptions(
         }
         // exception_class, exception_cleanup, private_1, private_2
         let mut header = [0; 32];
-        if memory.read(at, &mut header).is_err() {
+        if memory.read(TargetAddr(at), &mut header).is_err() {
             continue;
         }
         let (class, stop, frame) = (word(&header, 0), word(&header, 16), word(&header, 24));
@@ -362,7 +365,7 @@ pub fn correct_exceptions(
             && stop == Some(0)
             && let Some(frame) = frame.filter(|frame| stubs.contains(frame))
         {
-            memory.write(at + 24, &(frame + STUB_LOWER).to_le_bytes())?;
+            memory.write(TargetAddr(at + 24), &(frame + STUB_LOWER).to_le_bytes())?;
             done.push(at);
         }
     }
@@ -400,7 +403,8 @@ pub fn restore_contexts(
             let is_used = |entry: &[u8]| entry[7] >> 6 != 0;
             // The last one's context may go on after it.
             let bytes = &mut buffer[..(size + 64).min(mapping.end - start) as usize];
-            if entries.chunks_exact(8).any(is_used) && memory.read(start, bytes).is_ok() {
+            if entries.chunks_exact(8).any(is_used) && memory.read(TargetAddr(start), bytes).is_ok()
+            {
                 let word = |index: usize| word(bytes, index * 8).unwrap_or_default();
                 let backs = bytes[SAVED_BACK[0] * 8..].chunks_exact(8);
                 for (at, back) in backs.take(size as usize / 8).enumerate() {
@@ -415,7 +419,7 @@ pub fn restore_contexts(
                     };
                     for &back in SAVED_BACK {
                         let at = start + (at + back) as u64 * 8;
-                        memory.write(at, &real.to_le_bytes())?;
+                        memory.write(TargetAddr(at), &real.to_le_bytes())?;
                     }
                 }
             }

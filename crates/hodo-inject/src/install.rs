@@ -27,6 +27,7 @@ use hodo_module::image::Version;
 use hodo_module::{Image, Module};
 use hodo_patch::{Copied, Island, Patches, Raise, Refusal, Used};
 use hodo_ptrace::Memory;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::signals::go_on;
@@ -74,7 +75,9 @@ impl Moment<'_> {
     /// Where jumps can be put. In a process that runs, places are only chosen.
     fn trampolines(&self, space: &Space) -> Trampolines {
         match *self {
-            Self::Exec(tid) | Self::Load(tid) => Trampolines::new(tid, space.syscall, space),
+            Self::Exec(tid) | Self::Load(tid) => {
+                Trampolines::new(tid, TargetAddr(space.syscall), space)
+            }
             Self::Attach(maps) | Self::Change(maps, _) => Trampolines::choose(space, maps.to_vec()),
         }
     }
@@ -146,7 +149,7 @@ impl Piece {
                 continue;
             }
             let mut now = vec![0; code.len()];
-            memory.read(*at, &mut now)?;
+            memory.read(TargetAddr(*at), &mut now)?;
             let is_other =
                 |index: usize| now[index] != code[index] && !is_ours(at + index as u64, 1);
             if (0..code.len()).any(is_other) {
@@ -335,7 +338,7 @@ fn file_mappings(maps: &[Mapping]) -> impl Iterator<Item = &Mapping> {
 /// Writes what an island has more than earlier.
 fn write_island(memory: &Memory, island: &Island, since: Used) -> Result<Used> {
     for (at, bytes) in island.added(since) {
-        memory.write(at, &bytes)?;
+        memory.write(TargetAddr(at), &bytes)?;
     }
     Ok(island.used())
 }

@@ -17,7 +17,7 @@ use hodo_ptrace::arch::frame::{PC, RETURN};
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::stops;
-use hodo_ptrace::{Memory, Regs, Syscalls};
+use hodo_ptrace::{Memory, Regs, Syscalls, TargetAddr};
 use hodo_symbols::Cfa;
 
 use crate::arch as code;
@@ -75,7 +75,7 @@ pub fn restored(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
         .map(|announcement| announcement.jump.to_vec());
     let changed = jump.unwrap_or_else(|| arch::BREAKPOINT.to_vec());
     let mut code = vec![0; changed.len()];
-    if memory.read(at, &mut code).is_ok() && code == changed {
+    if memory.read(TargetAddr(at), &mut code).is_ok() && code == changed {
         bail!("the breakpoint in the dynamic linker of process {tid} did not go away");
     }
     Ok(())
@@ -250,19 +250,19 @@ impl<'a> Stacks<'a> {
         self.registers.push(frame.registers());
         match self.table.original(frame.pc) {
             _ if !self.space.holds(frame.pc) => {}
-            Some(original) => memory.write(frame.at, &original.to_le_bytes())?,
+            Some(original) => memory.write(TargetAddr(frame.at), &original.to_le_bytes())?,
             None => self.left = Some("a signal handler will return into it"),
         }
         let Some((at, pointer)) = RETURN else {
             return Ok(());
         };
         let at = frame.at - PC + at;
-        let back = memory.read_u64(at)?;
+        let back = memory.read_u64(TargetAddr(at))?;
         if self.is_stub(back) {
             let pc = self.table.original(frame.pc).unwrap_or(frame.pc);
-            let pointer = memory.read_u64(frame.at - PC + pointer)?;
+            let pointer = memory.read_u64(TargetAddr(frame.at - PC + pointer))?;
             match self.real(back, pc, frame.sp, pointer) {
-                Some(address) => memory.write(at, &address.to_le_bytes())?,
+                Some(address) => memory.write(TargetAddr(at), &address.to_le_bytes())?,
                 None => self.left = Some("a signal handler will return into it"),
             }
         }
@@ -312,7 +312,7 @@ impl<'a> Stacks<'a> {
         }
         // It would be left in the midst of frames that are made there later.
         for &at in (restored.lost.iter().chain(&restored.left)).filter(|&&at| self.is_dead(at)) {
-            memory.write(at, &[0; 8])?;
+            memory.write(TargetAddr(at), &[0; 8])?;
         }
         if restored.lost.iter().any(|&at| self.is_in_use(at)) {
             self.left = Some("a function will return into it");
@@ -408,8 +408,7 @@ pub fn unmap(tid: i32, memory: &Memory, maps: &[Mapping], space: &mut Space) -> 
         if start != space.ledger.region().0 {
             space.ledger.note(memory, &Entry::Unmapped(start))?;
         }
-        let got = calls.call(libc::SYS_munmap, [start, size, 0, 0, 0, 0])?;
-        failed += i32::from(got != 0);
+        failed += i32::from(!calls.munmap(TargetAddr(start), size)?);
     }
     let group = calls.end_in_stop()?;
     if failed > 0 {

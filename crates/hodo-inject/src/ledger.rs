@@ -22,7 +22,7 @@ pub(crate) use entry::{Bytes, Entry, Patched, State};
 use crate::arch::LEDGER_AT;
 use hodo_abi::Isa;
 use hodo_ptrace::maps;
-use hodo_ptrace::{Memory, Syscalls};
+use hodo_ptrace::{Memory, Syscalls, TargetAddr};
 
 const MAGIC: [u8; 16] = *b"\x7fhodo's ledger\r\n";
 /// What the entries look like. A change of [`entry`] or of what they mean takes another number.
@@ -99,21 +99,18 @@ impl Ledger {
     /// If the thread is gone, or its memory cannot be written.
     pub fn map(calls: &Syscalls, memory: &Memory, scarce: bool) -> Result<Self> {
         let size = if scarce { SMALL } else { SIZE };
-        let flags = (libc::MAP_PRIVATE
+        let flags = libc::MAP_PRIVATE
             | libc::MAP_ANONYMOUS
             | libc::MAP_FIXED_NOREPLACE
-            | libc::MAP_NORESERVE) as u64;
+            | libc::MAP_NORESERVE;
         for at in LEDGER_AT {
-            let read = libc::PROT_READ as u64;
-            let got = calls.call(libc::SYS_mmap, [at, size, read, flags, u64::MAX, 0])?;
-            if got.cast_unsigned() != at {
+            let wanted = TargetAddr(at);
+            let got = calls.mmap(wanted, size, libc::PROT_READ, flags, None)?;
+            if !got.is_at(wanted) {
                 continue;
             }
-            calls.call(
-                libc::SYS_madvise,
-                [at, size, libc::MADV_DONTDUMP as u64, 0, 0, 0],
-            )?;
-            memory.write(at, &header(size))?;
+            calls.madvise(wanted, size, libc::MADV_DONTDUMP)?;
+            memory.write(wanted, &header(size))?;
             return Ok(Self {
                 at,
                 size,
@@ -145,7 +142,7 @@ impl Ledger {
         if self.at == 0 {
             return Ok(());
         }
-        let length = memory.read_u64(self.at + LENGTH_AT)?;
+        let length = memory.read_u64(TargetAddr(self.at + LENGTH_AT))?;
         if length == self.length.get() {
             return Ok(());
         }
@@ -183,10 +180,10 @@ impl Ledger {
         let end = start + bytes.len() as u64;
         if HEADER as u64 + end > self.size {
             self.missing.set(true);
-            return memory.write(self.at + MISSING_AT, &1u64.to_le_bytes());
+            return memory.write(TargetAddr(self.at + MISSING_AT), &1u64.to_le_bytes());
         }
-        memory.write(self.at + HEADER as u64 + start, &bytes)?;
-        memory.write(self.at + LENGTH_AT, &end.to_le_bytes())?;
+        memory.write(TargetAddr(self.at + HEADER as u64 + start), &bytes)?;
+        memory.write(TargetAddr(self.at + LENGTH_AT), &end.to_le_bytes())?;
         self.length.set(end);
         Ok(())
     }
@@ -223,7 +220,10 @@ pub fn find(pid: i32) -> Result<Option<Found>> {
         .filter_map(|at| Some((at, mapped(at)?)))
     {
         let mut header = [0; HEADER];
-        if Memory::open(pid)?.read(at, &mut header).is_err() {
+        if Memory::open(pid)?
+            .read(TargetAddr(at), &mut header)
+            .is_err()
+        {
             continue;
         }
         if header[..16] == MAGIC {
@@ -281,7 +281,7 @@ impl Found {
         }
         let mut bytes = vec![0; usize::try_from(length)?];
         memory
-            .read(self.at + HEADER as u64, &mut bytes)
+            .read(TargetAddr(self.at + HEADER as u64), &mut bytes)
             .context(DAMAGED)?;
         let ledger = Ledger {
             at: self.at,

@@ -5,6 +5,7 @@ use hodo_module::Image;
 use hodo_module::image::real_path;
 use hodo_patch::{Announcement, Island, Patches};
 use hodo_ptrace::Memory;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::BREAKPOINT;
 use hodo_ptrace::maps::Mapping;
 
@@ -51,12 +52,12 @@ pub fn arm_linker(
     let jump = announcement.map(|announcement| announcement.jump.to_vec());
     let bytes = jump.unwrap_or_else(|| BREAKPOINT.to_vec());
     let mut original = vec![0; bytes.len()];
-    memory.read(at, &mut original)?;
+    memory.read(TargetAddr(at), &mut original)?;
     space.r_brk = Some(at);
     space.announcement = announcement;
     space.note(memory)?;
     space.note_original(memory, at, original)?;
-    memory.write(at, &bytes)?;
+    memory.write(TargetAddr(at), &bytes)?;
     space.watch.state = state;
     Ok(())
 }
@@ -67,7 +68,7 @@ pub const ANNOUNCING: u64 = 5;
 /// Is this a function that only returns, and is there padding after it?
 fn has_room(memory: &Memory, at: u64) -> bool {
     let mut code = [0; ANNOUNCING as usize];
-    memory.read(at, &mut code).is_ok() && arch::only_returns(at, code)
+    memory.read(TargetAddr(at), &mut code).is_ok() && arch::only_returns(at, code)
 }
 
 /// Do patches need what comes after the first byte?
@@ -86,7 +87,7 @@ pub fn make_room(memory: &Memory, patches: &Patches, space: &mut Space) -> Resul
     {
         let mut bytes = original.clone();
         bytes[..BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
-        memory.write(at, &bytes)?;
+        memory.write(TargetAddr(at), &bytes)?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use hodo_module::Image;
 use hodo_module::image::Placed;
 use hodo_patch::Patches;
 use hodo_ptrace::Memory;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::BREAKPOINT;
 
 use crate::arch::WAIT;
@@ -118,7 +119,7 @@ fn write<'a>(
         let mut end = start + first.len() as u64;
         let Ok(old) = original(start..end) else {
             // A place of our own: nothing was there.
-            memory.write(start, first)?;
+            memory.write(TargetAddr(start), first)?;
             continue;
         };
         let mut group = vec![(start, first)];
@@ -137,7 +138,7 @@ fn write<'a>(
         if group.len() > 1 {
             // What is between them stays as it is, not as the file has it: the program may have switched static
             // branches.
-            memory.read(start, &mut bytes)?;
+            memory.read(TargetAddr(start), &mut bytes)?;
         }
         for (at, new) in group {
             bytes[(at - start) as usize..][..new.len()].copy_from_slice(new);
@@ -148,7 +149,7 @@ fn write<'a>(
         {
             bytes[(at - start) as usize..][..BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
         }
-        memory.write(start, &bytes)?;
+        memory.write(TargetAddr(start), &bytes)?;
     }
     Ok(())
 }
@@ -162,7 +163,7 @@ pub fn revert(pid: i32, space: &Space) -> Result<()> {
 
 fn write_hooks(memory: &Memory, space: &Space) -> Result<()> {
     for (at, bytes) in &space.hooks {
-        memory.write(*at, bytes)?;
+        memory.write(TargetAddr(*at), bytes)?;
     }
     Ok(())
 }
@@ -175,7 +176,7 @@ pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
     for (at, hook) in &space.hooks {
         let mut code = vec![0; hook.len()];
         // Its library may have been unloaded meanwhile, and another one be there.
-        if memory.read(*at, &mut code).is_err() || code != *hook {
+        if memory.read(TargetAddr(*at), &mut code).is_err() || code != *hook {
             continue;
         }
         // The oldest bytes win.
@@ -186,7 +187,7 @@ pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
                 *byte = original.copied().unwrap_or(*byte);
             }
         }
-        memory.write(*at, &code)?;
+        memory.write(TargetAddr(*at), &code)?;
     }
     Ok(())
 }
@@ -203,7 +204,7 @@ pub fn hold(memory: &Memory, space: &mut Space, places: &[u64]) {
         // Its library may have been unloaded.
         if !places.iter().any(|place| (at + 1..end).contains(place))
             && !space.hooks.iter().any(is_hook)
-            && memory.read(at, &mut code).is_ok()
+            && memory.read(TargetAddr(at), &mut code).is_ok()
         {
             held.push((at, code));
         }
@@ -211,7 +212,7 @@ pub fn hold(memory: &Memory, space: &mut Space, places: &[u64]) {
     space.held = held;
     for (at, _) in &space.held {
         // Who is not held comes later, perhaps.
-        let _ = memory.write(*at, &WAIT);
+        let _ = memory.write(TargetAddr(*at), &WAIT);
     }
 }
 
@@ -225,9 +226,9 @@ pub fn release(memory: &Memory, space: &mut Space) {
 fn write_held(memory: &Memory, space: &Space) {
     for (at, original) in &space.held {
         let mut code = WAIT.map(|_| 0);
-        if memory.read(*at, &mut code).is_ok() && code == WAIT {
+        if memory.read(TargetAddr(*at), &mut code).is_ok() && code == WAIT {
             // If it cannot be written, it no longer exists.
-            let _ = memory.write(*at, original);
+            let _ = memory.write(TargetAddr(*at), original);
         }
     }
 }
@@ -235,10 +236,10 @@ fn write_held(memory: &Memory, space: &Space) {
 /// Changes how often a USDT probe is wanted.
 fn count(memory: &Memory, at: u64, change: i16) -> Result<()> {
     let mut wanted = [0; 2];
-    memory.read(at, &mut wanted)?;
+    memory.read(TargetAddr(at), &mut wanted)?;
     // It may be lowered for one who was killed before raising it.
     let wanted = u16::from_le_bytes(wanted).saturating_add_signed(change);
-    memory.write(at, &wanted.to_le_bytes())
+    memory.write(TargetAddr(at), &wanted.to_le_bytes())
 }
 
 fn lower_semaphores(memory: &Memory, space: &Space) -> Result<()> {
@@ -266,14 +267,14 @@ pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
         let end = page.iter().map(|(at, bytes)| at + bytes.len() as u64).max();
         let end = end.unwrap_or(start).max(start + PAGE);
         let mut content = vec![0; (end - start) as usize];
-        if memory.read(start, &mut content).is_err() {
+        if memory.read(TargetAddr(start), &mut content).is_err() {
             // Unloaded meanwhile.
             continue;
         }
         for (at, bytes) in page {
             content[(at - start) as usize..][..bytes.len()].copy_from_slice(bytes);
         }
-        memory.write(start, &content)?;
+        memory.write(TargetAddr(start), &content)?;
     }
     space.keys.release(memory);
     Ok(())
@@ -287,20 +288,20 @@ pub fn stop(pid: i32, space: &mut Space) -> Result<()> {
     space.keys.let_go();
     for &(site, stub) in &space.sites {
         space.traps.insert(site, stub);
-        memory.write(site, &BREAKPOINT)?;
+        memory.write(TargetAddr(site), &BREAKPOINT)?;
     }
     lower_semaphores(&memory, space)?;
     // Each on its own: what is between them, the program may be changing itself. The oldest bytes win.
     for (at, bytes) in space.originals.iter().rev() {
         // Its library may be unloaded meanwhile.
-        let _ = memory.write(*at, bytes);
+        let _ = memory.write(TargetAddr(*at), bytes);
     }
     write_hooks(&memory, space)?;
     space.semaphores.clear();
     // The linker goes on telling of libraries; nothing is done about them.
     match (space.r_brk, space.announcement) {
-        (Some(at), Some(announcement)) => memory.write(at, &announcement.jump)?,
-        (Some(at), None) => memory.write(at, &BREAKPOINT)?,
+        (Some(at), Some(announcement)) => memory.write(TargetAddr(at), &announcement.jump)?,
+        (Some(at), None) => memory.write(TargetAddr(at), &BREAKPOINT)?,
         _ => {}
     }
     space.stopped = true;

@@ -17,6 +17,7 @@ use crate::ledger::{Bytes, Entry, Ledger, Patched};
 use crate::stubs::Stubs;
 use hodo_module::image::{Image, Placed, Seen, Version};
 use hodo_ptrace::Memory;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::SCRATCH_PAGE;
 
 pub use moved::{Moved, Standing};
@@ -69,7 +70,7 @@ impl Sites {
         /// Of `r_state` in a `struct r_debug`.
         const ADDING: u64 = 1;
         let state = self.linker.and_then(|(linker, _)| linker.state);
-        let state = state.and_then(|at| memory.read_u64(at).ok());
+        let state = state.and_then(|at| memory.read_u64(TargetAddr(at)).ok());
         state.is_some_and(|state| state & 0xFFFF_FFFF == ADDING)
     }
 }
@@ -434,7 +435,7 @@ impl Space {
         let mut list = vec![0; 4096];
         if size > 0
             && memory
-                .read(start + size - SHADOW_DISTANCE, &mut list)
+                .read(TargetAddr(start + size - SHADOW_DISTANCE), &mut list)
                 .is_ok()
         {
             let words = list.chunks_exact(8);

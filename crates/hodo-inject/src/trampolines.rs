@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 use crate::space::Space;
-use hodo_ptrace::Syscalls;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::{Syscalls, TargetAddr};
 
 const PAGE: u64 = 4096;
 /// Bytes of a jump to anywhere.
@@ -17,7 +17,7 @@ const MOST: usize = 4096;
 #[derive(Debug)]
 pub struct Trampolines {
     pid: i32,
-    syscall: u64,
+    syscall: TargetAddr,
     pages: Vec<(u64, u64)>,
     maps: Option<Vec<Mapping>>,
     calls: Option<Syscalls>,
@@ -27,7 +27,7 @@ pub struct Trampolines {
 
 impl Trampolines {
     /// For the stopped thread `pid`; `syscall` is the address of an instruction that makes system calls.
-    pub fn new(pid: i32, syscall: u64, space: &Space) -> Self {
+    pub fn new(pid: i32, syscall: TargetAddr, space: &Space) -> Self {
         Self {
             pid,
             syscall,
@@ -42,7 +42,7 @@ impl Trampolines {
     pub fn choose(space: &Space, maps: Vec<Mapping>) -> Self {
         Self {
             pid: 0,
-            syscall: 0,
+            syscall: TargetAddr(0),
             pages: space.trampolines.clone(),
             maps: Some(maps),
             calls: None,
@@ -102,14 +102,13 @@ impl Trampolines {
         if self.calls.is_none() {
             self.calls = Some(Syscalls::begin(self.pid, self.syscall).ok()?);
         }
-        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
-        let rx = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let rx = libc::PROT_READ | libc::PROT_EXEC;
         let calls = self.calls.as_ref()?;
-        let got = calls
-            .call(libc::SYS_mmap, [page, PAGE, rx, flags, u64::MAX, 0])
-            .ok()?;
+        let wanted = TargetAddr(page);
+        let got = calls.mmap(wanted, PAGE, rx, flags, None).ok()?;
         maps.push(taken(page));
-        (got.cast_unsigned() == page).then_some(page)
+        got.is_at(wanted).then_some(page)
     }
 
     /// The pages that were chosen.

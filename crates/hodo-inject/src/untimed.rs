@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use hodo_ptrace::Memory;
+use hodo_ptrace::TargetAddr;
 
 use crate::arch;
 pub use crate::arch::{INSIDE_TIME, takes_time};
@@ -14,11 +15,11 @@ pub fn take_time(memory: &Memory, space: &Space) -> Result<BTreeSet<u64>> {
     let mut places = BTreeSet::new();
     for (&(start, _), used) in space.islands.iter().zip(&space.used) {
         let mut code = vec![0; used.bytes()];
-        memory.read(start, &mut code)?;
+        memory.read(TargetAddr(start), &mut code)?;
         let changed = arch::take_time(&mut code);
         if let (Some(&first), Some(&last)) = (changed.first(), changed.last()) {
             let end = (last + READ_AHEAD).min(code.len());
-            memory.write(start + first as u64, &code[first..end])?;
+            memory.write(TargetAddr(start + first as u64), &code[first..end])?;
         }
         places.extend(changed.iter().map(|&at| start + at as u64));
     }

@@ -16,6 +16,7 @@ use hodo_module::{Chosen, Image, Module, Number, Probed};
 use hodo_patch::{Raise, Recording};
 use hodo_plan::PlanOptions;
 use hodo_ptrace as ptrace;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps::{self, Mapping};
 use hodo_ptrace::stops::{self, PATIENCE};
 use hodo_ptrace::{Memory, launch};
@@ -152,7 +153,9 @@ fn code(pid: i32, program: &Path) -> Vec<u8> {
     let mut all = Vec::new();
     for mapping in own {
         let mut bytes = vec![0; (mapping.end - mapping.start) as usize];
-        memory.read(mapping.start, &mut bytes).expect("its code");
+        memory
+            .read(TargetAddr(mapping.start), &mut bytes)
+            .expect("its code");
         all.extend(bytes);
     }
     assert!(!all.is_empty());

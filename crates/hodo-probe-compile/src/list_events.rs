@@ -1,6 +1,7 @@
 //! Lists the events of a file, or of a process with their states there.
 
 use hodo_module::image;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::processes;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -110,7 +111,10 @@ pub fn list_events_of(pid: i32, texts: &[String]) -> Result<(String, Vec<ListedE
 
 fn is_enabled(event: &Event, image: &Image, bias: u64, memory: &Memory, keys: &[Key]) -> bool {
     let number = |at: u64, bytes: &mut [u8]| {
-        memory.read(at.wrapping_add(bias), bytes).is_ok() && bytes.iter().any(|byte| *byte != 0)
+        memory
+            .read(TargetAddr(at.wrapping_add(bias)), bytes)
+            .is_ok()
+            && bytes.iter().any(|byte| *byte != 0)
     };
     if event.is_tracepoint() {
         let name = format!("{}:{}", event.group, event.name);
@@ -124,7 +128,7 @@ fn is_enabled(event: &Event, image: &Image, bias: u64, memory: &Memory, keys: &[
         None => {
             let mut now = [0];
             let original = image.at(probe.addr..probe.addr + 1);
-            let read = memory.read(probe.addr.wrapping_add(bias), &mut now);
+            let read = memory.read(TargetAddr(probe.addr.wrapping_add(bias)), &mut now);
             read.is_ok() && original.is_some_and(|original| original != now)
         }
     })

@@ -10,6 +10,7 @@ use crate::maps::Mapping;
 use crate::memory::Memory;
 use crate::request::{check, interrupt, set_signal_mask, signal_mask};
 use crate::run::{cont, cont_to_call};
+use crate::target::{Mapped, TargetAddr, TargetFd};
 
 /// Waits for the next stop of one thread.
 fn wait_stop(tid: i32) -> Result<i32> {
@@ -50,20 +51,20 @@ pub fn leave_exec(tid: i32) -> Result<()> {
 #[derive(Debug)]
 pub struct Syscalls {
     tid: i32,
-    at: u64,
+    at: TargetAddr,
     saved: Regs,
     mask: u64,
     kept: Kept,
     stopped: Cell<bool>,
     /// The registers on its stack, if there is a way back by them.
-    home: Option<u64>,
+    home: Option<TargetAddr>,
     /// Where the code is that it is lent.
-    lent: Option<u64>,
+    lent: Option<TargetAddr>,
 }
 
 impl Syscalls {
     /// `at`: the address of such an instruction.
-    pub fn begin(tid: i32, at: u64) -> Result<Self> {
+    pub fn begin(tid: i32, at: TargetAddr) -> Result<Self> {
         let saved = regs(tid)?;
         let mask = signal_mask(tid)?;
         let memory = Memory::open(tid)?;
@@ -71,7 +72,10 @@ impl Syscalls {
         let leads_home = memory.read(at, &mut code).is_ok() && code == CALL_AND_HOME;
         let home = match saved.home(mask).filter(|_| leads_home) {
             // Without room below its stack, there is no way back.
-            Some((home, bytes)) => memory.write(home, &bytes).is_ok().then_some(home),
+            Some((home, bytes)) => {
+                let home = TargetAddr(home);
+                memory.write(home, &bytes).is_ok().then_some(home)
+            }
             None => None,
         };
         let this = Self {
@@ -97,7 +101,9 @@ impl Syscalls {
     pub fn begin_anywhere(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Self> {
         let page = maps.iter().find(|m| m.path.to_str() == Some("[vdso]"));
         let size = CALL_AND_HOME.len() as u64;
-        let lent = page.filter(|_| size > 0).map(|m| (m.end - size) & !15);
+        let lent = page
+            .filter(|_| size > 0)
+            .map(|m| TargetAddr((m.end - size) & !15));
         let mut before = CALL_AND_HOME;
         if let Some(at) = lent
             && memory.read(at, &mut before).is_ok()
@@ -133,9 +139,9 @@ impl Syscalls {
     /// Has the thread make a system call when it goes on.
     fn prepare(&self, number: i64, arguments: [u64; 6]) -> Result<()> {
         let mut regs = self.saved;
-        regs.begin_call(self.at, number, arguments);
+        regs.begin_call(self.at.0, number, arguments);
         if let Some(home) = self.home {
-            regs.set_sp(home);
+            regs.set_sp(home.0);
         }
         set_regs(self.tid, &regs)
     }
@@ -145,7 +151,51 @@ impl Syscalls {
         self.tid
     }
 
-    /// One system call; the result is what the kernel returned, errors as negative numbers.
+    /// Maps memory, `fd` or anonymous. `at`: where it is wanted; 0: anywhere. `protection` and `flags` as for `mmap`.
+    ///
+    /// # Errors
+    /// If the thread is gone. What the kernel says is in [`Mapped`].
+    pub fn mmap(
+        &self,
+        at: TargetAddr,
+        size: u64,
+        protection: i32,
+        flags: i32,
+        fd: Option<TargetFd>,
+    ) -> Result<Mapped> {
+        let fd = fd.map_or(u64::MAX, |fd| fd.0);
+        let arguments = [at.0, size, protection as u64, flags as u64, fd, 0];
+        self.call(libc::SYS_mmap, arguments).map(Mapped)
+    }
+
+    /// Unmaps memory. Returns whether the kernel did.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn munmap(&self, at: TargetAddr, size: u64) -> Result<bool> {
+        let got = self.call(libc::SYS_munmap, [at.0, size, 0, 0, 0, 0])?;
+        Ok(got == 0)
+    }
+
+    /// Tells the kernel how memory is used. What it refuses is as right without.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn madvise(&self, at: TargetAddr, size: u64, advice: i32) -> Result<()> {
+        let arguments = [at.0, size, advice as u64, 0, 0, 0];
+        self.call(libc::SYS_madvise, arguments).map(drop)
+    }
+
+    /// Closes a file.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn close(&self, fd: TargetFd) -> Result<()> {
+        let arguments = [fd.0, 0, 0, 0, 0, 0];
+        self.call(libc::SYS_close, arguments).map(drop)
+    }
+
+    /// One system call, where no method names it; the result is what the kernel returned, errors as negative numbers.
     pub fn call(&self, number: i64, arguments: [u64; 6]) -> Result<i64> {
         self.prepare(number, arguments)?;
         // A stop at its entry, a stop at its exit; neither involves a signal. The exit of the call that the thread was
@@ -239,7 +289,7 @@ pub enum Call {
         /// Its arguments.
         args: [u64; 6],
     },
-    /// Behind one, with its result.
+    /// After one, with its result.
     Exit(u64),
     /// Neither.
     Other,
@@ -282,7 +332,7 @@ const SYSCALL_EXIT: u8 = 2;
 const PTRACE_GET_SYSCALL_INFO: libc::c_uint = 0x420e;
 
 /// An instruction of the process that makes system calls.
-pub fn syscall_place(memory: &Memory, maps: &[Mapping]) -> Option<u64> {
+pub fn syscall_place(memory: &Memory, maps: &[Mapping]) -> Option<TargetAddr> {
     // The kernel's own page first: it is always there, and small.
     let order = |m: &&Mapping| m.path.to_str() != Some("[vdso]");
     let mut code: Vec<_> = maps.iter().filter(|m| m.executable).collect();
@@ -291,9 +341,9 @@ pub fn syscall_place(memory: &Memory, maps: &[Mapping]) -> Option<u64> {
         .filter(|m| m.path.to_str() != Some("[vsyscall]"))
         .find_map(|m| {
             let mut bytes = vec![0; usize::try_from(m.end - m.start).ok()?.min(4 << 20)];
-            memory.read(m.start, &mut bytes).ok()?;
+            memory.read(TargetAddr(m.start), &mut bytes).ok()?;
             let mut windows = bytes.windows(SYSTEM_CALL.len());
             let at = windows.position(|code| code == SYSTEM_CALL)?;
-            Some(m.start + at as u64)
+            Some(TargetAddr(m.start + at as u64))
         })
 }

@@ -25,6 +25,7 @@ mod run;
 pub mod signals;
 mod status;
 pub mod stops;
+mod target;
 pub mod waits;
 
 pub use arch::{Regs, regs, set_regs};
@@ -36,3 +37,4 @@ pub use request::{
 };
 pub use run::{cont, cont_to_call, detach};
 pub use status::{call_of, comm, has_signal, is_caught, is_confined, is_first, pending, status};
+pub use target::{Mapped, TargetAddr, TargetFd};

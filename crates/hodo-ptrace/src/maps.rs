@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use hodo_isa::native::entry::is_signal_return;
 
 use crate::memory::Memory;
+use crate::target::TargetAddr;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +62,7 @@ pub fn read(pid: i32) -> Result<Vec<Mapping>> {
 pub fn signal_return(memory: &Memory, maps: &[Mapping]) -> u64 {
     let find = |mapping: &Mapping| {
         let mut code = vec![0; usize::try_from(mapping.end - mapping.start).ok()?];
-        memory.read(mapping.start, &mut code).ok()?;
+        memory.read(TargetAddr(mapping.start), &mut code).ok()?;
         let at = (0..code.len())
             .step_by(2)
             .find(|&at| is_signal_return(&code[at..]))?;

@@ -5,6 +5,8 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 
+use crate::target::TargetAddr;
+
 /// Another process's memory.
 #[derive(Debug)]
 pub struct Memory(File);
@@ -22,26 +24,26 @@ impl Memory {
     }
 
     /// Reads all of `buffer`.
-    pub fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
+    pub fn read(&self, at: TargetAddr, buffer: &mut [u8]) -> Result<()> {
         self.0
-            .read_exact_at(buffer, at)
+            .read_exact_at(buffer, at.0)
             .with_context(|| format!("reading the target's memory at {at:#x}"))
     }
 
     /// Writes all of `bytes`, also to read-only code (as a debugger does).
-    pub fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+    pub fn write(&self, at: TargetAddr, bytes: &[u8]) -> Result<()> {
         self.0
-            .write_all_at(bytes, at)
+            .write_all_at(bytes, at.0)
             .with_context(|| format!("writing the target's memory at {at:#x}"))
     }
 
     /// Reads what can be read of `buffer`; returns how many bytes that was.
-    pub fn read_some(&self, at: u64, buffer: &mut [u8]) -> usize {
+    pub fn read_some(&self, at: TargetAddr, buffer: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buffer.len() {
             match self
                 .0
-                .read_at(&mut buffer[done..], at.wrapping_add(done as u64))
+                .read_at(&mut buffer[done..], at.offset(done as u64).0)
             {
                 Ok(count) if count > 0 => done += count,
                 _ => break,
@@ -51,7 +53,7 @@ impl Memory {
     }
 
     /// Reads a word.
-    pub fn read_u64(&self, at: u64) -> Result<u64> {
+    pub fn read_u64(&self, at: TargetAddr) -> Result<u64> {
         let mut word = [0; 8];
         self.read(at, &mut word)?;
         Ok(u64::from_le_bytes(word))

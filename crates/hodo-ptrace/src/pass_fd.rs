@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::calls::Syscalls;
 use crate::memory::Memory;
+use crate::target::{TargetAddr, TargetFd};
 
 /// Bytes of memory that are used, and put back.
 pub const SCRATCH: u64 = 4096;
@@ -19,13 +20,19 @@ fn error(code: i64) -> io::Error {
 }
 
 /// Where a thread with this stack pointer has memory that can be used meanwhile.
-pub fn below(sp: u64) -> u64 {
-    (sp - 2 * SCRATCH) & !15
+pub fn below(sp: u64) -> TargetAddr {
+    TargetAddr((sp - 2 * SCRATCH) & !15)
 }
 
 /// Opens `file`, whose absolute path is `path`, in the stopped process, with the help of [`SCRATCH`] bytes at `at`.
 /// Returns the descriptor there.
-pub fn file(calls: &Syscalls, memory: &Memory, at: u64, file: &File, path: &Path) -> Result<u64> {
+pub fn file(
+    calls: &Syscalls,
+    memory: &Memory,
+    at: TargetAddr,
+    file: &File,
+    path: &Path,
+) -> Result<TargetFd> {
     let mut saved = vec![0; SCRATCH as usize];
     memory.read(at, &mut saved)?;
     let fd = by_path(calls, memory, at, file, path)
@@ -38,10 +45,10 @@ pub fn file(calls: &Syscalls, memory: &Memory, at: u64, file: &File, path: &Path
 fn by_path(
     calls: &Syscalls,
     memory: &Memory,
-    at: u64,
+    at: TargetAddr,
     file: &File,
     path: &Path,
-) -> Result<Option<u64>> {
+) -> Result<Option<TargetFd>> {
     const FLAGS: u64 = (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW) as u64;
     let here = i64::from(libc::AT_FDCWD).cast_unsigned();
     let mut name = path.as_os_str().as_encoded_bytes().to_vec();
@@ -50,13 +57,13 @@ fn by_path(
         return Ok(None);
     }
     memory.write(at, &name)?;
-    let fd = calls.call(libc::SYS_openat, [here, at, FLAGS, 0, 0, 0])?;
+    let fd = calls.call(libc::SYS_openat, [here, at.0, FLAGS, 0, 0, 0])?;
     if fd < 0 {
         return Ok(None);
     }
-    let fd = fd.cast_unsigned();
+    let fd = TargetFd(fd.cast_unsigned());
     // Under another root the same path may be another file.
-    let same = std::fs::metadata(format!("/proc/{}/fd/{fd}", calls.tid()))
+    let same = std::fs::metadata(format!("/proc/{}/fd/{}", calls.tid(), fd.0))
         .and_then(|theirs| Ok((theirs, file.metadata()?)))
         .is_ok_and(|(theirs, ours)| {
             use std::os::unix::fs::MetadataExt;
@@ -65,7 +72,7 @@ fn by_path(
     if same {
         return Ok(Some(fd));
     }
-    calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+    calls.close(fd)?;
     Ok(None)
 }
 
@@ -91,41 +98,47 @@ fn address(tid: i32) -> Result<(libc::sockaddr_un, usize)> {
     ))
 }
 
-fn by_socket(calls: &Syscalls, memory: &Memory, at: u64, file: &File) -> Result<u64> {
+fn by_socket(calls: &Syscalls, memory: &Memory, at: TargetAddr, file: &File) -> Result<TargetFd> {
     let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
     let domain = libc::AF_UNIX as u64;
     let socket = calls.call(libc::SYS_socket, [domain, kind, 0, 0, 0, 0])?;
     if socket < 0 {
         return Err(error(socket)).context("a socket");
     }
-    let socket = socket.cast_unsigned();
+    let socket = TargetFd(socket.cast_unsigned());
     let fd = receive(calls, memory, at, file, socket);
-    calls.call(libc::SYS_close, [socket, 0, 0, 0, 0, 0])?;
+    calls.close(socket)?;
     fd
 }
 
-fn receive(calls: &Syscalls, memory: &Memory, at: u64, file: &File, socket: u64) -> Result<u64> {
+fn receive(
+    calls: &Syscalls,
+    memory: &Memory,
+    at: TargetAddr,
+    file: &File,
+    socket: TargetFd,
+) -> Result<TargetFd> {
     let (address, len) = address(calls.tid())?;
     // SAFETY: the address is plain bytes, `len` of which are initialized and in bounds.
     let bytes = unsafe { std::slice::from_raw_parts((&raw const address).cast::<u8>(), len) };
     memory.write(at, bytes)?;
-    let bound = calls.call(libc::SYS_bind, [socket, at, len as u64, 0, 0, 0])?;
+    let bound = calls.call(libc::SYS_bind, [socket.0, at.0, len as u64, 0, 0, 0])?;
     if bound < 0 {
         return Err(error(bound)).context("binding a socket");
     }
     send(&address, len, file).context("sending a descriptor")?;
     // A message header, the piece of memory it names, one byte of data, and room for one descriptor.
-    let (iov, data, control) = (at + 64, at + 96, at + 128);
-    let header = [0, 0, iov, 1, control, 24, 0];
+    let (iov, data, control) = (at.offset(64), at.offset(96), at.offset(128));
+    let header = [0, 0, iov.0, 1, control.0, 24, 0];
     let mut image = vec![0u8; 160];
     for (slot, word) in image.chunks_exact_mut(8).zip(header) {
         slot.copy_from_slice(&u64::to_le_bytes(word));
     }
-    image[64..72].copy_from_slice(&data.to_le_bytes());
+    image[64..72].copy_from_slice(&data.0.to_le_bytes());
     image[72..80].copy_from_slice(&1u64.to_le_bytes());
     memory.write(at, &image)?;
     let flags = (libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT) as u64;
-    let got = calls.call(libc::SYS_recvmsg, [socket, at, flags, 0, 0, 0])?;
+    let got = calls.call(libc::SYS_recvmsg, [socket.0, at.0, flags, 0, 0, 0])?;
     if got < 0 {
         return Err(error(got)).context("receiving a descriptor");
     }
@@ -135,7 +148,7 @@ fn receive(calls: &Syscalls, memory: &Memory, at: u64, file: &File, socket: u64)
     if word(8) != libc::SOL_SOCKET || word(12) != libc::SCM_RIGHTS {
         bail!("a message without a descriptor");
     }
-    Ok(u64::from(word(16).cast_unsigned()))
+    Ok(TargetFd(u64::from(word(16).cast_unsigned())))
 }
 
 /// Sends `file` to the socket at `address`.

@@ -18,6 +18,7 @@ use anyhow::Result;
 use crate::arch::{EPOLL_WAIT, Regs};
 use crate::memory::Memory;
 use crate::status::call_of;
+use crate::target::TargetAddr;
 use sockets::Timed;
 pub use sockets::resume;
 
@@ -171,8 +172,10 @@ impl Wait {
             }
             Timeout::Address(index, at) if is_noted(index, at, u64::MAX) => {
                 let memory = Memory::open(tid)?;
-                let (Ok(seconds), Ok(nanoseconds)) = (memory.read_u64(at), memory.read_u64(at + 8))
-                else {
+                let (Ok(seconds), Ok(nanoseconds)) = (
+                    memory.read_u64(TargetAddr(at)),
+                    memory.read_u64(TargetAddr(at + 8)),
+                ) else {
                     return Ok(());
                 };
                 let left = (u128::from(seconds) * 1_000_000_000 + u128::from(nanoseconds))
@@ -184,7 +187,7 @@ impl Wait {
                     .flat_map(|&word| (word as u64).to_le_bytes())
                     .collect();
                 // Where there is no more stack, it waits anew.
-                if memory.write(place, &bytes).is_ok() {
+                if memory.write(TargetAddr(place), &bytes).is_ok() {
                     regs.set_argument(index, place);
                 }
             }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use hodo_ptrace as ptrace;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::{
     BROKEN_OFF, HANDLERS_STOP, SCRATCH_PAGE, block, enter_handler, frame, is_frame, set_block, step,
 };
@@ -53,7 +54,7 @@ impl Child {
     }
 
     /// A place where system calls can be made.
-    fn place(&self) -> u64 {
+    fn place(&self) -> TargetAddr {
         let maps = maps::read(self.0).expect("its mappings");
         hodo_ptrace::syscall_place(&self.memory(), &maps).expect("a place")
     }
@@ -369,7 +370,11 @@ fn threads_stop_at_the_first_instruction_of_a_handler() {
     let inside = ptrace::regs(child.0).expect("registers");
     assert_eq!(inside.pc(), handler as extern "C" fn(i32) as usize as u64);
     let memory = child.memory();
-    let word = |offset: u64| memory.read_u64(inside.sp() + offset).expect("its stack");
+    let word = |offset: u64| {
+        memory
+            .read_u64(TargetAddr(inside.sp() + offset))
+            .expect("its stack")
+    };
     assert_eq!(word(frame::SP), before.sp());
     let off = word(frame::PC).wrapping_sub(at.pc()).cast_signed();
     assert!(off == 0 || off == BROKEN_OFF, "{off}");
@@ -383,7 +388,9 @@ fn threads_stop_at_the_first_instruction_of_a_handler() {
     assert_eq!((word(frame::STACK), word(frame::STACK_SIZE)), alternate);
     let maps = maps::read(child.0).expect("its mappings");
     let mut bytes = vec![0; 2 * frame::SIZE as usize];
-    memory.read(inside.sp(), &mut bytes).expect("its stack");
+    memory
+        .read(TargetAddr(inside.sp()), &mut bytes)
+        .expect("its stack");
     let is_frame_at = |at: usize| is_frame(&bytes[at..], &|back| back, &memory, &maps, &inside);
     assert!(is_frame_at(0));
     assert!(!is_frame_at(8));

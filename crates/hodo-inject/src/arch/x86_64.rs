@@ -1,6 +1,7 @@
 //! x86-64, with Linux's conventions for it.
 
 use anyhow::Result;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::{Memory, Regs};
 use hodo_symbols::Registers;
 use hodo_trace::format::tcb;
@@ -80,7 +81,7 @@ pub fn take_time(code: &mut [u8]) -> Vec<usize> {
 /// If the memory cannot be accessed.
 pub fn takes_time(regs: &Regs, memory: &Memory) -> Result<bool> {
     let mut code = TAKE_TIME;
-    memory.read(regs.pc(), &mut code)?;
+    memory.read(TargetAddr(regs.pc()), &mut code)?;
     Ok(code == TAKE_TIME)
 }
 
@@ -181,7 +182,7 @@ pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
 /// jump is, and where it leads. It has changed no register.
 pub fn copied_jump(memory: &Memory, at: u64) -> Option<(u64, u64)> {
     let mut code = [0; 2];
-    memory.read(at, &mut code).ok()?;
+    memory.read(TargetAddr(at), &mut code).ok()?;
     let jump = match code {
         // By way of padding nearby.
         [0xEB, distance] => at
@@ -195,21 +196,23 @@ pub fn copied_jump(memory: &Memory, at: u64) -> Option<(u64, u64)> {
 /// Where our jump at `at` leads to, if it is one.
 pub fn jump_at(memory: &Memory, at: u64) -> Option<u64> {
     let mut jump = [0; 5];
-    memory.read(at, &mut jump).ok()?;
+    memory.read(TargetAddr(at), &mut jump).ok()?;
     by_distance(0xE9, at, jump)
 }
 
 /// What our call in front of `at` calls, if it is one whose bytes tell.
 pub fn called_before(memory: &Memory, at: u64) -> Option<u64> {
     let (mut call, start) = ([0; 5], at.checked_sub(5)?);
-    memory.read(start, &mut call).ok()?;
+    memory.read(TargetAddr(start), &mut call).ok()?;
     by_distance(0xE8, start, call)
 }
 
 /// Does the code of a hook stand in front of `at` that makes a call?
 pub fn is_behind_call(memory: &Memory, at: u64) -> bool {
     let mut before = [0; 5];
-    memory.read(at.wrapping_sub(5), &mut before).is_ok()
+    memory
+        .read(TargetAddr(at.wrapping_sub(5)), &mut before)
+        .is_ok()
         && (before[0] == 0xE8 || before[1..4] == [0xFF, 0x54, 0x24])
 }
 

@@ -15,7 +15,7 @@ use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::pass_fd::SCRATCH;
 use hodo_ptrace::signals::go_on;
-use hodo_ptrace::{Memory, Syscalls};
+use hodo_ptrace::{Memory, Syscalls, TargetAddr};
 
 use super::libraries::copies_stacks;
 use super::mapping::{extent, map_events, map_island, map_scratch_page, map_shadows};
@@ -102,7 +102,9 @@ impl Wanted {
         let state = || -> Option<u64> {
             let (at, size) = self.module.image.dynamic()?;
             let mut bytes = vec![0; usize::try_from(size.min(1 << 16)).ok()?];
-            memory.read(at.wrapping_add(self.bias), &mut bytes).ok()?;
+            memory
+                .read(TargetAddr(at.wrapping_add(self.bias)), &mut bytes)
+                .ok()?;
             let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
             let debug = bytes
                 .chunks_exact(16)
@@ -110,7 +112,7 @@ impl Wanted {
                 .map(|entry| word(&entry[8..]))
                 .filter(|&at| at != 0)?;
             // struct r_debug: version, map, brk, state.
-            memory.read_u64(debug + 24).ok()
+            memory.read_u64(TargetAddr(debug + 24)).ok()
         };
         state().is_some_and(|state| state as u32 != 0)
     }
@@ -369,22 +371,22 @@ impl Prepared {
         memory: &Memory,
         recorder: &dyn Recorder,
     ) -> Result<()> {
-        let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-        let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let rw = libc::PROT_READ | libc::PROT_WRITE;
         let size = 2 * SCRATCH;
         self.space.ledger = Ledger::map(calls, memory, false)?;
-        let scratch = calls.call(libc::SYS_mmap, [0, size, rw, anonymous, u64::MAX, 0])?;
-        if scratch < 0 {
-            let error = std::io::Error::from_raw_os_error(-scratch as i32);
-            return Err(error).context("a page of memory in the process");
-        }
-        let scratch = scratch.cast_unsigned();
+        let scratch = calls
+            .mmap(TargetAddr(0), size, rw, anonymous, None)?
+            .addr()
+            .context("a page of memory in the process")?;
         self.space
             .ledger
-            .note(memory, &Entry::Mapped(scratch, size))?;
+            .note(memory, &Entry::Mapped(scratch.0, size))?;
         let mapped = map_events(calls, memory, scratch, None, recorder, &mut self.space);
-        self.space.ledger.note(memory, &Entry::Unmapped(scratch))?;
-        calls.call(libc::SYS_munmap, [scratch, size, 0, 0, 0, 0])?;
+        self.space
+            .ledger
+            .note(memory, &Entry::Unmapped(scratch.0))?;
+        calls.munmap(scratch, size)?;
         mapped?;
         // What is mapped from here on is written down, should nobody take it back.
         self.space.note(memory)?;

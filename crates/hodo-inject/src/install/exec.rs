@@ -8,6 +8,7 @@ use hodo_module::Module;
 use hodo_module::image::{Seen, Version};
 use hodo_patch::Raise;
 use hodo_ptrace as ptrace;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::SYSTEM_CALL;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
@@ -105,17 +106,17 @@ impl Begun {
         let memory = &self.memory;
         let at = ptrace::regs(self.pid)?.pc();
         let mut first = SYSTEM_CALL;
-        memory.read(at, &mut first)?;
+        memory.read(TargetAddr(at), &mut first)?;
         let calls = Syscalls::begin_anywhere(self.pid, memory, &self.maps).or_else(|_| {
-            memory.write(at, &SYSTEM_CALL)?;
-            Syscalls::begin(self.pid, at)
+            memory.write(TargetAddr(at), &SYSTEM_CALL)?;
+            Syscalls::begin(self.pid, TargetAddr(at))
         })?;
         let mapped = self.map_all(&calls, budget, recorder, space);
         let ended = calls.end();
         let mut now = first;
-        memory.read(at, &mut now)?;
+        memory.read(TargetAddr(at), &mut now)?;
         if now != first {
-            memory.write(at, &first)?;
+            memory.write(TargetAddr(at), &first)?;
         }
         mapped.and(ended)
     }
@@ -158,7 +159,7 @@ impl Begun {
         let islands = new_islands(memory, &self.maps, space);
         // The agent is there first: it has the instruction on which system calls are made from now on.
         if let Some(island) = &islands[0] {
-            memory.write(island.base, &island.code)?;
+            memory.write(TargetAddr(island.base), &island.code)?;
         }
         let program = File {
             image: Rc::clone(&self.module.image),

@@ -12,24 +12,18 @@ use crate::recorder::{Recorder, Shared};
 use crate::space::Space;
 use hodo_ptrace::arch::SCRATCH_PAGE;
 use hodo_ptrace::pass_fd;
-use hodo_ptrace::{Memory, Syscalls};
-
-/// Tells the kernel how hodo's memory is used. What it refuses is as right without.
-fn advise(calls: &Syscalls, at: u64, size: u64, advice: i32) -> Result<()> {
-    let arguments = [at, size, advice as u64, 0, 0, 0];
-    calls.call(libc::SYS_madvise, arguments).map(drop)
-}
+use hodo_ptrace::{Memory, Syscalls, TargetAddr};
 
 /// Keeps hodo's memory out of the process's core files: it is large, and says nothing of the program.
-fn keep_undumped(calls: &Syscalls, at: u64, size: u64) -> Result<()> {
-    advise(calls, at, size, libc::MADV_DONTDUMP)
+fn keep_undumped(calls: &Syscalls, at: TargetAddr, size: u64) -> Result<()> {
+    calls.madvise(at, size, libc::MADV_DONTDUMP)
 }
 
 /// Maps the trace and the counters. `scratch`: memory of the process that may be used meanwhile.
 pub(super) fn map_events(
     calls: &Syscalls,
     memory: &Memory,
-    scratch: u64,
+    scratch: TargetAddr,
     budget: Option<u64>,
     recorder: &dyn Recorder,
     space: &mut Space,
@@ -40,12 +34,15 @@ pub(super) fn map_events(
     while budget.is_some_and(|budget| span > budget.max(SMALLEST)) {
         span /= 2;
     }
-    let shared = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE) as u64;
-    let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let shared = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
     'found: while span >= SMALLEST {
         for place in EVENTS_AT {
-            let got = calls.call(libc::SYS_mmap, [place, span, rw, shared, fd, 0])?;
-            if got.cast_unsigned() == place {
+            let wanted = TargetAddr(place);
+            if calls
+                .mmap(wanted, span, rw, shared, Some(fd))?
+                .is_at(wanted)
+            {
                 space.events = (place, span);
                 space.note(memory)?;
                 break 'found;
@@ -53,14 +50,15 @@ pub(super) fn map_events(
         }
         span /= 2;
     }
-    calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+    calls.close(fd)?;
     if space.events.1 == 0 {
         bail!("there is no room in the address space for the trace");
     }
     // While it has a name, the kernel leaves it out by itself (core(5)); what `hodo probe` maps has none.
-    keep_undumped(calls, space.events.0, space.events.1)?;
+    let (at, size) = (TargetAddr(space.events.0), space.events.1);
+    keep_undumped(calls, at, size)?;
     // hodo has made the pages ready: reading ahead would make more, for nothing.
-    advise(calls, space.events.0, space.events.1, libc::MADV_RANDOM)?;
+    calls.madvise(at, size, libc::MADV_RANDOM)?;
     let (counters, histograms) = recorder.tables();
     let counters = counters.map(|shared| (shared, 0));
     let histograms = histograms.map(|shared| (shared, counters::SIZE));
@@ -68,13 +66,14 @@ pub(super) fn map_events(
         let at = space.events.0 - below - size;
         let fd = pass_fd::file(calls, memory, scratch, file, path)?;
         space.ledger.note(memory, &Entry::Mapped(at, size))?;
-        let got = calls.call(libc::SYS_mmap, [at, size, rw, shared, fd, 0])?;
-        calls.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
-        if got.cast_unsigned() != at {
+        let wanted = TargetAddr(at);
+        let got = calls.mmap(wanted, size, rw, shared, Some(fd))?;
+        calls.close(fd)?;
+        if !got.is_at(wanted) {
             space.ledger.note(memory, &Entry::Unmapped(at))?;
             bail!("there is no room in the address space for the counters");
         }
-        keep_undumped(calls, at, size)?;
+        keep_undumped(calls, wanted, size)?;
         space.counters.push((at, size));
     }
     Ok(())
@@ -104,9 +103,8 @@ pub(super) fn map_shadows(
         ),
     ];
     let flags =
-        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE)
-            as u64;
-    let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
     let mut regions = [(0, 0); 2];
     for (region, (range, useful)) in regions.iter_mut().zip(wanted) {
         if !useful {
@@ -115,14 +113,15 @@ pub(super) fn map_shadows(
         let at = (range.start - SHADOW_DISTANCE) & !0xF_FFFF;
         let len = (range.end - SHADOW_DISTANCE - at).next_multiple_of(4096);
         ledger.note(memory, &Entry::Mapped(at, len))?;
-        let got = calls.call(libc::SYS_mmap, [at, len, rw, flags, u64::MAX, 0])?;
-        if got.cast_unsigned() != at {
+        let wanted = TargetAddr(at);
+        let got = calls.mmap(wanted, len, rw, flags, None)?;
+        if !got.is_at(wanted) {
             ledger.note(memory, &Entry::Unmapped(at))?;
             continue;
         }
         // Threads touch little of it each.
-        advise(calls, at, len, libc::MADV_NOHUGEPAGE)?;
-        keep_undumped(calls, at, len)?;
+        calls.madvise(wanted, len, libc::MADV_NOHUGEPAGE)?;
+        keep_undumped(calls, wanted, len)?;
         // The last page of the first range is the agent's: there it lists what it maps itself.
         *region = (at + SHADOW_DISTANCE, len - 4096);
     }
@@ -134,42 +133,38 @@ pub(super) fn map_scratch_page(calls: &Syscalls) -> Result<u64> {
     if SCRATCH_PAGE == 0 {
         return Ok(0);
     }
-    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-    let rx = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-    let got = calls.call(libc::SYS_mmap, [0, SCRATCH_PAGE, rx, flags, u64::MAX, 0])?;
-    if got < 0 {
-        bail!("a page of memory in the process was refused ({got})");
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let rx = libc::PROT_READ | libc::PROT_EXEC;
+    let got = calls.mmap(TargetAddr(0), SCRATCH_PAGE, rx, flags, None)?;
+    match got.addr() {
+        Ok(at) => Ok(at.0),
+        Err(_) => bail!("a page of memory in the process was refused ({got})"),
     }
-    Ok(got.cast_unsigned())
 }
 
 /// Maps an island, to execute and not to write: hodo writes it from outside.
 pub(super) fn map_island(calls: &Syscalls, place: u64, size: u64) -> Result<u64> {
     let flags =
-        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE)
-            as u64;
-    let rx = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-    let got = calls.call(libc::SYS_mmap, [place, size, rx, flags, u64::MAX, 0])?;
-    if got.cast_unsigned() != place {
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
+    let rx = libc::PROT_READ | libc::PROT_EXEC;
+    let wanted = TargetAddr(place);
+    let got = calls.mmap(wanted, size, rx, flags, None)?;
+    if !got.is_at(wanted) {
         bail!("an island of {size:#x} bytes at {place:#x} was refused ({got})");
     }
-    keep_undumped(calls, place, size)?;
+    keep_undumped(calls, wanted, size)?;
     Ok(place)
 }
 
 /// A page of a stopped thread's own memory, with this many bytes before it; `syscall` is the address of an instruction
 /// that makes system calls.
-pub fn private_page(tid: i32, syscall: u64, below: u64) -> Result<u64> {
+pub fn private_page(tid: i32, syscall: TargetAddr, below: u64) -> Result<u64> {
     let calls = Syscalls::begin(tid, syscall)?;
-    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
-    let rw = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
     let size = below + 4096;
-    let got = calls.call(libc::SYS_mmap, [0, size, rw, flags, u64::MAX, 0]);
+    let got = calls.mmap(TargetAddr(0), size, rw, flags, None);
     calls.end()?;
-    let got = got?;
-    if got < 0 {
-        let error = std::io::Error::from_raw_os_error(-got as i32);
-        return Err(error).context("a page for a thread's control block");
-    }
-    Ok(got.cast_unsigned() + below)
+    let page = got?.addr().context("a page for a thread's control block")?;
+    Ok(page.0 + below)
 }

@@ -14,6 +14,7 @@ use crate::frames::{self, Fit, Return, Returns, Walked};
 use crate::space::Space;
 use crate::stubs::Stubs;
 use hodo_module::Image;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Memory, Regs};
 
@@ -114,7 +115,7 @@ impl Process<'_> {
                 return;
             };
             let addr = pc.wrapping_sub(u64::from(!next));
-            let read = |at| self.memory.read_u64(at).ok();
+            let read = |at| self.memory.read_u64(TargetAddr(at)).ok();
             let caller = match self.space.file_at(addr) {
                 Some((file, addr)) => file.unwinder().caller(addr, &registers, &read),
                 None => self.other(addr).and_then(|other| {
@@ -181,7 +182,7 @@ impl Process<'_> {
             return file.at(addr..addr + N as u64)?.try_into().ok();
         }
         let mut code = [0; N];
-        self.memory.read(at, &mut code).ok()?;
+        self.memory.read(TargetAddr(at), &mut code).ok()?;
         Some(code)
     }
 }
@@ -190,10 +191,12 @@ impl Returns for Process<'_> {
     fn is_return(&self, address: u64) -> Option<Return> {
         let (function, body) = self.stub_of(address)?;
         let mut copy = [0; ENTRY];
-        let slot = (function == 0 && self.memory.read(body, &mut copy).is_ok())
+        let slot = (function == 0 && self.memory.read(TargetAddr(body), &mut copy).is_ok())
             .then(|| arch::slot_of(&copy, body))
             .flatten();
-        let called = slot.map_or(Some(function), |slot| self.memory.read_u64(slot).ok());
+        let called = slot.map_or(Some(function), |slot| {
+            self.memory.read_u64(TargetAddr(slot)).ok()
+        });
         Some(Return {
             below: called.and_then(|at| self.below(at)),
             function,
@@ -220,7 +223,11 @@ impl Returns for Process<'_> {
         let slot = entry.and_then(|entry| arch::slot_of(&entry, target));
         let leads_there = slot.is_some_and(|slot| {
             of.slot == Some(slot)
-                || of.function != 0 && self.memory.read_u64(slot).is_ok_and(|to| to == of.function)
+                || of.function != 0
+                    && self
+                        .memory
+                        .read_u64(TargetAddr(slot))
+                        .is_ok_and(|to| to == of.function)
         });
         match leads_there {
             true => Fit::Does,

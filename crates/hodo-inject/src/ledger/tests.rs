@@ -1,4 +1,5 @@
 use hodo_patch::{Copied, Patches, Stub};
+use hodo_ptrace::TargetAddr;
 
 use super::*;
 
@@ -8,7 +9,7 @@ fn own() -> (Memory, Ledger, Found, Vec<u8>) {
     let room = vec![0; 1 << 16];
     let at = room.as_ptr().addr() as u64;
     let size = room.len() as u64;
-    memory.write(at, &header(size)).expect("room");
+    memory.write(TargetAddr(at), &header(size)).expect("room");
     let ledger = Ledger {
         at,
         size,
@@ -20,7 +21,7 @@ fn own() -> (Memory, Ledger, Found, Vec<u8>) {
 
 /// The ledger as one who finds it sees it.
 fn read(memory: &Memory, mut found: Found) -> Result<Vec<Entry>> {
-    memory.read(found.at, &mut found.header)?;
+    memory.read(TargetAddr(found.at), &mut found.header)?;
     Ok(found.read(memory)?.1)
 }
 
@@ -127,7 +128,7 @@ fn what_a_forked_process_does_not_have_is_not_counted() {
     (ledger.note(&memory, &patched(0x5000, &[stub(0x9200)]))).expect("memory");
     (ledger.note(&memory, &Entry::Lowered)).expect("memory");
     memory
-        .write(ledger.at + LENGTH_AT, &forked.to_le_bytes())
+        .write(TargetAddr(ledger.at + LENGTH_AT), &forked.to_le_bytes())
         .expect("memory");
     ledger.is_forked(&memory).expect("memory");
     assert_eq!(ledger.count_stubs([4, 0]), [2, 0]);
@@ -150,12 +151,14 @@ fn a_damaged_ledger_is_not_used() {
     let mut header = found.header;
     for byte in (0..end).filter(|byte| !unused.contains(byte)) {
         let mut now = [0];
-        memory.read(at + byte, &mut now).expect("memory");
+        memory
+            .read(TargetAddr(at + byte), &mut now)
+            .expect("memory");
         for bit in [0, 3, 7] {
             memory
-                .write(at + byte, &[now[0] ^ 1 << bit])
+                .write(TargetAddr(at + byte), &[now[0] ^ 1 << bit])
                 .expect("memory");
-            memory.read(at, &mut header).expect("memory");
+            memory.read(TargetAddr(at), &mut header).expect("memory");
             let error = read(&memory, Found { at, header }).expect_err("damage");
             // Without the mark nobody looks.
             assert!(
@@ -163,12 +166,12 @@ fn a_damaged_ledger_is_not_used() {
                 "{error:#}"
             );
         }
-        memory.write(at + byte, &now).expect("memory");
+        memory.write(TargetAddr(at + byte), &now).expect("memory");
     }
     // Entries that are cut off, and a length without end.
     for length in (1..end - HEADER as u64).chain([1 << 16, u64::MAX]) {
         memory
-            .write(at + LENGTH_AT, &length.to_le_bytes())
+            .write(TargetAddr(at + LENGTH_AT), &length.to_le_bytes())
             .expect("memory");
         let whole = read(&memory, Found { at, header });
         assert!(whole.is_err() || whole.is_ok_and(|entries| entries.len() < 6));
@@ -179,7 +182,9 @@ fn a_damaged_ledger_is_not_used() {
 fn a_ledger_of_another_format_is_named() {
     let (memory, mut ledger, mut found, _room) = own();
     note(&mut ledger, &memory);
-    memory.read(found.at, &mut found.header).expect("memory");
+    memory
+        .read(TargetAddr(found.at), &mut found.header)
+        .expect("memory");
     found.header[16] += 1;
     found.header[40..45].copy_from_slice(b"other");
     let sum = XxHash3_64::oneshot(&found.header[..SUM_AT]);
@@ -196,7 +201,9 @@ fn a_ledger_of_another_format_is_named() {
 fn what_has_no_room_makes_it_useless() {
     let (memory, mut ledger, found, _room) = own();
     ledger.size = HEADER as u64 + 100;
-    memory.write(ledger.at, &header(ledger.size)).expect("room");
+    memory
+        .write(TargetAddr(ledger.at), &header(ledger.size))
+        .expect("room");
     ledger
         .note(&memory, &Entry::Original(1, Bytes(vec![0; 10])))
         .expect("memory");

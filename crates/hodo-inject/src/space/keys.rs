@@ -20,6 +20,7 @@ pub use outside::{Found, code};
 use hodo_module::Image;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::Memory;
+use hodo_ptrace::TargetAddr;
 
 /// The static keys of an address space. All addresses are those of the process.
 #[derive(Debug, Clone, Default)]
@@ -138,7 +139,7 @@ impl Keys {
     pub fn is_busy(&self, pid: i32, memory: &Memory) -> bool {
         let mut owners = self.files.iter().filter_map(|file| {
             let lock = file.keys.lock?.wrapping_add(file.bias);
-            let owner = memory.read_u64(lock).ok()?;
+            let owner = memory.read_u64(TargetAddr(lock)).ok()?;
             (owner != 0).then_some(owner >> 32)
         });
         owners.any(|owner| {
@@ -288,14 +289,14 @@ impl Keys {
 fn count(memory: &Memory, key: u64, change: i32) -> Result<u32> {
     const ON: u32 = 1 << 31;
     let mut state = [0; 4];
-    memory.read(key, &mut state)?;
+    memory.read(TargetAddr(key), &mut state)?;
     let state = u32::from_le_bytes(state);
     let users = (state & !ON).checked_add_signed(change);
     let Some(users) = users.filter(|users| users & ON == 0) else {
         bail!("the static key at {key:#x} has {} users", state & !ON);
     };
     let state = state & ON | users;
-    memory.write(key, &state.to_le_bytes())?;
+    memory.write(TargetAddr(key), &state.to_le_bytes())?;
     Ok(state)
 }
 
@@ -305,7 +306,7 @@ fn write(memory: &Memory, place: &Place<'_>, enabled: bool) -> Result<()> {
     if sound(memory, place)? == wanted {
         return Ok(());
     }
-    memory.write(place.code, &wanted)
+    memory.write(TargetAddr(place.code), &wanted)
 }
 
 /// What is at a branch.
@@ -315,7 +316,7 @@ fn write(memory: &Memory, place: &Place<'_>, enabled: bool) -> Result<()> {
 fn sound(memory: &Memory, place: &Place<'_>) -> Result<Vec<u8>> {
     let forms = [true, false].map(|enabled| place.branch.bytes(enabled));
     let mut now = vec![0; forms[0].len()];
-    memory.read(place.code, &mut now)?;
+    memory.read(TargetAddr(place.code), &mut now)?;
     // While it is changed, it is a `test` with any number.
     if !forms.contains(&now) && ![forms[0][0], forms[1][0], 0xA8, 0xA9].contains(&now[0]) {
         bail!(

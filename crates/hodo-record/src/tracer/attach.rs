@@ -1,5 +1,6 @@
 //! Attaches: stops all threads of a running process, maps and writes what was prepared, and resumes them.
 
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -221,7 +222,7 @@ impl Tracer<'_> {
             }
         }
         for (at, to) in moves.frames {
-            memory.write(at, &to.to_le_bytes())?;
+            memory.write(TargetAddr(at), &to.to_le_bytes())?;
         }
         prepared.write_sites(&memory, &mut space.borrow_mut())?;
         let islands = space.borrow().islands();

@@ -1,6 +1,7 @@
 //! New threads and processes: which are followed, and which are released.
 
 use hodo_inject::site_writer;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -231,7 +232,7 @@ fn clone_flags(parent: i32, child: i32, event: i32) -> Result<u64> {
     Ok(match regs.system_call() {
         Some(libc::SYS_clone) => argument()?,
         Some(libc::SYS_clone3) => argument()
-            .and_then(|at| ptrace::Memory::open(parent)?.read_u64(at))
+            .and_then(|at| ptrace::Memory::open(parent)?.read_u64(TargetAddr(at)))
             .unwrap_or_else(|_| {
                 // Not for us to see (`PR_SET_DUMPABLE`, a program that may be executed but not read).
                 let process = ptrace::status(child, "Tgid:");

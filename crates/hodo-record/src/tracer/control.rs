@@ -21,6 +21,7 @@ use hodo_inject::frames;
 use hodo_inject::install::{self, Change};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::Memory;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::counter;
 use hodo_ptrace::maps;
 
@@ -478,7 +479,7 @@ impl Moves {
         if !self.frames.is_empty() {
             let memory = Memory::open(tid)?;
             for (at, to) in self.frames {
-                memory.write(at, &to.to_le_bytes())?;
+                memory.write(TargetAddr(at), &to.to_le_bytes())?;
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ mod unwinders;
 use hodo_inject::leave;
 use hodo_inject::site_writer;
 use hodo_inject::step_out;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -294,7 +295,7 @@ fn release(tid: i32, status: i32) -> Result<()> {
             if signal == libc::SIGTRAP
                 && arch::is_breakpoint(&info)
                 && Memory::open(tid)?
-                    .read(regs.breakpoint(), &mut code)
+                    .read(TargetAddr(regs.breakpoint()), &mut code)
                     .is_ok()
                 && code == arch::BREAKPOINT
             {

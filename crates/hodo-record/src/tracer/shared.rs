@@ -5,6 +5,7 @@
 //! The word there has the control block of the one that runs. If several do, nothing tells one from the other: they
 //! find a block by which nothing is recorded, until only one is left.
 
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch;
 use std::rc::Rc;
 
@@ -286,7 +287,7 @@ impl Written {
         // Who is gone, too, needs it no more.
         let _ = self.users.iter().any(|&user| {
             let memory = Memory::open(user);
-            memory.is_ok_and(|memory| memory.write(self.at, &bytes).is_ok())
+            memory.is_ok_and(|memory| memory.write(TargetAddr(self.at), &bytes).is_ok())
         });
     }
 }

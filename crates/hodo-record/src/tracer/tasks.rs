@@ -15,6 +15,7 @@ use crate::options::Exit;
 use crate::session::exit_json;
 use hodo_inject::context::Contexts;
 use hodo_ptrace as ptrace;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::counter;
 
 /// Where the control block has its list for return probes.
@@ -283,12 +284,12 @@ impl Tracer<'_> {
             Some(_) => counters::SIZE,
             None => 0,
         };
-        let at = install::private_page(tid, space.borrow().syscall_place(), below)?;
+        let at = install::private_page(tid, TargetAddr(space.borrow().syscall_place()), below)?;
         space.borrow_mut().add_private(at - below, below + 4096);
         let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
         let memory = ptrace::Memory::open(tid)?;
         space.borrow_mut().note(&memory)?;
-        memory.write(at, &bytes)?;
+        memory.write(TargetAddr(at), &bytes)?;
         Ok(at)
     }
 }

@@ -13,6 +13,7 @@ use hodo_trace::syscalls::{EARLIER, NUMBERS};
 use super::delivery::is_in;
 use super::{SharedSpace, Thread, Tracer};
 use hodo_ptrace as ptrace;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::counter;
 use hodo_ptrace::arch::frame;
 use hodo_ptrace::stops;
@@ -116,7 +117,7 @@ impl Tracer<'_> {
             table: &events.table,
             number: which,
             args,
-            read: &|at, bytes| memory.read_some(at, bytes),
+            read: &|at, bytes| memory.read_some(TargetAddr(at), bytes),
         };
         let time = if self.recording.timed { counter() } else { 0 };
         let Some(mut payload) = call.enter() else {
@@ -147,7 +148,7 @@ impl Tracer<'_> {
         else {
             return;
         };
-        let state = Memory::open(tid).and_then(|memory| memory.read_u64(at));
+        let state = Memory::open(tid).and_then(|memory| memory.read_u64(TargetAddr(at)));
         space.linker_is_adding(state.is_ok_and(|state| state & 0xFFFF_FFFF == ADDING));
     }
 
@@ -199,7 +200,7 @@ impl Tracer<'_> {
             return Ok(());
         };
         let memory = Memory::open(tid)?;
-        let read = |at: u64, bytes: &mut [u8]| memory.read_some(at, bytes);
+        let read = |at: u64, bytes: &mut [u8]| memory.read_some(TargetAddr(at), bytes);
         let stopped = |(number, args)| Stopped {
             table: &events.table,
             number,

@@ -4,6 +4,7 @@ use hodo_isa::riscv64::regs::RA;
 
 use crate::arch::Called;
 use hodo_ptrace::Memory;
+use hodo_ptrace::TargetAddr;
 
 /// Bits of an instruction as a number with a sign.
 fn signed(word: u32, bits: u32) -> i64 {
@@ -48,23 +49,26 @@ pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
 pub fn jump_at(memory: &Memory, at: u64) -> Option<u64> {
     let mut jump = [0; 12];
     // The last ones on a page may be shorter.
-    (memory.read(at, &mut jump).is_ok()
-        || memory.read(at, &mut jump[..8]).is_ok()
-        || memory.read(at, &mut jump[..4]).is_ok())
+    (memory.read(TargetAddr(at), &mut jump).is_ok()
+        || memory.read(TargetAddr(at), &mut jump[..8]).is_ok()
+        || memory.read(TargetAddr(at), &mut jump[..4]).is_ok())
     .then(|| jump_target(at, &jump))?
 }
 
 /// What our call in front of `at` calls, if it is one whose bytes tell.
 pub fn called_before(memory: &Memory, at: u64) -> Option<u64> {
     let (mut call, start) = ([0; 4], at.checked_sub(4)?);
-    memory.read(start, &mut call).ok()?;
+    memory.read(TargetAddr(start), &mut call).ok()?;
     Some(start.wrapping_add_signed(jal(u32::from_le_bytes(call), RA)?))
 }
 
 /// Does the code of a hook stand in front of `at` that makes a call?
 pub fn is_behind_call(memory: &Memory, at: u64) -> bool {
     let mut code = [0; 4];
-    if memory.read(at.wrapping_sub(4), &mut code).is_err() {
+    if memory
+        .read(TargetAddr(at.wrapping_sub(4)), &mut code)
+        .is_err()
+    {
         return false;
     }
     let word = u32::from_le_bytes(code);

@@ -4,6 +4,7 @@ use hodo_isa::riscv64::regs::SP;
 use hodo_isa::riscv64::track::{Row, Rule, function_rows};
 
 use hodo_ptrace::Memory;
+use hodo_ptrace::TargetAddr;
 
 /// So much of a function is read.
 const MOST: usize = 8192;
@@ -21,7 +22,7 @@ impl Made {
         let most = end.map_or(MOST as u64, |end| end.saturating_sub(start));
         let mut code = vec![0; most.min(MOST as u64) as usize];
         // There may be less until the mapping's end.
-        while memory.read(start, &mut code).is_err() {
+        while memory.read(TargetAddr(start), &mut code).is_err() {
             code.truncate(code.len() / 8 * 4);
         }
         let rows = function_rows(&code, start);

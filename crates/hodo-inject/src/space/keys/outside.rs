@@ -10,6 +10,7 @@ use hodo_symbols::Key;
 use super::{File, Keys, sound, write};
 use hodo_module::image::of_mapping;
 use hodo_ptrace::Memory;
+use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps::Mapping;
 
 /// Bit of a key's state: switched on. The others are the number of its users.
@@ -110,7 +111,7 @@ impl Keys {
         for key in keys {
             let before = state(memory, key.at)?;
             key.state = if on { before | ON } else { before & !ON };
-            memory.write(key.at, &key.state.to_le_bytes())?;
+            memory.write(TargetAddr(key.at), &key.state.to_le_bytes())?;
             enabled.insert(key.at, key.state != 0);
             all.push(before);
         }
@@ -129,6 +130,6 @@ pub fn code(maps: &[Mapping]) -> impl Iterator<Item = &Mapping> {
 /// The state of a key.
 fn state(memory: &Memory, key: u64) -> Result<u32> {
     let mut state = [0; 4];
-    memory.read(key, &mut state)?;
+    memory.read(TargetAddr(key), &mut state)?;
     Ok(u32::from_le_bytes(state))
 }

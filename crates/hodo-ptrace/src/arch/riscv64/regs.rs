@@ -8,6 +8,7 @@ use hodo_isa::riscv64::regs::{RA, SP};
 
 use crate::memory::Memory;
 use crate::request::check;
+use crate::target::TargetAddr;
 
 /// A breakpoint, `c.ebreak`.
 pub const BREAKPOINT: [u8; 2] = [0x02, 0x90];
@@ -280,7 +281,7 @@ pub(super) fn first_argument(tid: i32) -> Result<u64> {
 pub(super) fn insn(memory: &Memory, at: u64) -> Result<Insn> {
     let mut code = [0; 4];
     // The second half may be on another page, which need not be there.
-    memory.read(at, &mut code[..2])?;
-    let _ = memory.read(at.wrapping_add(2), &mut code[2..]);
+    memory.read(TargetAddr(at), &mut code[..2])?;
+    let _ = memory.read(TargetAddr(at.wrapping_add(2)), &mut code[2..]);
     Ok(Insn::new(&code, at))
 }

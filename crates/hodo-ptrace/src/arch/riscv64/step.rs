@@ -7,6 +7,7 @@ use super::regs::{BREAKPOINT, insn, regs, set_regs};
 use super::thread_slot::{SLOT, SLOTS, WORDS};
 use crate::memory::Memory;
 use crate::request::{interrupt, request};
+use crate::target::TargetAddr;
 
 /// A single step, which the processor does not know: a copy of the instruction and a breakpoint after it, in a page of
 /// hodo's. What uses its own address is done on the registers.
@@ -33,7 +34,7 @@ pub fn step(tid: i32, scratch_page: u64, slot: u64) -> Result<Step> {
     let insn = insn(&memory, from)?;
     let mut code = Vec::new();
     let mut word = [0; 4];
-    memory.read(from, &mut word[..usize::from(insn.len).min(4)])?;
+    memory.read(TargetAddr(from), &mut word[..usize::from(insn.len).min(4)])?;
     let mut next = insn.end();
     if let Some(simulation) = Simulation::new(&word, from) {
         let mut state = State {
@@ -50,7 +51,7 @@ pub fn step(tid: i32, scratch_page: u64, slot: u64) -> Result<Step> {
     let copy = scratch_page + WORDS + slot % SLOTS * SLOT;
     let behind = copy + code.len() as u64;
     code.extend(BREAKPOINT);
-    memory.write(copy, &code)?;
+    memory.write(TargetAddr(copy), &code)?;
     regs.set_pc(copy);
     set_regs(tid, &regs)?;
     request(libc::PTRACE_CONT, tid, 0, 0)?;

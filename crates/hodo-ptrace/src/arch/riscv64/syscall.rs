@@ -4,6 +4,7 @@
 use super::regs::{A0, A7, Regs, first_argument, set_regs};
 use super::sigframe::{frame, word};
 use crate::memory::Memory;
+use crate::target::TargetAddr;
 use anyhow::Result;
 
 /// What enters the kernel (`ecall`).
@@ -83,7 +84,7 @@ pub fn broken_off(tid: i32, saved: &Regs) -> Result<(Regs, Option<u64>)> {
     let mut bytes = SYSTEM_CALL;
     let begins = code.is_some() && {
         // What cannot be read is no call.
-        let read = Memory::open(tid)?.read(saved.pc(), &mut bytes);
+        let read = Memory::open(tid)?.read(TargetAddr(saved.pc()), &mut bytes);
         read.is_ok() && bytes == SYSTEM_CALL
     };
     let Some(code) = code.filter(|_| begins) else {
@@ -107,7 +108,7 @@ pub fn call_again(tid: i32, mut regs: Regs) -> Result<()> {
     let mut code = SYSTEM_CALL;
     let at = regs.pc().wrapping_sub(code.len() as u64);
     let memory = Memory::open(tid)?;
-    memory.read(at, &mut code)?;
+    memory.read(TargetAddr(at), &mut code)?;
     if code == SYSTEM_CALL
         && !is_behind_handler(&memory, &regs)
         && let Ok(argument) = first_argument(tid)
@@ -127,7 +128,7 @@ fn is_behind_handler(memory: &Memory, regs: &Regs) -> bool {
     for size in [32 << 10, 8 << 10, 2 << 10] {
         let mut below = vec![0; size];
         if memory
-            .read(regs.sp().wrapping_sub(size as u64), &mut below)
+            .read(TargetAddr(regs.sp().wrapping_sub(size as u64)), &mut below)
             .is_err()
         {
             continue;

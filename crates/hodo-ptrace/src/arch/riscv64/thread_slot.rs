@@ -10,6 +10,7 @@ use hodo_isa::riscv64::regs::TP;
 
 use super::regs::{Regs, insn, regs, set_regs};
 use crate::memory::Memory;
+use crate::target::TargetAddr;
 
 /// Bytes of hodo's page in targets: words for threads without a thread pointer, and a place for a single step for each
 /// thread that makes one. 0: none is needed.
@@ -52,7 +53,7 @@ pub fn block(tid: i32) -> Result<u64> {
     let regs = regs(tid)?;
     match block_word(&regs) {
         // What cannot be read was not made by a libc.
-        Some(at) => Ok(Memory::open(tid)?.read_u64(at).unwrap_or(0)),
+        Some(at) => Ok(Memory::open(tid)?.read_u64(TargetAddr(at)).unwrap_or(0)),
         None => Ok(0),
     }
 }
@@ -68,11 +69,11 @@ pub fn set_block(tid: i32, at: u64, scratch_page: u64, number: u64) -> Result<()
     if scratch_page != 0 && is_ours(&regs, scratch_page) {
         regs.set(TP, if at == 0 { 0 } else { word + 8 });
         set_regs(tid, &regs)?;
-        return Memory::open(tid)?.write(word, &at.to_le_bytes());
+        return Memory::open(tid)?.write(TargetAddr(word), &at.to_le_bytes());
     }
     match block_word(&regs) {
         Some(word) => Memory::open(tid)?
-            .write(word, &at.to_le_bytes())
+            .write(TargetAddr(word), &at.to_le_bytes())
             .context("the thread pointer is not libc's"),
         None => Ok(()),
     }
@@ -106,13 +107,15 @@ impl Regs {
         let Some(word) = block_word(self) else {
             return Ok(false);
         };
-        if address.wrapping_add(REACH) >= 2 * REACH || memory.read_u64(word).ok() != Some(0) {
+        if address.wrapping_add(REACH) >= 2 * REACH
+            || memory.read_u64(TargetAddr(word)).ok() != Some(0)
+        {
             return Ok(false);
         }
         let Some(used) = insn(memory, self.pc())?.memory() else {
             return Ok(false);
         };
-        memory.write(word, &block.to_le_bytes())?;
+        memory.write(TargetAddr(word), &block.to_le_bytes())?;
         self.set(used.base, self.get(used.base).wrapping_add(block));
         Ok(true)
     }

@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::SYSTEM_CALL;
 use crate::memory::Memory;
 use crate::request::check;
+use crate::target::TargetAddr;
 
 /// A breakpoint.
 pub const BREAKPOINT: [u8; 1] = [0xCC];
@@ -234,7 +235,7 @@ impl Regs {
     /// If the memory cannot be accessed.
     pub fn read_counter(&mut self, memory: &Memory) -> Result<bool> {
         let mut code = [0; 2];
-        memory.read(self.0.rip, &mut code)?;
+        memory.read(TargetAddr(self.0.rip), &mut code)?;
         if code != [0x0F, 0x31] {
             return Ok(false);
         }

@@ -3,6 +3,7 @@
 use super::regs::Regs;
 use crate::maps::Mapping;
 use crate::memory::Memory;
+use crate::target::TargetAddr;
 
 /// The frame that the kernel makes for a signal handler: offsets from the stack pointer at the handler's first
 /// instruction (`arch/x86/include/asm/sigframe.h`, `asm/sigcontext.h`): the return address, then the context.
@@ -59,7 +60,7 @@ fn is_restorer(memory: &Memory, maps: &[Mapping], at: u64) -> bool {
         return false;
     }
     let mut code = [0; 9];
-    memory.read(at, &mut code).is_ok()
+    memory.read(TargetAddr(at), &mut code).is_ok()
         && (code == [0x48, 0xC7, 0xC0, 15, 0, 0, 0, 0x0F, 0x05]
             || code[..7] == [0xB8, 15, 0, 0, 0, 0x0F, 0x05])
 }

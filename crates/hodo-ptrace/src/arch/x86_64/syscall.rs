@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::regs::{Regs, set_regs};
 use crate::memory::Memory;
+use crate::target::TargetAddr;
 
 /// What enters the kernel (`syscall`).
 pub const SYSTEM_CALL: [u8; 2] = [0x0F, 0x05];
@@ -44,7 +45,7 @@ pub const OPTIONS: i32 = 0;
 pub fn call_again(tid: i32, mut regs: Regs) -> Result<()> {
     let mut code = SYSTEM_CALL;
     let at = regs.0.rip.wrapping_sub(code.len() as u64);
-    Memory::open(tid)?.read(at, &mut code)?;
+    Memory::open(tid)?.read(TargetAddr(at), &mut code)?;
     if code == SYSTEM_CALL {
         regs.0.rip = at;
         regs.0.rax = regs.0.orig_rax;
