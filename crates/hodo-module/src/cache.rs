@@ -101,7 +101,8 @@ impl<'i> Planning<'i> {
     }
 
     /// Whether the code had to be read.
-    pub fn is_surveyed(&self) -> bool {
+    #[cfg(test)]
+    fn is_surveyed(&self) -> bool {
         self.survey.get().is_some()
     }
 

@@ -156,3 +156,20 @@ fn files_for_other_processors_are_refused() {
         }
     }
 }
+
+#[test]
+fn a_file_is_surveyed_when_the_first_plan_is_made_and_not_again() {
+    let own = std::env::current_exe().expect("this program");
+    let image = Image::read(&own, own.clone()).expect("a program");
+    let options = PlanOptions::default();
+    let planning = Planning::new(&image);
+    assert!(!planning.is_surveyed());
+    planning.survey(&options).expect("a survey");
+    assert!(planning.is_surveyed());
+    let first = std::ptr::from_ref(planning.survey(&options).expect("a survey"));
+    planning
+        .plan_probes(Wanted::Every, &options)
+        .expect("a plan");
+    let again = std::ptr::from_ref(planning.survey(&options).expect("a survey"));
+    assert!(std::ptr::eq(first, again));
+}
