@@ -165,10 +165,6 @@ impl Writer<'_> {
             .join(" ")
     }
 
-    #[allow(
-        clippy::too_many_lines,
-        reason = "to be taken apart with the code generators"
-    )]
     fn function(&mut self) {
         let index = self.index;
         let count = match self.counted {
@@ -177,58 +173,87 @@ impl Writer<'_> {
         };
         let (value, other, some) = (self.value(2), self.value(1), self.statements(4));
         let (left, right) = (self.value(1), self.value(1));
-        let (mut before, mut body) = (String::new(), String::new());
-        let tail = self.other();
-        match self.random.below(18) {
-            0 => body = format!("return {value};"),
-            1 => body = "return a;".to_owned(),
-            2 => body = format!("return a + {};", self.random.below(100)),
+        let parts = Parts {
+            value,
+            other,
+            some,
+            left,
+            right,
+            tail: self.other(),
+        };
+        let (before, body) = match self.random.below(18) {
+            kind @ 0..8 => (String::new(), self.short(kind, &parts)),
+            8 | 9 => (String::new(), self.switch(&parts)),
+            kind @ (10 | 11) => (String::new(), labels(kind, &parts)),
+            kind @ 12..17 => self.helped(kind, &parts),
+            _ => (String::new(), self.with_stack(&parts)),
+        };
+        let hidden = ["noinline", "noinline, noclone", "noinline, noipa"];
+        let hidden = self.random.pick(&hidden);
+        let _ = writeln!(
+            self.text,
+            "{before}__attribute__(({hidden})) long gen_{index}(long a, long b) {{ {count} long x = a ^ 5; {body} }}"
+        );
+    }
+
+    /// A body of one line: a leaf, a loop at the start, or a call at the end.
+    fn short(&mut self, kind: u64, parts: &Parts) -> String {
+        let Parts {
+            value,
+            other,
+            some,
+            tail,
+            ..
+        } = parts;
+        match kind {
+            0 => format!("return {value};"),
+            1 => "return a;".to_owned(),
+            2 => format!("return a + {};", self.random.below(100)),
             // Loops at the start.
-            3 => body = "do a = a * 3 + b; while (b-- > 0 && a < 1000000); return a;".to_owned(),
+            3 => "do a = a * 3 + b; while (b-- > 0 && a < 1000000); return a;".to_owned(),
             4 => {
-                body = format!(
+                format!(
                     "while (b > 0) {{ b >>= 1; a ^= b * {}; }} return a;",
                     self.random.below(99)
                 )
             }
             5 => {
-                body = format!(
+                format!(
                     "for (;;) {{ x += a; a >>= 1; if (a <= 0) return x; if ((b += 3) > 90) return {other}; }}"
                 )
             }
-            6 => body = format!("return fuel-- > 0 ? gen_{tail}(b, a) : 1;"),
-            7 => {
-                body = format!(
+            6 => format!("return fuel-- > 0 ? gen_{tail}(b, a) : 1;"),
+            _ => {
+                format!(
                     "{some} if (fuel-- <= 0) return x; return functions[(a & 15) % {}](b, 0);",
                     self.count
                 )
             }
-            8 | 9 => {
-                let cases = 4 + self.random.below(20);
-                let _ = write!(body, "switch (a & 31) {{");
-                for case in 0..cases {
-                    let (value, some) = (self.value(1), self.statements(1));
-                    let end = self.random.pick(&["break;", "return x;", ""]);
-                    let _ = write!(body, "case {case}: {some} x += {value}; {end} ");
-                }
-                let _ = write!(body, "default: x = {other}; }} return x;");
-            }
-            10 => {
-                let _ = write!(
-                    body,
-                    "static const void *const labels[] = {{&&l0, &&l1, &&l2, &&l3}}; {some}
-                    goto *labels[a & 3]; l0: x += {left}; if (fuel-- > 0) goto *labels[b & 3]; return x;
-                    l1: x -= {right}; if (fuel-- > 0) goto *labels[(x ^ b) & 3]; return x; l2: x *= 3; l3: return x + {other};"
-                );
-            }
-            11 => {
-                let _ = write!(
-                    body,
-                    "static const int labels[] = {{&&l0 - &&l1, &&l1 - &&l1, &&l2 - &&l1, &&l3 - &&l1}};
-                    goto *(&&l1 + labels[a & 3]); l0: x += {left}; if (fuel-- > 0) goto *(&&l1 + labels[b & 3]); return x;
-                    l1: x -= {right}; if (fuel-- > 0) goto *(&&l1 + labels[(x ^ b) & 3]); return x; l2: x *= 5; l3: return x ^ a;"
-                );
-            }
+        }
+    }
+
+    fn switch(&mut self, parts: &Parts) -> String {
+        let Parts { other, some, .. } = parts;
+        let mut body = String::new();
+        let cases = 4 + self.random.below(20);
+        let _ = write!(body, "switch (a & 31) {{");
+        for case in 0..cases {
+            let (value, some) = (self.value(1), self.statements(1));
+            let end = self.random.pick(&["break;", "return x;", ""]);
+            let _ = write!(body, "case {case}: {some} x += {value}; {end} ");
+        }
+        let _ = write!(body, "default: x = {other}; }} return x;");
+        body
+    }
+
+    /// A function with helpers before it, which have arguments of many kinds.
+    fn helped(&mut self, kind: u64, parts: &Parts) -> (String, String) {
+        let index = self.index;
+        let Parts {
+            some, left, right, ..
+        } = parts;
+        let mut before = String::new();
+        let body = match kind {
             12 => {
                 let _ = write!(
                     before,
@@ -237,9 +262,9 @@ impl Writer<'_> {
                         while (n-- > 0) s = s * 7 + __builtin_va_arg(l, long);
                         s += (long)__builtin_va_arg(l, double); __builtin_va_end(l); return s; }}\n"
                 );
-                body = format!(
+                format!(
                     "{some} return gen_sum_{index}(9, a, b, x, 4L, {left}, 6L, 7L, 8L, {right}, 2.5 * (int)a);"
-                );
+                )
             }
             13 => {
                 let _ = write!(
@@ -247,10 +272,10 @@ impl Writer<'_> {
                     "__attribute__((noinline)) double gen_mix_{index}(double p, float q, long r, struct mixed m) {{ return p * q - r + m.d * m.i; }}
                     __attribute__((noinline)) struct mixed gen_turn_{index}(struct mixed m, float f) {{ m.d += f; m.i ^= 3; return m; }}\n"
                 );
-                body = format!(
+                format!(
                     "struct mixed m = {{(int)a, (int)b & 1023}}; m = gen_turn_{index}(m, (short)b); {some}
                     return x + (long)(gen_mix_{index}((short)a, (short)b, b & 63, m) * 0.001);"
-                );
+                )
             }
             14 => {
                 let _ = write!(
@@ -258,10 +283,10 @@ impl Writer<'_> {
                     "__attribute__((noinline)) struct pair gen_pair_{index}(long a, long b) {{ struct pair p = {{b, a * 3}}; return p; }}
                     __attribute__((noinline)) struct large gen_large_{index}(long a, struct large l, long b) {{ l.a[a & 3] += b; l.a[4]--; return l; }}\n"
                 );
-                body = format!(
+                format!(
                     "struct large l = {{{{a, b, x, 4, 5}}}}; struct pair p = gen_pair_{index}(a, b); {some}
                     l = gen_large_{index}(b, l, p.a); return l.a[0] ^ l.a[1] ^ l.a[2] ^ l.a[3] ^ p.b ^ l.a[4] ^ x;"
-                );
+                )
             }
             15 => {
                 let _ = write!(
@@ -269,37 +294,78 @@ impl Writer<'_> {
                     "__attribute__((noinline)) static long gen_many_{index}(long a, long b, long c, long d, long e, long f, long g, long h, long i, int j, char k)
                     {{ return a + 2 * b - 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h + 9 * i + 10 * j + k; }}\n"
                 );
-                body = format!(
+                format!(
                     "{some} return gen_many_{index}(a, b, x, {left}, 5, 6, 7, 8, {right}, (int)a, (char)b);"
-                );
+                )
             }
-            16 => {
+            _ => {
                 let _ = writeln!(
                     before,
                     "static int gen_order_{index}(const void *p, const void *q) {{ long a = *(long *)p, b = *(long *)q; return a < b ? -1 : a > b; }}"
                 );
-                body = format!(
+                format!(
                     "long l[8] = {{a, b, x, 4, {left}, 2, {right}, 0}}; char c[64]; qsort(l, 8, sizeof *l, gen_order_{index});
                     x += snprintf(c, sizeof c, \"%ld %d %.3f\", l[3], (int)b, (double)(short)a); {some}
                     return x + strlen(c) + l[2] + (strchr(c, '.') ? 1 : 7);"
-                );
+                )
             }
-            _ if self.nested && self.random.one_in(2) => {
-                body = format!(
+        };
+        (before, body)
+    }
+
+    /// A body with a function in it, or with an array of a length that varies.
+    fn with_stack(&mut self, parts: &Parts) -> String {
+        let Parts { other, some, .. } = parts;
+        match self.nested && self.random.one_in(2) {
+            true => {
+                format!(
                     "long inner(long c) {{ x += c * b; return fuel-- > 0 && c > 0 ? inner(c - 1) + a : x; }} {some} return inner(b & 7) + {other};"
-                );
+                )
             }
-            _ => {
-                body = format!(
+            false => {
+                format!(
                     "char c[(b & 31) + 9]; {some} memcpy(c, state, 8); c[8] = (char)a; c[(b & 31) + 8] = 0; return x + c[3] + c[8] + strlen(c + (b & 31) + 8);"
-                );
+                )
             }
         }
-        let hidden = ["noinline", "noinline, noclone", "noinline, noipa"];
-        let hidden = self.random.pick(&hidden);
-        let _ = writeln!(
-            self.text,
-            "{before}__attribute__(({hidden})) long gen_{index}(long a, long b) {{ {count} long x = a ^ 5; {body} }}"
-        );
     }
+}
+
+/// A body that jumps to addresses from a table.
+fn labels(kind: u64, parts: &Parts) -> String {
+    let Parts {
+        other,
+        some,
+        left,
+        right,
+        ..
+    } = parts;
+    match kind {
+        10 => {
+            format!(
+                    "static const void *const labels[] = {{&&l0, &&l1, &&l2, &&l3}}; {some}
+                    goto *labels[a & 3]; l0: x += {left}; if (fuel-- > 0) goto *labels[b & 3]; return x;
+                    l1: x -= {right}; if (fuel-- > 0) goto *labels[(x ^ b) & 3]; return x; l2: x *= 3; l3: return x + {other};"
+                )
+        }
+        _ => {
+            format!(
+                    "static const int labels[] = {{&&l0 - &&l1, &&l1 - &&l1, &&l2 - &&l1, &&l3 - &&l1}};
+                    goto *(&&l1 + labels[a & 3]); l0: x += {left}; if (fuel-- > 0) goto *(&&l1 + labels[b & 3]); return x;
+                    l1: x -= {right}; if (fuel-- > 0) goto *(&&l1 + labels[(x ^ b) & 3]); return x; l2: x *= 5; l3: return x ^ a;"
+                )
+        }
+    }
+}
+
+/// What the bodies of a function are made of.
+struct Parts {
+    /// Two operations deep.
+    value: String,
+    other: String,
+    some: String,
+    left: String,
+    right: String,
+    /// The function that is called last.
+    tail: u64,
 }
