@@ -3,7 +3,7 @@
 //! when it sets them, and the program can use as much as without hodo.
 
 use hodo_patch::Raise;
-use hodo_ptrace::limits::{get, set};
+use hodo_ptrace::limits::{Limit, get, set};
 
 /// By how much hard limits are raised, in bytes: always the same, for they cannot be raised again when the next program
 /// needs more than this one.
@@ -16,8 +16,8 @@ const RESOURCES: [libc::__rlimit_resource_t; 2] = [libc::RLIMIT_AS, libc::RLIMIT
 #[derive(Debug)]
 pub struct Lifted {
     pid: i32,
-    /// What the program would have alone: soft and hard, in the order of the resources.
-    own: [Option<(u64, u64)>; 2],
+    /// What the program would have alone, in the order of the resources.
+    own: [Option<Limit>; 2],
 }
 
 /// A limit that was raised by `extra`, as it was.
@@ -43,24 +43,26 @@ impl Lifted {
             .zip(RESOURCES)
             .zip([before.space, before.data])
         {
-            let Ok((soft, hard)) = get(pid, resource) else {
+            let Ok(limit) = get(pid, resource) else {
                 continue;
             };
-            if soft == libc::RLIM_INFINITY {
+            if limit.soft == libc::RLIM_INFINITY {
                 continue;
             }
-            *own = Some((lowered(soft, extra), lowered(hard, before.hard)));
-            let infinite = libc::RLIM_INFINITY;
-            let _ =
-                set(pid, resource, infinite, infinite).or_else(|_| set(pid, resource, hard, hard));
+            *own = Some(Limit {
+                soft: lowered(limit.soft, extra),
+                hard: lowered(limit.hard, before.hard),
+            });
+            let _ = set(pid, resource, Limit::INFINITE)
+                .or_else(|_| set(pid, resource, Limit::same(limit.hard)));
         }
         Self { pid, own }
     }
 
     /// Where the limit cannot be raised: what may be mapped for the trace, in bytes, a part of what the program has.
     pub fn budget(&self) -> Option<u64> {
-        let (own, _) = self.own[0]?;
-        let (now, _) = get(self.pid, libc::RLIMIT_AS).ok()?;
+        let own = self.own[0]?.soft;
+        let now = get(self.pid, libc::RLIMIT_AS).ok()?.soft;
         (now < raised(own, HARD / 2)).then_some(own / 8)
     }
 
@@ -82,15 +84,16 @@ impl Lifted {
     fn apply(&mut self, extra: Raise) {
         let own = std::mem::take(&mut self.own);
         for ((own, resource), more) in own.iter().zip(RESOURCES).zip([extra.space, extra.data]) {
-            let Some((soft, hard)) = *own else {
+            let Some(limit) = *own else {
                 continue;
             };
-            let Ok((_, highest)) = get(self.pid, resource) else {
+            let Ok(Limit { hard: highest, .. }) = get(self.pid, resource) else {
                 continue;
             };
-            let soft = raised(soft, more).min(highest);
-            let hard = raised(hard, extra.hard).min(highest);
-            let _ = set(self.pid, resource, soft, hard.max(soft));
+            let soft = raised(limit.soft, more).min(highest);
+            let hard = raised(limit.hard, extra.hard).min(highest);
+            let hard = hard.max(soft);
+            let _ = set(self.pid, resource, Limit { soft, hard });
         }
     }
 }
@@ -101,12 +104,13 @@ pub fn lower(pid: i32, extra: Raise) {
         return;
     }
     for (resource, more) in RESOURCES.into_iter().zip([extra.space, extra.data]) {
-        let Ok((soft, hard)) = get(pid, resource) else {
+        let Ok(Limit { soft, hard }) = get(pid, resource) else {
             continue;
         };
         if soft != libc::RLIM_INFINITY {
             let hard = lowered(hard, extra.hard);
-            let _ = set(pid, resource, lowered(soft, more).min(hard), hard);
+            let soft = lowered(soft, more).min(hard);
+            let _ = set(pid, resource, Limit { soft, hard });
         }
     }
 }

@@ -19,27 +19,50 @@ const OWN: [(libc::__rlimit_resource_t, bool); 7] = [
 /// lets that stack grow down to there as far as hodo's limit, not the program's, allows.
 const STACK: u64 = 8 << 20;
 
-/// What hodo's limits were: soft and hard.
-static INHERITED: OnceLock<[Option<(u64, u64)>; OWN.len()]> = OnceLock::new();
+/// A limit of one resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// What holds now.
+    pub soft: u64,
+    /// How far the process itself can raise it.
+    pub hard: u64,
+}
+
+impl Limit {
+    /// None at all.
+    pub const INFINITE: Self = Self::same(libc::RLIM_INFINITY);
+
+    /// Both are `limit`.
+    pub const fn same(limit: u64) -> Self {
+        Self {
+            soft: limit,
+            hard: limit,
+        }
+    }
+}
+
+/// What hodo's limits were.
+static INHERITED: OnceLock<[Option<Limit>; OWN.len()]> = OnceLock::new();
 
 /// Raises hodo's own limits as far as it may, that of the stack to what it needs. Its program gets them back as they
 /// were.
 pub fn raise_own() {
     INHERITED.get_or_init(|| {
         OWN.map(|(resource, without)| {
-            let (soft, hard) = get(0, resource).ok()?;
-            let infinite = libc::RLIM_INFINITY;
+            let old = get(0, resource).ok()?;
             if resource == libc::RLIMIT_STACK {
-                let wanted = STACK.min(hard);
-                return (soft != wanted && set(0, resource, wanted, hard).is_ok())
-                    .then_some((soft, hard));
+                let wanted = Limit {
+                    soft: STACK.min(old.hard),
+                    ..old
+                };
+                return (old != wanted && set(0, resource, wanted).is_ok()).then_some(old);
             }
-            if soft == infinite {
+            if old.soft == libc::RLIM_INFINITY {
                 return None;
             }
-            let none = || set(0, resource, infinite, infinite).is_ok();
-            let raised = without && none() || set(0, resource, hard, hard).is_ok();
-            raised.then_some((soft, hard))
+            let none = || set(0, resource, Limit::INFINITE).is_ok();
+            let raised = without && none() || set(0, resource, Limit::same(old.hard)).is_ok();
+            raised.then_some(old)
         })
     });
 }
@@ -48,7 +71,7 @@ pub fn raise_own() {
 pub fn has_small_stack() -> bool {
     /// What it needs, and some more.
     const ENOUGH: u64 = 2 << 20;
-    let is_small = || get(0, libc::RLIMIT_STACK).is_ok_and(|(soft, _)| soft < ENOUGH);
+    let is_small = || get(0, libc::RLIMIT_STACK).is_ok_and(|limit| limit.soft < ENOUGH);
     is_small() && {
         raise_own();
         is_small()
@@ -59,8 +82,8 @@ pub fn has_small_stack() -> bool {
 pub fn restore_own() {
     let inherited = INHERITED.get().into_iter().flatten();
     for (limit, (resource, _)) in inherited.zip(OWN) {
-        if let &Some((soft, hard)) = limit {
-            let _ = set(0, resource, soft, hard);
+        if let &Some(limit) = limit {
+            let _ = set(0, resource, limit);
         }
     }
 }
@@ -72,44 +95,47 @@ pub fn is_address_space_limited() -> bool {
 
 /// Bytes of address space that hodo may have, if there is a limit.
 pub fn address_space() -> Option<u64> {
-    let (soft, _) = get(0, libc::RLIMIT_AS).ok()?;
+    let soft = get(0, libc::RLIMIT_AS).ok()?.soft;
     (soft != libc::RLIM_INFINITY).then_some(soft)
 }
 
 /// Bytes that a file which hodo writes can have.
 pub fn file_size() -> u64 {
-    get(0, libc::RLIMIT_FSIZE).map_or(libc::RLIM_INFINITY, |(soft, _)| soft)
+    get(0, libc::RLIMIT_FSIZE).map_or(libc::RLIM_INFINITY, |limit| limit.soft)
 }
 
 /// Bytes that a core file of a thread's process can have.
 pub fn core(tid: i32) -> u64 {
-    get(tid, libc::RLIMIT_CORE).map_or(0, |(soft, _)| soft)
+    get(tid, libc::RLIMIT_CORE).map_or(0, |limit| limit.soft)
 }
 
-/// The soft and the hard limit of a process (0: this one).
+/// A limit of a process (0: this one).
 ///
 /// # Errors
 /// If the process is gone or not ours to look at.
-pub fn get(pid: i32, resource: libc::__rlimit_resource_t) -> io::Result<(u64, u64)> {
+pub fn get(pid: i32, resource: libc::__rlimit_resource_t) -> io::Result<Limit> {
     let mut old = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: prlimit writes one rlimit; nothing is set.
     match unsafe { libc::prlimit(pid, resource, std::ptr::null(), &raw mut old) } {
-        0 => Ok((old.rlim_cur, old.rlim_max)),
+        0 => Ok(Limit {
+            soft: old.rlim_cur,
+            hard: old.rlim_max,
+        }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Sets both.
+/// Sets it.
 ///
 /// # Errors
 /// If the kernel refuses.
-pub fn set(pid: i32, resource: libc::__rlimit_resource_t, soft: u64, hard: u64) -> io::Result<()> {
+pub fn set(pid: i32, resource: libc::__rlimit_resource_t, limit: Limit) -> io::Result<()> {
     let new = libc::rlimit {
-        rlim_cur: soft,
-        rlim_max: hard,
+        rlim_cur: limit.soft,
+        rlim_max: limit.hard,
     };
     // SAFETY: prlimit reads one rlimit; the old one is not asked for.
     match unsafe { libc::prlimit(pid, resource, &raw const new, std::ptr::null_mut()) } {
