@@ -38,5 +38,5 @@ pub use monitor::{Front, front};
 pub use options::{Clock, Exit, Match, RecordOptions};
 pub use recording::{Ended, record};
 pub use reserve::WithReserve;
-pub use session::moment;
+pub use session::{Moment, moment};
 pub use trace_dir::TraceDir;

@@ -49,8 +49,17 @@ pub struct Session {
 
 pub use hodo_ptrace::arch::counter;
 
-/// The value of the time counter, and at the same time that of a clock in nanoseconds.
-pub fn moment(clock: Clock) -> (u64, u64) {
+/// One moment on two clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// The value of the time counter.
+    pub counter: u64,
+    /// The nanoseconds of the clock.
+    pub ns: u64,
+}
+
+/// This moment, on the time counter and on a clock.
+pub fn moment(clock: Clock) -> Moment {
     sample(id(clock).0)
 }
 
@@ -63,9 +72,10 @@ fn id(clock: Clock) -> (libc::clockid_t, &'static str) {
     }
 }
 
-/// A counter value and the clock at the same time: the best of a few tries.
-fn sample(clock: libc::clockid_t) -> (u64, u64) {
-    let mut best = (u64::MAX, 0, 0);
+/// This moment: the best of a few tries.
+fn sample(clock: libc::clockid_t) -> Moment {
+    let mut shortest = u64::MAX;
+    let mut best = Moment { counter: 0, ns: 0 };
     for _ in 0..16 {
         let before = counter();
         let mut now = libc::timespec {
@@ -75,12 +85,15 @@ fn sample(clock: libc::clockid_t) -> (u64, u64) {
         // SAFETY: clock_gettime writes one timespec.
         unsafe { libc::clock_gettime(clock, &raw mut now) };
         let after = counter();
-        if after - before < best.0 {
-            let ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
-            best = (after - before, before + (after - before) / 2, ns);
+        if after - before < shortest {
+            shortest = after - before;
+            best = Moment {
+                counter: before + shortest / 2,
+                ns: now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned(),
+            };
         }
     }
-    (best.1, best.2)
+    best
 }
 
 fn read_first(path: &str, key: &str) -> Option<String> {
@@ -133,7 +146,7 @@ impl Session {
         let log = File::create(directory.join("log.jsonl"))
             .with_context(|| format!("making the log in {}", directory.display()))?;
         let (clock, clock_name) = id(options.clock);
-        let (at, ns) = sample(clock);
+        let Moment { counter: at, ns } = sample(clock);
         let unix = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -340,7 +353,7 @@ impl Session {
     }
 
     fn sample(&mut self) {
-        let (counter, ns) = sample(self.clock);
+        let Moment { counter, ns } = sample(self.clock);
         let samples = self.info["clock"]["samples"].as_array_mut();
         if let Some(samples) = samples {
             samples.truncate(1);

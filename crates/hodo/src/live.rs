@@ -112,7 +112,7 @@ impl Printer {
                 if over {
                     break;
                 }
-                let (counter, ns) = hodo_record::moment(clock);
+                let hodo_record::Moment { counter, ns } = hodo_record::moment(clock);
                 let found = view.round(Some(Now { counter, ns }), &mut out)?;
                 out.flush()?;
                 pause = if found { SOON } else { IDLE };
@@ -165,14 +165,24 @@ impl Printer {
     }
 }
 
+/// Which file this is, whatever its name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
 /// Which `events` file is in a directory.
-fn events(data: &Path) -> Option<(u64, u64)> {
+fn events(data: &Path) -> Option<Identity> {
     let path: PathBuf = data.join("events");
     let meta = path.metadata().ok()?;
-    Some((meta.dev(), meta.ino()))
+    Some(Identity {
+        device: meta.dev(),
+        inode: meta.ino(),
+    })
 }
 
 /// Is there another recording than the one that was there before?
-fn is_new(data: &Path, older: Option<(u64, u64)>) -> bool {
+fn is_new(data: &Path, older: Option<Identity>) -> bool {
     events(data).is_some_and(|now| Some(now) != older)
 }
