@@ -7,6 +7,7 @@ use hodo_isa::Via;
 use hodo_isa::code::{Flow, Insn};
 
 use crate::model::{Extra, Pad, PlannedFunction, SitePlan, Spare, Tactic};
+use crate::refusal::Refusal;
 use crate::subject::{Planner, Subject};
 use crate::tactics::{Room, site};
 
@@ -14,8 +15,6 @@ use crate::tactics::{Room, site};
 const FARTHER: u64 = 128;
 /// So much of a function is displaced at most to make room for others' jumps.
 const ROOM: u64 = 64;
-
-const NO_REGISTER: &str = "no register is free where its first instructions end";
 
 /// Functions whose sites could displace more than they need.
 pub(crate) struct Donors {
@@ -60,7 +59,7 @@ impl Planner<'_> {
         subject: &Subject<'_>,
         patch: Range<u64>,
         end: u64,
-    ) -> Result<(u64, Spare), String> {
+    ) -> Result<(u64, Spare), Refusal> {
         let moved = self.movable(subject, patch.start..end);
         if !self.isa().needs_register() {
             return moved.map(|()| (end, Spare::default()));
@@ -109,7 +108,7 @@ impl Planner<'_> {
                 kept = Some((insn.end(), spare(subject.via(insn.end()))));
             }
         }
-        let error = || moved.err().unwrap_or_else(|| NO_REGISTER.to_owned());
+        let error = || moved.err().unwrap_or_else(|| Refusal::NoRegister);
         kept.ok_or_else(error)
     }
 

@@ -21,6 +21,7 @@ mod nodes;
 mod pieces;
 mod planner;
 mod probes;
+mod refusal;
 mod regions;
 mod relr;
 mod rseq;

@@ -129,7 +129,7 @@ impl Planner<'_> {
                 name: function.name.clone(),
                 addr: function.addr,
                 size: function.size,
-                outcome,
+                outcome: outcome.map_err(|refusal| refusal.to_string()),
             });
         }
         // What has no room for a jump looks for one nearby when all others have theirs.
@@ -146,7 +146,7 @@ impl Planner<'_> {
             if let Ok(site) = &second {
                 self.occupy(site);
             }
-            planned[at].outcome = second;
+            planned[at].outcome = second.map_err(|refusal| refusal.to_string());
         }
         for function in &mut planned {
             if let Ok(site) = &mut function.outcome {

@@ -9,6 +9,7 @@ use crate::image::{Image, Text};
 use crate::live::Live;
 use crate::model::{EntryOnlyReason, Extra, Mode, SitePlan};
 use crate::pieces::Piece;
+use crate::refusal::Refusal;
 use crate::sites::Sites;
 use crate::static_keys::Statics;
 use crate::sweep::{HEAD, PieceFacts, Swept};
@@ -103,44 +104,43 @@ impl<'a> Planner<'a> {
     ///
     /// # Errors
     /// Why it cannot be traced.
-    pub(crate) fn subject(&self, index: usize, function: &Function) -> Result<Subject<'a>, String> {
+    pub(crate) fn subject(
+        &self,
+        index: usize,
+        function: &Function,
+    ) -> Result<Subject<'a>, Refusal> {
         let names = || std::iter::once(&function.name).chain(&function.aliases);
         let reason = |name: &String| modes::untouchable(name).or_else(|| self.host.copies(name));
         let reason = names().find_map(reason);
         if let Some(reason) = reason.or_else(|| self.host.lends(function.addr)) {
-            return Err(reason.to_owned());
+            return Err(Refusal::LeftAlone(reason));
         }
         if function.signal {
-            return Err(
-                "it is a signal handler's return, which unwinders know by its bytes".to_owned(),
-            );
+            return Err(Refusal::SignalReturn);
         }
         if let Some(reason) = self.host.refuses() {
-            return Err(reason.to_owned());
+            return Err(Refusal::LeftAlone(reason));
         }
         if self.verdicts[index] == Verdict::Unclear {
-            return Err(
-                "one jump leads to it, no call: it may be a part of a function and use what that has below the stack pointer"
-                    .to_owned(),
-            );
+            return Err(Refusal::Unclear);
         }
         let piece = self.heads[index];
         let (Some(text), Some(facts)) = (self.image.text_at(function.addr), self.facts.get(piece))
         else {
-            return Err("it is not in executable code".to_owned());
+            return Err(Refusal::NotCode);
         };
         let end = self.pieces[piece].end;
         let code = text.slice(function.addr, end);
         if code.is_empty() {
-            return Err("it is empty".to_owned());
+            return Err(Refusal::Empty);
         }
         let entry = facts.entry;
         let entry = entry.unwrap_or_else(|| self.image.isa.entry_facts(code, function.addr));
         if entry.reads_flags {
-            return Err("it reads the flags that it is entered with".to_owned());
+            return Err(Refusal::ReadsFlags);
         }
         if entry.reads_red_zone {
-            return Err("it is entered with live values below the stack pointer".to_owned());
+            return Err(Refusal::EnteredWithRedZone);
         }
         Ok(Subject {
             text,

@@ -9,14 +9,9 @@ use hodo_isa::code::{Flow, InstructionSet};
 
 use crate::ladder::Free;
 use crate::model::{Extra, SitePlan, Spare, Tactic};
-use crate::static_keys::IN_THE_WAY;
+use crate::refusal::Refusal;
 use crate::subject::{BLOCK_LIMIT, Planner, Subject};
 use crate::sweep::Near;
-
-const TOO_SHORT: &str = "it is too short for a jump, and other code follows";
-const FROM_ELSEWHERE: &str = "a branch from elsewhere leads into its first instructions";
-const LOOP: &str = "a loop leads back into its first instructions";
-const RED_ZONE: &str = "a loop leads back to its start, and keeps values below the stack pointer, where a stub would put its own";
 
 /// What may be overwritten, and what is displaced by it.
 pub(crate) struct Room {
@@ -48,7 +43,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The long jump.
-    pub(crate) fn jump(&self, subject: &Subject<'_>) -> Result<SitePlan, String> {
+    pub(crate) fn jump(&self, subject: &Subject<'_>) -> Result<SitePlan, Refusal> {
         let mut reason = None;
         for patch in self.places(subject) {
             let via = subject.via(patch);
@@ -65,21 +60,26 @@ impl<'a> Planner<'a> {
                 Err(error) => reason = reason.or(Some(error)),
             }
         }
-        Err(reason.unwrap_or_default())
+        Err(reason.unwrap_or(Refusal::Empty))
     }
 
     /// What a patch of `len` bytes at `patch` displaces.
-    pub(crate) fn room(&self, subject: &Subject<'_>, patch: u64, len: u64) -> Result<Room, String> {
+    pub(crate) fn room(
+        &self,
+        subject: &Subject<'_>,
+        patch: u64,
+        len: u64,
+    ) -> Result<Room, Refusal> {
         let patch_end = patch + len;
         if patch_end > self.pieces[subject.piece].limit {
-            return Err(TOO_SHORT.to_owned());
+            return Err(Refusal::TooShort);
         }
         if self.statics.any(patch..patch_end) {
-            return Err(IN_THE_WAY.to_owned());
+            return Err(Refusal::StaticBranch);
         }
         let end = self.window(subject, patch, patch_end)?;
         if self.foreign(patch + 1..patch_end) {
-            return Err(FROM_ELSEWHERE.to_owned());
+            return Err(Refusal::FromElsewhere);
         }
         let near = self.near(subject.piece);
         let into = near
@@ -100,10 +100,10 @@ impl<'a> Planner<'a> {
                 });
             }
             if into {
-                return Err(LOOP.to_owned());
+                return Err(Refusal::Loop);
             }
             if subject.red_zone {
-                return Err(RED_ZONE.to_owned());
+                return Err(Refusal::RedZone);
             }
         }
         let (end, spare) = self.resume(subject, patch..patch_end, end)?;
@@ -131,14 +131,14 @@ impl<'a> Planner<'a> {
         subject: &Subject<'_>,
         patch: u64,
         patch_end: u64,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, Refusal> {
         let mut end = patch;
         for insn in self
             .isa()
             .sweep(subject.text.slice(patch, subject.end), patch)
         {
             if insn.flow == Flow::Invalid {
-                return Err("it has bytes that are not an instruction".to_owned());
+                return Err(Refusal::Invalid);
             }
             end = insn.end();
             if end >= patch_end {
@@ -150,24 +150,24 @@ impl<'a> Planner<'a> {
             if matches!(insn.flow, Flow::Call(_) | Flow::IndirectCall)
                 && !self.sites.is_dropped(insn.addr)
             {
-                return Err("a call in its first instructions".to_owned());
+                return Err(Refusal::Call);
             }
         }
         if end == patch {
-            return Err("it is empty".to_owned());
+            return Err(Refusal::Empty);
         }
         // Its code ends here; what follows must be of no use to anybody.
         let at = self.swept.pads.partition_point(|pad| pad.start <= end);
         let pad = at.checked_sub(1).map(|at| &self.swept.pads[at]);
         match pad {
             Some(pad) if pad.end >= patch_end => Ok(end),
-            _ => Err(TOO_SHORT.to_owned()),
+            _ => Err(Refusal::TooShort),
         }
     }
 
     /// The end of what must be displaced from `patch` on, up to `end` at least, so that no branch but from within leads
     /// into it, and none back to the start from without.
-    fn block(&self, subject: &Subject<'_>, patch: u64, mut end: u64) -> Result<u64, String> {
+    fn block(&self, subject: &Subject<'_>, patch: u64, mut end: u64) -> Result<u64, Refusal> {
         let limit = subject.end.min(patch + BLOCK_LIMIT);
         let mut branches = Vec::new();
         let mut starts = Vec::new();
@@ -199,20 +199,20 @@ impl<'a> Planner<'a> {
                 .max();
             match outside {
                 None => break,
-                Some(source) if source > limit => return Err(LOOP.to_owned()),
+                Some(source) if source > limit => return Err(Refusal::Loop),
                 Some(source) => end = source,
             }
         }
         if self.foreign(patch + 1..end) {
-            return Err(FROM_ELSEWHERE.to_owned());
+            return Err(Refusal::FromElsewhere);
         }
         Ok(end.min(subject.end))
     }
 
     /// Can the instructions run elsewhere? Those that become nops need not.
-    pub(crate) fn movable(&self, subject: &Subject<'_>, range: Range<u64>) -> Result<(), String> {
+    pub(crate) fn movable(&self, subject: &Subject<'_>, range: Range<u64>) -> Result<(), Refusal> {
         if self.statics.any(range.clone()) {
-            return Err(IN_THE_WAY.to_owned());
+            return Err(Refusal::StaticBranch);
         }
         let code = subject.text.slice(range.start, range.end);
         let mut code = Cow::Borrowed(code);
@@ -224,7 +224,7 @@ impl<'a> Planner<'a> {
         let dead = |addr: u64| subject.dead(addr);
         self.isa()
             .movable(&code, range.start, &dead)
-            .map_err(|error| error.to_string())
+            .map_err(Refusal::Immovable)
     }
 
     /// Padding that no patch has taken.
@@ -298,7 +298,7 @@ impl<'a> Planner<'a> {
     }
 
     /// A breakpoint. All other bytes stay, so branches into the middle of what is displaced do no harm.
-    pub(crate) fn trap(&self, subject: &Subject<'_>) -> Result<SitePlan, String> {
+    pub(crate) fn trap(&self, subject: &Subject<'_>) -> Result<SitePlan, Refusal> {
         let patch = self.places(subject).next().unwrap_or(subject.start);
         let len = self.isa().trap_len();
         let room = self.room(subject, patch, len);
