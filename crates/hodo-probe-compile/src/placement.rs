@@ -161,8 +161,8 @@ impl Probes {
                 semaphores,
             } = match self.named_by(definition, image, &functions, &callers)? {
                 Ok(named) => named,
-                Err(reason) => {
-                    located.failed.push((index, reason));
+                Err(error) => {
+                    located.failed.push((index, error.to_string()));
                     continue;
                 }
             };
@@ -190,7 +190,7 @@ impl Probes {
         image: &Image,
         functions: &[Function],
         callers: &OnceCell<Callers>,
-    ) -> Result<Result<Named, String>> {
+    ) -> Result<Result<Named>> {
         let (mut notes, mut semaphores) = (BTreeMap::new(), Vec::new());
         let points = match &definition.place {
             Location::Usdt { provider, name } => usdt(image, (provider, name), functions, callers)
@@ -205,12 +205,11 @@ impl Probes {
             Location::Line { file, line } => lines(image, file, *line, functions),
             _ => Ok(points(definition, image, functions)?),
         };
-        let named = points.map(|points| Named {
+        Ok(points.map(|points| Named {
             points,
             notes,
             semaphores,
-        });
-        Ok(named.map_err(|error| error.to_string()))
+        }))
     }
 
     /// Adds the places of one function that a definition names, but for those that cannot have its probe.
