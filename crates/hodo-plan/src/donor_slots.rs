@@ -108,7 +108,7 @@ impl Planner<'_> {
                 kept = Some((insn.end(), spare(subject.via(insn.end()))));
             }
         }
-        let error = || moved.err().unwrap_or_else(|| Refusal::NoRegister);
+        let error = || moved.err().unwrap_or(Refusal::NoRegister);
         kept.ok_or_else(error)
     }
 

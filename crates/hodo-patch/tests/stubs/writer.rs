@@ -233,7 +233,7 @@ impl Writer<'_> {
     }
 
     fn switch(&mut self, parts: &Parts) -> String {
-        let Parts { other, some, .. } = parts;
+        let Parts { other, .. } = parts;
         let mut body = String::new();
         let cases = 4 + self.random.below(20);
         let _ = write!(body, "switch (a & 31) {{");
