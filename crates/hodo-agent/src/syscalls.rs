@@ -7,7 +7,7 @@ pub struct Syscalls {
     pub code: &'static [u8],
     /// Before a system call. Keeps all but `rcx` and `r11`; on RISC-V all but the link.
     pub enter: usize,
-    /// Behind a system call. Keeps all but `rcx`; on RISC-V all but the link.
+    /// After a system call. Keeps all but `rcx`; on RISC-V all but the link.
     pub exit: usize,
     /// Loads that may fault, and where to go on then.
     pub faults: &'static [[u32; 2]],

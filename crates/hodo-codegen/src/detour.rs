@@ -138,7 +138,7 @@ pub struct Event {
     pub payload: u32,
     /// With the time counter.
     pub timed: bool,
-    /// The processor is told by `rdpid`, which it has.
+    /// The number of the processor comes from `rdpid`, which the machine has.
     pub rdpid: bool,
     /// The values. A bit for each of the first 32 is in the payload's first word, for the others in words after it.
     pub values: Vec<Fetch>,
@@ -274,7 +274,7 @@ pub const MOST_WORDS: usize = 4096;
 /// Values that an event may have.
 pub const MOST_VALUES: usize = 512;
 
-/// Words in front of an event's values for the faults of so many.
+/// Words in front of an event's values for the faults of this many.
 #[must_use]
 pub fn fault_words(values: usize) -> usize {
     values.saturating_sub(32).div_ceil(64)

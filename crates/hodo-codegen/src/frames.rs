@@ -120,7 +120,7 @@ pub(crate) fn fde(at: u32, cie: u32, code: Range<u32>) -> Vec<u8> {
     body
 }
 
-/// So many units of code on.
+/// This many units of code further on.
 pub(crate) fn advance(out: &mut Vec<u8>, distance: u32) {
     match distance {
         0 => {}

@@ -102,7 +102,7 @@ pub struct Records {
     pub timed: bool,
     /// Whether the function belongs to the scope of filter functions.
     pub scope: Scope,
-    /// At most so many frames are open at once, counted from the outermost filter function.
+    /// At most this many frames are open at once, counted from the outermost filter function.
     pub depth: Option<u32>,
     /// Function id, if exits check that the frame is that of the entry.
     pub check: Option<u32>,

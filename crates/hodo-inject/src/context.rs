@@ -136,7 +136,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// The thread has begun a system call. Tells of handlers that have not come back to where they began.
+    /// The thread has begun a system call. Returns the handlers that have not come back to where they began.
     pub fn system_call(&mut self, tid: i32, space: &mut Space) -> Result<Vec<Turn>> {
         let mut turns = Vec::new();
         let regs = ptrace::regs(tid)?;

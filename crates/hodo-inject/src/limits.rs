@@ -66,8 +66,8 @@ impl Lifted {
         (now < raised(own, HARD / 2)).then_some(own / 8)
     }
 
-    /// Sets the limits to what the program has alone, and `space` and `data` bytes more if they could be lifted. Tells
-    /// by how much limits are to be raised from now on.
+    /// Sets the limits to what the program has alone, and `space` and `data` bytes more if they could be lifted.
+    /// Returns by how much limits are to be raised from now on.
     pub fn settle(mut self, space: u64, data: u64) -> Raise {
         let extra = match self.budget() {
             Some(_) => Raise::default(),

@@ -55,7 +55,7 @@ impl Stubs {
     /// displaced instructions.
     pub fn returns_to(&self, memory: &Memory, at: u64) -> Option<(u64, u64)> {
         let stub = self.all[..self.all.partition_point(|stub| stub.start <= at)].last()?;
-        // Behind the call of its body.
+        // After the call of its body.
         let is_it = at > stub.start
             && at < stub.slow.max(stub.body)
             && arch::called_before(memory, at) == Some(stub.body);

@@ -2,9 +2,10 @@
 //! nothing of processes; [`code`] reads the code of any of them, as planners do, who learn from a file which one it is.
 //!
 //! The modules of the sets have the same names: `scan` finds branches and addresses in code, `steps` what a planner of
-//! probes has to know of each instruction, `entry` tells what a function does with its return address, `origin` where
-//! jumps through registers lead, `text` writes instructions for people, `relocate` moves them, `simulate` does on saved
-//! registers what some of them do, `track` follows the frame.
+//! probes has to know of each instruction, `entry` what a function does with its return address, `origin` where jumps
+//! through registers lead. `text` writes instructions for people, `relocate` moves them, `simulate` does on saved
+//! registers what some of them do, and `track` follows the frame. What RISC-V and AArch64 share is in [`linked`],
+//! [`relocate`] and `sequences`.
 #![no_std]
 #![forbid(unsafe_code)]
 

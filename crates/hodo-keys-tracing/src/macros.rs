@@ -70,7 +70,7 @@ macro_rules! span {
     };
 }
 
-/// The branch on the key of a place, and all that tells of the place.
+/// The branch on the key of a place, and all that describes the place.
 ///
 /// First what is in front of the fields is gathered: `[kind (level)] {name} {target}`. What is no way to write an event
 /// here is an error of `tracing`'s own macro, which gets the same.

@@ -56,7 +56,7 @@ const VARIABLE: &str = "HODO_KEYS";
 /// also be the last part of the name: `VERBOSE`. An element of an array is `LEVELS[3]`; `LEVELS` stands for all of
 /// them.
 ///
-/// What is wrong is told on standard error, in a line that begins with `hodo-keys:`, and the program goes on. Libraries
+/// What is wrong is said on standard error, in a line that begins with `hodo-keys:`, and the program goes on. Libraries
 /// that are loaded later are not looked at. Programs with more rights than who has started them (set-user-ID) take no
 /// orders from the environment.
 pub fn apply_environment() {
@@ -170,7 +170,7 @@ fn unmatched(patterns: &[&str], keys: &[Found]) -> Vec<String> {
 }
 
 /// Switches all keys that match one of the patterns on or off, all at once; or none, if a pattern matches nothing. Then
-/// tells of each of them, and whether it was enabled before.
+/// names each of them, and whether it was enabled before.
 fn switch(
     patterns: &[&str],
     on: bool,

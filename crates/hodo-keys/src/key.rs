@@ -236,7 +236,7 @@ impl<const INITIAL: bool, const N: usize> StaticKeyArray<INITIAL, N> {
     /// An element, also in constants.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer.
     #[must_use]
     pub const fn key(&self, index: usize) -> &Key {
         &self.0[index]

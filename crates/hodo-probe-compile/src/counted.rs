@@ -196,7 +196,7 @@ impl Counts {
         })
     }
 
-    /// A thread has left its way through the code of a file at an instruction that it did not come behind.
+    /// A thread has left its way through the code of a file at an instruction to which it had not come that way.
     pub fn leave(&mut self, path: &Path, addr: u64) {
         self.correct(path, addr, -1, |place, _| place > addr);
     }

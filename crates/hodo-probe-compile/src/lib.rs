@@ -555,7 +555,7 @@ impl Probes {
         Some(Action::Count(counter(number)))
     }
 
-    /// Tells of the places that cannot have a probe: of each that was named, and of some that a pattern fits.
+    /// Reports the places that cannot have a probe: each that was named, and some that a pattern fits.
     fn refuse(
         &mut self,
         refused: impl Iterator<Item = (u64, ProbePoint, String)>,

@@ -88,7 +88,7 @@ impl Places {
 
     /// The places at an address. `near`: where those of the address before were, which saves looking for the next.
     pub fn at(&self, addr: u64, near: &mut usize) -> impl Iterator<Item = &ProbePoint> {
-        /// So many are gone by one after the other.
+        /// This many are passed one after the other.
         const FEW: usize = 16;
         let is_before = |at: usize| self.all.get(at).is_some_and(|place| place.0 < addr);
         let mut first = *near;

@@ -233,7 +233,7 @@ impl Syscalls {
 
     /// Puts registers and signal mask back in a thread that was stopped by [`interrupt`], and brings it to such a stop
     /// again: only from there the kernel restarts the system call that it was stopped in. No handler of a signal begins
-    /// meanwhile. Tells whether the process is stopped as a whole.
+    /// meanwhile. Returns whether the process is stopped as a whole.
     pub fn end_in_stop(mut self) -> Result<bool> {
         let (again, argument) = broken_off(self.tid, &self.saved)?;
         if let Some(argument) = argument {

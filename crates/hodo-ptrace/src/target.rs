@@ -1,5 +1,5 @@
-//! What is a target's and not ours: its addresses, and the numbers of its files. Neither can be taken for one of ours,
-//! nor one of ours for it.
+//! What belongs to a target and not to us: its addresses, and the numbers of its files. Neither can be taken for an
+//! address or a file of this process, nor the other way round.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use std::fmt;
 pub struct TargetAddr(pub u64);
 
 impl TargetAddr {
-    /// The address so many bytes further on.
+    /// The address this many bytes further on.
     #[must_use]
     pub fn offset(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))

@@ -206,7 +206,7 @@ pub fn list_keys_of(pid: i32, patterns: &[String]) -> Result<Vec<ListedKey>> {
     Ok(keys)
 }
 
-/// Switches the static keys of a process on or off that fit one of the patterns, and tells of each.
+/// Switches the static keys of a process on or off that fit one of the patterns, and names each.
 ///
 /// # Errors
 /// If there is no such process, its keys cannot be switched, or a pattern fits none of them. Nothing is switched then.

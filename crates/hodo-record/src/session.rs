@@ -121,7 +121,7 @@ fn host() -> Value {
         .collect();
     // SAFETY: sysconf only returns a number.
     let cpus = |name| unsafe { libc::sysconf(name) };
-    // RISC-V tells of its make, or at least of what it can do.
+    // RISC-V names its make, or at least what it can do.
     let mut keys = ["model name", "uarch", "isa"].iter();
     let cpu = keys.find_map(|key| read_first("/proc/cpuinfo", key));
     json!({

@@ -52,7 +52,7 @@ use hodo_ptrace::stops;
 use shared::Origin;
 use watching::Calls;
 
-/// The signal with which `PTRACE_O_TRACESYSGOOD` tells of system calls.
+/// The signal with which `PTRACE_O_TRACESYSGOOD` reports system calls.
 const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
 
 #[derive(Debug, Clone)]
@@ -101,7 +101,7 @@ impl Thread {
     }
 }
 
-/// So many control blocks and threads that have ended are remembered before they are used again or forgotten: a child
+/// This many control blocks and threads that have ended are remembered before they are used again or forgotten: a child
 /// may turn up after the end of the thread that made it.
 const REMEMBERED: usize = 16;
 
@@ -260,7 +260,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Tells of signals that are sent to the program.
+    /// Reports signals that are sent to the program.
     pub fn tell_signals(&mut self, seen: Arc<Seen>) {
         self.signals = Some(seen);
     }
@@ -452,7 +452,7 @@ impl<'a> Tracer<'a> {
         self.counts()?;
         // Whoever still has code of hodo records nothing from here on.
         self.session.events.disown();
-        // The program's end is told in any case.
+        // The program's end is reported in any case.
         if let Err(error) = self.session.finish(exit, lost, &usage) {
             warn_user!("hodo: the trace is not complete: {error:#}");
         }
@@ -466,7 +466,7 @@ impl<'a> Tracer<'a> {
         })
     }
 
-    /// Writes down what the probes have counted, and tells of probes that were never placed.
+    /// Writes down what the probes have counted, and names the probes that were never placed.
     fn counts(&mut self) -> Result<()> {
         let probes = &self.modules.probes;
         let count = probes.counts.counters();

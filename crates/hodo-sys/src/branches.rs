@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 /// What knows the branches, if there are any.
 static ASK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Names what tells whether a branch begins in some code. It may take [`lock`](crate::lock).
+/// Names the function that returns whether a branch begins in some code. It may take [`lock`](crate::lock).
 pub fn set(ask: fn(Range<u64>) -> bool) {
     ASK.store(ask as *mut (), Ordering::Release);
 }

@@ -88,7 +88,7 @@ pub fn check_replay(options: &ReplayOptions) -> Result<()> {
 
 fn fields(options: &ReplayOptions) -> Result<Vec<Field>> {
     let usual = [Field::Duration, Field::Tid];
-    // With a part of the time comes the field that it is told in.
+    // With a part of the time comes the field that it is shown in.
     let range = options.source.range;
     let ranged = range.map(|range| match range.from.or(range.to) {
         Some(Moment::Elapsed(_)) => Field::Elapsed,

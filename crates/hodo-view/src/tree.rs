@@ -297,7 +297,7 @@ impl Growing<'_> {
         node.first = node.first.min(open.start);
     }
 
-    /// `gate` is told of the function that is entered and of one that is left, and says what of it is shown.
+    /// `gate` gets the function that is entered and the one that is left, and says what of it is shown.
     #[inline]
     fn step(&mut self, step: CallStep, mut gate: impl FnMut(Option<u32>, bool) -> Verdict) {
         match step {

@@ -44,7 +44,7 @@ pub enum Part {
     Each,
     /// Those with the same highest bit. The key is its number plus one, or 0 for 0.
     Log2,
-    /// So many that follow each other, by sign or without. The key is the lowest of them.
+    /// This many values that follow each other, signed or unsigned. The key is the lowest of them.
     Linear(u64, bool),
 }
 

@@ -98,7 +98,7 @@ struct Piece {
     old: usize,
     /// Where its probes begin.
     before: Label,
-    /// Behind them.
+    /// After them.
     at: Label,
 }
 
@@ -419,7 +419,7 @@ impl Cold {
             faults.push((load, failed));
             let word = match value {
                 0..32 => 0x10,
-                // Behind the first word of the payload.
+                // After the first word of the payload.
                 _ => 0x18 + (value / 32 - 1) * 4,
             };
             asm.load(4, regs.x, regs.p, word.into());

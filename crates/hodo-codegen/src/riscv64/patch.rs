@@ -271,7 +271,7 @@ fn keep_rows(rows: &mut Vec<Row>, moved: &Relocated) {
             offset: offset + 16,
             saved,
         };
-        // Behind it, all is as the instruction has it.
+        // After it, all is as the instruction has it.
         let end = at + EXIT as u32;
         let restored = before.filter(|_| rows.get(next).is_none_or(|row| row.at > end));
         let restored = restored.map(|rule| Row { at: end, rule });

@@ -331,7 +331,7 @@ impl Stub<'_, '_> {
         self.keep(stored);
     }
 
-    /// Lowers the stack pointer and stores what is kept, but for so many that are there.
+    /// Lowers the stack pointer and stores what is kept, but for this many that are there.
     fn keep(&mut self, stored: usize) {
         let bytes = self.scratch.bytes();
         if bytes != self.lowered {

@@ -160,7 +160,7 @@ impl Cold {
             faults.push((load, code.here()));
             let word = match value {
                 0..32 => 0x10,
-                // Behind the first word of the payload.
+                // After the first word of the payload.
                 _ => 0x18 + (value / 32 - 1) * 4,
             };
             code.or_mi(DWORD, mem32(RCX, word), 1 << (value % 32));

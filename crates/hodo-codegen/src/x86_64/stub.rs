@@ -390,7 +390,7 @@ impl Writer<'_, '_> {
         self.code.jmp(again);
         self.code.bind(keep);
         self.row(saved);
-        // Behind the entry there may be records of jumps to other functions.
+        // After the entry there may be records of jumps to other functions.
         self.code.bt_ri(RBX, KIND_TAIL_BIT);
         let still = self.code.label();
         self.code.jcc(Cond::AE, still);

@@ -94,7 +94,7 @@ pub(super) fn stubs(
     Ok(())
 }
 
-/// Tells of what could not be changed in a module.
+/// Reports what could not be changed in a module.
 pub(super) fn tell_failures(
     image: &Image,
     patches: &Patches,

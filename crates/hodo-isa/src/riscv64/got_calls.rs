@@ -13,7 +13,7 @@ use crate::code::SlotCall;
 
 /// Bytes of the two instructions that load the address.
 const PAIR: usize = 8;
-/// So many instructions may be between them and the call.
+/// This many instructions may be between them and the call.
 const BETWEEN: usize = 8;
 /// `t0`, `t1`, `t3`–`t6`, and the link register: neither what is called asks what is in them, nor does its caller
 /// afterwards. In one for arguments, the address may be an argument, too.

@@ -1,7 +1,7 @@
 //! Finds dead registers: a jump of eight bytes needs one, and our code is shorter with some.
 //!
 //! A general register is dead at an instruction if control, wherever it may go from there, overwrites the register
-//! before anything reads it. [`dead_registers`] goes forward from one instruction, as far as it is told;
+//! before anything reads it. [`dead_registers`] goes forward from one instruction, as far as it is asked to;
 //! [`live_registers`] tells for all instructions of a function at once. Both take what they cannot see for a use: jumps
 //! through registers, code outside, breakpoints, the end of patience. Of calls and returns they suppose the [calling
 //! convention](Convention) only if told to, for compilers keep values in registers that the convention gives away

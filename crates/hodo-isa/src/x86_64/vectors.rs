@@ -16,7 +16,7 @@ pub enum Vectors {
     All,
 }
 
-/// Tells it for the instruction at the start of `code`.
+/// Returns it for the instruction at the start of `code`.
 #[must_use]
 pub fn vectors(code: &[u8], addr: u64) -> Vectors {
     let raw = Decoder::with_ip(64, code, addr, DecoderOptions::NONE).decode();

@@ -36,7 +36,7 @@ macro_rules! __branch_with {
                 .quad {key}
                 .popsection
                 .endif",
-                // Once in each executable and library: the module tells of itself when it is loaded and unloaded.
+                // Once in each executable and library: the module announces itself when it is loaded and unloaded.
                 ".ifndef .Lhodo_keys_told",
                 ".set .Lhodo_keys_told, 1",
                 ".weak __start_hodo_keys",

@@ -95,7 +95,7 @@ const NAME: &str = "hodoscope-keys";
 /// still have the socket of a parent that has ended.
 fn listener() -> io::Result<UnixListener> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // Behind the name, which may have any characters: the fields from the third on. The 22nd is the time of the start.
+    // After the name, which may have any characters: the fields from the third on. The 22nd is the time of the start.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let Some(start) = fields.split_ascii_whitespace().nth(22 - 3) else {
         return Err(io::Error::other("/proc/self/stat has no time of the start"));
@@ -126,7 +126,7 @@ struct Client {
 }
 
 impl Client {
-    /// A client that may ask; one that may not is told so.
+    /// A client that may ask. One that may not gets an answer that says so.
     fn new(stream: UnixStream) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
         let (_, user) = sys::peer(stream.as_raw_fd()).ok()?;

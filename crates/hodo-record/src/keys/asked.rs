@@ -119,7 +119,7 @@ fn name(pid: i32) -> Option<String> {
     let own = ptrace::status(pid, "NStgid:")?;
     let own = own.split_whitespace().last()?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name of the program: the fields from the third on. The 22nd is the time of the start.
+    // After the name of the program: the fields from the third on. The 22nd is the time of the start.
     let start = stat.rsplit(')').next()?.split_whitespace().nth(22 - 3)?;
     Some(format!("hodoscope-keys-{own}-{start}"))
 }

@@ -165,7 +165,7 @@ struct Moves {
 impl Tracer<'_> {
     /// Begins to listen for changes.
     pub(super) fn listen(&mut self) {
-        // Without it everything is as ever; whoever asks is told that nobody listens.
+        // Without it everything is as ever; whoever asks hears that nobody listens.
         self.control = Control::start().ok();
     }
 

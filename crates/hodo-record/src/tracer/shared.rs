@@ -356,7 +356,7 @@ mod tests {
     fn who_waits_leaves_the_word_to_its_child() {
         let mut memory = Memory::new();
         assert_eq!(memory.vforks(1, 2), 20);
-        // The child has executed: that is told once by its maker, once by itself.
+        // The child has executed: its maker reports that once, and so does it.
         assert_eq!(memory.resumes(1), Some(10));
         assert_eq!(memory.parts(2), None);
         assert_eq!(memory.vforks(1, 3), 30);

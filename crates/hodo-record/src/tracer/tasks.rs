@@ -83,7 +83,7 @@ impl Tracer<'_> {
             "sender": sender, "addr": addr}}))
     }
 
-    /// Tells of exits that did not find the frame of their entry (`--check-frames`).
+    /// Reports exits that did not find the frame of their entry (`--check-frames`).
     pub(super) fn bad_frames(&mut self, thread: &Thread, number: u64) -> Result<()> {
         let count = self
             .session

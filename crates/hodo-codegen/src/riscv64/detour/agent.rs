@@ -5,7 +5,7 @@ use super::{KEPT, Rows};
 use crate::riscv64::masm::{Asm, If, Label};
 use hodo_isa::riscv64::regs::{SP, T0, ZERO};
 
-/// Which registers the runtime is told: the control block's address, one for an argument or result, the time.
+/// Which registers the runtime is given: the control block's address, one for an argument or result, the time.
 const A: u32 = 5;
 const TIME: u32 = 10;
 /// How many times 16 bytes the stack pointer is below the one of the function's entry.

@@ -150,7 +150,7 @@ impl Stub<'_, '_> {
         self.code.branch_back(BNE, spare, ZERO, again);
         let done = self.code.branch_forward(BEQ, ZERO, ZERO);
         self.code.bind(other);
-        // Behind the entry there may be records of jumps to other functions.
+        // After the entry there may be records of jumps to other functions.
         self.code.slli(b, b, 63 - KIND_JUMP_BIT);
         let none = self.code.branch_forward(BGE, b, ZERO);
         let tails = self.code.branch_forward(BEQ, ZERO, ZERO);

@@ -16,7 +16,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// So many, from those that are free. One that is on the stack already comes in first where some have to be there.
+    /// This many, from those that are free. One that is on the stack already comes first where some have to be there.
     pub(super) fn choose(free: u32, on_stack: Option<u8>, need: usize) -> Self {
         let mut scratch = Self::default();
         let is_free = |register: &u8| free & 1 << register != 0 && Some(*register) != on_stack;

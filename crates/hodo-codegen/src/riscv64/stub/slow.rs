@@ -27,7 +27,7 @@ pub(super) struct Slow {
     back: u64,
     /// Address of the agent's function.
     function: u64,
-    /// What it is told: a word with registers and the stack's state, and others.
+    /// What it is given: a word with registers and the stack's state, and others.
     words: Vec<u32>,
     result: u8,
     pub(super) then: Then,

@@ -26,7 +26,7 @@ pub(super) fn emit(code: &mut Masm<'_>, runtime: &Runtime, here: u64) {
     code.syscall();
     debug_assert_eq!(code.here(), start + BEHIND);
     around(code, exit);
-    // The system call leaves the address behind it.
+    // The system call leaves the address of the instruction after it in rcx.
     code.movabs_ri(RCX, here + SYSTEM_CALL.len() as u64);
 }
 

@@ -21,7 +21,7 @@ const ON: u32 = 1 << 31;
 pub struct Found {
     /// Its address in the process.
     pub at: u64,
-    /// What its file tells of it.
+    /// What its file says of it.
     pub key: Key,
     /// Its state; 0 if it is disabled.
     pub state: u32,

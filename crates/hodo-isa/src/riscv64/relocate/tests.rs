@@ -143,7 +143,7 @@ fn calls_return_where_they_are_told() {
         moved(&CALL_BY_LINK, &moved_link(Reach::Any)),
         ["jalr ra, 8(ra)"]
     );
-    // Behind one that comes back to the copy, code goes on.
+    // After one that comes back to the copy, code goes on.
     let code = [&CALL[..], &CALL_A0, &[0x13, 5, 5, 0]].concat();
     let all = relocate(&code, FROM, TO, &moved_link(Reach::Jump)).expect("it can be moved");
     assert!(all.falls_through);
@@ -194,7 +194,7 @@ fn branches_within_long_code_are_long() {
     code.extend_from_slice(&[0x17, 0x15, 0, 0].repeat(600));
     let lines = moved(&code, &Options::new(Reach::Jump));
     assert_eq!(lines[0], "bne zero, zero, 0x20008");
-    // Behind 599 addresses of eight bytes.
+    // After 599 addresses of eight bytes.
     assert_eq!(lines[1], "jal zero, 0x212c0");
 }
 

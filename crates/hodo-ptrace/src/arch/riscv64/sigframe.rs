@@ -31,7 +31,7 @@ pub mod frame {
     pub const RETURN: Option<(u64, u64)> = Some((PC + 8, PC + 8 * 8));
     /// Of the interrupted code's first argument, or result.
     pub(in super::super) const A0: u64 = PC + 10 * 8;
-    /// Behind the general and floating-point registers: a word of zeros, and what sort of further registers follows.
+    /// After the general and floating-point registers: a word of zeros, and what sort of further registers follows.
     pub(super) const RESERVED: usize = PC as usize + 256 + 516;
     pub(super) const MAGIC: usize = RESERVED + 4;
     /// None, and vector registers.

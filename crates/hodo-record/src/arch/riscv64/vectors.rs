@@ -4,7 +4,7 @@
 //! may use them. What a program is allowed is decided when it is executed, and among the features of the processor that
 //! it is told of (AT_HWCAP) they are only if it may use them. That cannot be taken back before it executes another
 //! program, so an instruction that saves them never faults. A thread that is not allowed to use them can allow itself
-//! to, which nobody is told of.
+//! to, which nobody hears of.
 
 use std::fs;
 
