@@ -237,16 +237,16 @@ impl Recorder {
 fn pieces(event: &Event, skip: usize) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = &event.words[skip..];
-    while let [head, behind @ ..] = rest {
+    while let [head, after @ ..] = rest {
         let len = (head & 0xFFFF) as usize;
         let words = len.div_ceil(8);
-        let bytes = behind[..words].iter().flat_map(|word| word.to_le_bytes());
+        let bytes = after[..words].iter().flat_map(|word| word.to_le_bytes());
         pieces.push((
             head >> 16 & 0xFF,
             (head >> 24) as u8,
             bytes.take(len).collect(),
         ));
-        rest = &behind[words..];
+        rest = &after[words..];
     }
     pieces
 }

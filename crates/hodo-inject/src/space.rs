@@ -403,7 +403,7 @@ impl Space {
             && starts
                 .into_iter()
                 .any(|start| at.wrapping_sub(start) < LONGEST)
-            && arch::is_behind_call(memory, at)
+            && arch::follows_call(memory, at)
     }
 
     /// Where words of a stack may be addresses of code: start and length of the range of the program, and of that of

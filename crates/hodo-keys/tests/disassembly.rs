@@ -62,12 +62,12 @@ fn without_cold(mut all: Vec<Instruction>, branch: &Entry) -> Vec<Instruction> {
         .position(|one| one.ip() == branch.target)
         .expect("it leads into the function");
     let size = 1 + all[start..].iter().position(ends).expect("an end");
-    let behind = all.get(start + size).map(Instruction::ip);
+    let after = all.get(start + size).map(Instruction::ip);
     all.drain(start..start + size);
-    if let Some(behind) = behind {
+    if let Some(after) = after {
         let around = &all[start - 1];
         assert!(ends(around), "the code before goes on into it");
-        if around.near_branch_target() == behind {
+        if around.near_branch_target() == after {
             all.remove(start - 1);
         }
     }

@@ -216,15 +216,15 @@ fn copies(detour: &Detour, from: u64) -> Vec<Copied> {
         .collect();
     // A system call has as many bytes here and there.
     const LENGTH: u64 = SYSTEM_CALL.len() as u64;
-    for &(old, behind) in &detour.calls {
+    for &(old, after) in &detour.calls {
         let original = from + old as u64;
         copies.push(Copied {
             call: true,
-            ..copied(original + LENGTH, behind, behind)
+            ..copied(original + LENGTH, after, after)
         });
         copies.push(Copied {
             call: true,
-            ..copied(original, behind - LENGTH, behind - LENGTH)
+            ..copied(original, after - LENGTH, after - LENGTH)
         });
     }
     copies

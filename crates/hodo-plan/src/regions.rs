@@ -260,8 +260,8 @@ impl Code {
             self.hard[index] |= hard;
             if self.middles.last().is_some_and(|last| last.0 == index) {
                 self.hard[index] = true;
-                if let Some(behind) = self.hard.get_mut(index + 1) {
-                    *behind = true;
+                if let Some(after) = self.hard.get_mut(index + 1) {
+                    *after = true;
                 }
                 // A branch into its own middle cannot be moved.
                 if let Flow::Branch(to) | Flow::Jump(to) = step.flow
@@ -468,10 +468,10 @@ impl Code {
         };
         let last = &self.steps[span.end - 1];
         let goes_on = !last.flow.is_end() && !last.is_call() && self.free(span.end) == 0;
-        let behind = goes_on && !self.has_room_to_take(span.first, span.end);
+        let after = goes_on && !self.has_room_to_take(span.first, span.end);
         (span.first..span.end)
             .filter_map(leaves)
-            .chain(behind.then_some((end, end)))
+            .chain(after.then_some((end, end)))
             .collect()
     }
 

@@ -80,11 +80,11 @@ fn registers_are_free_that_no_caller_can_expect_a_value_in() {
     let Some((_, plan)) = program() else { return };
     let free = |name: &str| (site(&plan, name).free, site(&plan, name).free_after);
     // What it calls is not known: all temporaries, and arguments that it does not read.
-    let (before, behind) = free("frame");
+    let (before, after) = free("frame");
     assert_eq!(before & TEMPORARIES, TEMPORARIES);
     assert_eq!(before & A0, 0);
-    assert_eq!(behind & TEMPORARIES, TEMPORARIES);
-    assert_eq!(behind & A0, 0, "its result");
+    assert_eq!(after & TEMPORARIES, TEMPORARIES);
+    assert_eq!(after & A0, 0, "its result");
     // It leaves everything as it is.
     assert_eq!(free("nothing"), (0, 0));
     assert_eq!(free("getter"), (0, 0));
@@ -136,9 +136,9 @@ fn jumps_take_free_registers_or_keep_one() {
         };
         let host = plan.functions.iter().find(|f| f.addr == host);
         let host = host.and_then(|f| f.outcome.as_ref().ok()).expect("a site");
-        let behind = host.patch + u64::from(host.patch_len);
+        let after = host.patch + u64::from(host.patch_len);
         let end = slot + Riscv64.jump(site(&plan, name).via).len;
-        assert!(behind <= slot && end <= host.displaced.end, "{name}");
+        assert!(after <= slot && end <= host.displaced.end, "{name}");
     }
 }
 

@@ -65,8 +65,8 @@ fn what_a_caller_expects_stays() {
         let site = site(&plan, name);
         assert_eq!(free(site) & expected, 0, "{name}");
         assert_eq!(site.free & TEMPORARIES, TEMPORARIES & !expected, "{name}");
-        let behind = site.free_after & TEMPORARIES;
-        assert_eq!(behind, TEMPORARIES & !expected, "{name}");
+        let after = site.free_after & TEMPORARIES;
+        assert_eq!(after, TEMPORARIES & !expected, "{name}");
     }
 }
 

@@ -65,29 +65,25 @@ struct Place {
     /// The number of the counter.
     counter: u32,
     /// How far before it the instruction is at which the counter counts.
-    behind: u32,
+    after: u32,
 }
 
 impl Counted {
     /// Takes a place to the others, if it fits to these.
     fn take(&mut self, addr: u64, (counter, leader): (u32, u64)) -> bool {
         let at = addr.checked_sub(self.first).map(u32::try_from);
-        let behind = addr.checked_sub(leader).map(u32::try_from);
-        let (Some(Ok(at)), Some(Ok(behind))) = (at, behind) else {
+        let after = addr.checked_sub(leader).map(u32::try_from);
+        let (Some(Ok(at)), Some(Ok(after))) = (at, after) else {
             return false;
         };
-        self.places.push(Place {
-            at,
-            counter,
-            behind,
-        });
+        self.places.push(Place { at, counter, after });
         true
     }
 
     /// Link-time addresses of a place, and of the instruction at which its counter counts.
     fn addresses(&self, place: &Place) -> (u64, u64) {
         let addr = self.first + u64::from(place.at);
-        (addr, addr - u64::from(place.behind))
+        (addr, addr - u64::from(place.after))
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Detour {
     /// Offsets of instructions that it overwrites, but for the first.
     pub inside: Vec<u8>,
     /// Where one goes on after the handlers of the entry.
-    pub behind: u64,
+    pub after: u64,
     /// Its unwind tables, if it has return handlers.
     pub frames: Option<&'static [u8]>,
 }

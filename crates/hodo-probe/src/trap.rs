@@ -137,7 +137,7 @@ fn hit(site: &Site, context: &mut Context) {
         .returning()
         .filter(|_| returning && registers.pc == site.addr())
     {
-        registers.pc = detour.behind;
+        registers.pc = detour.after;
         context.set(&registers);
     } else if registers.pc == site.addr() {
         go_on(site, Some(thread), registers, context);

@@ -61,8 +61,8 @@ pub fn usdt(bytes: &[u8]) -> Vec<Usdt> {
     let base = file.section_by_name(".stapsdt.base");
     let base = base.map(|section| section.address());
     let mut rest = &*notes;
-    while let Some((description, behind)) = note(rest, STAPSDT) {
-        rest = behind;
+    while let Some((description, after)) = note(rest, STAPSDT) {
+        rest = after;
         let Some(description) = description else {
             continue;
         };
@@ -76,8 +76,8 @@ pub fn usdt(bytes: &[u8]) -> Vec<Usdt> {
         .collect();
     let notes = content(".note.hodo.tracepoint").unwrap_or_default();
     let mut rest = &*notes;
-    while let Some((description, behind)) = note(rest, TRACEPOINT) {
-        rest = behind;
+    while let Some((description, after)) = note(rest, TRACEPOINT) {
+        rest = after;
         let Some(description) = description else {
             continue;
         };
@@ -109,10 +109,10 @@ pub(crate) fn note<'n>(
     let end = begin.checked_add(description)?;
     let owner = bytes.get(12..12usize.checked_add(name)?)?;
     let content = bytes.get(begin..end)?;
-    let behind = bytes
+    let after = bytes
         .get(end.checked_next_multiple_of(4)?..)
         .unwrap_or_default();
-    Some(((wanted == (owner, kind)).then_some(content), behind))
+    Some(((wanted == (owner, kind)).then_some(content), after))
 }
 
 /// `base`: where the section is that the addresses count from; it may have been moved since.
@@ -198,8 +198,8 @@ mod tests {
         }
         bytes.extend(b"hodo\0\0\0\0");
         bytes.extend(&description);
-        let (content, behind) = note(&bytes, TRACEPOINT).expect("a note");
-        assert_eq!((content, behind), (Some(&*description), &[][..]));
+        let (content, after) = note(&bytes, TRACEPOINT).expect("a note");
+        assert_eq!((content, after), (Some(&*description), &[][..]));
         assert_eq!(note(&bytes, STAPSDT), Some((None, &[][..])));
         let (named, tracepoint) = read_tracepoint(&description).expect("a tracepoint");
         assert_eq!(named, (0x1000, "net".to_owned(), "request".to_owned()));

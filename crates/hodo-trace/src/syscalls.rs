@@ -235,7 +235,7 @@ fn fetches(sizes: Sizes, argument: usize, word: &str, buffer: u64) -> [Vec<u64>;
         "clone3" => fixed(88),
         _ => Vec::new(),
     };
-    let behind = match word {
+    let after = match word {
         "out" => result(0, buffer),
         "cwd" => result(0, 240),
         "dents" => one(kind::SPECIAL, 0),
@@ -260,7 +260,7 @@ fn fetches(sizes: Sizes, argument: usize, word: &str, buffer: u64) -> [Vec<u64>;
         "cpuseto" => result(0, 128),
         _ => Vec::new(),
     };
-    [before, behind]
+    [before, after]
 }
 
 /// The table for programs of this process's instruction set, without its header. `wanted` tells which numbers are
@@ -296,12 +296,12 @@ pub fn table_with(wanted: &dyn Fn(u64) -> bool, bare: bool, buffer: usize) -> Ve
             let shifted = descriptors.iter().enumerate();
             shifted.fold(0, |word, (at, descriptor)| word | descriptor << (16 * at))
         };
-        let (mut before, mut behind) = (packed(&descriptors[0]), packed(&descriptors[1]));
+        let (mut before, mut after) = (packed(&descriptors[0]), packed(&descriptors[1]));
         if bare {
-            (before, behind, arguments) = (0, 0, 0);
+            (before, after, arguments) = (0, 0, 0);
         }
         let out = if wanted(number) { 0 } else { LEFT_OUT };
-        words.extend([before, behind | arguments << 48 | out]);
+        words.extend([before, after | arguments << 48 | out]);
     }
     words.extend([0, 0]);
     words

@@ -58,7 +58,7 @@ fn shown(name: &str, arch: Option<&str>, calls: Calls<'_>) -> anyhow::Result<Str
         id
     });
     let task = b.task(100, "thread", 0, 1);
-    for (at, (number, args, before, result, behind)) in calls.iter().enumerate() {
+    for (at, (number, args, before, result, after)) in calls.iter().enumerate() {
         let time = 100 * at as u64 + 10;
         let enter = [&[*number], *args, before].concat();
         event(&mut b, task, ids[0], time, &enter);
@@ -67,7 +67,7 @@ fn shown(name: &str, arch: Option<&str>, calls: Calls<'_>) -> anyhow::Result<Str
             task,
             ids[1],
             time + 50,
-            &[&[*result], &behind[..]].concat(),
+            &[&[*result], &after[..]].concat(),
         );
     }
     let data = b.finish();

@@ -150,7 +150,7 @@ hodo_sys_exit:
     ld t0, {RESULT_AT}(sp)
     sd t0, 0(t4)
     addi t4, t4, 8
-    # What an error leaves behind is not looked at.
+    # What an error leaves after is not looked at.
     li t1, -4096
     bgeu t1, t0, 3f
     li a7, 0

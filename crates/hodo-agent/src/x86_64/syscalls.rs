@@ -131,7 +131,7 @@ hodo_sys_exit:
     mov rax, [rbp + 112]
     mov [rdi], rax
     add rdi, 8
-    # What an error leaves behind is not looked at.
+    # What an error leaves after is not looked at.
     cmp rax, -4096
     jbe 3f
     xor ebx, ebx

@@ -34,8 +34,8 @@ impl Atom {
     pub fn pattern(text: &[u8]) -> Vec<Self> {
         let mut atoms = Vec::new();
         let mut rest = text;
-        while let Some((&first, behind)) = rest.split_first() {
-            rest = behind;
+        while let Some((&first, after)) = rest.split_first() {
+            rest = after;
             match first {
                 b'*' => {
                     if atoms.last() != Some(&Self::Many) {
@@ -43,10 +43,10 @@ impl Atom {
                     }
                 }
                 b'?' => atoms.push(Self::One),
-                b'[' => match class(behind) {
+                b'[' => match class(after) {
                     Some((atom, length)) => {
                         atoms.push(atom);
-                        rest = &behind[length..];
+                        rest = &after[length..];
                     }
                     None => atoms.push(Self::Byte(b'[')),
                 },
@@ -80,7 +80,7 @@ impl Atom {
             }
             Some((atom, rest)) => text
                 .split_first()
-                .is_some_and(|(&byte, behind)| atom.is(byte) && Self::fit(rest, behind)),
+                .is_some_and(|(&byte, after)| atom.is(byte) && Self::fit(rest, after)),
         }
     }
 }

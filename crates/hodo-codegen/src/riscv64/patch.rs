@@ -421,7 +421,7 @@ pub fn window(code: &[u8], addr: u64) -> Result<Window, String> {
     if into {
         return Err("a branch into its first eight bytes".to_owned());
     }
-    let back = choose(free).ok_or("no register is free behind its first eight bytes")?;
+    let back = choose(free).ok_or("no register is free after its first eight bytes")?;
     Ok(Window {
         end,
         via: Via::Free(LINK),

@@ -48,9 +48,9 @@ pub fn near(_: u64, _: u8) -> Option<Range<u64>> {
 pub fn far(from: u64, to: u64, _: Via) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(14);
     let mut code = Masm::new(&mut bytes, from);
-    let behind = code.label();
-    code.jmp_m(label(behind));
-    code.bind(behind);
+    let after = code.label();
+    code.jmp_m(label(after));
+    code.bind(after);
     code.data(to);
     Some(bytes)
 }

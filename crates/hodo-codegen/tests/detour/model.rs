@@ -412,8 +412,8 @@ pub fn text(random: &mut Random) -> Vec<u8> {
 pub fn pattern(random: &mut Random, text: &[u8]) -> Vec<u8> {
     let mut pattern = Vec::new();
     let mut rest = &text[..text.len().min(STRING)];
-    while let Some((&first, behind)) = rest.split_first() {
-        rest = behind;
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
         match random.below(6) {
             0 => {
                 pattern.push(b'*');

@@ -9,7 +9,7 @@ use hodo_abi::Isa;
 use hodo_ptrace::{Memory, Regs};
 use hodo_symbols::Registers;
 
-pub use code::{called_before, called_by, is_behind_call, jump_at, jump_target, slot_of};
+pub use code::{called_before, called_by, follows_call, jump_at, jump_target, slot_of};
 pub use libc_of::unsuited;
 pub use prologue::Made;
 

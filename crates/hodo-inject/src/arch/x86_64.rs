@@ -208,7 +208,7 @@ pub fn called_before(memory: &Memory, at: u64) -> Option<u64> {
 }
 
 /// Does the code of a hook stand in front of `at` that makes a call?
-pub fn is_behind_call(memory: &Memory, at: u64) -> bool {
+pub fn follows_call(memory: &Memory, at: u64) -> bool {
     let mut before = [0; 5];
     memory
         .read(TargetAddr(at.wrapping_sub(5)), &mut before)
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(jump_target(at + 5, &code[5..]), Some(at));
         assert_eq!(jump_target(at, &code), None);
         assert_eq!(jump_target(at, &code[..4]), None);
-        assert!(is_behind_call(&memory, at + 5));
-        assert!(!is_behind_call(&memory, at + 10));
+        assert!(follows_call(&memory, at + 5));
+        assert!(!follows_call(&memory, at + 10));
     }
 }

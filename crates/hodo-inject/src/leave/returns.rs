@@ -141,7 +141,7 @@ impl Process<'_> {
             // Tables that do not tell the truth lead to what is no return address. A handler's is that of the kernel's
             // code.
             let is_handler = || hodo_symbols::interrupted(&registers, &read).is_some();
-            if back.is_some_and(|back| !next && !self.is_behind_call(back) && !is_handler()) {
+            if back.is_some_and(|back| !next && !self.follows_call(back) && !is_handler()) {
                 return;
             }
             // What a handler has interrupted may have another stack, and memory between two stacks is nobody's frame.
@@ -163,7 +163,7 @@ impl Process<'_> {
     }
 
     /// Does a call end at this address, in the program or in a stub?
-    fn is_behind_call(&self, address: u64) -> bool {
+    fn follows_call(&self, address: u64) -> bool {
         let called = address.checked_sub(8).and_then(|start| self.code(start));
         self.stub_of(address).is_some()
             || called.is_some_and(|code| arch::called_by(code, address) != Called::Nothing)

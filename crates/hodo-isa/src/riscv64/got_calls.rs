@@ -98,8 +98,8 @@ mod tests {
     const JR: u32 = 0x0003_0067;
     const MV_A0_S0: u32 = 0x0004_0513;
 
-    fn found(behind: &[u32]) -> Option<SlotCall> {
-        called(&code(&[&LOAD[..], behind].concat()), 0x1_0000)
+    fn found(after: &[u32]) -> Option<SlotCall> {
+        called(&code(&[&LOAD[..], after].concat()), 0x1_0000)
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn what_may_use_the_address_otherwise_is_left_alone() {
         // mv a0, t1; ld a0, (a1); ecall; beq; li t1, 0; jalr t1 with a distance; jalr a0; ret; too many; nothing.
-        for behind in [
+        for after in [
             &[0x0003_0513, JALR][..],
             &[0x0005_B503, JALR],
             &[0x0000_0073, JALR],
@@ -149,9 +149,9 @@ mod tests {
             &[MV_A0_S0; 9],
             &[],
         ] {
-            let behind = [behind, &[JR]].concat();
-            let found = found(if behind.len() > 1 { &behind } else { &[] });
-            assert_eq!(found, None, "{behind:08x?}");
+            let after = [after, &[JR]].concat();
+            let found = found(if after.len() > 1 { &after } else { &[] });
+            assert_eq!(found, None, "{after:08x?}");
         }
         // Into a register that functions keep: auipc s5, 2; ld s5, (s5); jalr s5
         let kept = code(&[0x0000_2A97, 0x000A_BA83, 0x000A_80E7]);

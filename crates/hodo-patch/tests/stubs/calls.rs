@@ -18,12 +18,12 @@ const BEFORE: u32 = 0xF000_0040 | 1 << 15 | 1 << 14;
 const BEHIND: u32 = 0xF003_F0E0;
 
 /// All functions, whose jumps and stubs have these registers.
-fn all(via: Via, before: u32, behind: u32) -> [Site; 5] {
+fn all(via: Via, before: u32, after: u32) -> [Site; 5] {
     let len = match via {
         Via::Kept(_) => 16,
         _ => 8,
     };
-    let site = |name, function| site(name, function, len, via).free(before, behind);
+    let site = |name, function| site(name, function, len, via).free(before, after);
     [
         site("leaf", address(leaf as *const ())),
         site("outer", address(outer as *const ())),
@@ -57,25 +57,25 @@ pub fn registers() -> impl Iterator<Item = (Via, u32, u32)> {
     ];
     [T1, KEPT].into_iter().flat_map(move |via| {
         few.into_iter()
-            .map(move |(before, behind)| (via, before, behind))
+            .map(move |(before, after)| (via, before, after))
     })
 }
 
 #[test]
 fn calls_have_entries_and_exits_with_any_registers() {
-    for (via, before, behind) in registers() {
+    for (via, before, after) in registers() {
         let mut world = World::new(timed(), 4);
         world.enter(1);
-        world.trace(&all(via, before, behind));
+        world.trace(&all(via, before, after));
         run();
-        assert_eq!(world.text(1), RUN, "{via:?} {before:#x} {behind:#x}");
+        assert_eq!(world.text(1), RUN, "{via:?} {before:#x} {after:#x}");
     }
 }
 
 #[test]
 fn all_that_can_be_asked_for_can_be_combined() {
     let bits = |number: u32| move |bit: u32| number >> bit & 1 != 0;
-    for (via, before, behind) in registers().step_by(2) {
+    for (via, before, after) in registers().step_by(2) {
         for set in (0..64).map(bits) {
             let recording = Recording {
                 timed: set(0),
@@ -88,7 +88,7 @@ fn all_that_can_be_asked_for_can_be_combined() {
             let mut world = World::new(recording, 4);
             let block = world.enter(1);
             world.switch(1024, true);
-            let mut sites = all(via, before, behind);
+            let mut sites = all(via, before, after);
             sites[1].filter = true;
             sites[3].filter = true;
             world.trace(&sites);
@@ -100,7 +100,7 @@ fn all_that_can_be_asked_for_can_be_combined() {
                 (false, true) => RUN.to_owned(),
                 (true, true) => "+outer +leaf -leaf -outer +tail2 >tail >leaf -tail2".to_owned(),
             };
-            let what = format!("{via:?} {before:#x} {behind:#x} {recording:?}");
+            let what = format!("{via:?} {before:#x} {after:#x} {recording:?}");
             if recording.shortest.is_none() || !recording.timed {
                 assert_eq!(world.text(1), text, "{what}");
             }
@@ -145,12 +145,12 @@ fn recursion_is_counted_and_read() {
 #[test]
 fn records_have_bits_of_the_stack_pointer() {
     let more = [0, 2100, 4090];
-    for ((via, before, behind), more) in registers().flat_map(|set| more.map(|more| (set, more))) {
+    for ((via, before, after), more) in registers().flat_map(|set| more.map(|more| (set, more))) {
         let mut world = World::new(timed(), 2);
         world.enter(1);
         // Small numbers and large ones are put into records in different ways.
         world.names((0..more).map(|name| format!("{name}")));
-        world.trace(&all(via, before, behind));
+        world.trace(&all(via, before, after));
         outer(1, 2);
         assert_eq!(world.text(1), "+outer +leaf -leaf -outer", "{more}");
         let sp = |index: usize| world.records(1)[index].sp;
@@ -162,7 +162,7 @@ fn records_have_bits_of_the_stack_pointer() {
 
 #[test]
 fn what_is_entry_only_has_no_exit() {
-    for (via, before, behind) in registers() {
+    for (via, before, after) in registers() {
         for timed in [false, true] {
             let recording = Recording {
                 timed,
@@ -170,7 +170,7 @@ fn what_is_entry_only_has_no_exit() {
             };
             let mut world = World::new(recording, 2);
             world.enter(1);
-            let mut sites = all(via, before, behind);
+            let mut sites = all(via, before, after);
             for site in &mut sites {
                 site.plan.mode = Mode::EntryOnly(EntryOnlyReason::ReturnsTwice);
             }
@@ -236,7 +236,7 @@ fn what_is_called_while_it_is_switched_off_is_not_recorded() {
 
 #[test]
 fn short_calls_are_taken_back() {
-    for (via, before, behind) in registers() {
+    for (via, before, after) in registers() {
         let recorded = |shortest: u32| {
             let recording = Recording {
                 shortest: Some(shortest),
@@ -244,7 +244,7 @@ fn short_calls_are_taken_back() {
             };
             let mut world = World::new(recording, 2);
             world.enter(1);
-            world.trace(&all(via, before, behind));
+            world.trace(&all(via, before, after));
             run();
             let all = world.all_records(1);
             let new_epoch =

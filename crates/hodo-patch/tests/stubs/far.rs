@@ -40,7 +40,7 @@ fn with_literal(
 }
 
 /// The first address for a literal after the jump.
-fn behind(function: Function, via: Via) -> u64 {
+fn after(function: Function, via: Via) -> u64 {
     let at = address(function as *const ()) as u64;
     (at + far_len(via)).next_multiple_of(8)
 }
@@ -70,7 +70,7 @@ fn the_room_that_compilers_leave_holds_the_address_of_the_stub() {
             if via == WAYS[1] && nops == 24 {
                 continue;
             }
-            let literal = behind(function, via);
+            let literal = after(function, via);
             let site = with_literal(name, function, nops, via, Some(literal));
             let at = site.plan.patch;
             let mut world = far(&[site], false);

@@ -129,14 +129,14 @@ fn what_has_no_register_goes_on_by_a_pad() {
 #[test]
 fn what_another_site_displaces_holds_long_jumps() {
     let host = address(leaf as *const ()) as u64;
-    let behind = Extra::HopDonor {
+    let after = Extra::HopDonor {
         slot: host + 8,
         host,
     };
     for with_host in [true, false] {
         let mut world = World::new(timed(), 2);
         world.enter(1);
-        let mut sites = vec![of_tiny(Tactic::Hop, 4, behind.clone())];
+        let mut sites = vec![of_tiny(Tactic::Hop, 4, after.clone())];
         if with_host {
             let site = site("leaf", host as usize, 16, Via::Free(6));
             sites.push(site.free(1 << 14, 1 << 15));

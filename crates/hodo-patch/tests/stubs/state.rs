@@ -24,7 +24,7 @@ fn tested(except: u32) -> impl Iterator<Item = usize> {
 fn registers_that_are_not_free_keep_their_values() {
     let free = [0, 1 << 15 | 1 << 28, 0xF003_F0C0];
     for via in [Via::Kept(5), Via::Kept(13)] {
-        for (before, behind) in free.into_iter().zip(free.into_iter().rev()) {
+        for (before, after) in free.into_iter().zip(free.into_iter().rev()) {
             for (check_frames, depth) in [(false, None), (true, Some(9))] {
                 let recording = Recording {
                     check_frames,
@@ -33,7 +33,7 @@ fn registers_that_are_not_free_keep_their_values() {
                 };
                 let mut world = World::new(recording, 2);
                 world.enter(1);
-                let site = site("body", address(body as *const ()), 16, via).free(before, behind);
+                let site = site("body", address(body as *const ()), 16, via).free(before, after);
                 world.trace(&[site]);
                 // The first call comes by slow paths.
                 for round in 0..2 {
@@ -47,7 +47,7 @@ fn registers_that_are_not_free_keep_their_values() {
                         let name = NAMES[number];
                         assert_eq!(state[1][number], state[0][number], "{name} before, {via:?}");
                     }
-                    for number in tested(behind | 1 << 1) {
+                    for number in tested(after | 1 << 1) {
                         let name = NAMES[number];
                         // What functions keep, and what the body has put there.
                         let kept = matches!(number, 8 | 9 | 18..=27);

@@ -46,9 +46,9 @@ fn below() -> u64 {
 }
 
 /// `leaf`, and what calls it.
-fn sites(via: Via, before: u32, behind: u32) -> [Site; 2] {
+fn sites(via: Via, before: u32, after: u32) -> [Site; 2] {
     let len = if matches!(via, Via::Kept(_)) { 16 } else { 8 };
-    let site = |name, function| site(name, function, len, via).free(before, behind);
+    let site = |name, function| site(name, function, len, via).free(before, after);
     [
         site("leaf", address(leaf as *const ())),
         site("outer", address(outer as *const ())),
@@ -75,7 +75,7 @@ fn windows(world: &World) -> usize {
 #[test]
 fn readers_know_the_stack_pointer_of_each_entry() {
     let mut random = 1u64;
-    for (index, (via, before, behind)) in registers().enumerate() {
+    for (index, (via, before, after)) in registers().enumerate() {
         for (timed, only) in [(true, false), (false, false), (true, true), (false, true)] {
             let recording = Recording {
                 timed,
@@ -83,7 +83,7 @@ fn readers_know_the_stack_pointer_of_each_entry() {
             };
             let mut world = World::new(recording, 4);
             world.enter(1);
-            let mut sites = sites(via, before, behind);
+            let mut sites = sites(via, before, after);
             if only {
                 sites[0].plan.mode = Mode::EntryOnly(EntryOnlyReason::ReturnsTwice);
             }

@@ -79,9 +79,9 @@ pub fn timed() -> Recording {
 
 impl Site {
     /// With registers that are free before the body and after it.
-    pub fn free(mut self, before: u32, behind: u32) -> Self {
+    pub fn free(mut self, before: u32, after: u32) -> Self {
         self.plan.free = before;
-        self.plan.free_after = behind;
+        self.plan.free_after = after;
         self
     }
 }

@@ -19,7 +19,7 @@ pub fn ends_thread(code: &[u8]) -> bool {
 }
 
 /// Do the bytes before and after those of a system call's instruction look as if it were one?
-pub fn looks_like_call(before: &[u8], behind: &[u8]) -> bool {
+pub fn looks_like_call(before: &[u8], after: &[u8]) -> bool {
     // mov eax, number
     let number = before
         .windows(5)
@@ -30,7 +30,7 @@ pub fn looks_like_call(before: &[u8], behind: &[u8]) -> bool {
         .any(|code| code[..3] == [0x48, 0xC7, 0xC0] && code[4] < 2 && code[5..] == [0, 0]);
     // cmp rax, -4095 or -4096
     let compared = [[0x48, 0x3D, 0x01, 0xF0], [0x48, 0x3D, 0x00, 0xF0]];
-    number || wide || compared.iter().any(|code| behind.starts_with(code))
+    number || wide || compared.iter().any(|code| after.starts_with(code))
 }
 
 /// The general registers by the processor's numbers.

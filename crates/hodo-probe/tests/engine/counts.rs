@@ -24,7 +24,7 @@ unsafe extern "C" {
 fn a_count_goes_on_whatever_else_is_probed() {
     let _alone = alone();
     let at = test_compares as *const () as u64;
-    let behind = place(test_compares as *const (), 1);
+    let after = place(test_compares as *const (), 1);
     // SAFETY: a function of two numbers.
     let call = || unsafe { assert_eq!(test_compares(3, 4), 1) };
     let first = register(&request(at).count()).expect("it can be probed");
@@ -38,7 +38,7 @@ fn a_count_goes_on_whatever_else_is_probed() {
     call();
     assert_eq!((first.count(), second.count(), of(hits)), (3, 2, 1));
     // A second site in the jump makes it a breakpoint.
-    let near = register(&request(behind).count()).expect("it can be probed");
+    let near = register(&request(after).count()).expect("it can be probed");
     assert_ne!(first.execution(), Execution::Optimized);
     call();
     assert_eq!((first.count(), second.count(), near.count()), (4, 3, 1));

@@ -220,14 +220,14 @@ fn a_function_of_one_instruction() {
 fn sites_that_overlap() {
     let _alone = alone();
     let at = test_leaf as *const () as u64;
-    let behind = place(test_leaf as *const (), 1);
+    let after = place(test_leaf as *const (), 1);
     // SAFETY: a function of a number.
     let leaf = |n| unsafe { test_leaf(n) };
     let (first, second) = (counter(), counter());
     let a = register(&counting(at, first)).expect("it can be probed");
     assert_eq!(a.execution(), Execution::Optimized);
     assert_eq!(leaf(5), 5);
-    let b = register(&counting(behind, second)).expect("it can be probed");
+    let b = register(&counting(after, second)).expect("it can be probed");
     assert_ne!(a.execution(), Execution::Optimized);
     assert_eq!((leaf(6), of(first), of(second)), (6, 2, 1));
     a.set_enabled(false).expect("it can be disabled");

@@ -95,11 +95,11 @@ impl Debug {
         }
         if found.is_empty() {
             let before = lines.range(..line).next_back();
-            let behind = lines.range(line + 1..).next();
+            let after = lines.range(line + 1..).next();
             return Err(LineError::Line {
                 file: file.to_owned(),
                 line,
-                nearest: before.into_iter().chain(behind).copied().collect(),
+                nearest: before.into_iter().chain(after).copied().collect(),
             });
         }
         Ok(found.into_iter().collect())

@@ -539,25 +539,25 @@ fn parse(text: &str) -> Result<(String, Vec<Step>), VariableError> {
     let mut steps = Vec::new();
     while !rest.is_empty() {
         if let Some(index) = rest.strip_prefix('[') {
-            let (index, behind) = index.split_once(']').ok_or_else(wrong)?;
+            let (index, after) = index.split_once(']').ok_or_else(wrong)?;
             let number = match index.strip_prefix("0x") {
                 Some(digits) => i64::from_str_radix(digits, 16),
                 None => index.parse(),
             };
             steps.push(Step::Index(number.map_err(|_| wrong())?));
-            rest = behind;
+            rest = after;
             continue;
         }
         let arrow = rest.starts_with("->");
         let name = rest.strip_prefix("->").or_else(|| rest.strip_prefix('.'));
         let name = name.ok_or_else(wrong)?;
         let end = name.find(|c| !is_name(c)).unwrap_or(name.len());
-        let (member, behind) = name.split_at(end);
+        let (member, after) = name.split_at(end);
         steps.push(match arrow {
             true => Step::Arrow(member.to_owned()),
             false => Step::Dot(member.to_owned()),
         });
-        rest = behind;
+        rest = after;
     }
     Ok((head, steps))
 }

@@ -39,9 +39,9 @@ impl Stopped<'_> {
     /// The payload of the event before the call. `None`: such calls are left out.
     #[must_use]
     pub fn enter(&self) -> Option<Vec<u64>> {
-        let [before, behind] = self.entry()?;
+        let [before, after] = self.entry()?;
         let mut words = vec![NO_PROCESSOR, self.number];
-        let count = (behind >> 48 & 0x7F) as usize;
+        let count = (after >> 48 & 0x7F) as usize;
         words.extend(self.args.iter().take(count));
         self.pieces(before, 0, &mut words);
         Some(words)
@@ -50,10 +50,10 @@ impl Stopped<'_> {
     /// The payload of the event after the call.
     #[must_use]
     pub fn exit(&self, result: u64) -> Option<Vec<u64>> {
-        let [_, behind] = self.entry()?;
+        let [_, after] = self.entry()?;
         let mut words = vec![NO_PROCESSOR, result];
         if result <= 4096u64.wrapping_neg() {
-            self.pieces(behind & ((1 << 48) - 1), result, &mut words);
+            self.pieces(after & ((1 << 48) - 1), result, &mut words);
         }
         Some(words)
     }

@@ -171,8 +171,8 @@ impl Returns<'_> {
         asm.add(x, SP, frame.depth());
         asm.store(8, x, v, 0, ZERO);
         frame.end(asm, &mut cold.rows);
-        let behind = asm.label();
-        asm.jump(behind);
+        let after = asm.label();
+        asm.jump(after);
 
         asm.bind(own);
         cold.rows.turn(asm, Some(false), frame.depth());
@@ -191,7 +191,7 @@ impl Returns<'_> {
         self.all(asm, When::Missed, cold)?;
         asm.jump(pass);
 
-        asm.bind(behind);
+        asm.bind(after);
         cold.rows.turn(asm, Some(true), 0);
         asm.call(RA, self.body);
         Ok(())

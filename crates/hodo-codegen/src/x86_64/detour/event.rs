@@ -100,12 +100,12 @@ impl Sources for Probing<'_, '_> {
     }
 
     fn plus(&mut self, number: i64) {
-        let (constant, behind) = (self.code.label(), self.code.label());
+        let (constant, after) = (self.code.label(), self.code.label());
         self.code.add_rm(RAX, label(constant));
-        self.code.jmp_short(behind);
+        self.code.jmp_short(after);
         self.code.bind(constant);
         self.code.data(number.cast_unsigned());
-        self.code.bind(behind);
+        self.code.bind(after);
     }
 
     fn offset(&mut self, offset: i32) {

@@ -112,13 +112,13 @@ fn the_stack_is_balanced() {
                 action,
             };
             let (bytes, detour) = emitted(&[0xB8, 1, 0, 0, 0], &[probe]).expect("a detour");
-            let (offset, behind) = detour.map[0];
+            let (offset, after) = detour.map[0];
             assert_eq!(offset, 0);
             let mut depth = 0i64;
             let mut decoder = Decoder::with_ip(64, &bytes, 0x20_0000, DecoderOptions::NONE);
             for instruction in &mut decoder {
                 assert!(!instruction.is_invalid());
-                if instruction.ip() == behind {
+                if instruction.ip() == after {
                     break;
                 }
                 depth += match instruction.mnemonic() {

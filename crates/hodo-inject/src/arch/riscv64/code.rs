@@ -63,7 +63,7 @@ pub fn called_before(memory: &Memory, at: u64) -> Option<u64> {
 }
 
 /// Does the code of a hook stand in front of `at` that makes a call?
-pub fn is_behind_call(memory: &Memory, at: u64) -> bool {
+pub fn follows_call(memory: &Memory, at: u64) -> bool {
     let mut code = [0; 4];
     if memory
         .read(TargetAddr(at.wrapping_sub(4)), &mut code)

@@ -32,7 +32,7 @@ const JUMP: u64 = 4;
 struct Prefix {
     bytes: Vec<u8>,
     /// Where one goes on after the handlers of the entry.
-    behind: u64,
+    after: u64,
     frames: [u64; 2],
     guard: Option<(u64, u64)>,
 }
@@ -53,7 +53,7 @@ fn prefix(variant: Variant, start: u64, common: u64, words: u64) -> Option<Prefi
         code.ld(RA, 8, SP);
         code.addi(SP, SP, frame);
     }
-    let behind = code.here();
+    let after = code.here();
     let (mut frames, mut guard) = ([0; 2], None);
     if is_returning(variant) {
         let places = returns::Places {
@@ -61,14 +61,14 @@ fn prefix(variant: Variant, start: u64, common: u64, words: u64) -> Option<Prefi
             words: words + 16,
             common,
         };
-        let emitted = returns::emit(behind, &places)?;
+        let emitted = returns::emit(after, &places)?;
         bytes.extend(emitted.code);
         frames = emitted.frames;
         guard = Some(emitted.guard);
     }
     Some(Prefix {
         bytes,
-        behind,
+        after,
         frames,
         guard,
     })
@@ -117,10 +117,10 @@ pub(crate) fn make(
     let prefix = |start: u64, common: u64, words: u64, counter: u64| match variant {
         Variant::Counting => {
             let bytes = counts::emit(start, counter, unused)?;
-            let behind = start + bytes.len() as u64;
+            let after = start + bytes.len() as u64;
             Some(Prefix {
                 bytes,
-                behind,
+                after,
                 frames: [0; 2],
                 guard: None,
             })
@@ -197,7 +197,7 @@ pub(crate) fn make(
     Some(Box::leak(Box::new(Detour {
         jump: patch.map(|patch| patch.to_vec()),
         inside: window.inside,
-        behind: prefix.behind,
+        after: prefix.after,
         frames,
     })))
 }

@@ -155,10 +155,10 @@ impl Context {
                 &*(self.registers.s1 as *const Head),
             )
         };
-        let behind = self.registers.s2 + 8;
+        let after = self.registers.s2 + 8;
         self.registers = wanted;
         if wanted.pc == head.addr {
-            self.registers.pc = behind;
+            self.registers.pc = after;
         }
         true
     }

@@ -192,7 +192,7 @@ mod tests {
     static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
     /// Goes on after the trap.
-    extern "C" fn behind(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    extern "C" fn after(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
         SIGNALS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the kernel's frame of this handler.
         unsafe { (*context).uc_mcontext.__gregs[0] += 2 };
@@ -203,7 +203,7 @@ mod tests {
         // SAFETY: a handler; a page of the test's own; a function of a trap and `ret`.
         unsafe {
             let mut action: libc::sigaction = core::mem::zeroed();
-            action.sa_sigaction = behind as *const () as usize;
+            action.sa_sigaction = after as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO;
             for signal in [libc::SIGILL, libc::SIGTRAP] {
                 assert_eq!(

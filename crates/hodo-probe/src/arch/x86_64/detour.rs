@@ -56,7 +56,7 @@ fn handlers(
         };
         bytes.extend(distance(start + bytes.len() as u64 + 4, to)?);
     }
-    let behind = start + bytes.len() as u64;
+    let after = start + bytes.len() as u64;
     let mut frames = [0; 2];
     if matches!(variant, Variant::Returning | Variant::ReturnsOnly) {
         let missed = site.unreturned.as_ptr() as u64;
@@ -65,11 +65,11 @@ fn handlers(
             common,
             missed,
         };
-        let emitted = returns::emit(behind, &places)?;
+        let emitted = returns::emit(after, &places)?;
         bytes.extend(emitted.code);
         frames = emitted.frames;
     }
-    Some((bytes, behind, frames))
+    Some((bytes, after, frames))
 }
 
 /// What comes before the moved instructions: a count, or calls of handlers.
@@ -146,7 +146,7 @@ pub(crate) fn make(
         site.counter.store(at, Ordering::Release);
         counter = at as u64;
     }
-    let (mut bytes, behind, frames) = prefix.emit(start, room.common, words, counter)?;
+    let (mut bytes, after, frames) = prefix.emit(start, room.common, words, counter)?;
     bytes.extend_from_slice(&moved.bytes[before.len()..]);
     if moved.falls_through {
         bytes.push(0xE9);
@@ -193,7 +193,7 @@ pub(crate) fn make(
     Some(Box::leak(Box::new(Detour {
         jump,
         inside: window.inside,
-        behind,
+        after,
         frames,
     })))
 }

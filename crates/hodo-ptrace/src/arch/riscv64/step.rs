@@ -15,7 +15,7 @@ use crate::target::TargetAddr;
 pub struct Step {
     /// Where the copy is, and where its breakpoint.
     copy: u64,
-    behind: u64,
+    after: u64,
     /// Where the instruction is.
     from: u64,
     /// Where the thread goes on.
@@ -49,17 +49,17 @@ pub fn step(tid: i32, scratch_page: u64, slot: u64) -> Result<Step> {
         code.extend(&word[..usize::from(insn.len).min(4)]);
     }
     let copy = scratch_page + WORDS + slot % SLOTS * SLOT;
-    let behind = copy + code.len() as u64;
+    let after = copy + code.len() as u64;
     code.extend(BREAKPOINT);
     memory.write(TargetAddr(copy), &code)?;
     regs.set_pc(copy);
     set_regs(tid, &regs)?;
     request(libc::PTRACE_CONT, tid, 0, 0)?;
     // What is done already is not done again.
-    let from = if behind == copy { next } else { from };
+    let from = if after == copy { next } else { from };
     Ok(Step {
         copy,
-        behind,
+        after,
         from,
         next,
     })
@@ -73,7 +73,7 @@ impl Step {
     /// If the thread is gone.
     pub fn end(self, tid: i32) -> Result<bool> {
         let mut regs = regs(tid)?;
-        let done = regs.pc() == self.behind;
+        let done = regs.pc() == self.after;
         if done {
             regs.set_pc(self.next);
         } else if regs.pc() == self.copy {
