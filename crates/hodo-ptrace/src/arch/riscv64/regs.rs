@@ -1,6 +1,8 @@
 //! Registers of stopped threads.
 
 use std::arch::asm;
+use std::io;
+use std::ops::Range;
 
 use anyhow::{Context, Result, bail};
 use hodo_isa::riscv64::decode::Insn;
@@ -39,6 +41,11 @@ fn register_set(request: libc::c_uint, tid: i32, kind: u64, bytes: &mut [u8]) ->
     Ok(piece.iov_len)
 }
 
+fn is_invalid(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::InvalidInput)
+}
+
 /// Reads the registers of a stopped thread.
 ///
 /// # Errors
@@ -67,6 +74,12 @@ pub fn set_regs(tid: i32, regs: &Regs) -> Result<()> {
     register_set(libc::PTRACE_SETREGSET, tid, GENERAL, &mut bytes).map(drop)
 }
 
+/// Of the vector registers' set (`struct __riscv_v_regset_state` in the kernel's `asm/ptrace.h`): where the vector
+/// length and type are, and the type's top bit, *vill*. It is set while no type is valid, as after each system call.
+const LENGTH: Range<usize> = 8..16;
+const TYPE: Range<usize> = 16..24;
+const ILLEGAL: u64 = 1 << 63;
+
 /// What system calls lose beside their result: the vector registers.
 #[derive(Debug)]
 pub struct Kept(Vec<u8>);
@@ -74,23 +87,49 @@ pub struct Kept(Vec<u8>);
 impl Kept {
     /// Of a stopped thread that is about to make system calls for hodo. What cannot be read is not there.
     pub fn of(tid: i32) -> Self {
+        Self(Self::read(tid))
+    }
+
+    fn read(tid: i32) -> Vec<u8> {
         // 32 registers of at most 8 KiB, and what is known of them.
         let mut bytes = vec![0; (256 << 10) + 64];
         let len = register_set(libc::PTRACE_GETREGSET, tid, VECTOR, &mut bytes).unwrap_or(0);
         bytes.truncate(len);
         bytes.shrink_to_fit();
-        Self(bytes)
+        bytes
     }
 
     /// Puts it back.
     ///
+    /// Newer kernels (seen with 7.2) refuse a type that is not valid, though they have it themselves after each system
+    /// call. A thread that had none gets the type 0 with the length 0, if its registers have changed at all.
+    ///
     /// # Errors
     /// If the thread is gone.
     pub fn put_back(&mut self, tid: i32) -> Result<()> {
-        if self.0.is_empty() {
+        if self.0.is_empty() || Self::read(tid) == self.0 {
             return Ok(());
         }
-        register_set(libc::PTRACE_SETREGSET, tid, VECTOR, &mut self.0).map(drop)
+        let set = register_set(libc::PTRACE_SETREGSET, tid, VECTOR, &mut self.0);
+        match (set, self.without_illegal()) {
+            (Err(error), Some(mut valid)) if is_invalid(&error) => {
+                register_set(libc::PTRACE_SETREGSET, tid, VECTOR, &mut valid).map(drop)
+            }
+            (set, _) => set.map(drop),
+        }
+    }
+
+    /// The same with a valid type, if it has none.
+    fn without_illegal(&self) -> Option<Vec<u8>> {
+        let vtype = self.0.get(TYPE)?;
+        let vtype = u64::from_le_bytes(vtype.try_into().ok()?);
+        if vtype & ILLEGAL == 0 {
+            return None;
+        }
+        let mut valid = self.0.clone();
+        valid[LENGTH].fill(0);
+        valid[TYPE].fill(0);
+        Some(valid)
     }
 }
 
