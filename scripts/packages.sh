@@ -42,6 +42,7 @@ Dir::State::status "$cache/apt/state/status";
 Dir::Cache "$cache/apt/cache";
 Acquire::Languages "none";
 Acquire::Retries "2";
+Acquire::Check-Valid-Until "false";
 END
     private_apt timeout 300 apt-get update -qq || { why="$suite for $machines cannot be fetched from ${mirror:-deb.debian.org}"; return 1; }
 }

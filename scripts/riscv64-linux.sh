@@ -21,6 +21,7 @@
 #                         are executed. tcg,thread=single is right too, but a membarrier takes 100 ms
 #   HODO_VM_DIR=…         the machine's directory, target/riscv64-linux/vm; a second machine needs another one
 #   HODO_VM_CACHE=…       for what was fetched, target/riscv64-linux: source trees may share it
+#   HODO_VM_SUITE=trixie  Debian's release. Use another HODO_VM_CACHE for another one
 #   HODO_DEBIAN_MIRROR=…  the one that apt has here, else deb.debian.org
 set -euo pipefail
 tree="$(cd "$(dirname "$0")/.." && pwd -P)"
@@ -28,7 +29,7 @@ tree="$(cd "$(dirname "$0")/.." && pwd -P)"
 cache="${HODO_VM_CACHE:-${CARGO_TARGET_DIR:-$tree/target}/riscv64-linux}"
 machine="${HODO_VM_DIR:-$cache/vm}"
 limit="${HODO_VM_TIMEOUT:-600}"
-suite=trixie
+suite="${HODO_VM_SUITE:-trixie}"
 machines=riscv64
 # Programs to be traced, and what the tests use. What these need comes along.
 programs=(base-files bash binutils coreutils debianutils diffutils findutils gawk gcc-14 g++-14 git grep gzip libc-bin libc6
@@ -69,11 +70,13 @@ module_files() {
 make_kernel() {
     [ -e "$cache/kernel/initramfs.gz" ] && [ "$cache/kernel/initramfs.gz" -nt "$0" ] && return
     rm -rf "$cache/kernel.new"
-    local new="$cache/kernel.new" image file number=0
+    local new="$cache/kernel.new" image parts file number=0
     prepare_apt || return 1
     image="$(private_apt apt-cache depends linux-image-riscv64 | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p' | head -n1)"
-    unpack "$new" --alone "$image" busybox-static || return 1
-    mv "$new"/boot/vmlinux-* "$new/vmlinux"
+    # Newer releases have kernel and modules in packages of their own.
+    mapfile -t parts < <(private_apt apt-cache depends "$image" | sed -n 's/^ *Depends: \(linux-\(binary\|modules\)-.*\)/\1/p')
+    unpack "$new" --alone "$image" "${parts[@]}" busybox-static || return 1
+    mv "$(find "$new" -name 'vmlinu[xz]*' -type f | head -n1)" "$new/vmlinux" || { why="$image has no kernel"; return 1; }
     mkdir -p "$new"/initramfs/{bin,dev,etc,jobs,modules,proc,root,sys,tmp}
     for file in $(module_files "${modules[@]}" | awk '!seen[$0]++'); do
         number=$((number + 1))
