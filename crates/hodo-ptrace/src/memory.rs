@@ -5,11 +5,19 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 
+use crate::request::check;
 use crate::target::TargetAddr;
+
+/// Bytes that one request writes.
+const WORD: usize = 8;
 
 /// Another process's memory.
 #[derive(Debug)]
-pub struct Memory(File);
+pub struct Memory {
+    file: File,
+    /// A thread of the process.
+    tid: i32,
+}
 
 impl Memory {
     /// Opens the memory of the process that `tid` belongs to. It stays that process's memory across an exec: open anew.
@@ -20,21 +28,53 @@ impl Memory {
             .write(true)
             .open(&path)
             .with_context(|| path.clone())?;
-        Ok(Self(file))
+        Ok(Self { file, tid })
     }
 
     /// Reads all of `buffer`.
     pub fn read(&self, at: TargetAddr, buffer: &mut [u8]) -> Result<()> {
-        self.0
+        self.file
             .read_exact_at(buffer, at.0)
             .with_context(|| format!("reading the target's memory at {at:#x}"))
     }
 
     /// Writes all of `bytes`, also to read-only code (as a debugger does).
+    ///
+    /// A kernel may refuse to write read-only memory through the file (`proc_mem.force_override=never`, Linux 6.12).
+    /// The bytes are then written by requests, if the thread that [`Memory::open`] was given is stopped.
     pub fn write(&self, at: TargetAddr, bytes: &[u8]) -> Result<()> {
-        self.0
-            .write_all_at(bytes, at.0)
-            .with_context(|| format!("writing the target's memory at {at:#x}"))
+        let written = self.file.write_all_at(bytes, at.0);
+        let written = match written {
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => {
+                self.poke(at, bytes).map_err(|_| error)
+            }
+            written => written,
+        };
+        written.with_context(|| format!("writing the target's memory at {at:#x}"))
+    }
+
+    /// Writes by `PTRACE_POKEDATA`, in aligned words.
+    fn poke(&self, at: TargetAddr, bytes: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let here = at.offset(done as u64);
+            let inside = here.0 as usize % WORD;
+            let count = (WORD - inside).min(bytes.len() - done);
+            let start = TargetAddr(here.0 - inside as u64);
+            let mut word = [0; WORD];
+            if count < WORD {
+                self.read(start, &mut word)?;
+            }
+            word[inside..inside + count].copy_from_slice(&bytes[done..done + count]);
+            // SAFETY: the request takes a number, and no pointer into our memory.
+            let result = unsafe {
+                let word = u64::from_ne_bytes(word);
+                libc::ptrace(libc::PTRACE_POKEDATA, self.tid, start.0, word)
+            };
+            check(result, "the memory", self.tid)?;
+            done += count;
+        }
+        Ok(())
     }
 
     /// Reads what can be read of `buffer`; returns how many bytes that was.
@@ -42,7 +82,7 @@ impl Memory {
         let mut done = 0;
         while done < buffer.len() {
             match self
-                .0
+                .file
                 .read_at(&mut buffer[done..], at.offset(done as u64).0)
             {
                 Ok(count) if count > 0 => done += count,
@@ -57,5 +97,76 @@ impl Memory {
         let mut word = [0; 8];
         self.read(at, &mut word)?;
         Ok(u64::from_le_bytes(word))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A child that is stopped for good.
+    struct Stopped(i32);
+
+    impl Stopped {
+        fn new() -> Self {
+            // SAFETY: the child makes three system calls and nothing else.
+            let pid = unsafe {
+                match libc::fork() {
+                    0 => {
+                        libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+                        libc::raise(libc::SIGSTOP);
+                        libc::_exit(0)
+                    }
+                    pid => pid,
+                }
+            };
+            let mut status = 0;
+            // SAFETY: the call writes one number.
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            assert!(libc::WIFSTOPPED(status), "status {status:#x}");
+            Self(pid)
+        }
+    }
+
+    impl Drop for Stopped {
+        fn drop(&mut self) {
+            // SAFETY: system calls with numbers; nobody asks for the status.
+            unsafe {
+                libc::kill(self.0, libc::SIGKILL);
+                libc::waitpid(self.0, std::ptr::null_mut(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn requests_write_any_number_of_bytes_anywhere() {
+        static PLACE: [u8; 64] = [b'.'; 64];
+        let start = TargetAddr((&raw const PLACE).addr() as u64);
+        let child = Stopped::new();
+        let memory = Memory::open(child.0).expect("its memory");
+        let mut expected = PLACE;
+        for (offset, len) in [
+            (0, 8),
+            (3, 1),
+            (5, 3),
+            (6, 11),
+            (21, 22),
+            (48, 16),
+            (63, 1),
+            (9, 0),
+        ] {
+            let bytes: Vec<u8> = (0..len)
+                .map(|index| b'a' + (offset + index) as u8 % 26)
+                .collect();
+            memory
+                .poke(start.offset(offset as u64), &bytes)
+                .expect("written");
+            expected[offset..offset + len].copy_from_slice(&bytes);
+            let mut seen = [0; 64];
+            memory.read(start, &mut seen).expect("there is memory");
+            assert_eq!(seen, expected, "{len} bytes at {offset}");
+        }
+        let nowhere = memory.poke(TargetAddr(4096), &[1]);
+        assert!(nowhere.is_err());
     }
 }
