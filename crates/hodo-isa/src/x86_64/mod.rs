@@ -4,6 +4,7 @@
 pub const JUMP: u64 = 5;
 
 pub mod entry;
+pub mod interpret;
 pub mod isa;
 mod origin;
 pub mod relocate;

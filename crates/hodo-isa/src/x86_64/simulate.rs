@@ -240,7 +240,7 @@ fn word(operand: Operand, registers: &[u64; 16], memory: &mut impl Memory) -> Re
 }
 
 /// Whether a condition holds.
-fn holds(condition: ConditionCode, flags: u64) -> bool {
+pub(super) fn holds(condition: ConditionCode, flags: u64) -> bool {
     let set = |flag: u64| flags & flag != 0;
     let less = set(SIGN) != set(OVERFLOW);
     match condition {
